@@ -1,0 +1,2 @@
+//! Decodes language models with PTX kernels written in Rust.
+fn main() {}

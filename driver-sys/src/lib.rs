@@ -1,0 +1,1 @@
+//! The CUDA driver API as a table of functions, loaded at run time.

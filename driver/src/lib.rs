@@ -1,0 +1,1 @@
+//! Safe CUDA driver handles, typed launches and hand-built graphs.

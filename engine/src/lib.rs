@@ -1,0 +1,1 @@
+//! Model files, the forward pass and the decode graph.

@@ -1,0 +1,1 @@
+//! The kernels that decode language models, written in ptx-gen.

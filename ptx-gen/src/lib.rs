@@ -1,0 +1,1 @@
+//! A typed language for writing PTX kernels in Rust, without nvcc or LLVM.
