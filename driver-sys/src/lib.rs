@@ -1,1 +1,28 @@
 //! The CUDA driver API as a table of functions, loaded at run time.
+//!
+//! [`Api`] holds one typed pointer per driver function. It is a plain value: [`Library`] fills it from `libcuda`,
+//! an emulator fills it with its own functions, and a test starts from [`Api::empty`] and replaces what it needs.
+//!
+//! The names are the exported ones of `cuda.h`, suffix included, because the suffix is the ABI: `cuMemAlloc` takes
+//! 32-bit sizes, `cuMemAlloc_v2` takes `size_t`. Handles, codes and flags are transparent newtypes, so a value that a
+//! newer driver returns stays representable.
+//!
+//! Nothing here is safe to call and nothing here checks. `warpwright-driver` is the safe layer.
+
+#![allow(unsafe_code, non_snake_case, non_camel_case_types)]
+
+mod api;
+mod constants;
+mod handles;
+mod library;
+mod result;
+mod structs;
+
+pub use api::{Api, Function, MissingSymbol};
+pub use constants::*;
+pub use handles::*;
+pub use library::{Attempt, Library, LoadError, NAMES, OVERRIDE, Problem};
+pub use result::CUresult;
+pub use structs::*;
+
+const _: () = assert!(size_of::<usize>() == 8, "the CUDA driver exists for 64-bit processes only");

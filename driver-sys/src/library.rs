@@ -1,0 +1,196 @@
+//! Finding and opening the driver's library.
+//!
+//! It is opened once and never closed: the driver keeps threads and exit handlers of its own.
+
+use std::ffi::{CStr, OsStr, c_int, c_void};
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use crate::{Api, CUresult, MissingSymbol};
+
+/// The variable whose value is tried before [`NAMES`], and then alone.
+pub const OVERRIDE: &str = "WARPWRIGHT_LIBCUDA";
+
+/// The names tried, in order. The operating system's loader knows the folders.
+pub const NAMES: &[&str] = if cfg!(windows) {
+    &["nvcuda.dll"]
+} else {
+    &["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1", "libcuda.so"]
+};
+
+/// An open driver library.
+pub struct Library {
+    /// Its functions.
+    pub api: Api,
+    /// The name it was opened by.
+    pub name: String,
+    /// The newest CUDA version it serves, 1000 * major + 10 * minor.
+    pub version: i32,
+}
+
+/// One name that was tried, and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attempt {
+    /// The name or path.
+    pub name: String,
+    /// Why it is not a driver.
+    pub problem: Problem,
+}
+
+/// Why a name did not lead to a driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The operating system's loader refused; its text.
+    NotOpened(String),
+    /// The library has no `cuDriverGetVersion`, so it is something else.
+    NotADriver,
+    /// The toolkit's stub: it links programs and serves no call.
+    Stub,
+    /// The driver would not tell its version.
+    NoVersion(CUresult),
+    /// The driver is too old; its version, and the function it lacks.
+    TooOld(i32, MissingSymbol),
+}
+
+/// No driver could be opened. Lists every attempt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoadError {
+    /// Every name tried, in order.
+    pub attempts: Vec<Attempt>,
+    /// Whether the names came from [`OVERRIDE`].
+    pub overridden: bool,
+}
+
+impl Library {
+    /// Opens the driver: the library that [`OVERRIDE`] names if it is set, else the first of [`NAMES`] that serves.
+    ///
+    /// # Errors
+    /// What each name said.
+    pub fn find() -> Result<Self, LoadError> {
+        match std::env::var_os(OVERRIDE) {
+            Some(path) => Self::first_of([path.as_os_str()], true),
+            None => Self::first_of(NAMES.iter().map(OsStr::new), false),
+        }
+    }
+
+    /// Opens the library at `path`, or that the loader finds by that name.
+    ///
+    /// # Errors
+    /// Why it is not a driver.
+    pub fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
+        Self::first_of([path.as_ref()], false)
+    }
+
+    fn first_of<'a>(names: impl IntoIterator<Item = &'a OsStr>, overridden: bool) -> Result<Self, LoadError> {
+        let mut attempts = Vec::new();
+        for name in names {
+            match open(name) {
+                Ok(library) => return Ok(library),
+                Err(problem) => attempts.push(Attempt { name: name.to_string_lossy().into_owned(), problem }),
+            }
+        }
+        Err(LoadError { attempts, overridden })
+    }
+}
+
+/// Opens one library and resolves the table.
+fn open(name: &OsStr) -> Result<Library, Problem> {
+    // SAFETY: opening runs the library's initialisers; a library by these names is a driver, or what the user chose.
+    let library =
+        unsafe { libloading::Library::new(name) }.map_err(|e| Problem::NotOpened(with_source(&e)))?;
+    let library = ManuallyDrop::new(library);
+    let version = version(&library)?;
+    // SAFETY: the library exports the functions of `cuda.h` under their names, and is never closed.
+    let api = unsafe { Api::load(|symbol| address(&library, symbol)) };
+    let api = api.map_err(|missing| Problem::TooOld(version, missing))?;
+    Ok(Library { api, name: name.to_string_lossy().into_owned(), version })
+}
+
+/// Asks for the version before anything else: the answer tells a driver from a stub, and dates one that lacks symbols.
+fn version(library: &libloading::Library) -> Result<i32, Problem> {
+    type Get = unsafe extern "C" fn(*mut c_int) -> CUresult;
+    // SAFETY: the prototype is that of `cuda.h`, the same in every version.
+    let get = unsafe { library.get::<Get>(c"cuDriverGetVersion") }.map_err(|_| Problem::NotADriver)?;
+    let mut version = 0;
+    // SAFETY: the call writes one integer and may come before cuInit.
+    match unsafe { get(&mut version) } {
+        CUresult::SUCCESS => Ok(version),
+        CUresult::STUB_LIBRARY => Err(Problem::Stub),
+        code => Err(Problem::NoVersion(code)),
+    }
+}
+
+/// The address of an exported symbol, or null.
+fn address(library: &libloading::Library, symbol: &CStr) -> *const c_void {
+    // SAFETY: the symbol is only converted to an address here.
+    unsafe { library.get::<*const c_void>(symbol) }.map_or(std::ptr::null(), |found| *found)
+}
+
+/// The loader's own words are in the source of the error.
+fn with_source(error: &libloading::Error) -> String {
+    use std::error::Error;
+    error.source().map_or_else(|| error.to_string(), |source| source.to_string())
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOpened(text) => write!(f, "{text}"),
+            Self::NotADriver => write!(f, "not a CUDA driver: it has no cuDriverGetVersion"),
+            Self::Stub => write!(f, "the CUDA toolkit's stub, not a driver"),
+            Self::NoVersion(code) => write!(f, "cuDriverGetVersion returned {code}"),
+            Self::TooOld(version, missing) => {
+                write!(f, "a driver for CUDA {}.{}: {missing}", version / 1000, version % 1000 / 10)
+            }
+        }
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no CUDA driver")?;
+        if self.overridden {
+            write!(f, " where {OVERRIDE} points")?;
+        }
+        for Attempt { name, problem } in &self.attempts {
+            write!(f, "\n  {name}: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_lists_every_name_and_what_it_said() {
+        let attempt = |name: &str, problem| Attempt { name: name.into(), problem };
+        let missing = MissingSymbol { name: "cuGraphAddKernelNode_v2", since: 12000 };
+        let error = LoadError {
+            attempts: vec![
+                attempt("libcuda.so.1", Problem::NotOpened("no such file".into())),
+                attempt("/opt/stubs/libcuda.so", Problem::Stub),
+                attempt("libcuda.so", Problem::TooOld(11080, missing)),
+            ],
+            overridden: false,
+        };
+        assert_eq!(
+            error.to_string(),
+            "no CUDA driver\n  \
+             libcuda.so.1: no such file\n  \
+             /opt/stubs/libcuda.so: the CUDA toolkit's stub, not a driver\n  \
+             libcuda.so: a driver for CUDA 11.8: the driver lacks cuGraphAddKernelNode_v2, which CUDA 12.0 introduced"
+        );
+    }
+
+    #[test]
+    fn a_path_without_a_library_is_named() {
+        let error = Library::open("/nowhere/libcuda.so.1").err().unwrap();
+        assert_eq!(error.attempts.len(), 1);
+        assert!(error.to_string().contains("/nowhere/libcuda.so.1: "), "{error}");
+    }
+}
