@@ -1,0 +1,166 @@
+//! What a run found wrong: one fault names the rule broken, where, by whom and on what.
+
+use std::fmt;
+
+/// The rule that was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// An access outside every live allocation, or across the end of one.
+    OutOfBounds,
+    /// An address that is no multiple of the size of the access (of the whole vector).
+    Misaligned,
+    /// An access to memory that was freed.
+    AfterFree,
+    /// A load of global bytes that nobody has written.
+    UninitialisedGlobal,
+    /// A load of shared bytes that nobody in the block has written.
+    UninitialisedShared,
+    /// A load of local bytes that the thread has not written.
+    UninitialisedLocal,
+    /// A register read before it was written.
+    UninitialisedRegister,
+    /// A store to memory that may only be read (`.const`, `.param`).
+    ReadOnlySpace,
+    /// `bar.sync` and its kin executed by part of a warp.
+    DivergentBarrier,
+    /// Warps that disagree on a barrier, a bad thread count, or a barrier that can never complete.
+    BarrierMismatch,
+    /// A `.sync` instruction whose mask does not name exactly the lanes that execute it.
+    InactiveLane,
+    /// Two unordered accesses to shared memory, at least one a plain write.
+    SharedRace,
+    /// Two blocks of one launch access the same global bytes, at least one writes, nothing orders them.
+    GlobalRace,
+    /// Lanes of one store write different values to the same address.
+    LanesStoreDifferent,
+    /// Data loaded with `.nc` was written during the same launch.
+    ReadOnlyWritten,
+    /// `trap` was executed.
+    Trap,
+    /// The launch executed more instructions than its fuel allows.
+    OutOfFuel,
+    /// The launch itself is impossible: block size, shared memory or parameter bytes.
+    BadLaunch,
+}
+
+/// A place in the Rust source that produced the PTX, from `.loc` and `.file`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RustPlace {
+    /// File name as written in `.file`.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1; 0 when unknown.
+    pub column: u32,
+}
+
+/// A place in the PTX text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// Text of the instruction, without leading blanks and up to its semicolon.
+    pub text: String,
+    /// The Rust place in force there.
+    pub rust: Option<RustPlace>,
+}
+
+/// The allocation that holds, held or lies nearest to an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AllocationInfo {
+    /// First address.
+    pub base: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Label given by [`Memory::set_label`](crate::Memory::set_label), or the variable's name.
+    pub label: String,
+}
+
+/// The earlier of two accesses to blame.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OtherPlace {
+    /// Where it stands.
+    pub place: Place,
+    /// What it did: "wrote", "read".
+    pub did: &'static str,
+    /// Who did it, such as "warp 1" or "block (2,0,0)".
+    pub who: String,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The rule broken.
+    pub class: Class,
+    /// What happened, as a sentence without full stop.
+    pub what: String,
+    /// What to do instead, as a sentence without full stop; may be empty.
+    pub instead: &'static str,
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Block index.
+    pub block: [u32; 3],
+    /// Index of the first thread to blame, within its block.
+    pub thread: [u32; 3],
+    /// Lanes to blame within the thread's warp, bit i for lane i.
+    pub lanes: u32,
+    /// The instruction; `None` for faults of the launch itself.
+    pub place: Option<Place>,
+    /// The other instruction to blame, for races.
+    pub other: Option<OtherPlace>,
+    /// The address accessed.
+    pub address: Option<u64>,
+    /// The allocation concerned.
+    pub allocation: Option<AllocationInfo>,
+    /// Seed of the schedule that showed it.
+    pub seed: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: `{}`", self.line, self.text)?;
+        match &self.rust {
+            Some(r) => write!(f, " ({}:{}:{})", r.file, r.line, r.column),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([bx, by, bz], [tx, ty, tz]) = (self.block, self.thread);
+        write!(
+            f,
+            "{:?}: {}\n  in {}, block ({bx},{by},{bz}), thread ({tx},{ty},{tz})",
+            self.class, self.what, self.kernel
+        )?;
+        if let Some(place) = &self.place {
+            write!(f, "\n  at {place}")?;
+        }
+        if let Some(other) = &self.other {
+            write!(f, "\n  {} {} at {}", other.who, other.did, other.place)?;
+        }
+        if let (Some(address), Some(a)) = (self.address, &self.allocation) {
+            write!(f, "\n  address 0x{address:x} is {}", describe(address, a))?;
+        }
+        if !self.instead.is_empty() {
+            write!(f, "\n  {}", self.instead)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where `address` lies relative to an allocation, in words.
+fn describe(address: u64, a: &AllocationInfo) -> String {
+    let end = a.base.saturating_add(a.bytes);
+    let of = format!("`{}` (0x{:x}, {} bytes)", a.label, a.base, a.bytes);
+    match address {
+        _ if address < a.base => format!("{} bytes before {of}", a.base - address),
+        _ if address < end => format!("offset {} of {of}", address - a.base),
+        _ => format!("{} bytes past the end of {of}", address - end),
+    }
+}
+
+impl std::error::Error for Fault {}
