@@ -1,1 +1,13 @@
 //! Model files, the forward pass and the decode graph.
+//!
+//! A [`Model`] is a GGUF file that has been checked whole: its [`Config`] and the shape of each tensor.
+//! A [`Decoder`] holds the weights and the state on a device and makes one token a step.
+
+pub mod config;
+mod error;
+pub mod gguf;
+pub mod model;
+
+pub use config::Config;
+pub use error::Error;
+pub use model::Model;

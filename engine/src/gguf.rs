@@ -1,0 +1,417 @@
+//! GGUF files, versions 2 and 3: a memory map and a checked directory of what is in it.
+//!
+//! A file is a header (magic, version, two counts), key-value pairs, tensor descriptions, padding, and the
+//! tensors' data, all little-endian; see `docs/gguf.md` in the ggml repository.
+//! Whoever wrote the file is not trusted: each count is held against the bytes that are left before
+//! anything is allocated, all sums are checked, and a [`Gguf`] that exists has its tensors inside the
+//! file, aligned, and apart from each other.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::Error;
+
+/// A mapped file and its directory.
+#[derive(Debug)]
+pub struct Gguf {
+    /// Where the file was opened.
+    pub path: PathBuf,
+    /// What the file says of itself.
+    pub directory: Directory,
+    map: Mmap,
+}
+
+/// What stands before the tensors' data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Directory {
+    /// 2 or 3.
+    pub version: u32,
+    /// Metadata by key.
+    pub metadata: BTreeMap<String, Value>,
+    /// Tensors by name.
+    pub tensors: BTreeMap<String, Tensor>,
+}
+
+/// A metadata value; integers are widened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `u8`, `u16`, `u32` or `u64`.
+    Unsigned(u64),
+    /// `i8`, `i16`, `i32` or `i64`.
+    Signed(i64),
+    /// `f32` or `f64`.
+    Float(f64),
+    /// One byte, 0 or 1.
+    Bool(bool),
+    /// UTF-8 text.
+    String(String),
+    /// Values of one type.
+    Array(Vec<Value>),
+}
+
+/// Where a tensor lies and how its numbers are written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    /// Unique in the file.
+    pub name: String,
+    /// Lengths, the contiguous dimension first: a `[rows, n]` matrix is `[n, rows]`.
+    pub dims: Vec<u64>,
+    /// The number format.
+    pub kind: &'static TensorType,
+    /// The bytes in the file.
+    pub range: Range<usize>,
+}
+
+/// One of ggml's number formats.
+#[derive(Debug, PartialEq)]
+pub struct TensorType {
+    /// The number in the file.
+    pub id: u32,
+    /// ggml's name.
+    pub name: &'static str,
+    /// Elements a block.
+    pub block_len: u64,
+    /// Bytes a block.
+    pub block_bytes: u64,
+}
+
+/// ggml's formats: `enum ggml_type` of `ggml.h`, block sizes of `ggml-common.h`. Numbers 4, 5, 31 to 33
+/// and 36 to 38 have been withdrawn.
+#[rustfmt::skip]
+pub const TENSOR_TYPES: [TensorType; 33] = [
+    row(0, "F32", 1, 4),        row(1, "F16", 1, 2),        row(2, "Q4_0", 32, 18),
+    row(3, "Q4_1", 32, 20),     row(6, "Q5_0", 32, 22),     row(7, "Q5_1", 32, 24),
+    row(8, "Q8_0", 32, 34),     row(9, "Q8_1", 32, 36),     row(10, "Q2_K", 256, 84),
+    row(11, "Q3_K", 256, 110),  row(12, "Q4_K", 256, 144),  row(13, "Q5_K", 256, 176),
+    row(14, "Q6_K", 256, 210),  row(15, "Q8_K", 256, 292),  row(16, "IQ2_XXS", 256, 66),
+    row(17, "IQ2_XS", 256, 74), row(18, "IQ3_XXS", 256, 98), row(19, "IQ1_S", 256, 50),
+    row(20, "IQ4_NL", 32, 18),  row(21, "IQ3_S", 256, 110), row(22, "IQ2_S", 256, 82),
+    row(23, "IQ4_XS", 256, 136), row(24, "I8", 1, 1),       row(25, "I16", 1, 2),
+    row(26, "I32", 1, 4),       row(27, "I64", 1, 8),       row(28, "F64", 1, 8),
+    row(29, "IQ1_M", 256, 56),  row(30, "BF16", 1, 2),      row(34, "TQ1_0", 256, 54),
+    row(35, "TQ2_0", 256, 66),  row(39, "MXFP4", 32, 17),   row(40, "NVFP4", 64, 36),
+];
+
+const fn row(id: u32, name: &'static str, block_len: u64, block_bytes: u64) -> TensorType {
+    TensorType { id, name, block_len, block_bytes }
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // Each variant's message is its documentation.
+pub enum Fault {
+    #[error("not a GGUF file: it starts with {0:02x?}, not with \"GGUF\"")]
+    Magic([u8; 4]),
+    #[error("a big-endian GGUF file; only little-endian ones are supported")]
+    BigEndian,
+    #[error("GGUF version {0}; versions 2 and 3 are supported")]
+    Version(u32),
+    #[error("the file ends inside {what}: {need} bytes are needed at offset {at}, {left} are left")]
+    Truncated { what: String, at: usize, need: u64, left: usize },
+    #[error("the header counts {count} {what}, but the {left} bytes that follow hold at most {most}")]
+    Count { what: &'static str, count: u64, left: usize, most: u64 },
+    #[error("{what} is not UTF-8")]
+    NotUtf8 { what: String },
+    #[error("{what} has value type {id}; GGUF defines 0 to 12")]
+    ValueType { what: String, id: u32 },
+    #[error("{what} is a bool of value {byte}; 0 and 1 are allowed")]
+    NotBool { what: String, byte: u8 },
+    #[error("{what} nests arrays deeper than {MAX_NESTING}")]
+    Nesting { what: String },
+    #[error("{what} is an array of {count}; at most {MAX_ARRAY} values are supported")]
+    ArrayLength { what: String, count: u64 },
+    #[error("key \"{0}\" appears twice")]
+    DuplicateKey(String),
+    #[error("tensor \"{0}\" appears twice")]
+    DuplicateTensor(String),
+    #[error("general.alignment is {0}; it must be an unsigned power of two from 1 to 2^30")]
+    Alignment(String),
+    #[error("tensor \"{tensor}\" has {count} dimensions; 1 to 4 are allowed")]
+    DimensionCount { tensor: String, count: u32 },
+    #[error("tensor \"{tensor}\" has shape {dims:?}: a dimension is zero")]
+    ZeroDimension { tensor: String, dims: Vec<u64> },
+    #[error("tensor \"{tensor}\" has shape {dims:?}: its size does not fit 64 bits")]
+    TooLarge { tensor: String, dims: Vec<u64> },
+    #[error("tensor \"{tensor}\" has type number {id}, which ggml does not define")]
+    TensorType { tensor: String, id: u32 },
+    #[error("tensor \"{tensor}\" is {kind} with rows of {len} elements; {kind} needs a multiple of {block}")]
+    RowLength { tensor: String, kind: &'static str, len: u64, block: u64 },
+    #[error("tensor \"{tensor}\" lies at data offset {offset}, which is not a multiple of {alignment}")]
+    Misaligned { tensor: String, offset: u64, alignment: u64 },
+    #[error(
+        "tensor \"{tensor}\" needs {bytes} bytes at data offset {offset}, but the file has {available} bytes of data"
+    )]
+    Outside { tensor: String, bytes: u64, offset: u64, available: usize },
+    #[error("tensors \"{first}\" and \"{second}\" overlap")]
+    Overlap { first: String, second: String },
+}
+
+/// Arrays of arrays of arrays are allowed; no known file needs even two levels.
+const MAX_NESTING: u32 = 3;
+
+/// A value takes up to 32 times its bytes in memory, so a wrong length could ask for more than there is.
+/// The largest vocabularies have 2^18 tokens and 2^19 merges.
+const MAX_ARRAY: u64 = 1 << 22;
+
+/// The least bytes of a key-value pair: a key's length, a value type, a value of one byte.
+const MIN_PAIR: u64 = 13;
+
+/// The least bytes of a tensor description: a name's length, one dimension, a type, an offset.
+const MIN_TENSOR: u64 = 32;
+
+impl Gguf {
+    /// Maps a file and reads its directory.
+    ///
+    /// The file must not change while it is mapped.
+    #[allow(unsafe_code)]
+    pub fn open(path: &Path) -> Result<Gguf, Error> {
+        let io = |source| Error::Open { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        // SAFETY: the map is read-only and private to this struct; that nobody truncates the file
+        // meanwhile is the caller's part of the contract above, which no program can check.
+        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let directory = Directory::read(&map)
+            .map_err(|fault| Error::Gguf { path: path.to_owned(), fault: Box::new(fault) })?;
+        Ok(Gguf { path: path.to_owned(), directory, map })
+    }
+
+    /// The bytes of a tensor of this file.
+    pub fn data(&self, tensor: &Tensor) -> &[u8] {
+        &self.map[tensor.range.clone()]
+    }
+}
+
+impl Directory {
+    /// Reads the directory of a whole file.
+    pub fn read(file: &[u8]) -> Result<Directory, Fault> {
+        let mut r = Reader { file, at: 0 };
+        let version = header(&mut r)?;
+        let tensor_count = r.u64("the tensor count")?;
+        let pair_count = r.u64("the metadata count")?;
+        r.room("metadata pairs", pair_count, MIN_PAIR)?;
+        r.room("tensors", tensor_count, MIN_TENSOR)?;
+        let metadata = pairs(&mut r, pair_count)?;
+        let alignment = alignment(&metadata)?;
+        let found = (0..tensor_count).map(|i| description(&mut r, i)).collect::<Result<Vec<_>, _>>()?;
+        let data = (r.at as u64).next_multiple_of(alignment).min(file.len() as u64) as usize;
+        let tensors = place(found, data..file.len(), alignment)?;
+        Ok(Directory { version, metadata, tensors })
+    }
+}
+
+fn header(r: &mut Reader<'_>) -> Result<u32, Fault> {
+    let magic: [u8; 4] = r.array("the magic number")?;
+    if &magic != b"GGUF" {
+        return Err(Fault::Magic(magic));
+    }
+    match r.u32("the version")? {
+        version @ (2 | 3) => Ok(version),
+        version if version.swap_bytes() <= 3 && version != 0 => Err(Fault::BigEndian),
+        version => Err(Fault::Version(version)),
+    }
+}
+
+fn pairs(r: &mut Reader<'_>, count: u64) -> Result<BTreeMap<String, Value>, Fault> {
+    let mut pairs = BTreeMap::new();
+    for i in 0..count {
+        let key = r.string(|| format!("the name of metadata pair {i}"))?;
+        let what = || format!("key \"{key}\"");
+        let id = r.u32_of(what)?;
+        let value = r.value(id, 0, &what)?;
+        if pairs.contains_key(&key) {
+            return Err(Fault::DuplicateKey(key));
+        }
+        pairs.insert(key, value);
+    }
+    Ok(pairs)
+}
+
+fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, Fault> {
+    match metadata.get("general.alignment") {
+        None => Ok(32),
+        Some(&Value::Unsigned(n)) if n.is_power_of_two() && n <= 1 << 30 => Ok(n),
+        Some(other) => Err(Fault::Alignment(other.to_string())),
+    }
+}
+
+/// A tensor description as written: the offset counts from the start of the data.
+struct Description {
+    name: String,
+    dims: Vec<u64>,
+    kind: &'static TensorType,
+    bytes: u64,
+    offset: u64,
+}
+
+fn description(r: &mut Reader<'_>, index: u64) -> Result<Description, Fault> {
+    let tensor = r.string(|| format!("the name of tensor {index}"))?;
+    let what = || format!("the description of tensor \"{tensor}\"");
+    let count = r.u32_of(what)?;
+    if !(1..=4).contains(&count) {
+        return Err(Fault::DimensionCount { tensor, count });
+    }
+    let dims = (0..count).map(|_| r.u64_of(what)).collect::<Result<Vec<_>, _>>()?;
+    let id = r.u32_of(what)?;
+    let offset = r.u64_of(what)?;
+    let Some(kind) = TENSOR_TYPES.iter().find(|kind| kind.id == id) else {
+        return Err(Fault::TensorType { tensor, id });
+    };
+    let bytes = size(&tensor, &dims, kind)?;
+    Ok(Description { name: tensor, dims, kind, bytes, offset })
+}
+
+fn size(tensor: &str, dims: &[u64], kind: &'static TensorType) -> Result<u64, Fault> {
+    let tensor = tensor.to_owned();
+    if dims.contains(&0) {
+        return Err(Fault::ZeroDimension { tensor, dims: dims.to_vec() });
+    }
+    let (len, block) = (dims[0], kind.block_len);
+    if !len.is_multiple_of(block) {
+        return Err(Fault::RowLength { tensor, kind: kind.name, len, block });
+    }
+    dims.iter()
+        .try_fold(1u64, |product, n| product.checked_mul(*n))
+        .and_then(|elements| (elements / block).checked_mul(kind.block_bytes))
+        .ok_or_else(|| Fault::TooLarge { tensor, dims: dims.to_vec() })
+}
+
+/// Checks each tensor's place in `data` and that no two share a byte.
+fn place(
+    found: Vec<Description>,
+    data: Range<usize>,
+    alignment: u64,
+) -> Result<BTreeMap<String, Tensor>, Fault> {
+    let mut tensors = BTreeMap::new();
+    for Description { name, dims, kind, bytes, offset } in found {
+        if tensors.contains_key(&name) {
+            return Err(Fault::DuplicateTensor(name));
+        }
+        if !offset.is_multiple_of(alignment) {
+            return Err(Fault::Misaligned { tensor: name, offset, alignment });
+        }
+        if offset.checked_add(bytes).is_none_or(|end| end > data.len() as u64) {
+            return Err(Fault::Outside { tensor: name, bytes, offset, available: data.len() });
+        }
+        let start = data.start + offset as usize;
+        let range = start..start + bytes as usize;
+        tensors.insert(name.clone(), Tensor { name, dims, kind, range });
+    }
+    let mut order: Vec<&Tensor> = tensors.values().collect();
+    order.sort_by_key(|t| t.range.start);
+    match order.windows(2).find(|pair| pair[0].range.end > pair[1].range.start) {
+        Some(pair) => Err(Fault::Overlap { first: pair[0].name.clone(), second: pair[1].name.clone() }),
+        None => Ok(tensors),
+    }
+}
+
+/// A position in the file. Whoever reads says what it reads, for the error.
+struct Reader<'a> {
+    file: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn left(&self) -> usize {
+        self.file.len() - self.at
+    }
+
+    fn bytes(&mut self, need: u64, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
+        let left = self.left();
+        if need > left as u64 {
+            return Err(Fault::Truncated { what: what(), at: self.at, need, left });
+        }
+        let start = self.at;
+        self.at += need as usize;
+        Ok(&self.file[start..self.at])
+    }
+
+    fn array_of<const N: usize>(&mut self, what: impl Fn() -> String) -> Result<[u8; N], Fault> {
+        let bytes = self.bytes(N as u64, what)?;
+        Ok(bytes.try_into().expect("bytes() gives as many as asked"))
+    }
+
+    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Fault> {
+        self.array_of(|| what.to_owned())
+    }
+
+    fn u32(&mut self, what: &str) -> Result<u32, Fault> {
+        self.array(what).map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self, what: &str) -> Result<u64, Fault> {
+        self.array(what).map(u64::from_le_bytes)
+    }
+
+    fn u32_of(&mut self, what: impl Fn() -> String) -> Result<u32, Fault> {
+        self.array_of(what).map(u32::from_le_bytes)
+    }
+
+    fn u64_of(&mut self, what: impl Fn() -> String) -> Result<u64, Fault> {
+        self.array_of(what).map(u64::from_le_bytes)
+    }
+
+    /// Refuses a count of things that cannot all be in the rest of the file.
+    fn room(&self, what: &'static str, count: u64, least: u64) -> Result<(), Fault> {
+        let (left, most) = (self.left(), self.left() as u64 / least);
+        if count > most { Err(Fault::Count { what, count, left, most }) } else { Ok(()) }
+    }
+
+    fn string(&mut self, what: impl Fn() -> String) -> Result<String, Fault> {
+        let length = self.u64_of(&what)?;
+        let bytes = self.bytes(length, &what)?;
+        let text = std::str::from_utf8(bytes).map_err(|_| Fault::NotUtf8 { what: what() })?;
+        Ok(text.to_owned())
+    }
+
+    /// A value of GGUF's type number `id`, inside `depth` arrays.
+    fn value(&mut self, id: u32, depth: u32, what: &dyn Fn() -> String) -> Result<Value, Fault> {
+        Ok(match id {
+            0 => Value::Unsigned(u8::from_le_bytes(self.array_of(what)?).into()),
+            1 => Value::Signed(i8::from_le_bytes(self.array_of(what)?).into()),
+            2 => Value::Unsigned(u16::from_le_bytes(self.array_of(what)?).into()),
+            3 => Value::Signed(i16::from_le_bytes(self.array_of(what)?).into()),
+            4 => Value::Unsigned(u32::from_le_bytes(self.array_of(what)?).into()),
+            5 => Value::Signed(i32::from_le_bytes(self.array_of(what)?).into()),
+            6 => Value::Float(f32::from_le_bytes(self.array_of(what)?).into()),
+            7 => match self.array_of(what)? {
+                [byte @ (0 | 1)] => Value::Bool(byte == 1),
+                [byte] => return Err(Fault::NotBool { what: what(), byte }),
+            },
+            8 => Value::String(self.string(what)?),
+            9 => Value::Array(self.values(depth, what)?),
+            10 => Value::Unsigned(u64::from_le_bytes(self.array_of(what)?)),
+            11 => Value::Signed(i64::from_le_bytes(self.array_of(what)?)),
+            12 => Value::Float(f64::from_le_bytes(self.array_of(what)?)),
+            id => return Err(Fault::ValueType { what: what(), id }),
+        })
+    }
+
+    fn values(&mut self, depth: u32, what: &dyn Fn() -> String) -> Result<Vec<Value>, Fault> {
+        if depth == MAX_NESTING {
+            return Err(Fault::Nesting { what: what() });
+        }
+        let id = self.u32_of(what)?;
+        let count = self.u64_of(what)?;
+        if count > MAX_ARRAY {
+            return Err(Fault::ArrayLength { what: what(), count });
+        }
+        (0..count).map(|_| self.value(id, depth + 1, what)).collect()
+    }
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Value::Unsigned(n) => write!(f, "{n}"),
+            Value::Signed(n) => write!(f, "{n}"),
+            Value::Float(x) => write!(f, "{x}"),
+            Value::Bool(b) => write!(f, "{b}"),
+            Value::String(s) => write!(f, "\"{s}\""),
+            Value::Array(values) => write!(f, "an array of {}", values.len()),
+        }
+    }
+}

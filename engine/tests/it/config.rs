@@ -1,0 +1,199 @@
+//! Metadata and tensor shapes against each other.
+
+use warpwright_engine::Model;
+
+use crate::write::{File, Val, f32s};
+
+/// A llama so small that its file is written in a moment: 2 layers, 2 heads of 4, hidden 8.
+fn llama() -> File {
+    model("llama")
+}
+
+/// The same with the architecture's name, and biases where that has them.
+fn model(arch: &str) -> File {
+    let key = |name: &str| format!("{arch}.{name}");
+    let mut file = File::default()
+        .pair("general.architecture", Val::Str(arch.into()))
+        .pair("tokenizer.ggml.tokens", Val::Strs((0..5).map(|i| i.to_string()).collect()))
+        .pair("tokenizer.ggml.eos_token_id", Val::U32(4))
+        .pair(&key("attention.layer_norm_rms_epsilon"), Val::F32(1e-5));
+    for (name, n) in [
+        ("block_count", 2),
+        ("embedding_length", 8),
+        ("feed_forward_length", 12),
+        ("attention.head_count", 2),
+        ("attention.head_count_kv", 1),
+        ("context_length", 16),
+    ] {
+        file = file.pair(&key(name), Val::U32(n));
+    }
+    file = zeros(file, "token_embd.weight", &[8, 5]);
+    file = zeros(file, "output_norm.weight", &[8]);
+    for layer in 0..2 {
+        for (name, dims) in [
+            ("attn_norm.weight", &[8][..]),
+            ("attn_q.weight", &[8, 8]),
+            ("attn_k.weight", &[8, 4]),
+            ("attn_v.weight", &[8, 4]),
+            ("attn_output.weight", &[8, 8]),
+            ("ffn_norm.weight", &[8]),
+            ("ffn_gate.weight", &[8, 12]),
+            ("ffn_up.weight", &[8, 12]),
+            ("ffn_down.weight", &[12, 8]),
+        ] {
+            file = zeros(file, &format!("blk.{layer}.{name}"), dims);
+        }
+        if arch == "qwen2" {
+            for (name, n) in [("q", 8), ("k", 4), ("v", 4)] {
+                file = zeros(file, &format!("blk.{layer}.attn_{name}.bias"), &[n]);
+            }
+        }
+    }
+    file
+}
+
+fn zeros(file: File, name: &str, dims: &[u64]) -> File {
+    let data = f32s((0..dims.iter().product()).map(|_| 0.0));
+    file.tensor(name, dims, 0, data)
+}
+
+#[test]
+fn reads_the_small_model() {
+    let model = Model::open(&crate::asset()).unwrap();
+    let c = &model.config;
+    assert_eq!((c.layers, c.hidden, c.feed_forward, c.vocab, c.context), (8, 256, 768, 4096, 2048));
+    assert_eq!((c.heads, c.kv_heads, c.head_dim, c.rope_dim), (4, 2, 64, 64));
+    assert_eq!((c.epsilon, c.rope_base, c.rope_divisor), (1e-5, 10_000.0, 1.0));
+    assert_eq!(model.weights.head.as_ref(), None);
+    assert_eq!(model.weights.iter().count(), 74);
+    assert_eq!(model.stop, [0]);
+}
+
+#[test]
+fn fills_in_defaults() {
+    let mut file = llama().without("llama.attention.head_count_kv");
+    for layer in 0..2 {
+        for name in ["k", "v"] {
+            let name = format!("blk.{layer}.attn_{name}.weight");
+            file = zeros(file.without(&name), &name, &[8, 8]);
+        }
+    }
+    let model = Model::open(&file.save("defaults.gguf")).unwrap();
+    assert_eq!((model.config.kv_heads, model.config.head_dim, model.config.rope_dim), (2, 4, 4));
+    assert_eq!((model.config.rope_base, model.config.vocab), (10_000.0, 5));
+}
+
+#[test]
+fn scales_rotary_frequencies() {
+    let linear = llama()
+        .pair("llama.rope.scaling.type", Val::Str("linear".into()))
+        .pair("llama.rope.scaling.factor", Val::F32(4.0))
+        .tensor("rope_freqs.weight", &[2], 0, f32s([1.0, 8.0]));
+    let model = Model::open(&linear.save("linear.gguf")).unwrap();
+    let factors = model.rope_factors().unwrap();
+    assert_eq!(factors, [1.0, 8.0]);
+    let turns = model.config.revolutions(Some(&factors));
+    let expected = [1.0 / 4.0, 0.01 / 32.0].map(|f| f / std::f64::consts::TAU);
+    for (a, b) in turns.iter().zip(expected) {
+        assert!((a - b).abs() < 1e-17, "{a} {b}");
+    }
+}
+
+#[test]
+fn refuses_what_does_not_fit() {
+    let text = |s: &str| Val::Str(s.into());
+    let cases: &[(File, &str)] = &[
+        (llama().without("general.architecture"), "key \"general.architecture\" is missing"),
+        (
+            llama().pair("general.architecture", text("gpt2")),
+            "architecture \"gpt2\" is not supported; supported: llama, qwen2",
+        ),
+        (llama().without("llama.block_count"), "key \"llama.block_count\" is missing"),
+        (
+            llama().pair("llama.block_count", Val::U32(0)),
+            "key \"llama.block_count\" is 0; expected a whole number from 1 to 16777216",
+        ),
+        (
+            llama().pair("llama.embedding_length", text("8")),
+            "key \"llama.embedding_length\" is \"8\"; expected a whole number from 1 to 16777216",
+        ),
+        (
+            llama().pair("llama.attention.head_count", Val::U32(3)),
+            "key \"llama.attention.head_count\" is 3; expected a divisor of embedding_length (8)",
+        ),
+        (
+            llama().pair("llama.attention.head_count_kv", Val::U32(4)),
+            "key \"llama.attention.head_count\" is 2; expected a multiple of attention.head_count_kv (4)",
+        ),
+        (
+            llama().pair("llama.attention.value_length", Val::U32(8)),
+            "key \"llama.attention.value_length\" is 8; expected the length of a key (4)",
+        ),
+        (
+            llama().pair("llama.rope.dimension_count", Val::U32(6)),
+            "key \"llama.rope.dimension_count\" is 6; expected an even number up to the head's length (4)",
+        ),
+        (
+            llama().pair("llama.rope.freq_base", Val::F32(f32::NAN)),
+            "key \"llama.rope.freq_base\" is NaN; expected a finite number above zero",
+        ),
+        (
+            llama().pair("llama.attention.layer_norm_rms_epsilon", Val::F32(2.0)),
+            "key \"llama.attention.layer_norm_rms_epsilon\" is 2; expected a number below 1",
+        ),
+        (
+            llama().pair("llama.rope.scaling.type", text("yarn")),
+            "rope scaling \"yarn\" is not supported; \
+             supported: none, linear, and per-pair factors in rope_freqs.weight",
+        ),
+        (
+            llama().pair("llama.vocab_size", Val::U32(6)),
+            "key \"llama.vocab_size\" is 6; expected the length of tokenizer.ggml.tokens (5)",
+        ),
+        (
+            llama().pair("tokenizer.ggml.eos_token_id", Val::U32(5)),
+            "key \"tokenizer.ggml.eos_token_id\" is 5; expected a token below the vocabulary's size (5)",
+        ),
+        (
+            llama().without("blk.1.ffn_up.weight"),
+            "tensor \"blk.1.ffn_up.weight\" of shape [8, 12] is missing",
+        ),
+        (
+            llama().edit("blk.1.ffn_up.weight", |t| t.dims = vec![12, 8]),
+            "tensor \"blk.1.ffn_up.weight\" has shape [12, 8]; expected [8, 12]",
+        ),
+        (
+            llama().edit("token_embd.weight", |t| (t.kind, t.dims) = (26, vec![8, 5])),
+            "tensor \"token_embd.weight\" is I32; supported: F32, F16, BF16, Q8_0, Q4_K, Q6_K",
+        ),
+        (
+            llama().edit("output_norm.weight", |t| t.kind = 1),
+            "tensor \"output_norm.weight\" is F16; supported: F32",
+        ),
+        (
+            zeros(llama(), "blk.0.attn_q.bias", &[8]),
+            "tensor \"blk.0.attn_q.bias\" is not part of architecture llama, so the model would run wrongly",
+        ),
+        (
+            llama().tensor("rope_freqs.weight", &[2], 0, f32s([1.0, 0.0])),
+            "tensor \"rope_freqs.weight\" holds 0 at index 1; expected finite numbers above zero",
+        ),
+        (model("qwen2").without("blk.0.attn_k.bias"), "tensor \"blk.0.attn_k.bias\" of shape [4] is missing"),
+    ];
+    for (i, (file, message)) in cases.iter().enumerate() {
+        let name = format!("unfit-{i}.gguf");
+        let error = Model::open(&file.save(&name)).unwrap_err().to_string();
+        let (path, sentence) = error.split_once(": ").unwrap();
+        assert!(path.ends_with(&name), "{error}");
+        assert_eq!(sentence, *message);
+    }
+}
+
+#[test]
+fn accepts_both_architectures() {
+    for arch in ["llama", "qwen2"] {
+        let model = Model::open(&model(arch).save(&format!("{arch}.gguf"))).unwrap();
+        assert_eq!(model.config.architecture.name(), arch);
+        assert_eq!(model.weights.blocks[0].bias.is_some(), arch == "qwen2");
+    }
+}

@@ -1,0 +1,218 @@
+//! What the reader reads, and how it refuses what lies.
+
+use warpwright_engine::gguf::{Directory, Gguf, TENSOR_TYPES, Value};
+
+use crate::write::{File, Val};
+
+/// A small file with one of everything.
+fn sample() -> File {
+    File::default()
+        .pair("general.architecture", Val::Str("llama".into()))
+        .pair("flag", Val::Bool(true))
+        .pair("names", Val::Strs(vec!["a".into(), "b".into()]))
+        .tensor("one", &[8], 0, vec![1; 32])
+        .tensor("two", &[32, 2], 8, vec![2; 68])
+}
+
+fn fault(bytes: &[u8]) -> String {
+    Directory::read(bytes).unwrap_err().to_string()
+}
+
+/// `bytes` with some replaced.
+fn with(mut bytes: Vec<u8>, at: usize, new: &[u8]) -> Vec<u8> {
+    bytes[at..at + new.len()].copy_from_slice(new);
+    bytes
+}
+
+#[test]
+fn reads_what_was_written() {
+    let bytes = sample().bytes();
+    let directory = Directory::read(&bytes).unwrap();
+    assert_eq!(directory.version, 3);
+    assert_eq!(directory.metadata["flag"], Value::Bool(true));
+    let names = ["a", "b"].map(|s| Value::String(s.into()));
+    assert_eq!(directory.metadata["names"], Value::Array(names.into()));
+    let two = &directory.tensors["two"];
+    assert_eq!((two.dims.as_slice(), two.kind.name), (&[32, 2][..], "Q8_0"));
+    assert_eq!(bytes[two.range.clone()], [2; 68]);
+}
+
+#[test]
+fn the_types_are_distinct() {
+    for (i, a) in TENSOR_TYPES.iter().enumerate() {
+        for b in &TENSOR_TYPES[..i] {
+            assert!(a.id > b.id && a.name != b.name, "{} and {}", a.name, b.name);
+        }
+    }
+}
+
+#[test]
+fn refuses_a_wrong_header() {
+    let bytes = sample().bytes();
+    let cases: &[(Vec<u8>, &str)] = &[
+        (b"GG".to_vec(), "the file ends inside the magic number: 4 bytes are needed at offset 0, 2 are left"),
+        (
+            with(bytes.clone(), 0, b"GGML"),
+            "not a GGUF file: it starts with [47, 47, 4d, 4c], not with \"GGUF\"",
+        ),
+        (with(bytes.clone(), 4, &[1]), "GGUF version 1; versions 2 and 3 are supported"),
+        (with(bytes.clone(), 4, &[4]), "GGUF version 4; versions 2 and 3 are supported"),
+        (
+            with(bytes.clone(), 4, &[0, 0, 0, 3]),
+            "a big-endian GGUF file; only little-endian ones are supported",
+        ),
+        (
+            with(bytes.clone(), 8, &[0xff; 8]),
+            "the header counts 18446744073709551615 tensors, but the 300 bytes that follow hold at most 9",
+        ),
+        (
+            with(bytes.clone(), 16, &[200]),
+            "the header counts 200 metadata pairs, but the 300 bytes that follow hold at most 23",
+        ),
+        (
+            with(bytes.clone(), 24, &[0xff; 8]),
+            "the file ends inside the name of metadata pair 0: \
+             18446744073709551615 bytes are needed at offset 32, 292 are left",
+        ),
+        (with(bytes.clone(), 32, &[0xff]), "the name of metadata pair 0 is not UTF-8"),
+    ];
+    for (bytes, message) in cases {
+        assert_eq!(fault(bytes), *message);
+    }
+}
+
+#[test]
+fn refuses_wrong_metadata() {
+    let deep = [[9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0].as_slice(); 4].concat();
+    let cases: &[(&str, Val, &str)] = &[
+        ("k", Val::Raw(13, vec![]), "key \"k\" has value type 13; GGUF defines 0 to 12"),
+        ("k", Val::Raw(7, vec![2]), "key \"k\" is a bool of value 2; 0 and 1 are allowed"),
+        ("k", Val::Raw(8, vec![1, 0, 0, 0, 0, 0, 0, 0, 0x80]), "key \"k\" is not UTF-8"),
+        ("k", Val::Raw(9, deep), "key \"k\" nests arrays deeper than 3"),
+        (
+            "k",
+            Val::Raw(9, [&[0; 4][..], &[0xff; 8]].concat()),
+            "key \"k\" is an array of 18446744073709551615; at most 4194304 values are supported",
+        ),
+        (
+            "general.alignment",
+            Val::U32(24),
+            "general.alignment is 24; it must be an unsigned power of two from 1 to 2^30",
+        ),
+        (
+            "general.alignment",
+            Val::Str("x".into()),
+            "general.alignment is \"x\"; it must be an unsigned power of two from 1 to 2^30",
+        ),
+    ];
+    for (key, value, message) in cases {
+        assert_eq!(fault(&sample().pair(key, value.clone()).bytes()), *message);
+    }
+    let mut twice = sample();
+    twice.pairs.push(("flag".into(), Val::Bool(false)));
+    assert_eq!(fault(&twice.bytes()), "key \"flag\" appears twice");
+}
+
+#[test]
+fn refuses_wrong_tensors() {
+    let big = 1 << 40;
+    let cases: &[(File, &str)] = &[
+        (sample().edit("two", |t| t.dims = vec![]), "tensor \"two\" has 0 dimensions; 1 to 4 are allowed"),
+        (
+            sample().edit("two", |t| t.dims = vec![1; 5]),
+            "tensor \"two\" has 5 dimensions; 1 to 4 are allowed",
+        ),
+        (
+            sample().edit("two", |t| t.dims = vec![32, 0]),
+            "tensor \"two\" has shape [32, 0]: a dimension is zero",
+        ),
+        (
+            sample().edit("two", |t| t.dims = vec![big, big]),
+            "tensor \"two\" has shape [1099511627776, 1099511627776]: its size does not fit 64 bits",
+        ),
+        (
+            sample().edit("two", |t| t.kind = 4),
+            "tensor \"two\" has type number 4, which ggml does not define",
+        ),
+        (
+            sample().edit("two", |t| t.dims = vec![33]),
+            "tensor \"two\" is Q8_0 with rows of 33 elements; Q8_0 needs a multiple of 32",
+        ),
+        (
+            sample().edit("two", |t| t.offset = Some(33)),
+            "tensor \"two\" lies at data offset 33, which is not a multiple of 32",
+        ),
+        (
+            sample().edit("two", |t| t.offset = Some(64)),
+            "tensor \"two\" needs 68 bytes at data offset 64, but the file has 100 bytes of data",
+        ),
+        (
+            sample().edit("two", |t| t.offset = Some(u64::MAX - 31)),
+            "tensor \"two\" needs 68 bytes at data offset 18446744073709551584, \
+             but the file has 100 bytes of data",
+        ),
+        (sample().edit("two", |t| t.offset = Some(0)), "tensors \"one\" and \"two\" overlap"),
+        (sample().edit("two", |t| t.name = "one".into()), "tensor \"one\" appears twice"),
+    ];
+    for (file, message) in cases {
+        assert_eq!(fault(&file.bytes()), *message);
+    }
+}
+
+#[test]
+fn refuses_every_truncation() {
+    let bytes = sample().bytes();
+    for len in 0..bytes.len() {
+        fault(&bytes[..len]);
+    }
+}
+
+/// Damages a real file's directory in thousands of ways: each is read or refused, none panics, and what is
+/// read lies inside the file.
+#[test]
+fn survives_mutations() {
+    let original = std::fs::read(crate::asset()).unwrap();
+    let directory = Directory::read(&original).unwrap();
+    let end = directory.tensors.values().map(|t| t.range.start).min().unwrap();
+    // The vocabulary's thousands of strings are all alike; the fields around them are not.
+    let places: Vec<usize> = (0..1200).chain(end - 2200..end).collect();
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    let mut bytes = original.clone();
+    let mut refused = 0;
+    for _ in 0..4000 {
+        let at = places[random(places.len())];
+        let new = match random(4) {
+            0 => vec![0xff; 1 + random(8)],
+            1 => vec![0; 1 + random(8)],
+            2 => vec![bytes[at] ^ (1 << random(8))],
+            _ => (0..4).map(|_| random(256) as u8).collect(),
+        };
+        bytes[at..at + new.len()].copy_from_slice(&new);
+        let len = if random(8) == 0 { random(end) } else { bytes.len() };
+        match Directory::read(&bytes[..len]) {
+            Ok(directory) => assert!(directory.tensors.values().all(|t| t.range.end <= len)),
+            Err(fault) => refused += usize::from(!fault.to_string().is_empty()),
+        }
+        bytes[at..at + new.len()].copy_from_slice(&original[at..at + new.len()]);
+    }
+    assert!(refused > 100, "only {refused} mutations were refused");
+}
+
+#[test]
+fn names_the_file() {
+    let error = Gguf::open("/no/such.gguf".as_ref()).unwrap_err();
+    assert_eq!(error.to_string(), "cannot open /no/such.gguf: No such file or directory (os error 2)");
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("empty.gguf");
+    std::fs::write(&path, b"").unwrap();
+    let error = Gguf::open(&path).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "empty.gguf: the file ends inside the magic number: 4 bytes are needed at offset 0, 0 are left"
+        ),
+        "{error}"
+    );
+}
