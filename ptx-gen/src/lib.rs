@@ -1,1 +1,88 @@
 //! A typed language for writing PTX kernels in Rust, without nvcc or LLVM.
+//!
+//! A kernel is a [`KernelDef`]: arguments declared once with [`args!`], a launch contract, a program and a CPU
+//! reference. Building it checks it; printing it gives PTX for a [`Target`].
+//!
+//! ```
+//! use ptx_gen::*;
+//!
+//! args! {
+//!     /// `y = a * x + y`
+//!     pub struct AxpyArgs {
+//!         /// `[n]`
+//!         x: In<f32>,
+//!         /// `[n]`
+//!         y: InOut<f32>,
+//!         a: f32,
+//!         n: u32,
+//!     }
+//! }
+//!
+//! struct Axpy;
+//!
+//! impl KernelDef for Axpy {
+//!     type Args<S: Side> = AxpyArgs<S>;
+//!
+//!     fn name(&self) -> String {
+//!         "axpy".into()
+//!     }
+//!     fn block(&self) -> u32 {
+//!         128
+//!     }
+//!     fn grid(&self, a: &AxpyArgs<Shape>) -> Result<Grid, ShapeError> {
+//!         self.require(a.x == a.n as usize && a.y == a.x, || format!("x and y must hold n = {} elements", a.n))?;
+//!         Ok(Grid::line(a.n.div_ceil(128)))
+//!     }
+//!     fn program<'k>(&self, k: Builder<'k>, a: AxpyArgs<Dev<'k>>) {
+//!         let i = k.ctaid() * 128 + k.tid();
+//!         k.when(i.lt(a.n), || {
+//!             let (x, y) = (a.x.at(i), a.y.at(i));
+//!             y.st(a.a.fma(x.ld(), y.ld()));
+//!         });
+//!     }
+//!     fn reference(&self, a: AxpyArgs<Cpu<'_>>) {
+//!         for (y, x) in a.y.iter_mut().zip(a.x) {
+//!             *y += a.a * x;
+//!         }
+//!     }
+//! }
+//!
+//! let program = Axpy.build().expect("valid");
+//! let ptx = print(&program, Target::named("sm_75").unwrap()).unwrap();
+//! assert!(ptx.starts_with(".version 6.3\n.target sm_75\n"));
+//! assert!(ptx.contains("fma.rn.f32 %f3, %f0, %f1, %f2;"));
+//! ```
+//!
+//! A method is the mnemonic, an operator the plain operation of the type, never fused. Nothing converts
+//! implicitly. Control flow is a tree: there are no labels, so scope, uniformity and divergence are checked by
+//! walking it. There is no way to insert raw text: a missing instruction is a missing row in [`isa`].
+
+#![forbid(unsafe_code)]
+
+pub mod isa;
+
+mod args;
+mod build;
+mod check;
+mod ir;
+mod kernel;
+mod mem;
+mod ops;
+mod print;
+mod sample;
+mod target;
+mod ty;
+
+pub use args::{ArgTy, Args, Cpu, CpuArg, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};
+pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
+pub use check::{Error, ErrorKind, Errors};
+pub use ir::{
+    Access, At, Base, Imm, Inst, Level, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
+};
+pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
+pub use mem::{Loads, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
+pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled};
+pub use print::{TargetError, inst, print, print_with_lines, version};
+pub use sample::{Sample, samples};
+pub use target::{Target, Version};
+pub use ty::{Class, Elem, Int, Int32, Kind, Lit, Num, Scalar, Ty, bf16, f16, f16x2};

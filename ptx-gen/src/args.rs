@@ -1,0 +1,321 @@
+//! A kernel's argument list, declared once and used on every side.
+//!
+//! The struct that [`args!`](crate::args) makes is generic over the [`Side`] it lives on: pointers and registers
+//! in the program ([`Dev`]), lengths and numbers for the launch contract ([`Shape`]), slices for the reference
+//! ([`Cpu`]), and device buffers at launch, which the driver crate adds.
+
+use crate::build::{Builder, U64, Val};
+use crate::ir::{Access, Base, Operand, Param, ParamKind};
+use crate::isa;
+use crate::mem::{Ptr, Read, ReadWrite, Write};
+use crate::ty::{Elem, Kind, Lit, Scalar, Ty, bf16, f16};
+use std::marker::PhantomData;
+
+/// A place an argument list can live.
+pub trait Side {
+    /// A buffer that is read.
+    type In<T: Elem>;
+    /// A buffer that is written.
+    type Out<T: Elem>;
+    /// A buffer that is read and written.
+    type InOut<T: Elem>;
+    /// A value.
+    type Scalar<T: Scalar>;
+}
+
+/// In the program: pointers and registers.
+pub struct Dev<'k>(PhantomData<&'k ()>);
+impl<'k> Side for Dev<'k> {
+    type In<T: Elem> = Ptr<'k, T, Read>;
+    type Out<T: Elem> = Ptr<'k, T, Write>;
+    type InOut<T: Elem> = Ptr<'k, T, ReadWrite>;
+    type Scalar<T: Scalar> = Val<'k, T>;
+}
+
+/// In the reference: slices and numbers.
+pub struct Cpu<'a>(PhantomData<&'a ()>);
+impl<'a> Side for Cpu<'a> {
+    type In<T: Elem> = &'a [T];
+    type Out<T: Elem> = &'a mut [T];
+    type InOut<T: Elem> = &'a mut [T];
+    type Scalar<T: Scalar> = T;
+}
+
+/// In the launch contract: lengths in elements, and numbers.
+pub struct Shape;
+impl Side for Shape {
+    type In<T: Elem> = usize;
+    type Out<T: Elem> = usize;
+    type InOut<T: Elem> = usize;
+    type Scalar<T: Scalar> = T;
+}
+
+/// Gives the fields of an argument list, in order.
+pub trait Source<S: Side> {
+    /// The next field, a buffer that is read.
+    fn input<T: Elem>(&mut self, field: Field) -> S::In<T>;
+    /// The next field, a buffer that is written.
+    fn output<T: Elem>(&mut self, field: Field) -> S::Out<T>;
+    /// The next field, a buffer that is read and written.
+    fn inout<T: Elem>(&mut self, field: Field) -> S::InOut<T>;
+    /// The next field, a value.
+    fn scalar<T: Scalar>(&mut self, field: Field) -> S::Scalar<T>;
+}
+
+/// Takes the fields of an argument list, in order.
+pub trait Sink<S: Side> {
+    /// A buffer that is read.
+    fn input<T: Elem>(&mut self, field: Field, v: &S::In<T>);
+    /// A buffer that is written.
+    fn output<T: Elem>(&mut self, field: Field, v: &S::Out<T>);
+    /// A buffer that is read and written.
+    fn inout<T: Elem>(&mut self, field: Field, v: &S::InOut<T>);
+    /// A value.
+    fn scalar<T: Scalar>(&mut self, field: Field, v: &S::Scalar<T>);
+}
+
+/// A field of an argument list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Its doc comment.
+    pub doc: &'static str,
+}
+
+/// An argument list on side `S`.
+pub trait Args<S: Side>: Sized {
+    /// The list whose fields `from` gives.
+    fn make(from: &mut impl Source<S>) -> Self;
+    /// Shows each field to `to`.
+    fn each(&self, to: &mut impl Sink<S>);
+}
+
+/// The type of one argument, on any side.
+pub trait ArgTy {
+    /// What it is on side `S`.
+    type On<S: Side>;
+    /// Takes it from a source.
+    fn take<S: Side>(from: &mut impl Source<S>, field: Field) -> Self::On<S>;
+    /// Shows it to a sink.
+    fn show<S: Side>(v: &Self::On<S>, to: &mut impl Sink<S>, field: Field);
+}
+
+/// A buffer that the kernel reads.
+pub struct In<T>(PhantomData<T>);
+/// A buffer that the kernel writes.
+pub struct Out<T>(PhantomData<T>);
+/// A buffer that the kernel reads and writes.
+pub struct InOut<T>(PhantomData<T>);
+
+macro_rules! arg_types {
+    ($($ty:ty: $on:ident $method:ident $($t:ident)?;)*) => {$(
+        impl$(<$t: Elem>)? ArgTy for $ty {
+            type On<S: Side> = arg_types!(@on S $on $ty $(, $t)?);
+            fn take<S: Side>(from: &mut impl Source<S>, field: Field) -> Self::On<S> {
+                from.$method(field)
+            }
+            fn show<S: Side>(v: &Self::On<S>, to: &mut impl Sink<S>, field: Field) {
+                to.$method::<arg_types!(@elem $ty $(, $t)?)>(field, v)
+            }
+        }
+    )*};
+    (@on $s:ident $on:ident $ty:ty, $t:ident) => { $s::$on<$t> };
+    (@on $s:ident $on:ident $ty:ty) => { $s::$on<$ty> };
+    (@elem $ty:ty, $t:ident) => { $t };
+    (@elem $ty:ty) => { $ty };
+}
+arg_types! {
+    In<T>: In input T;
+    Out<T>: Out output T;
+    InOut<T>: InOut inout T;
+    u32: Scalar scalar;
+    i32: Scalar scalar;
+    u64: Scalar scalar;
+    f32: Scalar scalar;
+}
+
+/// Declares a kernel's argument list once, for every side.
+///
+/// The doc comment of each field gives its shape first; it goes into the index of kernels.
+#[macro_export]
+macro_rules! args {
+    ($(#[$m:meta])* pub struct $name:ident { $($(#[doc = $doc:literal])* $f:ident: $t:ty),* $(,)? }) => {
+        $(#[$m])*
+        pub struct $name<S: $crate::Side> {
+            $($(#[doc = $doc])* pub $f: <$t as $crate::ArgTy>::On<S>),*
+        }
+        impl<S: $crate::Side> $crate::Args<S> for $name<S> {
+            fn make(from: &mut impl $crate::Source<S>) -> Self {
+                $name { $($f: <$t as $crate::ArgTy>::take(from, $name::<S>::field(stringify!($f)))),* }
+            }
+            fn each(&self, to: &mut impl $crate::Sink<S>) {
+                $(<$t as $crate::ArgTy>::show(&self.$f, to, $name::<S>::field(stringify!($f)));)*
+            }
+        }
+        impl<S: $crate::Side> $name<S> {
+            /// The field of this name.
+            fn field(name: &'static str) -> $crate::Field {
+                let doc = match name {
+                    $(stringify!($f) => concat!($($doc, "\n"),*),)*
+                    _ => "",
+                };
+                $crate::Field { name, doc: doc.trim() }
+            }
+        }
+    };
+}
+
+impl<'k> Builder<'k> {
+    #[track_caller]
+    fn declare<T: Lit>(self, field: Field, kind: ParamKind) -> Val<'k, T> {
+        self.state.borrow_mut().params.push(Param { name: field.name, doc: field.doc, kind });
+        self.emit(&isa::LD_PARAM, T::KIND, [Operand::Addr(Base::Symbol(field.name.into()), 0)])
+    }
+    #[track_caller]
+    fn pointer<T: Elem, A: crate::mem::Space>(self, field: Field, access: Access) -> Ptr<'k, T, A> {
+        let generic: U64 = self.declare(field, ParamKind::Buffer(T::MEM, access));
+        let global: U64 = self.emit(&isa::CVTA_TO_GLOBAL, Kind::U64, [Operand::Reg(generic.reg)]);
+        Ptr::new(self, global.reg)
+    }
+}
+
+impl<'k> Source<Dev<'k>> for Builder<'k> {
+    fn input<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, Read> {
+        self.pointer(field, Access::Read)
+    }
+    fn output<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, Write> {
+        self.pointer(field, Access::Write)
+    }
+    fn inout<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, ReadWrite> {
+        self.pointer(field, Access::ReadWrite)
+    }
+    fn scalar<T: Scalar>(&mut self, field: Field) -> Val<'k, T> {
+        self.declare(field, ParamKind::Scalar(<T as Ty>::KIND))
+    }
+}
+
+/// An argument as the launch contract sees it, untyped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShapeArg {
+    /// A buffer of this many elements.
+    Len(usize),
+    /// A value's bits, zero-extended.
+    Scalar(u64),
+}
+
+pub(crate) struct Shapes<'a>(pub(crate) std::slice::Iter<'a, ShapeArg>);
+
+impl Shapes<'_> {
+    fn len(&mut self, field: Field) -> usize {
+        match self.0.next() {
+            Some(ShapeArg::Len(n)) => *n,
+            _ => panic!("argument {} is not a buffer; `check_args` refuses this first", field.name),
+        }
+    }
+}
+
+impl Source<Shape> for Shapes<'_> {
+    fn input<T: Elem>(&mut self, field: Field) -> usize {
+        self.len(field)
+    }
+    fn output<T: Elem>(&mut self, field: Field) -> usize {
+        self.len(field)
+    }
+    fn inout<T: Elem>(&mut self, field: Field) -> usize {
+        self.len(field)
+    }
+    fn scalar<T: Scalar>(&mut self, field: Field) -> T {
+        match self.0.next() {
+            Some(ShapeArg::Scalar(bits)) => T::from_bits64(*bits),
+            _ => panic!("argument {} is not a value; `check_args` refuses this first", field.name),
+        }
+    }
+}
+
+/// An argument on the CPU, untyped: a buffer's elements or a value's bits.
+#[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs)] // the variants are the element types
+pub enum CpuArg {
+    U8(Vec<u8>),
+    S8(Vec<i8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    S32(Vec<i32>),
+    U64(Vec<u64>),
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    /// A value's bits, zero-extended.
+    Scalar(u64),
+}
+
+macro_rules! each_buffer {
+    ($arg:expr, $v:ident => $buffer:expr, $bits:pat => $scalar:expr) => {
+        match $arg {
+            CpuArg::U8($v) => $buffer,
+            CpuArg::S8($v) => $buffer,
+            CpuArg::U16($v) => $buffer,
+            CpuArg::U32($v) => $buffer,
+            CpuArg::S32($v) => $buffer,
+            CpuArg::U64($v) => $buffer,
+            CpuArg::F32($v) => $buffer,
+            CpuArg::F16($v) => $buffer,
+            CpuArg::Bf16($v) => $buffer,
+            CpuArg::Scalar($bits) => $scalar,
+        }
+    };
+}
+
+impl CpuArg {
+    /// A value.
+    pub fn scalar<T: Scalar>(v: T) -> CpuArg {
+        CpuArg::Scalar(v.to_bits64())
+    }
+
+    /// What the launch contract sees of it.
+    pub fn shape(&self) -> ShapeArg {
+        each_buffer!(self, v => ShapeArg::Len(v.len()), bits => ShapeArg::Scalar(*bits))
+    }
+
+    /// Its type: of an element, or `None` for a value.
+    pub fn elem(&self) -> Option<Kind> {
+        fn kind<T: Elem>(_: &[T]) -> Option<Kind> {
+            Some(T::MEM)
+        }
+        each_buffer!(self, v => kind(v), _ => None)
+    }
+}
+
+pub(crate) struct CpuArgs<'a>(pub(crate) std::slice::IterMut<'a, CpuArg>);
+
+impl<'a> CpuArgs<'a> {
+    fn next(&mut self, field: Field) -> &'a mut CpuArg {
+        self.0
+            .next()
+            .unwrap_or_else(|| panic!("argument {} is missing; `check_args` refuses this first", field.name))
+    }
+    fn buffer<T: Elem>(&mut self, field: Field) -> &'a mut [T] {
+        T::of_mut(self.next(field)).unwrap_or_else(|| {
+            panic!("argument {} is of another type; `check_args` refuses this first", field.name)
+        })
+    }
+}
+
+impl<'a> Source<Cpu<'a>> for CpuArgs<'a> {
+    fn input<T: Elem>(&mut self, field: Field) -> &'a [T] {
+        self.buffer(field)
+    }
+    fn output<T: Elem>(&mut self, field: Field) -> &'a mut [T] {
+        self.buffer(field)
+    }
+    fn inout<T: Elem>(&mut self, field: Field) -> &'a mut [T] {
+        self.buffer(field)
+    }
+    fn scalar<T: Scalar>(&mut self, field: Field) -> T {
+        match self.next(field) {
+            CpuArg::Scalar(bits) => T::from_bits64(*bits),
+            _ => panic!("argument {} is not a value; `check_args` refuses this first", field.name),
+        }
+    }
+}

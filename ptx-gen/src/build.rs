@@ -1,0 +1,349 @@
+//! The builder: typed values that append instructions as they are combined.
+//!
+//! Emission is immediate and in program order: Rust's order of evaluation is the PTX order, and register
+//! numbers count up. A Rust `for` or `if` runs while building; [`Builder::for_each`], [`Builder::repeat`] and
+//! [`Builder::when`] run on the GPU.
+
+use crate::ir::*;
+use crate::isa::{self, Op};
+use crate::ty::{Elem, Kind, Lit, Num, Ty};
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::panic::Location;
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) params: Vec<Param>,
+    pub(crate) shared: Vec<SharedArray>,
+    pub(crate) registers: [u32; 5],
+    pub(crate) pinned: Vec<(Reg, Level)>,
+    /// The open blocks, innermost last.
+    pub(crate) open: Vec<Vec<Stmt>>,
+}
+
+/// The kernel under construction.
+///
+/// `'k` is unique to one build, so values of two kernels cannot meet in one expression.
+#[derive(Clone, Copy)]
+pub struct Builder<'k> {
+    pub(crate) state: &'k RefCell<State>,
+    brand: PhantomData<Cell<&'k ()>>,
+}
+
+/// A value: a register written once.
+#[must_use = "this emits an instruction whose result is never used"]
+pub struct Val<'k, T> {
+    pub(crate) reg: Reg,
+    pub(crate) k: Builder<'k>,
+    ty: PhantomData<T>,
+}
+
+impl<T> Clone for Val<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Val<'_, T> {}
+
+/// A 32-bit float.
+pub type F32<'k> = Val<'k, f32>;
+/// An unsigned 32-bit integer.
+pub type U32<'k> = Val<'k, u32>;
+/// A signed 32-bit integer.
+pub type I32<'k> = Val<'k, i32>;
+/// An unsigned 64-bit integer.
+pub type U64<'k> = Val<'k, u64>;
+/// A predicate.
+pub type Pred<'k> = Val<'k, bool>;
+
+/// A variable: a register written many times.
+///
+/// Every write goes through `&mut`, so Rust's own `mut` marks each register that a loop carries.
+pub struct Var<'k, T>(pub(crate) Val<'k, T>);
+
+/// What an instruction can read as a `T`: a value, a variable, a literal.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a PTX operand of type `{T}`",
+    note = "PTX never converts implicitly: write `.cvt::<{T}>()`"
+)]
+pub trait Src<'k, T> {
+    /// The operand.
+    fn operand(self) -> Operand;
+}
+impl<'k, T> Src<'k, T> for Val<'k, T> {
+    fn operand(self) -> Operand {
+        Operand::Reg(self.reg)
+    }
+}
+impl<'k, T> Src<'k, T> for &Var<'k, T> {
+    fn operand(self) -> Operand {
+        Operand::Reg(self.0.reg)
+    }
+}
+impl<'k, T: Lit> Src<'k, T> for T {
+    fn operand(self) -> Operand {
+        Operand::Imm(self.imm())
+    }
+}
+
+/// A literal operand of type `u32`.
+pub(crate) fn lit(v: u32) -> Operand {
+    Operand::Imm(v.imm())
+}
+
+/// Every lane of a warp.
+pub(crate) fn full_mask() -> Operand {
+    lit(u32::MAX)
+}
+
+impl<'k> Builder<'k> {
+    pub(crate) fn new(state: &'k RefCell<State>) -> Self {
+        Builder { state, brand: PhantomData }
+    }
+
+    pub(crate) fn reg(self, kind: Kind) -> Reg {
+        let count = &mut self.state.borrow_mut().registers[kind.class() as usize];
+        *count += 1;
+        Reg { kind, n: *count - 1 }
+    }
+
+    pub(crate) fn push(self, s: Stmt) {
+        self.state.borrow_mut().open.last_mut().expect("the kernel's own block is open").push(s)
+    }
+
+    #[track_caller]
+    pub(crate) fn inst(
+        self,
+        op: &'static Op,
+        kind: Kind,
+        from: Option<Kind>,
+        dst: Vec<Reg>,
+        src: Vec<Operand>,
+    ) {
+        self.push(Stmt::Inst(Inst { op, kind, from, dst, src, at: Location::caller() }))
+    }
+
+    /// Emits `op` on `T` with a new register of type `D` for its result.
+    #[track_caller]
+    pub(crate) fn emit<D: Ty, const N: usize>(
+        self,
+        op: &'static Op,
+        kind: Kind,
+        src: [Operand; N],
+    ) -> Val<'k, D> {
+        let d = self.fresh::<D>();
+        self.inst(op, kind, None, vec![d.reg], src.into());
+        d
+    }
+
+    pub(crate) fn fresh<D: Ty>(self) -> Val<'k, D> {
+        self.of(self.reg(D::KIND))
+    }
+
+    pub(crate) fn of<D: Ty>(self, reg: Reg) -> Val<'k, D> {
+        Val { reg, k: self, ty: PhantomData }
+    }
+
+    pub(crate) fn block(self, f: impl FnOnce()) -> Vec<Stmt> {
+        self.state.borrow_mut().open.push(vec![]);
+        f();
+        self.state.borrow_mut().open.pop().expect("pushed above")
+    }
+
+    pub(crate) fn pin(self, reg: Reg, level: Level) {
+        self.state.borrow_mut().pinned.push((reg, level))
+    }
+
+    #[track_caller]
+    fn special<D: Ty>(self, name: &'static str, level: Level) -> Val<'k, D> {
+        self.emit(&isa::MOV, D::KIND, [Operand::Special(name, level)])
+    }
+
+    /// The thread's index in its block, which has one dimension.
+    #[track_caller]
+    pub fn tid(self) -> U32<'k> {
+        self.special("%tid.x", Level::Lane)
+    }
+
+    /// The block's index along the grid's first dimension.
+    #[track_caller]
+    pub fn ctaid(self) -> U32<'k> {
+        self.special("%ctaid.x", Level::Block)
+    }
+
+    /// The block's index along the grid's second dimension.
+    #[track_caller]
+    pub fn ctaid_y(self) -> U32<'k> {
+        self.special("%ctaid.y", Level::Block)
+    }
+
+    /// The block's index along the grid's third dimension.
+    #[track_caller]
+    pub fn ctaid_z(self) -> U32<'k> {
+        self.special("%ctaid.z", Level::Block)
+    }
+
+    /// Blocks along the grid's first dimension.
+    #[track_caller]
+    pub fn nctaid(self) -> U32<'k> {
+        self.special("%nctaid.x", Level::Block)
+    }
+
+    /// The thread's index in its warp.
+    #[track_caller]
+    pub fn lane(self) -> U32<'k> {
+        self.special("%laneid", Level::Lane)
+    }
+
+    /// The index of the thread's warp in its block: the same in all its lanes.
+    #[track_caller]
+    pub fn warp(self) -> U32<'k> {
+        let warp = self.tid() >> 5;
+        self.pin(warp.reg, Level::Warp);
+        warp
+    }
+
+    /// The device's clock, in nanoseconds; it ticks coarsely.
+    #[track_caller]
+    pub fn globaltimer(self) -> U64<'k> {
+        self.special("%globaltimer", Level::Lane)
+    }
+
+    /// A comment in the PTX. ASCII.
+    #[track_caller]
+    pub fn note(self, text: impl Into<String>) {
+        self.push(Stmt::Note(text.into(), Location::caller()))
+    }
+
+    /// A value holding a literal.
+    #[track_caller]
+    pub fn val<T: Lit>(self, v: T) -> Val<'k, T> {
+        self.emit(&isa::MOV, T::KIND, [Operand::Imm(v.imm())])
+    }
+
+    /// A variable, set to `init`: a literal or a value.
+    #[track_caller]
+    pub fn var<T: Num>(self, init: impl Src<'k, T>) -> Var<'k, T> {
+        Var(self.emit(&isa::MOV, T::KIND, [init.operand()]))
+    }
+
+    /// A `.shared` array of `len` elements, aligned to 16 bytes.
+    #[track_caller]
+    pub fn shared<T: Elem>(self, name: &str, len: u32) -> crate::Ptr<'k, T, crate::Shared> {
+        self.shared_array(name, Some(len.saturating_mul(T::MEM.bytes())))
+    }
+
+    /// The `.shared` array whose size the launch gives (`Grid::shared`), aligned to 16 bytes.
+    ///
+    /// All dynamic arrays of a kernel are the same memory.
+    #[track_caller]
+    pub fn dynamic_shared<T: Elem>(self, name: &str) -> crate::Ptr<'k, T, crate::Shared> {
+        self.shared_array(name, None)
+    }
+
+    #[track_caller]
+    fn shared_array<T: Elem>(self, name: &str, bytes: Option<u32>) -> crate::Ptr<'k, T, crate::Shared> {
+        let taken = self.state.borrow().shared.iter().filter(|s| base_name(&s.name) == name).count();
+        let name = if taken == 0 { name.to_string() } else { format!("{name}_{taken}") };
+        self.state.borrow_mut().shared.push(SharedArray { name: name.clone(), bytes });
+        let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name)]);
+        crate::Ptr::new(self, address.reg)
+    }
+
+    /// Waits until every thread of the block is here; what they wrote before is visible after.
+    #[track_caller]
+    pub fn barrier(self) {
+        self.inst(&isa::BAR_SYNC, Kind::U32, None, vec![], vec![lit(0)])
+    }
+
+    /// Waits until every lane of the warp is here; what they wrote before is visible after.
+    #[track_caller]
+    pub fn warp_barrier(self) {
+        self.inst(&isa::BAR_WARP_SYNC, Kind::U32, None, vec![], vec![full_mask()])
+    }
+
+    /// Orders this thread's memory accesses for the whole device.
+    #[track_caller]
+    pub fn fence(self) {
+        self.inst(&isa::FENCE_GPU, Kind::U32, None, vec![], vec![])
+    }
+
+    /// Stops the kernel with an error.
+    #[track_caller]
+    pub fn trap(self) {
+        self.inst(&isa::TRAP, Kind::U32, None, vec![], vec![])
+    }
+
+    /// Sleeps for about `ns` nanoseconds.
+    #[track_caller]
+    pub fn nanosleep(self, ns: impl Src<'k, u32>) {
+        self.inst(&isa::NANOSLEEP, Kind::U32, None, vec![], vec![ns.operand()])
+    }
+
+    /// `if cond { body }`; an `else` follows as [`When::otherwise`].
+    #[track_caller]
+    pub fn when(self, cond: Pred<'k>, body: impl FnOnce()) -> When<'k> {
+        let at = Location::caller();
+        let body = self.block(body);
+        self.push(Stmt::If { cond: cond.reg, body, other: vec![], at });
+        When(self)
+    }
+
+    /// `for i in (from..to).step_by(step) { body(i) }`.
+    #[track_caller]
+    pub fn for_each(
+        self,
+        from: impl Src<'k, u32>,
+        to: impl Src<'k, u32>,
+        step: impl Src<'k, u32>,
+        body: impl FnOnce(U32<'k>),
+    ) {
+        let i: U32 = self.emit(&isa::MOV, Kind::U32, [from.operand()]);
+        let (to, step) = (to.operand(), step.operand());
+        self.looped(
+            || self.emit(&isa::SETP_GE, Kind::U32, [Operand::Reg(i.reg), to]),
+            || {
+                body(i);
+                self.inst(&isa::ADD, Kind::U32, None, vec![i.reg], vec![Operand::Reg(i.reg), step]);
+            },
+        )
+    }
+
+    /// `while !until() { body() }`: `until` is evaluated before each round.
+    #[track_caller]
+    pub fn repeat(self, until: impl FnOnce() -> Pred<'k>, body: impl FnOnce()) {
+        self.looped(until, body)
+    }
+
+    #[track_caller]
+    fn looped(self, until: impl FnOnce() -> Pred<'k>, body: impl FnOnce()) {
+        let at = Location::caller();
+        let mut exit = None;
+        let cond = self.block(|| exit = Some(until().reg));
+        let exit = exit.expect("the closure ran");
+        let body = self.block(body);
+        self.push(Stmt::Loop { cond, exit, body, at })
+    }
+}
+
+fn base_name(name: &str) -> &str {
+    match name.rsplit_once('_') {
+        Some((base, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
+    }
+}
+
+/// The `if` just closed, for an `else`.
+pub struct When<'k>(Builder<'k>);
+
+impl When<'_> {
+    /// `else { body }`.
+    pub fn otherwise(self, body: impl FnOnce()) {
+        let stmts = self.0.block(body);
+        if let Some(Stmt::If { other, .. }) =
+            self.0.state.borrow_mut().open.last_mut().and_then(|block| block.last_mut())
+        {
+            *other = stmts
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Form: operands are what the row says, and notes are ASCII.
+
+use super::{Error, ErrorKind};
+use crate::ir::*;
+use crate::isa::Slot;
+use crate::ty::{Class, Kind};
+
+pub(super) fn check(p: &Program) -> Vec<Error> {
+    let mut errors = vec![];
+    notes(&p.body, &mut errors);
+    p.each_inst(&mut |i| errors.extend(inst(i)));
+    errors
+}
+
+fn notes(stmts: &[Stmt], errors: &mut Vec<Error>) {
+    for s in stmts {
+        match s {
+            Stmt::Inst(_) => {}
+            Stmt::Note(text, at) => {
+                if text.contains(|c: char| !c.is_ascii() || c.is_ascii_control()) {
+                    errors.push(Error { at: Some(at), kind: ErrorKind::NotAscii })
+                }
+            }
+            Stmt::If { body, other, .. } => {
+                notes(body, errors);
+                notes(other, errors);
+            }
+            Stmt::Loop { cond, body, .. } => {
+                notes(cond, errors);
+                notes(body, errors);
+            }
+        }
+    }
+}
+
+fn inst(i: &Inst) -> Option<Error> {
+    let what = wrong(i)?;
+    let kind = ErrorKind::Operand { text: crate::print::inst(i), what };
+    Some(Error { at: Some(i.at), kind })
+}
+
+/// What is wrong with the operands, if anything.
+fn wrong(i: &Inst) -> Option<String> {
+    let op = i.op;
+    if !op.types.is_empty() && !op.types.contains(&i.kind) {
+        return Some(format!("{} has no .{} form", op.template, i.kind.name()));
+    }
+    if let Some(from) = i.from
+        && !op.from.contains(&from)
+    {
+        return Some(format!("{} does not convert from .{}", op.template, from.name()));
+    }
+    let written = match op.form.dst {
+        [] => i.dst.is_empty(),
+        [Slot::Vec(n)] => i.dst.len() == *n as usize && i.dst.iter().all(|r| holds(*r, i.kind)),
+        [Slot::Halves] => i.dst.len() == 2 && i.dst.iter().all(|r| r.id().0 == Class::Half),
+        slots => {
+            slots.len() == i.dst.len() && slots.iter().zip(&i.dst).all(|(s, r)| holds(*r, slot_kind(*s, i)))
+        }
+    };
+    if !written {
+        return Some("the registers written are not those of the row".into());
+    }
+    if op.form.src.len() != i.src.len() {
+        return Some(format!("takes {} operands, not {}", op.form.src.len(), i.src.len()));
+    }
+    let bad = op.form.src.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i))?;
+    Some(format!("operand {} must be {}", bad + 1, describe(op.form.src[bad], i)))
+}
+
+/// Whether a register of this class can hold a value of this kind.
+fn holds(r: Reg, kind: Kind) -> bool {
+    r.id().0 == kind.class()
+}
+
+fn slot_kind(slot: Slot, i: &Inst) -> Kind {
+    match slot {
+        Slot::S => i.from.unwrap_or(i.kind),
+        Slot::Is(kind) => kind,
+        Slot::Wide if i.kind == Kind::S32 => Kind::S64,
+        Slot::Wide => Kind::U64,
+        Slot::Global | Slot::Param => Kind::U64,
+        Slot::Shared => Kind::U32,
+        _ => i.kind,
+    }
+}
+
+fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
+    let kind = slot_kind(slot, i);
+    match (slot, o) {
+        (Slot::T | Slot::S | Slot::Is(_) | Slot::Wide | Slot::Any, Operand::Reg(r)) => holds(*r, kind),
+        (Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any, Operand::Imm(imm)) => {
+            imm.kind == register_kind(kind)
+        }
+        (Slot::Any, Operand::Special(..)) => true,
+        (Slot::Any, Operand::Symbol(_)) => kind == Kind::U32,
+        (Slot::Lit(low, high), Operand::Imm(imm)) => (u64::from(low)..=u64::from(high)).contains(&imm.bits),
+        (Slot::Vec(n), Operand::Group(regs)) => {
+            regs.len() == n as usize && regs.iter().all(|r| holds(*r, kind))
+        }
+        (Slot::Halves, Operand::Group(regs)) => {
+            regs.len() == 2 && regs.iter().all(|r| r.id().0 == Class::Half)
+        }
+        (Slot::Global | Slot::Shared, Operand::Addr(Base::Reg(r), _)) => holds(*r, kind),
+        (Slot::Param, Operand::Addr(Base::Symbol(_), _)) => true,
+        _ => false,
+    }
+}
+
+/// What a register holds of a kind in memory: bytes and 16-bit integers widen.
+fn register_kind(kind: Kind) -> Kind {
+    match kind {
+        Kind::U8 | Kind::U16 => Kind::U32,
+        Kind::S8 => Kind::S32,
+        _ => kind,
+    }
+}
+
+fn describe(slot: Slot, i: &Inst) -> String {
+    match slot {
+        Slot::Lit(low, high) => format!("a literal from {low} to {high}"),
+        Slot::Vec(n) => format!("{n} registers of .{}", i.kind.name()),
+        Slot::Halves => "two registers of .f16".into(),
+        Slot::Global => "an address in global memory".into(),
+        Slot::Shared => "an address in shared memory".into(),
+        Slot::Param => "a parameter".into(),
+        _ => format!("of type .{}", slot_kind(slot, i).name()),
+    }
+}

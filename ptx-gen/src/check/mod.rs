@@ -1,0 +1,163 @@
+//! The validator: what the types cannot say. All errors at once, each with the Rust place and what to do instead.
+//!
+//! Four levels, each one walk:
+//! - *scope*: a value is used only inside the block that defines it;
+//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it;
+//! - *form*: operands are what the row says, names and notes are what PTX allows;
+//! - *limits*: threads, parameters and shared memory are what every device has.
+
+mod form;
+mod scope;
+mod uniformity;
+
+use crate::ir::*;
+use std::fmt;
+
+/// Everything that is wrong with a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Errors(pub Vec<Error>);
+
+/// One thing that is wrong, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    /// The Rust place; `None` for what concerns the whole kernel.
+    pub at: Option<At>,
+    /// What is wrong.
+    pub kind: ErrorKind,
+}
+
+/// What can be wrong with a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// A value left the block that defines it.
+    OutOfScope {
+        /// The value.
+        reg: Reg,
+        /// Where it is defined.
+        born: At,
+    },
+    /// An instruction that threads must reach together stands where they are apart.
+    Diverged {
+        /// The instruction.
+        mnemonic: String,
+        /// How far they must be together.
+        needs: Level,
+        /// The branch or loop that splits them.
+        branch: At,
+    },
+    /// An operand is not what the row says.
+    Operand {
+        /// The instruction, as printed.
+        text: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A note is not ASCII.
+    NotAscii,
+    /// A name that PTX does not allow.
+    BadName(String),
+    /// More than a device has.
+    Limit(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(at) = self.at {
+            write!(f, "{}:{}: ", at.file(), at.line())?;
+        }
+        match &self.kind {
+            ErrorKind::OutOfScope { reg, born } => write!(
+                f,
+                "{reg} is used outside the block that defines it (line {}); carry it out in a `var`",
+                born.line()
+            ),
+            ErrorKind::Diverged { mnemonic, needs, branch } => write!(
+                f,
+                "`{mnemonic}` needs the whole {needs}, but the branch of line {} splits it; move it out, or branch \
+                 on a value that is the same in the whole {needs}",
+                branch.line()
+            ),
+            ErrorKind::Operand { text, what } => write!(f, "`{text}`: {what}"),
+            ErrorKind::NotAscii => write!(f, "PTX is ASCII, comments too: spell the note in ASCII"),
+            ErrorKind::BadName(name) => write!(
+                f,
+                "`{name}` is no PTX name: a letter or underscore, then letters, digits, underscores and dollars, \
+                 at most {MAX_NAME}"
+            ),
+            ErrorKind::Limit(what) => f.write_str(what),
+        }
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, e) in self.0.iter().enumerate() {
+            let newline = if i == 0 { "" } else { "\n" };
+            write!(f, "{newline}{e}")?;
+        }
+        Ok(())
+    }
+}
+impl std::error::Error for Errors {}
+
+const MAX_NAME: usize = 255;
+/// Bytes of parameters that every target takes (PTX manual, "Kernel Function Parameters").
+const MAX_PARAMS: u32 = 4352;
+/// Bytes of static shared memory that every target has.
+const MAX_STATIC_SHARED: u32 = 48 * 1024;
+
+/// The program, if nothing is wrong with it.
+///
+/// # Errors
+/// Everything that is.
+pub(crate) fn checked(p: Program) -> Result<Program, Errors> {
+    let mut errors = limits(&p);
+    errors.extend(form::check(&p));
+    errors.extend(scope::check(&p));
+    errors.extend(uniformity::check(&p));
+    if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
+}
+
+fn limits(p: &Program) -> Vec<Error> {
+    let mut errors = vec![];
+    let mut whole = |fails: bool, kind: ErrorKind| {
+        if fails {
+            errors.push(Error { at: None, kind })
+        }
+    };
+    let params = p.params.iter().fold(0, |at: u32, q| {
+        let size = q.kind.kind().bytes();
+        at.next_multiple_of(size.max(1)) + size
+    });
+    let shared = p.static_shared();
+    whole(!is_name(&p.name), ErrorKind::BadName(p.name.clone()));
+    whole(
+        p.block == 0 || p.block > 1024 || !p.block.is_multiple_of(32),
+        ErrorKind::Limit(format!(
+            "{}: {} threads in a block; a multiple of 32 from 32 to 1024",
+            p.name, p.block
+        )),
+    );
+    whole(
+        params > MAX_PARAMS,
+        ErrorKind::Limit(format!("{}: {params} bytes of parameters; at most {MAX_PARAMS}", p.name)),
+    );
+    whole(
+        shared > MAX_STATIC_SHARED,
+        ErrorKind::Limit(format!(
+            "{}: {shared} bytes of static shared memory; at most {MAX_STATIC_SHARED}, more is dynamic",
+            p.name
+        )),
+    );
+    for s in &p.shared {
+        whole(!is_name(&s.name), ErrorKind::BadName(s.name.clone()));
+    }
+    errors
+}
+
+fn is_name(name: &str) -> bool {
+    let mut chars = name.chars();
+    name.len() <= MAX_NAME
+        && chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$')
+}

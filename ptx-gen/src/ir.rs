@@ -1,0 +1,276 @@
+//! The program as data: a tree of statements over numbered registers.
+
+use crate::isa::Op;
+use crate::target::Version;
+use crate::ty::{Class, Kind};
+use std::fmt;
+use std::panic::Location;
+
+/// A place in the Rust source of a kernel.
+pub type At = &'static Location<'static>;
+
+/// How far a value is the same, or how far threads run together: over the block, a warp, or one lane.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Level {
+    /// The same in every thread of the block.
+    Block,
+    /// The same in the lanes of each warp.
+    Warp,
+    /// Each lane has its own.
+    Lane,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(["block", "warp", "lane"][*self as usize])
+    }
+}
+
+/// A register.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Reg {
+    /// The type it was made for; its class follows.
+    pub kind: Kind,
+    /// Its number within the class.
+    pub n: u32,
+}
+
+impl Reg {
+    /// The class and number: the same register under any type of that class.
+    pub fn id(self) -> (Class, u32) {
+        (self.kind.class(), self.n)
+    }
+}
+
+impl fmt::Display for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}{}", self.kind.class().prefix(), self.n)
+    }
+}
+
+/// A literal: its type and its bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Imm {
+    /// The type of the literal.
+    pub kind: Kind,
+    /// Its bits, zero-extended.
+    pub bits: u64,
+}
+
+impl fmt::Display for Imm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::F32 => write!(f, "0f{:08X}", self.bits),
+            Kind::S32 => write!(f, "{}", self.bits as u32 as i32),
+            Kind::S64 => write!(f, "{}", self.bits as i64),
+            Kind::F16 | Kind::Bf16 => write!(f, "0x{:04X}", self.bits),
+            Kind::F16x2 => write!(f, "0x{:08X}", self.bits),
+            _ => write!(f, "{}", self.bits),
+        }
+    }
+}
+
+/// What an instruction reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Operand {
+    /// A register.
+    Reg(Reg),
+    /// A literal.
+    Imm(Imm),
+    /// A vector of registers, `{a, b}`.
+    Group(Vec<Reg>),
+    /// An address: a base and a byte offset.
+    Addr(Base, i32),
+    /// A special register and how far it is the same.
+    Special(&'static str, Level),
+    /// The address of a shared array.
+    Symbol(String),
+}
+
+/// The base of an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Base {
+    /// A register that holds an address.
+    Reg(Reg),
+    /// A parameter.
+    Symbol(String),
+}
+
+/// One instruction: a row of the table and its operands.
+#[derive(Clone, Debug)]
+pub struct Inst {
+    /// The row.
+    pub op: &'static Op,
+    /// The type `$t` of the row's template stands for.
+    pub kind: Kind,
+    /// The type `$s` stands for, in conversions.
+    pub from: Option<Kind>,
+    /// The registers written.
+    pub dst: Vec<Reg>,
+    /// What is read.
+    pub src: Vec<Operand>,
+    /// The Rust place that asked for it.
+    pub at: At,
+}
+
+/// A statement.
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    /// An instruction.
+    Inst(Inst),
+    /// A comment.
+    Note(String, At),
+    /// `if cond { body } else { other }`
+    If {
+        /// The predicate.
+        cond: Reg,
+        /// Run by the threads where it holds.
+        body: Vec<Stmt>,
+        /// Run by the others.
+        other: Vec<Stmt>,
+        /// The Rust place.
+        at: At,
+    },
+    /// `loop { cond; if exit { break }; body }`
+    Loop {
+        /// Evaluated before each round.
+        cond: Vec<Stmt>,
+        /// Leaves the loop where it holds.
+        exit: Reg,
+        /// The round.
+        body: Vec<Stmt>,
+        /// The Rust place.
+        at: At,
+    },
+}
+
+/// A `.shared` array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedArray {
+    /// Its symbol.
+    pub name: String,
+    /// Size in bytes; `None` for the dynamic array, sized at launch.
+    pub bytes: Option<u32>,
+}
+
+/// How a kernel uses a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Reads it.
+    Read,
+    /// Writes it, and reads nothing of what was there.
+    Write,
+    /// Reads and writes it.
+    ReadWrite,
+}
+
+impl Access {
+    /// Whether earlier contents are read.
+    pub fn reads(self) -> bool {
+        self != Access::Write
+    }
+    /// Whether contents change.
+    pub fn writes(self) -> bool {
+        self != Access::Read
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(["in", "out", "inout"][*self as usize])
+    }
+}
+
+/// What a parameter is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ParamKind {
+    /// A pointer to elements of this type in global memory.
+    Buffer(Kind, Access),
+    /// A value.
+    Scalar(Kind),
+}
+
+impl ParamKind {
+    /// The type in the `.param` list; a pointer is `u64`.
+    pub fn kind(self) -> Kind {
+        match self {
+            ParamKind::Buffer(..) => Kind::U64,
+            ParamKind::Scalar(kind) => kind,
+        }
+    }
+}
+
+/// A kernel parameter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Param {
+    /// Its name, as in `args!`.
+    pub name: &'static str,
+    /// Its doc comment: the shape first.
+    pub doc: &'static str,
+    /// What it is.
+    pub kind: ParamKind,
+}
+
+/// A kernel that has passed the validator.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Entry name.
+    pub name: String,
+    /// Threads in a block.
+    pub block: u32,
+    /// Parameters, in order.
+    pub params: Vec<Param>,
+    /// Shared arrays.
+    pub shared: Vec<SharedArray>,
+    /// The statements.
+    pub body: Vec<Stmt>,
+    /// Registers used, by class in the order of [`Class::ALL`].
+    pub registers: [u32; 5],
+    /// Registers whose level the builder knows better than their operands tell.
+    pub(crate) pinned: Vec<(Reg, Level)>,
+}
+
+impl Program {
+    /// Visits every instruction in program order.
+    pub fn each_inst<'a>(&'a self, visit: &mut impl FnMut(&'a Inst)) {
+        walk(&self.body, visit)
+    }
+
+    /// The least compute capability (times ten) that its rows need.
+    pub fn sm(&self) -> u32 {
+        self.need(|op| op.sm).unwrap_or(0)
+    }
+
+    /// The least PTX version that its rows need, apart from its target.
+    pub fn version(&self) -> Version {
+        self.need(|op| op.version).unwrap_or(Version(6, 0))
+    }
+
+    /// Static shared memory, in bytes, each array aligned to 16.
+    pub fn static_shared(&self) -> u32 {
+        self.shared.iter().filter_map(|s| s.bytes).fold(0, |sum, bytes| sum.next_multiple_of(16) + bytes)
+    }
+
+    fn need<T: Ord>(&self, of: impl Fn(&Op) -> T) -> Option<T> {
+        let mut most = None;
+        self.each_inst(&mut |i| most = most.take().max(Some(of(i.op))));
+        most
+    }
+}
+
+fn walk<'a>(stmts: &'a [Stmt], visit: &mut impl FnMut(&'a Inst)) {
+    for s in stmts {
+        match s {
+            Stmt::Inst(i) => visit(i),
+            Stmt::Note(..) => {}
+            Stmt::If { body, other, .. } => {
+                walk(body, visit);
+                walk(other, visit);
+            }
+            Stmt::Loop { cond, body, .. } => {
+                walk(cond, visit);
+                walk(body, visit);
+            }
+        }
+    }
+}

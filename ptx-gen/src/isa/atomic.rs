@@ -1,0 +1,19 @@
+//! Read-modify-write in one step.
+
+use super::*;
+
+const FETCH_GLOBAL: Form = form(&[T], &[Global, T]);
+const FETCH_SHARED: Form = form(&[T], &[Shared, T]);
+
+#[rustfmt::skip] // one row a line
+table! {
+    /// Atomics.
+    ATOMIC, "Atomic and Reduction Instructions";
+    ATOM_ADD        = op("atom.global.add.$t",  &[U32, S32, U64, F32], FETCH_GLOBAL, "d = old value; memory += a");
+    ATOM_MIN        = op("atom.global.min.$t",  INT32, FETCH_GLOBAL, "d = old value; memory = the smaller of it and a");
+    ATOM_MAX        = op("atom.global.max.$t",  INT32, FETCH_GLOBAL, "d = old value; memory = the larger of it and a");
+    ATOM_EXCH       = op("atom.global.exch.$b", &[U32, S32], FETCH_GLOBAL, "d = old value; memory = a");
+    ATOM_CAS        = op("atom.global.cas.$b",  &[U32, S32], form(&[T], &[Global, T, T]), "d = old value; memory = b if it was a");
+    RED_ADD         = op("red.global.add.$t",   &[U32, S32, U64, F32], form(&[], &[Global, T]), "memory += a; an f32 sum flushes denormals");
+    ATOM_SHARED_ADD = op("atom.shared.add.$t",  &[U32, S32, F32], FETCH_SHARED, "d = old value; shared memory += a");
+}

@@ -1,0 +1,13 @@
+//! Control flow that is not in the tree, and the odd ones.
+//!
+//! Branches are printed from the tree of `If` and `Loop`: they have no rows.
+
+use super::*;
+
+#[rustfmt::skip] // one row a line
+table! {
+    /// Control flow and miscellaneous.
+    CONTROL, "Control Flow and Miscellaneous Instructions";
+    TRAP      = op("trap",          &[], NULLARY, "stop the kernel with an error");
+    NANOSLEEP = op("nanosleep.u32", &[], form(&[], &[Is(U32)]), "sleep for about this many nanoseconds").needs(70, 6, 3);
+}

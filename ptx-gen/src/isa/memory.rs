@@ -1,0 +1,42 @@
+//! Moves, loads and stores.
+
+use super::*;
+
+const REGISTERS: &[Kind] = &[Pred, F16, Bf16, U32, S32, F16x2, F32, U64, S64];
+const SCALARS: &[Kind] = &[U32, S32, F32, U64];
+const ONE: &[Kind] = &[U8, S8, U16, F16, Bf16, U32, S32, F16x2, F32, U64, S64];
+const UP_TO_32: &[Kind] = &[U8, S8, U16, F16, Bf16, U32, S32, F16x2, F32];
+const ALL_32: &[Kind] = &[U32, S32, F16x2, F32];
+
+#[rustfmt::skip] // one row a line
+table! {
+    /// Moves, loads and stores.
+    MOVEMENT, "Data Movement Instructions";
+    MOV            = op("mov.$m",               REGISTERS, form(&[T], &[Any]), "d = a");
+    BITS           = op("mov.$b",               &[U32, S32, F32, F16x2, F16, Bf16], CONVERT, "d = the bits of a").from(&[U32, S32, F32, F16x2, F16, Bf16]);
+    PACK           = op("mov.$b",               &[F16x2], form(&[T], &[Halves]), "d = a in the low half, b in the high half");
+    UNPACK         = op("mov.$b",               &[F16x2], form(&[Halves], &[T]), "d = low half of a, e = high half of a");
+    LD_PARAM       = op("ld.param.$m",          SCALARS,   form(&[T], &[Param]), "a kernel argument");
+    LD_GLOBAL      = op("ld.global.$m",         ONE,       form(&[T], &[Global]), "load from global memory");
+    LD_GLOBAL_V2   = op("ld.global.v2.$m",      ONE,       form(&[Vec(2)], &[Global]), "load two elements from global memory");
+    LD_GLOBAL_V4   = op("ld.global.v4.$m",      UP_TO_32,  form(&[Vec(4)], &[Global]), "load four elements from global memory");
+    LD_NC          = op("ld.global.nc.$m",      ONE,       form(&[T], &[Global]), "load what no thread of the kernel writes");
+    LD_NC_V2       = op("ld.global.nc.v2.$m",   ONE,       form(&[Vec(2)], &[Global]), "load two elements that no thread of the kernel writes");
+    LD_NC_V4       = op("ld.global.nc.v4.$m",   UP_TO_32,  form(&[Vec(4)], &[Global]), "load four elements that no thread of the kernel writes");
+    LD_STREAM      = op("ld.global.nc.L1::no_allocate.$m",    ONE, form(&[T], &[Global]), "load what is read once, past the L1 cache").needs(70, 7, 4);
+    LD_STREAM_V2   = op("ld.global.nc.L1::no_allocate.v2.$m", ONE, form(&[Vec(2)], &[Global]), "load two elements that are read once, past the L1 cache").needs(70, 7, 4);
+    LD_STREAM_V4   = op("ld.global.nc.L1::no_allocate.v4.$m", UP_TO_32, form(&[Vec(4)], &[Global]), "load four elements that are read once, past the L1 cache").needs(70, 7, 4);
+    LD_ACQUIRE     = op("ld.acquire.gpu.global.$m", ALL_32, form(&[T], &[Global]), "load that sees all a releasing thread of the device wrote before").needs(70, 6, 0);
+    LD_SHARED      = op("ld.shared.$m",         ONE,       form(&[T], &[Shared]), "load from shared memory");
+    LD_SHARED_V2   = op("ld.shared.v2.$m",      ONE,       form(&[Vec(2)], &[Shared]), "load two elements from shared memory");
+    LD_SHARED_V4   = op("ld.shared.v4.$m",      UP_TO_32,  form(&[Vec(4)], &[Shared]), "load four elements from shared memory");
+    ST_GLOBAL      = op("st.global.$m",         ONE,       form(&[], &[Global, T]), "store to global memory");
+    ST_GLOBAL_V2   = op("st.global.v2.$m",      ONE,       form(&[], &[Global, Vec(2)]), "store two elements to global memory");
+    ST_GLOBAL_V4   = op("st.global.v4.$m",      UP_TO_32,  form(&[], &[Global, Vec(4)]), "store four elements to global memory");
+    ST_RELEASE     = op("st.release.gpu.global.$m", ALL_32, form(&[], &[Global, T]), "store that publishes all this thread wrote before to the device").needs(70, 6, 0);
+    ST_SHARED      = op("st.shared.$m",         ONE,       form(&[], &[Shared, T]), "store to shared memory");
+    ST_SHARED_V2   = op("st.shared.v2.$m",      ONE,       form(&[], &[Shared, Vec(2)]), "store two elements to shared memory");
+    ST_SHARED_V4   = op("st.shared.v4.$m",      UP_TO_32,  form(&[], &[Shared, Vec(4)]), "store four elements to shared memory");
+    PREFETCH_L2    = op("prefetch.global.L2",   &[],       form(&[], &[Global]), "bring a line of global memory into the L2 cache");
+    CVTA_TO_GLOBAL = op("cvta.to.global.$t",    &[U64],    UNARY, "d = a generic address as one of global memory");
+}

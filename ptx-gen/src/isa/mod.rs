@@ -1,0 +1,235 @@
+//! The instruction table: one row is one line of the PTX manual, in its order and words.
+//!
+//! Printer, validator, `ISA.md`, the sample programs and the coverage tests read these rows; nothing outside
+//! this module spells a mnemonic. Adding an instruction is adding a row, and a one-line method in `ops`.
+//!
+//! A row's template holds the type suffixes as placeholders: `$t` is the operation's type, `$s` the source type
+//! of a conversion, `$m` the type as loads and stores name it, `$b` its width alone.
+//! Minimum targets and PTX versions are those that ptxas enforces, measured by assembling each form.
+
+mod arithmetic;
+mod atomic;
+mod compare;
+mod control;
+mod convert;
+mod half;
+mod logic;
+mod memory;
+mod sync;
+mod warp;
+
+pub use arithmetic::*;
+pub use atomic::*;
+pub use compare::*;
+pub use control::*;
+pub use convert::*;
+pub use half::*;
+pub use logic::*;
+pub use memory::*;
+pub use sync::*;
+pub use warp::*;
+
+use crate::ir::Level;
+use crate::target::Version;
+use crate::ty::Kind::{self, *};
+
+/// One row: an instruction form.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Op {
+    /// The row's name in Rust: `FMA_RN`.
+    pub id: &'static str,
+    /// Mnemonic with placeholders: `fma.rn.$t`.
+    pub template: &'static str,
+    /// What `$t`, `$m` and `$b` may stand for; empty where the template has none.
+    pub types: &'static [Kind],
+    /// What `$s` may stand for.
+    pub from: &'static [Kind],
+    /// What is written and read, in order.
+    pub form: Form,
+    /// Least compute capability, times ten.
+    pub sm: u32,
+    /// Least PTX version.
+    pub version: Version,
+    /// The threads that must reach it together.
+    pub together: Level,
+    /// How far its result is the same even where its operands differ.
+    pub result: Option<Level>,
+    /// How exact the result is.
+    pub accuracy: Accuracy,
+    /// What it does, in one line.
+    pub doc: &'static str,
+}
+
+/// How exact a result is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Accuracy {
+    /// Exact, or correctly rounded.
+    Exact,
+    /// Within this many units in the last place.
+    Ulp(u32),
+    /// As this text says.
+    Bound(&'static str),
+}
+
+/// The operands of a form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// Registers written.
+    pub dst: &'static [Slot],
+    /// Operands read.
+    pub src: &'static [Slot],
+}
+
+/// One operand of a form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Slot {
+    /// A value of the operation's type.
+    T,
+    /// A value of the conversion's source type.
+    S,
+    /// A value of this type, whatever the operation's.
+    Is(Kind),
+    /// A value of the operation's width, twice over: the 64-bit result of a 32-bit product.
+    Wide,
+    /// A literal in this range.
+    Lit(u32, u32),
+    /// A value of the operation's type, a special register or the address of a shared array.
+    Any,
+    /// A vector of this many values.
+    Vec(u32),
+    /// Two binary16 values, as a vector.
+    Halves,
+    /// An address in global memory.
+    Global,
+    /// An address in shared memory.
+    Shared,
+    /// A kernel parameter.
+    Param,
+}
+
+use Slot::{Any, Global, Halves, Is, Lit, Param, S, Shared, T, Vec, Wide};
+
+const fn form(dst: &'static [Slot], src: &'static [Slot]) -> Form {
+    Form { dst, src }
+}
+
+const NULLARY: Form = form(&[], &[]);
+const UNARY: Form = form(&[T], &[T]);
+const BINARY: Form = form(&[T], &[T, T]);
+const TERNARY: Form = form(&[T], &[T, T, T]);
+const CONVERT: Form = form(&[T], &[S]);
+const COMPARE: Form = form(&[Is(Pred)], &[T, T]);
+
+const INTS: &[Kind] = &[U32, S32, U64, S64];
+const INT32: &[Kind] = &[U32, S32];
+const WORDS: &[Kind] = &[U32, S32, F16x2];
+const FLOAT: &[Kind] = &[F32];
+
+const fn op(template: &'static str, types: &'static [Kind], form: Form, doc: &'static str) -> Op {
+    Op {
+        id: "",
+        template,
+        types,
+        from: &[],
+        form,
+        sm: 50,
+        version: Version(6, 0),
+        together: Level::Lane,
+        result: None,
+        accuracy: Accuracy::Exact,
+        doc,
+    }
+}
+
+impl Op {
+    const fn named(mut self, id: &'static str) -> Op {
+        self.id = id;
+        self
+    }
+    const fn from(mut self, from: &'static [Kind]) -> Op {
+        self.from = from;
+        self
+    }
+    const fn needs(mut self, sm: u32, major: u8, minor: u8) -> Op {
+        self.sm = sm;
+        self.version = Version(major, minor);
+        self
+    }
+    const fn together(mut self, level: Level) -> Op {
+        self.together = level;
+        self
+    }
+    const fn result(mut self, level: Level) -> Op {
+        self.result = Some(level);
+        self
+    }
+    const fn ulp(mut self, n: u32) -> Op {
+        self.accuracy = Accuracy::Ulp(n);
+        self
+    }
+    const fn bound(mut self, text: &'static str) -> Op {
+        self.accuracy = Accuracy::Bound(text);
+        self
+    }
+
+    /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
+    pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
+        self.template
+            .replace("$t", kind.name())
+            .replace("$m", kind.memory_name())
+            .replace("$b", kind.bits_name())
+            .replace("$s", from.map_or("", Kind::name))
+    }
+
+    /// Every pair of `$t` and `$s` that the row allows.
+    pub fn instances(&'static self) -> impl Iterator<Item = (Kind, Option<Kind>)> {
+        let types = if self.types.is_empty() { &[U32][..] } else { self.types };
+        types.iter().flat_map(|&t| {
+            let from: std::vec::Vec<Option<Kind>> = match self.from {
+                [] => vec![None],
+                from => from.iter().map(|&s| Some(s)).filter(|s| *s != Some(t)).collect(),
+            };
+            from.into_iter().map(move |s| (t, s))
+        })
+    }
+}
+
+/// A chapter of the manual and its rows.
+pub struct Chapter {
+    /// The manual's title.
+    pub title: &'static str,
+    /// The rows, in the manual's order.
+    pub rows: &'static [&'static Op],
+}
+
+macro_rules! table {
+    ($(#[$m:meta])* $chapter:ident, $title:literal; $($name:ident = $row:expr;)*) => {
+        $(
+            #[doc = stringify!($row)]
+            pub static $name: Op = $row.named(stringify!($name));
+        )*
+        $(#[$m])*
+        pub static $chapter: Chapter = Chapter { title: $title, rows: &[$(&$name),*] };
+    };
+}
+use table;
+
+/// Every chapter, in the manual's order.
+pub static CHAPTERS: [&Chapter; 11] = [
+    &INTEGER,
+    &FLOATING,
+    &HALF,
+    &COMPARISON,
+    &LOGIC,
+    &MOVEMENT,
+    &CONVERSION,
+    &CONTROL,
+    &SYNCHRONIZATION,
+    &WARP,
+    &ATOMIC,
+];
+
+/// Every row.
+pub fn all() -> impl Iterator<Item = &'static Op> {
+    CHAPTERS.iter().flat_map(|c| c.rows).copied()
+}

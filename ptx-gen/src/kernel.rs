@@ -1,0 +1,190 @@
+//! What a kernel is: a name, an argument list, a launch contract, a program and a reference.
+
+use crate::args::*;
+use crate::build::{Builder, State};
+use crate::check::{self, Errors};
+use crate::ir::{Param, ParamKind, Program};
+use std::cell::RefCell;
+use std::fmt;
+
+/// The blocks of a launch, and what each is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grid {
+    /// Blocks along the first dimension.
+    pub x: u32,
+    /// Blocks along the second dimension.
+    pub y: u32,
+    /// Blocks along the third dimension.
+    pub z: u32,
+    /// Dynamic shared memory of each block, in bytes.
+    pub shared: u32,
+}
+
+impl Grid {
+    /// `x` blocks, without dynamic shared memory.
+    pub fn line(x: u32) -> Grid {
+        Grid { x, y: 1, z: 1, shared: 0 }
+    }
+
+    /// `x` by `y` blocks, without dynamic shared memory.
+    pub fn plane(x: u32, y: u32) -> Grid {
+        Grid { y, ..Grid::line(x) }
+    }
+}
+
+/// A launch's shape: what the driver is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Blocks, in three dimensions.
+    pub grid: [u32; 3],
+    /// Threads in a block.
+    pub block: u32,
+    /// Dynamic shared memory of each block, in bytes.
+    pub shared: u32,
+}
+
+/// Arguments that a kernel's launch contract does not allow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShapeError {
+    /// The kernel.
+    pub kernel: String,
+    /// What is wrong with which argument, and what it must be.
+    pub what: String,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kernel, self.what)
+    }
+}
+impl std::error::Error for ShapeError {}
+
+/// A kernel. The implementing struct's fields are its tuning.
+pub trait KernelDef: Sync {
+    /// The argument list.
+    type Args<S: Side>: Args<S>;
+
+    /// A name that no other kernel has, and that PTX allows: `rms_norm_256`.
+    fn name(&self) -> String;
+
+    /// Threads in a block: a multiple of 32, at most 1024.
+    fn block(&self) -> u32;
+
+    /// The launch contract: the blocks for these arguments, or why they are not allowed.
+    ///
+    /// # Errors
+    /// Names the argument, what it is and what it must be. See [`require`](KernelDef::require).
+    fn grid(&self, a: &Self::Args<Shape>) -> Result<Grid, ShapeError>;
+
+    /// Appends the program to `k`.
+    fn program<'k>(&self, k: Builder<'k>, a: Self::Args<Dev<'k>>);
+
+    /// The same on the CPU, the obvious way: it is the specification.
+    fn reference(&self, a: Self::Args<Cpu<'_>>);
+
+    /// One clause of the launch contract: an error with the text of `what` unless `holds`.
+    ///
+    /// # Errors
+    /// If the clause does not hold.
+    fn require(&self, holds: bool, what: impl FnOnce() -> String) -> Result<(), ShapeError> {
+        if holds { Ok(()) } else { Err(ShapeError { kernel: self.name(), what: what() }) }
+    }
+}
+
+/// A kernel of any argument list: what harnesses and tools walk.
+pub trait AnyKernel: Sync {
+    /// See [`KernelDef::name`].
+    fn name(&self) -> String;
+    /// See [`KernelDef::block`].
+    fn block(&self) -> u32;
+    /// Builds and validates the program.
+    ///
+    /// # Errors
+    /// Everything the validator found, each with its Rust place.
+    fn build(&self) -> Result<Program, Errors>;
+    /// The parameters, in order.
+    fn params(&self) -> Vec<Param>;
+    /// The launch for arguments of these shapes, in the order of [`params`](AnyKernel::params).
+    ///
+    /// # Errors
+    /// If an argument is missing, of the wrong sort, or outside the launch contract.
+    fn geometry(&self, args: &[ShapeArg]) -> Result<Geometry, ShapeError>;
+    /// Runs the reference in place.
+    ///
+    /// # Errors
+    /// If an argument is missing or of another type than its parameter.
+    fn reference_on(&self, args: &mut [CpuArg]) -> Result<(), ShapeError>;
+}
+
+impl<K: KernelDef> AnyKernel for K {
+    fn name(&self) -> String {
+        KernelDef::name(self)
+    }
+
+    fn block(&self) -> u32 {
+        KernelDef::block(self)
+    }
+
+    fn build(&self) -> Result<Program, Errors> {
+        let state = RefCell::new(State { open: vec![vec![]], ..State::default() });
+        let mut k = Builder::new(&state);
+        let args = Args::make(&mut k);
+        self.program(k, args);
+        let State { params, shared, registers, pinned, mut open } = state.take();
+        let body = open.pop().unwrap_or_default();
+        check::checked(Program {
+            name: KernelDef::name(self),
+            block: KernelDef::block(self),
+            params,
+            shared,
+            body,
+            registers,
+            pinned,
+        })
+    }
+
+    fn params(&self) -> Vec<Param> {
+        let state = RefCell::new(State { open: vec![vec![]], ..State::default() });
+        let mut k = Builder::new(&state);
+        let _: K::Args<Dev<'_>> = Args::make(&mut k);
+        state.take().params
+    }
+
+    fn geometry(&self, args: &[ShapeArg]) -> Result<Geometry, ShapeError> {
+        check_args(self, args.iter().map(|a| matches!(a, ShapeArg::Len(_)).then_some(None)))?;
+        let Grid { x, y, z, shared } = self.grid(&Args::make(&mut Shapes(args.iter())))?;
+        self.require(x > 0 && y > 0 && z > 0, || format!("the grid {x} x {y} x {z} is empty"))?;
+        Ok(Geometry { grid: [x, y, z], block: KernelDef::block(self), shared })
+    }
+
+    fn reference_on(&self, args: &mut [CpuArg]) -> Result<(), ShapeError> {
+        check_args(self, args.iter().map(|a| a.elem().map(Some)))?;
+        self.reference(Args::make(&mut CpuArgs(args.iter_mut())));
+        Ok(())
+    }
+}
+
+/// Compares arguments with the parameters: `None` for a value, `Some` of the element type, if known, for a buffer.
+fn check_args<K: KernelDef>(
+    kernel: &K,
+    args: impl ExactSizeIterator<Item = Option<Option<crate::Kind>>>,
+) -> Result<(), ShapeError> {
+    let params = AnyKernel::params(kernel);
+    kernel.require(params.len() == args.len(), || {
+        format!("takes {} arguments, not {}", params.len(), args.len())
+    })?;
+    for (param, arg) in params.iter().zip(args) {
+        let fits = match (param.kind, arg) {
+            (ParamKind::Scalar(_), None) | (ParamKind::Buffer(..), Some(None)) => true,
+            (ParamKind::Buffer(elem, _), Some(Some(given))) => elem == given,
+            _ => false,
+        };
+        kernel.require(fits, || match param.kind {
+            ParamKind::Scalar(kind) => {
+                format!("argument {} is a {} value, not a buffer", param.name, kind.name())
+            }
+            ParamKind::Buffer(elem, _) => format!("argument {} is a buffer of {}", param.name, elem.name()),
+        })?;
+    }
+    Ok(())
+}

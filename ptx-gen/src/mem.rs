@@ -1,0 +1,244 @@
+//! Pointers that know their element and their access, in global and in shared memory.
+
+use crate::build::{Builder, Src, Val};
+use crate::ir::{Base, Operand, Reg};
+use crate::isa::{self, Op};
+use crate::ops::Ordered;
+use crate::ty::{Elem, Kind, Num, Ty};
+use std::array::from_fn;
+use std::marker::PhantomData;
+
+/// Global memory that the kernel only reads.
+#[derive(Clone, Copy)]
+pub struct Read;
+/// [`Read`], for what is read once: it stays out of the L1 cache.
+#[derive(Clone, Copy)]
+pub struct Stream;
+/// Global memory that the kernel only writes.
+#[derive(Clone, Copy)]
+pub struct Write;
+/// Global memory that the kernel reads and writes.
+#[derive(Clone, Copy)]
+pub struct ReadWrite;
+/// Shared memory.
+#[derive(Clone, Copy)]
+pub struct Shared;
+
+/// The rows of an access, for one, two and four elements.
+pub struct Rows([&'static Op; 3]);
+
+/// What kind of memory a pointer leads to.
+pub trait Space: Copy {
+    /// The type of an address.
+    const ADDRESS: Kind;
+}
+/// Memory that can be loaded from.
+pub trait Loads: Space {
+    /// The rows.
+    const LD: Rows;
+}
+/// Memory that can be stored to.
+pub trait Stores: Space {
+    /// The rows.
+    const ST: Rows;
+}
+
+macro_rules! spaces {
+    ($($space:ty: $kind:ident;)*) => { $(impl Space for $space { const ADDRESS: Kind = Kind::$kind; })* };
+}
+spaces! { Read: U64; Stream: U64; Write: U64; ReadWrite: U64; Shared: U32; }
+
+macro_rules! rows {
+    ($($trait:ident $name:ident for $space:ty = $one:ident $two:ident $four:ident;)*) => {
+        $(impl $trait for $space { const $name: Rows = Rows([&isa::$one, &isa::$two, &isa::$four]); })*
+    };
+}
+rows! {
+    Loads LD for Read = LD_NC LD_NC_V2 LD_NC_V4;
+    Loads LD for Stream = LD_STREAM LD_STREAM_V2 LD_STREAM_V4;
+    Loads LD for ReadWrite = LD_GLOBAL LD_GLOBAL_V2 LD_GLOBAL_V4;
+    Loads LD for Shared = LD_SHARED LD_SHARED_V2 LD_SHARED_V4;
+    Stores ST for Write = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
+    Stores ST for ReadWrite = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
+    Stores ST for Shared = ST_SHARED ST_SHARED_V2 ST_SHARED_V4;
+}
+
+/// A pointer to `T`s.
+pub struct Ptr<'k, T, A> {
+    k: Builder<'k>,
+    base: Reg,
+    /// Bytes.
+    offset: i32,
+    access: PhantomData<(T, A)>,
+}
+impl<T, A> Clone for Ptr<'_, T, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, A> Copy for Ptr<'_, T, A> {}
+
+impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
+    pub(crate) fn new(k: Builder<'k>, base: Reg) -> Self {
+        Ptr { k, base, offset: 0, access: PhantomData }
+    }
+
+    /// The address of element `i`: no instruction for a literal, else one.
+    #[track_caller]
+    pub fn at(self, i: impl Src<'k, u32>) -> Self {
+        self.row(i, T::MEM.bytes())
+    }
+
+    /// The address `i` times `bytes` bytes on, computed in the width of an address.
+    #[track_caller]
+    pub fn row(self, i: impl Src<'k, u32>, bytes: impl Src<'k, u32>) -> Self {
+        let (i, bytes) = (i.operand(), bytes.operand());
+        if let Some(offset) = fixed(&i, &bytes).and_then(|by| self.offset.checked_add(by)) {
+            return Ptr { offset, ..self };
+        }
+        let src = [i, bytes, Operand::Reg(self.base)];
+        let base = match A::ADDRESS {
+            Kind::U64 => self.k.emit::<u64, 3>(&isa::MAD_WIDE, Kind::U32, src).reg,
+            _ => self.k.emit::<u32, 3>(&isa::MAD_LO, Kind::U32, src).reg,
+        };
+        Ptr { base, ..self }
+    }
+
+    /// The same address, as one of `U`s.
+    pub fn cast<U: Elem>(self) -> Ptr<'k, U, A> {
+        Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
+    }
+
+    fn addr(self) -> Operand {
+        Operand::Addr(Base::Reg(self.base), self.offset)
+    }
+}
+
+impl<'k, T: Elem> Ptr<'k, T, Read> {
+    /// The same memory, read past the L1 cache: for what is read once.
+    pub fn stream(self) -> Ptr<'k, T, Stream> {
+        Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
+    }
+}
+
+/// The distance, if both factors are literals and it fits an instruction's offset.
+fn fixed(i: &Operand, bytes: &Operand) -> Option<i32> {
+    match (i, bytes) {
+        (Operand::Imm(i), Operand::Imm(bytes)) => i.bits.checked_mul(bytes.bits)?.try_into().ok(),
+        _ => None,
+    }
+}
+
+impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
+    #[track_caller]
+    fn load<const N: usize>(self, op: &'static Op) -> [Val<'k, T::Reg>; N] {
+        let d: [Val<T::Reg>; N] = from_fn(|_| self.k.fresh());
+        self.k.inst(op, T::MEM, None, d.iter().map(|v| v.reg).collect(), vec![self.addr()]);
+        d
+    }
+    /// The element here.
+    #[track_caller]
+    pub fn ld(self) -> Val<'k, T::Reg> {
+        let [d] = self.load(A::LD.0[0]);
+        d
+    }
+    /// Two elements from here on; the address is a multiple of their size.
+    #[track_caller]
+    pub fn ld2(self) -> [Val<'k, T::Reg>; 2] {
+        self.load(A::LD.0[1])
+    }
+    /// Four elements from here on; the address is a multiple of their size.
+    #[track_caller]
+    pub fn ld4(self) -> [Val<'k, T::Reg>; 4] {
+        self.load(A::LD.0[2])
+    }
+}
+
+impl<'k, T: Elem, A: Stores> Ptr<'k, T, A> {
+    /// Stores `v` here.
+    #[track_caller]
+    pub fn st(self, v: impl Src<'k, T::Reg>) {
+        self.k.inst(A::ST.0[0], T::MEM, None, vec![], vec![self.addr(), v.operand()])
+    }
+    #[track_caller]
+    fn store(self, op: &'static Op, v: &[Val<'k, T::Reg>]) {
+        let group = Operand::Group(v.iter().map(|v| v.reg).collect());
+        self.k.inst(op, T::MEM, None, vec![], vec![self.addr(), group])
+    }
+    /// Stores two elements from here on; the address is a multiple of their size.
+    #[track_caller]
+    pub fn st2(self, v: [Val<'k, T::Reg>; 2]) {
+        self.store(A::ST.0[1], &v)
+    }
+    /// Stores four elements from here on; the address is a multiple of their size.
+    #[track_caller]
+    pub fn st4(self, v: [Val<'k, T::Reg>; 4]) {
+        self.store(A::ST.0[2], &v)
+    }
+}
+
+impl<'k, T: Elem> Ptr<'k, T, Read> {
+    /// Brings the line here into the L2 cache.
+    #[track_caller]
+    pub fn prefetch_l2(self) {
+        self.k.inst(&isa::PREFETCH_L2, Kind::U32, None, vec![], vec![self.addr()])
+    }
+}
+
+impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
+    #[track_caller]
+    fn fetch<const N: usize>(self, op: &'static Op, src: [Operand; N]) -> Val<'k, T> {
+        let d = self.k.fresh::<T>();
+        let src = std::iter::once(self.addr()).chain(src).collect();
+        self.k.inst(op, T::KIND, None, vec![d.reg], src);
+        d
+    }
+    /// Adds `v` in one step; gives the old value.
+    #[track_caller]
+    pub fn atom_add(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch(&isa::ATOM_ADD, [v.operand()])
+    }
+    /// Keeps the larger of memory and `v` in one step; gives the old value.
+    #[track_caller]
+    pub fn atom_max(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch(&isa::ATOM_MAX, [v.operand()])
+    }
+    /// Keeps the smaller of memory and `v` in one step; gives the old value.
+    #[track_caller]
+    pub fn atom_min(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch(&isa::ATOM_MIN, [v.operand()])
+    }
+    /// Stores `v` in one step; gives the old value.
+    #[track_caller]
+    pub fn atom_exch(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch(&isa::ATOM_EXCH, [v.operand()])
+    }
+    /// Stores `v` if memory holds `expected`, in one step; gives the old value.
+    #[track_caller]
+    pub fn atom_cas(self, expected: impl Src<'k, T>, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.fetch(&isa::ATOM_CAS, [expected.operand(), v.operand()])
+    }
+    /// Adds `v` in one step.
+    #[track_caller]
+    pub fn red_add(self, v: impl Src<'k, T>) {
+        self.k.inst(&isa::RED_ADD, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+    }
+    /// Loads, and sees all that a thread of the device wrote before the store it reads released it. 32 bits.
+    #[track_caller]
+    pub fn ld_acquire(self) -> Val<'k, T> {
+        self.fetch(&isa::LD_ACQUIRE, [])
+    }
+    /// Stores, and publishes to the device all that this thread wrote before. 32 bits.
+    #[track_caller]
+    pub fn st_release(self, v: impl Src<'k, T>) {
+        self.k.inst(&isa::ST_RELEASE, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+    }
+}
+
+impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Shared> {
+    /// Adds `v` in one step; gives the old value.
+    #[track_caller]
+    pub fn atom_add(self, v: impl Src<'k, T>) -> Val<'k, T> {
+        self.k.emit(&isa::ATOM_SHARED_ADD, T::KIND, [self.addr(), v.operand()])
+    }
+}

@@ -1,0 +1,170 @@
+//! A program for every row of the table, so that tests can print, assemble and execute each.
+
+use crate::ir::*;
+use crate::isa::{self, Op, Slot};
+use crate::ty::Kind;
+use std::panic::Location;
+
+/// A row used once, in a program of its own.
+pub struct Sample {
+    /// The row.
+    pub op: &'static Op,
+    /// The program: one warp. Parameter `p` points to 4 KiB that operands come from and results go to; `q` is a
+    /// value for the row that loads parameters.
+    pub program: Program,
+}
+
+/// A sample of every row for every pair of types it allows.
+pub fn samples() -> Vec<Sample> {
+    isa::all().flat_map(|op| op.instances().map(move |(kind, from)| sample(op, kind, from))).collect()
+}
+
+/// Bytes of memory that parameter `p` of a sample points to: 16 for each of the warp's lanes and operands.
+const MEMORY: u32 = 32 * 16 * 8;
+
+fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
+    let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
+    let p = s.reg(Kind::U64);
+    s.push(&isa::LD_PARAM, Kind::U64, vec![p], vec![Operand::Addr(Base::Symbol("p".into()), 0)]);
+    let base = s.reg(Kind::U64);
+    s.push(&isa::CVTA_TO_GLOBAL, Kind::U64, vec![base], vec![Operand::Reg(p)]);
+    let lane = s.reg(Kind::U32);
+    s.push(&isa::MOV, Kind::U32, vec![lane], vec![Operand::Special("%laneid", Level::Lane)]);
+    let mine = s.reg(Kind::U64);
+    let stride = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
+    s.push(&isa::MAD_WIDE, Kind::U32, vec![mine], vec![Operand::Reg(lane), stride, Operand::Reg(base)]);
+    let near = s.shared(lane);
+
+    let src: Vec<Operand> =
+        op.form.src.iter().map(|slot| s.operand(*slot, op, kind, from, mine, near)).collect();
+    let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| s.results(*slot, kind)).collect();
+    s.body.push(Stmt::Inst(Inst { op, kind, from, dst: dst.clone(), src, at: Location::caller() }));
+    for d in dst {
+        s.store(d, mine);
+    }
+    let suffix = from.map_or(String::new(), |f| format!("_{}", f.name()));
+    let name = format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name());
+    let program = Program {
+        name,
+        block: 32,
+        params: vec![
+            Param { name: "p", doc: "", kind: ParamKind::Buffer(Kind::U32, Access::ReadWrite) },
+            Param {
+                name: "q",
+                doc: "",
+                kind: ParamKind::Scalar(if op.form.src == [Slot::Param] { kind } else { Kind::U32 }),
+            },
+        ],
+        shared: vec![SharedArray { name: "s".into(), bytes: Some(MEMORY / 8) }],
+        body: s.body,
+        registers: s.registers,
+        pinned: vec![],
+    };
+    Sample { op, program }
+}
+
+struct Writer {
+    registers: [u32; 5],
+    body: Vec<Stmt>,
+    /// Operands made so far: each has its own 512 bytes of memory.
+    next: i32,
+}
+
+impl Writer {
+    fn reg(&mut self, kind: Kind) -> Reg {
+        let count = &mut self.registers[kind.class() as usize];
+        *count += 1;
+        Reg { kind, n: *count - 1 }
+    }
+
+    #[track_caller]
+    fn push(&mut self, op: &'static Op, kind: Kind, dst: Vec<Reg>, src: Vec<Operand>) {
+        self.body.push(Stmt::Inst(Inst { op, kind, from: None, dst, src, at: Location::caller() }))
+    }
+
+    /// This lane's 16 bytes of shared memory, initialised.
+    fn shared(&mut self, lane: Reg) -> Reg {
+        let symbol = self.reg(Kind::U32);
+        self.push(&isa::MOV, Kind::U32, vec![symbol], vec![Operand::Symbol("s".into())]);
+        let address = self.reg(Kind::U32);
+        let stride = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
+        self.push(
+            &isa::MAD_LO,
+            Kind::U32,
+            vec![address],
+            vec![Operand::Reg(lane), stride, Operand::Reg(symbol)],
+        );
+        let one = self.reg(Kind::U32);
+        self.push(&isa::MOV, Kind::U32, vec![one], vec![Operand::Imm(Imm { kind: Kind::U32, bits: 1 })]);
+        let values = Operand::Group(vec![one; 4]);
+        self.push(&isa::ST_SHARED_V4, Kind::U32, vec![], vec![Operand::Addr(Base::Reg(address), 0), values]);
+        address
+    }
+
+    /// A register of this kind, loaded from memory.
+    fn value(&mut self, kind: Kind, mine: Reg) -> Reg {
+        let address = Operand::Addr(Base::Reg(mine), 512 * (self.next % 8));
+        self.next += 1;
+        if kind == Kind::Pred {
+            let word = self.reg(Kind::U32);
+            self.push(&isa::LD_GLOBAL, Kind::U32, vec![word], vec![address]);
+            let p = self.reg(Kind::Pred);
+            let zero = Operand::Imm(Imm { kind: Kind::U32, bits: 0 });
+            self.push(&isa::SETP_NE, Kind::U32, vec![p], vec![Operand::Reg(word), zero]);
+            return p;
+        }
+        let v = self.reg(kind);
+        self.push(&isa::LD_GLOBAL, kind, vec![v], vec![address]);
+        v
+    }
+
+    fn operand(
+        &mut self,
+        slot: Slot,
+        op: &'static Op,
+        kind: Kind,
+        from: Option<Kind>,
+        mine: Reg,
+        near: Reg,
+    ) -> Operand {
+        let mask = op.together == Level::Warp;
+        match slot {
+            // The member mask, or a distance: every lane must name the same.
+            Slot::Is(Kind::U32) if mask => Operand::Imm(Imm { kind: Kind::U32, bits: u32::MAX.into() }),
+            Slot::Is(kind) => Operand::Reg(self.value(kind, mine)),
+            Slot::T | Slot::Any => Operand::Reg(self.value(kind, mine)),
+            Slot::S => Operand::Reg(self.value(from.unwrap_or(kind), mine)),
+            Slot::Wide => Operand::Reg(self.value(Kind::U64, mine)),
+            Slot::Lit(low, high) => {
+                Operand::Imm(Imm { kind: Kind::U32, bits: u64::from(low.max(high.min(31))) })
+            }
+            Slot::Vec(n) => Operand::Group((0..n).map(|_| self.value(kind, mine)).collect()),
+            Slot::Halves => Operand::Group((0..2).map(|_| self.value(Kind::F16, mine)).collect()),
+            Slot::Global => Operand::Addr(Base::Reg(mine), 0),
+            Slot::Shared => Operand::Addr(Base::Reg(near), 0),
+            Slot::Param => Operand::Addr(Base::Symbol("q".into()), 0),
+        }
+    }
+
+    fn results(&mut self, slot: Slot, kind: Kind) -> Vec<Reg> {
+        match slot {
+            Slot::Vec(n) => (0..n).map(|_| self.reg(kind)).collect(),
+            Slot::Halves => (0..2).map(|_| self.reg(Kind::F16)).collect(),
+            Slot::Is(kind) => vec![self.reg(kind)],
+            Slot::Wide => vec![self.reg(Kind::U64)],
+            _ => vec![self.reg(kind)],
+        }
+    }
+
+    fn store(&mut self, d: Reg, mine: Reg) {
+        let address = Operand::Addr(Base::Reg(mine), 0);
+        if d.kind != Kind::Pred {
+            return self.push(&isa::ST_GLOBAL, d.kind, vec![], vec![address, Operand::Reg(d)]);
+        }
+        let word = self.reg(Kind::U32);
+        let (one, zero) = (Imm { kind: Kind::U32, bits: 1 }, Imm { kind: Kind::U32, bits: 0 });
+        let src = vec![Operand::Imm(one), Operand::Imm(zero), Operand::Reg(d)];
+        self.push(&isa::SELP, Kind::U32, vec![word], src);
+        self.push(&isa::ST_GLOBAL, Kind::U32, vec![], vec![address, Operand::Reg(word)]);
+    }
+}
