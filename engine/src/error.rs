@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::{config, gguf};
+use crate::{config, gguf, tokenizer};
 
 /// Why a model cannot be opened or run.
 #[derive(Debug, thiserror::Error)]
@@ -15,4 +15,8 @@ pub enum Error {
     Gguf { path: PathBuf, fault: Box<gguf::Fault> },
     #[error("{}: {problem}", path.display())]
     Model { path: PathBuf, problem: Box<config::Problem> },
+    #[error("{}: {fault}", path.display())]
+    Tokenizer { path: PathBuf, fault: Box<tokenizer::Fault> },
+    #[error("the prompt cannot be tokenized: {0}")]
+    Encode(String),
 }

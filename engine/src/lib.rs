@@ -7,7 +7,9 @@ pub mod config;
 mod error;
 pub mod gguf;
 pub mod model;
+pub mod tokenizer;
 
 pub use config::Config;
 pub use error::Error;
 pub use model::Model;
+pub use tokenizer::Tokenizer;

@@ -2,6 +2,7 @@
 
 mod config;
 mod gguf;
+mod tokenizer;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -14,4 +15,11 @@ fn repository(path: &str) -> PathBuf {
 /// The small model that the repository carries.
 fn asset() -> PathBuf {
     repository("assets/rustdoc-7m-Q4_K_M.gguf")
+}
+
+/// What an independent float64 implementation says of the small model: for each quantization and prompt the
+/// tokens, the greedy continuation and the eight largest logits of each step.
+fn reference() -> serde_json::Value {
+    let text = std::fs::read_to_string(repository("tests/data/reference.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
 }

@@ -1,0 +1,171 @@
+//! Text to tokens and back.
+
+use serde_json::Value as Json;
+use warpwright_engine::Tokenizer;
+use warpwright_engine::gguf::Gguf;
+
+use crate::write::{File, Val};
+
+fn small() -> Tokenizer {
+    Tokenizer::from_gguf(&Gguf::open(&crate::asset()).unwrap()).unwrap()
+}
+
+/// GPT-2's spelling of the bytes 0 to 255, in a vocabulary of nothing else.
+fn letters() -> Vec<String> {
+    let mut next = '\u{100}'..;
+    (0..=255u8)
+        .map(|b| match b {
+            b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(b),
+            _ => next.next().unwrap(),
+        })
+        .map(String::from)
+        .collect()
+}
+
+/// A vocabulary of the letters, `more`, and `merges`, with the last token a control token.
+fn vocabulary(pre: &str, more: &[&str], merges: &[&str]) -> File {
+    let tokens: Vec<String> =
+        letters().into_iter().chain(more.iter().map(|s| s.to_string())).chain(["<end>".into()]).collect();
+    let types = (0..tokens.len()).map(|i| if i + 1 == tokens.len() { 3 } else { 1 }).collect();
+    File::default()
+        .pair("tokenizer.ggml.model", Val::Str("gpt2".into()))
+        .pair("tokenizer.ggml.pre", Val::Str(pre.into()))
+        .pair("tokenizer.ggml.tokens", Val::Strs(tokens))
+        .pair("tokenizer.ggml.token_type", Val::I32s(types))
+        .pair("tokenizer.ggml.merges", Val::Strs(merges.iter().map(|s| s.to_string()).collect()))
+}
+
+fn open(file: &File, name: &str) -> Result<Tokenizer, String> {
+    let path = file.save(name);
+    Tokenizer::from_gguf(&Gguf::open(&path).unwrap()).map_err(|e| {
+        e.to_string().strip_prefix(&format!("{}: ", path.display())).expect("the file's name").to_owned()
+    })
+}
+
+#[test]
+fn agrees_with_the_reference() {
+    let tokenizer = small();
+    let reference = crate::reference();
+    for run in reference.as_object().unwrap().values().flat_map(|runs| runs.as_array().unwrap()) {
+        let ids = |key: &str| -> Vec<u32> {
+            run[key].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
+        };
+        let prompt = run["prompt"].as_str().unwrap();
+        assert_eq!(tokenizer.encode(prompt).unwrap(), ids("prompt_ids"), "{prompt}");
+        assert_eq!(tokenizer.decode(&ids("prompt_ids")), prompt);
+        assert_eq!(Json::from(tokenizer.decode(&ids("greedy_ids"))), run["greedy_text"]);
+    }
+}
+
+#[test]
+fn every_text_comes_back() {
+    let tokenizer = small();
+    for text in
+        ["", " ", "a  b\n\n\tc", "naïve café \u{1f980}\u{200d}", "fn f<'a>(x: &'a str) {}", "\0\u{7f}"]
+    {
+        let ids = tokenizer.encode(text).unwrap();
+        assert_eq!(ids[0], 0, "BOS comes first");
+        assert_eq!(tokenizer.decode(&ids), text);
+    }
+}
+
+#[test]
+fn bos_is_not_doubled() {
+    assert_eq!(small().encode("<|endoftext|>a").unwrap(), [0, 65]);
+}
+
+#[test]
+fn streams_whole_characters() {
+    let file = vocabulary("gpt-2", &["ab"], &["a b"]);
+    let tokenizer = open(&file, "stream.gguf").unwrap();
+    let mut stream = tokenizer.stream();
+    let crab = "a\u{1f980}".as_bytes();
+    let texts: Vec<String> = crab.iter().map(|b| stream.push((*b).into())).collect();
+    assert_eq!(texts, ["a", "", "", "", "\u{1f980}"]);
+    assert_eq!(stream.push(0xff), "\u{fffd}");
+    assert_eq!(stream.push(0xf0), "");
+    assert_eq!(stream.push(u32::from(b'b')), "\u{fffd}b");
+    assert_eq!(stream.push(257), "", "a control token has no text");
+    assert_eq!(stream.push(0xe2), "");
+    assert_eq!(stream.finish(), "\u{fffd}");
+}
+
+#[test]
+fn cuts_as_the_model_expects() {
+    // Merges of digits and of a letter's upper case with an apostrophe show where each pattern cuts.
+    let more = ["12", "34", "1234", "'S", "!\u{10a}"];
+    let merges = ["1 2", "3 4", "12 34", "' S", "! \u{10a}"];
+    let cases: &[(&str, &str, &[&str])] = &[
+        ("gpt-2", "1234", &["1234"]),
+        ("llama-bpe", "1234", &["12", "3", "4"]),
+        ("qwen2", "1234", &["1", "2", "3", "4"]),
+        ("gpt-2", "a'S", &["a", "'", "S"]),
+        ("llama-bpe", "a'S", &["a", "'S"]),
+        ("qwen2", "!\n", &["!\n"]),
+        ("gpt-2", "!\n", &["!", "\n"]),
+    ];
+    for (pre, text, expected) in cases {
+        let file = vocabulary(pre, &more, &merges).pair("tokenizer.ggml.add_bos_token", Val::Bool(false));
+        let tokenizer = open(&file, "cuts.gguf").unwrap();
+        let ids = tokenizer.encode(text).unwrap();
+        let pieces: Vec<String> = ids.iter().map(|id| tokenizer.decode(&[*id])).collect();
+        assert_eq!(pieces, *expected, "{pre}: {text:?}");
+    }
+}
+
+#[test]
+fn control_tokens_stand_in_text_by_name() {
+    let tokenizer = open(&vocabulary("qwen2", &["ab"], &["a b"]), "control.gguf").unwrap();
+    assert_eq!(tokenizer.encode("ab<end>a").unwrap(), [256, 257, 97]);
+}
+
+#[test]
+fn refuses_wrong_vocabularies() {
+    let good = || vocabulary("gpt-2", &["ab"], &["a b"]);
+    let text = |s: &str| Val::Str(s.into());
+    let texts = |all: &[&str]| Val::Strs(all.iter().map(|s| s.to_string()).collect());
+    let cases: &[(File, &str)] = &[
+        (
+            good().pair("tokenizer.ggml.model", text("llama")),
+            "tokenizer.ggml.model is \"llama\"; supported: gpt2 (byte-level BPE)",
+        ),
+        (
+            good().pair("tokenizer.ggml.pre", text("tekken")),
+            "tokenizer.ggml.pre is \"tekken\"; supported: gpt-2, default, llama-bpe, llama3, llama-v3, \
+             qwen2, deepseek-r1-qwen",
+        ),
+        (
+            good().without("tokenizer.ggml.merges"),
+            "the vocabulary has no merges (tokenizer.ggml.merges), without which a text has no tokens",
+        ),
+        (
+            good().without("tokenizer.ggml.tokens"),
+            "key \"tokenizer.ggml.tokens\" is missing; expected an array of texts",
+        ),
+        (
+            good().pair("tokenizer.ggml.token_type", Val::I32s(vec![1])),
+            "key \"tokenizer.ggml.token_type\" is an array of 1; expected an array of 258, one for each token",
+        ),
+        (
+            good().pair("tokenizer.ggml.merges", texts(&["a b", "ab c"])),
+            "merge 1 is \"ab c\"; expected two tokens whose concatenation is a token",
+        ),
+        (
+            good()
+                .pair("tokenizer.ggml.tokens", texts(&["a", "b", "a"]))
+                .without("tokenizer.ggml.token_type"),
+            "tokens 0 and 2 are both \"a\"",
+        ),
+        (
+            good().pair("tokenizer.ggml.tokens", texts(&["a"])).without("tokenizer.ggml.token_type"),
+            "the vocabulary has no token for the byte 0x00",
+        ),
+        (
+            good().pair("tokenizer.ggml.add_bos_token", Val::Bool(true)),
+            "key \"tokenizer.ggml.bos_token_id\" is missing; expected a token below 258",
+        ),
+    ];
+    for (file, message) in cases {
+        assert_eq!(open(file, "wrong.gguf").unwrap_err(), *message);
+    }
+}
