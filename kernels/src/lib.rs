@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod case;
+pub mod reduce;
 pub mod state;
 
 pub use case::{Case, Comparison, Random, Variant, compare};
