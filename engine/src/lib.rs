@@ -6,6 +6,7 @@
 pub mod config;
 mod error;
 pub mod gguf;
+pub mod info;
 pub mod model;
 pub mod tokenizer;
 

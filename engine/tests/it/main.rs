@@ -2,6 +2,9 @@
 
 mod config;
 mod gguf;
+mod info;
+mod oracle;
+mod quantize;
 mod tokenizer;
 mod write;
 
@@ -22,4 +25,13 @@ fn asset() -> PathBuf {
 fn reference() -> serde_json::Value {
     let text = std::fs::read_to_string(repository("tests/data/reference.json")).unwrap();
     serde_json::from_str(&text).unwrap()
+}
+
+/// The small model in each quantization, by the reference's names.
+fn models() -> [(&'static str, PathBuf); 3] {
+    [("F16", repository("tests/data/rustdoc-7m-F16.gguf")), ("Q8_0", quantize::q8_0()), ("Q4_K_M", asset())]
+}
+
+fn ids(list: &serde_json::Value) -> Vec<u32> {
+    list.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
 }

@@ -47,9 +47,7 @@ fn agrees_with_the_reference() {
     let tokenizer = small();
     let reference = crate::reference();
     for run in reference.as_object().unwrap().values().flat_map(|runs| runs.as_array().unwrap()) {
-        let ids = |key: &str| -> Vec<u32> {
-            run[key].as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
-        };
+        let ids = |key: &str| crate::ids(&run[key]);
         let prompt = run["prompt"].as_str().unwrap();
         assert_eq!(tokenizer.encode(prompt).unwrap(), ids("prompt_ids"), "{prompt}");
         assert_eq!(tokenizer.decode(&ids("prompt_ids")), prompt);

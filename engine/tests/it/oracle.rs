@@ -1,0 +1,192 @@
+//! The forward pass in float64, the obvious way: what the kernels are held against.
+//!
+//! It shares no arithmetic with the library: formats are decoded by the letter of ggml's definitions, and
+//! every step is a loop.
+
+use warpwright_engine::Model;
+use warpwright_engine::config::Architecture;
+use warpwright_engine::gguf::Tensor;
+use warpwright_engine::model::Block;
+
+/// The logits after each of `ids`: one row a token.
+pub fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
+    let numbers = |t: &Tensor| Ok::<_, ()>(dequantize(t.kind.name, model.gguf.data(t)));
+    let weights = model.weights.try_map(numbers).unwrap();
+    let c = &model.config;
+    let hidden = c.hidden as usize;
+    let epsilon = f64::from(c.epsilon);
+    let mut caches = vec![Cache::default(); weights.blocks.len()];
+    let step = |(position, id): (usize, &u32)| {
+        let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
+        for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
+            let normed = norm(&x, &block.attn_norm, epsilon);
+            add(&mut x, &attention(model, block, cache, &normed, position));
+            let normed = norm(&x, &block.ffn_norm, epsilon);
+            let gate = times(&block.gate, &normed);
+            let up = times(&block.up, &normed);
+            let inner: Vec<f64> = std::iter::zip(gate, up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+            add(&mut x, &times(&block.down, &inner));
+        }
+        times(weights.head(), &norm(&x, &weights.norm, epsilon))
+    };
+    ids.iter().enumerate().map(step).collect()
+}
+
+/// The index of the largest number, the first of equals.
+pub fn argmax(x: &[f64]) -> u32 {
+    (0..x.len()).rev().max_by(|a, b| x[*a].total_cmp(&x[*b])).unwrap() as u32
+}
+
+#[derive(Clone, Default)]
+struct Cache {
+    k: Vec<Vec<f64>>,
+    v: Vec<Vec<f64>>,
+}
+
+fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], position: usize) -> Vec<f64> {
+    let c = &model.config;
+    let (mut q, mut k, mut v) = (times(&b.q, x), times(&b.k, x), times(&b.v, x));
+    if let Some([q_bias, k_bias, v_bias]) = &b.bias {
+        add(&mut q, q_bias);
+        add(&mut k, k_bias);
+        add(&mut v, v_bias);
+    }
+    rotate(model, &mut q, position);
+    rotate(model, &mut k, position);
+    cache.k.push(k);
+    cache.v.push(v);
+    let dim = c.head_dim as usize;
+    let group = (c.heads / c.kv_heads) as usize;
+    let heads = q.chunks(dim).enumerate().flat_map(|(head, q)| {
+        let from = head / group * dim;
+        let scores: Vec<f64> =
+            cache.k.iter().map(|k| dot(q, &k[from..from + dim]) / (dim as f64).sqrt()).collect();
+        let shares = softmax(&scores);
+        let mut y = vec![0.0; dim];
+        for (share, v) in std::iter::zip(shares, &cache.v) {
+            add(&mut y, &v[from..from + dim].iter().map(|v| share * v).collect::<Vec<_>>());
+        }
+        y
+    });
+    times(&b.o, &heads.collect::<Vec<_>>())
+}
+
+fn rotate(model: &Model, x: &mut [f64], position: usize) {
+    let c = &model.config;
+    let pairs = c.rope_dim as usize / 2;
+    let factors = model.rope_factors().unwrap_or(vec![1.0; pairs]);
+    for head in x.chunks_mut(c.head_dim as usize) {
+        for i in 0..pairs {
+            let (a, b) = match c.architecture {
+                Architecture::Llama => (2 * i, 2 * i + 1),
+                Architecture::Qwen2 => (i, i + pairs),
+            };
+            let frequency = c.rope_base.powf(-(i as f64) / pairs as f64);
+            let angle = position as f64 * frequency / (c.rope_divisor * f64::from(factors[i]));
+            let (sin, cos) = angle.sin_cos();
+            (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
+        }
+    }
+}
+
+fn norm(x: &[f64], w: &[f64], epsilon: f64) -> Vec<f64> {
+    let scale = 1.0 / (dot(x, x) / x.len() as f64 + epsilon).sqrt();
+    std::iter::zip(x, w).map(|(x, w)| x * scale * w).collect()
+}
+
+fn softmax(x: &[f64]) -> Vec<f64> {
+    let max = x.iter().copied().fold(f64::MIN, f64::max);
+    let powers: Vec<f64> = x.iter().map(|x| (x - max).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.iter().map(|p| p / sum).collect()
+}
+
+fn times(w: &[f64], x: &[f64]) -> Vec<f64> {
+    w.chunks(x.len()).map(|row| dot(row, x)).collect()
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    std::iter::zip(a, b).map(|(a, b)| a * b).sum()
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    std::iter::zip(x, y).for_each(|(x, y)| *x += y);
+}
+
+/// The numbers of a tensor: `dequantize_row_*` of `ggml-quants.c`.
+fn dequantize(kind: &str, bytes: &[u8]) -> Vec<f64> {
+    let blocks = |size: usize, f: fn(&[u8]) -> Vec<f64>| bytes.chunks_exact(size).flat_map(f).collect();
+    match kind {
+        "F32" => blocks(4, |b| vec![f64::from(f32::from_le_bytes(b.try_into().unwrap()))]),
+        "F16" => blocks(2, |b| vec![half(b)]),
+        "BF16" => blocks(2, |b| vec![f64::from(f32::from_le_bytes([0, 0, b[0], b[1]]))]),
+        "Q8_0" => blocks(34, |b| b[2..].iter().map(|q| half(b) * f64::from(*q as i8)).collect()),
+        "Q4_K" => blocks(144, q4_k),
+        "Q6_K" => blocks(210, q6_k),
+        other => panic!("no oracle for {other}"),
+    }
+}
+
+/// d, dmin: f16; 12 bytes of 6-bit scales and mins; 128 bytes of 4-bit quants.
+fn q4_k(b: &[u8]) -> Vec<f64> {
+    let (d, dmin, packed, quants) = (half(b), half(&b[2..]), &b[4..16], &b[16..]);
+    let value = |i: usize| {
+        let j = i / 32;
+        let (scale, min) = match j {
+            0..4 => (packed[j] & 63, packed[j + 4] & 63),
+            _ => (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4),
+        };
+        let byte = quants[i / 64 * 32 + i % 32];
+        let quant = if j % 2 == 0 { byte & 15 } else { byte >> 4 };
+        d * f64::from(scale) * f64::from(quant) - dmin * f64::from(min)
+    };
+    (0..256).map(value).collect()
+}
+
+/// 128 bytes of low 4 bits, 64 of high 2 bits, 16 scales: i8, d: f16.
+fn q6_k(b: &[u8]) -> Vec<f64> {
+    let (low, high, scales, d) = (&b[..128], &b[128..192], &b[192..208], half(&b[208..]));
+    let value = |i: usize| {
+        let (part, quarter, l) = (i / 128, i % 128 / 32, i % 32);
+        let low = low[part * 64 + quarter % 2 * 32 + l] >> (quarter / 2 * 4) & 15;
+        let high = high[part * 32 + l] >> (quarter * 2) & 3;
+        let quant = f64::from(low | high << 4) - 32.0;
+        d * f64::from(scales[i / 16] as i8) * quant
+    };
+    (0..256).map(value).collect()
+}
+
+/// The f16 that `bytes` starts with.
+pub fn half(bytes: &[u8]) -> f64 {
+    let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
+    let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+    sign * match exponent {
+        0 => fraction * 2f64.powi(-24),
+        31 if fraction == 0.0 => f64::INFINITY,
+        31 => f64::NAN,
+        _ => (1024.0 + fraction) * 2f64.powi(exponent - 25),
+    }
+}
+
+#[test]
+fn agrees_with_the_reference() {
+    for (quantization, path) in crate::models() {
+        let model = Model::open(&path).unwrap();
+        for run in crate::reference()[quantization].as_array().unwrap() {
+            let (prompt, greedy) = (crate::ids(&run["prompt_ids"]), crate::ids(&run["greedy_ids"]));
+            let steps = 3;
+            let rows = logits(&model, &[&prompt[..], &greedy[..steps]].concat());
+            for (row, top) in rows[prompt.len() - 1..].iter().zip(run["top8"].as_array().unwrap()) {
+                for pair in top.as_array().unwrap() {
+                    let (id, expected) = (pair[0].as_u64().unwrap(), pair[1].as_f64().unwrap());
+                    let found = row[id as usize];
+                    assert!(
+                        (found - expected).abs() < 2e-5,
+                        "{quantization}, token {id}: {found}, not {expected}"
+                    );
+                }
+            }
+        }
+    }
+}
