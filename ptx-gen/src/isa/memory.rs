@@ -13,7 +13,7 @@ table! {
     /// Moves, loads and stores.
     MOVEMENT, "Data Movement Instructions";
     MOV            = op("mov.$m",               REGISTERS, form(&[T], &[Any]), "d = a");
-    BITS           = op("mov.$b",               &[U32, S32, F32, F16x2, F16, Bf16], CONVERT, "d = the bits of a").from(&[U32, S32, F32, F16x2, F16, Bf16]);
+    BITS           = op("mov.$b",               ALL_32,    CONVERT, "d = the bits of a").from(ALL_32);
     PACK           = op("mov.$b",               &[F16x2], form(&[T], &[Halves]), "d = a in the low half, b in the high half");
     UNPACK         = op("mov.$b",               &[F16x2], form(&[Halves], &[T]), "d = low half of a, e = high half of a");
     LD_PARAM       = op("ld.param.$m",          SCALARS,   form(&[T], &[Param]), "a kernel argument");
