@@ -83,7 +83,7 @@ pub use ir::{
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
 pub use mem::{Loads, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
-pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled};
+pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled, Signed};
 pub use print::{TargetError, inst, print, print_with_lines, version};
 pub use sample::{Sample, samples};
 pub use target::{Target, Version};

@@ -102,6 +102,13 @@ impl<'k, T: Int, R: Src<'k, u32>> ops::Shr<R> for Val<'k, T> {
         self.binary(&isa::SHR, r.operand())
     }
 }
+impl<T: Signed> ops::Neg for Val<'_, T> {
+    type Output = Self;
+    #[track_caller]
+    fn neg(self) -> Self {
+        self.unary(row(T::KIND, &isa::NEG, &isa::NEG_F, &isa::NEG_F))
+    }
+}
 impl<T: Int> ops::Not for Val<'_, T> {
     type Output = Self;
     #[track_caller]
@@ -138,6 +145,12 @@ impl Dividable for i32 {}
 impl Dividable for u64 {}
 impl Dividable for i64 {}
 impl Dividable for f32 {}
+
+/// A type with a sign.
+pub trait Signed: Num {}
+impl Signed for i32 {}
+impl Signed for i64 {}
+impl Signed for f32 {}
 
 /// A type with an order.
 pub trait Ordered: Lit {}
@@ -231,8 +244,6 @@ methods! {
         fma(b: f32, c: f32) -> f32 = FMA_RN;
         /// `|self|`.
         abs() -> f32 = ABS_F;
-        /// `-self`.
-        neg() -> f32 = NEG_F;
         /// `1 / self`, correctly rounded.
         rcp_rn() -> f32 = RCP_RN;
         /// `1 / self`, 1 ulp; denormals count as 0.
@@ -293,8 +304,6 @@ methods! {
         dp4a(b: i32, c: i32) -> i32 = DP4A;
         /// `|self|`.
         abs() -> i32 = ABS;
-        /// `-self`.
-        neg() -> i32 = NEG;
         /// `self * b` in 64 bits.
         mul_wide(b: i32) -> i64 = MUL_WIDE;
         /// `self * b + c` in 32 bits.

@@ -93,9 +93,24 @@ fn a_loop_does_not_leak_either() {
 fn a_barrier_is_for_the_whole_block() {
     let split = "`bar.sync` needs the whole block, but the branch of line _ splits it; move it out, or branch on a \
                  value that is the same in the whole block";
-    assert_eq!(errors(|k, _| drop(k.when(k.tid().lt(3), || k.barrier()))), [split]);
-    assert_eq!(errors(|k, _| drop(k.when(k.warp().lt(1), || k.barrier()))), [split]);
-    assert_eq!(errors(|k, a| drop(k.when(a.n.lt(3), || k.barrier()))), [] as [&str; 0]);
+    assert_eq!(
+        errors(|k, _| {
+            k.when(k.tid().lt(3), || k.barrier());
+        }),
+        [split]
+    );
+    assert_eq!(
+        errors(|k, _| {
+            k.when(k.warp().lt(1), || k.barrier());
+        }),
+        [split]
+    );
+    assert_eq!(
+        errors(|k, a| {
+            k.when(a.n.lt(3), || k.barrier());
+        }),
+        [] as [&str; 0]
+    );
     assert_eq!(errors(|k, a| k.for_each(k.tid(), a.n, 64, |_| k.barrier())), [split]);
     assert_eq!(errors(|k, a| k.for_each(0, a.n, 64, |_| k.barrier())), [] as [&str; 0]);
 }

@@ -8,7 +8,7 @@ fn rows_are_unique_documented_and_typed() {
     let (mut ids, mut forms) = (BTreeSet::new(), BTreeSet::new());
     for op in isa::all() {
         assert!(ids.insert(op.id), "{} stands twice", op.id);
-        let form = format!("{} {:?} {:?}", op.template, op.types, op.form);
+        let form = format!("{} {:?} {:?} {:?}", op.template, op.types, op.from, op.form);
         assert!(forms.insert(form), "{} repeats {}", op.id, op.template);
         assert!(!op.doc.is_empty() && op.doc.len() <= 100, "{}: {}", op.id, op.doc);
         assert!(op.doc.is_ascii() && !op.doc.ends_with('.'), "{}: {}", op.id, op.doc);
