@@ -1,1 +1,3 @@
-//! Tests that cross crates.
+//! Tests that cross crates. What is here is documentation: the tests are in `tests/`, and in the examples below.
+
+pub mod refused;
