@@ -1,0 +1,188 @@
+//! `cargo xtask ci`: the only list of what a change must pass.
+//!
+//! Every step runs, also after a failure, so that one run names everything; the table at the end says what mends it.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use comfy_table::{Table, presets};
+
+use crate::{codegen, dependencies, paths, ptxas};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Steps to run; all of them by default
+    #[arg(value_parser = STEPS.map(|step| step.name))]
+    steps: Vec<String>,
+}
+
+struct Step {
+    name: &'static str,
+    work: Work,
+    /// The command that mends a failure, or that shows it closer.
+    mend: &'static str,
+}
+
+enum Work {
+    Cargo(&'static [&'static str]),
+    Own(fn() -> Result<()>),
+}
+
+const STEPS: [Step; 9] = [
+    Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), mend: "cargo fmt --all" },
+    Step { name: "dependencies", work: Work::Own(dependencies::check), mend: "cargo deny check" },
+    Step {
+        name: "clippy",
+        work: Work::Cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+        mend: "cargo clippy --workspace --all-targets --fix",
+    },
+    Step {
+        name: "tests",
+        work: Work::Own(tests),
+        mend: "cargo test --workspace (snapshots: cargo xtask bless)",
+    },
+    Step { name: "documentation", work: Work::Own(documentation), mend: "cargo doc --workspace --no-deps" },
+    Step { name: "generated files", work: Work::Own(codegen::check), mend: "cargo xtask codegen" },
+    Step { name: "ptxas", work: Work::Own(ptxas::check), mend: "cargo xtask ptxas --update" },
+    Step {
+        name: "example",
+        work: Work::Own(example),
+        mend: "cargo run --manifest-path examples/linked/Cargo.toml",
+    },
+    Step { name: "readme", work: Work::Own(readme), mend: README },
+];
+
+/// The first command of README.md, and words that the model writes after this prompt.
+const README: &str =
+    "cargo run --release -- run assets/rustdoc-7m-Q4_K_M.gguf --prompt \"The borrow checker\" -n 48";
+const WORDS: &str = "uses a low-level write-limit to print new warnings";
+
+/// What no machine without a GPU can check.
+const ON_A_GPU: [&str; 3] = [
+    "warpwright check --device cuda:0 (every kernel on a real GPU)",
+    "compute-sanitizer memcheck, racecheck, initcheck and synccheck",
+    "tokens and logits of the models on a real GPU",
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen = |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|name| name == step.name);
+    let results: Vec<_> = STEPS.iter().filter(chosen).map(|step| (step, timed(step))).collect();
+    println!("\n{}", table(&results));
+    println!("Not run here, because it needs a GPU (scripts/gpu-round.sh runs it):");
+    ON_A_GPU.iter().for_each(|what| println!("  {what}"));
+    let failed: Vec<_> =
+        results.iter().filter(|(_, outcome)| outcome.error.is_some()).map(|(step, _)| step.name).collect();
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+struct Outcome {
+    time: Duration,
+    error: Option<anyhow::Error>,
+}
+
+fn timed(step: &Step) -> Outcome {
+    println!("\n== {}", step.name);
+    let start = Instant::now();
+    let error = match step.work {
+        Work::Cargo(arguments) => cargo(arguments),
+        Work::Own(work) => work(),
+    }
+    .err();
+    if let Some(error) = &error {
+        println!("{} failed: {error:#}\nmend it with: {}", step.name, step.mend);
+    }
+    let time = start.elapsed();
+    println!("== {}: {:.1} s", step.name, time.as_secs_f64());
+    Outcome { time, error }
+}
+
+fn table(results: &[(&Step, Outcome)]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["step", "seconds", "result"]);
+    for (step, outcome) in results {
+        let result = if outcome.error.is_some() {
+            format!("FAILED, mend with: {}", step.mend)
+        } else {
+            "passed".into()
+        };
+        table.add_row([step.name.to_owned(), format!("{:.1}", outcome.time.as_secs_f64()), result]);
+    }
+    table
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    ensure(Command::new("cargo").args(arguments))
+}
+
+fn ensure(command: &mut Command) -> Result<()> {
+    let status = command.current_dir(paths::root()).status()?;
+    ensure!(status.success(), "{} ended with {status}", line(command));
+    Ok(())
+}
+
+/// The command as somebody would type it.
+fn line(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The emulator's shared library comes first: tests open it as they would the driver.
+fn tests() -> Result<()> {
+    cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
+    cargo(&["test", "--locked", "--workspace", "--no-fail-fast"])
+}
+
+fn documentation() -> Result<()> {
+    ensure(Command::new("cargo").env("RUSTDOCFLAGS", "-D warnings").args([
+        "doc",
+        "--locked",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+    ]))
+}
+
+/// The project outside the workspace, on the emulator's shared library.
+fn example() -> Result<()> {
+    cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
+    ensure(
+        Command::new("cargo")
+            .args(["run", "--locked", "--manifest-path", "examples/linked/Cargo.toml", "--target-dir"])
+            .arg(paths::target().join("examples"))
+            .arg("--")
+            .arg(emulator()),
+    )
+}
+
+/// The shared library that poses as the driver.
+fn emulator() -> PathBuf {
+    paths::target().join("debug").join(format!(
+        "{}warpwright_cuda_emu{}",
+        std::env::consts::DLL_PREFIX,
+        std::env::consts::DLL_SUFFIX
+    ))
+}
+
+fn readme() -> Result<()> {
+    let page = std::fs::read_to_string(paths::root().join("README.md"))?;
+    ensure!(page.contains(README), "README.md does not hold the command: {README}");
+    let output = Command::new("sh")
+        .current_dir(paths::root())
+        .args(["-c", README])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("sh")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    ensure!(output.status.success(), "the README's command ended with {}", output.status);
+    if !text.contains(WORDS) {
+        bail!("the README's command did not print: {WORDS}")
+    }
+    Ok(())
+}

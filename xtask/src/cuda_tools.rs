@@ -1,0 +1,141 @@
+//! ptxas: the one on this machine, or a pinned one from PyPI.
+//!
+//! The wheel is fetched by pip, which checks its hash, and unpacked under the target folder.
+//! It is never committed: its licence does not let others hand it on.
+
+use std::env::consts::{ARCH, OS};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::paths;
+
+/// The release that is fetched, and the only one whose figures `kernels/PTXAS.md` holds.
+pub(crate) const VERSION: &str = "13.5.37";
+
+/// One wheel of `nvidia-cuda-nvcc` for each machine it is published for.
+const WHEELS: [(&str, &str, &str); 2] = [
+    ("linux", "x86_64", "f5c4f7ead5d964fb4af42bbf1e6d3ec3c1e6e9d83b53749f691d387e7fcaa3a7"),
+    ("linux", "aarch64", "588eda18eb5076ae859fe272844b526459228af22df0b117f54eec3aa82bc9c8"),
+];
+
+/// The ptxas to use: `PTXAS`, what was fetched before, `CUDA_PATH`, `CUDA_HOME`, `PATH`, else fetched now.
+pub(crate) fn ptxas() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("PTXAS") {
+        let path = PathBuf::from(path);
+        ensure!(path.is_file(), "PTXAS names {}, which is no file", path.display());
+        return Ok(path);
+    }
+    let fetched = bin().join("ptxas");
+    if fetched.is_file() {
+        return Ok(fetched);
+    }
+    if let Some(path) = installed() {
+        return Ok(path);
+    }
+    fetch()?;
+    Ok(fetched)
+}
+
+/// What `ptxas --version` calls its release: `13.5, V13.5.37`.
+pub(crate) fn release(ptxas: &Path) -> Result<String> {
+    let output = Command::new(ptxas)
+        .arg("--version")
+        .output()
+        .with_context(|| format!("cannot run {}", ptxas.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let release = text
+        .lines()
+        .find_map(|line| line.split_once("release "))
+        .map(|(_, release)| release.trim().to_owned());
+    release.with_context(|| format!("{} --version does not name a release", ptxas.display()))
+}
+
+fn bin() -> PathBuf {
+    paths::target().join("cuda-tools").join(VERSION).join("bin")
+}
+
+fn installed() -> Option<PathBuf> {
+    let toolkits = ["CUDA_PATH", "CUDA_HOME"]
+        .into_iter()
+        .filter_map(std::env::var_os)
+        .map(|dir| PathBuf::from(dir).join("bin"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    toolkits.chain(std::env::split_paths(&path)).map(|dir| dir.join("ptxas")).find(|file| file.is_file())
+}
+
+fn fetch() -> Result<()> {
+    let Some((_, _, hash)) = WHEELS.into_iter().find(|&(os, arch, _)| os == OS && arch == ARCH) else {
+        bail!("no ptxas is pinned for {OS} on {ARCH}: set PTXAS to one of your own")
+    };
+    eprintln!("fetching ptxas {VERSION} from PyPI (47 MB, once)");
+    let work = tempfile::tempdir()?;
+    let wheel = download(work.path(), hash)?;
+    unpack(&wheel, &work.path().join("unpacked"))?;
+    install(&work.path().join("unpacked/nvidia/cu13/bin/ptxas"))
+}
+
+fn download(to: &Path, hash: &str) -> Result<PathBuf> {
+    let requirements = to.join("requirements.txt");
+    fs::write(&requirements, format!("nvidia-cuda-nvcc=={VERSION} --hash=sha256:{hash}\n"))?;
+    let mut pip: Vec<OsString> = [
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--require-hashes",
+    ]
+    .map(OsString::from)
+    .into();
+    pip.extend(["-d".into(), to.into(), "-r".into(), requirements.into()]);
+    python(&pip)
+        .context("cannot fetch ptxas from PyPI: run again with a network, or set PTXAS to one of your own")?;
+    let wheel = fs::read_dir(to)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|e| e == "whl"));
+    wheel.context("pip fetched no wheel")
+}
+
+fn unpack(wheel: &Path, to: &Path) -> Result<()> {
+    let arguments = ["-m".into(), "zipfile".into(), "-e".into(), wheel.into(), to.into()];
+    python(&arguments).with_context(|| format!("cannot unpack {}", wheel.display()))
+}
+
+/// Puts the file in its place in one step, so that a broken-off run leaves nothing half there.
+fn install(unpacked: &Path) -> Result<()> {
+    fs::create_dir_all(bin())?;
+    let part = bin().join(format!("ptxas.{}", std::process::id()));
+    fs::copy(unpacked, &part).with_context(|| format!("the wheel holds no {}", unpacked.display()))?;
+    make_executable(&part)?;
+    fs::rename(part, bin().join("ptxas"))?;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn make_executable(file: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o755))?)
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> Result<()> {
+    Ok(())
+}
+
+fn python(arguments: &[OsString]) -> Result<()> {
+    let output = Command::new("python3")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run python3")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").trim();
+    ensure!(output.status.success(), "{} said: {last}", arguments[1].display());
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! `ISA.md`: the instruction table of ptx-gen as a page.
+
+use ptx_gen::isa::{Accuracy, CHAPTERS, Op, Slot};
+use ptx_gen::{Kind, Level};
+
+use crate::markdown;
+
+const HEAD: &str = "\
+# Instructions
+
+Every instruction that `ptx-gen` can emit, chapter by chapter in the order of the PTX manual. Written by `cargo xtask codegen` from `ptx-gen/src/isa/`; do not edit.
+
+In a mnemonic `$t` is the operation's type, `$s` the source type of a conversion, `$m` the type as memory names it, `$b` its width alone.
+Operands are of the operation's type where nothing else is said; `d` is written, the others are read.
+`sm` and `PTX` are the least target and version that ptxas accepts. A row that a warp or a block must reach together says so.
+";
+
+const HEADER: [&str; 8] =
+    ["instruction", "operands", "types", "sm", "PTX", "together", "accuracy", "meaning"];
+
+/// The whole page.
+pub(crate) fn page() -> String {
+    let chapters = CHAPTERS.iter().map(|chapter| {
+        let rows: Vec<_> = chapter.rows.iter().map(|op| row(op)).collect();
+        format!("\n## {}\n\n{}", chapter.title, markdown::table(&HEADER, &rows))
+    });
+    std::iter::once(HEAD.to_owned()).chain(chapters).collect()
+}
+
+fn row(op: &Op) -> Vec<String> {
+    vec![
+        format!("`{}`", op.template),
+        operands(op),
+        types(op),
+        op.sm.to_string(),
+        op.version.to_string(),
+        together(op.together).to_owned(),
+        accuracy(op.accuracy),
+        op.doc.to_owned(),
+    ]
+}
+
+fn operands(op: &Op) -> String {
+    let written = op.form.dst.iter().zip(["d", "p"]);
+    let read = op.form.src.iter().zip(["a", "b", "c", "e", "f"]);
+    written.chain(read).map(|(&slot, name)| operand(slot, name)).collect::<Vec<_>>().join(", ")
+}
+
+fn operand(slot: Slot, name: &str) -> String {
+    match slot {
+        Slot::T => name.to_owned(),
+        Slot::S => format!("{name}: $s"),
+        Slot::Is(kind) => format!("{name}: {}", kind.name()),
+        Slot::Wide => format!("{name}: twice as wide"),
+        Slot::Lit(low, high) => format!("{name}: literal {low} to {high}"),
+        Slot::Any => format!("{name}: value, special register or shared address"),
+        Slot::Vec(n) => format!("{{{name} x {n}}}"),
+        Slot::Halves => format!("{{{name} x 2}}"),
+        Slot::Global => "[global]".to_owned(),
+        Slot::Shared => "[shared]".to_owned(),
+        Slot::Param => "[param]".to_owned(),
+    }
+}
+
+fn types(op: &Op) -> String {
+    let names = |kinds: &[Kind]| kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" ");
+    if op.from.is_empty() { names(op.types) } else { format!("{} from {}", names(op.types), names(op.from)) }
+}
+
+fn together(level: Level) -> &'static str {
+    match level {
+        Level::Lane => "",
+        Level::Warp => "warp",
+        Level::Block => "block",
+    }
+}
+
+fn accuracy(accuracy: Accuracy) -> String {
+    match accuracy {
+        Accuracy::Exact => "exact".to_owned(),
+        Accuracy::Ulp(n) => format!("{n} ulp"),
+        Accuracy::Bound(text) => text.to_owned(),
+    }
+}

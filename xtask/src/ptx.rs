@@ -1,0 +1,125 @@
+//! `cargo xtask ptx`: the PTX of the kernels, for people and for programs in other languages.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use comfy_table::{Table, presets};
+use ptx_gen::{Param, ParamKind, Program, Target};
+use serde_json::{Value, json};
+use warpwright_kernels::ALL;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Kernels to print; without any, a list of them
+    kernels: Vec<String>,
+    /// Target to print for; the oldest that a kernel runs on by default
+    #[arg(long, value_parser = target)]
+    target: Option<Target>,
+    /// Write NAME.ptx for each kernel (all of them by default) and index.json to this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Add .loc lines, so that profilers and the emulator show the Rust source
+    #[arg(long)]
+    lines: bool,
+}
+
+fn target(name: &str) -> Result<Target, String> {
+    let known = || Target::ALL.map(|target| target.name).join(", ");
+    Target::named(name).ok_or_else(|| format!("use one of {}", known()))
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let kernels = named(&args.kernels)?;
+    match &args.out {
+        Some(folder) => write(args, &kernels, folder),
+        None if args.kernels.is_empty() => Ok(writeln!(io::stdout(), "{}", list(&kernels).trim_fmt())?),
+        None => kernels.iter().try_for_each(|program| Ok(write!(io::stdout(), "{}", text(args, program)?)?)),
+    }
+}
+
+/// The kernels of these names, built; all of them, by name, if none is given.
+pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
+    if let Some(unknown) = names.iter().find(|&name| ALL.iter().all(|kernel| kernel.name() != *name)) {
+        bail!("no kernel {unknown:?}: `cargo xtask ptx` lists them");
+    }
+    let wanted = ALL.iter().filter(|kernel| names.is_empty() || names.contains(&kernel.name()));
+    let mut programs = wanted
+        .map(|kernel| kernel.build())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|errors| anyhow!("{errors}"))?;
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(programs)
+}
+
+fn text(args: &Args, program: &Program) -> Result<String> {
+    let print = if args.lines { ptx_gen::print_with_lines } else { ptx_gen::print };
+    Ok(print(program, args.target.unwrap_or_else(|| oldest(program)))?)
+}
+
+/// The oldest target that a program runs on.
+pub(crate) fn oldest(program: &Program) -> Target {
+    let runs = |target: &Target| ptx_gen::print(program, *target).is_ok();
+    Target::ALL.into_iter().find(runs).expect("the newest target has every row")
+}
+
+fn write(args: &Args, kernels: &[Program], folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let put = |name: &str, text: &str| {
+        let file = folder.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    };
+    for program in kernels {
+        put(&format!("{}.ptx", program.name), &text(args, program)?)?;
+    }
+    let index: Vec<_> = kernels.iter().map(|program| entry(args, program)).collect();
+    put("index.json", &format!("{:#}\n", Value::from(index)))?;
+    eprintln!("wrote {} kernels to {}", kernels.len(), folder.display());
+    Ok(())
+}
+
+/// What a program in another language needs to know to launch the kernel.
+fn entry(args: &Args, program: &Program) -> Value {
+    let target = args.target.unwrap_or_else(|| oldest(program));
+    json!({
+        "name": program.name,
+        "file": format!("{}.ptx", program.name),
+        "target": target.name,
+        "version": ptx_gen::version(program, target).to_string(),
+        "block": program.block,
+        "static_shared": program.static_shared(),
+        "dynamic_shared": program.shared.iter().any(|array| array.bytes.is_none()),
+        "arguments": program.params.iter().map(argument).collect::<Vec<_>>(),
+    })
+}
+
+fn argument(param: &Param) -> Value {
+    let doc = param.doc.trim();
+    match param.kind {
+        ParamKind::Buffer(kind, access) => {
+            json!({ "name": param.name, "type": kind.name(), "direction": access.to_string(), "shape": doc })
+        }
+        ParamKind::Scalar(kind) => {
+            json!({ "name": param.name, "type": kind.name(), "direction": "value", "doc": doc })
+        }
+    }
+}
+
+fn list(kernels: &[Program]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["kernel", "threads", "shared", "arguments"]);
+    for program in kernels {
+        let arguments = program.params.iter().map(declaration).collect::<Vec<_>>().join(", ");
+        let shared = program.static_shared().to_string();
+        table.add_row([program.name.clone(), program.block.to_string(), shared, arguments]);
+    }
+    table
+}
+
+fn declaration(param: &Param) -> String {
+    match param.kind {
+        ParamKind::Buffer(kind, access) => format!("{}: {access} {}", param.name, kind.name()),
+        ParamKind::Scalar(kind) => format!("{}: {}", param.name, kind.name()),
+    }
+}
