@@ -1,1 +1,60 @@
 //! Safe CUDA driver handles, typed launches and hand-built graphs.
+//!
+//! The driver is found and opened at run time; nothing is linked and no CUDA version is chosen when building. What
+//! is here:
+//!
+//! - [`Driver`], [`Device`], [`Context`], [`Stream`], [`Event`]: the driver's objects. Each keeps alive what it needs.
+//! - [`Buffer`], [`Pinned`] and [`View`]: memory, and parts of it to hand to kernels.
+//! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
+//!   [`Module`] and [`Function`]: PTX of any other source.
+//! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
+//!   each launch reads and writes, a [`Capture`] has the driver make one.
+//! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place.
+//!
+//! Nothing is printed; `tracing` events tell what errors cannot, such as a failure in a destructor.
+
+#![allow(unsafe_code)]
+
+extern crate warpwright_driver_sys as driver_sys;
+
+/// Calls a function of the table and turns its code into a result that names the call.
+///
+/// Expands to the bare call, so that the caller writes the `unsafe` block and says why it is sound.
+macro_rules! cu {
+    ($driver:expr, $call:ident($($arg:expr),* $(,)?)) => {
+        $driver.check(stringify!($call), ($driver.api().$call)($($arg),*))
+    };
+}
+
+mod capture;
+mod context;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod graph;
+mod kernel;
+mod launch;
+mod memory;
+mod module;
+mod ptx;
+mod queue;
+mod recorder;
+mod stream;
+
+pub use capture::{Capture, CaptureMode, capture};
+pub use context::Context;
+pub use device::Device;
+pub use driver::{Driver, driver_load_error, is_driver_available};
+pub use error::{DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine};
+pub use event::Event;
+pub use graph::{Graph, GraphExec, Node, NodeId, NodeKind, Race};
+pub use kernel::{AnyFunction, Kernel, load_any};
+pub use launch::{Host, HostArg, Launch};
+pub use memory::{Buffer, Pinned, Region, View};
+pub use module::{Function, Module};
+pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
+pub use queue::{Copy, Fill, Hazard, Queue, Use, Work};
+pub use recorder::Recorder;
+pub use stream::Stream;
+pub use warpwright_driver_sys as sys;

@@ -1,0 +1,287 @@
+//! Stream capture: a graph made of what a stream is given.
+//!
+//! For work that is not ours. Graphs of our own kernels are better recorded, because a capture gives one chain of
+//! nodes per stream and refuses, while it lasts, much that is otherwise allowed.
+//!
+//! What is done right here, because it is easy to do wrong: the capture is always ended, also after an error or a
+//! panic; the first call that failed is reported and not only `STREAM_CAPTURE_INVALIDATED`, which follows from it;
+//! destructors that would call the driver wait until the end; a graph the driver took back is not touched.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use driver_sys::{
+    CUgraph, CUgraphNode, CUgraphNodeType, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
+
+use crate::graph::NodeKind;
+use crate::queue::{Queue, Work};
+use crate::{Context, DriverError, Error, Event, Graph, Stream};
+
+/// Which calls a capture forbids meanwhile: allocation, module loading and such.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CaptureMode {
+    /// On every thread whose own mode is global.
+    Global,
+    /// On this thread. The usual choice.
+    ThreadLocal,
+    /// Nowhere.
+    Relaxed,
+}
+
+/// A queue whose work becomes nodes of a captured graph.
+pub struct Capture<'s> {
+    stream: &'s Stream,
+    pushed: Rc<RefCell<Vec<(CUgraphNode, Work)>>>,
+}
+
+thread_local! {
+    /// The captures that this thread is in, each with the first failure of its region.
+    static REGIONS: RefCell<Vec<Option<DriverError>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Remembers the first failure of the innermost region on this thread.
+pub(crate) fn note(error: &DriverError) {
+    REGIONS.with_borrow_mut(|regions| {
+        if let Some(first) = regions.last_mut() {
+            first.get_or_insert_with(|| error.clone());
+        }
+    });
+}
+
+/// Captures what `work` pushes into the queue it is given, as a graph.
+///
+/// # Errors
+/// [`Error::Capture`] with the first failure of the region - the call that failed on this thread, else what `work`
+/// returned, else what the driver said at the end.
+pub fn capture<E: Into<Error>>(
+    stream: &Stream,
+    mode: CaptureMode,
+    work: impl FnOnce(&mut Capture<'_>) -> Result<(), E>,
+) -> Result<Graph, Error> {
+    let region = Region::begin(stream, mode)?;
+    let mut capture = Capture { stream, pushed: Rc::default() };
+    let result = work(&mut capture).map_err(Into::into);
+    let ended = region.end();
+    let pushed = capture.pushed.take();
+    match (result, ended.failed, ended.graph) {
+        (Ok(()), _, Ok(raw)) => adopt(stream.context(), raw, pushed),
+        (Err(first), _, Ok(raw)) => {
+            // The capture itself went well: its graph is ours to destroy.
+            drop(Graph::adopt(stream.context(), raw));
+            Err(Error::Capture { first: first.into(), end: None })
+        }
+        (result, failed, Err(end)) => Err(broken(failed, result.err(), end)),
+    }
+}
+
+/// The error of a capture that the driver took back: what failed first, and how it ended.
+fn broken(failed: Option<DriverError>, returned: Option<Error>, end: DriverError) -> Error {
+    match failed.map(Error::from).or(returned) {
+        Some(first) => Error::Capture { first: first.into(), end: Some(end) },
+        None => Error::Capture { first: Error::from(end).into(), end: None },
+    }
+}
+
+/// A region of capture: while it lives, the stream captures and destructors wait.
+struct Region<'s> {
+    stream: &'s Stream,
+    open: bool,
+}
+
+/// How a capture ended.
+struct Ended {
+    failed: Option<DriverError>,
+    graph: Result<CUgraph, DriverError>,
+}
+
+impl<'s> Region<'s> {
+    fn begin(stream: &'s Stream, mode: CaptureMode) -> Result<Self, Error> {
+        let context = stream.context();
+        let _current = context.enter()?;
+        let mode = match mode {
+            CaptureMode::Global => CUstreamCaptureMode::GLOBAL,
+            CaptureMode::ThreadLocal => CUstreamCaptureMode::THREAD_LOCAL,
+            CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
+        };
+        // SAFETY: the stream is alive and not the legacy stream.
+        unsafe { cu!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
+        context.begin_capture();
+        stream.set_capturing(true);
+        REGIONS.with_borrow_mut(|regions| regions.push(None));
+        Ok(Self { stream, open: true })
+    }
+
+    fn end(mut self) -> Ended {
+        self.open = false;
+        self.close()
+    }
+
+    /// Ends the capture whatever happened in it. Runs once, on the thread that began.
+    fn close(&self) -> Ended {
+        let failed = REGIONS.with_borrow_mut(Vec::pop).flatten();
+        let graph = self.end_capture();
+        self.stream.set_capturing(self.still_captures());
+        self.stream.context().end_capture();
+        Ended { failed, graph }
+    }
+
+    fn end_capture(&self) -> Result<CUgraph, DriverError> {
+        let context = self.stream.context();
+        let _current = context.enter()?;
+        let mut graph = CUgraph::NULL;
+        // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
+        unsafe { cu!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }?;
+        Ok(graph)
+    }
+
+    /// Some failures leave the stream capturing. Nothing mends it then but another stream.
+    fn still_captures(&self) -> bool {
+        let mut status = CUstreamCaptureStatus::NONE;
+        let api = self.stream.context().driver().api();
+        // SAFETY: `status` is ours to write; the stream is alive.
+        let code = unsafe { (api.cuStreamIsCapturing)(self.stream.raw(), &mut status) };
+        let captures = code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE;
+        if captures {
+            tracing::error!(?status, "the stream still captures; use another one");
+        }
+        captures
+    }
+}
+
+impl Drop for Region<'_> {
+    /// A panic in the region: the capture ends, and its graph goes.
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        if let Ok(raw) = self.close().graph {
+            drop(Graph::adopt(self.stream.context(), raw));
+        }
+    }
+}
+
+impl Capture<'_> {
+    /// The stream that captures, for work that is not ours. What such work needs must outlive the graph.
+    pub fn stream(&self) -> &Stream {
+        self.stream
+    }
+
+    /// Captures two chains side by side: `work` gets this queue and one over `other`, which joins at the end.
+    ///
+    /// # Errors
+    /// What `work` returns, a stream of another context, or what the driver refuses.
+    pub fn fork(
+        &mut self,
+        other: &Stream,
+        work: impl FnOnce(&mut Self, &mut Capture<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (forked, joined) =
+            (Event::untimed(self.stream.context())?, Event::untimed(self.stream.context())?);
+        forked.record(self.stream)?;
+        other.wait(&forked)?;
+        other.set_capturing(true);
+        let mut beside = Capture { stream: other, pushed: self.pushed.clone() };
+        let result = work(self, &mut beside);
+        // Joined also after an error, so that the error is that of `work` and not of a fork left open.
+        let join = joined.record(other).and_then(|()| self.stream.wait(&joined));
+        other.set_capturing(false);
+        result.and(join)
+    }
+
+    /// The node that the stream's next work would come after: the one captured last.
+    fn captured(&self) -> Result<CUgraphNode, Error> {
+        let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
+        let (mut after, mut count) = (std::ptr::null(), 0);
+        let (driver, raw) = (self.stream.context().driver(), self.stream.raw());
+        // SAFETY: all of it is ours to write; the graph's handle is not used.
+        unsafe {
+            cu!(
+                driver,
+                cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
+            )
+        }?;
+        if count != 1 || after.is_null() {
+            return Ok(CUgraphNode::NULL);
+        }
+        // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
+        Ok(unsafe { *after })
+    }
+}
+
+impl Queue for Capture<'_> {
+    fn context(&self) -> &Context {
+        self.stream.context()
+    }
+
+    fn push(&mut self, work: Work) -> Result<(), Error> {
+        work.expect_in(self.stream.context())?;
+        work.enqueue(self.stream)?;
+        let node = self.captured()?;
+        self.pushed.borrow_mut().push((node, work));
+        Ok(())
+    }
+}
+
+/// Makes a graph of what was captured: our work in the order of pushing, then what else the driver shows.
+fn adopt(context: &Context, raw: CUgraph, pushed: Vec<(CUgraphNode, Work)>) -> Result<Graph, Error> {
+    let mut graph = Graph::adopt(context, raw);
+    let _current = context.enter()?;
+    let shown = nodes_of(context, raw)?;
+    let mut placed: Vec<CUgraphNode> = Vec::with_capacity(shown.len());
+    for (node, work) in pushed {
+        graph.own(work.owners());
+        if shown.contains(&node) && !placed.contains(&node) {
+            graph.push_node(node, NodeKind::Work(work));
+            placed.push(node);
+        }
+    }
+    for node in shown {
+        if !placed.contains(&node) {
+            graph.push_node(node, kind_of(context, node)?);
+            placed.push(node);
+        }
+    }
+    let index = |node: CUgraphNode| placed.iter().position(|p| *p == node);
+    let edges = edges_of(context, raw)?;
+    graph.push_edges(edges.into_iter().filter_map(|(from, to)| Some((index(from)?, index(to)?))));
+    Ok(graph)
+}
+
+fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error> {
+    let mut count = 0;
+    // SAFETY: without an array the call writes the number only.
+    unsafe { cu!(context.driver(), cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)) }?;
+    let mut nodes = vec![CUgraphNode::NULL; count];
+    if count > 0 {
+        // SAFETY: the array has room for that many.
+        unsafe { cu!(context.driver(), cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count)) }?;
+    }
+    Ok(nodes)
+}
+
+fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgraphNode)>, Error> {
+    let (null, mut count) = (std::ptr::null_mut(), 0);
+    // SAFETY: without arrays the call writes the number only.
+    unsafe { cu!(context.driver(), cuGraphGetEdges(graph, null, null, &mut count)) }?;
+    let (mut from, mut to) = (vec![CUgraphNode::NULL; count], vec![CUgraphNode::NULL; count]);
+    if count > 0 {
+        let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
+        // SAFETY: both arrays have room for that many.
+        unsafe { cu!(context.driver(), cuGraphGetEdges(graph, from, to, &mut count)) }?;
+    }
+    Ok(from.into_iter().zip(to).collect())
+}
+
+/// What a node is that is not of our work.
+fn kind_of(context: &Context, node: CUgraphNode) -> Result<NodeKind, Error> {
+    let mut kind = CUgraphNodeType::EMPTY;
+    // SAFETY: `kind` is ours to write; the node is of a graph that is alive.
+    unsafe { cu!(context.driver(), cuGraphNodeGetType(node, &mut kind)) }?;
+    Ok(match kind {
+        CUgraphNodeType::EMPTY => NodeKind::Empty,
+        CUgraphNodeType::EVENT_RECORD => NodeKind::Record,
+        CUgraphNodeType::WAIT_EVENT => NodeKind::Wait,
+        other => NodeKind::Other(other),
+    })
+}

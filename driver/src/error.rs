@@ -1,0 +1,435 @@
+//! Errors: what the driver refused, and what was refused before it was asked.
+
+use std::fmt;
+
+use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
+
+/// A call of the driver that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DriverError {
+    /// The function's exported name.
+    pub call: &'static str,
+    /// The code it returned.
+    pub code: CUresult,
+    /// What the driver says of a code that this crate does not list.
+    pub name: Option<String>,
+    /// The driver's own log, where it keeps one.
+    pub log: String,
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "{}: {name} ({})", self.call, self.code.0)?,
+            None => write!(f, "{}: {}", self.call, self.code)?,
+        }
+        if self.code.is_device_fault() {
+            write!(f, "; asynchronous: work queued before this call failed, and the context is lost")?;
+        }
+        if !self.log.is_empty() {
+            write!(f, "\n{}", self.log)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for DriverError {}
+
+/// Why there is no driver to talk to.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// No library could be opened; lists every name tried.
+    #[error(transparent)]
+    Library(#[from] driver_sys::LoadError),
+    /// The driver runs and sees no device.
+    #[error("{origin}: the driver found no CUDA device; CUDA_VISIBLE_DEVICES may hide it")]
+    NoDevice {
+        /// The library.
+        origin: String,
+    },
+    /// The kernel driver and the CUDA driver differ in version.
+    #[error(
+        "{origin}: the kernel driver and this library are of different versions; a restart after an update mends it"
+    )]
+    DriverMismatch {
+        /// The library.
+        origin: String,
+    },
+    /// A compatibility library on a device that does not support it.
+    #[error(
+        "{origin}: this forward-compatibility library does not support the device; remove it from the loader's path"
+    )]
+    CompatNotSupported {
+        /// The library.
+        origin: String,
+    },
+    /// Starting failed otherwise.
+    #[error("{origin}: {source}")]
+    Start {
+        /// The library.
+        origin: String,
+        /// The call that failed.
+        source: DriverError,
+    },
+}
+
+/// Anything this crate refuses or the driver refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no driver.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A call failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The driver lacks an optional function.
+    #[error("{what} needs {symbol}, which CUDA {}.{} introduced; the driver serves CUDA {}.{}",
+        .since / 1000, .since % 1000 / 10, .version / 1000, .version % 1000 / 10)]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+        /// The function that is missing.
+        symbol: &'static str,
+        /// The CUDA version that has it.
+        since: i32,
+        /// The driver's version.
+        version: i32,
+    },
+    /// There is no device of that number.
+    #[error("no device {ordinal}: the driver has {count}")]
+    NoDevice {
+        /// The number asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Memory ran out.
+    #[error("out of memory: {bytes} bytes asked for, {free} of {total} free")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes free on the device.
+        free: usize,
+        /// Bytes the device has.
+        total: usize,
+    },
+    /// A module did not load.
+    #[error(transparent)]
+    Module(#[from] Box<ModuleError>),
+    /// A kernel could not be built or printed; the text of the generator.
+    #[error("kernel {kernel}: {text}")]
+    Build {
+        /// The kernel.
+        kernel: String,
+        /// Every error of the generator.
+        text: String,
+    },
+    /// The driver's idea of a kernel's parameters is not the declared one.
+    #[error(
+        "kernel {kernel}: parameter {index} ({name}) is {declared} in the declaration and {loaded} in the module"
+    )]
+    Signature {
+        /// The kernel.
+        kernel: String,
+        /// The parameter's number.
+        index: usize,
+        /// Its declared name.
+        name: String,
+        /// What was declared.
+        declared: String,
+        /// What the driver loaded.
+        loaded: String,
+    },
+    /// A launch that cannot work.
+    #[error("kernel {kernel}: {problem}")]
+    Launch {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong with it.
+        problem: LaunchProblem,
+    },
+    /// A copy or fill that cannot work.
+    #[error("{what}: {problem}")]
+    Transfer {
+        /// The operation.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Two things of different contexts meet.
+    #[error("{what} belongs to {theirs}, and {user} to {ours}")]
+    WrongContext {
+        /// The thing brought.
+        what: String,
+        /// Its context.
+        theirs: String,
+        /// Who was to use it.
+        user: String,
+        /// That one's context.
+        ours: String,
+    },
+    /// A view whose bytes cannot be read as the other type.
+    #[error("{what} of {bytes} bytes at address {address:#x} is not a whole number of aligned {to}")]
+    Cast {
+        /// The view.
+        what: String,
+        /// Its size.
+        bytes: usize,
+        /// Its address.
+        address: u64,
+        /// The type asked for.
+        to: &'static str,
+    },
+    /// A node of one graph was used with another.
+    #[error("node {node} is not a node of this graph")]
+    ForeignNode {
+        /// The node's number in its own graph.
+        node: usize,
+    },
+    /// A node was used as what it is not.
+    #[error("node {node} ({name}) is {is}; {wanted}")]
+    NodeKind {
+        /// The node's number.
+        node: usize,
+        /// Its name.
+        name: String,
+        /// What it is.
+        is: &'static str,
+        /// What the operation takes.
+        wanted: &'static str,
+    },
+    /// A dependency named twice, or one that would close a circle.
+    #[error("edge from node {from} to node {to}: {problem}")]
+    Edge {
+        /// The earlier node.
+        from: usize,
+        /// The later node.
+        to: usize,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A change of arguments that would let two nodes touch one buffer in any order.
+    #[error(
+        "nodes {node} ({name}) and {other} ({other_name}) would both touch {buffer} and no edge orders them; \
+        add the edge, or record the graph again"
+    )]
+    Unordered {
+        /// The node to change.
+        node: usize,
+        /// Its name.
+        name: String,
+        /// The node it would meet.
+        other: usize,
+        /// That one's name.
+        other_name: String,
+        /// The buffer.
+        buffer: String,
+    },
+    /// A graph that the driver would not instantiate.
+    #[error("instantiating the graph: {source}{}", .node.as_deref().map(|n| format!("; {result:?} at node {n}")).unwrap_or_default())]
+    Instantiate {
+        /// The call.
+        source: DriverError,
+        /// What the driver says of the graph.
+        result: CUgraphInstantiateResult,
+        /// The node it names, by number and name.
+        node: Option<String>,
+    },
+    /// A whole-graph update that the driver refused.
+    #[error("updating the graph: {source}; {result:?}, node {}, dependency on {}",
+        .node.as_deref().unwrap_or("not named"), .from.as_deref().unwrap_or("no node named"))]
+    Update {
+        /// The call.
+        source: DriverError,
+        /// The kind of difference.
+        result: CUgraphExecUpdateResult,
+        /// The node that differs, by number and name.
+        node: Option<String>,
+        /// The node it depends on differently.
+        from: Option<String>,
+    },
+    /// A capture that failed: the first call of the region that did, and how the driver ended it.
+    #[error("capture: {first}{}", .end.as_ref().map(|e| format!("\n  and the capture ended with {e}")).unwrap_or_default())]
+    Capture {
+        /// The first failure.
+        first: Box<Error>,
+        /// What ending the capture said, if it said no.
+        end: Option<DriverError>,
+    },
+}
+
+/// What is wrong with a launch.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchProblem {
+    /// A dimension of the grid.
+    #[error("grid.{axis} is {got}; the device allows 1 to {limit}")]
+    Grid {
+        /// `x`, `y` or `z`.
+        axis: char,
+        /// What was asked for.
+        got: u32,
+        /// What the device allows.
+        limit: u32,
+    },
+    /// The block.
+    #[error("a block of {got} threads; the device allows 1 to {limit}")]
+    Block {
+        /// What was asked for.
+        got: u32,
+        /// What the device allows.
+        limit: u32,
+    },
+    /// The block, for this kernel.
+    #[error("a block of {got} threads; the kernel allows {limit} with {registers} registers a thread")]
+    Threads {
+        /// What was asked for.
+        got: u32,
+        /// What the compiled kernel allows.
+        limit: u32,
+        /// Its registers.
+        registers: u32,
+    },
+    /// Shared memory.
+    #[error(
+        "{dynamic} bytes of dynamic shared memory beside {fixed} fixed; the device allows {limit} in all"
+    )]
+    Shared {
+        /// Dynamic bytes asked for.
+        dynamic: u32,
+        /// Bytes the kernel declares.
+        fixed: u32,
+        /// What the device allows a block, with opt-in.
+        limit: u32,
+    },
+    /// The number of arguments.
+    #[error("{got} arguments; it takes {wanted}")]
+    Count {
+        /// Given.
+        got: usize,
+        /// Declared.
+        wanted: usize,
+    },
+    /// The type of one argument.
+    #[error("argument {index} ({name}) is {got}; it takes {wanted}")]
+    Argument {
+        /// Its number.
+        index: usize,
+        /// Its name.
+        name: String,
+        /// Given.
+        got: String,
+        /// Declared.
+        wanted: String,
+    },
+    /// Two arguments share bytes that one of them writes.
+    #[error("arguments {first} and {second} overlap in {buffer}, and {writer} is written")]
+    Overlap {
+        /// One argument.
+        first: String,
+        /// The other.
+        second: String,
+        /// The buffer.
+        buffer: String,
+        /// The one that is written.
+        writer: String,
+    },
+    /// The kernel's own contract.
+    #[error("{0}")]
+    Shape(String),
+}
+
+/// A module that did not load, with all that is known about why.
+#[derive(Debug)]
+pub struct ModuleError {
+    /// What is wrong.
+    pub reason: ModuleReason,
+    /// The driver's error log.
+    pub log: String,
+    /// The driver's information log.
+    pub info: String,
+    /// The PTX line that the log names.
+    pub line: Option<PtxLine>,
+    /// `.version` and `.target` of the text, as far as it has them.
+    pub header: String,
+    /// The device's name and compute capability, and the driver's version.
+    pub device: String,
+}
+
+/// Why a module did not load.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModuleReason {
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A NUL inside the text would end it early.
+    #[error("the PTX has a NUL at byte {0}")]
+    Nul(usize),
+    /// The text is newer than the driver.
+    #[error(
+        "the PTX is of version {ptx}, which drivers know from CUDA {needed} on; this driver serves CUDA {driver}. \
+        A newer driver or a lower .version mends it"
+    )]
+    Version {
+        /// `.version` of the text.
+        ptx: String,
+        /// The first CUDA version that loads it.
+        needed: String,
+        /// What the driver serves.
+        driver: String,
+    },
+    /// The text is for another chip.
+    #[error("the PTX is for {target}, which does not run on compute capability {device}")]
+    Target {
+        /// `.target` of the text.
+        target: String,
+        /// The device's compute capability.
+        device: String,
+    },
+    /// The module has no kernel of that name.
+    #[error("no kernel {name}; the text has {entries}")]
+    NoFunction {
+        /// The name asked for.
+        name: String,
+        /// The names in the text.
+        entries: String,
+    },
+}
+
+/// A line of PTX and where it came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PtxLine {
+    /// Its number, from 1.
+    pub number: usize,
+    /// Its text, trimmed.
+    pub text: String,
+    /// `file:line` of the source, where the text carries `.loc`.
+    pub source: Option<String>,
+}
+
+impl fmt::Display for ModuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "module: {} [{}; {}]", self.reason, self.header, self.device)?;
+        if let Some(line) = &self.line {
+            write!(f, "\n  line {}: {}", line.number, line.text)?;
+            if let Some(source) = &line.source {
+                write!(f, "\n  from {source}")?;
+            }
+        }
+        for text in [&self.log, &self.info] {
+            if !text.is_empty() {
+                write!(f, "\n{text}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ModuleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}

@@ -1,0 +1,57 @@
+//! A graph as a picture, in the language of Graphviz.
+
+use std::fmt::Write;
+
+use super::{Graph, Node, NodeKind};
+use crate::queue::{Use, Work};
+
+impl Graph {
+    /// The graph in the language of Graphviz: each node with its kernel, geometry and buffers, each edge with the
+    /// buffers that make it needed. The same graph gives the same text where its buffers are labelled.
+    pub fn dot(&self) -> String {
+        let mut out =
+            String::from("digraph {\n  node [shape=box fontname=monospace]\n  edge [fontname=monospace]\n");
+        for node in self.nodes() {
+            let lines: Vec<String> = label(node).iter().map(|l| escape(l)).collect();
+            let _ = writeln!(out, "  n{} [label=\"{}\"]", node.id().index(), lines.join("\\n"));
+        }
+        for (from, to) in self.edges() {
+            let reasons = self.reasons(from, to).into_iter();
+            let reasons: Vec<String> =
+                reasons.map(|(hazard, name)| escape(&format!("{name} {}", hazard.name()))).collect();
+            let _ =
+                writeln!(out, "  n{} -> n{} [label=\"{}\"]", from.index(), to.index(), reasons.join("\\n"));
+        }
+        out + "}\n"
+    }
+}
+
+/// The lines in a node's box.
+fn label(node: &Node) -> Vec<String> {
+    let mut lines = vec![node.name()];
+    if let NodeKind::Work(Work::Launch(launch)) = node.kind() {
+        let geometry = launch.geometry();
+        let [x, y, z] = geometry.grid;
+        let shared =
+            if geometry.shared > 0 { format!(", {} B shared", geometry.shared) } else { String::new() };
+        lines.push(format!("{x}x{y}x{z} blocks of {}{shared}", geometry.block));
+    }
+    let uses = node.uses();
+    for (verb, which) in [
+        ("reads", uses_that(&uses, |u| u.access.reads())),
+        ("writes", uses_that(&uses, |u| u.access.writes())),
+    ] {
+        if !which.is_empty() {
+            lines.push(format!("{verb} {}", which.join(", ")));
+        }
+    }
+    lines
+}
+
+fn uses_that(uses: &[Use], wanted: impl Fn(&Use) -> bool) -> Vec<String> {
+    uses.iter().filter(|u| wanted(u)).map(|u| u.region.to_string()).collect()
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}

@@ -1,0 +1,271 @@
+//! A graph made ready: launched as a whole, changed in place.
+
+use std::sync::{Arc, Mutex};
+
+use driver_sys::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags,
+    CUgraphInstantiateResult, CUgraphNode, CUresult,
+};
+use ptx_gen::KernelDef;
+
+use super::order::Order;
+use super::{Graph, Node, NodeId, NodeKind, RawGraph, conflict, with_kernel_params};
+use crate::context::{Owner, Release, lock};
+use crate::event::expect_same;
+use crate::queue::{Use, Work};
+use crate::{Context, DriverError, Error, Host, Kernel, Launch, Stream};
+
+/// A graph ready to launch. It runs once at a time: each launch waits for the one before.
+pub struct GraphExec {
+    inner: Arc<Inner>,
+    id: u64,
+    nodes: Vec<Node>,
+    order: Order,
+}
+
+struct Inner {
+    /// The plan: a change of arguments names its nodes.
+    graph: Arc<RawGraph>,
+    raw: CUgraphExec,
+    /// Only ever added to. Nothing tells what an exec still uses after an update.
+    owners: Mutex<Vec<Owner>>,
+}
+
+/// The call that says which node it refuses.
+const WITH_PARAMS: &str = "cuGraphInstantiateWithParams";
+
+impl Graph {
+    /// Makes the graph ready to launch. The graph can change afterwards; what was made of it does not.
+    ///
+    /// # Errors
+    /// [`Error::Instantiate`] with the node that the driver names.
+    pub fn instantiate(&self) -> Result<GraphExec, Error> {
+        let raw = self.instantiate_raw()?;
+        let owners = Mutex::new(self.owners.clone());
+        let inner = Arc::new(Inner { graph: self.raw.clone(), raw, owners });
+        Ok(GraphExec { inner, id: self.id, nodes: self.nodes.clone(), order: self.order() })
+    }
+
+    fn instantiate_raw(&self) -> Result<CUgraphExec, Error> {
+        let _current = self.context().enter()?;
+        let (graph, _calls) = self.raw.begin();
+        let driver = self.context().driver();
+        let mut exec = CUgraphExec::NULL;
+        let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
+        let result = if let Some(instantiate) = driver.api().cuGraphInstantiateWithParams {
+            // SAFETY: `exec` and `params` are ours to write; the graph is alive.
+            let code = unsafe { instantiate(&mut exec, graph, &mut params) };
+            driver.check(WITH_PARAMS, code)
+        } else {
+            let flags = CUgraphInstantiate_flags::empty();
+            // SAFETY: `exec` is ours to write; the graph is alive.
+            unsafe { cu!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, flags)) }
+        };
+        // With parameters the driver may answer success and still refuse in the result.
+        let refused = params.result_out != CUgraphInstantiateResult::SUCCESS;
+        match result {
+            Ok(()) if !refused => Ok(exec),
+            other => Err(self.not_instantiated(other.err(), &params)),
+        }
+    }
+
+    fn not_instantiated(&self, error: Option<DriverError>, params: &CUDA_GRAPH_INSTANTIATE_PARAMS) -> Error {
+        let source = error.unwrap_or(DriverError {
+            call: WITH_PARAMS,
+            code: CUresult::INVALID_VALUE,
+            name: None,
+            log: String::new(),
+        });
+        Error::Instantiate { source, result: params.result_out, node: self.name_of(params.hErrNode_out) }
+    }
+
+    /// The number and name of the node with this handle.
+    fn name_of(&self, raw: CUgraphNode) -> Option<String> {
+        self.nodes.iter().find(|n| n.raw == raw && !raw.is_null()).map(Node::describe)
+    }
+}
+
+impl GraphExec {
+    /// Its context.
+    pub fn context(&self) -> &Context {
+        &self.inner.graph.context
+    }
+
+    /// Its nodes with their present arguments, in the order of the graph.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Does now what the first launch would do: hands the graph to the device.
+    ///
+    /// # Errors
+    /// A stream of another context, or what the driver refuses.
+    pub fn upload(&self, stream: &Stream) -> Result<(), Error> {
+        self.expect_stream(stream)?;
+        let _current = self.context().enter()?;
+        // SAFETY: exec and stream are alive and of one context.
+        unsafe { cu!(self.context().driver(), cuGraphUpload(self.inner.raw, stream.raw())) }?;
+        stream.keep([self.inner.clone() as Owner]);
+        Ok(())
+    }
+
+    /// Queues the whole graph. The stream keeps what it needs until it has run.
+    ///
+    /// # Errors
+    /// A stream of another context, or what the driver refuses.
+    pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
+        self.expect_stream(stream)?;
+        let _current = self.context().enter()?;
+        // SAFETY: exec and stream are alive and of one context; the stream keeps the exec and with it its owners.
+        unsafe { cu!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
+        stream.keep([self.inner.clone() as Owner]);
+        Ok(())
+    }
+
+    /// Changes the arguments of a kernel node, and with them its geometry, for launches from now on.
+    ///
+    /// # Errors
+    /// As [`Kernel::with`] and [`set_launch`](Self::set_launch).
+    pub fn set_args<K: KernelDef>(
+        &mut self,
+        node: NodeId,
+        kernel: &Kernel<K>,
+        args: K::Args<Host>,
+    ) -> Result<(), Error> {
+        self.set_launch(node, kernel.with(args)?)
+    }
+
+    /// Changes what a kernel node launches, for launches from now on.
+    ///
+    /// # Errors
+    /// A node of another graph or that is no kernel; a kernel of another context; buffers that an unordered node
+    /// touches ([`Error::Unordered`]): an edge follows from arguments, and edges do not change here.
+    pub fn set_launch(&mut self, node: NodeId, launch: Launch) -> Result<(), Error> {
+        let index = self.index_of(node)?;
+        let target = &self.nodes[index];
+        if !matches!(target.kind, NodeKind::Work(Work::Launch(_))) {
+            return Err(self.wrong_kind(index, "only a kernel has arguments"));
+        }
+        expect_same(
+            &format!("kernel {}", launch.function().name()),
+            launch.context(),
+            "the graph",
+            self.context(),
+        )?;
+        let work = Work::Launch(launch);
+        self.expect_ordered(index, &work)?;
+        self.set_params(target.raw, &work)?;
+        lock(&self.inner.owners).extend(work.owners());
+        self.nodes[index].kind = NodeKind::Work(work);
+        Ok(())
+    }
+
+    /// Switches a kernel, copy or fill off or on, for launches from now on. A node that is off does nothing, and
+    /// what is after it runs.
+    ///
+    /// # Errors
+    /// A node of another graph or of another sort, or what the driver refuses.
+    pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), Error> {
+        let raw = self.switch(node)?;
+        let _current = self.context().enter()?;
+        let (_, _calls) = self.inner.graph.begin();
+        // SAFETY: the exec is alive, and the node is of the graph it was made from.
+        unsafe { cu!(self.context().driver(), cuGraphNodeSetEnabled(self.inner.raw, raw, enabled.into())) }?;
+        Ok(())
+    }
+
+    /// Whether a kernel, copy or fill is on.
+    ///
+    /// # Errors
+    /// As [`set_enabled`](Self::set_enabled).
+    pub fn is_enabled(&self, node: NodeId) -> Result<bool, Error> {
+        let raw = self.switch(node)?;
+        let _current = self.context().enter()?;
+        let (_, _calls) = self.inner.graph.begin();
+        let mut enabled = 0;
+        // SAFETY: `enabled` is ours to write; exec and node are alive.
+        unsafe { cu!(self.context().driver(), cuGraphNodeGetEnabled(self.inner.raw, raw, &mut enabled)) }?;
+        Ok(enabled != 0)
+    }
+
+    /// Takes over the arguments of another graph of the same form: the same nodes and edges, added in the same order.
+    ///
+    /// # Errors
+    /// [`Error::Update`] with what differs and the nodes that the driver names, by their number in `graph`. Nothing
+    /// has changed then.
+    pub fn update(&mut self, graph: &Graph) -> Result<(), Error> {
+        expect_same("a graph", graph.context(), "the exec to update", self.context())?;
+        let mut info = CUgraphExecUpdateResultInfo::zeroed();
+        let result = {
+            let _current = self.context().enter()?;
+            let (raw, _calls) = graph.raw.begin();
+            // SAFETY: exec and graph are alive; `info` is ours to write.
+            unsafe { cu!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info)) }
+        };
+        if let Err(source) = result {
+            let (node, from) = (graph.name_of(info.errorNode), graph.name_of(info.errorFromNode));
+            return Err(Error::Update { source, result: info.result, node, from });
+        }
+        lock(&self.inner.owners).extend(graph.owners.iter().cloned());
+        self.nodes.iter_mut().zip(&graph.nodes).for_each(|(mine, theirs)| mine.kind = theirs.kind.clone());
+        Ok(())
+    }
+
+    fn set_params(&self, node: CUgraphNode, work: &Work) -> Result<(), Error> {
+        let Work::Launch(launch) = work else { return Ok(()) };
+        let _current = self.context().enter()?;
+        let (_, _calls) = self.inner.graph.begin();
+        let (driver, exec) = (self.context().driver(), self.inner.raw);
+        // SAFETY: the exec is alive, the node is of the graph it was made from, and the driver copies the parameters.
+        with_kernel_params(launch, |params| unsafe {
+            cu!(driver, cuGraphExecKernelNodeSetParams_v2(exec, node, params))
+        })?;
+        Ok(())
+    }
+
+    /// Refuses new uses that meet those of a node without a path of edges between them.
+    fn expect_ordered(&self, index: usize, work: &Work) -> Result<(), Error> {
+        let old = self.nodes[index].uses();
+        let same = |a: &Use, b: &Use| a.access == b.access && a.region.covers(&b.region);
+        let new: Vec<Use> = work.uses().into_iter().filter(|n| !old.iter().any(|o| same(o, n))).collect();
+        for (other, node) in self.nodes.iter().enumerate() {
+            let ordered =
+                other == index || self.order.precedes(other, index) || self.order.precedes(index, other);
+            let met = if ordered { None } else { conflict(&new, &node.uses()).map(|region| region.name()) };
+            if let Some(buffer) = met {
+                let (name, other_name) = (work.name().to_string(), node.name());
+                return Err(Error::Unordered { node: index, name, other, other_name, buffer });
+            }
+        }
+        Ok(())
+    }
+
+    fn switch(&self, node: NodeId) -> Result<CUgraphNode, Error> {
+        let index = self.index_of(node)?;
+        match self.nodes[index].kind {
+            NodeKind::Work(_) => Ok(self.nodes[index].raw),
+            _ => Err(self.wrong_kind(index, "only a kernel, a copy or a fill can be switched")),
+        }
+    }
+
+    fn wrong_kind(&self, index: usize, wanted: &'static str) -> Error {
+        let node = &self.nodes[index];
+        Error::NodeKind { node: index, name: node.name(), is: node.sort(), wanted }
+    }
+
+    fn index_of(&self, node: NodeId) -> Result<usize, Error> {
+        let known = node.graph == self.id && node.index < self.nodes.len();
+        if known { Ok(node.index) } else { Err(Error::ForeignNode { node: node.index }) }
+    }
+
+    fn expect_stream(&self, stream: &Stream) -> Result<(), Error> {
+        expect_same("a graph", self.context(), "the stream", stream.context())
+    }
+}
+
+impl Drop for Inner {
+    /// The driver frees an exec that runs once it has run; the stream that runs it keeps this until then.
+    fn drop(&mut self) {
+        self.graph.context.release(Release::Exec(self.raw));
+    }
+}

@@ -1,0 +1,444 @@
+//! Device memory: buffers, pinned host memory, and views of both.
+//!
+//! A view holds its memory alive. Whoever queues work with a view hands the stream or the graph a share of it, so no
+//! buffer goes away under a kernel.
+
+use std::ffi::{CString, c_void};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, Mutex};
+
+use driver_sys::{CUdeviceptr, CUmemhostalloc_flags, CUresult};
+use ptx_gen::{Elem, Kind};
+
+use crate::context::{HostPointer, Owner, Release, lock};
+use crate::event::expect_same;
+use crate::{Context, Error};
+
+/// One allocation, of the device or of the host.
+pub(crate) struct Allocation {
+    context: Context,
+    address: CUdeviceptr,
+    bytes: usize,
+    host: Option<HostPointer>,
+    label: Mutex<Option<String>>,
+}
+
+/// Bytes of one allocation, with the type that their view gave them.
+#[derive(Clone)]
+pub struct Region {
+    allocation: Arc<Allocation>,
+    start: usize,
+    bytes: usize,
+    elem: Kind,
+}
+
+/// Elements of one allocation. Clones see the same memory and keep it alive.
+pub struct View<T> {
+    region: Region,
+    elem: PhantomData<T>,
+}
+
+/// Device memory of its own (`DeviceBuffer` and `CudaSlice` elsewhere). It is a [`View`] of all of itself.
+pub struct Buffer<T>(View<T>);
+
+/// Host memory that the device sees at once, without a copy. It is a [`View`] of all of itself.
+pub struct Pinned<T> {
+    view: View<T>,
+    host: HostPointer,
+}
+
+impl<T: Elem> Buffer<T> {
+    /// `len` elements with whatever the memory holds.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or what else the driver refuses.
+    pub fn uninit(context: &Context, len: usize) -> Result<Self, Error> {
+        let bytes = byte_len::<T>(len);
+        let _current = context.enter()?;
+        let mut address = 0;
+        // SAFETY: `address` is ours to write. The driver refuses no bytes, so that an empty buffer has one.
+        let result = unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) };
+        result.map_err(|e| or_out_of_memory(e, context, bytes))?;
+        let allocation =
+            Allocation { context: context.clone(), address, bytes, host: None, label: Mutex::default() };
+        Ok(Self(View::of(Arc::new(allocation))))
+    }
+
+    /// `len` elements of all bits zero.
+    ///
+    /// # Errors
+    /// As [`uninit`](Self::uninit).
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
+        let buffer = Self::uninit(context, len)?;
+        if len > 0 {
+            // SAFETY: the memory is the buffer's, of that many bytes.
+            unsafe { context.clear(buffer.address(), byte_len::<T>(len)) }?;
+        }
+        Ok(buffer)
+    }
+
+    /// A copy of `from`.
+    ///
+    /// # Errors
+    /// As [`uninit`](Self::uninit).
+    pub fn from_slice(context: &Context, from: &[T]) -> Result<Self, Error> {
+        let buffer = Self::uninit(context, from.len())?;
+        buffer.put(from)?;
+        Ok(buffer)
+    }
+
+    /// The same buffer with a name, which errors, pictures of graphs and the emulator's faults show.
+    #[must_use]
+    pub fn labelled(self, label: &str) -> Self {
+        self.region().allocation.set_label(label);
+        self
+    }
+
+    /// All of it.
+    pub fn view(&self) -> View<T> {
+        self.0.clone()
+    }
+}
+
+impl<T: Elem> Pinned<T> {
+    /// `len` elements of all bits zero.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or what else the driver refuses.
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
+        let bytes = byte_len::<T>(len);
+        let (_current, driver) = (context.enter()?, context.driver());
+        let flags = CUmemhostalloc_flags::PORTABLE | CUmemhostalloc_flags::DEVICEMAP;
+        let mut pointer: *mut c_void = std::ptr::null_mut();
+        // SAFETY: `pointer` is ours to write.
+        let result = unsafe { cu!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) };
+        result.map_err(|e| or_out_of_memory(e, context, bytes))?;
+        // SAFETY: the driver gave at least that many bytes, and nobody else has them.
+        unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
+        let host = HostPointer(pointer);
+        let mut allocation = Allocation {
+            context: context.clone(),
+            address: 0,
+            bytes,
+            host: Some(host),
+            label: Mutex::default(),
+        };
+        // SAFETY: `address` is ours to write; the pointer came from `cuMemHostAlloc` with DEVICEMAP.
+        unsafe { cu!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
+        Ok(Self { view: View::of(Arc::new(allocation)), host })
+    }
+
+    /// The same memory with a name, as [`Buffer::labelled`].
+    #[must_use]
+    pub fn labelled(self, label: &str) -> Self {
+        self.region().allocation.set_label(label);
+        self
+    }
+
+    /// All of it.
+    pub fn view(&self) -> View<T> {
+        self.view.clone()
+    }
+
+    /// Element `index` as the host sees it now. A kernel may write it at the same time; the value is old or new.
+    ///
+    /// # Panics
+    /// If there is no such element.
+    pub fn read(&self, index: usize) -> T {
+        // SAFETY: `at` checks the index; every bit pattern is a value; the device may write it, hence volatile.
+        unsafe { self.at(index).read_volatile() }
+    }
+
+    /// Writes element `index` for the device to see.
+    ///
+    /// # Panics
+    /// If there is no such element.
+    pub fn write(&self, index: usize, value: T) {
+        // SAFETY: `at` checks the index; the device may read it at the same time, hence volatile.
+        unsafe { self.at(index).write_volatile(value) }
+    }
+
+    /// Every element as the host sees it now.
+    pub fn to_vec(&self) -> Vec<T> {
+        (0..self.len()).map(|i| self.read(i)).collect()
+    }
+
+    fn at(&self, index: usize) -> *mut T {
+        assert!(index < self.len(), "element {index} of pinned memory of {}", self.len());
+        // SAFETY: the index was checked.
+        unsafe { self.host.0.cast::<T>().add(index) }
+    }
+}
+
+impl<T: Elem> View<T> {
+    fn of(allocation: Arc<Allocation>) -> Self {
+        let bytes = allocation.bytes;
+        Self { region: Region { allocation, start: 0, bytes, elem: T::MEM }, elem: PhantomData }
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.region.bytes / size_of::<T>()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its address on the device.
+    pub fn address(&self) -> CUdeviceptr {
+        self.region.address()
+    }
+
+    /// Its context.
+    pub fn context(&self) -> &Context {
+        &self.region.allocation.context
+    }
+
+    /// The bytes without the type.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// A part of it, in elements.
+    ///
+    /// # Panics
+    /// If the range is not within the view, as indexing a slice does.
+    pub fn view_range(&self, range: Range<usize>) -> Self {
+        let Range { start, end } = range;
+        self.get(range)
+            .unwrap_or_else(|| panic!("elements {start}..{end} of {}, which has {}", self.region, self.len()))
+    }
+
+    /// A part of it, in elements, or none if the range is not within the view.
+    pub fn get(&self, range: Range<usize>) -> Option<Self> {
+        if range.start > range.end || range.end > self.len() {
+            return None;
+        }
+        let (start, bytes) = (self.region.start + range.start * size_of::<T>(), range.len() * size_of::<T>());
+        Some(Self { region: Region { start, bytes, ..self.region.clone() }, elem: PhantomData })
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    /// [`Error::Cast`] if they are not a whole number of aligned elements.
+    pub fn cast<U: Elem>(&self) -> Result<View<U>, Error> {
+        let size = size_of::<U>();
+        if !self.region.bytes.is_multiple_of(size) || !self.address().is_multiple_of(size as u64) {
+            let (what, bytes) = (self.region.to_string(), self.region.bytes);
+            return Err(Error::Cast { what, bytes, address: self.address(), to: U::MEM.name() });
+        }
+        Ok(View { region: Region { elem: U::MEM, ..self.region.clone() }, elem: PhantomData })
+    }
+
+    /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
+    /// waits for one stream only.
+    ///
+    /// # Errors
+    /// What the driver reports, faults of earlier work included.
+    pub fn to_vec(&self) -> Result<Vec<T>, Error> {
+        self.context().synchronize()?;
+        let mut to = vec![T::default(); self.len()];
+        if !self.is_empty() {
+            // SAFETY: the memory is the view's, of that many bytes.
+            unsafe { self.context().download(as_bytes_mut(&mut to), self.address()) }?;
+        }
+        Ok(to)
+    }
+
+    /// Waits for the context's streams, then copies the elements from the host.
+    /// [`Stream::write`](crate::Stream::write) waits for one stream only.
+    ///
+    /// # Errors
+    /// A length that is not the view's, or what the driver reports.
+    pub fn write(&self, from: &[T]) -> Result<(), Error> {
+        self.context().synchronize()?;
+        self.put(from)
+    }
+
+    fn put(&self, from: &[T]) -> Result<(), Error> {
+        self.expect_len("write", from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the memory is the view's, and its length was checked.
+        unsafe { self.context().upload(self.address(), as_bytes(from)) }
+    }
+
+    pub(crate) fn expect_len(&self, what: &'static str, got: usize) -> Result<(), Error> {
+        if got == self.len() {
+            return Ok(());
+        }
+        let problem = format!("{got} elements for {}, which has {}", self.region, self.len());
+        Err(Error::Transfer { what, problem })
+    }
+}
+
+impl Region {
+    /// Its address on the device.
+    pub fn address(&self) -> CUdeviceptr {
+        self.allocation.address + self.start as u64
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The type its view gave the elements.
+    pub fn elem(&self) -> Kind {
+        self.elem
+    }
+
+    /// The label of its memory.
+    pub fn label(&self) -> Option<String> {
+        lock(&self.allocation.label).clone()
+    }
+
+    /// The label of its memory, or where it lies.
+    pub fn name(&self) -> String {
+        self.label().unwrap_or_else(|| format!("{:#x}", self.allocation.address))
+    }
+
+    /// Where it begins and ends within its memory, in bytes.
+    pub fn range(&self) -> Range<usize> {
+        self.start..self.start + self.bytes
+    }
+
+    /// Its address on the host, if it is pinned host memory.
+    pub(crate) fn host(&self) -> Option<*mut c_void> {
+        self.allocation.host.map(|pointer| pointer.0.wrapping_byte_add(self.start))
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.allocation.context
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        self.allocation.clone()
+    }
+
+    /// A number that tells one memory from another for as long as both live.
+    pub(crate) fn memory(&self) -> usize {
+        Arc::as_ptr(&self.allocation) as usize
+    }
+
+    pub(crate) fn same_memory(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+    }
+
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.range(), other.range());
+        self.same_memory(other) && a.start < b.end && b.start < a.end
+    }
+
+    /// Whether every byte of `other` is in it.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let (a, b) = (self.range(), other.range());
+        self.same_memory(other) && a.start <= b.start && b.end <= a.end
+    }
+
+    pub(crate) fn expect_in(&self, context: &Context, user: &str) -> Result<(), Error> {
+        if self.context().same(context) {
+            return Ok(());
+        }
+        expect_same(&format!("buffer {}", self.name()), self.context(), user, context)
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name())?;
+        if self.bytes != self.allocation.bytes {
+            write!(f, "[{}..{} of {} bytes]", self.range().start, self.range().end, self.allocation.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Allocation {
+    /// Remembers the label, and tells an emulator.
+    fn set_label(&self, label: &str) {
+        *lock(&self.label) = Some(label.to_string());
+        let (Some(set), Ok(text)) = (self.context.driver().api().emuMemSetLabel, CString::new(label)) else {
+            return;
+        };
+        // SAFETY: the address is an allocation of ours and the text a C string.
+        let code = unsafe { set(self.address, text.as_ptr()) };
+        if code != CUresult::SUCCESS {
+            tracing::debug!(?code, label, "the emulator took no label");
+        }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        self.context.release(match self.host {
+            Some(pointer) => Release::Pinned(pointer),
+            None => Release::Memory(self.address),
+        });
+    }
+}
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        Self { region: self.region.clone(), elem: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for View<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.region, f)
+    }
+}
+
+impl<T> Deref for Buffer<T> {
+    type Target = View<T>;
+
+    fn deref(&self) -> &View<T> {
+        &self.0
+    }
+}
+
+impl<T> Deref for Pinned<T> {
+    type Target = View<T>;
+
+    fn deref(&self) -> &View<T> {
+        &self.view
+    }
+}
+
+/// The size of so many elements; a size that no memory has stays one that no memory has.
+fn byte_len<T>(len: usize) -> usize {
+    len.saturating_mul(size_of::<T>())
+}
+
+/// Turns code 2 into an error with the numbers.
+fn or_out_of_memory(error: crate::DriverError, context: &Context, bytes: usize) -> Error {
+    match (error.code, context.memory()) {
+        (CUresult::OUT_OF_MEMORY, Ok((free, total))) => Error::OutOfMemory { bytes, free, total },
+        _ => error.into(),
+    }
+}
+
+/// The bytes of elements.
+pub(crate) fn as_bytes<T: Elem>(from: &[T]) -> &[u8] {
+    // SAFETY: `Elem` is sealed over plain numbers without padding.
+    unsafe { std::slice::from_raw_parts(from.as_ptr().cast(), size_of_val(from)) }
+}
+
+/// The bytes of elements, to be overwritten.
+pub(crate) fn as_bytes_mut<T: Elem>(to: &mut [T]) -> &mut [u8] {
+    // SAFETY: `Elem` is sealed over plain numbers without padding, of which every bit pattern is a value.
+    unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), size_of_val(to)) }
+}

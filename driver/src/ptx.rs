@@ -1,0 +1,145 @@
+//! What this crate reads of PTX text: its header, the names of its kernels, and the places of its lines.
+
+use crate::error::PtxLine;
+
+/// `.version` and `.target`, as far as the text has them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Header {
+    pub(crate) version: Option<(u32, u32)>,
+    pub(crate) target: Option<String>,
+}
+
+impl Header {
+    pub(crate) fn of(ptx: &str) -> Self {
+        let mut header = Self::default();
+        for line in ptx.lines().map(str::trim) {
+            if let Some(rest) = line.strip_prefix(".version") {
+                header.version =
+                    rest.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+            } else if let Some(rest) = line.strip_prefix(".target") {
+                header.target = rest.split([',', ' ', '\t']).find(|t| !t.is_empty()).map(str::to_string);
+                break;
+            }
+        }
+        header
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        let version = self.version.map_or("no .version".into(), |(a, b)| format!(".version {a}.{b}"));
+        let target = self.target.as_ref().map_or("no .target".into(), |t| format!(".target {t}"));
+        format!("{version}, {target}")
+    }
+}
+
+/// The CUDA version whose driver first loads this PTX version, for those that are known.
+pub(crate) fn cuda_of((major, minor): (u32, u32)) -> Option<(u32, u32)> {
+    match (major, minor) {
+        (7, minor) => Some((11, minor)),
+        (8, 0..=5) => Some((12, minor)),
+        (8, 6..=8) => Some((12, minor + 1)),
+        (9, minor) => Some((13, minor)),
+        _ => None,
+    }
+}
+
+/// Whether PTX for `target` runs on a device of this compute capability; a target of unknown form is left to the driver.
+///
+/// `sm_80` runs on 8.0 and everything newer, `sm_90a` on 9.0 alone, `sm_100f` on the newer chips of its family.
+pub(crate) fn runs_on(target: &str, (major, minor): (u32, u32)) -> bool {
+    let number = target.trim_start_matches("sm_");
+    let digits = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let Ok(sm) = digits.parse::<u32>() else { return true };
+    let device = 10 * major + minor;
+    match &number[digits.len()..] {
+        "" => sm <= device,
+        "a" => sm == device,
+        "f" => sm / 10 == major && sm <= device,
+        _ => true,
+    }
+}
+
+/// The kernels the text defines.
+pub(crate) fn entries(ptx: &str) -> Vec<&str> {
+    let after = ptx.match_indices(".entry").map(|(at, word)| ptx[at + word.len()..].trim_start());
+    let name = |text: &str| {
+        text.find(|c: char| !(c.is_ascii_alphanumeric() || "_$%".contains(c))).unwrap_or(text.len())
+    };
+    after.map(|text| &text[..name(text)]).filter(|n| !n.is_empty()).collect()
+}
+
+/// The first line that a log of the PTX compiler names: `ptxas application ptx input, line 12; error ...`.
+pub(crate) fn line_named_by(log: &str, ptx: &str) -> Option<PtxLine> {
+    let digits = log.split("line ").skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    let number = digits.flatten().find_map(|d| d.parse::<usize>().ok())?;
+    let text = ptx.lines().nth(number.checked_sub(1)?)?.trim().to_string();
+    Some(PtxLine { number, text, source: source_of(ptx, number) })
+}
+
+/// `file:line` of the last `.loc` before a line.
+fn source_of(ptx: &str, number: usize) -> Option<String> {
+    let before: Vec<_> = ptx.lines().take(number).collect();
+    let loc = before.iter().rev().find_map(|l| l.trim().strip_prefix(".loc"))?;
+    let mut words = loc.split_whitespace();
+    let (file, line) = (words.next()?, words.next()?);
+    let named = |l: &str| {
+        let (index, name) = l.trim().strip_prefix(".file")?.trim().split_once('"')?;
+        (index.trim() == file).then(|| name.split('"').next().unwrap_or(name).to_string())
+    };
+    Some(format!("{}:{line}", ptx.lines().find_map(named)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTX: &str = "// made by hand\n.version 8.6\n.target sm_90a, debug\n.address_size 64\n\
+        .file 1 \"src/axpy.rs\"\n.visible .entry axpy(\n)\n{\n.loc 1 42 7\nfoo.bar %r1;\n}\n.entry second () { ret; }\n";
+
+    #[test]
+    fn headers_and_entries() {
+        let header = Header::of(PTX);
+        assert_eq!(header.describe(), ".version 8.6, .target sm_90a");
+        assert_eq!(Header::of("ret;").describe(), "no .version, no .target");
+        assert_eq!(entries(PTX), ["axpy", "second"]);
+    }
+
+    #[test]
+    fn the_line_of_a_log_is_quoted_with_its_source() {
+        let log =
+            "ptxas application ptx input, line 10; error   : Not a name of any known instruction: 'foo'";
+        let line = line_named_by(log, PTX).unwrap();
+        assert_eq!((line.number, line.text.as_str()), (10, "foo.bar %r1;"));
+        assert_eq!(line.source.as_deref(), Some("src/axpy.rs:42"));
+        assert_eq!(line_named_by("no place", PTX), None);
+        assert_eq!(line_named_by("line 999; beyond", PTX), None);
+    }
+
+    #[test]
+    fn targets_run_where_the_manual_says() {
+        for (target, device, runs) in [
+            ("sm_75", (9, 0), true),
+            ("sm_90", (8, 9), false),
+            ("sm_90a", (9, 0), true),
+            ("sm_90a", (10, 0), false),
+            ("sm_100f", (10, 3), true),
+            ("sm_100f", (12, 0), false),
+            ("sm_120", (12, 1), true),
+            ("texmode_unified", (9, 0), true),
+        ] {
+            assert_eq!(runs_on(target, device), runs, "{target} on {device:?}");
+        }
+    }
+
+    #[test]
+    fn versions_need_the_driver_that_knows_them() {
+        for (ptx, cuda) in [
+            ((6, 3), None),
+            ((7, 8), Some((11, 8))),
+            ((8, 5), Some((12, 5))),
+            ((8, 7), Some((12, 8))),
+            ((9, 1), Some((13, 1))),
+        ] {
+            assert_eq!(cuda_of(ptx), cuda, "{ptx:?}");
+        }
+    }
+}

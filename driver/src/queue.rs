@@ -1,0 +1,284 @@
+//! Queues: the three places that take work - a stream, a recorder, a capture.
+//!
+//! A forward pass is a function over a queue, written once. Pushed into a stream it runs; pushed into a recorder or a
+//! capture it becomes a graph.
+
+use ptx_gen::{Access, Elem, Geometry, KernelDef};
+
+use crate::context::Owner;
+use crate::memory::as_bytes;
+use crate::{AnyFunction, Context, Error, Host, HostArg, Kernel, Launch, Region, Stream, View};
+
+/// What takes work.
+pub trait Queue {
+    /// The context it works in.
+    fn context(&self) -> &Context;
+
+    /// Takes a piece of work.
+    ///
+    /// # Errors
+    /// Work of another context, or what the driver refuses.
+    fn push(&mut self, work: Work) -> Result<(), Error>;
+
+    /// Launches a kernel.
+    ///
+    /// # Errors
+    /// As [`Kernel::with`] and [`push`](Self::push).
+    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host>) -> Result<(), Error> {
+        self.push(Work::Launch(kernel.with(args)?))
+    }
+
+    /// Launches a kernel of any argument list.
+    ///
+    /// # Errors
+    /// As [`AnyFunction::with`] and [`push`](Self::push).
+    fn launch_any(&mut self, function: &AnyFunction<'_>, args: &[HostArg]) -> Result<(), Error> {
+        self.push(Work::Launch(function.with(args)?))
+    }
+
+    /// Copies elements.
+    ///
+    /// # Errors
+    /// Views of different length or that overlap; else as [`push`](Self::push).
+    fn copy<T: Elem>(&mut self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
+        self.push(Work::copy(from, to)?)
+    }
+
+    /// Sets every element.
+    ///
+    /// # Errors
+    /// An 8-byte element whose halves differ, which the driver cannot do; else as [`push`](Self::push).
+    fn fill<T: Elem>(&mut self, to: &View<T>, value: T) -> Result<(), Error> {
+        self.push(Work::fill(to, value)?)
+    }
+}
+
+/// A piece of work.
+#[derive(Clone)]
+pub enum Work {
+    /// A kernel.
+    Launch(Launch),
+    /// A copy.
+    Copy(Copy),
+    /// A fill.
+    Fill(Fill),
+}
+
+/// A copy within one context.
+#[derive(Clone)]
+pub struct Copy {
+    from: Region,
+    to: Region,
+}
+
+/// Memory set to one value.
+#[derive(Clone)]
+pub struct Fill {
+    to: Region,
+    value: u32,
+    width: u32,
+}
+
+/// What a piece of work does to some bytes.
+#[derive(Clone, Debug)]
+pub struct Use {
+    /// The argument's name.
+    pub name: &'static str,
+    /// The bytes.
+    pub region: Region,
+    /// What is done to them.
+    pub access: Access,
+}
+
+impl Work {
+    /// A copy of elements.
+    ///
+    /// # Errors
+    /// Views of different length, or that overlap.
+    pub fn copy<T: Elem>(from: &View<T>, to: &View<T>) -> Result<Self, Error> {
+        to.expect_len("copy", from.len())?;
+        let (from, to) = (from.region().clone(), to.region().clone());
+        if from.overlaps(&to) {
+            return Err(Error::Transfer { what: "copy", problem: format!("{from} and {to} overlap") });
+        }
+        Ok(Self::Copy(Copy { from, to }))
+    }
+
+    /// Memory set to one value.
+    ///
+    /// # Errors
+    /// An 8-byte value whose halves differ, which the driver cannot do.
+    pub fn fill<T: Elem>(to: &View<T>, value: T) -> Result<Self, Error> {
+        let to = to.region().clone();
+        let (value, width) = match *as_bytes(&[value]) {
+            [a] => (u32::from(a), 1),
+            [a, b] => (u32::from(u16::from_le_bytes([a, b])), 2),
+            [a, b, c, d] => (u32::from_le_bytes([a, b, c, d]), 4),
+            [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => (u32::from_le_bytes([a, b, c, d]), 4),
+            _ => {
+                let problem = format!("{to} has 8-byte elements, and the halves of the value differ");
+                return Err(Error::Transfer { what: "fill", problem });
+            }
+        };
+        Ok(Self::Fill(Fill { to, value, width }))
+    }
+
+    /// The kernel's name, or `copy`, or `fill`.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Launch(launch) => launch.function().name(),
+            Self::Copy(_) => "copy",
+            Self::Fill(_) => "fill",
+        }
+    }
+
+    /// What it reads and writes.
+    pub fn uses(&self) -> Vec<Use> {
+        let one = |name, region: &Region, access| Use { name, region: region.clone(), access };
+        match self {
+            Self::Launch(launch) => {
+                launch.buffers().map(|(name, region, access)| one(name, region, access)).collect()
+            }
+            Self::Copy(Copy { from, to }) => {
+                vec![one("from", from, Access::Read), one("to", to, Access::Write)]
+            }
+            Self::Fill(Fill { to, .. }) => vec![one("to", to, Access::Write)],
+        }
+    }
+
+    /// Everything it needs alive.
+    pub(crate) fn owners(&self) -> Vec<Owner> {
+        let mut owners: Vec<Owner> = self.uses().iter().map(|u| u.region.owner()).collect();
+        if let Self::Launch(launch) = self {
+            owners.push(launch.function().owner());
+        }
+        owners
+    }
+
+    /// Refuses work of another context.
+    pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
+        match self {
+            // Its buffers were compared with the kernel's context when the launch was made.
+            Self::Launch(launch) => {
+                let kernel = format!("kernel {}", launch.function().name());
+                crate::event::expect_same(&kernel, launch.context(), "the queue", context)
+            }
+            _ => self.uses().iter().try_for_each(|u| u.region.expect_in(context, "the queue")),
+        }
+    }
+
+    /// Queues it in a stream. The caller keeps the owners.
+    pub(crate) fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
+        let _current = stream.context().enter()?;
+        match self {
+            Self::Launch(launch) => enqueue_launch(launch, stream),
+            Self::Copy(copy) => copy.enqueue(stream),
+            Self::Fill(fill) => fill.enqueue(stream),
+        }
+    }
+}
+
+fn enqueue_launch(launch: &Launch, stream: &Stream) -> Result<(), Error> {
+    let Geometry { grid: [x, y, z], block, shared } = launch.geometry();
+    let (driver, function, raw) = (stream.context().driver(), launch.function().raw(), stream.raw());
+    // SAFETY: function and stream are alive and of one context; the parameters were checked against the signature,
+    // and the caller keeps their memory alive.
+    launch.with_params(|params| unsafe {
+        cu!(driver, cuLaunchKernel(function, x, y, z, block, 1, 1, shared, raw, params, std::ptr::null_mut()))
+    })?;
+    Ok(())
+}
+
+impl Copy {
+    /// Where the bytes come from.
+    pub fn from(&self) -> &Region {
+        &self.from
+    }
+
+    /// Where the bytes go.
+    pub fn to(&self) -> &Region {
+        &self.to
+    }
+
+    fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
+        let (driver, raw, bytes) = (stream.context().driver(), stream.raw(), self.to.bytes());
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: both regions are alive, of that size and of the stream's context; the caller keeps them.
+        unsafe {
+            match (self.to.host(), self.from.host()) {
+                (Some(to), None) => cu!(driver, cuMemcpyDtoHAsync_v2(to, self.from.address(), bytes, raw)),
+                (None, Some(from)) => cu!(driver, cuMemcpyHtoDAsync_v2(self.to.address(), from, bytes, raw)),
+                _ => cu!(driver, cuMemcpyDtoDAsync_v2(self.to.address(), self.from.address(), bytes, raw)),
+            }
+        }?;
+        Ok(())
+    }
+}
+
+impl Fill {
+    /// What is filled.
+    pub fn to(&self) -> &Region {
+        &self.to
+    }
+
+    /// The value's bits, and its size in bytes: 1, 2 or 4.
+    pub fn value(&self) -> (u32, u32) {
+        (self.value, self.width)
+    }
+
+    /// How many values.
+    pub fn count(&self) -> usize {
+        self.to.bytes() / self.width as usize
+    }
+
+    fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
+        let (driver, raw, to, count) =
+            (stream.context().driver(), stream.raw(), self.to.address(), self.count());
+        if count == 0 {
+            return Ok(());
+        }
+        // SAFETY: the region is alive, of that size and of the stream's context; the caller keeps it.
+        unsafe {
+            match self.width {
+                1 => cu!(driver, cuMemsetD8Async(to, self.value as u8, count, raw)),
+                2 => cu!(driver, cuMemsetD16Async(to, self.value as u16, count, raw)),
+                _ => cu!(driver, cuMemsetD32Async(to, self.value, count, raw)),
+            }
+        }?;
+        Ok(())
+    }
+}
+
+/// Whether two uses of the same bytes must keep their order, and what the order is called.
+pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
+    match (earlier.writes(), later.writes()) {
+        (false, false) => None,
+        (true, _) if later.reads() => Some(Hazard::ReadAfterWrite),
+        (true, _) => Some(Hazard::WriteAfterWrite),
+        (false, true) => Some(Hazard::WriteAfterRead),
+    }
+}
+
+/// Why one piece of work must come after another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Hazard {
+    /// It reads what the other wrote.
+    ReadAfterWrite,
+    /// It overwrites what the other read.
+    WriteAfterRead,
+    /// It overwrites what the other wrote.
+    WriteAfterWrite,
+}
+
+impl Hazard {
+    /// `RAW`, `WAR` or `WAW`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadAfterWrite => "RAW",
+            Self::WriteAfterRead => "WAR",
+            Self::WriteAfterWrite => "WAW",
+        }
+    }
+}
