@@ -1,6 +1,6 @@
 //! Cases: arguments to run a kernel on, and how far from its reference it may be.
 
-use ptx_gen::{AnyKernel, CpuArg, Param, ParamKind};
+use ptx_gen::{AnyKernel, CpuArg, Param, ParamKind, f16};
 
 /// A kernel with cases to run it on.
 pub trait Variant: AnyKernel {
@@ -26,11 +26,15 @@ pub struct Case {
 pub struct Comparison {
     /// The largest difference of an output, relative to the largest magnitude in that output's reference.
     ///
-    /// Integers differ by 0 or infinity; so does what is not finite.
+    /// Integers differ by 0 or infinity; so does what is not finite. Where a 16-bit float is the neighbour of the
+    /// right one, that is the rounding of a number next to a tie and counts as [`NEIGHBOUR`].
     pub error: f64,
     /// Where the largest difference is: argument, index, number found, number wanted.
     pub worst: Option<(String, usize, f64, f64)>,
 }
+
+/// What one rounding of an `f32` is, relative to it: the least difference that two ways of computing have.
+pub const NEIGHBOUR: f64 = 1.0 / (1u64 << 24) as f64;
 
 /// Compares the outputs of a run with those of the reference.
 ///
@@ -41,14 +45,14 @@ pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Compari
         if !matches!(param.kind, ParamKind::Buffer(_, access) if access.writes()) {
             continue;
         }
-        let (found, exact) = numbers(found);
-        let (wanted, _) = numbers(wanted);
+        let grain = grain(wanted);
+        let (found, wanted) = (numbers(found), numbers(wanted));
         let scale = wanted.iter().filter(|w| w.is_finite()).fold(f64::MIN_POSITIVE, |m, w| m.max(w.abs()));
         if found.len() != wanted.len() {
             all.error = f64::INFINITY;
         }
         for (i, (&f, &w)) in found.iter().zip(&wanted).enumerate() {
-            let error = difference(f, w, exact, scale);
+            let error = difference(f, w, grain, scale);
             if error > all.error {
                 all = Comparison { error, worst: Some((param.name.to_string(), i, f, w)) };
             }
@@ -57,32 +61,57 @@ pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Compari
     all
 }
 
-fn difference(found: f64, wanted: f64, exact: bool, scale: f64) -> f64 {
+fn difference(found: f64, wanted: f64, grain: Grain, scale: f64) -> f64 {
     if found == wanted || found.is_nan() && wanted.is_nan() {
-        0.0
-    } else if exact || !found.is_finite() || !wanted.is_finite() {
-        f64::INFINITY
-    } else {
-        (found - wanted).abs() / scale
+        return 0.0;
+    }
+    let apart = (found - wanted).abs();
+    match grain {
+        Grain::Exact => f64::INFINITY,
+        _ if !apart.is_finite() => f64::INFINITY,
+        Grain::Half { bits, least } if apart <= wanted.abs().log2().floor().max(least).exp2() / bits => {
+            NEIGHBOUR
+        }
+        _ => apart / scale,
     }
 }
 
-/// The numbers of a buffer, and whether they must be exactly right.
-fn numbers(arg: &CpuArg) -> (Vec<f64>, bool) {
+/// How near numbers of a type lie.
+#[derive(Clone, Copy)]
+enum Grain {
+    /// Integers, which must be exactly right.
+    Exact,
+    /// `f32`
+    Single,
+    /// A 16-bit float: the steps between two powers of 2, and the least exponent.
+    Half { bits: f64, least: f64 },
+}
+
+fn grain(arg: &CpuArg) -> Grain {
+    match arg {
+        CpuArg::F32(_) => Grain::Single,
+        CpuArg::F16(_) => Grain::Half { bits: 1024.0, least: -14.0 },
+        CpuArg::Bf16(_) => Grain::Half { bits: 128.0, least: -126.0 },
+        _ => Grain::Exact,
+    }
+}
+
+/// The numbers of a buffer.
+fn numbers(arg: &CpuArg) -> Vec<f64> {
     fn of<T: Copy>(v: &[T], f: impl Fn(T) -> f64) -> Vec<f64> {
         v.iter().map(|&x| f(x)).collect()
     }
     match arg {
-        CpuArg::U8(v) => (of(v, f64::from), true),
-        CpuArg::S8(v) => (of(v, f64::from), true),
-        CpuArg::U16(v) => (of(v, f64::from), true),
-        CpuArg::U32(v) => (of(v, f64::from), true),
-        CpuArg::S32(v) => (of(v, f64::from), true),
-        CpuArg::U64(v) => (of(v, |x| x as f64), true),
-        CpuArg::F32(v) => (of(v, f64::from), false),
-        CpuArg::F16(v) => (of(v, |x| x.to_f32().into()), false),
-        CpuArg::Bf16(v) => (of(v, |x| x.to_f32().into()), false),
-        CpuArg::Scalar(_) => (vec![], true),
+        CpuArg::U8(v) => of(v, f64::from),
+        CpuArg::S8(v) => of(v, f64::from),
+        CpuArg::U16(v) => of(v, f64::from),
+        CpuArg::U32(v) => of(v, f64::from),
+        CpuArg::S32(v) => of(v, f64::from),
+        CpuArg::U64(v) => of(v, |x| x as f64),
+        CpuArg::F32(v) => of(v, f64::from),
+        CpuArg::F16(v) => of(v, |x| x.to_f32().into()),
+        CpuArg::Bf16(v) => of(v, |x| x.to_f32().into()),
+        CpuArg::Scalar(_) => vec![],
     }
 }
 
@@ -110,8 +139,13 @@ impl Random {
         (0..n).map(|_| self.unit()).collect()
     }
 
+    /// `n` numbers from -1 to 1, rounded to `f16`.
+    pub fn halves(&mut self, n: usize) -> Vec<f16> {
+        (0..n).map(|_| f16::from_f32(self.unit())).collect()
+    }
+
     /// A number below `n`.
     pub fn below(&mut self, n: u32) -> u32 {
-        ((self.bits() >> 32) * u64::from(n) >> 32) as u32
+        (((self.bits() >> 32) * u64::from(n)) >> 32) as u32
     }
 }

@@ -9,11 +9,31 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advance;
+pub mod argmax;
 pub mod case;
+mod contract;
 pub mod reduce;
+pub mod rms_norm;
+pub mod rope;
 pub mod state;
+pub mod swiglu;
 
+pub use advance::Advance;
+pub use argmax::{ArgmaxBlocks, ArgmaxFinal};
 pub use case::{Case, Comparison, Random, Variant, compare};
+pub use rms_norm::RmsNorm;
+pub use rope::{Pairing, Rope};
+pub use swiglu::SwiGlu;
 
 /// Every shipped variant, in the order of a forward pass.
-pub static ALL: &[&dyn Variant] = &[];
+pub static ALL: &[&dyn Variant] = &[
+    &RmsNorm { threads: 256 },
+    &RmsNorm { threads: 1024 },
+    &Rope { pairing: Pairing::Interleaved },
+    &Rope { pairing: Pairing::HalfSplit },
+    &SwiGlu { threads: 256 },
+    &ArgmaxBlocks { threads: 256 },
+    &ArgmaxFinal,
+    &Advance,
+];

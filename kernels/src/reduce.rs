@@ -1,19 +1,34 @@
-//! Sums and maxima over a warp and over a block, in every thread.
+//! Sums and maxima over lanes, warps and blocks, in every thread.
 //!
 //! The order of the operations is fixed, so the same values give the same bits.
 
 use ptx_gen::{Builder, F32};
 
+/// The bits of a lane's number: all lanes of a warp.
+const WARP: u32 = 31;
+
 /// The sum of `v` over the warp, in every lane: five butterfly steps. Whole warp.
 #[track_caller]
 pub fn warp_sum(v: F32<'_>) -> F32<'_> {
-    butterfly(v, |a, b| a + b)
+    lanes_sum(WARP, v)
 }
 
 /// The largest `v` of the warp, in every lane. NaN loses to any number. Whole warp.
 #[track_caller]
 pub fn warp_max(v: F32<'_>) -> F32<'_> {
-    butterfly(v, |a, b| a.max(b))
+    lanes_max(WARP, v)
+}
+
+/// The sum of `v` over the lanes whose numbers differ in no other bits than `bits`. Whole warp.
+#[track_caller]
+pub fn lanes_sum(bits: u32, v: F32<'_>) -> F32<'_> {
+    butterfly(bits, v, |a, b| a + b)
+}
+
+/// The largest `v` of the lanes whose numbers differ in no other bits than `bits`. Whole warp.
+#[track_caller]
+pub fn lanes_max(bits: u32, v: F32<'_>) -> F32<'_> {
+    butterfly(bits, v, |a, b| a.max(b))
 }
 
 /// The sum of `v` over a block of `warps` warps, in every thread. Whole block, and not in a loop: each call has
@@ -29,11 +44,14 @@ pub fn block_max<'k>(k: Builder<'k>, warps: u32, v: F32<'k>) -> F32<'k> {
     across_warps(k, warps, warp_max(v), f32::NEG_INFINITY, warp_max)
 }
 
-fn butterfly<'k>(v: F32<'k>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
-    [16, 8, 4, 2, 1].into_iter().fold(v, |v, lanes| combine(v, v.shfl_bfly(lanes)))
+#[track_caller]
+fn butterfly<'k>(bits: u32, v: F32<'k>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
+    let steps = [16, 8, 4, 2, 1].into_iter().filter(|step| bits & step != 0);
+    steps.fold(v, |v, step| combine(v, v.shfl_bfly(step)))
 }
 
 /// Each warp leaves its result in shared memory; then every warp reduces the `warps` results.
+#[track_caller]
 fn across_warps<'k>(
     k: Builder<'k>,
     warps: u32,

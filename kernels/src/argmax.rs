@@ -1,0 +1,246 @@
+//! Greedy choice: the index of the largest logit, in two launches.
+//!
+//! [`ArgmaxBlocks`] leaves the best of each block, [`ArgmaxFinal`] the best of all. Of equals the lowest index
+//! wins; NaN never wins; where nothing but NaN is, the token is 0.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`ArgmaxBlocks`].
+    pub struct ArgmaxBlocksArgs {
+        /// `[n]`
+        x: In<f32>,
+        /// `[blocks]`: the largest element of each block's share
+        value: Out<f32>,
+        /// `[blocks]`: where it is; `u32::MAX` in a share of NaN or of nothing
+        index: Out<u32>,
+        /// Length.
+        n: u32,
+    }
+}
+
+args! {
+    /// Arguments of [`ArgmaxFinal`].
+    pub struct ArgmaxFinalArgs {
+        /// `[blocks]`
+        value: In<f32>,
+        /// `[blocks]`
+        index: In<u32>,
+        /// `[1]`
+        token: Out<u32>,
+        /// Number of candidates.
+        blocks: u32,
+    }
+}
+
+/// The best of each block; the lengths of `value` and `index` say how many blocks there are.
+pub struct ArgmaxBlocks {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+/// The best of the blocks' best, found by one warp.
+pub struct ArgmaxFinal;
+
+const WARP: u32 = 32;
+/// The index of no element: it loses to every other.
+const NONE: u32 = u32::MAX;
+
+impl KernelDef for ArgmaxBlocks {
+    type Args<S: Side> = ArgmaxBlocksArgs<S>;
+
+    fn name(&self) -> String {
+        format!("argmax_blocks_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &ArgmaxBlocksArgs<Shape>) -> Result<Grid, ShapeError> {
+        let blocks = a.value.try_into().unwrap_or(u32::MAX);
+        self.length("x", a.x, "n", &[a.n])?;
+        self.range("the length of value", blocks, 1, 1 << 16)?;
+        self.length("index", a.index, "the length of value", &[blocks])?;
+        Ok(Grid::line(blocks))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: ArgmaxBlocksArgs<Dev<'k>>) {
+        let (block, warps) = (k.ctaid(), self.threads / WARP);
+        let first = block * self.threads + k.tid();
+        let best =
+            best_of(k, first, a.n, k.nctaid() * self.threads, |i| Best { value: a.x.at(i).ld(), index: i });
+        let best = best.of_warp();
+
+        k.note("the best of the warps' best");
+        let (values, indices) = (k.shared::<f32>("values", warps), k.shared::<u32>("indices", warps));
+        let warp = k.warp();
+        k.when(k.lane().eq(0), || {
+            values.at(warp).st(best.value);
+            indices.at(warp).st(best.index);
+        });
+        k.barrier();
+        k.when(warp.eq(0), || {
+            let of = |i| Best { value: values.at(i).ld(), index: indices.at(i).ld() };
+            let best = best_of(k, k.lane(), warps, WARP, of).of_warp();
+            k.when(k.lane().eq(0), || {
+                a.value.at(block).st(best.value);
+                a.index.at(block).st(best.index);
+            });
+        });
+    }
+
+    fn reference(&self, a: ArgmaxBlocksArgs<Cpu<'_>>) {
+        let (threads, blocks) = (self.threads as usize, a.value.len());
+        for block in 0..blocks {
+            let share = a.x.iter().enumerate().filter(|(i, _)| i / threads % blocks == block);
+            let (value, index) = first_largest(share.map(|(i, &x)| (x, i as u32)));
+            (a.value[block], a.index[block]) = (value, index);
+        }
+    }
+}
+
+impl KernelDef for ArgmaxFinal {
+    type Args<S: Side> = ArgmaxFinalArgs<S>;
+
+    fn name(&self) -> String {
+        "argmax_final".into()
+    }
+
+    fn block(&self) -> u32 {
+        WARP
+    }
+
+    fn grid(&self, a: &ArgmaxFinalArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
+        self.length("value", a.value, "blocks", &[a.blocks])?;
+        self.length("index", a.index, "blocks", &[a.blocks])?;
+        self.length("token", a.token, "its length", &[1])?;
+        Ok(Grid::line(1))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: ArgmaxFinalArgs<Dev<'k>>) {
+        let of = |i| Best { value: a.value.at(i).ld(), index: a.index.at(i).ld() };
+        let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
+        let token = best.index.eq(NONE).select(0, best.index);
+        k.when(k.lane().eq(0), || a.token.st(token));
+    }
+
+    fn reference(&self, a: ArgmaxFinalArgs<Cpu<'_>>) {
+        let candidates = a.value.iter().copied().zip(a.index.iter().copied());
+        let (_, index) = first_largest(candidates);
+        a.token[0] = if index == NONE { 0 } else { index };
+    }
+}
+
+/// The largest value and, of equals, the lowest index; NaN and no value at all are `(-inf, NONE)`.
+fn first_largest(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
+    candidates.fold((f32::NEG_INFINITY, NONE), |best, (value, index)| {
+        if value > best.0 || value == best.0 && index < best.1 { (value, index) } else { best }
+    })
+}
+
+/// A candidate and its place.
+#[derive(Clone, Copy)]
+struct Best<'k> {
+    value: F32<'k>,
+    index: U32<'k>,
+}
+
+impl<'k> Best<'k> {
+    /// Whether `self` wins over `other`: never if it is NaN.
+    fn beats(self, other: Best<'k>) -> Pred<'k> {
+        self.value.gt(other.value) | (self.value.eq(other.value) & self.index.lt(other.index))
+    }
+
+    /// The best of the warp, in every lane.
+    fn of_warp(self) -> Best<'k> {
+        [16, 8, 4, 2, 1].into_iter().fold(self, |best, lanes| {
+            let other = Best { value: best.value.shfl_bfly(lanes), index: best.index.shfl_bfly(lanes) };
+            let wins = other.beats(best);
+            Best { value: wins.select(other.value, best.value), index: wins.select(other.index, best.index) }
+        })
+    }
+}
+
+/// The best candidate of `(from..to).step_by(step)`; `(-inf, NONE)` of none.
+fn best_of<'k>(
+    k: Builder<'k>,
+    from: U32<'k>,
+    to: impl Src<'k, u32>,
+    step: impl Src<'k, u32>,
+    candidate: impl FnOnce(U32<'k>) -> Best<'k>,
+) -> Best<'k> {
+    let (mut value, mut index) = (k.var(f32::NEG_INFINITY), k.var(NONE));
+    k.for_each(from, to, step, |i| {
+        let new = candidate(i);
+        let wins = new.beats(Best { value: value.get(), index: index.get() });
+        value.set(wins.select(new.value, &value));
+        index.set(wins.select(new.index, &index));
+    });
+    Best { value: value.get(), index: index.get() }
+}
+
+/// Rows that a choice can get wrong: `(what, elements)`.
+fn rows(seed: u64, n: usize) -> Vec<(&'static str, Vec<f32>)> {
+    let mut random = Random(seed);
+    let mut row = |what, special: &[(usize, f32)]| {
+        let mut row = random.units(n);
+        for &(i, v) in special {
+            row[i % n] = v;
+        }
+        (what, row)
+    };
+    let rows = vec![
+        row("random", &[]),
+        row("ties", &[(n - 1, 2.0), (n / 2, 2.0), (n / 3, 2.0)]),
+        row("NaN first", &[(0, f32::NAN), (n / 2, 2.0)]),
+        row("infinity", &[(n - 1, f32::INFINITY), (0, f32::NEG_INFINITY)]),
+    ];
+    let flat = [("all NaN", f32::NAN), ("all -inf", f32::NEG_INFINITY), ("all -0", -0.0)];
+    rows.into_iter().chain(flat.map(|(what, v)| (what, vec![v; n]))).collect()
+}
+
+impl Variant for ArgmaxBlocks {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // A share of one step, of several with a partial last, and blocks with nothing to do.
+        let shapes = [(1, 1), (1000, 3), (5000, 4), (300, 7)];
+        let cases = shapes.into_iter().flat_map(|(n, blocks)| {
+            rows(seed, n).into_iter().map(move |(what, x)| Case {
+                label: format!("n={n} blocks={blocks} {what}"),
+                args: vec![
+                    CpuArg::F32(x),
+                    CpuArg::F32(vec![0.0; blocks]),
+                    CpuArg::U32(vec![0; blocks]),
+                    CpuArg::scalar(n as u32),
+                ],
+                bound: 0.0,
+            })
+        });
+        cases.collect()
+    }
+}
+
+impl Variant for ArgmaxFinal {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let cases = [1, 31, 70].into_iter().flat_map(|blocks| {
+            rows(seed, blocks).into_iter().map(move |(what, value)| {
+                // Indices fall, so that the lowest index is not the first; where all is NaN there is none.
+                let index = (0..blocks as u32).rev().map(|i| if what == "all NaN" { NONE } else { 10 * i });
+                Case {
+                    label: format!("blocks={blocks} {what}"),
+                    args: vec![
+                        CpuArg::F32(value),
+                        CpuArg::U32(index.collect()),
+                        CpuArg::U32(vec![0]),
+                        CpuArg::scalar(blocks as u32),
+                    ],
+                    bound: 0.0,
+                }
+            })
+        });
+        cases.collect()
+    }
+}

@@ -1,0 +1,34 @@
+//! Clauses that most launch contracts share.
+
+use ptx_gen::{KernelDef, ShapeError};
+
+/// The most elements of a buffer that kernels index: indices are 32 bits, and a loop may step past the end.
+const MOST: usize = 1 << 31;
+
+/// Clauses in the words of the contract, for any kernel.
+pub(crate) trait Contract: KernelDef {
+    /// `name` has as many elements as the product of `factors`, which `formula` spells.
+    fn length(&self, name: &str, found: usize, formula: &str, factors: &[u32]) -> Result<(), ShapeError> {
+        let wanted = factors.iter().fold(1usize, |n, &f| n.saturating_mul(f as usize));
+        self.require(wanted <= MOST, || format!("{formula} is {wanted}, must be at most {MOST}"))?;
+        self.require(found == wanted, || {
+            format!("{name} has {found} elements, must have {formula} = {wanted}")
+        })
+    }
+
+    /// `name` is a positive multiple of `unit`.
+    fn multiple(&self, name: &str, found: u32, unit: u32) -> Result<(), ShapeError> {
+        self.require(found > 0 && found.is_multiple_of(unit), || {
+            format!("{name} is {found}, must be a positive multiple of {unit}")
+        })
+    }
+
+    /// `name` is from `least` to `most`.
+    fn range(&self, name: &str, found: u32, least: u32, most: u32) -> Result<(), ShapeError> {
+        self.require((least..=most).contains(&found), || {
+            format!("{name} is {found}, must be {least} to {most}")
+        })
+    }
+}
+
+impl<K: KernelDef> Contract for K {}

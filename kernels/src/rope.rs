@@ -1,0 +1,265 @@
+//! Rotary position embedding of a token's queries and keys, and its place in the cache.
+//!
+//! A pair `(x, y)` of dimensions turns by `position * freq` revolutions:
+//! `(x cos t - y sin t, x sin t + y cos t)`. Dimensions from `rope_dim` on stay as they are. Queries turn in place;
+//! the turned key and the value go, as `f16`, to the cache row of the position.
+//!
+//! `sin.approx` is exact to 2^-20.9 on [-pi, pi] alone. So frequencies come in revolutions, as a sum of two `f32`,
+//! and the whole revolutions of the exact product are dropped first: the error is the same at any position.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::state::{LEN, POSITION};
+use ptx_gen::*;
+use std::f32::consts::TAU;
+
+args! {
+    /// Arguments of [`Rope`].
+    pub struct RopeArgs {
+        /// `[8]`: see [`state`](crate::state)
+        state: In<u32>,
+        /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`] splits them
+        freq: In<f32>,
+        /// `[heads, head_dim]`
+        q: InOut<f32>,
+        /// `[kv_heads, head_dim]`
+        k: In<f32>,
+        /// `[kv_heads, head_dim]`
+        v: In<f32>,
+        /// `[kv_heads, ctx, head_dim]`
+        k_cache: InOut<f16>,
+        /// `[kv_heads, ctx, head_dim]`
+        v_cache: InOut<f16>,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Dimensions of a head.
+        head_dim: u32,
+        /// Dimensions that turn, an even number.
+        rope_dim: u32,
+        /// Positions of the cache.
+        ctx: u32,
+    }
+}
+
+/// Which dimensions make a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pairing {
+    /// `(2j, 2j + 1)`: GGML's "normal", as Llama files have it.
+    Interleaved,
+    /// `(j, j + rope_dim / 2)`: GGML's "NeoX", as Qwen files have it.
+    HalfSplit,
+}
+
+/// The kernel. One block per head of queries, then of keys, then of values.
+pub struct Rope {
+    /// Which dimensions make a pair.
+    pub pairing: Pairing,
+}
+
+const THREADS: u32 = 64;
+
+/// Revolutions a position, split for the `freq` argument: the nearest `f32` and the nearest to the rest.
+pub fn revolutions(v: f64) -> [f32; 2] {
+    let high = v as f32;
+    [high, (v - f64::from(high)) as f32]
+}
+
+impl KernelDef for Rope {
+    type Args<S: Side> = RopeArgs<S>;
+
+    fn name(&self) -> String {
+        match self.pairing {
+            Pairing::Interleaved => "rope_interleaved".into(),
+            Pairing::HalfSplit => "rope_half_split".into(),
+        }
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &RopeArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.length("state", a.state, "its length", &[LEN as u32])?;
+        self.range("heads", a.heads, 1, 1 << 16)?;
+        self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
+        // A position is exact as an f32 up to here.
+        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.multiple("rope_dim", a.rope_dim, 2)?;
+        self.require(a.rope_dim <= a.head_dim, || {
+            format!("rope_dim is {}, must be at most head_dim = {}", a.rope_dim, a.head_dim)
+        })?;
+        self.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
+        self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        for (name, found) in [("k", a.k), ("v", a.v)] {
+            self.length(name, found, "kv_heads * head_dim", &[a.kv_heads, a.head_dim])?;
+        }
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
+        }
+        Ok(Grid::line(a.heads + 2 * a.kv_heads))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RopeArgs<Dev<'k>>) {
+        let block = k.ctaid();
+        let position = a.state.at(POSITION).ld();
+        k.when(block.lt(a.heads), || {
+            let q = a.q.at(block * a.head_dim);
+            self.each_pair(k, &a, position, |t| {
+                let [x, y] = t.of(q.at(t.dims[0]).ld(), q.at(t.dims[1]).ld());
+                q.at(t.dims[0]).st(x);
+                q.at(t.dims[1]).st(y);
+            });
+        })
+        .otherwise(|| {
+            let head = (block - a.heads) % a.kv_heads;
+            let (from, to) = (head * a.head_dim, (head * a.ctx + position) * a.head_dim);
+            k.note("nothing is stored past the cache");
+            k.when(position.lt(a.ctx), || {
+                k.when(block.lt(a.heads + a.kv_heads), || {
+                    let (key, cache) = (a.k.at(from), a.k_cache.at(to));
+                    self.each_pair(k, &a, position, |t| {
+                        let [x, y] = t.of(key.at(t.dims[0]).ld(), key.at(t.dims[1]).ld());
+                        cache.at(t.dims[0]).st(x.cvt::<f16>());
+                        cache.at(t.dims[1]).st(y.cvt::<f16>());
+                    });
+                    append(k, k.tid() + a.rope_dim, a.head_dim, key, cache);
+                })
+                .otherwise(|| append(k, k.tid(), a.head_dim, a.v.at(from), a.v_cache.at(to)));
+            });
+        });
+    }
+
+    fn reference(&self, a: RopeArgs<Cpu<'_>>) {
+        let (position, ctx) = (a.state[POSITION as usize], a.ctx as usize);
+        let (head_dim, half) = (a.head_dim as usize, a.rope_dim as usize / 2);
+        let turned = |x: &[f32]| {
+            let mut turned = x.to_vec();
+            for (j, freq) in a.freq.chunks(2).enumerate() {
+                let revolutions = f64::from(position) * (f64::from(freq[0]) + f64::from(freq[1]));
+                let (sin, cos) = (revolutions.fract() * std::f64::consts::TAU).sin_cos();
+                let [i, l] = match self.pairing {
+                    Pairing::Interleaved => [2 * j, 2 * j + 1],
+                    Pairing::HalfSplit => [j, j + half],
+                };
+                let (x, y) = (f64::from(x[i]), f64::from(x[l]));
+                turned[i] = (x * cos - y * sin) as f32;
+                turned[l] = (x * sin + y * cos) as f32;
+            }
+            turned
+        };
+        for q in a.q.chunks_mut(head_dim) {
+            q.copy_from_slice(&turned(q));
+        }
+        if position as usize >= ctx {
+            return;
+        }
+        let halves = |x: &[f32]| x.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>();
+        for (head, (k, v)) in a.k.chunks(head_dim).zip(a.v.chunks(head_dim)).enumerate() {
+            let row = (head * ctx + position as usize) * head_dim;
+            a.k_cache[row..row + head_dim].copy_from_slice(&halves(&turned(k)));
+            a.v_cache[row..row + head_dim].copy_from_slice(&halves(v));
+        }
+    }
+}
+
+/// Stores `x` from element `from` of each thread on, as `f16`.
+fn append<'k>(k: Builder<'k>, from: U32<'k>, n: U32<'k>, x: Ptr<'k, f32, Read>, to: Ptr<'k, f16, ReadWrite>) {
+    k.for_each(from, n, THREADS, |i| to.at(i).st(x.at(i).ld().cvt::<f16>()));
+}
+
+/// The turn of one pair of dimensions.
+struct Turn<'k> {
+    dims: [U32<'k>; 2],
+    sin: F32<'k>,
+    cos: F32<'k>,
+}
+
+impl<'k> Turn<'k> {
+    fn of(&self, x: F32<'k>, y: F32<'k>) -> [F32<'k>; 2] {
+        [x.fma(self.cos, -(y * self.sin)), x.fma(self.sin, y * self.cos)]
+    }
+}
+
+impl Rope {
+    fn each_pair<'k>(
+        &self,
+        k: Builder<'k>,
+        a: &RopeArgs<Dev<'k>>,
+        position: U32<'k>,
+        body: impl FnOnce(Turn<'k>),
+    ) {
+        let half = a.rope_dim >> 1;
+        k.for_each(k.tid(), half, THREADS, |j| {
+            let [high, low] = a.freq.at(j * 2).ld2();
+            let position = position.cvt::<f32>();
+            let product = position * high;
+            let lost = position.fma(high, -product);
+            let angle = (product - product.round() + position.fma(low, lost)) * TAU;
+            let dims = match self.pairing {
+                Pairing::Interleaved => [j * 2, j * 2 + 1],
+                Pairing::HalfSplit => [j, j + half],
+            };
+            body(Turn { dims, sin: angle.sin(), cos: angle.cos() });
+        });
+    }
+}
+
+impl Variant for Rope {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // Position 0 turns nothing, so there only the rounding to f16 is left, and that is exact.
+        // The last case is past the cache: only the queries turn.
+        [
+            (RopeCase { heads: 3, kv_heads: 1, head_dim: 64, rope_dim: 64, ctx: 2, position: 0 }, 0.0),
+            (RopeCase { heads: 2, kv_heads: 2, head_dim: 80, rope_dim: 32, ctx: 18, position: 17 }, TURNED),
+            (RopeCase { heads: 4, kv_heads: 2, head_dim: 256, rope_dim: 256, ctx: 5, position: 4 }, TURNED),
+            (
+                RopeCase { heads: 1, kv_heads: 1, head_dim: 6, rope_dim: 4, ctx: 131_072, position: 131_071 },
+                TURNED,
+            ),
+            (RopeCase { heads: 2, kv_heads: 1, head_dim: 32, rope_dim: 32, ctx: 7, position: 7 }, TURNED),
+        ]
+        .map(|(case, bound)| case.filled(seed, bound))
+        .into()
+    }
+}
+
+/// Sine and cosine are within 2^-20.9 and the angle's rounding, 2^-23; two of them meet in each result.
+const TURNED: f64 = 3e-6;
+
+#[derive(Debug)]
+struct RopeCase {
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    rope_dim: u32,
+    ctx: u32,
+    position: u32,
+}
+
+impl RopeCase {
+    fn filled(&self, seed: u64, bound: f64) -> Case {
+        let mut random = Random(seed);
+        let mut state = vec![0; LEN];
+        state[POSITION as usize] = self.position;
+        let freq = (0..self.rope_dim / 2).flat_map(|j| {
+            let exponent = -2.0 * f64::from(j) / f64::from(self.rope_dim);
+            revolutions(10_000f64.powf(exponent) / std::f64::consts::TAU)
+        });
+        let kv = (self.kv_heads * self.head_dim) as usize;
+        let cache = kv * self.ctx as usize;
+        let mut args = vec![
+            CpuArg::U32(state),
+            CpuArg::F32(freq.collect()),
+            CpuArg::F32(random.units((self.heads * self.head_dim) as usize)),
+            CpuArg::F32(random.units(kv)),
+            CpuArg::F32(random.units(kv)),
+            CpuArg::F16(random.halves(cache)),
+            CpuArg::F16(random.halves(cache)),
+        ];
+        let sizes = [self.heads, self.kv_heads, self.head_dim, self.rope_dim, self.ctx];
+        args.extend(sizes.map(CpuArg::scalar));
+        Case { label: format!("{self:?}"), args, bound }
+    }
+}
