@@ -1,0 +1,82 @@
+//! What the emulated driver and device are, and how they run.
+
+use std::env;
+
+use ptx_emu::{Order, Schedule};
+
+/// The emulated driver and its one device.
+#[derive(Clone, Debug)]
+pub struct EmulatorConfig {
+    /// Device memory in bytes.
+    pub memory: u64,
+    /// What `cuDriverGetVersion` answers, 1000 * major + 10 * minor. Decides which functions and PTX versions exist.
+    pub driver_version: u32,
+    /// Compute capability, such as `(9, 0)`.
+    pub compute_capability: (u32, u32),
+    /// Seed of every choice of order: blocks, warps, nodes of a graph.
+    pub seed: u64,
+    /// Order of blocks and warps, and of graph nodes that no edge orders.
+    pub order: Order,
+    /// Threads that run the blocks of a kernel; 0 takes one for each core.
+    pub threads: usize,
+    /// Warp instructions that one block may execute before the launch ends with LAUNCH_TIMEOUT.
+    pub fuel: u64,
+    /// Whether the first launch of an executable graph is traced to find missing edges.
+    pub check_graphs: bool,
+}
+
+impl Default for EmulatorConfig {
+    /// 16 GiB, CUDA 13.0, compute capability 9.0, everything in order.
+    fn default() -> Self {
+        let Schedule { seed, threads, fuel, .. } = Schedule::default();
+        Self {
+            memory: 16 << 30,
+            driver_version: 13000,
+            compute_capability: (9, 0),
+            seed,
+            order: Order::InOrder,
+            threads,
+            fuel,
+            check_graphs: true,
+        }
+    }
+}
+
+impl EmulatorConfig {
+    /// The default changed by the environment, for programs that load the emulator in place of `libcuda.so.1`:
+    /// `WARPWRIGHT_EMU_MEMORY` in bytes, `WARPWRIGHT_EMU_DRIVER_VERSION` as 13000,
+    /// `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` as 9.0 and `WARPWRIGHT_EMU_SEED`, which also shuffles. What does not parse
+    /// is ignored.
+    pub(crate) fn from_env() -> Self {
+        let number = |name: &str| env::var(name).ok()?.trim().parse::<u64>().ok();
+        let mut config = Self::default();
+        if let Some(seed) = number("WARPWRIGHT_EMU_SEED") {
+            (config.seed, config.order) = (seed, Order::Shuffled);
+        }
+        config.memory = number("WARPWRIGHT_EMU_MEMORY").unwrap_or(config.memory);
+        let version = number("WARPWRIGHT_EMU_DRIVER_VERSION").and_then(|v| u32::try_from(v).ok());
+        config.driver_version = version.unwrap_or(config.driver_version);
+        if let Ok(text) = env::var("WARPWRIGHT_EMU_COMPUTE_CAPABILITY") {
+            let parsed =
+                text.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+            config.compute_capability = parsed.unwrap_or(config.compute_capability);
+        }
+        config
+    }
+
+    /// How a kernel runs.
+    pub(crate) fn schedule(&self) -> Schedule {
+        Schedule { seed: self.seed, order: self.order, threads: self.threads, fuel: self.fuel }
+    }
+
+    /// The newest PTX version that the driver's compiler takes, by the table in the PTX manual's release history.
+    pub(crate) fn ptx_version(&self) -> (u32, u32) {
+        let (major, minor) = (self.driver_version / 1000, self.driver_version % 1000 / 10);
+        match (major, minor) {
+            (..=11, minor) => (7, minor),
+            (12, ..=5) => (8, minor),
+            (12, minor) => (8, minor - 1),
+            (major, minor) => (major - 4, minor),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Contexts: the primary one, those a program creates, and which is current on a thread.
+
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use warpwright_driver_sys::*;
+
+use crate::border::{Answer, Out, exports, refuse, require};
+use crate::capture;
+use crate::device;
+use crate::handle::Id;
+use crate::machine::Machine;
+use crate::queue::{Sticky, Ticket};
+use crate::state::{CURRENT, State};
+use crate::stream::Stream;
+
+/// A context: what a fault destroys, and what owns streams, modules and memory.
+pub(crate) struct Context {
+    pub(crate) flags: u32,
+    pub(crate) sticky: Arc<Sticky>,
+    pub(crate) legacy: Option<Id<Stream>>,
+    pub(crate) per_thread: HashMap<ThreadId, Id<Stream>>,
+}
+
+/// The primary context, alive while it is retained.
+#[derive(Default)]
+pub(crate) struct Primary {
+    pub(crate) id: Option<Id<Context>>,
+    retained: u64,
+    flags: u32,
+}
+
+exports! {
+    required {
+        7000 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) => primary_retain;
+        11000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2(device: CUdevice) => primary_release;
+        4000 cuCtxSetCurrent cuCtxSetCurrent(context: CUcontext) => set_current;
+        4000 cuCtxGetCurrent cuCtxGetCurrent(context: *mut CUcontext) => get_current;
+        4000 cuCtxPushCurrent cuCtxPushCurrent_v2(context: CUcontext) => push_current;
+        4000 cuCtxPopCurrent cuCtxPopCurrent_v2(context: *mut CUcontext) => pop_current;
+        2000 cuCtxGetDevice cuCtxGetDevice(device: *mut CUdevice) => get_device;
+        2000 cuCtxSynchronize cuCtxSynchronize() => synchronize;
+    }
+    optional {}
+    more {
+        7000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease(device: CUdevice) => primary_release;
+        11000 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2(device: CUdevice) => primary_reset;
+        11000 cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) => primary_set_flags;
+        7000 cuDevicePrimaryCtxGetState cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int) => primary_state;
+        3020 cuCtxCreate cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) => create;
+        4000 cuCtxDestroy cuCtxDestroy_v2(context: CUcontext) => destroy;
+        3020 cuCtxGetApiVersion cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint) => api_version;
+        7000 cuCtxGetFlags cuCtxGetFlags(flags: *mut c_uint) => get_flags;
+        5050 cuCtxGetStreamPriorityRange cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) => priority_range;
+        3010 cuCtxGetLimit cuCtxGetLimit(value: *mut usize, limit: c_int) => get_limit;
+        3010 cuCtxSetLimit cuCtxSetLimit(limit: c_int, value: usize) => set_limit;
+    }
+}
+
+fn new_context(s: &mut State, flags: u32) -> Id<Context> {
+    let (sticky, per_thread) = (Arc::default(), HashMap::new());
+    s.contexts.insert(Context { flags, sticky, legacy: None, per_thread })
+}
+
+fn primary_retain(m: &'static Machine, context: Out<CUcontext>, dev: CUdevice) -> Answer {
+    device::check(dev)?;
+    require(!context.is_null(), || "the result pointer is NULL".into())?;
+    let mut s = m.state();
+    let id = match s.primary.id {
+        Some(id) => id,
+        None => {
+            let flags = s.primary.flags;
+            new_context(&mut s, flags)
+        }
+    };
+    s.primary.id = Some(id);
+    s.primary.retained += 1;
+    context.set(id.handle())
+}
+
+fn primary_release(m: &'static Machine, dev: CUdevice) -> Answer {
+    device::check(dev)?;
+    let mut s = m.state();
+    let Some(id) = s.primary.id.filter(|_| s.primary.retained > 0) else {
+        return refuse(CUresult::INVALID_CONTEXT, "the primary context is not retained");
+    };
+    s.primary.retained -= 1;
+    if s.primary.retained == 0 {
+        s.primary.id = None;
+        drop(s);
+        close(m, id);
+    }
+    Ok(())
+}
+
+fn primary_reset(m: &'static Machine, dev: CUdevice) -> Answer {
+    device::check(dev)?;
+    let mut s = m.state();
+    s.primary.retained = 0;
+    let id = s.primary.id.take();
+    drop(s);
+    if let Some(id) = id {
+        close(m, id);
+    }
+    Ok(())
+}
+
+fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: c_uint) -> Answer {
+    device::check(dev)?;
+    let mut s = m.state();
+    s.primary.flags = flags;
+    if let Some(id) = s.primary.id {
+        s.contexts[id].flags = flags;
+    }
+    Ok(())
+}
+
+fn primary_state(m: &'static Machine, dev: CUdevice, flags: Out<c_uint>, active: Out<c_int>) -> Answer {
+    device::check(dev)?;
+    let s = m.state();
+    flags.set(s.primary.flags)?;
+    active.set(s.primary.id.is_some().into())
+}
+
+fn create(m: &'static Machine, context: Out<CUcontext>, flags: c_uint, dev: CUdevice) -> Answer {
+    device::check(dev)?;
+    require(!context.is_null(), || "the result pointer is NULL".into())?;
+    let id = new_context(&mut m.state(), flags);
+    CURRENT.with_borrow_mut(|stack| stack.push(id));
+    context.set(id.handle())
+}
+
+fn destroy(m: &'static Machine, context: CUcontext) -> Answer {
+    let s = m.state();
+    let id = s.contexts.find(context)?;
+    require(s.primary.id != Some(id), || "the primary context is released, not destroyed".into())?;
+    drop(s);
+    close(m, id);
+    CURRENT.with_borrow_mut(|stack| {
+        if stack.last() == Some(&id) {
+            stack.pop();
+        }
+    });
+    Ok(())
+}
+
+/// Ends a context: its work first, then everything it owns.
+fn close(m: &'static Machine, id: Id<Context>) {
+    let waiting = m.state().outstanding(id);
+    waiting.iter().for_each(Ticket::wait);
+    let mut s = m.state();
+    s.contexts.remove(id);
+    for stream in s.streams.ids(|stream| stream.context == id) {
+        s.streams.remove(stream);
+    }
+    for event in s.events.ids(|event| event.context == id) {
+        s.events.remove(event);
+    }
+    for module in s.modules.ids(|module| module.context == id) {
+        s.unload(module);
+    }
+    let addresses: Vec<u64> =
+        s.allocations.iter().filter(|(_, a)| a.context == id).map(|(&at, _)| at).collect();
+    for address in addresses {
+        s.allocations.remove(&address);
+        // The base of an allocation on record is the base of an allocation of the memory.
+        let _ = m.memory.free(address);
+    }
+}
+
+impl State {
+    /// The last work of every stream of a context.
+    pub(crate) fn outstanding(&self, context: Id<Context>) -> Vec<Ticket> {
+        let streams = self.streams.iter().map(|(_, stream)| stream);
+        streams.filter(|stream| stream.context == context).map(|stream| stream.queue.last()).collect()
+    }
+}
+
+fn find_or_none(m: &'static Machine, context: CUcontext) -> Answer<Option<Id<Context>>> {
+    if context.is_null() { Ok(None) } else { m.state().contexts.find(context).map(Some) }
+}
+
+fn set_current(m: &'static Machine, context: CUcontext) -> Answer {
+    let id = find_or_none(m, context)?;
+    CURRENT.with_borrow_mut(|stack| {
+        stack.pop();
+        stack.extend(id);
+    });
+    Ok(())
+}
+
+fn get_current(_: &'static Machine, context: Out<CUcontext>) -> Answer {
+    context.set(CURRENT.with_borrow(|stack| stack.last().map_or(CUcontext::NULL, |id| id.handle())))
+}
+
+fn push_current(m: &'static Machine, context: CUcontext) -> Answer {
+    let id = m.state().contexts.find(context)?;
+    CURRENT.with_borrow_mut(|stack| stack.push(id));
+    Ok(())
+}
+
+fn pop_current(_: &'static Machine, context: Out<CUcontext>) -> Answer {
+    match CURRENT.with_borrow_mut(Vec::pop) {
+        Some(id) => {
+            context.set_if(id.handle());
+            Ok(())
+        }
+        None => refuse(CUresult::INVALID_CONTEXT, "no context is current on this thread"),
+    }
+}
+
+fn get_device(m: &'static Machine, dev: Out<CUdevice>) -> Answer {
+    m.state().current()?;
+    dev.set(0)
+}
+
+fn synchronize(m: &'static Machine) -> Answer {
+    let mut s = m.state();
+    let context = s.context()?;
+    capture::refuse_in_context(&mut s, context)?;
+    let waiting = s.outstanding(context);
+    let sticky = s.contexts[context].sticky.clone();
+    drop(s);
+    waiting.iter().for_each(Ticket::wait);
+    Ok(sticky.check()?)
+}
+
+fn api_version(m: &'static Machine, context: CUcontext, version: Out<c_uint>) -> Answer {
+    find_or_none(m, context)?;
+    version.set(3020)
+}
+
+fn get_flags(m: &'static Machine, flags: Out<c_uint>) -> Answer {
+    let s = m.state();
+    flags.set(s.contexts[s.current()?].flags)
+}
+
+fn priority_range(m: &'static Machine, least: Out<c_int>, greatest: Out<c_int>) -> Answer {
+    m.state().current()?;
+    least.set_if(0);
+    greatest.set_if(-5);
+    Ok(())
+}
+
+/// Limits are accepted and answered with the driver's defaults: stack, printf buffer and heap of a GPU do not exist.
+fn get_limit(m: &'static Machine, value: Out<usize>, limit: c_int) -> Answer {
+    m.state().context()?;
+    match limit {
+        0 => value.set(1024),
+        1 => value.set(1 << 20),
+        2 => value.set(8 << 20),
+        _ => refuse(CUresult::UNSUPPORTED_LIMIT, format!("limit {limit} is not emulated")),
+    }
+}
+
+fn set_limit(m: &'static Machine, limit: c_int, _value: usize) -> Answer {
+    m.state().context()?;
+    if (0..=2).contains(&limit) { Ok(()) } else { Err(CUresult::UNSUPPORTED_LIMIT.into()) }
+}

@@ -1,0 +1,68 @@
+//! A graph as a picture in the dot language.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use warpwright_driver_sys::CUgraphDebugDot_flags;
+
+use crate::graph::{Content, Graph, Node};
+use crate::handle::Id;
+use crate::state::State;
+use crate::work::Work;
+
+/// The picture of a graph: nodes by number in order of creation, children as clusters.
+pub(crate) fn print(s: &State, graph: Id<Graph>, flags: CUgraphDebugDot_flags) -> String {
+    let mut picture = Picture { s, flags, text: String::new(), numbers: HashMap::new() };
+    picture.body(graph);
+    format!("digraph dot {{\n{}}}\n", picture.text)
+}
+
+struct Picture<'a> {
+    s: &'a State,
+    flags: CUgraphDebugDot_flags,
+    text: String,
+    numbers: HashMap<Id<Node>, usize>,
+}
+
+impl Picture<'_> {
+    fn body(&mut self, graph: Id<Graph>) {
+        for &id in &self.s.graphs[graph].nodes {
+            let number = self.numbers.len();
+            self.numbers.insert(id, number);
+            let label = self.label(id);
+            self.line(format!("n{number} [label=\"{number}\\n{label}\"];"));
+            if let Content::Child(child) = self.s.nodes[id].content {
+                self.line(format!("subgraph cluster_{number} {{"));
+                self.body(child);
+                self.line("}".into());
+            }
+        }
+        for edge in &self.s.graphs[graph].edges {
+            let (from, to) = (self.numbers[&edge.from], self.numbers[&edge.to]);
+            let style = if edge.data == [0; 3] { "" } else { " [style=dashed]" };
+            self.line(format!("n{from} -> n{to}{style};"));
+        }
+    }
+
+    fn line(&mut self, line: String) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    fn label(&self, id: Id<Node>) -> String {
+        let mut label = match &self.s.nodes[id].content {
+            Content::Child(_) => "graph".to_string(),
+            Content::Work(work) => work.name().to_string(),
+        };
+        let asks = |flag| self.flags.intersects(flag | CUgraphDebugDot_flags::VERBOSE);
+        if let Content::Work(Work::Kernel(k)) = &self.s.nodes[id].content
+            && asks(CUgraphDebugDot_flags::KERNEL_NODE_PARAMS)
+        {
+            label += &format!("\\ngrid {:?} block {:?} shared {}", k.grid, k.block, k.shared);
+        }
+        if asks(CUgraphDebugDot_flags::HANDLES) {
+            label += &format!("\\n{id:?}");
+        }
+        label
+    }
+}

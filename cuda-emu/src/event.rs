@@ -1,0 +1,177 @@
+//! Events: points in streams that others wait for and clocks are read at.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_float, c_uint};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use warpwright_driver_sys::*;
+
+use crate::border::{Answer, Out, exports, refuse, require};
+use crate::capture;
+use crate::context::Context;
+use crate::graph::Node;
+use crate::handle::Id;
+use crate::machine::Machine;
+use crate::queue::{Mark, Reach, Task};
+use crate::state::State;
+use crate::stream::no_flags;
+use crate::work::Work;
+
+/// An event.
+pub(crate) struct Event {
+    pub(crate) context: Id<Context>,
+    flags: CUevent_flags,
+    pub(crate) cell: Arc<EventCell>,
+    /// Set when it was last recorded in a capture: which one, and the nodes it stands for.
+    pub(crate) captured: Option<(u64, Vec<Id<Node>>)>,
+}
+
+/// The last record of an event, shared with the graphs that record it.
+#[derive(Default)]
+pub(crate) struct EventCell(Mutex<Option<Arc<Mark>>>);
+
+impl EventCell {
+    pub(crate) fn last(&self) -> Option<Arc<Mark>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A new record, reached when the result is dropped.
+    pub(crate) fn record(&self) -> Reach {
+        let mark = Arc::<Mark>::default();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&mark));
+        Reach(mark)
+    }
+}
+
+/// Flag of record and wait: in a capture, make it a node instead of an edge.
+const EXTERNAL: c_uint = 1;
+
+exports! {
+    required {
+        2000 cuEventCreate cuEventCreate(event: *mut CUevent, flags: CUevent_flags) => create;
+        4000 cuEventDestroy cuEventDestroy_v2(event: CUevent) => destroy;
+        2000 cuEventRecord cuEventRecord(event: CUevent, stream: CUstream) => record;
+        2000 cuEventSynchronize cuEventSynchronize(event: CUevent) => synchronize;
+        2000 cuEventQuery cuEventQuery(event: CUevent) => query;
+        2000 cuEventElapsedTime cuEventElapsedTime(milliseconds: *mut c_float, start: CUevent, end: CUevent) => elapsed;
+        3020 cuStreamWaitEvent cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) => wait;
+    }
+    optional {}
+    more {
+        11010 cuEventRecordWithFlags cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) => record_with_flags;
+        12080 cuEventElapsedTime cuEventElapsedTime_v2(milliseconds: *mut c_float, start: CUevent, end: CUevent) => elapsed;
+    }
+}
+
+fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Answer {
+    require(CUevent_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))?;
+    let alone = !flags.contains(CUevent_flags::INTERPROCESS) || flags.contains(CUevent_flags::DISABLE_TIMING);
+    require(alone, || "an interprocess event keeps no time".into())?;
+    let mut s = m.state();
+    let context = s.context()?;
+    require(!event.is_null(), || "the result pointer is NULL".into())?;
+    event.set(s.events.insert(Event { context, flags, cell: Arc::default(), captured: None }).handle())
+}
+
+/// Destroying returns at once; work that waits for the event still does.
+fn destroy(m: &'static Machine, event: CUevent) -> Answer {
+    let mut s = m.state();
+    let id = s.events.find(event)?;
+    s.events.remove(id);
+    Ok(())
+}
+
+fn record(m: &'static Machine, event: CUevent, stream: CUstream) -> Answer {
+    record_with_flags(m, event, stream, 0)
+}
+
+fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flags: c_uint) -> Answer {
+    no_flags(flags & !EXTERNAL)?;
+    let mut s = m.state();
+    let stream = s.stream(m, stream)?;
+    let id = s.events.find(event)?;
+    if s.events[id].context != s.streams[stream].context {
+        return refuse(CUresult::INVALID_HANDLE, "event and stream belong to different contexts");
+    }
+    if s.streams[stream].capture.is_some() {
+        return match flags & EXTERNAL {
+            0 => capture::record_event(&mut s, stream, id),
+            _ => {
+                let cell = s.events[id].cell.clone();
+                s.submit(stream, Work::Record(cell)).map(drop)
+            }
+        };
+    }
+    require(flags & EXTERNAL == 0, || "the stream does not capture, so EXTERNAL means nothing".into())?;
+    let reach = s.events[id].cell.record();
+    s.events[id].captured = None;
+    s.enqueue(stream, Task::Mark(reach)).map(drop)
+}
+
+fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) -> Answer {
+    no_flags(flags & !EXTERNAL)?;
+    let mut s = m.state();
+    let stream = s.stream(m, stream)?;
+    let id = s.events.find(event)?;
+    if flags & EXTERNAL != 0 && s.streams[stream].capture.is_some() {
+        let cell = s.events[id].cell.clone();
+        return s.submit(stream, Work::Wait(cell)).map(drop);
+    }
+    if s.events[id].captured.is_some() || s.streams[stream].capture.is_some() {
+        return capture::wait_event(&mut s, stream, id);
+    }
+    match s.events[id].cell.last() {
+        Some(mark) if mark.at().is_none() => s.enqueue(stream, Task::AfterMark(mark)).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// The last record of an event that no capture holds.
+fn last(s: &mut State, event: CUevent) -> Answer<Option<Arc<Mark>>> {
+    let id = s.events.find(event)?;
+    capture::refuse_captured_event(s, id)?;
+    Ok(s.events[id].cell.last())
+}
+
+fn synchronize(m: &'static Machine, event: CUevent) -> Answer {
+    let mut s = m.state();
+    let mark = last(&mut s, event)?;
+    let context = s.events[s.events.find(event)?].context;
+    let sticky = s.contexts[context].sticky.clone();
+    drop(s);
+    if let Some(mark) = mark {
+        mark.wait();
+    }
+    Ok(sticky.check()?)
+}
+
+fn query(m: &'static Machine, event: CUevent) -> Answer {
+    let mut s = m.state();
+    let mark = last(&mut s, event)?;
+    let context = s.events[s.events.find(event)?].context;
+    s.contexts[context].sticky.check()?;
+    match mark {
+        Some(mark) if mark.at().is_none() => Err(CUresult::NOT_READY.into()),
+        _ => Ok(()),
+    }
+}
+
+fn elapsed(m: &'static Machine, milliseconds: Out<c_float>, start: CUevent, end: CUevent) -> Answer {
+    let mut s = m.state();
+    let mut moment = |event| {
+        let mark = last(&mut s, event)?;
+        let flags = s.events[s.events.find(event)?].flags;
+        if flags.contains(CUevent_flags::DISABLE_TIMING) {
+            return refuse(CUresult::INVALID_HANDLE, "the event keeps no time");
+        }
+        match mark {
+            None => refuse(CUresult::INVALID_HANDLE, "the event was never recorded"),
+            Some(mark) => mark.at().ok_or_else(|| CUresult::NOT_READY.into()),
+        }
+    };
+    let (start, end) = (moment(start)?, moment(end)?);
+    let forward = end.saturating_duration_since(start).as_secs_f64();
+    let backward = start.saturating_duration_since(end).as_secs_f64();
+    milliseconds.set(((forward - backward) * 1e3) as f32)
+}

@@ -1,0 +1,725 @@
+//! Executable graphs: instantiation, launch, changes in place, and the search for missing edges.
+//!
+//! An executable graph is a list of steps with the edges between them, children unfolded. A launch runs the steps one
+//! after the other in some order that the edges permit. Two steps that no path of edges orders may run at the same
+//! time on a GPU; so a step is traced when it runs for the first time and after it changes, and what it touched is
+//! compared with every step it is not ordered with.
+
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_uint};
+use std::sync::{Arc, OnceLock};
+
+use ptx_emu::{Accesses, ConflictKind, Order};
+use warpwright_driver_sys::*;
+
+use crate::border::{Answer, In, KernelNode, Out, Refusal, exports, kernel_params, refuse, require};
+use crate::capture;
+use crate::graph::{Content, EdgeData, Graph, Node, any_content, kernel_content};
+use crate::handle::Id;
+use crate::machine::Machine;
+use crate::memory::{copy_of, fill_of};
+use crate::queue::{Reach, Task, Ticket};
+use crate::state::State;
+use crate::work::{Failure, Work};
+
+/// A graph ready to launch.
+pub(crate) struct Exec {
+    /// The graph as it was instantiated.
+    draft: Draft,
+    flags: CUgraphInstantiate_flags,
+    shape: Arc<Shape>,
+    steps: Arc<Vec<Step>>,
+    /// The step of each node, for changes.
+    of_node: HashMap<Id<Node>, usize>,
+    launches: u64,
+    last: Option<Ticket>,
+}
+
+/// A graph as plain data, so that it outlives its nodes and compares with another.
+struct Draft {
+    nodes: Vec<DraftNode>,
+}
+
+struct DraftNode {
+    id: Id<Node>,
+    content: DraftContent,
+    /// The nodes it waits for, by number, in the order of its edges.
+    after: Vec<(usize, EdgeData)>,
+}
+
+enum DraftContent {
+    Work(Work),
+    Child(Draft),
+}
+
+/// The edges between steps.
+#[derive(Default)]
+struct Shape {
+    /// The steps that wait for each step.
+    next: Vec<Vec<usize>>,
+    /// How many steps each step waits for.
+    waits: Vec<usize>,
+    /// For each step the set of steps before it, in bits; made when first asked for.
+    before: OnceLock<Vec<Box<[u64]>>>,
+}
+
+#[derive(Clone)]
+struct Step {
+    work: Work,
+    enabled: bool,
+    /// What it touched when it was traced; empty again after a change.
+    touched: OnceLock<Arc<Accesses>>,
+}
+
+exports! {
+    required {
+        11040 cuGraphInstantiateWithFlags cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: CUgraphInstantiate_flags) => instantiate_with_flags;
+        11010 cuGraphUpload cuGraphUpload(exec: CUgraphExec, stream: CUstream) => upload;
+        10000 cuGraphLaunch cuGraphLaunch(exec: CUgraphExec, stream: CUstream) => launch;
+        10000 cuGraphExecDestroy cuGraphExecDestroy(exec: CUgraphExec) => destroy;
+        12000 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => set_kernel;
+        12000 cuGraphExecUpdate cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) => update;
+        11060 cuGraphNodeSetEnabled cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) => set_enabled;
+        11060 cuGraphNodeGetEnabled cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: *mut c_uint) => get_enabled;
+    }
+    optional {
+        12000 cuGraphInstantiateWithParams cuGraphInstantiateWithParams(exec: *mut CUgraphExec, graph: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) => instantiate_with_params;
+    }
+    more {
+        10000 cuGraphInstantiate cuGraphInstantiate(exec: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log: *mut c_char, log_bytes: usize) => instantiate_with_log;
+        11000 cuGraphInstantiate cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log: *mut c_char, log_bytes: usize) => instantiate_with_log;
+        12000 cuGraphExecGetFlags cuGraphExecGetFlags(exec: CUgraphExec, flags: *mut u64) => get_flags;
+        10010 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => set_kernel;
+        10020 cuGraphExecMemcpyNodeSetParams cuGraphExecMemcpyNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) => set_copy;
+        10020 cuGraphExecMemsetNodeSetParams cuGraphExecMemsetNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) => set_fill;
+        12020 cuGraphExecNodeSetParams cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) => set_any;
+        10020 cuGraphExecUpdate cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult) => update_v1;
+    }
+}
+
+impl State {
+    /// A graph as plain data.
+    fn draft(&self, graph: Id<Graph>) -> Draft {
+        let graph = &self.graphs[graph];
+        let numbers: HashMap<Id<Node>, usize> =
+            graph.nodes.iter().enumerate().map(|(i, &id)| (id, i)).collect();
+        let content = |id: Id<Node>| match &self.nodes[id].content {
+            Content::Work(work) => DraftContent::Work(work.clone()),
+            Content::Child(child) => DraftContent::Child(self.draft(*child)),
+        };
+        let node = |&id: &Id<Node>| DraftNode { id, content: content(id), after: Vec::new() };
+        let mut nodes: Vec<DraftNode> = graph.nodes.iter().map(node).collect();
+        for edge in &graph.edges {
+            nodes[numbers[&edge.to]].after.push((numbers[&edge.from], edge.data));
+        }
+        Draft { nodes }
+    }
+
+    /// A graph made from plain data, with the work that an executable graph has now.
+    fn graph_of(&mut self, draft: &Draft, exec: &dyn Fn(Id<Node>) -> Option<Work>) -> Id<Graph> {
+        let graph = self.graphs.insert(Graph::default());
+        let mut made = Vec::new();
+        for node in &draft.nodes {
+            let content = match &node.content {
+                DraftContent::Work(work) => Content::Work(exec(node.id).unwrap_or_else(|| work.clone())),
+                DraftContent::Child(child) => Content::Child(self.graph_of(child, exec)),
+            };
+            made.push(self.add_node(graph, &[], content));
+        }
+        for (i, node) in draft.nodes.iter().enumerate() {
+            let edges = node.after.iter();
+            let edges = edges.map(|&(from, data)| crate::graph::Edge { from: made[from], to: made[i], data });
+            self.graphs[graph].edges.extend(edges);
+        }
+        graph
+    }
+}
+
+/// Steps and edges under construction.
+#[derive(Default)]
+struct Unfolding {
+    steps: Vec<Step>,
+    shape: Shape,
+    of_node: HashMap<Id<Node>, usize>,
+}
+
+impl Unfolding {
+    /// Adds the steps of a graph. A child becomes an empty step before its own steps and one after them.
+    fn graph(&mut self, draft: &Draft, before: &[usize]) -> Vec<usize> {
+        let mut ends = Vec::new();
+        for node in &draft.nodes {
+            let first = self.step(match &node.content {
+                DraftContent::Work(work) => work.clone(),
+                DraftContent::Child(_) => Work::Empty,
+            });
+            self.of_node.insert(node.id, first);
+            ends.push((
+                first,
+                match &node.content {
+                    DraftContent::Work(_) => first,
+                    DraftContent::Child(child) => self.child(child, first),
+                },
+            ));
+        }
+        for (node, &(first, _)) in draft.nodes.iter().zip(&ends) {
+            node.after.iter().for_each(|&(from, _)| self.edge(ends[from].1, first));
+            if node.after.is_empty() {
+                before.iter().for_each(|&from| self.edge(from, first));
+            }
+        }
+        let inner = |i: usize| draft.nodes.iter().all(|node| node.after.iter().all(|&(from, _)| from != i));
+        (0..ends.len()).filter(|&i| inner(i)).map(|i| ends[i].1).collect()
+    }
+
+    /// Adds a child graph behind its first step; its last step.
+    fn child(&mut self, child: &Draft, first: usize) -> usize {
+        let leaves = self.graph(child, &[first]);
+        let last = self.step(Work::Empty);
+        leaves.iter().for_each(|&leaf| self.edge(leaf, last));
+        if leaves.is_empty() {
+            self.edge(first, last);
+        }
+        last
+    }
+
+    fn step(&mut self, work: Work) -> usize {
+        self.steps.push(Step { work, enabled: true, touched: OnceLock::new() });
+        self.shape.next.push(Vec::new());
+        self.shape.waits.push(0);
+        self.steps.len() - 1
+    }
+
+    fn edge(&mut self, from: usize, to: usize) {
+        self.shape.next[from].push(to);
+        self.shape.waits[to] += 1;
+    }
+}
+
+impl Shape {
+    /// Visits the steps in an order that the edges permit; `pick` chooses among those that are ready. Gives how many
+    /// it visited, which is fewer than there are when edges form a circle.
+    fn walk<E>(
+        &self,
+        mut pick: impl FnMut(&[usize]) -> usize,
+        mut visit: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let mut waits = self.waits.clone();
+        let mut ready: Vec<usize> = (0..waits.len()).filter(|&i| waits[i] == 0).collect();
+        let mut visited = 0;
+        while !ready.is_empty() {
+            let step = ready.swap_remove(pick(&ready));
+            visit(step)?;
+            visited += 1;
+            for &next in &self.next[step] {
+                waits[next] -= 1;
+                if waits[next] == 0 {
+                    ready.push(next);
+                }
+            }
+        }
+        Ok(visited)
+    }
+
+    /// For each step the steps before it, as bits.
+    fn before(&self) -> &[Box<[u64]>] {
+        self.before.get_or_init(|| {
+            let words = self.waits.len().div_ceil(64);
+            let mut before = vec![vec![0u64; words].into_boxed_slice(); self.waits.len()];
+            let visit = |step: usize| {
+                let mut own = before[step].clone();
+                own[step / 64] |= 1 << (step % 64);
+                for &next in &self.next[step] {
+                    before[next].iter_mut().zip(&own).for_each(|(bits, own)| *bits |= own);
+                }
+                Ok::<(), ()>(())
+            };
+            let _ = self.walk(|_| 0, visit);
+            before
+        })
+    }
+
+    /// Whether a path of edges orders two steps.
+    fn ordered(&self, a: usize, b: usize) -> bool {
+        let before = self.before();
+        let has = |step: usize, other: usize| before[step][other / 64] >> (other % 64) & 1 == 1;
+        has(a, b) || has(b, a)
+    }
+
+    /// A step that lies on a circle or behind one.
+    fn stuck(&self) -> Option<usize> {
+        let mut seen = vec![false; self.waits.len()];
+        let visit = |step: usize| {
+            seen[step] = true;
+            Ok::<(), ()>(())
+        };
+        let _ = self.walk(|_| 0, visit);
+        seen.iter().position(|seen| !seen)
+    }
+}
+
+/// Instantiates a graph; when it cannot be, the node to blame and what kind of fault it is.
+fn make(
+    m: &'static Machine,
+    graph: CUgraph,
+    flags: CUgraphInstantiate_flags,
+) -> Result<CUgraphExec, (Refusal, CUgraphNode, CUgraphInstantiateResult)> {
+    let plain = |refusal| (refusal, CUgraphNode::NULL, CUgraphInstantiateResult::ERROR);
+    let mut s = m.state();
+    let id = s.graphs.find(graph).map_err(plain)?;
+    s.context().map_err(plain)?;
+    capture::refuse_unsafe(&mut s).map_err(plain)?;
+    let known = CUgraphInstantiate_flags::all().contains(flags);
+    require(known, || format!("the flags {:#x} are unknown", flags.bits())).map_err(plain)?;
+    if flags.contains(CUgraphInstantiate_flags::DEVICE_LAUNCH) {
+        let refusal = Refusal(CUresult::NOT_SUPPORTED, "launches from a kernel are not emulated".into());
+        return Err((refusal, CUgraphNode::NULL, CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED));
+    }
+    let draft = s.draft(id);
+    let mut unfolded = Unfolding::default();
+    unfolded.graph(&draft, &[]);
+    if let Some(step) = unfolded.shape.stuck() {
+        let node = unfolded.of_node.iter().find(|(_, at)| **at == step).map(|(id, _)| *id);
+        let refusal = Refusal(CUresult::INVALID_VALUE, "the edges of the graph form a circle".into());
+        let node = node.map_or(CUgraphNode::NULL, Id::handle);
+        return Err((refusal, node, CUgraphInstantiateResult::INVALID_STRUCTURE));
+    }
+    let Unfolding { steps, shape, of_node } = unfolded;
+    let (shape, steps) = (Arc::new(shape), Arc::new(steps));
+    Ok(s.execs.insert(Exec { draft, flags, shape, steps, of_node, launches: 0, last: None }).handle())
+}
+
+fn instantiate_with_flags(
+    m: &'static Machine,
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    flags: CUgraphInstantiate_flags,
+) -> Answer {
+    require(!exec.is_null(), || "the result pointer is NULL".into())?;
+    let upload = flags.contains(CUgraphInstantiate_flags::UPLOAD);
+    require(!upload, || "UPLOAD needs cuGraphInstantiateWithParams".into())?;
+    exec.set(make(m, graph, flags).map_err(|(refusal, ..)| refusal)?)
+}
+
+fn instantiate_with_params(
+    m: &'static Machine,
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    params: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>,
+) -> Answer {
+    require(!exec.is_null(), || "the result pointer is NULL".into())?;
+    let mut p = params.get()?;
+    let made = make(m, graph, CUgraphInstantiate_flags::from_bits_retain(p.flags));
+    (p.hErrNode_out, p.result_out) = match &made {
+        Ok(_) => (CUgraphNode::NULL, CUgraphInstantiateResult::SUCCESS),
+        Err((_, node, result)) => (*node, *result),
+    };
+    params.set(p)?;
+    exec.set(made.map_err(|(refusal, ..)| refusal)?)
+}
+
+fn instantiate_with_log(
+    m: &'static Machine,
+    exec: Out<CUgraphExec>,
+    graph: CUgraph,
+    error_node: Out<CUgraphNode>,
+    log: Out<c_char>,
+    log_bytes: usize,
+) -> Answer {
+    require(!exec.is_null(), || "the result pointer is NULL".into())?;
+    match make(m, graph, CUgraphInstantiate_flags::empty()) {
+        Ok(made) => exec.set(made),
+        Err((refusal, node, _)) => {
+            error_node.set_if(node);
+            log.set_text(&refusal.1, log_bytes);
+            Err(refusal)
+        }
+    }
+}
+
+/// There is nothing to upload; the checks are those of a launch.
+fn upload(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Answer {
+    let mut s = m.state();
+    let stream = s.stream(m, stream)?;
+    capture::refuse_in_stream(&mut s, stream)?;
+    s.execs.find(exec).map(drop)
+}
+
+fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Answer {
+    let mut s = m.state();
+    let stream = s.stream(m, stream)?;
+    let id = s.execs.find(exec)?;
+    if s.streams[stream].capture.is_some() {
+        return capture_launch(&mut s, id, stream);
+    }
+    // Launches of one executable graph follow each other, in whichever streams they are.
+    let queue = Arc::clone(&s.streams[stream].queue);
+    let elsewhere = s.execs[id].last.clone().filter(|last| !last.is_in(&queue) && !last.is_done());
+    if let Some(last) = elsewhere {
+        s.enqueue(stream, Task::After(last))?;
+    }
+    let exec = &mut s.execs[id];
+    exec.launches += 1;
+    let run = Run::new(m, exec);
+    let ticket = s.enqueue(stream, Task::Graph(run))?;
+    s.execs[id].last = Some(ticket);
+    Ok(())
+}
+
+/// A launch in a capture becomes a child graph.
+fn capture_launch(s: &mut State, id: Id<Exec>, stream: Id<crate::stream::Stream>) -> Answer {
+    let Exec { steps, of_node, .. } = &s.execs[id];
+    let (steps, of_node) = (Arc::clone(steps), of_node.clone());
+    let draft = std::mem::replace(&mut s.execs[id].draft, Draft { nodes: Vec::new() });
+    let child = s.graph_of(&draft, &|node| of_node.get(&node).map(|&step| steps[step].work.clone()));
+    s.execs[id].draft = draft;
+    capture::record_content(s, stream, Content::Child(child))
+}
+
+/// One launch of an executable graph.
+pub(crate) struct Run {
+    shape: Arc<Shape>,
+    steps: Arc<Vec<Step>>,
+    /// The events that the graph records, by step, reached at the latest when the run is dropped.
+    records: HashMap<usize, Reach>,
+    seed: u64,
+}
+
+impl Run {
+    fn new(m: &Machine, exec: &Exec) -> Self {
+        let record = |(i, step): (usize, &Step)| match &step.work {
+            Work::Record(cell) => Some((i, cell.record())),
+            _ => None,
+        };
+        Self {
+            shape: Arc::clone(&exec.shape),
+            steps: Arc::clone(&exec.steps),
+            records: exec.steps.iter().enumerate().filter_map(record).collect(),
+            seed: m.config.seed.wrapping_add(exec.launches),
+        }
+    }
+
+    /// Runs the steps, then compares what was traced.
+    pub(crate) fn perform(mut self, m: &Machine) -> Result<(), Failure> {
+        let mut fresh = Vec::new();
+        let mut random = self.seed;
+        let order = m.config.order;
+        let pick = |ready: &[usize]| match order {
+            Order::InOrder => position_of(ready, ready.iter().min()),
+            Order::Reversed => position_of(ready, ready.iter().max()),
+            Order::Shuffled => (next_random(&mut random) % ready.len() as u64) as usize,
+        };
+        let (shape, steps, records) = (&self.shape, &self.steps, &mut self.records);
+        let visit = |i: usize| {
+            if run_step(m, i, &steps[i])? {
+                fresh.push(i);
+            }
+            records.remove(&i);
+            Ok::<(), Failure>(())
+        };
+        shape.walk(pick, visit)?;
+        fresh.iter().try_for_each(|&step| self.compare(m, step))
+    }
+
+    /// Compares a step that was traced in this run with every step that nothing orders with it.
+    fn compare(&self, m: &Machine, step: usize) -> Result<(), Failure> {
+        let touched = |i: usize| self.steps[i].touched.get();
+        for other in 0..self.steps.len() {
+            let (Some(a), Some(b)) = (touched(step), touched(other)) else { continue };
+            let both = self.steps[step].enabled && self.steps[other].enabled;
+            if other == step || !both || self.shape.ordered(step, other) {
+                continue;
+            }
+            if let Some(conflict) = a.conflict(b) {
+                return Err(self.missing_edge(step, other, &conflict));
+            }
+        }
+        Ok(())
+    }
+
+    fn missing_edge(&self, step: usize, other: usize, c: &ptx_emu::Conflict) -> Failure {
+        let (did, does) = match c.kind {
+            ConflictKind::WriteWrite => ("writes", "writes"),
+            ConflictKind::WriteRead => ("writes", "reads"),
+            ConflictKind::ReadWrite => ("reads", "writes"),
+        };
+        let offset = c.address - c.allocation.base;
+        let name = |i: usize| self.steps[i].work.name();
+        let text = format!(
+            "MissingEdge: no path of edges orders node {step} ({}) and node {other} ({})\n  \
+             node {step} {did} and node {other} {does} offset {offset} of `{}` (0x{:x}, {} bytes)\n  \
+             {} at {}\n  {} at {}\n  add an edge between them",
+            name(step),
+            name(other),
+            c.allocation.label,
+            c.allocation.base,
+            c.allocation.bytes,
+            c.first.0,
+            c.first.1,
+            c.second.0,
+            c.second.1,
+        );
+        Failure { code: CUresult::LAUNCH_FAILED, text }
+    }
+}
+
+/// Runs a step, tracing it if that was not done yet; whether it was traced now.
+fn run_step(m: &Machine, number: usize, step: &Step) -> Result<bool, Failure> {
+    if !step.enabled {
+        return Ok(false);
+    }
+    let trace = m.config.check_graphs && step.touched.get().is_none();
+    let in_graph = |failure: Failure| Failure {
+        text: format!("{}\n  in node {number} ({}) of a graph", failure.text, step.work.name()),
+        ..failure
+    };
+    let touched = step.work.run(m, trace.then(|| step.work.name())).map_err(in_graph)?;
+    Ok(touched.is_some_and(|touched| step.touched.set(Arc::new(touched)).is_ok()))
+}
+
+fn position_of(ready: &[usize], wanted: Option<&usize>) -> usize {
+    ready.iter().position(|step| Some(step) == wanted).unwrap_or(0)
+}
+
+/// SplitMix64: every seed gives another order.
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Destroying returns at once; a launch that is queued still runs.
+fn destroy(m: &'static Machine, exec: CUgraphExec) -> Answer {
+    let mut s = m.state();
+    let id = s.execs.find(exec)?;
+    capture::refuse_unsafe(&mut s)?;
+    s.execs.remove(id);
+    Ok(())
+}
+
+fn get_flags(m: &'static Machine, exec: CUgraphExec, flags: Out<u64>) -> Answer {
+    let s = m.state();
+    flags.set(s.execs[s.execs.find(exec)?].flags.bits())
+}
+
+/// The step of a node, which must still exist.
+fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Answer<(Id<Exec>, usize)> {
+    let exec = s.execs.find(exec)?;
+    let node = s.nodes.find(node)?;
+    match s.execs[exec].of_node.get(&node) {
+        Some(&step) => Ok((exec, step)),
+        None => refuse(CUresult::INVALID_VALUE, "the executable graph was not made from that node"),
+    }
+}
+
+/// Changes what a step does in launches to come; launches in flight keep the old steps.
+fn replace(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    content: impl FnOnce(&mut State) -> Answer<Content>,
+) -> Answer {
+    let mut s = m.state();
+    let (id, step) = step_of(&s, exec, node)?;
+    let Content::Work(work) = content(&mut s)? else {
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "a child graph of an executable graph is not changed in place",
+        );
+    };
+    let old = &s.execs[id].steps[step].work;
+    if let Some((_, why)) = unlike(old, &work) {
+        return refuse(CUresult::INVALID_VALUE, why);
+    }
+    change(&mut s.execs[id], step, work);
+    Ok(())
+}
+
+fn change(exec: &mut Exec, step: usize, work: Work) {
+    if exec.steps[step].work != work {
+        let step = &mut Arc::make_mut(&mut exec.steps)[step];
+        (step.work, step.touched) = (work, OnceLock::new());
+    }
+}
+
+/// Why one piece of work cannot take the place of another, or none.
+fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult, &'static str)> {
+    use crate::work::Place;
+    use CUgraphExecUpdateResult as R;
+    let side = |place: &Place| matches!(place, Place::Device(_));
+    match (old, new) {
+        (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => {
+            Some((R::ERROR_UNSUPPORTED_FUNCTION_CHANGE, "the function is of another context"))
+        }
+        (Work::Copy(a), Work::Copy(b))
+            if (side(&a.to.place), side(&a.from.place)) != (side(&b.to.place), side(&b.from.place)) =>
+        {
+            Some((R::ERROR_PARAMETERS_CHANGED, "the copy is between other kinds of memory"))
+        }
+        _ if old.node_type() != new.node_type() => {
+            Some((R::ERROR_NODE_TYPE_CHANGED, "the parameters are of another type than the node"))
+        }
+        _ => None,
+    }
+}
+
+fn set_kernel<P: KernelNode>(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<P>,
+) -> Answer {
+    let params = kernel_params(params)?;
+    replace(m, exec, node, |s| kernel_content(s, params))
+}
+
+fn set_copy(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_MEMCPY3D_v2>,
+    _context: CUcontext,
+) -> Answer {
+    let copy = copy_of(m, &params.get()?)?;
+    replace(m, exec, node, |_| Ok(Content::Work(Work::Copy(copy))))
+}
+
+fn set_fill(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
+    _context: CUcontext,
+) -> Answer {
+    let fill = fill_of(m, &params.get()?)?;
+    replace(m, exec, node, |_| Ok(Content::Work(Work::Fill(fill))))
+}
+
+fn set_any(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: Out<CUgraphNodeParams>,
+) -> Answer {
+    let params = params.get()?;
+    replace(m, exec, node, |s| any_content(m, s, None, &params))
+}
+
+fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Answer {
+    let mut s = m.state();
+    let (id, step) = switchable(&s, exec, node)?;
+    let exec = &mut s.execs[id];
+    if exec.steps[step].enabled != (enabled != 0) {
+        Arc::make_mut(&mut exec.steps)[step].enabled = enabled != 0;
+    }
+    Ok(())
+}
+
+fn get_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: Out<c_uint>) -> Answer {
+    let s = m.state();
+    let (id, step) = switchable(&s, exec, node)?;
+    enabled.set(s.execs[id].steps[step].enabled.into())
+}
+
+/// The step of a kernel, copy or fill node: no other kind can be switched off.
+fn switchable(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Answer<(Id<Exec>, usize)> {
+    let (id, step) = step_of(s, exec, node)?;
+    let kind = matches!(s.execs[id].steps[step].work, Work::Kernel(_) | Work::Copy(_) | Work::Fill(_));
+    require(kind, || "only kernel, memcpy and memset nodes can be switched off".into())?;
+    Ok((id, step))
+}
+
+/// Why a graph does not fit an executable graph: the result and up to two nodes.
+struct Difference {
+    result: CUgraphExecUpdateResult,
+    node: Option<Id<Node>>,
+    from: Option<Id<Node>>,
+    why: &'static str,
+}
+
+/// Pairs the nodes of two graphs by order and finds the first that does not fit.
+fn difference(old: &Draft, new: &Draft) -> Option<Difference> {
+    use CUgraphExecUpdateResult as R;
+    let at =
+        |result, node: &DraftNode, from, why| Some(Difference { result, node: Some(node.id), from, why });
+    if old.nodes.len() != new.nodes.len() {
+        let why = "the number of nodes differs";
+        return Some(Difference { result: R::ERROR_TOPOLOGY_CHANGED, node: None, from: None, why });
+    }
+    for (a, b) in old.nodes.iter().zip(&new.nodes) {
+        if a.after != b.after {
+            let changed = b.after.iter().enumerate().find(|(i, edge)| a.after.get(*i) != Some(*edge));
+            let from = changed.map(|(_, &(from, _))| new.nodes[from].id);
+            return at(R::ERROR_TOPOLOGY_CHANGED, b, from, "the dependencies of a node differ");
+        }
+        match (&a.content, &b.content) {
+            (DraftContent::Work(a), DraftContent::Work(work)) => {
+                if let Some((result, why)) = unlike(a, work) {
+                    return at(result, b, None, why);
+                }
+            }
+            (DraftContent::Child(a), DraftContent::Child(child)) => {
+                if let Some(difference) = difference(a, child) {
+                    return Some(difference);
+                }
+            }
+            _ => return at(R::ERROR_NODE_TYPE_CHANGED, b, None, "the type of a node differs"),
+        }
+    }
+    None
+}
+
+fn update(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    info: Out<CUgraphExecUpdateResultInfo>,
+) -> Answer {
+    require(!info.is_null(), || "the result pointer is NULL".into())?;
+    let found = update_exec(m, exec, graph)?;
+    let node = |id: Option<Id<Node>>| id.map_or(CUgraphNode::NULL, Id::handle);
+    let result = found.as_ref().map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result);
+    let (error, from) = found.as_ref().map_or((None, None), |d| (d.node, d.from));
+    info.set(CUgraphExecUpdateResultInfo { result, errorNode: node(error), errorFromNode: node(from) })?;
+    refuse_difference(found)
+}
+
+fn update_v1(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    error_node: Out<CUgraphNode>,
+    result: Out<CUgraphExecUpdateResult>,
+) -> Answer {
+    require(!result.is_null(), || "the result pointer is NULL".into())?;
+    let found = update_exec(m, exec, graph)?;
+    let node = found.as_ref().and_then(|d| d.node);
+    error_node.set_if(node.map_or(CUgraphNode::NULL, Id::handle));
+    result.set(found.as_ref().map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result))?;
+    refuse_difference(found)
+}
+
+fn refuse_difference(found: Option<Difference>) -> Answer {
+    match found {
+        None => Ok(()),
+        Some(Difference { why, .. }) => refuse(CUresult::GRAPH_EXEC_UPDATE_FAILURE, why),
+    }
+}
+
+/// Gives every step the work of the graph's node, all or none.
+fn update_exec(m: &'static Machine, exec: CUgraphExec, graph: CUgraph) -> Answer<Option<Difference>> {
+    let mut s = m.state();
+    let id = s.execs.find(exec)?;
+    let new = s.draft(s.graphs.find(graph)?);
+    if let Some(found) = difference(&s.execs[id].draft, &new) {
+        return Ok(Some(found));
+    }
+    let mut unfolded = Unfolding::default();
+    unfolded.graph(&new, &[]);
+    for (i, step) in unfolded.steps.into_iter().enumerate() {
+        change(&mut s.execs[id], i, step.work);
+    }
+    Ok(None)
+}

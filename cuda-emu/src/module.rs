@@ -1,0 +1,467 @@
+//! Modules: PTX text into functions, with the logs and the codes of the driver's compiler.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use ptx_emu::{Kernel, ParseErrors};
+use warpwright_driver_sys::*;
+
+use crate::border::{Answer, In, Out, as_text, exports, image_text, refuse, require};
+use crate::capture;
+use crate::context::Context;
+use crate::device;
+use crate::handle::Id;
+use crate::machine::Machine;
+use crate::state::State;
+
+/// A loaded module.
+pub(crate) struct Module {
+    pub(crate) context: Id<Context>,
+    parsed: ptx_emu::Module,
+    functions: Vec<Id<LoadedFunction>>,
+}
+
+/// A kernel of a loaded module, as its handle knows it.
+pub(crate) type LoadedFunction = Arc<Function>;
+
+/// A kernel of a module with the attributes that a program may set.
+pub(crate) struct Function {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) context: Id<Context>,
+    /// Offset and size of each parameter.
+    pub(crate) params: Vec<(usize, usize)>,
+    module: Id<Module>,
+    name: CString,
+    handle: OnceLock<CUfunction>,
+    version: c_int,
+    loaded: AtomicBool,
+    dynamic_shared: AtomicI32,
+    carveout: AtomicI32,
+}
+
+exports! {
+    required {
+        2010 cuModuleLoadDataEx cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) => load_with_options;
+        2000 cuModuleUnload cuModuleUnload(module: CUmodule) => unload;
+        2000 cuModuleGetFunction cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) => get_function;
+        3020 cuModuleGetGlobal cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char) => get_global;
+        2020 cuFuncGetAttribute cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction) => get_attribute;
+        9000 cuFuncSetAttribute cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int) => set_attribute;
+        6050 cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: CUfunction, block_size: c_int, dynamic_shared: usize) => occupancy;
+    }
+    optional {
+        12030 cuFuncGetName cuFuncGetName(name: *mut *const c_char, function: CUfunction) => get_name;
+        12040 cuFuncGetParamInfo cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize) => param_info;
+        12040 cuFuncLoad cuFuncLoad(function: CUfunction) => load_function;
+    }
+    more {
+        2000 cuModuleLoadData cuModuleLoadData(module: *mut CUmodule, image: *const c_void) => load;
+        12040 cuModuleGetFunctionCount cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) => function_count;
+        11070 cuModuleGetLoadingMode cuModuleGetLoadingMode(mode: *mut c_int) => loading_mode;
+        3000 cuFuncSetCacheConfig cuFuncSetCacheConfig(function: CUfunction, config: c_int) => set_cache_config;
+        11000 cuFuncGetModule cuFuncGetModule(module: *mut CUmodule, function: CUfunction) => get_module;
+        12040 cuFuncIsLoaded cuFuncIsLoaded(state: *mut c_int, function: CUfunction) => is_loaded;
+        13020 cuFuncGetParamCount cuFuncGetParamCount(function: CUfunction, count: *mut usize) => param_count;
+    }
+}
+
+/// The log buffers of a load: where the text goes and where its size is written back.
+#[derive(Default)]
+struct Log {
+    buffer: usize,
+    capacity: usize,
+    size: Option<usize>,
+}
+
+/// Info and error log among the options.
+#[derive(Default)]
+struct Logs {
+    info: Log,
+    error: Log,
+}
+
+impl Log {
+    /// Writes the text and stores the bytes filled in the slot of the size option, as the driver does.
+    fn write(&self, text: &str, values: Out<'_, *mut c_void>) {
+        let written = as_text(self.buffer).set_text(text, self.capacity);
+        if let Some(slot) = self.size {
+            values.set_at(slot, written as *mut c_void);
+        }
+    }
+}
+
+/// Finds the log buffers. Every other option is accepted and changes nothing.
+fn logs_of(count: usize, options: Out<'_, CUjit_option>, values: Out<'_, *mut c_void>) -> Answer<Logs> {
+    let mut logs = Logs::default();
+    let slots = options.slice(count)?.iter().zip(values.slice(count)?);
+    for (slot, (&option, &value)) in slots.enumerate() {
+        match option {
+            CUjit_option::INFO_LOG_BUFFER => logs.info.buffer = value as usize,
+            CUjit_option::ERROR_LOG_BUFFER => logs.error.buffer = value as usize,
+            // The size is an unsigned int in a pointer-sized slot: its upper half means nothing.
+            CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES => {
+                (logs.info.capacity, logs.info.size) = (value as usize as u32 as usize, Some(slot));
+            }
+            CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES => {
+                (logs.error.capacity, logs.error.size) = (value as usize as u32 as usize, Some(slot));
+            }
+            CUjit_option(0..=40) => {}
+            CUjit_option(other) => {
+                return refuse(CUresult::INVALID_VALUE, format!("JIT option {other} is unknown"));
+            }
+        }
+    }
+    Ok(logs)
+}
+
+/// Why a module does not load: the code and the text for the error log.
+struct LoadFailure(CUresult, String);
+
+fn load(m: &'static Machine, module: Out<CUmodule>, image: In<c_void>) -> Answer {
+    load_with_options(m, module, image, 0, NO_OPTIONS, NO_VALUES)
+}
+
+const NO_OPTIONS: Out<'static, CUjit_option> = Out::null();
+const NO_VALUES: Out<'static, *mut c_void> = Out::null();
+
+fn load_with_options(
+    m: &'static Machine,
+    module: Out<CUmodule>,
+    image: In<c_void>,
+    count: c_uint,
+    options: Out<CUjit_option>,
+    values: Out<*mut c_void>,
+) -> Answer {
+    let mut s = m.state();
+    let context = s.context()?;
+    capture::refuse_unsafe(&mut s)?;
+    require(!module.is_null(), || "the result pointer is NULL".into())?;
+    let logs = logs_of(count as usize, options, values)?;
+    let image = image_text(image)?;
+    // Parsing needs no lock and may take a while.
+    drop(s);
+    match compile(m, image) {
+        Ok(parsed) => {
+            logs.info.write(&info_text(&parsed), values);
+            logs.error.write("", values);
+            let parsed = Module { context, parsed, functions: Vec::new() };
+            module.set(m.state().modules.insert(parsed).handle())
+        }
+        Err(LoadFailure(code, text)) => {
+            logs.info.write("", values);
+            logs.error.write(&text, values);
+            refuse(code, text)
+        }
+    }
+}
+
+fn info_text(parsed: &ptx_emu::Module) -> String {
+    let line = |k: &Arc<Kernel>| {
+        let shared = k.static_shared;
+        format!("info    : Function '{}': {} registers, {shared} bytes shared\n", k.name, k.registers)
+    };
+    parsed.kernels().map(line).collect()
+}
+
+/// Checks the text in the order in which the driver does: is it PTX, its version, its target, then its contents.
+fn compile(m: &Machine, image: &[u8]) -> Result<ptx_emu::Module, LoadFailure> {
+    let garbage = || LoadFailure(CUresult::INVALID_IMAGE, "the image is no PTX text".into());
+    let text = std::str::from_utf8(image).map_err(|_| garbage())?;
+    let version = directive(text, ".version").ok_or_else(garbage)?;
+    check_version(m, version)?;
+    if let Some(target) = directive(text, ".target") {
+        check_target(m, target.split(',').next().unwrap_or_default().trim())?;
+    }
+    ptx_emu::Module::parse(text).map_err(|errors| LoadFailure(CUresult::INVALID_PTX, log_text(&errors)))
+}
+
+/// The rest of the first line that begins with a directive, without its comment.
+fn directive<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let rest = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
+    rest.starts_with(char::is_whitespace).then(|| rest.split("//").next().unwrap_or_default().trim())
+}
+
+fn check_version(m: &Machine, text: &str) -> Result<(), LoadFailure> {
+    let parsed =
+        text.split_once('.').and_then(|(a, b)| Some((a.parse::<u32>().ok()?, b.parse::<u32>().ok()?)));
+    let newest = m.config.ptx_version();
+    match parsed {
+        None => {
+            Err(LoadFailure(CUresult::INVALID_PTX, format!("error   : `.version {text}` is no version\n")))
+        }
+        Some(version) if version > newest => Err(LoadFailure(
+            CUresult::UNSUPPORTED_PTX_VERSION,
+            format!(
+                "fatal   : Unsupported .version {text}; current version is '{}.{}'\n",
+                newest.0, newest.1
+            ),
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// A target above the device is refused; one with the suffix `a` or `f` fits its own device only.
+fn check_target(m: &Machine, target: &str) -> Result<(), LoadFailure> {
+    let (major, minor) = m.config.compute_capability;
+    let device = major * 10 + minor;
+    let number = target.trim_start_matches("sm_").trim_end_matches(['a', 'f']).parse::<u32>();
+    let fits = match number {
+        Ok(number) if target.ends_with('a') => number == device,
+        Ok(number) if target.ends_with('f') => number / 10 == major && number <= device,
+        Ok(number) => number <= device,
+        // What is no architecture at all is a matter of the parser.
+        Err(_) => true,
+    };
+    let text = || format!("fatal   : .target {target} does not fit the device, which is sm_{device}\n");
+    if fits { Ok(()) } else { Err(LoadFailure(CUresult::NO_BINARY_FOR_GPU, text())) }
+}
+
+/// The errors as the driver's compiler prints them, each followed by its line of text.
+fn log_text(errors: &ParseErrors) -> String {
+    let line = |e: &ptx_emu::ParseError| {
+        format!(
+            "ptxas application ptx input, line {}; error   : {} (column {})\n    {}\n",
+            e.line, e.what, e.column, e.text
+        )
+    };
+    errors.0.iter().map(line).collect::<String>() + "ptxas fatal   : Ptx assembly aborted due to errors\n"
+}
+
+fn unload(m: &'static Machine, module: CUmodule) -> Answer {
+    let mut s = m.state();
+    s.context()?;
+    capture::refuse_unsafe(&mut s)?;
+    let id = s.modules.find(module)?;
+    s.unload(id);
+    Ok(())
+}
+
+impl State {
+    /// Removes a module; what still uses its kernels fails when it runs.
+    pub(crate) fn unload(&mut self, id: Id<Module>) {
+        let functions = self.modules.remove(id).map(|module| module.functions).unwrap_or_default();
+        for function in functions {
+            if let Some(function) = self.functions.remove(function) {
+                function.loaded.store(false, Relaxed);
+            }
+        }
+    }
+
+    /// The function of a handle, which must be of the current context.
+    pub(crate) fn function(&self, handle: CUfunction) -> Answer<&Arc<Function>> {
+        let function = &self.functions[self.functions.find(handle)?];
+        if function.context != self.current()? {
+            return refuse(CUresult::INVALID_HANDLE, "the function belongs to another context");
+        }
+        Ok(function)
+    }
+}
+
+fn get_function(
+    m: &'static Machine,
+    function: Out<CUfunction>,
+    module: CUmodule,
+    name: In<c_char>,
+) -> Answer {
+    let mut s = m.state();
+    s.context()?;
+    let id = s.modules.find(module)?;
+    require(!function.is_null(), || "the result pointer is NULL".into())?;
+    let name = name.text()?;
+    let of_name = |at: &&Id<LoadedFunction>| s.functions[**at].kernel.name == name;
+    if let Some(&known) = s.modules[id].functions.iter().find(of_name) {
+        return function.set(known.handle());
+    }
+    let Some(kernel) = s.modules[id].parsed.kernel(name).cloned() else {
+        let names: Vec<_> = s.modules[id].parsed.kernels().map(|k| k.name.as_str()).collect();
+        return refuse(
+            CUresult::NOT_FOUND,
+            format!("there is no kernel {name}; the module has {}", names.join(", ")),
+        );
+    };
+    let made = Arc::new(Function::new(&s.modules[id], id, kernel));
+    let made = s.functions.insert(made);
+    s.modules[id].functions.push(made);
+    s.functions[made].handle.get_or_init(|| made.handle());
+    function.set(made.handle())
+}
+
+impl Function {
+    fn new(of: &Module, module: Id<Module>, kernel: Arc<Kernel>) -> Self {
+        let (major, minor) = of.parsed.version();
+        Self {
+            context: of.context,
+            params: kernel.params.iter().map(|p| (p.offset as usize, p.size as usize)).collect(),
+            module,
+            name: CString::new(kernel.name.as_str()).unwrap_or_default(),
+            handle: OnceLock::new(),
+            version: (major * 10 + minor) as c_int,
+            loaded: AtomicBool::new(true),
+            dynamic_shared: AtomicI32::new((device::SHARED.saturating_sub(kernel.static_shared)) as c_int),
+            carveout: AtomicI32::new(-1),
+            kernel,
+        }
+    }
+
+    /// Its handle, known once the table has given one.
+    pub(crate) fn handle(&self) -> CUfunction {
+        self.handle.get().copied().unwrap_or(CUfunction::NULL)
+    }
+
+    /// Whether its module is still loaded.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.load(Relaxed)
+    }
+
+    /// Dynamic shared memory that a launch may ask for.
+    pub(crate) fn dynamic_shared(&self) -> u32 {
+        self.dynamic_shared.load(Relaxed) as u32
+    }
+
+    /// Threads that a block may have.
+    pub(crate) fn max_threads(&self) -> u32 {
+        let bound = self.kernel.reqntid.or(self.kernel.maxntid);
+        bound.map_or(device::MAX_THREADS, |[x, y, z]| x.saturating_mul(y).saturating_mul(z))
+    }
+}
+
+/// Global variables of a module have no address here: the emulator keeps none by name.
+fn get_global(
+    m: &'static Machine,
+    _address: Out<CUdeviceptr>,
+    _bytes: Out<usize>,
+    module: CUmodule,
+    name: In<c_char>,
+) -> Answer {
+    let s = m.state();
+    s.context()?;
+    s.modules.find(module)?;
+    refuse(CUresult::NOT_FOUND, format!("there is no variable {}", name.text()?))
+}
+
+fn get_attribute(
+    m: &'static Machine,
+    value: Out<c_int>,
+    attribute: CUfunction_attribute,
+    function: CUfunction,
+) -> Answer {
+    use CUfunction_attribute as A;
+    let s = m.state();
+    let f = s.function(function)?;
+    let (major, minor) = m.config.compute_capability;
+    value.set(match attribute {
+        A::MAX_THREADS_PER_BLOCK => f.max_threads() as c_int,
+        A::SHARED_SIZE_BYTES => f.kernel.static_shared as c_int,
+        A::NUM_REGS => f.kernel.registers as c_int,
+        A::PTX_VERSION => f.version,
+        A::BINARY_VERSION => (major * 10 + minor) as c_int,
+        A::MAX_DYNAMIC_SHARED_SIZE_BYTES => f.dynamic_shared.load(Relaxed),
+        A::PREFERRED_SHARED_MEMORY_CARVEOUT => f.carveout.load(Relaxed),
+        CUfunction_attribute(0..=15) => 0,
+        other => {
+            return refuse(CUresult::INVALID_VALUE, format!("there is no function attribute {}", other.0));
+        }
+    })
+}
+
+fn set_attribute(
+    m: &'static Machine,
+    function: CUfunction,
+    attribute: CUfunction_attribute,
+    value: c_int,
+) -> Answer {
+    let s = m.state();
+    let f = s.function(function)?;
+    match attribute {
+        CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
+            let room = device::shared_optin(m).saturating_sub(f.kernel.static_shared);
+            let fits = u32::try_from(value).is_ok_and(|value| value <= room);
+            require(fits, || format!("{value} bytes of dynamic shared memory, but the device has {room}"))?;
+            f.dynamic_shared.store(value, Relaxed);
+        }
+        CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT => {
+            require((-1..=100).contains(&value), || format!("a carveout of {value} percent"))?;
+            f.carveout.store(value, Relaxed);
+        }
+        other => {
+            return refuse(CUresult::INVALID_VALUE, format!("function attribute {} cannot be set", other.0));
+        }
+    }
+    Ok(())
+}
+
+/// Blocks that fit one multiprocessor by threads, registers, shared memory and the limit of blocks.
+fn occupancy(
+    m: &'static Machine,
+    blocks: Out<c_int>,
+    function: CUfunction,
+    block_size: c_int,
+    dynamic: usize,
+) -> Answer {
+    let s = m.state();
+    let f = s.function(function)?;
+    let threads = u32::try_from(block_size).unwrap_or(0);
+    require((1..=f.max_threads()).contains(&threads), || format!("blocks of {block_size} threads"))?;
+    let warps = threads.div_ceil(32);
+    let registers = f.kernel.registers.clamp(16, 255).next_multiple_of(8) * 32 * warps;
+    let shared = f.kernel.static_shared as usize + dynamic + 1024;
+    let by_threads = device::threads_per_multiprocessor(m) / (32 * warps);
+    let by_shared = (device::shared_optin(m) as usize + 1024) / shared;
+    blocks.set(by_threads.min(65536 / registers).min(by_shared as u32).min(32) as c_int)
+}
+
+fn get_name(m: &'static Machine, name: Out<*const c_char>, function: CUfunction) -> Answer {
+    // The text lives as long as the function, as the API says.
+    name.set(m.state().function(function)?.name.as_ptr())
+}
+
+fn param_info(
+    m: &'static Machine,
+    function: CUfunction,
+    index: usize,
+    offset: Out<usize>,
+    size: Out<usize>,
+) -> Answer {
+    let s = m.state();
+    match s.function(function)?.params.get(index) {
+        Some(&(at, bytes)) => {
+            size.set_if(bytes);
+            offset.set(at)
+        }
+        None => refuse(CUresult::INVALID_VALUE, format!("there is no parameter {index}")),
+    }
+}
+
+fn param_count(m: &'static Machine, function: CUfunction, count: Out<usize>) -> Answer {
+    count.set(m.state().function(function)?.params.len())
+}
+
+fn load_function(m: &'static Machine, function: CUfunction) -> Answer {
+    m.state().function(function).map(drop)
+}
+
+fn is_loaded(m: &'static Machine, state: Out<c_int>, function: CUfunction) -> Answer {
+    m.state().function(function)?;
+    state.set(1)
+}
+
+fn function_count(m: &'static Machine, count: Out<c_uint>, module: CUmodule) -> Answer {
+    let s = m.state();
+    count.set(s.modules[s.modules.find(module)?].parsed.kernels().count() as c_uint)
+}
+
+fn loading_mode(_: &'static Machine, mode: Out<c_int>) -> Answer {
+    const EAGER: c_int = 1;
+    mode.set(EAGER)
+}
+
+fn set_cache_config(m: &'static Machine, function: CUfunction, _config: c_int) -> Answer {
+    m.state().function(function).map(drop)
+}
+
+fn get_module(m: &'static Machine, module: Out<CUmodule>, function: CUfunction) -> Answer {
+    module.set(m.state().function(function)?.module.handle())
+}
