@@ -54,14 +54,14 @@ pub(crate) fn note(error: &DriverError) {
 /// # Errors
 /// [`Error::Capture`] with the first failure of the region - the call that failed on this thread, else what `work`
 /// returned, else what the driver said at the end.
-pub fn capture<E: Into<Error>>(
+pub fn capture(
     stream: &Stream,
     mode: CaptureMode,
-    work: impl FnOnce(&mut Capture<'_>) -> Result<(), E>,
+    work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
 ) -> Result<Graph, Error> {
     let region = Region::begin(stream, mode)?;
     let mut capture = Capture { stream, pushed: Rc::default() };
-    let result = work(&mut capture).map_err(Into::into);
+    let result = work(&mut capture);
     let ended = region.end();
     let pushed = capture.pushed.take();
     match (result, ended.failed, ended.graph) {

@@ -146,20 +146,20 @@ impl Inner {
             call,
             code,
             name: code.name().is_none().then(|| self.name_of(code)).flatten(),
-            log: if keeps_log(code) { self.log() } else { String::new() },
+            log: if keeps_log(code) { self.log().into() } else { Box::default() },
         };
         capture::note(&error);
         Err(error)
     }
 
     /// The driver's name of a code newer than this crate.
-    fn name_of(&self, code: CUresult) -> Option<String> {
+    fn name_of(&self, code: CUresult) -> Option<Box<str>> {
         let mut text: *const c_char = std::ptr::null();
         // SAFETY: `text` is ours to write.
         let known =
             unsafe { (self.api.cuGetErrorName)(code, &mut text) } == CUresult::SUCCESS && !text.is_null();
         // SAFETY: the driver's names are static C strings.
-        known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
     }
 
     /// The driver's log, on drivers that keep one.

@@ -12,9 +12,9 @@ pub struct DriverError {
     /// The code it returned.
     pub code: CUresult,
     /// What the driver says of a code that this crate does not list.
-    pub name: Option<String>,
+    pub name: Option<Box<str>>,
     /// The driver's own log, where it keeps one.
-    pub log: String,
+    pub log: Box<str>,
 }
 
 impl fmt::Display for DriverError {

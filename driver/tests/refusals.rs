@@ -332,7 +332,7 @@ fn a_capture_reports_what_failed_first_and_destructors_wait_for_its_end() {
     let graph = capture(&stream, CaptureMode::ThreadLocal, |_| {
         drop(buffer);
         assert_eq!(count("cuMemFree_v2"), 0);
-        Ok::<_, Error>(())
+        Ok(())
     });
     assert!(graph.unwrap().nodes().is_empty());
     assert_eq!(count("cuMemFree_v2"), 1);
@@ -341,7 +341,7 @@ fn a_capture_reports_what_failed_first_and_destructors_wait_for_its_end() {
     fail("cuStreamEndCapture", CUresult::STREAM_CAPTURE_INVALIDATED);
     let swallowed = capture(&stream, CaptureMode::ThreadLocal, |_| {
         let _ = Buffer::<u8>::zeroed(&context, 10);
-        Ok::<_, Error>(())
+        Ok(())
     });
     assert_eq!(
         text(swallowed),
@@ -351,8 +351,7 @@ fn a_capture_reports_what_failed_first_and_destructors_wait_for_its_end() {
     );
 
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _ =
-            capture(&stream, CaptureMode::ThreadLocal, |_| -> Result<(), Error> { panic!("in the region") });
+        let _ = capture(&stream, CaptureMode::ThreadLocal, |_| panic!("in the region"));
     }));
     assert!(panicked.is_err());
     assert_eq!(count("cuStreamEndCapture"), 3);

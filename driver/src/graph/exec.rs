@@ -74,7 +74,7 @@ impl Graph {
             call: WITH_PARAMS,
             code: CUresult::INVALID_VALUE,
             name: None,
-            log: String::new(),
+            log: Box::default(),
         });
         Error::Instantiate { source, result: params.result_out, node: self.name_of(params.hErrNode_out) }
     }
