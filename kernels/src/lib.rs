@@ -11,8 +11,13 @@
 
 pub mod advance;
 pub mod argmax;
+pub mod attention;
 pub mod case;
 mod contract;
+pub mod embed;
+pub mod format;
+pub mod gemv;
+mod piece;
 pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
@@ -21,17 +26,70 @@ pub mod swiglu;
 
 pub use advance::Advance;
 pub use argmax::{ArgmaxBlocks, ArgmaxFinal};
+pub use attention::{Attention, AttentionCombine};
 pub use case::{Case, Comparison, Random, Variant, compare};
+pub use embed::Embed;
+pub use format::Format;
+pub use gemv::{Gemv, GemvAdd, GemvBias};
 pub use rms_norm::RmsNorm;
 pub use rope::{Pairing, Rope};
 pub use swiglu::SwiGlu;
 
 /// Every shipped variant, in the order of a forward pass.
 pub static ALL: &[&dyn Variant] = &[
+    &Embed { format: Format::F32 },
+    &Embed { format: Format::F16 },
+    &Embed { format: Format::BF16 },
+    &Embed { format: Format::Q8_0 },
+    &Embed { format: Format::Q4_K },
+    &Embed { format: Format::Q6_K },
     &RmsNorm { threads: 256 },
     &RmsNorm { threads: 1024 },
+    &Gemv { format: Format::F32 },
+    &Gemv { format: Format::F16 },
+    &Gemv { format: Format::BF16 },
+    &Gemv { format: Format::Q8_0 },
+    &Gemv { format: Format::Q4_K },
+    &Gemv { format: Format::Q6_K },
+    &GemvBias { format: Format::F32 },
+    &GemvBias { format: Format::F16 },
+    &GemvBias { format: Format::BF16 },
+    &GemvBias { format: Format::Q8_0 },
+    &GemvBias { format: Format::Q4_K },
+    &GemvBias { format: Format::Q6_K },
+    &GemvAdd { format: Format::F32 },
+    &GemvAdd { format: Format::F16 },
+    &GemvAdd { format: Format::BF16 },
+    &GemvAdd { format: Format::Q8_0 },
+    &GemvAdd { format: Format::Q4_K },
+    &GemvAdd { format: Format::Q6_K },
     &Rope { pairing: Pairing::Interleaved },
     &Rope { pairing: Pairing::HalfSplit },
+    &Attention { head_dim: 64, queries: 1 },
+    &Attention { head_dim: 64, queries: 2 },
+    &Attention { head_dim: 64, queries: 3 },
+    &Attention { head_dim: 64, queries: 4 },
+    &Attention { head_dim: 64, queries: 7 },
+    &Attention { head_dim: 64, queries: 8 },
+    &Attention { head_dim: 80, queries: 1 },
+    &Attention { head_dim: 96, queries: 1 },
+    &Attention { head_dim: 128, queries: 1 },
+    &Attention { head_dim: 128, queries: 2 },
+    &Attention { head_dim: 128, queries: 3 },
+    &Attention { head_dim: 128, queries: 4 },
+    &Attention { head_dim: 128, queries: 5 },
+    &Attention { head_dim: 128, queries: 6 },
+    &Attention { head_dim: 128, queries: 7 },
+    &Attention { head_dim: 128, queries: 8 },
+    &Attention { head_dim: 256, queries: 1 },
+    &Attention { head_dim: 256, queries: 2 },
+    &Attention { head_dim: 256, queries: 4 },
+    &Attention { head_dim: 256, queries: 8 },
+    &AttentionCombine { head_dim: 64 },
+    &AttentionCombine { head_dim: 80 },
+    &AttentionCombine { head_dim: 96 },
+    &AttentionCombine { head_dim: 128 },
+    &AttentionCombine { head_dim: 256 },
     &SwiGlu { threads: 256 },
     &ArgmaxBlocks { threads: 256 },
     &ArgmaxFinal,

@@ -1,0 +1,498 @@
+//! Attention of one token over the cache, split over positions: `softmax(scale * q k^T) v`.
+//!
+//! [`Attention`] gives each block a contiguous range of the positions and a few query heads that share a head of
+//! keys and values, which it thus reads once. A team of lanes takes a position, each lane 8 dimensions of it. With
+//! scores in units of log2, a team keeps the running maximum `m`, the sum `s` of `2^(score - m)`, and the values
+//! weighted by it; a new maximum scales the old sums by `2^(m_old - m_new)`. At the end the teams of a block, and
+//! then in [`AttentionCombine`] the blocks of a head, are brought to their common maximum and added.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::reduce::{block_max, block_sum, lanes_max, lanes_sum};
+use crate::state::{LEN, POSITION};
+use ptx_gen::*;
+use std::array::from_fn;
+use std::f32::consts::LOG2_E;
+
+args! {
+    /// Arguments of [`Attention`].
+    pub struct AttentionArgs {
+        /// `[8]`: see [`state`](crate::state); positions up to `POSITION` count
+        state: In<u32>,
+        /// `[heads, head_dim]`
+        q: In<f32>,
+        /// `[kv_heads, ctx, head_dim]`
+        k_cache: In<f16>,
+        /// `[kv_heads, ctx, head_dim]`
+        v_cache: In<f16>,
+        /// `[heads, splits, head_dim + 2]`: weighted values, sum of the weights, maximum in log2
+        part: Out<f32>,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Positions of the cache.
+        ctx: u32,
+        /// Ranges that the positions are split into.
+        splits: u32,
+        /// Factor of the scores: `1 / sqrt(head_dim)`.
+        scale: f32,
+    }
+}
+
+args! {
+    /// Arguments of [`AttentionCombine`].
+    pub struct AttentionCombineArgs {
+        /// `[heads, splits, head_dim + 2]`: see [`AttentionArgs`]
+        part: In<f32>,
+        /// `[heads, head_dim]`
+        y: Out<f32>,
+        /// Query heads.
+        heads: u32,
+        /// Parts of a head.
+        splits: u32,
+    }
+}
+
+/// The parts: one block per `queries` heads and range of positions.
+pub struct Attention {
+    /// Dimensions of a head: a multiple of 8, at most 256.
+    pub head_dim: u32,
+    /// Query heads of a block: a divisor of `heads / kv_heads`.
+    pub queries: u32,
+}
+
+/// The sum of the parts: one block per head.
+pub struct AttentionCombine {
+    /// Dimensions of a head, at most 1024.
+    pub head_dim: u32,
+}
+
+/// Warps of a block of [`Attention`].
+const WARPS: u32 = 4;
+/// Dimensions of a lane: 16 bytes of the cache.
+const DIMS: usize = 8;
+/// Parts that a thread of [`AttentionCombine`] has in flight.
+const PARTS_AHEAD: u32 = 8;
+/// A weight each fits the shared memory of every device.
+const MOST_SPLITS: u32 = 8192;
+
+impl KernelDef for Attention {
+    type Args<S: Side> = AttentionArgs<S>;
+
+    fn name(&self) -> String {
+        format!("attention_{}_{}", self.head_dim, self.queries)
+    }
+
+    fn block(&self) -> u32 {
+        32 * WARPS
+    }
+
+    fn grid(&self, a: &AttentionArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("the kernel's head_dim", self.head_dim, DIMS as u32)?;
+        self.range("the kernel's head_dim", self.head_dim, DIMS as u32, 256)?;
+        self.length("state", a.state, "its length", &[LEN as u32])?;
+        self.range("kv_heads", a.kv_heads, 1, a.heads)?;
+        self.multiple("heads", a.heads, a.kv_heads)?;
+        self.multiple("heads / kv_heads", a.heads / a.kv_heads, self.queries)?;
+        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.range("splits", a.splits, 1, MOST_SPLITS)?;
+        self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
+        }
+        let part = [a.heads, a.splits, self.head_dim + 2];
+        self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
+        Ok(Grid::plane(a.heads / self.queries, a.splits))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AttentionArgs<Dev<'k>>) {
+        let (heads, split) = (k.ctaid() * self.queries, k.ctaid_y());
+
+        k.note("whole steps, dealt out evenly");
+        let n = a.state.at(POSITION).ld().min(a.ctx - 1) + 1;
+        let steps = (n + (self.step() - 1)) / self.step();
+        let share = (steps + a.splits - 1) / a.splits * self.step();
+        let begin = split * share;
+        let end = (begin + share).min(n);
+
+        let width = self.head_dim + 2;
+        let part = |query| a.part.row((heads + query) * a.splits + split, 4 * width);
+        k.when(begin.lt(end), || self.attend(k, &a, heads, begin, end, &part)).otherwise(|| {
+            k.for_each(k.tid(), self.queries * width, 32 * WARPS, |i| {
+                let max = (i % width).eq(width - 1);
+                part(i / width).at(i % width).st(max.select(f32::NEG_INFINITY, 0.0));
+            });
+        });
+    }
+
+    fn reference(&self, a: AttentionArgs<Cpu<'_>>) {
+        let dim = self.head_dim as usize;
+        let (ctx, splits) = (a.ctx as usize, a.splits as usize);
+        let n = ctx.min(a.state[POSITION as usize] as usize + 1);
+        let share = n.div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
+        for (i, part) in a.part.chunks_mut(dim + 2).enumerate() {
+            let (head, split) = (i / splits, i % splits);
+            let cache = head / (a.heads / a.kv_heads) as usize * ctx;
+            let row = |cache: &[f16], p: usize| -> Vec<f64> {
+                cache[p * dim..][..dim].iter().map(|x| x.to_f32().into()).collect()
+            };
+            let q = &a.q[head * dim..][..dim];
+            let range = (cache + (split * share).min(n))..(cache + ((split + 1) * share).min(n));
+            let scores: Vec<f64> = range
+                .clone()
+                .map(|p| {
+                    let dot: f64 = q.iter().zip(row(a.k_cache, p)).map(|(&q, k)| f64::from(q) * k).sum();
+                    dot * f64::from(a.scale) * std::f64::consts::LOG2_E
+                })
+                .collect();
+            let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let mut sums = vec![0.0; dim + 1];
+            for (p, score) in range.zip(scores) {
+                let weight = (score - max).exp2();
+                for (sum, v) in sums.iter_mut().zip(row(a.v_cache, p).into_iter().chain([1.0])) {
+                    *sum += weight * v;
+                }
+            }
+            for (part, v) in part.iter_mut().zip(sums.into_iter().chain([max])) {
+                *part = v as f32;
+            }
+        }
+    }
+}
+
+impl Attention {
+    /// The shipped kernel for a model: the one whose blocks take the most heads.
+    pub fn for_heads(head_dim: u32, heads: u32, kv_heads: u32) -> Attention {
+        let group = heads / kv_heads;
+        let queries = (1..=8).rev().find(|q| group.is_multiple_of(*q)).unwrap_or(1);
+        Attention { head_dim, queries }
+    }
+
+    /// Splits that give a device of so many multiprocessors enough blocks, and none of them less than a step.
+    pub fn splits(&self, heads: u32, ctx: u32, multiprocessors: u32) -> u32 {
+        (4 * multiprocessors).div_ceil(heads / self.queries).clamp(1, ctx.div_ceil(self.step()))
+    }
+
+    /// Lanes of a team.
+    fn team(&self) -> u32 {
+        (self.head_dim / DIMS as u32).next_power_of_two()
+    }
+
+    /// Positions that a team has in flight: more would spill where a lane holds many queries.
+    fn ahead(&self) -> u32 {
+        if self.queries > 4 { 1 } else { 2 }
+    }
+
+    /// Positions of a step of the block's teams.
+    fn step(&self) -> u32 {
+        32 / self.team() * WARPS * self.ahead()
+    }
+
+    /// The block's own positions, for its heads.
+    fn attend<'k>(
+        &self,
+        k: Builder<'k>,
+        a: &AttentionArgs<Dev<'k>>,
+        heads: U32<'k>,
+        begin: U32<'k>,
+        end: U32<'k>,
+        part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, Write>,
+    ) {
+        let (lane, warp) = (k.lane(), k.warp());
+        let teams = 32 / self.team();
+        let first_dim = (lane & (self.team() - 1)) * DIMS as u32;
+        let dim = first_dim.min(self.head_dim - DIMS as u32);
+
+        k.note("q in units of log2; lanes past head_dim work on its end and count nothing");
+        let factor = first_dim.lt(self.head_dim).select(a.scale * LOG2_E, 0.0);
+        let mut queries: Vec<Query> = (0..self.queries)
+            .map(|i| Query::new(k, a.q.at((heads + i) * self.head_dim + dim), factor))
+            .collect();
+
+        k.note("each team takes every so-manyth position");
+        let kv_head = heads / (a.heads / a.kv_heads);
+        let row = |cache: Ptr<'k, f16, Read>| cache.at(kv_head * a.ctx * self.head_dim + dim);
+        let (keys, values) = (row(a.k_cache), row(a.v_cache));
+        let mine = warp * teams + (lane >> self.team().ilog2());
+        let last = end - 1;
+        k.for_each(begin, end, self.step(), |base| {
+            let positions: Vec<_> = (0..self.ahead()).map(|i| base + mine + i * teams * WARPS).collect();
+            let load = |cache: Ptr<'k, f16, Read>| -> Vec<_> {
+                let row = |p: &U32<'k>| cache.row(p.min(last), 2 * self.head_dim).cast::<u32>().ld4();
+                positions.iter().map(row).collect()
+            };
+            let (keys, values) = (load(keys), load(values));
+            let keys: Vec<_> = keys.into_iter().map(eight).collect();
+            let score = |query: &Query<'k>, (key, position): (&[F32<'k>; DIMS], &U32<'k>)| {
+                let score = lanes_sum(self.team() - 1, query.dot(*key));
+                position.le(last).select(score, f32::NEG_INFINITY)
+            };
+            let scores = |query| keys.iter().zip(&positions).map(|key| score(query, key)).collect();
+            let scores: Vec<Vec<_>> = queries.iter().map(scores).collect();
+            let values: Vec<_> = values.into_iter().map(eight).collect();
+            for (query, scores) in queries.iter_mut().zip(scores) {
+                query.add(&scores, &values);
+            }
+        });
+        self.gather(k, &mut queries, part);
+    }
+}
+
+/// Four words of two halves each, as floats.
+fn eight(words: [U32<'_>; 4]) -> [F32<'_>; DIMS] {
+    let pairs = words.map(|word| word.bits::<f16x2>().unpack());
+    from_fn(|i| pairs[i / 2][i % 2].cvt::<f32>())
+}
+
+/// A query head in one lane: its dimensions, and what the lane's team has summed.
+struct Query<'k> {
+    q: [F32<'k>; DIMS],
+    max: Var<'k, f32>,
+    sum: Var<'k, f32>,
+    acc: [Var<'k, f32>; DIMS],
+}
+
+impl<'k> Query<'k> {
+    /// The least float stands for no maximum yet: infinity less itself would be NaN.
+    fn new(k: Builder<'k>, at: Ptr<'k, f32, Read>, factor: F32<'k>) -> Query<'k> {
+        let q = [at.ld4(), at.at(4).ld4()];
+        let q = from_fn(|i| q[i / 4][i % 4] * factor);
+        Query { q, max: k.var(f32::MIN), sum: k.var(0.0), acc: from_fn(|_| k.var(0.0)) }
+    }
+
+    fn dot(&self, key: [F32<'k>; DIMS]) -> F32<'k> {
+        (1..DIMS).fold(self.q[0] * key[0], |sum, i| self.q[i].fma(key[i], sum))
+    }
+
+    fn add(&mut self, scores: &[F32<'k>], values: &[[F32<'k>; DIMS]]) {
+        let max = scores.iter().fold(self.max.get(), |max, &score| max.max(score));
+        self.rescale(max);
+        for (&score, value) in scores.iter().zip(values) {
+            let weight = (score - max).ex2();
+            self.sum += weight;
+            for (acc, &v) in self.acc.iter_mut().zip(value) {
+                acc.fma(weight, v);
+            }
+        }
+    }
+
+    fn rescale(&mut self, max: F32<'k>) {
+        let shrink = (self.max.get() - max).ex2();
+        self.max.set(max);
+        self.sum *= shrink;
+        for acc in &mut self.acc {
+            *acc *= shrink;
+        }
+    }
+}
+
+impl Attention {
+    /// Brings the teams of the block to their common maximum and stores the sum of their sums.
+    fn gather<'k>(
+        &self,
+        k: Builder<'k>,
+        queries: &mut [Query<'k>],
+        part: &dyn Fn(U32<'k>) -> Ptr<'k, f32, Write>,
+    ) {
+        let (lane, warp, tid) = (k.lane(), k.warp(), k.tid());
+        let across = 31 & !(self.team() - 1);
+        let (sums, row) = (self.head_dim + 1, self.head_dim.next_multiple_of(4) + 4);
+        let maxima = k.shared::<f32>("maxima", WARPS * self.queries);
+        let rows = k.shared::<f32>("rows", WARPS * self.queries * row);
+
+        k.note("the block's maximum of each query");
+        for (i, query) in (0..).zip(&*queries) {
+            let max = lanes_max(across, query.max.get());
+            k.when(lane.eq(0), || maxima.at(warp * self.queries + i).st(max));
+        }
+        k.barrier();
+
+        k.note("the warp's sums relative to it");
+        for (i, query) in (0..).zip(queries) {
+            let maxima = (0..WARPS).map(|w| maxima.at(w * self.queries + i).ld());
+            let max = maxima.reduce(|a, b| a.max(b)).expect("a block has warps");
+            query.rescale(max);
+            let sum = lanes_sum(across, query.sum.get());
+            let acc: [_; DIMS] = from_fn(|j| lanes_sum(across, query.acc[j].get()));
+            let row = rows.at((warp * self.queries + i) * row);
+            k.when(lane.lt(self.head_dim / DIMS as u32), || {
+                let at = row.at(lane * DIMS as u32);
+                at.st4(from_fn(|j| acc[j]));
+                at.at(4).st4(from_fn(|j| acc[j + 4]));
+            });
+            k.when(lane.eq(0), || row.at(self.head_dim).st(sum));
+            k.when(tid.eq(0), || part(k.val(i)).at(sums).st(max));
+        }
+        k.barrier();
+
+        k.note("the sum over the warps");
+        k.for_each(tid, self.queries * sums, 32 * WARPS, |i| {
+            let (query, d) = (i / sums, i % sums);
+            let of_warps = (0..WARPS).map(|w| rows.at((query + w * self.queries) * row + d).ld());
+            part(query).at(d).st(of_warps.reduce(|a, b| a + b).expect("a block has warps"));
+        });
+    }
+}
+
+impl KernelDef for AttentionCombine {
+    type Args<S: Side> = AttentionCombineArgs<S>;
+
+    fn name(&self) -> String {
+        format!("attention_combine_{}", self.head_dim)
+    }
+
+    fn block(&self) -> u32 {
+        self.head_dim.next_multiple_of(32)
+    }
+
+    fn grid(&self, a: &AttentionCombineArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("the kernel's head_dim", self.head_dim, 1, 1024)?;
+        self.range("splits", a.splits, 1, MOST_SPLITS)?;
+        let part = [a.heads, a.splits, self.head_dim + 2];
+        self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
+        self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
+        Ok(Grid { shared: 4 * a.splits, ..Grid::line(a.heads) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AttentionCombineArgs<Dev<'k>>) {
+        let (head, tid, threads) = (k.ctaid(), k.tid(), KernelDef::block(self));
+        let row = |split: U32<'k>| a.part.row(head * a.splits + split, 4 * (self.head_dim + 2));
+        let weights = k.dynamic_shared::<f32>("weights");
+
+        k.note("the maximum of the parts");
+        let mut max = k.var(f32::NEG_INFINITY);
+        k.for_each(tid, a.splits, threads, |i| max.max_with(row(i).at(self.head_dim + 1).ld()));
+        let max = block_max(k, threads / 32, max.get());
+
+        k.note("a weight each, and their sum; its barrier publishes the weights too");
+        let mut sum = k.var(0.0);
+        k.for_each(tid, a.splits, threads, |i| {
+            let weight = (row(i).at(self.head_dim + 1).ld() - max).ex2();
+            weights.at(i).st(weight);
+            sum.fma(weight, row(i).at(self.head_dim).ld());
+        });
+        let sum = block_sum(k, threads / 32, sum.get());
+
+        k.note("the weighted values, some parts in flight at a time");
+        k.when(tid.lt(self.head_dim), || {
+            let mut acc = k.var(0.0);
+            k.for_each(0, a.splits, PARTS_AHEAD, |first| {
+                for i in (0..PARTS_AHEAD).map(|i| first + i) {
+                    let at = i.min(a.splits - 1);
+                    let weight = i.lt(a.splits).select(weights.at(at).ld(), 0.0);
+                    acc.fma(weight, row(at).at(tid).ld());
+                }
+            });
+            a.y.at(head * self.head_dim + tid).st(acc.get() * sum.rcp());
+        });
+    }
+
+    fn reference(&self, a: AttentionCombineArgs<Cpu<'_>>) {
+        let dim = self.head_dim as usize;
+        let parts = a.part.chunks((dim + 2) * a.splits as usize);
+        for (y, parts) in a.y.chunks_mut(dim).zip(parts) {
+            let max = parts.chunks(dim + 2).map(|part| part[dim + 1]).fold(f32::NEG_INFINITY, f32::max);
+            let mut sums = vec![0.0; dim + 1];
+            for part in parts.chunks(dim + 2) {
+                let weight = (f64::from(part[dim + 1]) - f64::from(max)).exp2();
+                for (sum, &v) in sums.iter_mut().zip(part) {
+                    *sum += weight * f64::from(v);
+                }
+            }
+            for (y, acc) in y.iter_mut().zip(&sums) {
+                *y = (acc / sums[dim]) as f32;
+            }
+        }
+    }
+}
+
+impl Variant for Attention {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let step = self.step();
+        // One position; splits without work; whole steps and one more; a position past the cache, which ends
+        // with it; many positions.
+        [
+            AttentionCase { position: 0, ctx: 1, splits: 1, kv_heads: 1, groups: 1 },
+            AttentionCase { position: 4, ctx: 9, splits: 3, kv_heads: 2, groups: 1 },
+            AttentionCase { position: 2 * step - 1, ctx: 3 * step, splits: 2, kv_heads: 1, groups: 2 },
+            AttentionCase { position: 5 * step, ctx: 5 * step + 1, splits: 2, kv_heads: 2, groups: 1 },
+            AttentionCase { position: 50, ctx: 31, splits: 1, kv_heads: 1, groups: 1 },
+            AttentionCase { position: 4098, ctx: 4100, splits: 24, kv_heads: 1, groups: 1 },
+        ]
+        .map(|case| case.filled(self, seed))
+        .into()
+    }
+}
+
+#[derive(Debug)]
+struct AttentionCase {
+    position: u32,
+    ctx: u32,
+    splits: u32,
+    kv_heads: u32,
+    /// Blocks that share a head of keys and values.
+    groups: u32,
+}
+
+impl AttentionCase {
+    fn filled(&self, kernel: &Attention, seed: u64) -> Case {
+        let mut random = Random(seed);
+        let dim = kernel.head_dim as usize;
+        let heads = self.kv_heads * self.groups * kernel.queries;
+        let mut state = vec![0; LEN];
+        state[POSITION as usize] = self.position;
+        let cache = (self.kv_heads * self.ctx) as usize * dim;
+        let mut args = vec![
+            CpuArg::U32(state),
+            CpuArg::F32(random.units(heads as usize * dim)),
+            CpuArg::F16(random.halves(cache)),
+            CpuArg::F16(random.halves(cache)),
+            CpuArg::F32(vec![0.0; (heads * self.splits) as usize * (dim + 2)]),
+        ];
+        args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
+        // A larger factor than models have, so that weights differ by powers of ten.
+        args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
+        // A score of up to 16 in log2 has some 16 roundings: 2^-17 would be the worst, and they mostly cancel.
+        Case { label: format!("{self:?}"), args, bound: 1e-5 }
+    }
+}
+
+impl Variant for AttentionCombine {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let threads = KernelDef::block(self);
+        [(1, 1, 1), (3, 5, 2), (2, 9, 9), (1, threads + 3, threads)]
+            .map(|(heads, splits, busy)| self.case(seed, heads, splits, busy))
+            .into()
+    }
+}
+
+impl AttentionCombine {
+    /// Of the `splits` parts of a head, the last ones are idle and the rest far apart.
+    fn case(&self, seed: u64, heads: u32, splits: u32, busy: u32) -> Case {
+        let mut random = Random(seed);
+        let dim = self.head_dim as usize;
+        let part = (0..heads * splits).flat_map(|i| {
+            if i % splits >= busy {
+                let mut idle = vec![0.0; dim + 2];
+                idle[dim + 1] = f32::NEG_INFINITY;
+                return idle;
+            }
+            let sum = 10.0 * random.unit().abs() + 1.0;
+            let values = random.units(dim).into_iter().map(|v| v * sum).collect::<Vec<_>>();
+            [values, vec![sum, 20.0 * random.unit()]].concat()
+        });
+        Case {
+            label: format!("heads={heads} splits={splits} busy={busy}"),
+            args: vec![
+                CpuArg::F32(part.collect()),
+                CpuArg::F32(vec![0.0; heads as usize * dim]),
+                CpuArg::scalar(heads),
+                CpuArg::scalar(splits),
+            ],
+            // A weight's exponent of up to 40 is rounded to 2^-19, where the weight hardly counts; ex2, rcp and
+            // the sums' roundings are a few ulp.
+            bound: 3e-6,
+        }
+    }
+}
