@@ -1,7 +1,7 @@
 //! Greedy choice: the index of the largest logit, in two launches.
 //!
 //! [`ArgmaxBlocks`] leaves the best of each block, [`ArgmaxFinal`] the best of all. Of equals the lowest index
-//! wins; NaN never wins; where nothing but NaN is, the token is 0.
+//! wins; NaN never wins; where nothing but NaN is, the token is `u32::MAX`, which no vocabulary has.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -124,14 +124,12 @@ impl KernelDef for ArgmaxFinal {
     fn program<'k>(&self, k: Builder<'k>, a: ArgmaxFinalArgs<Dev<'k>>) {
         let of = |i| Best { value: a.value.at(i).ld(), index: a.index.at(i).ld() };
         let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
-        let token = best.index.eq(NONE).select(0, best.index);
-        k.when(k.lane().eq(0), || a.token.st(token));
+        k.when(k.lane().eq(0), || a.token.st(best.index));
     }
 
     fn reference(&self, a: ArgmaxFinalArgs<Cpu<'_>>) {
         let candidates = a.value.iter().copied().zip(a.index.iter().copied());
-        let (_, index) = first_largest(candidates);
-        a.token[0] = if index == NONE { 0 } else { index };
+        a.token[0] = first_largest(candidates).1;
     }
 }
 
