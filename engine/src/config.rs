@@ -212,7 +212,7 @@ impl<'a> Keys<'a> {
     }
 
     fn head_dim(&self, hidden: u32, heads: u32) -> Result<u32, Problem> {
-        if self.get("attention.key_length").is_none() && hidden % heads != 0 {
+        if self.get("attention.key_length").is_none() && !hidden.is_multiple_of(heads) {
             let expected = format!("a divisor of embedding_length ({hidden})");
             return self.wrong("attention.head_count", heads, expected);
         }

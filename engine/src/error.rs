@@ -19,4 +19,41 @@ pub enum Error {
     Tokenizer { path: PathBuf, fault: Box<tokenizer::Fault> },
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
+    #[error(transparent)]
+    Driver(#[from] warpwright_driver::Error),
+    #[error("no attention kernel for heads of {head_dim}; supported: {supported}")]
+    HeadDim { head_dim: u32, supported: String },
+    #[error("a context of {ctx} positions; this model has 1 to {limit}")]
+    Context { ctx: u32, limit: u32 },
+    #[error("the prompt has no tokens; a model needs at least one to write on from")]
+    NoPrompt,
+    #[error("the prompt has {len} tokens; the context has room for {ctx}")]
+    PromptLength { len: usize, ctx: u32 },
+    #[error("token {index} of the prompt is {id}; the vocabulary ends before {vocab}")]
+    PromptToken { index: usize, id: u32, vocab: u32 },
+    #[error(
+        "the model needs {} of device memory (weights {}, cache of {ctx} positions {}, work {}); \
+         {} of {} are free, so a smaller context or quantization is needed",
+        Size(weights + cache + work), Size(*weights), Size(*cache), Size(*work), Size(*free), Size(*total)
+    )]
+    Memory { weights: u64, cache: u64, work: u64, ctx: u32, free: u64, total: u64 },
+    #[error(
+        "the logit of token {token} after position {position} is {value}: the weights are damaged or overflow"
+    )]
+    Logit { position: u32, token: usize, value: f32 },
+    #[error("no logit after position {position} is a number: the weights are damaged or overflow")]
+    NoToken { position: u32 },
+}
+
+/// Bytes, for people.
+struct Size(u64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match units.into_iter().find(|(unit, _)| self.0 >= *unit) {
+            Some((unit, name)) => write!(f, "{:.1} {name}", self.0 as f64 / unit as f64),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use warpwright_kernels::Format;
+
 use crate::Error;
 use crate::config::{Config, Problem};
 use crate::gguf::{Gguf, Tensor, Value};
@@ -184,11 +186,11 @@ struct Find<'a> {
 
 impl Find<'_> {
     fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Tensor, Problem> {
-        self.tensor(name, vec![n.into(), rows.into()], &["F32", "F16", "BF16", "Q8_0", "Q4_K", "Q6_K"])
+        self.tensor(name, vec![n.into(), rows.into()], &Format::ALL)
     }
 
     fn vector(&self, name: &str, n: u32) -> Result<Tensor, Problem> {
-        self.tensor(name, vec![n.into()], &["F32"])
+        self.tensor(name, vec![n.into()], &[Format::F32])
     }
 
     fn optional(
@@ -199,7 +201,7 @@ impl Find<'_> {
         self.gguf.directory.tensors.contains_key(name).then(|| find(name)).transpose()
     }
 
-    fn tensor(&self, name: &str, expected: Vec<u64>, formats: &[&str]) -> Result<Tensor, Problem> {
+    fn tensor(&self, name: &str, expected: Vec<u64>, formats: &[Format]) -> Result<Tensor, Problem> {
         let name = name.to_owned();
         let Some(tensor) = self.gguf.directory.tensors.get(&name) else {
             return Err(Problem::MissingTensor { name, expected });
@@ -207,8 +209,9 @@ impl Find<'_> {
         if trimmed(&tensor.dims) != trimmed(&expected) {
             return Err(Problem::Shape { name, found: tensor.dims.clone(), expected });
         }
-        if !formats.contains(&tensor.kind.name) {
-            return Err(Problem::Format { name, found: tensor.kind.name, supported: formats.join(", ") });
+        if !formats.iter().any(|format| format.ggml_type() == tensor.kind.id) {
+            let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
+            return Err(Problem::Format { name, found: tensor.kind.name, supported });
         }
         Ok(tensor.clone())
     }

@@ -1,10 +1,12 @@
 //! Tests of the engine: files, numbers and tokens; the forward pass on the emulator.
 
 mod config;
+mod decode;
 mod gguf;
 mod info;
 mod oracle;
 mod quantize;
+mod synth;
 mod tokenizer;
 mod write;
 

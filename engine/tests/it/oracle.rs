@@ -9,7 +9,7 @@ use warpwright_engine::gguf::Tensor;
 use warpwright_engine::model::Block;
 
 /// The logits after each of `ids`: one row a token.
-pub fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
+pub(crate) fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
     let numbers = |t: &Tensor| Ok::<_, ()>(dequantize(t.kind.name, model.gguf.data(t)));
     let weights = model.weights.try_map(numbers).unwrap();
     let c = &model.config;
@@ -33,7 +33,7 @@ pub fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
 }
 
 /// The index of the largest number, the first of equals.
-pub fn argmax(x: &[f64]) -> u32 {
+pub(crate) fn argmax(x: &[f64]) -> u32 {
     (0..x.len()).rev().max_by(|a, b| x[*a].total_cmp(&x[*b])).unwrap() as u32
 }
 
@@ -157,7 +157,7 @@ fn q6_k(b: &[u8]) -> Vec<f64> {
 }
 
 /// The f16 that `bytes` starts with.
-pub fn half(bytes: &[u8]) -> f64 {
+pub(crate) fn half(bytes: &[u8]) -> f64 {
     let bits = u16::from_le_bytes([bytes[0], bytes[1]]);
     let sign = if bits >> 15 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));

@@ -8,7 +8,7 @@ use warpwright_engine::gguf::Gguf;
 use crate::oracle::half;
 
 /// The file `rustdoc-7m-Q8_0.gguf`, made once.
-pub fn q8_0() -> PathBuf {
+pub(crate) fn q8_0() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(make).clone()
 }

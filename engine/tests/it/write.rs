@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 /// A file to be.
 #[derive(Clone, Default)]
-pub struct File {
-    pub pairs: Vec<(String, Val)>,
-    pub tensors: Vec<Entry>,
+pub(crate) struct File {
+    pub(crate) pairs: Vec<(String, Val)>,
+    pub(crate) tensors: Vec<Entry>,
 }
 
 /// A metadata value.
 #[derive(Clone)]
-pub enum Val {
+pub(crate) enum Val {
     U32(u32),
     F32(f32),
     Bool(bool),
@@ -24,38 +24,38 @@ pub enum Val {
 
 /// A tensor; its data follows that of the tensor before, unless `offset` says otherwise.
 #[derive(Clone)]
-pub struct Entry {
-    pub name: String,
-    pub dims: Vec<u64>,
-    pub kind: u32,
-    pub data: Vec<u8>,
-    pub offset: Option<u64>,
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) dims: Vec<u64>,
+    pub(crate) kind: u32,
+    pub(crate) data: Vec<u8>,
+    pub(crate) offset: Option<u64>,
 }
 
 impl File {
-    pub fn pair(mut self, key: &str, value: Val) -> File {
+    pub(crate) fn pair(mut self, key: &str, value: Val) -> File {
         self.pairs.retain(|(k, _)| k != key);
         self.pairs.push((key.to_owned(), value));
         self
     }
 
-    pub fn without(mut self, name: &str) -> File {
+    pub(crate) fn without(mut self, name: &str) -> File {
         self.pairs.retain(|(k, _)| k != name);
         self.tensors.retain(|t| t.name != name);
         self
     }
 
-    pub fn tensor(mut self, name: &str, dims: &[u64], kind: u32, data: Vec<u8>) -> File {
+    pub(crate) fn tensor(mut self, name: &str, dims: &[u64], kind: u32, data: Vec<u8>) -> File {
         self.tensors.push(Entry { name: name.to_owned(), dims: dims.to_vec(), kind, data, offset: None });
         self
     }
 
-    pub fn edit(mut self, name: &str, edit: impl FnOnce(&mut Entry)) -> File {
+    pub(crate) fn edit(mut self, name: &str, edit: impl FnOnce(&mut Entry)) -> File {
         edit(self.tensors.iter_mut().find(|t| t.name == name).expect("a tensor of that name"));
         self
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = b"GGUF\x03\0\0\0".to_vec();
         out.extend((self.tensors.len() as u64).to_le_bytes());
         out.extend((self.pairs.len() as u64).to_le_bytes());
@@ -80,7 +80,7 @@ impl File {
     }
 
     /// Writes the file into the tests' own folder.
-    pub fn save(&self, name: &str) -> PathBuf {
+    pub(crate) fn save(&self, name: &str) -> PathBuf {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, self.bytes()).unwrap();
         path
@@ -127,6 +127,6 @@ fn string(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Little-endian bytes of f32 numbers.
-pub fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+pub(crate) fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }

@@ -1,0 +1,132 @@
+//! A decoder's memory on the device besides the weights.
+
+use warpwright_driver::{Buffer, Context, Pinned, f16};
+use warpwright_kernels::rope::revolutions;
+use warpwright_kernels::state;
+
+use crate::config::Config;
+use crate::{Error, Model};
+
+/// What one step hands to the next, and one kernel to another.
+pub(crate) struct Buffers {
+    /// Positions.
+    pub(crate) ctx: u32,
+    /// Parts into which attention cuts the positions.
+    pub(crate) splits: u32,
+    /// Tokens that end a text.
+    pub(crate) stop_tokens: Vec<u32>,
+    /// `[8]`, see `warpwright_kernels::state`
+    pub(crate) state: Buffer<u32>,
+    /// `[ctx]`
+    pub(crate) prompt: Buffer<u32>,
+    /// `[stops]`
+    pub(crate) stop: Buffer<u32>,
+    /// `[ctx]`: the token after each position, for the host to read
+    pub(crate) out: Pinned<u32>,
+    /// `[rope_dim / 2, 2]`: revolutions a position, each the sum of two
+    pub(crate) freq: Buffer<f32>,
+    /// `[kv_heads, ctx, head_dim]`, one a layer
+    pub(crate) k_cache: Vec<Buffer<f16>>,
+    /// As `k_cache`
+    pub(crate) v_cache: Vec<Buffer<f16>>,
+    /// `[hidden]`, the residual stream
+    pub(crate) x: Buffer<f32>,
+    /// `[hidden]`
+    pub(crate) normed: Buffer<f32>,
+    /// `[heads, head_dim]`
+    pub(crate) q: Buffer<f32>,
+    /// `[kv_heads, head_dim]`
+    pub(crate) k: Buffer<f32>,
+    /// `[kv_heads, head_dim]`
+    pub(crate) v: Buffer<f32>,
+    /// `[heads, splits, head_dim + 2]`
+    pub(crate) part: Buffer<f32>,
+    /// `[heads, head_dim]`
+    pub(crate) heads: Buffer<f32>,
+    /// `[feed_forward]`
+    pub(crate) gate: Buffer<f32>,
+    /// `[feed_forward]`
+    pub(crate) up: Buffer<f32>,
+    /// `[feed_forward]`
+    pub(crate) inner: Buffer<f32>,
+    /// `[vocab]`
+    pub(crate) logits: Buffer<f32>,
+    /// `[blocks]`
+    pub(crate) value: Buffer<f32>,
+    /// `[blocks]`
+    pub(crate) index: Buffer<u32>,
+    /// `[1]`
+    pub(crate) token: Buffer<u32>,
+}
+
+/// Positions for which one more split of attention is worth its block.
+const SPLIT: u32 = 128;
+const MAX_SPLITS: u32 = 32;
+
+/// Logits of one block of the first half of argmax.
+const ARGMAX_SHARE: u32 = 2048;
+
+impl Buffers {
+    pub(crate) fn new(context: &Context, model: &Model, ctx: u32) -> Result<Buffers, Error> {
+        let c = &model.config;
+        let splits = splits(ctx);
+        let floats = |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
+        let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
+            (0..c.layers)
+                .map(|i| Ok(Buffer::uninit(context, cache_len(c, ctx))?.labelled(&format!("{name}.{i}"))))
+                .collect()
+        };
+        let freq = c.revolutions(model.rope_factors().as_deref());
+        let freq: Vec<f32> = freq.into_iter().flat_map(revolutions).collect();
+        let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
+        // An empty buffer has no address; a token that is in no vocabulary never stops anything.
+        let stop = if model.stop.is_empty() { &[u32::MAX][..] } else { &model.stop };
+        Ok(Buffers {
+            ctx,
+            splits,
+            stop_tokens: stop.to_vec(),
+            state: Buffer::zeroed(context, state::LEN)?.labelled("state"),
+            prompt: Buffer::zeroed(context, ctx as usize)?.labelled("prompt"),
+            stop: Buffer::from_slice(context, stop)?.labelled("stop"),
+            out: Pinned::zeroed(context, ctx as usize)?.labelled("out"),
+            freq: Buffer::from_slice(context, &freq)?.labelled("freq"),
+            k_cache: caches("k_cache")?,
+            v_cache: caches("v_cache")?,
+            x: floats("x", c.hidden)?,
+            normed: floats("normed", c.hidden)?,
+            q: floats("q", c.q_len())?,
+            k: floats("k", c.kv_len())?,
+            v: floats("v", c.kv_len())?,
+            part: floats("part", c.heads * splits * (c.head_dim + 2))?,
+            heads: floats("heads", c.q_len())?,
+            gate: floats("gate", c.feed_forward)?,
+            up: floats("up", c.feed_forward)?,
+            inner: floats("inner", c.feed_forward)?,
+            logits: floats("logits", c.vocab)?,
+            value: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.value"),
+            index: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.index"),
+            token: Buffer::zeroed(context, 1)?.labelled("token"),
+        })
+    }
+}
+
+fn splits(ctx: u32) -> u32 {
+    ctx.div_ceil(SPLIT).min(MAX_SPLITS)
+}
+
+fn cache_len(c: &Config, ctx: u32) -> usize {
+    c.kv_len() as usize * ctx as usize
+}
+
+/// Bytes of the key and value caches.
+pub(crate) fn cache_bytes(c: &Config, ctx: u32) -> u64 {
+    u64::from(c.layers) * cache_len(c, ctx) as u64 * 2 * 2
+}
+
+/// Bytes of everything else, but for a few kilobytes.
+pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
+    let part = u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
+    let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
+    let ffn = 3 * u64::from(c.feed_forward);
+    4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>())
+}

@@ -1,0 +1,109 @@
+//! The kernels that a model needs, compiled for the device.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ptx_gen::KernelDef;
+use warpwright_driver::{Context, Kernel};
+use warpwright_kernels::{
+    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, Format, Gemv, GemvAdd,
+    GemvBias, Pairing, RmsNorm, Rope, SwiGlu,
+};
+
+use crate::Error;
+use crate::config::{Architecture, Config};
+use crate::gguf::Tensor;
+use crate::model::{Model, Weights};
+use crate::weights::format;
+
+/// One loaded kernel for each launch of a step.
+pub(crate) struct Kernels {
+    pub(crate) embed: Kernel<Embed>,
+    pub(crate) norm: Kernel<RmsNorm>,
+    pub(crate) rope: Kernel<Rope>,
+    pub(crate) attention: Kernel<Attention>,
+    pub(crate) combine: Kernel<AttentionCombine>,
+    pub(crate) swiglu: Kernel<SwiGlu>,
+    pub(crate) argmax: Kernel<ArgmaxBlocks>,
+    pub(crate) argmax_final: Kernel<ArgmaxFinal>,
+    pub(crate) advance: Kernel<Advance>,
+    /// By the formats that the model has.
+    pub(crate) gemv: BTreeMap<Format, Kernel<Gemv>>,
+    pub(crate) gemv_bias: BTreeMap<Format, Kernel<GemvBias>>,
+    pub(crate) gemv_add: BTreeMap<Format, Kernel<GemvAdd>>,
+}
+
+const THREADS: u32 = 256;
+
+impl Kernels {
+    pub(crate) fn load(context: &Context, model: &Model) -> Result<Kernels, Error> {
+        let (c, w) = (&model.config, &model.weights);
+        let head_dim = c.head_dim;
+        let uses = Uses::of(w);
+        Ok(Kernels {
+            embed: Kernel::load(context, Embed { format: format(&w.embed) })?,
+            norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
+            rope: Kernel::load(context, Rope { pairing: pairing(c.architecture) })?,
+            attention: Kernel::load(context, attention(c)?)?,
+            combine: Kernel::load(context, AttentionCombine { head_dim })?,
+            swiglu: Kernel::load(context, SwiGlu { threads: THREADS })?,
+            argmax: Kernel::load(context, ArgmaxBlocks { threads: THREADS })?,
+            argmax_final: Kernel::load(context, ArgmaxFinal)?,
+            advance: Kernel::load(context, Advance)?,
+            gemv: by_format(context, &uses.plain, |format| Gemv { format })?,
+            gemv_bias: by_format(context, &uses.biased, |format| GemvBias { format })?,
+            gemv_add: by_format(context, &uses.added, |format| GemvAdd { format })?,
+        })
+    }
+}
+
+/// The matrices by what becomes of their product.
+struct Uses<'a> {
+    plain: Vec<&'a Tensor>,
+    biased: Vec<&'a Tensor>,
+    added: Vec<&'a Tensor>,
+}
+
+impl<'a> Uses<'a> {
+    fn of(w: &'a Weights<Tensor>) -> Uses<'a> {
+        let mut uses = Uses { plain: vec![w.head()], biased: vec![], added: vec![] };
+        for b in &w.blocks {
+            uses.plain.extend([&b.gate, &b.up]);
+            uses.added.extend([&b.o, &b.down]);
+            let projections = if b.bias.is_some() { &mut uses.biased } else { &mut uses.plain };
+            projections.extend([&b.q, &b.k, &b.v]);
+        }
+        uses
+    }
+}
+
+fn by_format<K: KernelDef>(
+    context: &Context,
+    matrices: &[&Tensor],
+    kernel: impl Fn(Format) -> K,
+) -> Result<BTreeMap<Format, Kernel<K>>, Error> {
+    let formats: BTreeSet<Format> = matrices.iter().map(|matrix| format(matrix)).collect();
+    formats.into_iter().map(|format| Ok((format, Kernel::load(context, kernel(format))?))).collect()
+}
+
+fn pairing(architecture: Architecture) -> Pairing {
+    match architecture {
+        Architecture::Llama => Pairing::Interleaved,
+        Architecture::Qwen2 => Pairing::HalfSplit,
+    }
+}
+
+/// The shipped variant that reads each key for the most query heads.
+fn attention(c: &Config) -> Result<Attention, Error> {
+    let group = c.heads / c.kv_heads;
+    let variants = (1..=group).rev().filter(|queries| group.is_multiple_of(*queries));
+    variants.map(|queries| Attention { head_dim: c.head_dim, queries }).find(shipped).ok_or_else(|| {
+        let all = (1..=1024).filter(|&head_dim| shipped(&Attention { head_dim, queries: 1 }));
+        let supported = all.map(|d| d.to_string()).collect::<Vec<_>>().join(", ");
+        Error::HeadDim { head_dim: c.head_dim, supported }
+    })
+}
+
+fn shipped(kernel: &Attention) -> bool {
+    let name = KernelDef::name(kernel);
+    ALL.iter().any(|variant| variant.name() == name)
+}

@@ -1,0 +1,203 @@
+//! Whole models on the emulator, against the reference and the oracle.
+
+use warpwright_driver::{Context, Driver};
+use warpwright_engine::{Decoder, Kind, Launch, Model, Options};
+
+use crate::synth::{Synth, synth};
+use crate::write::Val;
+use crate::{ids, models, oracle, reference};
+
+fn emulator() -> Context {
+    let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+    Context::new(&driver.devices().unwrap()[0]).unwrap()
+}
+
+fn decoder(model: &Model, ctx: u32, launch: Launch) -> Decoder {
+    Decoder::new(&emulator(), model, Options { ctx, launch }, |_| ()).unwrap()
+}
+
+fn generate(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> Vec<u32> {
+    decoder.generate(prompt, limit).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+fn logits(decoder: &mut Decoder, ids: &[u32]) -> Vec<Vec<f32>> {
+    decoder.logits(ids).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+/// The error that making or using a decoder ends in.
+fn refusal(model: &Model, ctx: u32, prompt: &[u32]) -> String {
+    let options = Options { ctx, launch: Launch::Eager };
+    match Decoder::new(&emulator(), model, options, |_| ()) {
+        Err(error) => error.to_string(),
+        Ok(mut decoder) => match decoder.generate(prompt, 1) {
+            Err(error) => error.to_string(),
+            Ok(mut tokens) => tokens.next().unwrap().unwrap_err().to_string(),
+        },
+    }
+}
+
+/// The relative distance of each row to the oracle's.
+fn check_logits(model: &Model, rows: &[Vec<f32>], ids: &[u32]) {
+    for (position, (found, wanted)) in std::iter::zip(rows, oracle::logits(model, ids)).enumerate() {
+        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+        let distance = norm(&mut std::iter::zip(found, &wanted).map(|(f, w)| f64::from(*f) - w));
+        let relative = distance / norm(&mut wanted.iter().copied());
+        assert!(relative <= 1e-3, "after position {position} the relative error is {relative:e}");
+    }
+}
+
+#[test]
+fn greedy_tokens_are_the_references() {
+    for (quantization, path) in models() {
+        let model = Model::open(&path).unwrap();
+        let mut decoder = decoder(&model, 64, Launch::Graph);
+        for run in reference()[quantization].as_array().unwrap() {
+            let (prompt, wanted) = (ids(&run["prompt_ids"]), ids(&run["greedy_ids"]));
+            let margins = run["top8"].as_array().unwrap().iter().map(|top| {
+                let logit = |i: usize| top[i][1].as_f64().unwrap();
+                logit(0) - logit(1)
+            });
+            // From the first doubtful token on the two texts may differ.
+            let sure = margins.take_while(|margin| *margin > 1e-3).count();
+            let found = generate(&mut decoder, &prompt, wanted.len() as u32);
+            assert_eq!(found[..sure], wanted[..sure], "{quantization}, {}", run["prompt"]);
+        }
+    }
+}
+
+#[test]
+fn logits_are_the_oracles_in_both_modes() {
+    for (quantization, path) in models() {
+        let model = Model::open(&path).unwrap();
+        let run = &reference()[quantization][0];
+        let ids = [ids(&run["prompt_ids"]), ids(&run["greedy_ids"])].concat();
+        let (mut graph, mut eager) = (decoder(&model, 64, Launch::Graph), decoder(&model, 64, Launch::Eager));
+        let rows = logits(&mut graph, &ids[..12]);
+        check_logits(&model, &rows, &ids[..12]);
+        assert_eq!(bits(&rows), bits(&logits(&mut eager, &ids[..12])), "{quantization}: graph and eager");
+        for kind in [Kind::Token, Kind::Prompt] {
+            generate(&mut eager, &ids[..2], 1);
+            assert_eq!(graph.launches(kind), eager.launches(kind), "{quantization}: {kind:?}");
+        }
+    }
+}
+
+fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
+    rows.iter().flatten().map(|x| x.to_bits()).collect()
+}
+
+/// The plainest model.
+const ONE: Synth =
+    Synth { arch: "llama", formats: &[0], heads: 4, kv_heads: 2, head_dim: 64, tied: true, scaled: false };
+
+/// The number formats by their numbers in ggml.
+const FORMATS: &[u32] = &[0, 1, 30, 8, 12, 14];
+
+#[test]
+fn every_architecture_and_format_agrees_with_the_oracle() {
+    let llama = Synth {
+        arch: "llama",
+        formats: FORMATS,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        tied: true,
+        scaled: false,
+    };
+    let qwen2 = Synth { arch: "qwen2", tied: false, ..llama };
+    let cases = [
+        ("llama-tied", llama),
+        ("llama-scaled", Synth { tied: false, scaled: true, ..llama }),
+        ("qwen2", qwen2),
+        ("qwen2-wide-heads", Synth { heads: 6, kv_heads: 1, head_dim: 128, ..qwen2 }),
+        ("llama-one-format", Synth { formats: &[14], kv_heads: 4, ..llama }),
+    ];
+    for (name, case) in cases {
+        let model = Model::open(&synth(case).save(&format!("synth-{name}.gguf"))).unwrap();
+        let ids = [3, 300, 0, 17, 17, 255, 40, 8];
+        check_logits(&model, &logits(&mut decoder(&model, 16, Launch::Graph), &ids), &ids);
+    }
+}
+
+#[test]
+fn a_decoder_starts_anew() {
+    let model = Model::open(&crate::asset()).unwrap();
+    let mut decoder = decoder(&model, 32, Launch::Graph);
+    let first = generate(&mut decoder, &[0, 389, 1166], 4);
+    generate(&mut decoder, &[0, 951], 2);
+    drop(decoder.generate(&[0, 951], 20).unwrap().next());
+    assert_eq!(generate(&mut decoder, &[0, 389, 1166], 4), first);
+}
+
+#[test]
+fn a_text_ends_with_a_stop_token_or_the_context() {
+    let mut model = Model::open(&crate::asset()).unwrap();
+    let wanted = ids(&reference()["Q4_K_M"][0]["greedy_ids"]);
+    let prompt = ids(&reference()["Q4_K_M"][0]["prompt_ids"]);
+    model.stop = vec![wanted[2]];
+    let mut decoder = decoder(&model, 8, Launch::Graph);
+    assert_eq!(generate(&mut decoder, &prompt, 48), wanted[..3]);
+    assert_eq!(generate(&mut decoder, &prompt, 2), wanted[..2]);
+    assert_eq!(generate(&mut decoder, &[prompt, wanted[..3].to_vec()].concat(), 48), wanted[3..4]);
+}
+
+#[test]
+fn refuses_what_it_has_no_room_for() {
+    let model = Model::open(&crate::asset()).unwrap();
+    assert_eq!(refusal(&model, 0, &[1]), "a context of 0 positions; this model has 1 to 2048");
+    assert_eq!(refusal(&model, 2049, &[1]), "a context of 2049 positions; this model has 1 to 2048");
+    assert_eq!(
+        refusal(&model, 8, &[]),
+        "the prompt has no tokens; a model needs at least one to write on from"
+    );
+    assert_eq!(refusal(&model, 8, &[1; 9]), "the prompt has 9 tokens; the context has room for 8");
+    let outside = "token 1 of the prompt is 4096; the vocabulary ends before 4096";
+    assert_eq!(refusal(&model, 8, &[1, 4096]), outside);
+}
+
+#[test]
+fn compares_the_memory_it_needs_with_what_is_free() {
+    let ctx = 1 << 24;
+    let file = synth(ONE).pair("llama.context_length", Val::U32(ctx));
+    let model = Model::open(&file.save("synth-long.gguf")).unwrap();
+    let message = refusal(&model, ctx, &[1]);
+    let wanted = "the model needs 16.1 GiB of device memory (weights 4.3 MiB, cache of 16777216 positions 16.0 GiB, \
+                  work 64.1 MiB); ";
+    assert!(message.starts_with(wanted), "{message}");
+    assert!(
+        message.ends_with(" of 16.0 GiB are free, so a smaller context or quantization is needed"),
+        "{message}"
+    );
+}
+
+#[test]
+fn names_a_head_that_no_kernel_takes() {
+    let file = synth(Synth { head_dim: 24, ..ONE });
+    let message = refusal(&Model::open(&file.save("synth-head.gguf")).unwrap(), 8, &[1]);
+    assert_eq!(message, "no attention kernel for heads of 24; supported: 64, 80, 96, 128, 256");
+}
+
+#[test]
+fn names_weights_that_are_no_numbers() {
+    let nan = |t: &mut crate::write::Entry| t.data[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let path = synth(ONE).edit("blk.1.ffn_norm.weight", nan).save("synth-nan.gguf");
+    let model = Model::open(&path).unwrap();
+    assert_eq!(
+        refusal(&model, 8, &[1]),
+        "no logit after position 0 is a number: the weights are damaged or overflow"
+    );
+    let error = decoder(&model, 8, Launch::Graph).logits(&[1]).unwrap().next().unwrap().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the logit of token 0 after position 0 is NaN: the weights are damaged or overflow"
+    );
+}
+
+#[test]
+fn draws_the_graph() {
+    let model = Model::open(&crate::asset()).unwrap();
+    let decoder = decoder(&model, 16, Launch::Graph);
+    let dot = decoder.dot(Kind::Token).unwrap();
+    assert!(dot.starts_with("digraph"), "{dot}");
+    assert!(dot.contains("k_cache.7"), "{dot}");
+}

@@ -1,0 +1,128 @@
+//! Models of random numbers, in every architecture and number format, for what the small real model lacks.
+
+use ptx_gen::{bf16, f16};
+use warpwright_kernels::Random;
+
+use crate::write::{File, Val, f32s};
+
+/// What to make. Rows are of 256 and 512 elements, so that every format fits.
+#[derive(Clone, Copy)]
+pub(crate) struct Synth {
+    pub(crate) arch: &'static str,
+    /// ggml's type numbers, given to the matrices in turn.
+    pub(crate) formats: &'static [u32],
+    pub(crate) heads: u32,
+    pub(crate) kv_heads: u32,
+    pub(crate) head_dim: u32,
+    pub(crate) tied: bool,
+    /// `rope_freqs.weight` and a linear divisor.
+    pub(crate) scaled: bool,
+}
+
+const HIDDEN: u32 = 256;
+const FEED_FORWARD: u32 = 512;
+const VOCAB: u32 = 301;
+
+/// A model of two layers.
+pub(crate) fn synth(s: Synth) -> File {
+    let key = |name: &str| format!("{}.{name}", s.arch);
+    let mut file = File::default()
+        .pair("general.architecture", Val::Str(s.arch.into()))
+        .pair(&key("attention.layer_norm_rms_epsilon"), Val::F32(1e-5))
+        .pair(&key("rope.freq_base"), Val::F32(500.0));
+    for (name, n) in [
+        ("block_count", 2),
+        ("embedding_length", HIDDEN),
+        ("feed_forward_length", FEED_FORWARD),
+        ("attention.head_count", s.heads),
+        ("attention.head_count_kv", s.kv_heads),
+        ("attention.key_length", s.head_dim),
+        ("context_length", 64),
+        ("vocab_size", VOCAB),
+    ] {
+        file = file.pair(&key(name), Val::U32(n));
+    }
+    let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
+    let mut make = Make { file, random: Random(7), formats: s.formats.iter().cycle() };
+    make.matrix("token_embd.weight", VOCAB, HIDDEN);
+    for i in 0..2 {
+        make.norm(&format!("blk.{i}.attn_norm.weight"));
+        make.matrix(&format!("blk.{i}.attn_q.weight"), q, HIDDEN);
+        make.matrix(&format!("blk.{i}.attn_k.weight"), kv, HIDDEN);
+        make.matrix(&format!("blk.{i}.attn_v.weight"), kv, HIDDEN);
+        if s.arch == "qwen2" {
+            make.bias(&format!("blk.{i}.attn_q.bias"), q);
+            make.bias(&format!("blk.{i}.attn_k.bias"), kv);
+            make.bias(&format!("blk.{i}.attn_v.bias"), kv);
+        }
+        make.matrix(&format!("blk.{i}.attn_output.weight"), HIDDEN, q);
+        make.norm(&format!("blk.{i}.ffn_norm.weight"));
+        make.matrix(&format!("blk.{i}.ffn_gate.weight"), FEED_FORWARD, HIDDEN);
+        make.matrix(&format!("blk.{i}.ffn_up.weight"), FEED_FORWARD, HIDDEN);
+        make.matrix(&format!("blk.{i}.ffn_down.weight"), HIDDEN, FEED_FORWARD);
+    }
+    make.norm("output_norm.weight");
+    if !s.tied {
+        make.matrix("output.weight", VOCAB, HIDDEN);
+    }
+    if !s.scaled {
+        return make.file;
+    }
+    let factors = (0..s.head_dim / 2).map(|i| 1.0 + i as f32 / 8.0);
+    make.file
+        .pair(&key("rope.scaling.type"), Val::Str("linear".into()))
+        .pair(&key("rope.scaling.factor"), Val::F32(2.0))
+        .tensor("rope_freqs.weight", &[u64::from(s.head_dim / 2)], 0, f32s(factors))
+}
+
+struct Make {
+    file: File,
+    random: Random,
+    formats: std::iter::Cycle<std::slice::Iter<'static, u32>>,
+}
+
+impl Make {
+    fn add(&mut self, name: &str, dims: &[u32], kind: u32, data: Vec<u8>) {
+        let dims: Vec<u64> = dims.iter().map(|n| u64::from(*n)).collect();
+        self.file = std::mem::take(&mut self.file).tensor(name, &dims, kind, data);
+    }
+
+    fn norm(&mut self, name: &str) {
+        let data = f32s((0..HIDDEN).map(|_| 1.0 + self.random.unit() / 4.0));
+        self.add(name, &[HIDDEN], 0, data);
+    }
+
+    fn bias(&mut self, name: &str, n: u32) {
+        let data = f32s((0..n).map(|_| self.random.unit()));
+        self.add(name, &[n], 0, data);
+    }
+
+    fn matrix(&mut self, name: &str, rows: u32, n: u32) {
+        let kind = *self.formats.next().unwrap();
+        let count = (rows * n) as usize;
+        let scale = 1.7 / (n as f32).sqrt();
+        let r = &mut self.random;
+        let data = match kind {
+            0 => f32s((0..count).map(|_| r.unit() * scale)),
+            1 => (0..count).flat_map(|_| f16::from_f32(r.unit() * scale).0.to_le_bytes()).collect(),
+            30 => (0..count).flat_map(|_| bf16::from_f32(r.unit() * scale).0.to_le_bytes()).collect(),
+            8 => blocks(r, count / 32, 34, &[(0, scale / 127.0)]),
+            12 => blocks(r, count / 256, 144, &[(0, scale / 250.0), (2, scale * 7.5 / 250.0)]),
+            14 => blocks(r, count / 256, 210, &[(208, scale / 2300.0)]),
+            other => panic!("no random numbers for type {other}"),
+        };
+        self.add(name, &[n, rows], kind, data);
+    }
+}
+
+/// Random blocks, but for their f16 scales.
+fn blocks(r: &mut Random, count: usize, bytes: usize, scales: &[(usize, f32)]) -> Vec<u8> {
+    let block = |_| {
+        let mut block: Vec<u8> = (0..bytes).map(|_| r.bits() as u8).collect();
+        for (at, scale) in scales {
+            block[*at..at + 2].copy_from_slice(&f16::from_f32(*scale).0.to_le_bytes());
+        }
+        block
+    };
+    (0..count).flat_map(block).collect()
+}
