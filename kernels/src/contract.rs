@@ -1,5 +1,7 @@
 //! Clauses that most launch contracts share.
 
+use crate::format::Format;
+use crate::piece::Split;
 use ptx_gen::{KernelDef, ShapeError};
 
 /// The most elements of a buffer that kernels index: indices are 32 bits, and a loop may step past the end.
@@ -20,6 +22,16 @@ pub(crate) trait Contract: KernelDef {
     fn multiple(&self, name: &str, found: u32, unit: u32) -> Result<(), ShapeError> {
         self.require(found > 0 && found.is_multiple_of(unit), || {
             format!("{name} is {found}, must be a positive multiple of {unit}")
+        })
+    }
+
+    /// `name` is a matrix of `rows` rows of `n` weights, which lanes can divide among them.
+    fn matrix(&self, name: &str, found: usize, format: Format, rows: u32, n: u32) -> Result<(), ShapeError> {
+        self.multiple("n", n, Split::of(format).len)?;
+        let row = format.row_bytes(n as usize);
+        self.require(found == rows as usize * row, || {
+            let weights = format!("{n} {} weights", format.name());
+            format!("{name} has {found} bytes, must have {rows} rows of {weights}, {row} bytes each")
         })
     }
 

@@ -1,0 +1,135 @@
+//! The embedding of the current token: row `state[TOKEN]` of a table as a GGUF file holds it, as floats.
+//!
+//! Each thread copies a piece of a block ([`crate::piece`]). A token that the table lacks gives NaN, which no later
+//! kernel can hide, and reads nothing.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::format::Format;
+use crate::piece::{Group, Split, piece};
+use crate::state;
+use ptx_gen::*;
+
+/// Threads of a block.
+const THREADS: u32 = 64;
+
+args! {
+    /// Arguments of [`Embed`].
+    pub struct EmbedArgs {
+        /// `[8]`, see [`crate::state`].
+        state: In<u32>,
+        /// `[vocab, row_bytes]`, from an address that is a multiple of 16.
+        table: In<u8>,
+        /// `[n]`
+        y: Out<f32>,
+        /// Row length in weights, a multiple of the format's block and of 4.
+        n: u32,
+        /// Rows of the table.
+        vocab: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Embed {
+    /// The format of the table.
+    pub format: Format,
+}
+
+impl KernelDef for Embed {
+    type Args<S: Side> = EmbedArgs<S>;
+
+    fn name(&self) -> String {
+        format!("embed_{}", self.format.suffix())
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &EmbedArgs<Shape>) -> Result<Grid, ShapeError> {
+        let split = Split::of(self.format);
+        self.length("state", a.state, "LEN", &[state::LEN as u32])?;
+        self.length("y", a.y, "n", &[a.n])?;
+        self.matrix("table", a.table, self.format, a.vocab, a.n)?;
+        Ok(Grid::line((a.n / split.len * split.lanes).div_ceil(THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: EmbedArgs<Dev<'k>>) {
+        let split = Split::of(self.format);
+        let thread = k.ctaid() * THREADS + k.tid();
+        let (block, blocks) = (split.block(thread), split.blocks(a.n));
+        k.when(block.lt(blocks), || {
+            let piece = piece(self.format, k, thread);
+            let y = a.y.at(piece.first()).row(block, 4 * split.len);
+            let store = |four: usize, v| y.at(split.fours[four]).st4(v);
+            let token = a.state.at(state::TOKEN).ld();
+            k.when(token.lt(a.vocab), || {
+                let row = a.table.row(token, blocks * split.bytes);
+                let places = piece.places(row.row(block, split.bytes));
+                let weights = weights(&piece.unpack(&piece.load(&places)));
+                weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
+            })
+            .otherwise(|| {
+                let nan = k.val(f32::NAN);
+                (0..split.fours.len()).for_each(|i| store(i, [nan; 4]));
+            });
+        });
+    }
+
+    fn reference(&self, a: EmbedArgs<Cpu<'_>>) {
+        let rows = a.table.chunks_exact(self.format.row_bytes(a.y.len()));
+        let token = a.state[state::TOKEN as usize] as usize;
+        match rows.take(a.vocab as usize).nth(token) {
+            Some(row) => a.y.copy_from_slice(&self.format.dequantize(row)),
+            None => a.y.fill(f32::NAN),
+        }
+    }
+}
+
+fn weights<'k>(groups: &[Group<'k>]) -> Vec<F32<'k>> {
+    let weight = |group: &Group<'k>, q: F32<'k>| match (group.scale, group.offset) {
+        (Some(scale), Some(offset)) => q.fma(scale, offset),
+        (Some(scale), None) => q * scale,
+        (None, Some(offset)) => q + offset,
+        (None, None) => q,
+    };
+    groups.iter().flat_map(|group| group.q.iter().map(|&q| weight(group, q))).collect()
+}
+
+impl Variant for Embed {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let block = Split::of(self.format).len as usize;
+        // The first row, one in the middle, the last, one past the last; rows of one block and of many threads.
+        [
+            (0, 5, block),
+            (2, 5, 3 * block),
+            (4, 5, 9 * block),
+            (5, 5, block),
+            (u32::MAX, 3, block),
+            (6, 7, 2048),
+        ]
+        .map(|(token, vocab, n)| self.case(&mut Random(seed), token, vocab, n))
+        .into()
+    }
+}
+
+impl Embed {
+    fn case(&self, random: &mut Random, token: u32, vocab: usize, n: usize) -> Case {
+        let mut state = vec![0; state::LEN];
+        state[state::TOKEN as usize] = token;
+        let table = self.format.random(vocab * n / self.format.block_len() as usize, random);
+        Case {
+            label: format!("token={token} vocab={vocab} n={n}"),
+            args: vec![
+                CpuArg::U32(state),
+                CpuArg::U8(table),
+                CpuArg::F32(vec![0.0; n]),
+                CpuArg::scalar(n as u32),
+                CpuArg::scalar(vocab as u32),
+            ],
+            // Scale, offset and their sum round once each, here and in the definition.
+            bound: if self.format.block_len() == 1 { 0.0 } else { 4e-7 },
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! How the lanes of a warp share a row of weights.
+//!
+//! Lanes divide a block among them, and each takes the same *piece* of every block it visits, so what depends on
+//! the piece (offsets, masks) is computed once. A piece gives [`Group`]s: weights `scale * q + offset`, where the
+//! codes `q` differ and the rest does not. Both a product and a copy of the row follow from the groups.
+//!
+//! Codes become floats without a conversion, which is slow on most chips. A float's fraction counts in units that
+//! its exponent chooses: under the exponent of `2^(23 - s)`, bit `s` counts one. A field that starts at bit `s`,
+//! masked, with that exponent above it, is the float `2^(23 - s) + field`, and one exact subtraction gives the code.
+
+use crate::format::Format;
+use ptx_gen::*;
+
+/// The bytes of a matrix.
+pub(crate) type Bytes<'k> = Ptr<'k, u8, Read>;
+
+/// How a format's rows are divided. Weights, bytes and lanes of a block are powers of two but the bytes.
+pub(crate) struct Split {
+    /// Weights in a block: ggml's, or four for what ggml does not block.
+    pub(crate) len: u32,
+    /// Bytes of a block.
+    pub(crate) bytes: u32,
+    /// Lanes that share a block.
+    pub(crate) lanes: u32,
+    /// A piece is these fours of weights: where they start, counted from the first.
+    pub(crate) fours: &'static [u32],
+    /// Pieces that a lane has in flight, so that enough bytes are: a kilobyte or two a warp for two rows.
+    pub(crate) depth: u32,
+}
+
+impl Split {
+    /// The division of `format`.
+    pub(crate) const fn of(format: Format) -> Split {
+        const fn split(len: u32, bytes: u32, lanes: u32, fours: &'static [u32], depth: u32) -> Split {
+            Split { len, bytes, lanes, fours, depth }
+        }
+        match format {
+            Format::F32 => split(4, 16, 1, &[0], 2),
+            Format::F16 | Format::BF16 => split(4, 8, 1, &[0], 4),
+            Format::Q8_0 => split(32, 34, 8, &[0], 4),
+            Format::Q4_K => split(256, 144, 16, &[0, 4, 32, 36], 2),
+            Format::Q6_K => split(256, 210, 16, &[0, 32, 64, 96], 2),
+        }
+    }
+
+    /// The number of blocks in `n` weights.
+    pub(crate) fn blocks<'k>(&self, n: U32<'k>) -> U32<'k> {
+        n >> self.len.ilog2()
+    }
+
+    /// Blocks that the lanes of a warp visit at once.
+    pub(crate) fn blocks_of_warp(&self) -> u32 {
+        32 / self.lanes
+    }
+
+    /// The block of `thread`, of those that consecutive threads visit at once.
+    pub(crate) fn block<'k>(&self, thread: U32<'k>) -> U32<'k> {
+        thread >> self.lanes.ilog2()
+    }
+}
+
+/// What one lane takes of a block.
+pub(crate) trait Piece<'k> {
+    /// Its first weight, counted from the block's.
+    fn first(&self) -> U32<'k>;
+    /// Where its bytes are.
+    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>>;
+    /// Its bytes, from these places on.
+    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>>;
+    /// Its weights, in the order of [`Split::fours`].
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>>;
+}
+
+/// Weights `scale * q + offset`; a scale left out is 1, an offset 0.
+pub(crate) struct Group<'k> {
+    pub(crate) q: Vec<F32<'k>>,
+    pub(crate) scale: Option<F32<'k>>,
+    pub(crate) offset: Option<F32<'k>>,
+}
+
+/// The piece of `thread`, whose index among those that share a block is in its low bits.
+pub(crate) fn piece<'k>(format: Format, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Piece<'k> + 'k> {
+    let lane = |lanes: u32| thread & (lanes - 1);
+    let lanes = Split::of(format).lanes;
+    match format {
+        Format::F32 => Box::new(Plain { first: k.val(0), load: load_f32, unpack: unpack_f32 }),
+        Format::F16 => Box::new(Plain { first: k.val(0), load: load_half, unpack: unpack_f16 }),
+        Format::BF16 => Box::new(Plain { first: k.val(0), load: load_half, unpack: unpack_bf16 }),
+        Format::Q8_0 => Box::new(Q8::new(lane(lanes))),
+        Format::Q4_K => Box::new(Q4::new(lane(lanes))),
+        Format::Q6_K => Box::new(Q6::new(lane(lanes))),
+    }
+}
+
+/// Four weights that stand for themselves.
+struct Plain<'k> {
+    first: U32<'k>,
+    load: fn(Bytes<'k>) -> Vec<U32<'k>>,
+    unpack: fn(&[U32<'k>]) -> Vec<F32<'k>>,
+}
+
+impl<'k> Piece<'k> for Plain<'k> {
+    fn first(&self) -> U32<'k> {
+        self.first
+    }
+    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        vec![block]
+    }
+    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
+        (self.load)(places[0])
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        vec![Group { q: (self.unpack)(words), scale: None, offset: None }]
+    }
+}
+
+fn load_f32(at: Bytes<'_>) -> Vec<U32<'_>> {
+    at.stream().cast::<u32>().ld4().into()
+}
+fn load_half(at: Bytes<'_>) -> Vec<U32<'_>> {
+    at.stream().cast::<u32>().ld2().into()
+}
+fn unpack_f32<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
+    words.iter().map(|w| w.bits()).collect()
+}
+fn unpack_f16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
+    words.iter().flat_map(|&w| halves(w)).collect()
+}
+fn unpack_bf16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
+    words.iter().flat_map(|&w| [(w << 16).bits(), (w & 0xffff_0000).bits()]).collect()
+}
+
+/// Four bytes of 32, and their scale. Blocks are 34 bytes, so only halfwords are aligned.
+struct Q8<'k> {
+    first: U32<'k>,
+}
+
+impl<'k> Q8<'k> {
+    fn new(lane: U32<'k>) -> Self {
+        Q8 { first: lane << 2 }
+    }
+}
+
+impl<'k> Piece<'k> for Q8<'k> {
+    fn first(&self) -> U32<'k> {
+        self.first
+    }
+    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        vec![block, block.at(self.first)]
+    }
+    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
+        vec![halfword(places[0], 0), halfword(places[1], 2), halfword(places[1], 4)]
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, q01, q23] = words else { unreachable!("three words are loaded") };
+        let q = [q01, q23].into_iter().flat_map(|w| [BYTE.at(w, 0), BYTE.at(w, 8)]).collect();
+        vec![Group { q, scale: Some(halves(d)[0]), offset: None }]
+    }
+}
+
+/// Eight bytes of 32, whose low nibbles are in one group and whose high nibbles in the next.
+///
+/// A block's header is `d, dmin` and three words of scales. In lanes of groups 0 to 3 the scales are the low six
+/// bits of the first word's bytes and the minima those of the second word's. In the others, the third word has the
+/// low four bits of both (scales in the low nibbles, minima in the high ones), and the first two words' highest
+/// bits are the upper two.
+struct Q4<'k> {
+    lane: U32<'k>,
+    /// Picks the two bytes of the lane's groups from each of two words.
+    pick: U32<'k>,
+    /// How far the first two words are shifted: 0 or 2.
+    shift: U32<'k>,
+    /// Which bits come from the third word: none, or each byte's low four.
+    third: U32<'k>,
+}
+
+impl<'k> Q4<'k> {
+    fn new(lane: U32<'k>) -> Self {
+        let pair = lane >> 2;
+        let shift = pair & 2;
+        Q4 { lane, pick: (pair & 1).mad(0x2222, 0x5410), shift, third: shift.eq(0).select(0, 0x0f0f_0f0f) }
+    }
+
+    /// Scale and scale, minimum and minimum of the lane's two groups: the low six bits of each byte.
+    fn scales(&self, words: [U32<'k>; 3]) -> U32<'k> {
+        let six = words[0].prmt(words[1], self.pick);
+        let four = words[2].prmt(words[2] >> 4, self.pick);
+        four.lop3(six >> self.shift, self.third, SELECT)
+    }
+}
+
+impl<'k> Piece<'k> for Q4<'k> {
+    /// The pair's 64 weights start at `64 (lane / 4)`, the lane's eight `8 (lane % 4)` later.
+    fn first(&self) -> U32<'k> {
+        (self.lane + (self.lane & 12)) << 3
+    }
+    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        vec![block, block.row(self.lane, 8)]
+    }
+    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
+        let header = places[0].cast::<u32>().ld4();
+        let codes = places[1].at(16).stream().cast::<u32>().ld2();
+        [&header[..], &codes].concat()
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, s0, s1, s2, low, high] = words else { unreachable!("six words are loaded") };
+        let [d, dmin] = halves(d);
+        let less = -dmin;
+        let [scale0, scale1, min0, min1] = bytes(SIX, split(self.scales([s0, s1, s2])), 0);
+        let codes = [split(low), split(high)];
+        let group = |at: u32, scale: F32<'k>, min: F32<'k>| Group {
+            q: codes.iter().flat_map(|&w| bytes(NIBBLE, w, at)).collect(),
+            scale: Some(d * scale),
+            offset: Some(less * min),
+        };
+        vec![group(0, scale0, min0), group(4, scale1, min1)]
+    }
+}
+
+/// The same four of each 32 in half a block. Blocks are 210 bytes, so only halfwords are aligned.
+struct Q6<'k> {
+    /// Which half.
+    half: U32<'k>,
+    /// Which four.
+    four: U32<'k>,
+}
+
+impl<'k> Q6<'k> {
+    fn new(lane: U32<'k>) -> Self {
+        Q6 { half: lane >> 3, four: lane & 7 }
+    }
+}
+
+impl<'k> Piece<'k> for Q6<'k> {
+    fn first(&self) -> U32<'k> {
+        self.half.mad(128, self.four << 2)
+    }
+    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        let four = self.four << 2;
+        let low = self.half.mad(64, four);
+        let high = self.half.mad(32, four);
+        let scale = self.half.mad(8, self.four >> 2);
+        vec![block, block.at(low), block.at(high), block.at(scale)]
+    }
+    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
+        let &[block, low, high, scale] = places else { unreachable!("four places are given") };
+        let lows = [0, 2, 32, 34].map(|at| halfword(low, at));
+        let highs = [128, 130].map(|at| halfword(high, at));
+        let scales = [192, 194, 196, 198].map(|at| scale.at(at).ld());
+        [&[halfword(block, 208)][..], &lows, &highs, &scales].concat()
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, a, b, c, e, f, g, ref scales @ ..] = words else { unreachable!("eleven words are loaded") };
+        let d = halves(d)[0];
+        let (low0, low1, high) = (join(a, b), join(c, e), join(f, g));
+        let codes = [(low0, high << 4), (low1, high << 2), (low0 >> 4, high), (low1 >> 4, high >> 2)];
+        let group = |((low, high), &scale): ((U32<'k>, U32<'k>), &U32<'k>)| Group {
+            q: bytes(SIX_LESS_32, split(low.lop3(high, 0x0f0f_0f0f, SELECT)), 0).into(),
+            scale: Some(d * BYTE.at(scale, 0)),
+            offset: None,
+        };
+        codes.into_iter().zip(scales).map(group).collect()
+    }
+}
+
+/// The truth table of `c ? a : b`, bit by bit, for `lop3`.
+const SELECT: u8 = (0xaa & 0xf0) | (!0xaa & 0xcc);
+/// The truth table of `(a & b) ^ c`.
+const AND_XOR: u8 = (0xf0 & 0xcc) ^ 0xaa;
+
+/// What a field of bits stands for: its value after inverting the bits in `flip`, less `bias`.
+struct Code {
+    bits: u32,
+    flip: u32,
+    bias: u32,
+}
+
+const NIBBLE: Code = Code { bits: 4, flip: 0, bias: 0 };
+const SIX: Code = Code { bits: 6, flip: 0, bias: 0 };
+const SIX_LESS_32: Code = Code { bits: 6, flip: 0, bias: 32 };
+/// Two's complement, its sign bit inverted, is the number plus 128.
+const BYTE: Code = Code { bits: 8, flip: 0x80, bias: 128 };
+
+impl Code {
+    /// The number in the bits of `w` from bit `at` on, which end below bit 23: see the top of this file.
+    fn at<'k>(&self, w: U32<'k>, at: u32) -> F32<'k> {
+        let unit = (1 << (23 - at)) as f32;
+        let mask = ((1 << self.bits) - 1) << at;
+        let float: F32 = w.lop3(mask, unit.to_bits() | (self.flip << at), AND_XOR).bits();
+        float - (unit + self.bias as f32)
+    }
+}
+
+/// A word and its upper half, so that each byte is at bit 0 or 8 of one of them.
+fn split(w: U32<'_>) -> [U32<'_>; 2] {
+    [w, w >> 16]
+}
+
+/// The numbers from bit `at` on of each of four bytes.
+fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'k>; 4] {
+    [code.at(w, at), code.at(w, at + 8), code.at(upper, at), code.at(upper, at + 8)]
+}
+
+/// The two binary16 values of a word.
+fn halves(w: U32<'_>) -> [F32<'_>; 2] {
+    w.bits::<f16x2>().unpack().map(|h| h.cvt())
+}
+
+/// The 16 bits at byte `at`.
+fn halfword(p: Bytes<'_>, at: u32) -> U32<'_> {
+    p.at(at).cast::<u16>().ld()
+}
+
+/// Two halfwords as a word.
+fn join<'k>(low: U32<'k>, high: U32<'k>) -> U32<'k> {
+    low.prmt(high, 0x5410)
+}
