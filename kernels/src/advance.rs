@@ -43,12 +43,12 @@ impl KernelDef for Advance {
 
     fn grid(&self, a: &AdvanceArgs<Shape>) -> Result<Grid, ShapeError> {
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.length("token", a.token, "its length", &[1])?;
+        self.exactly("token", a.token, 1)?;
         self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
         self.require(a.stop >= a.stops as usize, || {
             format!("stop has {} elements, must have at least stops = {}", a.stop, a.stops)
         })?;
-        self.length("state", a.state, "its length", &[LEN as u32])?;
+        self.exactly("state", a.state, LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
         Ok(Grid::line(1))
     }

@@ -117,7 +117,7 @@ impl KernelDef for ArgmaxFinal {
         self.range("blocks", a.blocks, 1, 1 << 16)?;
         self.length("value", a.value, "blocks", &[a.blocks])?;
         self.length("index", a.index, "blocks", &[a.blocks])?;
-        self.length("token", a.token, "its length", &[1])?;
+        self.exactly("token", a.token, 1)?;
         Ok(Grid::line(1))
     }
 

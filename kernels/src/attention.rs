@@ -91,7 +91,7 @@ impl KernelDef for Attention {
     fn grid(&self, a: &AttentionArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("the kernel's head_dim", self.head_dim, DIMS as u32)?;
         self.range("the kernel's head_dim", self.head_dim, DIMS as u32, 256)?;
-        self.length("state", a.state, "its length", &[LEN as u32])?;
+        self.exactly("state", a.state, LEN)?;
         self.range("kv_heads", a.kv_heads, 1, a.heads)?;
         self.multiple("heads", a.heads, a.kv_heads)?;
         self.multiple("heads / kv_heads", a.heads / a.kv_heads, self.queries)?;

@@ -18,6 +18,11 @@ pub(crate) trait Contract: KernelDef {
         })
     }
 
+    /// `name` has this many elements.
+    fn exactly(&self, name: &str, found: usize, wanted: usize) -> Result<(), ShapeError> {
+        self.require(found == wanted, || format!("{name} has {found} elements, must have {wanted}"))
+    }
+
     /// `name` is a positive multiple of `unit`.
     fn multiple(&self, name: &str, found: u32, unit: u32) -> Result<(), ShapeError> {
         self.require(found > 0 && found.is_multiple_of(unit), || {

@@ -81,7 +81,7 @@ impl KernelDef for Rope {
     }
 
     fn grid(&self, a: &RopeArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.length("state", a.state, "its length", &[LEN as u32])?;
+        self.exactly("state", a.state, LEN)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         // A position is exact as an f32 up to here.

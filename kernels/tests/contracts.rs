@@ -1,0 +1,137 @@
+//! What launch contracts refuse, and in which words: argument, what it is, what it must be.
+
+use ptx_gen::{CpuArg, ShapeArg};
+use warpwright_kernels::{ALL, Variant};
+
+use ShapeArg::{Len, Scalar};
+
+/// Kernel, one argument of its first case changed, the whole message.
+const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
+    ("rms_norm_256", "n", Scalar(6), "n is 6, must be a positive multiple of 4"),
+    ("rms_norm_256", "n", Scalar(0), "n is 0, must be a positive multiple of 4"),
+    ("rms_norm_256", "x", Len(7), "x has 7 elements, must have rows * n = 4"),
+    ("rms_norm_256", "w", Len(5), "w has 5 elements, must have n = 4"),
+    ("rms_norm_256", "y", Len(8), "y has 8 elements, must have rows * n = 4"),
+    ("rms_norm_256", "x", Len(0), "y has 4 elements, must have rows * n = 0"),
+    ("rms_norm_256", "n", Len(4), "argument n is a u32 value, not a buffer"),
+    ("rms_norm_256", "x", Scalar(4), "argument x is a buffer of f32"),
+    ("swiglu_256", "n", Scalar(3), "n is 3, must be a positive multiple of 4"),
+    ("swiglu_256", "gate", Len(3), "gate has 3 elements, must have n = 4"),
+    ("swiglu_256", "up", Len(3), "up has 3 elements, must have n = 4"),
+    ("swiglu_256", "y", Len(3), "y has 3 elements, must have n = 4"),
+    ("rope_half_split", "state", Len(4), "state has 4 elements, must have 8"),
+    ("rope_half_split", "heads", Scalar(0), "heads is 0, must be 1 to 65536"),
+    ("rope_half_split", "kv_heads", Scalar(0), "kv_heads is 0, must be 1 to 65536"),
+    ("rope_half_split", "ctx", Scalar(0), "ctx is 0, must be 1 to 16777216"),
+    ("rope_half_split", "rope_dim", Scalar(63), "rope_dim is 63, must be a positive multiple of 2"),
+    ("rope_half_split", "rope_dim", Scalar(66), "rope_dim is 66, must be at most head_dim = 64"),
+    ("rope_half_split", "freq", Len(32), "freq has 32 elements, must have rope_dim = 64"),
+    ("rope_half_split", "q", Len(64), "q has 64 elements, must have heads * head_dim = 192"),
+    ("rope_half_split", "k", Len(63), "k has 63 elements, must have kv_heads * head_dim = 64"),
+    ("rope_half_split", "v", Len(65), "v has 65 elements, must have kv_heads * head_dim = 64"),
+    (
+        "rope_half_split",
+        "k_cache",
+        Len(1),
+        "k_cache has 1 elements, must have kv_heads * ctx * head_dim = 128",
+    ),
+    (
+        "rope_half_split",
+        "v_cache",
+        Len(1),
+        "v_cache has 1 elements, must have kv_heads * ctx * head_dim = 128",
+    ),
+    ("attention_64_2", "kv_heads", Scalar(3), "kv_heads is 3, must be 1 to 2"),
+    ("attention_64_2", "kv_heads", Scalar(2), "heads / kv_heads is 1, must be a positive multiple of 2"),
+    ("attention_64_2", "splits", Scalar(0), "splits is 0, must be 1 to 8192"),
+    ("attention_64_2", "splits", Scalar(9000), "splits is 9000, must be 1 to 8192"),
+    (
+        "attention_64_2",
+        "ctx",
+        Scalar(2),
+        "k_cache has 64 elements, must have kv_heads * ctx * head_dim = 128",
+    ),
+    ("attention_64_2", "q", Len(64), "q has 64 elements, must have heads * head_dim = 128"),
+    (
+        "attention_64_2",
+        "part",
+        Len(0),
+        "part has 0 elements, must have heads * splits * (head_dim + 2) = 132",
+    ),
+    (
+        "attention_64_2",
+        "heads",
+        Scalar(1 << 26),
+        "heads * head_dim is 4294967296, must be at most 2147483648",
+    ),
+    ("attention_combine_64", "splits", Scalar(0), "splits is 0, must be 1 to 8192"),
+    (
+        "attention_combine_64",
+        "heads",
+        Scalar(2),
+        "part has 66 elements, must have heads * splits * (head_dim + 2) = 132",
+    ),
+    ("attention_combine_64", "y", Len(63), "y has 63 elements, must have heads * head_dim = 64"),
+    ("argmax_blocks_256", "n", Scalar(2), "x has 1 elements, must have n = 2"),
+    ("argmax_blocks_256", "value", Len(0), "the length of value is 0, must be 1 to 65536"),
+    ("argmax_blocks_256", "index", Len(2), "index has 2 elements, must have the length of value = 1"),
+    ("argmax_final", "blocks", Scalar(0), "blocks is 0, must be 1 to 65536"),
+    ("argmax_final", "value", Len(2), "value has 2 elements, must have blocks = 1"),
+    ("argmax_final", "index", Len(2), "index has 2 elements, must have blocks = 1"),
+    ("argmax_final", "token", Len(2), "token has 2 elements, must have 1"),
+    ("advance", "ctx", Scalar(0), "ctx is 0, must be 1 to 16777216"),
+    ("advance", "token", Len(0), "token has 0 elements, must have 1"),
+    ("advance", "prompt", Len(5), "prompt has 5 elements, must have ctx = 6"),
+    ("advance", "stop", Len(2), "stop has 2 elements, must have at least stops = 3"),
+    ("advance", "state", Len(7), "state has 7 elements, must have 8"),
+    ("advance", "out", Len(5), "out has 5 elements, must have ctx = 6"),
+];
+
+fn named(name: &str) -> &'static dyn Variant {
+    *ALL.iter().find(|kernel| kernel.name() == name).unwrap_or_else(|| panic!("no kernel {name}"))
+}
+
+fn shapes(kernel: &dyn Variant) -> Vec<ShapeArg> {
+    kernel.cases(1)[0].args.iter().map(CpuArg::shape).collect()
+}
+
+#[test]
+fn contracts_say_what_is_wrong() {
+    for &(name, argument, changed, message) in REFUSED {
+        let kernel = named(name);
+        let mut shapes = shapes(kernel);
+        let position = kernel.params().iter().position(|p| p.name == argument);
+        shapes[position.unwrap_or_else(|| panic!("{name} has no {argument}"))] = changed;
+        let error = kernel.geometry(&shapes).map(|g| format!("{argument} = {changed:?} gives {g:?}"));
+        let error = error.map_or_else(|e| e.to_string(), |accepted| accepted);
+        assert_eq!(error, format!("{name}: {message}"));
+    }
+}
+
+#[test]
+fn a_missing_argument_is_refused() {
+    let kernel = named("advance");
+    let shapes = &shapes(kernel)[1..];
+    assert_eq!(kernel.geometry(shapes).unwrap_err().to_string(), "advance: takes 7 arguments, not 6");
+}
+
+#[test]
+fn all_cases_meet_their_contract() {
+    for kernel in ALL {
+        for case in kernel.cases(1) {
+            let shapes: Vec<_> = case.args.iter().map(CpuArg::shape).collect();
+            kernel.geometry(&shapes).unwrap_or_else(|e| panic!("{}: {e}", case.label));
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_cases_reproducible() {
+    let mut names: Vec<_> = ALL.iter().map(|kernel| kernel.name()).collect();
+    names.sort();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    for kernel in ALL {
+        let (first, second) = (kernel.cases(7), kernel.cases(7));
+        assert_eq!(format!("{first:?}"), format!("{second:?}"), "{}", kernel.name());
+    }
+}
