@@ -230,6 +230,7 @@ api! {
         12030 cuGraphGetEdges_v2(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
         12040 cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize);
         12040 cuFuncLoad(function: CUfunction);
+        12090 cuLogsCurrent(iterator: *mut CUlogIterator, flags: c_uint);
         12090 cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint);
 
         // No driver has this: an emulator may, to name the allocation at `address` in its faults.

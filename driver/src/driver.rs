@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr, c_char};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use driver_sys::{Api, CUresult, Library};
+use driver_sys::{Api, CUlogIterator, CUresult, Library};
 
 use crate::context;
 use crate::error::{DriverError, Error, LoadError};
@@ -18,6 +18,8 @@ struct Inner {
     origin: String,
     version: i32,
     contexts: Mutex<Vec<Weak<context::Inner>>>,
+    /// How far the driver's log has been shown.
+    seen: Mutex<CUlogIterator>,
 }
 
 /// The library, opened once for the process and never closed.
@@ -60,7 +62,13 @@ impl Driver {
     /// # Errors
     /// Why it did not start.
     pub fn from_api(api: Api, origin: &str) -> Result<Self, LoadError> {
-        let mut inner = Inner { api, origin: origin.to_string(), version: 0, contexts: Mutex::default() };
+        let mut inner = Inner {
+            api,
+            origin: origin.to_string(),
+            version: 0,
+            contexts: Mutex::default(),
+            seen: Mutex::default(),
+        };
         inner.start().map_err(|source| start_error(origin, source))?;
         tracing::debug!(origin, version = inner.version, "driver started");
         Ok(Self(Arc::new(inner)))
@@ -113,6 +121,11 @@ impl Driver {
         self.0.check(call, code)
     }
 
+    /// Forgets what the driver has logged, after a call that was made to fail.
+    pub(crate) fn skip_log(&self) {
+        self.0.log();
+    }
+
     /// The contexts in use, so that a device has one and not several that do not know of each other.
     pub(crate) fn contexts(&self) -> &Mutex<Vec<Weak<context::Inner>>> {
         &self.0.contexts
@@ -137,7 +150,13 @@ impl Inner {
         self.check("cuInit", code)?;
         // SAFETY: the number is ours to write.
         let code = unsafe { (self.api.cuDriverGetVersion)(&mut self.version) };
-        self.check("cuDriverGetVersion", code)
+        self.check("cuDriverGetVersion", code)?;
+        if let Some(current) = self.api.cuLogsCurrent {
+            // SAFETY: the number is ours to write.
+            let code = unsafe { current(&mut *context::lock(&self.seen), 0) };
+            self.check("cuLogsCurrent", code)?;
+        }
+        Ok(())
     }
 
     fn check(&self, call: &'static str, code: CUresult) -> Result<(), DriverError> {
@@ -146,7 +165,7 @@ impl Inner {
             call,
             code,
             name: code.name().is_none().then(|| self.name_of(code)).flatten(),
-            log: if keeps_log(code) { self.log().into() } else { Box::default() },
+            log: self.log(),
         };
         capture::note(&error);
         Err(error)
@@ -162,24 +181,20 @@ impl Inner {
         known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
     }
 
-    /// The driver's log, on drivers that keep one.
-    fn log(&self) -> String {
-        let Some(dump) = self.api.cuLogsDumpToMemory else { return String::new() };
+    /// What the driver has logged since the last time, on drivers that keep a log.
+    fn log(&self) -> Box<str> {
+        let Some(dump) = self.api.cuLogsDumpToMemory else { return Box::default() };
+        let mut seen = context::lock(&self.seen);
         let mut text = vec![0u8; 16 << 10];
         let mut size = text.len();
-        // SAFETY: the driver writes at most `size` bytes into `text`, and the number it wrote into `size`.
-        let code = unsafe { dump(std::ptr::null_mut(), text.as_mut_ptr().cast(), &mut size, 0) };
+        // SAFETY: the driver writes at most `size` bytes into `text`, the number it wrote, and how far it read.
+        let code = unsafe { dump(&mut *seen, text.as_mut_ptr().cast(), &mut size, 0) };
         if code != CUresult::SUCCESS {
-            return String::new();
+            return Box::default();
         }
         text.truncate(size);
-        trimmed(&text)
+        trimmed(&text).into()
     }
-}
-
-/// Failures about which the driver's log says more than the code.
-fn keeps_log(code: CUresult) -> bool {
-    code.is_device_fault() || matches!(code.0, 200..=227 | 300)
 }
 
 /// Text up to its NUL, less the white space around it.

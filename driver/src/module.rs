@@ -255,6 +255,7 @@ impl FunctionInner {
             }
             end = expected.map_or(end, |(offset, size)| offset + size);
         }
+        driver.skip_log();
         Ok(())
     }
 

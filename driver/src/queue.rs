@@ -25,7 +25,7 @@ pub trait Queue {
     /// # Errors
     /// As [`Kernel::with`] and [`push`](Self::push).
     fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host>) -> Result<(), Error> {
-        self.push(Work::Launch(kernel.with(args)?))
+        self.push(kernel.with(args)?.into())
     }
 
     /// Launches a kernel of any argument list.
@@ -33,7 +33,7 @@ pub trait Queue {
     /// # Errors
     /// As [`AnyFunction::with`] and [`push`](Self::push).
     fn launch_any(&mut self, function: &AnyFunction<'_>, args: &[HostArg]) -> Result<(), Error> {
-        self.push(Work::Launch(function.with(args)?))
+        self.push(function.with(args)?.into())
     }
 
     /// Copies elements.
@@ -88,6 +88,12 @@ pub struct Use {
     pub region: Region,
     /// What is done to them.
     pub access: Access,
+}
+
+impl From<Launch> for Work {
+    fn from(launch: Launch) -> Self {
+        Self::Launch(launch)
+    }
 }
 
 impl Work {

@@ -38,7 +38,8 @@ impl Recorder {
     ///
     /// # Errors
     /// Work of another context, or what the driver refuses.
-    pub fn record(&mut self, work: Work) -> Result<NodeId, Error> {
+    pub fn record(&mut self, work: impl Into<Work>) -> Result<NodeId, Error> {
+        let work = work.into();
         let uses = work.uses();
         let after = self.order.last_of(&self.conflicts(&uses));
         let ids: Vec<NodeId> = after.iter().map(|i| self.graph.nodes()[*i].id()).collect();

@@ -222,7 +222,8 @@ impl Graph {
     ///
     /// # Errors
     /// Work of another context, a node of another graph, or what the driver refuses.
-    pub fn add(&mut self, after: &[NodeId], work: Work) -> Result<NodeId, Error> {
+    pub fn add(&mut self, after: &[NodeId], work: impl Into<Work>) -> Result<NodeId, Error> {
+        let work = work.into();
         work.expect_in(self.context())?;
         let owners = work.owners();
         let kind = NodeKind::Work(work.clone());
@@ -269,7 +270,7 @@ impl Graph {
         kernel: &Kernel<K>,
         args: K::Args<Host>,
     ) -> Result<NodeId, Error> {
-        self.add(after, Work::Launch(kernel.with(args)?))
+        self.add(after, kernel.with(args)?)
     }
 
     /// Adds a copy after the given nodes.
