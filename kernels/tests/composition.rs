@@ -1,0 +1,112 @@
+//! References that work in parts, against the whole computed at once.
+
+use ptx_gen::{Cpu, KernelDef, f16};
+use warpwright_kernels::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
+use warpwright_kernels::attention::{AttentionArgs, AttentionCombineArgs};
+use warpwright_kernels::{ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random};
+
+const DIM: usize = 64;
+const CTX: usize = 200;
+const HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+
+/// `softmax(scale * q k^T) v` of one head.
+fn attention(q: &[f32], k: &[f16], v: &[f16], scale: f32) -> Vec<f64> {
+    let dot = |k: &[f16]| q.iter().zip(k).map(|(&q, k)| f64::from(q) * f64::from(k.to_f32())).sum::<f64>();
+    let weights: Vec<f64> = k.chunks(DIM).map(|k| (dot(k) * f64::from(scale)).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    let of =
+        |d: usize| weights.iter().zip(v.chunks(DIM)).map(|(w, v)| w * f64::from(v[d].to_f32())).sum::<f64>();
+    (0..DIM).map(|d| of(d) / sum).collect()
+}
+
+#[test]
+fn parts_of_attention_combine_to_the_softmax() {
+    let mut random = Random(1);
+    let q = random.units(HEADS * DIM);
+    let (k, v) = (random.halves(KV_HEADS * CTX * DIM), random.halves(KV_HEADS * CTX * DIM));
+    let scale = 0.5;
+    for (position, splits) in [(0, 1), (0, 5), (37, 3), (199, 1), (199, 7), (150, 64)] {
+        let mut part = vec![0.0; HEADS * splits * (DIM + 2)];
+        let mut y = vec![0.0; HEADS * DIM];
+        Attention { head_dim: DIM as u32, queries: 2 }.reference(AttentionArgs::<Cpu> {
+            state: &[0, position, 0, 0, 0, 0, 0, 0],
+            q: &q,
+            k_cache: &k,
+            v_cache: &v,
+            part: &mut part,
+            heads: HEADS as u32,
+            kv_heads: KV_HEADS as u32,
+            ctx: CTX as u32,
+            splits: splits as u32,
+            scale,
+        });
+        AttentionCombine { head_dim: DIM as u32 }.reference(AttentionCombineArgs::<Cpu> {
+            part: &part,
+            y: &mut y,
+            heads: HEADS as u32,
+            splits: splits as u32,
+        });
+        for (head, (y, q)) in y.chunks(DIM).zip(q.chunks(DIM)).enumerate() {
+            let first = head / (HEADS / KV_HEADS) * CTX * DIM;
+            let rows = first..first + (position as usize + 1) * DIM;
+            let whole = attention(q, &k[rows.clone()], &v[rows], scale);
+            for (d, (&y, whole)) in y.iter().zip(whole).enumerate() {
+                assert!((f64::from(y) - whole).abs() < 1e-6, "{position} {splits} {head} {d}: {y} {whole}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_best_of_blocks_is_the_first_largest() {
+    let mut random = Random(2);
+    for (n, blocks) in [(1, 1), (700, 2), (5000, 3), (300, 9)] {
+        let x: Vec<f32> = (0..n).map(|_| random.below(50) as f32).collect();
+        let (mut value, mut index, mut token) = (vec![0.0; blocks], vec![0; blocks], [0]);
+        ArgmaxBlocks { threads: 256 }.reference(ArgmaxBlocksArgs::<Cpu> {
+            x: &x,
+            value: &mut value,
+            index: &mut index,
+            n: n as u32,
+        });
+        ArgmaxFinal.reference(ArgmaxFinalArgs::<Cpu> {
+            value: &value,
+            index: &index,
+            token: &mut token,
+            blocks: blocks as u32,
+        });
+        let largest = x.iter().copied().fold(f32::MIN, f32::max);
+        assert_eq!(x.iter().position(|&x| x == largest), Some(token[0] as usize));
+    }
+}
+
+#[test]
+fn the_kernel_of_every_known_shape_of_heads_is_shipped() {
+    // (head_dim, heads, kv_heads, the heads of a block), and a model that has them.
+    let models = [
+        ((64, 9, 3, 3), "SmolLM2 135M"),
+        ((64, 14, 2, 7), "Qwen2.5 0.5B"),
+        ((64, 32, 4, 8), "TinyLlama 1.1B"),
+        ((64, 32, 8, 4), "Llama 3.2 1B"),
+        ((64, 32, 32, 1), "SmolLM2 1.7B"),
+        ((80, 32, 32, 1), "Phi 2"),
+        ((96, 32, 32, 1), "Phi 3 mini"),
+        ((128, 12, 2, 6), "Qwen2.5 1.5B"),
+        ((128, 16, 8, 2), "Qwen3 0.6B"),
+        ((128, 24, 8, 3), "Llama 3.2 3B"),
+        ((128, 28, 4, 7), "Qwen2.5 7B"),
+        ((128, 32, 8, 4), "Llama 3.1 8B"),
+        ((128, 40, 8, 5), "Qwen3 14B"),
+        ((128, 64, 8, 8), "Llama 3.1 70B"),
+        ((256, 4, 1, 4), "Gemma 3 1B"),
+        ((256, 8, 1, 8), "Gemma 2B"),
+        ((256, 16, 8, 2), "Gemma 2 9B"),
+    ];
+    for ((head_dim, heads, kv_heads, queries), model) in models {
+        let kernel = Attention::for_heads(head_dim, heads, kv_heads);
+        assert_eq!(kernel.queries, queries, "{model}");
+        let name = KernelDef::name(&kernel);
+        assert!(ALL.iter().any(|shipped| shipped.name() == name), "{model}: {name}");
+    }
+}
