@@ -218,6 +218,8 @@ pub struct Program {
     pub name: String,
     /// Threads in a block.
     pub block: u32,
+    /// Blocks that a multiprocessor must be able to hold, if the kernel says.
+    pub blocks_per_sm: Option<u32>,
     /// Parameters, in order.
     pub params: Vec<Param>,
     /// Shared arrays.

@@ -70,6 +70,14 @@ pub trait KernelDef: Sync {
     /// Threads in a block: a multiple of 32, at most 1024.
     fn block(&self) -> u32;
 
+    /// Blocks that a multiprocessor must be able to hold at once: `.minnctapersm`.
+    ///
+    /// `ptxas` spends as many registers on a thread as that leaves. Without it, it spends few, and moves loads
+    /// down to where their values are used: good for kernels that do not wait for memory.
+    fn blocks_per_sm(&self) -> Option<u32> {
+        None
+    }
+
     /// The launch contract: the blocks for these arguments, or why they are not allowed.
     ///
     /// # Errors
@@ -135,6 +143,7 @@ impl<K: KernelDef> AnyKernel for K {
         check::checked(Program {
             name: KernelDef::name(self),
             block: KernelDef::block(self),
+            blocks_per_sm: self.blocks_per_sm(),
             params,
             shared,
             body,

@@ -73,7 +73,11 @@ impl Printer {
             .map(|q| format!("    .param .{} {}", q.kind.kind().memory_name(), q.name))
             .collect();
         self.line(&params.join(",\n"));
-        self.line(&format!(")\n.reqntid {}, 1, 1\n{{", p.block));
+        self.line(&format!(")\n.reqntid {}, 1, 1", p.block));
+        if let Some(blocks) = p.blocks_per_sm {
+            self.line(&format!(".minnctapersm {blocks}"));
+        }
+        self.line("{");
         self.depth = 1;
         for (class, n) in Class::ALL.iter().zip(p.registers).filter(|(_, n)| *n > 0) {
             self.line(&format!(".reg .{} %{}<{n}>;", class.declared(), class.prefix()));

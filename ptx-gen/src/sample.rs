@@ -50,6 +50,7 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let program = Program {
         name,
         block: 32,
+        blocks_per_sm: None,
         params: vec![
             Param { name: "p", doc: "", kind: ParamKind::Buffer(Kind::U32, Access::ReadWrite) },
             Param {

@@ -17,6 +17,7 @@ args! {
 struct Try {
     name: &'static str,
     block: u32,
+    blocks_per_sm: Option<u32>,
     program: for<'k> fn(Builder<'k>, TestArgs<Dev<'k>>),
 }
 
@@ -27,6 +28,9 @@ impl KernelDef for Try {
     }
     fn block(&self) -> u32 {
         self.block
+    }
+    fn blocks_per_sm(&self) -> Option<u32> {
+        self.blocks_per_sm
     }
     fn grid(&self, a: &TestArgs<Shape>) -> Result<Grid, ShapeError> {
         self.require(a.x == a.y, || format!("x has {} elements, y {}; they must have the same", a.x, a.y))?;
@@ -42,7 +46,7 @@ impl KernelDef for Try {
 
 /// The errors, without the path before the file's name and the line.
 fn errors(program: for<'k> fn(Builder<'k>, TestArgs<Dev<'k>>)) -> Vec<String> {
-    errors_of(Try { name: "t", block: 64, program })
+    errors_of(Try { name: "t", block: 64, blocks_per_sm: None, program })
 }
 
 fn errors_of(t: Try) -> Vec<String> {
@@ -158,15 +162,19 @@ fn ptx_is_ascii() {
 fn names_and_limits() {
     let nothing: for<'k> fn(Builder<'k>, TestArgs<Dev<'k>>) = |_, _| {};
     assert_eq!(
-        errors_of(Try { name: "two words", block: 64, program: nothing }),
+        errors_of(Try { name: "two words", block: 64, blocks_per_sm: None, program: nothing }),
         [
             "`two words` is no PTX name: a letter or underscore, then letters, digits, underscores and dollars, at \
           most 255"
         ]
     );
     assert_eq!(
-        errors_of(Try { name: "t", block: 48, program: nothing }),
+        errors_of(Try { name: "t", block: 48, blocks_per_sm: None, program: nothing }),
         ["t: 48 threads in a block; a multiple of 32 from 32 to 1024"]
+    );
+    assert_eq!(
+        errors_of(Try { name: "t", block: 64, blocks_per_sm: Some(17), program: nothing }),
+        ["t: 1088 threads asked for on a multiprocessor; 1 to 1024"]
     );
     assert_eq!(
         errors(|k, _| {
@@ -190,7 +198,7 @@ fn all_errors_come_at_once() {
 
 #[test]
 fn arguments_are_checked_before_the_contract() {
-    let t = Try { name: "t", block: 64, program: |_, _| {} };
+    let t = Try { name: "t", block: 64, blocks_per_sm: None, program: |_, _| {} };
     let shape = |args: &[ShapeArg]| t.geometry(args).map_err(|e| e.to_string());
     use ShapeArg::{Len, Scalar};
     assert_eq!(shape(&[Len(3), Len(3), Scalar(3)]), Ok(Geometry { grid: [3, 1, 1], block: 64, shared: 0 }));
@@ -211,7 +219,12 @@ fn arguments_are_checked_before_the_contract() {
 
 #[test]
 fn an_old_target_is_refused() {
-    let t = Try { name: "t", block: 64, program: |_, a| a.y.cast::<u32>().st(a.n.redux_add()) };
+    let t = Try {
+        name: "t",
+        block: 64,
+        blocks_per_sm: None,
+        program: |_, a| a.y.cast::<u32>().st(a.n.redux_add()),
+    };
     let program = t.build().expect("valid");
     let e = print(&program, Target::named("sm_75").expect("a target")).expect_err("redux is sm_80");
     assert_eq!(e.to_string(), "t needs sm_80 or newer, not sm_75");

@@ -103,6 +103,8 @@ impl std::error::Error for Errors {}
 const MAX_NAME: usize = 255;
 /// Bytes of parameters that every target takes (PTX manual, "Kernel Function Parameters").
 const MAX_PARAMS: u32 = 4352;
+/// Threads that every target's multiprocessor holds (CUDA programming guide, "Compute Capabilities").
+const MAX_RESIDENT: u32 = 1024;
 /// Bytes of static shared memory that every target has.
 const MAX_STATIC_SHARED: u32 = 48 * 1024;
 
@@ -136,6 +138,15 @@ fn limits(p: &Program) -> Vec<Error> {
         ErrorKind::Limit(format!(
             "{}: {} threads in a block; a multiple of 32 from 32 to 1024",
             p.name, p.block
+        )),
+    );
+    let resident = p.blocks_per_sm.map(|blocks| blocks.saturating_mul(p.block));
+    whole(
+        resident.is_some_and(|threads| threads == 0 || threads > MAX_RESIDENT),
+        ErrorKind::Limit(format!(
+            "{}: {} threads asked for on a multiprocessor; 1 to {MAX_RESIDENT}",
+            p.name,
+            resident.unwrap_or_default()
         )),
     );
     whole(
