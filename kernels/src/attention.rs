@@ -162,18 +162,6 @@ impl KernelDef for Attention {
 }
 
 impl Attention {
-    /// The shipped kernel for a model: the one whose blocks take the most heads.
-    pub fn for_heads(head_dim: u32, heads: u32, kv_heads: u32) -> Attention {
-        let group = heads / kv_heads;
-        let queries = (1..=8).rev().find(|q| group.is_multiple_of(*q)).unwrap_or(1);
-        Attention { head_dim, queries }
-    }
-
-    /// Splits that give a device of so many multiprocessors enough blocks, and none of them less than a step.
-    pub fn splits(&self, heads: u32, ctx: u32, multiprocessors: u32) -> u32 {
-        (4 * multiprocessors).div_ceil(heads / self.queries).clamp(1, ctx.div_ceil(self.step()))
-    }
-
     /// Lanes of a team.
     fn team(&self) -> u32 {
         (self.head_dim / DIMS as u32).next_power_of_two()

@@ -103,7 +103,7 @@ fn contracts_say_what_is_wrong() {
         let position = kernel.params().iter().position(|p| p.name == argument);
         shapes[position.unwrap_or_else(|| panic!("{name} has no {argument}"))] = changed;
         let error = kernel.geometry(&shapes).map(|g| format!("{argument} = {changed:?} gives {g:?}"));
-        let error = error.map_or_else(|e| e.to_string(), |accepted| accepted);
+        let error = error.unwrap_or_else(|e| e.to_string());
         assert_eq!(error, format!("{name}: {message}"));
     }
 }
