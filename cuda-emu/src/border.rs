@@ -523,6 +523,11 @@ pub(crate) struct Export {
     pub(crate) address: fn() -> *const c_void,
 }
 
+/// Whether a driver of `version` has what came with version `since`.
+pub(crate) fn since(since: u32, version: u32) -> bool {
+    since <= version
+}
+
 /// Declares the exported functions of a chapter, one line each: `since base symbol(arguments) => body`.
 ///
 /// The body is a safe function of the machine and the arguments as [`Cross`] gives them. `required` and `optional`
@@ -543,9 +548,7 @@ macro_rules! exports {
         #[allow(unused_variables)]
         pub(crate) fn fill_api(api: &mut warpwright_driver_sys::Api, version: u32) {
             $(api.$r = $r;)*
-            $(if $os <= version {
-                api.$o = Some($o);
-            })*
+            $(api.$o = $crate::border::since($os, version).then_some($o);)*
         }
     };
 }

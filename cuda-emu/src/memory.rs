@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use ptx_emu::MemoryError;
@@ -51,7 +51,9 @@ exports! {
         3020 cuMemsetD16Async cuMemsetD16Async(to: CUdeviceptr, value: u16, count: usize, stream: CUstream) => fill_16_async;
         3020 cuMemsetD32Async cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => fill_32_async;
     }
-    optional {}
+    optional {
+        0 emuMemSetLabel emuMemSetLabel(address: CUdeviceptr, label: *const c_char) => set_label;
+    }
     more {
         3020 cuMemAllocHost cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) => host_alloc_plain;
         3020 cuMemGetAddressRange cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) => address_range;
@@ -215,6 +217,12 @@ fn pointer_attribute(
     }
 }
 
+/// Names the allocation at an address in faults. No driver has this.
+fn set_label(m: &'static Machine, address: CUdeviceptr, label: In<c_char>) -> Answer {
+    m.memory.set_label(address, label.text()?);
+    Ok(())
+}
+
 fn alloc_async(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Answer {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
@@ -277,7 +285,7 @@ fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Answer {
 
 fn copy_to_device(m: &'static Machine, to: CUdeviceptr, from: In<c_void>, bytes: usize) -> Answer {
     if bytes == 0 {
-        return Ok(m.state().context().map(drop)?);
+        return m.state().context().map(drop);
     }
     require(!from.is_null(), || "the source is NULL".into())?;
     let from = Place::of(m, from.address() as u64);
@@ -286,7 +294,7 @@ fn copy_to_device(m: &'static Machine, to: CUdeviceptr, from: In<c_void>, bytes:
 
 fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUdeviceptr, bytes: usize) -> Answer {
     if bytes == 0 {
-        return Ok(m.state().context().map(drop)?);
+        return m.state().context().map(drop);
     }
     require(!to.is_null(), || "the target is NULL".into())?;
     let to = Place::of(m, to.address() as u64);

@@ -58,6 +58,7 @@ exports! {
         12040 cuFuncLoad cuFuncLoad(function: CUfunction) => load_function;
     }
     more {
+        2000 cuModuleLoad cuModuleLoad(module: *mut CUmodule, path: *const c_char) => load_file;
         2000 cuModuleLoadData cuModuleLoadData(module: *mut CUmodule, image: *const c_void) => load;
         12040 cuModuleGetFunctionCount cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) => function_count;
         11070 cuModuleGetLoadingMode cuModuleGetLoadingMode(mode: *mut c_int) => loading_mode;
@@ -121,11 +122,15 @@ fn logs_of(count: usize, options: Out<'_, CUjit_option>, values: Out<'_, *mut c_
 struct LoadFailure(CUresult, String);
 
 fn load(m: &'static Machine, module: Out<CUmodule>, image: In<c_void>) -> Answer {
-    load_with_options(m, module, image, 0, NO_OPTIONS, NO_VALUES)
+    load_with_options(m, module, image, 0, Out::null(), Out::null())
 }
 
-const NO_OPTIONS: Out<'static, CUjit_option> = Out::null();
-const NO_VALUES: Out<'static, *mut c_void> = Out::null();
+fn load_file(m: &'static Machine, module: Out<CUmodule>, path: In<c_char>) -> Answer {
+    let path = path.text()?;
+    let image = std::fs::read(path);
+    let image = image.or_else(|error| refuse(CUresult::FILE_NOT_FOUND, format!("{path}: {error}")))?;
+    load_image(m, module, &image, &Logs::default(), Out::null())
+}
 
 fn load_with_options(
     m: &'static Machine,
@@ -135,12 +140,21 @@ fn load_with_options(
     options: Out<CUjit_option>,
     values: Out<*mut c_void>,
 ) -> Answer {
+    let logs = logs_of(count as usize, options, values)?;
+    load_image(m, module, image_text(image)?, &logs, values)
+}
+
+fn load_image(
+    m: &'static Machine,
+    module: Out<CUmodule>,
+    image: &[u8],
+    logs: &Logs,
+    values: Out<*mut c_void>,
+) -> Answer {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!module.is_null(), || "the result pointer is NULL".into())?;
-    let logs = logs_of(count as usize, options, values)?;
-    let image = image_text(image)?;
     // Parsing needs no lock and may take a while.
     drop(s);
     match compile(m, image) {

@@ -32,6 +32,9 @@ pub(crate) struct KernelWork {
     pub(crate) params: Box<[u8]>,
 }
 
+/// Runs of device memory as (address, bytes).
+pub(crate) type Ranges = Vec<(u64, u64)>;
+
 /// Where bytes of a copy lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -219,7 +222,7 @@ impl End {
         Self { place, pitch: 0, slice: 0 }
     }
 
-    fn device_rows(&self, copy: &CopyWork) -> Vec<(u64, u64)> {
+    fn device_rows(&self, copy: &CopyWork) -> Ranges {
         let Place::Device(address) = self.place else { return Vec::new() };
         let start = |z, y| address + (z * self.slice + y * self.pitch) as u64;
         copy.rows().map(|(z, y)| (start(z, y), copy.width as u64)).collect()
@@ -237,8 +240,8 @@ impl CopyWork {
         (0..self.depth).flat_map(move |z| (0..height).map(move |y| (z, y)))
     }
 
-    /// The device memory read and the device memory written, as (address, bytes).
-    pub(crate) fn ranges(&self) -> (Vec<(u64, u64)>, Vec<(u64, u64)>) {
+    /// The device memory read and the device memory written.
+    pub(crate) fn ranges(&self) -> (Ranges, Ranges) {
         (self.from.device_rows(self), self.to.device_rows(self))
     }
 
@@ -295,8 +298,8 @@ fn report_uninitialised(machine: &Machine, address: u64, bytes: u64) {
 }
 
 impl FillWork {
-    /// The device memory written, as (address, bytes).
-    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+    /// The device memory written.
+    pub(crate) fn ranges(&self) -> Ranges {
         let bytes = (self.width * self.size) as u64;
         (0..self.height).map(|y| (self.to + (y * self.pitch) as u64, bytes)).collect()
     }

@@ -1,0 +1,12 @@
+//! The driver API as programs call it, chapter by chapter, through the table.
+
+#![allow(unsafe_code)]
+
+mod capture;
+mod graphs;
+mod harness;
+mod launches;
+mod memory;
+mod modules;
+mod start;
+mod streams;
