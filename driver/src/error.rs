@@ -84,19 +84,6 @@ pub enum Error {
     /// A call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The driver lacks an optional function.
-    #[error("{what} needs {symbol}, which CUDA {}.{} introduced; the driver serves CUDA {}.{}",
-        .since / 1000, .since % 1000 / 10, .version / 1000, .version % 1000 / 10)]
-    Unsupported {
-        /// What was asked for.
-        what: &'static str,
-        /// The function that is missing.
-        symbol: &'static str,
-        /// The CUDA version that has it.
-        since: i32,
-        /// The driver's version.
-        version: i32,
-    },
     /// There is no device of that number.
     #[error("no device {ordinal}: the driver has {count}")]
     NoDevice {

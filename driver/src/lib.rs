@@ -11,6 +11,52 @@
 //!   each launch reads and writes, a [`Capture`] has the driver make one.
 //! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place.
 //!
+//! ```
+//! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, KernelDef, Shape, ShapeError, Side};
+//! # args! { pub struct AddArgs { x: In<f32>, y: Out<f32>, n: u32, add: f32 } }
+//! # struct Add;
+//! # impl KernelDef for Add {
+//! #     type Args<S: Side> = AddArgs<S>;
+//! #     fn name(&self) -> String { "add".into() }
+//! #     fn block(&self) -> u32 { 128 }
+//! #     fn grid(&self, a: &AddArgs<Shape>) -> Result<Grid, ShapeError> { Ok(Grid::line(a.n.div_ceil(128))) }
+//! #     fn program<'k>(&self, k: Builder<'k>, a: AddArgs<Dev<'k>>) {
+//! #         let i = k.ctaid() * 128 + k.tid();
+//! #         k.when(i.lt(a.n), || a.y.at(i).st(a.x.at(i).ld() + a.add));
+//! #     }
+//! #     fn reference(&self, a: AddArgs<Cpu<'_>>) {
+//! #         a.y.iter_mut().zip(a.x).for_each(|(y, x)| *y = x + a.add);
+//! #     }
+//! # }
+//! use warpwright_driver::*;
+//!
+//! # fn main() -> Result<(), Error> {
+//! # let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator")?;
+//! # /*
+//! let driver = Driver::load()?;
+//! # */
+//! let context = Context::new(&driver.device(0)?)?;
+//! let stream = Stream::new(&context)?;
+//! let add = Kernel::load(&context, Add)?; // y = x + add
+//! let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::zeroed(&context, 2)?);
+//!
+//! let mut recorder = Recorder::new(&context)?;
+//! recorder.launch(&add, AddArgs { x: x.view(), y: y.view(), n: 2, add: 10.0 })?;
+//! let node = recorder.last().unwrap();
+//! recorder.launch(&add, AddArgs { x: y.view(), y: x.view(), n: 2, add: 100.0 })?;
+//! let graph = recorder.finish();
+//! assert_eq!(graph.edges().len(), 1); // the second reads what the first wrote
+//!
+//! let mut exec = graph.instantiate()?;
+//! exec.launch(&stream)?;
+//! assert_eq!(stream.read(&x)?, [111.0, 112.0]);
+//! exec.set_args(node, &add, AddArgs { x: x.view(), y: y.view(), n: 2, add: 0.0 })?;
+//! exec.launch(&stream)?;
+//! assert_eq!(stream.read(&x)?, [211.0, 212.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Nothing is printed; `tracing` events tell what errors cannot, such as a failure in a destructor.
 
 #![allow(unsafe_code)]

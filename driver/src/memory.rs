@@ -333,7 +333,7 @@ impl Region {
 
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (self.range(), other.range());
-        self.same_memory(other) && a.start < b.end && b.start < a.end
+        self.same_memory(other) && a.start.max(b.start) < a.end.min(b.end)
     }
 
     /// Whether every byte of `other` is in it.

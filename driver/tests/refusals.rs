@@ -397,3 +397,11 @@ fn uses_of_a_launch_are_its_buffers() {
     let uses: Vec<_> = work.uses().iter().map(|u| (u.name, u.access)).collect();
     assert_eq!(uses, [("x", Access::Read), ("y", Access::Write)]);
 }
+
+#[test]
+fn what_threads_share_is_shareable() {
+    fn shareable<T: Send + Sync>() {}
+    shareable::<(Driver, Device, Context, Stream, Event, Module, Function)>();
+    shareable::<(Buffer<f32>, Pinned<u32>, View<u8>, Kernel<Add>, Launch, Work)>();
+    shareable::<(Graph, GraphExec, Recorder, Error)>();
+}

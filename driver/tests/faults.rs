@@ -1,0 +1,128 @@
+//! Kernels that fail on the device, and what the caller is told. A fault takes the context with it, so that these
+//! tests run one after another and each begins with a context of its own.
+
+#[path = "fake/kernels.rs"]
+mod kernels;
+
+use std::sync::{Mutex, PoisonError};
+
+use kernels::{Add, AddArgs};
+use ptx_gen::*;
+use warpwright_driver::{
+    Buffer, CaptureMode, Context, Driver, Error, Graph, Host, Kernel, Queue, Recorder, Stream, capture,
+    sys::CUresult,
+};
+
+const N: usize = 64;
+
+/// One test at a time.
+fn alone(test: impl FnOnce(Context)) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+    test(Context::new(&driver.device(0).unwrap()).unwrap());
+}
+
+/// Adds, and believes that there are twice as many elements as it is given.
+struct TooFar;
+
+impl KernelDef for TooFar {
+    type Args<S: Side> = AddArgs<S>;
+
+    fn name(&self) -> String {
+        "too_far".into()
+    }
+
+    fn block(&self) -> u32 {
+        128
+    }
+
+    fn grid(&self, _: &AddArgs<Shape>) -> Result<Grid, ShapeError> {
+        Ok(Grid::line(1))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AddArgs<Dev<'k>>) {
+        let i = k.tid();
+        k.when(i.lt(a.n * 2), || a.y.at(i).st(a.x.at(i).ld() + a.add));
+    }
+
+    fn reference(&self, _: AddArgs<Cpu<'_>>) {}
+}
+
+fn buffers(context: &Context) -> (Buffer<f32>, Buffer<f32>) {
+    let buffer = |label| Buffer::zeroed(context, N).unwrap().labelled(label);
+    (buffer("input"), buffer("output"))
+}
+
+fn args(x: &Buffer<f32>, y: &Buffer<f32>) -> AddArgs<Host> {
+    AddArgs { x: x.view(), y: y.view(), n: N as u32, add: 1.0 }
+}
+
+#[test]
+fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
+    alone(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let kernel = Kernel::load(&context, TooFar).unwrap();
+        let (x, y) = buffers(&context);
+        (&stream).launch(&kernel, args(&x, &y)).unwrap();
+        let Err(Error::Driver(error)) = stream.synchronize() else { panic!("no fault") };
+        assert_eq!(error.code, CUresult::ILLEGAL_ADDRESS);
+        let text = error.to_string();
+        for part in ["asynchronous", "too_far", "input", "faults.rs"] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        assert!(Buffer::<u8>::zeroed(&context, 1).is_err(), "the context is lost");
+    });
+    alone(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let (x, y) = buffers(&context);
+        (&stream).launch(&Kernel::load(&context, Add).unwrap(), args(&x, &y)).unwrap();
+        assert_eq!(y.to_vec().unwrap(), [1.0; N], "a new context works");
+    });
+}
+
+#[test]
+fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
+    alone(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let add = Kernel::load(&context, Add).unwrap();
+        let (x, y) = buffers(&context);
+        let mut graph = Graph::new(&context).unwrap();
+        graph.launch(&[], &add, args(&x, &y)).unwrap();
+        graph.launch(&[], &add, args(&y, &x)).unwrap();
+        assert_eq!(graph.races().len(), 1);
+        graph.instantiate().unwrap().launch(&stream).unwrap();
+        assert!(stream.synchronize().is_err());
+    });
+    alone(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let add = Kernel::load(&context, Add).unwrap();
+        let (x, y) = buffers(&context);
+        let mut recorder = Recorder::new(&context).unwrap();
+        recorder.launch(&add, args(&x, &y)).unwrap();
+        recorder.launch(&add, args(&y, &x)).unwrap();
+        recorder.finish().instantiate().unwrap().launch(&stream).unwrap();
+        assert_eq!(stream.read(&x).unwrap(), [2.0; N], "recorded, the edge is there");
+    });
+}
+
+#[test]
+fn a_failing_call_inside_a_capture_is_the_one_reported() {
+    alone(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let add = Kernel::load(&context, Add).unwrap();
+        let (x, y) = buffers(&context);
+        warpwright_cuda_emu::inject("cuLaunchKernel", 2, CUresult::LAUNCH_OUT_OF_RESOURCES);
+        let failed = capture(&stream, CaptureMode::ThreadLocal, |queue| {
+            queue.launch(&add, args(&x, &y))?;
+            queue.launch(&add, args(&y, &x))
+        });
+        let text = failed.err().unwrap().to_string();
+        assert!(
+            text.starts_with("capture: cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"),
+            "{text}"
+        );
+        (&stream).launch(&add, args(&x, &y)).unwrap();
+        assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
+    });
+}
