@@ -520,6 +520,8 @@ pub(crate) struct Export {
     pub(crate) base: &'static str,
     pub(crate) since: u32,
     pub(crate) symbol: &'static str,
+    /// Whether it is a field of [`Api`].
+    pub(crate) tabled: bool,
     pub(crate) address: fn() -> *const c_void,
 }
 
@@ -539,9 +541,9 @@ macro_rules! exports {
         more { $($ms:literal $mb:ident $m:ident($($ma:ident: $mt:ty),*) => $mf:path;)* }
     ) => {
         $crate::border::exported! {
-            $($rs $rb $r($($ra: $rt),*) => $rf;)*
-            $($os $ob $o($($oa: $ot),*) => $of;)*
-            $($ms $mb $m($($ma: $mt),*) => $mf;)*
+            $(true $rs $rb $r($($ra: $rt),*) => $rf;)*
+            $(true $os $ob $o($($oa: $ot),*) => $of;)*
+            $(false $ms $mb $m($($ma: $mt),*) => $mf;)*
         }
 
         /// Fills the fields of this chapter that a driver of `version` has.
@@ -555,7 +557,7 @@ macro_rules! exports {
 
 /// The functions themselves and the list of them.
 macro_rules! exported {
-    ($($since:literal $base:ident $symbol:ident($($arg:ident: $type:ty),*) => $body:path;)*) => {
+    ($($tabled:literal $since:literal $base:ident $symbol:ident($($arg:ident: $type:ty),*) => $body:path;)*) => {
         $(
             #[unsafe(no_mangle)]
             #[allow(clippy::too_many_arguments)]
@@ -572,6 +574,7 @@ macro_rules! exported {
             base: stringify!($base),
             since: $since,
             symbol: stringify!($symbol),
+            tabled: $tabled,
             address: || $symbol as *const std::ffi::c_void,
         }),*];
     };

@@ -161,7 +161,7 @@ fn close(m: &'static Machine, id: Id<Context>) {
         s.events.remove(event);
     }
     for module in s.modules.ids(|module| module.context == id) {
-        s.unload(module);
+        s.unload(m, module);
     }
     let addresses: Vec<u64> =
         s.allocations.iter().filter(|(_, a)| a.context == id).map(|(&at, _)| at).collect();

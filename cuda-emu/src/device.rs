@@ -26,13 +26,13 @@ exports! {
     }
     optional {
         12000 cuGetProcAddress cuGetProcAddress_v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, found: *mut CUdriverProcAddressQueryResult) => proc_address;
+        12090 cuLogsCurrent cuLogsCurrent(iterator: *mut CUlogIterator, flags: c_uint) => log_end;
         12090 cuLogsDumpToMemory cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint) => dump_log;
     }
     more {
         11030 cuGetProcAddress cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) => proc_address_v1;
         9020 cuDeviceGetUuid cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) => get_uuid;
         5000 cuDeviceComputeCapability cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, device: CUdevice) => compute_capability;
-        12090 cuLogsCurrent cuLogsCurrent(iterator: *mut CUlogIterator, flags: c_uint) => log_end;
     }
 }
 

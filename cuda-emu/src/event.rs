@@ -104,6 +104,7 @@ fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flag
         };
     }
     require(flags & EXTERNAL == 0, || "the stream does not capture, so EXTERNAL means nothing".into())?;
+    capture::refuse_implicit(&mut s, stream)?;
     let reach = s.events[id].cell.record();
     s.events[id].captured = None;
     s.enqueue(stream, Task::Mark(reach)).map(drop)

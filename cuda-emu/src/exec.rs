@@ -353,6 +353,7 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Answer {
     if s.streams[stream].capture.is_some() {
         return capture_launch(&mut s, id, stream);
     }
+    capture::refuse_implicit(&mut s, stream)?;
     // Launches of one executable graph follow each other, in whichever streams they are.
     let queue = Arc::clone(&s.streams[stream].queue);
     let elsewhere = s.execs[id].last.clone().filter(|last| !last.is_in(&queue) && !last.is_done());
@@ -611,8 +612,11 @@ fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enable
     let mut s = m.state();
     let (id, step) = switchable(&s, exec, node)?;
     let exec = &mut s.execs[id];
-    if exec.steps[step].enabled != (enabled != 0) {
-        Arc::make_mut(&mut exec.steps)[step].enabled = enabled != 0;
+    let enabled = enabled != 0;
+    if exec.steps[step].enabled != enabled {
+        let step = &mut Arc::make_mut(&mut exec.steps)[step];
+        // Nobody has compared it with steps that ran while it was off.
+        (step.enabled, step.touched) = (enabled, OnceLock::new());
     }
     Ok(())
 }

@@ -85,9 +85,11 @@ pub fn api() -> Api {
     api
 }
 
-/// The names that the library exports.
-pub fn symbols() -> impl Iterator<Item = &'static str> {
-    device::exports().map(|export| export.symbol)
+/// The exported names that are fields of the table, and those that are not.
+pub fn symbols() -> (Vec<&'static str>, Vec<&'static str>) {
+    let (tabled, more): (Vec<_>, Vec<_>) = device::exports().partition(|export| export.tabled);
+    let names = |exports: Vec<&'static Export>| exports.iter().map(|export| export.symbol).collect();
+    (names(tabled), names(more))
 }
 
 /// Copies the newest entry of the log, cut to `capacity` bytes with its NUL; the bytes it needs.

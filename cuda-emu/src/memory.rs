@@ -65,7 +65,7 @@ exports! {
 }
 
 /// The code for memory that the host cannot have.
-fn refuse_memory<T>(error: MemoryError) -> Answer<T> {
+pub(crate) fn refuse_memory<T>(error: MemoryError) -> Answer<T> {
     let code = match error {
         MemoryError::OutOfMemory { .. } => CUresult::OUT_OF_MEMORY,
         _ => CUresult::INVALID_VALUE,

@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::device;
 use crate::handle::Id;
 use crate::machine::Machine;
+use crate::memory::refuse_memory;
 use crate::state::State;
 
 /// A loaded module.
@@ -249,15 +250,16 @@ fn unload(m: &'static Machine, module: CUmodule) -> Answer {
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
     let id = s.modules.find(module)?;
-    s.unload(id);
+    s.unload(m, id);
     Ok(())
 }
 
 impl State {
     /// Removes a module; what still uses its kernels fails when it runs.
-    pub(crate) fn unload(&mut self, id: Id<Module>) {
-        let functions = self.modules.remove(id).map(|module| module.functions).unwrap_or_default();
-        for function in functions {
+    pub(crate) fn unload(&mut self, m: &Machine, id: Id<Module>) {
+        let Some(module) = self.modules.remove(id) else { return };
+        module.parsed.unload(&m.memory);
+        for function in module.functions {
             if let Some(function) = self.functions.remove(function) {
                 function.loaded.store(false, Relaxed);
             }
@@ -342,18 +344,23 @@ impl Function {
     }
 }
 
-/// Global variables of a module have no address here: the emulator keeps none by name.
 fn get_global(
     m: &'static Machine,
-    _address: Out<CUdeviceptr>,
-    _bytes: Out<usize>,
+    address: Out<CUdeviceptr>,
+    bytes: Out<usize>,
     module: CUmodule,
     name: In<c_char>,
 ) -> Answer {
     let s = m.state();
     s.context()?;
-    s.modules.find(module)?;
-    refuse(CUresult::NOT_FOUND, format!("there is no variable {}", name.text()?))
+    let parsed = &s.modules[s.modules.find(module)?].parsed;
+    let name = name.text()?;
+    let Some(variable) = parsed.variables().find(|v| v.name == name) else {
+        return refuse(CUresult::NOT_FOUND, format!("there is no variable {name}"));
+    };
+    address.set_if(parsed.address(&m.memory, name).or_else(refuse_memory)?.unwrap_or_default());
+    bytes.set_if(variable.bytes as usize);
+    Ok(())
 }
 
 fn get_attribute(
