@@ -228,6 +228,9 @@ impl GraphExec {
         let old = self.nodes[index].uses();
         let same = |a: &Use, b: &Use| a.access == b.access && a.region.covers(&b.region);
         let new: Vec<Use> = work.uses().into_iter().filter(|n| !old.iter().any(|o| same(o, n))).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
         for (other, node) in self.nodes.iter().enumerate() {
             let ordered =
                 other == index || self.order.precedes(other, index) || self.order.precedes(index, other);

@@ -523,8 +523,12 @@ fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
     let mut params = CUDA_MEMCPY3D_v2 {
         srcMemoryType: CUmemorytype::DEVICE,
         srcDevice: from.address(),
+        srcPitch: from.bytes(),
+        srcHeight: 1,
         dstMemoryType: CUmemorytype::DEVICE,
         dstDevice: to.address(),
+        dstPitch: to.bytes(),
+        dstHeight: 1,
         WidthInBytes: to.bytes(),
         Height: 1,
         Depth: 1,
