@@ -1,6 +1,6 @@
 //! Launching a kernel: geometry, schedule, result.
 
-use crate::{Accesses, Class, Fault, Kernel, Memory};
+use crate::{Accesses, Fault, Kernel, Memory};
 
 /// A kernel and what it is launched with.
 #[derive(Clone, Copy, Debug)]
@@ -77,19 +77,5 @@ pub fn run(
     schedule: &Schedule,
     trace: Trace,
 ) -> Result<Stats, Box<Fault>> {
-    let _ = (memory, trace);
-    Err(Box::new(Fault {
-        class: Class::BadLaunch,
-        what: "the executor is not built yet".into(),
-        instead: "",
-        kernel: launch.kernel.name.clone(),
-        block: [0; 3],
-        thread: [0; 3],
-        lanes: 0,
-        place: None,
-        other: None,
-        address: None,
-        allocation: None,
-        seed: schedule.seed,
-    }))
+    crate::exec::run(memory, launch, schedule, trace)
 }

@@ -3,13 +3,20 @@
 #![forbid(unsafe_code)]
 
 mod accesses;
+mod code;
+mod decode;
+mod exec;
 mod fault;
+mod features;
+mod flow;
+mod isa;
 mod launch;
 mod memory;
 mod module;
+mod parse;
 
 pub use accesses::{Accesses, Conflict, ConflictKind};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, Place, RustPlace};
 pub use launch::{Launch, Order, Schedule, Stats, Trace, run};
 pub use memory::{HostBlock, Memory, MemoryError};
-pub use module::{Kernel, Module, Param, ParseError, ParseErrors};
+pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};

@@ -7,6 +7,7 @@
 //! The shadow holds one bit a byte: initialised or not. `prefix` says how many leading bytes are known
 //! to be initialised, so a filled allocation costs one comparison.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -32,6 +33,8 @@ pub struct Memory {
     capacity: u64,
     state: Mutex<State>,
     table: RwLock<Arc<Table>>,
+    /// Addresses of the variables of each module that has run here, by the module's number.
+    statics: Mutex<HashMap<u64, Arc<[u64]>>>,
 }
 
 /// Bookkeeping that only allocation and freeing touch.
@@ -39,6 +42,16 @@ pub struct Memory {
 struct State {
     next: u64,
     used: u64,
+}
+
+/// A `.global` or `.const` variable of a module.
+#[derive(Debug)]
+pub(crate) struct Static {
+    pub(crate) name: String,
+    pub(crate) constant: bool,
+    pub(crate) bytes: u64,
+    /// Initial bytes; shorter than the variable when the rest is zero.
+    pub(crate) init: Vec<u8>,
 }
 
 /// The live allocations, sorted by base, and those freed. A launch holds one snapshot.
@@ -61,6 +74,10 @@ pub(crate) struct Allocation {
     prefix: AtomicU64,
     /// Set when the shadow has changed since the prefix was last advanced.
     stale: AtomicBool,
+    /// Whether it holds a `.const` variable.
+    pub(crate) constant: bool,
+    /// Held while a 64-bit word, which is two of storage, is updated atomically.
+    pub(crate) wide: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -170,7 +187,12 @@ impl HostBlock {
 impl Memory {
     /// An empty memory of `capacity` bytes. Storage is taken when allocated.
     pub fn new(capacity: u64) -> Memory {
-        Memory { capacity, state: Mutex::new(State { next: FIRST, used: 0 }), table: RwLock::default() }
+        Memory {
+            capacity,
+            state: Mutex::new(State { next: FIRST, used: 0 }),
+            table: RwLock::default(),
+            statics: Mutex::default(),
+        }
     }
 
     /// Allocates `bytes` of uninitialised device memory; the address is a multiple of 256.
@@ -178,6 +200,10 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
     pub fn alloc(&self, bytes: u64) -> Result<u64, MemoryError> {
+        self.alloc_as(bytes, false)
+    }
+
+    fn alloc_as(&self, bytes: u64, constant: bool) -> Result<u64, MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let full = MemoryError::OutOfMemory { asked: bytes, used: state.used, capacity: self.capacity };
         if bytes > self.capacity - state.used {
@@ -196,6 +222,8 @@ impl Memory {
             shadow,
             prefix: AtomicU64::new(0),
             stale: AtomicBool::new(false),
+            constant,
+            wide: Mutex::default(),
         });
         Ok(base)
     }
@@ -215,6 +243,8 @@ impl Memory {
             shadow: Box::default(),
             prefix: AtomicU64::new(bytes),
             stale: AtomicBool::new(false),
+            constant: false,
+            wide: Mutex::default(),
         });
         Ok(block)
     }
@@ -338,6 +368,36 @@ impl Memory {
     /// The live allocation that holds `address`.
     pub fn find(&self, address: u64) -> Option<AllocationInfo> {
         self.table().find(address).map(|a| a.info())
+    }
+
+    /// Addresses of a module's variables, which are allocated and initialised the first time.
+    pub(crate) fn statics(&self, module: u64, variables: &[Static]) -> Result<Arc<[u64]>, MemoryError> {
+        let mut known = self.statics.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(addresses) = known.get(&module) {
+            return Ok(addresses.clone());
+        }
+        let addresses: Arc<[u64]> =
+            variables.iter().map(|v| self.alloc_static(v)).collect::<Result<_, _>>()?;
+        known.insert(module, addresses.clone());
+        Ok(addresses)
+    }
+
+    /// A variable's bytes are zero where no initialiser says otherwise.
+    fn alloc_static(&self, v: &Static) -> Result<u64, MemoryError> {
+        let address = self.alloc_as(v.bytes, v.constant)?;
+        self.set_label(address, &v.name);
+        self.fill(address, &[0], v.bytes)?;
+        self.write(address, &v.init)?;
+        Ok(address)
+    }
+
+    /// Frees the variables of a module.
+    pub(crate) fn forget_statics(&self, module: u64) {
+        let mut known = self.statics.lock().unwrap_or_else(PoisonError::into_inner);
+        for address in known.remove(&module).iter().flat_map(|a| a.iter()) {
+            // Each was allocated by `alloc_static`; the user may have freed it against the rules.
+            let _ = self.free(*address);
+        }
     }
 
     /// A snapshot of the allocations.

@@ -1,0 +1,352 @@
+//! What the decoder makes of a kernel: operations with registers, labels and addresses resolved.
+
+use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
+
+/// Everything needed to execute one kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    pub(crate) ops: Vec<Step>,
+    /// Start and end of each instruction in the text, and its `.loc`.
+    pub(crate) places: Vec<crate::fault::Place>,
+    /// Registers of each bank.
+    pub(crate) slots: [u32; 3],
+    /// Slots that hold a value before the kernel starts: literals and addresses.
+    pub(crate) constants: Vec<(Bank, u32, Constant)>,
+    /// Slots that hold a special register.
+    pub(crate) specials: Vec<(u32, Special)>,
+    /// Names of registers, for faults, sorted by bank and slot.
+    pub(crate) names: Vec<(Bank, u32, String)>,
+    /// Static shared variables; a dynamic one has no size.
+    pub(crate) shared: Vec<Region>,
+    /// Bytes of local memory a thread has.
+    pub(crate) local: u32,
+    /// Number of memory instructions, each of which has a cache entry.
+    pub(crate) sites: u32,
+}
+
+/// A named range of shared memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) name: String,
+    /// Address in the shared space.
+    pub(crate) address: u32,
+    pub(crate) bytes: u32,
+    /// Whether its size is that of the launch's dynamic shared memory.
+    pub(crate) dynamic: bool,
+}
+
+/// One instruction: its guard and what it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) guard: Option<Guard>,
+    pub(crate) op: Op,
+}
+
+/// `@p` or `@!p`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    pub(crate) pred: u32,
+    pub(crate) negated: bool,
+}
+
+/// A special register that has one value for the life of a warp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Special {
+    Tid(usize),
+    Ntid(usize),
+    Ctaid(usize),
+    Nctaid(usize),
+    LaneId,
+    WarpId,
+    NWarpId,
+    SmId,
+    NSmId,
+    LaneMask(Compare),
+    DynamicSmemSize,
+    TotalSmemSize,
+    ClusterCtaRank,
+    ClusterNctaRank,
+}
+
+/// How two numbers compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Compare {
+    Eq,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// The operations.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Arithmetic on registers alone.
+    Alu(Alu, Slots),
+    /// `setp`
+    SetP(Box<SetP>),
+    /// `set`: all bits, or 1.0, where the comparison holds.
+    Set {
+        test: Test,
+        d: u32,
+        one: u32,
+    },
+    /// Logic on predicates: the result by the two inputs, bit `2 * a + b`.
+    Logic {
+        table: u8,
+        d: u32,
+        a: PredSource,
+        b: PredSource,
+    },
+    /// A jump to an instruction; `join` is where the lanes that go apart meet again.
+    Branch {
+        target: u32,
+        join: u32,
+    },
+    /// `brx.idx`: an indirect jump through a list.
+    BranchIndexed {
+        index: u32,
+        targets: Box<[u32]>,
+        join: u32,
+    },
+    Exit,
+    Trap,
+    /// Does nothing here: `nanosleep`, `prefetch`, hints.
+    Nothing,
+    /// A clock; `wide` for 64 bits.
+    Clock {
+        d: u32,
+        wide: bool,
+    },
+    LoadParam(Box<LoadParam>),
+    Load(Box<Transfer>),
+    Store(Box<Transfer>),
+    Atomic(Box<Atomic>),
+    /// `cvta` of a window: adds its base, or subtracts it.
+    Window {
+        d: u32,
+        a: u32,
+        window: Window,
+        to: bool,
+    },
+    /// `isspacep`.
+    IsSpace {
+        d: u32,
+        a: u32,
+        space: Space,
+    },
+    Fence,
+    Barrier(Box<Barrier>),
+    WarpBarrier {
+        mask: u32,
+    },
+    Shuffle(Box<Shuffle>),
+    Vote {
+        mode: Vote,
+        d: u32,
+        pred: PredSource,
+        mask: u32,
+    },
+    Match {
+        all: bool,
+        d: u32,
+        p: Option<u32>,
+        a: u32,
+        wide: bool,
+        mask: u32,
+    },
+    Redux {
+        f: fn(u32, u32) -> u32,
+        d: u32,
+        a: u32,
+        mask: u32,
+    },
+    ActiveMask {
+        d: u32,
+    },
+    Elect {
+        d: Option<u32>,
+        p: u32,
+        mask: u32,
+    },
+}
+
+/// How a value lies in memory and in a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Width {
+    /// Bytes in memory: 1, 2, 4 or 8.
+    pub(crate) bytes: u32,
+    pub(crate) signed: bool,
+}
+
+/// A memory space as an instruction names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Generic,
+    Global,
+    Const,
+    Shared,
+    Local,
+}
+
+/// A range of the generic address space that maps another space.
+pub(crate) type Window = Space;
+
+/// An address: a register and an offset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    pub(crate) slot: u32,
+    pub(crate) wide: bool,
+    pub(crate) offset: i64,
+}
+
+/// A load or a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    pub(crate) width: Width,
+    /// One register for each element; `None` for a sink.
+    pub(crate) regs: Vec<Option<Operand>>,
+    /// `.nc`
+    pub(crate) read_only: bool,
+    /// `.volatile`, `.relaxed`, `.acquire`, `.release`, and atomics.
+    pub(crate) strong: bool,
+    pub(crate) site: u32,
+}
+
+/// A load of kernel parameters.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadParam {
+    pub(crate) offset: u32,
+    pub(crate) width: Width,
+    pub(crate) regs: Vec<Option<Operand>>,
+}
+
+/// A register of either word bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operand {
+    pub(crate) slot: u32,
+    /// Size of the register: 16, 32 or 64.
+    pub(crate) bits: u32,
+}
+
+/// An atomic read-modify-write.
+#[derive(Clone, Debug)]
+pub(crate) struct Atomic {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    pub(crate) bytes: u32,
+    /// New value from old, `b` and `c`.
+    pub(crate) f: fn(u64, u64, u64) -> u64,
+    /// Where the old value goes; `None` for `red`.
+    pub(crate) d: Option<Operand>,
+    pub(crate) b: Operand,
+    pub(crate) c: Option<Operand>,
+    pub(crate) site: u32,
+}
+
+/// A block barrier.
+#[derive(Clone, Debug)]
+pub(crate) struct Barrier {
+    pub(crate) kind: BarrierKind,
+    /// Slot of the barrier's number.
+    pub(crate) id: u32,
+    /// Slot of the number of threads.
+    pub(crate) count: Option<u32>,
+    /// Whether the whole warp must execute it together.
+    pub(crate) aligned: bool,
+}
+
+/// What a barrier does besides counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BarrierKind {
+    Sync,
+    Arrive,
+    /// Population count of a predicate.
+    Popc {
+        d: u32,
+        pred: PredSource,
+    },
+    And {
+        d: u32,
+        pred: PredSource,
+    },
+    Or {
+        d: u32,
+        pred: PredSource,
+    },
+}
+
+/// A predicate operand: a register, negated or not, or a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PredSource {
+    Register { slot: u32, negated: bool },
+    Constant(bool),
+}
+
+/// `shfl.sync`
+#[derive(Clone, Debug)]
+pub(crate) struct Shuffle {
+    pub(crate) mode: ShuffleMode,
+    pub(crate) d: Option<u32>,
+    pub(crate) p: Option<u32>,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) c: u32,
+    pub(crate) mask: u32,
+}
+
+/// Direction of a shuffle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShuffleMode {
+    Up,
+    Down,
+    Bfly,
+    Idx,
+}
+
+/// What a vote decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vote {
+    All,
+    Any,
+    Uni,
+    Ballot,
+}
+
+/// A value known before the kernel starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Constant {
+    Bits(u64),
+    /// Address of a module variable by number, and an offset.
+    Variable(u32, i64),
+}
+
+/// Compares two registers: the lanes in which it holds.
+pub(crate) type Comparison = fn(&Regs, u32, u32, u32) -> Result<u32, Undefined>;
+
+/// A comparison, combined with a predicate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Test {
+    pub(crate) compare: Comparison,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) with: Option<(Combine, PredSource)>,
+}
+
+/// `setp`: destinations for the comparison and for its negation, each combined.
+#[derive(Clone, Debug)]
+pub(crate) struct SetP {
+    pub(crate) test: Test,
+    pub(crate) p: Option<u32>,
+    pub(crate) q: Option<u32>,
+}
+
+/// How a comparison is combined with a predicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Combine {
+    And,
+    Or,
+    Xor,
+}

@@ -1,0 +1,190 @@
+//! The sixteen barriers of a block (manual, "bar, barrier").
+//!
+//! A barrier counts threads by whole warps. It completes when as many have arrived as its first user
+//! expected; those that wait go on, and the barrier is ready for use again.
+
+use super::block::{Checked, Worker, show_lanes};
+use super::step::pred;
+use super::warp::Warp;
+use crate::code::{Barrier, BarrierKind};
+use crate::{Class, Fault};
+
+/// Barriers a block has.
+const COUNT: usize = 16;
+
+/// State of one barrier.
+#[derive(Clone, Debug, Default)]
+struct State {
+    arrived: u32,
+    expected: u32,
+    /// Instruction of the first to arrive.
+    first: u32,
+    reduces: bool,
+    participants: Vec<u32>,
+    /// Warps that wait, with what each writes when it goes on.
+    waiting: Vec<(u32, BarrierKind)>,
+    /// Threads whose predicate was true, and threads in all.
+    holds: u32,
+    threads: u32,
+}
+
+/// The barriers of a block.
+#[derive(Debug)]
+pub(crate) struct Barriers {
+    /// Threads of the block, in whole warps.
+    all: u32,
+    states: Vec<State>,
+    /// For each warp that waits: barrier and instruction.
+    waits: Vec<Option<(u32, u32)>>,
+    released: Vec<u32>,
+}
+
+impl Barriers {
+    pub(crate) fn new(threads: u32) -> Barriers {
+        let warps = threads.div_ceil(32);
+        let waits = vec![None; warps as usize];
+        Barriers { all: warps * 32, states: vec![State::default(); COUNT], waits, released: Vec::new() }
+    }
+
+    /// Readies the barriers for a new block.
+    pub(crate) fn start(&mut self) {
+        self.states.fill(State::default());
+        self.waits.fill(None);
+        self.released.clear();
+    }
+
+    /// The warps that may go on since this was last asked.
+    pub(crate) fn released(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Where a warp waits: barrier, instruction, threads that have arrived and that are expected.
+    pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, u32)> {
+        let (id, pc) = self.waits[warp as usize]?;
+        let state = &self.states[id as usize];
+        Some((id, pc, state.arrived, state.expected))
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Executes a barrier; whether the warp must wait.
+    pub(crate) fn barrier(&mut self, w: &mut Warp, mask: u32, b: &Barrier) -> Checked<bool> {
+        if mask != w.live {
+            return Err(self.divergent(w, mask));
+        }
+        let id = self.uniform(w, mask, b.id, "barrier number")?;
+        let count = match b.count {
+            Some(slot) => self.uniform(w, mask, slot, "thread count")?,
+            None => self.barriers.all,
+        };
+        if id as usize >= COUNT {
+            return Err(self.mismatch(w, format!("barrier {id} does not exist: there are 0 to 15")));
+        }
+        if count == 0 || count % 32 != 0 || count > self.barriers.all {
+            let what = format!(
+                "barrier {id} for {count} threads: the block has {}, and warps count whole",
+                self.barriers.all
+            );
+            return Err(self.mismatch(w, what));
+        }
+        self.arrive(w, mask, b, id, count)
+    }
+
+    fn arrive(&mut self, w: &mut Warp, mask: u32, b: &Barrier, id: u32, count: u32) -> Checked<bool> {
+        let reduces = !matches!(b.kind, BarrierKind::Sync | BarrierKind::Arrive);
+        let holds = match b.kind {
+            BarrierKind::Popc { pred: p, .. }
+            | BarrierKind::And { pred: p, .. }
+            | BarrierKind::Or { pred: p, .. } => {
+                pred(&w.regs, p, mask).map_err(|u| self.undefined(w, u))?.count_ones()
+            }
+            _ => 0,
+        };
+        let state = &mut self.barriers.states[id as usize];
+        if state.arrived == 0 {
+            *state = State { expected: count, reduces, first: w.now.pc, ..State::default() };
+        } else if state.expected != count || state.reduces != reduces {
+            return Err(self.disagree(w, id, count));
+        }
+        state.arrived += 32;
+        state.holds += holds;
+        state.threads += mask.count_ones();
+        state.participants.push(w.index);
+        let full = state.arrived == state.expected;
+        if b.kind != BarrierKind::Arrive {
+            state.waiting.push((w.index, b.kind));
+            self.barriers.waits[w.index as usize] = Some((id, w.now.pc));
+        }
+        if full {
+            self.complete(w, id);
+        }
+        Ok(self.barriers.waits[w.index as usize].is_some())
+    }
+
+    /// Lets everybody go on who waits at a barrier.
+    fn complete(&mut self, current: &mut Warp, id: u32) {
+        let state = std::mem::take(&mut self.barriers.states[id as usize]);
+        let waiting: Vec<u32> = state.waiting.iter().map(|(w, _)| *w).collect();
+        self.shared.barrier(&state.participants, &waiting);
+        for &(index, kind) in &state.waiting {
+            self.barriers.waits[index as usize] = None;
+            if index == current.index {
+                reduce(current, kind, state.holds, state.threads);
+            } else {
+                reduce(self.warp(index), kind, state.holds, state.threads);
+                self.barriers.released.push(index);
+            }
+        }
+    }
+
+    fn uniform(&self, w: &Warp, mask: u32, slot: u32, what: &str) -> Checked<u32> {
+        let values = w.regs.get::<u32>(slot, mask).map_err(|u| self.undefined(w, u))?;
+        let first = values[mask.trailing_zeros() as usize];
+        match super::lanes(mask).find(|l| values[*l] != first) {
+            None => Ok(first),
+            Some(l) => {
+                Err(self
+                    .mismatch(w, format!("the {what} is {first} in one lane and {} in another", values[l])))
+            }
+        }
+    }
+
+    fn divergent(&self, w: &Warp, mask: u32) -> Box<Fault> {
+        let exited = if w.exited == 0 { String::new() } else { format!(", {} exited", show_lanes(w.exited)) };
+        let what = format!(
+            "a barrier is executed by {} of a warp that has {}{exited}",
+            show_lanes(mask),
+            show_lanes(w.live)
+        );
+        let mut fault = self.fault(w, mask, Class::DivergentBarrier, what);
+        fault.instead = "all threads of the warp must reach it together: move it out of the branch, or let no thread exit before";
+        fault
+    }
+
+    fn mismatch(&self, w: &Warp, what: String) -> Box<Fault> {
+        self.fault(w, w.now.mask, Class::BarrierMismatch, what)
+    }
+
+    fn disagree(&self, w: &Warp, id: u32, count: u32) -> Box<Fault> {
+        let state = &self.barriers.states[id as usize];
+        let what = format!(
+            "barrier {id} is used for {count} threads while {} are expected, or with and without reduction",
+            state.expected
+        );
+        let mut fault = self.mismatch(w, what);
+        fault.other = Some(self.earlier(state.first, 32 * state.participants[0], "first used it"));
+        fault
+    }
+}
+
+/// Writes a barrier's reduction to the registers of a warp that goes on.
+fn reduce(w: &mut Warp, kind: BarrierKind, holds: u32, threads: u32) {
+    let mask = w.live;
+    let all = |b: bool| if b { u32::MAX } else { 0 };
+    match kind {
+        BarrierKind::Popc { d, .. } => w.regs.set(d, mask, &[holds; 32]),
+        BarrierKind::And { d, .. } => w.regs.set_pred(d, mask, all(holds == threads)),
+        BarrierKind::Or { d, .. } => w.regs.set_pred(d, mask, all(holds > 0)),
+        BarrierKind::Sync | BarrierKind::Arrive => {}
+    }
+}

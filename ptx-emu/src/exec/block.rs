@@ -1,0 +1,246 @@
+//! One block: its warps take turns until all have exited.
+//!
+//! A warp runs until it reaches a barrier, exits, or has used up its turn; which warp is next is the
+//! schedule's choice. Between barriers the order of warps is free, so the schedule may run any warp first.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::barrier::Barriers;
+use super::grid::{Grid, mix};
+use super::lanes;
+use super::regs::{Bank, Undefined};
+use super::shared::Shared;
+use super::warp::{Identity, Warp};
+use crate::fault::{AllocationInfo, OtherPlace, Place};
+use crate::launch::{Order, Stats};
+use crate::{Class, Fault};
+
+/// Instructions a warp may execute before another gets its turn, so that a warp may wait for another.
+const TURN: u64 = 10_000;
+
+/// What a result is when the launch must end.
+pub(crate) type Checked<T> = Result<T, Box<Fault>>;
+
+/// A thread of the host, and the block it runs.
+pub(crate) struct Worker<'g, 'a> {
+    pub(crate) grid: &'g Grid<'a>,
+    pub(crate) block: [u32; 3],
+    warps: Vec<Warp>,
+    pub(crate) shared: Shared,
+    pub(crate) barriers: Barriers,
+    /// For each memory instruction, the number of the allocation it last used.
+    pub(crate) cache: Vec<u32>,
+    pub(crate) stats: Stats,
+    fuel: u64,
+}
+
+/// Why a warp's turn is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// It has used up its turn.
+    Turn,
+    /// It waits at a barrier.
+    Waits,
+    /// All its lanes have exited.
+    Ended,
+}
+
+impl<'g, 'a> Worker<'g, 'a> {
+    pub(crate) fn new(grid: &'g Grid<'a>) -> Self {
+        let threads: u32 = grid.launch.block.iter().product();
+        let count = threads.div_ceil(32);
+        Worker {
+            grid,
+            block: [0; 3],
+            warps: (0..count).map(|i| Warp::new(i, grid.code, &grid.variables)).collect(),
+            shared: Shared::new(&grid.code.shared, grid.launch.dynamic_shared, count),
+            barriers: Barriers::new(threads),
+            cache: vec![0; grid.code.sites as usize],
+            stats: Stats::default(),
+            fuel: 0,
+        }
+    }
+
+    /// What this worker has done.
+    pub(crate) fn finish(self) -> Stats {
+        self.stats
+    }
+
+    /// Runs one block to its end.
+    pub(crate) fn run(&mut self, block: [u32; 3]) -> Checked<()> {
+        self.block = block;
+        self.fuel = self.grid.schedule.fuel;
+        self.shared.start();
+        self.barriers.start();
+        let id = self.identity();
+        self.warps.iter_mut().for_each(|w| w.start(self.grid.code, &id));
+        let mut ready: Vec<u32> = (0..self.warps.len() as u32).collect();
+        let mut round = 0;
+        while !ready.is_empty() {
+            self.order(&mut ready, round);
+            round += 1;
+            let turn = std::mem::take(&mut ready);
+            for w in turn {
+                if self.turn(w as usize)? == Pause::Turn {
+                    ready.push(w);
+                }
+            }
+            ready.extend(self.barriers.released());
+        }
+        self.stuck()
+    }
+
+    fn identity(&self) -> Identity {
+        let launch = self.grid.launch;
+        let sms = 4;
+        Identity {
+            block: self.block,
+            grid: launch.grid,
+            threads: launch.block,
+            dynamic_shared: launch.dynamic_shared,
+            total_shared: launch.dynamic_shared + launch.kernel.static_shared,
+            sm: self.block[0] % sms,
+            sms,
+        }
+    }
+
+    /// Orders the warps that are ready, as the schedule says.
+    fn order(&self, ready: &mut [u32], round: u64) {
+        ready.sort_unstable();
+        match self.grid.schedule.order {
+            Order::InOrder => {}
+            Order::Reversed => ready.reverse(),
+            Order::Shuffled => {
+                let seed = mix(self.grid.schedule.seed ^ round << 32) ^ u64::from(self.block[0]);
+                ready.sort_by_key(|w| mix(seed ^ u64::from(*w)));
+            }
+        }
+    }
+
+    fn turn(&mut self, index: usize) -> Checked<Pause> {
+        let mut warp = std::mem::take(&mut self.warps[index]);
+        let turn = TURN.min(self.fuel + 1);
+        let before = warp.executed;
+        let result = self.execute(&mut warp, before + turn);
+        let used = warp.executed - before;
+        let result = result.and_then(|pause| match self.fuel.checked_sub(used) {
+            Some(left) => {
+                self.fuel = left;
+                Ok(pause)
+            }
+            None => Err(self.out_of_fuel(&warp)),
+        });
+        self.stats.warp_instructions += used;
+        self.stats.lane_instructions += std::mem::take(&mut warp.lane_count);
+        warp.executed = 0;
+        self.warps[index] = warp;
+        if self.grid.stop.load(Relaxed) {
+            self.fuel = 0;
+        }
+        result
+    }
+
+    fn out_of_fuel(&self, warp: &Warp) -> Box<Fault> {
+        let what =
+            format!("the block has executed {} warp instructions and not ended", self.grid.schedule.fuel);
+        let mut fault = self.fault(warp, warp.now.mask, Class::OutOfFuel, what);
+        fault.instead = "look for a loop that never ends, or raise the schedule's fuel";
+        fault
+    }
+
+    /// No warp is ready: fine when all have exited, else those that wait will wait for ever.
+    fn stuck(&self) -> Checked<()> {
+        let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return Ok(()) };
+        let mut what = String::from("no warp can go on");
+        for warp in &self.warps {
+            what += &match self.barriers.waiting_at(warp.index) {
+                Some((id, pc, arrived, expected)) => format!(
+                    "; warp {} waits at barrier {id} in line {} ({arrived} of {expected} threads have arrived)",
+                    warp.index,
+                    self.place(pc).line
+                ),
+                None => format!("; warp {} has exited", warp.index),
+            };
+        }
+        let mut fault = self.fault(first, first.now.mask, Class::BarrierMismatch, what);
+        fault.place = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| self.place(pc));
+        fault.instead = "all warps must reach the same barriers with the same thread counts";
+        Err(fault)
+    }
+
+    /// A fault at the warp's current instruction.
+    pub(crate) fn fault(&self, warp: &Warp, lanes: u32, class: Class, what: impl Into<String>) -> Box<Fault> {
+        let first = lanes.trailing_zeros().min(31);
+        Box::new(Fault {
+            class,
+            what: what.into(),
+            instead: "",
+            kernel: self.grid.launch.kernel.name.clone(),
+            block: self.block,
+            thread: warp.thread(first, self.grid.launch.block),
+            lanes,
+            place: Some(self.place(warp.now.pc)),
+            other: None,
+            address: None,
+            allocation: None,
+            seed: self.grid.schedule.seed,
+        })
+    }
+
+    /// The place of an instruction.
+    pub(crate) fn place(&self, pc: u32) -> Place {
+        self.grid.code.places[(pc as usize).min(self.grid.code.places.len() - 1)].clone()
+    }
+
+    /// The fault of reading a register before writing it.
+    #[cold]
+    pub(crate) fn undefined(&self, warp: &Warp, u: Undefined) -> Box<Fault> {
+        let names = &self.grid.code.names;
+        let found = names.binary_search_by_key(&(u.bank, u.slot), |(bank, slot, _)| (*bank, *slot));
+        let name = found.map_or("a temporary", |i| names[i].2.as_str());
+        let what = match u.bank {
+            Bank::Pred => format!("predicate {name} is read before it is written"),
+            _ => format!("register {name} is read before it is written"),
+        };
+        let mut fault = self.fault(warp, u.lanes, Class::UninitialisedRegister, what);
+        fault.instead = "write it on every path that leads here";
+        fault
+    }
+
+    /// The shared or local variable at or nearest to an address of its space.
+    pub(crate) fn shared_variable(&self, address: u64) -> Option<AllocationInfo> {
+        let regions = self.grid.code.shared.iter().map(|r| AllocationInfo {
+            base: r.address.into(),
+            bytes: if r.dynamic { self.grid.launch.dynamic_shared } else { r.bytes }.into(),
+            label: r.name.clone(),
+        });
+        let distance = |a: &AllocationInfo| match address {
+            _ if address < a.base => a.base - address,
+            _ => (address + 1).saturating_sub(a.base + a.bytes),
+        };
+        regions.filter(|a| a.bytes > 0).min_by_key(distance)
+    }
+
+    /// An earlier access, as the second place of a fault.
+    pub(crate) fn earlier(&self, pc: u32, thread: u32, did: &'static str) -> OtherPlace {
+        let who = format!("warp {} lane {}", thread / 32, thread % 32);
+        OtherPlace { place: self.place(pc), did, who }
+    }
+
+    /// A warp that is not the one running.
+    pub(crate) fn warp(&mut self, index: u32) -> &mut Warp {
+        &mut self.warps[index as usize]
+    }
+}
+
+/// A short list of lanes, for messages.
+pub(crate) fn show_lanes(mask: u32) -> String {
+    match mask {
+        u32::MAX => "all lanes".into(),
+        _ if mask.count_ones() == 1 => format!("lane {}", mask.trailing_zeros()),
+        _ if mask.count_ones() <= 8 => {
+            format!("lanes {}", lanes(mask).map(|l| l.to_string()).collect::<Vec<_>>().join(", "))
+        }
+        _ => format!("lanes 0x{mask:08x}"),
+    }
+}

@@ -1,0 +1,289 @@
+//! Global memory as a warp sees it.
+//!
+//! The addresses of a warp usually lie in one allocation, and usually in the one the same instruction used
+//! last: then one comparison of the lowest and the highest address checks all lanes, and one more the bytes
+//! known to be initialised.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::block::{Checked, Worker};
+use super::lanes;
+use super::memory::{Addresses, put};
+use super::step::extend;
+use super::warp::Warp;
+use crate::code::{Atomic, Transfer};
+use crate::memory::{Allocation, store_part};
+use crate::{Class, Fault};
+
+/// Lowest address and the end of the highest access.
+fn span(addresses: &Addresses, bytes: u32) -> (u64, u64) {
+    let (mut low, mut high) = (u64::MAX, 0);
+    for a in addresses {
+        low = low.min(*a);
+        high = high.max(*a);
+    }
+    (low, high.saturating_add(bytes.into()))
+}
+
+fn holds(a: &Allocation, low: u64, end: u64) -> bool {
+    low >= a.base && end <= a.base + a.bytes
+}
+
+impl<'g> Worker<'g, '_> {
+    /// The allocation that holds all addresses, or, when they lie in several, none.
+    #[inline]
+    fn one(&mut self, site: u32, low: u64, end: u64) -> Option<&'g Allocation> {
+        let live = self.grid.table.live();
+        let cached = live.get(self.cache[site as usize] as usize)?;
+        if holds(cached, low, end) {
+            return Some(cached);
+        }
+        let index = live.partition_point(|a| a.base <= low).checked_sub(1)?;
+        self.cache[site as usize] = index as u32;
+        Some(&*live[index]).filter(|a| holds(a, low, end))
+    }
+
+    /// The allocation that holds one lane's bytes.
+    fn lane_allocation(&self, w: &Warp, lane: usize, address: u64, bytes: u32) -> Checked<&'g Allocation> {
+        let end = address.saturating_add(bytes.into());
+        match self.grid.table.find(address) {
+            Some(a) if holds(a, address, end) => Ok(a),
+            _ => Err(self.outside(w, lane, address, bytes)),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, w: &Warp, lane: usize, address: u64, bytes: u32) -> Box<Fault> {
+        let freed = self.grid.table.find_freed(address).is_some();
+        let class = if freed { Class::AfterFree } else { Class::OutOfBounds };
+        let what = match freed {
+            true => format!("{bytes} bytes at 0x{address:x} are accessed after they were freed"),
+            false => format!("{bytes} bytes at 0x{address:x} are accessed, which no allocation holds"),
+        };
+        let mut fault = self.fault(w, 1 << lane, class, what);
+        fault.instead = match freed {
+            true => "free memory only after the last launch that uses it",
+            false => "check the index against the length",
+        };
+        self.locate(&mut fault, address);
+        fault
+    }
+
+    #[cold]
+    fn uninitialised(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+        let what = format!("the byte at 0x{address:x} is read before anybody has written it");
+        let mut fault = self.fault(w, 1 << lane, Class::UninitialisedGlobal, what);
+        fault.instead = "fill the buffer first, or do not read past what was written";
+        self.locate(&mut fault, address);
+        fault
+    }
+
+    /// Checks that the bytes a lane reads are initialised.
+    fn check_lane(&self, w: &Warp, lane: usize, a: &Allocation, address: u64, bytes: u32) -> Checked<()> {
+        match a.first_uninitialised(address - a.base, bytes.into()) {
+            None => Ok(()),
+            Some(at) => Err(self.uninitialised(w, lane, a.base + at)),
+        }
+    }
+
+    /// Checks bounds and initialisation for all lanes that read.
+    #[inline]
+    fn check_reads(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        t: &Transfer,
+        addresses: &Addresses,
+    ) -> Checked<Option<&'g Allocation>> {
+        let bytes = t.width.bytes * t.regs.len() as u32;
+        self.check_alignment(w, mask, addresses, bytes)?;
+        let (low, end) = span(addresses, bytes);
+        if let Some(a) = self.one(t.site, low, end) {
+            if end - a.base > a.prefix() && !(end - low <= 1024 && a.is_initialised(low - a.base, end - low))
+            {
+                lanes(mask).try_for_each(|lane| self.check_lane(w, lane, a, addresses[lane], bytes))?;
+            }
+            return Ok(Some(a));
+        }
+        for lane in lanes(mask) {
+            let a = self.lane_allocation(w, lane, addresses[lane], bytes)?;
+            self.check_lane(w, lane, a, addresses[lane], bytes)?;
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn load_global(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        t: &Transfer,
+        addresses: &Addresses,
+    ) -> Checked<()> {
+        let one = self.check_reads(w, mask, t, addresses)?;
+        for (i, to) in t.regs.iter().enumerate() {
+            let Some(to) = to else { continue };
+            let step = t.width.bytes as u64 * i as u64;
+            match one {
+                Some(a) if t.width.bytes == 4 && to.bits == 32 => {
+                    let words = a.words();
+                    let out = addresses.map(|at| words[((at - a.base + step) / 4) as usize].load(Relaxed));
+                    w.regs.set(to.slot, mask, &out);
+                }
+                _ => {
+                    let read = |lane: usize| self.read_lane(one, addresses[lane], step, t.width.bytes);
+                    let mut out = [0; 32];
+                    lanes(mask).for_each(|lane| out[lane] = read(lane));
+                    put(w, *to, mask, &out.map(|v| extend(v, t.width.bytes, t.width.signed, to.bits)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes that were checked.
+    fn read_lane(&self, one: Option<&Allocation>, address: u64, step: u64, bytes: u32) -> u64 {
+        match one.or_else(|| self.grid.table.find(address).map(|a| &**a)) {
+            Some(a) => read(a, address - a.base + step, bytes),
+            None => 0,
+        }
+    }
+
+    pub(crate) fn store_global(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        t: &Transfer,
+        addresses: &Addresses,
+    ) -> Checked<()> {
+        let bytes = t.width.bytes * t.regs.len() as u32;
+        self.check_alignment(w, mask, addresses, bytes)?;
+        let (low, end) = span(addresses, bytes);
+        let one = self.one(t.site, low, end);
+        if one.is_none() {
+            lanes(mask)
+                .try_for_each(|lane| self.lane_allocation(w, lane, addresses[lane], bytes).map(|_| ()))?;
+        }
+        for (i, from) in t.regs.iter().flatten().enumerate() {
+            let values = self.take(w, *from, mask)?;
+            let at = addresses.map(|a| a + t.width.bytes as u64 * i as u64);
+            self.check_same(w, mask, &at, &values, t.width.bytes)?;
+            for lane in lanes(mask) {
+                let a = match one {
+                    Some(a) => a,
+                    None => self.lane_allocation(w, lane, at[lane], t.width.bytes)?,
+                };
+                if a.constant {
+                    return Err(self.read_only(w, lane, at[lane]));
+                }
+                write(a, at[lane] - a.base, t.width.bytes, values[lane]);
+            }
+        }
+        self.mark(one, mask, addresses, bytes, low, end);
+        Ok(())
+    }
+
+    /// Marks what was stored as initialised.
+    fn mark(
+        &self,
+        one: Option<&Allocation>,
+        mask: u32,
+        addresses: &Addresses,
+        bytes: u32,
+        low: u64,
+        end: u64,
+    ) {
+        if let Some(a) = one {
+            let whole = u64::from(mask.count_ones()) * u64::from(bytes) == end - low
+                && addresses.windows(2).all(|pair| pair[1] <= pair[0] + u64::from(bytes));
+            if whole && mask == u32::MAX {
+                return a.initialise(low - a.base, end - low);
+            }
+        }
+        for lane in lanes(mask) {
+            if let Some(a) = one.or_else(|| self.grid.table.find(addresses[lane]).map(|a| &**a)) {
+                a.initialise(addresses[lane] - a.base, bytes.into());
+            }
+        }
+    }
+
+    #[cold]
+    fn read_only(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+        let mut fault = self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written");
+        fault.instead = "declare it .global";
+        self.locate(&mut fault, address);
+        fault
+    }
+
+    pub(crate) fn atomic_global(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        t: &Atomic,
+        addresses: &Addresses,
+    ) -> Checked<()> {
+        self.check_alignment(w, mask, addresses, t.bytes)?;
+        let b = self.take(w, t.b, mask)?;
+        let c = match t.c {
+            Some(c) => self.take(w, c, mask)?,
+            None => b,
+        };
+        let mut old = [0; 32];
+        for lane in self.lane_order(mask) {
+            let address = addresses[lane];
+            let a = match self.one(t.site, address, address.saturating_add(t.bytes.into())) {
+                Some(a) => a,
+                None => self.lane_allocation(w, lane, address, t.bytes)?,
+            };
+            self.check_lane(w, lane, a, address, t.bytes)?;
+            if a.constant {
+                return Err(self.read_only(w, lane, address));
+            }
+            old[lane] = update(a, address - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
+        }
+        if let Some(d) = t.d {
+            put(w, d, mask, &old);
+        }
+        Ok(())
+    }
+}
+
+/// Bytes at an offset, aligned to their size.
+fn read(a: &Allocation, offset: u64, bytes: u32) -> u64 {
+    let words = a.words();
+    let word = |i: u64| u64::from(words[i as usize].load(Relaxed));
+    match bytes {
+        8 => word(offset / 4) | word(offset / 4 + 1) << 32,
+        4 => word(offset / 4),
+        _ => word(offset / 4) >> (8 * (offset % 4)) & ((1 << (8 * bytes)) - 1),
+    }
+}
+
+fn write(a: &Allocation, offset: u64, bytes: u32, value: u64) {
+    let words = a.words();
+    match bytes {
+        4 => words[(offset / 4) as usize].store(value as u32, Relaxed),
+        8 => {
+            words[(offset / 4) as usize].store(value as u32, Relaxed);
+            words[(offset / 4) as usize + 1].store((value >> 32) as u32, Relaxed);
+        }
+        _ => store_part(words, offset, &value.to_le_bytes()[..bytes as usize]),
+    }
+}
+
+/// Replaces the bytes at an offset by a function of them, atomically; gives the old ones.
+fn update(a: &Allocation, offset: u64, bytes: u32, f: impl Fn(u64) -> u64) -> u64 {
+    if bytes == 8 {
+        let _held = a.wide.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = read(a, offset, 8);
+        write(a, offset, 8, f(old));
+        return old;
+    }
+    let word = &a.words()[(offset / 4) as usize];
+    let shift = 8 * (offset % 4) as u32;
+    let mask = (u64::MAX >> (64 - 8 * bytes)) as u32;
+    let part = |word: u32| u64::from(word >> shift & mask);
+    let next = |word: u32| Some(word & !(mask << shift) | (f(part(word)) as u32 & mask) << shift);
+    let old = word.fetch_update(Relaxed, Relaxed, next);
+    part(old.unwrap_or_else(|same| same))
+}

@@ -1,0 +1,197 @@
+//! The grid: checks a launch, then hands its blocks to worker threads in the order of the schedule.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::block::Worker;
+use crate::code::Code;
+use crate::launch::{Launch, Order, Schedule, Stats, Trace};
+use crate::memory::{Memory, Table};
+use crate::{Class, Fault};
+
+/// Threads a block may have.
+const MOST_THREADS: u64 = 1024;
+/// Bytes of shared memory a block may have, the largest of any device.
+const MOST_SHARED: u64 = 227 << 10;
+/// Blocks a grid may have in each dimension.
+const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 65535, 65535];
+
+/// What all blocks of a launch share.
+pub(crate) struct Grid<'a> {
+    pub(crate) launch: &'a Launch<'a>,
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) code: &'a Code,
+    pub(crate) table: Arc<Table>,
+    /// Addresses of the module's variables.
+    pub(crate) variables: Arc<[u64]>,
+    pub(crate) trace: Trace,
+    /// Set when a block has found a fault: the others stop.
+    pub(crate) stop: AtomicBool,
+    next: AtomicU64,
+    blocks: u64,
+    first_fault: Mutex<Option<(u64, Box<Fault>)>>,
+}
+
+fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> {
+    Box::new(Fault {
+        class: Class::BadLaunch,
+        what,
+        instead: "",
+        kernel: launch.kernel.name.clone(),
+        block: [0; 3],
+        thread: [0; 3],
+        lanes: 0,
+        place: None,
+        other: None,
+        address: None,
+        allocation: None,
+        seed: schedule.seed,
+    })
+}
+
+/// Why a launch is impossible.
+fn impossible(launch: &Launch<'_>) -> Option<String> {
+    let threads: u64 = launch.block.iter().map(|n| u64::from(*n)).product();
+    let kernel = launch.kernel;
+    let shared = u64::from(kernel.static_shared) + u64::from(launch.dynamic_shared);
+    let bytes = kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize);
+    let too_many = launch.grid.iter().zip(MOST_BLOCKS).any(|(n, most)| *n == 0 || *n > most);
+    let named = kernel.maxntid.map(|[x, y, z]| u64::from(x) * u64::from(y) * u64::from(z));
+    if threads == 0 || threads > MOST_THREADS || launch.block[2] > 64 {
+        return Some(format!(
+            "a block of {:?} threads: at most {MOST_THREADS}, none of a size 0",
+            launch.block
+        ));
+    }
+    if too_many {
+        return Some(format!("a grid of {:?} blocks: 1 to {MOST_BLOCKS:?}", launch.grid));
+    }
+    if let Some(size) = kernel.reqntid.filter(|size| *size != launch.block) {
+        return Some(format!("a block of {:?} threads: .reqntid says {size:?}", launch.block));
+    }
+    if let Some(most) = named.filter(|most| threads > *most) {
+        return Some(format!("a block of {threads} threads: .maxntid says at most {most}"));
+    }
+    if shared > MOST_SHARED {
+        return Some(format!("{shared} bytes of shared memory: at most {MOST_SHARED}"));
+    }
+    if launch.params.len() < bytes {
+        return Some(format!("{} bytes of parameters: the kernel takes {bytes}", launch.params.len()));
+    }
+    None
+}
+
+/// Runs a launch to its end or to its first fault.
+pub(crate) fn run(
+    memory: &Memory,
+    launch: &Launch<'_>,
+    schedule: &Schedule,
+    trace: Trace,
+) -> Result<Stats, Box<Fault>> {
+    if let Some(what) = impossible(launch) {
+        return Err(refuse(launch, schedule, what));
+    }
+    let statics = &launch.kernel.statics;
+    let variables = memory.statics(statics.id, &statics.variables);
+    let variables = variables.map_err(|e| refuse(launch, schedule, e.to_string()))?;
+    let grid = Grid {
+        launch,
+        schedule,
+        code: &launch.kernel.code,
+        table: memory.table(),
+        variables,
+        trace,
+        stop: AtomicBool::new(false),
+        next: AtomicU64::new(0),
+        blocks: launch.grid.iter().map(|n| u64::from(*n)).product(),
+        first_fault: Mutex::new(None),
+    };
+    let stats = grid.run();
+    grid.table.live().iter().for_each(|a| a.advance());
+    match grid.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some((_, fault)) => Err(fault),
+        None => Ok(stats),
+    }
+}
+
+impl Grid<'_> {
+    fn run(&self) -> Stats {
+        let wanted = match (self.trace, self.schedule.threads) {
+            (Trace::On, _) => 1,
+            (_, 0) => rayon::current_num_threads(),
+            (_, n) => n,
+        };
+        let threads = (wanted as u64).min(self.blocks) as usize;
+        if threads <= 1 {
+            return self.work();
+        }
+        let total = Mutex::new(Stats::default());
+        rayon::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|_| {
+                    let stats = self.work();
+                    let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
+                    total.lane_instructions += stats.lane_instructions;
+                    total.warp_instructions += stats.warp_instructions;
+                });
+            }
+        });
+        total.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs blocks until none are left.
+    fn work(&self) -> Stats {
+        let mut worker = Worker::new(self);
+        loop {
+            let turn = self.next.fetch_add(1, Relaxed);
+            if turn >= self.blocks || self.stop.load(Relaxed) {
+                return worker.finish();
+            }
+            if let Err(fault) = worker.run(self.block(turn)) {
+                self.record(turn, fault);
+            }
+        }
+    }
+
+    fn record(&self, turn: u64, fault: Box<Fault>) {
+        self.stop.store(true, Relaxed);
+        let mut first = self.first_fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.as_ref().is_none_or(|(known, _)| turn < *known) {
+            *first = Some((turn, fault));
+        }
+    }
+
+    /// The index of the block whose turn it is.
+    fn block(&self, turn: u64) -> [u32; 3] {
+        let n = self.blocks;
+        let linear = match self.schedule.order {
+            Order::InOrder => turn,
+            Order::Reversed => n - 1 - turn,
+            Order::Shuffled => shuffled(turn, n, self.schedule.seed),
+        };
+        let [x, y, _] = self.launch.grid.map(u64::from);
+        [(linear % x) as u32, (linear / x % y) as u32, (linear / (x * y)) as u32]
+    }
+}
+
+/// A permutation of 0..n without a table: steps of a length that has no divisor in common with n.
+fn shuffled(turn: u64, n: u64, seed: u64) -> u64 {
+    let mut step = mix(seed) % n | 1;
+    while gcd(step, n) != 1 {
+        step += 1;
+    }
+    let start = mix(seed ^ 0x5bd1_e995) % n;
+    ((u128::from(turn) * u128::from(step) + u128::from(start)) % u128::from(n)) as u64
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A well-mixed function of `x` (splitmix64).
+pub(crate) fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}

@@ -1,0 +1,394 @@
+//! Loads, stores and atomics: addresses, spaces, and the shared and local spaces themselves.
+
+use super::block::{Checked, Worker};
+use super::shared::{Access, Wrong};
+use super::step::extend;
+use super::warp::Warp;
+use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
+use crate::code::{Address, Atomic, Operand, Space, Transfer};
+use crate::{Class, Fault};
+
+/// The address of each lane; lanes that do not take part have the first one's.
+pub(crate) type Addresses = [u64; 32];
+
+/// A space an address resolves to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Global,
+    Shared,
+    Local,
+}
+
+/// Which space a generic address lies in, and the address there.
+fn resolve(address: u64) -> (Place, u64) {
+    match address {
+        a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Place::Shared, a - SHARED_WINDOW),
+        a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (Place::Local, a - LOCAL_WINDOW),
+        a => (Place::Global, a),
+    }
+}
+
+/// Writes a register of any size in the lanes of a mask.
+pub(crate) fn put(w: &mut Warp, to: Operand, mask: u32, values: &[u64; 32]) {
+    match to.bits {
+        64 => w.regs.set(to.slot, mask, values),
+        _ => w.regs.set(to.slot, mask, &values.map(|v| v as u32)),
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Reads a register of any size.
+    pub(crate) fn take(&self, w: &Warp, from: Operand, mask: u32) -> Checked<[u64; 32]> {
+        let values = match from.bits {
+            64 => w.regs.get::<u64>(from.slot, mask).copied(),
+            _ => w.regs.get::<u32>(from.slot, mask).map(|v| v.map(u64::from)),
+        };
+        values.map_err(|u| self.undefined(w, u))
+    }
+
+    #[inline]
+    pub(crate) fn addresses(&self, w: &Warp, mask: u32, a: &Address) -> Checked<Addresses> {
+        let offset = a.offset as u64;
+        let mut out = match a.wide {
+            true => match w.regs.get::<u64>(a.slot, mask) {
+                Ok(base) => base.map(|base| base.wrapping_add(offset)),
+                Err(u) => return Err(self.undefined(w, u)),
+            },
+            false => match w.regs.get::<u32>(a.slot, mask) {
+                Ok(base) => base.map(|base| u64::from(base.wrapping_add(offset as u32))),
+                Err(u) => return Err(self.undefined(w, u)),
+            },
+        };
+        if mask != u32::MAX {
+            let first = out[mask.trailing_zeros() as usize];
+            for (lane, out) in out.iter_mut().enumerate() {
+                if mask >> lane & 1 == 0 {
+                    *out = first;
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    pub(crate) fn load(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
+        let addresses = self.addresses(w, mask, &t.address)?;
+        match t.space {
+            Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
+            Space::Shared => self.load_shared(w, mask, t, &addresses),
+            Space::Local => self.load_local(w, mask, t, &addresses),
+            Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
+                Place::Global => me.load_global(w, mask, t, addresses),
+                Place::Shared => me.load_shared(w, mask, t, addresses),
+                Place::Local => me.load_local(w, mask, t, addresses),
+            }),
+        }
+    }
+
+    pub(crate) fn store(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
+        let addresses = self.addresses(w, mask, &t.address)?;
+        match t.space {
+            Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
+            Space::Shared => self.store_shared(w, mask, t, &addresses),
+            Space::Local => self.store_local(w, mask, t, &addresses),
+            Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
+                Place::Global => me.store_global(w, mask, t, addresses),
+                Place::Shared => me.store_shared(w, mask, t, addresses),
+                Place::Local => me.store_local(w, mask, t, addresses),
+            }),
+        }
+    }
+
+    pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
+        let addresses = self.addresses(w, mask, &a.address)?;
+        match a.space {
+            Space::Shared => self.atomic_shared(w, mask, a, &addresses),
+            Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
+                Place::Global => me.atomic_global(w, mask, a, addresses),
+                Place::Shared => me.atomic_shared(w, mask, a, addresses),
+                Place::Local => Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory")),
+            }),
+            _ => self.atomic_global(w, mask, a, &addresses),
+        }
+    }
+
+    /// Runs `f` for the lanes of each space that generic addresses resolve to.
+    fn split(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        addresses: &Addresses,
+        mut f: impl FnMut(&mut Self, &mut Warp, u32, Place, &Addresses) -> Checked<()>,
+    ) -> Checked<()> {
+        for place in [Place::Global, Place::Shared, Place::Local] {
+            let these = lanes(mask).filter(|l| resolve(addresses[*l]).0 == place).fold(0, set_bit);
+            if these != 0 {
+                let first = addresses[these.trailing_zeros() as usize];
+                let own = |lane: usize| if these >> lane & 1 != 0 { addresses[lane] } else { first };
+                let own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
+                f(self, w, these, place, &own)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that every lane's address is a multiple of the size of the whole access.
+    #[inline]
+    pub(crate) fn check_alignment(
+        &self,
+        w: &Warp,
+        mask: u32,
+        addresses: &Addresses,
+        bytes: u32,
+    ) -> Checked<()> {
+        let odd = addresses.iter().fold(0, |all, a| all | a) & u64::from(bytes - 1);
+        if odd == 0 { Ok(()) } else { Err(self.misaligned(w, mask, addresses, bytes)) }
+    }
+
+    #[cold]
+    fn misaligned(&self, w: &Warp, mask: u32, addresses: &Addresses, bytes: u32) -> Box<Fault> {
+        let bad = lanes(mask).filter(|l| addresses[*l] % u64::from(bytes) != 0).fold(0, set_bit);
+        let address = addresses[bad.trailing_zeros() as usize % 32];
+        let what = format!("an access of {bytes} bytes at 0x{address:x}, which is no multiple of {bytes}");
+        let mut fault = self.fault(w, bad, Class::Misaligned, what);
+        fault.instead = "the address must be a multiple of the size of the whole vector";
+        self.locate(&mut fault, address);
+        fault
+    }
+
+    /// Says what lies at or near an address.
+    pub(crate) fn locate(&self, fault: &mut Fault, address: u64) {
+        fault.address = Some(address);
+        let near_shared = address < SHARED_WINDOW;
+        let table = &self.grid.table;
+        fault.allocation = match table.find_freed(address) {
+            Some(info) => Some(info.clone()),
+            None if near_shared => self.shared_variable(address),
+            None => table.nearest(address).map(|a| a.info()),
+        };
+    }
+
+    fn load_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
+        let bytes = t.width.bytes;
+        self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
+        for (i, to) in t.regs.iter().enumerate() {
+            let mut out = [0; 32];
+            for lane in lanes(mask) {
+                let address = addresses[lane] + u64::from(bytes) * i as u64;
+                let offset = self.touch(w, lane, address, bytes, false, false, t.strong)?;
+                out[lane] = self.shared.read(offset, bytes);
+            }
+            if let Some(to) = to {
+                put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
+            }
+        }
+        Ok(())
+    }
+
+    fn store_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
+        let bytes = t.width.bytes;
+        self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
+        for (i, from) in t.regs.iter().flatten().enumerate() {
+            let values = self.take(w, *from, mask)?;
+            let at: Addresses = addresses.map(|a| a.wrapping_add(u64::from(bytes) * i as u64));
+            self.check_same(w, mask, &at, &values, bytes)?;
+            for lane in lanes(mask) {
+                let offset = self.touch(w, lane, at[lane], bytes, true, false, t.strong)?;
+                self.shared.write(offset, bytes, values[lane]);
+            }
+        }
+        Ok(())
+    }
+
+    fn atomic_shared(&mut self, w: &mut Warp, mask: u32, a: &Atomic, addresses: &Addresses) -> Checked<()> {
+        self.check_alignment(w, mask, addresses, a.bytes)?;
+        let b = self.take(w, a.b, mask)?;
+        let c = match a.c {
+            Some(c) => self.take(w, c, mask)?,
+            None => b,
+        };
+        let mut old = [0; 32];
+        for lane in self.lane_order(mask) {
+            let offset = self.touch(w, lane, addresses[lane], a.bytes, true, true, true)?;
+            old[lane] = self.shared.read(offset, a.bytes);
+            self.shared.write(offset, a.bytes, (a.f)(old[lane], b[lane], c[lane]));
+        }
+        if let Some(d) = a.d {
+            put(w, d, mask, &old);
+        }
+        Ok(())
+    }
+
+    /// The order in which the lanes of an atomic take effect, which is free.
+    pub(crate) fn lane_order(&self, mask: u32) -> impl Iterator<Item = usize> + use<> {
+        let reversed = self.grid.schedule.order == crate::Order::Reversed;
+        (0..32).map(move |i| if reversed { 31 - i } else { i }).filter(move |l| mask >> l & 1 != 0)
+    }
+
+    /// Checks one lane's access to shared memory.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    fn touch(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        bytes: u32,
+        write: bool,
+        atomic: bool,
+        strong: bool,
+    ) -> Checked<usize> {
+        let access = Access { pc: w.now.pc, thread: w.index * 32 + lane as u32, write, atomic, strong };
+        match self.shared.touch(address, bytes, access) {
+            Ok(offset) => Ok(offset),
+            Err(wrong) => Err(self.wrong_shared(w, lane, address, access, wrong)),
+        }
+    }
+
+    #[cold]
+    fn wrong_shared(&self, w: &Warp, lane: usize, address: u64, access: Access, wrong: Wrong) -> Box<Fault> {
+        let does = if access.write { "written" } else { "read" };
+        let (class, address, what, instead) = match wrong {
+            Wrong::Outside => {
+                let what = format!("shared memory is {does} at 0x{address:x}, outside every variable");
+                (Class::OutOfBounds, address, what, "the address must lie within one shared variable")
+            }
+            Wrong::Uninitialised { byte } => {
+                let what = "shared memory is read that no thread of the block has written".to_string();
+                (Class::UninitialisedShared, byte.into(), what, "write it first, and put a barrier between")
+            }
+            Wrong::Race { .. } => {
+                let what = format!(
+                    "shared memory is {does} while another thread uses it, and nothing orders the two"
+                );
+                (Class::SharedRace, address, what, "put a barrier between the two")
+            }
+        };
+        let mut fault = self.fault(w, 1 << lane, class, what);
+        fault.instead = instead;
+        fault.address = Some(address);
+        fault.allocation = self.shared_variable(address);
+        if let Wrong::Race { other, wrote } = wrong {
+            fault.other =
+                Some(self.earlier(other.pc, other.thread.into(), if wrote { "wrote" } else { "read" }));
+        }
+        fault
+    }
+
+    /// Lanes of one store that write the same address must write the same value.
+    #[inline]
+    pub(crate) fn check_same(
+        &self,
+        w: &Warp,
+        mask: u32,
+        addresses: &Addresses,
+        values: &[u64; 32],
+        bytes: u32,
+    ) -> Checked<()> {
+        let rising = mask == u32::MAX && addresses.is_sorted_by(|a, b| a < b);
+        if rising || mask.count_ones() < 2 {
+            return Ok(());
+        }
+        self.check_same_slowly(w, mask, addresses, values, bytes)
+    }
+
+    fn check_same_slowly(
+        &self,
+        w: &Warp,
+        mask: u32,
+        addresses: &Addresses,
+        values: &[u64; 32],
+        bytes: u32,
+    ) -> Checked<()> {
+        let keep = u64::MAX >> (64 - 8 * bytes);
+        let mut order: [usize; 32] = std::array::from_fn(|i| i);
+        let active = &mut order[..];
+        active.sort_by_key(|l| (mask >> l & 1 == 0, addresses[*l]));
+        for pair in active[..mask.count_ones() as usize].windows(2) {
+            let (a, b) = (pair[0], pair[1]);
+            if addresses[a] == addresses[b] && (values[a] ^ values[b]) & keep != 0 {
+                return Err(self.stores_differ(w, a, b, addresses[a], values, keep));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn stores_differ(
+        &self,
+        w: &Warp,
+        a: usize,
+        b: usize,
+        address: u64,
+        values: &[u64; 32],
+        keep: u64,
+    ) -> Box<Fault> {
+        let (one, two) = (values[a] & keep, values[b] & keep);
+        let what = format!("lanes {a} and {b} store 0x{one:x} and 0x{two:x} to the same address");
+        let mut fault = self.fault(w, 1 << a | 1 << b, Class::LanesStoreDifferent, what);
+        fault.instead = "let one lane store, or use an atomic";
+        self.locate(&mut fault, address);
+        fault
+    }
+
+    fn load_local(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
+        let bytes = t.width.bytes;
+        self.check_local(w, mask, t, addresses)?;
+        for (i, to) in t.regs.iter().enumerate() {
+            let mut out = [0; 32];
+            for lane in lanes(mask) {
+                let at = addresses[lane] as usize + bytes as usize * i;
+                let byte = |k: usize| {
+                    u64::from(w.local[(at + k) / 4][lane] >> (8 * ((at + k) % 4)) & 0xff) << (8 * k)
+                };
+                let known = |k: &usize| w.local_init[(at + k) / 4][lane] >> ((at + k) % 4) & 1 == 0;
+                if let Some(k) = (0..bytes as usize).find(known) {
+                    let what = "local memory is read that the thread has not written";
+                    let mut fault = self.fault(w, 1 << lane, Class::UninitialisedLocal, what);
+                    fault.address = Some((at + k) as u64);
+                    return Err(fault);
+                }
+                out[lane] = (0..bytes as usize).map(byte).sum();
+            }
+            if let Some(to) = to {
+                put(w, *to, mask, &out.map(|v| extend(v, bytes, t.width.signed, to.bits)));
+            }
+        }
+        Ok(())
+    }
+
+    fn store_local(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
+        let bytes = t.width.bytes;
+        self.check_local(w, mask, t, addresses)?;
+        for (i, from) in t.regs.iter().flatten().enumerate() {
+            let values = self.take(w, *from, mask)?;
+            for lane in lanes(mask) {
+                for k in 0..bytes as usize {
+                    let at = addresses[lane] as usize + bytes as usize * i + k;
+                    let shift = 8 * (at % 4);
+                    let word = &mut w.local[at / 4][lane];
+                    *word = *word & !(0xff << shift) | ((values[lane] >> (8 * k)) as u32 & 0xff) << shift;
+                    w.local_init[at / 4][lane] |= 1 << (at % 4);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bounds and alignment of an access to local memory.
+    fn check_local(&self, w: &Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
+        let bytes = t.width.bytes * t.regs.len() as u32;
+        self.check_alignment(w, mask, addresses, bytes)?;
+        let end = u64::from(self.grid.code.local);
+        let bad =
+            lanes(mask).filter(|l| addresses[*l] == 0 || addresses[*l].saturating_add(bytes.into()) > end);
+        let bad = bad.fold(0, set_bit);
+        if bad == 0 {
+            return Ok(());
+        }
+        let address = addresses[bad.trailing_zeros() as usize];
+        let what = format!("local memory is accessed at 0x{address:x}; the thread has {end} bytes");
+        let mut fault = self.fault(w, bad, Class::OutOfBounds, what);
+        fault.address = Some(address);
+        Err(fault)
+    }
+}

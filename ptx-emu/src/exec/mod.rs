@@ -1,0 +1,36 @@
+//! Executes a launch: blocks over worker threads, warps of a block in turn, 32 lanes at once.
+
+mod barrier;
+mod block;
+mod global;
+mod grid;
+mod memory;
+pub(crate) mod regs;
+mod shared;
+mod step;
+mod sync;
+mod warp;
+
+pub(crate) use grid::run;
+
+/// First generic address of the window on shared memory.
+pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
+/// First generic address of the window on local memory.
+pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
+/// Size of a window.
+pub(crate) const WINDOW: u64 = 0x1000_0000;
+
+/// The lanes of a mask, lowest first.
+pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    std::iter::from_fn(move || {
+        let lane = left.trailing_zeros();
+        left &= left.wrapping_sub(1);
+        (lane < 32).then_some(lane as usize)
+    })
+}
+
+/// A mask with one lane more.
+pub(crate) fn set_bit(mask: u32, lane: usize) -> u32 {
+    mask | 1 << lane
+}

@@ -1,0 +1,244 @@
+//! The registers of one warp, a value for each of 32 lanes, and the values the instructions see in them.
+//!
+//! 32-bit and 64-bit registers have a file each; narrower values occupy a 32-bit register. A predicate is
+//! one bit a lane. `defined` has a bit set for each lane that was written.
+
+use half::{bf16, f16};
+
+use crate::parse::types::Type;
+
+/// Registers of one width.
+#[derive(Debug, Default)]
+pub(crate) struct File<T> {
+    pub(crate) lanes: Vec<[T; 32]>,
+    pub(crate) defined: Vec<u32>,
+}
+
+/// All registers of a warp.
+#[derive(Debug, Default)]
+pub(crate) struct Regs {
+    pub(crate) w32: File<u32>,
+    pub(crate) w64: File<u64>,
+    pub(crate) pred: Vec<u32>,
+    pub(crate) pred_defined: Vec<u32>,
+}
+
+/// Which file a register is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Bank {
+    W32,
+    W64,
+    Pred,
+}
+
+/// A register read by lanes that never wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Undefined {
+    pub(crate) bank: Bank,
+    pub(crate) slot: u32,
+    pub(crate) lanes: u32,
+}
+
+/// A register's bits.
+pub(crate) trait Raw: Copy + Default + PartialEq + 'static {
+    const BANK: Bank;
+    fn file(regs: &Regs) -> &File<Self>;
+    fn file_mut(regs: &mut Regs) -> &mut File<Self>;
+}
+
+impl Raw for u32 {
+    const BANK: Bank = Bank::W32;
+    fn file(regs: &Regs) -> &File<u32> {
+        &regs.w32
+    }
+    fn file_mut(regs: &mut Regs) -> &mut File<u32> {
+        &mut regs.w32
+    }
+}
+
+impl Raw for u64 {
+    const BANK: Bank = Bank::W64;
+    fn file(regs: &Regs) -> &File<u64> {
+        &regs.w64
+    }
+    fn file_mut(regs: &mut Regs) -> &mut File<u64> {
+        &mut regs.w64
+    }
+}
+
+impl Regs {
+    /// The values of a register, which the lanes of `mask` must have written.
+    #[inline(always)]
+    pub(crate) fn get<R: Raw>(&self, slot: u32, mask: u32) -> Result<&[R; 32], Undefined> {
+        let file = R::file(self);
+        let missing = mask & !file.defined[slot as usize];
+        if missing != 0 {
+            return Err(Undefined { bank: R::BANK, slot, lanes: missing });
+        }
+        Ok(&file.lanes[slot as usize])
+    }
+
+    /// Writes a register in the lanes of `mask`.
+    #[inline(always)]
+    pub(crate) fn set<R: Raw>(&mut self, slot: u32, mask: u32, values: &[R; 32]) {
+        let file = R::file_mut(self);
+        file.defined[slot as usize] |= mask;
+        let to = &mut file.lanes[slot as usize];
+        if mask == u32::MAX {
+            *to = *values;
+        } else {
+            for (lane, (to, value)) in to.iter_mut().zip(values).enumerate() {
+                if mask >> lane & 1 != 0 {
+                    *to = *value;
+                }
+            }
+        }
+    }
+
+    /// The lanes in which a predicate is true; the lanes of `mask` must have written it.
+    #[inline(always)]
+    pub(crate) fn pred(&self, slot: u32, mask: u32) -> Result<u32, Undefined> {
+        let missing = mask & !self.pred_defined[slot as usize];
+        if missing != 0 {
+            return Err(Undefined { bank: Bank::Pred, slot, lanes: missing });
+        }
+        Ok(self.pred[slot as usize])
+    }
+
+    /// Writes a predicate in the lanes of `mask`.
+    #[inline(always)]
+    pub(crate) fn set_pred(&mut self, slot: u32, mask: u32, value: u32) {
+        let to = &mut self.pred[slot as usize];
+        *to = *to & !mask | value & mask;
+        self.pred_defined[slot as usize] |= mask;
+    }
+}
+
+/// A value as an instruction sees it: a PTX type, and how it lies in a register.
+pub(crate) trait Value: Copy {
+    const TYPE: Type;
+    type Raw: Raw;
+    fn from_raw(raw: Self::Raw) -> Self;
+    fn to_raw(self) -> Self::Raw;
+}
+
+/// Untyped 16 bits: registers of any kind fit.
+#[derive(Clone, Copy)]
+pub(crate) struct B16(pub(crate) u16);
+/// Untyped 32 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct B32(pub(crate) u32);
+/// Untyped 64 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct B64(pub(crate) u64);
+/// A packed pair, low half first.
+#[derive(Clone, Copy)]
+pub(crate) struct Two<T>(pub(crate) T, pub(crate) T);
+
+macro_rules! values {
+    ($($value:ty, $ty:ident, $raw:ty, $from:expr, $to:expr;)*) => {$(
+        impl Value for $value {
+            const TYPE: Type = Type::$ty;
+            type Raw = $raw;
+            #[inline(always)]
+            fn from_raw(raw: $raw) -> Self {
+                let f: fn($raw) -> $value = $from;
+                f(raw)
+            }
+            #[inline(always)]
+            fn to_raw(self) -> $raw {
+                let f: fn($value) -> $raw = $to;
+                f(self)
+            }
+        }
+    )*};
+}
+
+values! {
+    u16, U16, u32, |r| r as u16, |v| v.into();
+    i16, S16, u32, |r| r as i16, |v| (v as u16).into();
+    u32, U32, u32, |r| r, |v| v;
+    i32, S32, u32, |r| r as i32, |v| v as u32;
+    u64, U64, u64, |r| r, |v| v;
+    i64, S64, u64, |r| r as i64, |v| v as u64;
+    f32, F32, u32, f32::from_bits, f32::to_bits;
+    f64, F64, u64, f64::from_bits, f64::to_bits;
+    f16, F16, u32, |r| f16::from_bits(r as u16), |v| v.to_bits().into();
+    bf16, Bf16, u32, |r| bf16::from_bits(r as u16), |v| v.to_bits().into();
+    B16, B16, u32, |r| B16(r as u16), |v| v.0.into();
+    B32, B32, u32, B32, |v| v.0;
+    B64, B64, u64, B64, |v| v.0;
+    Two<f16>, F16x2, u32, |r| Two(f16::from_bits(r as u16), f16::from_bits((r >> 16) as u16)),
+        |v| u32::from(v.0.to_bits()) | u32::from(v.1.to_bits()) << 16;
+    Two<bf16>, Bf16x2, u32, |r| Two(bf16::from_bits(r as u16), bf16::from_bits((r >> 16) as u16)),
+        |v| u32::from(v.0.to_bits()) | u32::from(v.1.to_bits()) << 16;
+}
+
+/// Where an arithmetic instruction finds its operands: destinations `d` and `e`, sources `a`, `b`, `c`,
+/// each a slot in the bank of its type, and `x`, what the row wants besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slots {
+    pub(crate) d: u32,
+    pub(crate) e: u32,
+    pub(crate) a: u32,
+    pub(crate) b: u32,
+    pub(crate) c: u32,
+    pub(crate) x: u32,
+}
+
+/// Executes one arithmetic instruction for the lanes of a mask.
+pub(crate) type Alu = fn(&mut Regs, u32, &Slots) -> Result<(), Undefined>;
+
+/// `d = f(a)` in every lane of `mask`.
+#[inline(always)]
+pub(crate) fn map1<A: Value, D: Value>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    f: impl Fn(A) -> D,
+) -> Result<(), Undefined> {
+    let a = regs.get::<A::Raw>(s.a, mask)?;
+    let mut out = [D::Raw::default(); 32];
+    for i in 0..32 {
+        out[i] = f(A::from_raw(a[i])).to_raw();
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+/// `d = f(a, b)` in every lane of `mask`.
+#[inline(always)]
+pub(crate) fn map2<A: Value, B: Value, D: Value>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    f: impl Fn(A, B) -> D,
+) -> Result<(), Undefined> {
+    let a = regs.get::<A::Raw>(s.a, mask)?;
+    let b = regs.get::<B::Raw>(s.b, mask)?;
+    let mut out = [D::Raw::default(); 32];
+    for i in 0..32 {
+        out[i] = f(A::from_raw(a[i]), B::from_raw(b[i])).to_raw();
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+/// `d = f(a, b, c)` in every lane of `mask`.
+#[inline(always)]
+pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    f: impl Fn(A, B, C) -> D,
+) -> Result<(), Undefined> {
+    let a = regs.get::<A::Raw>(s.a, mask)?;
+    let b = regs.get::<B::Raw>(s.b, mask)?;
+    let c = regs.get::<C::Raw>(s.c, mask)?;
+    let mut out = [D::Raw::default(); 32];
+    for i in 0..32 {
+        out[i] = f(A::from_raw(a[i]), B::from_raw(b[i]), C::from_raw(c[i])).to_raw();
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Shared memory of a block, with its shadow: what exists, what is initialised, and who touched what last.
+//!
+//! Races are found by vector clocks. Each warp counts its synchronisations; `seen[w][v]` says up to which of
+//! v's counts everything v did is ordered before w. A word remembers its last write and two reads by
+//! different threads, which suffices to blame somebody: of two unordered readers, at least one is not the
+//! writer. Lanes of one warp are ordered by `bar.warp.sync` and block barriers alone.
+
+use crate::code::Region;
+use crate::decode::SHARED_BASE;
+
+/// One access to some bytes of a word.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Touch {
+    /// The warp's count when it happened; 0 for never.
+    clock: u32,
+    pub(crate) pc: u32,
+    pub(crate) thread: u16,
+    /// Bytes of the word, one bit each.
+    bytes: u8,
+    /// Atomic, volatile or otherwise ordered at its own address.
+    strong: bool,
+}
+
+/// Who touched a word.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    write: Touch,
+    reads: [Touch; 2],
+}
+
+/// What an access does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access {
+    pub(crate) pc: u32,
+    pub(crate) thread: u32,
+    pub(crate) write: bool,
+    /// Reads as well as writes, as one: `atom`.
+    pub(crate) atomic: bool,
+    pub(crate) strong: bool,
+}
+
+/// What is wrong with an access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wrong {
+    Outside,
+    Uninitialised { byte: u32 },
+    Race { other: Touch, wrote: bool },
+}
+
+/// Shared memory of a block.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    words: Vec<u32>,
+    /// Bytes of each word that belong to a variable, and that are initialised.
+    valid: Vec<u8>,
+    init: Vec<u8>,
+    cells: Vec<Cell>,
+    seen: Vec<Vec<u32>>,
+    now: Vec<u32>,
+}
+
+impl Shared {
+    /// Memory for the given variables.
+    pub(crate) fn new(regions: &[Region], dynamic: u32, warps: u32) -> Shared {
+        let size = |r: &Region| if r.dynamic { dynamic } else { r.bytes };
+        let end =
+            regions.iter().filter(|r| size(r) > 0).map(|r| r.address + size(r)).max().unwrap_or(SHARED_BASE);
+        let words = (end - SHARED_BASE).div_ceil(4) as usize;
+        let mut valid = vec![0; words];
+        for r in regions {
+            let start = r.address - SHARED_BASE;
+            (start..start + size(r)).for_each(|byte| valid[byte as usize / 4] |= 1 << (byte % 4));
+        }
+        let warps = warps as usize;
+        Shared {
+            words: vec![0; words],
+            init: vec![0; words],
+            valid,
+            cells: vec![Cell::default(); words],
+            seen: vec![vec![0; warps]; warps],
+            now: vec![0; warps],
+        }
+    }
+
+    /// Readies the memory for a new block: everything before is over, and nothing is initialised.
+    pub(crate) fn start(&mut self) {
+        self.init.fill(0);
+        let past = self.now.iter().copied().max().unwrap_or(0);
+        if past > u32::MAX / 2 {
+            self.cells.fill(Cell::default());
+        }
+        let past = if past > u32::MAX / 2 { 0 } else { past };
+        self.seen.iter_mut().for_each(|seen| seen.fill(past));
+        self.now.fill(past + 1);
+    }
+
+    /// `bar.warp.sync`.
+    pub(crate) fn sync_warp(&mut self, warp: u32) {
+        let w = warp as usize;
+        self.seen[w][w] = self.now[w];
+        self.now[w] += 1;
+    }
+
+    /// A completed block barrier: what participants did is ordered before what those that waited do next.
+    pub(crate) fn barrier(&mut self, participants: &[u32], waiting: &[u32]) {
+        let mut joined = vec![0; self.now.len()];
+        for &p in participants {
+            joined.iter_mut().zip(&self.seen[p as usize]).for_each(|(j, s)| *j = (*j).max(*s));
+            joined[p as usize] = joined[p as usize].max(self.now[p as usize]);
+            self.now[p as usize] += 1;
+        }
+        for &w in waiting {
+            self.seen[w as usize].iter_mut().zip(&joined).for_each(|(s, j)| *s = (*s).max(*j));
+        }
+    }
+
+    /// Checks an access to `bytes` bytes (1, 2, 4 or 8, aligned) and remembers it; gives the byte offset.
+    #[inline]
+    pub(crate) fn touch(&mut self, address: u64, bytes: u32, access: Access) -> Result<usize, Wrong> {
+        let offset = address.wrapping_sub(SHARED_BASE.into());
+        let first = offset / 4;
+        if first + u64::from(bytes.div_ceil(4)) > self.words.len() as u64 {
+            return Err(Wrong::Outside);
+        }
+        let first = first as usize;
+        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
+        for word in first..first + bytes.div_ceil(4) as usize {
+            self.touch_word(word, mask, access)?;
+        }
+        Ok(offset as usize)
+    }
+
+    #[inline]
+    fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), Wrong> {
+        if mask & !self.valid[word] != 0 {
+            return Err(Wrong::Outside);
+        }
+        let reads = !access.write || access.atomic;
+        if reads && mask & !self.init[word] != 0 {
+            let byte = (mask & !self.init[word]).trailing_zeros();
+            return Err(Wrong::Uninitialised { byte: word as u32 * 4 + byte + SHARED_BASE });
+        }
+        let warp = access.thread as usize / 32;
+        let (seen, cell) = (&self.seen[warp], &mut self.cells[word]);
+        let unordered = |t: &Touch| {
+            t.bytes & mask != 0
+                && u32::from(t.thread) != access.thread
+                && t.clock > seen[usize::from(t.thread) / 32]
+                && !(t.strong && access.strong)
+        };
+        // Lanes that store the same value with one instruction do not race with each other.
+        let same = |t: &Touch| t.pc == access.pc && usize::from(t.thread) / 32 == warp && access.write;
+        if unordered(&cell.write) && !same(&cell.write) {
+            return Err(Wrong::Race { other: cell.write, wrote: true });
+        }
+        let touch = Touch {
+            clock: self.now[warp],
+            pc: access.pc,
+            thread: access.thread as u16,
+            bytes: mask,
+            strong: access.strong,
+        };
+        if !access.write {
+            remember(&mut cell.reads, touch, seen);
+            return Ok(());
+        }
+        if let Some(other) = cell.reads.iter().find(|t| unordered(t)) {
+            return Err(Wrong::Race { other: *other, wrote: false });
+        }
+        let keep = if cell.write.thread == touch.thread && cell.write.clock == touch.clock {
+            cell.write.bytes
+        } else {
+            0
+        };
+        cell.write = Touch { bytes: mask | keep, ..touch };
+        self.init[word] |= mask;
+        Ok(())
+    }
+
+    /// The bytes at an offset that was checked.
+    pub(crate) fn read(&self, offset: usize, bytes: u32) -> u64 {
+        let word = self.words[offset / 4];
+        match bytes {
+            8 => u64::from(word) | u64::from(self.words[offset / 4 + 1]) << 32,
+            4 => word.into(),
+            _ => u64::from(word >> (8 * (offset % 4)) & ((1 << (8 * bytes)) - 1)),
+        }
+    }
+
+    /// Stores bytes at an offset that was checked.
+    pub(crate) fn write(&mut self, offset: usize, bytes: u32, value: u64) {
+        let word = &mut self.words[offset / 4];
+        match bytes {
+            8 => {
+                *word = value as u32;
+                self.words[offset / 4 + 1] = (value >> 32) as u32;
+            }
+            4 => *word = value as u32,
+            _ => {
+                let shift = 8 * (offset % 4);
+                let mask = ((1u32 << (8 * bytes)) - 1) << shift;
+                *word = *word & !mask | (value as u32) << shift & mask;
+            }
+        }
+    }
+}
+
+/// Remembers a read: in place of one that is over, or of the thread's own, or of the second.
+fn remember(reads: &mut [Touch; 2], new: Touch, seen: &[u32]) {
+    let over = |t: &Touch| t.clock <= seen[usize::from(t.thread) / 32];
+    let own = |t: &Touch| t.thread == new.thread && t.clock == new.clock;
+    let (at, keep) = match reads {
+        [a, _] if own(a) => (0, a.bytes),
+        [_, b] if own(b) => (1, b.bytes),
+        [a, _] if over(a) || a.thread == new.thread => (0, 0),
+        _ => (1, 0),
+    };
+    reads[at] = Touch { bytes: new.bytes | keep, ..new };
+}

@@ -1,0 +1,258 @@
+//! The interpreter loop.
+
+use super::block::{Checked, Pause, Worker};
+use super::warp::Warp;
+use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
+use crate::Class;
+use crate::code::{Combine, Guard, LoadParam, Op, PredSource, SetP, Space, Test, Window};
+use crate::exec::regs::{Regs, Undefined};
+
+/// The lanes of `mask` in which a predicate holds.
+pub(crate) fn pred(regs: &Regs, source: PredSource, mask: u32) -> Result<u32, Undefined> {
+    match source {
+        PredSource::Register { slot, negated: false } => Ok(regs.pred(slot, mask)? & mask),
+        PredSource::Register { slot, negated: true } => Ok(!regs.pred(slot, mask)? & mask),
+        PredSource::Constant(true) => Ok(mask),
+        PredSource::Constant(false) => Ok(0),
+    }
+}
+
+fn guarded(regs: &Regs, guard: Guard, mask: u32) -> Result<u32, Undefined> {
+    pred(regs, PredSource::Register { slot: guard.pred, negated: guard.negated }, mask)
+}
+
+fn combine(regs: &Regs, mask: u32, holds: u32, test: &Test) -> Result<u32, Undefined> {
+    let Some((how, source)) = test.with else { return Ok(holds) };
+    let other = pred(regs, source, mask)?;
+    Ok(match how {
+        Combine::And => holds & other,
+        Combine::Or => holds | other,
+        Combine::Xor => holds ^ other,
+    })
+}
+
+fn set_predicates(regs: &mut Regs, mask: u32, s: &SetP) -> Result<(), Undefined> {
+    let t = &s.test;
+    let holds = (t.compare)(regs, mask, t.a, t.b)?;
+    let p = combine(regs, mask, holds, t)?;
+    let q = combine(regs, mask, !holds, t)?;
+    if let Some(slot) = s.p {
+        regs.set_pred(slot, mask, p);
+    }
+    if let Some(slot) = s.q {
+        regs.set_pred(slot, mask, q);
+    }
+    Ok(())
+}
+
+fn set_values(regs: &mut Regs, mask: u32, t: &Test, d: u32, one: u32) -> Result<(), Undefined> {
+    let holds = (t.compare)(regs, mask, t.a, t.b)?;
+    let holds = combine(regs, mask, holds, t)?;
+    let out: [u32; 32] = std::array::from_fn(|i| if holds >> i & 1 != 0 { one } else { 0 });
+    regs.set(d, mask, &out);
+    Ok(())
+}
+
+fn logic(
+    regs: &mut Regs,
+    mask: u32,
+    table: u8,
+    d: u32,
+    a: PredSource,
+    b: PredSource,
+) -> Result<(), Undefined> {
+    let (a, b) = (pred(regs, a, mask)?, pred(regs, b, mask)?);
+    let cases = [!a & !b, !a & b, a & !b, a & b];
+    let value = (0..4).filter(|i| table >> i & 1 != 0).fold(0, |value, i| value | cases[i]);
+    regs.set_pred(d, mask, value);
+    Ok(())
+}
+
+/// Adds or subtracts the base of a window on the generic address space.
+fn window(regs: &mut Regs, mask: u32, d: u32, a: u32, base: u64) -> Result<(), Undefined> {
+    let out = regs.get::<u64>(a, mask)?.map(|a| a.wrapping_add(base));
+    regs.set(d, mask, &out);
+    Ok(())
+}
+
+fn window_base(window: Window) -> u64 {
+    if window == Space::Shared { SHARED_WINDOW } else { LOCAL_WINDOW }
+}
+
+fn is_space(regs: &mut Regs, mask: u32, d: u32, a: u32, space: Space) -> Result<(), Undefined> {
+    let a = regs.get::<u64>(a, mask)?;
+    let within = |a: u64, base: u64| (base..base + WINDOW).contains(&a);
+    let test = |a: u64| match space {
+        Space::Shared => within(a, SHARED_WINDOW),
+        Space::Local => within(a, LOCAL_WINDOW),
+        _ => !within(a, SHARED_WINDOW) && !within(a, LOCAL_WINDOW),
+    };
+    let value = lanes(mask).filter(|i| test(a[*i])).fold(0, set_bit);
+    regs.set_pred(d, mask, value);
+    Ok(())
+}
+
+/// Extends a value from memory to a register of `bits`.
+#[inline(always)]
+pub(crate) fn extend(value: u64, bytes: u32, signed: bool, bits: u32) -> u64 {
+    let shift = 64 - 8 * bytes;
+    let value = if signed { ((value << shift) as i64 >> shift) as u64 } else { value };
+    value & u64::MAX >> (64 - bits)
+}
+
+fn load_param(regs: &mut Regs, mask: u32, params: &[u8], p: &LoadParam) {
+    for (i, to) in p.regs.iter().enumerate() {
+        let start = p.offset as usize + i * p.width.bytes as usize;
+        let mut bytes = [0; 8];
+        bytes[..p.width.bytes as usize].copy_from_slice(&params[start..start + p.width.bytes as usize]);
+        let Some(to) = to else { continue };
+        let value = extend(u64::from_le_bytes(bytes), p.width.bytes, p.width.signed, to.bits);
+        match to.bits {
+            64 => regs.set(to.slot, mask, &[value; 32]),
+            _ => regs.set(to.slot, mask, &[value as u32; 32]),
+        }
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Runs a warp until it waits, ends, or has executed `until` instructions.
+    pub(crate) fn execute(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
+        let ops = &self.grid.code.ops[..];
+        loop {
+            while w.now.pc == w.now.join && w.now.mask != 0 {
+                w.resume();
+            }
+            if w.now.mask == 0 {
+                return Ok(Pause::Ended);
+            }
+            if w.executed >= until {
+                return Ok(Pause::Turn);
+            }
+            let step = &ops[w.now.pc as usize];
+            let mask = match step.guard {
+                None => w.now.mask,
+                Some(g) => match guarded(&w.regs, g, w.now.mask) {
+                    Ok(mask) => mask,
+                    Err(u) => return Err(self.undefined(w, u)),
+                },
+            };
+            w.executed += 1;
+            w.lane_count += u64::from(mask.count_ones());
+            if mask == 0 {
+                w.now.pc += 1;
+                continue;
+            }
+            let done = match &step.op {
+                Op::Alu(run, slots) => run(&mut w.regs, mask, slots),
+                Op::SetP(s) => set_predicates(&mut w.regs, mask, s),
+                Op::Branch { target, join } => {
+                    w.branch(mask, *target, *join);
+                    continue;
+                }
+                Op::Load(t) => {
+                    self.load(w, mask, t)?;
+                    Ok(())
+                }
+                Op::Store(t) => {
+                    self.store(w, mask, t)?;
+                    Ok(())
+                }
+                Op::LoadParam(p) => {
+                    load_param(&mut w.regs, mask, self.grid.launch.params, p);
+                    Ok(())
+                }
+                Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
+                Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
+                Op::Exit => {
+                    w.exit(mask);
+                    continue;
+                }
+                Op::Barrier(b) => {
+                    let waits = self.barrier(w, mask, b)?;
+                    w.now.pc += 1;
+                    if waits {
+                        return Ok(Pause::Waits);
+                    }
+                    continue;
+                }
+                Op::BranchIndexed { index, targets, join } => {
+                    self.branch_indexed(w, mask, *index, targets, *join)?;
+                    continue;
+                }
+                op => self.rare(w, mask, op)?,
+            };
+            if let Err(u) = done {
+                return Err(self.undefined(w, u));
+            }
+            w.now.pc += 1;
+        }
+    }
+
+    /// Instructions that inner loops seldom hold.
+    fn rare(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Result<(), Undefined>> {
+        match op {
+            Op::Atomic(a) => self.atomic(w, mask, a)?,
+            Op::Shuffle(s) => self.shuffle(w, mask, s)?,
+            Op::Vote { mode, d, pred, mask: named } => self.vote(w, mask, *mode, *d, *pred, *named)?,
+            Op::Match { all, d, p, a, wide, mask: named } => {
+                self.matches(w, mask, (*all, *d, *p, *a, *wide, *named))?
+            }
+            Op::Redux { f, d, a, mask: named } => self.redux(w, mask, *f, *d, *a, *named)?,
+            Op::Elect { d, p, mask: named } => self.elect(w, mask, *d, *p, *named)?,
+            Op::WarpBarrier { mask: named } => {
+                self.check_mask(w, mask, *named)?;
+                self.shared.sync_warp(w.index);
+            }
+            Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
+            Op::Window { d, a, window: space, to } => {
+                let base = window_base(*space);
+                return Ok(window(&mut w.regs, mask, *d, *a, if *to { base.wrapping_neg() } else { base }));
+            }
+            Op::IsSpace { d, a, space } => return Ok(is_space(&mut w.regs, mask, *d, *a, *space)),
+            Op::Clock { d, wide } => {
+                let now = self.stats.warp_instructions + w.executed;
+                match wide {
+                    true => w.regs.set(*d, mask, &[now; 32]),
+                    false => w.regs.set(*d, mask, &[now as u32; 32]),
+                }
+            }
+            Op::Trap => {
+                let mut fault = self.fault(w, mask, Class::Trap, "trap was executed");
+                fault.instead = "the kernel itself says that something is wrong";
+                return Err(fault);
+            }
+            _ => {}
+        }
+        Ok(Ok(()))
+    }
+
+    fn branch_indexed(
+        &mut self,
+        w: &mut Warp,
+        mask: u32,
+        index: u32,
+        targets: &[u32],
+        join: u32,
+    ) -> Checked<()> {
+        let index = *w.regs.get::<u32>(index, mask).map_err(|u| self.undefined(w, u))?;
+        let bad = lanes(mask).filter(|l| index[*l] as usize >= targets.len()).fold(0, set_bit);
+        if bad != 0 {
+            let lane = bad.trailing_zeros() as usize;
+            let what = format!("brx.idx with index {} into a list of {} labels", index[lane], targets.len());
+            return Err(self.fault(w, bad, Class::OutOfBounds, what));
+        }
+        let mut groups: Vec<(u32, u32)> = Vec::new();
+        for lane in lanes(w.now.mask) {
+            let to = if mask >> lane & 1 != 0 { targets[index[lane] as usize] } else { w.now.pc + 1 };
+            match groups.iter_mut().find(|(pc, _)| *pc == to) {
+                Some((_, mask)) => *mask |= 1 << lane,
+                None => groups.push((to, 1 << lane)),
+            }
+        }
+        match groups[..] {
+            [(to, _)] => w.now.pc = to,
+            _ => w.diverge(&groups, join),
+        }
+        Ok(())
+    }
+}

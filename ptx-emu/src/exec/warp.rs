@@ -1,0 +1,179 @@
+//! One warp: registers, where its lanes are, and the lanes that wait to meet them.
+
+use super::regs::{Bank, File, Raw, Regs};
+use crate::code::{Code, Compare, Constant, Special};
+use crate::flow::NEVER;
+
+/// Lanes that run together, or wait to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Frame {
+    pub(crate) pc: u32,
+    /// Where these lanes stop and wait for others.
+    pub(crate) join: u32,
+    pub(crate) mask: u32,
+}
+
+/// One warp of a block.
+#[derive(Debug, Default)]
+pub(crate) struct Warp {
+    pub(crate) index: u32,
+    pub(crate) regs: Regs,
+    /// The lanes that run.
+    pub(crate) now: Frame,
+    /// The lanes that wait, nearest meeting last.
+    pub(crate) stack: Vec<Frame>,
+    /// Lanes that exist.
+    pub(crate) live: u32,
+    /// Lanes that have exited.
+    pub(crate) exited: u32,
+    /// Local memory: words of each lane, and a bit a byte for what is initialised.
+    pub(crate) local: Vec<[u32; 32]>,
+    pub(crate) local_init: Vec<[u8; 32]>,
+    pub(crate) executed: u64,
+    pub(crate) lane_count: u64,
+}
+
+/// What a warp's special registers derive from.
+pub(crate) struct Identity {
+    pub(crate) block: [u32; 3],
+    pub(crate) grid: [u32; 3],
+    pub(crate) threads: [u32; 3],
+    pub(crate) dynamic_shared: u32,
+    pub(crate) total_shared: u32,
+    pub(crate) sm: u32,
+    pub(crate) sms: u32,
+}
+
+fn resize<R: Raw>(file: &mut File<R>, slots: u32) {
+    file.lanes.resize(slots as usize, [R::default(); 32]);
+    file.defined.resize(slots as usize, 0);
+}
+
+impl Warp {
+    /// A warp for `code`, its constants in place.
+    pub(crate) fn new(index: u32, code: &Code, variables: &[u64]) -> Warp {
+        let mut warp = Warp { index, ..Warp::default() };
+        let [w32, w64, pred] = code.slots;
+        resize(&mut warp.regs.w32, w32);
+        resize(&mut warp.regs.w64, w64);
+        warp.regs.pred.resize(pred as usize, 0);
+        warp.regs.pred_defined.resize(pred as usize, 0);
+        for (bank, slot, value) in &code.constants {
+            let value = match *value {
+                Constant::Bits(bits) => bits,
+                Constant::Variable(index, offset) => variables[index as usize].wrapping_add_signed(offset),
+            };
+            match bank {
+                Bank::W64 => warp.regs.w64.lanes[*slot as usize] = [value; 32],
+                _ => warp.regs.w32.lanes[*slot as usize] = [value as u32; 32],
+            }
+        }
+        let words = code.local.div_ceil(4) as usize;
+        warp.local.resize(words, [0; 32]);
+        warp.local_init.resize(words, [0; 32]);
+        warp
+    }
+
+    /// Puts the warp at the start of a block.
+    pub(crate) fn start(&mut self, code: &Code, id: &Identity) {
+        let threads = id.threads.iter().product::<u32>() - self.index * 32;
+        self.live = u32::MAX >> (32 - threads.min(32));
+        self.exited = 0;
+        self.now = Frame { pc: 0, join: NEVER, mask: self.live };
+        self.stack.clear();
+        self.local_init.fill([0; 32]);
+        self.regs.w32.defined.fill(0);
+        self.regs.w64.defined.fill(0);
+        self.regs.pred_defined.fill(0);
+        for (bank, slot, _) in &code.constants {
+            match bank {
+                Bank::W64 => self.regs.w64.defined[*slot as usize] = u32::MAX,
+                _ => self.regs.w32.defined[*slot as usize] = u32::MAX,
+            }
+        }
+        for (slot, special) in &code.specials {
+            self.regs.w32.lanes[*slot as usize] =
+                std::array::from_fn(|lane| self.special(*special, lane as u32, id));
+            self.regs.w32.defined[*slot as usize] = u32::MAX;
+        }
+    }
+
+    /// Index of a lane's thread in its block.
+    pub(crate) fn thread(&self, lane: u32, threads: [u32; 3]) -> [u32; 3] {
+        let t = self.index * 32 + lane;
+        let [x, y, _] = threads;
+        [t % x, t / x % y, t / (x * y)]
+    }
+
+    fn special(&self, special: Special, lane: u32, id: &Identity) -> u32 {
+        let bit = 1u32 << lane;
+        match special {
+            Special::Tid(d) => self.thread(lane, id.threads)[d],
+            Special::Ntid(d) => id.threads[d],
+            Special::Ctaid(d) => id.block[d],
+            Special::Nctaid(d) => id.grid[d],
+            Special::LaneId => lane,
+            Special::WarpId => self.index,
+            Special::NWarpId => id.threads.iter().product::<u32>().div_ceil(32),
+            Special::SmId => id.sm,
+            Special::NSmId => id.sms,
+            Special::LaneMask(Compare::Eq) => bit,
+            Special::LaneMask(Compare::Lt) => bit - 1,
+            Special::LaneMask(Compare::Le) => bit - 1 | bit,
+            Special::LaneMask(Compare::Gt) => !(bit - 1 | bit),
+            Special::LaneMask(Compare::Ge) => !(bit - 1),
+            Special::DynamicSmemSize => id.dynamic_shared,
+            Special::TotalSmemSize => id.total_shared,
+            Special::ClusterCtaRank => 0,
+            Special::ClusterNctaRank => 1,
+        }
+    }
+
+    /// Lanes that exist and have not exited.
+    pub(crate) fn present(&self) -> u32 {
+        self.live & !self.exited
+    }
+
+    /// Sends `taken` to `target` while the others go on; they meet at `join`.
+    pub(crate) fn branch(&mut self, taken: u32, target: u32, join: u32) {
+        let next = self.now.pc + 1;
+        match taken {
+            0 => self.now.pc = next,
+            _ if taken == self.now.mask => self.now.pc = target,
+            _ => self.diverge(&[(target, taken), (next, self.now.mask & !taken)], join),
+        }
+    }
+
+    /// Splits the running lanes into groups, each with its own next instruction; the first group runs first.
+    pub(crate) fn diverge(&mut self, groups: &[(u32, u32)], join: u32) {
+        if join != self.now.join {
+            self.stack.push(Frame { pc: join, ..self.now });
+        }
+        for &(pc, mask) in groups.iter().rev() {
+            self.stack.push(Frame { pc, join, mask });
+        }
+        self.resume();
+    }
+
+    /// Ends the given lanes.
+    pub(crate) fn exit(&mut self, lanes: u32) {
+        self.exited |= lanes;
+        self.now.mask &= !lanes;
+        match self.now.mask {
+            0 => self.resume(),
+            _ => self.now.pc += 1,
+        }
+    }
+
+    /// Goes on with the lanes that wait; with none, the warp has ended and its mask is empty.
+    pub(crate) fn resume(&mut self) {
+        self.now.mask = 0;
+        while let Some(mut frame) = self.stack.pop() {
+            frame.mask &= !self.exited;
+            if frame.mask != 0 && frame.pc != frame.join {
+                self.now = frame;
+                return;
+            }
+        }
+    }
+}

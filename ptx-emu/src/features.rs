@@ -1,0 +1,209 @@
+//! Which PTX version and target each instruction form needs: own table, checked against the text's
+//! `.version` and `.target`.
+
+/// What the module declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) version: (u32, u32),
+    /// 80 for `sm_80`.
+    pub(crate) sm: u32,
+    /// `a`, `f` or nothing.
+    pub(crate) suffix: String,
+    pub(crate) name: String,
+}
+
+/// Lowest `.version` of each target.
+const TARGETS: &[(&str, (u32, u32))] = &[
+    ("50", (4, 0)),
+    ("52", (4, 1)),
+    ("53", (4, 2)),
+    ("60", (5, 0)),
+    ("61", (5, 0)),
+    ("62", (5, 0)),
+    ("70", (6, 0)),
+    ("72", (6, 1)),
+    ("75", (6, 3)),
+    ("80", (7, 0)),
+    ("86", (7, 1)),
+    ("87", (7, 4)),
+    ("88", (9, 0)),
+    ("89", (7, 8)),
+    ("90", (7, 8)),
+    ("90a", (8, 0)),
+    ("100", (8, 6)),
+    ("100a", (8, 6)),
+    ("100f", (8, 8)),
+    ("101", (8, 6)),
+    ("101a", (8, 6)),
+    ("103", (8, 8)),
+    ("103a", (8, 8)),
+    ("103f", (8, 8)),
+    ("110", (9, 0)),
+    ("110a", (9, 0)),
+    ("110f", (9, 0)),
+    ("120", (8, 7)),
+    ("120a", (8, 7)),
+    ("120f", (8, 8)),
+    ("121", (8, 8)),
+    ("121a", (8, 8)),
+    ("121f", (8, 8)),
+];
+
+/// `.version`s that exist, as (major, highest minor), from 5 up.
+const VERSIONS: &[(u32, u32)] = &[(4, 3), (5, 0), (6, 5), (7, 8), (8, 8), (9, 5)];
+
+/// A form: opcode, suffixes that must all be present, lowest version and target.
+type Need = (&'static str, &'static [&'static str], (u32, u32), u32);
+
+const NEEDS: &[Need] = &[
+    ("dp4a", &[], (5, 0), 61),
+    ("bmsk", &[], (7, 6), 70),
+    ("min", &[".relu", ".s32"], (8, 0), 90),
+    ("max", &[".relu", ".s32"], (8, 0), 90),
+    ("tanh", &[".f32"], (7, 0), 75),
+    ("min", &[".NaN", ".f32"], (7, 0), 80),
+    ("max", &[".NaN", ".f32"], (7, 0), 80),
+    ("add", &[".f16"], (4, 2), 53),
+    ("add", &[".f16x2"], (4, 2), 53),
+    ("sub", &[".f16"], (4, 2), 53),
+    ("sub", &[".f16x2"], (4, 2), 53),
+    ("mul", &[".f16"], (4, 2), 53),
+    ("mul", &[".f16x2"], (4, 2), 53),
+    ("fma", &[".f16"], (4, 2), 53),
+    ("fma", &[".f16x2"], (4, 2), 53),
+    ("ex2", &[".f16"], (7, 0), 75),
+    ("ex2", &[".f16x2"], (7, 0), 75),
+    ("tanh", &[".f16"], (7, 0), 75),
+    ("tanh", &[".f16x2"], (7, 0), 75),
+    ("fma", &[".relu"], (7, 0), 80),
+    ("min", &[".f16"], (7, 0), 80),
+    ("min", &[".f16x2"], (7, 0), 80),
+    ("max", &[".f16"], (7, 0), 80),
+    ("max", &[".f16x2"], (7, 0), 80),
+    ("min", &[".bf16"], (7, 0), 80),
+    ("min", &[".bf16x2"], (7, 0), 80),
+    ("max", &[".bf16"], (7, 0), 80),
+    ("max", &[".bf16x2"], (7, 0), 80),
+    ("fma", &[".bf16"], (7, 0), 80),
+    ("fma", &[".bf16x2"], (7, 0), 80),
+    ("neg", &[".bf16"], (7, 0), 80),
+    ("neg", &[".bf16x2"], (7, 0), 80),
+    ("abs", &[".bf16"], (7, 0), 80),
+    ("abs", &[".bf16x2"], (7, 0), 80),
+    ("add", &[".bf16"], (7, 8), 90),
+    ("add", &[".bf16x2"], (7, 8), 90),
+    ("sub", &[".bf16"], (7, 8), 90),
+    ("sub", &[".bf16x2"], (7, 8), 90),
+    ("mul", &[".bf16"], (7, 8), 90),
+    ("mul", &[".bf16x2"], (7, 8), 90),
+    ("ex2", &[".bf16"], (7, 8), 90),
+    ("ex2", &[".bf16x2"], (7, 8), 90),
+    ("tanh", &[".bf16"], (7, 8), 90),
+    ("tanh", &[".bf16x2"], (7, 8), 90),
+    ("setp", &[".bf16"], (7, 8), 90),
+    ("cvt", &[".f16x2", ".f32"], (7, 0), 80),
+    ("cvt", &[".bf16x2", ".f32"], (7, 0), 80),
+    ("cvt", &[".bf16"], (7, 0), 80),
+    ("cvt", &[".f32", ".bf16"], (7, 1), 80),
+    ("cvt", &[".rna", ".tf32"], (7, 0), 80),
+    ("cvt", &[".relu"], (7, 0), 80),
+    ("ld", &[".relaxed"], (6, 0), 70),
+    ("ld", &[".acquire"], (6, 0), 70),
+    ("st", &[".relaxed"], (6, 0), 70),
+    ("st", &[".release"], (6, 0), 70),
+    ("ld", &[".L1::no_allocate"], (7, 4), 70),
+    ("ld", &[".L1::evict_first"], (7, 4), 70),
+    ("ld", &[".L1::evict_last"], (7, 4), 70),
+    ("ld", &[".L1::evict_normal"], (7, 4), 70),
+    ("ld", &[".L1::evict_unchanged"], (7, 4), 70),
+    ("st", &[".L1::no_allocate"], (7, 4), 70),
+    ("st", &[".L1::evict_first"], (7, 4), 70),
+    ("st", &[".L1::evict_last"], (7, 4), 70),
+    ("ld", &[".L2::64B"], (7, 4), 75),
+    ("ld", &[".L2::128B"], (7, 4), 75),
+    ("ld", &[".L2::256B"], (7, 4), 80),
+    ("ld", &[".L2::cache_hint"], (7, 4), 80),
+    ("st", &[".L2::cache_hint"], (7, 4), 80),
+    ("ld", &[".L2::evict_first"], (8, 8), 100),
+    ("ld", &[".L2::evict_last"], (8, 8), 100),
+    ("st", &[".L2::evict_first"], (8, 8), 100),
+    ("st", &[".L2::evict_last"], (8, 8), 100),
+    ("ld", &[".v8"], (8, 8), 100),
+    ("st", &[".v8"], (8, 8), 100),
+    ("ld", &[".shared::cta"], (7, 8), 30),
+    ("st", &[".shared::cta"], (7, 8), 30),
+    ("ld", &[".shared::cluster"], (7, 8), 90),
+    ("st", &[".shared::cluster"], (7, 8), 90),
+    ("prefetch", &[".L2::evict_last"], (7, 4), 80),
+    ("createpolicy", &[], (7, 4), 80),
+    ("applypriority", &[], (7, 4), 80),
+    ("discard", &[], (7, 4), 80),
+    ("match", &[], (6, 0), 70),
+    ("activemask", &[], (6, 2), 30),
+    ("nanosleep", &[], (6, 2), 70),
+    ("redux", &[], (7, 0), 80),
+    ("elect", &[], (8, 0), 90),
+    ("fence", &[], (6, 0), 70),
+    ("fence", &[".cluster"], (7, 8), 90),
+    ("fence", &[".acquire"], (8, 6), 90),
+    ("fence", &[".release"], (8, 6), 90),
+    ("barrier", &[], (6, 0), 30),
+    ("barrier", &[".cta"], (7, 8), 30),
+    ("bar", &[".cta"], (7, 8), 30),
+    ("griddepcontrol", &[], (7, 8), 90),
+    ("atom", &[".add", ".f64"], (5, 0), 60),
+    ("atom", &[".f16x2"], (6, 2), 60),
+    ("atom", &[".f16"], (6, 3), 70),
+    ("atom", &[".bf16x2"], (7, 8), 90),
+    ("red", &[".bf16x2"], (7, 8), 90),
+    ("atom", &[".relaxed"], (6, 0), 70),
+    ("atom", &[".acquire"], (6, 0), 70),
+    ("atom", &[".release"], (6, 0), 70),
+    ("atom", &[".acq_rel"], (6, 0), 70),
+    ("red", &[".relaxed"], (6, 0), 70),
+    ("red", &[".release"], (6, 0), 70),
+    ("cp", &[".async"], (7, 0), 80),
+    ("mbarrier", &[], (7, 0), 80),
+    ("wgmma", &[], (8, 0), 90),
+    ("mma", &[], (6, 4), 70),
+    ("ldmatrix", &[], (6, 5), 75),
+    ("stmatrix", &[], (7, 8), 90),
+];
+
+impl Target {
+    /// Checks `.version` and `.target` against each other.
+    pub(crate) fn new(version: (u32, u32), name: &str) -> Result<Target, String> {
+        let known = VERSIONS.iter().any(|(major, minor)| version.0 == *major && version.1 <= *minor);
+        if !known {
+            return Err(format!(".version {}.{} does not exist", version.0, version.1));
+        }
+        let arch = name.strip_prefix("sm_").unwrap_or("");
+        let Some((_, least)) = TARGETS.iter().find(|(target, _)| *target == arch) else {
+            return Err(format!("`{name}` is not a target that ptx-emu knows"));
+        };
+        if version < *least {
+            return Err(format!(
+                "{name} needs .version {}.{} or later, the module says {}.{}",
+                least.0, least.1, version.0, version.1
+            ));
+        }
+        let sm = arch.trim_end_matches(['a', 'f']);
+        let suffix = arch[sm.len()..].to_string();
+        Ok(Target { version, sm: sm.parse().unwrap_or(0), suffix, name: name.to_string() })
+    }
+}
+
+/// What the target lacks for an instruction, as an error.
+pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<String> {
+    let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m));
+    let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;
+    let (_, suffixes, (major, minor), sm) = NEEDS.iter().filter(applies).find(lacking)?;
+    let form = format!("{opcode}{}", suffixes.concat());
+    Some(match target.sm < *sm {
+        true => format!("`{form}` needs sm_{sm} or higher, the target is {}", target.name),
+        false => {
+            let (a, b) = target.version;
+            format!("`{form}` needs .version {major}.{minor} or later, the module says {a}.{b}")
+        }
+    })
+}

@@ -1,0 +1,142 @@
+//! Where diverged lanes meet again: the immediate post-dominator of each branch.
+//!
+//! Basic blocks are single instructions collapsed into runs; post-dominators are found on the reversed
+//! graph by the iteration of Cooper, Harvey and Kennedy. Lanes that exit early never come back, so the others
+//! need not wait for them: only the last `exit` of the text is the exit of the graph. A branch from which no
+//! path leads there has no post-dominator: its lanes never meet.
+
+use crate::code::{Op, Step};
+
+/// No place to meet.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+/// Fills in the `join` of every branch.
+pub(crate) fn join(ops: &mut [Step]) {
+    let graph = Graph::new(ops);
+    let joins = graph.post_dominators();
+    for (index, step) in ops.iter_mut().enumerate() {
+        if let Op::Branch { join, .. } | Op::BranchIndexed { join, .. } = &mut step.op {
+            *join = joins[graph.block_of[index] as usize].map_or(NEVER, |b| graph.starts[b as usize]);
+        }
+    }
+}
+
+struct Graph {
+    /// First instruction of each block.
+    starts: Vec<u32>,
+    block_of: Vec<u32>,
+    /// Blocks that follow each block; the exit is the block after the last.
+    successors: Vec<Vec<u32>>,
+}
+
+/// Where control may go after instruction `i`, other than to `i + 1`.
+fn jumps(step: &Step) -> &[u32] {
+    match &step.op {
+        Op::Branch { target, .. } => std::slice::from_ref(target),
+        Op::BranchIndexed { targets, .. } => targets,
+        _ => &[],
+    }
+}
+
+/// Whether control may go on to the next instruction.
+fn falls(step: &Step) -> bool {
+    !ends_block(step) || step.guard.is_some()
+}
+
+fn ends_block(step: &Step) -> bool {
+    matches!(step.op, Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Trap)
+}
+
+impl Graph {
+    fn new(ops: &[Step]) -> Graph {
+        let mut leader = vec![false; ops.len() + 1];
+        leader[0] = true;
+        for (i, step) in ops.iter().enumerate() {
+            jumps(step).iter().for_each(|t| leader[*t as usize] = true);
+            leader[i + 1] |= ends_block(step);
+        }
+        let starts: Vec<u32> = (0..ops.len()).filter(|i| leader[*i]).map(|i| i as u32).collect();
+        let mut block_of = vec![0; ops.len() + 1];
+        let mut block = 0;
+        for i in 0..ops.len() {
+            block += u32::from(leader[i] && i > 0);
+            block_of[i] = block;
+        }
+        block_of[ops.len()] = starts.len() as u32;
+        let final_exit = ops.iter().rposition(|s| matches!(s.op, Op::Exit) && s.guard.is_none());
+        let last = |b: usize| starts.get(b + 1).map_or(ops.len(), |next| *next as usize) - 1;
+        let successors = (0..starts.len()).map(|b| follow(ops, last(b), &block_of, final_exit)).collect();
+        Graph { starts, block_of, successors }
+    }
+
+    /// The immediate post-dominator of each block; none when it is the exit or nothing.
+    fn post_dominators(&self) -> Vec<Option<u32>> {
+        let exit = self.starts.len();
+        let mut predecessors = vec![Vec::new(); exit + 1];
+        for (b, next) in self.successors.iter().enumerate() {
+            next.iter().for_each(|s| predecessors[*s as usize].push(b as u32));
+        }
+        let order = postorder(exit as u32, &predecessors);
+        let mut rank = vec![0u32; exit + 1];
+        order.iter().enumerate().for_each(|(i, b)| rank[*b as usize] = i as u32 + 1);
+        let mut above: Vec<Option<u32>> = vec![None; exit + 1];
+        above[exit] = Some(exit as u32);
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &b in order.iter().rev().filter(|b| **b != exit as u32) {
+                let known =
+                    self.successors[b as usize].iter().copied().filter(|s| above[*s as usize].is_some());
+                let new = known.reduce(|a, b| meet(a, b, &above, &rank));
+                changed |= new != above[b as usize];
+                above[b as usize] = new;
+            }
+        }
+        above.truncate(exit);
+        above.into_iter().map(|b| b.filter(|b| *b != exit as u32)).collect()
+    }
+}
+
+/// The blocks that follow the one that ends with instruction `index`.
+fn follow(ops: &[Step], index: usize, block_of: &[u32], final_exit: Option<usize>) -> Vec<u32> {
+    let step = &ops[index];
+    let mut next: Vec<u32> = jumps(step).iter().map(|t| block_of[*t as usize]).collect();
+    if falls(step) {
+        next.push(block_of[index + 1]);
+    }
+    if Some(index) == final_exit {
+        next.push(block_of[ops.len()]);
+    }
+    next
+}
+
+/// Blocks reachable backwards from `root`, each after all that it reaches first.
+fn postorder(root: u32, edges: &[Vec<u32>]) -> Vec<u32> {
+    let mut seen = vec![false; edges.len()];
+    let (mut order, mut stack) = (Vec::new(), vec![(root, 0)]);
+    seen[root as usize] = true;
+    while let Some((block, next)) = stack.last_mut() {
+        match edges[*block as usize].get(*next) {
+            Some(&to) => {
+                *next += 1;
+                if !std::mem::replace(&mut seen[to as usize], true) {
+                    stack.push((to, 0));
+                }
+            }
+            None => {
+                order.push(*block);
+                stack.pop();
+            }
+        }
+    }
+    order
+}
+
+/// The nearest block that post-dominates both.
+fn meet(mut a: u32, mut b: u32, above: &[Option<u32>], rank: &[u32]) -> u32 {
+    while a != b {
+        let lower = if rank[a as usize] < rank[b as usize] { &mut a } else { &mut b };
+        *lower = above[*lower as usize].unwrap_or(*lower);
+    }
+    a
+}

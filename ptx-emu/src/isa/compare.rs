@@ -1,0 +1,224 @@
+//! Comparison and selection (manual, "Comparison and Selection Instructions").
+
+use half::{bf16, f16};
+
+use super::number::{Half, ftz};
+use super::{Decoder, Row, rows};
+use crate::code::{Combine, Comparison, Op, PredSource, SetP, Test};
+use crate::decode::Decode;
+use crate::exec::regs::{Alu, B16, B32, B64, Raw, Regs, Slots, Undefined, Value};
+use crate::parse::Parsed;
+use crate::parse::ast::OperandKind;
+use crate::parse::types::Type;
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("setp", setp), ("set", set), ("selp", selp)];
+
+/// Types that can be compared.
+const TYPES: &[Type] = &[
+    Type::B16,
+    Type::B32,
+    Type::B64,
+    Type::U16,
+    Type::U32,
+    Type::U64,
+    Type::S16,
+    Type::S32,
+    Type::S64,
+    Type::F16,
+    Type::Bf16,
+    Type::F32,
+    Type::F64,
+];
+
+pub(crate) const ROWS: &[Row] = rows! {
+    "slct.{b16,u16,s16}.s32" => |a: B16, b: B16, c: i32| -> B16 { if c >= 0 { a } else { b } }
+    "slct.{b32,u32,s32,f32}.s32" => |a: B32, b: B32, c: i32| -> B32 { if c >= 0 { a } else { b } }
+    "slct.{b64,u64,s64,f64}.s32" => |a: B64, b: B64, c: i32| -> B64 { if c >= 0 { a } else { b } }
+    "slct.{b16,u16,s16}.f32" => |a: B16, b: B16, c: f32| -> B16 { if c >= 0.0 { a } else { b } }
+    "slct.{b32,u32,s32,f32}.f32" => |a: B32, b: B32, c: f32| -> B32 { if c >= 0.0 { a } else { b } }
+    "slct.ftz.{b32,u32,s32,f32}.f32" => |a: B32, b: B32, c: f32| -> B32 { if ftz(c) >= 0.0 { a } else { b } }
+    "slct.{b64,u64,s64,f64}.f32" => |a: B64, b: B64, c: f32| -> B64 { if c >= 0.0 { a } else { b } }
+};
+
+#[inline(always)]
+fn lanes<V: Value>(
+    regs: &Regs,
+    mask: u32,
+    a: u32,
+    b: u32,
+    f: impl Fn(V, V) -> bool,
+) -> Result<u32, Undefined> {
+    let (a, b) = (regs.get::<V::Raw>(a, mask)?, regs.get::<V::Raw>(b, mask)?);
+    let mut holds = 0;
+    for i in 0..32 {
+        holds |= u32::from(f(V::from_raw(a[i]), V::from_raw(b[i]))) << i;
+    }
+    Ok(holds)
+}
+
+/// A comparison of values of type `$ty`, each first turned into what is compared.
+macro_rules! comparison {
+    ($ty:ty, |$x:ident| $convert:expr, |$a:ident, $b:ident| $test:expr) => {{
+        fn run(regs: &Regs, mask: u32, a: u32, b: u32) -> Result<u32, Undefined> {
+            lanes::<$ty>(regs, mask, a, b, |$a, $b| {
+                let convert = |$x: $ty| $convert;
+                let ($a, $b) = (convert($a), convert($b));
+                $test
+            })
+        }
+        Some(run as Comparison)
+    }};
+}
+
+macro_rules! integers {
+    ($op:expr, $ty:ty) => {
+        match $op {
+            ".eq" => comparison!($ty, |x| x, |a, b| a == b),
+            ".ne" => comparison!($ty, |x| x, |a, b| a != b),
+            ".lt" | ".lo" => comparison!($ty, |x| x, |a, b| a < b),
+            ".le" | ".ls" => comparison!($ty, |x| x, |a, b| a <= b),
+            ".gt" | ".hi" => comparison!($ty, |x| x, |a, b| a > b),
+            ".ge" | ".hs" => comparison!($ty, |x| x, |a, b| a >= b),
+            _ => None,
+        }
+    };
+}
+
+macro_rules! floats {
+    ($op:expr, $ty:ty, |$x:ident| $convert:expr) => {
+        match $op {
+            ".eq" => comparison!($ty, |$x| $convert, |a, b| a == b),
+            ".ne" => comparison!($ty, |$x| $convert, |a, b| a < b || a > b),
+            ".lt" => comparison!($ty, |$x| $convert, |a, b| a < b),
+            ".le" => comparison!($ty, |$x| $convert, |a, b| a <= b),
+            ".gt" => comparison!($ty, |$x| $convert, |a, b| a > b),
+            ".ge" => comparison!($ty, |$x| $convert, |a, b| a >= b),
+            ".equ" => comparison!($ty, |$x| $convert, |a, b| !(a < b || a > b)),
+            ".neu" => comparison!($ty, |$x| $convert, |a, b| a != b),
+            ".ltu" => comparison!($ty, |$x| $convert, |a, b| !(a >= b)),
+            ".leu" => comparison!($ty, |$x| $convert, |a, b| !(a > b)),
+            ".gtu" => comparison!($ty, |$x| $convert, |a, b| !(a <= b)),
+            ".geu" => comparison!($ty, |$x| $convert, |a, b| !(a < b)),
+            ".num" => comparison!($ty, |$x| $convert, |a, b| a == a && b == b),
+            ".nan" => comparison!($ty, |$x| $convert, |a, b| a != a || b != b),
+            _ => None,
+        }
+    };
+}
+
+/// Comparison operators that order unsigned numbers only.
+const UNSIGNED: &[&str] = &[".lo", ".ls", ".hi", ".hs"];
+
+fn comparison(op: &str, ty: Type, flush: bool) -> Option<Comparison> {
+    if UNSIGNED.contains(&op) && !matches!(ty, Type::U16 | Type::U32 | Type::U64) {
+        return None;
+    }
+    match ty {
+        Type::B16 if matches!(op, ".eq" | ".ne") => integers!(op, u16),
+        Type::B32 if matches!(op, ".eq" | ".ne") => integers!(op, u32),
+        Type::B64 if matches!(op, ".eq" | ".ne") => integers!(op, u64),
+        Type::U16 => integers!(op, u16),
+        Type::U32 => integers!(op, u32),
+        Type::U64 => integers!(op, u64),
+        Type::S16 => integers!(op, i16),
+        Type::S32 => integers!(op, i32),
+        Type::S64 => integers!(op, i64),
+        Type::F32 if flush => floats!(op, f32, |x| ftz(x)),
+        Type::F32 => floats!(op, f32, |x| x),
+        Type::F64 => floats!(op, f64, |x| x),
+        Type::F16 => floats!(op, f16, |x| x.wide()),
+        Type::Bf16 => floats!(op, bf16, |x| x.wide()),
+        _ => None,
+    }
+}
+
+/// `.CmpOp{.BoolOp}{.ftz}` and what it makes of the type that follows.
+struct Head<'a> {
+    op: &'a str,
+    combine: Option<Combine>,
+    flush: bool,
+}
+
+fn head<'a>(d: &mut Decode<'_, 'a>) -> Parsed<Head<'a>> {
+    const OPS: [&str; 18] = [
+        ".eq", ".ne", ".lt", ".le", ".gt", ".ge", ".lo", ".ls", ".hi", ".hs", ".equ", ".neu", ".ltu", ".leu",
+        ".gtu", ".geu", ".num", ".nan",
+    ];
+    let choices = OPS.map(|op| (op, op));
+    let op = d.require(&choices)?;
+    let combine = d.choose(&[(".and", Combine::And), (".or", Combine::Or), (".xor", Combine::Xor)]);
+    Ok(Head { op, combine, flush: d.eat(".ftz") })
+}
+
+/// The comparison of operands `i` and `i + 1`, and the predicate after them when there is one to combine.
+fn test(d: &mut Decode<'_, '_>, head: &Head<'_>, ty: Type, i: usize) -> Parsed<Test> {
+    let bits = ty.kind() == crate::parse::types::Kind::Float;
+    let Some(compare) = comparison(head.op, ty, head.flush).filter(|_| bits || !head.flush) else {
+        return d.error(format!("`{}` does not compare {ty} values", d.name()));
+    };
+    let (a, b) = (d.src(i, ty)?, d.src(i + 1, ty)?);
+    let with = match head.combine {
+        Some(combine) => Some((combine, d.pred(i + 2)?)),
+        None => None,
+    };
+    Ok(Test { compare, a, b, with })
+}
+
+fn setp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let head = head(d)?;
+    let ty = d.ty(TYPES)?;
+    let n = 3 + usize::from(head.combine.is_some());
+    d.operands(n, n)?;
+    let o = d.operand(0);
+    let (p, q) = match o.kind {
+        OperandKind::Pair(p, q) => (d.pred_dst(p, o.at)?, d.pred_dst(q, o.at)?),
+        OperandKind::Sink => (None, None),
+        _ => (Some(d.dst(0, Type::Pred)?), None),
+    };
+    let test = test(d, &head, ty, 1)?;
+    Ok(Op::SetP(Box::new(SetP { test, p, q })))
+}
+
+fn set(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let head = head(d)?;
+    let to = d.ty(&[Type::U32, Type::S32, Type::F32])?;
+    let ty = d.ty(TYPES)?;
+    let n = 3 + usize::from(head.combine.is_some());
+    d.operands(n, n)?;
+    let one = if to == Type::F32 { 1f32.to_bits() } else { u32::MAX };
+    let to = d.dst(0, to)?;
+    Ok(Op::Set { test: test(d, &head, ty, 1)?, d: to, one })
+}
+
+fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let ty = d.ty(&[
+        Type::B16,
+        Type::B32,
+        Type::B64,
+        Type::U16,
+        Type::U32,
+        Type::U64,
+        Type::S16,
+        Type::S32,
+        Type::S64,
+        Type::F32,
+        Type::F64,
+    ])?;
+    d.operands(4, 4)?;
+    let PredSource::Register { slot: c, negated: false } = d.pred(3)? else {
+        return d.error("selp takes a predicate register");
+    };
+    let slots = Slots { d: d.dst(0, ty)?, a: d.src(1, ty)?, b: d.src(2, ty)?, c, ..Slots::default() };
+    let run: Alu = if ty.bits() == 64 { select::<u64> } else { select::<u32> };
+    Ok(Op::Alu(run, slots))
+}
+
+/// Reads each source only in the lanes that choose it: the other may be undefined.
+fn select<R: Raw>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let chosen = regs.pred(s.c, mask)?;
+    let a = regs.get::<R>(s.a, mask & chosen)?;
+    let b = regs.get::<R>(s.b, mask & !chosen)?;
+    let out = std::array::from_fn(|i| if chosen >> i & 1 != 0 { a[i] } else { b[i] });
+    regs.set(s.d, mask, &out);
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Control flow and what does nothing here (manual, "Control Flow Instructions", "Miscellaneous").
+
+use super::Decoder;
+use crate::code::Op;
+use crate::decode::Decode;
+use crate::parse::Parsed;
+use crate::parse::types::Type;
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[
+    ("bra", bra),
+    ("brx", brx),
+    ("exit", exit),
+    ("ret", exit),
+    ("trap", trap),
+    ("nanosleep", nanosleep),
+    ("prefetch", prefetch),
+    ("prefetchu", prefetch),
+];
+
+/// Where lanes meet again is filled in by `flow`.
+const UNKNOWN: u32 = u32::MAX;
+
+fn bra(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.eat(".uni");
+    d.operands(1, 1)?;
+    Ok(Op::Branch { target: d.label(0)?, join: UNKNOWN })
+}
+
+fn brx(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".idx", ())])?;
+    d.eat(".uni");
+    d.operands(2, 2)?;
+    let targets = d.label_list(1)?.into_boxed_slice();
+    Ok(Op::BranchIndexed { index: d.src(0, Type::U32)?, targets, join: UNKNOWN })
+}
+
+/// `ret` at the top level of a kernel ends the thread, as `exit` does.
+fn exit(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.eat(".uni");
+    d.operands(0, 0)?;
+    Ok(Op::Exit)
+}
+
+fn trap(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.operands(0, 0)?;
+    Ok(Op::Trap)
+}
+
+fn nanosleep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.ty(&[Type::U32])?;
+    d.operands(1, 1)?;
+    d.src(0, Type::U32)?;
+    Ok(Op::Nothing)
+}
+
+/// A hint: the address may be anything, so it is not checked.
+fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.choose(&[(".global", ()), (".local", ())]);
+    d.require(&[(".L1", ()), (".L2", ()), (".L2::evict_last", ()), (".L2::evict_normal", ())])?;
+    d.operands(1, 1)?;
+    d.address(0, false)?;
+    Ok(Op::Nothing)
+}

@@ -1,0 +1,364 @@
+//! `cvt` (manual, "cvt"): the frequent pairs as rows, all others through the exact value.
+
+use half::{bf16, f16};
+
+use super::number::*;
+use super::{Decoder, Row, rows};
+use crate::code::Op;
+use crate::decode::Decode;
+use crate::exec::regs::{Alu, Raw, Regs, Slots, Two, Undefined};
+use crate::parse::Parsed;
+use crate::parse::types::{Kind, Type};
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("cvt", cvt)];
+
+/// Pairs that occur in inner loops, for registers of exactly these sizes.
+pub(crate) const FAST: &[Row] = rows! {
+    "cvt.{u64,s64}.u32" => |a: u32| -> u64 { a.into() }
+    "cvt.{u64,s64}.s32" => |a: i32| -> i64 { a.into() }
+    "cvt.{u32,s32}.{u64,s64}" => |a: u64| -> u32 { a as u32 }
+    "cvt.{u32,s32}.u16" => |a: u16| -> u32 { a.into() }
+    "cvt.{u32,s32}.s16" => |a: i16| -> i32 { a.into() }
+    "cvt.{u16,s16}.{u32,s32}" => |a: u32| -> u16 { a as u16 }
+    "cvt.rn.f32.s32" => |a: i32| -> f32 { a as f32 }
+    "cvt.rn.f32.u32" => |a: u32| -> f32 { a as f32 }
+    "cvt.f32.f16" => |a: f16| -> f32 { canon(a.wide()) }
+    "cvt.f32.bf16" => |a: bf16| -> f32 { canon(a.wide()) }
+    "cvt.rn.f16.f32" => |a: f32| -> f16 { f16::from_bits(narrow_single(a)) }
+    "cvt.rn.f16x2.f32" => |a: f32, b: f32| -> Two<f16> { Two(f16::round(b.into()), f16::round(a.into())) }
+    "cvt.rn.relu.f16x2.f32" => |a: f32, b: f32| -> Two<f16> { Two(f16::round(relu(b)), f16::round(relu(a))) }
+    "cvt.rz.f16x2.f32" => |a: f32, b: f32| -> Two<f16> { Two(zero16(b), zero16(a)) }
+    "cvt.rn.bf16.f32" => |a: f32| -> bf16 { bf16::round(a.into()) }
+    "cvt.rn.bf16x2.f32" => |a: f32, b: f32| -> Two<bf16> { Two(bf16::round(b.into()), bf16::round(a.into())) }
+    "cvt.rn.relu.bf16x2.f32" => |a: f32, b: f32| -> Two<bf16> { Two(bf16::round(relu(b)), bf16::round(relu(a))) }
+    "cvt.rz.bf16x2.f32" => |a: f32, b: f32| -> Two<bf16> { Two(zero_bf16(b), zero_bf16(a)) }
+    "cvt.f64.f32" => |a: f32| -> f64 { a.into() }
+    "cvt.rn.f32.f64" => |a: f64| -> f32 { canon(a as f32) }
+    "cvt.rna.tf32.f32" => |a: f32| -> u32 { tf32(a) }
+};
+
+fn relu(x: f32) -> f64 {
+    if x <= 0.0 { 0.0 } else { x.into() }
+}
+
+fn zero16(x: f32) -> f16 {
+    f16::from_bits(narrow16(x.into(), Round::Zero))
+}
+
+fn zero_bf16(x: f32) -> bf16 {
+    bf16::from_bits(narrow_bf16(x.into(), Round::Zero))
+}
+
+/// Ten mantissa bits, ties away from zero.
+fn tf32(x: f32) -> u32 {
+    if x.is_nan() {
+        0x7fff_ffff
+    } else if x.is_infinite() {
+        x.to_bits()
+    } else {
+        x.to_bits().wrapping_add(0x1000) & !0x1fff
+    }
+}
+
+/// Rounding to a floating-point number, or to an integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Float(Round),
+    Integer(Round),
+}
+
+const MODES: &[(&str, Mode)] = &[
+    (".rn", Mode::Float(Round::Nearest)),
+    (".rz", Mode::Float(Round::Zero)),
+    (".rm", Mode::Float(Round::Down)),
+    (".rp", Mode::Float(Round::Up)),
+    (".rni", Mode::Integer(Round::Nearest)),
+    (".rzi", Mode::Integer(Round::Zero)),
+    (".rmi", Mode::Integer(Round::Down)),
+    (".rpi", Mode::Integer(Round::Up)),
+];
+
+const TYPES: &[Type] = &[
+    Type::U8,
+    Type::U16,
+    Type::U32,
+    Type::U64,
+    Type::S8,
+    Type::S16,
+    Type::S32,
+    Type::S64,
+    Type::F16,
+    Type::Bf16,
+    Type::F32,
+    Type::F64,
+];
+
+/// A conversion in general.
+#[derive(Clone, Copy, Debug)]
+struct Conversion {
+    mode: Option<Mode>,
+    ftz: bool,
+    sat: bool,
+    relu: bool,
+    to: Type,
+    from: Type,
+    /// Size of the destination register, to which integers are extended.
+    bits: u32,
+}
+
+fn fast(name: &str) -> Option<&'static Row> {
+    FAST.iter().find(|row| super::expand(row.names).iter().any(|n| n == name))
+}
+
+fn is_float(ty: Type) -> bool {
+    matches!(ty.kind(), Kind::Float | Kind::Alternate)
+}
+
+fn cvt(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let name = d.name();
+    let row = fast(&name);
+    if let Some(row) = row.filter(|row| row.src.len() == 2 || row.dst == Type::U32 && name.contains("tf32")) {
+        return d.row(row);
+    }
+    let mode = d.choose(MODES);
+    let (ftz, sat, relu) = (d.eat(".ftz"), d.eat(".sat"), d.eat(".relu"));
+    let (to, from) = (d.ty(TYPES)?, d.ty(TYPES)?);
+    d.operands(2, 2)?;
+    let c = Conversion { mode, ftz, sat, relu, to, from, bits: 0 };
+    if let Some(wrong) = illegal(&c) {
+        return d.error(format!("`{name}`: {wrong}"));
+    }
+    if let Some(op) = row.and_then(|row| d.attempt(row)) {
+        return Ok(op);
+    }
+    general(d, c)
+}
+
+/// Which rounding modes and flags a pair of types needs or forbids.
+fn illegal(c: &Conversion) -> Option<&'static str> {
+    let narrows = is_float(c.from)
+        && is_float(c.to)
+        && (c.to.bits() < c.from.bits() || c.to.bits() == 16 && c.to != c.from);
+    let wrong = [
+        (
+            c.mode.is_none() && is_float(c.to) && (!is_float(c.from) || narrows),
+            "a rounding mode such as .rn is required",
+        ),
+        (
+            c.mode.is_none() && !is_float(c.to) && is_float(c.from),
+            "an integer rounding mode such as .rzi is required",
+        ),
+        (c.mode.is_some() && !is_float(c.to) && !is_float(c.from), "integers convert without rounding mode"),
+        (
+            matches!(c.mode, Some(Mode::Float(_))) && !is_float(c.to),
+            "an integer rounding mode such as .rzi is required",
+        ),
+        (
+            matches!(c.mode, Some(Mode::Integer(_))) && is_float(c.to) && c.to != c.from,
+            "a rounding mode such as .rn is required",
+        ),
+        (
+            matches!(c.mode, Some(Mode::Float(_))) && is_float(c.from) && is_float(c.to) && !narrows,
+            "widening is exact and takes no rounding mode",
+        ),
+        (c.ftz && c.to != Type::F32 && c.from != Type::F32, ".ftz applies to .f32 only"),
+        (c.relu && !(narrows && c.to.bits() == 16), ".relu applies when narrowing to .f16 or .bf16"),
+    ];
+    wrong.iter().find(|(wrong, _)| *wrong).map(|(_, why)| *why)
+}
+
+fn general(d: &mut Decode<'_, '_>, mut c: Conversion) -> Parsed<Op> {
+    let to = d.wider(d.operand(0), c.to)?;
+    let (a, wide) = d.cvt_src(c.from)?;
+    c.bits = to.ty.bits();
+    let run: Alu = match (to.ty.bits() == 64, wide) {
+        (false, false) => convert::<u32, u32>,
+        (false, true) => convert::<u64, u32>,
+        (true, false) => convert::<u32, u64>,
+        (true, true) => convert::<u64, u64>,
+    };
+    Ok(Op::Alu(run, Slots { d: to.slot, a, x: c.pack(), ..Slots::default() }))
+}
+
+/// A register's bits as 64 bits and back.
+trait Bits: Raw {
+    fn wide(self) -> u64;
+    fn narrow(wide: u64) -> Self;
+}
+
+impl Bits for u32 {
+    fn wide(self) -> u64 {
+        self.into()
+    }
+    fn narrow(wide: u64) -> u32 {
+        wide as u32
+    }
+}
+
+impl Bits for u64 {
+    fn wide(self) -> u64 {
+        self
+    }
+    fn narrow(wide: u64) -> u64 {
+        wide
+    }
+}
+
+fn convert<S: Bits, D: Bits>(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let c = Conversion::unpack(s.x);
+    let a = regs.get::<S>(s.a, mask)?;
+    let out = std::array::from_fn(|i| D::narrow(c.lane(a[i].wide())));
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+impl Conversion {
+    fn pack(&self) -> u32 {
+        let mode = MODES.iter().position(|(_, m)| Some(*m) == self.mode).unwrap_or(8) as u32;
+        let index = |ty| TYPES.iter().position(|t| *t == ty).unwrap_or(0) as u32;
+        let flags = u32::from(self.ftz) | u32::from(self.sat) << 1 | u32::from(self.relu) << 2;
+        mode | flags << 4 | index(self.to) << 8 | index(self.from) << 12 | self.bits << 16
+    }
+
+    fn unpack(x: u32) -> Conversion {
+        let flag = |i: u32| x >> (4 + i) & 1 != 0;
+        Conversion {
+            mode: MODES.get(x as usize & 15).map(|(_, m)| *m),
+            ftz: flag(0),
+            sat: flag(1),
+            relu: flag(2),
+            to: TYPES[(x >> 8 & 15) as usize],
+            from: TYPES[(x >> 12 & 15) as usize],
+            bits: x >> 16,
+        }
+    }
+
+    /// The destination register's bits for a source register's.
+    fn lane(&self, raw: u64) -> u64 {
+        match (is_float(self.from), is_float(self.to)) {
+            (false, false) => self.extend(self.clamp(self.integer(raw))),
+            (false, true) => self.from_integer(self.integer(raw)),
+            (true, false) => self.extend(self.to_integer(self.float(raw))),
+            (true, true) => self.float_to_float(raw),
+        }
+    }
+
+    fn integer(&self, raw: u64) -> i128 {
+        let bits = self.from.bits();
+        match self.from.kind() {
+            Kind::Signed => i128::from((raw as i64) << (64 - bits) >> (64 - bits)),
+            _ => i128::from(raw & u64::MAX >> (64 - bits)),
+        }
+    }
+
+    /// The range of the destination type.
+    fn range(&self) -> (i128, i128) {
+        let bits = self.to.bits();
+        match self.to.kind() {
+            Kind::Signed => (-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+            _ => (0, (1 << bits) - 1),
+        }
+    }
+
+    fn clamp(&self, value: i128) -> i128 {
+        let (least, most) = self.range();
+        if self.sat { value.clamp(least, most) } else { value }
+    }
+
+    /// Truncates to the destination type, and extends that to the register.
+    fn extend(&self, value: i128) -> u64 {
+        let shift = 128 - self.to.bits();
+        let value = match self.to.kind() {
+            Kind::Signed => value << shift >> shift,
+            _ => (value as u128) as i128 & ((1 << self.to.bits()) - 1),
+        };
+        value as u64 & u64::MAX >> (64 - self.bits)
+    }
+
+    fn float(&self, raw: u64) -> f64 {
+        match self.from {
+            Type::F16 => f16::from_bits(raw as u16).wide().into(),
+            Type::Bf16 => bf16::from_bits(raw as u16).wide().into(),
+            Type::F64 => f64::from_bits(raw),
+            _ if self.ftz => ftz(f32::from_bits(raw as u32)).into(),
+            _ => f32::from_bits(raw as u32).into(),
+        }
+    }
+
+    /// Float to integer always saturates; NaN gives 0.
+    fn to_integer(&self, value: f64) -> i128 {
+        let round = match self.mode {
+            Some(Mode::Integer(round) | Mode::Float(round)) => round,
+            None => Round::Zero,
+        };
+        let (least, most) = self.range();
+        (rounded(value, round) as i128).clamp(least, most)
+    }
+
+    fn from_integer(&self, value: i128) -> u64 {
+        let near = value as f64;
+        let lost = value - near as i128;
+        let round = self.rounding();
+        if self.to == Type::F64 {
+            let down = lost < 0 && (round == Round::Down || round == Round::Zero && value > 0);
+            let up = lost > 0 && (round == Round::Up || round == Round::Zero && value < 0);
+            let moved = if down {
+                near.next_down()
+            } else if up {
+                near.next_up()
+            } else {
+                near
+            };
+            return self.saturate64(moved).to_bits();
+        }
+        self.finish(to_odd(near, lost as f64))
+    }
+
+    fn rounding(&self) -> Round {
+        match self.mode {
+            Some(Mode::Float(round)) => round,
+            _ => Round::Nearest,
+        }
+    }
+
+    fn float_to_float(&self, raw: u64) -> u64 {
+        let value = match self.mode {
+            Some(Mode::Integer(round)) => rounded(self.float(raw), round),
+            _ => self.float(raw),
+        };
+        let value = if self.relu && value <= 0.0 { 0.0 } else { value };
+        match self.to {
+            Type::F64 => self.saturate64(value).to_bits(),
+            _ => self.finish(value),
+        }
+    }
+
+    fn saturate64(&self, value: f64) -> f64 {
+        if self.sat { sat64(value) } else { value }
+    }
+
+    /// Narrows a double, exact or rounded to odd, to the destination type.
+    fn finish(&self, value: f64) -> u64 {
+        let value = self.saturate64(value);
+        let round = self.rounding();
+        match self.to {
+            Type::F16 => narrow16(value, round).into(),
+            Type::Bf16 => narrow_bf16(value, round).into(),
+            _ => {
+                let single = round32(value, round);
+                let single = if self.ftz { ftz(single) } else { single };
+                single.to_bits().into()
+            }
+        }
+    }
+}
+
+/// Rounds to an integral value.
+fn rounded(value: f64, round: Round) -> f64 {
+    match round {
+        Round::Nearest => value.round_ties_even(),
+        Round::Zero => value.trunc(),
+        Round::Down => value.floor(),
+        Round::Up => value.ceil(),
+    }
+}

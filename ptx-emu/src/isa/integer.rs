@@ -1,0 +1,178 @@
+//! Integer arithmetic (manual, "Integer Arithmetic Instructions").
+
+use super::{Row, rows};
+use crate::exec::regs::{B32, B64};
+
+fn bfe(a: i64, bits: u32, b: u32, c: u32, signed: bool) -> u64 {
+    let (pos, len) = (b & 0xff, c & 0xff);
+    let msb = bits - 1;
+    let sign_at = (pos + len.max(1) - 1).min(msb);
+    let sign = if !signed || len == 0 { 0 } else { (a >> sign_at) & 1 };
+    let fill = if sign == 1 { u64::MAX } else { 0 };
+    let field = if pos > msb { 0 } else { (a as u64 & u64::MAX >> (64 - bits)) >> pos };
+    let have = len.min((msb + 1).saturating_sub(pos));
+    let keep = if have >= 64 { u64::MAX } else { (1 << have) - 1 };
+    field & keep | fill & !keep
+}
+
+fn bfi(a: u64, b: u64, c: u32, d: u32, bits: u32) -> u64 {
+    let (pos, len) = (c & 0xff, d & 0xff);
+    let len = len.min(bits.saturating_sub(pos));
+    if len == 0 {
+        return b;
+    }
+    let keep = if len >= 64 { u64::MAX } else { (1 << len) - 1 };
+    b & !(keep << pos) | (a & keep) << pos
+}
+
+fn find_high(x: u64, shift: bool, bits: u32) -> u32 {
+    let width_high = 63 - x.leading_zeros().min(63);
+    match x {
+        0 => u32::MAX,
+        _ if shift => bits - 1 - width_high,
+        _ => width_high,
+    }
+}
+
+fn bytes(x: u32) -> [i32; 4] {
+    x.to_le_bytes().map(i32::from)
+}
+
+fn signed_bytes(x: u32) -> [i32; 4] {
+    x.to_le_bytes().map(|b| i32::from(b as i8))
+}
+
+fn dot(a: [i32; 4], b: [i32; 4]) -> i32 {
+    a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
+}
+
+fn low24(x: u32) -> u32 {
+    x & 0xff_ffff
+}
+
+fn low24s(x: i32) -> i32 {
+    x << 8 >> 8
+}
+
+/// Division by zero gives all ones, as the hardware's software division does; the manual leaves it open.
+pub(crate) const ROWS: &[Row] = rows! {
+    "add.{u16,s16}" => |a: u16, b: u16| -> u16 { a.wrapping_add(b) }
+    "add.{u32,s32}" => |a: u32, b: u32| -> u32 { a.wrapping_add(b) }
+    "add.{u64,s64}" => |a: u64, b: u64| -> u64 { a.wrapping_add(b) }
+    "add.sat.s32" => |a: i32, b: i32| -> i32 { a.saturating_add(b) }
+    "sub.{u16,s16}" => |a: u16, b: u16| -> u16 { a.wrapping_sub(b) }
+    "sub.{u32,s32}" => |a: u32, b: u32| -> u32 { a.wrapping_sub(b) }
+    "sub.{u64,s64}" => |a: u64, b: u64| -> u64 { a.wrapping_sub(b) }
+    "sub.sat.s32" => |a: i32, b: i32| -> i32 { a.saturating_sub(b) }
+
+    "mul.lo.{u16,s16}" => |a: u16, b: u16| -> u16 { a.wrapping_mul(b) }
+    "mul.lo.{u32,s32}" => |a: u32, b: u32| -> u32 { a.wrapping_mul(b) }
+    "mul.lo.{u64,s64}" => |a: u64, b: u64| -> u64 { a.wrapping_mul(b) }
+    "mul.hi.u16" => |a: u16, b: u16| -> u16 { (u32::from(a) * u32::from(b) >> 16) as u16 }
+    "mul.hi.s16" => |a: i16, b: i16| -> i16 { (i32::from(a) * i32::from(b) >> 16) as i16 }
+    "mul.hi.u32" => |a: u32, b: u32| -> u32 { (u64::from(a) * u64::from(b) >> 32) as u32 }
+    "mul.hi.s32" => |a: i32, b: i32| -> i32 { (i64::from(a) * i64::from(b) >> 32) as i32 }
+    "mul.hi.u64" => |a: u64, b: u64| -> u64 { (u128::from(a) * u128::from(b) >> 64) as u64 }
+    "mul.hi.s64" => |a: i64, b: i64| -> i64 { (i128::from(a) * i128::from(b) >> 64) as i64 }
+    "mul.wide.u16" => |a: u16, b: u16| -> u32 { u32::from(a) * u32::from(b) }
+    "mul.wide.s16" => |a: i16, b: i16| -> i32 { i32::from(a) * i32::from(b) }
+    "mul.wide.u32" => |a: u32, b: u32| -> u64 { u64::from(a) * u64::from(b) }
+    "mul.wide.s32" => |a: i32, b: i32| -> i64 { i64::from(a) * i64::from(b) }
+
+    "mad.lo.{u16,s16}" => |a: u16, b: u16, c: u16| -> u16 { a.wrapping_mul(b).wrapping_add(c) }
+    "mad.lo.{u32,s32}" => |a: u32, b: u32, c: u32| -> u32 { a.wrapping_mul(b).wrapping_add(c) }
+    "mad.lo.{u64,s64}" => |a: u64, b: u64, c: u64| -> u64 { a.wrapping_mul(b).wrapping_add(c) }
+    "mad.hi.u16" => |a: u16, b: u16, c: u16| -> u16 { ((u32::from(a) * u32::from(b) >> 16) as u16).wrapping_add(c) }
+    "mad.hi.s16" => |a: i16, b: i16, c: i16| -> i16 { ((i32::from(a) * i32::from(b) >> 16) as i16).wrapping_add(c) }
+    "mad.hi.u32" => |a: u32, b: u32, c: u32| -> u32 { ((u64::from(a) * u64::from(b) >> 32) as u32).wrapping_add(c) }
+    "mad.hi.s32" => |a: i32, b: i32, c: i32| -> i32 { ((i64::from(a) * i64::from(b) >> 32) as i32).wrapping_add(c) }
+    "mad.hi.sat.s32" => |a: i32, b: i32, c: i32| -> i32 { ((i64::from(a) * i64::from(b) >> 32) as i32).saturating_add(c) }
+    "mad.hi.u64" => |a: u64, b: u64, c: u64| -> u64 { ((u128::from(a) * u128::from(b) >> 64) as u64).wrapping_add(c) }
+    "mad.hi.s64" => |a: i64, b: i64, c: i64| -> i64 { ((i128::from(a) * i128::from(b) >> 64) as i64).wrapping_add(c) }
+    "mad.wide.u16" => |a: u16, b: u16, c: u32| -> u32 { (u32::from(a) * u32::from(b)).wrapping_add(c) }
+    "mad.wide.s16" => |a: i16, b: i16, c: i32| -> i32 { (i32::from(a) * i32::from(b)).wrapping_add(c) }
+    "mad.wide.u32" => |a: u32, b: u32, c: u64| -> u64 { (u64::from(a) * u64::from(b)).wrapping_add(c) }
+    "mad.wide.s32" => |a: i32, b: i32, c: i64| -> i64 { (i64::from(a) * i64::from(b)).wrapping_add(c) }
+
+    "mul24.lo.u32" => |a: u32, b: u32| -> u32 { low24(a).wrapping_mul(low24(b)) }
+    "mul24.lo.s32" => |a: i32, b: i32| -> i32 { low24s(a).wrapping_mul(low24s(b)) }
+    "mul24.hi.u32" => |a: u32, b: u32| -> u32 { (u64::from(low24(a)) * u64::from(low24(b)) >> 16) as u32 }
+    "mul24.hi.s32" => |a: i32, b: i32| -> i32 { (i64::from(low24s(a)) * i64::from(low24s(b)) >> 16) as i32 }
+    "mad24.lo.u32" => |a: u32, b: u32, c: u32| -> u32 { low24(a).wrapping_mul(low24(b)).wrapping_add(c) }
+    "mad24.lo.s32" => |a: i32, b: i32, c: i32| -> i32 { low24s(a).wrapping_mul(low24s(b)).wrapping_add(c) }
+
+    "sad.u16" => |a: u16, b: u16, c: u16| -> u16 { c.wrapping_add(a.abs_diff(b)) }
+    "sad.s16" => |a: i16, b: i16, c: i16| -> i16 { c.wrapping_add(a.abs_diff(b) as i16) }
+    "sad.u32" => |a: u32, b: u32, c: u32| -> u32 { c.wrapping_add(a.abs_diff(b)) }
+    "sad.s32" => |a: i32, b: i32, c: i32| -> i32 { c.wrapping_add(a.abs_diff(b) as i32) }
+    "sad.u64" => |a: u64, b: u64, c: u64| -> u64 { c.wrapping_add(a.abs_diff(b)) }
+    "sad.s64" => |a: i64, b: i64, c: i64| -> i64 { c.wrapping_add(a.abs_diff(b) as i64) }
+
+    "div.u16" => |a: u16, b: u16| -> u16 { a.checked_div(b).unwrap_or(u16::MAX) }
+    "div.s16" => |a: i16, b: i16| -> i16 { if b == 0 { -1 } else { a.wrapping_div(b) } }
+    "div.u32" => |a: u32, b: u32| -> u32 { a.checked_div(b).unwrap_or(u32::MAX) }
+    "div.s32" => |a: i32, b: i32| -> i32 { if b == 0 { -1 } else { a.wrapping_div(b) } }
+    "div.u64" => |a: u64, b: u64| -> u64 { a.checked_div(b).unwrap_or(u64::MAX) }
+    "div.s64" => |a: i64, b: i64| -> i64 { if b == 0 { -1 } else { a.wrapping_div(b) } }
+    "rem.u16" => |a: u16, b: u16| -> u16 { a.checked_rem(b).unwrap_or(u16::MAX) }
+    "rem.s16" => |a: i16, b: i16| -> i16 { if b == 0 { -1 } else { a.wrapping_rem(b) } }
+    "rem.u32" => |a: u32, b: u32| -> u32 { a.checked_rem(b).unwrap_or(u32::MAX) }
+    "rem.s32" => |a: i32, b: i32| -> i32 { if b == 0 { -1 } else { a.wrapping_rem(b) } }
+    "rem.u64" => |a: u64, b: u64| -> u64 { a.checked_rem(b).unwrap_or(u64::MAX) }
+    "rem.s64" => |a: i64, b: i64| -> i64 { if b == 0 { -1 } else { a.wrapping_rem(b) } }
+
+    "abs.s16" => |a: i16| -> i16 { a.wrapping_abs() }
+    "abs.s32" => |a: i32| -> i32 { a.wrapping_abs() }
+    "abs.s64" => |a: i64| -> i64 { a.wrapping_abs() }
+    "neg.s16" => |a: i16| -> i16 { a.wrapping_neg() }
+    "neg.s32" => |a: i32| -> i32 { a.wrapping_neg() }
+    "neg.s64" => |a: i64| -> i64 { a.wrapping_neg() }
+    "min.u16" => |a: u16, b: u16| -> u16 { a.min(b) }
+    "min.s16" => |a: i16, b: i16| -> i16 { a.min(b) }
+    "min.u32" => |a: u32, b: u32| -> u32 { a.min(b) }
+    "min.s32" => |a: i32, b: i32| -> i32 { a.min(b) }
+    "min.relu.s32" => |a: i32, b: i32| -> i32 { a.min(b).max(0) }
+    "min.u64" => |a: u64, b: u64| -> u64 { a.min(b) }
+    "min.s64" => |a: i64, b: i64| -> i64 { a.min(b) }
+    "max.u16" => |a: u16, b: u16| -> u16 { a.max(b) }
+    "max.s16" => |a: i16, b: i16| -> i16 { a.max(b) }
+    "max.u32" => |a: u32, b: u32| -> u32 { a.max(b) }
+    "max.s32" => |a: i32, b: i32| -> i32 { a.max(b) }
+    "max.relu.s32" => |a: i32, b: i32| -> i32 { a.max(b).max(0) }
+    "max.u64" => |a: u64, b: u64| -> u64 { a.max(b) }
+    "max.s64" => |a: i64, b: i64| -> i64 { a.max(b) }
+
+    "popc.b32" => |a: B32| -> u32 { a.0.count_ones() }
+    "popc.b64" => |a: B64| -> u32 { a.0.count_ones() }
+    "clz.b32" => |a: B32| -> u32 { a.0.leading_zeros() }
+    "clz.b64" => |a: B64| -> u32 { a.0.leading_zeros() }
+    "brev.b32" => |a: B32| -> B32 { B32(a.0.reverse_bits()) }
+    "brev.b64" => |a: B64| -> B64 { B64(a.0.reverse_bits()) }
+    "bfind.u32" => |a: u32| -> u32 { find_high(a.into(), false, 32) }
+    "bfind.s32" => |a: i32| -> u32 { find_high(((a ^ a >> 31) as u32).into(), false, 32) }
+    "bfind.u64" => |a: u64| -> u32 { find_high(a, false, 64) }
+    "bfind.s64" => |a: i64| -> u32 { find_high((a ^ a >> 63) as u64, false, 64) }
+    "bfind.shiftamt.u32" => |a: u32| -> u32 { find_high(a.into(), true, 32) }
+    "bfind.shiftamt.s32" => |a: i32| -> u32 { find_high(((a ^ a >> 31) as u32).into(), true, 32) }
+    "bfind.shiftamt.u64" => |a: u64| -> u32 { find_high(a, true, 64) }
+    "bfind.shiftamt.s64" => |a: i64| -> u32 { find_high((a ^ a >> 63) as u64, true, 64) }
+    "bfe.u32" => |a: u32, b: u32, c: u32| -> u32 { bfe(a.into(), 32, b, c, false) as u32 }
+    "bfe.s32" => |a: i32, b: u32, c: u32| -> u32 { bfe(a.into(), 32, b, c, true) as u32 }
+    "bfe.u64" => |a: u64, b: u32, c: u32| -> u64 { bfe(a as i64, 64, b, c, false) }
+    "bfe.s64" => |a: i64, b: u32, c: u32| -> u64 { bfe(a, 64, b, c, true) }
+
+    "dp4a.u32.u32" => |a: u32, b: u32, c: u32| -> u32 { (dot(bytes(a), bytes(b)) as u32).wrapping_add(c) }
+    "dp4a.s32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(signed_bytes(a), signed_bytes(b)).wrapping_add(c) }
+    "dp4a.u32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(bytes(a), signed_bytes(b)).wrapping_add(c) }
+    "dp4a.s32.u32" => |a: u32, b: u32, c: i32| -> i32 { dot(signed_bytes(a), bytes(b)).wrapping_add(c) }
+};
+
+/// `bfi`, which has four sources: the length is the fifth slot.
+pub(crate) fn insert32(a: u32, b: u32, c: u32, d: u32) -> u32 {
+    bfi(a.into(), b.into(), c, d, 32) as u32
+}
+
+/// As [`insert32`].
+pub(crate) fn insert64(a: u64, b: u64, c: u32, d: u32) -> u64 {
+    bfi(a, b, c, d, 64)
+}

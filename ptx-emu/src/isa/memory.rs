@@ -1,0 +1,396 @@
+//! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
+
+use super::Decoder;
+use crate::code::{LoadParam, Op, Operand, Space, Transfer, Width};
+use crate::decode::{Decode, bank};
+use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
+use crate::parse::ast::{Operand as Ast, OperandKind};
+use crate::parse::types::{Kind, Type};
+use crate::parse::{Parsed, error};
+
+pub(super) const DECODERS: &[(&str, Decoder)] =
+    &[("mov", mov), ("ld", ld), ("ldu", ld), ("st", st), ("cvta", cvta), ("isspacep", isspacep)];
+
+/// Types that `mov` takes.
+const MOVABLE: &[Type] = &[
+    Type::Pred,
+    Type::B16,
+    Type::B32,
+    Type::B64,
+    Type::U16,
+    Type::U32,
+    Type::U64,
+    Type::S16,
+    Type::S32,
+    Type::S64,
+    Type::F32,
+    Type::F64,
+];
+
+/// Types that `ld` and `st` take.
+const LOADABLE: &[Type] = &[
+    Type::B8,
+    Type::B16,
+    Type::B32,
+    Type::B64,
+    Type::U8,
+    Type::U16,
+    Type::U32,
+    Type::U64,
+    Type::S8,
+    Type::S16,
+    Type::S32,
+    Type::S64,
+    Type::F32,
+    Type::F64,
+];
+
+/// The spaces an address may be in.
+pub(super) const SPACES: &[(&str, Space)] = &[
+    (".global", Space::Global),
+    (".shared", Space::Shared),
+    (".shared::cta", Space::Shared),
+    (".const", Space::Const),
+    (".local", Space::Local),
+];
+
+/// Scopes of memory ordering.
+pub(super) const SCOPES: &[(&str, ())] = &[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())];
+
+/// How far and how long a line is cached: hints without effect here.
+const HINTS: &[(&str, ())] = &[
+    (".ca", ()),
+    (".cg", ()),
+    (".cs", ()),
+    (".lu", ()),
+    (".cv", ()),
+    (".wb", ()),
+    (".wt", ()),
+    (".L1::evict_normal", ()),
+    (".L1::evict_unchanged", ()),
+    (".L1::evict_first", ()),
+    (".L1::evict_last", ()),
+    (".L1::no_allocate", ()),
+    (".L2::evict_normal", ()),
+    (".L2::evict_first", ()),
+    (".L2::evict_last", ()),
+    (".L2::64B", ()),
+    (".L2::128B", ()),
+    (".L2::256B", ()),
+];
+
+fn copy32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    map1(regs, mask, s, |a: B32| -> B32 { a })
+}
+
+fn copy64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    map1(regs, mask, s, |a: B64| -> B64 { a })
+}
+
+fn widen(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    map1(regs, mask, s, |a: u32| -> u64 { a.into() })
+}
+
+fn copy_pred(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let value = regs.pred(s.a, mask)?;
+    regs.set_pred(s.d, mask, value);
+    Ok(())
+}
+
+fn copy(ty: Type) -> Alu {
+    match bank(ty) {
+        Bank::Pred => copy_pred,
+        Bank::W32 => copy32,
+        Bank::W64 => copy64,
+    }
+}
+
+fn mov(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let ty = d.ty(MOVABLE)?;
+    d.operands(2, 2)?;
+    let (to, from) = (d.operand(0), d.operand(1));
+    if matches!(to.kind, OperandKind::Vector(_)) {
+        return unpack(d, ty);
+    }
+    match &from.kind {
+        OperandKind::Vector(_) => pack(d, ty),
+        OperandKind::Name("%clock" | "%clock_hi") => Ok(Op::Clock { d: d.dst(0, Type::U32)?, wide: false }),
+        OperandKind::Name("%clock64" | "%globaltimer") => {
+            Ok(Op::Clock { d: d.dst(0, Type::U64)?, wide: true })
+        }
+        OperandKind::Number(_) if ty == Type::Pred => {
+            d.error("mov.pred takes a register; use setp to set a constant")
+        }
+        OperandKind::Name(name) => named(d, ty, name, 0),
+        OperandKind::Sum(name, offset) => named(d, ty, name, *offset),
+        _ => d.alu(copy(ty), ty, &[ty]),
+    }
+}
+
+/// `mov` from a special register, an address of a variable, or a register.
+fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op> {
+    let int = !matches!(ty.kind(), Kind::Float | Kind::Predicate);
+    if let Some(a) = d.special(name) {
+        let run: Alu = if ty.bits() == 64 { widen } else { copy32 };
+        if !int || ty.bits() < 32 {
+            return d.error(format!("`{name}` is a 32-bit integer; mov it with .u32"));
+        }
+        return Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+    }
+    if int
+        && ty.bits() >= 32
+        && let Some(a) = d.variable(name, offset, ty.bits() == 64)
+    {
+        return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+    }
+    d.alu(copy(ty), ty, &[ty])
+}
+
+/// The type of an element when `count` of them make a `ty`.
+fn part(d: &Decode<'_, '_>, ty: Type, count: usize) -> Parsed<Type> {
+    match (ty, count) {
+        (Type::B32, 2) | (Type::B64, 4) => Ok(Type::B16),
+        (Type::B64, 2) => Ok(Type::B32),
+        _ => d.error(format!("unsupported in ptx-emu: mov{ty} of {count} elements")),
+    }
+}
+
+fn pack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
+    let elements = d.elements(1);
+    let part = part(d, ty, elements.len())?;
+    let mut s = [0; 4];
+    for (s, element) in s.iter_mut().zip(elements) {
+        *s = d.element_src(element, part)?;
+    }
+    let run: Alu = match (ty, elements.len()) {
+        (Type::B32, _) => {
+            |r, m, s| map2(r, m, s, |a: B16, b: B16| B32(u32::from(a.0) | u32::from(b.0) << 16))
+        }
+        (_, 2) => |r, m, s| map2(r, m, s, |a: B32, b: B32| B64(u64::from(a.0) | u64::from(b.0) << 32)),
+        _ => pack4,
+    };
+    Ok(Op::Alu(run, Slots { d: d.dst(0, ty)?, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
+}
+
+fn pack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let mut out = [0u64; 32];
+    for (i, slot) in [s.a, s.b, s.c, s.x].into_iter().enumerate() {
+        let part = regs.get::<u32>(slot, mask)?;
+        out.iter_mut().zip(part).for_each(|(out, part)| *out |= u64::from(*part & 0xffff) << (16 * i));
+    }
+    regs.set(s.d, mask, &out);
+    Ok(())
+}
+
+fn unpack(d: &mut Decode<'_, '_>, ty: Type) -> Parsed<Op> {
+    let elements = d.elements(0);
+    let part = part(d, ty, elements.len())?;
+    let mut to = [0; 4];
+    for (to, element) in to.iter_mut().zip(elements) {
+        *to = d.element_dst(element, part)?;
+    }
+    let run: Alu = match (ty, elements.len()) {
+        (Type::B32, _) => unpack32,
+        (_, 2) => unpack64,
+        _ => unpack4,
+    };
+    Ok(Op::Alu(run, Slots { d: to[0], e: to[1], a: d.src(1, ty)?, b: to[2], c: to[3], x: 0 }))
+}
+
+fn unpack32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u32>(s.a, mask)?;
+    regs.set(s.d, mask, &a.map(|a| a & 0xffff));
+    regs.set(s.e, mask, &a.map(|a| a >> 16));
+    Ok(())
+}
+
+fn unpack64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u64>(s.a, mask)?;
+    regs.set(s.d, mask, &a.map(|a| a as u32));
+    regs.set(s.e, mask, &a.map(|a| (a >> 32) as u32));
+    Ok(())
+}
+
+fn unpack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    let a = *regs.get::<u64>(s.a, mask)?;
+    for (i, slot) in [s.d, s.e, s.b, s.c].into_iter().enumerate() {
+        regs.set(slot, mask, &a.map(|a| (a >> (16 * i)) as u32 & 0xffff));
+    }
+    Ok(())
+}
+
+/// What the suffixes between the opcode and the vector size say.
+struct Suffixes {
+    space: Space,
+    param: bool,
+    strong: bool,
+    read_only: bool,
+    cache_hint: bool,
+    ty: Type,
+    count: usize,
+}
+
+/// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
+fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, ())]) -> Parsed<Suffixes> {
+    let volatile = d.eat(".volatile");
+    let scoped = !volatile && d.choose(ordered).is_some();
+    if scoped {
+        d.require(SCOPES)?;
+    }
+    let _ = volatile || scoped || d.eat(".weak");
+    let param = d.choose(&[(".param", ()), (".param::entry", ())]).is_some();
+    let space = if param { Space::Const } else { d.choose(SPACES).unwrap_or(Space::Generic) };
+    while d.choose(HINTS).is_some() {}
+    let read_only = d.eat(".nc");
+    let mut cache_hint = d.eat(".L2::cache_hint");
+    while d.choose(HINTS).is_some() {}
+    cache_hint = d.eat(".L2::cache_hint") || cache_hint;
+    while d.choose(HINTS).is_some() {}
+    let count = d.choose(&[(".v2", 2), (".v4", 4), (".v8", 8)]).unwrap_or(1);
+    let ty = d.ty(LOADABLE)?;
+    if count as u32 * ty.bytes() > 32 || count == 8 && ty.bytes() != 4 {
+        return d.error(format!("`{}`: a vector has at most 32 bytes", d.name()));
+    }
+    Ok(Suffixes { space, param, strong: volatile || scoped, read_only, cache_hint, ty, count })
+}
+
+fn width(ty: Type) -> Width {
+    Width { bytes: ty.bytes(), signed: ty.kind() == Kind::Signed }
+}
+
+/// The elements of a vector operand, whose number the instruction says.
+fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'a>]> {
+    let elements = d.elements(i);
+    match elements.len() == count && (count == 1 || matches!(d.operand(i).kind, OperandKind::Vector(_))) {
+        true => Ok(elements),
+        false => error(d.operand(i).at, format!("`{}` needs a vector of {count} elements", d.name())),
+    }
+}
+
+fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let s = suffixes(d, &[(".relaxed", ()), (".acquire", ())])?;
+    if s.read_only && !matches!(s.space, Space::Global | Space::Generic) {
+        return d.error("`.nc` loads from .global only");
+    }
+    operands(d, &s)?;
+    let mut regs = Vec::new();
+    for element in elements(d, 0, s.count)? {
+        regs.push(match element.kind {
+            OperandKind::Sink => None,
+            _ => {
+                let register = d.wider(element, s.ty)?;
+                Some(Operand { slot: register.slot, bits: register.ty.bits() })
+            }
+        });
+    }
+    if s.param {
+        return load_param(d, &s, regs);
+    }
+    transfer(d, s, regs, 1).map(|t| Op::Load(Box::new(t)))
+}
+
+fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let s = suffixes(d, &[(".relaxed", ()), (".release", ())])?;
+    if s.read_only || s.param || s.space == Space::Const {
+        return d.error(format!("`{}`: this space can only be read", d.name()));
+    }
+    operands(d, &s)?;
+    let mut regs = Vec::new();
+    for element in elements(d, 1, s.count)? {
+        regs.push(Some(match element.kind {
+            OperandKind::Name(_) => {
+                let register = d.wider(element, s.ty)?;
+                Operand { slot: register.slot, bits: register.ty.bits() }
+            }
+            _ => Operand { slot: d.element_src(element, s.ty)?, bits: s.ty.bits().max(16) },
+        }));
+    }
+    transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
+}
+
+fn operands(d: &mut Decode<'_, '_>, s: &Suffixes) -> Parsed<()> {
+    let n = 2 + usize::from(s.cache_hint);
+    d.operands(n, n)?;
+    if s.cache_hint {
+        d.src(2, Type::B64)?;
+    }
+    Ok(())
+}
+
+fn transfer(d: &mut Decode<'_, '_>, s: Suffixes, regs: Vec<Option<Operand>>, at: usize) -> Parsed<Transfer> {
+    let address = d.address(at, matches!(s.space, Space::Shared | Space::Local))?;
+    static_bounds(d, &s, at)?;
+    let (space, width) = (s.space, width(s.ty));
+    Ok(Transfer { space, address, width, regs, read_only: s.read_only, strong: s.strong, site: d.site() })
+}
+
+/// An access to a static shared variable by name must lie within it, and be aligned.
+fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
+    let o = d.operand(at);
+    let OperandKind::Address(Some(name), offset) = o.kind else { return Ok(()) };
+    let Some(bytes) = d.shared_bytes(name).filter(|_| s.space == Space::Shared) else { return Ok(()) };
+    let size = i64::from(s.ty.bytes()) * s.count as i64;
+    if offset < 0 || offset + size > bytes.into() {
+        return error(o.at, format!("{size} bytes at offset {offset} of `{name}`, which has {bytes} bytes"));
+    }
+    Ok(())
+}
+
+fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<Operand>>) -> Parsed<Op> {
+    let o = d.operand(1);
+    let OperandKind::Address(Some(name), offset) = o.kind else {
+        return error(
+            o.at,
+            "unsupported in ptx-emu: ld.param from an address that is not a parameter's name",
+        );
+    };
+    let Some((param, array)) = d.param(name) else {
+        return error(o.at, format!("there is no parameter `{name}`"));
+    };
+    let size = i64::from(s.ty.bytes()) * s.count as i64;
+    if offset < 0 || offset + size > param.size.into() {
+        return error(
+            o.at,
+            format!("{size} bytes at offset {offset} of parameter `{name}`, which has {} bytes", param.size),
+        );
+    }
+    if !array && size != i64::from(param.size) {
+        return error(
+            o.at,
+            format!("ld.param of {size} bytes from `{name}`, which has {} bytes", param.size),
+        );
+    }
+    if offset % size != 0 || i64::from(param.offset) % size != 0 {
+        return error(o.at, format!("offset {offset} of parameter `{name}` is not aligned to {size} bytes"));
+    }
+    let load = LoadParam { offset: param.offset + offset as u32, width: width(s.ty), regs };
+    Ok(Op::LoadParam(Box::new(load)))
+}
+
+/// `cvta{.to}.space.u64`: between a space's own addresses and generic ones.
+fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let to = d.eat(".to");
+    let window = d.require(SPACES)?;
+    d.ty(&[Type::U64])?;
+    d.operands(2, 2)?;
+    let a = match d.operand(1).kind {
+        OperandKind::Name(name) if !to => d.variable(name, 0, true),
+        OperandKind::Sum(name, offset) if !to => d.variable(name, offset, true),
+        _ => None,
+    };
+    let a = match a {
+        Some(slot) => slot,
+        None => d.src(1, Type::U64)?,
+    };
+    let to_slot = d.dst(0, Type::U64)?;
+    match window {
+        Space::Shared | Space::Local => Ok(Op::Window { d: to_slot, a, window, to }),
+        _ => Ok(Op::Alu(copy64, Slots { d: to_slot, a, ..Slots::default() })),
+    }
+}
+
+fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let space = d.require(SPACES)?;
+    d.operands(2, 2)?;
+    Ok(Op::IsSpace { d: d.dst(0, Type::Pred)?, a: d.src(1, Type::U64)?, space })
+}

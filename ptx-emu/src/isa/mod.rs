@@ -1,0 +1,184 @@
+//! The instruction set: one row or one function for each instruction of the manual, in its words.
+//!
+//! Arithmetic is a table of rows, each a full name such as `mad.lo.s32` with what it computes in one lane;
+//! names in braces stand for all their alternatives. Instructions with state or structure (memory, control,
+//! warps, barriers, conversions, comparisons) have a decoding function each.
+
+mod atomic;
+mod compare;
+mod control;
+mod convert;
+mod float;
+mod halves;
+mod integer;
+mod logic;
+mod memory;
+pub(crate) mod number;
+mod warp;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+use crate::code::Op;
+use crate::decode::Decode;
+use crate::exec::regs::Alu;
+use crate::parse::Parsed;
+use crate::parse::types::Type;
+
+/// One arithmetic instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// Full names, alternatives in braces: `add{,.rn}.f32`.
+    pub(crate) names: &'static str,
+    pub(crate) dst: Type,
+    pub(crate) src: &'static [Type],
+    pub(crate) run: Alu,
+}
+
+/// Decodes the instruction at hand.
+type Decoder = fn(&mut Decode<'_, '_>) -> Parsed<Op>;
+
+/// Instructions that need more than a row.
+const DECODERS: &[&[(&str, Decoder)]] = &[
+    memory::DECODERS,
+    atomic::DECODERS,
+    control::DECODERS,
+    warp::DECODERS,
+    compare::DECODERS,
+    convert::DECODERS,
+    logic::DECODERS,
+];
+
+/// Arithmetic rows by chapter of the manual.
+const ROWS: &[&[Row]] = &[integer::ROWS, float::ROWS, halves::ROWS, logic::ROWS, compare::ROWS];
+
+/// Instructions of the manual that are parsed but not executed.
+const UNSUPPORTED: &[&str] = &[
+    "alloca",
+    "applypriority",
+    "barrier.cluster",
+    "brkpt",
+    "call",
+    "clusterlaunchcontrol",
+    "copysign",
+    "cp",
+    "createpolicy",
+    "discard",
+    "dp2a",
+    "fns",
+    "getctarank",
+    "griddepcontrol",
+    "istypep",
+    "ldmatrix",
+    "mapa",
+    "mbarrier",
+    "mma",
+    "movmatrix",
+    "multimem",
+    "pmevent",
+    "setmaxnreg",
+    "st.async",
+    "stackrestore",
+    "stacksave",
+    "stmatrix",
+    "suld",
+    "sust",
+    "szext",
+    "tcgen05",
+    "tensormap",
+    "testp",
+    "tex",
+    "tld4",
+    "txq",
+    "vabsdiff4",
+    "vadd4",
+    "vavrg4",
+    "vmax4",
+    "vmin4",
+    "vset4",
+    "vsub4",
+    "wgmma",
+    "wmma",
+];
+
+/// How an opcode is decoded.
+pub(crate) enum Found {
+    Decoder(Decoder),
+    Row(&'static Row),
+    /// Known rows of this opcode, none of which has these suffixes.
+    Opcode(Vec<&'static str>),
+    Unsupported,
+    Unknown,
+}
+
+struct Index {
+    rows: HashMap<String, &'static Row>,
+    decoders: HashMap<&'static str, Decoder>,
+}
+
+fn index() -> &'static Index {
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(|| {
+        let named = |row: &'static Row| expand(row.names).into_iter().map(move |name| (name, row));
+        let rows = ROWS.iter().flat_map(|chapter| chapter.iter()).flat_map(named).collect();
+        let decoders = DECODERS.iter().flat_map(|chapter| chapter.iter().copied()).collect();
+        Index { rows, decoders }
+    })
+}
+
+/// All names that a pattern with alternatives in braces stands for.
+fn expand(pattern: &str) -> Vec<String> {
+    let Some((head, rest)) = pattern.split_once('{') else { return vec![pattern.to_string()] };
+    let (choices, tail) = rest.split_once('}').unwrap_or((rest, ""));
+    let tails = expand(tail);
+    choices
+        .split(',')
+        .flat_map(|choice| tails.iter().map(move |tail| format!("{head}{choice}{tail}")))
+        .collect()
+}
+
+/// Looks up an instruction by opcode and full name.
+pub(crate) fn find(opcode: &str, name: &str) -> Found {
+    if let Some(row) = index().rows.get(name) {
+        return Found::Row(row);
+    }
+    if let Some(decoder) = index().decoders.get(opcode) {
+        return Found::Decoder(*decoder);
+    }
+    let known: Vec<_> = ROWS
+        .iter()
+        .flat_map(|c| c.iter())
+        .map(|r| r.names)
+        .filter(|n| n.split(['.', '{']).next() == Some(opcode))
+        .collect();
+    match known.is_empty() {
+        false => Found::Opcode(known),
+        true if UNSUPPORTED.contains(&opcode) => Found::Unsupported,
+        true => Found::Unknown,
+    }
+}
+
+/// Writes rows: names, then what one lane computes, its parameters typed as the instruction's operands.
+macro_rules! rows {
+    ($($names:literal => |$($arg:ident : $ty:ty),+| -> $dst:ty { $($body:tt)* })*) => {
+        &[$(crate::isa::Row {
+            names: $names,
+            dst: <$dst as crate::exec::regs::Value>::TYPE,
+            src: &[$(<$ty as crate::exec::regs::Value>::TYPE),+],
+            run: {
+                fn run(
+                    regs: &mut crate::exec::regs::Regs,
+                    mask: u32,
+                    slots: &crate::exec::regs::Slots,
+                ) -> Result<(), crate::exec::regs::Undefined> {
+                    crate::isa::rows!(@map $($arg),+)(regs, mask, slots, |$($arg: $ty),+| -> $dst { $($body)* })
+                }
+                run
+            },
+        }),*]
+    };
+    (@map $a:ident) => { crate::exec::regs::map1 };
+    (@map $a:ident, $b:ident) => { crate::exec::regs::map2 };
+    (@map $a:ident, $b:ident, $c:ident) => { crate::exec::regs::map3 };
+}
+pub(crate) use rows;

@@ -1,0 +1,326 @@
+//! Numerics: rounding, flushing and the canonical NaN of the hardware.
+//!
+//! `.approx` functions are computed in double precision and rounded once, so they are better than any
+//! device; a test may rely on the documented bound only.
+
+use half::{bf16, f16};
+
+/// The NaN that single-precision instructions produce.
+pub(crate) const NAN32: f32 = f32::from_bits(0x7fff_ffff);
+
+/// Rounding modes, `.rn` and the directed ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    Nearest,
+    Zero,
+    Down,
+    Up,
+}
+
+/// Any NaN becomes the canonical one.
+#[inline(always)]
+pub(crate) fn canon(x: f32) -> f32 {
+    if x.is_nan() { NAN32 } else { x }
+}
+
+/// Subnormals become zero of the same sign (`.ftz`).
+#[inline(always)]
+pub(crate) fn ftz(x: f32) -> f32 {
+    let flushed = f32::from_bits(x.to_bits() & 0x8000_0000);
+    if x.abs() < f32::MIN_POSITIVE { flushed } else { x }
+}
+
+/// Clamps to [0, 1]; NaN becomes +0 (`.sat`).
+#[inline(always)]
+pub(crate) fn sat(x: f32) -> f32 {
+    if x > 0.0 { x.min(1.0) } else { 0.0 }
+}
+
+/// Clamps to [0, 1]; NaN becomes +0.
+pub(crate) fn sat64(x: f64) -> f64 {
+    if x > 0.0 { x.min(1.0) } else { 0.0 }
+}
+
+/// `min` of IEEE 754-2019 `minimumNumber`: a NaN loses, -0 is below +0.
+#[inline(always)]
+pub(crate) fn min32(a: f32, b: f32) -> f32 {
+    match (a.is_nan(), b.is_nan()) {
+        (true, true) => NAN32,
+        (true, false) => b,
+        (false, true) => a,
+        _ if a == b => f32::from_bits(a.to_bits() | b.to_bits()),
+        _ => {
+            if a < b {
+                a
+            } else {
+                b
+            }
+        }
+    }
+}
+
+/// `max`, as [`min32`].
+#[inline(always)]
+pub(crate) fn max32(a: f32, b: f32) -> f32 {
+    match (a.is_nan(), b.is_nan()) {
+        (true, true) => NAN32,
+        (true, false) => b,
+        (false, true) => a,
+        _ if a == b => f32::from_bits(a.to_bits() & b.to_bits()),
+        _ => {
+            if a > b {
+                a
+            } else {
+                b
+            }
+        }
+    }
+}
+
+/// `min` for doubles, as [`min32`].
+pub(crate) fn min64(a: f64, b: f64) -> f64 {
+    match (a.is_nan(), b.is_nan()) {
+        (true, _) => b,
+        (_, true) => a,
+        _ if a == b => f64::from_bits(a.to_bits() | b.to_bits()),
+        _ => a.min(b),
+    }
+}
+
+/// `max` for doubles, as [`min32`].
+pub(crate) fn max64(a: f64, b: f64) -> f64 {
+    match (a.is_nan(), b.is_nan()) {
+        (true, _) => b,
+        (_, true) => a,
+        _ if a == b => f64::from_bits(a.to_bits() & b.to_bits()),
+        _ => a.max(b),
+    }
+}
+
+/// `a * b + c`, rounded once to nearest.
+///
+/// The product of two singles is exact in double; the sum, rounded to odd, keeps enough to round again.
+#[inline(always)]
+pub(crate) fn fma32(a: f32, b: f32, c: f32) -> f32 {
+    if cfg!(target_feature = "fma") {
+        return canon(a.mul_add(b, c));
+    }
+    canon(sum_to_odd(f64::from(a) * f64::from(b), f64::from(c)) as f32)
+}
+
+/// `a + b` in double precision, rounded to odd: when inexact, the neighbour with an odd last bit.
+#[inline(always)]
+pub(crate) fn sum_to_odd(a: f64, b: f64) -> f64 {
+    let sum = a + b;
+    let part = sum - a;
+    let lost = (a - (sum - part)) + (b - part);
+    to_odd(sum, lost)
+}
+
+/// `value`, which is `lost` less than the exact result, rounded to odd. NaN and infinity stay.
+#[inline(always)]
+pub(crate) fn to_odd(value: f64, lost: f64) -> f64 {
+    let bits = value.to_bits();
+    let inexact = lost != 0.0 && lost.abs() < f64::INFINITY;
+    let away = (lost > 0.0) == (value > 0.0);
+    let step = if away { 1 } else { u64::MAX };
+    let moved = if inexact && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
+    f64::from_bits(moved)
+}
+
+/// A double, exact or rounded to odd, as a single.
+pub(crate) fn round32(x: f64, round: Round) -> f32 {
+    let near = x as f32;
+    let wide = f64::from(near);
+    let zero_towards = match round {
+        Round::Zero => wide.abs() > x.abs(),
+        Round::Down => wide > x,
+        Round::Up => wide < x,
+        Round::Nearest => false,
+    };
+    canon(match (zero_towards, round) {
+        (false, _) => near,
+        (true, Round::Up) => near.next_up(),
+        (true, Round::Down) => near.next_down(),
+        (true, _) if near > 0.0 => near.next_down(),
+        (true, _) => near.next_up(),
+    })
+}
+
+/// `a + b` under a rounding mode. Of an exact zero from opposite signs, `.rm` makes -0.
+pub(crate) fn add32(a: f32, b: f32, round: Round) -> f32 {
+    let sum = round32(sum_to_odd(a.into(), b.into()), round);
+    if round == Round::Down && sum == 0.0 && (a != 0.0 || b != 0.0 || a.to_bits() != b.to_bits()) {
+        -0.0
+    } else {
+        sum
+    }
+}
+
+/// `a * b` under a rounding mode; the product is exact in double.
+pub(crate) fn mul32(a: f32, b: f32, round: Round) -> f32 {
+    round32(f64::from(a) * f64::from(b), round)
+}
+
+/// `a * b + c` under a rounding mode.
+pub(crate) fn fma32_round(a: f32, b: f32, c: f32, round: Round) -> f32 {
+    let product = f64::from(a) * f64::from(b);
+    let sum = round32(sum_to_odd(product, c.into()), round);
+    let cancels = sum == 0.0
+        && product == -f64::from(c)
+        && (product != 0.0 || product.to_bits() != f64::from(c).to_bits());
+    if round == Round::Down && cancels { -0.0 } else { sum }
+}
+
+/// `a / b` under a rounding mode.
+pub(crate) fn div32(a: f32, b: f32, round: Round) -> f32 {
+    let (a, b) = (f64::from(a), f64::from(b));
+    let quotient = a / b;
+    let left = (-quotient).mul_add(b, a);
+    let lost = if left == 0.0 || !quotient.is_finite() { 0.0 } else { left * b.signum() };
+    round32(to_odd(quotient, lost), round)
+}
+
+/// `sqrt(a)` under a rounding mode.
+pub(crate) fn sqrt32(a: f32, round: Round) -> f32 {
+    let a = f64::from(a);
+    let root = a.sqrt();
+    let lost = if root.is_finite() { (-root).mul_add(root, a) } else { 0.0 };
+    round32(to_odd(root, lost), round)
+}
+
+/// `f` in double precision, rounded once.
+#[inline(always)]
+pub(crate) fn approx(x: f32, f: impl Fn(f64) -> f64) -> f32 {
+    canon(f(x.into()) as f32)
+}
+
+/// `div.approx.f32`: beyond 2^126 the divisor's reciprocal is flushed (manual, "div").
+pub(crate) fn div_approx(a: f32, b: f32) -> f32 {
+    let huge = b.abs() > 2f32.powi(126) && b.is_finite();
+    match huge {
+        true if a.is_infinite() => NAN32,
+        true if a.is_nan() => NAN32,
+        true => f32::from_bits((a.to_bits() ^ b.to_bits()) & 0x8000_0000),
+        false => canon((f64::from(a) / f64::from(b)) as f32),
+    }
+}
+
+/// Half-precision formats, computed through single or double precision.
+pub(crate) trait Half: Copy {
+    const NAN_BITS: u16;
+    fn wide(self) -> f32;
+    /// Rounds to nearest even; any NaN becomes the canonical one.
+    fn round(x: f64) -> Self;
+}
+
+impl Half for f16 {
+    const NAN_BITS: u16 = 0x7fff;
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        f32::from_bits(widen16(self.to_bits()))
+    }
+    #[inline(always)]
+    fn round(x: f64) -> f16 {
+        f16::from_bits(narrow16(x, Round::Nearest))
+    }
+}
+
+impl Half for bf16 {
+    const NAN_BITS: u16 = 0x7fff;
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+    #[inline(always)]
+    fn round(x: f64) -> bf16 {
+        bf16::from_bits(narrow_bf16(x, Round::Nearest))
+    }
+}
+
+/// The bits of an f16 as bits of an f32. Branch-free, so that a warp's lanes go together.
+#[inline(always)]
+pub(crate) fn widen16(h: u16) -> u32 {
+    let sign = u32::from(h & 0x8000) << 16;
+    let shifted = u32::from(h & 0x7fff) << 13;
+    let exponent = shifted & 0x0f80_0000;
+    // Multiplying by 2^112 rebiases normal numbers and renormalises subnormal ones, exactly.
+    let scaled = (f32::from_bits(shifted) * f32::from_bits(0x7780_0000)).to_bits();
+    let special = shifted | 0x7f80_0000;
+    sign | if exponent == 0x0f80_0000 { special } else { scaled }
+}
+
+/// Rounds to a format of `mantissa` stored bits whose smallest normal number is `2^least`.
+fn narrow(x: f64, mantissa: i32, least: i32, round: Round) -> f64 {
+    let exponent = ((x.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(least);
+    let unit = 2f64.powi(exponent - mantissa);
+    let scaled = x / unit;
+    unit * match round {
+        Round::Nearest => scaled.round_ties_even(),
+        Round::Zero => scaled.trunc(),
+        Round::Down => scaled.floor(),
+        Round::Up => scaled.ceil(),
+    }
+}
+
+/// A double, exact or rounded to odd, as the bits of an f16.
+pub(crate) fn narrow16(x: f64, round: Round) -> u16 {
+    let sign = (x.to_bits() >> 48) as u16 & 0x8000;
+    if x.is_nan() {
+        return 0x7fff;
+    }
+    let rounded = narrow(x, 10, -14, round).abs();
+    let finite_limit = !toward_infinity(x, round) && x.is_finite();
+    let magnitude = match rounded {
+        _ if rounded > 65504.0 && finite_limit => 0x7bff,
+        _ if rounded > 65504.0 => 0x7c00,
+        _ if rounded < 2f64.powi(-14) => (rounded * 2f64.powi(24)) as u16,
+        _ => ((rounded.to_bits() >> 42) as i64 - (1008 << 10)) as u16,
+    };
+    sign | magnitude
+}
+
+/// A double, exact or rounded to odd, as the bits of a bf16.
+pub(crate) fn narrow_bf16(x: f64, round: Round) -> u16 {
+    let sign = (x.to_bits() >> 48) as u16 & 0x8000;
+    if x.is_nan() {
+        return 0x7fff;
+    }
+    let rounded = narrow(x, 7, -126, round).abs();
+    let largest = f64::from(f32::from_bits(0x7f7f_0000));
+    let finite_limit = !toward_infinity(x, round) && x.is_finite();
+    let magnitude = match rounded {
+        _ if rounded > largest && finite_limit => 0x7f7f,
+        _ if rounded > largest => 0x7f80,
+        _ => ((rounded as f32).to_bits() >> 16) as u16,
+    };
+    sign | magnitude
+}
+
+/// Whether a result too large becomes infinity rather than the largest finite number.
+fn toward_infinity(x: f64, round: Round) -> bool {
+    match round {
+        Round::Nearest => true,
+        Round::Zero => false,
+        Round::Down => x < 0.0,
+        Round::Up => x > 0.0,
+    }
+}
+
+/// A single as the bits of an f16, to nearest even, in integer steps.
+#[inline(always)]
+pub(crate) fn narrow_single(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let sign = (bits >> 16) as u16 & 0x8000;
+    let magnitude = bits & 0x7fff_ffff;
+    let even = magnitude >> 13 & 1;
+    let normal = (magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + even) >> 13) as u16;
+    // Adding 0.5 leaves units of 2^-24, rounded by the addition itself.
+    let subnormal = ((f32::from_bits(magnitude) + 0.5).to_bits() & 0xffff) as u16;
+    sign | match magnitude {
+        0x7f80_0001.. => return 0x7fff,
+        0x477f_f000.. => 0x7c00,
+        0x3880_0000.. => normal,
+        _ => subnormal,
+    }
+}

@@ -1,0 +1,188 @@
+//! Instructions that several lanes execute together: barriers, fences, shuffles, votes (manual, "Parallel
+//! Synchronization and Communication Instructions").
+
+use super::Decoder;
+use crate::code::{Barrier, BarrierKind, Op, Shuffle, ShuffleMode, Vote};
+use crate::decode::Decode;
+use crate::exec::regs::Bank;
+use crate::parse::Parsed;
+use crate::parse::ast::OperandKind;
+use crate::parse::types::Type;
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[
+    ("bar", bar),
+    ("barrier", barrier),
+    ("membar", membar),
+    ("fence", fence),
+    ("shfl", shfl),
+    ("vote", vote),
+    ("match", matches),
+    ("redux", redux),
+    ("activemask", activemask),
+    ("elect", elect),
+];
+
+/// `bar.*` is `barrier.*.aligned`, and `bar.warp.sync`.
+fn bar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.eat(".warp") {
+        d.require(&[(".sync", ())])?;
+        d.operands(1, 1)?;
+        return Ok(Op::WarpBarrier { mask: d.src(0, Type::B32)? });
+    }
+    d.eat(".cta");
+    block_barrier(d, true)
+}
+
+fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.peek() == Some(".cluster") {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    d.eat(".cta");
+    block_barrier(d, false)
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    Sync,
+    Arrive,
+    Red,
+}
+
+fn block_barrier(d: &mut Decode<'_, '_>, aligned: bool) -> Parsed<Op> {
+    let form = d.require(&[(".sync", Form::Sync), (".arrive", Form::Arrive), (".red", Form::Red)])?;
+    let reduction = match form {
+        Form::Red => Some(d.require(&[(".popc", 0), (".and", 1), (".or", 2)])?),
+        _ => None,
+    };
+    let aligned = d.eat(".aligned") || aligned;
+    let first = usize::from(reduction.is_some());
+    let kind = match (form, reduction) {
+        (Form::Sync, _) => BarrierKind::Sync,
+        (Form::Arrive, _) => BarrierKind::Arrive,
+        (_, reduction) => {
+            let ty = d.ty(if reduction == Some(0) { &[Type::U32] } else { &[Type::Pred] })?;
+            let n = d.operands(3, 4)?;
+            let (to, pred) = (d.dst(0, ty)?, d.pred(n - 1)?);
+            match reduction {
+                Some(0) => BarrierKind::Popc { d: to, pred },
+                Some(1) => BarrierKind::And { d: to, pred },
+                _ => BarrierKind::Or { d: to, pred },
+            }
+        }
+    };
+    let counted = match form {
+        Form::Sync => d.operands(1, 2)? == 2,
+        Form::Arrive => d.operands(2, 2)? == 2,
+        Form::Red => d.operands(3, 4)? == 4,
+    };
+    check_literals(d, first, counted)?;
+    let id = d.src(first, Type::U32)?;
+    let count = if counted { Some(d.src(first + 1, Type::U32)?) } else { None };
+    Ok(Op::Barrier(Box::new(Barrier { kind, id, count, aligned })))
+}
+
+/// Literal barrier numbers and thread counts are checked before anything runs.
+fn check_literals(d: &Decode<'_, '_>, first: usize, counted: bool) -> Parsed<()> {
+    if matches!(d.operand(first).kind, OperandKind::Number(_)) {
+        d.immediate(first, 15)?;
+    }
+    if counted && matches!(d.operand(first + 1).kind, OperandKind::Number(_)) {
+        let count = d.immediate(first + 1, 1024)?;
+        if count == 0 || count % 32 != 0 {
+            return d.error(format!("a barrier for {count} threads: the count is a positive multiple of 32"));
+        }
+    }
+    Ok(())
+}
+
+fn membar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".cta", ()), (".gl", ()), (".sys", ())])?;
+    d.operands(0, 0)?;
+    Ok(Op::Fence)
+}
+
+fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if matches!(d.peek(), Some(".proxy" | ".mbarrier_init")) {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    d.choose(&[(".sc", ()), (".acq_rel", ()), (".acquire", ()), (".release", ())]);
+    d.require(&[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())])?;
+    d.operands(0, 0)?;
+    Ok(Op::Fence)
+}
+
+fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".sync", ())])?;
+    let mode = d.require(&[
+        (".up", ShuffleMode::Up),
+        (".down", ShuffleMode::Down),
+        (".bfly", ShuffleMode::Bfly),
+        (".idx", ShuffleMode::Idx),
+    ])?;
+    d.ty(&[Type::B32])?;
+    d.operands(5, 5)?;
+    let (to, p) = d.dst_pair(0, Type::B32)?;
+    let (a, b, c) = (d.src(1, Type::B32)?, d.src(2, Type::B32)?, d.src(3, Type::B32)?);
+    let mask = d.src(4, Type::B32)?;
+    Ok(Op::Shuffle(Box::new(Shuffle { mode, d: to, p, a, b, c, mask })))
+}
+
+fn vote(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".sync", ())])?;
+    let mode = d.require(&[
+        (".all", Vote::All),
+        (".any", Vote::Any),
+        (".uni", Vote::Uni),
+        (".ballot", Vote::Ballot),
+    ])?;
+    let ty = d.ty(if mode == Vote::Ballot { &[Type::B32] } else { &[Type::Pred] })?;
+    d.operands(3, 3)?;
+    Ok(Op::Vote { mode, d: d.dst(0, ty)?, pred: d.pred(1)?, mask: d.src(2, Type::B32)? })
+}
+
+fn matches(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let all = d.require(&[(".any", false), (".all", true)])?;
+    d.require(&[(".sync", ())])?;
+    let ty = d.ty(&[Type::B32, Type::B64])?;
+    d.operands(3, 3)?;
+    let (to, p) = d.dst_pair(0, Type::B32)?;
+    if p.is_some() && !all {
+        return d.error("match.any has no predicate destination");
+    }
+    let to = to.unwrap_or_else(|| d.scratch(Bank::W32));
+    Ok(Op::Match { all, d: to, p, a: d.src(1, ty)?, wide: ty == Type::B64, mask: d.src(2, Type::B32)? })
+}
+
+fn redux(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".sync", ())])?;
+    let op = d.require(&[(".add", 0), (".min", 1), (".max", 2), (".and", 3), (".or", 4), (".xor", 5)])?;
+    let ty = d.ty(if op < 3 { &[Type::U32, Type::S32] } else { &[Type::B32] })?;
+    let f: fn(u32, u32) -> u32 = match (op, ty) {
+        (0, _) => u32::wrapping_add,
+        (1, Type::S32) => |a, b| (a as i32).min(b as i32) as u32,
+        (1, _) => u32::min,
+        (2, Type::S32) => |a, b| (a as i32).max(b as i32) as u32,
+        (2, _) => u32::max,
+        (3, _) => |a, b| a & b,
+        (4, _) => |a, b| a | b,
+        _ => |a, b| a ^ b,
+    };
+    d.operands(3, 3)?;
+    Ok(Op::Redux { f, d: d.dst(0, ty)?, a: d.src(1, ty)?, mask: d.src(2, Type::B32)? })
+}
+
+fn activemask(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.ty(&[Type::B32])?;
+    d.operands(1, 1)?;
+    Ok(Op::ActiveMask { d: d.dst(0, Type::B32)? })
+}
+
+fn elect(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".sync", ())])?;
+    d.operands(2, 2)?;
+    let (to, p) = d.dst_pair(0, Type::B32)?;
+    match p {
+        Some(p) => Ok(Op::Elect { d: to, p, mask: d.src(1, Type::B32)? }),
+        None => d.error("elect.sync writes `d|p`: the predicate is missing"),
+    }
+}

@@ -1,0 +1,145 @@
+//! The syntax tree: what the text says, names unresolved.
+
+use super::At;
+use super::types::Type;
+
+/// A whole module.
+#[derive(Debug, Default)]
+pub(crate) struct Module<'a> {
+    pub(crate) version: Option<((u32, u32), At)>,
+    pub(crate) target: Option<(&'a str, At)>,
+    /// `.file` index and name.
+    pub(crate) files: Vec<(u32, &'a str)>,
+    pub(crate) variables: Vec<Variable<'a>>,
+    pub(crate) entries: Vec<Entry<'a>>,
+}
+
+/// A state space a variable can be declared in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Global,
+    Const,
+    Shared,
+    Local,
+    Param,
+}
+
+/// A declared variable or parameter.
+#[derive(Debug)]
+pub(crate) struct Variable<'a> {
+    pub(crate) space: Space,
+    pub(crate) ty: Type,
+    /// Elements per declared element: 2 or 4 for `.v2`, `.v4`.
+    pub(crate) vector: u32,
+    pub(crate) name: &'a str,
+    pub(crate) at: At,
+    /// From `.align`, else 0.
+    pub(crate) align: u32,
+    /// Elements in all; `None` for `[]`.
+    pub(crate) count: Option<u64>,
+    /// Whether declared as an array.
+    pub(crate) array: bool,
+    pub(crate) external: bool,
+    pub(crate) init: Vec<Number>,
+}
+
+/// One `.entry`.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) at: At,
+    pub(crate) params: Vec<Variable<'a>>,
+    pub(crate) reqntid: Option<[u32; 3]>,
+    pub(crate) maxntid: Option<[u32; 3]>,
+    pub(crate) body: Vec<Statement<'a>>,
+}
+
+/// One statement of a body. Nested scopes are flattened between `Open` and `Close`.
+#[derive(Debug)]
+pub(crate) enum Statement<'a> {
+    Open,
+    Close,
+    Label(&'a str, At),
+    /// A `.reg` declaration.
+    Registers(Type, Vec<RegisterName<'a>>),
+    Variable(Variable<'a>),
+    Loc(Loc),
+    /// `name: .branchtargets a, b;`
+    Targets(&'a str, Vec<(&'a str, At)>),
+    Inst(Inst<'a>),
+}
+
+/// A `.loc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loc {
+    pub(crate) file: u32,
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+}
+
+/// One name of a `.reg` declaration, with the count of `%r<count>`.
+#[derive(Debug)]
+pub(crate) struct RegisterName<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) at: At,
+    pub(crate) count: Option<u32>,
+}
+
+/// One instruction.
+#[derive(Debug)]
+pub(crate) struct Inst<'a> {
+    pub(crate) at: At,
+    /// Offset of the semicolon.
+    pub(crate) end: At,
+    /// `@p` or `@!p`.
+    pub(crate) guard: Option<Guard<'a>>,
+    pub(crate) opcode: &'a str,
+    /// Suffixes with their dots.
+    pub(crate) mods: Vec<(&'a str, At)>,
+    pub(crate) operands: Vec<Operand<'a>>,
+}
+
+/// `@p` or `@!p`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) at: At,
+    pub(crate) negated: bool,
+}
+
+/// One operand and where it starts.
+#[derive(Debug)]
+pub(crate) struct Operand<'a> {
+    pub(crate) at: At,
+    pub(crate) kind: OperandKind<'a>,
+}
+
+/// The forms of operand.
+#[derive(Debug)]
+pub(crate) enum OperandKind<'a> {
+    /// A register, variable or label; special registers with their `.x`.
+    Name(&'a str),
+    /// `!p`
+    Not(&'a str),
+    /// `variable+4`
+    Sum(&'a str, i64),
+    Number(Number),
+    /// `{a, b}`
+    Vector(Vec<Operand<'a>>),
+    /// `[base+offset]`
+    Address(Option<&'a str>, i64),
+    /// `p|q`
+    Pair(&'a str, &'a str),
+    /// `_`
+    Sink,
+}
+
+/// A literal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Number {
+    Int(i128),
+    /// `0fXXXXXXXX`
+    F32(u32),
+    /// `0dXXXXXXXXXXXXXXXX` and decimal literals
+    F64(u64),
+}

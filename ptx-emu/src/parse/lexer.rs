@@ -1,0 +1,196 @@
+//! Tokens of PTX text.
+
+use super::ast::Number;
+use super::{At, Parsed, error};
+
+/// One token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Token<'a> {
+    /// A name, `%` included.
+    Name(&'a str),
+    /// A dot and the word after it, `::` included: `.shared::cta`.
+    Dot(&'a str),
+    Number(Number),
+    /// A string without its quotes.
+    Text(&'a str),
+    /// A single character.
+    Mark(char),
+    End,
+}
+
+/// A position in the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Lexer<'a> {
+    text: &'a str,
+    pos: usize,
+}
+
+fn is_word(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b == b'_' || b == b'$'
+}
+
+impl<'a> Lexer<'a> {
+    pub(crate) fn new(text: &'a str) -> Lexer<'a> {
+        Lexer { text, pos: 0 }
+    }
+
+    /// The whole text.
+    pub(crate) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Moves to the start of the next line, so that parsing can go on after a bad token.
+    pub(crate) fn skip_line(&mut self) {
+        let rest = &self.text.as_bytes()[self.pos..];
+        self.pos += rest.iter().position(|b| *b == b'\n').map_or(rest.len(), |i| i + 1);
+    }
+
+    /// The next token and where it starts.
+    pub(crate) fn next(&mut self) -> Parsed<(Token<'a>, At)> {
+        self.blanks()?;
+        let start = self.pos;
+        let token = match self.peek(0) {
+            0 if start >= self.text.len() => Token::End,
+            b'.' if is_word(self.peek(1)) => {
+                self.pos += 1;
+                self.dotted();
+                Token::Dot(&self.text[start..self.pos])
+            }
+            b'0'..=b'9' => self.number()?,
+            b'"' => self.string()?,
+            b if is_word(b) || b == b'%' && is_word(self.peek(1)) => {
+                self.pos += 1;
+                self.word();
+                Token::Name(&self.text[start..self.pos])
+            }
+            b if b.is_ascii_graphic() => {
+                self.pos += 1;
+                Token::Mark(b as char)
+            }
+            b => return self.stray(b),
+        };
+        Ok((token, start as At))
+    }
+
+    fn stray<T>(&self, b: u8) -> Parsed<T> {
+        let what = match b {
+            0x80.. => "non-ASCII character: some versions of ptxas reject it, even in comments".to_string(),
+            _ => format!("stray control character 0x{b:02x}"),
+        };
+        error(self.pos as At, what)
+    }
+
+    fn peek(&self, ahead: usize) -> u8 {
+        self.text.as_bytes().get(self.pos + ahead).copied().unwrap_or(0)
+    }
+
+    fn word(&mut self) {
+        while is_word(self.peek(0)) {
+            self.pos += 1;
+        }
+    }
+
+    fn dotted(&mut self) {
+        self.word();
+        while self.peek(0) == b':' && self.peek(1) == b':' && is_word(self.peek(2)) {
+            self.pos += 2;
+            self.word();
+        }
+    }
+
+    fn blanks(&mut self) -> Parsed<()> {
+        loop {
+            match (self.peek(0), self.peek(1)) {
+                (b' ' | b'\t' | b'\r' | b'\n', _) => self.pos += 1,
+                (b'/', b'/') => self.comment("\n")?,
+                (b'/', b'*') => self.comment("*/")?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn comment(&mut self, end: &str) -> Parsed<()> {
+        let rest = &self.text[self.pos..];
+        let length = match (rest[2..].find(end), end) {
+            (Some(i), _) => i + 2 + end.len(),
+            (None, "\n") => rest.len(),
+            (None, _) => return error(self.pos as At, "comment without an end, `*/` expected"),
+        };
+        if let Some(i) = rest[..length].bytes().position(|b| b >= 0x80) {
+            self.pos += i;
+            return self.stray(0x80);
+        }
+        self.pos += length;
+        Ok(())
+    }
+
+    fn string(&mut self) -> Parsed<Token<'a>> {
+        let start = self.pos + 1;
+        let body = &self.text[start..];
+        let end = body.bytes().position(|b| b == b'"' || b == b'\n' || b >= 0x80);
+        match end.map(|i| (i, body.as_bytes()[i])) {
+            Some((i, b'"')) => {
+                self.pos = start + i + 1;
+                Ok(Token::Text(&body[..i]))
+            }
+            Some((i, b)) if b >= 0x80 => {
+                self.pos = start + i;
+                self.stray(b)
+            }
+            _ => error(self.pos as At, "string without an end, `\"` expected on the same line"),
+        }
+    }
+
+    fn number(&mut self) -> Parsed<Token<'a>> {
+        let start = self.pos;
+        self.word();
+        let decimal_point = self.peek(0) == b'.' && self.peek(1).is_ascii_digit();
+        if decimal_point {
+            self.pos += 1;
+            self.word();
+        }
+        let signed_exponent = matches!(self.text.as_bytes()[self.pos - 1], b'e' | b'E')
+            && !self.text[start..].starts_with("0x")
+            && matches!(self.peek(0), b'+' | b'-');
+        if signed_exponent && !self.text[start..].starts_with("0f") && !self.text[start..].starts_with("0d") {
+            self.pos += 1;
+            self.word();
+        }
+        let text = &self.text[start..self.pos];
+        match literal(text) {
+            Some(number) => Ok(Token::Number(number)),
+            None => error(start as At, format!("`{text}` is not a number")),
+        }
+    }
+}
+
+/// The value of an integer or floating-point literal (manual, "Constants").
+fn literal(text: &str) -> Option<Number> {
+    let hex = |prefixes: [&str; 2], digits: usize| {
+        let body = prefixes.iter().find_map(|p| text.strip_prefix(p))?;
+        (body.len() == digits).then(|| u64::from_str_radix(body, 16).ok()).flatten()
+    };
+    if let Some(bits) = hex(["0f", "0F"], 8) {
+        return Some(Number::F32(bits as u32));
+    }
+    if let Some(bits) = hex(["0d", "0D"], 16) {
+        return Some(Number::F64(bits));
+    }
+    integer(text).or_else(|| {
+        let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+        let value: f64 = if plain { text.parse().ok()? } else { return None };
+        text.contains(['.', 'e', 'E']).then(|| Number::F64(value.to_bits()))
+    })
+}
+
+fn integer(text: &str) -> Option<Number> {
+    let body = text.strip_suffix('U').unwrap_or(text);
+    let radix = [("0x", 16), ("0X", 16), ("0b", 2), ("0B", 2)];
+    let (digits, radix) = radix
+        .iter()
+        .find_map(|(prefix, radix)| Some((body.strip_prefix(prefix)?, *radix)))
+        .or_else(|| Some((body.strip_prefix('0').filter(|rest| !rest.is_empty())?, 8)))
+        .unwrap_or((body, 10));
+    let value = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with(['+', '-']))?;
+    Some(Number::Int(value.into()))
+}

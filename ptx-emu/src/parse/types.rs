@@ -1,0 +1,115 @@
+//! The fundamental types of PTX (manual, "Fundamental Types").
+
+use std::fmt;
+
+/// What the bits of a type mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// `.bN`: untyped bits.
+    Bits,
+    /// `.uN`.
+    Unsigned,
+    /// `.sN`.
+    Signed,
+    /// `.fN`, and packed pairs of them.
+    Float,
+    /// `.bf16`, `.bf16x2`, `.tf32`: held in bit registers.
+    Alternate,
+    /// `.pred`.
+    Predicate,
+}
+
+macro_rules! types {
+    ($($variant:ident $name:literal $kind:ident $bits:literal,)*) => {
+        /// A type suffix.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Type { $($variant),* }
+
+        impl Type {
+            /// The type a suffix such as `.u32` names.
+            pub(crate) fn parse(suffix: &str) -> Option<Type> {
+                match suffix { $($name => Some(Type::$variant),)* _ => None }
+            }
+
+            /// The suffix, with its dot.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $(Type::$variant => $name),* }
+            }
+
+            /// What the bits mean.
+            pub(crate) fn kind(self) -> Kind {
+                match self { $(Type::$variant => Kind::$kind),* }
+            }
+
+            /// Size in bits; 1 for predicates.
+            pub(crate) fn bits(self) -> u32 {
+                match self { $(Type::$variant => $bits),* }
+            }
+        }
+    };
+}
+
+types! {
+    B8 ".b8" Bits 8,
+    B16 ".b16" Bits 16,
+    B32 ".b32" Bits 32,
+    B64 ".b64" Bits 64,
+    B128 ".b128" Bits 128,
+    U8 ".u8" Unsigned 8,
+    U16 ".u16" Unsigned 16,
+    U32 ".u32" Unsigned 32,
+    U64 ".u64" Unsigned 64,
+    S8 ".s8" Signed 8,
+    S16 ".s16" Signed 16,
+    S32 ".s32" Signed 32,
+    S64 ".s64" Signed 64,
+    F16 ".f16" Float 16,
+    F16x2 ".f16x2" Float 32,
+    F32 ".f32" Float 32,
+    F64 ".f64" Float 64,
+    Bf16 ".bf16" Alternate 16,
+    Bf16x2 ".bf16x2" Alternate 32,
+    Tf32 ".tf32" Alternate 32,
+    Pred ".pred" Predicate 1,
+}
+
+impl Type {
+    /// Size in bytes.
+    pub(crate) fn bytes(self) -> u32 {
+        self.bits().div_ceil(8)
+    }
+
+    /// Whether an instruction of this type takes registers of type `register` (manual, "Operand Type
+    /// Checking"): same size, and same kind unless one of the two is untyped. Signedness never matters.
+    pub(crate) fn accepts(self, register: Type) -> bool {
+        let int = |k| matches!(k, Kind::Unsigned | Kind::Signed);
+        let (want, have) = (self.kind(), register.kind());
+        self.bits() == register.bits()
+            && match want {
+                Kind::Predicate => have == Kind::Predicate,
+                Kind::Alternate => have == Kind::Bits || self == register,
+                Kind::Bits => have != Kind::Predicate,
+                Kind::Float => have == Kind::Bits || self == register,
+                _ => have == Kind::Bits || int(have),
+            }
+    }
+
+    /// As [`Type::accepts`], but a register may be wider, as for `ld`, `st` and `cvt` (manual, "Operand
+    /// Size Exceeding Instruction-Type Size").
+    pub(crate) fn accepts_wider(self, register: Type) -> bool {
+        let int = |k| matches!(k, Kind::Unsigned | Kind::Signed | Kind::Bits);
+        let widens = match self.kind() {
+            Kind::Bits => register.kind() != Kind::Predicate,
+            Kind::Unsigned | Kind::Signed => int(register.kind()),
+            Kind::Float | Kind::Alternate => register.kind() == Kind::Bits,
+            Kind::Predicate => false,
+        };
+        self.accepts(register) || widens && register.bits() > self.bits()
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
