@@ -1,6 +1,6 @@
 //! The embedding of the current token: row `state[TOKEN]` of a table as a GGUF file holds it, as floats.
 //!
-//! Each thread copies a piece of a block ([`crate::piece`]). A token that the table lacks gives NaN, which no later
+//! Each thread copies a piece of a block (`piece.rs`). A token that the table lacks gives NaN, which no later
 //! kernel can hide, and reads nothing.
 
 use crate::case::{Case, Random, Variant};
@@ -16,7 +16,7 @@ const THREADS: u32 = 64;
 args! {
     /// Arguments of [`Embed`].
     pub struct EmbedArgs {
-        /// `[8]`, see [`crate::state`].
+        /// `[8]`: see [`state`](crate::state)
         state: In<u32>,
         /// `[vocab, row_bytes]`, from an address that is a multiple of 16.
         table: In<u8>,
@@ -49,9 +49,9 @@ impl KernelDef for Embed {
 
     fn grid(&self, a: &EmbedArgs<Shape>) -> Result<Grid, ShapeError> {
         let split = Split::of(self.format);
-        self.length("state", a.state, "LEN", &[state::LEN as u32])?;
-        self.length("y", a.y, "n", &[a.n])?;
+        self.exactly("state", a.state, state::LEN)?;
         self.matrix("table", a.table, self.format, a.vocab, a.n)?;
+        self.length("y", a.y, "n", &[a.n])?;
         Ok(Grid::line((a.n / split.len * split.lanes).div_ceil(THREADS)))
     }
 
@@ -67,7 +67,7 @@ impl KernelDef for Embed {
             k.when(token.lt(a.vocab), || {
                 let row = a.table.row(token, blocks * split.bytes);
                 let places = piece.places(row.row(block, split.bytes));
-                let weights = weights(&piece.unpack(&piece.load(&places)));
+                let weights = weights(&piece.unpack(&piece.load(&places, 0)));
                 weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
             })
             .otherwise(|| {

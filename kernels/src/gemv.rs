@@ -1,9 +1,9 @@
 //! Matrix times vector, the matrix as a GGUF file holds it: `y[r] = sum over i of W[r,i] * x[i]`.
 //!
 //! Decoding is these products and little else, and each reads its matrix once, so the speed to reach is that of
-//! memory. A warp takes [`ROWS`] rows, so that what it loads of `x` serves all of them; its lanes take pieces of
-//! the rows' blocks ([`crate::piece`]), [`Split::depth`] at a time, and issue all loads of a round before the first
-//! product. What is left after whole rounds goes piece by piece. A row's sum is that of its lanes' sums.
+//! memory. A warp takes two rows, so that what it loads of `x` serves both; its lanes take pieces of the rows'
+//! blocks (`piece.rs`), several at a time, and issue all loads of a round before the first product. What is left
+//! after whole rounds goes piece by piece. A row's sum is that of its lanes' sums.
 //!
 //! Three kernels differ in what becomes of the sum: stored, stored with a bias, added to what is there.
 
@@ -14,12 +14,26 @@ use crate::piece::{Bytes, Group, Piece, Split, piece};
 use crate::reduce::warp_sum;
 use ptx_gen::*;
 use std::array::from_fn;
-use std::cell::OnceCell;
 
 /// Rows of a warp.
 const ROWS: usize = 2;
 /// Warps of a block.
 const WARPS: u32 = 4;
+
+/// What keeps memory busy: bytes in flight.
+struct Tuning {
+    /// Pieces of each row that a lane loads in a round.
+    depth: u32,
+    /// Blocks of a multiprocessor: the most that leave registers for all those loads.
+    blocks: u32,
+}
+
+const fn tuning(format: Format) -> Tuning {
+    match format {
+        Format::F32 | Format::F16 | Format::BF16 | Format::Q8_0 => Tuning { depth: 4, blocks: 8 },
+        Format::Q4_K | Format::Q6_K => Tuning { depth: 2, blocks: 5 },
+    }
+}
 
 args! {
     /// Arguments of [`Gemv`].
@@ -103,6 +117,10 @@ impl KernelDef for Gemv {
         32 * WARPS
     }
 
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(tuning(self.format).blocks)
+    }
+
     fn grid(&self, a: &GemvArgs<Shape>) -> Result<Grid, ShapeError> {
         contract(self, self.format, [a.w, a.x, a.y], a.rows, a.n)
     }
@@ -128,6 +146,10 @@ impl KernelDef for GemvBias {
 
     fn block(&self) -> u32 {
         32 * WARPS
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(tuning(self.format).blocks)
     }
 
     fn grid(&self, a: &GemvBiasArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -156,6 +178,10 @@ impl KernelDef for GemvAdd {
 
     fn block(&self) -> u32 {
         32 * WARPS
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(tuning(self.format).blocks)
     }
 
     fn grid(&self, a: &GemvAddArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -205,103 +231,105 @@ fn product<'k>(k: Builder<'k>, w: Matrix<'k>, x: Ptr<'k, f32, Read>, done: impl 
     k.when(first.lt(w.rows), || {
         let rows = [first, first + 1];
         let lane = k.lane();
-        for (row, sum) in rows.into_iter().zip(Lane::new(k, &w, x, rows, lane).sums(k, w.n, lane)) {
+        let sums = Lane::new(k, lane, &w, rows, x).sums(k, lane);
+        for (row, sum) in rows.into_iter().zip(sums) {
             let sum = warp_sum(sum.get());
             k.when(lane.eq(0) & row.lt(w.rows), || done(row, sum));
         }
     });
 }
 
-/// What a lane computes with: its piece, and where its rows and its activations start.
+/// What a lane computes with.
 struct Lane<'k> {
     split: Split,
     piece: Box<dyn Piece<'k> + 'k>,
+    depth: u32,
+    /// Blocks of a row.
+    blocks: U32<'k>,
     rows: [Bytes<'k>; ROWS],
+    /// The activations of the lane's piece of the first block.
     x: Ptr<'k, f32, Read>,
+}
+
+/// What is loaded of one piece: its activations, and its words of each row.
+struct Loaded<'k> {
+    x: Vec<F32<'k>>,
+    rows: [Vec<U32<'k>>; ROWS],
 }
 
 impl<'k> Lane<'k> {
     /// A row past the end stands for the last, so that nobody reads outside.
     fn new(
         k: Builder<'k>,
-        w: &Matrix<'k>,
-        x: Ptr<'k, f32, Read>,
-        rows: [U32<'k>; ROWS],
         lane: U32<'k>,
+        w: &Matrix<'k>,
+        rows: [U32<'k>; ROWS],
+        x: Ptr<'k, f32, Read>,
     ) -> Self {
         let split = Split::of(w.format);
         let piece = piece(w.format, k, lane);
-        let (last, row_bytes) = (w.rows - 1, split.blocks(w.n) * split.bytes);
+        let blocks = split.blocks(w.n);
+        let (last, row_bytes) = (w.rows - 1, blocks * split.bytes);
         let rows = rows.map(|row| w.bytes.row(row.min(last), row_bytes));
         let x = x.at(piece.first());
-        Lane { split, piece, rows, x }
+        Lane { split, piece, depth: tuning(w.format).depth, blocks, rows, x }
     }
 
     /// The lane's part of the sum of each row.
-    fn sums(&self, k: Builder<'k>, n: U32<'k>, lane: U32<'k>) -> [Var<'k, f32>; ROWS] {
+    fn sums(&self, k: Builder<'k>, lane: U32<'k>) -> [Var<'k, f32>; ROWS] {
         let mut sums = from_fn(|_| k.var(0.0));
-        let (first, blocks) = (self.split.block(lane), self.split.blocks(n));
-        let (step, depth) = (self.split.blocks_of_warp(), self.split.depth);
-
-        k.note(format!("whole rounds: {depth} pieces of each row"));
-        let whole = blocks & !(step * depth - 1);
-        k.for_each(first, whole, step * depth, |block| self.round(&mut sums, block, depth));
+        let (first, step) = (self.split.block(lane), self.split.blocks_of_warp());
+        let stride = step * self.depth;
+        let whole = self.blocks & !(stride - 1);
+        k.note(format!("whole rounds: {} pieces of each row", self.depth));
+        k.for_each(first, whole, stride, |block| self.round(&mut sums, block, self.depth));
         k.note("the rest, piece by piece");
-        k.for_each(first + whole, blocks, step, |block| self.round(&mut sums, block, 1));
+        k.for_each(first + whole, self.blocks, step, |block| self.round(&mut sums, block, 1));
         sums
     }
 
     /// Adds `pieces` pieces of each row, the first of them in `block`: all loads, then all products.
-    fn round(&self, sums: &mut [Var<'k, f32>], block: U32<'k>, pieces: u32) {
+    fn round(&self, sums: &mut [Var<'k, f32>; ROWS], block: U32<'k>, pieces: u32) {
+        for loaded in self.load(block, pieces) {
+            let rows = loaded.rows.map(|words| self.piece.unpack(&words));
+            add(sums, &rows, &loaded.x);
+        }
+    }
+
+    fn load(&self, block: U32<'k>, pieces: u32) -> Vec<Loaded<'k>> {
         let x = self.x.row(block, 4 * self.split.len);
         let rows = self.rows.map(|row| self.piece.places(row.row(block, self.split.bytes)));
-        let loaded: Vec<_> = (0..pieces)
-            .map(|i| {
-                let blocks = i * self.split.blocks_of_warp();
-                let at = |place: &Bytes<'k>| place.row(blocks, self.split.bytes);
-                let load = |row: &Vec<_>| self.piece.load(&row.iter().map(at).collect::<Vec<_>>());
-                (
-                    Activations::load(x.row(blocks, 4 * self.split.len), self.split.fours),
-                    rows.each_ref().map(load),
-                )
+        let ahead = (0..pieces).map(|i| i * self.split.blocks_of_warp());
+        ahead
+            .map(|blocks| Loaded {
+                x: self
+                    .split
+                    .fours
+                    .iter()
+                    .flat_map(|four| x.at(blocks * self.split.len + four).ld4())
+                    .collect(),
+                rows: rows.each_ref().map(|places| self.piece.load(places, blocks * self.split.bytes)),
             })
-            .collect();
-        for (x, rows) in loaded {
-            for (sum, words) in sums.iter_mut().zip(rows) {
-                x.dot(sum, &self.piece.unpack(&words));
-            }
-        }
+            .collect()
     }
 }
 
-/// The activations of a piece.
-struct Activations<'k> {
-    x: Vec<F32<'k>>,
-    /// The sum of those from this index on that a group with an offset needs, once it has been made.
-    sums: Vec<OnceCell<F32<'k>>>,
-}
-
-impl<'k> Activations<'k> {
-    fn load(at: Ptr<'k, f32, Read>, fours: &[u32]) -> Self {
-        let x: Vec<_> = fours.iter().flat_map(|&four| at.at(four).ld4()).collect();
-        Activations { sums: vec![OnceCell::new(); x.len()], x }
-    }
-
-    /// `sum += scale * (q . x) + offset * (sum of x)` for each group.
-    fn dot(&self, sum: &mut Var<'k, f32>, groups: &[Group<'k>]) {
-        let mut start = 0;
-        for group in groups {
-            let x = &self.x[start..][..group.q.len()];
-            match group.scale {
-                Some(scale) => sum.fma(scale, dot(&group.q, x)),
-                None => group.q.iter().zip(x).for_each(|(&q, &x)| sum.fma(q, x)),
+/// `sum += scale * (q . x) + offset * (sum of x)` for each group of each row, whose sum of `x` the rows share.
+fn add<'k>(sums: &mut [Var<'k, f32>; ROWS], rows: &[Vec<Group<'k>>; ROWS], mut x: &[F32<'k>]) {
+    for g in 0..rows[0].len() {
+        let (here, rest) = x.split_at(rows[0][g].q.len());
+        let total = rows[0][g].offset.map(|_| here[1..].iter().fold(here[0], |sum, &x| sum + x));
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            let Group { q, scale, offset } = &row[g];
+            match scale {
+                Some(scale) => sum.fma(*scale, dot(q, here)),
+                None => q.iter().zip(here).for_each(|(&q, &x)| sum.fma(q, x)),
             }
-            if let Some(offset) = group.offset {
-                let total = self.sums[start].get_or_init(|| x[1..].iter().fold(x[0], |a, &b| a + b));
-                sum.fma(offset, *total);
+            if let (Some(offset), Some(total)) = (*offset, total) {
+                sum.fma(offset, total);
             }
-            start += x.len();
         }
+        x = rest;
     }
 }
 
@@ -339,7 +367,7 @@ impl Variant for GemvAdd {
 fn cases(format: Format, seed: u64, rest: impl Fn(&mut Random, usize) -> Vec<Vec<f32>>) -> Vec<Case> {
     let split = Split::of(format);
     let block = split.len as usize;
-    let round = block * (split.blocks_of_warp() * split.depth) as usize;
+    let round = block * (split.blocks_of_warp() * tuning(format).depth) as usize;
     // One block; fewer blocks than lanes; whole rounds and a rest; more than one block of threads; long rows.
     let sizes =
         [(1, block), (2, 3 * block), (5, 2 * round + block), (9, round), (19, block), (3, 4096 + round)];

@@ -24,22 +24,20 @@ pub(crate) struct Split {
     pub(crate) lanes: u32,
     /// A piece is these fours of weights: where they start, counted from the first.
     pub(crate) fours: &'static [u32],
-    /// Pieces that a lane has in flight, so that enough bytes are: a kilobyte or two a warp for two rows.
-    pub(crate) depth: u32,
 }
 
 impl Split {
     /// The division of `format`.
     pub(crate) const fn of(format: Format) -> Split {
-        const fn split(len: u32, bytes: u32, lanes: u32, fours: &'static [u32], depth: u32) -> Split {
-            Split { len, bytes, lanes, fours, depth }
+        const fn split(len: u32, bytes: u32, lanes: u32, fours: &'static [u32]) -> Split {
+            Split { len, bytes, lanes, fours }
         }
         match format {
-            Format::F32 => split(4, 16, 1, &[0], 2),
-            Format::F16 | Format::BF16 => split(4, 8, 1, &[0], 4),
-            Format::Q8_0 => split(32, 34, 8, &[0], 4),
-            Format::Q4_K => split(256, 144, 16, &[0, 4, 32, 36], 2),
-            Format::Q6_K => split(256, 210, 16, &[0, 32, 64, 96], 2),
+            Format::F32 => split(4, 16, 1, &[0]),
+            Format::F16 | Format::BF16 => split(4, 8, 1, &[0]),
+            Format::Q8_0 => split(32, 34, 8, &[0]),
+            Format::Q4_K => split(256, 144, 16, &[0, 4, 32, 36]),
+            Format::Q6_K => split(256, 210, 16, &[0, 32, 64, 96]),
         }
     }
 
@@ -65,8 +63,8 @@ pub(crate) trait Piece<'k> {
     fn first(&self) -> U32<'k>;
     /// Where its bytes are.
     fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>>;
-    /// Its bytes, from these places on.
-    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>>;
+    /// Its words, `bytes` bytes after these places.
+    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>>;
     /// Its weights, in the order of [`Split::fours`].
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>>;
 }
@@ -106,8 +104,8 @@ impl<'k> Piece<'k> for Plain<'k> {
     fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block]
     }
-    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
-        (self.load)(places[0])
+    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        (self.load)(places[0].at(bytes))
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         vec![Group { q: (self.unpack)(words), scale: None, offset: None }]
@@ -148,8 +146,8 @@ impl<'k> Piece<'k> for Q8<'k> {
     fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block, block.at(self.first)]
     }
-    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
-        vec![halfword(places[0], 0), halfword(places[1], 2), halfword(places[1], 4)]
+    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        vec![halfword(places[0], bytes), halfword(places[1], bytes + 2), halfword(places[1], bytes + 4)]
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         let &[d, q01, q23] = words else { unreachable!("three words are loaded") };
@@ -197,9 +195,9 @@ impl<'k> Piece<'k> for Q4<'k> {
     fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block, block.row(self.lane, 8)]
     }
-    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
-        let header = places[0].cast::<u32>().ld4();
-        let codes = places[1].at(16).stream().cast::<u32>().ld2();
+    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let header = places[0].at(bytes).cast::<u32>().ld4();
+        let codes = places[1].at(bytes + 16).stream().cast::<u32>().ld2();
         [&header[..], &codes].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
@@ -242,12 +240,12 @@ impl<'k> Piece<'k> for Q6<'k> {
         let scale = self.half.mad(8, self.four >> 2);
         vec![block, block.at(low), block.at(high), block.at(scale)]
     }
-    fn load(&self, places: &[Bytes<'k>]) -> Vec<U32<'k>> {
+    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
         let &[block, low, high, scale] = places else { unreachable!("four places are given") };
-        let lows = [0, 2, 32, 34].map(|at| halfword(low, at));
-        let highs = [128, 130].map(|at| halfword(high, at));
-        let scales = [192, 194, 196, 198].map(|at| scale.at(at).ld());
-        [&[halfword(block, 208)][..], &lows, &highs, &scales].concat()
+        let lows = [0, 2, 32, 34].map(|at| halfword(low, bytes + at));
+        let highs = [128, 130].map(|at| halfword(high, bytes + at));
+        let scales = [192, 194, 196, 198].map(|at| scale.at(bytes + at).ld());
+        [&[halfword(block, bytes + 208)][..], &lows, &highs, &scales].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         let &[d, a, b, c, e, f, g, ref scales @ ..] = words else { unreachable!("eleven words are loaded") };
@@ -314,4 +312,19 @@ fn halfword(p: Bytes<'_>, at: u32) -> U32<'_> {
 /// Two halfwords as a word.
 fn join<'k>(low: U32<'k>, high: U32<'k>) -> U32<'k> {
     low.prmt(high, 0x5410)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_make_up_whole_blocks() {
+        for format in Format::ALL {
+            let Split { len, bytes, lanes, fours } = Split::of(format);
+            assert_eq!(len % format.block_len(), 0, "{}", format.name());
+            assert_eq!(format.row_bytes(len as usize), bytes as usize, "{}", format.name());
+            assert_eq!(lanes * 4 * fours.len() as u32, len, "{}", format.name());
+        }
+    }
 }
