@@ -401,8 +401,15 @@ impl Run {
         }
     }
 
+    /// Runs the launch, where nothing in it waits, on a thread of the pool that runs the blocks of kernels: handing
+    /// each kernel over to the pool costs ten times as much as a small kernel.
+    pub(crate) fn perform(self, m: &Machine) -> Result<(), Failure> {
+        let waits = |step: &Step| matches!(step.work, Work::Host(_) | Work::Wait(_));
+        if self.steps.iter().any(waits) { self.run(m) } else { rayon::scope(|_| self.run(m)) }
+    }
+
     /// Runs the steps, then compares what was traced.
-    pub(crate) fn perform(mut self, m: &Machine) -> Result<(), Failure> {
+    fn run(mut self, m: &Machine) -> Result<(), Failure> {
         let mut fresh = Vec::new();
         let mut random = self.seed;
         let order = m.config.order;

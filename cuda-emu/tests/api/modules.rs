@@ -127,7 +127,9 @@ fn functions_have_attributes_and_parameters() {
 #[test]
 fn variables_have_addresses() {
     let emu = emu();
-    let module = emu.try_load(".version 7.0\n.target sm_75\n.address_size 64\n.global .align 4 .u32 v[2] = {5, 6};\n").unwrap();
+    let module = emu
+        .try_load(".version 7.0\n.target sm_75\n.address_size 64\n.global .align 4 .u32 v[2] = {5, 6};\n")
+        .unwrap();
     let (mut address, mut bytes) = (0, 0);
     ok!(emu, cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"v".as_ptr()));
     assert_eq!((bytes, emu.download(address, 2)), (8, vec![5, 6]));
