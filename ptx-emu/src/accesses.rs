@@ -2,11 +2,37 @@
 
 use crate::fault::{AllocationInfo, Place};
 
-/// The bytes a traced launch read and wrote, by instruction.
+/// The bytes a traced launch read and wrote, by instruction and allocation.
 #[derive(Clone, Debug, Default)]
-pub struct Accesses;
+pub struct Accesses {
+    pub(crate) kernel: String,
+    pub(crate) sites: Vec<Site>,
+}
 
-/// How two launches conflict: what the earlier did, then what the later did.
+/// What one instruction did to one allocation.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) place: Place,
+    pub(crate) pc: u32,
+    pub(crate) deed: Deed,
+    pub(crate) allocation: AllocationInfo,
+    pub(crate) bytes: ByteSet,
+}
+
+/// What an access does to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Read,
+    /// A read that promises that nobody writes during the launch: `.nc`.
+    ReadOnly,
+    /// `.relaxed`, `.acquire` or `.volatile`.
+    StrongRead,
+    Write,
+    /// An atomic, or a strong store.
+    Atomic,
+}
+
+/// How two launches conflict: what the first did, then what the second did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictKind {
     /// Both wrote.
@@ -32,9 +58,89 @@ pub struct Conflict {
     pub second: (String, Place),
 }
 
+impl Deed {
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Deed::Write | Deed::Atomic)
+    }
+
+    /// Whether it may meet another strong access at the same address.
+    pub(crate) fn is_strong(self) -> bool {
+        matches!(self, Deed::StrongRead | Deed::Atomic)
+    }
+}
+
 impl Accesses {
-    /// The first conflict with a launch that nothing orders after this one.
-    pub fn conflict(&self, _later: &Accesses) -> Option<Conflict> {
-        None
+    /// The conflict at the lowest address with a launch that nothing orders after this one. Atomics do not
+    /// conflict with atomics, nor with strong loads.
+    pub fn conflict(&self, later: &Accesses) -> Option<Conflict> {
+        let pairs = self.sites.iter().flat_map(|a| later.sites.iter().map(move |b| (a, b)));
+        let conflicts = pairs.filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
+        let (a, b, address) = conflicts.min_by_key(|(.., address)| *address)?;
+        let kind = match (a.deed.writes(), b.deed.writes()) {
+            (true, true) => ConflictKind::WriteWrite,
+            (true, false) => ConflictKind::WriteRead,
+            _ => ConflictKind::ReadWrite,
+        };
+        Some(Conflict {
+            address,
+            allocation: a.allocation.clone(),
+            kind,
+            first: (self.kernel.clone(), a.place.clone()),
+            second: (later.kernel.clone(), b.place.clone()),
+        })
+    }
+
+    /// A `.nc` load and a write of the same bytes, and their lowest address.
+    pub(crate) fn read_only_written(&self) -> Option<(&Site, &Site, u64)> {
+        let read_only = self.sites.iter().filter(|s| s.deed == Deed::ReadOnly);
+        let pairs = read_only.flat_map(|a| self.sites.iter().map(move |b| (a, b)));
+        pairs.filter_map(|(a, b)| Some((a, b, clash(a, b)?))).min_by_key(|(.., address)| *address)
+    }
+}
+
+/// The lowest address two sites share, when that is a conflict.
+fn clash(a: &Site, b: &Site) -> Option<u64> {
+    let harmless = !a.deed.writes() && !b.deed.writes() || a.deed.is_strong() && b.deed.is_strong();
+    if harmless || a.allocation.base != b.allocation.base {
+        return None;
+    }
+    Some(a.allocation.base + a.bytes.first_shared(&b.bytes)?)
+}
+
+/// Bytes a page of a [`ByteSet`] covers.
+const PAGE: u64 = 4096;
+
+/// A set of byte offsets, in pages that exist where needed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ByteSet {
+    pages: Vec<Option<Box<[u64; 64]>>>,
+}
+
+impl ByteSet {
+    /// Adds up to 64 bytes that do not cross a multiple of 64.
+    #[inline]
+    pub(crate) fn insert(&mut self, offset: u64, bytes: u32) {
+        let page = (offset / PAGE) as usize;
+        if page >= self.pages.len() {
+            self.pages.resize(page + 1, None);
+        }
+        let words = self.pages[page].get_or_insert_with(|| Box::new([0; 64]));
+        words[(offset / 64 % 64) as usize] |= u64::MAX >> (64 - bytes) << (offset % 64);
+    }
+
+    /// Whether an offset is in the set.
+    pub(crate) fn contains(&self, offset: u64) -> bool {
+        let page = self.pages.get((offset / PAGE) as usize).and_then(|p| p.as_ref());
+        page.is_some_and(|words| words[(offset / 64 % 64) as usize] >> (offset % 64) & 1 != 0)
+    }
+
+    /// The lowest offset in both sets.
+    fn first_shared(&self, other: &ByteSet) -> Option<u64> {
+        let pages = self.pages.iter().zip(&other.pages).enumerate();
+        pages.filter_map(|(i, (a, b))| Some((i, a.as_ref()?, b.as_ref()?))).find_map(|(i, a, b)| {
+            let word = a.iter().zip(&b[..]).position(|(a, b)| a & b != 0)?;
+            let bit = (a[word] & b[word]).trailing_zeros();
+            Some(i as u64 * PAGE + word as u64 * 64 + u64::from(bit))
+        })
     }
 }

@@ -254,8 +254,6 @@ pub(crate) struct Barrier {
     pub(crate) id: u32,
     /// Slot of the number of threads.
     pub(crate) count: Option<u32>,
-    /// Whether the whole warp must execute it together.
-    pub(crate) aligned: bool,
 }
 
 /// What a barrier does besides counting.

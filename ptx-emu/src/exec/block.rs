@@ -10,9 +10,10 @@ use super::grid::{Grid, mix};
 use super::lanes;
 use super::regs::{Bank, Undefined};
 use super::shared::Shared;
+use super::trace::Recorder;
 use super::warp::{Identity, Warp};
 use crate::fault::{AllocationInfo, OtherPlace, Place};
-use crate::launch::{Order, Stats};
+use crate::launch::{Order, Stats, Trace};
 use crate::{Class, Fault};
 
 /// Instructions a warp may execute before another gets its turn, so that a warp may wait for another.
@@ -31,6 +32,8 @@ pub(crate) struct Worker<'g, 'a> {
     /// For each memory instruction, the number of the allocation it last used.
     pub(crate) cache: Vec<u32>,
     pub(crate) stats: Stats,
+    /// The record of a traced launch.
+    pub(crate) recorder: Option<Box<Recorder>>,
     fuel: u64,
 }
 
@@ -57,13 +60,17 @@ impl<'g, 'a> Worker<'g, 'a> {
             barriers: Barriers::new(threads),
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
+            recorder: (grid.trace == Trace::On).then(Box::default),
             fuel: 0,
         }
     }
 
     /// What this worker has done.
-    pub(crate) fn finish(self) -> Stats {
-        self.stats
+    pub(crate) fn finish(mut self) -> Stats {
+        let place = |pc: u32| self.grid.code.places[pc as usize].clone();
+        let find = |base| self.grid.table.find(base).map(|a| a.info());
+        let record = self.recorder.take().map(|r| r.finish(&self.grid.launch.kernel.name, place, find));
+        Stats { accesses: record, ..self.stats }
     }
 
     /// Runs one block to its end.
@@ -72,6 +79,9 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.fuel = self.grid.schedule.fuel;
         self.shared.start();
         self.barriers.start();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.start();
+        }
         let id = self.identity();
         self.warps.iter_mut().for_each(|w| w.start(self.grid.code, &id));
         let mut ready: Vec<u32> = (0..self.warps.len() as u32).collect();

@@ -11,8 +11,11 @@ use super::block::{Checked, Worker};
 use super::lanes;
 use super::memory::{Addresses, put};
 use super::step::extend;
+use super::trace::Rival;
 use super::warp::Warp;
+use crate::accesses::Deed;
 use crate::code::{Atomic, Transfer};
+use crate::fault::OtherPlace;
 use crate::memory::{Allocation, store_part};
 use crate::{Class, Fault};
 
@@ -121,6 +124,14 @@ impl<'g> Worker<'g, '_> {
         addresses: &Addresses,
     ) -> Checked<()> {
         let one = self.check_reads(w, mask, t, addresses)?;
+        if self.recorder.is_some() {
+            let deed = match (t.read_only, t.strong) {
+                (true, _) => Deed::ReadOnly,
+                (_, true) => Deed::StrongRead,
+                _ => Deed::Read,
+            };
+            self.record(w, mask, deed, one, addresses, t.width.bytes * t.regs.len() as u32)?;
+        }
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
             let step = t.width.bytes as u64 * i as u64;
@@ -163,6 +174,9 @@ impl<'g> Worker<'g, '_> {
         if one.is_none() {
             lanes(mask)
                 .try_for_each(|lane| self.lane_allocation(w, lane, addresses[lane], bytes).map(|_| ()))?;
+        }
+        if self.recorder.is_some() {
+            self.record(w, mask, if t.strong { Deed::Atomic } else { Deed::Write }, one, addresses, bytes)?;
         }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
@@ -207,6 +221,48 @@ impl<'g> Worker<'g, '_> {
         }
     }
 
+    /// Records an access of a traced launch, and finds races between blocks.
+    #[cold]
+    fn record(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        deed: Deed,
+        one: Option<&Allocation>,
+        addresses: &Addresses,
+        bytes: u32,
+    ) -> Checked<()> {
+        let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
+        if deed.is_strong() {
+            recorder.synchronise(deed.writes());
+        }
+        let mut race = None;
+        for lane in lanes(mask) {
+            let address = addresses[lane];
+            let Some(a) = one.or_else(|| self.grid.table.find(address).map(|a| &**a)) else { continue };
+            let rival = recorder.record(w.now.pc, deed, a, address - a.base, bytes);
+            race = race.or(rival.map(|rival| (lane, address, rival)));
+        }
+        self.recorder = Some(recorder);
+        match race {
+            None => Ok(()),
+            Some((lane, address, rival)) => Err(self.global_race(w, lane, deed, address, rival)),
+        }
+    }
+
+    #[cold]
+    fn global_race(&self, w: &Warp, lane: usize, deed: Deed, address: u64, rival: Rival) -> Box<Fault> {
+        let (does, has) = (passive(deed.writes()), passive(rival.wrote));
+        let did = if rival.wrote { "wrote" } else { "read" };
+        let what = format!("global memory at 0x{address:x} is {does} by this block and {has} by another");
+        let mut fault = self.fault(w, 1 << lane, Class::GlobalRace, what);
+        fault.instead = "blocks run in any order: split the work so that no two share bytes, or use atomics";
+        fault.other =
+            rival.pc.map(|pc| OtherPlace { place: self.place(pc), did, who: "another block".into() });
+        self.locate(&mut fault, address);
+        fault
+    }
+
     #[cold]
     fn read_only(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
         let mut fault = self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written");
@@ -239,6 +295,9 @@ impl<'g> Worker<'g, '_> {
             if a.constant {
                 return Err(self.read_only(w, lane, address));
             }
+            if self.recorder.is_some() {
+                self.record(w, 1 << lane, Deed::Atomic, Some(a), addresses, t.bytes)?;
+            }
             old[lane] = update(a, address - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
         }
         if let Some(d) = t.d {
@@ -246,6 +305,10 @@ impl<'g> Worker<'g, '_> {
         }
         Ok(())
     }
+}
+
+fn passive(writes: bool) -> &'static str {
+    if writes { "written" } else { "read" }
 }
 
 /// Bytes at an offset, aligned to their size.

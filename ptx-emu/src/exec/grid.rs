@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::block::Worker;
 use crate::code::Code;
+use crate::fault::OtherPlace;
 use crate::launch::{Launch, Order, Schedule, Stats, Trace};
 use crate::memory::{Memory, Table};
-use crate::{Class, Fault};
+use crate::{Accesses, Class, Fault};
 
 /// Threads a block may have.
 const MOST_THREADS: u64 = 1024;
@@ -110,8 +111,26 @@ pub(crate) fn run(
     grid.table.live().iter().for_each(|a| a.advance());
     match grid.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some((_, fault)) => Err(fault),
-        None => Ok(stats),
+        None => match stats.accesses.as_ref().and_then(|a| read_only_written(launch, schedule, a)) {
+            Some(fault) => Err(fault),
+            None => Ok(stats),
+        },
     }
+}
+
+/// The fault of loading with `.nc` what the same launch writes.
+fn read_only_written(launch: &Launch<'_>, schedule: &Schedule, accesses: &Accesses) -> Option<Box<Fault>> {
+    let (load, store, address) = accesses.read_only_written()?;
+    let what = "data loaded with .nc is written during the same launch".to_string();
+    Some(Box::new(Fault {
+        class: Class::ReadOnlyWritten,
+        instead: "load it without .nc, or write elsewhere",
+        place: Some(load.place.clone()),
+        other: Some(OtherPlace { place: store.place.clone(), did: "wrote", who: "a thread".into() }),
+        address: Some(address),
+        allocation: Some(load.allocation.clone()),
+        ..*refuse(launch, schedule, what)
+    }))
 }
 
 impl Grid<'_> {

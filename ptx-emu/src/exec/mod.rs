@@ -9,6 +9,7 @@ pub(crate) mod regs;
 mod shared;
 mod step;
 mod sync;
+mod trace;
 mod warp;
 
 pub(crate) use grid::run;

@@ -208,14 +208,12 @@ pub(crate) fn div_approx(a: f32, b: f32) -> f32 {
 
 /// Half-precision formats, computed through single or double precision.
 pub(crate) trait Half: Copy {
-    const NAN_BITS: u16;
     fn wide(self) -> f32;
     /// Rounds to nearest even; any NaN becomes the canonical one.
     fn round(x: f64) -> Self;
 }
 
 impl Half for f16 {
-    const NAN_BITS: u16 = 0x7fff;
     #[inline(always)]
     fn wide(self) -> f32 {
         f32::from_bits(widen16(self.to_bits()))
@@ -227,7 +225,6 @@ impl Half for f16 {
 }
 
 impl Half for bf16 {
-    const NAN_BITS: u16 = 0x7fff;
     #[inline(always)]
     fn wide(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)

@@ -30,7 +30,7 @@ fn bar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return Ok(Op::WarpBarrier { mask: d.src(0, Type::B32)? });
     }
     d.eat(".cta");
-    block_barrier(d, true)
+    block_barrier(d)
 }
 
 fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
@@ -38,7 +38,7 @@ fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     }
     d.eat(".cta");
-    block_barrier(d, false)
+    block_barrier(d)
 }
 
 #[derive(Clone, Copy)]
@@ -48,13 +48,16 @@ enum Form {
     Red,
 }
 
-fn block_barrier(d: &mut Decode<'_, '_>, aligned: bool) -> Parsed<Op> {
+fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let form = d.require(&[(".sync", Form::Sync), (".arrive", Form::Arrive), (".red", Form::Red)])?;
     let reduction = match form {
         Form::Red => Some(d.require(&[(".popc", 0), (".and", 1), (".or", 2)])?),
         _ => None,
     };
-    let aligned = d.eat(".aligned") || aligned;
+    if d.inst.opcode == "barrier" {
+        // Without .aligned, lanes may arrive apart; here they must arrive together all the same.
+        d.eat(".aligned");
+    }
     let first = usize::from(reduction.is_some());
     let kind = match (form, reduction) {
         (Form::Sync, _) => BarrierKind::Sync,
@@ -78,7 +81,7 @@ fn block_barrier(d: &mut Decode<'_, '_>, aligned: bool) -> Parsed<Op> {
     check_literals(d, first, counted)?;
     let id = d.src(first, Type::U32)?;
     let count = if counted { Some(d.src(first + 1, Type::U32)?) } else { None };
-    Ok(Op::Barrier(Box::new(Barrier { kind, id, count, aligned })))
+    Ok(Op::Barrier(Box::new(Barrier { kind, id, count })))
 }
 
 /// Literal barrier numbers and thread counts are checked before anything runs.

@@ -1,0 +1,153 @@
+//! The record of a traced launch: bytes by instruction, and the last blocks that touched each element.
+//!
+//! A traced launch runs its blocks one after another on one thread. Two blocks that touch the same bytes,
+//! one of them writing, race whatever order they happened to run in, unless the first released its writes
+//! (a fence, then an atomic or strong store) and the second acquired (an atomic or strong load before). That
+//! test does not ask at which address they met, so it may miss a race in kernels that synchronise blocks.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::accesses::{Accesses, ByteSet, Deed, Site};
+use crate::fault::Place;
+use crate::memory::Allocation;
+
+/// More than one block.
+const MANY: u32 = u32::MAX;
+
+/// Bytes a page of owners covers.
+const PAGE: u64 = 4096;
+
+/// The record of one launch.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    sites: HashMap<(u32, u64), (Deed, ByteSet)>,
+    pages: HashMap<u64, Page>,
+    /// Number of the block that runs, from 1.
+    block: u32,
+    released: HashSet<u32>,
+    fenced: bool,
+    acquired: bool,
+}
+
+/// Who touched the elements of one page: number of the block, 0 for nobody.
+#[derive(Debug, Default)]
+struct Page {
+    /// Elements have `1 << shift` bytes.
+    shift: u32,
+    readers: Vec<u32>,
+    writers: Vec<u32>,
+    atomics: Vec<u32>,
+}
+
+/// Another block that touched the same bytes, and whether it wrote.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rival {
+    pub(crate) wrote: bool,
+    pub(crate) pc: Option<u32>,
+}
+
+impl Recorder {
+    /// The next block begins.
+    pub(crate) fn start(&mut self) {
+        self.block += 1;
+        (self.fenced, self.acquired) = (false, false);
+    }
+
+    /// The running block executes a fence.
+    pub(crate) fn fence(&mut self) {
+        self.fenced = true;
+    }
+
+    /// The running block executes an atomic or a strong access, which may synchronise it with others.
+    pub(crate) fn synchronise(&mut self, writes: bool) {
+        self.acquired = true;
+        if writes && self.fenced {
+            self.released.insert(self.block);
+        }
+    }
+
+    /// Records an access; gives the block it races with.
+    pub(crate) fn record(
+        &mut self,
+        pc: u32,
+        deed: Deed,
+        a: &Allocation,
+        offset: u64,
+        bytes: u32,
+    ) -> Option<Rival> {
+        let site = self.sites.entry((pc, a.base)).or_insert_with(|| (deed, ByteSet::default()));
+        site.1.insert(offset, bytes);
+        if deed == Deed::Write {
+            self.released.remove(&self.block);
+        }
+        let page = self.pages.entry((a.base + offset) / PAGE).or_default();
+        let shift = bytes.trailing_zeros().min(2);
+        page.refine(shift);
+        let first = ((a.base + offset) % PAGE) as usize >> page.shift;
+        let count = (bytes as usize >> page.shift).max(1);
+        let (block, acquired, released) = (self.block, self.acquired, &self.released);
+        let ordered = |other: u32| other == block || acquired && other != MANY && released.contains(&other);
+        let wrote =
+            (first..first + count).fold(None, |found, i| found.or(page.touch(i, block, deed, &ordered)))?;
+        Some(Rival { wrote, pc: self.culprit(a.base, offset, wrote) })
+    }
+
+    /// An instruction that did it.
+    fn culprit(&self, base: u64, offset: u64, wrote: bool) -> Option<u32> {
+        let did = |(deed, bytes): &(Deed, ByteSet)| deed.writes() == wrote && bytes.contains(offset);
+        self.sites.iter().filter(|((_, b), site)| *b == base && did(site)).map(|((pc, _), _)| *pc).min()
+    }
+
+    /// The record as the caller sees it, in order of instruction and address.
+    pub(crate) fn finish(
+        self,
+        kernel: &str,
+        place: impl Fn(u32) -> Place,
+        find: impl Fn(u64) -> Option<crate::AllocationInfo>,
+    ) -> Accesses {
+        let mut sites: Vec<Site> = self
+            .sites
+            .into_iter()
+            .filter_map(|((pc, base), (deed, bytes))| {
+                Some(Site { place: place(pc), pc, deed, allocation: find(base)?, bytes })
+            })
+            .collect();
+        sites.sort_by_key(|s| (s.pc, s.allocation.base));
+        Accesses { kernel: kernel.into(), sites }
+    }
+}
+
+impl Page {
+    /// Makes elements at most `1 << shift` bytes.
+    fn refine(&mut self, shift: u32) {
+        let elements = (PAGE >> shift) as usize;
+        if self.readers.is_empty() {
+            self.shift = shift;
+            self.readers.resize(elements, 0);
+        } else if shift < self.shift {
+            let times = 1 << (self.shift - shift);
+            for list in [&mut self.readers, &mut self.writers, &mut self.atomics] {
+                *list = list.iter().flat_map(|block| std::iter::repeat_n(*block, times)).collect();
+            }
+            self.shift = shift;
+        }
+    }
+
+    /// Notes an access to one element; gives whether the other block, if there is one, wrote.
+    fn touch(&mut self, i: usize, block: u32, deed: Deed, ordered: &impl Fn(u32) -> bool) -> Option<bool> {
+        let rival = |list: &[u32]| list.get(i).is_some_and(|other| *other != 0 && !ordered(*other));
+        let wrote = rival(&self.writers) || !deed.is_strong() && rival(&self.atomics);
+        let read = deed.writes() && rival(&self.readers);
+        let list = match deed {
+            Deed::Read | Deed::ReadOnly => &mut self.readers,
+            Deed::Write => &mut self.writers,
+            Deed::Atomic => &mut self.atomics,
+            Deed::StrongRead => return wrote.then_some(true),
+        };
+        if list.is_empty() {
+            list.resize((PAGE >> self.shift) as usize, 0);
+        }
+        list[i] = if list[i] == 0 || list[i] == block { block } else { MANY };
+        if wrote || read { Some(wrote) } else { None }
+    }
+}
