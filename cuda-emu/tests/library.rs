@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 
 use libloading::Library;
@@ -31,19 +31,25 @@ fn path() -> PathBuf {
     places.into_iter().find(|path| path.exists()).expect("cargo builds the library with its tests")
 }
 
-#[test]
-fn a_program_runs_on_the_library() {
+/// Opens the library, for good, and resolves the table by name.
+fn open() -> (&'static Library, Api) {
     // SAFETY: the library is this package's own and does nothing when it is opened.
     let library = Box::leak(Box::new(unsafe { Library::new(path()) }.unwrap()));
+    let mut missing: Vec<CString> = Vec::new();
     let symbol = |name: &CStr| {
         // SAFETY: only the address is taken.
         let found = unsafe { library.get::<unsafe extern "C" fn()>(name.to_bytes_with_nul()) };
-        found.map_or(std::ptr::null(), |symbol| *symbol as *const c_void)
+        found.map_or_else(|_| (missing.push(name.to_owned()), std::ptr::null()).1, |f| *f as *const c_void)
     };
     // SAFETY: the library exports these names with the types of `cuda.h`.
     let api = unsafe { Api::load(symbol) }.unwrap();
-    let missing: Vec<_> = Api::NAMES.iter().filter(|f| symbol(&c_name(f.name)).is_null()).collect();
-    assert_eq!(missing, [] as [&Function; 0]);
+    assert!(missing.is_empty(), "{missing:?}");
+    (library, api)
+}
+
+#[test]
+fn a_program_runs_on_the_library() {
+    let (library, api) = open();
 
     let (mut context, mut module, mut function) = (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
     let (mut address, mut result, mut n) = (0u64, 0u32, 42u32);
@@ -83,6 +89,41 @@ fn a_program_runs_on_the_library() {
     assert_eq!(text, format!("cuMemFree_v2: 0x{address:x} is not the base of an allocation"));
 }
 
-fn c_name(name: &str) -> std::ffi::CString {
-    std::ffi::CString::new(name).unwrap()
+/// The environment is read once a process, so this test runs itself again with another one.
+#[test]
+fn the_environment_configures_the_library() {
+    const SETTINGS: [(&str, &str); 4] = [
+        ("WARPWRIGHT_EMU_MEMORY", "4096"),
+        ("WARPWRIGHT_EMU_DRIVER_VERSION", "12040"),
+        ("WARPWRIGHT_EMU_COMPUTE_CAPABILITY", "8.6"),
+        ("WARPWRIGHT_EMU_FAIL", "cuDeviceGetCount:2:999, cuMemAlloc_v2:1:46"),
+    ];
+    if std::env::var_os(SETTINGS[0].0).is_none() {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "the_environment_configures_the_library"]).envs(SETTINGS);
+        let output = again.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let (_, api) = open();
+    let (mut version, mut minor, mut count, mut bytes) = (0, 0, 0, 0);
+    let (mut context, mut address) = (CUcontext::NULL, 0);
+    // SAFETY: every pointer is to a variable of this test.
+    let codes = unsafe {
+        [
+            (api.cuInit)(0),
+            (api.cuDriverGetVersion)(&mut version),
+            (api.cuDeviceGetAttribute)(&mut minor, CUdevice_attribute::COMPUTE_CAPABILITY_MINOR, 0),
+            (api.cuDeviceTotalMem_v2)(&mut bytes, 0),
+            (api.cuDeviceGetCount)(&mut count),
+            (api.cuDeviceGetCount)(&mut count),
+            (api.cuDevicePrimaryCtxRetain)(&mut context, 0),
+            (api.cuCtxSetCurrent)(context),
+            (api.cuMemAlloc_v2)(&mut address, 16),
+            (api.cuMemAlloc_v2)(&mut address, 4096),
+            (api.cuMemAlloc_v2)(&mut address, 16),
+        ]
+    };
+    assert_eq!(codes.map(|code| code.0), [0, 0, 0, 0, 0, 999, 0, 0, 46, 0, 2]);
+    assert_eq!((version, minor, count, bytes), (12040, 6, 1, 4096));
 }
