@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_uint};
 use std::sync::{Arc, OnceLock};
 
-use ptx_emu::{Accesses, ConflictKind, Order};
+use ptx_emu::{Accesses, AllocationInfo, ConflictKind, Order, Place};
 use warpwright_driver_sys::*;
 
 use crate::border::{Answer, In, KernelNode, Out, Refusal, exports, kernel_params, refuse, require};
@@ -22,7 +22,7 @@ use crate::machine::Machine;
 use crate::memory::{copy_of, fill_of};
 use crate::queue::{Reach, Task, Ticket};
 use crate::state::State;
-use crate::work::{Failure, Work};
+use crate::work::{self, Failure, Work};
 
 /// A graph ready to launch.
 pub(crate) struct Exec {
@@ -427,46 +427,44 @@ impl Run {
             Ok::<(), Failure>(())
         };
         shape.walk(pick, visit)?;
-        fresh.iter().try_for_each(|&step| self.compare(m, step))
+        if fresh.is_empty() { Ok(()) } else { self.compare(&fresh) }
     }
 
-    /// Compares a step that was traced in this run with every step that nothing orders with it.
-    fn compare(&self, m: &Machine, step: usize) -> Result<(), Failure> {
-        let touched = |i: usize| self.steps[i].touched.get();
-        for other in 0..self.steps.len() {
-            let (Some(a), Some(b)) = (touched(step), touched(other)) else { continue };
-            let both = self.steps[step].enabled && self.steps[other].enabled;
-            if other == step || !both || self.shape.ordered(step, other) {
+    /// Compares the steps that were traced in this run with every step that nothing orders with them.
+    fn compare(&self, fresh: &[usize]) -> Result<(), Failure> {
+        let touched = |i: usize| self.steps[i].touched.get().filter(|_| self.steps[i].enabled);
+        for (a, b) in (0..self.steps.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
+            let new = fresh.contains(&a) || fresh.contains(&b);
+            let (true, Some(first), Some(second)) = (new, touched(a), touched(b)) else { continue };
+            if self.shape.ordered(a, b) {
                 continue;
             }
-            if let Some(conflict) = a.conflict(b) {
-                return Err(self.missing_edge(step, other, &conflict));
+            if let Some(conflict) = first.conflict(second) {
+                return Err(self.missing_edge(a, b, &conflict));
             }
         }
         Ok(())
     }
 
-    fn missing_edge(&self, step: usize, other: usize, c: &ptx_emu::Conflict) -> Failure {
+    fn missing_edge(&self, a: usize, b: usize, c: &ptx_emu::Conflict) -> Failure {
         let (did, does) = match c.kind {
             ConflictKind::WriteWrite => ("writes", "writes"),
             ConflictKind::WriteRead => ("writes", "reads"),
             ConflictKind::ReadWrite => ("reads", "writes"),
         };
-        let offset = c.address - c.allocation.base;
-        let name = |i: usize| self.steps[i].work.name();
+        let node = |i: usize| format!("node {i} ({})", self.steps[i].work.name());
+        // A copy or a fill has no line.
+        let at = |place: &Place| if place.line == 0 { String::new() } else { format!(" at {place}") };
+        let (a, b) = (node(a), node(b));
+        let AllocationInfo { label, base, bytes } = &c.allocation;
+        let offset = c.address - base;
         let text = format!(
-            "MissingEdge: no path of edges orders node {step} ({}) and node {other} ({})\n  \
-             node {step} {did} and node {other} {does} offset {offset} of `{}` (0x{:x}, {} bytes)\n  \
-             {} at {}\n  {} at {}\n  add an edge between them",
-            name(step),
-            name(other),
-            c.allocation.label,
-            c.allocation.base,
-            c.allocation.bytes,
-            c.first.0,
-            c.first.1,
-            c.second.0,
-            c.second.1,
+            "MissingEdge: no path of edges orders {a} and {b}\n  \
+             {a} {did} offset {offset} of `{label}` (0x{base:x}, {bytes} bytes){}\n  \
+             {b} {does} it{}\n  \
+             add an edge between them",
+            at(&c.first.1),
+            at(&c.second.1),
         );
         Failure { code: CUresult::LAUNCH_FAILED, text }
     }
@@ -554,9 +552,8 @@ fn change(exec: &mut Exec, step: usize, work: Work) {
 
 /// Why one piece of work cannot take the place of another, or none.
 fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult, &'static str)> {
-    use crate::work::Place;
     use CUgraphExecUpdateResult as R;
-    let side = |place: &Place| matches!(place, Place::Device(_));
+    let side = |place: &work::Place| matches!(place, work::Place::Device(_));
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => {
             Some((R::ERROR_UNSUPPORTED_FUNCTION_CHANGE, "the function is of another context"))

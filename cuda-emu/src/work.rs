@@ -107,11 +107,8 @@ fn code_of(class: Class) -> CUresult {
 impl Work {
     /// Runs to the end. With `traced` a name, gives what was read and written under that name.
     pub(crate) fn run(&self, machine: &Machine, traced: Option<&str>) -> Result<Option<Accesses>, Failure> {
-        let trace = |reads, writes| {
-            traced.map(|name| {
-                let _: (&[(u64, u64)], &[(u64, u64)], &str) = (reads, writes, name);
-                Accesses::default()
-            })
+        let trace = |reads: &Ranges, writes: &Ranges| {
+            traced.map(|name| Accesses::of_host(&machine.memory, name, reads, writes))
         };
         match self {
             Self::Kernel(kernel) => return kernel.run(machine, traced.is_some()),
@@ -122,7 +119,7 @@ impl Work {
             }
             Self::Fill(fill) => {
                 fill.run(machine)?;
-                return Ok(trace(&[], &fill.ranges()));
+                return Ok(trace(&Vec::new(), &fill.ranges()));
             }
             Self::Host(callback) => queue::host_function(|| callback.call()),
             Self::Wait(cell) => {

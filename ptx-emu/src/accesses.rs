@@ -1,5 +1,6 @@
 //! Which bytes a launch read and wrote, and whether two launches conflict.
 
+use crate::Memory;
 use crate::fault::{AllocationInfo, Place};
 
 /// The bytes a traced launch read and wrote, by instruction and allocation.
@@ -70,6 +71,19 @@ impl Deed {
 }
 
 impl Accesses {
+    /// What a copy or a fill touches, as runs of (address, bytes). In a conflict it stands under `name`, at line 0.
+    pub fn of_host(memory: &Memory, name: &str, reads: &[(u64, u64)], writes: &[(u64, u64)]) -> Accesses {
+        let deeds = [(reads, Deed::Read), (writes, Deed::Write)];
+        let runs = deeds.into_iter().flat_map(|(runs, deed)| runs.iter().map(move |run| (*run, deed)));
+        let sites = runs.filter_map(|((address, bytes), deed)| {
+            let allocation = memory.find(address)?;
+            let place = Place { line: 0, column: 0, text: name.into(), rust: None };
+            let bytes = ByteSet::run(address - allocation.base, bytes);
+            Some(Site { place, pc: 0, deed, allocation, bytes })
+        });
+        Accesses { kernel: name.into(), sites: sites.collect() }
+    }
+
     /// The conflict at the lowest address with a launch that nothing orders after this one. Atomics do not
     /// conflict with atomics, nor with strong loads.
     pub fn conflict(&self, later: &Accesses) -> Option<Conflict> {
@@ -117,6 +131,17 @@ pub(crate) struct ByteSet {
 }
 
 impl ByteSet {
+    /// The set of `bytes` offsets from `offset` on.
+    fn run(offset: u64, bytes: u64) -> ByteSet {
+        let (mut set, mut at) = (ByteSet::default(), offset);
+        while at < offset + bytes {
+            let count = (64 - at % 64).min(offset + bytes - at);
+            set.insert(at, count as u32);
+            at += count;
+        }
+        set
+    }
+
     /// Adds up to 64 bytes that do not cross a multiple of 64.
     #[inline]
     pub(crate) fn insert(&mut self, offset: u64, bytes: u32) {
