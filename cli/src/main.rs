@@ -1,2 +1,49 @@
-//! Decodes language models with PTX kernels written in Rust.
-fn main() {}
+//! The program people run: decodes language models with PTX kernels written in Rust.
+
+mod commands;
+mod device;
+mod failure;
+mod interrupt;
+mod options;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use commands::{check, devices, graph, info, logits, run};
+
+#[derive(Parser)]
+#[command(name = "warpwright", version, about, after_help = failure::EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write on from a prompt
+    Run(run::Args),
+    /// Feed tokens one by one and write the logits of each step
+    Logits(logits::Args),
+    /// Show what a model file holds, without loading it
+    Info(info::Args),
+    /// Run every kernel against its CPU reference
+    Check(check::Args),
+    /// List the devices
+    Devices,
+    /// Write a model's decode graph as Graphviz
+    Graph(graph::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Logits(args) => logits::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Devices => devices::run(),
+        Command::Graph(args) => graph::run(&args),
+    };
+    result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}

@@ -1,0 +1,58 @@
+//! `warpwright info`: what a model file holds, without loading the weights.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use comfy_table::{CellAlignment, Table, presets};
+use warpwright_engine::Model;
+use warpwright_engine::info::{Class, classes, kv_bytes, weight_bytes};
+
+use crate::failure::Failure;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Model file (GGUF)
+    model: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let model = Model::open(&args.model)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}\n\n{}", facts(&model).trim_fmt(), tensors(&model).trim_fmt())?;
+    Ok(())
+}
+
+fn facts(model: &Model) -> Table {
+    let c = &model.config;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).add_rows([
+        ["file", &model.gguf.path.display().to_string()],
+        ["architecture", c.architecture.name()],
+        ["layers", &c.layers.to_string()],
+        ["hidden", &c.hidden.to_string()],
+        ["feed-forward", &c.feed_forward.to_string()],
+        ["heads", &format!("{} query, {} key and value, of {}", c.heads, c.kv_heads, c.head_dim)],
+        ["vocabulary", &c.vocab.to_string()],
+        ["context", &c.context.to_string()],
+        ["LM head", if model.weights.head.is_some() { "a matrix of its own" } else { "the embedding" }],
+        ["read per token", &format!("{} bytes of weights", weight_bytes(model))],
+        ["", &format!("{} bytes of KV cache for each position", kv_bytes(model))],
+    ]);
+    table
+}
+
+fn tensors(model: &Model) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["tensor", "shape", "format", "bytes"]);
+    table.add_rows(classes(model).iter().map(row));
+    table.column_mut(3).expect("there are four columns").set_cell_alignment(CellAlignment::Right);
+    table
+}
+
+fn row(class: &Class) -> [String; 4] {
+    let formats =
+        class.formats.iter().map(|(format, count)| format!("{count} x {format}")).collect::<Vec<_>>();
+    // Rows first, as mathematics has it; the file has the contiguous dimension first.
+    let shape = class.dims.iter().rev().map(u64::to_string).collect::<Vec<_>>();
+    [class.name.clone(), shape.join(" x "), formats.join(", "), class.bytes.to_string()]
+}

@@ -1,0 +1,8 @@
+//! One file a command.
+
+pub(crate) mod check;
+pub(crate) mod devices;
+pub(crate) mod graph;
+pub(crate) mod info;
+pub(crate) mod logits;
+pub(crate) mod run;

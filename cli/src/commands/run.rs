@@ -1,0 +1,196 @@
+//! `warpwright run`: writes on from a prompt.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use warpwright_engine::{Model, Tokenizer, tokenizer};
+
+use crate::failure::Failure;
+use crate::options::{Launch, Place, decoder};
+use crate::{device, interrupt};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// How a step reaches the device
+    #[arg(long, value_enum, default_value_t = Launch::Graph)]
+    launch: Launch,
+    /// Text to write on from
+    #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids", conflicts_with = "prompt_ids")]
+    prompt: Option<String>,
+    /// Tokens to write on from, as they are: 1,5,9
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',')]
+    prompt_ids: Vec<u32>,
+    /// Tokens to write at most
+    #[arg(short, value_name = "TOKENS", default_value_t = 64)]
+    n: u32,
+    /// Temperature: 0, the likeliest token each time
+    #[arg(long, value_name = "T", default_value = "0", value_parser = greedy)]
+    temp: f32,
+    /// What to print of each token
+    #[arg(long, value_enum, default_value_t = Print::Text)]
+    print: Print,
+    /// Print only what the model writes: no prompt, no statistics
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Print {
+    /// Its text
+    Text,
+    /// Its number
+    Ids,
+}
+
+fn greedy(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(0.0) => Ok(0.0),
+        Ok(_) => Err("only 0 (greedy): sampling comes later".into()),
+        Err(_) => Err("not a number".into()),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let start = Instant::now();
+    interrupt::install()?;
+    let model = Model::open(&args.place.model)?;
+    let words = words(args, &model)?;
+    let prompt = match (&args.prompt, &words) {
+        (Some(text), Some(words)) => words.encode(text)?,
+        _ => args.prompt_ids.clone(),
+    };
+    let context = device::open(args.place.device)?;
+    let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
+    let mut decoder = decoder(&context, &model, ctx, args.launch)?;
+    let tokens = decoder.generate(&prompt, args.n)?;
+    let times = print(args, words.as_ref(), start, tokens)?;
+    if !args.quiet {
+        eprintln!("{}, {}", times.summary(), context.device().name());
+    }
+    interrupt::check()
+}
+
+/// The tokenizer, unless the user wants to see numbers only.
+fn words(args: &Args, model: &Model) -> Result<Option<Tokenizer>, Failure> {
+    let needed = args.prompt.is_some() || args.print == Print::Text;
+    Ok(needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose()?)
+}
+
+/// Prints tokens as they come, until there are no more or the user interrupts.
+fn print(
+    args: &Args,
+    words: Option<&Tokenizer>,
+    start: Instant,
+    tokens: impl Iterator<Item = Result<u32, warpwright_engine::Error>>,
+) -> Result<Times, Failure> {
+    let mut printer = Printer::new(args, words)?;
+    let mut times = Times::default();
+    for token in tokens {
+        printer.token(token?)?;
+        times.token(start.elapsed());
+        if interrupt::check().is_err() {
+            break;
+        }
+    }
+    printer.end()?;
+    Ok(times)
+}
+
+/// Standard output, and how a token becomes something to read.
+struct Printer<'a> {
+    out: io::StdoutLock<'static>,
+    form: Form<'a>,
+}
+
+enum Form<'a> {
+    Text(tokenizer::Stream<'a>),
+    /// Numbers; what stands before the next one.
+    Ids(&'static str),
+}
+
+impl<'a> Printer<'a> {
+    fn new(args: &'a Args, words: Option<&'a Tokenizer>) -> Result<Self, Failure> {
+        let mut out = io::stdout().lock();
+        let form = match words {
+            Some(words) if args.print == Print::Text => Form::Text(words.stream()),
+            _ => Form::Ids(""),
+        };
+        if let (Form::Text(_), Some(prompt), false) = (&form, &args.prompt, args.quiet) {
+            write!(out, "{prompt}")?;
+            out.flush()?;
+        }
+        Ok(Printer { out, form })
+    }
+
+    fn token(&mut self, id: u32) -> Result<(), Failure> {
+        match &mut self.form {
+            Form::Text(stream) => write!(self.out, "{}", stream.push(id))?,
+            Form::Ids(separator) => write!(self.out, "{}{id}", std::mem::replace(separator, " "))?,
+        }
+        Ok(self.out.flush()?)
+    }
+
+    fn end(mut self) -> Result<(), Failure> {
+        if let Form::Text(stream) = self.form {
+            write!(self.out, "{}", stream.finish())?;
+        }
+        Ok(writeln!(self.out)?)
+    }
+}
+
+/// When tokens came, since the program's start.
+#[derive(Default)]
+struct Times {
+    count: u32,
+    first: Duration,
+    last: Duration,
+}
+
+impl Times {
+    fn token(&mut self, at: Duration) {
+        if self.count == 0 {
+            self.first = at;
+        }
+        self.last = at;
+        self.count += 1;
+    }
+
+    /// The rate leaves out the first token, which waits for the model and the prompt.
+    fn summary(&self) -> String {
+        let seconds = (self.last - self.first).as_secs_f64();
+        let rate =
+            if self.count > 1 { format!("{:.1}", f64::from(self.count - 1) / seconds) } else { "-".into() };
+        format!(
+            "{} tokens, {rate} tokens/s, first token {:.2} s after the start",
+            self.count,
+            self.first.as_secs_f64()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Times, greedy};
+
+    #[test]
+    fn the_rate_is_of_the_tokens_after_the_first() {
+        let mut times = Times::default();
+        assert_eq!(times.summary(), "0 tokens, - tokens/s, first token 0.00 s after the start");
+        for at in [500, 600, 700] {
+            times.token(Duration::from_millis(at));
+        }
+        assert_eq!(times.summary(), "3 tokens, 10.0 tokens/s, first token 0.50 s after the start");
+    }
+
+    #[test]
+    fn only_greedy() {
+        assert_eq!(greedy("0"), Ok(0.0));
+        assert_eq!(greedy("0.7"), Err("only 0 (greedy): sampling comes later".into()));
+        assert_eq!(greedy("hot"), Err("not a number".into()));
+    }
+}

@@ -1,0 +1,101 @@
+//! `--device`: which device a command works on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use warpwright_driver::{Context, Device, Driver};
+
+use crate::failure::{Failure, sentence};
+
+/// What the user asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    /// The first GPU where there is one, else the emulator.
+    Auto,
+    /// This GPU.
+    Cuda(usize),
+    /// The emulator.
+    Emu,
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => return Ok(Choice::Auto),
+            "emu" => return Ok(Choice::Emu),
+            "cuda" => return Ok(Choice::Cuda(0)),
+            _ => {}
+        }
+        let ordinal = text.strip_prefix("cuda:").and_then(|number| number.parse().ok());
+        ordinal.map(Choice::Cuda).ok_or_else(|| "use auto, cuda:N or emu".into())
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Auto => f.write_str("auto"),
+            Choice::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Choice::Emu => f.write_str("emu"),
+        }
+    }
+}
+
+/// The device, ready to work; says on stderr when `auto` falls back to the emulator.
+pub(crate) fn open(choice: Choice) -> Result<Context, Failure> {
+    let device = match choice {
+        Choice::Auto => first_gpu().or_else(|reason| {
+            // One line here; `devices` shows all that was tried.
+            eprintln!("no GPU, running on the emulator: {}", reason.lines().next().unwrap_or_default());
+            emulator()?.device(0).map_err(Failure::from)
+        })?,
+        Choice::Cuda(ordinal) => gpu(ordinal)?,
+        Choice::Emu => emulator()?.device(0)?,
+    };
+    Ok(Context::new(&device)?)
+}
+
+/// The driver of the emulator that is linked into this program.
+pub(crate) fn emulator() -> Result<Driver, Failure> {
+    let started = Driver::from_api(warpwright_cuda_emu::api(), "the linked emulator");
+    started.map_err(|error| Failure::Runtime(sentence(&error)))
+}
+
+/// The machine's GPUs, or why there are none.
+pub(crate) fn gpus() -> Result<Vec<Device>, String> {
+    let driver = Driver::load().map_err(|error| sentence(&error))?;
+    driver.devices().map_err(|error| sentence(&error))
+}
+
+fn first_gpu() -> Result<Device, String> {
+    gpus()?.into_iter().next().ok_or_else(|| "the driver lists no device".into())
+}
+
+fn gpu(ordinal: usize) -> Result<Device, Failure> {
+    let devices = gpus().map_err(|reason| Failure::Runtime(format!("no device cuda:{ordinal}: {reason}")))?;
+    let count = devices.len();
+    let missing =
+        || Failure::Input(format!("no device cuda:{ordinal}: the driver lists {count}, counted from 0"));
+    devices.into_iter().nth(ordinal).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Choice;
+
+    #[test]
+    fn devices_are_named_as_they_are_printed() {
+        for choice in [Choice::Auto, Choice::Cuda(0), Choice::Cuda(12), Choice::Emu] {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "EMU"] {
+            assert_eq!(text.parse::<Choice>(), Err("use auto, cuda:N or emu".to_owned()));
+        }
+    }
+}

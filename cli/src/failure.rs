@@ -1,0 +1,86 @@
+//! How the program ends when it does not do its work: one sentence on stderr, and an exit code.
+
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+/// The end of `warpwright --help`.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    failed while running: device, driver, a kernel that `check` found wrong
+  2    wrong use, or an input file that cannot be used
+  130  interrupted";
+
+/// Why the program ends early. A variant is an exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something went wrong while running.
+    Runtime(String),
+    /// The arguments or an input file cannot be used.
+    Input(String),
+    /// The output already says what is wrong.
+    Shown,
+    /// The user pressed Ctrl-C.
+    Interrupted,
+    /// Whoever read our output has closed it, and knows.
+    Closed,
+}
+
+impl Failure {
+    /// Writes the sentence and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let (code, sentence) = match self {
+            Failure::Runtime(sentence) => (1, Some(sentence)),
+            Failure::Input(sentence) => (2, Some(sentence)),
+            Failure::Shown => (1, None),
+            Failure::Interrupted => (130, None),
+            Failure::Closed => (0, None),
+        };
+        if let Some(sentence) = sentence {
+            eprintln!("error: {sentence}");
+        }
+        ExitCode::from(code)
+    }
+}
+
+/// An error while writing to standard output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Failure::Runtime(format!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+impl From<warpwright_driver::Error> for Failure {
+    fn from(error: warpwright_driver::Error) -> Self {
+        Failure::Runtime(sentence(&error))
+    }
+}
+
+/// A model, a tokenizer or a prompt that cannot be used is bad input; what a device says is not.
+impl From<warpwright_engine::Error> for Failure {
+    fn from(error: warpwright_engine::Error) -> Self {
+        let sentence = sentence(&error);
+        match error {
+            warpwright_engine::Error::Driver(_) => Failure::Runtime(sentence),
+            _ => Failure::Input(sentence),
+        }
+    }
+}
+
+/// An error and what caused it, each cause once.
+pub(crate) fn sentence(error: &dyn Error) -> String {
+    let mut sentence = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !sentence.contains(&text) {
+            sentence = format!("{sentence}: {text}");
+        }
+        cause = error.source();
+    }
+    sentence
+}

@@ -1,0 +1,66 @@
+//! Options that several commands share, and what follows from them.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use warpwright_driver::Context;
+use warpwright_engine::{self as engine, Decoder, Model, Options, weight_bytes};
+
+use crate::device::Choice;
+use crate::failure::Failure;
+
+/// A model and where it runs.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Place {
+    /// Model file (GGUF)
+    pub(crate) model: PathBuf,
+    /// auto, cuda:N or emu (the emulator)
+    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    pub(crate) device: Choice,
+    /// Positions to keep room for [default: as many as the work needs]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) ctx: Option<u32>,
+}
+
+impl Place {
+    /// Positions to keep room for when the work needs so many.
+    pub(crate) fn context_length(&self, model: &Model, needed: usize) -> u32 {
+        let needed = u32::try_from(needed).unwrap_or(u32::MAX);
+        self.ctx.unwrap_or_else(|| needed.clamp(1, model.config.context))
+    }
+}
+
+/// How a step reaches the device.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Launch {
+    /// One launch of the hand-built kernel-node graph
+    Graph,
+    /// One launch for each kernel
+    Eager,
+}
+
+impl From<Launch> for engine::Launch {
+    fn from(launch: Launch) -> Self {
+        match launch {
+            Launch::Graph => Self::Graph,
+            Launch::Eager => Self::Eager,
+        }
+    }
+}
+
+/// Loads the model, with a progress bar where stderr is a terminal.
+pub(crate) fn decoder(
+    context: &Context,
+    model: &Model,
+    ctx: u32,
+    launch: Launch,
+) -> Result<Decoder, Failure> {
+    let style = ProgressStyle::with_template("loading {bytes}/{total_bytes} {wide_bar}")
+        .expect("the template is well formed");
+    let bar = ProgressBar::new(weight_bytes(model)).with_style(style);
+    let options = Options { ctx, launch: launch.into() };
+    let decoder = Decoder::new(context, model, options, |bytes| bar.set_position(bytes));
+    bar.finish_and_clear();
+    Ok(decoder?)
+}

@@ -1,0 +1,106 @@
+//! What the program does, on the emulator.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+
+use common::{MODEL, command, run};
+
+/// What the float64 reference writes after "The borrow checker", token by token.
+const GREEDY: &str = " uses a low-level write-limit";
+
+#[test]
+fn run_writes_on_from_a_prompt() {
+    let end = run(&["run", MODEL, "--device", "emu", "--prompt", "The borrow checker", "-n", "9"]);
+    assert_eq!((end.code, end.out), (Some(0), format!("The borrow checker{GREEDY}\n")));
+    let said = end.err;
+    assert!(said.starts_with("9 tokens, ") && said.ends_with(", Warpwright CPU emulator\n"), "{said}");
+}
+
+#[test]
+fn quiet_leaves_only_what_the_model_writes() {
+    let end = run(&["run", MODEL, "--device", "emu", "--prompt", "The borrow checker", "-n", "9", "--quiet"]);
+    assert_eq!((end.code, end.out, end.err), (Some(0), format!("{GREEDY}\n"), String::new()));
+}
+
+#[test]
+fn ids_go_in_and_out() {
+    let arguments =
+        ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389,1166,882,261", "-n", "4", "--print", "ids"];
+    for launch in ["graph", "eager"] {
+        let end = run(&[&arguments[..], &["--launch", launch, "--quiet"]].concat());
+        assert_eq!(
+            (end.code, end.out.as_str(), end.err.as_str()),
+            (Some(0), "1680 260 2366 13\n", ""),
+            "{launch}"
+        );
+    }
+}
+
+#[test]
+fn logits_are_the_same_bytes_as_a_graph_and_kernel_by_kernel() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [graph, eager] = ["graph", "eager"].map(|launch| {
+        let out = folder.path().join(launch);
+        let out = out.to_str().expect("UTF-8");
+        let end = run(&[
+            "logits",
+            MODEL,
+            "--device",
+            "emu",
+            "--launch",
+            launch,
+            "--ids",
+            "0,389,1166",
+            "--out",
+            out,
+        ]);
+        assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (Some(0), "", ""));
+        fs::read(out).expect("the logits")
+    });
+    assert_eq!(graph.len(), 3 * 4096 * 4);
+    assert!(graph == eager);
+}
+
+#[test]
+fn info_shows_the_model_without_loading_it() {
+    let end = run(&["info", MODEL]);
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    for fact in ["llama", "4 query, 2 key and value, of 64", "bytes of weights", "attn_q.weight", "x Q4_K"] {
+        assert!(end.out.contains(fact), "{fact}: {}", end.out);
+    }
+}
+
+#[test]
+fn devices_lists_the_emulator() {
+    let end = run(&["devices"]);
+    assert_eq!(end.code, Some(0));
+    assert!(end.out.contains("| emu "), "{}", end.out);
+    assert!(end.out.contains("Warpwright CPU emulator"), "{}", end.out);
+}
+
+#[test]
+fn graph_draws_every_launch() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let dot = folder.path().join("decode.dot");
+    let end = run(&["graph", MODEL, "--device", "emu", "--dot", dot.to_str().expect("UTF-8")]);
+    assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (Some(0), "", ""));
+    let text = fs::read_to_string(dot).expect("the graph");
+    assert!(text.starts_with("digraph"), "{text}");
+    for kernel in ["embed", "rms_norm", "gemv", "rope", "attention", "swiglu", "argmax", "advance"] {
+        assert!(text.contains(kernel), "{kernel}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_program_quietly() {
+    let mut child = command(&["run", MODEL, "--device", "emu", "--prompt-ids", "1", "-n", "200", "--quiet"])
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    let status = child.wait().expect("it ends");
+    let mut said = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut said).expect("UTF-8");
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+}

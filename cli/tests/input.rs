@@ -1,0 +1,64 @@
+//! Input that cannot be used: one whole sentence, the right exit code, and no file left behind.
+
+mod common;
+
+use std::fs;
+
+use common::{End, MODEL, run};
+
+fn refused(code: i32, sentence: &str) -> End {
+    End { code: Some(code), out: String::new(), err: format!("error: {sentence}\n") }
+}
+
+#[test]
+fn a_model_that_is_no_model_is_named() {
+    let cases = [
+        ("no-such.gguf", "cannot open no-such.gguf: No such file or directory (os error 2)"),
+        ("LICENSE-MIT", "LICENSE-MIT: not a GGUF file: it starts with [4d, 49, 54, 20], not with \"GGUF\""),
+    ];
+    for (file, sentence) in cases {
+        let commands: [&[&str]; 4] = [
+            &["info", file],
+            &["run", file, "--prompt", "x"],
+            &["logits", file, "--ids", "1", "--out", "no-such-output"],
+            &["graph", file, "--dot", "no-such-output"],
+        ];
+        for arguments in commands {
+            assert_eq!(run(arguments), refused(2, sentence), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_is_refused() {
+    let cases: [(&[&str], &str); 3] = [
+        (&["--prompt-ids", "5000"], "token 0 of the prompt is 5000; the vocabulary ends before 4096"),
+        (&["--prompt-ids", "1,5,9", "--ctx", "2"], "the prompt has 3 tokens; the context has room for 2"),
+        (&["--prompt", "x", "--ctx", "4096"], "a context of 4096 positions; the model was made for 2048"),
+    ];
+    for (arguments, sentence) in cases {
+        let arguments = [&["run", MODEL, "--device", "emu"], arguments].concat();
+        assert_eq!(run(&arguments), refused(2, sentence), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_failed_logits_run_leaves_no_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("logits");
+    let end =
+        run(&["logits", MODEL, "--device", "emu", "--ids", "1,4096", "--out", out.to_str().expect("UTF-8")]);
+    assert_eq!(end, refused(2, "token 1 of the prompt is 4096; the vocabulary ends before 4096"));
+    assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 0);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let end = run(&["logits", MODEL, "--device", "emu", "--ids", "1", "--out", "no-such-folder/logits"]);
+    assert_eq!(end.code, Some(1));
+    assert!(
+        end.err.starts_with("error: cannot write no-such-folder/logits: No such file or directory"),
+        "{}",
+        end.err
+    );
+}

@@ -1,0 +1,55 @@
+//! Help, and what is said to wrong arguments.
+
+mod common;
+
+use common::{MODEL, run};
+
+#[test]
+fn every_command_explains_itself() {
+    for command in ["run", "logits", "info", "check", "devices", "graph"] {
+        let end = run(&[command, "--help"]);
+        assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{command}");
+        assert!(end.out.contains(&format!("Usage: warpwright {command}")), "{}", end.out);
+    }
+    let end = run(&["--help"]);
+    assert!(end.out.contains("Exit codes:\n  0    done\n"), "{}", end.out);
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["sing"], "error: unrecognized subcommand 'sing'"),
+        (&["run"], "error: the following required arguments were not provided:"),
+        (
+            &["run", MODEL, "--prompt", "x", "--prompt-ids", "1"],
+            "error: the argument '--prompt <TEXT>' cannot be used with",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--device", "gpu"],
+            "error: invalid value 'gpu' for '--device <DEVICE>': use auto, cuda:N or emu",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--launch", "later"],
+            "error: invalid value 'later' for '--launch <LAUNCH>'",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--temp", "0.7"],
+            "error: invalid value '0.7' for '--temp <T>': only 0 (greedy): sampling comes later",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "-n", "many"],
+            "error: invalid value 'many' for '-n <TOKENS>': invalid digit found in string",
+        ),
+        (&["run", MODEL, "--prompt-ids", "1,,5"], "error: invalid value '' for '--prompt-ids <ID,ID,..>'"),
+        (
+            &["logits", MODEL, "--ids", "1,-5", "--out", "x"],
+            "error: invalid value '-5' for '--ids <ID,ID,..>'",
+        ),
+    ];
+    for (arguments, message) in cases {
+        let end = run(arguments);
+        assert_eq!(end.code, Some(2), "{arguments:?}");
+        assert!(end.err.starts_with(message), "{arguments:?}: {}", end.err);
+        assert_eq!(end.out, "");
+    }
+}
