@@ -1,7 +1,7 @@
 //! Every case of every kernel on the emulator: right under every schedule, and the same bits under all of them.
 
 use ptx_emu::{Kernel, Launch, Memory, Module, Order, Schedule, Trace, run};
-use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
+use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print, print_with_lines};
 use warpwright_kernels::{ALL, Case, Variant, compare};
 
 const SEED: u64 = 1;
@@ -13,20 +13,23 @@ fn all_kernels_compute_their_reference() {
 }
 
 /// What goes wrong with a kernel: the first failure of each case on each target.
+///
+/// One text has line numbers, so that a fault names the Rust place; the other is what ships.
 fn failures(kernel: &dyn Variant) -> Vec<String> {
     let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let target = |name| Target::named(name).expect("in the table");
+    let texts = [print_with_lines(&program, target("sm_75")), print(&program, target("sm_90a"))];
     let cases = kernel.cases(SEED);
-    let targets = ["sm_75", "sm_90a"].map(|name| Target::named(name).expect("in the table"));
-    let on = |target: Target| {
-        let text = print(&program, target).expect("every kernel runs from sm_75 up");
-        let module = Module::parse(&text).unwrap_or_else(|e| panic!("{} for {target}: {e}", kernel.name()));
+    let on = |text: String| {
+        let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
         let code = module.kernel(&kernel.name()).expect("the module holds the kernel").clone();
-        let check = |case| check(kernel, &code, case).err();
-        let named =
-            |(case, e): (&Case, String)| format!("{} for {target}, {}: {e}", kernel.name(), case.label);
-        cases.iter().filter_map(|case| Some(named((case, check(case)?)))).collect::<Vec<_>>()
+        let failure = |case: &Case| {
+            let e = check(kernel, &code, case).err()?;
+            Some(format!("{} for {}, {}: {e}", kernel.name(), module.target(), case.label))
+        };
+        cases.iter().filter_map(failure).collect::<Vec<_>>()
     };
-    targets.into_iter().flat_map(on).collect()
+    texts.into_iter().flat_map(|text| on(text.expect("every kernel runs from sm_75 up"))).collect()
 }
 
 /// Blocks and warps forwards, backwards and shuffled; the first also looks for races between blocks.
