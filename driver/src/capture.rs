@@ -10,9 +10,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use driver_sys::{
-    CUgraph, CUgraphNode, CUgraphNodeType, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
-};
+use driver_sys::{CUgraph, CUgraphNode, CUgraphNodeType, CUstreamCaptureMode, CUstreamCaptureStatus};
 
 use crate::graph::NodeKind;
 use crate::queue::{Queue, Work};
@@ -107,7 +105,6 @@ impl<'s> Region<'s> {
         // SAFETY: the stream is alive and not the legacy stream.
         unsafe { cu!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
         context.begin_capture();
-        stream.set_capturing(true);
         REGIONS.with_borrow_mut(|regions| regions.push(None));
         Ok(Self { stream, open: true })
     }
@@ -121,7 +118,10 @@ impl<'s> Region<'s> {
     fn close(&self) -> Ended {
         let failed = REGIONS.with_borrow_mut(Vec::pop).flatten();
         let graph = self.end_capture();
-        self.stream.set_capturing(self.still_captures());
+        if self.stream.is_capturing() {
+            // Some failures leave it so, and nothing mends it.
+            tracing::error!("the stream still captures; use another one");
+        }
         self.stream.context().end_capture();
         Ended { failed, graph }
     }
@@ -133,19 +133,6 @@ impl<'s> Region<'s> {
         // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
         unsafe { cu!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }?;
         Ok(graph)
-    }
-
-    /// Some failures leave the stream capturing. Nothing mends it then but another stream.
-    fn still_captures(&self) -> bool {
-        let mut status = CUstreamCaptureStatus::NONE;
-        let api = self.stream.context().driver().api();
-        // SAFETY: `status` is ours to write; the stream is alive.
-        let code = unsafe { (api.cuStreamIsCapturing)(self.stream.raw(), &mut status) };
-        let captures = code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE;
-        if captures {
-            tracing::error!(?status, "the stream still captures; use another one");
-        }
-        captures
     }
 }
 
@@ -180,12 +167,10 @@ impl Capture<'_> {
             (Event::untimed(self.stream.context())?, Event::untimed(self.stream.context())?);
         forked.record(self.stream)?;
         other.wait(&forked)?;
-        other.set_capturing(true);
         let mut beside = Capture { stream: other, pushed: self.pushed.clone() };
         let result = work(self, &mut beside);
         // Joined also after an error, so that the error is that of `work` and not of a fork left open.
         let join = joined.record(other).and_then(|()| self.stream.wait(&joined));
-        other.set_capturing(false);
         result.and(join)
     }
 
@@ -193,7 +178,8 @@ impl Capture<'_> {
     fn captured(&self) -> Result<CUgraphNode, Error> {
         let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
         let (mut after, mut count) = (std::ptr::null(), 0);
-        let (driver, raw) = (self.stream.context().driver(), self.stream.raw());
+        let context = self.stream.context();
+        let (_current, driver, raw) = (context.enter()?, context.driver(), self.stream.raw());
         // SAFETY: all of it is ours to write; the graph's handle is not used.
         unsafe {
             cu!(

@@ -141,6 +141,15 @@ impl Context {
         Ok(())
     }
 
+    /// Runs `f` with the context current on this thread: for calls that this crate does not wrap.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn run<R>(&self, f: impl FnOnce() -> R) -> Result<R, Error> {
+        let _current = self.enter()?;
+        Ok(f())
+    }
+
     /// The raw handle.
     pub fn raw(&self) -> CUcontext {
         self.0.raw
@@ -165,6 +174,11 @@ impl Context {
 
     pub(crate) fn leave_behind(&self, left: Left) {
         lock(&self.0.left).push(left);
+    }
+
+    /// Drops what dropped streams left behind, as far as its work is done.
+    pub(crate) fn collect(&self) {
+        self.0.collect();
     }
 
     pub(crate) fn same(&self, other: &Self) -> bool {
@@ -245,6 +259,10 @@ impl Context {
             cu!(driver, cuStreamSynchronize(stream))?;
         }
         Ok(())
+    }
+
+    pub(crate) fn has_captures(&self) -> bool {
+        lock(&self.0.deferral).captures > 0
     }
 
     /// From here on, destructors wait.
@@ -343,7 +361,6 @@ impl Inner {
         }
     }
 
-    /// Drops what dropped streams left behind, as far as its work is done.
     fn collect(&self) {
         let left = std::mem::take(&mut *lock(&self.left));
         let (busy, done): (Vec<_>, Vec<_>) = left.into_iter().partition(|l| self.is_pending(l.event));
@@ -356,6 +373,7 @@ impl Inner {
 
     /// Whether work before the event is still to do; a device that failed does none.
     fn is_pending(&self, event: CUevent) -> bool {
+        let Ok(_current) = self.enter() else { return false };
         // SAFETY: the event is alive; a query changes nothing.
         unsafe { (self.device.driver().api().cuEventQuery)(event) == CUresult::NOT_READY }
     }

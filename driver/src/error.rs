@@ -237,6 +237,12 @@ pub enum Error {
         /// The node it depends on differently.
         from: Option<String>,
     },
+    /// Work for a stream that a capture has.
+    #[error("{work}: the stream captures; push work into the queue of the capture, or fork it")]
+    Capturing {
+        /// The work.
+        work: String,
+    },
     /// A capture that failed: the first call of the region that did, and how the driver ended it.
     #[error("capture: {first}{}", .end.as_ref().map(|e| format!("\n  and the capture ended with {e}")).unwrap_or_default())]
     Capture {

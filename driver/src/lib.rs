@@ -12,7 +12,7 @@
 //! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place.
 //!
 //! ```
-//! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, KernelDef, Shape, ShapeError, Side};
+//! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
 //! # args! { pub struct AddArgs { x: In<f32>, y: Out<f32>, n: u32, add: f32 } }
 //! # struct Add;
 //! # impl KernelDef for Add {

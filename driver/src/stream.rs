@@ -1,10 +1,9 @@
 //! A stream: a queue of the device. Work in it runs in order, beside the work of other streams.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags};
+use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 use ptx_gen::Elem;
 
 use crate::context::{Left, Owner, Release, lock};
@@ -19,7 +18,6 @@ pub struct Stream(Arc<Inner>);
 pub(crate) struct Inner {
     context: Context,
     raw: CUstream,
-    capturing: AtomicBool,
     flight: Mutex<Flight>,
 }
 
@@ -43,12 +41,7 @@ impl Stream {
         let mut raw = CUstream::NULL;
         // SAFETY: `raw` is ours to write.
         unsafe { cu!(context.driver(), cuStreamCreate(&mut raw, CUstream_flags::NON_BLOCKING)) }?;
-        let inner = Inner {
-            context: context.clone(),
-            raw,
-            capturing: AtomicBool::new(false),
-            flight: Mutex::default(),
-        };
+        let inner = Inner { context: context.clone(), raw, flight: Mutex::default() };
         let inner = Arc::new(inner);
         context.add_stream(&inner);
         Ok(Self(inner))
@@ -72,7 +65,7 @@ impl Stream {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn is_idle(&self) -> Result<bool, Error> {
-        let driver = self.context().driver();
+        let (_current, driver) = (self.context().enter()?, self.context().driver());
         // SAFETY: the stream is alive; a query changes nothing.
         match unsafe { (driver.api().cuStreamQuery)(self.0.raw) } {
             CUresult::NOT_READY => Ok(false),
@@ -100,7 +93,7 @@ impl Stream {
         to.expect_len("write", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
         // SAFETY: the view's memory lives as long as the view, and its length was checked.
-        unsafe { self.context().upload_on(self.0.raw, to.address(), as_bytes(from)) }
+        self.0.settle(|| unsafe { self.context().upload_on(self.0.raw, to.address(), as_bytes(from)) })
     }
 
     /// Reads device memory in the order of this stream, and waits.
@@ -110,8 +103,9 @@ impl Stream {
     pub fn read<T: Elem>(&self, from: &View<T>) -> Result<Vec<T>, Error> {
         from.region().expect_in(self.context(), "a stream")?;
         let mut to = vec![T::default(); from.len()];
+        let bytes = as_bytes_mut(&mut to);
         // SAFETY: the view's memory lives as long as the view, and `to` has its length.
-        unsafe { self.context().download_on(self.0.raw, as_bytes_mut(&mut to), from.address()) }?;
+        self.0.settle(|| unsafe { self.context().download_on(self.0.raw, bytes, from.address()) })?;
         Ok(to)
     }
 
@@ -120,15 +114,15 @@ impl Stream {
         self.0.raw
     }
 
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.0.is_capturing()
+    }
+
     /// Keeps the owners until everything queued so far is done.
     pub(crate) fn keep(&self, owners: impl IntoIterator<Item = Owner>) {
         let done = self.0.keep(owners);
         // Outside the lock: dropping may free memory, and that may wait.
         drop(done);
-    }
-
-    pub(crate) fn set_capturing(&self, capturing: bool) {
-        self.0.capturing.store(capturing, Ordering::Release);
     }
 }
 
@@ -149,6 +143,10 @@ impl Queue for &Stream {
 
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(Stream::context(self))?;
+        if self.0.is_capturing() {
+            // The graph that becomes of it would not own what the work needs.
+            return Err(Error::Capturing { work: work.name().to_string() });
+        }
         work.enqueue(self)?;
         self.keep(work.owners());
         Ok(())
@@ -156,19 +154,54 @@ impl Queue for &Stream {
 }
 
 impl Inner {
+    /// Whether a capture of this context has the stream, also one that reached it through an event.
     pub(crate) fn is_capturing(&self) -> bool {
-        self.capturing.load(Ordering::Acquire)
+        if !self.context.has_captures() {
+            return false;
+        }
+        let Ok(_current) = self.context.enter() else { return false };
+        let mut status = CUstreamCaptureStatus::NONE;
+        // SAFETY: `status` is ours to write; the stream is alive.
+        let code = unsafe { (self.context.driver().api().cuStreamIsCapturing)(self.raw, &mut status) };
+        code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
-        let done = std::mem::take(&mut *lock(&self.flight));
-        let _current = self.context.enter()?;
-        // SAFETY: the stream is alive.
-        let result = unsafe { cu!(self.context.driver(), cuStreamSynchronize(self.raw)) };
-        done.sealed.iter().for_each(|l| self.context.release(Release::Event(l.event)));
-        // After a fault nothing runs any more, so that the owners can go in either case.
-        drop(done);
-        result.map_err(Error::from)
+        self.settle(|| {
+            let _current = self.context.enter()?;
+            // SAFETY: the stream is alive.
+            unsafe { cu!(self.context.driver(), cuStreamSynchronize(self.raw)) }?;
+            Ok(())
+        })
+    }
+
+    /// Runs a call that waits for the stream, and drops the owners of what was queued before it.
+    fn settle(&self, wait: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let queued = std::mem::take(&mut *lock(&self.flight));
+        let result = wait();
+        // After a fault nothing runs any more. After another refusal the work may still run.
+        let over = match &result {
+            Err(Error::Driver(error)) => error.code.is_device_fault(),
+            other => other.is_ok(),
+        };
+        if over {
+            queued.sealed.iter().for_each(|l| self.context.release(Release::Event(l.event)));
+        } else {
+            let mut flight = lock(&self.flight);
+            flight.open.extend(queued.open);
+            flight.sealed.extend(queued.sealed);
+        }
+        result
+    }
+
+    /// Whether queued work is still to do. A stream that captures may not be asked.
+    fn is_busy(&self) -> bool {
+        if self.is_capturing() {
+            return false;
+        }
+        let Ok(_current) = self.context.enter() else { return false };
+        // SAFETY: the stream is alive; a query changes nothing.
+        unsafe { (self.context.driver().api().cuStreamQuery)(self.raw) == CUresult::NOT_READY }
     }
 
     /// Adds owners, and returns those of batches that are done.
@@ -216,10 +249,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let flight = self.flight.get_mut().unwrap_or_else(|e| e.into_inner());
         let mut flight = std::mem::take(flight);
-        if !flight.open.is_empty() {
+        if !flight.open.is_empty() && self.is_busy() {
             self.seal(&mut flight);
         }
         flight.sealed.into_iter().for_each(|left| self.context.leave_behind(left));
+        self.context.collect();
         self.context.release(Release::Stream(self.raw));
     }
 }

@@ -1,5 +1,7 @@
 //! The driver layer on the emulated driver: the same functions and codes as a real one, and real numbers.
 
+#![allow(unsafe_code)]
+
 #[path = "fake/kernels.rs"]
 mod kernels;
 
@@ -213,7 +215,16 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         event.record(queue.stream())?;
         let mut aside = Stream::new(&bench.context)?;
         aside.wait(&event)?;
-        aside.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0))
+        let refused = aside.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0));
+        assert_eq!(
+            text(refused),
+            "add: the stream captures; push work into the queue of the capture, or fork it"
+        );
+        let fill = bench.context.driver().api().cuMemsetD8Async;
+        // SAFETY: the stream is alive and the buffer of that size; what is captured never runs.
+        let captured = bench.context.run(|| unsafe { fill(bench.b.address(), 0, N, aside.raw()) })?;
+        assert_eq!(captured, sys::CUresult::SUCCESS);
+        Ok(())
     });
     let text = text(unjoined);
     assert!(
@@ -270,7 +281,10 @@ fn every_sort_of_node_does_its_work_in_order() {
     let copy = graph.copy(&[wait], &bench.a, &bench.b).unwrap();
     let child = graph.child(&[copy], &child).unwrap();
     let counted = calls.clone();
-    let host = graph.host(&[copy], move || drop(counted.fetch_add(1, Ordering::Relaxed))).unwrap();
+    let host = graph.host(&[copy], move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let host = host.unwrap();
     let meet = graph.empty(&[child, host]).unwrap();
     let record = graph.record(&[meet], &inside).unwrap();
     graph.copy(&[record], &bench.c, &pinned).unwrap();

@@ -379,6 +379,7 @@ fn a_dropped_stream_leaves_its_owners_to_the_context() {
     let add = Kernel::load(&context, Add).unwrap();
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
     (&stream).launch(&add, add_args(&x, &y, 64)).unwrap();
+    fail("cuStreamQuery", CUresult::NOT_READY);
     fail("cuEventQuery", CUresult::NOT_READY);
     drop((stream, x, y));
     context.synchronize().unwrap();

@@ -163,6 +163,7 @@ fakes! {
     cuStreamCreate(stream: *mut CUstream, flags: CUstream_flags) { *stream = CUstream(handle()) }
     cuStreamDestroy_v2(stream: CUstream) {}
     cuStreamSynchronize(stream: CUstream) {}
+    cuStreamQuery(stream: CUstream) {}
     cuEventCreate(event: *mut CUevent, flags: CUevent_flags) { *event = CUevent(handle()) }
     cuEventDestroy_v2(event: CUevent) {}
     cuEventRecord(event: CUevent, stream: CUstream) {}
