@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use warpwright_driver::Context;
-use warpwright_engine::{self as engine, Decoder, Model, Options, weight_bytes};
+use warpwright_engine::info::weight_bytes;
+use warpwright_engine::{self as engine, Decoder, Model, Options};
 
 use crate::device::Choice;
 use crate::failure::Failure;

@@ -9,7 +9,7 @@ use warpwright_driver::{Context, Event, Graph, GraphExec, Queue, Recorder, Strea
 use crate::buffers::{self, Buffers};
 use crate::forward::Step;
 use crate::kernels::Kernels;
-use crate::{Error, Model, weights};
+use crate::{Error, Model, info, weights};
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -291,7 +291,7 @@ fn check_prompt(prompt: &[u32], vocab: u32, ctx: u32) -> Result<(), Error> {
 
 /// Compares what will be allocated with what is free, before any of it is.
 fn check_memory(context: &Context, model: &Model, ctx: u32) -> Result<(), Error> {
-    let (weights, cache) = (weights::bytes(model), buffers::cache_bytes(&model.config, ctx));
+    let (weights, cache) = (info::weight_bytes(model), buffers::cache_bytes(&model.config, ctx));
     let work = buffers::work_bytes(&model.config, ctx);
     let (free, total) = context.memory()?;
     if weights + cache + work <= free as u64 {

@@ -43,11 +43,16 @@ fn bytes(tensor: &Tensor) -> u64 {
     tensor.range.len() as u64
 }
 
+/// Bytes of all weights: what [`Decoder::new`](crate::Decoder::new) copies.
+pub fn weight_bytes(model: &Model) -> u64 {
+    model.weights.iter().map(bytes).sum()
+}
+
 /// Bytes of weights that a token reads: all but the embedding, of which it is one row unless it is the LM
 /// head as well.
-pub fn weight_bytes(model: &Model) -> u64 {
+pub fn token_bytes(model: &Model) -> u64 {
     let w = &model.weights;
-    let all: u64 = w.iter().map(bytes).sum();
+    let all = weight_bytes(model);
     let row = bytes(&w.embed) / u64::from(model.config.vocab);
     if w.head.is_some() { all - bytes(&w.embed) + row } else { all + row }
 }

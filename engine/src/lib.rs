@@ -3,6 +3,24 @@
 //! A [`Model`] is a GGUF file that has been checked whole: its [`Config`] and the shape of each tensor.
 //! A [`Tokenizer`] comes from the same file. A [`Decoder`] holds the weights and the state on a device and makes
 //! one token a step.
+//!
+//! ```no_run
+//! use warpwright_driver::{Context, Driver};
+//! use warpwright_engine::{Decoder, Launch, Model, Options, Tokenizer};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let model = Model::open("model.gguf".as_ref())?;
+//! let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
+//! let context = Context::new(&Driver::load()?.devices()?[0])?;
+//! let options = Options { ctx: 1024, launch: Launch::Graph };
+//! let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
+//! let mut text = tokenizer.stream();
+//! for token in decoder.generate(&tokenizer.encode("The borrow checker")?, 48)? {
+//!     print!("{}", text.push(token?));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod buffers;
 pub mod config;
@@ -21,4 +39,3 @@ pub use decoder::{Decoder, Generation, Kind, Launch, Options, Rows};
 pub use error::Error;
 pub use model::Model;
 pub use tokenizer::Tokenizer;
-pub use weights::bytes as weight_bytes;

@@ -41,8 +41,3 @@ pub(crate) fn upload(
 pub(crate) fn format(tensor: &Tensor) -> Format {
     Format::from_ggml_type(tensor.kind.id).expect("Model::open refuses formats that no kernel reads")
 }
-
-/// Bytes of all weights: what [`Decoder::new`](crate::Decoder::new) copies.
-pub fn bytes(model: &Model) -> u64 {
-    model.weights.iter().map(|tensor| tensor.range.len() as u64).sum()
-}

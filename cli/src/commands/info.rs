@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::Model;
-use warpwright_engine::info::{Class, classes, kv_bytes, weight_bytes};
+use warpwright_engine::info::{Class, classes, kv_bytes, token_bytes};
 
 use crate::failure::Failure;
 
@@ -35,7 +35,7 @@ fn facts(model: &Model) -> Table {
         ["vocabulary", &c.vocab.to_string()],
         ["context", &c.context.to_string()],
         ["LM head", if model.weights.head.is_some() { "a matrix of its own" } else { "the embedding" }],
-        ["read per token", &format!("{} bytes of weights", weight_bytes(model))],
+        ["read per token", &format!("{} bytes of weights", token_bytes(model))],
         ["", &format!("{} bytes of KV cache for each position", kv_bytes(model))],
     ]);
     table

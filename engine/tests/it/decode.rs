@@ -3,9 +3,10 @@
 use warpwright_driver::{Context, Driver};
 use warpwright_engine::{Decoder, Kind, Launch, Model, Options};
 
+use crate::oracle::{self, Keep};
 use crate::synth::{Synth, synth};
 use crate::write::Val;
-use crate::{ids, models, oracle, reference};
+use crate::{ids, models, reference};
 
 fn emulator() -> Context {
     let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
@@ -36,14 +37,23 @@ fn refusal(model: &Model, ctx: u32, prompt: &[u32]) -> String {
     }
 }
 
-/// The relative distance of each row to the oracle's.
+/// Compares all logits with those of float64, and each row with those of float64 with its cache in f16, which
+/// rounds by far the most. A number that rounds up here and down there moves a row by up to 3e-4.
 fn check_logits(model: &Model, rows: &[Vec<f32>], ids: &[u32]) {
-    for (position, (found, wanted)) in std::iter::zip(rows, oracle::logits(model, ids)).enumerate() {
-        let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
-        let distance = norm(&mut std::iter::zip(found, &wanted).map(|(f, w)| f64::from(*f) - w));
-        let relative = distance / norm(&mut wanted.iter().copied());
-        assert!(relative <= 1e-3, "after position {position} the relative error is {relative:e}");
+    let all = |rows: &[Vec<f64>]| rows.concat();
+    let found: Vec<Vec<f64>> = rows.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect();
+    let whole = distance(&all(&found), &all(&oracle::logits(model, ids, Keep::Exact)));
+    assert!(whole <= 1e-3, "the relative error is {whole:e}");
+    for (position, wanted) in oracle::logits(model, ids, Keep::Half).iter().enumerate() {
+        let row = distance(&found[position], wanted);
+        assert!(row <= 5e-4, "after position {position} the relative error is {row:e}");
     }
+}
+
+/// The L2 norm of the difference relative to that of what is wanted.
+fn distance(found: &[f64], wanted: &[f64]) -> f64 {
+    let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+    norm(&mut std::iter::zip(found, wanted).map(|(f, w)| f - w)) / norm(&mut wanted.iter().copied())
 }
 
 #[test]
@@ -161,8 +171,8 @@ fn compares_the_memory_it_needs_with_what_is_free() {
     let file = synth(ONE).pair("llama.context_length", Val::U32(ctx));
     let model = Model::open(&file.save("synth-long.gguf")).unwrap();
     let message = refusal(&model, ctx, &[1]);
-    let wanted = "the model needs 16.1 GiB of device memory (weights 4.3 MiB, cache of 16777216 positions 16.0 GiB, \
-                  work 64.1 MiB); ";
+    let wanted = "the model needs 16.1 GiB of device memory (weights 4.8 MiB, cache of 16777216 positions 16.0 GiB, \
+                  work 64.0 MiB); ";
     assert!(message.starts_with(wanted), "{message}");
     assert!(
         message.ends_with(" of 16.0 GiB are free, so a smaller context or quantization is needed"),

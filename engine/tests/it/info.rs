@@ -26,6 +26,6 @@ fn counts_the_small_model() {
     let v = &classes[4];
     assert_eq!((v.dims.as_slice(), v.formats.values().sum::<usize>()), (&[256, 128][..], 8));
     let all: u64 = classes.iter().map(|c| c.bytes).sum();
-    assert_eq!(info::weight_bytes(&model), all + 210, "the tied embedding is read whole, and one row again");
+    assert_eq!(info::token_bytes(&model), all + 210, "the tied embedding is read whole, and one row again");
     assert_eq!(info::kv_bytes(&model), 8 * 2 * 128 * 2);
 }

@@ -3,19 +3,28 @@
 //! It shares no arithmetic with the library: formats are decoded by the letter of ggml's definitions, and
 //! every step is a loop.
 
+use ptx_gen::f16;
 use warpwright_engine::Model;
 use warpwright_engine::config::Architecture;
 use warpwright_engine::gguf::Tensor;
 use warpwright_engine::model::Block;
 
+/// How keys and values are kept.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Keep {
+    Exact,
+    /// In f16, as the library's cache does.
+    Half,
+}
+
 /// The logits after each of `ids`: one row a token.
-pub(crate) fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
+pub(crate) fn logits(model: &Model, ids: &[u32], keep: Keep) -> Vec<Vec<f64>> {
     let numbers = |t: &Tensor| Ok::<_, ()>(dequantize(t.kind.name, model.gguf.data(t)));
     let weights = model.weights.try_map(numbers).unwrap();
     let c = &model.config;
     let hidden = c.hidden as usize;
     let epsilon = f64::from(c.epsilon);
-    let mut caches = vec![Cache::default(); weights.blocks.len()];
+    let mut caches = vec![Cache { keep, k: vec![], v: vec![] }; weights.blocks.len()];
     let step = |(position, id): (usize, &u32)| {
         let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
@@ -32,15 +41,21 @@ pub(crate) fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
     ids.iter().enumerate().map(step).collect()
 }
 
-/// The index of the largest number, the first of equals.
-pub(crate) fn argmax(x: &[f64]) -> u32 {
-    (0..x.len()).rev().max_by(|a, b| x[*a].total_cmp(&x[*b])).unwrap() as u32
-}
-
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Cache {
+    keep: Keep,
     k: Vec<Vec<f64>>,
     v: Vec<Vec<f64>>,
+}
+
+impl Cache {
+    fn push(&mut self, mut k: Vec<f64>, mut v: Vec<f64>) {
+        if self.keep == Keep::Half {
+            k.iter_mut().chain(&mut v).for_each(|x| *x = f16::from_f32(*x as f32).to_f32().into());
+        }
+        self.k.push(k);
+        self.v.push(v);
+    }
 }
 
 fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], position: usize) -> Vec<f64> {
@@ -53,8 +68,7 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
     }
     rotate(model, &mut q, position);
     rotate(model, &mut k, position);
-    cache.k.push(k);
-    cache.v.push(v);
+    cache.push(k, v);
     let dim = c.head_dim as usize;
     let group = (c.heads / c.kv_heads) as usize;
     let heads = q.chunks(dim).enumerate().flat_map(|(head, q)| {
@@ -176,7 +190,7 @@ fn agrees_with_the_reference() {
         for run in crate::reference()[quantization].as_array().unwrap() {
             let (prompt, greedy) = (crate::ids(&run["prompt_ids"]), crate::ids(&run["greedy_ids"]));
             let steps = 3;
-            let rows = logits(&model, &[&prompt[..], &greedy[..steps]].concat());
+            let rows = logits(&model, &[&prompt[..], &greedy[..steps]].concat(), Keep::Exact);
             for (row, top) in rows[prompt.len() - 1..].iter().zip(run["top8"].as_array().unwrap()) {
                 for pair in top.as_array().unwrap() {
                     let (id, expected) = (pair[0].as_u64().unwrap(), pair[1].as_f64().unwrap());
