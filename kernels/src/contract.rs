@@ -7,6 +7,9 @@ use ptx_gen::{KernelDef, ShapeError};
 /// The most elements of a buffer that kernels index: indices are 32 bits, and a loop may step past the end.
 const MOST: usize = 1 << 31;
 
+/// The most weights of a row: its bytes are counted in 32 bits.
+const LONGEST_ROW: u32 = 1 << 29;
+
 /// Clauses in the words of the contract, for any kernel.
 pub(crate) trait Contract: KernelDef {
     /// `name` has as many elements as the product of `factors`, which `formula` spells.
@@ -33,6 +36,7 @@ pub(crate) trait Contract: KernelDef {
     /// `name` is a matrix of `rows` rows of `n` weights, which lanes can divide among them.
     fn matrix(&self, name: &str, found: usize, format: Format, rows: u32, n: u32) -> Result<(), ShapeError> {
         self.multiple("n", n, Split::of(format).len)?;
+        self.range("n", n, 1, LONGEST_ROW)?;
         let row = format.row_bytes(n as usize);
         self.require(found == rows as usize * row, || {
             let weights = format!("{n} {} weights", format.name());

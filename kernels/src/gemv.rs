@@ -297,20 +297,14 @@ impl<'k> Lane<'k> {
     }
 
     fn load(&self, block: U32<'k>, pieces: u32) -> Vec<Loaded<'k>> {
-        let x = self.x.row(block, 4 * self.split.len);
-        let rows = self.rows.map(|row| self.piece.places(row.row(block, self.split.bytes)));
-        let ahead = (0..pieces).map(|i| i * self.split.blocks_of_warp());
-        ahead
-            .map(|blocks| Loaded {
-                x: self
-                    .split
-                    .fours
-                    .iter()
-                    .flat_map(|four| x.at(blocks * self.split.len + four).ld4())
-                    .collect(),
-                rows: rows.each_ref().map(|places| self.piece.load(places, blocks * self.split.bytes)),
-            })
-            .collect()
+        let Split { len, bytes, fours, .. } = self.split;
+        let x = self.x.row(block, 4 * len);
+        let rows = self.rows.map(|row| self.piece.places(row.row(block, bytes)));
+        let loaded = |blocks| Loaded {
+            x: fours.iter().flat_map(|four| x.at(blocks * len + four).ld4()).collect(),
+            rows: rows.each_ref().map(|places| self.piece.load(places, blocks * bytes)),
+        };
+        (0..pieces).map(|i| loaded(i * self.split.blocks_of_warp())).collect()
     }
 }
 
