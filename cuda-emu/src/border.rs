@@ -310,12 +310,18 @@ impl HostSpan {
 
     /// The bytes to copy from.
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
+        if len == 0 {
+            return &[];
+        }
         // SAFETY: the contract of `new`.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, len) }
     }
 
     /// The bytes to copy to. Only the copy uses them, by the contract of `new`.
     pub(crate) fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
+        if len == 0 {
+            return &mut [];
+        }
         // SAFETY: the contract of `new`.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, len) }
     }

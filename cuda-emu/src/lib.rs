@@ -18,6 +18,15 @@
 //! `WARPWRIGHT_EMU_DRIVER_VERSION` (13000), `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` (9.0), `WARPWRIGHT_EMU_SEED` (also
 //! shuffles), `WARPWRIGHT_EMU_FAIL` (`cuMemAlloc_v2:3:2` fails the third allocation with code 2).
 //!
+//! ```
+//! use warpwright_cuda_emu::{EmulatorConfig, api, configure};
+//!
+//! configure(EmulatorConfig { compute_capability: (8, 6), ..EmulatorConfig::default() });
+//! let driver = api();
+//! // SAFETY: the call takes no pointer.
+//! assert_eq!(unsafe { (driver.cuInit)(0) }.0, 0);
+//! ```
+//!
 //! # What is not modelled
 //!
 //! Textures and surfaces, linking, libraries (`cuLibrary*`), virtual memory management, memory pools beyond

@@ -373,3 +373,56 @@ fn nodes_of_any_type_come_through_one_door() {
     ok!(emu, cuGraphLaunch(exec, CUstream::NULL));
     assert_eq!(emu.download(p, 2), [9, 9]);
 }
+
+#[test]
+fn faults_call_buffers_by_their_labels() {
+    let emu = emu();
+    let p = emu.upload(&[1, 2]);
+    ok!(emu, emuMemSetLabel(p, c"residual".as_ptr()));
+    let (add, graph) = (emu.kernel("add"), emu.graph());
+    emu.add_kernel(graph, &[], add, 2, &[p, 1]);
+    emu.add_kernel(graph, &[], add, 1, &[p + 4, 1]);
+    let exec = emu.instantiate(graph);
+    ok!(emu, cuGraphLaunch(exec, CUstream::NULL));
+    assert_eq!(code!(emu, cuStreamSynchronize(CUstream::NULL)), 719);
+    let found = emu.findings();
+    let wanted = format!("offset 4 of `residual` (0x{p:x}, 8 bytes)");
+    assert!(found.contains(&wanted), "{found}");
+}
+
+#[test]
+fn the_old_form_of_a_kernel_node_is_another_function() {
+    type Add = unsafe extern "C" fn(
+        *mut CUgraphNode,
+        CUgraph,
+        *const CUgraphNode,
+        usize,
+        *const CUDA_KERNEL_NODE_PARAMS_v1,
+    ) -> CUresult;
+    let emu = emu();
+    let p = emu.upload(&[1]);
+    let (mut function, mut found) = (null_mut(), CUdriverProcAddressQueryResult(-1));
+    let name = c"cuGraphAddKernelNode".as_ptr();
+    ok!(emu, cuGetProcAddress_v2(name, &mut function, 11040, 0, &mut found));
+    // SAFETY: below 12.0 the name means the form with 56 bytes.
+    let add = unsafe { std::mem::transmute::<*mut std::ffi::c_void, Add>(function) };
+    let args = [p, 4];
+    let mut arguments = pointers(&args);
+    let params = CUDA_KERNEL_NODE_PARAMS_v1 {
+        func: emu.kernel("add"),
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        kernelParams: arguments.as_mut_ptr(),
+        ..CUDA_KERNEL_NODE_PARAMS_v1::zeroed()
+    };
+    let (graph, mut node) = (emu.graph(), CUgraphNode::NULL);
+    // SAFETY: every pointer is to a variable of this test.
+    assert_eq!(unsafe { add(&mut node, graph, null(), 0, &params) }.0, 0);
+    let exec = emu.instantiate(graph);
+    ok!(emu, cuGraphLaunch(exec, CUstream::NULL));
+    assert_eq!(emu.download(p, 1), [5]);
+}
