@@ -240,11 +240,14 @@ impl FunctionInner {
     fn check_params(&self) -> Result<(), Error> {
         let driver = self.module.0.context.driver();
         let Some(info) = driver.api().cuFuncGetParamInfo else { return Ok(()) };
+        // The driver is asked for no parameter that is not there: tools that watch it report such calls as errors.
+        let count = ptx::param_count(&self.module.0.text, &self.name).unwrap_or(self.params.len());
         let mut end = 0;
-        for index in 0..=self.params.len() {
+        for index in 0..count.max(self.params.len()) {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: both numbers are ours to write; past the last parameter the call refuses and writes nothing.
-            let loaded = unsafe { info(self.raw, index, &mut offset, &mut size) } == CUresult::SUCCESS;
+            // SAFETY: both numbers are ours to write, and the call writes them or refuses.
+            let mut known = || unsafe { info(self.raw, index, &mut offset, &mut size) } == CUresult::SUCCESS;
+            let loaded = index < count && known();
             let declared = self.params.get(index).map(|p| (size_of_param(p), p.name));
             let expected = declared.map(|(size, _)| (usize::next_multiple_of(end, size), size));
             let found = loaded.then_some((offset, size));

@@ -67,6 +67,17 @@ pub(crate) fn entries(ptx: &str) -> Vec<&str> {
     after.map(|text| &text[..name(text)]).filter(|n| !n.is_empty()).collect()
 }
 
+/// The parameters of a kernel that the text defines; `None` where its list is not found.
+pub(crate) fn param_count(ptx: &str, kernel: &str) -> Option<usize> {
+    let entry = entries(ptx).into_iter().find(|name| *name == kernel)?;
+    // The name is a part of the text: what follows it is too.
+    let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr() + entry.len()..];
+    let list = after.trim_start().strip_prefix('(')?;
+    let code =
+        list.lines().map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n");
+    Some(code[..code.find(')')?].matches(".param").count())
+}
+
 /// The first line that a log of the PTX compiler names: `ptxas application ptx input, line 12; error ...`.
 pub(crate) fn line_named_by(log: &str, ptx: &str) -> Option<PtxLine> {
     let digits = log.split("line ").skip(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
@@ -101,6 +112,16 @@ mod tests {
         assert_eq!(header.describe(), ".version 8.6, .target sm_90a");
         assert_eq!(Header::of("ret;").describe(), "no .version, no .target");
         assert_eq!(entries(PTX), ["axpy", "second"]);
+    }
+
+    #[test]
+    fn parameters_are_counted() {
+        let list = ".entry e (.param .u64 a, // .param .u32 gone\n .param .u32 b) { ld.param.u32 %r1, [b]; }";
+        let counts =
+            [(PTX, "axpy", Some(0)), (PTX, "second", Some(0)), (PTX, "third", None), (list, "e", Some(2))];
+        for (text, kernel, count) in counts {
+            assert_eq!(param_count(text, kernel), count, "{kernel}");
+        }
     }
 
     #[test]
