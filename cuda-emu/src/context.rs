@@ -155,6 +155,7 @@ fn close(m: &'static Machine, id: Id<Context>) {
     let mut s = m.state();
     s.contexts.remove(id);
     for stream in s.streams.ids(|stream| stream.context == id) {
+        capture::leave(&mut s, stream);
         s.streams.remove(stream);
     }
     for event in s.events.ids(|event| event.context == id) {

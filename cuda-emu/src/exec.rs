@@ -20,7 +20,7 @@ use crate::graph::{Content, EdgeData, Graph, Node, any_content, kernel_content};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::memory::{copy_of, fill_of};
-use crate::queue::{Reach, Task, Ticket};
+use crate::queue::{Mark, Reach, Task, Ticket};
 use crate::state::State;
 use crate::work::{self, Failure, Work};
 
@@ -382,6 +382,8 @@ fn capture_launch(s: &mut State, id: Id<Exec>, stream: Id<crate::stream::Stream>
 pub(crate) struct Run {
     shape: Arc<Shape>,
     steps: Arc<Vec<Step>>,
+    /// The records that the graph waits for, by step, as they were when it was launched.
+    waits: HashMap<usize, Arc<Mark>>,
     /// The events that the graph records, by step, reached at the latest when the run is dropped.
     records: HashMap<usize, Reach>,
     seed: u64,
@@ -389,6 +391,11 @@ pub(crate) struct Run {
 
 impl Run {
     fn new(m: &Machine, exec: &Exec) -> Self {
+        let steps = || exec.steps.iter().enumerate();
+        let wait = |(i, step): (usize, &Step)| match &step.work {
+            Work::Wait(cell) => Some((i, cell.last()?)),
+            _ => None,
+        };
         let record = |(i, step): (usize, &Step)| match &step.work {
             Work::Record(cell) => Some((i, cell.record())),
             _ => None,
@@ -396,7 +403,8 @@ impl Run {
         Self {
             shape: Arc::clone(&exec.shape),
             steps: Arc::clone(&exec.steps),
-            records: exec.steps.iter().enumerate().filter_map(record).collect(),
+            waits: steps().filter_map(wait).collect(),
+            records: steps().filter_map(record).collect(),
             seed: m.config.seed.wrapping_add(exec.launches),
         }
     }
@@ -418,8 +426,11 @@ impl Run {
             Order::Reversed => position_of(ready, ready.iter().max()),
             Order::Shuffled => (next_random(&mut random) % ready.len() as u64) as usize,
         };
-        let (shape, steps, records) = (&self.shape, &self.steps, &mut self.records);
+        let (shape, steps, waits, records) = (&self.shape, &self.steps, &self.waits, &mut self.records);
         let visit = |i: usize| {
+            if let Some(mark) = waits.get(&i) {
+                mark.wait();
+            }
             if run_step(m, i, &steps[i])? {
                 fresh.push(i);
             }

@@ -122,13 +122,8 @@ impl Work {
                 return Ok(trace(&Vec::new(), &fill.ranges()));
             }
             Self::Host(callback) => queue::host_function(|| callback.call()),
-            Self::Wait(cell) => {
-                if let Some(mark) = cell.last() {
-                    mark.wait();
-                }
-            }
-            // A graph keeps the marks of its records itself, and reaches them in order.
-            Self::Record(_) | Self::Empty => {}
+            // A launch of a graph knows the marks that its nodes wait for and reach.
+            Self::Record(_) | Self::Wait(_) | Self::Empty => {}
         }
         Ok(traced.map(|_| Accesses::default()))
     }

@@ -231,3 +231,14 @@ fn the_legacy_stream_must_not_meet_a_capture() {
     ok!(emu, cuMemsetD32Async(p, 0, 1, CUstream::NULL));
     assert_eq!(end(&emu, stream).0, 0, "a stream that does not block is not concerned");
 }
+
+#[test]
+fn a_capture_ends_with_its_context() {
+    let emu = emu();
+    let stream = emu.stream();
+    ok!(emu, cuStreamBeginCapture_v2(stream, GLOBAL));
+    ok!(emu, cuDevicePrimaryCtxRelease_v2(0));
+    let context = make!(emu, cuDevicePrimaryCtxRetain(0));
+    ok!(emu, cuCtxSetCurrent(context));
+    emu.alloc(4);
+}

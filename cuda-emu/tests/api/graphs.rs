@@ -153,6 +153,21 @@ fn every_kind_of_node_runs() {
 }
 
 #[test]
+fn a_wait_is_for_the_record_before_the_launch() {
+    let emu = emu();
+    let (stream, event, gate) = (emu.stream(), emu.event(), Gate::new());
+    let gated = gate.exec(&emu);
+    let graph = emu.graph();
+    let _: CUgraphNode = make!(emu, cuGraphAddEventWaitNode(graph, null(), 0, event));
+    let exec = emu.instantiate(graph);
+    ok!(emu, cuGraphLaunch(gated, emu.stream()));
+    ok!(emu, cuGraphLaunch(exec, stream));
+    ok!(emu, cuEventRecord(event, stream));
+    ok!(emu, cuStreamSynchronize(stream));
+    gate.open();
+}
+
+#[test]
 fn a_graph_tells_what_it_holds() {
     let emu = emu();
     let Diamond { graph, nodes: [a, b, c, d], buffers } = Diamond::new(&emu);
