@@ -1,12 +1,13 @@
 //! `warpwright check`: every kernel against its CPU reference, to know whether a GPU and its driver work.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
 use indicatif::ProgressIterator;
 use ptx_gen::{CpuArg, Elem, Param};
 use warpwright_driver::{AnyFunction, Buffer, Context, Error, HostArg, Queue, Stream, load_any};
-use warpwright_kernels::{ALL, Case, Variant, compare};
+use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
 
 use crate::device::{self, Choice};
 use crate::failure::{Failure, sentence};
@@ -25,44 +26,68 @@ const SEED: u64 = 1;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     interrupt::install()?;
     let context = device::open(args.device)?;
-    let mut rows = Vec::new();
-    let end = ALL.iter().progress().try_for_each(|kernel| check_kernel(&context, *kernel, &mut rows));
+    let mut results = Vec::new();
+    let end = ALL.iter().progress().try_for_each(|kernel| check(&context, *kernel, &mut results));
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", table(&rows).trim_fmt())?;
+    writeln!(out, "{}", table(&results).trim_fmt())?;
     end?;
-    let failed = rows.iter().filter(|row| !row.passed()).count();
-    writeln!(out, "{}: {} of {} cases failed", context.device(), failed, rows.len())?;
-    if failed > 0 { Err(Failure::Shown) } else { Ok(()) }
+    let failures: Vec<_> = results.iter().filter(|result| !result.passed()).collect();
+    for failure in &failures {
+        writeln!(out, "{failure}")?;
+    }
+    writeln!(out, "{}: {} of {} cases failed", context.device(), failures.len(), results.len())?;
+    if failures.is_empty() { Ok(()) } else { Err(Failure::Shown) }
 }
 
-/// A case and what came of it.
-struct Row {
+/// What came of a case.
+struct CaseResult {
     kernel: String,
-    case: Case,
-    error: f64,
-    worst: Option<(String, usize, f64, f64)>,
+    /// The shapes.
+    label: String,
+    bound: f64,
+    found: Comparison,
 }
 
-impl Row {
+impl CaseResult {
     fn passed(&self) -> bool {
-        self.error <= self.case.bound
+        self.found.error <= self.bound
+    }
+}
+
+impl fmt::Display for CaseResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} on {}: error {:.1e}, bound {:.1e}",
+            self.kernel, self.label, self.found.error, self.bound
+        )?;
+        let Some((name, index, found, wanted)) = &self.found.worst else { return Ok(()) };
+        write!(f, "; {name}[{index}] is {found}, not {wanted}")
     }
 }
 
 /// Runs all cases of a kernel. An error ends the check: after a fault the device is lost.
-fn check_kernel(context: &Context, kernel: &dyn Variant, rows: &mut Vec<Row>) -> Result<(), Failure> {
-    let name = kernel.name();
-    let fault = |error: Error| Failure::Runtime(format!("{name}: {}", sentence(&error)));
-    let function = load_any(context, kernel).map_err(fault)?;
-    for case in kernel.cases(SEED) {
+fn check(context: &Context, kernel: &dyn Variant, results: &mut Vec<CaseResult>) -> Result<(), Failure> {
+    let (name, params) = (kernel.name(), kernel.params());
+    let function = load_any(context, kernel).map_err(|error| fault(&name, "loading", &error))?;
+    for Case { label, args, bound } in kernel.cases(SEED) {
         interrupt::check()?;
-        let found = on_device(context, &function, &kernel.params(), &case.args).map_err(fault)?;
-        let mut wanted = case.args.clone();
-        kernel.reference_on(&mut wanted).map_err(|error| Failure::Runtime(error.to_string()))?;
-        let comparison = compare(&kernel.params(), &found, &wanted);
-        rows.push(Row { kernel: name.clone(), case, error: comparison.error, worst: comparison.worst });
+        let found =
+            on_device(context, &function, &params, &args).map_err(|error| fault(&name, &label, &error))?;
+        let mut wanted = args;
+        kernel.reference_on(&mut wanted).map_err(|error| fault(&name, &label, &error))?;
+        results.push(CaseResult {
+            kernel: name.clone(),
+            label,
+            bound,
+            found: compare(&params, &found, &wanted),
+        });
     }
     Ok(())
+}
+
+fn fault(kernel: &str, doing: &str, error: &dyn std::error::Error) -> Failure {
+    Failure::Runtime(format!("{kernel} ({doing}): {}", sentence(error)))
 }
 
 /// The arguments after the kernel ran on them.
@@ -113,21 +138,20 @@ fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
     Ok((HostArg::Scalar(param.kind.kind(), bits), Box::new(move || Ok(CpuArg::Scalar(bits)))))
 }
 
-fn table(rows: &[Row]) -> Table {
+/// A row for each kernel: its case with the largest error for its bound.
+fn table(results: &[CaseResult]) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(["kernel", "shapes", "error", "bound", "result"]);
-    table.add_rows(rows.iter().map(|row| {
-        let (error, bound) = (format!("{:.1e}", row.error), format!("{:.1e}", row.case.bound));
-        [row.kernel.clone(), row.case.label.clone(), error, bound, result(row)]
-    }));
+    let header = ["kernel", "cases", "shapes of the worst", "error", "bound", "result"];
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
+    table.add_rows(results.chunk_by(|a, b| a.kernel == b.kernel).map(row));
     table
 }
 
-fn result(row: &Row) -> String {
-    match &row.worst {
-        Some((name, index, found, wanted)) if !row.passed() => {
-            format!("FAIL: {name}[{index}] is {found}, not {wanted}")
-        }
-        _ => "pass".to_owned(),
-    }
+fn row(cases: &[CaseResult]) -> [String; 6] {
+    let share = |case: &CaseResult| if case.found.error == 0.0 { 0.0 } else { case.found.error / case.bound };
+    let worst = cases.iter().max_by(|a, b| share(a).total_cmp(&share(b))).expect("a chunk has a case");
+    let failed = cases.iter().filter(|case| !case.passed()).count();
+    let result = if failed == 0 { "pass".to_owned() } else { format!("FAIL ({failed})") };
+    let (error, bound) = (format!("{:.1e}", worst.found.error), format!("{:.1e}", worst.bound));
+    [worst.kernel.clone(), cases.len().to_string(), worst.label.clone(), error, bound, result]
 }
