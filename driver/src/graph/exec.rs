@@ -8,8 +8,9 @@ use driver_sys::{
 };
 use ptx_gen::KernelDef;
 
+use super::add::with_kernel_params;
 use super::order::Order;
-use super::{Graph, Node, NodeId, NodeKind, RawGraph, conflict, with_kernel_params};
+use super::{Graph, Node, NodeId, NodeKind, RawGraph, conflict};
 use crate::context::{Owner, Release, lock};
 use crate::event::expect_same;
 use crate::queue::{Use, Work};

@@ -3,25 +3,19 @@
 //! A [`Graph`] is a plan. [`GraphExec`] is the plan made ready: it launches as a whole, and its kernels' arguments
 //! change in place. Both keep every kernel, buffer and event they name alive, and a stream keeps what it runs.
 
+mod add;
 mod dot;
 mod exec;
 pub(crate) mod order;
 
-use std::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use driver_sys::{
-    CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
-    CUgraph, CUgraphNode, CUgraphNodeType, CUmemorytype,
-};
-use ptx_gen::{Elem, KernelDef};
+use driver_sys::{CUgraph, CUgraphNode, CUgraphNodeType};
 
 use crate::context::{Owner, Release, lock};
-use crate::event::expect_same;
-use crate::queue::{Copy, Fill, Hazard, Use, Work, hazard};
-use crate::{Context, Error, Event, Host, Kernel, Launch, Region, View};
+use crate::queue::{Hazard, Use, Work, hazard};
+use crate::{Context, Error, Region};
 use order::Order;
 
 pub use exec::GraphExec;
@@ -87,9 +81,6 @@ pub struct Race {
     /// The bytes that the first touches.
     pub region: Region,
 }
-
-/// A function that the driver calls on a thread of its own.
-struct HostCall(Box<dyn Fn() + Send + Sync>);
 
 impl NodeId {
     /// Its number within its graph, from 0 in the order of adding.
@@ -218,188 +209,6 @@ impl Graph {
         races
     }
 
-    /// Adds work after the given nodes.
-    ///
-    /// # Errors
-    /// Work of another context, a node of another graph, or what the driver refuses.
-    pub fn add(&mut self, after: &[NodeId], work: impl Into<Work>) -> Result<NodeId, Error> {
-        let work = work.into();
-        work.expect_in(self.context())?;
-        let owners = work.owners();
-        let kind = NodeKind::Work(work.clone());
-        self.insert(after, kind, owners, |call| match &work {
-            Work::Launch(launch) => with_kernel_params(launch, |params| {
-                // SAFETY: the parameters name a loaded function and live arguments, which the driver copies.
-                unsafe {
-                    cu!(
-                        call.driver(),
-                        cuGraphAddKernelNode_v2(call.node, call.graph, call.after, call.count, params)
-                    )
-                }
-            }),
-            Work::Copy(copy) => {
-                let (params, context) = (memcpy_params(copy), call.context.raw());
-                // SAFETY: the parameters name live memory of the context, which the graph's owners keep.
-                unsafe {
-                    cu!(
-                        call.driver(),
-                        cuGraphAddMemcpyNode(call.node, call.graph, call.after, call.count, &params, context)
-                    )
-                }
-            }
-            Work::Fill(fill) => {
-                let (params, context) = (memset_params(fill), call.context.raw());
-                // SAFETY: as above.
-                unsafe {
-                    cu!(
-                        call.driver(),
-                        cuGraphAddMemsetNode(call.node, call.graph, call.after, call.count, &params, context)
-                    )
-                }
-            }
-        })
-    }
-
-    /// Adds a kernel after the given nodes.
-    ///
-    /// # Errors
-    /// As [`Kernel::with`] and [`add`](Self::add).
-    pub fn launch<K: KernelDef>(
-        &mut self,
-        after: &[NodeId],
-        kernel: &Kernel<K>,
-        args: K::Args<Host>,
-    ) -> Result<NodeId, Error> {
-        self.add(after, kernel.with(args)?)
-    }
-
-    /// Adds a copy after the given nodes.
-    ///
-    /// # Errors
-    /// As [`Work::copy`] and [`add`](Self::add).
-    pub fn copy<T: Elem>(&mut self, after: &[NodeId], from: &View<T>, to: &View<T>) -> Result<NodeId, Error> {
-        self.add(after, Work::copy(from, to)?)
-    }
-
-    /// Adds a fill after the given nodes.
-    ///
-    /// # Errors
-    /// As [`Work::fill`] and [`add`](Self::add).
-    pub fn fill<T: Elem>(&mut self, after: &[NodeId], to: &View<T>, value: T) -> Result<NodeId, Error> {
-        self.add(after, Work::fill(to, value)?)
-    }
-
-    /// Adds a node that does nothing: a place for edges to meet.
-    ///
-    /// # Errors
-    /// A node of another graph, or what the driver refuses.
-    pub fn empty(&mut self, after: &[NodeId]) -> Result<NodeId, Error> {
-        self.insert(after, NodeKind::Empty, Vec::new(), |call| {
-            // SAFETY: the call names nodes of the graph.
-            unsafe { cu!(call.driver(), cuGraphAddEmptyNode(call.node, call.graph, call.after, call.count)) }
-        })
-    }
-
-    /// Adds a function on the host. It runs on a thread of the driver, where it may not call the driver; a panic in
-    /// it is caught and reported as an event.
-    ///
-    /// # Errors
-    /// A node of another graph, or what the driver refuses.
-    pub fn host(
-        &mut self,
-        after: &[NodeId],
-        function: impl Fn() + Send + Sync + 'static,
-    ) -> Result<NodeId, Error> {
-        let owner = Arc::new(HostCall(Box::new(function)));
-        let params =
-            CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(call_host), userData: Arc::as_ptr(&owner) as *mut c_void };
-        self.insert(after, NodeKind::Host, vec![owner], |call| {
-            // SAFETY: the graph's owners keep the function for as long as the graph or an exec of it lives.
-            unsafe {
-                cu!(call.driver(), cuGraphAddHostNode(call.node, call.graph, call.after, call.count, &params))
-            }
-        })
-    }
-
-    /// Adds a copy of another graph as one node.
-    ///
-    /// # Errors
-    /// A graph of another context, a node of another graph, or what the driver refuses.
-    pub fn child(&mut self, after: &[NodeId], child: &Graph) -> Result<NodeId, Error> {
-        expect_same("a graph", child.context(), "its parent", self.context())?;
-        let uses = child.nodes.iter().flat_map(Node::uses).collect();
-        self.insert(after, NodeKind::Child(uses), child.owners.clone(), |call| {
-            let (child, _calls) = child.raw.begin();
-            // SAFETY: both graphs are alive; the driver copies the child.
-            unsafe {
-                cu!(
-                    call.driver(),
-                    cuGraphAddChildGraphNode(call.node, call.graph, call.after, call.count, child)
-                )
-            }
-        })
-    }
-
-    /// Adds the recording of an event.
-    ///
-    /// # Errors
-    /// An event of another context, a node of another graph, or what the driver refuses.
-    pub fn record(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
-        event.expect_in(self.context(), "the graph")?;
-        self.insert(after, NodeKind::Record, vec![event.owner()], |call| {
-            // SAFETY: the event is alive, and the graph's owners keep it.
-            unsafe {
-                cu!(
-                    call.driver(),
-                    cuGraphAddEventRecordNode(call.node, call.graph, call.after, call.count, event.raw())
-                )
-            }
-        })
-    }
-
-    /// Adds a wait for an event that a stream records outside of the graph.
-    ///
-    /// # Errors
-    /// An event of another context, a node of another graph, or what the driver refuses.
-    pub fn wait(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
-        event.expect_in(self.context(), "the graph")?;
-        self.insert(after, NodeKind::Wait, vec![event.owner()], |call| {
-            // SAFETY: the event is alive, and the graph's owners keep it.
-            unsafe {
-                cu!(
-                    call.driver(),
-                    cuGraphAddEventWaitNode(call.node, call.graph, call.after, call.count, event.raw())
-                )
-            }
-        })
-    }
-
-    /// Adds an edge: `to` runs after `from`.
-    ///
-    /// # Errors
-    /// A node of another graph, an edge that is there, or one that would close a circle.
-    pub fn add_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
-        let (a, b) = (self.index_of(from)?, self.index_of(to)?);
-        let refuse = |problem| Err(Error::Edge { from: a, to: b, problem });
-        if self.edges.contains(&(a, b)) {
-            return refuse("it is there already");
-        }
-        if a == b || self.order().precedes(b, a) {
-            return refuse("it would close a circle");
-        }
-        self.add_dependency(self.nodes[a].raw, self.nodes[b].raw)?;
-        self.edges.push((a, b));
-        Ok(())
-    }
-
-    fn add_dependency(&self, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {
-        let _current = self.context().enter()?;
-        let (graph, _calls) = self.raw.begin();
-        // SAFETY: both nodes are of the graph.
-        unsafe { cu!(self.context().driver(), cuGraphAddDependencies(graph, &from, &to, 1)) }?;
-        Ok(())
-    }
-
     pub(crate) fn order(&self) -> Order {
         Order::of(self.nodes.len(), &self.edges).expect("edges that would close a circle were refused")
     }
@@ -407,31 +216,6 @@ impl Graph {
     /// The number of a node of this graph.
     pub(crate) fn index_of(&self, node: NodeId) -> Result<usize, Error> {
         if node.graph == self.id { Ok(node.index) } else { Err(Error::ForeignNode { node: node.index }) }
-    }
-
-    /// Adds a node by the given call, and remembers what it is and needs.
-    fn insert(
-        &mut self,
-        after: &[NodeId],
-        kind: NodeKind,
-        owners: Vec<Owner>,
-        add: impl FnOnce(&AddCall<'_>) -> Result<(), crate::DriverError>,
-    ) -> Result<NodeId, Error> {
-        let mut indices = after.iter().map(|n| self.index_of(*n)).collect::<Result<Vec<_>, _>>()?;
-        indices.sort_unstable();
-        indices.dedup();
-        let handles: Vec<CUgraphNode> = indices.iter().map(|i| self.nodes[*i].raw).collect();
-        let mut node = CUgraphNode::NULL;
-        {
-            let (graph, _calls) = self.raw.begin();
-            let _current = self.raw.context.enter()?;
-            let (after, count) = (handles.as_ptr(), handles.len());
-            add(&AddCall { context: &self.raw.context, graph, node: &mut node, after, count })?;
-        }
-        self.owners.extend(owners);
-        let id = self.push_node(node, kind);
-        self.edges.extend(indices.into_iter().map(|from| (from, id.index)));
-        Ok(id)
     }
 
     /// Remembers a node that the driver has.
@@ -449,21 +233,6 @@ impl Graph {
     /// Keeps owners for as long as the graph and what is made of it lives.
     pub(crate) fn own(&mut self, owners: impl IntoIterator<Item = Owner>) {
         self.owners.extend(owners);
-    }
-}
-
-/// What every call that adds a node takes.
-struct AddCall<'a> {
-    context: &'a Context,
-    graph: CUgraph,
-    node: *mut CUgraphNode,
-    after: *const CUgraphNode,
-    count: usize,
-}
-
-impl AddCall<'_> {
-    fn driver(&self) -> &crate::Driver {
-        self.context.driver()
     }
 }
 
@@ -485,72 +254,4 @@ pub(crate) fn conflict<'a>(first: &'a [Use], second: &[Use]) -> Option<&'a Regio
     let meets =
         |a: &Use| second.iter().any(|b| hazard(a.access, b.access).is_some() && a.region.overlaps(&b.region));
     first.iter().find(|a| meets(a)).map(|a| &a.region)
-}
-
-/// Runs a host node's function.
-unsafe extern "C" fn call_host(data: *mut c_void) {
-    // SAFETY: the node was added with a pointer to a `HostCall` that its graph owns.
-    let call = unsafe { &*data.cast::<HostCall>() };
-    if catch_unwind(AssertUnwindSafe(|| (call.0)())).is_err() {
-        tracing::error!("a host node panicked");
-    }
-}
-
-/// Hands a launch to a call as the parameters of a kernel node. The driver copies them.
-pub(crate) fn with_kernel_params<R>(
-    launch: &Launch,
-    call: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS_v2) -> R,
-) -> R {
-    let geometry = launch.geometry();
-    launch.with_params(|kernel_params| {
-        call(&CUDA_KERNEL_NODE_PARAMS_v2 {
-            func: launch.function().raw(),
-            gridDimX: geometry.grid[0],
-            gridDimY: geometry.grid[1],
-            gridDimZ: geometry.grid[2],
-            blockDimX: geometry.block,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: geometry.shared,
-            kernelParams: kernel_params,
-            ..CUDA_KERNEL_NODE_PARAMS_v2::zeroed()
-        })
-    })
-}
-
-fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
-    let (from, to) = (copy.from(), copy.to());
-    let mut params = CUDA_MEMCPY3D_v2 {
-        srcMemoryType: CUmemorytype::DEVICE,
-        srcDevice: from.address(),
-        srcPitch: from.bytes(),
-        srcHeight: 1,
-        dstMemoryType: CUmemorytype::DEVICE,
-        dstDevice: to.address(),
-        dstPitch: to.bytes(),
-        dstHeight: 1,
-        WidthInBytes: to.bytes(),
-        Height: 1,
-        Depth: 1,
-        ..CUDA_MEMCPY3D_v2::zeroed()
-    };
-    if let Some(host) = from.host() {
-        (params.srcMemoryType, params.srcHost, params.srcDevice) = (CUmemorytype::HOST, host, 0);
-    }
-    if let Some(host) = to.host() {
-        (params.dstMemoryType, params.dstHost, params.dstDevice) = (CUmemorytype::HOST, host, 0);
-    }
-    params
-}
-
-fn memset_params(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
-    let (value, width) = fill.value();
-    CUDA_MEMSET_NODE_PARAMS_v1 {
-        dst: fill.to().address(),
-        pitch: 0,
-        value,
-        elementSize: width,
-        width: fill.count(),
-        height: 1,
-    }
 }

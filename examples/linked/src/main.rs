@@ -80,10 +80,11 @@ fn summed(sum: &Function, x: &View<f32>, y: &View<f32>, z: &View<f32>) -> Result
 
 /// Compares every element with its index times `factor`, exactly: the numbers are small integers.
 fn check(what: &str, got: &[f32], factor: f32) -> Result<(), String> {
-    match got.iter().enumerate().find(|(i, v)| **v != *i as f32 * factor) {
-        None => Ok(println!("{what}: {} elements are right, the last is {}", got.len(), got[got.len() - 1])),
-        Some((i, v)) => Err(format!("{what}: element {i} is {v}, not {}", i as f32 * factor)),
+    if let Some((i, v)) = got.iter().enumerate().find(|(i, v)| **v != *i as f32 * factor) {
+        return Err(format!("{what}: element {i} is {v}, not {}", i as f32 * factor));
     }
+    println!("{what}: {} elements are right, the last is {}", got.len(), got[got.len() - 1]);
+    Ok(())
 }
 
 fn input(name: &'static str) -> Param {
