@@ -10,7 +10,7 @@ use crate::features::Target;
 use crate::memory::{Memory, MemoryError, Static};
 use crate::parse::ast::{self, Number, Space};
 use crate::parse::types::Type;
-use crate::parse::{Error, Source, parser};
+use crate::parse::{Error, Source, listing, parser};
 
 /// A PTX module: parsed, verified and decoded.
 #[derive(Debug)]
@@ -108,6 +108,17 @@ impl Module {
             errors.sort_by_key(|e| e.at);
             ParseErrors(errors.iter().map(|e| source.report(e)).collect())
         })
+    }
+
+    /// The labels and instructions of `text` as the parser understood them, one a string, written from its syntax
+    /// tree: labels end in a colon, instructions in a semicolon; integers are decimal, floats `0f` and their bits.
+    ///
+    /// # Errors
+    /// As [`parse`](Module::parse), but only for syntax.
+    pub fn listing(text: &str) -> Result<Vec<String>, ParseErrors> {
+        let source = Source::new(text);
+        let module = parser::parse(text).map_err(|errors| errors.iter().map(|e| source.report(e)).collect());
+        module.map(|module| listing::listing(&module)).map_err(ParseErrors)
     }
 
     /// The kernels in order of the text.

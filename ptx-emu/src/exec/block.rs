@@ -19,6 +19,9 @@ use crate::{Class, Fault};
 /// Instructions a warp may execute before another gets its turn, so that a warp may wait for another.
 const TURN: u64 = 10_000;
 
+/// Multiprocessors that `%nsmid` tells of.
+const SMS: u32 = 4;
+
 /// What a result is when the launch must end.
 pub(crate) type Checked<T> = Result<T, Box<Fault>>;
 
@@ -52,10 +55,11 @@ impl<'g, 'a> Worker<'g, 'a> {
     pub(crate) fn new(grid: &'g Grid<'a>) -> Self {
         let threads: u32 = grid.launch.block.iter().product();
         let count = threads.div_ceil(32);
+        let id = identity(grid, [0; 3]);
         Worker {
             grid,
             block: [0; 3],
-            warps: (0..count).map(|i| Warp::new(i, grid.code, &grid.variables)).collect(),
+            warps: (0..count).map(|i| Warp::new(i, grid.code, &grid.variables, &id)).collect(),
             shared: Shared::new(&grid.code.shared, grid.launch.dynamic_shared, count),
             barriers: Barriers::new(threads),
             cache: vec![0; grid.code.sites as usize],
@@ -82,7 +86,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         if let Some(recorder) = &mut self.recorder {
             recorder.start();
         }
-        let id = self.identity();
+        let id = identity(self.grid, block);
         self.warps.iter_mut().for_each(|w| w.start(self.grid.code, &id));
         let mut ready: Vec<u32> = (0..self.warps.len() as u32).collect();
         let mut round = 0;
@@ -98,20 +102,6 @@ impl<'g, 'a> Worker<'g, 'a> {
             ready.extend(self.barriers.released());
         }
         self.stuck()
-    }
-
-    fn identity(&self) -> Identity {
-        let launch = self.grid.launch;
-        let sms = 4;
-        Identity {
-            block: self.block,
-            grid: launch.grid,
-            threads: launch.block,
-            dynamic_shared: launch.dynamic_shared,
-            total_shared: launch.dynamic_shared + launch.kernel.static_shared,
-            sm: self.block[0] % sms,
-            sms,
-        }
     }
 
     /// Orders the warps that are ready, as the schedule says.
@@ -240,6 +230,20 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// A warp that is not the one running.
     pub(crate) fn warp(&mut self, index: u32) -> &mut Warp {
         &mut self.warps[index as usize]
+    }
+}
+
+/// What special registers derive from, for one block.
+fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
+    let launch = grid.launch;
+    Identity {
+        block,
+        grid: launch.grid,
+        threads: launch.block,
+        dynamic_shared: launch.dynamic_shared,
+        total_shared: launch.dynamic_shared + launch.kernel.static_shared,
+        sm: block[0] % SMS,
+        sms: SMS,
     }
 }
 

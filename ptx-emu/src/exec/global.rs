@@ -5,7 +5,7 @@
 //! known to be initialised.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::block::{Checked, Worker};
 use super::lanes;
@@ -19,14 +19,45 @@ use crate::fault::OtherPlace;
 use crate::memory::{Allocation, store_part};
 use crate::{Class, Fault};
 
-/// Lowest address and the end of the highest access.
-fn span(addresses: &Addresses, bytes: u32) -> (u64, u64) {
-    let (mut low, mut high) = (u64::MAX, 0);
-    for a in addresses {
-        low = low.min(*a);
-        high = high.max(*a);
+/// How the lanes' addresses lie to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Each lane's bytes follow the last one's.
+    Consecutive,
+    /// All lanes have the same address.
+    Same,
+    Scattered,
+}
+
+#[inline(always)]
+fn shape(addresses: &Addresses, bytes: u32) -> Shape {
+    let first = addresses[0];
+    let step = u64::from(bytes);
+    let (mut apart, mut uneven) = (0, 0);
+    for (i, a) in addresses.iter().enumerate() {
+        apart |= a ^ first;
+        uneven |= a.wrapping_sub(first) ^ (step * i as u64);
     }
-    (low, high.saturating_add(bytes.into()))
+    match (uneven, apart) {
+        (0, _) => Shape::Consecutive,
+        (_, 0) => Shape::Same,
+        _ => Shape::Scattered,
+    }
+}
+
+/// Lowest address and the end of the highest access.
+#[inline(always)]
+fn span(addresses: &Addresses, shape: Shape, bytes: u32) -> (u64, u64) {
+    let bytes = u64::from(bytes);
+    match shape {
+        Shape::Consecutive => (addresses[0], addresses[0].saturating_add(32 * bytes)),
+        Shape::Same => (addresses[0], addresses[0].saturating_add(bytes)),
+        Shape::Scattered => {
+            let low = addresses.iter().copied().fold(u64::MAX, u64::min);
+            let high = addresses.iter().copied().fold(0, u64::max);
+            (low, high.saturating_add(bytes))
+        }
+    }
 }
 
 fn holds(a: &Allocation, low: u64, end: u64) -> bool {
@@ -98,10 +129,11 @@ impl<'g> Worker<'g, '_> {
         mask: u32,
         t: &Transfer,
         addresses: &Addresses,
+        shape: Shape,
     ) -> Checked<Option<&'g Allocation>> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, bytes)?;
-        let (low, end) = span(addresses, bytes);
+        let (low, end) = span(addresses, shape, bytes);
         if let Some(a) = self.one(t.site, low, end) {
             if end - a.base > a.prefix() && !(end - low <= 1024 && a.is_initialised(low - a.base, end - low))
             {
@@ -123,7 +155,8 @@ impl<'g> Worker<'g, '_> {
         t: &Transfer,
         addresses: &Addresses,
     ) -> Checked<()> {
-        let one = self.check_reads(w, mask, t, addresses)?;
+        let shape = shape(addresses, t.width.bytes * t.regs.len() as u32);
+        let one = self.check_reads(w, mask, t, addresses, shape)?;
         if self.recorder.is_some() {
             let deed = match (t.read_only, t.strong) {
                 (true, _) => Deed::ReadOnly,
@@ -137,8 +170,8 @@ impl<'g> Worker<'g, '_> {
             let step = t.width.bytes as u64 * i as u64;
             match one {
                 Some(a) if t.width.bytes == 4 && to.bits == 32 => {
-                    let words = a.words();
-                    let out = addresses.map(|at| words[((at - a.base + step) / 4) as usize].load(Relaxed));
+                    let mut out = [0; 32];
+                    gather(a, addresses, shape, i, t.regs.len(), &mut out);
                     w.regs.set(to.slot, mask, &out);
                 }
                 _ => {
@@ -169,7 +202,8 @@ impl<'g> Worker<'g, '_> {
     ) -> Checked<()> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, bytes)?;
-        let (low, end) = span(addresses, bytes);
+        let shape = shape(addresses, bytes);
+        let (low, end) = span(addresses, shape, bytes);
         let one = self.one(t.site, low, end);
         if one.is_none() {
             lanes(mask)
@@ -305,6 +339,28 @@ impl<'g> Worker<'g, '_> {
         }
         Ok(())
     }
+}
+
+/// Loads word `i` of the `count` words at each lane's address, which were checked.
+#[inline(always)]
+fn gather(a: &Allocation, addresses: &Addresses, shape: Shape, i: usize, count: usize, out: &mut [u32; 32]) {
+    let words = a.words();
+    let index = |address: u64| ((address - a.base) / 4) as usize;
+    let first = index(addresses[0]);
+    match (shape, count) {
+        (Shape::Consecutive, 1) => consecutive::<1>(&words[first..], i, out),
+        (Shape::Consecutive, 2) => consecutive::<2>(&words[first..], i, out),
+        (Shape::Consecutive, 4) => consecutive::<4>(&words[first..], i, out),
+        (Shape::Same, _) => *out = [words[first + i].load(Relaxed); 32],
+        _ => out.iter_mut().zip(addresses).for_each(|(out, at)| *out = words[index(*at) + i].load(Relaxed)),
+    }
+}
+
+/// Loads every `N`th word, from word `i` on.
+#[inline(always)]
+fn consecutive<const N: usize>(words: &[AtomicU32], i: usize, out: &mut [u32; 32]) {
+    let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
+    out.iter_mut().zip(lanes).for_each(|(out, lane)| *out = lane[i].load(Relaxed));
 }
 
 fn passive(writes: bool) -> &'static str {

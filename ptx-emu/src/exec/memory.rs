@@ -46,32 +46,35 @@ impl Worker<'_, '_> {
         values.map_err(|u| self.undefined(w, u))
     }
 
-    #[inline]
-    pub(crate) fn addresses(&self, w: &Warp, mask: u32, a: &Address) -> Checked<Addresses> {
+    /// Computes the address of each lane.
+    #[inline(always)]
+    pub(crate) fn addresses(&self, w: &Warp, mask: u32, a: &Address, out: &mut Addresses) -> Checked<()> {
         let offset = a.offset as u64;
-        let mut out = match a.wide {
+        match a.wide {
             true => match w.regs.get::<u64>(a.slot, mask) {
-                Ok(base) => base.map(|base| base.wrapping_add(offset)),
+                Ok(base) => out.iter_mut().zip(base).for_each(|(out, base)| *out = base.wrapping_add(offset)),
                 Err(u) => return Err(self.undefined(w, u)),
             },
             false => match w.regs.get::<u32>(a.slot, mask) {
-                Ok(base) => base.map(|base| u64::from(base.wrapping_add(offset as u32))),
+                Ok(base) => {
+                    let sum = |base: u32| u64::from(base.wrapping_add(offset as u32));
+                    out.iter_mut().zip(base).for_each(|(out, base)| *out = sum(*base));
+                }
                 Err(u) => return Err(self.undefined(w, u)),
             },
-        };
+        }
         if mask != u32::MAX {
             let first = out[mask.trailing_zeros() as usize];
             for (lane, out) in out.iter_mut().enumerate() {
-                if mask >> lane & 1 == 0 {
-                    *out = first;
-                }
+                *out = if mask >> lane & 1 != 0 { *out } else { first };
             }
         }
-        Ok(out)
+        Ok(())
     }
 
     pub(crate) fn load(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
-        let addresses = self.addresses(w, mask, &t.address)?;
+        let mut addresses = [0; 32];
+        self.addresses(w, mask, &t.address, &mut addresses)?;
         match t.space {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
             Space::Shared => self.load_shared(w, mask, t, &addresses),
@@ -85,7 +88,8 @@ impl Worker<'_, '_> {
     }
 
     pub(crate) fn store(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
-        let addresses = self.addresses(w, mask, &t.address)?;
+        let mut addresses = [0; 32];
+        self.addresses(w, mask, &t.address, &mut addresses)?;
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared => self.store_shared(w, mask, t, &addresses),
@@ -99,7 +103,8 @@ impl Worker<'_, '_> {
     }
 
     pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
-        let addresses = self.addresses(w, mask, &a.address)?;
+        let mut addresses = [0; 32];
+        self.addresses(w, mask, &a.address, &mut addresses)?;
         match a.space {
             Space::Shared => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {

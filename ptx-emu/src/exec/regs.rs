@@ -189,6 +189,32 @@ pub(crate) struct Slots {
 /// Executes one arithmetic instruction for the lanes of a mask.
 pub(crate) type Alu = fn(&mut Regs, u32, &Slots) -> Result<(), Undefined>;
 
+/// Lanes computed at a time: few enough that the compiler keeps them in vector registers.
+const CHUNK: usize = 8;
+
+/// Writes `f(lane)` to every lane of `mask`. Sources may be the destination itself: a chunk is read whole
+/// before it is written.
+#[inline(always)]
+fn fill<R: Raw>(regs: &mut Regs, d: u32, mask: u32, mut f: impl FnMut(&Regs, usize) -> [R; CHUNK]) {
+    for chunk in 0..32 / CHUNK {
+        let out = f(regs, chunk);
+        let to = &mut R::file_mut(regs).lanes[d as usize].as_chunks_mut::<CHUNK>().0[chunk];
+        if mask == u32::MAX {
+            *to = out;
+        } else {
+            for (i, (to, out)) in to.iter_mut().zip(out).enumerate() {
+                *to = if mask >> (chunk * CHUNK + i) & 1 != 0 { out } else { *to };
+            }
+        }
+    }
+    R::file_mut(regs).defined[d as usize] |= mask;
+}
+
+#[inline(always)]
+fn chunk<V: Value>(regs: &Regs, slot: u32, chunk: usize) -> [V; CHUNK] {
+    V::Raw::file(regs).lanes[slot as usize].as_chunks::<CHUNK>().0[chunk].map(V::from_raw)
+}
+
 /// `d = f(a)` in every lane of `mask`.
 #[inline(always)]
 pub(crate) fn map1<A: Value, D: Value>(
@@ -197,12 +223,11 @@ pub(crate) fn map1<A: Value, D: Value>(
     s: &Slots,
     f: impl Fn(A) -> D,
 ) -> Result<(), Undefined> {
-    let a = regs.get::<A::Raw>(s.a, mask)?;
-    let mut out = [D::Raw::default(); 32];
-    for i in 0..32 {
-        out[i] = f(A::from_raw(a[i])).to_raw();
-    }
-    regs.set(s.d, mask, &out);
+    regs.get::<A::Raw>(s.a, mask)?;
+    fill(regs, s.d, mask, |regs, k| {
+        let a = chunk::<A>(regs, s.a, k);
+        std::array::from_fn(|i| f(a[i]).to_raw())
+    });
     Ok(())
 }
 
@@ -214,13 +239,12 @@ pub(crate) fn map2<A: Value, B: Value, D: Value>(
     s: &Slots,
     f: impl Fn(A, B) -> D,
 ) -> Result<(), Undefined> {
-    let a = regs.get::<A::Raw>(s.a, mask)?;
-    let b = regs.get::<B::Raw>(s.b, mask)?;
-    let mut out = [D::Raw::default(); 32];
-    for i in 0..32 {
-        out[i] = f(A::from_raw(a[i]), B::from_raw(b[i])).to_raw();
-    }
-    regs.set(s.d, mask, &out);
+    regs.get::<A::Raw>(s.a, mask)?;
+    regs.get::<B::Raw>(s.b, mask)?;
+    fill(regs, s.d, mask, |regs, k| {
+        let (a, b) = (chunk::<A>(regs, s.a, k), chunk::<B>(regs, s.b, k));
+        std::array::from_fn(|i| f(a[i], b[i]).to_raw())
+    });
     Ok(())
 }
 
@@ -232,13 +256,29 @@ pub(crate) fn map3<A: Value, B: Value, C: Value, D: Value>(
     s: &Slots,
     f: impl Fn(A, B, C) -> D,
 ) -> Result<(), Undefined> {
-    let a = regs.get::<A::Raw>(s.a, mask)?;
-    let b = regs.get::<B::Raw>(s.b, mask)?;
-    let c = regs.get::<C::Raw>(s.c, mask)?;
-    let mut out = [D::Raw::default(); 32];
-    for i in 0..32 {
-        out[i] = f(A::from_raw(a[i]), B::from_raw(b[i]), C::from_raw(c[i])).to_raw();
-    }
-    regs.set(s.d, mask, &out);
+    regs.get::<A::Raw>(s.a, mask)?;
+    regs.get::<B::Raw>(s.b, mask)?;
+    regs.get::<C::Raw>(s.c, mask)?;
+    fill(regs, s.d, mask, |regs, k| {
+        let (a, b, c) = (chunk::<A>(regs, s.a, k), chunk::<B>(regs, s.b, k), chunk::<C>(regs, s.c, k));
+        std::array::from_fn(|i| f(a[i], b[i], c[i]).to_raw())
+    });
+    Ok(())
+}
+
+/// `d = f(a, b, c)` for whole chunks, where a function of many lanes is faster than many of one.
+#[inline(always)]
+pub(crate) fn map3_chunks<A: Value, B: Value, C: Value, D: Value>(
+    regs: &mut Regs,
+    mask: u32,
+    s: &Slots,
+    f: impl Fn([A; CHUNK], [B; CHUNK], [C; CHUNK]) -> [D; CHUNK],
+) -> Result<(), Undefined> {
+    regs.get::<A::Raw>(s.a, mask)?;
+    regs.get::<B::Raw>(s.b, mask)?;
+    regs.get::<C::Raw>(s.c, mask)?;
+    fill(regs, s.d, mask, |regs, k| {
+        f(chunk(regs, s.a, k), chunk(regs, s.b, k), chunk(regs, s.c, k)).map(D::to_raw)
+    });
     Ok(())
 }

@@ -51,7 +51,7 @@ fn resize<R: Raw>(file: &mut File<R>, slots: u32) {
 
 impl Warp {
     /// A warp for `code`, its constants in place.
-    pub(crate) fn new(index: u32, code: &Code, variables: &[u64]) -> Warp {
+    pub(crate) fn new(index: u32, code: &Code, variables: &[u64], id: &Identity) -> Warp {
         let mut warp = Warp { index, ..Warp::default() };
         let [w32, w64, pred] = code.slots;
         resize(&mut warp.regs.w32, w32);
@@ -67,6 +67,10 @@ impl Warp {
                 Bank::W64 => warp.regs.w64.lanes[*slot as usize] = [value; 32],
                 _ => warp.regs.w32.lanes[*slot as usize] = [value as u32; 32],
             }
+        }
+        for (slot, special) in &code.specials {
+            let lanes = std::array::from_fn(|lane| warp.special(*special, lane as u32, id));
+            warp.regs.w32.lanes[*slot as usize] = lanes;
         }
         let words = code.local.div_ceil(4) as usize;
         warp.local.resize(words, [0; 32]);

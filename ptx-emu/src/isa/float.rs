@@ -3,6 +3,8 @@
 use super::number::Round::{self, Down, Up, Zero};
 use super::number::*;
 use super::{Row, rows};
+use crate::exec::regs::{Regs, Slots, Undefined, map3_chunks};
+use crate::parse::types::Type;
 
 /// Sine and cosine: the argument is reduced in double precision.
 fn sin(x: f32) -> f32 {
@@ -19,6 +21,22 @@ fn rsqrt(x: f32) -> f32 {
 
 fn recip(x: f32, round: Round) -> f32 {
     div32(1.0, x, round)
+}
+
+/// The commonest instruction of all has its own fast path.
+pub(crate) const FUSED: &[Row] = &[
+    Row { names: "{fma,mad}.rn.f32", dst: Type::F32, src: &[Type::F32; 3], run: fma_lanes },
+    Row { names: "{fma,mad}.rn.ftz.f32", dst: Type::F32, src: &[Type::F32; 3], run: fma_lanes_ftz },
+];
+
+fn fma_lanes(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    map3_chunks(regs, mask, s, |a: [f32; 8], b: [f32; 8], c: [f32; 8]| fma32_many(a, b, c))
+}
+
+fn fma_lanes_ftz(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
+    map3_chunks(regs, mask, s, |a: [f32; 8], b: [f32; 8], c: [f32; 8]| {
+        fma32_many(a.map(ftz), b.map(ftz), c.map(ftz)).map(ftz)
+    })
 }
 
 pub(crate) const ROWS: &[Row] = rows! {
@@ -46,8 +64,6 @@ pub(crate) const ROWS: &[Row] = rows! {
     "mul.rm.f32" => |a: f32, b: f32| -> f32 { mul32(a, b, Down) }
     "mul.rp.f32" => |a: f32, b: f32| -> f32 { mul32(a, b, Up) }
     "mul{,.rn}.f64" => |a: f64, b: f64| -> f64 { a * b }
-    "{fma,mad}.rn.f32" => |a: f32, b: f32, c: f32| -> f32 { fma32(a, b, c) }
-    "{fma,mad}.rn.ftz.f32" => |a: f32, b: f32, c: f32| -> f32 { ftz(fma32(ftz(a), ftz(b), ftz(c))) }
     "{fma,mad}.rn.sat.f32" => |a: f32, b: f32, c: f32| -> f32 { sat(fma32(a, b, c)) }
     "{fma,mad}.rn.ftz.sat.f32" => |a: f32, b: f32, c: f32| -> f32 { sat(ftz(fma32(ftz(a), ftz(b), ftz(c)))) }
     "{fma,mad}.rz.f32" => |a: f32, b: f32, c: f32| -> f32 { fma32_round(a, b, c, Zero) }

@@ -34,16 +34,22 @@ fn find_high(x: u64, shift: bool, bits: u32) -> u32 {
     }
 }
 
-fn bytes(x: u32) -> [i32; 4] {
-    x.to_le_bytes().map(i32::from)
+/// Byte `i`, unsigned.
+#[inline(always)]
+fn byte(x: u32, i: u32) -> i32 {
+    (x >> (8 * i) & 0xff) as i32
 }
 
-fn signed_bytes(x: u32) -> [i32; 4] {
-    x.to_le_bytes().map(|b| i32::from(b as i8))
+/// Byte `i`, signed.
+#[inline(always)]
+fn signed_byte(x: u32, i: u32) -> i32 {
+    (x << (24 - 8 * i)) as i32 >> 24
 }
 
-fn dot(a: [i32; 4], b: [i32; 4]) -> i32 {
-    a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]
+/// The dot product of the four bytes of each operand; it cannot overflow.
+#[inline(always)]
+fn dot(a: u32, b: u32, of_a: impl Fn(u32, u32) -> i32, of_b: impl Fn(u32, u32) -> i32) -> i32 {
+    (0..4).fold(0i32, |sum, i| sum.wrapping_add(of_a(a, i).wrapping_mul(of_b(b, i))))
 }
 
 fn low24(x: u32) -> u32 {
@@ -161,10 +167,10 @@ pub(crate) const ROWS: &[Row] = rows! {
     "bfe.u64" => |a: u64, b: u32, c: u32| -> u64 { bfe(a as i64, 64, b, c, false) }
     "bfe.s64" => |a: i64, b: u32, c: u32| -> u64 { bfe(a, 64, b, c, true) }
 
-    "dp4a.u32.u32" => |a: u32, b: u32, c: u32| -> u32 { (dot(bytes(a), bytes(b)) as u32).wrapping_add(c) }
-    "dp4a.s32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(signed_bytes(a), signed_bytes(b)).wrapping_add(c) }
-    "dp4a.u32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(bytes(a), signed_bytes(b)).wrapping_add(c) }
-    "dp4a.s32.u32" => |a: u32, b: u32, c: i32| -> i32 { dot(signed_bytes(a), bytes(b)).wrapping_add(c) }
+    "dp4a.u32.u32" => |a: u32, b: u32, c: u32| -> u32 { (dot(a, b, byte, byte) as u32).wrapping_add(c) }
+    "dp4a.s32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(a, b, signed_byte, signed_byte).wrapping_add(c) }
+    "dp4a.u32.s32" => |a: u32, b: u32, c: i32| -> i32 { dot(a, b, byte, signed_byte).wrapping_add(c) }
+    "dp4a.s32.u32" => |a: u32, b: u32, c: i32| -> i32 { dot(a, b, signed_byte, byte).wrapping_add(c) }
 };
 
 /// `bfi`, which has four sources: the length is the fifth slot.

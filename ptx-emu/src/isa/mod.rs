@@ -50,7 +50,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
 ];
 
 /// Arithmetic rows by chapter of the manual.
-const ROWS: &[&[Row]] = &[integer::ROWS, float::ROWS, halves::ROWS, logic::ROWS, compare::ROWS];
+const ROWS: &[&[Row]] = &[integer::ROWS, float::FUSED, float::ROWS, halves::ROWS, logic::ROWS, compare::ROWS];
 
 /// Instructions of the manual that are parsed but not executed.
 const UNSUPPORTED: &[&str] = &[

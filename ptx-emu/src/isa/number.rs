@@ -108,6 +108,22 @@ pub(crate) fn fma32(a: f32, b: f32, c: f32) -> f32 {
     canon(sum_to_odd(f64::from(a) * f64::from(b), f64::from(c)) as f32)
 }
 
+/// [`fma32`] for several lanes. The double-precision sum is rounded twice; that is wrong only when the first
+/// rounding ends halfway between two singles, or the result is subnormal, and then lanes go one by one.
+#[inline(always)]
+pub(crate) fn fma32_many<const N: usize>(a: [f32; N], b: [f32; N], c: [f32; N]) -> [f32; N] {
+    if cfg!(target_feature = "fma") {
+        return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
+    }
+    let sums: [f64; N] = std::array::from_fn(|i| f64::from(a[i]) * f64::from(b[i]) + f64::from(c[i]));
+    let halfway = |s: f64| s.to_bits() & 0x1fff_ffff == 0x1000_0000;
+    let tiny = |s: f64| s.abs() < f64::from(f32::MIN_POSITIVE) && s != 0.0;
+    if sums.iter().fold(false, |doubt, s| doubt | halfway(*s) | tiny(*s)) {
+        return std::array::from_fn(|i| fma32(a[i], b[i], c[i]));
+    }
+    sums.map(|s| canon(s as f32))
+}
+
 /// `a + b` in double precision, rounded to odd: when inexact, the neighbour with an odd last bit.
 #[inline(always)]
 pub(crate) fn sum_to_odd(a: f64, b: f64) -> f64 {

@@ -2,6 +2,7 @@
 
 pub(crate) mod ast;
 pub(crate) mod lexer;
+pub(crate) mod listing;
 pub(crate) mod parser;
 pub(crate) mod types;
 

@@ -1,0 +1,38 @@
+//! Lane-instructions per second of two GEMVs, on one thread, all checks on. Criterion calls them elements.
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use ptx_emu::{Launch, Memory, Module, Schedule, Stats, Trace, run};
+
+const ROWS: u32 = 256;
+const COLUMNS: u32 = 2048;
+
+fn gemv(memory: &Memory, module: &Module, name: &str, params: &[u8]) -> Stats {
+    let kernel = module.kernel(name).expect("the file holds the kernel");
+    let launch = Launch { kernel, grid: [ROWS / 8, 1, 1], block: [256, 1, 1], dynamic_shared: 0, params };
+    let schedule = Schedule { threads: 1, ..Schedule::default() };
+    run(memory, &launch, &schedule, Trace::Off).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+fn lanes(c: &mut Criterion) {
+    let module = Module::parse(include_str!("gemv.ptx")).unwrap_or_else(|e| panic!("{e}"));
+    let memory = Memory::new(1 << 30);
+    let ones = |bytes: u32| {
+        let address = memory.alloc(bytes.into()).expect("there is room");
+        memory.fill(address, &1f32.to_le_bytes(), u64::from(bytes) / 4).expect("it was just allocated");
+        address
+    };
+    let (w, x, y) = (ones(ROWS * COLUMNS * 4), ones(COLUMNS * 4), ones(ROWS * 4));
+    let params = [&w.to_le_bytes()[..], &x.to_le_bytes(), &y.to_le_bytes(), &COLUMNS.to_le_bytes()].concat();
+    let mut group = c.benchmark_group("lanes");
+    for name in ["gemv_f32", "gemv_s8"] {
+        let stats = gemv(&memory, &module, name, &params);
+        group.throughput(Throughput::Elements(stats.lane_instructions));
+        group.bench_function(name, |b| {
+            b.iter_batched(|| (), |()| gemv(&memory, &module, name, &params), BatchSize::SmallInput);
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, lanes);
+criterion_main!(benches);

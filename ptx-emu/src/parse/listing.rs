@@ -1,0 +1,54 @@
+//! What the parser understood, as text again: for comparing it with what was meant.
+
+use super::ast::{Inst, Module, Number, Operand, OperandKind, Statement};
+
+/// The labels and instructions of every kernel in order, one a string, written from the syntax tree.
+///
+/// Labels end in a colon, instructions in a semicolon; numbers are decimal, floats by their bits.
+pub(crate) fn listing(module: &Module<'_>) -> Vec<String> {
+    module.entries.iter().flat_map(|entry| &entry.body).filter_map(statement).collect()
+}
+
+fn statement(s: &Statement<'_>) -> Option<String> {
+    match s {
+        Statement::Label(name, _) => Some(format!("{name}:")),
+        Statement::Inst(i) => Some(inst(i)),
+        _ => None,
+    }
+}
+
+fn inst(i: &Inst<'_>) -> String {
+    let guard =
+        i.guard.map_or(String::new(), |g| format!("@{}{} ", if g.negated { "!" } else { "" }, g.name));
+    let mods: String = i.mods.iter().map(|(name, _)| *name).collect();
+    let operands = list(&i.operands);
+    let space = if operands.is_empty() { "" } else { " " };
+    format!("{guard}{}{mods}{space}{operands};", i.opcode)
+}
+
+fn list(operands: &[Operand<'_>]) -> String {
+    operands.iter().map(operand).collect::<Vec<_>>().join(", ")
+}
+
+fn operand(o: &Operand<'_>) -> String {
+    match &o.kind {
+        OperandKind::Name(name) => name.to_string(),
+        OperandKind::Not(name) => format!("!{name}"),
+        OperandKind::Sum(name, offset) => format!("{name}{offset:+}"),
+        OperandKind::Number(n) => number(*n),
+        OperandKind::Vector(parts) => format!("{{{}}}", list(parts)),
+        OperandKind::Address(Some(base), 0) => format!("[{base}]"),
+        OperandKind::Address(Some(base), offset) => format!("[{base}{offset:+}]"),
+        OperandKind::Address(None, offset) => format!("[{offset}]"),
+        OperandKind::Pair(p, q) => format!("{p}|{q}"),
+        OperandKind::Sink => "_".into(),
+    }
+}
+
+fn number(n: Number) -> String {
+    match n {
+        Number::Int(v) => v.to_string(),
+        Number::F32(bits) => format!("0f{bits:08X}"),
+        Number::F64(bits) => format!("0d{bits:016X}"),
+    }
+}
