@@ -16,7 +16,8 @@ fn every_kernel() {
 
 #[test]
 fn no_snapshot_is_left_of_a_kernel_that_is_gone() {
-    let names: Vec<String> = warpwright_kernels::ALL.iter().map(|k| format!("snapshots__{}.snap", k.name())).collect();
+    let names: Vec<String> =
+        warpwright_kernels::ALL.iter().map(|k| format!("snapshots__{}.snap", k.name())).collect();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots");
     for file in std::fs::read_dir(folder).expect("the folder of snapshots") {
         let file = file.expect("an entry").file_name().to_string_lossy().into_owned();

@@ -1,0 +1,37 @@
+//! Every row of the instruction table runs on the emulator, which knows nothing of the table.
+
+use ptx_emu::{Class, Launch, Memory, Module, Schedule, Trace, run};
+use ptx_gen::{Sample, Target, isa, print, samples};
+
+/// Bytes of memory that a sample uses.
+const MEMORY: usize = 4096;
+
+#[test]
+fn every_row_runs() {
+    let target = Target::named("sm_120").expect("a target");
+    for sample in samples() {
+        let result = execute(&sample, target);
+        let trap = *sample.op == isa::TRAP;
+        match result {
+            Ok(()) => assert!(!trap, "trap did not"),
+            Err(e) => {
+                assert!(trap && e.contains(&format!("{:?}", Class::Trap)), "{}: {e}", sample.program.name)
+            }
+        }
+    }
+}
+
+/// Runs a sample on operands whose every byte is 1: none is zero, a NaN, or far from the others.
+fn execute(sample: &Sample, target: Target) -> Result<(), String> {
+    let text = print(&sample.program, target).map_err(|e| e.to_string())?;
+    let module = Module::parse(&text).map_err(|e| e.to_string())?;
+    let kernel = module.kernels().next().ok_or("no kernel")?;
+    let memory = Memory::new(1 << 20);
+    let p = memory.alloc(MEMORY as u64).map_err(|e| e.to_string())?;
+    memory.write(p, &[1; MEMORY]).map_err(|e| e.to_string())?;
+    let last = kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize);
+    let mut params = vec![0; last];
+    params[..8].copy_from_slice(&p.to_le_bytes());
+    let launch = Launch { kernel, grid: [1; 3], block: [32, 1, 1], dynamic_shared: 0, params: &params };
+    run(&memory, &launch, &Schedule::default(), Trace::Off).map(drop).map_err(|e| e.to_string())
+}
