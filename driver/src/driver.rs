@@ -121,11 +121,6 @@ impl Driver {
         self.0.check(call, code)
     }
 
-    /// Forgets what the driver has logged, after a call that was made to fail.
-    pub(crate) fn skip_log(&self) {
-        self.0.log();
-    }
-
     /// The contexts in use, so that a device has one and not several that do not know of each other.
     pub(crate) fn contexts(&self) -> &Mutex<Vec<Weak<context::Inner>>> {
         &self.0.contexts

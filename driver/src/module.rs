@@ -258,7 +258,6 @@ impl FunctionInner {
             }
             end = expected.map_or(end, |(offset, size)| offset + size);
         }
-        driver.skip_log();
         Ok(())
     }
 
