@@ -66,8 +66,8 @@ pub enum Problem {
     MissingKey(String),
     #[error("key \"{key}\" is {found}; expected {expected}")]
     Key { key: String, found: String, expected: String },
-    #[error("architecture \"{0}\" is not supported; supported: llama, qwen2")]
-    Architecture(String),
+    #[error("architecture \"{found}\" is not supported; supported: {supported}")]
+    Architecture { found: String, supported: String },
     #[error(
         "rope scaling \"{0}\" is not supported; supported: none, linear, and per-pair factors in rope_freqs.weight"
     )]
@@ -91,7 +91,8 @@ impl Config {
         let name = name.ok_or(Problem::MissingKey("general.architecture".into()))?;
         let Some((prefix, architecture)) = Architecture::ALL.into_iter().find(|(known, _)| *known == name)
         else {
-            return Err(Problem::Architecture(name.to_owned()));
+            let supported = Architecture::ALL.map(|(known, _)| known).join(", ");
+            return Err(Problem::Architecture { found: name.to_owned(), supported });
         };
         let keys = Keys { directory, prefix };
         let hidden = keys.size("embedding_length")?;
@@ -182,16 +183,15 @@ impl<'a> Keys<'a> {
     }
 
     fn size_or(&self, name: &str, default: Result<u32, Problem>) -> Result<u32, Problem> {
-        let number = match self.get(name) {
-            None => return default,
-            Some(Value::Unsigned(n)) => u32::try_from(*n).ok(),
-            Some(Value::Signed(n)) => u32::try_from(*n).ok(),
-            Some(_) => None,
+        let Some(found) = self.get(name) else { return default };
+        let number = match found {
+            Value::Unsigned(n) => u32::try_from(*n).ok(),
+            Value::Signed(n) => u32::try_from(*n).ok(),
+            _ => None,
         };
-        match (number, self.get(name)) {
-            (Some(n), _) if (1..=MAX_SIZE).contains(&n) => Ok(n),
-            (_, Some(found)) => self.wrong(name, found, format!("a whole number from 1 to {MAX_SIZE}")),
-            (_, None) => default,
+        match number {
+            Some(n) if (1..=MAX_SIZE).contains(&n) => Ok(n),
+            _ => self.wrong(name, found, format!("a whole number from 1 to {MAX_SIZE}")),
         }
     }
 
@@ -245,16 +245,14 @@ impl<'a> Keys<'a> {
     /// The vocabulary's size, which two keys may tell.
     fn vocab(&self) -> Result<u32, Problem> {
         let tokens = match self.directory.metadata.get("tokenizer.ggml.tokens") {
-            Some(Value::Array(tokens)) => Ok(tokens.len() as u32),
-            _ => Err(Problem::MissingKey(self.key("vocab_size"))),
+            Some(Value::Array(tokens)) => Some(tokens.len() as u32),
+            _ => None,
         };
-        let vocab = self.size_or("vocab_size", tokens.clone())?;
-        self.expect(
-            "vocab_size",
-            vocab,
-            tokens.clone().is_ok_and(|n| n == vocab) || tokens.is_err(),
-            || format!("the length of tokenizer.ggml.tokens ({})", tokens.clone().unwrap_or_default()),
-        )?;
+        let vocab = self.size_or("vocab_size", tokens.ok_or(Problem::MissingKey(self.key("vocab_size"))))?;
+        let tokens = tokens.unwrap_or(vocab);
+        self.expect("vocab_size", vocab, vocab == tokens, || {
+            format!("the length of tokenizer.ggml.tokens ({tokens})")
+        })?;
         Ok(vocab)
     }
 }

@@ -90,13 +90,13 @@ fn rotate(model: &Model, x: &mut [f64], position: usize) {
     let pairs = c.rope_dim as usize / 2;
     let factors = model.rope_factors().unwrap_or(vec![1.0; pairs]);
     for head in x.chunks_mut(c.head_dim as usize) {
-        for i in 0..pairs {
+        for (i, factor) in factors.iter().enumerate() {
             let (a, b) = match c.architecture {
                 Architecture::Llama => (2 * i, 2 * i + 1),
                 Architecture::Qwen2 => (i, i + pairs),
             };
             let frequency = c.rope_base.powf(-(i as f64) / pairs as f64);
-            let angle = position as f64 * frequency / (c.rope_divisor * f64::from(factors[i]));
+            let angle = position as f64 * frequency / (c.rope_divisor * f64::from(*factor));
             let (sin, cos) = angle.sin_cos();
             (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
         }
@@ -151,7 +151,7 @@ fn q4_k(b: &[u8]) -> Vec<f64> {
             _ => (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4),
         };
         let byte = quants[i / 64 * 32 + i % 32];
-        let quant = if j % 2 == 0 { byte & 15 } else { byte >> 4 };
+        let quant = if j.is_multiple_of(2) { byte & 15 } else { byte >> 4 };
         d * f64::from(scale) * f64::from(quant) - dmin * f64::from(min)
     };
     (0..256).map(value).collect()
