@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// The small model of the README.
-pub const MODEL: &str = "assets/rustdoc-7m-Q4_K_M.gguf";
+pub(crate) const MODEL: &str = "assets/rustdoc-7m-Q4_K_M.gguf";
 
 /// The program with these arguments, not yet started.
-pub fn command(arguments: &[&str]) -> Command {
+pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warpwright"));
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -16,13 +16,13 @@ pub fn command(arguments: &[&str]) -> Command {
 
 /// How a run ended.
 #[derive(Debug, PartialEq)]
-pub struct End {
+pub(crate) struct End {
     /// Exit code.
-    pub code: Option<i32>,
+    pub(crate) code: Option<i32>,
     /// Standard output.
-    pub out: String,
+    pub(crate) out: String,
     /// Standard error.
-    pub err: String,
+    pub(crate) err: String,
 }
 
 impl From<Output> for End {
@@ -33,6 +33,6 @@ impl From<Output> for End {
 }
 
 /// Runs the program to its end.
-pub fn run(arguments: &[&str]) -> End {
+pub(crate) fn run(arguments: &[&str]) -> End {
     command(arguments).output().expect("the program starts").into()
 }

@@ -1,11 +1,9 @@
 //! What the program does, on the emulator.
 
-mod common;
-
 use std::fs;
 use std::io::Read;
 
-use common::{MODEL, command, run};
+use crate::program::{MODEL, command, run};
 
 /// What the float64 reference writes after "The borrow checker", token by token.
 const GREEDY: &str = " uses a low-level write-limit";

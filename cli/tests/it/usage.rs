@@ -1,8 +1,6 @@
 //! Help, and what is said to wrong arguments.
 
-mod common;
-
-use common::{MODEL, run};
+use crate::program::{MODEL, run};
 
 #[test]
 fn every_command_explains_itself() {

@@ -1,10 +1,8 @@
 //! Input that cannot be used: one whole sentence, the right exit code, and no file left behind.
 
-mod common;
-
 use std::fs;
 
-use common::{End, MODEL, run};
+use crate::program::{End, MODEL, run};
 
 fn refused(code: i32, sentence: &str) -> End {
     End { code: Some(code), out: String::new(), err: format!("error: {sentence}\n") }
@@ -34,7 +32,7 @@ fn a_prompt_that_does_not_fit_is_refused() {
     let cases: [(&[&str], &str); 3] = [
         (&["--prompt-ids", "5000"], "token 0 of the prompt is 5000; the vocabulary ends before 4096"),
         (&["--prompt-ids", "1,5,9", "--ctx", "2"], "the prompt has 3 tokens; the context has room for 2"),
-        (&["--prompt", "x", "--ctx", "4096"], "a context of 4096 positions; the model was made for 2048"),
+        (&["--prompt", "x", "--ctx", "4096"], "a context of 4096 positions; this model has 1 to 2048"),
     ];
     for (arguments, sentence) in cases {
         let arguments = [&["run", MODEL, "--device", "emu"], arguments].concat();
