@@ -46,11 +46,7 @@ const STEPS: [Step; 9] = [
     Step { name: "documentation", work: Work::Own(documentation), mend: "cargo doc --workspace --no-deps" },
     Step { name: "generated files", work: Work::Own(codegen::check), mend: "cargo xtask codegen" },
     Step { name: "ptxas", work: Work::Own(ptxas::check), mend: "cargo xtask ptxas --update" },
-    Step {
-        name: "example",
-        work: Work::Own(example),
-        mend: "cargo run --manifest-path examples/linked/Cargo.toml",
-    },
+    Step { name: "example", work: Work::Own(example), mend: "cargo xtask ci example" },
     Step { name: "readme", work: Work::Own(readme), mend: README },
 ];
 
@@ -58,6 +54,8 @@ const STEPS: [Step; 9] = [
 const README: &str =
     "cargo run --release -- run assets/rustdoc-7m-Q4_K_M.gguf --prompt \"The borrow checker\" -n 48";
 const WORDS: &str = "uses a low-level write-limit to print new warnings";
+
+const EXAMPLE: &str = "examples/linked/Cargo.toml";
 
 /// What no machine without a GPU can check.
 const ON_A_GPU: [&str; 3] = [
@@ -114,10 +112,10 @@ fn table(results: &[(&Step, Outcome)]) -> Table {
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {
-    ensure(Command::new("cargo").args(arguments))
+    must(Command::new("cargo").args(arguments))
 }
 
-fn ensure(command: &mut Command) -> Result<()> {
+fn must(command: &mut Command) -> Result<()> {
     let status = command.current_dir(paths::root()).status()?;
     ensure!(status.success(), "{} ended with {status}", line(command));
     Ok(())
@@ -139,25 +137,21 @@ fn tests() -> Result<()> {
 }
 
 fn documentation() -> Result<()> {
-    ensure(Command::new("cargo").env("RUSTDOCFLAGS", "-D warnings").args([
+    must(Command::new("cargo").env("RUSTDOCFLAGS", "-D warnings").args([
         "doc",
         "--locked",
         "--workspace",
         "--no-deps",
-        "--document-private-items",
     ]))
 }
 
 /// The project outside the workspace, on the emulator's shared library.
 fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
-    ensure(
-        Command::new("cargo")
-            .args(["run", "--locked", "--manifest-path", "examples/linked/Cargo.toml", "--target-dir"])
-            .arg(paths::target().join("examples"))
-            .arg("--")
-            .arg(emulator()),
-    )
+    let mut run = Command::new("cargo");
+    run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--target-dir"])
+        .arg(paths::target().join("linked"));
+    must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
 }
 
 /// The shared library that poses as the driver.
