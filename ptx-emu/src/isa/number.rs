@@ -17,10 +17,11 @@ pub(crate) enum Round {
     Up,
 }
 
-/// Any NaN becomes the canonical one.
+/// Any NaN becomes the canonical one. Decided on the bits: the compiler may choose among NaNs otherwise.
 #[inline(always)]
 pub(crate) fn canon(x: f32) -> f32 {
-    if x.is_nan() { NAN32 } else { x }
+    let bits = x.to_bits();
+    f32::from_bits(if bits as i32 & i32::MAX > 0x7f80_0000 { 0x7fff_ffff } else { bits })
 }
 
 /// Subnormals become zero of the same sign (`.ftz`).

@@ -605,7 +605,7 @@ impl<'a> Parser<'a> {
             }
             Token::Name("_") => {
                 self.advance()?;
-                OperandKind::Sink
+                if self.token == Token::Mark('|') { self.after_name("_", at)? } else { OperandKind::Sink }
             }
             Token::Name(name) => {
                 self.advance()?;
