@@ -160,14 +160,13 @@ impl Times {
 
     /// The rate leaves out the first token, which waits for the model and the prompt.
     fn summary(&self) -> String {
-        let seconds = (self.last - self.first).as_secs_f64();
-        let rate =
-            if self.count > 1 { format!("{:.1}", f64::from(self.count - 1) / seconds) } else { "-".into() };
-        format!(
-            "{} tokens, {rate} tokens/s, first token {:.2} s after the start",
-            self.count,
-            self.first.as_secs_f64()
-        )
+        let (count, first) = (self.count, self.first.as_secs_f64());
+        let rate = f64::from(count.saturating_sub(1)) / (self.last - self.first).as_secs_f64();
+        match count {
+            0 => "0 tokens".to_owned(),
+            1 => format!("1 token, {first:.2} s after the start"),
+            _ => format!("{count} tokens, {rate:.1} tokens/s, first token {first:.2} s after the start"),
+        }
     }
 }
 
@@ -180,11 +179,13 @@ mod tests {
     #[test]
     fn the_rate_is_of_the_tokens_after_the_first() {
         let mut times = Times::default();
-        assert_eq!(times.summary(), "0 tokens, - tokens/s, first token 0.00 s after the start");
-        for at in [500, 600, 700] {
+        let said = [500, 600, 700].map(|at| {
             times.token(Duration::from_millis(at));
-        }
-        assert_eq!(times.summary(), "3 tokens, 10.0 tokens/s, first token 0.50 s after the start");
+            times.summary()
+        });
+        assert_eq!(Times::default().summary(), "0 tokens");
+        assert_eq!(said[0], "1 token, 0.50 s after the start");
+        assert_eq!(said[2], "3 tokens, 10.0 tokens/s, first token 0.50 s after the start");
     }
 
     #[test]

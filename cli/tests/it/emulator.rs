@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::Read;
+use std::process::Command;
 
-use crate::program::{MODEL, command, run};
+use crate::program::{End, MODEL, command, run};
 
 /// What the float64 reference writes after "The borrow checker", token by token.
 const GREEDY: &str = " uses a low-level write-limit";
@@ -101,4 +102,24 @@ fn a_reader_that_leaves_ends_the_program_quietly() {
     let mut said = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut said).expect("UTF-8");
     assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_ends_between_two_tokens_and_leaves_no_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let files = || fs::read_dir(folder.path()).expect("it is there").count();
+    let out = folder.path().join("logits");
+    let ids = vec!["1"; 2000].join(",");
+    let arguments =
+        ["logits", MODEL, "--device", "emu", "--ids", &ids, "--out", out.to_str().expect("UTF-8")];
+    let mut child = command(&arguments).spawn().expect("the program starts");
+    while files() == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(child.try_wait().expect("it runs"), None);
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
+    let end = End::from(child.wait_with_output().expect("it ends"));
+    assert_eq!((end.code, end.err.as_str(), files()), (Some(130), "", 0));
 }
