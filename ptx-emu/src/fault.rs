@@ -159,6 +159,7 @@ fn describe(address: u64, a: &AllocationInfo) -> String {
     match address {
         _ if address < a.base => format!("{} bytes before {of}", a.base - address),
         _ if address < end => format!("offset {} of {of}", address - a.base),
+        _ if address == end => format!("just past the end of {of}"),
         _ => format!("{} bytes past the end of {of}", address - end),
     }
 }

@@ -58,6 +58,12 @@ impl Barriers {
         std::mem::take(&mut self.released)
     }
 
+    /// A barrier that is not complete: number, first instruction, first warp, threads arrived and expected.
+    pub(crate) fn left_over(&self) -> Option<(usize, u32, u32, u32, u32)> {
+        let (id, state) = self.states.iter().enumerate().find(|(_, s)| s.arrived > 0)?;
+        Some((id, state.first, state.participants[0], state.arrived, state.expected))
+    }
+
     /// Where a warp waits: barrier, instruction, threads that have arrived and that are expected.
     pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, u32)> {
         let (id, pc) = self.waits[warp as usize]?;

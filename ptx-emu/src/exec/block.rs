@@ -148,9 +148,9 @@ impl<'g, 'a> Worker<'g, 'a> {
         fault
     }
 
-    /// No warp is ready: fine when all have exited, else those that wait will wait for ever.
+    /// No warp is ready: fine when all have exited and no barrier is left half full.
     fn stuck(&self) -> Checked<()> {
-        let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return Ok(()) };
+        let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return self.left_over() };
         let mut what = String::from("no warp can go on");
         for warp in &self.warps {
             what += &match self.barriers.waiting_at(warp.index) {
@@ -164,6 +164,18 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
         let mut fault = self.fault(first, first.now.mask, Class::BarrierMismatch, what);
         fault.place = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| self.place(pc));
+        fault.instead = "all warps must reach the same barriers with the same thread counts";
+        Err(fault)
+    }
+
+    /// All warps have exited; a barrier at which some only arrived must have been completed.
+    fn left_over(&self) -> Checked<()> {
+        let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else { return Ok(()) };
+        let warp = &self.warps[warp as usize];
+        let what =
+            format!("the block has ended, and {arrived} of {expected} threads have arrived at barrier {id}");
+        let mut fault = self.fault(warp, warp.live, Class::BarrierMismatch, what);
+        fault.place = Some(self.place(pc));
         fault.instead = "all warps must reach the same barriers with the same thread counts";
         Err(fault)
     }
@@ -247,14 +259,19 @@ fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
     }
 }
 
-/// A short list of lanes, for messages.
+/// The lanes of a mask in words: `lane 3`, `lanes 0-7, 9`.
 pub(crate) fn show_lanes(mask: u32) -> String {
-    match mask {
-        u32::MAX => "all lanes".into(),
-        _ if mask.count_ones() == 1 => format!("lane {}", mask.trailing_zeros()),
-        _ if mask.count_ones() <= 8 => {
-            format!("lanes {}", lanes(mask).map(|l| l.to_string()).collect::<Vec<_>>().join(", "))
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for lane in lanes(mask) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == lane => *last = lane,
+            _ => runs.push((lane, lane)),
         }
-        _ => format!("lanes 0x{mask:08x}"),
     }
+    let show = |(first, last): &(usize, usize)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let plural = if mask.count_ones() == 1 { "" } else { "s" };
+    format!("lane{plural} {}", runs.iter().map(show).collect::<Vec<_>>().join(", "))
 }

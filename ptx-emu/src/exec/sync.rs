@@ -31,8 +31,10 @@ impl Worker<'_, '_> {
         }
         let missing = first & w.present() & !mask;
         if missing != 0 {
-            let what =
-                format!("the mask 0x{first:08x} names {}, which does not execute this", show_lanes(missing));
+            let what = format!(
+                "the mask 0x{first:08x} names {}, not among those that execute this",
+                show_lanes(missing)
+            );
             return Err(self.bad_mask(w, missing, what));
         }
         Ok(mask)

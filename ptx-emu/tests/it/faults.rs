@@ -1,1 +1,436 @@
-//! stub
+//! Each kind of mistake, planted once: the whole message.
+
+use ptx_emu::{Class, Fault, Launch, Memory, Module, Schedule, Trace, run};
+
+use crate::machine::{SETUP, Setup, kernel, launch};
+
+const TWO_WARPS: Setup = Setup { block: 64, ..SETUP };
+const SETUP_96: Setup = Setup { block: 96, ..SETUP };
+const TRACED: Setup = Setup { grid: 2, trace: Trace::On, ..SETUP };
+
+/// The fault of a body run on 64 zero bytes of input and 64 uninitialised bytes of output.
+fn fault(body: &str, setup: Setup) -> Box<Fault> {
+    let body = format!(".reg .b32 %r<8>;\n.reg .b64 %d<8>;\n.reg .pred %p<4>;\n.reg .f32 %f<4>;\n{body}");
+    match launch(&kernel(&body), &[0; 64], 64, setup) {
+        Ok(_) => panic!("no fault in\n{body}"),
+        Err(fault) => fault,
+    }
+}
+
+/// Runs a planted mistake and compares class and text.
+fn check(body: &str, setup: Setup, class: Class, wanted: &str) {
+    let fault = fault(body, setup);
+    assert_eq!(fault.class, class, "{fault}");
+    let found = fault.to_string();
+    let wanted: Vec<&str> = wanted.trim().lines().map(str::trim).collect();
+    let found: Vec<&str> = found.lines().map(str::trim).collect();
+    assert_eq!(found, wanted, "\n{}", found.join("\n"));
+}
+
+#[test]
+fn out_of_bounds() {
+    let body = "mad.wide.u32 %d0, %tid, 4, %in;\nld.global.u32 %r0, [%d0];";
+    check(
+        body,
+        SETUP,
+        Class::OutOfBounds,
+        "
+        OutOfBounds: 4 bytes at 0x1000000140 are accessed, which no allocation holds
+        in k, block (0,0,0), thread (16,0,0)
+        at line 16: `ld.global.u32 %r0, [%d0]`
+        address 0x1000000140 is just past the end of `in` (0x1000000100, 64 bytes)
+        check the index against the length",
+    );
+}
+
+#[test]
+fn misaligned() {
+    check(
+        "ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%in+4];",
+        SETUP,
+        Class::Misaligned,
+        "
+        Misaligned: an access of 16 bytes at 0x1000000104, which is no multiple of 16
+        in k, block (0,0,0), thread (0,0,0)
+        at line 15: `ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%in+4]`
+        address 0x1000000104 is offset 4 of `in` (0x1000000100, 64 bytes)
+        the address must be a multiple of the size of the whole vector",
+    );
+}
+
+#[test]
+fn uninitialised_global() {
+    check(
+        "ld.global.u32 %r0, [%out+8];",
+        SETUP,
+        Class::UninitialisedGlobal,
+        "
+        UninitialisedGlobal: the byte at 0x1000001308 is read before anybody has written it
+        in k, block (0,0,0), thread (0,0,0)
+        at line 15: `ld.global.u32 %r0, [%out+8]`
+        address 0x1000001308 is offset 8 of `out` (0x1000001300, 64 bytes)
+        fill the buffer first, or do not read past what was written",
+    );
+}
+
+#[test]
+fn uninitialised_shared() {
+    check(
+        ".shared .b32 s[8];\nst.shared.u16 [s+4], 1;\nld.shared.u32 %r0, [s+4];",
+        Setup { block: 1, ..SETUP },
+        Class::UninitialisedShared,
+        "
+        UninitialisedShared: shared memory is read that no thread of the block has written
+        in k, block (0,0,0), thread (0,0,0)
+        at line 17: `ld.shared.u32 %r0, [s+4]`
+        address 0x406 is offset 6 of `s` (0x400, 32 bytes)
+        write it first, and put a barrier between",
+    );
+}
+
+#[test]
+fn uninitialised_local() {
+    check(
+        ".local .b32 l[8];\nld.local.u32 %r0, [l+4];",
+        SETUP,
+        Class::UninitialisedLocal,
+        "
+        UninitialisedLocal: local memory is read that the thread has not written
+        in k, block (0,0,0), thread (0,0,0)
+        at line 16: `ld.local.u32 %r0, [l+4]`",
+    );
+}
+
+#[test]
+fn uninitialised_register() {
+    let body = "setp.lt.u32 %p0, %tid, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
+    check(
+        body,
+        SETUP,
+        Class::UninitialisedRegister,
+        "
+        UninitialisedRegister: register %r0 is read before it is written
+        in k, block (0,0,0), thread (3,0,0)
+        at line 17: `add.u32 %r1, %r0, 1`
+        write it on every path that leads here",
+    );
+}
+
+#[test]
+fn outside_shared_memory() {
+    let body =
+        ".shared .b32 s[8];\nmov.u32 %r0, s;\nmad.lo.u32 %r0, %tid, 4, %r0;\nst.shared.u32 [%r0], %tid;";
+    check(
+        body,
+        SETUP,
+        Class::OutOfBounds,
+        "
+        OutOfBounds: shared memory is written at 0x420, outside every variable
+        in k, block (0,0,0), thread (8,0,0)
+        at line 18: `st.shared.u32 [%r0], %tid`
+        address 0x420 is just past the end of `s` (0x400, 32 bytes)
+        the address must lie within one shared variable",
+    );
+}
+
+#[test]
+fn writing_a_constant() {
+    let text = kernel(".reg .b64 %d;\nmov.u64 %d, c;\nst.global.u32 [%d], 1;")
+        .replace(".visible", ".const .u32 c = 1;\n.visible");
+    let fault = launch(&text, &[0; 4], 4, SETUP).expect_err("constants can only be read");
+    assert_eq!(fault.class, Class::ReadOnlySpace);
+}
+
+#[test]
+fn divergent_barrier() {
+    let body = "setp.lt.u32 %p0, %tid, 8;\n@%p0 bra SKIP;\nbar.sync 0;\nSKIP:";
+    check(body, SETUP, Class::DivergentBarrier, "
+        DivergentBarrier: a barrier is executed by lanes 8-31 of a warp that has lanes 0-31
+        in k, block (0,0,0), thread (8,0,0)
+        at line 17: `bar.sync 0`
+        all threads of the warp must reach it together: move it out of the branch, or let no thread exit before");
+}
+
+#[test]
+fn barrier_after_exit() {
+    check("setp.lt.u32 %p0, %tid, 8;\n@%p0 exit;\nbar.sync 0;", SETUP, Class::DivergentBarrier, "
+        DivergentBarrier: a barrier is executed by lanes 8-31 of a warp that has lanes 0-31, lanes 0-7 exited
+        in k, block (0,0,0), thread (8,0,0)
+        at line 17: `bar.sync 0`
+        all threads of the warp must reach it together: move it out of the branch, or let no thread exit before");
+}
+
+#[test]
+fn barrier_that_one_warp_never_reaches() {
+    let body = "setp.lt.u32 %p0, %tid, 32;\n@%p0 bra SKIP;\nbar.sync 1;\nSKIP:";
+    check(body, TWO_WARPS, Class::BarrierMismatch, "
+        BarrierMismatch: no warp can go on; warp 0 has exited; warp 1 waits at barrier 1 in line 17 (32 of 64 threads have arrived)
+        in k, block (0,0,0), thread (32,0,0)
+        at line 17: `bar.sync 1`
+        all warps must reach the same barriers with the same thread counts");
+}
+
+#[test]
+fn barrier_with_two_counts() {
+    let body = "setp.lt.u32 %p0, %tid, 32;\n@%p0 bar.arrive 2, 64;\n@!%p0 bar.sync 2, 32;";
+    check(
+        body,
+        TWO_WARPS,
+        Class::BarrierMismatch,
+        "
+        BarrierMismatch: barrier 2 is used for 32 threads while 64 are expected, or with and without reduction
+        in k, block (0,0,0), thread (32,0,0)
+        at line 17: `@!%p0 bar.sync 2, 32`
+        warp 0 lane 0 first used it at line 16: `@%p0 bar.arrive 2, 64`",
+    );
+}
+
+#[test]
+fn barrier_left_half_full() {
+    check(
+        "bar.arrive 2, 64;",
+        SETUP_96,
+        Class::BarrierMismatch,
+        "
+        BarrierMismatch: the block has ended, and 32 of 64 threads have arrived at barrier 2
+        in k, block (0,0,0), thread (64,0,0)
+        at line 15: `bar.arrive 2, 64`
+        all warps must reach the same barriers with the same thread counts",
+    );
+}
+
+#[test]
+fn shuffle_without_some_lanes() {
+    let body = "setp.lt.u32 %p0, %tid, 8;\n@%p0 shfl.sync.bfly.b32 %r0, %tid, 1, 31, -1;";
+    check(
+        body,
+        SETUP,
+        Class::InactiveLane,
+        "
+        InactiveLane: the mask 0xffffffff names lanes 8-31, not among those that execute this
+        in k, block (0,0,0), thread (8,0,0)
+        at line 16: `@%p0 shfl.sync.bfly.b32 %r0, %tid, 1, 31, -1`
+        all lanes that the mask names must execute it together, and no others",
+    );
+}
+
+#[test]
+fn shuffle_by_an_unnamed_lane() {
+    check(
+        "vote.sync.ballot.b32 %r0, 1, 0xffff;",
+        SETUP,
+        Class::InactiveLane,
+        "
+        InactiveLane: lanes 16-31 executes this, but the mask 0x0000ffff does not name it
+        in k, block (0,0,0), thread (16,0,0)
+        at line 15: `vote.sync.ballot.b32 %r0, 1, 0xffff`
+        all lanes that the mask names must execute it together, and no others",
+    );
+}
+
+#[test]
+fn shuffle_from_a_lane_outside() {
+    let body = "setp.lt.u32 %p0, %tid, 8;\n@%p0 shfl.sync.idx.b32 %r0, %tid, 9, 31, 0xff;";
+    check(
+        body,
+        SETUP,
+        Class::InactiveLane,
+        "
+        InactiveLane: lane 0 reads from lane 9, which does not execute this
+        in k, block (0,0,0), thread (0,0,0)
+        at line 16: `@%p0 shfl.sync.idx.b32 %r0, %tid, 9, 31, 0xff`
+        all lanes that the mask names must execute it together, and no others",
+    );
+}
+
+#[test]
+fn forgotten_barrier() {
+    let body = "
+        .shared .b32 s[64];
+        mov.u32 %r0, s;
+        mad.lo.u32 %r1, %tid, 4, %r0;
+        st.shared.u32 [%r1], %tid;
+        xor.b32 %r2, %tid, 63;
+        mad.lo.u32 %r1, %r2, 4, %r0;
+        ld.shared.u32 %r3, [%r1];";
+    let body = body.replace("        ", "");
+    let fault = fault(&body, TWO_WARPS);
+    // Warp 0 finds what warp 1 has not written yet: nothing is there to race with.
+    assert_eq!(fault.class, Class::UninitialisedShared);
+    let filled = body.replacen("st.shared", "st.shared.u32 [%r1], 0;\nbar.sync 0;\nst.shared", 1);
+    check(
+        &filled,
+        TWO_WARPS,
+        Class::SharedRace,
+        "
+        SharedRace: shared memory is written while another thread uses it, and nothing orders the two
+        in k, block (0,0,0), thread (0,0,0)
+        at line 21: `st.shared.u32 [%r1], %tid`
+        warp 1 lane 31 read at line 24: `ld.shared.u32 %r3, [%r1]`
+        address 0x400 is offset 0 of `s` (0x400, 256 bytes)
+        put a barrier between the two",
+    );
+}
+
+#[test]
+fn forgotten_warp_barrier() {
+    let body = "
+        .shared .b32 s[32];
+        mov.u32 %r0, s;
+        mad.lo.u32 %r1, %tid, 4, %r0;
+        st.shared.u32 [%r1], %tid;
+        xor.b32 %r2, %tid, 1;
+        mad.lo.u32 %r1, %r2, 4, %r0;
+        ld.shared.u32 %r3, [%r1];";
+    let body = body.replace("        ", "");
+    check(
+        &body,
+        SETUP,
+        Class::SharedRace,
+        "
+        SharedRace: shared memory is read while another thread uses it, and nothing orders the two
+        in k, block (0,0,0), thread (0,0,0)
+        at line 22: `ld.shared.u32 %r3, [%r1]`
+        warp 0 lane 1 wrote at line 19: `st.shared.u32 [%r1], %tid`
+        address 0x404 is offset 4 of `s` (0x400, 128 bytes)
+        put a barrier between the two",
+    );
+    let mended = body.replace("xor.b32", "bar.warp.sync -1;\nxor.b32");
+    assert!(launch(&kernel(&format!(".reg .b32 %r<8>;\n{mended}")), &[0; 64], 64, SETUP).is_ok());
+}
+
+#[test]
+fn lanes_store_different_values() {
+    check(
+        "st.global.u32 [%out], %tid;",
+        SETUP,
+        Class::LanesStoreDifferent,
+        "
+        LanesStoreDifferent: lanes 0 and 1 store 0x0 and 0x1 to the same address
+        in k, block (0,0,0), thread (0,0,0)
+        at line 15: `st.global.u32 [%out], %tid`
+        address 0x1000001300 is offset 0 of `out` (0x1000001300, 64 bytes)
+        let one lane store, or use an atomic",
+    );
+}
+
+#[test]
+fn read_only_data_is_written() {
+    let body =
+        "setp.ne.u32 %p0, %tid, 0;\n@%p0 exit;\nld.global.nc.u32 %r0, [%in];\nst.global.u32 [%in], %r0;";
+    check(
+        body,
+        Setup { grid: 1, ..TRACED },
+        Class::ReadOnlyWritten,
+        "
+        ReadOnlyWritten: data loaded with .nc is written during the same launch
+        in k, block (0,0,0), thread (0,0,0)
+        at line 17: `ld.global.nc.u32 %r0, [%in]`
+        a thread wrote at line 18: `st.global.u32 [%in], %r0`
+        address 0x1000000100 is offset 0 of `in` (0x1000000100, 64 bytes)
+        load it without .nc, or write elsewhere",
+    );
+}
+
+#[test]
+fn blocks_race() {
+    let body = "mov.u32 %r0, %ctaid.x;\nst.global.u32 [%out], %r0;";
+    check(
+        body,
+        TRACED,
+        Class::GlobalRace,
+        "
+        GlobalRace: global memory at 0x1000001300 is written by this block and written by another
+        in k, block (1,0,0), thread (0,0,0)
+        at line 16: `st.global.u32 [%out], %r0`
+        another block wrote at line 16: `st.global.u32 [%out], %r0`
+        address 0x1000001300 is offset 0 of `out` (0x1000001300, 64 bytes)
+        blocks run in any order: split the work so that no two share bytes, or use atomics",
+    );
+}
+
+#[test]
+fn trap() {
+    check(
+        "trap;",
+        SETUP,
+        Class::Trap,
+        "
+        Trap: trap was executed
+        in k, block (0,0,0), thread (0,0,0)
+        at line 15: `trap`
+        the kernel itself says that something is wrong",
+    );
+}
+
+#[test]
+fn out_of_fuel() {
+    check(
+        "LOOP:\nbra LOOP;",
+        Setup { fuel: 100, ..SETUP },
+        Class::OutOfFuel,
+        "
+        OutOfFuel: the block has executed 100 warp instructions and not ended
+        in k, block (0,0,0), thread (0,0,0)
+        at line 16: `bra LOOP`
+        look for a loop that never ends, or raise the schedule's fuel",
+    );
+}
+
+#[test]
+fn indirect_jump_past_its_list() {
+    check(
+        "list: .branchtargets A;\nmov.u32 %r0, 3;\nbrx.idx %r0, list;\nA:",
+        SETUP,
+        Class::OutOfBounds,
+        "
+        OutOfBounds: brx.idx with index 3 into a list of 1 labels
+        in k, block (0,0,0), thread (0,0,0)
+        at line 17: `brx.idx %r0, list`",
+    );
+}
+
+#[test]
+fn bad_launches() {
+    let text = kernel("").replace("out)\n", "out)\n.maxntid 64\n");
+    let module = Module::parse(&text).expect("the kernel is right");
+    let kernel = module.kernel("k").expect("it is called k");
+    let good = Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params: &[0; 16] };
+    let rows = [
+        (Launch { block: [96, 1, 1], ..good }, "a block of 96 threads: .maxntid says at most 64"),
+        (Launch { block: [0, 1, 1], ..good }, "a block of [0, 1, 1] threads: at most 1024, none of a size 0"),
+        (
+            Launch { grid: [1, 65536, 1], ..good },
+            "a grid of [1, 65536, 1] blocks: 1 to [2147483647, 65535, 65535]",
+        ),
+        (Launch { dynamic_shared: 300_000, ..good }, "300000 bytes of shared memory: at most 232448"),
+        (Launch { params: &[0; 15], ..good }, "15 bytes of parameters: the kernel takes 16"),
+    ];
+    for (launch, wanted) in rows {
+        let fault = run(&Memory::new(1 << 20), &launch, &Schedule::default(), Trace::Off).expect_err(wanted);
+        assert_eq!((fault.class, fault.what.as_str()), (Class::BadLaunch, wanted));
+    }
+}
+
+#[test]
+fn after_free() {
+    let module = Module::parse(&kernel("ld.global.u32 %tid, [%in];")).expect("the kernel is right");
+    let memory = Memory::new(1 << 20);
+    let gone = memory.alloc(64).expect("there is room");
+    memory.set_label(gone, "weights");
+    memory.free(gone).expect("it was just allocated");
+    let params = [gone.to_le_bytes(), gone.to_le_bytes()].concat();
+    let kernel = module.kernel("k").expect("it is called k");
+    let launch = Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params: &params };
+    let fault = run(&memory, &launch, &Schedule::default(), Trace::Off).expect_err("it was freed");
+    assert_eq!(fault.class, Class::AfterFree);
+    assert_eq!(fault.allocation.as_ref().map(|a| (a.label.as_str(), a.bytes)), Some(("weights", 64)));
+}
+
+/// `.loc` names the Rust line.
+#[test]
+fn the_rust_place_is_named() {
+    let text = kernel(".loc 1 42 7\ntrap;").replace(".visible", ".file 1 \"src/rms_norm.rs\"\n.visible");
+    let fault = launch(&text, &[0; 4], 4, SETUP).expect_err("it traps");
+    assert!(fault.to_string().contains("at line 13: `trap` (src/rms_norm.rs:42:7)"), "{fault}");
+}

@@ -52,14 +52,39 @@ fn fma_rounds_once() {
     let big_odd = f(8_388_609.0);
     let rows: &[Row] = &[
         (THREE, "fma.rn.f32 %d, %a, %b, %c", &[f(1.0 + ULP), f(1.0 - ULP), f(-1.0)], f(-ULP * ULP)),
-        (THREE, "fma.rn.f32 %d, %a, %b, %c", &[f(4097.0), f(4097.0), f(0.5)], f(4097.0f32.mul_add(4097.0, 0.5))),
-        (THREE, "fma.rn.f32 %d, %a, %b, %c", &[big_odd, big_odd, f(-1e-30)], f(8_388_609f32.mul_add(8_388_609.0, -1e-30))),
+        (
+            THREE,
+            "fma.rn.f32 %d, %a, %b, %c",
+            &[f(4097.0), f(4097.0), f(0.5)],
+            f(4097.0f32.mul_add(4097.0, 0.5)),
+        ),
+        (
+            THREE,
+            "fma.rn.f32 %d, %a, %b, %c",
+            &[big_odd, big_odd, f(-1e-30)],
+            f(8_388_609f32.mul_add(8_388_609.0, -1e-30)),
+        ),
         // 1 + 2^-24 is a tie, which a little more or less decides.
         (THREE, "fma.rn.f32 %d, %a, %b, %c", &[f(2f32.powi(-12)), f(2f32.powi(-12)), f(1.0)], f(1.0)),
-        (THREE, "fma.rn.f32 %d, %a, %b, %c", &[f(2f32.powi(-12) * (1.0 + ULP)), f(2f32.powi(-12)), f(1.0)], f(1.0 + ULP)),
+        (
+            THREE,
+            "fma.rn.f32 %d, %a, %b, %c",
+            &[f(2f32.powi(-12) * (1.0 + ULP)), f(2f32.powi(-12)), f(1.0)],
+            f(1.0 + ULP),
+        ),
         // 2^-150 + 2^-197 more than a multiple of 2^-149: above the tie by less than a double shows.
-        (THREE, "fma.rn.f32 %d, %a, %b, %c", &[f(2f32.powi(-75) * (1.0 + ULP)), f(2f32.powi(-75)), f(2f32.powi(-127))], (1 << 22) + 1),
-        (THREE, "fma.rn.f32 %d, %a, %b, %c", &[f(2f32.powi(-75)), f(2f32.powi(-75)), f(2f32.powi(-127))], 1 << 22),
+        (
+            THREE,
+            "fma.rn.f32 %d, %a, %b, %c",
+            &[f(2f32.powi(-75) * (1.0 + ULP)), f(2f32.powi(-75)), f(2f32.powi(-127))],
+            (1 << 22) + 1,
+        ),
+        (
+            THREE,
+            "fma.rn.f32 %d, %a, %b, %c",
+            &[f(2f32.powi(-75)), f(2f32.powi(-75)), f(2f32.powi(-127))],
+            1 << 22,
+        ),
         (THREE, "fma.rz.f32 %d, %a, %b, %c", &[f(1.0), f(1.0), f(1e-20)], f(1.0)),
         (THREE, "fma.rp.f32 %d, %a, %b, %c", &[f(1.0), f(1.0), f(1e-20)], f(1.0 + ULP)),
         (THREE, "fma.rn.ftz.f32 %d, %a, %b, %c", &[f(tiny), f(1e30), f(1.0)], f(1.0)),

@@ -31,7 +31,12 @@ fn arithmetic() {
         ("16 = 16 16 16", "fma.rn.f16 %d, %a, %b, %c", &[three, three, one], ten),
         ("16 = 16 16 16", "fma.rn.relu.f16 %d, %a, %b, %c", &[three, h(-3.0), one], 0),
         // 1 + 2^-11 is a tie, which 2^-24 of the smallest subnormal decides.
-        ("16 = 16 16 16", "fma.rn.f16 %d, %a, %b, %c", &[h(1.0 + 2f32.powi(-11) * 0.0), h(2f32.powi(-11)), one], one),
+        (
+            "16 = 16 16 16",
+            "fma.rn.f16 %d, %a, %b, %c",
+            &[h(1.0 + 2f32.powi(-11) * 0.0), h(2f32.powi(-11)), one],
+            one,
+        ),
         ("16 = 16 16 16", "fma.rn.f16 %d, %a, %b, %c", &[0x3c01, h(2f32.powi(-11)), one], 0x3c01),
         ("16 = 16", "neg.f16 %d, %a", &[one], h(-1.0)),
         ("16 = 16", "abs.f16 %d, %a", &[h(-1.0)], one),
@@ -58,8 +63,18 @@ fn pairs() {
         (PAIR, "add.f16x2 %d, %a, %b", &[0x3c00_4000, 0x3c00_3c00], 0x4000_4200),
         (PAIR, "sub.f16x2 %d, %a, %b", &[0x3c00_4000, 0x3c00_3c00], 0x0000_3c00),
         (PAIR, "mul.f16x2 %d, %a, %b", &[0x3c00_4000, 0x4200_4200], 0x4200_4600),
-        ("32 = 32 32 32", "fma.rn.f16x2 %d, %a, %b, %c", &[0x3c00_4000, 0x4200_4200, 0x3c00_3c00], 0x4400_4700),
-        ("32 = 32 32 32", "fma.rn.bf16x2 %d, %a, %b, %c", &[0x3f80_4000, 0x4040_4040, 0x3f80_3f80], 0x4080_40e0),
+        (
+            "32 = 32 32 32",
+            "fma.rn.f16x2 %d, %a, %b, %c",
+            &[0x3c00_4000, 0x4200_4200, 0x3c00_3c00],
+            0x4400_4700,
+        ),
+        (
+            "32 = 32 32 32",
+            "fma.rn.bf16x2 %d, %a, %b, %c",
+            &[0x3f80_4000, 0x4040_4040, 0x3f80_3f80],
+            0x4080_40e0,
+        ),
         ("32 = 32", "neg.f16x2 %d, %a", &[0x3c00_4000], 0xbc00_c000),
         (PAIR, "max.f16x2 %d, %a, %b", &[0x3c00_4000, 0x4000_3c00], 0x4000_4000),
         (PAIR, "min.bf16x2 %d, %a, %b", &[0x3f80_4000, 0x4000_3f80], 0x3f80_3f80),
@@ -97,7 +112,8 @@ fn every_f16_and_bf16_widens_as_half_says() {
 fn every_f16_narrows_as_half_says() {
     let steps = [0u32, 1, 0xfff, 0x1000, 0x1001, 0x1fff];
     for step in steps {
-        let inst = format!("cvt.f32.f16 %w, %h; add.u32 %w, %w, {step}; cvt.rn.f16.f32 %h, %w; cvt.u32.u16 %w, %h");
+        let inst =
+            format!("cvt.f32.f16 %w, %h; add.u32 %w, %w, {step}; cvt.rn.f16.f32 %h, %w; cvt.u32.u16 %w, %h");
         let wanted = |h: u16| {
             let wide = f16::from_bits(h).to_f32();
             let bits = if wide.is_nan() { 0x7fff_ffff } else { wide.to_bits() };
@@ -113,7 +129,9 @@ fn every_f16_narrows_as_half_says() {
 #[test]
 fn every_bf16_narrows_as_half_says() {
     for step in [0u32, 0x7fff, 0x8000, 0x8001] {
-        let inst = format!("cvt.f32.bf16 %w, %h; add.u32 %w, %w, {step}; cvt.rn.bf16.f32 %h, %w; cvt.u32.u16 %w, %h");
+        let inst = format!(
+            "cvt.f32.bf16 %w, %h; add.u32 %w, %w, {step}; cvt.rn.bf16.f32 %h, %w; cvt.u32.u16 %w, %h"
+        );
         let wanted = |h: u16| {
             let wide = bf16::from_bits(h).to_f32();
             let bits = if wide.is_nan() { 0x7fff_ffff } else { wide.to_bits() };

@@ -30,11 +30,13 @@ fn logic() {
 #[test]
 fn lop3_computes_its_table() {
     let inst: Vec<String> = (0..256).map(|table| format!("lop3.b32 %d, %a, %b, %c, {table}")).collect();
-    let rows: Vec<Row> = (0..256).map(|t| (THREE, inst[t as usize].as_str(), &[0xf0, 0xcc, 0xaa][..], t)).collect();
+    let rows: Vec<Row> =
+        (0..256).map(|t| (THREE, inst[t as usize].as_str(), &[0xf0, 0xcc, 0xaa][..], t)).collect();
     let low = |row: &Row<'_>| row.3 & 1 == 0;
     check(&rows.iter().copied().filter(low).collect::<Vec<_>>());
     // With bit 0 set, the 24 upper bits, where all operands are 0, are ones.
-    let high: Vec<Row> = rows.iter().copied().filter(|r| !low(r)).map(|r| (r.0, r.1, r.2, r.3 | 0xffff_ff00)).collect();
+    let high: Vec<Row> =
+        rows.iter().copied().filter(|r| !low(r)).map(|r| (r.0, r.1, r.2, r.3 | 0xffff_ff00)).collect();
     check(&high);
 }
 

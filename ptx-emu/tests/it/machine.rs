@@ -37,7 +37,12 @@ pub(crate) const SETUP: Setup = Setup {
 };
 
 /// Runs kernel `k` of a module on `input` bytes and `room` bytes of output, which start uninitialised.
-pub(crate) fn launch(text: &str, input: &[u8], room: u64, setup: Setup) -> Result<(Vec<u8>, Stats), Box<Fault>> {
+pub(crate) fn launch(
+    text: &str,
+    input: &[u8],
+    room: u64,
+    setup: Setup,
+) -> Result<(Vec<u8>, Stats), Box<Fault>> {
     let module = Module::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let memory = Memory::new(1 << 24);
     let source = memory.alloc(input.len() as u64).expect("there is room");
@@ -63,7 +68,8 @@ pub(crate) fn launch(text: &str, input: &[u8], room: u64, setup: Setup) -> Resul
 /// The words that the body of a kernel leaves in the output.
 pub(crate) fn words(body: &str, input: &[u32], room: usize, setup: Setup) -> Vec<u32> {
     let bytes: Vec<u8> = input.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let (out, _) = launch(&kernel(body), &bytes, room as u64 * 4, setup).unwrap_or_else(|fault| panic!("{fault}"));
+    let (out, _) =
+        launch(&kernel(body), &bytes, room as u64 * 4, setup).unwrap_or_else(|fault| panic!("{fault}"));
     out.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w)).collect()
 }
 
@@ -101,7 +107,9 @@ fn wrong(row: &Row<'_>) -> Option<String> {
 
 /// Loads `%a`, `%b`, ... of the given widths, executes the instruction, and stores `%d` as 64 bits.
 fn body(to: &str, from: &[&str], inst: &str) -> String {
-    let mut text = String::from(".reg .b64 %at, %wide;\n.reg .b32 %word;\nmul.wide.u32 %at, %tid, 8;\nadd.u64 %at, %out, %at;\n");
+    let mut text = String::from(
+        ".reg .b64 %at, %wide;\n.reg .b32 %word;\nmul.wide.u32 %at, %tid, 8;\nadd.u64 %at, %out, %at;\n",
+    );
     let declare = |name: char, width: &str| match width {
         "1" => format!(".reg .pred %{name};\n"),
         _ => format!(".reg .b{width} %{name};\n"),
