@@ -1,1 +1,100 @@
-//! stub
+//! No text, however mangled, makes the parser or the machine panic or run for ever.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ptx_emu::{Launch, Memory, Module, Schedule, Trace, run};
+
+const SEEDS: [&str; 2] = [include_str!("../../benches/gemv.ptx"), include_str!("mixed.ptx")];
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// Changes bytes, drops, doubles and swaps words and lines.
+fn mutate(text: &str, random: &mut Random) -> String {
+    let mut words: Vec<&str> = text.split_inclusive([' ', '\n', ',', '.']).collect();
+    for _ in 0..=random.below(4) {
+        let (i, j) = (random.below(words.len()), random.below(words.len()));
+        match random.below(4) {
+            0 => words.swap(i, j),
+            1 => words[i] = words[j],
+            2 => _ = words.remove(i),
+            _ => words.insert(i, words[j]),
+        }
+    }
+    let mut bytes = words.concat().into_bytes();
+    for _ in 0..random.below(3) {
+        let i = random.below(bytes.len());
+        bytes[i] = random.below(128) as u8;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Parses, and runs what parses on pointers that are right, wrong and misaligned.
+fn survive(text: &str) {
+    let Ok(module) = Module::parse(text) else { return };
+    let memory = Memory::new(1 << 16);
+    let address = memory.alloc(4096).expect("there is room");
+    for kernel in module.kernels() {
+        let mut params = vec![0; kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize)];
+        for (i, word) in params.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&(address + 64 * i as u64).to_le_bytes());
+        }
+        let block = kernel.reqntid.unwrap_or([64, 1, 1]);
+        let launch = Launch { kernel, grid: [2, 1, 1], block, dynamic_shared: 64, params: &params };
+        let schedule = Schedule { threads: 1, fuel: 2000, ..Schedule::default() };
+        for trace in [Trace::Off, Trace::On] {
+            let _ = run(&memory, &launch, &schedule, trace);
+        }
+    }
+}
+
+#[test]
+fn mangled_texts_are_refused_or_run() {
+    SEEDS.iter().for_each(|text| _ = Module::parse(text).unwrap_or_else(|e| panic!("{e}")));
+    let mut random = Random(7);
+    for _ in 0..3000 {
+        let text = mutate(SEEDS[random.below(SEEDS.len())], &mut random);
+        let result = catch_unwind(AssertUnwindSafe(|| survive(&text)));
+        assert!(result.is_ok(), "this text makes it panic:\n{text}");
+    }
+}
+
+#[test]
+fn random_bytes_are_refused() {
+    let mut random = Random(11);
+    for _ in 0..2000 {
+        let length = random.below(200);
+        let bytes: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
+        assert!(Module::parse(&String::from_utf8_lossy(&bytes)).is_err());
+    }
+}
+
+/// Texts that try to cost time, depth or memory.
+#[test]
+fn greedy_texts_are_refused() {
+    let head = ".version 8.0\n.target sm_90\n";
+    let texts = [
+        format!("{head}.entry k() {{ {} }}", "{".repeat(100_000)),
+        format!("{head}.entry k() {{ .reg .b32 %r<4000000000>; }}"),
+        format!("{head}.entry k() {{ .shared .b64 s[1099511627776][1099511627776]; }}"),
+        format!("{head}.entry k() {{ .local .b8 l[9999999999]; }}"),
+        format!("{head}.global .b64 g[1099511627776];"),
+        format!("{head}.entry k() {{ mov.b64 %r, {{{}1}}; }}", "1,".repeat(100_000)),
+        format!("{head}.entry k(.param .b8 p[99999999]) {{ }}"),
+        format!("{head}{}", "(".repeat(1_000_000)),
+    ];
+    for text in texts {
+        assert!(Module::parse(&text).is_err(), "{}", &text[..80]);
+    }
+    let long = format!(
+        "{head}.entry k() {{\n.reg .pred %p; .reg .b32 %r;\n{}ret;\n}}",
+        "L: setp.eq.u32 %p, 1, 1;\n".replace("L: ", "").repeat(50_000)
+    );
+    assert!(Module::parse(&long).is_ok());
+}
