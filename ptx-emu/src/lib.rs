@@ -1,6 +1,7 @@
 //! Reads PTX text and runs it on the CPU, refusing what a GPU lets pass.
 
 #![forbid(unsafe_code)]
+#![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
 
 mod accesses;
 mod code;

@@ -151,7 +151,7 @@ impl Worker<'_, '_> {
 
     #[cold]
     fn misaligned(&self, w: &Warp, mask: u32, addresses: &Addresses, bytes: u32) -> Box<Fault> {
-        let bad = lanes(mask).filter(|l| addresses[*l] % u64::from(bytes) != 0).fold(0, set_bit);
+        let bad = lanes(mask).filter(|l| !addresses[*l].is_multiple_of(bytes.into())).fold(0, set_bit);
         let address = addresses[bad.trailing_zeros() as usize % 32];
         let what = format!("an access of {bytes} bytes at 0x{address:x}, which is no multiple of {bytes}");
         let mut fault = self.fault(w, bad, Class::Misaligned, what);

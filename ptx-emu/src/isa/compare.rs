@@ -1,5 +1,12 @@
 //! Comparison and selection (manual, "Comparison and Selection Instructions").
 
+#![allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    clippy::double_comparisons,
+    clippy::eq_op,
+    reason = "an unordered comparison is the negation of an ordered one"
+)]
+
 use half::{bf16, f16};
 
 use super::number::{Half, ftz};

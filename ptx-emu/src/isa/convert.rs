@@ -237,8 +237,8 @@ impl Conversion {
     fn lane(&self, raw: u64) -> u64 {
         match (is_float(self.from), is_float(self.to)) {
             (false, false) => self.extend(self.clamp(self.integer(raw))),
-            (false, true) => self.from_integer(self.integer(raw)),
-            (true, false) => self.extend(self.to_integer(self.float(raw))),
+            (false, true) => self.integer_to_float(self.integer(raw)),
+            (true, false) => self.extend(self.float_to_integer(self.float(raw))),
             (true, true) => self.float_to_float(raw),
         }
     }
@@ -286,7 +286,7 @@ impl Conversion {
     }
 
     /// Float to integer always saturates; NaN gives 0.
-    fn to_integer(&self, value: f64) -> i128 {
+    fn float_to_integer(&self, value: f64) -> i128 {
         let round = match self.mode {
             Some(Mode::Integer(round) | Mode::Float(round)) => round,
             None => Round::Zero,
@@ -295,7 +295,7 @@ impl Conversion {
         (rounded(value, round) as i128).clamp(least, most)
     }
 
-    fn from_integer(&self, value: i128) -> u64 {
+    fn integer_to_float(&self, value: i128) -> u64 {
         let near = value as f64;
         let lost = value - near as i128;
         let round = self.rounding();

@@ -27,7 +27,7 @@ fn fma<H: Half>(a: H, b: H, c: H) -> H {
 fn relu<H: Half>(x: H) -> H {
     let x = x.wide();
     // A NaN stays one.
-    if x < 0.0 || x == 0.0 { H::round(0.0) } else { H::round(x.into()) }
+    if x <= 0.0 { H::round(0.0) } else { H::round(x.into()) }
 }
 
 fn min<H: Half>(a: H, b: H) -> H {

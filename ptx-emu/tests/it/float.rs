@@ -177,7 +177,8 @@ fn fma_agrees_with_the_host() {
         (state >> 33) as u32
     };
     // Few mantissa bits make exact ties frequent.
-    let mut operand = || f32::from_bits(next() << 1 & 0x807f_f000 | (next() % 254 + 1) << 23 | next() % 3);
+    let mut operand =
+        || f32::from_bits((next() << 1 & 0x807f_f000) | ((next() % 254 + 1) << 23) | (next() % 3));
     let inputs: Vec<f32> = (0..3 * 32 * 64).map(|_| operand()).collect();
     let wanted: Vec<u32> = inputs
         .chunks(3)
