@@ -3,11 +3,12 @@
 #
 #   scripts/gpu-round.sh target/release/warpwright MODEL.gguf...
 #
-# DEVICE (cuda:0) names the GPU, LOGS (./gpu-round) the folder for each step's output, ROUND chooses steps by a pattern.
+# DEVICE (cuda:0) names the GPU, LOGS (./gpu-round) the folder for each step's output, ROUND chooses steps by a pattern,
+# ROWS is target/release/examples/rows (cargo build --release -p warpwright-tests --example rows).
 # The last lines are the table to keep. The exit code is 1 if a step failed; a step whose tool is absent says so.
 set -uo pipefail
 
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2; }
 [ $# -ge 2 ] || usage
 warpwright=$(realpath "$1") || exit 2
 shift
@@ -95,6 +96,11 @@ sanitize() {
 
 step devices "$warpwright" devices
 step check "$warpwright" check --device "$device"
+if [ -x "${ROWS:-}" ]; then
+    step "rows against the emulator" "$ROWS"
+else
+    absent "rows against the emulator" "ROWS names no target/release/examples/rows"
+fi
 for model in "$@"; do
     name=$(basename "$model" .gguf)
     step "run graph $name" generate "$model" graph

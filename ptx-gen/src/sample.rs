@@ -9,6 +9,8 @@ use std::panic::Location;
 pub struct Sample {
     /// The row.
     pub op: &'static Op,
+    /// What its `$t` stands for.
+    pub kind: Kind,
     /// The program: one warp. Parameter `p` points to 4 KiB that operands come from and results go to; `q` is a
     /// value for the row that loads parameters.
     pub program: Program,
@@ -65,7 +67,7 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
         pinned: vec![],
     };
     let program = crate::check::checked(program).unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
-    Sample { op, program }
+    Sample { op, kind, program }
 }
 
 struct Writer {

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::number::{Half, canon, max64, min64};
+use super::number::{Half, canon, ftz, max64, min64};
 use super::{Decoder, memory};
 use crate::code::{Atomic, Op, Operand, Space};
 use crate::decode::Decode;
@@ -19,7 +19,7 @@ type Update = fn(u64, u64, u64) -> u64;
 const OPERATIONS: &[(&str, &[Type], Update)] = &[
     (".add", &[Type::U32, Type::S32], |m, b, _| u64::from((m as u32).wrapping_add(b as u32))),
     (".add", &[Type::U64], |m, b, _| m.wrapping_add(b)),
-    (".add", &[Type::F32], |m, b, _| f32s(m, b, |m, b| canon(m + b))),
+    (".add", &[Type::F32], |m, b, _| f32s(m, b, |m, b| ftz(canon(ftz(m) + ftz(b))))),
     (".add", &[Type::F64], |m, b, _| (f64::from_bits(m) + f64::from_bits(b)).to_bits()),
     (".add.noftz", &[Type::F16], |m, b, _| add16(m as u32, b as u32).into()),
     (".add.noftz", &[Type::F16x2], |m, b, _| {
@@ -41,6 +41,9 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
     (".exch", &[Type::B32, Type::B64], |_, b, _| b),
     (".cas", &[Type::B16, Type::B32, Type::B64], |m, b, c| if m == b { c } else { m }),
 ];
+
+/// `.add.f32` on shared memory keeps subnormals; [`OPERATIONS`] has the one on global memory, which flushes them.
+const ADD_SHARED: Update = |m, b, _| f32s(m, b, |m, b| canon(m + b));
 
 fn f32s(a: u64, b: u64, f: impl Fn(f32, f32) -> f32) -> u64 {
     f(f32::from_bits(a as u32), f32::from_bits(b as u32)).to_bits().into()
@@ -84,6 +87,8 @@ fn decode(d: &mut Decode<'_, '_>, at: usize, orders: &[(&str, ())]) -> Parsed<Op
     let Some((.., f)) = of_op.into_iter().find(|(_, types, _)| types.contains(&ty)) else {
         return d.error(format!("`{}` has no such type", d.name()));
     };
+    let in_shared = (op.as_str(), ty, space) == (".add", Type::F32, Space::Shared);
+    let f = if in_shared { ADD_SHARED } else { *f };
     let sources = if op == ".cas" { 2 } else { 1 };
     d.operands(at + 1 + sources, at + 1 + sources)?;
     let old = match (at, matches!(d.operand(0).kind, OperandKind::Sink)) {
@@ -94,5 +99,5 @@ fn decode(d: &mut Decode<'_, '_>, at: usize, orders: &[(&str, ())]) -> Parsed<Op
     let b = d.word(at + 1, ty)?;
     let c = if sources == 2 { Some(d.word(at + 2, ty)?) } else { None };
     let site = d.site();
-    Ok(Op::Atomic(Box::new(Atomic { space, address, bytes: ty.bytes(), f: *f, d: old, b, c, site })))
+    Ok(Op::Atomic(Box::new(Atomic { space, address, bytes: ty.bytes(), f, d: old, b, c, site })))
 }

@@ -1,4 +1,6 @@
 //! Integer and single-precision arithmetic.
+//!
+//! Bit fields are of 32 bits: for 64, what ptxas makes of a length past 64 is not what the manual says (seen on an H200).
 
 use super::*;
 
@@ -22,8 +24,8 @@ table! {
     POPC     = op("popc.$b",         &[U32, U64], form(&[Is(U32)], &[T]), "d = number of one bits in a");
     CLZ      = op("clz.$b",          &[U32, U64], form(&[Is(U32)], &[T]), "d = number of leading zero bits of a");
     BREV     = op("brev.$b",         &[U32, U64], UNARY, "d = a with its bits in reverse order");
-    BFE      = op("bfe.$t",          INTS,  form(&[T], &[T, Is(U32), Is(U32)]), "d = the c bits of a from bit b on, sign-extended if signed");
-    BFI      = op("bfi.$b",          &[U32, U64], form(&[T], &[T, T, Is(U32), Is(U32)]), "d = b with its e bits from bit c on replaced by the low bits of a");
+    BFE      = op("bfe.$t",          INT32, form(&[T], &[T, Is(U32), Is(U32)]), "d = the c bits of a from bit b on, sign-extended if signed");
+    BFI      = op("bfi.$b",          &[U32], form(&[T], &[T, T, Is(U32), Is(U32)]), "d = b with its e bits from bit c on replaced by the low bits of a");
     DP4A     = op("dp4a.$t.$t",      INT32, TERNARY, "d = c + the dot product of the four bytes of a and b").needs(61, 5, 0);
 }
 

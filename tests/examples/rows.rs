@@ -1,0 +1,125 @@
+//! Runs every row of the instruction table on a GPU and on the emulator, on the same operands, and names the rows
+//! whose results differ by more than their accuracy. `scripts/gpu-round.sh` calls it.
+
+#![allow(unsafe_code)]
+
+use ptx_gen::isa::{Accuracy, Op, Slot};
+use ptx_gen::{Kind, ParamKind, Sample, Target, f16, isa, print, samples};
+use std::process::ExitCode;
+use warpwright_driver::{Buffer, Context, Device, Driver, Geometry, HostArg, Launch, Module, Stream};
+use warpwright_kernels::Random;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Words of memory that a sample uses.
+const WORDS: usize = 1024;
+const ROUNDS: u64 = 4;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Gives the number of samples that differ.
+fn run() -> Result<usize, Failure> {
+    let emulator = Driver::from_api(warpwright_cuda_emu::api(), "the linked emulator")?;
+    let (real, emulated) = (Driver::load()?.device(0)?, emulator.device(0)?);
+    let all: Vec<Sample> = samples().into_iter().filter(comparable).collect();
+    let here = |device: &Device| Context::new(device);
+    let (real, emulated) = (here(&real)?, here(&emulated)?);
+    let mut differ = 0;
+    for sample in &all {
+        let found = all_rounds(sample, &real)?;
+        let wanted = all_rounds(sample, &emulated)?;
+        if let Some((i, f, w)) = first_difference(sample, &found, &wanted) {
+            println!(
+                "{}: word {i} is {f:#010x} on the GPU and {w:#010x} on the emulator",
+                sample.program.name
+            );
+            differ += 1;
+        }
+    }
+    println!("{} of {} instances differ", differ, all.len());
+    Ok(differ)
+}
+
+/// Whether it gives the same on every device: a trap ends the context, a sleep has no result.
+fn comparable(sample: &Sample) -> bool {
+    ![&isa::TRAP, &isa::NANOSLEEP].contains(&sample.op) && sample.program.sm() <= 90
+}
+
+/// The memory after each round: random bits, numbers from -3 to 3, small integers.
+fn all_rounds(sample: &Sample, context: &Context) -> Result<Vec<u32>, Failure> {
+    let text = print(&sample.program, Target::named("sm_90").ok_or("no sm_90")?)?;
+    let module = Module::load(context, &text)?;
+    // SAFETY: the parameters are the program's own, and a sample stays inside its memory.
+    let function = unsafe { module.function(&sample.program.name, &sample.program.params) }?;
+    let geometry = Geometry { grid: [1; 3], block: 32, shared: 0 };
+    let stream = Stream::new(context)?;
+    let mut all = vec![];
+    for round in 0..ROUNDS {
+        let memory = Buffer::from_slice(context, &operands(round))?;
+        let args = sample.program.params.iter().map(|p| match p.kind {
+            ParamKind::Buffer(..) => HostArg::from(memory.view()),
+            ParamKind::Scalar(kind) => HostArg::Scalar(kind, 5),
+        });
+        let launch = Launch::new(&function, geometry, args.collect())?;
+        warpwright_driver::Queue::push(&mut &stream, launch.into())?;
+        all.extend(stream.read(&memory)?);
+    }
+    Ok(all)
+}
+
+fn operands(round: u64) -> Vec<u32> {
+    let mut random = Random(round);
+    let word = |_| match round {
+        0 => random.bits() as u32 | 1,
+        1 => (3.0 * random.unit()).to_bits(),
+        2 => 1 + random.below(100),
+        // Two halves from -3 to 3.
+        _ => (0..2).map(|i| u32::from(f16::from_f32(3.0 * random.unit()).0) << (16 * i)).sum(),
+    };
+    (0..WORDS).map(word).collect()
+}
+
+/// The first word that differs: its index, and what the GPU and the emulator have there.
+fn first_difference(sample: &Sample, found: &[u32], wanted: &[u32]) -> Option<(usize, u32, u32)> {
+    let kind = match sample.op.form.dst.first() {
+        Some(Slot::Is(kind)) => *kind,
+        _ => sample.kind,
+    };
+    let pairs = found.iter().copied().zip(wanted.iter().copied()).enumerate();
+    let mut pairs = pairs.map(|(i, (f, w))| (i, f, w));
+    pairs.find(|&(i, f, w)| f != w && !same(sample.op, kind, i / WORDS, f, w))
+}
+
+/// Whether two words are one result: NaN is NaN whatever its bits, and an approximation is as near as its row says.
+fn same(op: &Op, kind: Kind, round: usize, f: u32, w: u32) -> bool {
+    let halves = |v: u32| [f16(v as u16), f16((v >> 16) as u16)].map(f16::to_f32);
+    match kind {
+        Kind::F32 => near(op, round, f32::from_bits(f), f32::from_bits(w)),
+        Kind::F16 | Kind::F16x2 | Kind::Bf16 => {
+            halves(f).into_iter().zip(halves(w)).all(|(f, w)| f == w || f.is_nan() && w.is_nan())
+        }
+        _ => false,
+    }
+}
+
+fn near(op: &Op, round: usize, f: f32, w: f32) -> bool {
+    if f.is_nan() && w.is_nan() {
+        return true;
+    }
+    let ulp = (f32::from_bits(w.to_bits() + 1) - w).abs();
+    match op.accuracy {
+        Accuracy::Exact => f == w,
+        Accuracy::Ulp(n) => (f - w).abs() <= ulp * n as f32,
+        // The bounds of these rows hold on the numbers of the second round.
+        Accuracy::Bound(_) => round != 1 || (f - w).abs() <= 1e-6 || (f - w).abs() <= w.abs() * 1e-3,
+    }
+}
