@@ -210,8 +210,7 @@ pub(crate) struct Transfer {
     pub(crate) regs: Vec<Option<Operand>>,
     /// `.nc`
     pub(crate) read_only: bool,
-    /// `.volatile`, `.relaxed`, `.acquire`, `.release`, and atomics.
-    pub(crate) strong: bool,
+    pub(crate) order: Order,
     pub(crate) site: u32,
 }
 
@@ -243,7 +242,34 @@ pub(crate) struct Atomic {
     pub(crate) d: Option<Operand>,
     pub(crate) b: Operand,
     pub(crate) c: Option<Operand>,
+    pub(crate) order: Order,
     pub(crate) site: u32,
+}
+
+/// How an access is ordered with others (manual, "Memory Consistency Model").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Weak,
+    /// Also `.volatile`.
+    Relaxed,
+    Acquire,
+    Release,
+    AcquireRelease,
+}
+
+impl Order {
+    /// Whether it may meet other such accesses at its address.
+    pub(crate) fn is_strong(self) -> bool {
+        self != Order::Weak
+    }
+
+    pub(crate) fn acquires(self) -> bool {
+        matches!(self, Order::Acquire | Order::AcquireRelease)
+    }
+
+    pub(crate) fn releases(self) -> bool {
+        matches!(self, Order::Release | Order::AcquireRelease)
+    }
 }
 
 /// A block barrier.

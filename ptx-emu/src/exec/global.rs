@@ -158,7 +158,7 @@ impl<'g> Worker<'g, '_> {
         let shape = shape(addresses, t.width.bytes * t.regs.len() as u32);
         let one = self.check_reads(w, mask, t, addresses, shape)?;
         if self.recorder.is_some() {
-            let deed = match (t.read_only, t.strong) {
+            let deed = match (t.read_only, t.order.is_strong()) {
                 (true, _) => Deed::ReadOnly,
                 (_, true) => Deed::StrongRead,
                 _ => Deed::Read,
@@ -210,7 +210,14 @@ impl<'g> Worker<'g, '_> {
                 .try_for_each(|lane| self.lane_allocation(w, lane, addresses[lane], bytes).map(|_| ()))?;
         }
         if self.recorder.is_some() {
-            self.record(w, mask, if t.strong { Deed::Atomic } else { Deed::Write }, one, addresses, bytes)?;
+            self.record(
+                w,
+                mask,
+                if t.order.is_strong() { Deed::Atomic } else { Deed::Write },
+                one,
+                addresses,
+                bytes,
+            )?;
         }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;

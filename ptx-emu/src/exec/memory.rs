@@ -5,7 +5,8 @@ use super::shared::{Access, Wrong};
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
-use crate::code::{Address, Atomic, Operand, Space, Transfer};
+use crate::accesses::Deed;
+use crate::code::{Address, Atomic, Operand, Order, Space, Transfer};
 use crate::{Class, Fault};
 
 /// The address of each lane; lanes that do not take part have the first one's.
@@ -84,12 +85,15 @@ impl Worker<'_, '_> {
                 Place::Shared => me.load_shared(w, mask, t, addresses),
                 Place::Local => me.load_local(w, mask, t, addresses),
             }),
-        }
+        }?;
+        self.after(w, mask, t.space, t.order, &addresses, Deed::StrongRead);
+        Ok(())
     }
 
     pub(crate) fn store(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
+        self.before(w, t.order);
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared => self.store_shared(w, mask, t, &addresses),
@@ -99,12 +103,15 @@ impl Worker<'_, '_> {
                 Place::Shared => me.store_shared(w, mask, t, addresses),
                 Place::Local => me.store_local(w, mask, t, addresses),
             }),
-        }
+        }?;
+        self.after(w, mask, t.space, t.order, &addresses, Deed::Atomic);
+        Ok(())
     }
 
     pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;
+        self.before(w, a.order);
         match a.space {
             Space::Shared => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
@@ -113,6 +120,38 @@ impl Worker<'_, '_> {
                 Place::Local => Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory")),
             }),
             _ => self.atomic_global(w, mask, a, &addresses),
+        }?;
+        self.after(w, mask, a.space, a.order, &addresses, Deed::Atomic);
+        Ok(())
+    }
+
+    /// A fence, by itself or as part of an access.
+    pub(crate) fn fence(&mut self, w: &Warp) {
+        self.shared.fence(w.index);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.fence();
+        }
+    }
+
+    /// What a releasing access does first.
+    fn before(&mut self, w: &Warp, order: Order) {
+        if order.releases() {
+            self.fence(w);
+        }
+    }
+
+    /// What a strong access does besides: it meets others at its address, and acquires if it says so.
+    #[inline(always)]
+    fn after(&mut self, w: &Warp, mask: u32, space: Space, order: Order, addresses: &Addresses, deed: Deed) {
+        if !order.is_strong() {
+            return;
+        }
+        let window = if space == Space::Shared { SHARED_WINDOW } else { 0 };
+        for lane in lanes(mask) {
+            self.shared.meet(w.index, addresses[lane].wrapping_add(window), deed.writes());
+        }
+        if order.acquires() {
+            self.fence(w);
         }
     }
 
@@ -179,7 +218,7 @@ impl Worker<'_, '_> {
             let mut out = [0; 32];
             for lane in lanes(mask) {
                 let address = addresses[lane] + u64::from(bytes) * i as u64;
-                let offset = self.touch(w, lane, address, bytes, false, false, t.strong)?;
+                let offset = self.touch(w, lane, address, bytes, false, false, t.order.is_strong())?;
                 out[lane] = self.shared.read(offset, bytes);
             }
             if let Some(to) = to {
@@ -197,7 +236,7 @@ impl Worker<'_, '_> {
             let at: Addresses = addresses.map(|a| a.wrapping_add(u64::from(bytes) * i as u64));
             self.check_same(w, mask, &at, &values, bytes)?;
             for lane in lanes(mask) {
-                let offset = self.touch(w, lane, at[lane], bytes, true, false, t.strong)?;
+                let offset = self.touch(w, lane, at[lane], bytes, true, false, t.order.is_strong())?;
                 self.shared.write(offset, bytes, values[lane]);
             }
         }

@@ -4,6 +4,12 @@
 //! v's counts everything v did is ordered before w. A word remembers its last write and two reads by
 //! different threads, which suffices to blame somebody: of two unordered readers, at least one is not the
 //! writer. Lanes of one warp are ordered by `bar.warp.sync` and block barriers alone.
+//!
+//! Warps are ordered by barriers, and by a strong write after a fence (or a `.release`) that a strong read
+//! before a fence (or an `.acquire`) meets at the same address. A fence counts for its whole warp, and a
+//! read for all writes so far at its address: where lanes fence for themselves, a race may be missed.
+
+use std::collections::HashMap;
 
 use crate::code::Region;
 use crate::decode::SHARED_BASE;
@@ -55,8 +61,21 @@ pub(crate) struct Shared {
     valid: Vec<u8>,
     init: Vec<u8>,
     cells: Vec<Cell>,
-    seen: Vec<Vec<u32>>,
+    seen: Vec<Clock>,
     now: Vec<u32>,
+    /// What each warp's last fence released.
+    released: Vec<Clock>,
+    /// What each warp has read of others' releases, in force from its next fence on.
+    pending: Vec<Clock>,
+    /// What strong writes left at each address.
+    left: HashMap<u64, Clock>,
+}
+
+/// For each warp, how much of what it did is known.
+type Clock = Vec<u32>;
+
+fn join(to: &mut Clock, from: &Clock) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = (*to).max(*from));
 }
 
 impl Shared {
@@ -79,6 +98,9 @@ impl Shared {
             cells: vec![Cell::default(); words],
             seen: vec![vec![0; warps]; warps],
             now: vec![0; warps],
+            released: vec![vec![0; warps]; warps],
+            pending: vec![vec![0; warps]; warps],
+            left: HashMap::new(),
         }
     }
 
@@ -90,7 +112,10 @@ impl Shared {
             self.cells.fill(Cell::default());
         }
         let past = if past > u32::MAX / 2 { 0 } else { past };
-        self.seen.iter_mut().for_each(|seen| seen.fill(past));
+        for clocks in [&mut self.seen, &mut self.released, &mut self.pending] {
+            clocks.iter_mut().for_each(|clock| clock.fill(past));
+        }
+        self.left.clear();
         self.now.fill(past + 1);
     }
 
@@ -101,16 +126,35 @@ impl Shared {
         self.now[w] += 1;
     }
 
+    /// A fence: releases what the warp did so far, and acquires what its strong reads have met.
+    pub(crate) fn fence(&mut self, warp: u32) {
+        let w = warp as usize;
+        join(&mut self.seen[w], &self.pending[w]);
+        self.released[w].clone_from(&self.seen[w]);
+        self.released[w][w] = self.now[w];
+        self.now[w] += 1;
+    }
+
+    /// A strong access to an address, global or in the window on shared memory.
+    pub(crate) fn meet(&mut self, warp: u32, address: u64, writes: bool) {
+        let w = warp as usize;
+        let left = self.left.entry(address).or_insert_with(|| vec![0; self.now.len()]);
+        join(&mut self.pending[w], left);
+        if writes {
+            join(left, &self.released[w]);
+        }
+    }
+
     /// A completed block barrier: what participants did is ordered before what those that waited do next.
     pub(crate) fn barrier(&mut self, participants: &[u32], waiting: &[u32]) {
         let mut joined = vec![0; self.now.len()];
         for &p in participants {
-            joined.iter_mut().zip(&self.seen[p as usize]).for_each(|(j, s)| *j = (*j).max(*s));
+            join(&mut joined, &self.seen[p as usize]);
             joined[p as usize] = joined[p as usize].max(self.now[p as usize]);
             self.now[p as usize] += 1;
         }
         for &w in waiting {
-            self.seen[w as usize].iter_mut().zip(&joined).for_each(|(s, j)| *s = (*s).max(*j));
+            join(&mut self.seen[w as usize], &joined);
         }
     }
 

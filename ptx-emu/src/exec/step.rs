@@ -203,7 +203,7 @@ impl Worker<'_, '_> {
                 self.check_mask(w, mask, *named)?;
                 self.shared.sync_warp(w.index);
             }
-            Op::Fence => self.recorder.iter_mut().for_each(|r| r.fence()),
+            Op::Fence => self.fence(w),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
             Op::Window { d, a, window: space, to } => {
                 let base = window_base(*space);

@@ -4,7 +4,7 @@ use half::f16;
 
 use super::number::{Half, canon, ftz, max64, min64};
 use super::{Decoder, memory};
-use crate::code::{Atomic, Op, Operand, Space};
+use crate::code::{Atomic, Op, Operand, Order, Space};
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
@@ -45,6 +45,14 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
 /// `.add.f32` on shared memory keeps subnormals; [`OPERATIONS`] has the one on global memory, which flushes them.
 const ADD_SHARED: Update = |m, b, _| f32s(m, b, |m, b| canon(m + b));
 
+/// The semantics of `atom`; `red`, which gives no value, has the first two.
+const ORDERS: &[(&str, Order)] = &[
+    (".relaxed", Order::Relaxed),
+    (".release", Order::Release),
+    (".acquire", Order::Acquire),
+    (".acq_rel", Order::AcquireRelease),
+];
+
 fn f32s(a: u64, b: u64, f: impl Fn(f32, f32) -> f32) -> u64 {
     f(f32::from_bits(a as u32), f32::from_bits(b as u32)).to_bits().into()
 }
@@ -55,16 +63,17 @@ fn add16(a: u32, b: u32) -> u16 {
 }
 
 fn atom(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    decode(d, 1, &[(".relaxed", ()), (".acquire", ()), (".release", ()), (".acq_rel", ())])
+    decode(d, 1)
 }
 
 fn red(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    decode(d, 0, &[(".relaxed", ()), (".release", ())])
+    decode(d, 0)
 }
 
 /// `{.sem}{.scope}{.space}.op{.level::cache_hint}.type`, the address being operand `at`.
-fn decode(d: &mut Decode<'_, '_>, at: usize, orders: &[(&str, ())]) -> Parsed<Op> {
-    d.choose(orders);
+fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
+    let orders = &ORDERS[..if at == 0 { 2 } else { 4 }];
+    let order = d.choose(orders).unwrap_or(Order::Relaxed);
     d.choose(memory::SCOPES);
     let space = d.choose(memory::SPACES).unwrap_or(Space::Generic);
     if matches!(space, Space::Const | Space::Local) {
@@ -99,5 +108,5 @@ fn decode(d: &mut Decode<'_, '_>, at: usize, orders: &[(&str, ())]) -> Parsed<Op
     let b = d.word(at + 1, ty)?;
     let c = if sources == 2 { Some(d.word(at + 2, ty)?) } else { None };
     let site = d.site();
-    Ok(Op::Atomic(Box::new(Atomic { space, address, bytes: ty.bytes(), f, d: old, b, c, site })))
+    Ok(Op::Atomic(Box::new(Atomic { space, address, bytes: ty.bytes(), f, d: old, b, c, order, site })))
 }

@@ -1,7 +1,7 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
 use super::Decoder;
-use crate::code::{LoadParam, Op, Operand, Space, Transfer, Width};
+use crate::code::{LoadParam, Op, Operand, Order, Space, Transfer, Width};
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
 use crate::parse::ast::{Operand as Ast, OperandKind};
@@ -223,7 +223,7 @@ fn unpack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 struct Suffixes {
     space: Space,
     param: bool,
-    strong: bool,
+    order: Order,
     read_only: bool,
     cache_hint: bool,
     ty: Type,
@@ -231,13 +231,14 @@ struct Suffixes {
 }
 
 /// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
-fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, ())]) -> Parsed<Suffixes> {
-    let volatile = d.eat(".volatile");
-    let scoped = !volatile && d.choose(ordered).is_some();
-    if scoped {
-        d.require(SCOPES)?;
+fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, Order)]) -> Parsed<Suffixes> {
+    let order = d.choose(ordered);
+    match order {
+        Some(_) => d.require(SCOPES)?,
+        None => _ = d.eat(".weak"),
     }
-    let _ = volatile || scoped || d.eat(".weak");
+    let volatile = order.is_none() && d.eat(".volatile");
+    let order = if volatile { Order::Relaxed } else { order.unwrap_or(Order::Weak) };
     let param = d.choose(&[(".param", ()), (".param::entry", ())]).is_some();
     let space = if param { Space::Const } else { d.choose(SPACES).unwrap_or(Space::Generic) };
     while d.choose(HINTS).is_some() {}
@@ -251,7 +252,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, ())]) -> Parsed<Suffixes> 
     if count as u32 * ty.bytes() > 32 || count == 8 && ty.bytes() != 4 {
         return d.error(format!("`{}`: a vector has at most 32 bytes", d.name()));
     }
-    Ok(Suffixes { space, param, strong: volatile || scoped, read_only, cache_hint, ty, count })
+    Ok(Suffixes { space, param, order, read_only, cache_hint, ty, count })
 }
 
 fn width(ty: Type) -> Width {
@@ -268,7 +269,7 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'
 }
 
 fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let s = suffixes(d, &[(".relaxed", ()), (".acquire", ())])?;
+    let s = suffixes(d, &[(".relaxed", Order::Relaxed), (".acquire", Order::Acquire)])?;
     if s.read_only && !matches!(s.space, Space::Global | Space::Generic) {
         return d.error("`.nc` loads from .global only");
     }
@@ -290,7 +291,7 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let s = suffixes(d, &[(".relaxed", ()), (".release", ())])?;
+    let s = suffixes(d, &[(".relaxed", Order::Relaxed), (".release", Order::Release)])?;
     if s.read_only || s.param || s.space == Space::Const {
         return d.error(format!("`{}`: this space can only be read", d.name()));
     }
@@ -321,7 +322,7 @@ fn transfer(d: &mut Decode<'_, '_>, s: Suffixes, regs: Vec<Option<Operand>>, at:
     let address = d.address(at, matches!(s.space, Space::Shared | Space::Local))?;
     static_bounds(d, &s, at)?;
     let (space, width) = (s.space, width(s.ty));
-    Ok(Transfer { space, address, width, regs, read_only: s.read_only, strong: s.strong, site: d.site() })
+    Ok(Transfer { space, address, width, regs, read_only: s.read_only, order: s.order, site: d.site() })
 }
 
 /// An access to a static shared variable by name must lie within it, and be aligned.

@@ -223,3 +223,57 @@ fn module_variables_have_addresses() {
     module.unload(&memory);
     assert_eq!((memory.used(), memory.find(address)), (0, None));
 }
+
+/// Data behind a flag: in order by a fence on both sides, or by release and acquire; else a race.
+#[test]
+fn flags_order_warps_with_fences_only() {
+    let body = |store: &str, load: &str| {
+        format!(
+            ".shared .b32 data; .shared .b32 flag; .reg .b32 %r<4>; .reg .pred %p<2>;
+            setp.eq.u32 %p0, %tid, 0;
+            @%p0 st.shared.u32 [flag], 0;
+            bar.sync 0;
+            setp.eq.u32 %p1, %tid, 32;
+            @!%p0 bra OTHER;
+            st.shared.u32 [data], 42;
+            {store}
+            bra END;
+        OTHER:
+            @!%p1 bra END;
+        SPIN:
+            {load}
+            setp.eq.u32 %p1, %r0, 0;
+            @%p1 bra SPIN;
+            ld.shared.u32 %r1, [data];
+            st.global.u32 [%out], %r1;
+        END:"
+        )
+    };
+    let rows = [
+        (
+            "membar.cta; st.volatile.shared.u32 [flag], 1;",
+            "ld.volatile.shared.u32 %r0, [flag]; membar.cta;",
+            true,
+        ),
+        ("st.release.cta.shared.u32 [flag], 1;", "ld.acquire.cta.shared.u32 %r0, [flag];", true),
+        (
+            "fence.acq_rel.cta; atom.shared.exch.b32 %r0, [flag], 1;",
+            "atom.acquire.cta.shared.or.b32 %r0, [flag], 0;",
+            true,
+        ),
+        ("st.volatile.shared.u32 [flag], 1;", "ld.volatile.shared.u32 %r0, [flag];", false),
+        ("st.release.cta.shared.u32 [flag], 1;", "ld.relaxed.cta.shared.u32 %r0, [flag];", false),
+        ("st.relaxed.cta.shared.u32 [flag], 1;", "ld.acquire.cta.shared.u32 %r0, [flag];", false),
+    ];
+    for (store, load, right) in rows {
+        for order in [Order::InOrder, Order::Reversed] {
+            let result = launch(
+                &kernel(&body(store, load)),
+                &[0; 4],
+                4,
+                Setup { block: 64, order, fuel: 1 << 20, ..SETUP },
+            );
+            assert_eq!(result.is_ok(), right, "{store} {load}");
+        }
+    }
+}
