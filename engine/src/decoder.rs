@@ -4,7 +4,9 @@
 //! host sends nothing; it reads each token from pinned memory after the step's event, while the next step
 //! already runs. At most one step is wasted, after the end of a text.
 
-use warpwright_driver::{Context, Event, Graph, GraphExec, Queue, Recorder, Stream, Work};
+use warpwright_driver::{
+    CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, Work, capture,
+};
 
 use crate::buffers::{self, Buffers};
 use crate::forward::Step;
@@ -17,6 +19,8 @@ pub enum Launch {
     /// As one graph, built by hand.
     #[default]
     Graph,
+    /// As one graph that the driver captured from a stream.
+    Capture,
     /// Kernel by kernel.
     Eager,
 }
@@ -87,10 +91,8 @@ impl Decoder {
         };
         let plan = match options.launch {
             Launch::Eager => Plan::Eager { token: 0, prompt: 0 },
-            Launch::Graph => Plan::Graph {
-                token: Recorded::new(&record(context, &step, Kind::Token)?)?,
-                prompt: Recorded::new(&record(context, &step, Kind::Prompt)?)?,
-            },
+            Launch::Graph => Plan::graph(|kind| record(context, &step, kind))?,
+            Launch::Capture => Plan::graph(|kind| captured(context, &step, kind))?,
         };
         let events = [Event::untimed(context)?, Event::untimed(context)?];
         Ok(Decoder { step, stream: Stream::new(context)?, events, plan })
@@ -159,6 +161,13 @@ impl Decoder {
     }
 }
 
+impl Plan {
+    fn graph(of: impl Fn(Kind) -> Result<Graph, Error>) -> Result<Plan, Error> {
+        let [token, prompt] = [Kind::Token, Kind::Prompt].map(|kind| Recorded::new(&of(kind)?));
+        Ok(Plan::Graph { token: token?, prompt: prompt? })
+    }
+}
+
 impl Recorded {
     fn new(graph: &Graph) -> Result<Recorded, Error> {
         Ok(Recorded { nodes: graph.nodes().len(), exec: graph.instantiate()? })
@@ -170,6 +179,12 @@ fn record(context: &Context, step: &Step, kind: Kind) -> Result<Graph, Error> {
     let mut recorder = Recorder::new(context)?;
     step.run(&mut recorder, kind)?;
     Ok(recorder.finish())
+}
+
+/// The step as a graph that the driver made of what a stream was given.
+fn captured(context: &Context, step: &Step, kind: Kind) -> Result<Graph, Error> {
+    let stream = Stream::new(context)?;
+    Ok(capture(&stream, CaptureMode::ThreadLocal, |queue| step.run(queue, kind))?)
 }
 
 /// Runs the step kernel by kernel and counts them.

@@ -5,7 +5,7 @@
 //! `x += Wdown (silu(Wgate norm(x)) * Wup norm(x))`; the head is `W norm(x)`.
 //! Token and position are read from device memory, so that every step makes the same launches.
 
-use warpwright_driver::{Queue, View};
+use warpwright_driver::{Error, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::attention::{AttentionArgs, AttentionCombineArgs};
@@ -15,7 +15,6 @@ use warpwright_kernels::rms_norm::RmsNormArgs;
 use warpwright_kernels::rope::RopeArgs;
 use warpwright_kernels::swiglu::SwiGluArgs;
 
-use crate::Error;
 use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::decoder::Kind;
@@ -60,7 +59,7 @@ impl Step {
             n: self.config.hidden,
             vocab: self.config.vocab,
         };
-        Ok(queue.launch(&self.kernels.embed, args)?)
+        queue.launch(&self.kernels.embed, args)
     }
 
     fn attention(&self, queue: &mut impl Queue, index: usize, w: &Block<Loaded>) -> Result<(), Error> {
@@ -101,13 +100,13 @@ impl Step {
             n: c.hidden,
             eps: c.epsilon,
         };
-        Ok(queue.launch(&self.kernels.norm, args)?)
+        queue.launch(&self.kernels.norm, args)
     }
 
     fn gemv(&self, queue: &mut impl Queue, w: &Loaded, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvArgs { w: w.bytes.clone(), x: x.clone(), y: y.clone(), rows, n };
-        Ok(queue.launch(&self.kernels.gemv[&w.format], args)?)
+        queue.launch(&self.kernels.gemv[&w.format], args)
     }
 
     fn gemv_bias(
@@ -120,7 +119,7 @@ impl Step {
         let (x, bias) = (self.buffers.normed.view(), bias.bytes.cast()?);
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvBiasArgs { w: w.bytes.clone(), x, bias, y: y.clone(), rows, n };
-        Ok(queue.launch(&self.kernels.gemv_bias[&w.format], args)?)
+        queue.launch(&self.kernels.gemv_bias[&w.format], args)
     }
 
     /// Adds `W x` to the residual stream.
@@ -128,7 +127,7 @@ impl Step {
         let y = self.buffers.x.view();
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvAddArgs { w: w.bytes.clone(), x: x.clone(), y, rows, n };
-        Ok(queue.launch(&self.kernels.gemv_add[&w.format], args)?)
+        queue.launch(&self.kernels.gemv_add[&w.format], args)
     }
 
     fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
@@ -147,7 +146,7 @@ impl Step {
             rope_dim: c.rope_dim,
             ctx: b.ctx,
         };
-        Ok(queue.launch(&self.kernels.rope, args)?)
+        queue.launch(&self.kernels.rope, args)
     }
 
     fn attend(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
@@ -167,7 +166,7 @@ impl Step {
         queue.launch(&self.kernels.attention, args)?;
         let args =
             AttentionCombineArgs { part: b.part.view(), y: b.heads.view(), heads: c.heads, splits: b.splits };
-        Ok(queue.launch(&self.kernels.combine, args)?)
+        queue.launch(&self.kernels.combine, args)
     }
 
     fn argmax(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -180,7 +179,7 @@ impl Step {
         )?;
         let blocks = value.len() as u32;
         let args = ArgmaxFinalArgs { value, index, token: b.token.view(), blocks };
-        Ok(queue.launch(&self.kernels.argmax_final, args)?)
+        queue.launch(&self.kernels.argmax_final, args)
     }
 
     fn advance(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -194,6 +193,6 @@ impl Step {
             stops: b.stop_tokens.len() as u32,
             ctx: b.ctx,
         };
-        Ok(queue.launch(&self.kernels.advance, args)?)
+        queue.launch(&self.kernels.advance, args)
     }
 }

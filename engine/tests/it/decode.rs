@@ -95,18 +95,21 @@ fn greedy_tokens_are_the_references_in_q4_k_m() {
 }
 
 #[test]
-fn logits_are_the_oracles_in_both_modes() {
+fn logits_are_the_oracles_in_every_mode() {
     for (quantization, path) in models() {
         let model = Model::open(&path).unwrap();
         let run = &reference()[quantization][0];
         let ids = [ids(&run["prompt_ids"]), ids(&run["greedy_ids"])].concat();
-        let (mut graph, mut eager) = (decoder(&model, 64, Launch::Graph), decoder(&model, 64, Launch::Eager));
+        let [mut graph, mut captured, mut eager] =
+            [Launch::Graph, Launch::Capture, Launch::Eager].map(|launch| decoder(&model, 64, launch));
         let rows = logits(&mut graph, &ids[..12]);
         check_logits(&model, &rows, &ids[..12]);
         assert_eq!(bits(&rows), bits(&logits(&mut eager, &ids[..12])), "{quantization}: graph and eager");
+        assert_eq!(bits(&rows[..3]), bits(&logits(&mut captured, &ids[..3])), "{quantization}: captured");
         for kind in [Kind::Token, Kind::Prompt] {
             generate(&mut eager, &ids[..2], 1);
             assert_eq!(graph.launches(kind), eager.launches(kind), "{quantization}: {kind:?}");
+            assert_eq!(captured.launches(kind), eager.launches(kind), "{quantization}: {kind:?} captured");
         }
     }
 }
