@@ -194,6 +194,9 @@ impl<'a> Unit<'a> {
     fn register(&mut self, scope: usize, ty: Type, n: &ast::RegisterName<'a>) {
         let declaration = self.declarations;
         self.declarations += 1;
+        if special(n.name).is_some() || PREDEFINED.contains(&n.name) {
+            return self.fail(n.at, format!("`{}` is a special register and cannot be declared", n.name));
+        }
         if ty == Type::B128 {
             return self.fail(n.at, "unsupported in ptx-emu: .b128 registers");
         }
@@ -490,6 +493,10 @@ pub(crate) fn bank(ty: Type) -> Bank {
         _ => Bank::W32,
     }
 }
+
+/// Special registers that are vectors or change while a warp lives.
+const PREDEFINED: &[&str] =
+    &["%tid", "%ntid", "%ctaid", "%nctaid", "%clock", "%clock_hi", "%clock64", "%globaltimer", "%gridid"];
 
 /// The special register a name stands for, when it has one value for the life of a warp.
 fn special(name: &str) -> Option<Special> {

@@ -13,6 +13,9 @@ pub(crate) struct Frame {
     pub(crate) mask: u32,
 }
 
+/// Warps a multiprocessor holds.
+const WARPS: u32 = 64;
+
 /// One warp of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Warp {
@@ -117,8 +120,9 @@ impl Warp {
             Special::Ctaid(d) => id.block[d],
             Special::Nctaid(d) => id.grid[d],
             Special::LaneId => lane,
-            Special::WarpId => self.index,
-            Special::NWarpId => id.threads.iter().product::<u32>().div_ceil(32),
+            // A place on the multiprocessor: not the number of the warp in its block.
+            Special::WarpId => (self.index + 1) % WARPS,
+            Special::NWarpId => WARPS,
             Special::SmId => id.sm,
             Special::NSmId => id.sms,
             Special::LaneMask(Compare::Eq) => bit,

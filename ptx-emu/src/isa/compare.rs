@@ -18,7 +18,8 @@ use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 
-pub(super) const DECODERS: &[(&str, Decoder)] = &[("setp", setp), ("set", set), ("selp", selp)];
+pub(super) const DECODERS: &[(&str, Decoder)] =
+    &[("setp", setp), ("set", set), ("selp", selp), ("testp", testp)];
 
 /// Types that can be compared.
 const TYPES: &[Type] = &[
@@ -218,6 +219,44 @@ fn selp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let slots = Slots { d: d.dst(0, ty)?, a: d.src(1, ty)?, b: d.src(2, ty)?, c, ..Slots::default() };
     let run: Alu = if ty.bits() == 64 { select::<u64> } else { select::<u32> };
     Ok(Op::Alu(run, slots))
+}
+
+/// Properties of a number.
+const PROPERTIES: &[(&str, usize)] = &[
+    (".finite", 0),
+    (".infinite", 1),
+    (".number", 2),
+    (".notanumber", 3),
+    (".normal", 4),
+    (".subnormal", 5),
+];
+
+fn testp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let property = d.require(PROPERTIES)?;
+    let ty = d.ty(&[Type::F32, Type::F64])?;
+    d.operands(2, 2)?;
+    let a = d.src(1, ty)?;
+    let compare = match ty {
+        Type::F32 => [
+            comparison!(f32, |x| x, |a, _b| a.is_finite()),
+            comparison!(f32, |x| x, |a, _b| a.is_infinite()),
+            comparison!(f32, |x| x, |a, _b| !a.is_nan()),
+            comparison!(f32, |x| x, |a, _b| a.is_nan()),
+            comparison!(f32, |x| x, |a, _b| a.is_normal() || a == 0.0),
+            comparison!(f32, |x| x, |a, _b| a.is_subnormal()),
+        ],
+        _ => [
+            comparison!(f64, |x| x, |a, _b| a.is_finite()),
+            comparison!(f64, |x| x, |a, _b| a.is_infinite()),
+            comparison!(f64, |x| x, |a, _b| !a.is_nan()),
+            comparison!(f64, |x| x, |a, _b| a.is_nan()),
+            comparison!(f64, |x| x, |a, _b| a.is_normal() || a == 0.0),
+            comparison!(f64, |x| x, |a, _b| a.is_subnormal()),
+        ],
+    }[property];
+    let Some(compare) = compare else { return d.error("testp has no such property") };
+    let test = Test { compare, a, b: a, with: None };
+    Ok(Op::SetP(Box::new(SetP { test, p: Some(d.dst(0, Type::Pred)?), q: None })))
 }
 
 /// Reads each source only in the lanes that choose it: the other may be undefined.

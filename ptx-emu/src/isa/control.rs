@@ -15,6 +15,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("nanosleep", nanosleep),
     ("prefetch", prefetch),
     ("prefetchu", prefetch),
+    ("griddepcontrol", griddepcontrol),
 ];
 
 /// Where lanes meet again is filled in by `flow`.
@@ -59,5 +60,12 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".L1", ()), (".L2", ()), (".L2::evict_last", ()), (".L2::evict_normal", ())])?;
     d.operands(1, 1)?;
     d.address(0, false)?;
+    Ok(Op::Nothing)
+}
+
+/// Without a programmatic edge between launches, which there is none of here, both forms do nothing.
+fn griddepcontrol(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".launch_dependents", ()), (".wait", ())])?;
+    d.operands(0, 0)?;
     Ok(Op::Nothing)
 }

@@ -82,6 +82,8 @@ pub(crate) const ROWS: &[Row] = rows! {
     "div.approx.ftz.f32" => |a: f32, b: f32| -> f32 { ftz(div_approx(ftz(a), ftz(b))) }
     "div.rn.f64" => |a: f64, b: f64| -> f64 { a / b }
 
+    "copysign.f32" => |a: f32, b: f32| -> f32 { b.copysign(a) }
+    "copysign.f64" => |a: f64, b: f64| -> f64 { b.copysign(a) }
     "abs.f32" => |a: f32| -> f32 { a.abs() }
     "abs.ftz.f32" => |a: f32| -> f32 { ftz(a.abs()) }
     "abs.f64" => |a: f64| -> f64 { a.abs() }

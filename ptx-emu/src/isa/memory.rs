@@ -8,8 +8,15 @@ use crate::parse::ast::{Operand as Ast, OperandKind};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Parsed, error};
 
-pub(super) const DECODERS: &[(&str, Decoder)] =
-    &[("mov", mov), ("ld", ld), ("ldu", ld), ("st", st), ("cvta", cvta), ("isspacep", isspacep)];
+pub(super) const DECODERS: &[(&str, Decoder)] = &[
+    ("mov", mov),
+    ("ld", ld),
+    ("ldu", ld),
+    ("st", st),
+    ("cvta", cvta),
+    ("isspacep", isspacep),
+    ("createpolicy", createpolicy),
+];
 
 /// Types that `mov` takes.
 const MOVABLE: &[Type] = &[
@@ -394,4 +401,22 @@ fn isspacep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let space = d.require(SPACES)?;
     d.operands(2, 2)?;
     Ok(Op::IsSpace { d: d.dst(0, Type::Pred)?, a: d.src(1, Type::U64)?, space })
+}
+
+/// A cache policy is a hint: any value will do.
+fn createpolicy(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".fractional", ())])?;
+    let hint = &[
+        (".L2::evict_first", ()),
+        (".L2::evict_last", ()),
+        (".L2::evict_normal", ()),
+        (".L2::evict_unchanged", ()),
+    ];
+    d.require(hint)?;
+    d.choose(hint);
+    d.ty(&[Type::B64])?;
+    if d.operands(1, 2)? == 2 {
+        d.src(1, Type::F32)?;
+    }
+    Ok(Op::Alu(copy64, Slots { d: d.dst(0, Type::B64)?, a: d.literal(Bank::W64, 0), ..Slots::default() }))
 }

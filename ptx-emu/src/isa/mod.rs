@@ -60,14 +60,11 @@ const UNSUPPORTED: &[&str] = &[
     "brkpt",
     "call",
     "clusterlaunchcontrol",
-    "copysign",
     "cp",
-    "createpolicy",
     "discard",
     "dp2a",
     "fns",
     "getctarank",
-    "griddepcontrol",
     "istypep",
     "ldmatrix",
     "mapa",
@@ -86,7 +83,6 @@ const UNSUPPORTED: &[&str] = &[
     "szext",
     "tcgen05",
     "tensormap",
-    "testp",
     "tex",
     "tld4",
     "txq",
@@ -182,3 +178,50 @@ macro_rules! rows {
     (@map $a:ident, $b:ident, $c:ident) => { crate::exec::regs::map3 };
 }
 pub(crate) use rows;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::exec::regs::{Bank, File, Raw, Regs, Slots};
+
+    fn rows() -> impl Iterator<Item = &'static Row> {
+        ROWS.iter().chain(&[convert::FAST]).flat_map(|chapter| chapter.iter())
+    }
+
+    #[test]
+    fn every_name_is_declared_once() {
+        let mut seen = HashSet::new();
+        let names = rows().flat_map(|row| expand(row.names));
+        let decoders = DECODERS.iter().flat_map(|d| d.iter()).map(|(name, _)| format!("{name} (decoded)"));
+        let unsupported = UNSUPPORTED.iter().map(|name| format!("{name} (decoded)"));
+        let twice: Vec<String> =
+            names.chain(decoders).chain(unsupported).filter(|n| !seen.insert(n.clone())).collect();
+        assert!(twice.is_empty(), "{twice:?}");
+    }
+
+    fn fill<R: Raw>(file: &mut File<R>, values: [R; 4]) {
+        for slot in 0..4 {
+            file.lanes.push(std::array::from_fn(|lane| values[lane >> (2 * slot) & 3]));
+            file.defined.push(if slot < 3 { u32::MAX } else { 0 });
+        }
+    }
+
+    /// Rows compute something for any operands, and write their destination only in the lanes of the mask.
+    #[test]
+    fn every_row_runs_on_extreme_operands() {
+        for row in rows() {
+            for values in [[0, u64::MAX, 1, 1 << 63], [0x7fc0_0000, 0x8000_0000, 0x7f80_0000, 31]] {
+                let mut regs = Regs::default();
+                fill(&mut regs.w32, values.map(|v| v as u32));
+                fill(&mut regs.w64, values);
+                let slots = Slots { d: 3, a: 0, b: 1, c: 2, ..Slots::default() };
+                (row.run)(&mut regs, 0x8001, &slots).unwrap_or_else(|u| panic!("{}: {u:?}", row.names));
+                let wide = crate::decode::bank(row.dst) == Bank::W64;
+                let defined = if wide { regs.w64.defined[3] } else { regs.w32.defined[3] };
+                assert_eq!(defined, 0x8001, "{}", row.names);
+            }
+        }
+    }
+}

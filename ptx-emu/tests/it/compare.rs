@@ -113,3 +113,20 @@ fn selp_reads_only_what_it_chooses() {
     let inst = ".reg .b32 %never;\nselp.b32 %d, %a, %never, %b";
     check(&[("32 = 32 1", inst, &[7, 1], 7)]);
 }
+
+#[test]
+fn properties() {
+    const P: &str = "1 = 32";
+    let rows: &[Row] = &[
+        (P, "testp.finite.f32 %d, %a", &[f(1.0)], 1),
+        (P, "testp.finite.f32 %d, %a", &[NAN], 0),
+        (P, "testp.infinite.f32 %d, %a", &[f(f32::INFINITY)], 1),
+        (P, "testp.number.f32 %d, %a", &[f(f32::INFINITY)], 1),
+        (P, "testp.notanumber.f32 %d, %a", &[NAN], 1),
+        (P, "testp.normal.f32 %d, %a", &[f(1.0)], 1),
+        (P, "testp.subnormal.f32 %d, %a", &[1], 1),
+        ("1 = 64", "testp.subnormal.f64 %d, %a", &[1], 1),
+        ("32 = 32 32", "copysign.f32 %d, %a, %b", &[f(-2.0), f(3.0)], f(-3.0)),
+    ];
+    check(rows);
+}

@@ -6,7 +6,7 @@ fn each(body: &str, block: u32) -> Vec<u32> {
     let body = format!(
         ".reg .b32 %r<10>; .reg .pred %p<5>; .reg .b64 %at; mov.u32 %r0, 0;
         {body}
-        END: mad.wide.u32 %at, %tid, 4, %out; st.global.u32 [%at], %r0;"
+        END: mad.wide.u32 %at, %t, 4, %out; st.global.u32 [%at], %r0;"
     );
     words(&body, &[], block as usize, Setup { block, ..SETUP })
 }
@@ -18,7 +18,7 @@ fn wanted(f: impl Fn(u32) -> u32) -> Vec<u32> {
 #[test]
 fn lanes_go_apart_and_meet() {
     let body = "
-        setp.lt.u32 %p0, %tid, 7;
+        setp.lt.u32 %p0, %t, 7;
         @%p0 bra LOW;
         mov.u32 %r0, 100;
         bra MEET;
@@ -36,7 +36,7 @@ fn each_lane_loops_its_own_number_of_times() {
     let body = "
         mov.u32 %r1, 0;
     LOOP:
-        setp.ge.u32 %p0, %r1, %tid;
+        setp.ge.u32 %p0, %r1, %t;
         @%p0 bra DONE;
         add.u32 %r0, %r0, %r1;
         add.u32 %r1, %r1, 1;
@@ -51,8 +51,8 @@ fn each_lane_loops_its_own_number_of_times() {
 #[test]
 fn branches_nest() {
     let body = "
-        and.b32 %r1, %tid, 1; setp.ne.u32 %p0, %r1, 0;
-        and.b32 %r1, %tid, 2; setp.ne.u32 %p1, %r1, 0;
+        and.b32 %r1, %t, 1; setp.ne.u32 %p0, %r1, 0;
+        and.b32 %r1, %t, 2; setp.ne.u32 %p1, %r1, 0;
         @!%p0 bra EVEN;
         @%p1 bra THREE;
         add.u32 %r0, %r0, 1;
@@ -74,15 +74,15 @@ fn branches_nest() {
 #[test]
 fn some_lanes_exit_early() {
     let body = "
-        mov.u32 %r0, 7; mad.wide.u32 %at, %tid, 4, %out; st.global.u32 [%at], %r0;
-        setp.lt.u32 %p0, %tid, 4;
-        setp.lt.u32 %p1, %tid, 2;
+        mov.u32 %r0, 7; mad.wide.u32 %at, %t, 4, %out; st.global.u32 [%at], %r0;
+        setp.lt.u32 %p0, %t, 4;
+        setp.lt.u32 %p1, %t, 2;
         @!%p0 bra REST;
         @%p1 exit;
         mov.u32 %r0, 1;
         exit;
     REST:
-        and.b32 %r1, %tid, 8;
+        and.b32 %r1, %t, 8;
         setp.ne.u32 %p2, %r1, 0;
         @%p2 bra OTHER;
         mov.u32 %r0, 2;
@@ -94,7 +94,7 @@ fn some_lanes_exit_early() {
 #[test]
 fn indirect_jumps() {
     let body = "
-        and.b32 %r1, %tid, 3;
+        and.b32 %r1, %t, 3;
         list: .branchtargets A, B, C, A;
         brx.idx %r1, list;
     A:  mov.u32 %r0, 10; bra END;
@@ -128,7 +128,7 @@ fn scopes_hide_and_restore_names() {
 #[test]
 fn guards() {
     let body = "
-        setp.lt.u32 %p0, %tid, 9; setp.gt.u32 %p1, %tid, 99;
+        setp.lt.u32 %p0, %t, 9; setp.gt.u32 %p1, %t, 99;
         @%p0 mov.u32 %r0, 1;
         @!%p0 mov.u32 %r0, 2;
         @%p1 trap;
@@ -142,10 +142,10 @@ fn guards() {
 fn a_warp_may_wait_for_another() {
     let body = "
         .shared .b32 flag;
-        setp.eq.u32 %p0, %tid, 0;
+        setp.eq.u32 %p0, %t, 0;
         @%p0 st.volatile.shared.u32 [flag], 0;
         bar.sync 0;
-        setp.lt.u32 %p0, %tid, 32;
+        setp.lt.u32 %p0, %t, 32;
         @!%p0 bra SET;
     SPIN:
         ld.volatile.shared.u32 %r0, [flag];
@@ -153,7 +153,7 @@ fn a_warp_may_wait_for_another() {
         @%p1 bra SPIN;
         bra END;
     SET:
-        setp.eq.u32 %p1, %tid, 32;
+        setp.eq.u32 %p1, %t, 32;
         @%p1 st.volatile.shared.u32 [flag], 5;
         mov.u32 %r0, 6;";
     assert_eq!(each(body, 64), [[5; 32], [6; 32]].concat());

@@ -29,7 +29,7 @@ fn check(body: &str, setup: Setup, class: Class, wanted: &str) {
 
 #[test]
 fn out_of_bounds() {
-    let body = "mad.wide.u32 %d0, %tid, 4, %in;\nld.global.u32 %r0, [%d0];";
+    let body = "mad.wide.u32 %d0, %t, 4, %in;\nld.global.u32 %r0, [%d0];";
     check(
         body,
         SETUP,
@@ -103,7 +103,7 @@ fn uninitialised_local() {
 
 #[test]
 fn uninitialised_register() {
-    let body = "setp.lt.u32 %p0, %tid, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
+    let body = "setp.lt.u32 %p0, %t, 3;\n@%p0 mov.u32 %r0, 1;\nadd.u32 %r1, %r0, 1;";
     check(
         body,
         SETUP,
@@ -118,8 +118,7 @@ fn uninitialised_register() {
 
 #[test]
 fn outside_shared_memory() {
-    let body =
-        ".shared .b32 s[8];\nmov.u32 %r0, s;\nmad.lo.u32 %r0, %tid, 4, %r0;\nst.shared.u32 [%r0], %tid;";
+    let body = ".shared .b32 s[8];\nmov.u32 %r0, s;\nmad.lo.u32 %r0, %t, 4, %r0;\nst.shared.u32 [%r0], %t;";
     check(
         body,
         SETUP,
@@ -127,7 +126,7 @@ fn outside_shared_memory() {
         "
         OutOfBounds: shared memory is written at 0x420, outside every variable
         in k, block (0,0,0), thread (8,0,0)
-        at line 18: `st.shared.u32 [%r0], %tid`
+        at line 18: `st.shared.u32 [%r0], %t`
         address 0x420 is just past the end of `s` (0x400, 32 bytes)
         the address must lie within one shared variable",
     );
@@ -143,7 +142,7 @@ fn writing_a_constant() {
 
 #[test]
 fn divergent_barrier() {
-    let body = "setp.lt.u32 %p0, %tid, 8;\n@%p0 bra SKIP;\nbar.sync 0;\nSKIP:";
+    let body = "setp.lt.u32 %p0, %t, 8;\n@%p0 bra SKIP;\nbar.sync 0;\nSKIP:";
     check(body, SETUP, Class::DivergentBarrier, "
         DivergentBarrier: a barrier is executed by lanes 8-31 of a warp that has lanes 0-31
         in k, block (0,0,0), thread (8,0,0)
@@ -153,7 +152,7 @@ fn divergent_barrier() {
 
 #[test]
 fn barrier_after_exit() {
-    check("setp.lt.u32 %p0, %tid, 8;\n@%p0 exit;\nbar.sync 0;", SETUP, Class::DivergentBarrier, "
+    check("setp.lt.u32 %p0, %t, 8;\n@%p0 exit;\nbar.sync 0;", SETUP, Class::DivergentBarrier, "
         DivergentBarrier: a barrier is executed by lanes 8-31 of a warp that has lanes 0-31, lanes 0-7 exited
         in k, block (0,0,0), thread (8,0,0)
         at line 17: `bar.sync 0`
@@ -162,7 +161,7 @@ fn barrier_after_exit() {
 
 #[test]
 fn barrier_that_one_warp_never_reaches() {
-    let body = "setp.lt.u32 %p0, %tid, 32;\n@%p0 bra SKIP;\nbar.sync 1;\nSKIP:";
+    let body = "setp.lt.u32 %p0, %t, 32;\n@%p0 bra SKIP;\nbar.sync 1;\nSKIP:";
     check(body, TWO_WARPS, Class::BarrierMismatch, "
         BarrierMismatch: no warp can go on; warp 0 has exited; warp 1 waits at barrier 1 in line 17 (32 of 64 threads have arrived)
         in k, block (0,0,0), thread (32,0,0)
@@ -172,7 +171,7 @@ fn barrier_that_one_warp_never_reaches() {
 
 #[test]
 fn barrier_with_two_counts() {
-    let body = "setp.lt.u32 %p0, %tid, 32;\n@%p0 bar.arrive 2, 64;\n@!%p0 bar.sync 2, 32;";
+    let body = "setp.lt.u32 %p0, %t, 32;\n@%p0 bar.arrive 2, 64;\n@!%p0 bar.sync 2, 32;";
     check(
         body,
         TWO_WARPS,
@@ -201,7 +200,7 @@ fn barrier_left_half_full() {
 
 #[test]
 fn shuffle_without_some_lanes() {
-    let body = "setp.lt.u32 %p0, %tid, 8;\n@%p0 shfl.sync.bfly.b32 %r0, %tid, 1, 31, -1;";
+    let body = "setp.lt.u32 %p0, %t, 8;\n@%p0 shfl.sync.bfly.b32 %r0, %t, 1, 31, -1;";
     check(
         body,
         SETUP,
@@ -209,7 +208,7 @@ fn shuffle_without_some_lanes() {
         "
         InactiveLane: the mask 0xffffffff names lanes 8-31, not among those that execute this
         in k, block (0,0,0), thread (8,0,0)
-        at line 16: `@%p0 shfl.sync.bfly.b32 %r0, %tid, 1, 31, -1`
+        at line 16: `@%p0 shfl.sync.bfly.b32 %r0, %t, 1, 31, -1`
         all lanes that the mask names must execute it together, and no others",
     );
 }
@@ -230,7 +229,7 @@ fn shuffle_by_an_unnamed_lane() {
 
 #[test]
 fn shuffle_from_a_lane_outside() {
-    let body = "setp.lt.u32 %p0, %tid, 8;\n@%p0 shfl.sync.idx.b32 %r0, %tid, 9, 31, 0xff;";
+    let body = "setp.lt.u32 %p0, %t, 8;\n@%p0 shfl.sync.idx.b32 %r0, %t, 9, 31, 0xff;";
     check(
         body,
         SETUP,
@@ -238,7 +237,7 @@ fn shuffle_from_a_lane_outside() {
         "
         InactiveLane: lane 0 reads from lane 9, which does not execute this
         in k, block (0,0,0), thread (0,0,0)
-        at line 16: `@%p0 shfl.sync.idx.b32 %r0, %tid, 9, 31, 0xff`
+        at line 16: `@%p0 shfl.sync.idx.b32 %r0, %t, 9, 31, 0xff`
         all lanes that the mask names must execute it together, and no others",
     );
 }
@@ -248,9 +247,9 @@ fn forgotten_barrier() {
     let body = "
         .shared .b32 s[64];
         mov.u32 %r0, s;
-        mad.lo.u32 %r1, %tid, 4, %r0;
-        st.shared.u32 [%r1], %tid;
-        xor.b32 %r2, %tid, 63;
+        mad.lo.u32 %r1, %t, 4, %r0;
+        st.shared.u32 [%r1], %t;
+        xor.b32 %r2, %t, 63;
         mad.lo.u32 %r1, %r2, 4, %r0;
         ld.shared.u32 %r3, [%r1];";
     let body = body.replace("        ", "");
@@ -265,7 +264,7 @@ fn forgotten_barrier() {
         "
         SharedRace: shared memory is written while another thread uses it, and nothing orders the two
         in k, block (0,0,0), thread (0,0,0)
-        at line 21: `st.shared.u32 [%r1], %tid`
+        at line 21: `st.shared.u32 [%r1], %t`
         warp 1 lane 31 read at line 24: `ld.shared.u32 %r3, [%r1]`
         address 0x400 is offset 0 of `s` (0x400, 256 bytes)
         put a barrier between the two",
@@ -277,9 +276,9 @@ fn forgotten_warp_barrier() {
     let body = "
         .shared .b32 s[32];
         mov.u32 %r0, s;
-        mad.lo.u32 %r1, %tid, 4, %r0;
-        st.shared.u32 [%r1], %tid;
-        xor.b32 %r2, %tid, 1;
+        mad.lo.u32 %r1, %t, 4, %r0;
+        st.shared.u32 [%r1], %t;
+        xor.b32 %r2, %t, 1;
         mad.lo.u32 %r1, %r2, 4, %r0;
         ld.shared.u32 %r3, [%r1];";
     let body = body.replace("        ", "");
@@ -291,7 +290,7 @@ fn forgotten_warp_barrier() {
         SharedRace: shared memory is read while another thread uses it, and nothing orders the two
         in k, block (0,0,0), thread (0,0,0)
         at line 22: `ld.shared.u32 %r3, [%r1]`
-        warp 0 lane 1 wrote at line 19: `st.shared.u32 [%r1], %tid`
+        warp 0 lane 1 wrote at line 19: `st.shared.u32 [%r1], %t`
         address 0x404 is offset 4 of `s` (0x400, 128 bytes)
         put a barrier between the two",
     );
@@ -302,13 +301,13 @@ fn forgotten_warp_barrier() {
 #[test]
 fn lanes_store_different_values() {
     check(
-        "st.global.u32 [%out], %tid;",
+        "st.global.u32 [%out], %t;",
         SETUP,
         Class::LanesStoreDifferent,
         "
         LanesStoreDifferent: lanes 0 and 1 store 0x0 and 0x1 to the same address
         in k, block (0,0,0), thread (0,0,0)
-        at line 15: `st.global.u32 [%out], %tid`
+        at line 15: `st.global.u32 [%out], %t`
         address 0x1000001300 is offset 0 of `out` (0x1000001300, 64 bytes)
         let one lane store, or use an atomic",
     );
@@ -316,8 +315,7 @@ fn lanes_store_different_values() {
 
 #[test]
 fn read_only_data_is_written() {
-    let body =
-        "setp.ne.u32 %p0, %tid, 0;\n@%p0 exit;\nld.global.nc.u32 %r0, [%in];\nst.global.u32 [%in], %r0;";
+    let body = "setp.ne.u32 %p0, %t, 0;\n@%p0 exit;\nld.global.nc.u32 %r0, [%in];\nst.global.u32 [%in], %r0;";
     check(
         body,
         Setup { grid: 1, ..TRACED },
@@ -414,7 +412,7 @@ fn bad_launches() {
 
 #[test]
 fn after_free() {
-    let module = Module::parse(&kernel("ld.global.u32 %tid, [%in];")).expect("the kernel is right");
+    let module = Module::parse(&kernel("ld.global.u32 %t, [%in];")).expect("the kernel is right");
     let memory = Memory::new(1 << 20);
     let gone = memory.alloc(64).expect("there is room");
     memory.set_label(gone, "weights");

@@ -188,7 +188,7 @@ fn fma_agrees_with_the_host() {
     let body = "
         .reg .f32 %f<4>; .reg .b32 %i; .reg .b64 %at;
         mov.u32 %i, %ctaid.x;
-        mad.lo.u32 %i, %i, 32, %tid;
+        mad.lo.u32 %i, %i, 32, %t;
         mad.wide.u32 %at, %i, 12, %in;
         ld.global.f32 %f0, [%at];
         ld.global.f32 %f1, [%at+4];

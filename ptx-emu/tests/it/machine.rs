@@ -2,13 +2,13 @@
 
 use ptx_emu::{Fault, Launch, Memory, Module, Order, Schedule, Stats, Trace, run};
 
-/// A module with one kernel `k(in, out)`: pointers in `%in` and `%out`, the thread's number in `%tid`.
+/// A module with one kernel `k(in, out)`: pointers in `%in` and `%out`, the thread's number in `%t`.
 pub(crate) fn kernel(body: &str) -> String {
     format!(
         ".version 8.6\n.target sm_90\n.address_size 64\n\
          .visible .entry k(.param .u64 in, .param .u64 out)\n{{\n\
-         .reg .b64 %in, %out;\n.reg .b32 %tid;\n\
-         ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nmov.u32 %tid, %tid.x;\n{body}\nret;\n}}\n"
+         .reg .b64 %in, %out;\n.reg .b32 %t;\n\
+         ld.param.u64 %in, [in];\nld.param.u64 %out, [out];\nmov.u32 %t, %tid.x;\n{body}\nret;\n}}\n"
     )
 }
 
@@ -108,7 +108,7 @@ fn wrong(row: &Row<'_>) -> Option<String> {
 /// Loads `%a`, `%b`, ... of the given widths, executes the instruction, and stores `%d` as 64 bits.
 fn body(to: &str, from: &[&str], inst: &str) -> String {
     let mut text = String::from(
-        ".reg .b64 %at, %wide;\n.reg .b32 %word;\nmul.wide.u32 %at, %tid, 8;\nadd.u64 %at, %out, %at;\n",
+        ".reg .b64 %at, %wide;\n.reg .b32 %word;\nmul.wide.u32 %at, %t, 8;\nadd.u64 %at, %out, %at;\n",
     );
     let declare = |name: char, width: &str| match width {
         "1" => format!(".reg .pred %{name};\n"),

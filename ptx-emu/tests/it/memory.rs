@@ -8,7 +8,7 @@ fn one(inst: &str, room: usize) -> Vec<u32> {
         (0..16).map(|i| u32::from_le_bytes([0x80, 0x81, 0x82, 0x83].map(|b| b + 4 * i))).collect();
     let body = format!(
         ".reg .b16 %h<4>; .reg .b32 %r<8>; .reg .f32 %f<8>; .reg .b64 %d<8>; .reg .pred %p;
-        setp.ne.u32 %p, %tid, 0; @%p ret; {inst}"
+        setp.ne.u32 %p, %t, 0; @%p ret; {inst}"
     );
     words(&body, &input, room, SETUP)
 }
@@ -41,7 +41,7 @@ fn loads_extend_to_the_register() {
             &[0x8382_8180],
         ),
         (
-            "mov.b64 %d0, 0; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r0, [%in], %d0; st.global.cs.u32 [%out], %r0;",
+            "createpolicy.fractional.L2::evict_first.b64 %d0, 1.0; griddepcontrol.wait; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r0, [%in], %d0; st.global.cs.u32 [%out], %r0;",
             &[0x8382_8180],
         ),
         ("ld.global.ca.u32 %r0, [%in]; st.global.L1::no_allocate.u32 [%out], %r0;", &[0x8382_8180]),

@@ -38,6 +38,7 @@ fn mistakes_in_a_kernel() {
         ("bra NOWHERE;", "there is no label `NOWHERE` in this scope"),
         ("{\nINNER:\n}\nbra INNER;", "there is no label `INNER` in this scope"),
         ("A:\nA:", "`A` is declared twice in this scope"),
+        (".reg .b32 %tid;", "`%tid` is a special register and cannot be declared"),
         (".reg .b32 %r<9>;", "`%r<..>` is declared twice in this scope"),
         ("ld.param.u32 %r0, [in];", "ld.param of 4 bytes from `in`, which has 8 bytes"),
         ("ld.param.u64 %d0, [in+4];", "8 bytes at offset 4 of parameter `in`, which has 8 bytes"),
@@ -162,10 +163,10 @@ fn features_need_version_and_target() {
 /// All errors come at once, each with line, column and the line's text.
 #[test]
 fn errors_are_collected_and_placed() {
-    let text = kernel("  add.u32 %tid, %tid, %q;\nmov.u32 %tid, 5;\nfrob;\n@%p bra X;");
+    let text = kernel("  add.u32 %t, %t, %q;\nmov.u32 %t, 5;\nfrob;\n@%p bra X;");
     let errors = Module::parse(&text).expect_err("three lines are wrong");
-    let wanted = "line 11, column 23: `%q` is not declared as a register
-    add.u32 %tid, %tid, %q;
+    let wanted = "line 11, column 19: `%q` is not declared as a register
+    add.u32 %t, %t, %q;
 line 13, column 1: `frob` is not an instruction
     frob;
 line 14, column 2: `%p` is not declared as a register

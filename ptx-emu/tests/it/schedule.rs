@@ -18,16 +18,16 @@ const BLOCK_SUM: &str = "
     .shared .b32 s[256];
     .reg .b32 %r<8>; .reg .b64 %d<4>; .reg .pred %p;
     mov.u32 %r0, %ctaid.x;
-    mad.lo.u32 %r1, %r0, 256, %tid;
+    mad.lo.u32 %r1, %r0, 256, %t;
     mad.wide.u32 %d0, %r1, 4, %in;
     ld.global.nc.u32 %r2, [%d0];
     mov.u32 %r3, s;
-    mad.lo.u32 %r3, %tid, 4, %r3;
+    mad.lo.u32 %r3, %t, 4, %r3;
     st.shared.u32 [%r3], %r2;
     mov.u32 %r4, 512;
 LOOP:
     bar.sync 0;
-    setp.ge.u32 %p, %tid, %r4;
+    setp.ge.u32 %p, %t, %r4;
     @%p bra NEXT;
     setp.ge.u32 %p, %r4, 256;
     @%p bra NEXT;
@@ -40,7 +40,7 @@ NEXT:
     shr.u32 %r4, %r4, 1;
     setp.ne.u32 %p, %r4, 0;
     @%p bra LOOP;
-    setp.ne.u32 %p, %tid, 0;
+    setp.ne.u32 %p, %t, 0;
     @%p bra END;
     ld.shared.u32 %r7, [%r3];
     mad.wide.u32 %d1, %r0, 4, %out;
@@ -82,8 +82,8 @@ fn instructions_are_counted() {
 
 /// Two launches of a copy `out[i] = in[i]`, the second with its pointers moved.
 fn two_copies(memory: &Memory, first: [u64; 2], second: [u64; 2]) -> [Accesses; 2] {
-    let body = ".reg .b32 %r; .reg .b64 %d<2>; mad.wide.u32 %d0, %tid, 4, %in; ld.global.u32 %r, [%d0];
-        mad.wide.u32 %d1, %tid, 4, %out; st.global.u32 [%d1], %r;";
+    let body = ".reg .b32 %r; .reg .b64 %d<2>; mad.wide.u32 %d0, %t, 4, %in; ld.global.u32 %r, [%d0];
+        mad.wide.u32 %d1, %t, 4, %out; st.global.u32 [%d1], %r;";
     let module = Module::parse(&kernel(body)).unwrap_or_else(|e| panic!("{e}"));
     [first, second].map(|pointers| {
         let params = pointers.map(u64::to_le_bytes).concat();
@@ -135,7 +135,7 @@ fn launches_conflict_on_the_bytes_they_share() {
 fn blocks_that_synchronise_do_not_race() {
     let body = "
         .reg .b32 %r<4>; .reg .b64 %d; .reg .pred %p;
-        setp.ne.u32 %p, %tid, 0; @%p bra END;
+        setp.ne.u32 %p, %t, 0; @%p bra END;
         mov.u32 %r0, %ctaid.x; mad.wide.u32 %d, %r0, 4, %out;
         st.global.u32 [%d], %r0;
         membar.gl;
@@ -230,10 +230,10 @@ fn flags_order_warps_with_fences_only() {
     let body = |store: &str, load: &str| {
         format!(
             ".shared .b32 data; .shared .b32 flag; .reg .b32 %r<4>; .reg .pred %p<2>;
-            setp.eq.u32 %p0, %tid, 0;
+            setp.eq.u32 %p0, %t, 0;
             @%p0 st.shared.u32 [flag], 0;
             bar.sync 0;
-            setp.eq.u32 %p1, %tid, 32;
+            setp.eq.u32 %p1, %t, 32;
             @!%p0 bra OTHER;
             st.shared.u32 [data], 42;
             {store}
