@@ -1,4 +1,89 @@
 //! Reads PTX text and runs it on the CPU, refusing what a GPU lets pass.
+//!
+//! ```
+//! use ptx_emu::{Launch, Memory, Module, Schedule, Trace, run};
+//!
+//! let module = Module::parse("
+//!     .version 7.0
+//!     .target sm_75
+//!     .address_size 64
+//!     .visible .entry iota(.param .u64 y)
+//!     {
+//!         .reg .b32 %r;
+//!         .reg .b64 %y;
+//!         ld.param.u64 %y, [y];
+//!         mov.u32 %r, %tid.x;
+//!         mad.wide.u32 %y, %r, 4, %y;
+//!         st.global.u32 [%y], %r;
+//!         ret;
+//!     }
+//! ")?;
+//! let memory = Memory::new(1 << 20);
+//! let y = memory.alloc(4 * 64)?;
+//! memory.set_label(y, "y");
+//! let mut launch = Launch {
+//!     kernel: module.kernel("iota").expect("it is in the text"),
+//!     grid: [1, 1, 1],
+//!     block: [64, 1, 1],
+//!     dynamic_shared: 0,
+//!     params: &y.to_le_bytes(),
+//! };
+//! run(&memory, &launch, &Schedule::default(), Trace::Off)?;
+//!
+//! let mut last = [0; 4];
+//! memory.read(y + 4 * 63, &mut last)?;
+//! assert_eq!(u32::from_le_bytes(last), 63);
+//!
+//! launch.block = [65, 1, 1];
+//! let fault = run(&memory, &launch, &Schedule::default(), Trace::Off).unwrap_err();
+//! assert!(fault.to_string().contains("just past the end of `y`"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # How it works
+//!
+//! `parse` makes a syntax tree of the text, `decode` checks names, types, literals and [features](Module::parse) and
+//! makes one operation of each instruction, `flow` finds where diverged lanes meet again, `exec` runs the operations
+//! for 32 lanes at once. The arithmetic of the instruction set is a table in `isa`: a row is an instruction's full
+//! name and what it computes in one lane.
+//!
+//! Warps of a block take turns between barriers, blocks are spread over threads, both in the order a [`Schedule`]
+//! says. A kernel without races gives the same bytes under every schedule.
+//!
+//! # What is refused
+//!
+//! In the text: everything ill-formed, undeclared, of the wrong type or width, out of range, above the declared
+//! `.version` or `.target`, and whatever is not implemented, by name; never a skip. In the run, see [`Class`]: every
+//! access is checked for bounds, alignment of the whole vector, and life of its allocation; every load for bytes that
+//! somebody has written; every register for lanes that have written it; barriers and `.sync` instructions for who
+//! takes part; shared memory for races between threads, of one warp too. A [traced](Trace::On) launch also finds
+//! races between blocks and writes to `.nc` data, and records what it touched, so that two launches that nothing
+//! orders can be [compared](Accesses::conflict).
+//!
+//! # What is modelled how
+//!
+//! - Lanes that part meet at the immediate post-dominator. Lanes that exit early are not waited for.
+//! - Single-precision arithmetic is IEEE, correctly rounded in every rounding mode; NaN results are `0x7fffffff`.
+//!   `.approx` functions are computed in double precision and rounded once: better than any device, so tests rely on
+//!   documented bounds and not on these bits. `.full` and `.approx` divisions are correctly rounded too.
+//! - Integer division by zero, which the manual leaves open, gives all ones.
+//! - `%warpid` is not the warp's number in its block, as on hardware. Clocks count executed instructions.
+//! - Addresses are never used twice, allocations and shared variables have unmapped gaps between them, and neither
+//!   is aligned better than promised. Generic addresses of shared and local memory lie in windows of their own.
+//! - Caches, their hints and policies, `prefetch`, `nanosleep` and `griddepcontrol` have no effect.
+//!
+//! # What is not caught
+//!
+//! - Stores are visible at once and in order: a missing fence shows only as a race between warps (shared memory), or
+//!   between blocks when traced, never as a stale value. Scopes are not told apart.
+//! - Lanes of one warp run in lockstep until they branch; code that needs lanes to advance independently (one lane
+//!   spinning on another of its warp) runs out of fuel.
+//! - Races on global memory between warps of one block. Races between blocks that synchronise by fences and atomics
+//!   at different addresses.
+//! - Blocks run to their end one after another on each thread: a grid that waits for itself runs out of fuel.
+//! - Wide (64-bit) plain accesses may be seen half done by other blocks that use atomics on the same word.
+//! - Not implemented, refused by name: device functions and calls, `mma` and its kin, asynchronous copies,
+//!   `mbarrier`, clusters, textures, surfaces, 128-bit values, SIMD video instructions.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
