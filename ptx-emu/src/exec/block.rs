@@ -3,6 +3,7 @@
 //! A warp runs until it reaches a barrier, exits, or has used up its turn; which warp is next is the
 //! schedule's choice. Between barriers the order of warps is free, so the schedule may run any warp first.
 
+use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::barrier::Barriers;
@@ -21,6 +22,16 @@ const TURN: u64 = 10_000;
 
 /// Multiprocessors that `%nsmid` tells of.
 const SMS: u32 = 4;
+
+thread_local! {
+    /// Warps of launches that are over: a large kernel's registers take longer to allocate than to use.
+    static SPARE: RefCell<Vec<Warp>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A warp to fit to a kernel.
+fn spare() -> Warp {
+    SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+}
 
 /// What a result is when the launch must end.
 pub(crate) type Checked<T> = Result<T, Box<Fault>>;
@@ -59,7 +70,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         Worker {
             grid,
             block: [0; 3],
-            warps: (0..count).map(|i| Warp::new(i, grid.code, &grid.variables, &id)).collect(),
+            warps: (0..count).map(|i| spare().fit(i, grid.code, &grid.variables, &id)).collect(),
             shared: Shared::new(&grid.code.shared, grid.launch.dynamic_shared, count),
             barriers: Barriers::new(threads),
             cache: vec![0; grid.code.sites as usize],
@@ -74,6 +85,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         let place = |pc: u32| self.grid.code.places[pc as usize].clone();
         let find = |base| self.grid.table.find(base).map(|a| a.info());
         let record = self.recorder.take().map(|r| r.finish(&self.grid.launch.kernel.name, place, find));
+        SPARE.with_borrow_mut(|spare| spare.append(&mut self.warps));
         Stats { accesses: record, ..self.stats }
     }
 

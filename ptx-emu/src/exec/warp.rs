@@ -53,9 +53,12 @@ fn resize<R: Raw>(file: &mut File<R>, slots: u32) {
 }
 
 impl Warp {
-    /// A warp for `code`, its constants in place.
-    pub(crate) fn new(index: u32, code: &Code, variables: &[u64], id: &Identity) -> Warp {
-        let mut warp = Warp { index, ..Warp::default() };
+    /// Fits a warp, new or left by another launch, to `code`: room for its registers, constants in place.
+    ///
+    /// Values of registers that are not defined yet may be left over; nothing can read them.
+    pub(crate) fn fit(mut self, index: u32, code: &Code, variables: &[u64], id: &Identity) -> Warp {
+        self.index = index;
+        let warp = &mut self;
         let [w32, w64, pred] = code.slots;
         resize(&mut warp.regs.w32, w32);
         resize(&mut warp.regs.w64, w64);
@@ -78,7 +81,7 @@ impl Warp {
         let words = code.local.div_ceil(4) as usize;
         warp.local.resize(words, [0; 32]);
         warp.local_init.resize(words, [0; 32]);
-        warp
+        self
     }
 
     /// Puts the warp at the start of a block.
