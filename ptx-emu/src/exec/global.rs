@@ -14,7 +14,7 @@ use super::step::extend;
 use super::trace::Rival;
 use super::warp::Warp;
 use crate::accesses::Deed;
-use crate::code::{Atomic, Transfer};
+use crate::code::{Atomic, Transfer, Width};
 use crate::fault::OtherPlace;
 use crate::memory::{Allocation, store_part};
 use crate::{Class, Fault};
@@ -173,6 +173,12 @@ impl<'g> Worker<'g, '_> {
                     let mut out = [0; 32];
                     gather(a, addresses, shape, i, t.regs.len(), &mut out);
                     w.regs.set(to.slot, mask, &out);
+                }
+                Some(a) if t.width.bytes < 4 && to.bits <= 32 => {
+                    let mut out = [0; 32];
+                    narrow(a, addresses, step, t.width, &mut out);
+                    let keep = u32::MAX >> (32 - to.bits);
+                    w.regs.set(to.slot, mask, &out.map(|v| v & keep));
                 }
                 _ => {
                     let read = |lane: usize| self.read_lane(one, addresses[lane], step, t.width.bytes);
@@ -368,6 +374,18 @@ fn gather(a: &Allocation, addresses: &Addresses, shape: Shape, i: usize, count: 
 fn consecutive<const N: usize>(words: &[AtomicU32], i: usize, out: &mut [u32; 32]) {
     let lanes = &words[..32 * N].as_chunks::<N>().0[..32];
     out.iter_mut().zip(lanes).for_each(|(out, lane)| *out = lane[i].load(Relaxed));
+}
+
+/// Loads one or two bytes `step` bytes after each lane's address, which were checked, and extends them.
+#[inline(always)]
+fn narrow(a: &Allocation, addresses: &Addresses, step: u64, width: Width, out: &mut [u32; 32]) {
+    let words = a.words();
+    let unused = 32 - 8 * width.bytes;
+    for (out, at) in out.iter_mut().zip(addresses) {
+        let offset = at - a.base + step;
+        let top = words[(offset / 4) as usize].load(Relaxed) >> (8 * (offset % 4)) << unused;
+        *out = if width.signed { (top as i32 >> unused) as u32 } else { top >> unused };
+    }
 }
 
 fn passive(writes: bool) -> &'static str {
