@@ -240,7 +240,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         });
         let distance = |a: &AllocationInfo| match address {
             _ if address < a.base => a.base - address,
-            _ => (address + 1).saturating_sub(a.base + a.bytes),
+            _ => address.saturating_sub(a.base + a.bytes - 1),
         };
         regions.filter(|a| a.bytes > 0).min_by_key(distance)
     }

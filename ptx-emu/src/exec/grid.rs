@@ -52,7 +52,7 @@ fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> 
 
 /// Why a launch is impossible.
 fn impossible(launch: &Launch<'_>) -> Option<String> {
-    let threads: u64 = launch.block.iter().map(|n| u64::from(*n)).product();
+    let threads = launch.block.iter().fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
     let kernel = launch.kernel;
     let shared = u64::from(kernel.static_shared) + u64::from(launch.dynamic_shared);
     let bytes = kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize);

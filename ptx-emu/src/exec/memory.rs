@@ -213,12 +213,14 @@ impl Worker<'_, '_> {
 
     fn load_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
         let bytes = t.width.bytes;
+        let access =
+            Access { pc: w.now.pc, thread: 0, reads: true, writes: false, strong: t.order.is_strong() };
         self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
         for (i, to) in t.regs.iter().enumerate() {
             let mut out = [0; 32];
             for lane in lanes(mask) {
                 let address = addresses[lane] + u64::from(bytes) * i as u64;
-                let offset = self.touch(w, lane, address, bytes, false, false, t.order.is_strong())?;
+                let offset = self.touch(w, lane, address, bytes, access)?;
                 out[lane] = self.shared.read(offset, bytes);
             }
             if let Some(to) = to {
@@ -230,13 +232,15 @@ impl Worker<'_, '_> {
 
     fn store_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
         let bytes = t.width.bytes;
+        let access =
+            Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: t.order.is_strong() };
         self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
             let at: Addresses = addresses.map(|a| a.wrapping_add(u64::from(bytes) * i as u64));
             self.check_same(w, mask, &at, &values, bytes)?;
             for lane in lanes(mask) {
-                let offset = self.touch(w, lane, at[lane], bytes, true, false, t.order.is_strong())?;
+                let offset = self.touch(w, lane, at[lane], bytes, access)?;
                 self.shared.write(offset, bytes, values[lane]);
             }
         }
@@ -244,6 +248,7 @@ impl Worker<'_, '_> {
     }
 
     fn atomic_shared(&mut self, w: &mut Warp, mask: u32, a: &Atomic, addresses: &Addresses) -> Checked<()> {
+        let access = Access { pc: w.now.pc, thread: 0, reads: true, writes: true, strong: true };
         self.check_alignment(w, mask, addresses, a.bytes)?;
         let b = self.take(w, a.b, mask)?;
         let c = match a.c {
@@ -252,7 +257,7 @@ impl Worker<'_, '_> {
         };
         let mut old = [0; 32];
         for lane in self.lane_order(mask) {
-            let offset = self.touch(w, lane, addresses[lane], a.bytes, true, true, true)?;
+            let offset = self.touch(w, lane, addresses[lane], a.bytes, access)?;
             old[lane] = self.shared.read(offset, a.bytes);
             self.shared.write(offset, a.bytes, (a.f)(old[lane], b[lane], c[lane]));
         }
@@ -268,20 +273,10 @@ impl Worker<'_, '_> {
         (0..32).map(move |i| if reversed { 31 - i } else { i }).filter(move |l| mask >> l & 1 != 0)
     }
 
-    /// Checks one lane's access to shared memory.
+    /// Checks one lane's access to shared memory; gives the offset of its bytes.
     #[inline]
-    #[allow(clippy::too_many_arguments)]
-    fn touch(
-        &mut self,
-        w: &Warp,
-        lane: usize,
-        address: u64,
-        bytes: u32,
-        write: bool,
-        atomic: bool,
-        strong: bool,
-    ) -> Checked<usize> {
-        let access = Access { pc: w.now.pc, thread: w.index * 32 + lane as u32, write, atomic, strong };
+    fn touch(&mut self, w: &Warp, lane: usize, address: u64, bytes: u32, access: Access) -> Checked<usize> {
+        let access = Access { thread: w.index * 32 + lane as u32, ..access };
         match self.shared.touch(address, bytes, access) {
             Ok(offset) => Ok(offset),
             Err(wrong) => Err(self.wrong_shared(w, lane, address, access, wrong)),
@@ -290,7 +285,7 @@ impl Worker<'_, '_> {
 
     #[cold]
     fn wrong_shared(&self, w: &Warp, lane: usize, address: u64, access: Access, wrong: Wrong) -> Box<Fault> {
-        let does = if access.write { "written" } else { "read" };
+        let does = if access.writes { "written" } else { "read" };
         let (class, address, what, instead) = match wrong {
             Wrong::Outside => {
                 let what = format!("shared memory is {does} at 0x{address:x}, outside every variable");

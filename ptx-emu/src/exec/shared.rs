@@ -39,9 +39,9 @@ struct Cell {
 pub(crate) struct Access {
     pub(crate) pc: u32,
     pub(crate) thread: u32,
-    pub(crate) write: bool,
-    /// Reads as well as writes, as one: `atom`.
-    pub(crate) atomic: bool,
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+    /// Atomic, volatile or otherwise ordered at its own address.
     pub(crate) strong: bool,
 }
 
@@ -179,8 +179,7 @@ impl Shared {
         if mask & !self.valid[word] != 0 {
             return Err(Wrong::Outside);
         }
-        let reads = !access.write || access.atomic;
-        if reads && mask & !self.init[word] != 0 {
+        if access.reads && mask & !self.init[word] != 0 {
             let byte = (mask & !self.init[word]).trailing_zeros();
             return Err(Wrong::Uninitialised { byte: word as u32 * 4 + byte + SHARED_BASE });
         }
@@ -193,7 +192,7 @@ impl Shared {
                 && !(t.strong && access.strong)
         };
         // Lanes that store the same value with one instruction do not race with each other.
-        let same = |t: &Touch| t.pc == access.pc && usize::from(t.thread) / 32 == warp && access.write;
+        let same = |t: &Touch| t.pc == access.pc && usize::from(t.thread) / 32 == warp && access.writes;
         if unordered(&cell.write) && !same(&cell.write) {
             return Err(Wrong::Race { other: cell.write, wrote: true });
         }
@@ -204,7 +203,7 @@ impl Shared {
             bytes: mask,
             strong: access.strong,
         };
-        if !access.write {
+        if !access.writes {
             remember(&mut cell.reads, touch, seen);
             return Ok(());
         }
