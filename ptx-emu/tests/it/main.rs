@@ -11,6 +11,7 @@ mod integer;
 mod logic;
 mod machine;
 mod memory;
+mod nvrtc;
 mod parse;
 mod saxpy;
 mod schedule;
