@@ -57,7 +57,7 @@
 //! access is checked for bounds, alignment of the whole vector, and life of its allocation; every load for bytes that
 //! somebody has written; every register for lanes that have written it; barriers and `.sync` instructions for who
 //! takes part; shared memory for races between threads, of one warp too. A [traced](Trace::On) launch also finds
-//! races between blocks and writes to `.nc` data, and records what it touched, so that two launches that nothing
+//! races on global memory and writes to `.nc` data, and records what it touched, so that two launches that nothing
 //! orders can be [compared](Accesses::conflict).
 //!
 //! # What is modelled how
@@ -78,8 +78,8 @@
 //!   between blocks when traced, never as a stale value. Scopes are not told apart.
 //! - Lanes of one warp run in lockstep until they branch; code that needs lanes to advance independently (one lane
 //!   spinning on another of its warp) runs out of fuel.
-//! - Races on global memory between warps of one block. Races between blocks that synchronise by fences and atomics
-//!   at different addresses.
+//! - Races on global memory in launches that are not traced. Races between blocks that synchronise by fences and
+//!   atomics at different addresses.
 //! - Blocks run to their end one after another on each thread: a grid that waits for itself runs out of fuel.
 //! - Wide (64-bit) plain accesses may be seen half done by other blocks that use atomics on the same word.
 //! - Not implemented, refused by name: device functions and calls, `mma` and its kin, asynchronous copies,

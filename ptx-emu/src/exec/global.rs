@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::block::{Checked, Worker};
 use super::lanes;
 use super::memory::{Addresses, put};
+use super::shared::Access;
 use super::step::extend;
 use super::trace::Rival;
 use super::warp::Warp;
@@ -288,6 +289,14 @@ impl<'g> Worker<'g, '_> {
             let address = addresses[lane];
             let Some(a) = one.or_else(|| self.grid.table.find(address).map(|a| &**a)) else { continue };
             let rival = recorder.record(w.now.pc, deed, a, address - a.base, bytes);
+            let access = Access {
+                pc: w.now.pc,
+                thread: w.index * 32 + lane as u32,
+                reads: true,
+                writes: deed.writes(),
+                strong: deed.is_strong(),
+            };
+            let rival = rival.or(recorder.within_block(&self.shared, access, address, bytes));
             race = race.or(rival.map(|rival| (lane, address, rival)));
         }
         self.recorder = Some(recorder);
@@ -301,11 +310,23 @@ impl<'g> Worker<'g, '_> {
     fn global_race(&self, w: &Warp, lane: usize, deed: Deed, address: u64, rival: Rival) -> Box<Fault> {
         let (does, has) = (passive(deed.writes()), passive(rival.wrote));
         let did = if rival.wrote { "wrote" } else { "read" };
-        let what = format!("global memory at 0x{address:x} is {does} by this block and {has} by another");
+        let (kind, instead) = match rival.thread {
+            None => (
+                "block",
+                "blocks run in any order: split the work so that no two share bytes, or use atomics",
+            ),
+            Some(_) => ("thread", "put a barrier between the two"),
+        };
+        let what = format!(
+            "global memory at 0x{address:x} is {does} by this {kind} and {has} by another, in no order"
+        );
         let mut fault = self.fault(w, 1 << lane, Class::GlobalRace, what);
-        fault.instead = "blocks run in any order: split the work so that no two share bytes, or use atomics";
-        fault.other =
-            rival.pc.map(|pc| OtherPlace { place: self.place(pc), did, who: "another block".into() });
+        fault.instead = instead;
+        fault.other = match (rival.pc, rival.thread) {
+            (Some(pc), Some(thread)) => Some(self.earlier(pc, thread.into(), did)),
+            (Some(pc), None) => Some(OtherPlace { place: self.place(pc), did, who: "another block".into() }),
+            (None, _) => None,
+        };
         self.locate(&mut fault, address);
         fault
     }

@@ -27,6 +27,19 @@ pub(crate) struct Touch {
     strong: bool,
 }
 
+impl Touch {
+    /// This write, and what its thread wrote to the same word since it last synchronised.
+    pub(crate) fn after(self, last: &Touch) -> Touch {
+        let same = last.thread == self.thread && last.clock == self.clock;
+        Touch { bytes: self.bytes | if same { last.bytes } else { 0 }, ..self }
+    }
+}
+
+/// Whether two writes are lanes of one store, which do not race: whether their values agree is checked apart.
+pub(crate) fn same_store(earlier: &Touch, new: &Touch) -> bool {
+    earlier.pc == new.pc && earlier.thread / 32 == new.thread / 32
+}
+
 /// Who touched a word.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -183,41 +196,38 @@ impl Shared {
             let byte = (mask & !self.init[word]).trailing_zeros();
             return Err(Wrong::Uninitialised { byte: word as u32 * 4 + byte + SHARED_BASE });
         }
-        let warp = access.thread as usize / 32;
-        let (seen, cell) = (&self.seen[warp], &mut self.cells[word]);
-        let unordered = |t: &Touch| {
-            t.bytes & mask != 0
-                && u32::from(t.thread) != access.thread
-                && t.clock > seen[usize::from(t.thread) / 32]
-                && !(t.strong && access.strong)
-        };
-        // Lanes that store the same value with one instruction do not race with each other.
-        let same = |t: &Touch| t.pc == access.pc && usize::from(t.thread) / 32 == warp && access.writes;
-        if unordered(&cell.write) && !same(&cell.write) {
+        let new = self.stamp(access, mask);
+        let unordered = |t: &Touch| self.races(t, &new);
+        let cell = &self.cells[word];
+        if unordered(&cell.write) && !(access.writes && same_store(&cell.write, &new)) {
             return Err(Wrong::Race { other: cell.write, wrote: true });
         }
-        let touch = Touch {
-            clock: self.now[warp],
-            pc: access.pc,
-            thread: access.thread as u16,
-            bytes: mask,
-            strong: access.strong,
-        };
-        if !access.writes {
-            remember(&mut cell.reads, touch, seen);
-            return Ok(());
-        }
-        if let Some(other) = cell.reads.iter().find(|t| unordered(t)) {
+        let read = cell.reads.iter().find(|t| access.writes && unordered(t));
+        if let Some(other) = read {
             return Err(Wrong::Race { other: *other, wrote: false });
         }
-        let keep = if cell.write.thread == touch.thread && cell.write.clock == touch.clock {
-            cell.write.bytes
-        } else {
-            0
-        };
-        cell.write = Touch { bytes: mask | keep, ..touch };
+        let cell = &mut self.cells[word];
+        if !access.writes {
+            remember(&mut cell.reads, new, &self.seen[access.thread as usize / 32]);
+            return Ok(());
+        }
+        cell.write = new.after(&cell.write);
         self.init[word] |= mask;
         Ok(())
+    }
+
+    /// An access that happens now.
+    pub(crate) fn stamp(&self, access: Access, bytes: u8) -> Touch {
+        let Access { pc, thread, strong, .. } = access;
+        Touch { clock: self.now[thread as usize / 32], pc, thread: thread as u16, bytes, strong }
+    }
+
+    /// Whether an earlier access to a word and a new one touch the same bytes and nothing orders them.
+    pub(crate) fn races(&self, earlier: &Touch, new: &Touch) -> bool {
+        earlier.bytes & new.bytes != 0
+            && earlier.thread != new.thread
+            && earlier.clock > self.seen[usize::from(new.thread) / 32][usize::from(earlier.thread) / 32]
+            && !(earlier.strong && new.strong)
     }
 
     /// The bytes at an offset that was checked.

@@ -4,9 +4,11 @@
 //! one of them writing, race whatever order they happened to run in, unless the first released its writes
 //! (a fence, then an atomic or strong store) and the second acquired (an atomic or strong load before). That
 //! test does not ask at which address they met, so it may miss a race in kernels that synchronise blocks.
+//! Within a block, threads are ordered as for [shared memory](super::shared).
 
 use std::collections::{HashMap, HashSet};
 
+use super::shared::{Access, Shared, Touch, same_store};
 use crate::accesses::{Accesses, ByteSet, Deed, Site};
 use crate::fault::Place;
 use crate::memory::Allocation;
@@ -27,6 +29,8 @@ pub(crate) struct Recorder {
     released: HashSet<u32>,
     fenced: bool,
     acquired: bool,
+    /// The last write of the running block to each word, by word address.
+    pub(crate) writes: HashMap<u64, Touch>,
 }
 
 /// Who touched the elements of one page: number of the block, 0 for nobody.
@@ -39,11 +43,13 @@ struct Page {
     atomics: Vec<u32>,
 }
 
-/// Another block that touched the same bytes, and whether it wrote.
+/// Somebody else who touched the same bytes, and whether by writing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rival {
     pub(crate) wrote: bool,
     pub(crate) pc: Option<u32>,
+    /// The thread, when it is one of the same block.
+    pub(crate) thread: Option<u16>,
 }
 
 impl Recorder {
@@ -51,6 +57,7 @@ impl Recorder {
     pub(crate) fn start(&mut self) {
         self.block += 1;
         (self.fenced, self.acquired) = (false, false);
+        self.writes.clear();
     }
 
     /// The running block executes a fence.
@@ -89,7 +96,30 @@ impl Recorder {
         let ordered = |other: u32| other == block || acquired && other != MANY && released.contains(&other);
         let wrote =
             (first..first + count).fold(None, |found, i| found.or(page.touch(i, block, deed, &ordered)))?;
-        Some(Rival { wrote, pc: self.culprit(a.base, offset, wrote) })
+        Some(Rival { wrote, pc: self.culprit(a.base, offset, wrote), thread: None })
+    }
+
+    /// Finds an unordered write of the running block to the same bytes, and notes a new one. Reads are not
+    /// noted: a write after an unordered read is found by a schedule that runs the writer first.
+    pub(crate) fn within_block(
+        &mut self,
+        shared: &Shared,
+        access: Access,
+        address: u64,
+        bytes: u32,
+    ) -> Option<Rival> {
+        let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (address % 4) };
+        let new = shared.stamp(access, mask);
+        for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
+            let last = self.writes.get(&word).copied().unwrap_or_default();
+            if shared.races(&last, &new) && !(access.writes && same_store(&last, &new)) {
+                return Some(Rival { wrote: true, pc: Some(last.pc), thread: Some(last.thread) });
+            }
+            if access.writes {
+                self.writes.insert(word, new.after(&last));
+            }
+        }
+        None
     }
 
     /// An instruction that did it.

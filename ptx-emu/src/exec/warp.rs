@@ -112,7 +112,7 @@ impl Warp {
     pub(crate) fn thread(&self, lane: u32, threads: [u32; 3]) -> [u32; 3] {
         let t = self.index * 32 + lane;
         let [x, y, _] = threads;
-        [t % x, t / x % y, t / (x * y)]
+        if t < x { [t, 0, 0] } else { [t % x, t / x % y, t / (x * y)] }
     }
 
     fn special(&self, special: Special, lane: u32, id: &Identity) -> u32 {

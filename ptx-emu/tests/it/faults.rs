@@ -338,12 +338,40 @@ fn blocks_race() {
         TRACED,
         Class::GlobalRace,
         "
-        GlobalRace: global memory at 0x1000001300 is written by this block and written by another
+        GlobalRace: global memory at 0x1000001300 is written by this block and written by another, in no order
         in k, block (1,0,0), thread (0,0,0)
         at line 16: `st.global.u32 [%out], %r0`
         another block wrote at line 16: `st.global.u32 [%out], %r0`
         address 0x1000001300 is offset 0 of `out` (0x1000001300, 64 bytes)
         blocks run in any order: split the work so that no two share bytes, or use atomics",
+    );
+}
+
+#[test]
+fn threads_race_on_global_memory() {
+    let body = "
+        mad.wide.u32 %d0, %t, 4, %in;
+        st.global.u32 [%d0], %t;
+        xor.b32 %r0, %t, 8;
+        mad.wide.u32 %d0, %r0, 4, %in;
+        ld.global.u32 %r1, [%d0];";
+    let body = body.replace("        ", "");
+    let setup = Setup { block: 16, trace: Trace::On, ..SETUP };
+    check(
+        &body,
+        setup,
+        Class::GlobalRace,
+        "
+        GlobalRace: global memory at 0x1000000120 is read by this thread and written by another, in no order
+        in k, block (0,0,0), thread (0,0,0)
+        at line 20: `ld.global.u32 %r1, [%d0]`
+        warp 0 lane 8 wrote at line 17: `st.global.u32 [%d0], %t`
+        address 0x1000000120 is offset 32 of `in` (0x1000000100, 64 bytes)
+        put a barrier between the two",
+    );
+    let mended = body.replace("xor.b32", "bar.sync 0;\nxor.b32");
+    assert!(
+        launch(&kernel(&format!(".reg .b32 %r<8>; .reg .b64 %d<8>;\n{mended}")), &[0; 64], 64, setup).is_ok()
     );
 }
 
