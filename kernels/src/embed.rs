@@ -118,7 +118,7 @@ impl Embed {
     fn case(&self, random: &mut Random, token: u32, vocab: usize, n: usize) -> Case {
         let mut state = vec![0; state::LEN];
         state[state::TOKEN as usize] = token;
-        let table = self.format.random(vocab * n / self.format.block_len() as usize, random);
+        let table = self.format.random(vocab * n / self.format.block_len() as usize, 1.0, random);
         Case {
             label: format!("token={token} vocab={vocab} n={n}"),
             args: vec![

@@ -97,14 +97,14 @@ impl Format {
         y
     }
 
-    /// The bytes of `blocks` random blocks: any codes, scales that give weights from about -1 to 1.
-    pub fn random(self, blocks: usize, random: &mut Random) -> Vec<u8> {
-        (0..blocks).flat_map(|_| self.random_block(random)).collect()
+    /// The bytes of `blocks` random blocks: any codes, scales that give weights from about `-size` to `size`.
+    pub fn random(self, blocks: usize, size: f32, random: &mut Random) -> Vec<u8> {
+        (0..blocks).flat_map(|_| self.random_block(size, random)).collect()
     }
 
-    fn random_block(self, random: &mut Random) -> Vec<u8> {
+    fn random_block(self, size: f32, random: &mut Random) -> Vec<u8> {
         let mut b: Vec<u8> = (0..self.block_bytes()).map(|_| random.bits() as u8).collect();
-        let v = random.unit();
+        let v = size * random.unit();
         let mut put = |at: usize, v: f32| b[at..at + 2].copy_from_slice(&f16::from_f32(v).0.to_le_bytes());
         match self {
             F32 => b.copy_from_slice(&v.to_le_bytes()),
@@ -113,7 +113,7 @@ impl Format {
             Q8_0 => put(0, v / 128.0),
             Q4_K => {
                 put(0, v / 1024.0);
-                put(2, random.unit() / 128.0);
+                put(2, size * random.unit() / 128.0);
             }
             Q6_K => put(208, v / 4096.0),
         }
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn random_blocks_are_finite() {
         for format in Format::ALL {
-            let bytes = format.random(100, &mut Random(1));
+            let bytes = format.random(100, 1.0, &mut Random(1));
             let weights = format.dequantize(&bytes);
             assert!(weights.iter().all(|w| w.abs() < 2.0), "{}", format.name());
             assert!(weights.iter().any(|w| w.abs() > 0.5), "{}", format.name());

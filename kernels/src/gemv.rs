@@ -377,7 +377,7 @@ fn case(
     outlier: f32,
     rest: &impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
 ) -> Case {
-    let w = format.random(rows * n / format.block_len() as usize, random);
+    let w = format.random(rows * n / format.block_len() as usize, 1.0, random);
     // Activations with the signs of the first row make its sum about as large as that of the magnitudes, which is
     // what rounding errors are relative to.
     let mut x: Vec<f32> =

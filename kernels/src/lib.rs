@@ -18,6 +18,7 @@ pub mod embed;
 pub mod format;
 pub mod gemv;
 mod piece;
+pub mod read;
 pub mod reduce;
 pub mod rms_norm;
 pub mod rope;
@@ -31,11 +32,12 @@ pub use case::{Case, Comparison, Random, Variant, compare};
 pub use embed::Embed;
 pub use format::Format;
 pub use gemv::{Gemv, GemvAdd, GemvBias};
+pub use read::Read;
 pub use rms_norm::RmsNorm;
 pub use rope::{Pairing, Rope};
 pub use swiglu::SwiGlu;
 
-/// Every shipped variant, in the order of a forward pass.
+/// Every shipped variant, in the order of a forward pass; then what measures.
 pub static ALL: &[&dyn Variant] = &[
     &Embed { format: Format::F32 },
     &Embed { format: Format::F16 },
@@ -94,4 +96,7 @@ pub static ALL: &[&dyn Variant] = &[
     &ArgmaxBlocks { threads: 256 },
     &ArgmaxFinal,
     &Advance,
+    &Read::ALL[0],
+    &Read::ALL[1],
+    &Read::ALL[2],
 ];

@@ -101,6 +101,9 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
     ("advance", "stop", Len(2), "stop has 2 elements, must have at least stops = 3"),
     ("advance", "state", Len(7), "state has 7 elements, must have 8"),
     ("advance", "out", Len(5), "out has 5 elements, must have ctx = 6"),
+    ("read_512_8", "n", Scalar(4096), "n is 4096, must be a positive multiple of 16384"),
+    ("read_512_8", "x", Len(3), "x has 3 elements, must have n = 16384"),
+    ("read_512_8", "y", Len(0), "the length of y is 0, must be 1 to 65536"),
 ];
 
 fn named(name: &str) -> &'static dyn Variant {
