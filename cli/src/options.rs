@@ -28,7 +28,7 @@ impl Place {
     /// Positions to keep room for when the work needs so many.
     pub(crate) fn context_length(&self, model: &Model, needed: usize) -> u32 {
         let needed = u32::try_from(needed).unwrap_or(u32::MAX);
-        self.ctx.unwrap_or_else(|| needed.clamp(1, model.config.context))
+        self.ctx.unwrap_or_else(|| needed.clamp(1, model.outline.config.context))
     }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn decoder(
 ) -> Result<Decoder, Failure> {
     let style = ProgressStyle::with_template("loading {bytes}/{total_bytes} {wide_bar}")
         .expect("the template is well formed");
-    let bar = ProgressBar::new(weight_bytes(model)).with_style(style);
+    let bar = ProgressBar::new(weight_bytes(&model.outline)).with_style(style);
     let options = Options { ctx, launch: launch.into() };
     let decoder = Decoder::new(context, model, options, |bytes| bar.set_position(bytes));
     bar.finish_and_clear();

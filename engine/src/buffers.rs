@@ -4,8 +4,9 @@ use warpwright_driver::{Buffer, Context, Pinned, f16};
 use warpwright_kernels::rope::revolutions;
 use warpwright_kernels::state;
 
+use crate::Error;
 use crate::config::Config;
-use crate::{Error, Model};
+use crate::model::Outline;
 
 /// What one step hands to the next, and one kernel to another.
 pub(crate) struct Buffers {
@@ -67,8 +68,8 @@ const MAX_SPLITS: u32 = 32;
 const ARGMAX_SHARE: u32 = 2048;
 
 impl Buffers {
-    pub(crate) fn new(context: &Context, model: &Model, ctx: u32) -> Result<Buffers, Error> {
-        let c = &model.config;
+    pub(crate) fn new(context: &Context, outline: &Outline, ctx: u32) -> Result<Buffers, Error> {
+        let c = &outline.config;
         let splits = splits(ctx);
         let floats = |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
@@ -76,11 +77,11 @@ impl Buffers {
                 .map(|i| Ok(Buffer::uninit(context, cache_len(c, ctx))?.labelled(&format!("{name}.{i}"))))
                 .collect()
         };
-        let freq = c.revolutions(model.rope_factors().as_deref());
+        let freq = c.revolutions(outline.rope_factors.as_deref());
         let freq: Vec<f32> = freq.into_iter().flat_map(revolutions).collect();
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
         // An empty buffer has no address; a token that is in no vocabulary never stops anything.
-        let stop = if model.stop.is_empty() { &[u32::MAX][..] } else { &model.stop };
+        let stop = if outline.stop.is_empty() { &[u32::MAX][..] } else { &outline.stop };
         Ok(Buffers {
             ctx,
             splits,

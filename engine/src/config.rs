@@ -80,6 +80,8 @@ pub enum Problem {
     Format { name: String, found: &'static str, supported: String },
     #[error("tensor \"{name}\" is not part of architecture {architecture}, so the model would run wrongly")]
     StrayTensor { name: String, architecture: &'static str },
+    #[error("tensor \"{name}\" has rows of {len} weights, {format} needs a multiple of {block}")]
+    RowLength { name: String, len: u64, format: &'static str, block: u64 },
     #[error("tensor \"{name}\" holds {value} at index {index}; expected finite numbers above zero")]
     RopeFactor { name: String, index: usize, value: f32 },
 }

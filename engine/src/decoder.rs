@@ -11,7 +11,9 @@ use warpwright_driver::{
 use crate::buffers::{self, Buffers};
 use crate::forward::Step;
 use crate::kernels::Kernels;
-use crate::{Error, Model, info, weights};
+use crate::model::{Outline, Weights};
+use crate::weights::Loaded;
+use crate::{Error, Model, info, random, weights};
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,8 +47,8 @@ pub enum Kind {
 
 /// A model on a device.
 pub struct Decoder {
-    step: Step,
-    stream: Stream,
+    pub(crate) step: Step,
+    pub(crate) stream: Stream,
     /// Of alternate steps.
     events: [Event; 2],
     plan: Plan,
@@ -80,15 +82,54 @@ impl Decoder {
         options: Options,
         progress: impl FnMut(u64),
     ) -> Result<Decoder, Error> {
-        check_context(model, options.ctx)?;
-        check_memory(context, model, options.ctx)?;
-        let kernels = Kernels::load(context, model)?;
-        let step = Step {
-            config: model.config.clone(),
-            weights: weights::upload(context, model, progress)?,
-            buffers: Buffers::new(context, model, options.ctx)?,
-            kernels,
-        };
+        Decoder::check(context, &model.outline, options)?;
+        let kernels = Kernels::load(context, &model.outline)?;
+        let weights = weights::upload(context, model, progress)?;
+        Decoder::assemble(context, &model.outline, kernels, weights, options)
+    }
+
+    /// The same of a model that is no file: its weights are random, its texts nonsense.
+    ///
+    /// # Errors
+    /// As [`new`](Decoder::new).
+    pub fn random(context: &Context, outline: &Outline, options: Options) -> Result<Decoder, Error> {
+        Decoder::check(context, outline, options)?;
+        let kernels = Kernels::load(context, outline)?;
+        let weights = random::weights(context, outline)?;
+        Decoder::assemble(context, outline, kernels, weights, options)
+    }
+
+    /// The same weights under other options; `outline` is that of the model.
+    ///
+    /// # Errors
+    /// As [`new`](Decoder::new).
+    pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
+        check_context(outline, options.ctx)?;
+        let context = self.stream.context().clone();
+        let Step { kernels, weights, buffers, .. } = self.step;
+        // There may be no room for both the old and the new.
+        drop((buffers, self.plan));
+        Decoder::assemble(&context, outline, kernels, weights, options)
+    }
+
+    /// Whether the model has the context and the device the memory; nothing is allocated.
+    ///
+    /// # Errors
+    /// What is needed and what there is.
+    pub fn check(context: &Context, outline: &Outline, options: Options) -> Result<(), Error> {
+        check_context(outline, options.ctx)?;
+        check_memory(context, outline, options.ctx)
+    }
+
+    fn assemble(
+        context: &Context,
+        outline: &Outline,
+        kernels: Kernels,
+        weights: Weights<Loaded>,
+        options: Options,
+    ) -> Result<Decoder, Error> {
+        let buffers = Buffers::new(context, outline, options.ctx)?;
+        let step = Step { config: outline.config.clone(), kernels, weights, buffers };
         let plan = match options.launch {
             Launch::Eager => Plan::Eager { token: 0, prompt: 0 },
             Launch::Graph => Plan::graph(|kind| record(context, &step, kind))?,
@@ -110,7 +151,7 @@ impl Decoder {
         }
         let first = prompt.len() as u32 - 1;
         let limit = limit.min(self.step.buffers.ctx - first);
-        Ok(Generation { decoder: self, first, limit, launched: 0, read: 0 })
+        Ok(Generation::new(self, first, limit))
     }
 
     /// Feeds `ids` one by one and gives the logits after each: rows of `vocab`.
@@ -150,7 +191,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn launch(&mut self, kind: Kind) -> Result<(), Error> {
+    pub(crate) fn launch(&mut self, kind: Kind) -> Result<(), Error> {
         match (&mut self.plan, kind) {
             (Plan::Graph { token, .. }, Kind::Token) => token.exec.launch(&self.stream)?,
             (Plan::Graph { prompt, .. }, Kind::Prompt) => prompt.exec.launch(&self.stream)?,
@@ -237,7 +278,11 @@ impl Iterator for Generation<'_> {
     }
 }
 
-impl Generation<'_> {
+impl<'a> Generation<'a> {
+    pub(crate) fn new(decoder: &'a mut Decoder, first: u32, limit: u32) -> Generation<'a> {
+        Generation { decoder, first, limit, launched: 0, read: 0 }
+    }
+
     /// Launches one step ahead, then waits for a token.
     fn step(&mut self) -> Result<u32, Error> {
         while self.launched < self.limit.min(self.read + 2) {
@@ -285,8 +330,8 @@ impl Rows<'_> {
     }
 }
 
-fn check_context(model: &Model, ctx: u32) -> Result<(), Error> {
-    let limit = model.config.context;
+fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {
+    let limit = outline.config.context;
     if (1..=limit).contains(&ctx) { Ok(()) } else { Err(Error::Context { ctx, limit }) }
 }
 
@@ -305,9 +350,9 @@ fn check_prompt(prompt: &[u32], vocab: u32, ctx: u32) -> Result<(), Error> {
 }
 
 /// Compares what will be allocated with what is free, before any of it is.
-fn check_memory(context: &Context, model: &Model, ctx: u32) -> Result<(), Error> {
-    let (weights, cache) = (info::weight_bytes(model), buffers::cache_bytes(&model.config, ctx));
-    let work = buffers::work_bytes(&model.config, ctx);
+fn check_memory(context: &Context, outline: &Outline, ctx: u32) -> Result<(), Error> {
+    let (weights, cache) = (info::weight_bytes(outline), buffers::cache_bytes(&outline.config, ctx));
+    let work = buffers::work_bytes(&outline.config, ctx);
     let (free, total) = context.memory()?;
     if weights + cache + work <= free as u64 {
         return Ok(());

@@ -15,6 +15,8 @@ pub enum Error {
     Gguf { path: PathBuf, fault: Box<gguf::Fault> },
     #[error("{}: {problem}", path.display())]
     Model { path: PathBuf, problem: Box<config::Problem> },
+    #[error("{shape} has no {quantization}: {problem}")]
+    Shape { shape: &'static str, quantization: &'static str, problem: Box<config::Problem> },
     #[error("{}: {fault}", path.display())]
     Tokenizer { path: PathBuf, fault: Box<tokenizer::Fault> },
     #[error("the prompt cannot be tokenized: {0}")]
@@ -25,6 +27,12 @@ pub enum Error {
     HeadDim { head_dim: u32, supported: String },
     #[error("a context of {ctx} positions; this model has 1 to {limit}")]
     Context { ctx: u32, limit: u32 },
+    #[error("a round of {needed} positions; the decoder has room for 1 to {room}")]
+    Room { needed: u64, room: u32 },
+    #[error(
+        "the same steps gave other tokens when they were queued without waiting: the device or a kernel is at fault"
+    )]
+    OtherTokens,
     #[error("the prompt has no tokens; a model needs at least one to write on from")]
     NoPrompt,
     #[error("the prompt has {len} tokens; the context has room for {ctx}")]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::Model;
 use crate::gguf::Tensor;
+use crate::model::Outline;
 
 /// Tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Class {
 }
 
 /// The tensors by role, in the order of the forward pass.
-pub fn classes(model: &Model) -> Vec<Class> {
+pub fn classes(model: &Outline) -> Vec<Class> {
     let mut classes: Vec<Class> = vec![];
     for tensor in model.weights.iter() {
         let name = role(&tensor.name);
@@ -44,13 +44,13 @@ fn bytes(tensor: &Tensor) -> u64 {
 }
 
 /// Bytes of all weights: what [`Decoder::new`](crate::Decoder::new) copies.
-pub fn weight_bytes(model: &Model) -> u64 {
+pub fn weight_bytes(model: &Outline) -> u64 {
     model.weights.iter().map(bytes).sum()
 }
 
 /// Bytes of weights that a token reads: all but the embedding, of which it is one row unless it is the LM
 /// head as well.
-pub fn token_bytes(model: &Model) -> u64 {
+pub fn token_bytes(model: &Outline) -> u64 {
     let w = &model.weights;
     let all = weight_bytes(model);
     let row = bytes(&w.embed) / u64::from(model.config.vocab);
@@ -58,7 +58,7 @@ pub fn token_bytes(model: &Model) -> u64 {
 }
 
 /// Bytes of keys and values that a token reads for each position before it, in f16.
-pub fn kv_bytes(model: &Model) -> u64 {
+pub fn kv_bytes(model: &Outline) -> u64 {
     let c = &model.config;
     u64::from(c.layers) * u64::from(c.kv_len()) * 2 * 2
 }

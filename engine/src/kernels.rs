@@ -12,7 +12,7 @@ use warpwright_kernels::{
 use crate::Error;
 use crate::config::{Architecture, Config};
 use crate::gguf::Tensor;
-use crate::model::{Model, Weights};
+use crate::model::{Outline, Weights};
 use crate::weights::format;
 
 /// One loaded kernel for each launch of a step.
@@ -35,8 +35,8 @@ pub(crate) struct Kernels {
 const THREADS: u32 = 256;
 
 impl Kernels {
-    pub(crate) fn load(context: &Context, model: &Model) -> Result<Kernels, Error> {
-        let (c, w) = (&model.config, &model.weights);
+    pub(crate) fn load(context: &Context, outline: &Outline) -> Result<Kernels, Error> {
+        let (c, w) = (&outline.config, &outline.weights);
         let head_dim = c.head_dim;
         let uses = Uses::of(w);
         Ok(Kernels {

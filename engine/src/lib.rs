@@ -31,11 +31,16 @@ pub mod gguf;
 pub mod info;
 mod kernels;
 pub mod model;
+mod random;
+mod round;
+pub mod shape;
 pub mod tokenizer;
 mod weights;
 
 pub use config::Config;
 pub use decoder::{Decoder, Generation, Kind, Launch, Options, Rows};
 pub use error::Error;
-pub use model::Model;
+pub use model::{Model, Outline};
+pub use round::Round;
+pub use shape::{Quantization, Shape};
 pub use tokenizer::Tokenizer;

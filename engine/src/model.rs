@@ -1,4 +1,5 @@
-//! A model on disk: the mapped file, its numbers, and a tensor of the right shape for each weight.
+//! A model: its outline, which is its hyperparameters and the name, shape and format of each weight, and a file
+//! that holds the weights.
 
 use std::path::Path;
 
@@ -13,12 +14,21 @@ use crate::gguf::{Gguf, Tensor, Value};
 pub struct Model {
     /// The file.
     pub gguf: Gguf,
-    /// The numbers.
+    /// What it holds.
+    pub outline: Outline,
+}
+
+/// All that a decoder has to know of a model before there are weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outline {
+    /// The hyperparameters.
     pub config: Config,
     /// The tensors.
     pub weights: Weights<Tensor>,
     /// The tokens that end a text: those of `tokenizer.ggml.{eos,eot,eom}_token_id`.
     pub stop: Vec<u32>,
+    /// What each rotary frequency is divided by, where a file says.
+    pub rope_factors: Option<Vec<f32>>,
 }
 
 /// One `T` for each weight of a model: its tensor in the file, or its buffer on a device.
@@ -124,16 +134,17 @@ impl Model {
     pub fn open(path: &Path) -> Result<Model, Error> {
         let gguf = Gguf::open(path)?;
         let problem = |problem| Error::Model { path: path.to_owned(), problem: Box::new(problem) };
-        let config = Config::read(&gguf.directory).map_err(problem)?;
-        let weights = layout(&gguf, &config).map_err(problem)?;
-        let stop = stop(&gguf, config.vocab).map_err(problem)?;
-        Ok(Model { gguf, config, weights, stop })
+        let outline = outline(&gguf).map_err(problem)?;
+        Ok(Model { gguf, outline })
     }
+}
 
-    /// What each rotary frequency is divided by, where the file says.
-    pub fn rope_factors(&self) -> Option<Vec<f32>> {
-        self.weights.rope_factors.as_ref().map(|tensor| floats(self.gguf.data(tensor)))
-    }
+fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
+    let config = Config::read(&gguf.directory)?;
+    let weights = layout(gguf, &config)?;
+    check_strays(gguf, &config, &weights)?;
+    let rope_factors = weights.rope_factors.as_ref().map(|tensor| factors(gguf, tensor)).transpose()?;
+    Ok(Outline { stop: stop(gguf, config.vocab)?, config, weights, rope_factors })
 }
 
 /// Little-endian numbers.
@@ -141,23 +152,31 @@ pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("chunks of 4"))).collect()
 }
 
-fn layout(gguf: &Gguf, c: &Config) -> Result<Weights<Tensor>, Problem> {
-    let find = Find { gguf };
-    let weights = Weights {
-        embed: find.matrix("token_embd.weight", c.vocab, c.hidden)?,
-        blocks: (0..c.layers).map(|i| block(&find, c, i)).collect::<Result<_, _>>()?,
-        norm: find.vector("output_norm.weight", c.hidden)?,
-        head: find.optional("output.weight", |name| find.matrix(name, c.vocab, c.hidden))?,
-        rope_factors: find.optional("rope_freqs.weight", |name| find.vector(name, c.rope_dim / 2))?,
-    };
-    check_factors(gguf, weights.rope_factors.as_ref())?;
-    check_strays(gguf, c, &weights)?;
-    Ok(weights)
+/// Where the tensors of a model are to be had: a file, or a plan to make them.
+pub(crate) trait Source {
+    /// Whether there is a tensor of this name.
+    fn has(&self, name: &str) -> bool;
+    /// The matrix of `rows` rows of `n` weights.
+    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Tensor, Problem>;
+    /// The `n` numbers in F32.
+    fn vector(&self, name: &str, n: u32) -> Result<Tensor, Problem>;
 }
 
-fn block(find: &Find<'_>, c: &Config, index: u32) -> Result<Block<Tensor>, Problem> {
-    let matrix = |name: &str, rows, n| find.matrix(&format!("blk.{index}.{name}.weight"), rows, n);
-    let vector = |name: &str, n| find.vector(&format!("blk.{index}.{name}"), n);
+/// The tensors of a model, by their names in GGUF files.
+pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Tensor>, Problem> {
+    let (head, factors) = ("output.weight", "rope_freqs.weight");
+    Ok(Weights {
+        embed: source.matrix("token_embd.weight", c.vocab, c.hidden)?,
+        blocks: (0..c.layers).map(|i| block(source, c, i)).collect::<Result<_, _>>()?,
+        norm: source.vector("output_norm.weight", c.hidden)?,
+        head: source.has(head).then(|| source.matrix(head, c.vocab, c.hidden)).transpose()?,
+        rope_factors: source.has(factors).then(|| source.vector(factors, c.rope_dim / 2)).transpose()?,
+    })
+}
+
+fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Tensor>, Problem> {
+    let matrix = |name: &str, rows, n| source.matrix(&format!("blk.{index}.{name}.weight"), rows, n);
+    let vector = |name: &str, n| source.vector(&format!("blk.{index}.{name}"), n);
     let bias = || -> Result<_, Problem> {
         Ok([
             vector("attn_q.bias", c.q_len())?,
@@ -179,42 +198,34 @@ fn block(find: &Find<'_>, c: &Config, index: u32) -> Result<Block<Tensor>, Probl
     })
 }
 
-/// Tensors by name, shape and format.
-struct Find<'a> {
-    gguf: &'a Gguf,
-}
+impl Source for Gguf {
+    fn has(&self, name: &str) -> bool {
+        self.directory.tensors.contains_key(name)
+    }
 
-impl Find<'_> {
     fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Tensor, Problem> {
-        self.tensor(name, vec![n.into(), rows.into()], &Format::ALL)
+        find(self, name, vec![n.into(), rows.into()], &Format::ALL)
     }
 
     fn vector(&self, name: &str, n: u32) -> Result<Tensor, Problem> {
-        self.tensor(name, vec![n.into()], &[Format::F32])
+        find(self, name, vec![n.into()], &[Format::F32])
     }
+}
 
-    fn optional(
-        &self,
-        name: &str,
-        find: impl Fn(&str) -> Result<Tensor, Problem>,
-    ) -> Result<Option<Tensor>, Problem> {
-        self.gguf.directory.tensors.contains_key(name).then(|| find(name)).transpose()
+/// A file's tensor by name, shape and format.
+fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Result<Tensor, Problem> {
+    let name = name.to_owned();
+    let Some(tensor) = gguf.directory.tensors.get(&name) else {
+        return Err(Problem::MissingTensor { name, expected });
+    };
+    if trimmed(&tensor.dims) != trimmed(&expected) {
+        return Err(Problem::Shape { name, found: tensor.dims.clone(), expected });
     }
-
-    fn tensor(&self, name: &str, expected: Vec<u64>, formats: &[Format]) -> Result<Tensor, Problem> {
-        let name = name.to_owned();
-        let Some(tensor) = self.gguf.directory.tensors.get(&name) else {
-            return Err(Problem::MissingTensor { name, expected });
-        };
-        if trimmed(&tensor.dims) != trimmed(&expected) {
-            return Err(Problem::Shape { name, found: tensor.dims.clone(), expected });
-        }
-        if !formats.iter().any(|format| format.ggml_type() == tensor.kind.id) {
-            let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
-            return Err(Problem::Format { name, found: tensor.kind.name, supported });
-        }
-        Ok(tensor.clone())
+    if !formats.iter().any(|format| format.ggml_type() == tensor.kind.id) {
+        let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
+        return Err(Problem::Format { name, found: tensor.kind.name, supported });
     }
+    Ok(tensor.clone())
 }
 
 /// Writers differ in whether a shape ends in ones.
@@ -223,12 +234,11 @@ fn trimmed(dims: &[u64]) -> &[u64] {
     &dims[..len]
 }
 
-fn check_factors(gguf: &Gguf, factors: Option<&Tensor>) -> Result<(), Problem> {
-    let Some(tensor) = factors else { return Ok(()) };
+fn factors(gguf: &Gguf, tensor: &Tensor) -> Result<Vec<f32>, Problem> {
     let values = floats(gguf.data(tensor));
     match values.iter().position(|x| !(x.is_finite() && *x > 0.0)) {
         Some(index) => Err(Problem::RopeFactor { name: tensor.name.clone(), index, value: values[index] }),
-        None => Ok(()),
+        None => Ok(values),
     }
 }
 

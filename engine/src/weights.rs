@@ -24,7 +24,7 @@ pub(crate) fn upload(
 ) -> Result<Weights<Loaded>, Error> {
     let stream = Stream::new(context)?;
     let mut done = 0;
-    model.weights.try_map(|tensor| {
+    model.outline.weights.try_map(|tensor| {
         let data = model.gguf.data(tensor);
         let buffer = Buffer::uninit(context, data.len())?.labelled(&tensor.name);
         for (i, chunk) in data.chunks(CHUNK).enumerate() {

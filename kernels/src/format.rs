@@ -99,11 +99,13 @@ impl Format {
 
     /// The bytes of `blocks` random blocks: any codes, scales that give weights from about `-size` to `size`.
     pub fn random(self, blocks: usize, size: f32, random: &mut Random) -> Vec<u8> {
-        (0..blocks).flat_map(|_| self.random_block(size, random)).collect()
+        let mut bytes = vec![0; blocks * self.block_bytes() as usize];
+        bytes.chunks_exact_mut(self.block_bytes() as usize).for_each(|b| self.random_block(b, size, random));
+        bytes
     }
 
-    fn random_block(self, size: f32, random: &mut Random) -> Vec<u8> {
-        let mut b: Vec<u8> = (0..self.block_bytes()).map(|_| random.bits() as u8).collect();
+    fn random_block(self, b: &mut [u8], size: f32, random: &mut Random) {
+        b.fill_with(|| random.bits() as u8);
         let v = size * random.unit();
         let mut put = |at: usize, v: f32| b[at..at + 2].copy_from_slice(&f16::from_f32(v).0.to_le_bytes());
         match self {
@@ -117,7 +119,6 @@ impl Format {
             }
             Q6_K => put(208, v / 4096.0),
         }
-        b
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::open(&args.place.model)?;
     let context = device::open(args.place.device)?;
-    let ctx = args.place.context_length(&model, model.config.context as usize);
+    let ctx = args.place.context_length(&model, model.outline.config.context as usize);
     let decoder = decoder(&context, &model, ctx, Launch::Eager)?;
     let dot = decoder.dot(Kind::Token)?;
     write_file(&args.dot, |file| file.write(dot.as_bytes()))

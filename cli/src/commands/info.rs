@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn facts(model: &Model) -> Table {
-    let c = &model.config;
+    let c = &model.outline.config;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).add_rows([
         ["file", &model.gguf.path.display().to_string()],
@@ -34,9 +34,12 @@ fn facts(model: &Model) -> Table {
         ["heads", &format!("{} query, {} key and value, of {}", c.heads, c.kv_heads, c.head_dim)],
         ["vocabulary", &c.vocab.to_string()],
         ["context", &c.context.to_string()],
-        ["LM head", if model.weights.head.is_some() { "a matrix of its own" } else { "the embedding" }],
-        ["read per token", &format!("{} bytes of weights", token_bytes(model))],
-        ["", &format!("{} bytes of KV cache for each position", kv_bytes(model))],
+        [
+            "LM head",
+            if model.outline.weights.head.is_some() { "a matrix of its own" } else { "the embedding" },
+        ],
+        ["read per token", &format!("{} bytes of weights", token_bytes(&model.outline))],
+        ["", &format!("{} bytes of KV cache for each position", kv_bytes(&model.outline))],
     ]);
     table
 }
@@ -44,7 +47,7 @@ fn facts(model: &Model) -> Table {
 fn tensors(model: &Model) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["tensor", "shape", "format", "bytes"]);
-    table.add_rows(classes(model).iter().map(row));
+    table.add_rows(classes(&model.outline).iter().map(row));
     table.column_mut(3).expect("there are four columns").set_cell_alignment(CellAlignment::Right);
     table
 }

@@ -60,13 +60,13 @@ fn zeros(file: File, name: &str, dims: &[u64]) -> File {
 #[test]
 fn reads_the_small_model() {
     let model = Model::open(&crate::asset()).unwrap();
-    let c = &model.config;
+    let c = &model.outline.config;
     assert_eq!((c.layers, c.hidden, c.feed_forward, c.vocab, c.context), (8, 256, 768, 4096, 2048));
     assert_eq!((c.heads, c.kv_heads, c.head_dim, c.rope_dim), (4, 2, 64, 64));
     assert_eq!((c.epsilon, c.rope_base, c.rope_divisor), (1e-5, 10_000.0, 1.0));
-    assert_eq!(model.weights.head.as_ref(), None);
-    assert_eq!(model.weights.iter().count(), 74);
-    assert_eq!(model.stop, [0]);
+    assert_eq!(model.outline.weights.head.as_ref(), None);
+    assert_eq!(model.outline.weights.iter().count(), 74);
+    assert_eq!(model.outline.stop, [0]);
 }
 
 #[test]
@@ -79,8 +79,11 @@ fn fills_in_defaults() {
         }
     }
     let model = Model::open(&file.save("defaults.gguf")).unwrap();
-    assert_eq!((model.config.kv_heads, model.config.head_dim, model.config.rope_dim), (2, 4, 4));
-    assert_eq!((model.config.rope_base, model.config.vocab), (10_000.0, 5));
+    assert_eq!(
+        (model.outline.config.kv_heads, model.outline.config.head_dim, model.outline.config.rope_dim),
+        (2, 4, 4)
+    );
+    assert_eq!((model.outline.config.rope_base, model.outline.config.vocab), (10_000.0, 5));
 }
 
 #[test]
@@ -90,9 +93,9 @@ fn scales_rotary_frequencies() {
         .pair("llama.rope.scaling.factor", Val::F32(4.0))
         .tensor("rope_freqs.weight", &[2], 0, f32s([1.0, 8.0]));
     let model = Model::open(&linear.save("linear.gguf")).unwrap();
-    let factors = model.rope_factors().unwrap();
+    let factors = model.outline.rope_factors.clone().unwrap();
     assert_eq!(factors, [1.0, 8.0]);
-    let turns = model.config.revolutions(Some(&factors));
+    let turns = model.outline.config.revolutions(Some(&factors));
     let expected = [1.0 / 4.0, 0.01 / 32.0].map(|f| f / std::f64::consts::TAU);
     for (a, b) in turns.iter().zip(expected) {
         assert!((a - b).abs() < 1e-17, "{a} {b}");
@@ -193,7 +196,7 @@ fn refuses_what_does_not_fit() {
 fn accepts_both_architectures() {
     for arch in ["llama", "qwen2"] {
         let model = Model::open(&model(arch).save(&format!("{arch}.gguf"))).unwrap();
-        assert_eq!(model.config.architecture.name(), arch);
-        assert_eq!(model.weights.blocks[0].bias.is_some(), arch == "qwen2");
+        assert_eq!(model.outline.config.architecture.name(), arch);
+        assert_eq!(model.outline.weights.blocks[0].bias.is_some(), arch == "qwen2");
     }
 }

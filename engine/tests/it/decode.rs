@@ -8,7 +8,7 @@ use crate::synth::{Synth, synth};
 use crate::write::Val;
 use crate::{ids, models, reference};
 
-fn emulator() -> Context {
+pub(crate) fn emulator() -> Context {
     let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
     Context::new(&driver.devices().unwrap()[0]).unwrap()
 }
@@ -166,7 +166,7 @@ fn a_text_ends_with_a_stop_token_or_the_context() {
     let mut model = Model::open(&crate::asset()).unwrap();
     let wanted = ids(&reference()["Q4_K_M"][0]["greedy_ids"]);
     let prompt = ids(&reference()["Q4_K_M"][0]["prompt_ids"]);
-    model.stop = vec![wanted[2]];
+    model.outline.stop = vec![wanted[2]];
     let mut decoder = decoder(&model, 8, Launch::Graph);
     assert_eq!(generate(&mut decoder, &prompt, 48), wanted[..3]);
     assert_eq!(generate(&mut decoder, &prompt, 2), wanted[..2]);

@@ -6,6 +6,7 @@ mod gguf;
 mod info;
 mod oracle;
 mod quantize;
+mod random;
 mod synth;
 mod tokenizer;
 mod write;

@@ -20,8 +20,8 @@ pub(crate) enum Keep {
 /// The logits after each of `ids`: one row a token.
 pub(crate) fn logits(model: &Model, ids: &[u32], keep: Keep) -> Vec<Vec<f64>> {
     let numbers = |t: &Tensor| Ok::<_, ()>(dequantize(t.kind.name, model.gguf.data(t)));
-    let weights = model.weights.try_map(numbers).unwrap();
-    let c = &model.config;
+    let weights = model.outline.weights.try_map(numbers).unwrap();
+    let c = &model.outline.config;
     let hidden = c.hidden as usize;
     let epsilon = f64::from(c.epsilon);
     let mut caches = vec![Cache { keep, k: vec![], v: vec![] }; weights.blocks.len()];
@@ -59,7 +59,7 @@ impl Cache {
 }
 
 fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], position: usize) -> Vec<f64> {
-    let c = &model.config;
+    let c = &model.outline.config;
     let (mut q, mut k, mut v) = (times(&b.q, x), times(&b.k, x), times(&b.v, x));
     if let Some([q_bias, k_bias, v_bias]) = &b.bias {
         add(&mut q, q_bias);
@@ -86,9 +86,9 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
 }
 
 fn rotate(model: &Model, x: &mut [f64], position: usize) {
-    let c = &model.config;
+    let c = &model.outline.config;
     let pairs = c.rope_dim as usize / 2;
-    let factors = model.rope_factors().unwrap_or(vec![1.0; pairs]);
+    let factors = model.outline.rope_factors.clone().unwrap_or(vec![1.0; pairs]);
     for head in x.chunks_mut(c.head_dim as usize) {
         for (i, factor) in factors.iter().enumerate() {
             let (a, b) = match c.architecture {

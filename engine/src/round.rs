@@ -1,0 +1,81 @@
+//! Timed rounds: how long a decoder takes for a token, on the wall and on the device.
+
+use std::time::{Duration, Instant};
+
+use warpwright_driver::{Event, View};
+use warpwright_kernels::Format;
+
+use crate::decoder::{Generation, Kind};
+use crate::random::Pools;
+use crate::{Decoder, Error};
+
+/// The same tokens, decoded twice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Round {
+    /// The tokens.
+    pub tokens: Vec<u32>,
+    /// From the first launch until the host has read the last token, each read while the next step runs.
+    pub wall: Duration,
+    /// From the first launch to the last step's end on the device, steps queued without a look at the tokens.
+    pub device: Duration,
+}
+
+impl Decoder {
+    /// Decodes `tokens` tokens, the first of which attends `attended` positions, without a prompt: keys and values
+    /// of the positions before are random, the same in every round. A token that ends texts would end the round: to
+    /// time steps, clear [`Outline::stop`](crate::Outline::stop) before the decoder is made.
+    ///
+    /// # Errors
+    /// More positions than there is room for, what the driver refuses, and logits that are not numbers.
+    pub fn round(&mut self, attended: u32, tokens: u32) -> Result<Round, Error> {
+        self.check_room(attended, tokens)?;
+        self.fill_caches()?;
+        let (read, wall) = self.on_the_wall(attended, tokens)?;
+        let (queued, device) = self.on_the_device(attended, tokens)?;
+        if read != queued {
+            return Err(Error::OtherTokens);
+        }
+        Ok(Round { tokens: read, wall, device })
+    }
+
+    fn check_room(&self, attended: u32, tokens: u32) -> Result<(), Error> {
+        let (room, needed) = (self.step.buffers.ctx, u64::from(attended) + u64::from(tokens) - 1);
+        if attended == 0 || needed > room.into() { Err(Error::Room { needed, room }) } else { Ok(()) }
+    }
+
+    fn fill_caches(&self) -> Result<(), Error> {
+        let mut pools = Pools::new(self.stream.context(), 1.0)?;
+        let b = &self.step.buffers;
+        for cache in b.k_cache.iter().chain(&b.v_cache) {
+            let bytes: View<u8> = cache.cast()?;
+            pools.fill(Format::F16, &bytes)?;
+        }
+        pools.finish()
+    }
+
+    /// Puts the decoder where the next step attends so many positions.
+    fn place(&self, attended: u32) -> Result<(), Error> {
+        Ok(self.stream.write(&self.step.buffers.state, &[0, attended - 1, 0, 0, 0, 0, 0, 0])?)
+    }
+
+    fn on_the_wall(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
+        self.place(attended)?;
+        let start = Instant::now();
+        let read = Generation::new(self, attended - 1, tokens).collect::<Result<_, _>>()?;
+        Ok((read, start.elapsed()))
+    }
+
+    fn on_the_device(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
+        self.place(attended)?;
+        let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
+        start.record(&self.stream)?;
+        for _ in 0..tokens {
+            self.launch(Kind::Token)?;
+        }
+        end.record(&self.stream)?;
+        end.synchronize()?;
+        let first = attended as usize - 1;
+        let read = (first..first + tokens as usize).map(|i| self.step.buffers.out.read(i)).collect();
+        Ok((read, end.since(&start)?))
+    }
+}

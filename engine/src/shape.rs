@@ -1,0 +1,207 @@
+//! Models without a file: the shapes of known models and the number formats that quantizations give their tensors.
+//!
+//! Their weights are random ([`Decoder::random`](crate::Decoder::random)), so they write nonsense, at the speed and
+//! with the bytes of the real ones.
+
+use warpwright_kernels::Format;
+use warpwright_kernels::Format::{BF16, F16, F32, Q4_K, Q6_K, Q8_0};
+
+use crate::Error;
+use crate::config::Architecture::{self, Llama, Qwen2};
+use crate::config::{Config, Problem};
+use crate::gguf::{TENSOR_TYPES, Tensor};
+use crate::model::{Outline, Source, layout};
+
+/// A model's hyperparameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shape {
+    /// As the model's makers write it, in small letters.
+    pub name: &'static str,
+    /// The hyperparameters.
+    pub config: Config,
+    /// Whether the embedding serves as the LM head.
+    pub tied: bool,
+}
+
+/// Known models, from the `config.json` of each.
+#[rustfmt::skip] // one model a line
+pub const SHAPES: [Shape; 7] = [
+    //                              layers hidden    ffn heads kv head   vocab context  rope base epsilon   tied
+    shape("llama3.1-8b",    Llama, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
+    shape("llama3.2-1b",    Llama, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
+    shape("llama3.2-3b",    Llama, [28,     3072,  8192,  24,  8, 128, 128256, 131072], 500_000.0,   1e-5, true),
+    shape("tinyllama-1.1b", Llama, [22,     2048,  5632,  32,  4,  64,  32000,   2048], 10_000.0,    1e-5, false),
+    shape("qwen2.5-0.5b",   Qwen2, [24,      896,  4864,  14,  2,  64, 151936,  32768], 1_000_000.0, 1e-6, true),
+    shape("qwen2.5-1.5b",   Qwen2, [28,     1536,  8960,  12,  2, 128, 151936,  32768], 1_000_000.0, 1e-6, true),
+    shape("qwen2.5-7b",     Qwen2, [28,     3584, 18944,  28,  4, 128, 152064,  32768], 1_000_000.0, 1e-6, false),
+];
+
+const fn shape(
+    name: &'static str,
+    architecture: Architecture,
+    [layers, hidden, feed_forward, heads, kv_heads, head_dim, vocab, context]: [u32; 8],
+    rope_base: f64,
+    epsilon: f32,
+    tied: bool,
+) -> Shape {
+    let config = Config {
+        architecture,
+        layers,
+        hidden,
+        feed_forward,
+        heads,
+        kv_heads,
+        head_dim,
+        rope_dim: head_dim,
+        rope_base,
+        rope_divisor: 1.0,
+        epsilon,
+        context,
+        vocab,
+    };
+    Shape { name, config, tied }
+}
+
+/// Which matrix gets which format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantization {
+    /// llama.cpp's name, in small letters.
+    pub name: &'static str,
+    /// Of most matrices.
+    pub most: Format,
+    /// Of the LM head, and of `attn_v` and `ffn_down` in the layers that need more bits.
+    pub more: Format,
+}
+
+/// The quantizations whose formats have kernels.
+pub const QUANTIZATIONS: [Quantization; 6] = [
+    Quantization { name: "q4_k_m", most: Q4_K, more: Q6_K },
+    Quantization { name: "q6_k", most: Q6_K, more: Q6_K },
+    Quantization { name: "q8_0", most: Q8_0, more: Q8_0 },
+    Quantization { name: "bf16", most: BF16, more: BF16 },
+    Quantization { name: "f16", most: F16, more: F16 },
+    Quantization { name: "f32", most: F32, more: F32 },
+];
+
+impl Outline {
+    /// The outline of a model of this shape; nothing ends its texts.
+    ///
+    /// # Errors
+    /// Rows that are not whole blocks of a format.
+    pub fn of(shape: &Shape, quantization: Quantization) -> Result<Outline, Error> {
+        let weights = layout(&Plan { shape, quantization }, &shape.config).map_err(|problem| {
+            let (shape, quantization) = (shape.name, quantization.name);
+            Error::Shape { shape, quantization, problem: Box::new(problem) }
+        })?;
+        Ok(Outline { config: shape.config.clone(), weights, stop: vec![], rope_factors: None })
+    }
+}
+
+/// A model to be made.
+struct Plan<'a> {
+    shape: &'a Shape,
+    quantization: Quantization,
+}
+
+impl Source for Plan<'_> {
+    fn has(&self, name: &str) -> bool {
+        name == "output.weight" && !self.shape.tied
+    }
+
+    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Tensor, Problem> {
+        tensor(name, vec![n.into(), rows.into()], self.format(name))
+    }
+
+    fn vector(&self, name: &str, n: u32) -> Result<Tensor, Problem> {
+        tensor(name, vec![n.into()], F32)
+    }
+}
+
+impl Plan<'_> {
+    /// `llama_tensor_get_type` of llama.cpp, for the quantizations above.
+    fn format(&self, name: &str) -> Format {
+        let head = if self.shape.tied { "token_embd.weight" } else { "output.weight" };
+        let more = match block(name) {
+            None => name == head,
+            Some((index, role)) => {
+                ["attn_v.weight", "ffn_down.weight"].contains(&role)
+                    && use_more_bits(index, self.shape.config.layers)
+            }
+        };
+        if more { self.quantization.more } else { self.quantization.most }
+    }
+}
+
+/// Block and role of `blk.3.attn_v.weight`.
+fn block(name: &str) -> Option<(u32, &str)> {
+    let (index, role) = name.strip_prefix("blk.")?.split_once('.')?;
+    Some((index.parse().ok()?, role))
+}
+
+/// `use_more_bits` of llama.cpp: the first and the last eighth of the layers, and each third between.
+fn use_more_bits(layer: u32, layers: u32) -> bool {
+    layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2
+}
+
+fn tensor(name: &str, dims: Vec<u64>, format: Format) -> Result<Tensor, Problem> {
+    let kind = TENSOR_TYPES.iter().find(|kind| kind.id == format.ggml_type()).expect("ggml has every format");
+    if !dims[0].is_multiple_of(kind.block_len) {
+        let (name, len, block) = (name.to_owned(), dims[0], kind.block_len);
+        return Err(Problem::RowLength { name, len, format: kind.name, block });
+    }
+    let bytes = dims.iter().product::<u64>() / kind.block_len * kind.block_bytes;
+    Ok(Tensor { name: name.to_owned(), dims, kind, range: 0..bytes as usize })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::{kv_bytes, token_bytes, weight_bytes};
+
+    fn outline(shape: &str, quantization: &str) -> Result<Outline, Error> {
+        let shape = SHAPES.iter().find(|s| s.name == shape).unwrap();
+        Outline::of(shape, *QUANTIZATIONS.iter().find(|q| q.name == quantization).unwrap())
+    }
+
+    #[test]
+    fn every_shape_has_every_quantization_whose_blocks_fill_its_rows() {
+        for shape in &SHAPES {
+            for quantization in QUANTIZATIONS {
+                let whole = shape.config.hidden.is_multiple_of(quantization.most.block_len());
+                let made = Outline::of(shape, quantization);
+                assert_eq!(made.is_ok(), whole, "{} {}", shape.name, quantization.name);
+            }
+        }
+        assert_eq!(
+            outline("qwen2.5-0.5b", "q4_k_m").unwrap_err().to_string(),
+            "qwen2.5-0.5b has no q4_k_m: tensor \"token_embd.weight\" has rows of 896 weights, \
+             Q6_K needs a multiple of 256"
+        );
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_real_files() {
+        // Weights, without an embedding that is not the head; keys and values of a position. By hand, from the
+        // shapes; llama.cpp counts 4617.4 MB and 980.1 MB in its files of the first and the last.
+        let cases = [
+            ("llama3.1-8b", "q4_k_m", 4_617_396_224, 128 << 10),
+            ("llama3.1-8b", "bf16", 15_010_381_824, 128 << 10),
+            ("qwen2.5-1.5b", "q4_k_m", 980_097_536, 28 << 10),
+        ];
+        for (shape, quantization, weights, kv) in cases {
+            let outline = outline(shape, quantization).unwrap();
+            let row = outline.weights.embed.range.len() as u64 / u64::from(outline.config.vocab);
+            assert_eq!(token_bytes(&outline) - row, weights, "{shape} {quantization}");
+            assert_eq!(kv_bytes(&outline), kv, "{shape}");
+            assert!(weight_bytes(&outline) >= weights, "{shape} {quantization}");
+        }
+    }
+
+    #[test]
+    fn half_of_the_layers_need_more_bits() {
+        for (layers, first) in [(32, [0, 1, 2, 3, 6, 9, 12, 15]), (28, [0, 1, 2, 5, 8, 11, 14, 17])] {
+            let chosen: Vec<u32> = (0..layers).filter(|&i| use_more_bits(i, layers)).collect();
+            assert_eq!((chosen.len() as u32, &chosen[..8]), (layers / 2, &first[..]));
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Models without a file, and timed rounds.
+
+use warpwright_engine::config::{Architecture, Config};
+use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Round, Shape, info};
+
+use crate::decode::emulator;
+
+/// A shape small enough for the emulator, two layers of a known one's kind.
+fn small(architecture: Architecture, tied: bool) -> Shape {
+    let known = SHAPES.iter().find(|s| s.config.architecture == architecture).unwrap();
+    let config = Config {
+        layers: 2,
+        hidden: 256,
+        feed_forward: 512,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        rope_dim: 64,
+        context: 200,
+        vocab: 300,
+        ..known.config.clone()
+    };
+    Shape { name: "small", config, tied }
+}
+
+fn options(ctx: u32, launch: Launch) -> Options {
+    Options { ctx, launch }
+}
+
+fn tokens(decoder: &mut Decoder, attended: u32) -> Vec<u32> {
+    let Round { tokens, wall, device } = decoder.round(attended, 3).unwrap();
+    assert!(!wall.is_zero() && !device.is_zero());
+    tokens
+}
+
+#[test]
+fn every_quantization_decodes_alike_in_every_round_and_mode() {
+    let shapes = [small(Architecture::Llama, false), small(Architecture::Qwen2, true)];
+    for (quantization, shape) in QUANTIZATIONS.into_iter().zip(shapes.iter().cycle()) {
+        let outline = Outline::of(shape, quantization).unwrap();
+        let mut decoder = Decoder::random(&emulator(), &outline, options(102, Launch::Graph)).unwrap();
+        let first = tokens(&mut decoder, 100);
+        assert_eq!(first.len(), 3, "{}", quantization.name);
+        assert_eq!(tokens(&mut decoder, 100), first, "{}", quantization.name);
+        let mut decoder = decoder.with_options(&outline, options(102, Launch::Eager)).unwrap();
+        assert_eq!(tokens(&mut decoder, 100), first, "{}: eager", quantization.name);
+        let mut decoder = decoder.with_options(&outline, options(3, Launch::Graph)).unwrap();
+        assert_eq!(tokens(&mut decoder, 1).len(), 3, "{}: from nothing", quantization.name);
+    }
+}
+
+#[test]
+fn logits_of_random_weights_are_finite_and_not_huge() {
+    for quantization in QUANTIZATIONS {
+        let outline = Outline::of(&small(Architecture::Llama, false), quantization).unwrap();
+        let mut decoder = Decoder::random(&emulator(), &outline, options(8, Launch::Graph)).unwrap();
+        for row in decoder.logits(&[1, 2, 3]).unwrap() {
+            let largest = row.unwrap().into_iter().fold(0f32, |max, x| max.max(x.abs()));
+            assert!((0.1..100.0).contains(&largest), "{}: {largest}", quantization.name);
+        }
+    }
+}
+
+#[test]
+fn a_file_decodes_in_rounds_too() {
+    let mut model = Model::open(&crate::asset()).unwrap();
+    model.outline.stop.clear();
+    let mut decoder = Decoder::new(&emulator(), &model, options(11, Launch::Graph), |_| ()).unwrap();
+    assert_eq!(tokens(&mut decoder, 9), tokens(&mut decoder, 9));
+}
+
+#[test]
+fn refuses_a_round_without_room() {
+    let outline = Outline::of(&small(Architecture::Llama, true), QUANTIZATIONS[0]).unwrap();
+    let mut decoder = Decoder::random(&emulator(), &outline, options(8, Launch::Graph)).unwrap();
+    for (attended, needed) in [(6, 9), (0, 3)] {
+        let message = decoder.round(attended, 4).unwrap_err().to_string();
+        assert_eq!(
+            message,
+            format!("a round of {needed} positions; the decoder has room for 1 to 8"),
+            "{attended}"
+        );
+    }
+}
+
+#[test]
+fn refuses_a_shape_without_memory_before_it_takes_any() {
+    let shape = SHAPES.iter().find(|s| s.name == "llama3.1-8b").unwrap();
+    let f32 = QUANTIZATIONS.into_iter().find(|q| q.name == "f32").unwrap();
+    let outline = Outline::of(shape, f32).unwrap();
+    let context = emulator();
+    let before = context.memory().unwrap();
+    let error = Decoder::random(&context, &outline, options(4096, Launch::Graph)).err().unwrap();
+    let message = error.to_string();
+    assert!(
+        message.starts_with("the model needs 30.4 GiB of device memory (weights 29.9 GiB, "),
+        "{message}"
+    );
+    assert_eq!(context.memory().unwrap(), before);
+    assert_eq!(info::kv_bytes(&outline), 128 << 10);
+}
