@@ -57,6 +57,11 @@ pub(crate) fn open(choice: Choice) -> Result<Context, Failure> {
     Ok(Context::new(&device)?)
 }
 
+/// Whether the device is the emulator, the linked one or one that stands in for a driver.
+pub(crate) fn is_emulator(context: &Context) -> bool {
+    context.driver().api().emuMemSetLabel.is_some()
+}
+
 /// The driver of the emulator that is linked into this program.
 pub(crate) fn emulator() -> Result<Driver, Failure> {
     let started = Driver::from_api(warpwright_cuda_emu::api(), "the linked emulator");

@@ -65,7 +65,9 @@ impl From<warpwright_engine::Error> for Failure {
     fn from(error: warpwright_engine::Error) -> Self {
         let sentence = sentence(&error);
         match error {
-            warpwright_engine::Error::Driver(_) => Failure::Runtime(sentence),
+            warpwright_engine::Error::Driver(_) | warpwright_engine::Error::OtherTokens => {
+                Failure::Runtime(sentence)
+            }
             _ => Failure::Input(sentence),
         }
     }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{check, devices, graph, info, logits, run};
+use commands::{bench, check, devices, graph, info, logits, run};
 
 #[derive(Parser)]
 #[command(name = "warpwright", version, about, after_help = failure::EXIT_CODES)]
@@ -30,6 +30,8 @@ enum Command {
     Info(info::Args),
     /// Run every kernel against its CPU reference
     Check(check::Args),
+    /// Measure decoding, and the read ceiling next to it
+    Bench(bench::Args),
     /// List the devices
     Devices,
     /// Write a model's decode graph as Graphviz
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Logits(args) => logits::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Devices => devices::run(),
         Command::Graph(args) => graph::run(&args),
     };

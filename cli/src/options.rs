@@ -43,6 +43,16 @@ pub(crate) enum Launch {
     Eager,
 }
 
+impl Launch {
+    /// The one that it is not.
+    pub(crate) fn other(self) -> Launch {
+        match self {
+            Launch::Graph => Launch::Eager,
+            Launch::Eager => Launch::Graph,
+        }
+    }
+}
+
 impl From<Launch> for engine::Launch {
     fn from(launch: Launch) -> Self {
         match launch {
@@ -54,16 +64,10 @@ impl From<Launch> for engine::Launch {
 }
 
 /// Loads the model, with a progress bar where stderr is a terminal.
-pub(crate) fn decoder(
-    context: &Context,
-    model: &Model,
-    ctx: u32,
-    launch: Launch,
-) -> Result<Decoder, Failure> {
+pub(crate) fn decoder(context: &Context, model: &Model, options: Options) -> Result<Decoder, Failure> {
     let style = ProgressStyle::with_template("loading {bytes}/{total_bytes} {wide_bar}")
         .expect("the template is well formed");
     let bar = ProgressBar::new(weight_bytes(&model.outline)).with_style(style);
-    let options = Options { ctx, launch: launch.into() };
     let decoder = Decoder::new(context, model, options, |bytes| bar.set_position(bytes));
     bar.finish_and_clear();
     Ok(decoder?)

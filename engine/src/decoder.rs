@@ -105,10 +105,10 @@ impl Decoder {
     /// As [`new`](Decoder::new).
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
-        let context = self.stream.context().clone();
-        let Step { kernels, weights, buffers, .. } = self.step;
-        // There may be no room for both the old and the new.
-        drop((buffers, self.plan));
+        let Decoder { step: Step { kernels, weights, buffers, .. }, stream, plan, .. } = self;
+        let context = stream.context().clone();
+        // There may be no room for both the old and the new, and the stream keeps what it ran.
+        drop((buffers, plan, stream));
         Decoder::assemble(&context, outline, kernels, weights, options)
     }
 

@@ -15,8 +15,8 @@ pub enum Error {
     Gguf { path: PathBuf, fault: Box<gguf::Fault> },
     #[error("{}: {problem}", path.display())]
     Model { path: PathBuf, problem: Box<config::Problem> },
-    #[error("{shape} has no {quantization}: {problem}")]
-    Shape { shape: &'static str, quantization: &'static str, problem: Box<config::Problem> },
+    #[error("{shape} has no {quantization}: {problem}; it has {others}")]
+    Shape { shape: &'static str, quantization: &'static str, problem: Box<config::Problem>, others: String },
     #[error("{}: {fault}", path.display())]
     Tokenizer { path: PathBuf, fault: Box<tokenizer::Fault> },
     #[error("the prompt cannot be tokenized: {0}")]

@@ -89,9 +89,12 @@ impl Outline {
     /// # Errors
     /// Rows that are not whole blocks of a format.
     pub fn of(shape: &Shape, quantization: Quantization) -> Result<Outline, Error> {
-        let weights = layout(&Plan { shape, quantization }, &shape.config).map_err(|problem| {
+        let layout = |quantization| layout(&Plan { shape, quantization }, &shape.config);
+        let weights = layout(quantization).map_err(|problem| {
+            let others = QUANTIZATIONS.into_iter().filter(|&other| layout(other).is_ok());
+            let others = others.map(|other| other.name).collect::<Vec<_>>().join(", ");
             let (shape, quantization) = (shape.name, quantization.name);
-            Error::Shape { shape, quantization, problem: Box::new(problem) }
+            Error::Shape { shape, quantization, problem: Box::new(problem), others }
         })?;
         Ok(Outline { config: shape.config.clone(), weights, stop: vec![], rope_factors: None })
     }
@@ -175,7 +178,7 @@ mod tests {
         assert_eq!(
             outline("qwen2.5-0.5b", "q4_k_m").unwrap_err().to_string(),
             "qwen2.5-0.5b has no q4_k_m: tensor \"token_embd.weight\" has rows of 896 weights, \
-             Q6_K needs a multiple of 256"
+             Q6_K needs a multiple of 256; it has q8_0, bf16, f16, f32"
         );
     }
 

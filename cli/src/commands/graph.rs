@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use warpwright_engine::{Kind, Model};
+use warpwright_engine::{Kind, Launch, Model, Options};
 
 use crate::device;
 use crate::failure::Failure;
-use crate::options::{Launch, Place, decoder};
+use crate::options::{Place, decoder};
 use crate::output::write_file;
 
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::open(&args.place.model)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, model.outline.config.context as usize);
-    let decoder = decoder(&context, &model, ctx, Launch::Eager)?;
+    let decoder = decoder(&context, &model, Options { ctx, launch: Launch::Eager })?;
     let dot = decoder.dot(Kind::Token)?;
     write_file(&args.dot, |file| file.write(dot.as_bytes()))
 }

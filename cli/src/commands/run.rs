@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use warpwright_engine::{Model, Tokenizer, tokenizer};
+use warpwright_engine::{Model, Options, Tokenizer, tokenizer};
 
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
-    let mut decoder = decoder(&context, &model, ctx, args.launch)?;
+    let mut decoder = decoder(&context, &model, Options { ctx, launch: args.launch.into() })?;
     let tokens = decoder.generate(&prompt, args.n)?;
     let times = print(args, words.as_ref(), start, tokens)?;
     if !args.quiet {

@@ -60,3 +60,31 @@ fn a_folder_that_is_not_there_is_named() {
         end.err
     );
 }
+
+#[test]
+fn a_bench_without_room_is_refused_before_it_starts() {
+    let cases: [(&[&str], &str); 4] = [
+        (
+            &[MODEL, "--ctx", "1,4096"],
+            "256 tokens from context 4096 on need 4351 positions; this model has 2048",
+        ),
+        (
+            &[MODEL, "--tokens", "2000"],
+            "2000 tokens from context 128 on need 2127 positions; this model has 2048",
+        ),
+        (
+            &["--shape", "qwen2.5-0.5b", "--quant", "q6_k"],
+            "qwen2.5-0.5b has no q6_k: tensor \"token_embd.weight\" has rows of 896 weights, \
+             Q6_K needs a multiple of 256; it has q8_0, bf16, f16, f32",
+        ),
+        (
+            &["--shape", "llama3.1-8b", "--quant", "f32"],
+            "the model needs 30.4 GiB of device memory (weights 29.9 GiB, cache of 4351 positions 543.9 MiB, \
+             work 1.2 MiB); 16.0 GiB of 16.0 GiB are free, so a smaller context or quantization is needed",
+        ),
+    ];
+    for (arguments, sentence) in cases {
+        let arguments = [&["bench", "--device", "emu"], arguments].concat();
+        assert_eq!(run(&arguments), refused(2, sentence), "{arguments:?}");
+    }
+}

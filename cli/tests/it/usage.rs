@@ -4,7 +4,7 @@ use crate::program::{MODEL, run};
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["run", "logits", "info", "check", "devices", "graph"] {
+    for command in ["run", "logits", "info", "check", "bench", "devices", "graph"] {
         let end = run(&[command, "--help"]);
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{command}");
         assert!(end.out.contains(&format!("Usage: warpwright {command}")), "{}", end.out);
@@ -43,6 +43,23 @@ fn wrong_arguments_are_named() {
             &["logits", MODEL, "--ids", "1,-5", "--out", "x"],
             "error: invalid value '-5' for '--ids <ID,ID,..>'",
         ),
+        (&["bench"], "error: the following required arguments were not provided:\n  <MODEL|--shape <NAME>>"),
+        (&["bench", "--quant", "q8_0"], "error: the following required arguments were not provided:"),
+        (
+            &["bench", MODEL, "--shape", "llama3.1-8b", "--quant", "q8_0"],
+            "error: the argument '[MODEL]' cannot be used with",
+        ),
+        (&["bench", MODEL, "--quant", "q8_0"], "error: the argument '[MODEL]' cannot be used with"),
+        (
+            &["bench", "--shape", "llama9", "--quant", "q8_0"],
+            "error: invalid value 'llama9' for '--shape <NAME>'\n  [possible values: llama3.1-8b, llama3.2-1b, ",
+        ),
+        (
+            &["bench", "--shape", "llama3.1-8b", "--quant", "q2"],
+            "error: invalid value 'q2' for '--quant <NAME>'\n  [possible values: q4_k_m, q6_k, q8_0, bf16, f16, f32]",
+        ),
+        (&["bench", MODEL, "--ctx", "128,0"], "error: invalid value '0' for '--ctx <N,N,..>'"),
+        (&["bench", MODEL, "--tokens", "0"], "error: invalid value '0' for '--tokens <N>'"),
     ];
     for (arguments, message) in cases {
         let end = run(arguments);

@@ -1,0 +1,171 @@
+//! `warpwright bench`: how fast this machine decodes, next to how fast its memory can be read.
+//!
+//! All in one run, because a rate means little without the ceiling of the same card on the same day: first the read
+//! ceiling, then for each context a round as the other mode launches steps, to compare tokens and to warm up, and
+//! then the timed rounds. Whole tokens are timed, from the embedding to the choice that the host has read.
+
+mod ceiling;
+mod report;
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{ArgGroup, value_parser};
+use indicatif::ProgressBar;
+use warpwright_driver::Context;
+use warpwright_engine::info::{kv_bytes, token_bytes};
+use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_engine::{Decoder, Kind, Model, Options, Outline, Quantization, Round, Shape};
+
+use crate::device::{self, Choice};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::options::{self, Launch};
+use crate::output::write_file;
+use ceiling::Ceiling;
+use report::{Measured, Report};
+
+#[derive(clap::Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["model", "shape"])))]
+pub(crate) struct Args {
+    /// Model file (GGUF)
+    model: Option<PathBuf>,
+    /// A known model's shape with random weights, without a file
+    #[arg(long, value_name = "NAME", value_parser = shapes(), requires = "quant")]
+    shape: Option<&'static Shape>,
+    /// The number formats of the shape's weights
+    #[arg(long, value_name = "NAME", value_parser = quantizations(), conflicts_with = "model")]
+    quant: Option<Quantization>,
+    /// auto, cuda:N or emu (the emulator)
+    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    device: Choice,
+    /// How a step reaches the device
+    #[arg(long, value_enum, default_value_t = Launch::Graph)]
+    launch: Launch,
+    /// Positions that a round's first token attends [default: 128 and 4096, where the model has room]
+    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = value_parser!(u32).range(1..))]
+    ctx: Vec<u32>,
+    /// Tokens of a round
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
+    tokens: u32,
+    /// Timed rounds for each context
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// File to write all figures to, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn shapes() -> impl TypedValueParser<Value = &'static Shape> {
+    static TABLE: &[Shape] = &SHAPES;
+    let named = |name: String| TABLE.iter().find(|shape| shape.name == name).expect("a possible value");
+    PossibleValuesParser::new(TABLE.iter().map(|shape| shape.name)).map(named)
+}
+
+fn quantizations() -> impl TypedValueParser<Value = Quantization> {
+    let named = |name: String| QUANTIZATIONS.into_iter().find(|q| q.name == name).expect("a possible value");
+    PossibleValuesParser::new(QUANTIZATIONS.map(|quantization| quantization.name)).map(named)
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    interrupt::install()?;
+    let mut right = true;
+    let mut measure = || -> Result<Report, Failure> {
+        let report = measure(args)?;
+        report.print()?;
+        right = report.right();
+        Ok(report)
+    };
+    match &args.json {
+        None => drop(measure()?),
+        Some(path) => write_file(path, |file| file.write(measure()?.json().as_bytes()))?,
+    }
+    if right { Ok(()) } else { Err(Failure::Shown) }
+}
+
+fn measure(args: &Args) -> Result<Report, Failure> {
+    let subject = Subject::open(args)?;
+    let outline = subject.outline();
+    let contexts = contexts(args, outline)?;
+    let context = device::open(args.device)?;
+    let options = |ctx: u32, launch: Launch| Options { ctx: ctx + args.tokens - 1, launch: launch.into() };
+    let largest = contexts.iter().max().expect("there is a context");
+    Decoder::check(&context, outline, options(*largest, args.launch))?;
+    let ceiling = ceiling::measure(&context)?;
+    let mut decoder = subject.decoder(&context, options(contexts[0], args.launch))?;
+    let progress = ProgressBar::new(contexts.len() as u64 * u64::from(args.rounds + 2));
+    let mut measured = vec![];
+    for ctx in contexts {
+        let step = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
+            interrupt::check()?;
+            let round = decoder.round(ctx, tokens)?;
+            progress.inc(1);
+            Ok(round)
+        };
+        decoder = decoder.with_options(outline, options(ctx, args.launch.other()))?;
+        let other = step(&mut decoder, args.tokens)?;
+        decoder = decoder.with_options(outline, options(ctx, args.launch))?;
+        step(&mut decoder, args.tokens.min(WARM_UP))?;
+        let rounds =
+            (0..args.rounds).map(|_| step(&mut decoder, args.tokens)).collect::<Result<Vec<_>, _>>()?;
+        measured.push(Measured { ctx, other, rounds, nodes: decoder.launches(Kind::Token) });
+    }
+    progress.finish_and_clear();
+    Ok(Report::new(args, &context, &subject, &ceiling, &measured))
+}
+
+/// Tokens before the first timed round: the graph is on the device then, and the clocks are up.
+const WARM_UP: u32 = 8;
+
+/// What is measured.
+enum Subject {
+    File(Box<Model>),
+    Random { name: String, outline: Outline },
+}
+
+impl Subject {
+    fn open(args: &Args) -> Result<Subject, Failure> {
+        if let (Some(shape), Some(quantization)) = (args.shape, args.quant) {
+            let name = format!("{} {}", shape.name, quantization.name);
+            return Ok(Subject::Random { name, outline: Outline::of(shape, quantization)? });
+        }
+        let path = args.model.as_ref().expect("clap asks for a model or a shape");
+        let mut model = Model::open(path)?;
+        // A round has as many tokens as the user asked for, whatever they say.
+        model.outline.stop.clear();
+        Ok(Subject::File(Box::new(model)))
+    }
+
+    fn outline(&self) -> &Outline {
+        match self {
+            Subject::File(model) => &model.outline,
+            Subject::Random { outline, .. } => outline,
+        }
+    }
+
+    fn decoder(&self, context: &Context, options: Options) -> Result<Decoder, Failure> {
+        match self {
+            Subject::File(model) => options::decoder(context, model, options),
+            Subject::Random { outline, .. } => Ok(Decoder::random(context, outline, options)?),
+        }
+    }
+}
+
+/// The contexts asked for; each has room for a round.
+fn contexts(args: &Args, outline: &Outline) -> Result<Vec<u32>, Failure> {
+    let limit = outline.config.context;
+    let needed = |ctx: &u32| u64::from(*ctx) + u64::from(args.tokens) - 1;
+    let mut contexts = args.ctx.clone();
+    if contexts.is_empty() {
+        // The first stays, so that a model that has no room says so.
+        contexts.extend([128, 4096].into_iter().filter(|ctx| *ctx == 128 || needed(ctx) <= limit.into()));
+    }
+    match contexts.iter().find(|ctx| needed(ctx) > limit.into()) {
+        None => Ok(contexts),
+        Some(ctx) => Err(Failure::Input(format!(
+            "{} tokens from context {ctx} on need {} positions; this model has {limit}",
+            args.tokens,
+            needed(ctx)
+        ))),
+    }
+}

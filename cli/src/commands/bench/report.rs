@@ -1,0 +1,265 @@
+//! What `bench` found, as a table and as JSON.
+
+use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
+
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::*;
+
+/// The rounds of one context.
+pub(super) struct Measured {
+    pub(super) ctx: u32,
+    /// A round as the other mode launches.
+    pub(super) other: Round,
+    pub(super) rounds: Vec<Round>,
+    pub(super) nodes: usize,
+}
+
+/// Everything a reader needs to believe the figures.
+#[derive(Serialize)]
+pub(super) struct Report {
+    warpwright: &'static str,
+    date: String,
+    device: Device,
+    model: String,
+    random_weights: bool,
+    launch: String,
+    tokens: u32,
+    rounds: u32,
+    read_ceiling: Ceiling,
+    contexts: Vec<Figures>,
+}
+
+#[derive(Serialize)]
+struct Device {
+    name: String,
+    emulator: bool,
+    compute_capability: String,
+    memory_bytes: usize,
+    driver: String,
+    cuda: String,
+}
+
+/// Of one context. Bytes are those of one token: weights are read once, keys and values of every position attended,
+/// on the average of a round.
+#[derive(Serialize)]
+struct Figures {
+    ctx: u32,
+    wall_us: Spread,
+    device_us: Spread,
+    tokens_per_s: f64,
+    weight_bytes: u64,
+    kv_bytes: u64,
+    gb_per_s: f64,
+    share_of_ceiling: f64,
+    nodes: usize,
+    /// What gave other tokens than the first round.
+    other_tokens: Vec<String>,
+    first_tokens: Vec<u32>,
+}
+
+/// Microseconds a token, over the rounds.
+#[derive(Serialize)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Report {
+    pub(super) fn new(
+        args: &Args,
+        context: &Context,
+        subject: &Subject,
+        ceiling: &Ceiling,
+        measured: &[Measured],
+    ) -> Report {
+        let (model, random_weights) = match subject {
+            Subject::File(model) => (model.gguf.path.display().to_string(), false),
+            Subject::Random { name, .. } => (name.clone(), true),
+        };
+        Report {
+            warpwright: env!("CARGO_PKG_VERSION"),
+            date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            device: Device::of(context),
+            model,
+            random_weights,
+            launch: name(args.launch),
+            tokens: args.tokens,
+            rounds: args.rounds,
+            read_ceiling: ceiling.clone(),
+            contexts: measured.iter().map(|m| Figures::new(m, args, subject.outline(), ceiling)).collect(),
+        }
+    }
+
+    /// Whether each mode and round gave the same tokens.
+    pub(super) fn right(&self) -> bool {
+        self.contexts.iter().all(|figures| figures.other_tokens.is_empty())
+    }
+
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings and numbers") + "\n"
+    }
+
+    pub(super) fn print(&self) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let (d, c) = (&self.device, &self.read_ceiling);
+        writeln!(out, "{}, {}, CUDA {}, {}", d.name, d.driver, d.cuda, self.date)?;
+        if d.emulator {
+            writeln!(out, "The times are the emulator's: they say nothing about a GPU.")?;
+        }
+        let weights = if self.random_weights { ", random weights" } else { "" };
+        writeln!(
+            out,
+            "{}{weights}, {}, {} rounds of {} tokens",
+            self.model, self.launch, self.rounds, self.tokens
+        )?;
+        let mebibytes = c.bytes >> 20;
+        writeln!(
+            out,
+            "read ceiling: {:.1} GB/s ({mebibytes} MiB, {}, {} blocks)\n",
+            c.gb_per_s, c.kernel, c.blocks
+        )?;
+        writeln!(out, "{}", self.table().trim_fmt())?;
+        Ok(())
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header([
+            "ctx",
+            "us/token: median (min - max)",
+            "on the device",
+            "tokens/s",
+            "weights MB",
+            "KV MB",
+            "GB/s",
+            "of ceiling",
+            "nodes",
+            "tokens",
+        ]);
+        table.add_rows(self.contexts.iter().map(Figures::row));
+        table.column_iter_mut().take(9).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+    }
+}
+
+impl Device {
+    fn of(context: &Context) -> Device {
+        let device = context.device();
+        let ((major, minor), (cuda, point)) = (device.compute_capability(), device.driver().version());
+        Device {
+            name: device.name().to_owned(),
+            emulator: device::is_emulator(context),
+            compute_capability: format!("{major}.{minor}"),
+            memory_bytes: device.total_memory(),
+            driver: device.driver().origin().to_owned(),
+            cuda: format!("{cuda}.{point}"),
+        }
+    }
+}
+
+impl Figures {
+    fn new(m: &Measured, args: &Args, outline: &Outline, ceiling: &Ceiling) -> Figures {
+        let wall_us = Spread::of(args.tokens, m.rounds.iter().map(|round| round.wall));
+        // The first token attends `ctx` positions, each next one more.
+        let kv_bytes = kv_bytes(outline) * (2 * u64::from(m.ctx) + u64::from(args.tokens) - 1) / 2;
+        let weight_bytes = token_bytes(outline);
+        let gb_per_s = (weight_bytes + kv_bytes) as f64 / wall_us.median / 1e3;
+        Figures {
+            ctx: m.ctx,
+            tokens_per_s: 1e6 / wall_us.median,
+            device_us: Spread::of(args.tokens, m.rounds.iter().map(|round| round.device)),
+            wall_us,
+            weight_bytes,
+            kv_bytes,
+            gb_per_s,
+            share_of_ceiling: gb_per_s / ceiling.gb_per_s,
+            nodes: m.nodes,
+            other_tokens: m.other_tokens(args.launch),
+            first_tokens: m.rounds[0].tokens.iter().take(16).copied().collect(),
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+        let tokens = match &self.other_tokens[..] {
+            [] => "same in all rounds and modes".to_owned(),
+            others => format!("DIFFER: {}", others.join(", ")),
+        };
+        vec![
+            self.ctx.to_string(),
+            self.wall_us.to_string(),
+            self.device_us.to_string(),
+            format!("{:.1}", self.tokens_per_s),
+            megabytes(self.weight_bytes),
+            megabytes(self.kv_bytes),
+            format!("{:.1}", self.gb_per_s),
+            format!("{:.1} %", 100.0 * self.share_of_ceiling),
+            self.nodes.to_string(),
+            tokens,
+        ]
+    }
+}
+
+impl Measured {
+    fn other_tokens(&self, launch: Launch) -> Vec<String> {
+        let first = &self.rounds[0].tokens;
+        let rounds = self.rounds.iter().enumerate().map(|(i, round)| (format!("round {}", i + 1), round));
+        let all = rounds.chain([(name(launch.other()), &self.other)]);
+        all.filter(|(_, round)| round.tokens != *first).map(|(name, _)| name).collect()
+    }
+}
+
+impl Spread {
+    fn of(tokens: u32, times: impl Iterator<Item = Duration>) -> Spread {
+        let mut us: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e6 / f64::from(tokens)).collect();
+        us.sort_by(f64::total_cmp);
+        let (middle, last) = (us.len() / 2, us.len() - 1);
+        Spread { median: (us[middle] + us[last - middle]) / 2.0, min: us[0], max: us[last] }
+    }
+}
+
+impl std::fmt::Display for Spread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.1} ({:.1} - {:.1})", self.median, self.min, self.max)
+    }
+}
+
+/// The mode's name on the command line.
+fn name(launch: Launch) -> String {
+    launch.to_possible_value().expect("no mode is hidden").get_name().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(tokens: &[u32], micros: u64) -> Round {
+        let time = Duration::from_micros(micros);
+        Round { tokens: tokens.into(), wall: time, device: time }
+    }
+
+    #[test]
+    fn a_spread_is_of_the_time_of_a_token() {
+        let spread =
+            |micros: &[u64]| Spread::of(10, micros.iter().map(|&us| Duration::from_micros(us))).to_string();
+        assert_eq!(spread(&[40]), "4.0 (4.0 - 4.0)");
+        assert_eq!(spread(&[90, 10, 30]), "3.0 (1.0 - 9.0)");
+        assert_eq!(spread(&[90, 10, 30, 20]), "2.5 (1.0 - 9.0)");
+    }
+
+    #[test]
+    fn rounds_and_modes_with_other_tokens_are_named() {
+        let rounds = vec![round(&[1, 2], 1), round(&[1, 2], 1), round(&[1, 3], 1)];
+        let mut measured = Measured { ctx: 1, other: round(&[1, 2], 1), rounds, nodes: 1 };
+        assert_eq!(measured.other_tokens(Launch::Graph), ["round 3"]);
+        measured.other = round(&[2, 2], 1);
+        assert_eq!(measured.other_tokens(Launch::Graph), ["round 3", "eager"]);
+        measured.rounds.pop();
+        assert_eq!(measured.other_tokens(Launch::Eager), ["graph"]);
+    }
+}
