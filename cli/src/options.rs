@@ -44,12 +44,9 @@ pub(crate) enum Launch {
 }
 
 impl Launch {
-    /// The one that it is not.
-    pub(crate) fn other(self) -> Launch {
-        match self {
-            Launch::Graph => Launch::Eager,
-            Launch::Eager => Launch::Graph,
-        }
+    /// Those that it is not.
+    pub(crate) fn others(self) -> impl Iterator<Item = Launch> {
+        Launch::value_variants().iter().copied().filter(move |other| *other != self)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `warpwright bench`: how fast this machine decodes, next to how fast its memory can be read.
 //!
 //! All in one run, because a rate means little without the ceiling of the same card on the same day: first the read
-//! ceiling, then for each context a round as the other mode launches steps, to compare tokens and to warm up, and
+//! ceiling, then for each context a round as each other mode launches steps, to compare tokens and to warm up, and
 //! then the timed rounds. Whole tokens are timed, from the embedding to the choice that the host has read.
 
 mod ceiling;
@@ -92,8 +92,9 @@ fn measure(args: &Args) -> Result<Report, Failure> {
     let largest = contexts.iter().max().expect("there is a context");
     Decoder::check(&context, outline, options(*largest, args.launch))?;
     let ceiling = ceiling::measure(&context)?;
+    let rounds = args.rounds as usize;
     let mut decoder = subject.decoder(&context, options(contexts[0], args.launch))?;
-    let progress = ProgressBar::new(contexts.len() as u64 * u64::from(args.rounds + 2));
+    let progress = ProgressBar::new((contexts.len() * (rounds + 1 + args.launch.others().count())) as u64);
     let mut measured = vec![];
     for ctx in contexts {
         let step = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
@@ -102,13 +103,15 @@ fn measure(args: &Args) -> Result<Report, Failure> {
             progress.inc(1);
             Ok(round)
         };
-        decoder = decoder.with_options(outline, options(ctx, args.launch.other()))?;
-        let other = step(&mut decoder, args.tokens)?;
+        let mut others = vec![];
+        for launch in args.launch.others() {
+            decoder = decoder.with_options(outline, options(ctx, launch))?;
+            others.push((launch, step(&mut decoder, args.tokens)?));
+        }
         decoder = decoder.with_options(outline, options(ctx, args.launch))?;
         step(&mut decoder, args.tokens.min(WARM_UP))?;
-        let rounds =
-            (0..args.rounds).map(|_| step(&mut decoder, args.tokens)).collect::<Result<Vec<_>, _>>()?;
-        measured.push(Measured { ctx, other, rounds, nodes: decoder.launches(Kind::Token) });
+        let rounds = (0..rounds).map(|_| step(&mut decoder, args.tokens)).collect::<Result<Vec<_>, _>>()?;
+        measured.push(Measured { ctx, others, rounds, nodes: decoder.launches(Kind::Token) });
     }
     progress.finish_and_clear();
     Ok(Report::new(args, &context, &subject, &ceiling, &measured))
@@ -119,7 +122,7 @@ const WARM_UP: u32 = 8;
 
 /// What is measured.
 enum Subject {
-    File(Box<Model>),
+    File(Model),
     Random { name: String, outline: Outline },
 }
 
@@ -133,7 +136,7 @@ impl Subject {
         let mut model = Model::open(path)?;
         // A round has as many tokens as the user asked for, whatever they say.
         model.outline.stop.clear();
-        Ok(Subject::File(Box::new(model)))
+        Ok(Subject::File(model))
     }
 
     fn outline(&self) -> &Outline {

@@ -12,8 +12,8 @@ use super::*;
 /// The rounds of one context.
 pub(super) struct Measured {
     pub(super) ctx: u32,
-    /// A round as the other mode launches.
-    pub(super) other: Round,
+    /// A round as each other mode launches.
+    pub(super) others: Vec<(Launch, Round)>,
     pub(super) rounds: Vec<Round>,
     pub(super) nodes: usize,
 }
@@ -179,7 +179,7 @@ impl Figures {
             gb_per_s,
             share_of_ceiling: gb_per_s / ceiling.gb_per_s,
             nodes: m.nodes,
-            other_tokens: m.other_tokens(args.launch),
+            other_tokens: m.other_tokens(),
             first_tokens: m.rounds[0].tokens.iter().take(16).copied().collect(),
         }
     }
@@ -206,11 +206,11 @@ impl Figures {
 }
 
 impl Measured {
-    fn other_tokens(&self, launch: Launch) -> Vec<String> {
+    fn other_tokens(&self) -> Vec<String> {
         let first = &self.rounds[0].tokens;
         let rounds = self.rounds.iter().enumerate().map(|(i, round)| (format!("round {}", i + 1), round));
-        let all = rounds.chain([(name(launch.other()), &self.other)]);
-        all.filter(|(_, round)| round.tokens != *first).map(|(name, _)| name).collect()
+        let others = self.others.iter().map(|(launch, round)| (name(*launch), round));
+        rounds.chain(others).filter(|(_, round)| round.tokens != *first).map(|(name, _)| name).collect()
     }
 }
 
@@ -255,11 +255,11 @@ mod tests {
     #[test]
     fn rounds_and_modes_with_other_tokens_are_named() {
         let rounds = vec![round(&[1, 2], 1), round(&[1, 2], 1), round(&[1, 3], 1)];
-        let mut measured = Measured { ctx: 1, other: round(&[1, 2], 1), rounds, nodes: 1 };
-        assert_eq!(measured.other_tokens(Launch::Graph), ["round 3"]);
-        measured.other = round(&[2, 2], 1);
-        assert_eq!(measured.other_tokens(Launch::Graph), ["round 3", "eager"]);
+        let others = vec![(Launch::Capture, round(&[1, 2], 1)), (Launch::Eager, round(&[2, 2], 1))];
+        let mut measured = Measured { ctx: 1, others, rounds, nodes: 1 };
+        assert_eq!(measured.other_tokens(), ["round 3", "eager"]);
         measured.rounds.pop();
-        assert_eq!(measured.other_tokens(Launch::Eager), ["graph"]);
+        measured.others.pop();
+        assert_eq!(measured.other_tokens(), [""; 0]);
     }
 }
