@@ -20,7 +20,7 @@ use warpwright_engine::{Decoder, Kind, Model, Options, Outline, Quantization, Ro
 use crate::device::{self, Choice};
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::options::{self, Launch};
+use crate::options::{self as shared, Launch};
 use crate::output::write_file;
 use ceiling::Ceiling;
 use report::{Measured, Report};
@@ -88,33 +88,49 @@ fn measure(args: &Args) -> Result<Report, Failure> {
     let outline = subject.outline();
     let contexts = contexts(args, outline)?;
     let context = device::open(args.device)?;
-    let options = |ctx: u32, launch: Launch| Options { ctx: ctx + args.tokens - 1, launch: launch.into() };
     let largest = contexts.iter().max().expect("there is a context");
-    Decoder::check(&context, outline, options(*largest, args.launch))?;
+    Decoder::check(&context, outline, options(args, *largest, args.launch))?;
     let ceiling = ceiling::measure(&context)?;
-    let rounds = args.rounds as usize;
-    let mut decoder = subject.decoder(&context, options(contexts[0], args.launch))?;
-    let progress = ProgressBar::new((contexts.len() * (rounds + 1 + args.launch.others().count())) as u64);
-    let mut measured = vec![];
+    let mut decoder = subject.decoder(&context, options(args, contexts[0], args.launch))?;
+    let rounds = args.rounds as usize + 1 + args.launch.others().count();
+    let progress = ProgressBar::new((contexts.len() * rounds) as u64);
+    let mut all = vec![];
     for ctx in contexts {
-        let step = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
-            interrupt::check()?;
-            let round = decoder.round(ctx, tokens)?;
-            progress.inc(1);
-            Ok(round)
-        };
-        let mut others = vec![];
-        for launch in args.launch.others() {
-            decoder = decoder.with_options(outline, options(ctx, launch))?;
-            others.push((launch, step(&mut decoder, args.tokens)?));
-        }
-        decoder = decoder.with_options(outline, options(ctx, args.launch))?;
-        step(&mut decoder, args.tokens.min(WARM_UP))?;
-        let rounds = (0..rounds).map(|_| step(&mut decoder, args.tokens)).collect::<Result<Vec<_>, _>>()?;
-        measured.push(Measured { ctx, others, rounds, nodes: decoder.launches(Kind::Token) });
+        let measured;
+        (decoder, measured) = measure_context(args, ctx, outline, decoder, &progress)?;
+        all.push(measured);
     }
     progress.finish_and_clear();
-    Ok(Report::new(args, &context, &subject, &ceiling, &measured))
+    Ok(Report::new(args, &context, &subject, &ceiling, &all))
+}
+
+fn measure_context(
+    args: &Args,
+    ctx: u32,
+    outline: &Outline,
+    mut decoder: Decoder,
+    progress: &ProgressBar,
+) -> Result<(Decoder, Measured), Failure> {
+    let round = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
+        interrupt::check()?;
+        progress.inc(1);
+        Ok(decoder.round(ctx, tokens)?)
+    };
+    let mut others = vec![];
+    for launch in args.launch.others() {
+        decoder = decoder.with_options(outline, options(args, ctx, launch))?;
+        others.push((launch, round(&mut decoder, args.tokens)?));
+    }
+    decoder = decoder.with_options(outline, options(args, ctx, args.launch))?;
+    round(&mut decoder, args.tokens.min(WARM_UP))?;
+    let rounds = (0..args.rounds).map(|_| round(&mut decoder, args.tokens)).collect::<Result<_, _>>()?;
+    let nodes = decoder.launches(Kind::Token);
+    Ok((decoder, Measured { ctx, others, rounds, nodes }))
+}
+
+/// Room for one round.
+fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
+    Options { ctx: ctx + args.tokens - 1, launch: launch.into() }
 }
 
 /// Tokens before the first timed round: the graph is on the device then, and the clocks are up.
@@ -148,7 +164,7 @@ impl Subject {
 
     fn decoder(&self, context: &Context, options: Options) -> Result<Decoder, Failure> {
         match self {
-            Subject::File(model) => options::decoder(context, model, options),
+            Subject::File(model) => shared::decoder(context, model, options),
             Subject::Random { outline, .. } => Ok(Decoder::random(context, outline, options)?),
         }
     }
