@@ -1,6 +1,6 @@
 //! Lane-instructions per second of two GEMVs, on one thread, all checks on. Criterion calls them elements.
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ptx_emu::{Launch, Memory, Module, Schedule, Stats, Trace, run};
 
 const ROWS: u32 = 256;
@@ -28,7 +28,7 @@ fn lanes(c: &mut Criterion) {
         let stats = gemv(&memory, &module, name, &params);
         group.throughput(Throughput::Elements(stats.lane_instructions));
         group.bench_function(name, |b| {
-            b.iter_batched(|| (), |()| gemv(&memory, &module, name, &params), BatchSize::SmallInput);
+            b.iter(|| gemv(&memory, &module, name, &params));
         });
     }
     group.finish();

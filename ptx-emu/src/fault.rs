@@ -29,11 +29,11 @@ pub enum Class {
     InactiveLane,
     /// Two unordered accesses to shared memory, at least one a plain write.
     SharedRace,
-    /// Two blocks of one launch access the same global bytes, at least one writes, nothing orders them.
+    /// Two unordered accesses to the same global bytes, at least one a plain write; found in traced launches.
     GlobalRace,
     /// Lanes of one store write different values to the same address.
     LanesStoreDifferent,
-    /// Data loaded with `.nc` was written during the same launch.
+    /// Data loaded with `.nc` was written during the same launch; found in traced launches.
     ReadOnlyWritten,
     /// `trap` was executed.
     Trap,
@@ -108,7 +108,7 @@ pub struct Fault {
     pub lanes: u32,
     /// The instruction; `None` for faults of the launch itself.
     pub place: Option<Place>,
-    /// The other instruction to blame, for races.
+    /// The other instruction to blame, for races and barriers that disagree.
     pub other: Option<OtherPlace>,
     /// The address accessed.
     pub address: Option<u64>,

@@ -52,7 +52,7 @@ impl Default for Schedule {
 pub enum Trace {
     /// No record; blocks run in parallel.
     Off,
-    /// Every byte read and written is recorded, and races between blocks are found. One thread.
+    /// Every byte read and written is recorded, and races on global memory are found. One thread.
     On,
 }
 
