@@ -1,7 +1,8 @@
 //! The emulator against the PTX manual: what each instruction gives, and what each mistake is called.
 //!
-//! Every kernel here that ends without a fault also ran on an H200 (driver 580.159) and left the same bytes there,
-//! save `tanh.approx` and what prints addresses. To see one fail is to see the emulator change.
+//! The 1,684 kernels that these tables made in November 2026 also ran on an H200 (driver 580.159). It left the same
+//! bytes, save for `tanh.approx`, printed addresses and `%nwarpid`; NaNs through `cvt.f32.bf16` and `%warpid` were
+//! mended after it.
 
 mod compare;
 mod control;
