@@ -61,8 +61,8 @@ pub(crate) struct Buffers {
 }
 
 /// Positions for which one more split of attention is worth its block.
-const SPLIT: u32 = 128;
-const MAX_SPLITS: u32 = 32;
+const SPLIT: u32 = 32;
+const MAX_SPLITS: u32 = 64;
 
 /// Logits of one block of the first half of argmax.
 const ARGMAX_SHARE: u32 = 2048;

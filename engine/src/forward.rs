@@ -6,6 +6,7 @@
 //! Token and position are read from device memory, so that every step makes the same launches.
 
 use warpwright_driver::{Error, Queue, View};
+use warpwright_kernels::Team;
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::attention::{AttentionArgs, AttentionCombineArgs};
@@ -106,7 +107,7 @@ impl Step {
     fn gemv(&self, queue: &mut impl Queue, w: &Loaded, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvArgs { w: w.bytes.clone(), x: x.clone(), y: y.clone(), rows, n };
-        queue.launch(&self.kernels.gemv[&w.format], args)
+        queue.launch(&self.kernels.gemv[&(w.format, Team::of(w.format, rows, n))], args)
     }
 
     fn gemv_bias(
@@ -119,7 +120,7 @@ impl Step {
         let (x, bias) = (self.buffers.normed.view(), bias.bytes.cast()?);
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvBiasArgs { w: w.bytes.clone(), x, bias, y: y.clone(), rows, n };
-        queue.launch(&self.kernels.gemv_bias[&w.format], args)
+        queue.launch(&self.kernels.gemv_bias[&(w.format, Team::of(w.format, rows, n))], args)
     }
 
     /// Adds `W x` to the residual stream.
@@ -127,7 +128,7 @@ impl Step {
         let y = self.buffers.x.view();
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvAddArgs { w: w.bytes.clone(), x: x.clone(), y, rows, n };
-        queue.launch(&self.kernels.gemv_add[&w.format], args)
+        queue.launch(&self.kernels.gemv_add[&(w.format, Team::of(w.format, rows, n))], args)
     }
 
     fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::{
     ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, Format, Gemv, GemvAdd,
-    GemvBias, Pairing, RmsNorm, Rope, SwiGlu,
+    GemvBias, Pairing, RmsNorm, Rope, SwiGlu, Team,
 };
 
 use crate::Error;
@@ -26,13 +26,15 @@ pub(crate) struct Kernels {
     pub(crate) argmax: Kernel<ArgmaxBlocks>,
     pub(crate) argmax_final: Kernel<ArgmaxFinal>,
     pub(crate) advance: Kernel<Advance>,
-    /// By the formats that the model has.
-    pub(crate) gemv: BTreeMap<Format, Kernel<Gemv>>,
-    pub(crate) gemv_bias: BTreeMap<Format, Kernel<GemvBias>>,
-    pub(crate) gemv_add: BTreeMap<Format, Kernel<GemvAdd>>,
+    /// By the formats that the model has, and the teams for its shapes.
+    pub(crate) gemv: BTreeMap<(Format, Team), Kernel<Gemv>>,
+    pub(crate) gemv_bias: BTreeMap<(Format, Team), Kernel<GemvBias>>,
+    pub(crate) gemv_add: BTreeMap<(Format, Team), Kernel<GemvAdd>>,
 }
 
 const THREADS: u32 = 256;
+/// Lengths from here on are worth a block of 1024 to RMSNorm.
+const LONG: u32 = 2048;
 
 impl Kernels {
     pub(crate) fn load(context: &Context, outline: &Outline) -> Result<Kernels, Error> {
@@ -41,7 +43,7 @@ impl Kernels {
         let uses = Uses::of(w);
         Ok(Kernels {
             embed: Kernel::load(context, Embed { format: format(&w.embed) })?,
-            norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
+            norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             rope: Kernel::load(context, Rope { pairing: pairing(c.architecture) })?,
             attention: Kernel::load(context, attention(c)?)?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
@@ -49,9 +51,9 @@ impl Kernels {
             argmax: Kernel::load(context, ArgmaxBlocks { threads: THREADS })?,
             argmax_final: Kernel::load(context, ArgmaxFinal)?,
             advance: Kernel::load(context, Advance)?,
-            gemv: by_format(context, &uses.plain, |format| Gemv { format })?,
-            gemv_bias: by_format(context, &uses.biased, |format| GemvBias { format })?,
-            gemv_add: by_format(context, &uses.added, |format| GemvAdd { format })?,
+            gemv: by_format(context, &uses.plain, |format, team| Gemv { format, team })?,
+            gemv_bias: by_format(context, &uses.biased, |format, team| GemvBias { format, team })?,
+            gemv_add: by_format(context, &uses.added, |format, team| GemvAdd { format, team })?,
         })
     }
 }
@@ -79,10 +81,16 @@ impl<'a> Uses<'a> {
 fn by_format<K: KernelDef>(
     context: &Context,
     matrices: &[&Tensor],
-    kernel: impl Fn(Format) -> K,
-) -> Result<BTreeMap<Format, Kernel<K>>, Error> {
-    let formats: BTreeSet<Format> = matrices.iter().map(|matrix| format(matrix)).collect();
-    formats.into_iter().map(|format| Ok((format, Kernel::load(context, kernel(format))?))).collect()
+    kernel: impl Fn(Format, Team) -> K,
+) -> Result<BTreeMap<(Format, Team), Kernel<K>>, Error> {
+    let choices: BTreeSet<(Format, Team)> = matrices.iter().map(|matrix| choice(matrix)).collect();
+    choices.into_iter().map(|(f, t)| Ok(((f, t), Kernel::load(context, kernel(f, t))?))).collect()
+}
+
+/// The kernel for a matrix: its format and the team for its shape.
+fn choice(matrix: &Tensor) -> (Format, Team) {
+    let (format, length) = (format(matrix), |i: usize| matrix.dims[i] as u32);
+    (format, Team::of(format, length(1), length(0)))
 }
 
 fn pairing(architecture: Architecture) -> Pairing {

@@ -1,9 +1,12 @@
 //! Matrix times vector, the matrix as a GGUF file holds it: `y[r] = sum over i of W[r,i] * x[i]`.
 //!
 //! Decoding is these products and little else, and each reads its matrix once, so the speed to reach is that of
-//! memory. A warp takes two rows, so that what it loads of `x` serves both; its lanes take pieces of the rows'
+//! memory. A [`Team`] takes two rows, so that what it loads of `x` serves both; its lanes take pieces of the rows'
 //! blocks (`piece.rs`), several at a time, and issue all loads of a round before the first product. What is left
 //! after whole rounds goes piece by piece. A row's sum is that of its lanes' sums.
+//!
+//! The team is a warp where there are rows enough to fill a device with warps, and a block of warps for few and
+//! long rows, which would otherwise leave memory idle.
 //!
 //! Three kernels differ in what becomes of the sum: stored, stored with a bias, added to what is there.
 
@@ -11,14 +14,58 @@ use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::piece::{Bytes, Group, Piece, Split, piece};
-use crate::reduce::warp_sum;
+use crate::reduce::{block_sum, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Rows of a warp.
+/// Rows of a team.
 const ROWS: usize = 2;
 /// Warps of a block.
 const WARPS: u32 = 4;
+
+/// Who takes two rows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Team {
+    /// A warp.
+    Warp,
+    /// A block of four warps.
+    Block,
+}
+
+impl Team {
+    /// The team for a matrix of `rows` rows of `n` weights.
+    ///
+    /// A block pays where each of its warps has blocks of a row to visit, and where warps alone would be too few:
+    /// 8192 rows are 31 warps for each of 132 multiprocessors.
+    pub fn of(format: Format, rows: u32, n: u32) -> Team {
+        let split = Split::of(format);
+        let visited = WARPS * split.blocks_of_warp();
+        if rows < 8192 && n / split.len >= visited { Team::Block } else { Team::Warp }
+    }
+
+    /// Warps of a team.
+    fn warps(self) -> u32 {
+        match self {
+            Team::Warp => 1,
+            Team::Block => WARPS,
+        }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Team::Warp => "",
+            Team::Block => "_block",
+        }
+    }
+
+    /// The sum of `v` over the team, in every thread. Whole team.
+    fn sum<'k>(self, k: Builder<'k>, v: F32<'k>) -> F32<'k> {
+        match self {
+            Team::Warp => warp_sum(v),
+            Team::Block => block_sum(k, WARPS, v),
+        }
+    }
+}
 
 /// What keeps memory busy: bytes in flight.
 struct Tuning {
@@ -90,6 +137,8 @@ args! {
 pub struct Gemv {
     /// The format of `W`.
     pub format: Format,
+    /// Who takes two of its rows.
+    pub team: Team,
 }
 
 /// The kernel `y = W x + bias`.
@@ -97,6 +146,8 @@ pub struct Gemv {
 pub struct GemvBias {
     /// The format of `W`.
     pub format: Format,
+    /// Who takes two of its rows.
+    pub team: Team,
 }
 
 /// The kernel `y += W x`.
@@ -104,13 +155,15 @@ pub struct GemvBias {
 pub struct GemvAdd {
     /// The format of `W`.
     pub format: Format,
+    /// Who takes two of its rows.
+    pub team: Team,
 }
 
 impl KernelDef for Gemv {
     type Args<S: Side> = GemvArgs<S>;
 
     fn name(&self) -> String {
-        format!("gemv_{}", self.format.suffix())
+        format!("gemv_{}{}", self.format.suffix(), self.team.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -122,12 +175,12 @@ impl KernelDef for Gemv {
     }
 
     fn grid(&self, a: &GemvArgs<Shape>) -> Result<Grid, ShapeError> {
-        contract(self, self.format, [a.w, a.x, a.y], a.rows, a.n)
+        contract(self, self.format, self.team, [a.w, a.x, a.y], a.rows, a.n)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvArgs<Dev<'k>>) {
         let w = Matrix { format: self.format, bytes: a.w, rows: a.rows, n: a.n };
-        product(k, w, a.x, |r, sum| a.y.at(r).st(sum));
+        product(k, self.team, w, a.x, |r, sum| a.y.at(r).st(sum));
     }
 
     fn reference(&self, a: GemvArgs<Cpu<'_>>) {
@@ -141,7 +194,7 @@ impl KernelDef for GemvBias {
     type Args<S: Side> = GemvBiasArgs<S>;
 
     fn name(&self) -> String {
-        format!("gemv_bias_{}", self.format.suffix())
+        format!("gemv_bias_{}{}", self.format.suffix(), self.team.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -154,12 +207,12 @@ impl KernelDef for GemvBias {
 
     fn grid(&self, a: &GemvBiasArgs<Shape>) -> Result<Grid, ShapeError> {
         self.length("bias", a.bias, "rows", &[a.rows])?;
-        contract(self, self.format, [a.w, a.x, a.y], a.rows, a.n)
+        contract(self, self.format, self.team, [a.w, a.x, a.y], a.rows, a.n)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvBiasArgs<Dev<'k>>) {
         let w = Matrix { format: self.format, bytes: a.w, rows: a.rows, n: a.n };
-        product(k, w, a.x, |r, sum| a.y.at(r).st(sum + a.bias.at(r).ld()));
+        product(k, self.team, w, a.x, |r, sum| a.y.at(r).st(sum + a.bias.at(r).ld()));
     }
 
     fn reference(&self, a: GemvBiasArgs<Cpu<'_>>) {
@@ -173,7 +226,7 @@ impl KernelDef for GemvAdd {
     type Args<S: Side> = GemvAddArgs<S>;
 
     fn name(&self) -> String {
-        format!("gemv_add_{}", self.format.suffix())
+        format!("gemv_add_{}{}", self.format.suffix(), self.team.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -185,12 +238,12 @@ impl KernelDef for GemvAdd {
     }
 
     fn grid(&self, a: &GemvAddArgs<Shape>) -> Result<Grid, ShapeError> {
-        contract(self, self.format, [a.w, a.x, a.y], a.rows, a.n)
+        contract(self, self.format, self.team, [a.w, a.x, a.y], a.rows, a.n)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GemvAddArgs<Dev<'k>>) {
         let w = Matrix { format: self.format, bytes: a.w, rows: a.rows, n: a.n };
-        product(k, w, a.x, |r, sum| {
+        product(k, self.team, w, a.x, |r, sum| {
             let y = a.y.at(r);
             y.st(sum + y.ld())
         });
@@ -207,6 +260,7 @@ impl KernelDef for GemvAdd {
 fn contract(
     kernel: &impl KernelDef,
     format: Format,
+    team: Team,
     [w, x, y]: [usize; 3],
     rows: u32,
     n: u32,
@@ -214,7 +268,7 @@ fn contract(
     kernel.matrix("w", w, format, rows, n)?;
     kernel.length("x", x, "n", &[n])?;
     kernel.length("y", y, "rows", &[rows])?;
-    Ok(Grid::line(rows.div_ceil(ROWS as u32 * WARPS)))
+    Ok(Grid::line(rows.div_ceil(ROWS as u32 * WARPS / team.warps())))
 }
 
 /// A matrix in device memory.
@@ -225,16 +279,25 @@ struct Matrix<'k> {
     n: U32<'k>,
 }
 
-/// Gives the sum of each row to `done`, in one lane.
-fn product<'k>(k: Builder<'k>, w: Matrix<'k>, x: Ptr<'k, f32, Read>, done: impl Fn(U32<'k>, F32<'k>)) {
-    let first = (k.ctaid() * WARPS + k.warp()) * ROWS as u32;
+/// Gives the sum of each row to `done`, in one thread.
+fn product<'k>(
+    k: Builder<'k>,
+    team: Team,
+    w: Matrix<'k>,
+    x: Ptr<'k, f32, Read>,
+    done: impl Fn(U32<'k>, F32<'k>),
+) {
+    let (lane, thread, index) = match team {
+        Team::Warp => (k.lane(), k.lane(), k.ctaid() * WARPS + k.warp()),
+        Team::Block => (k.lane(), k.tid(), k.ctaid()),
+    };
+    let first = index * ROWS as u32;
     k.when(first.lt(w.rows), || {
         let rows = [first, first + 1];
-        let lane = k.lane();
-        let sums = Lane::new(k, lane, &w, rows, x).sums(k, lane);
+        let sums = Lane::new(k, lane, team, &w, rows, x).sums(k, thread);
         for (row, sum) in rows.into_iter().zip(sums) {
-            let sum = warp_sum(sum.get());
-            k.when(lane.eq(0) & row.lt(w.rows), || done(row, sum));
+            let sum = team.sum(k, sum.get());
+            k.when(thread.eq(0) & row.lt(w.rows), || done(row, sum));
         }
     });
 }
@@ -244,6 +307,8 @@ struct Lane<'k> {
     split: Split,
     piece: Box<dyn Piece<'k> + 'k>,
     depth: u32,
+    /// Blocks that the team's lanes visit at once.
+    step: u32,
     /// Blocks of a row.
     blocks: U32<'k>,
     rows: [Bytes<'k>; ROWS],
@@ -262,6 +327,7 @@ impl<'k> Lane<'k> {
     fn new(
         k: Builder<'k>,
         lane: U32<'k>,
+        team: Team,
         w: &Matrix<'k>,
         rows: [U32<'k>; ROWS],
         x: Ptr<'k, f32, Read>,
@@ -272,13 +338,14 @@ impl<'k> Lane<'k> {
         let (last, row_bytes) = (w.rows - 1, blocks * split.bytes);
         let rows = rows.map(|row| w.bytes.row(row.min(last), row_bytes));
         let x = x.at(piece.first());
-        Lane { split, piece, depth: tuning(w.format).depth, blocks, rows, x }
+        let step = split.blocks_of_warp() * team.warps();
+        Lane { split, piece, depth: tuning(w.format).depth, step, blocks, rows, x }
     }
 
-    /// The lane's part of the sum of each row.
-    fn sums(&self, k: Builder<'k>, lane: U32<'k>) -> [Var<'k, f32>; ROWS] {
+    /// The part of the sum of each row that is the team's `thread`'s.
+    fn sums(&self, k: Builder<'k>, thread: U32<'k>) -> [Var<'k, f32>; ROWS] {
         let mut sums = from_fn(|_| k.var(0.0));
-        let (first, step) = (self.split.block(lane), self.split.blocks_of_warp());
+        let (first, step) = (self.split.block(thread), self.step);
         let stride = step * self.depth;
         let whole = self.blocks & !(stride - 1);
         k.note(format!("whole rounds: {} pieces of each row", self.depth));
@@ -304,7 +371,7 @@ impl<'k> Lane<'k> {
             x: fours.iter().flat_map(|four| x.at(blocks * len + four).ld4()).collect(),
             rows: rows.each_ref().map(|places| self.piece.load(places, blocks * bytes)),
         };
-        (0..pieces).map(|i| loaded(i * self.split.blocks_of_warp())).collect()
+        (0..pieces).map(|i| loaded(i * self.step)).collect()
     }
 }
 
@@ -341,27 +408,32 @@ fn exact<'a>(format: Format, w: &'a [u8], x: &'a [f32]) -> impl Iterator<Item = 
 
 impl Variant for Gemv {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        cases(self.format, seed, |_, rows| vec![vec![0.0; rows]])
+        cases(self.format, self.team, seed, |_, rows| vec![vec![0.0; rows]])
     }
 }
 
 impl Variant for GemvBias {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        cases(self.format, seed, |random, rows| vec![random.units(rows), vec![0.0; rows]])
+        cases(self.format, self.team, seed, |random, rows| vec![random.units(rows), vec![0.0; rows]])
     }
 }
 
 impl Variant for GemvAdd {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        cases(self.format, seed, |random, rows| vec![random.units(rows)])
+        cases(self.format, self.team, seed, |random, rows| vec![random.units(rows)])
     }
 }
 
 /// Cases with `rest` between `x` and the sizes.
-fn cases(format: Format, seed: u64, rest: impl Fn(&mut Random, usize) -> Vec<Vec<f32>>) -> Vec<Case> {
+fn cases(
+    format: Format,
+    team: Team,
+    seed: u64,
+    rest: impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
+) -> Vec<Case> {
     let split = Split::of(format);
     let block = split.len as usize;
-    let round = block * (split.blocks_of_warp() * tuning(format).depth) as usize;
+    let round = block * (split.blocks_of_warp() * team.warps() * tuning(format).depth) as usize;
     // One block; fewer blocks than lanes; whole rounds and a rest; more than one block of threads; long rows.
     let sizes =
         [(1, block), (2, 3 * block), (5, 2 * round + block), (9, round), (19, block), (3, 4096 + round)];
