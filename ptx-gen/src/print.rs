@@ -179,40 +179,57 @@ impl Printer {
 
 /// An instruction's text, with its semicolon.
 pub fn inst(i: &Inst) -> String {
-    let written = match i.dst.as_slice() {
-        [] => None,
-        [one] => Some(one.to_string()),
-        several => Some(group(several)),
-    };
-    let operands: Vec<String> = written.into_iter().chain(i.src.iter().map(operand)).collect();
-    let mnemonic = i.op.mnemonic(i.kind, i.from);
-    match operands.is_empty() {
-        true => format!("{mnemonic};"),
-        false => format!("{mnemonic} {};", operands.join(", ")),
+    let mut text = i.op.mnemonic(i.kind, i.from);
+    let mut separator = " ";
+    let mut next = |text: &mut String| text.push_str(std::mem::replace(&mut separator, ", "));
+    match i.dst.as_slice() {
+        [] => {}
+        [one] => {
+            next(&mut text);
+            put(&mut text, one);
+        }
+        several => {
+            next(&mut text);
+            group(&mut text, several);
+        }
     }
+    for o in &i.src {
+        next(&mut text);
+        operand(&mut text, o);
+    }
+    text.push(';');
+    text
 }
 
-fn group(regs: &[Reg]) -> String {
-    let regs: Vec<String> = regs.iter().map(Reg::to_string).collect();
-    format!("{{{}}}", regs.join(", "))
+fn put(text: &mut String, v: impl fmt::Display) {
+    write!(text, "{v}").expect("writing to a String cannot fail")
 }
 
-fn operand(o: &Operand) -> String {
+fn group(text: &mut String, regs: &[Reg]) {
+    for (i, r) in regs.iter().enumerate() {
+        text.push_str(if i == 0 { "{" } else { ", " });
+        put(text, r);
+    }
+    text.push('}');
+}
+
+fn operand(text: &mut String, o: &Operand) {
     match o {
-        Operand::Reg(r) => r.to_string(),
-        Operand::Imm(i) => i.to_string(),
-        Operand::Group(regs) => group(regs),
-        Operand::Special(name, _) => name.to_string(),
-        Operand::Symbol(name) => name.clone(),
+        Operand::Reg(r) => put(text, r),
+        Operand::Imm(i) => put(text, i),
+        Operand::Group(regs) => group(text, regs),
+        Operand::Special(name, _) => text.push_str(name),
+        Operand::Symbol(name) => text.push_str(name),
         Operand::Addr(base, offset) => {
-            let base = match base {
-                Base::Reg(r) => r.to_string(),
-                Base::Symbol(name) => name.clone(),
-            };
-            match offset {
-                0 => format!("[{base}]"),
-                n => format!("[{base}{n:+}]"),
+            text.push('[');
+            match base {
+                Base::Reg(r) => put(text, r),
+                Base::Symbol(name) => text.push_str(name),
             }
+            if *offset != 0 {
+                put(text, format_args!("{offset:+}"));
+            }
+            text.push(']');
         }
     }
 }

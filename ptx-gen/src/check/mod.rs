@@ -120,6 +120,28 @@ pub(crate) fn checked(p: Program) -> Result<Program, Errors> {
     if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
 }
 
+/// A value for each register of a program.
+struct PerRegister<T> {
+    /// Where each class begins.
+    starts: [usize; 5],
+    values: Vec<T>,
+}
+
+impl<T: Clone> PerRegister<T> {
+    fn new(p: &Program, value: T) -> Self {
+        let mut starts = [0; 5];
+        for class in 1..5 {
+            starts[class] = starts[class - 1] + p.registers[class - 1] as usize;
+        }
+        let all = starts[4] + p.registers[4] as usize;
+        PerRegister { starts, values: vec![value; all] }
+    }
+
+    fn at(&mut self, reg: Reg) -> &mut T {
+        &mut self.values[self.starts[reg.kind.class() as usize] + reg.n as usize]
+    }
+}
+
 fn limits(p: &Program) -> Vec<Error> {
     let mut errors = vec![];
     let mut whole = |fails: bool, kind: ErrorKind| {

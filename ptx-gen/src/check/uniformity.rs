@@ -5,14 +5,16 @@
 //! levels of the variables it carries no longer change; levels only narrow, so that is after a few rounds.
 
 use super::scope::reads;
-use super::{Error, ErrorKind};
+use super::{Error, ErrorKind, PerRegister};
 use crate::ir::*;
-use crate::ty::Class;
-use std::collections::BTreeMap;
 
 pub(super) fn check(p: &Program) -> Vec<Error> {
-    let pinned = p.pinned.iter().map(|(r, l)| (r.id(), *l)).collect();
-    let mut u = Uniformity { pinned, levels: BTreeMap::new(), errors: vec![] };
+    let mut pinned = PerRegister::new(p, None);
+    for (reg, level) in &p.pinned {
+        *pinned.at(*reg) = Some(*level);
+    }
+    let mut u =
+        Uniformity { pinned, levels: PerRegister::new(p, Level::Block), narrowed: false, errors: vec![] };
     u.block(&p.body, None);
     u.errors
 }
@@ -21,8 +23,10 @@ pub(super) fn check(p: &Program) -> Vec<Error> {
 type Split = Option<(Level, At)>;
 
 struct Uniformity {
-    pinned: BTreeMap<(Class, u32), Level>,
-    levels: BTreeMap<(Class, u32), Level>,
+    pinned: PerRegister<Option<Level>>,
+    levels: PerRegister<Level>,
+    /// Whether a level changed since somebody asked.
+    narrowed: bool,
     errors: Vec<Error>,
 }
 
@@ -45,21 +49,23 @@ impl Uniformity {
     fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &[Stmt], at: At, split: Split) {
         let errors = self.errors.len();
         loop {
-            let before = self.levels.clone();
+            let outer = std::mem::take(&mut self.narrowed);
             self.errors.truncate(errors);
             // Threads that left the loop do not evaluate its condition again.
             let inner = self.split(exit, at, split);
             self.block(cond, inner);
             let inner = self.split(exit, at, split);
             self.block(body, inner);
-            if self.levels == before {
+            let again = self.narrowed;
+            self.narrowed |= outer;
+            if !again {
                 return;
             }
         }
     }
 
-    fn split(&self, cond: Reg, at: At, outer: Split) -> Split {
-        let level = self.levels.get(&cond.id()).copied().unwrap_or(Level::Block);
+    fn split(&mut self, cond: Reg, at: At, outer: Split) -> Split {
+        let level = *self.levels.at(cond);
         match outer {
             Some((o, _)) if o >= level => outer,
             _ if level == Level::Block => outer,
@@ -78,18 +84,19 @@ impl Uniformity {
         let around = split.map_or(Level::Block, |(level, _)| level);
         let level = around.max(i.op.result.unwrap_or_else(|| self.operands(i)));
         for d in &i.dst {
-            let level = self.pinned.get(&d.id()).copied().unwrap_or(level);
-            let old = self.levels.entry(d.id()).or_insert(level);
+            let level = self.pinned.at(*d).unwrap_or(level);
+            let old = self.levels.at(*d);
+            self.narrowed |= level > *old;
             *old = level.max(*old);
         }
     }
 
-    fn operands(&self, i: &Inst) -> Level {
+    fn operands(&mut self, i: &Inst) -> Level {
         let special = i.src.iter().filter_map(|o| match o {
             Operand::Special(_, level) => Some(*level),
             _ => None,
         });
-        let regs = reads(i).into_iter().filter_map(|r| self.levels.get(&r.id()).copied());
+        let regs = reads(i).map(|r| *self.levels.at(r));
         let shared = changes_under_it(i).then_some(Level::Lane);
         special.chain(regs).chain(shared).max().unwrap_or(Level::Block)
     }

@@ -174,11 +174,19 @@ impl Op {
 
     /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
     pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
-        self.template
-            .replace("$t", kind.name())
-            .replace("$m", kind.memory_name())
-            .replace("$b", kind.bits_name())
-            .replace("$s", from.map_or("", Kind::name))
+        let mut parts = self.template.split('$');
+        let mut text = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            let (placeholder, rest) = part.split_at(1);
+            text += match placeholder {
+                "t" => kind.name(),
+                "m" => kind.memory_name(),
+                "b" => kind.bits_name(),
+                _ => from.map_or("", Kind::name),
+            };
+            text += rest;
+        }
+        text
     }
 
     /// Every pair of `$t` and `$s` that the row allows.
