@@ -1,8 +1,11 @@
 //! Every case of every kernel on the emulator: right under every schedule, and the same bits under all of them.
 
-use ptx_emu::{Kernel, Launch, Memory, Module, Order, Schedule, Trace, run};
-use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print, print_with_lines};
-use warpwright_kernels::{ALL, Case, Variant, compare};
+mod machine;
+
+use machine::check;
+use ptx_emu::Module;
+use ptx_gen::{Target, print, print_with_lines};
+use warpwright_kernels::{ALL, Case, Variant};
 
 const SEED: u64 = 1;
 
@@ -30,134 +33,4 @@ fn failures(kernel: &dyn Variant) -> Vec<String> {
         cases.iter().filter_map(failure).collect::<Vec<_>>()
     };
     texts.into_iter().flat_map(|text| on(text.expect("every kernel runs from sm_75 up"))).collect()
-}
-
-/// Blocks and warps forwards, backwards and shuffled; the first also looks for races between blocks.
-fn schedules() -> [(Schedule, Trace); 4] {
-    let schedule = |seed, order| Schedule { seed, order, ..Schedule::default() };
-    [
-        (schedule(0, Order::InOrder), Trace::On),
-        (schedule(0, Order::Reversed), Trace::Off),
-        (schedule(1, Order::Shuffled), Trace::Off),
-        (schedule(2, Order::Shuffled), Trace::Off),
-    ]
-}
-
-fn check(kernel: &dyn Variant, code: &Kernel, case: &Case) -> Result<(), String> {
-    let params = kernel.params();
-    let given = poisoned(&params, &case.args);
-    let mut wanted = given.clone();
-    kernel.reference_on(&mut wanted).map_err(|e| e.to_string())?;
-    let mut first: Option<Vec<CpuArg>> = None;
-    for (schedule, trace) in schedules() {
-        let found = launch(kernel, code, &params, &given, &schedule, trace)?;
-        let comparison = compare(&params, &found, &wanted);
-        if comparison.error > case.bound {
-            return Err(format!("{comparison:?} exceeds {:e} under {schedule:?}", case.bound));
-        }
-        if !same_bits(first.get_or_insert_with(|| found.clone()), &found) {
-            return Err(format!("{schedule:?} gives other bits than {:?}", schedules()[0].0));
-        }
-    }
-    Ok(())
-}
-
-fn launch(
-    kernel: &dyn Variant,
-    code: &Kernel,
-    params: &[Param],
-    args: &[CpuArg],
-    schedule: &Schedule,
-    trace: Trace,
-) -> Result<Vec<CpuArg>, String> {
-    let shapes: Vec<_> = args.iter().map(CpuArg::shape).collect();
-    let geometry = kernel.geometry(&shapes).map_err(|e| e.to_string())?;
-    let memory = Memory::new(1 << 30);
-    let values: Vec<u64> = params.iter().zip(args).map(|(param, arg)| upload(&memory, param, arg)).collect();
-    let mut bytes = vec![0; code.params.last().map_or(0, |p| p.offset + p.size) as usize];
-    for (param, value) in code.params.iter().zip(&values) {
-        bytes[param.offset as usize..][..param.size as usize]
-            .copy_from_slice(&value.to_le_bytes()[..param.size as usize]);
-    }
-    let launch = Launch {
-        kernel: code,
-        grid: geometry.grid,
-        block: [geometry.block, 1, 1],
-        dynamic_shared: geometry.shared,
-        params: &bytes,
-    };
-    run(&memory, &launch, schedule, trace).map_err(|fault| fault.to_string())?;
-    Ok(args.iter().zip(values).map(|(arg, value)| download(&memory, arg, value)).collect())
-}
-
-/// What the kernel is given for an argument: the value, or the address of a copy.
-fn upload(memory: &Memory, param: &Param, arg: &CpuArg) -> u64 {
-    if let CpuArg::Scalar(bits) = arg {
-        return *bits;
-    }
-    let bytes = to_bytes(arg);
-    let address = memory.alloc(bytes.len().max(1) as u64).expect("the cases are small");
-    memory.set_label(address, param.name);
-    memory.write(address, &bytes).expect("allocated above");
-    address
-}
-
-fn download(memory: &Memory, arg: &CpuArg, value: u64) -> CpuArg {
-    if let CpuArg::Scalar(_) = arg {
-        return arg.clone();
-    }
-    let mut bytes = to_bytes(arg);
-    memory.read(value, &mut bytes).expect("allocated by upload");
-    from_bytes(arg, &bytes)
-}
-
-/// The arguments with what a kernel has to write made unlikely: NaN, or bits that alternate.
-fn poisoned(params: &[Param], args: &[CpuArg]) -> Vec<CpuArg> {
-    let poison = |(param, arg): (&Param, &CpuArg)| match param.kind {
-        ParamKind::Buffer(_, access) if !access.reads() => {
-            let byte =
-                if matches!(arg, CpuArg::F32(_) | CpuArg::F16(_) | CpuArg::Bf16(_)) { 0xff } else { 0xaa };
-            from_bytes(arg, &vec![byte; to_bytes(arg).len()])
-        }
-        _ => arg.clone(),
-    };
-    params.iter().zip(args).map(poison).collect()
-}
-
-fn same_bits(a: &[CpuArg], b: &[CpuArg]) -> bool {
-    a.iter().zip(b).all(|(a, b)| to_bytes(a) == to_bytes(b))
-}
-
-fn to_bytes(arg: &CpuArg) -> Vec<u8> {
-    match arg {
-        CpuArg::U8(v) => v.clone(),
-        CpuArg::S8(v) => v.iter().map(|x| *x as u8).collect(),
-        CpuArg::U16(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        CpuArg::U32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        CpuArg::S32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        CpuArg::U64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        CpuArg::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        CpuArg::F16(v) => v.iter().flat_map(|x| x.0.to_le_bytes()).collect(),
-        CpuArg::Bf16(v) => v.iter().flat_map(|x| x.0.to_le_bytes()).collect(),
-        CpuArg::Scalar(bits) => bits.to_le_bytes().to_vec(),
-    }
-}
-
-/// The bytes as elements of the type of `like`.
-fn from_bytes(like: &CpuArg, bytes: &[u8]) -> CpuArg {
-    fn of<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
-        bytes.chunks_exact(N).map(|c| f(c.try_into().expect("N bytes"))).collect()
-    }
-    match like {
-        CpuArg::U8(_) => CpuArg::U8(bytes.to_vec()),
-        CpuArg::S8(_) => CpuArg::S8(of(bytes, i8::from_le_bytes)),
-        CpuArg::U16(_) => CpuArg::U16(of(bytes, u16::from_le_bytes)),
-        CpuArg::U32(_) => CpuArg::U32(of(bytes, u32::from_le_bytes)),
-        CpuArg::S32(_) => CpuArg::S32(of(bytes, i32::from_le_bytes)),
-        CpuArg::U64(_) => CpuArg::U64(of(bytes, u64::from_le_bytes)),
-        CpuArg::F32(_) => CpuArg::F32(of(bytes, f32::from_le_bytes)),
-        CpuArg::F16(_) => CpuArg::F16(of(bytes, |b| f16(u16::from_le_bytes(b)))),
-        CpuArg::Bf16(_) => CpuArg::Bf16(of(bytes, |b| bf16(u16::from_le_bytes(b)))),
-        CpuArg::Scalar(_) => like.clone(),
-    }
 }
