@@ -139,7 +139,8 @@ fn a_pass_gives_the_same_eager_recorded_and_captured() {
     graph.instantiate().unwrap().launch(&bench.stream).unwrap();
     bench.expect("recorded", wanted);
 
-    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+    // A global capture forbids other threads what other tests do: it has its test in faults.rs.
+    for mode in [CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
         reset();
         let graph = capture(&bench.stream, mode, |queue| bench.pass(queue)).unwrap();
         let edges: Vec<_> = graph.edges().map(|(a, b)| (a.index(), b.index())).collect();
@@ -179,21 +180,19 @@ fn a_capture_forks_and_joins() {
 #[test]
 fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
     let bench = Bench::new();
-    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
-        let failed = capture(&bench.stream, mode, |queue| {
-            // The failure is swallowed, as a library below might.
-            let _ = Buffer::<f32>::zeroed(&bench.context, N);
-            bench.pass(queue)
-        });
-        let text = text(failed);
-        assert!(
-            text.starts_with("capture: cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)"),
-            "{text}"
-        );
-        assert!(text.contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"), "{text}");
-        bench.pass(&mut &bench.stream).unwrap();
-        bench.expect("eager afterwards", |x| (x + 1.0) * (x + 2.0));
-    }
+    let failed = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| {
+        // The failure is swallowed, as a library below might.
+        let _ = Buffer::<f32>::zeroed(&bench.context, N);
+        bench.pass(queue)
+    });
+    let message = text(failed);
+    assert!(
+        message.starts_with("capture: cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)"),
+        "{message}"
+    );
+    assert!(message.contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"), "{message}");
+    bench.pass(&mut &bench.stream).unwrap();
+    bench.expect("eager afterwards", |x| (x + 1.0) * (x + 2.0));
 
     let relaxed = capture(&bench.stream, CaptureMode::Relaxed, |queue| {
         let scratch = Buffer::<f32>::uninit(&bench.context, N)?;

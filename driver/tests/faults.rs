@@ -129,3 +129,26 @@ fn a_failing_call_inside_a_capture_is_the_one_reported() {
         assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
     });
 }
+
+#[test]
+fn a_global_capture_forbids_other_threads_to_allocate() {
+    alone(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let add = Kernel::load(&context, Add).unwrap();
+        let (x, y) = buffers(&context);
+        let graph = capture(&stream, CaptureMode::Global, |queue| queue.launch(&add, args(&x, &y))).unwrap();
+        graph.instantiate().unwrap().launch(&stream).unwrap();
+        assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
+
+        let mut elsewhere = None;
+        let failed = capture(&stream, CaptureMode::Global, |queue| {
+            let allocate = || Buffer::<f32>::zeroed(&context, N).err().map(|e| e.to_string());
+            elsewhere = std::thread::scope(|scope| scope.spawn(allocate).join().unwrap());
+            queue.launch(&add, args(&x, &y))
+        });
+        assert!(elsewhere.unwrap().starts_with("cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)"));
+        assert!(failed.err().unwrap().to_string().contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"));
+        (&stream).launch(&add, args(&x, &y)).unwrap();
+        stream.synchronize().unwrap();
+    });
+}
