@@ -35,6 +35,8 @@ fn beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
         use std::os::unix::fs::PermissionsExt;
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
+    // Asked for first, because the error of the temporary file names a path that nobody gave.
+    fs::metadata(folder)?;
     builder.tempfile_in(folder)
 }
 

@@ -55,7 +55,7 @@ fn a_folder_that_is_not_there_is_named() {
     let end = run(&["logits", MODEL, "--device", "emu", "--ids", "1", "--out", "no-such-folder/logits"]);
     assert_eq!(end.code, Some(1));
     assert!(
-        end.err.starts_with("error: cannot write no-such-folder/logits: No such file or directory"),
+        end.err == "error: cannot write no-such-folder/logits: No such file or directory (os error 2)\n",
         "{}",
         end.err
     );
