@@ -27,6 +27,10 @@ pub fn samples() -> Vec<Sample> {
 /// Bytes of memory that parameter `p` of a sample points to: 16 for each of the warp's lanes and operands.
 const MEMORY: u32 = 32 * 16 * 8;
 
+/// Where a lane's copy of its shared memory goes, and its results: past the operands, which are at most six.
+const SHARED: i32 = 512 * 6;
+const RESULTS: i32 = 512 * 7;
+
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
     let p = s.reg(Kind::U64);
@@ -44,8 +48,13 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
         op.form.src.iter().map(|slot| s.operand(*slot, op, kind, from, mine, near)).collect();
     let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| s.results(*slot, kind)).collect();
     s.body.push(Stmt::Inst(Inst { op, kind, from, dst: dst.clone(), src, at: Location::caller() }));
+    let mut at = RESULTS;
     for d in dst {
-        s.store(d, mine);
+        s.store(d, mine, at);
+        at += d.kind.bytes().max(1) as i32;
+    }
+    if op.form.src.contains(&Slot::Shared) {
+        s.show_shared(near, mine);
     }
     let suffix = from.map_or(String::new(), |f| format!("_{}", f.name()));
     let name = format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name());
@@ -110,7 +119,7 @@ impl Writer {
 
     /// A register of this kind, loaded from memory.
     fn value(&mut self, kind: Kind, mine: Reg) -> Reg {
-        let address = Operand::Addr(Base::Reg(mine), 512 * (self.next % 8));
+        let address = Operand::Addr(Base::Reg(mine), 512 * self.next);
         self.next += 1;
         if kind == Kind::Pred {
             let word = self.reg(Kind::U32);
@@ -163,8 +172,8 @@ impl Writer {
         }
     }
 
-    fn store(&mut self, d: Reg, mine: Reg) {
-        let address = Operand::Addr(Base::Reg(mine), 0);
+    fn store(&mut self, d: Reg, mine: Reg, at: i32) {
+        let address = Operand::Addr(Base::Reg(mine), at);
         if d.kind != Kind::Pred {
             return self.push(&isa::ST_GLOBAL, d.kind, vec![], vec![address, Operand::Reg(d)]);
         }
@@ -173,5 +182,13 @@ impl Writer {
         let src = vec![Operand::Imm(one), Operand::Imm(zero), Operand::Reg(d)];
         self.push(&isa::SELP, Kind::U32, vec![word], src);
         self.push(&isa::ST_GLOBAL, Kind::U32, vec![], vec![address, Operand::Reg(word)]);
+    }
+
+    /// Copies this lane's 16 bytes of shared memory to where a test sees them.
+    fn show_shared(&mut self, near: Reg, mine: Reg) {
+        let words: Vec<Reg> = (0..4).map(|_| self.reg(Kind::U32)).collect();
+        self.push(&isa::LD_SHARED_V4, Kind::U32, words.clone(), vec![Operand::Addr(Base::Reg(near), 0)]);
+        let to = Operand::Addr(Base::Reg(mine), SHARED);
+        self.push(&isa::ST_GLOBAL_V4, Kind::U32, vec![], vec![to, Operand::Group(words)]);
     }
 }
