@@ -9,12 +9,14 @@ pub enum Architecture {
     Llama,
     /// Qwen 2 and 2.5: a rotary pair lies half a head apart, and Q, K and V have biases.
     Qwen2,
+    /// Qwen 3: a rotary pair lies half a head apart, and each head of Q and K passes an RMSNorm before it is rotated.
+    Qwen3,
 }
 
 impl Architecture {
     /// All of them, by their name in `general.architecture`.
-    pub const ALL: [(&str, Architecture); 2] =
-        [("llama", Architecture::Llama), ("qwen2", Architecture::Qwen2)];
+    pub const ALL: [(&str, Architecture); 3] =
+        [("llama", Architecture::Llama), ("qwen2", Architecture::Qwen2), ("qwen3", Architecture::Qwen3)];
 
     /// The name in `general.architecture`, which is also the prefix of the keys.
     pub fn name(self) -> &'static str {
@@ -24,6 +26,11 @@ impl Architecture {
     /// Whether Q, K and V have biases.
     pub fn biased(self) -> bool {
         self == Architecture::Qwen2
+    }
+
+    /// Whether each head of Q and K is normed.
+    pub fn normed_heads(self) -> bool {
+        self == Architecture::Qwen3
     }
 }
 

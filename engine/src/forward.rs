@@ -3,6 +3,7 @@
 //! With `x` the residual stream, `W` the matrices and `norm` RMSNorm, each block computes
 //! `x += Wo attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))` and
 //! `x += Wdown (silu(Wgate norm(x)) * Wup norm(x))`; the head is `W norm(x)`.
+//! Where a model norms its heads, those of `Wq norm(x)` and `Wk norm(x)` pass an RMSNorm each before `rope`.
 //! Token and position are read from device memory, so that every step makes the same launches.
 
 use warpwright_driver::{Error, Queue, View};
@@ -67,9 +68,11 @@ impl Step {
         let b = &self.buffers;
         self.norm(queue, &w.attn_norm)?;
         for (i, (matrix, y)) in [(&w.q, &b.q), (&w.k, &b.k), (&w.v, &b.v)].into_iter().enumerate() {
-            match &w.bias {
-                Some(bias) => self.gemv_bias(queue, matrix, &bias[i], y)?,
-                None => self.gemv(queue, matrix, &b.normed, y)?,
+            let norm = w.qk_norm.as_ref().and_then(|norms| norms.get(i));
+            match (&w.bias, norm) {
+                (Some(bias), _) => self.gemv_bias(queue, matrix, &bias[i], y)?,
+                (None, Some(norm)) => self.gemv_normed(queue, matrix, norm, y)?,
+                (None, None) => self.gemv(queue, matrix, &b.normed, y)?,
             }
         }
         self.rope(queue, index)?;
@@ -121,6 +124,21 @@ impl Step {
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvBiasArgs { w: w.bytes.clone(), x, bias, y: y.clone(), rows, n };
         queue.launch(&self.kernels.gemv_bias[&(w.format, Team::of(w.format, rows, n))], args)
+    }
+
+    /// Queries or keys, each head normed; in between they lie where attention's result will.
+    fn gemv_normed(
+        &self,
+        queue: &mut impl Queue,
+        w: &Loaded,
+        norm: &Loaded,
+        y: &View<f32>,
+    ) -> Result<(), Error> {
+        let (b, c) = (&self.buffers, &self.config);
+        let x = b.heads.view_range(0..y.len());
+        self.gemv(queue, w, &b.normed, &x)?;
+        let args = RmsNormArgs { x, w: norm.bytes.cast()?, y: y.clone(), n: c.head_dim, eps: c.epsilon };
+        queue.launch(&self.kernels.head_norm, args)
     }
 
     /// Adds `W x` to the residual stream.

@@ -19,6 +19,8 @@ use crate::weights::format;
 pub(crate) struct Kernels {
     pub(crate) embed: Kernel<Embed>,
     pub(crate) norm: Kernel<RmsNorm>,
+    /// Of the heads of Q and K, where a model norms them.
+    pub(crate) head_norm: Kernel<RmsNorm>,
     pub(crate) rope: Kernel<Rope>,
     pub(crate) attention: Kernel<Attention>,
     pub(crate) combine: Kernel<AttentionCombine>,
@@ -44,6 +46,7 @@ impl Kernels {
         Ok(Kernels {
             embed: Kernel::load(context, Embed { format: format(&w.embed) })?,
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
+            head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
             rope: Kernel::load(context, Rope { pairing: pairing(c.architecture) })?,
             attention: Kernel::load(context, attention(c)?)?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
@@ -96,7 +99,7 @@ fn choice(matrix: &Tensor) -> (Format, Team) {
 fn pairing(architecture: Architecture) -> Pairing {
     match architecture {
         Architecture::Llama => Pairing::Interleaved,
-        Architecture::Qwen2 => Pairing::HalfSplit,
+        Architecture::Qwen2 | Architecture::Qwen3 => Pairing::HalfSplit,
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Block<T> {
     pub v: T,
     /// Of q, k and v.
     pub bias: Option<[T; 3]>,
+    /// `[head_dim]`, for each head of q and for each of k.
+    pub qk_norm: Option<[T; 2]>,
     /// `[hidden, heads * head_dim]`
     pub o: T,
     /// `[hidden]`
@@ -101,13 +103,11 @@ impl<T> Weights<T> {
 
 impl<T> Block<T> {
     fn iter(&self) -> impl Iterator<Item = &T> {
-        [&self.attn_norm, &self.q, &self.k, &self.v].into_iter().chain(self.bias.iter().flatten()).chain([
-            &self.o,
-            &self.ffn_norm,
-            &self.gate,
-            &self.up,
-            &self.down,
-        ])
+        [&self.attn_norm, &self.q, &self.k, &self.v]
+            .into_iter()
+            .chain(self.bias.iter().flatten())
+            .chain(self.qk_norm.iter().flatten())
+            .chain([&self.o, &self.ffn_norm, &self.gate, &self.up, &self.down])
     }
 
     fn try_map<U, E>(&self, f: &mut impl FnMut(&T) -> Result<U, E>) -> Result<Block<U>, E> {
@@ -118,6 +118,10 @@ impl<T> Block<T> {
             v: f(&self.v)?,
             bias: match &self.bias {
                 Some([q, k, v]) => Some([f(q)?, f(k)?, f(v)?]),
+                None => None,
+            },
+            qk_norm: match &self.qk_norm {
+                Some([q, k]) => Some([f(q)?, f(k)?]),
                 None => None,
             },
             o: f(&self.o)?,
@@ -184,12 +188,16 @@ fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Tensor>, 
             vector("attn_v.bias", c.kv_len())?,
         ])
     };
+    let qk_norm = || -> Result<_, Problem> {
+        Ok([vector("attn_q_norm.weight", c.head_dim)?, vector("attn_k_norm.weight", c.head_dim)?])
+    };
     Ok(Block {
         attn_norm: vector("attn_norm.weight", c.hidden)?,
         q: matrix("attn_q", c.q_len(), c.hidden)?,
         k: matrix("attn_k", c.kv_len(), c.hidden)?,
         v: matrix("attn_v", c.kv_len(), c.hidden)?,
         bias: c.architecture.biased().then(bias).transpose()?,
+        qk_norm: c.architecture.normed_heads().then(qk_norm).transpose()?,
         o: matrix("attn_output", c.hidden, c.q_len())?,
         ffn_norm: vector("ffn_norm.weight", c.hidden)?,
         gate: matrix("ffn_gate", c.feed_forward, c.hidden)?,

@@ -1,6 +1,7 @@
 //! Metadata and tensor shapes against each other.
 
 use warpwright_engine::Model;
+use warpwright_engine::config::Architecture;
 
 use crate::write::{File, Val, f32s};
 
@@ -9,7 +10,7 @@ fn llama() -> File {
     model("llama")
 }
 
-/// The same with the architecture's name, and biases where that has them.
+/// The same with the architecture's name, and biases and norms where that has them.
 fn model(arch: &str) -> File {
     let key = |name: &str| format!("{arch}.{name}");
     let mut file = File::default()
@@ -46,6 +47,11 @@ fn model(arch: &str) -> File {
         if arch == "qwen2" {
             for (name, n) in [("q", 8), ("k", 4), ("v", 4)] {
                 file = zeros(file, &format!("blk.{layer}.attn_{name}.bias"), &[n]);
+            }
+        }
+        if arch == "qwen3" {
+            for name in ["q", "k"] {
+                file = zeros(file, &format!("blk.{layer}.attn_{name}_norm.weight"), &[4]);
             }
         }
     }
@@ -109,7 +115,7 @@ fn refuses_what_does_not_fit() {
         (llama().without("general.architecture"), "key \"general.architecture\" is missing"),
         (
             llama().pair("general.architecture", text("gpt2")),
-            "architecture \"gpt2\" is not supported; supported: llama, qwen2",
+            "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3",
         ),
         (llama().without("llama.block_count"), "key \"llama.block_count\" is missing"),
         (
@@ -182,6 +188,14 @@ fn refuses_what_does_not_fit() {
             "tensor \"rope_freqs.weight\" holds 0 at index 1; expected finite numbers above zero",
         ),
         (model("qwen2").without("blk.0.attn_k.bias"), "tensor \"blk.0.attn_k.bias\" of shape [4] is missing"),
+        (
+            model("qwen3").without("blk.1.attn_q_norm.weight"),
+            "tensor \"blk.1.attn_q_norm.weight\" of shape [4] is missing",
+        ),
+        (
+            zeros(model("qwen2"), "blk.0.attn_k_norm.weight", &[4]),
+            "tensor \"blk.0.attn_k_norm.weight\" is not part of architecture qwen2, so the model would run wrongly",
+        ),
     ];
     for (i, (file, message)) in cases.iter().enumerate() {
         let name = format!("unfit-{i}.gguf");
@@ -193,10 +207,12 @@ fn refuses_what_does_not_fit() {
 }
 
 #[test]
-fn accepts_both_architectures() {
-    for arch in ["llama", "qwen2"] {
+fn accepts_every_architecture() {
+    for (arch, _) in Architecture::ALL {
         let model = Model::open(&model(arch).save(&format!("{arch}.gguf"))).unwrap();
         assert_eq!(model.outline.config.architecture.name(), arch);
-        assert_eq!(model.outline.weights.blocks[0].bias.is_some(), arch == "qwen2");
+        let block = &model.outline.weights.blocks[0];
+        assert_eq!(block.bias.is_some(), arch == "qwen2", "{arch}");
+        assert_eq!(block.qk_norm.is_some(), arch == "qwen3", "{arch}");
     }
 }

@@ -137,11 +137,14 @@ fn every_architecture_and_format_agrees_with_the_oracle() {
         scaled: false,
     };
     let qwen2 = Synth { arch: "qwen2", tied: false, ..llama };
+    let qwen3 = Synth { arch: "qwen3", ..llama };
     let cases = [
         ("llama-tied", llama),
         ("llama-scaled", Synth { tied: false, scaled: true, ..llama }),
         ("qwen2", qwen2),
         ("qwen2-wide-heads", Synth { heads: 6, kv_heads: 1, head_dim: 128, ..qwen2 }),
+        ("qwen3", qwen3),
+        ("qwen3-wide-heads", Synth { kv_heads: 4, head_dim: 128, tied: false, ..qwen3 }),
         ("llama-one-format", Synth { formats: &[14], kv_heads: 4, ..llama }),
     ];
     for (name, case) in cases {

@@ -66,6 +66,10 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
         add(&mut k, k_bias);
         add(&mut v, v_bias);
     }
+    if let Some([q_norm, k_norm]) = &b.qk_norm {
+        q = norm_heads(&q, q_norm, c.epsilon.into());
+        k = norm_heads(&k, k_norm, c.epsilon.into());
+    }
     rotate(model, &mut q, position);
     rotate(model, &mut k, position);
     cache.push(k, v);
@@ -93,7 +97,7 @@ fn rotate(model: &Model, x: &mut [f64], position: usize) {
         for (i, factor) in factors.iter().enumerate() {
             let (a, b) = match c.architecture {
                 Architecture::Llama => (2 * i, 2 * i + 1),
-                Architecture::Qwen2 => (i, i + pairs),
+                Architecture::Qwen2 | Architecture::Qwen3 => (i, i + pairs),
             };
             let frequency = c.rope_base.powf(-(i as f64) / pairs as f64);
             let angle = position as f64 * frequency / (c.rope_divisor * f64::from(*factor));
@@ -106,6 +110,10 @@ fn rotate(model: &Model, x: &mut [f64], position: usize) {
 fn norm(x: &[f64], w: &[f64], epsilon: f64) -> Vec<f64> {
     let scale = 1.0 / (dot(x, x) / x.len() as f64 + epsilon).sqrt();
     std::iter::zip(x, w).map(|(x, w)| x * scale * w).collect()
+}
+
+fn norm_heads(x: &[f64], w: &[f64], epsilon: f64) -> Vec<f64> {
+    x.chunks(w.len()).flat_map(|head| norm(head, w, epsilon)).collect()
 }
 
 fn softmax(x: &[f64]) -> Vec<f64> {

@@ -46,7 +46,7 @@ pub(crate) fn synth(s: Synth) -> File {
     let mut make = Make { file, random: Random(7), formats: s.formats.iter().cycle() };
     make.matrix("token_embd.weight", VOCAB, HIDDEN);
     for i in 0..2 {
-        make.norm(&format!("blk.{i}.attn_norm.weight"));
+        make.norm(&format!("blk.{i}.attn_norm.weight"), HIDDEN);
         make.matrix(&format!("blk.{i}.attn_q.weight"), q, HIDDEN);
         make.matrix(&format!("blk.{i}.attn_k.weight"), kv, HIDDEN);
         make.matrix(&format!("blk.{i}.attn_v.weight"), kv, HIDDEN);
@@ -55,13 +55,17 @@ pub(crate) fn synth(s: Synth) -> File {
             make.bias(&format!("blk.{i}.attn_k.bias"), kv);
             make.bias(&format!("blk.{i}.attn_v.bias"), kv);
         }
+        if s.arch == "qwen3" {
+            make.norm(&format!("blk.{i}.attn_q_norm.weight"), s.head_dim);
+            make.norm(&format!("blk.{i}.attn_k_norm.weight"), s.head_dim);
+        }
         make.matrix(&format!("blk.{i}.attn_output.weight"), HIDDEN, q);
-        make.norm(&format!("blk.{i}.ffn_norm.weight"));
+        make.norm(&format!("blk.{i}.ffn_norm.weight"), HIDDEN);
         make.matrix(&format!("blk.{i}.ffn_gate.weight"), FEED_FORWARD, HIDDEN);
         make.matrix(&format!("blk.{i}.ffn_up.weight"), FEED_FORWARD, HIDDEN);
         make.matrix(&format!("blk.{i}.ffn_down.weight"), HIDDEN, FEED_FORWARD);
     }
-    make.norm("output_norm.weight");
+    make.norm("output_norm.weight", HIDDEN);
     if !s.tied {
         make.matrix("output.weight", VOCAB, HIDDEN);
     }
@@ -87,9 +91,9 @@ impl Make {
         self.file = std::mem::take(&mut self.file).tensor(name, &dims, kind, data);
     }
 
-    fn norm(&mut self, name: &str) {
-        let data = f32s((0..HIDDEN).map(|_| 1.0 + self.random.unit() / 4.0));
-        self.add(name, &[HIDDEN], 0, data);
+    fn norm(&mut self, name: &str, n: u32) {
+        let data = f32s((0..n).map(|_| 1.0 + self.random.unit() / 4.0));
+        self.add(name, &[n], 0, data);
     }
 
     fn bias(&mut self, name: &str, n: u32) {
