@@ -209,6 +209,18 @@ impl<'k> Builder<'k> {
         self.special("%globaltimer", Level::Lane)
     }
 
+    /// The multiprocessor's clock, in cycles.
+    #[track_caller]
+    pub fn clock(self) -> U64<'k> {
+        self.special("%clock64", Level::Lane)
+    }
+
+    /// The multiprocessor that runs the block.
+    #[track_caller]
+    pub fn smid(self) -> U32<'k> {
+        self.special("%smid", Level::Block)
+    }
+
     /// A comment in the PTX. ASCII.
     #[track_caller]
     pub fn note(self, text: impl Into<String>) {

@@ -243,6 +243,21 @@ impl Program {
         self.need(|op| op.sm).unwrap_or(0)
     }
 
+    /// Whether a row needs a target of an architecture's own.
+    pub fn specific(&self) -> bool {
+        self.need(|op| op.specific).unwrap_or(false)
+    }
+
+    /// Whether it waits for the kernels before it (`griddepcontrol.wait`), so that it may start early.
+    pub fn waits(&self) -> bool {
+        self.need(|op| *op == crate::isa::GRID_WAIT).unwrap_or(false)
+    }
+
+    /// Whether it lets the next kernel start early (`griddepcontrol.launch_dependents`).
+    pub fn triggers(&self) -> bool {
+        self.need(|op| *op == crate::isa::GRID_TRIGGER).unwrap_or(false)
+    }
+
     /// The least PTX version that its rows need, apart from its target.
     pub fn version(&self) -> Version {
         self.need(|op| op.version).unwrap_or(Version(6, 0))

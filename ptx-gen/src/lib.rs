@@ -64,11 +64,13 @@
 pub mod isa;
 
 mod args;
+mod asynchronous;
 mod build;
 mod check;
 mod ir;
 mod kernel;
 mod mem;
+mod mma;
 mod ops;
 mod print;
 mod sample;
@@ -76,13 +78,15 @@ mod target;
 mod ty;
 
 pub use args::{ArgTy, Args, Cpu, CpuArg, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};
+pub use asynchronous::Mbarrier;
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
 pub use check::{Error, ErrorKind, Errors};
 pub use ir::{
     Access, At, Base, Imm, Inst, Level, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
-pub use mem::{Loads, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
+pub use mem::{Fresh, Loads, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
+pub use mma::{A, B, Sums};
 pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled, Signed};
 pub use print::{TargetError, inst, print, print_with_lines, version};
 pub use sample::{Sample, samples};

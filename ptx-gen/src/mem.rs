@@ -1,6 +1,6 @@
 //! Pointers that know their element and their access, in global and in shared memory.
 
-use crate::build::{Builder, Src, Val};
+use crate::build::{Builder, Pred, Src, Val, Var};
 use crate::ir::{Base, Operand, Reg};
 use crate::isa::{self, Op};
 use crate::ops::Ordered;
@@ -14,6 +14,9 @@ pub struct Read;
 /// [`Read`], for what is read once: it stays out of the L1 cache.
 #[derive(Clone, Copy)]
 pub struct Stream;
+/// [`Read`], for what a kernel wrote that may have run while this one was starting: it is read past the L1 cache.
+#[derive(Clone, Copy)]
+pub struct Fresh;
 /// Global memory that the kernel only writes.
 #[derive(Clone, Copy)]
 pub struct Write;
@@ -46,7 +49,7 @@ pub trait Stores: Space {
 macro_rules! spaces {
     ($($space:ty: $kind:ident;)*) => { $(impl Space for $space { const ADDRESS: Kind = Kind::$kind; })* };
 }
-spaces! { Read: U64; Stream: U64; Write: U64; ReadWrite: U64; Shared: U32; }
+spaces! { Read: U64; Stream: U64; Fresh: U64; Write: U64; ReadWrite: U64; Shared: U32; }
 
 macro_rules! rows {
     ($($trait:ident $name:ident for $space:ty = $one:ident $two:ident $four:ident;)*) => {
@@ -56,6 +59,7 @@ macro_rules! rows {
 rows! {
     Loads LD for Read = LD_NC LD_NC_V2 LD_NC_V4;
     Loads LD for Stream = LD_STREAM LD_STREAM_V2 LD_STREAM_V4;
+    Loads LD for Fresh = LD_RELAXED LD_RELAXED_V2 LD_RELAXED_V4;
     Loads LD for ReadWrite = LD_GLOBAL LD_GLOBAL_V2 LD_GLOBAL_V4;
     Loads LD for Shared = LD_SHARED LD_SHARED_V2 LD_SHARED_V4;
     Stores ST for Write = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
@@ -65,7 +69,7 @@ rows! {
 
 /// A pointer to `T`s.
 pub struct Ptr<'k, T, A> {
-    k: Builder<'k>,
+    pub(crate) k: Builder<'k>,
     base: Reg,
     /// Bytes.
     offset: i32,
@@ -109,7 +113,7 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
         Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
     }
 
-    fn addr(self) -> Operand {
+    pub(crate) fn addr(self) -> Operand {
         Operand::Addr(Base::Reg(self.base), self.offset)
     }
 }
@@ -117,6 +121,13 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
 impl<'k, T: Elem> Ptr<'k, T, Read> {
     /// The same memory, read past the L1 cache: for what is read once.
     pub fn stream(self) -> Ptr<'k, T, Stream> {
+        Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
+    }
+}
+
+impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
+    /// The same memory, read past the L1 cache: for what another kernel wrote while this one was starting.
+    pub fn fresh(self) -> Ptr<'k, T, Fresh> {
         Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
     }
 }
@@ -146,6 +157,12 @@ impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     #[track_caller]
     pub fn ld2(self) -> [Val<'k, T::Reg>; 2] {
         self.load(A::LD.0[1])
+    }
+    /// Loads four elements into variables, where `cond` holds; the others keep what they had.
+    #[track_caller]
+    pub fn ld4_if(self, cond: Pred<'k>, to: &mut [Var<'k, T::Reg>; 4]) {
+        let dst = to.iter().map(|v| v.0.reg).collect();
+        self.k.when(cond, || self.k.inst(A::LD.0[2], T::MEM, None, dst, vec![self.addr()]));
     }
     /// Four elements from here on; the address is a multiple of their size.
     #[track_caller]
@@ -223,6 +240,11 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
     pub fn red_add(self, v: impl Src<'k, T>) {
         self.k.inst(&isa::RED_ADD, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
     }
+    /// Stores, and publishes to the device and the host all that this thread wrote before. 32 bits.
+    #[track_caller]
+    pub fn st_release_sys(self, v: impl Src<'k, T>) {
+        self.k.inst(&isa::ST_RELEASE_SYS, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+    }
     /// Loads, and sees all that a thread of the device wrote before the store it reads released it. 32 bits.
     #[track_caller]
     pub fn ld_acquire(self) -> Val<'k, T> {
@@ -232,6 +254,20 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
     #[track_caller]
     pub fn st_release(self, v: impl Src<'k, T>) {
         self.k.inst(&isa::ST_RELEASE, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+    }
+}
+
+impl<'k> Ptr<'k, u32, ReadWrite> {
+    /// Draws a number from 0 to `last`, each in turn, over and over: one step, which publishes what this thread
+    /// wrote before and sees what those who drew earlier published.
+    #[track_caller]
+    pub fn ticket(self, last: impl Src<'k, u32>) -> Val<'k, u32> {
+        self.fetch(&isa::ATOM_TICKET, [last.operand()])
+    }
+    /// Adds `v` in one step, and publishes what this thread wrote before.
+    #[track_caller]
+    pub fn red_release(self, v: impl Src<'k, u32>) {
+        self.k.inst(&isa::RED_RELEASE, Kind::U32, None, vec![], vec![self.addr(), v.operand()])
     }
 }
 

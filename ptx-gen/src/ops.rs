@@ -311,7 +311,21 @@ methods! {
     }
 }
 
+impl<'k> F32<'k> {
+    /// The nearest integer, ties to even; too large saturates, NaN gives 0.
+    #[track_caller]
+    pub fn nearest(self) -> I32<'k> {
+        self.convert(&isa::CVT_RNI)
+    }
+}
+
 impl<'k> U32<'k> {
+    /// `c` plus the dot product of the unsigned bytes of `self` and the signed bytes of `b`.
+    #[track_caller]
+    pub fn dp4a_signed(self, b: impl Src<'k, i32>, c: impl Src<'k, i32>) -> I32<'k> {
+        self.k.emit(&isa::DP4A_US, Kind::U32, [Operand::Reg(self.reg), b.operand(), c.operand()])
+    }
+
     /// Any function of the bits of `self`, `b` and `c`: `table` is its value on `(0xF0, 0xCC, 0xAA)`.
     #[track_caller]
     pub fn lop3(self, b: impl Src<'k, u32>, c: impl Src<'k, u32>, table: u8) -> Self {

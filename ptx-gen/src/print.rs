@@ -14,11 +14,17 @@ pub struct TargetError {
     pub target: Target,
     /// The compute capability, times ten, that the program needs.
     pub needs: u32,
+    /// Whether it needs exactly that architecture's own target.
+    pub specific: bool,
 }
 
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} needs sm_{} or newer, not {}", self.kernel, self.needs, self.target)
+        let TargetError { kernel, target, needs, specific } = self;
+        match specific {
+            true => write!(f, "{kernel} needs sm_{needs}a, not {target}"),
+            false => write!(f, "{kernel} needs sm_{needs} or newer, not {target}"),
+        }
     }
 }
 impl std::error::Error for TargetError {}
@@ -57,8 +63,8 @@ struct Printer {
 impl Printer {
     fn program(mut self, p: &Program, target: Target) -> Result<String, TargetError> {
         let needs = p.sm();
-        if target.sm < needs {
-            return Err(TargetError { kernel: p.name.clone(), target, needs });
+        if target.sm < needs || p.specific() && (!target.specific || target.sm != needs) {
+            return Err(TargetError { kernel: p.name.clone(), target, needs, specific: p.specific() });
         }
         self.line(&format!(".version {}", version(p, target)));
         self.line(&format!(".target {target}"));
@@ -147,6 +153,9 @@ impl Printer {
     }
 
     fn choice(&mut self, cond: Reg, body: &[Stmt], other: &[Stmt]) {
+        if let ([Stmt::Inst(only)], []) = (body, other) {
+            return self.guarded(cond, only);
+        }
         let n = self.number();
         if other.is_empty() {
             self.line(&format!("@!{cond} bra $end{n};"));
@@ -159,6 +168,14 @@ impl Printer {
             self.nested(other);
         }
         self.label(&format!("$end{n}"));
+    }
+
+    /// A branch around one instruction is a guard on it.
+    fn guarded(&mut self, cond: Reg, i: &Inst) {
+        if self.lines {
+            self.loc(i.at);
+        }
+        self.line(&format!("@{cond} {}", inst(i)));
     }
 
     fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &[Stmt]) {

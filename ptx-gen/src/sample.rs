@@ -31,6 +31,9 @@ const MEMORY: u32 = 32 * 16 * 8;
 const SHARED: i32 = 512 * 6;
 const RESULTS: i32 = 512 * 7;
 
+/// Where a lane's mbarrier is, past what the lanes have of shared memory: as far apart as that.
+const BARRIERS: i32 = 512;
+
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
     let p = s.reg(Kind::U64);
@@ -44,6 +47,8 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     s.push(&isa::MAD_WIDE, Kind::U32, vec![mine], vec![Operand::Reg(lane), stride, Operand::Reg(base)]);
     let near = s.shared(lane);
 
+    let barrier =
+        (*op != isa::MBAR_INIT && op.form.src.contains(&Slot::Barrier)).then(|| s.barrier(op, near));
     let src: Vec<Operand> =
         op.form.src.iter().map(|slot| s.operand(*slot, op, kind, from, mine, near)).collect();
     let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| s.results(*slot, kind)).collect();
@@ -52,6 +57,12 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     for d in dst {
         s.store(d, mine, at);
         at += d.kind.bytes().max(1) as i32;
+    }
+    if let Some(barrier) = barrier {
+        s.settle(op, barrier, mine, near);
+    }
+    if op.id.starts_with("CP_ASYNC") {
+        s.push(&isa::CP_ASYNC_WAIT_ALL, Kind::U32, vec![], vec![]);
     }
     if op.form.src.contains(&Slot::Shared) {
         s.show_shared(near, mine);
@@ -70,7 +81,7 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
                 kind: ParamKind::Scalar(if op.form.src == [Slot::Param] { kind } else { Kind::U32 }),
             },
         ],
-        shared: vec![SharedArray { name: "s".into(), bytes: Some(MEMORY / 8) }],
+        shared: vec![SharedArray { name: "s".into(), bytes: Some(MEMORY / 8 + BARRIERS as u32) }],
         body: s.body,
         registers: s.registers,
         pinned: vec![],
@@ -117,6 +128,49 @@ impl Writer {
         address
     }
 
+    /// This lane's mbarrier, which one arrival ends a phase of.
+    fn barrier(&mut self, op: &'static Op, near: Reg) -> Operand {
+        let address = Operand::Addr(Base::Reg(near), BARRIERS);
+        let one = Operand::Imm(Imm { kind: Kind::U32, bits: 1 });
+        self.push(&isa::MBAR_INIT, Kind::U32, vec![], vec![address.clone(), one]);
+        if op.sm >= 90 {
+            self.push(&isa::FENCE_MBAR_INIT, Kind::U32, vec![], vec![]);
+            self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
+        }
+        address
+    }
+
+    /// Ends what the row left under way, so that nothing is when the kernel exits: bytes expected are copied, bytes
+    /// copied are expected, and both are waited for.
+    fn settle(&mut self, op: &'static Op, barrier: Operand, mine: Reg, near: Reg) {
+        let bytes = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
+        let [from, to] = [mine, near].map(|reg| Operand::Addr(Base::Reg(reg), 0));
+        if *op == isa::MBAR_EXPECT {
+            self.push(&isa::BULK_COPY, Kind::U32, vec![], vec![to, from, bytes, barrier.clone()]);
+        } else if op.form.src.contains(&Slot::Shared) {
+            self.push(&isa::MBAR_EXPECT, Kind::U32, vec![], vec![barrier.clone(), bytes]);
+        } else {
+            return;
+        }
+        let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
+        let src = vec![barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })];
+        let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: vec![landed], src, at };
+        self.body.push(Stmt::Loop { cond: vec![Stmt::Inst(wait)], exit: landed, body: vec![], at });
+    }
+
+    /// Registers of a fragment: four words of memory each, so that a fragment is one operand.
+    fn registers(&mut self, kind: Kind, n: u32, mine: Reg) -> Operand {
+        let at = 512 * self.next;
+        self.next += 1;
+        let word = |s: &mut Self, i: u32| {
+            let v = s.reg(kind);
+            let address = Operand::Addr(Base::Reg(mine), at + 4 * i as i32);
+            s.push(&isa::LD_GLOBAL, kind, vec![v], vec![address]);
+            v
+        };
+        Operand::Group((0..n).map(|i| word(self, i)).collect())
+    }
+
     /// A register of this kind, loaded from memory.
     fn value(&mut self, kind: Kind, mine: Reg) -> Reg {
         let address = Operand::Addr(Base::Reg(mine), 512 * self.next);
@@ -151,10 +205,21 @@ impl Writer {
             Slot::T | Slot::Any => Operand::Reg(self.value(kind, mine)),
             Slot::S => Operand::Reg(self.value(from.unwrap_or(kind), mine)),
             Slot::Wide => Operand::Reg(self.value(Kind::U64, mine)),
-            Slot::Lit(low, high) => {
-                Operand::Imm(Imm { kind: Kind::U32, bits: u64::from(low.max(high.min(31))) })
-            }
+            Slot::Lit(low, high) => Operand::Imm(Imm {
+                kind: Kind::U32,
+                bits: u64::from(if low > 0 { low } else { high.min(31) }),
+            }),
             Slot::Vec(n) => Operand::Group((0..n).map(|_| self.value(kind, mine)).collect()),
+            Slot::Regs(kind, n) => self.registers(kind, n, mine),
+            Slot::Barrier => Operand::Addr(Base::Reg(near), BARRIERS),
+            Slot::Parity => Operand::Imm(Imm { kind: Kind::U32, bits: 1 }),
+            Slot::Threads => Operand::Imm(Imm { kind: Kind::U32, bits: 32 }),
+            Slot::Bytes => Operand::Imm(Imm { kind: Kind::U32, bits: 16 }),
+            Slot::Policy => {
+                let policy = self.reg(Kind::U64);
+                self.push(&isa::POLICY_FIRST, Kind::U32, vec![policy], vec![]);
+                Operand::Reg(policy)
+            }
             Slot::Halves => Operand::Group((0..2).map(|_| self.value(Kind::F16, mine)).collect()),
             Slot::Global => Operand::Addr(Base::Reg(mine), 0),
             Slot::Shared => Operand::Addr(Base::Reg(near), 0),
@@ -165,6 +230,8 @@ impl Writer {
     fn results(&mut self, slot: Slot, kind: Kind) -> Vec<Reg> {
         match slot {
             Slot::Vec(n) => (0..n).map(|_| self.reg(kind)).collect(),
+            Slot::Regs(kind, n) => (0..n).map(|_| self.reg(kind)).collect(),
+            Slot::Policy => vec![self.reg(Kind::U64)],
             Slot::Halves => (0..2).map(|_| self.reg(Kind::F16)).collect(),
             Slot::Is(kind) => vec![self.reg(kind)],
             Slot::Wide => vec![self.reg(Kind::U64)],

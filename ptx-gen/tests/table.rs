@@ -38,7 +38,10 @@ fn samples_print_where_their_row_allows() {
                     assert!(text.is_ascii());
                     assert!(text.contains(s.op.template.split(['$', ' ']).next().expect("one part")));
                 }
-                Err(e) => assert!(target.sm < e.needs && e.needs <= 120, "{e}"),
+                Err(e) => assert!(
+                    target.sm < e.needs && e.needs <= 120 || e.specific && target.name != "sm_90a",
+                    "{e}"
+                ),
             }
         }
     }

@@ -53,6 +53,7 @@ fn wrong(i: &Inst) -> Option<String> {
     let written = match op.form.dst {
         [] => i.dst.is_empty(),
         [Slot::Vec(n)] => i.dst.len() == *n as usize && i.dst.iter().all(|r| holds(*r, i.kind)),
+        [Slot::Regs(kind, n)] => i.dst.len() == *n as usize && i.dst.iter().all(|r| holds(*r, *kind)),
         [Slot::Halves] => i.dst.len() == 2 && i.dst.iter().all(|r| r.id().0 == Class::Half),
         slots => {
             slots.len() == i.dst.len() && slots.iter().zip(&i.dst).all(|(s, r)| holds(*r, slot_kind(*s, i)))
@@ -79,8 +80,9 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
         Slot::Is(kind) => kind,
         Slot::Wide if i.kind == Kind::S32 => Kind::S64,
         Slot::Wide => Kind::U64,
-        Slot::Global | Slot::Param => Kind::U64,
-        Slot::Shared => Kind::U32,
+        Slot::Global | Slot::Param | Slot::Policy => Kind::U64,
+        Slot::Shared | Slot::Barrier | Slot::Parity | Slot::Bytes | Slot::Threads => Kind::U32,
+        Slot::Regs(kind, _) => kind,
         _ => i.kind,
     }
 }
@@ -88,20 +90,34 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
 fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
     let kind = slot_kind(slot, i);
     match (slot, o) {
-        (Slot::T | Slot::S | Slot::Is(_) | Slot::Wide | Slot::Any, Operand::Reg(r)) => holds(*r, kind),
+        (
+            Slot::T
+            | Slot::S
+            | Slot::Is(_)
+            | Slot::Wide
+            | Slot::Any
+            | Slot::Parity
+            | Slot::Bytes
+            | Slot::Threads
+            | Slot::Policy,
+            Operand::Reg(r),
+        ) => holds(*r, kind),
+        (Slot::Parity, Operand::Imm(imm)) => imm.bits <= 1,
+        (Slot::Threads, Operand::Imm(imm)) => imm.bits.is_multiple_of(32) && imm.bits > 0,
+        (Slot::Bytes, Operand::Imm(imm)) => imm.bits.is_multiple_of(16),
         (Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any, Operand::Imm(imm)) => {
             imm.kind == register_kind(kind)
         }
         (Slot::Any, Operand::Special(..)) => true,
         (Slot::Any, Operand::Symbol(_)) => kind == Kind::U32,
         (Slot::Lit(low, high), Operand::Imm(imm)) => (u64::from(low)..=u64::from(high)).contains(&imm.bits),
-        (Slot::Vec(n), Operand::Group(regs)) => {
+        (Slot::Vec(n) | Slot::Regs(_, n), Operand::Group(regs)) => {
             regs.len() == n as usize && regs.iter().all(|r| holds(*r, kind))
         }
         (Slot::Halves, Operand::Group(regs)) => {
             regs.len() == 2 && regs.iter().all(|r| r.id().0 == Class::Half)
         }
-        (Slot::Global | Slot::Shared, Operand::Addr(Base::Reg(r), _)) => holds(*r, kind),
+        (Slot::Global | Slot::Shared | Slot::Barrier, Operand::Addr(Base::Reg(r), _)) => holds(*r, kind),
         (Slot::Param, Operand::Addr(Base::Symbol(_), _)) => true,
         _ => false,
     }
@@ -120,7 +136,12 @@ fn describe(slot: Slot, i: &Inst) -> String {
     match slot {
         Slot::Lit(low, high) => format!("a literal from {low} to {high}"),
         Slot::Vec(n) => format!("{n} registers of .{}", i.kind.name()),
+        Slot::Regs(kind, n) => format!("{n} registers of .{}", kind.name()),
         Slot::Halves => "two registers of .f16".into(),
+        Slot::Barrier => "the address of an mbarrier".into(),
+        Slot::Parity => "0 or 1".into(),
+        Slot::Bytes => "a multiple of 16".into(),
+        Slot::Threads => "a positive multiple of 32".into(),
         Slot::Global => "an address in global memory".into(),
         Slot::Shared => "an address in shared memory".into(),
         Slot::Param => "a parameter".into(),

@@ -106,5 +106,17 @@ impl Uniformity {
 fn changes_under_it(i: &Inst) -> bool {
     use crate::isa::*;
     let atomic = ATOMIC.rows.contains(&i.op);
-    atomic || [&LD_ACQUIRE, &SHFL_UP, &SHFL_DOWN].contains(&i.op)
+    atomic
+        || [
+            &LD_ACQUIRE,
+            &LD_RELAXED,
+            &LD_RELAXED_V2,
+            &LD_RELAXED_V4,
+            &MBAR_TEST,
+            &MBAR_TRY,
+            &ELECT,
+            &SHFL_UP,
+            &SHFL_DOWN,
+        ]
+        .contains(&i.op)
 }

@@ -27,6 +27,7 @@ table! {
     BFE      = op("bfe.$t",          INT32, form(&[T], &[T, Is(U32), Is(U32)]), "d = the c bits of a from bit b on, sign-extended if signed");
     BFI      = op("bfi.$b",          &[U32], form(&[T], &[T, T, Is(U32), Is(U32)]), "d = b with its e bits from bit c on replaced by the low bits of a");
     DP4A     = op("dp4a.$t.$t",      INT32, TERNARY, "d = c + the dot product of the four bytes of a and b").needs(61, 5, 0);
+    DP4A_US  = op("dp4a.u32.s32",    &[], form(&[Is(S32)], &[Is(U32), Is(S32), Is(S32)]), "d = c + the dot product of the unsigned bytes of a and the signed bytes of b").needs(61, 5, 0);
 }
 
 #[rustfmt::skip] // one row a line

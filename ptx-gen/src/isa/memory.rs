@@ -26,6 +26,9 @@ table! {
     LD_STREAM      = op("ld.global.nc.L1::no_allocate.$m",    ONE, form(&[T], &[Global]), "load what is read once, past the L1 cache").needs(70, 7, 4);
     LD_STREAM_V2   = op("ld.global.nc.L1::no_allocate.v2.$m", ONE, form(&[Vec(2)], &[Global]), "load two elements that are read once, past the L1 cache").needs(70, 7, 4);
     LD_STREAM_V4   = op("ld.global.nc.L1::no_allocate.v4.$m", UP_TO_32, form(&[Vec(4)], &[Global]), "load four elements that are read once, past the L1 cache").needs(70, 7, 4);
+    LD_RELAXED     = op("ld.relaxed.gpu.global.$m",    ONE, form(&[T], &[Global]), "load past the L1 cache what another kernel wrote while this one was there").needs(70, 6, 0);
+    LD_RELAXED_V2  = op("ld.relaxed.gpu.global.v2.$m", ONE, form(&[Vec(2)], &[Global]), "load two such elements").needs(70, 6, 0);
+    LD_RELAXED_V4  = op("ld.relaxed.gpu.global.v4.$m", UP_TO_32, form(&[Vec(4)], &[Global]), "load four such elements").needs(70, 6, 0);
     LD_ACQUIRE     = op("ld.acquire.gpu.global.$m", ALL_32, form(&[T], &[Global]), "load that sees all a releasing thread of the device wrote before").needs(70, 6, 0);
     LD_SHARED      = op("ld.shared.$m",         ONE,       form(&[T], &[Shared]), "load from shared memory");
     LD_SHARED_V2   = op("ld.shared.v2.$m",      ONE,       form(&[Vec(2)], &[Shared]), "load two elements from shared memory");
@@ -34,6 +37,7 @@ table! {
     ST_GLOBAL_V2   = op("st.global.v2.$m",      ONE,       form(&[], &[Global, Vec(2)]), "store two elements to global memory");
     ST_GLOBAL_V4   = op("st.global.v4.$m",      UP_TO_32,  form(&[], &[Global, Vec(4)]), "store four elements to global memory");
     ST_RELEASE     = op("st.release.gpu.global.$m", ALL_32, form(&[], &[Global, T]), "store that publishes all this thread wrote before to the device").needs(70, 6, 0);
+    ST_RELEASE_SYS = op("st.release.sys.global.$m", ALL_32, form(&[], &[Global, T]), "store that publishes all this thread wrote before to device and host").needs(70, 6, 0);
     ST_SHARED      = op("st.shared.$m",         ONE,       form(&[], &[Shared, T]), "store to shared memory");
     ST_SHARED_V2   = op("st.shared.v2.$m",      ONE,       form(&[], &[Shared, Vec(2)]), "store two elements to shared memory");
     ST_SHARED_V4   = op("st.shared.v4.$m",      UP_TO_32,  form(&[], &[Shared, Vec(4)]), "store four elements to shared memory");

@@ -8,23 +8,27 @@
 //! Minimum targets and PTX versions are those that ptxas enforces, measured by assembling each form.
 
 mod arithmetic;
+mod asynchronous;
 mod atomic;
 mod compare;
 mod control;
 mod convert;
 mod half;
 mod logic;
+mod matrix;
 mod memory;
 mod sync;
 mod warp;
 
 pub use arithmetic::*;
+pub use asynchronous::*;
 pub use atomic::*;
 pub use compare::*;
 pub use control::*;
 pub use convert::*;
 pub use half::*;
 pub use logic::*;
+pub use matrix::*;
 pub use memory::*;
 pub use sync::*;
 pub use warp::*;
@@ -48,6 +52,8 @@ pub struct Op {
     pub form: Form,
     /// Least compute capability, times ten.
     pub sm: u32,
+    /// Whether the target must be one of an architecture's own: the `a` of `sm_90a`.
+    pub specific: bool,
     /// Least PTX version.
     pub version: Version,
     /// The threads that must reach it together.
@@ -97,17 +103,32 @@ pub enum Slot {
     Any,
     /// A vector of this many values.
     Vec(u32),
+    /// A vector of this many registers of this type, whatever the operation's.
+    Regs(Kind, u32),
     /// Two binary16 values, as a vector.
     Halves,
     /// An address in global memory.
     Global,
     /// An address in shared memory.
     Shared,
+    /// The address of an mbarrier in shared memory: 8 bytes, set up by `mbarrier.init`.
+    Barrier,
+    /// The parity of an mbarrier's phase: 0 or 1.
+    Parity,
+    /// A number of bytes, a multiple of 16.
+    Bytes,
+    /// A number of threads, a multiple of 32.
+    Threads,
+    /// A cache policy, as `createpolicy` makes them.
+    Policy,
     /// A kernel parameter.
     Param,
 }
 
-use Slot::{Any, Global, Halves, Is, Lit, Param, S, Shared, T, Vec, Wide};
+use Slot::{
+    Any, Barrier, Bytes, Global, Halves, Is, Lit, Param, Parity, Policy, Regs, S, Shared, T, Threads, Vec,
+    Wide,
+};
 
 const fn form(dst: &'static [Slot], src: &'static [Slot]) -> Form {
     Form { dst, src }
@@ -133,6 +154,7 @@ const fn op(template: &'static str, types: &'static [Kind], form: Form, doc: &'s
         from: &[],
         form,
         sm: 50,
+        specific: false,
         version: Version(6, 0),
         together: Level::Lane,
         result: None,
@@ -153,6 +175,10 @@ impl Op {
     const fn needs(mut self, sm: u32, major: u8, minor: u8) -> Op {
         self.sm = sm;
         self.version = Version(major, minor);
+        self
+    }
+    const fn specific(mut self) -> Op {
+        self.specific = true;
         self
     }
     const fn together(mut self, level: Level) -> Op {
@@ -223,18 +249,20 @@ macro_rules! table {
 use table;
 
 /// Every chapter, in the manual's order.
-pub static CHAPTERS: [&Chapter; 11] = [
+pub static CHAPTERS: [&Chapter; 13] = [
     &INTEGER,
     &FLOATING,
     &HALF,
     &COMPARISON,
     &LOGIC,
     &MOVEMENT,
+    &ASYNCHRONOUS,
     &CONVERSION,
     &CONTROL,
     &SYNCHRONIZATION,
     &WARP,
     &ATOMIC,
+    &MATRIX,
 ];
 
 /// Every row.

@@ -18,6 +18,7 @@ table! {
     VOTE_ALL    = op("vote.sync.all.pred",   &[], VOTE, "p = a holds in every lane").together(Level::Warp).result(Level::Warp);
     VOTE_ANY    = op("vote.sync.any.pred",   &[], VOTE, "p = a holds in some lane").together(Level::Warp).result(Level::Warp);
     VOTE_BALLOT = op("vote.sync.ballot.b32", &[], form(&[Is(U32)], &[Is(Pred), Is(U32)]), "d = a bit a lane: whether a holds there").together(Level::Warp).result(Level::Warp);
+    ELECT       = op("elect.sync _|",        &[], form(&[Is(Pred)], &[Is(U32)]), "p = this is the lane chosen of those in the mask, always the same").together(Level::Warp).needs(90, 8, 0);
     REDUX_ADD   = op("redux.sync.add.$t",    INT32, form(&[T], &[T, Is(U32)]), "d = the sum of a over the lanes").together(Level::Warp).result(Level::Warp).needs(80, 7, 0);
     REDUX_MAX   = op("redux.sync.max.$t",    INT32, form(&[T], &[T, Is(U32)]), "d = the largest a of the lanes").together(Level::Warp).result(Level::Warp).needs(80, 7, 0);
 }

@@ -1,0 +1,33 @@
+//! Copies that run beside the thread that asked for them, and the barriers that tell when they have landed.
+
+use super::*;
+
+/// An mbarrier whose result nobody reads: the template ends in the sink `_`.
+const ARRIVE: Form = form(&[], &[Barrier]);
+
+#[rustfmt::skip] // one row a line
+table! {
+    /// Asynchronous copies and mbarriers.
+    ASYNCHRONOUS, "Asynchronous Copies and mbarrier";
+    CP_ASYNC_CA       = op("cp.async.ca.shared.global",  &[], form(&[], &[Shared, Global, Lit(16, 16)]), "copy 16 bytes, through the L1 cache").needs(80, 7, 0);
+    CP_ASYNC_CG       = op("cp.async.cg.shared.global",  &[], form(&[], &[Shared, Global, Lit(16, 16)]), "copy 16 bytes, past the L1 cache").needs(80, 7, 0);
+    CP_ASYNC_COMMIT   = op("cp.async.commit_group",      &[], NULLARY, "make the copies since the last group a group").needs(80, 7, 0);
+    CP_ASYNC_WAIT     = op("cp.async.wait_group",        &[], form(&[], &[Lit(0, 63)]), "wait until at most this many of this thread's latest groups are under way").needs(80, 7, 0);
+    CP_ASYNC_WAIT_ALL = op("cp.async.wait_all",          &[], NULLARY, "wait until no copy of this thread is under way").needs(80, 7, 0);
+    CP_ASYNC_ARRIVE   = op("cp.async.mbarrier.arrive.noinc.shared.b64", &[], ARRIVE, "arrive at the barrier when this thread's copies so far have landed").needs(80, 7, 0);
+    MBAR_INIT         = op("mbarrier.init.shared.b64",   &[], form(&[], &[Barrier, Is(U32)]), "make a barrier whose phase ends when this many have arrived").needs(80, 7, 0);
+    MBAR_INVAL        = op("mbarrier.inval.shared.b64",  &[], ARRIVE, "make the barrier plain memory again").needs(80, 7, 0);
+    MBAR_ARRIVE       = op("mbarrier.arrive.shared.b64 _,", &[], ARRIVE, "arrive; publishes what this thread wrote").needs(80, 7, 1);
+    MBAR_EXPECT       = op("mbarrier.arrive.expect_tx.shared::cta.b64 _,", &[], form(&[], &[Barrier, Bytes]), "arrive, and let the phase wait for this many bytes").needs(90, 8, 0);
+    MBAR_TEST         = op("mbarrier.test_wait.parity.shared.b64", &[], form(&[Is(Pred)], &[Barrier, Parity]), "p = the phase of this parity has ended; sees what arrivals published").needs(80, 7, 1);
+    MBAR_TRY          = op("mbarrier.try_wait.parity.shared::cta.b64", &[], form(&[Is(Pred)], &[Barrier, Parity]), "the same after waiting for a while").needs(90, 7, 8);
+    FENCE_MBAR_INIT   = op("fence.mbarrier_init.release.cluster", &[], NULLARY, "let asynchronous copies see the barriers made so far").needs(90, 8, 0);
+    FENCE_ASYNC       = op("fence.proxy.async.shared::cta", &[], NULLARY, "order this thread's accesses to shared memory with those of bulk copies").needs(90, 8, 0);
+    POLICY_FIRST      = op("createpolicy.fractional.L2::evict_first.b64", &[], form(&[Policy], &[]), "d = the policy of lines that leave the L2 cache first").needs(80, 7, 4);
+    POLICY_LAST       = op("createpolicy.fractional.L2::evict_last.b64", &[], form(&[Policy], &[]), "d = the policy of lines that leave the L2 cache last").needs(80, 7, 4);
+    BULK_COPY         = op("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", &[], form(&[], &[Shared, Global, Bytes, Barrier]), "copy c bytes; the barrier counts those that have landed").needs(90, 8, 0);
+    BULK_COPY_HINT    = op("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint", &[], form(&[], &[Shared, Global, Bytes, Barrier, Policy]), "the same under a cache policy").needs(90, 8, 0);
+    BULK_PREFETCH     = op("cp.async.bulk.prefetch.L2.global", &[], form(&[], &[Global, Bytes]), "bring b bytes into the L2 cache").needs(90, 8, 0);
+    GRID_TRIGGER      = op("griddepcontrol.launch_dependents", &[], NULLARY, "let the next kernel start once every block has said so; publishes nothing").needs(90, 7, 8);
+    GRID_WAIT         = op("griddepcontrol.wait",        &[], NULLARY, "wait until the kernels before are complete and what they wrote is visible").needs(90, 7, 8);
+}
