@@ -24,6 +24,7 @@ pub mod rms_norm;
 pub mod rope;
 pub mod state;
 pub mod swiglu;
+pub mod tiled;
 
 pub use advance::Advance;
 pub use argmax::{ArgmaxBlocks, ArgmaxFinal};

@@ -1,0 +1,5 @@
+//! Kernels over weights packed into [`Tile`]s, and the kernels that pack them.
+
+pub mod tile;
+
+pub use tile::{Rows, Tile};
