@@ -120,6 +120,15 @@ structs! {
         248 reserved2: i64,
     }
 
+    /// `CUgraphNodeParams` of a kernel: the same bytes, with the member that the type selects.
+    struct CUgraphNodeParams_kernel: 256 {
+        0 r#type: CUgraphNodeType,
+        4 reserved0: [c_int; 3],
+        16 kernel: CUDA_KERNEL_NODE_PARAMS_v2,
+        88 rest: [u64; 20],
+        248 reserved2: i64,
+    }
+
     /// What an edge waits for. All zero is a full dependency; a programmatic edge is `{1, 0, 1}`.
     struct CUgraphEdgeData: 8 {
         0 from_port: c_uchar,

@@ -10,9 +10,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use driver_sys::{CUgraph, CUgraphNode, CUgraphNodeType, CUstreamCaptureMode, CUstreamCaptureStatus};
+use driver_sys::{
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
 
-use crate::graph::NodeKind;
+use crate::graph::{EdgeKind, NodeKind};
 use crate::queue::{Queue, Work};
 use crate::{Context, DriverError, Error, Event, Graph, Stream};
 
@@ -230,7 +232,7 @@ fn adopt(context: &Context, raw: CUgraph, pushed: Vec<(CUgraphNode, Work)>) -> R
     }
     let index = |node: CUgraphNode| placed.iter().position(|p| *p == node);
     let edges = edges_of(context, raw)?;
-    graph.push_edges(edges.into_iter().filter_map(|(from, to)| Some((index(from)?, index(to)?))));
+    graph.push_edges(edges.into_iter().filter_map(|(a, b, kind)| Some((index(a)?, index(b)?, kind))));
     Ok(graph)
 }
 
@@ -246,17 +248,26 @@ fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error
     Ok(nodes)
 }
 
-fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgraphNode)>, Error> {
+fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgraphNode, EdgeKind)>, Error> {
     let (null, mut count) = (std::ptr::null_mut(), 0);
     // SAFETY: without arrays the call writes the number only.
     unsafe { cu!(context.driver(), cuGraphGetEdges(graph, null, null, &mut count)) }?;
     let (mut from, mut to) = (vec![CUgraphNode::NULL; count], vec![CUgraphNode::NULL; count]);
+    let mut data = vec![CUgraphEdgeData::zeroed(); count];
     if count > 0 {
-        let (from, to) = (from.as_mut_ptr(), to.as_mut_ptr());
-        // SAFETY: both arrays have room for that many.
-        unsafe { cu!(context.driver(), cuGraphGetEdges(graph, from, to, &mut count)) }?;
+        let (driver, from, to) = (context.driver(), from.as_mut_ptr(), to.as_mut_ptr());
+        // Work that is not ours may have made programmatic edges, which the older call refuses to show.
+        if let Some(get) = driver.api().cuGraphGetEdges_v2 {
+            // SAFETY: the three arrays have room for that many.
+            let code = unsafe { get(graph, from, to, data.as_mut_ptr(), &mut count) };
+            driver.check("cuGraphGetEdges_v2", code)?;
+        } else {
+            // SAFETY: both arrays have room for that many.
+            unsafe { cu!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
+        }
     }
-    Ok(from.into_iter().zip(to).collect())
+    let kinds = data.iter().map(EdgeKind::of);
+    Ok(from.into_iter().zip(to).zip(kinds).map(|((from, to), kind)| (from, to, kind)).collect())
 }
 
 /// What a node is that is not of our work.

@@ -38,8 +38,6 @@ pub(crate) struct Inner {
 pub(crate) struct Limits {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
-    pub(crate) shared: u32,
-    pub(crate) shared_optin: u32,
 }
 
 /// While a stream captures, destructors wait: most of what they call would end the capture.
@@ -418,8 +416,6 @@ impl Limits {
                 get(CUdevice_attribute::MAX_BLOCK_DIM_Y)?,
                 get(CUdevice_attribute::MAX_BLOCK_DIM_Z)?,
             ],
-            shared: get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_BLOCK)?,
-            shared_optin: get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         })
     }
 }

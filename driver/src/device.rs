@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use driver_sys::{CUdevice, CUdevice_attribute, CUuuid};
+use driver_sys::{Api, CUdevice, CUdevice_attribute, CUuuid};
 
 use crate::driver::trimmed;
 use crate::{Driver, Error};
@@ -16,6 +16,23 @@ pub struct Device {
     name: String,
     capability: (u32, u32),
     memory: usize,
+    properties: Properties,
+}
+
+/// What a kernel's shape follows from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Properties {
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// The most shared memory of a block in bytes, with opt-in, which [`Launch::new`](crate::Launch::new) does.
+    pub shared_per_block: u32,
+    /// Shared memory of a multiprocessor in bytes.
+    pub shared_per_multiprocessor: u32,
+    /// What of that a block takes besides its own, in bytes.
+    pub shared_reserved_per_block: u32,
+    /// The second-level cache in bytes.
+    pub l2_bytes: u32,
 }
 
 impl Device {
@@ -37,10 +54,12 @@ impl Device {
             name: trimmed(&name),
             capability,
             memory,
+            properties: Properties::default(),
         };
         let major = device.attribute(CUdevice_attribute::COMPUTE_CAPABILITY_MAJOR)?;
         let minor = device.attribute(CUdevice_attribute::COMPUTE_CAPABILITY_MINOR)?;
         device.capability = (major as u32, minor as u32);
+        device.properties = Properties::of(&device)?;
         Ok(device)
     }
 
@@ -69,6 +88,19 @@ impl Device {
         self.memory
     }
 
+    /// What a kernel's shape follows from.
+    pub fn properties(&self) -> Properties {
+        self.properties
+    }
+
+    /// Whether its graphs have programmatic edges: compute capability 9.0, and a driver for CUDA 12.3.
+    pub fn has_programmatic_edges(&self) -> bool {
+        let Api {
+            cuGraphAddNode_v2: node, cuGraphAddDependencies_v2: edges, cuGraphGetEdges_v2: get, ..
+        } = self.driver.api();
+        self.capability.0 >= 9 && node.is_some() && edges.is_some() && get.is_some()
+    }
+
     /// Its identity, which stays the same across restarts.
     ///
     /// # Errors
@@ -93,6 +125,20 @@ impl Device {
 
     pub(crate) fn raw(&self) -> CUdevice {
         self.raw
+    }
+}
+
+impl Properties {
+    fn of(device: &Device) -> Result<Self, Error> {
+        let get = |attribute| device.attribute(attribute).map(|v| v as u32);
+        Ok(Self {
+            multiprocessors: get(CUdevice_attribute::MULTIPROCESSOR_COUNT)?,
+            shared_per_block: get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?
+                .max(get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_BLOCK)?),
+            shared_per_multiprocessor: get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+            shared_reserved_per_block: get(CUdevice_attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)?,
+            l2_bytes: get(CUdevice_attribute::L2_CACHE_SIZE)?,
+        })
     }
 }
 

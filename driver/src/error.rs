@@ -197,6 +197,32 @@ pub enum Error {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// A programmatic edge that the work at its ends cannot have.
+    #[error("programmatic edge from node {from} ({from_name}) to node {to} ({to_name}): {problem}")]
+    Overlap {
+        /// The earlier node.
+        from: usize,
+        /// Its name.
+        from_name: String,
+        /// The later node.
+        to: usize,
+        /// Its name.
+        to_name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The driver has an edge otherwise than it was told.
+    #[error(
+        "edge from node {from} to node {to}: the driver was told a {wanted} edge, and has none of that kind"
+    )]
+    EdgeKind {
+        /// The earlier node.
+        from: usize,
+        /// The later node.
+        to: usize,
+        /// The kind.
+        wanted: &'static str,
+    },
     /// A change of arguments that would let two nodes touch one buffer in any order.
     #[error(
         "nodes {node} ({name}) and {other} ({other_name}) would both touch {buffer} and no edge orders them; \

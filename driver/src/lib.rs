@@ -8,8 +8,9 @@
 //! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
 //!   [`Module`] and [`Function`]: PTX of any other source.
 //! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
-//!   each launch reads and writes, a [`Capture`] has the driver make one.
-//! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place.
+//!   each launch reads and writes, or one chain whose kernels overlap, a [`Capture`] has the driver make one.
+//! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place. An edge is full,
+//!   or [programmatic](EdgeKind::Programmatic): the later kernel starts early and waits by itself.
 //!
 //! ```
 //! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
@@ -90,11 +91,11 @@ mod stream;
 
 pub use capture::{Capture, CaptureMode, capture};
 pub use context::Context;
-pub use device::Device;
+pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
 pub use error::{DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine};
 pub use event::Event;
-pub use graph::{Graph, GraphExec, Node, NodeId, NodeKind, Race};
+pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, Launch};
 pub use memory::{Buffer, Pinned, Region, View};

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use driver_sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
 use ptx_gen::{Geometry, Param, ParamKind};
@@ -40,8 +40,12 @@ struct FunctionInner {
     fixed_shared: u32,
     registers: u32,
     local: u32,
+    waits: bool,
+    triggers: bool,
     /// The dynamic shared memory that the driver allows this function now.
     dynamic_shared: AtomicU32,
+    /// Whether the driver was asked to give shared memory all it can.
+    prefers_shared: AtomicBool,
 }
 
 impl Module {
@@ -101,6 +105,7 @@ impl Module {
         }
         // SAFETY: the function is of the module, which is loaded.
         let get = |attribute| unsafe { attribute_of(&self.0.context, raw, attribute) };
+        let has = |instruction| ptx::has_instruction(&self.0.text, name, instruction);
         let inner = FunctionInner {
             module: self.clone(),
             raw,
@@ -110,6 +115,9 @@ impl Module {
             fixed_shared: get(CUfunction_attribute::SHARED_SIZE_BYTES)?,
             registers: get(CUfunction_attribute::NUM_REGS)?,
             local: get(CUfunction_attribute::LOCAL_SIZE_BYTES)?,
+            waits: has("griddepcontrol.wait"),
+            triggers: has("griddepcontrol.launch_dependents"),
+            prefers_shared: AtomicBool::new(false),
             dynamic_shared: AtomicU32::new(get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)?),
         };
         inner.check_params()?;
@@ -172,13 +180,26 @@ impl Function {
         self.0.max_threads
     }
 
-    /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor.
+    /// Whether its code has `griddepcontrol.wait`, so that it may follow a kernel by a programmatic edge.
+    pub fn waits(&self) -> bool {
+        self.0.waits
+    }
+
+    /// Whether its code has `griddepcontrol.launch_dependents`. Without it a kernel that follows by a programmatic
+    /// edge starts when this one has ended.
+    pub fn triggers(&self) -> bool {
+        self.0.triggers
+    }
+
+    /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor, with the
+    /// opt-in that such a launch makes.
     ///
     /// # Errors
-    /// What the driver refuses.
-    pub fn occupancy(&self, block: u32, shared: u32) -> Result<u32, Error> {
+    /// More shared memory than the device allows a block, or what the driver refuses.
+    pub fn blocks_per_sm(&self, block: u32, dynamic_shared: u32) -> Result<u32, Error> {
+        self.admit_shared(dynamic_shared)?;
         let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut blocks, block, shared) = (0, block as i32, shared as usize);
+        let (mut blocks, block, shared) = (0, block as i32, dynamic_shared as usize);
         // SAFETY: `blocks` is ours to write; the function is loaded.
         unsafe {
             cu!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared))
@@ -221,16 +242,35 @@ impl Function {
         if dynamic <= self.0.dynamic_shared.load(Ordering::Acquire) {
             return Ok(());
         }
-        let (fixed, limits) = (self.0.fixed_shared, self.context().limits());
-        let limit = limits.shared.max(limits.shared_optin);
+        let (fixed, limit) = (self.0.fixed_shared, self.context().device().properties().shared_per_block);
         if u64::from(dynamic) + u64::from(fixed) > u64::from(limit) {
             return Err(self.refuse(LaunchProblem::Shared { dynamic, fixed, limit }));
         }
-        let _current = self.context().enter()?;
-        let attribute = CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        // SAFETY: the function is loaded.
-        unsafe { cu!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, dynamic as i32)) }?;
+        self.set_attribute(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic as i32)?;
         self.0.dynamic_shared.fetch_max(dynamic, Ordering::AcqRel);
+        self.prefer_shared()
+    }
+
+    /// Asks the driver to give shared memory all that it can of what it shares with the first-level cache, as a
+    /// launch with more than the default does by itself. Kernels that are to overlap should agree on it: a
+    /// multiprocessor changes the split only when it is idle.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn prefer_shared(&self) -> Result<(), Error> {
+        const ALL: i32 = 100;
+        if self.0.prefers_shared.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.set_attribute(CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT, ALL)?;
+        self.0.prefers_shared.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
+        let _current = self.context().enter()?;
+        // SAFETY: the function is loaded.
+        unsafe { cu!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
         Ok(())
     }
 }

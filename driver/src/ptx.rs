@@ -67,6 +67,14 @@ pub(crate) fn entries(ptx: &str) -> Vec<&str> {
     after.map(|text| &text[..name(text)]).filter(|n| !n.is_empty()).collect()
 }
 
+/// Whether the code of a kernel that the text defines has this instruction.
+pub(crate) fn has_instruction(ptx: &str, kernel: &str, instruction: &str) -> bool {
+    let Some(entry) = entries(ptx).into_iter().find(|name| *name == kernel) else { return false };
+    let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr()..];
+    let body = &after[..after.find(".entry").unwrap_or(after.len())];
+    body.lines().any(|line| line.split("//").next().unwrap_or(line).contains(instruction))
+}
+
 /// The parameters of a kernel that the text defines; `None` where its list is not found.
 pub(crate) fn param_count(ptx: &str, kernel: &str) -> Option<usize> {
     let entry = entries(ptx).into_iter().find(|name| *name == kernel)?;
@@ -122,6 +130,13 @@ mod tests {
         for (text, kernel, count) in counts {
             assert_eq!(param_count(text, kernel), count, "{kernel}");
         }
+    }
+
+    #[test]
+    fn instructions_are_found_in_their_kernel_alone() {
+        let text = ".entry a()\n{ // griddepcontrol.wait\nret;\n}\n.entry b()\n{\n@p1 griddepcontrol.wait;\nret;\n}\n";
+        let waits = |kernel| has_instruction(text, kernel, "griddepcontrol.wait");
+        assert_eq!([waits("a"), waits("b"), waits("c")], [false, true, false]);
     }
 
     #[test]

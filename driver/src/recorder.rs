@@ -1,22 +1,35 @@
-//! A recorder: a queue whose work becomes a graph.
+//! A recorder: a queue whose work becomes a graph, in one of two forms.
 //!
-//! Work that reads bytes comes after what last wrote them; work that writes bytes comes after what wrote them and
+//! [`Recorder::new`] draws the fewest edges. Work that reads bytes comes after what last wrote them; work that writes bytes comes after what wrote them and
 //! after all that read them since. Of the edges this asks for, those that a path of others implies are left out. A
 //! node is a piece of work and there is no other way to record one, so that none is lost.
+//!
+//! [`Recorder::chain`] draws one chain: each piece of work after exactly the one before it, which devices start
+//! fastest. Where a kernel executes `griddepcontrol.wait` and the one before it is a kernel too, the edge is
+//! programmatic and the two overlap; everything else waits for the end of what is before it. As a kernel that does
+//! not wait is never at the end of a programmatic edge, every kernel may rely, once it has waited, on all before it.
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::graph::edge::can_overlap;
 use crate::graph::order::Order;
 use crate::queue::{Queue, Use, Work, hazard};
-use crate::{Context, Error, Graph, NodeId};
+use crate::{Context, EdgeKind, Error, Graph, NodeId};
 
 /// A queue that builds a [`Graph`].
 pub struct Recorder {
     graph: Graph,
-    order: Order,
-    /// By memory, the uses that later work may have to come after. Only looked up, never walked.
-    past: HashMap<usize, Vec<Past>>,
     last: Option<NodeId>,
+    /// What the fewest edges follow from; none for a chain.
+    history: Option<History>,
+}
+
+/// What was recorded, as far as later work may have to come after it.
+#[derive(Default)]
+struct History {
+    order: Order,
+    /// The uses by memory. Only looked up, never walked.
+    past: HashMap<usize, Vec<Past>>,
 }
 
 /// A use by a node.
@@ -26,12 +39,22 @@ struct Past {
 }
 
 impl Recorder {
-    /// A recorder without work.
+    /// A recorder of the fewest edges.
     ///
     /// # Errors
     /// What the driver refuses.
     pub fn new(context: &Context) -> Result<Self, Error> {
-        Ok(Self { graph: Graph::new(context)?, order: Order::default(), past: HashMap::new(), last: None })
+        Ok(Self { graph: Graph::new(context)?, last: None, history: Some(History::default()) })
+    }
+
+    /// A recorder of one chain, whose kernels overlap where they wait and the device can:
+    /// [`Graph::programmatic_edges`] tells how many do. Its kernels prefer shared memory, all of them, as
+    /// [`Function::prefer_shared`](crate::Function::prefer_shared) advises.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn chain(context: &Context) -> Result<Self, Error> {
+        Ok(Self { graph: Graph::new(context)?, last: None, history: None })
     }
 
     /// Records work, and gives its node, by which its arguments can be changed later.
@@ -40,14 +63,25 @@ impl Recorder {
     /// Work of another context, or what the driver refuses.
     pub fn record(&mut self, work: impl Into<Work>) -> Result<NodeId, Error> {
         let work = work.into();
-        let uses = work.uses();
-        let after = self.order.last_of(&self.conflicts(&uses));
-        let ids: Vec<NodeId> = after.iter().map(|i| self.graph.nodes()[*i].id()).collect();
-        let node = self.graph.add(&ids, work)?;
-        self.order.push(&after);
-        uses.into_iter().for_each(|used| self.remember(node.index(), used));
+        let node = match &mut self.history {
+            Some(history) => history.record(&mut self.graph, work)?,
+            None => self.link(work)?,
+        };
         self.last = Some(node);
         Ok(node)
+    }
+
+    /// Adds work to the end of the chain.
+    fn link(&mut self, work: Work) -> Result<NodeId, Error> {
+        if let Work::Launch(launch) = &work
+            && self.graph.context().device().has_programmatic_edges()
+        {
+            launch.function().prefer_shared()?;
+        }
+        let last = self.last.map(|last| &self.graph.nodes()[last.index()]);
+        let overlaps = last.is_some_and(|last| can_overlap(last, &work));
+        let kind = if overlaps { EdgeKind::Programmatic } else { EdgeKind::Full };
+        self.graph.add_by(kind, self.last.as_slice(), work)
     }
 
     /// The node recorded last.
@@ -63,6 +97,19 @@ impl Recorder {
     /// The graph.
     pub fn finish(self) -> Graph {
         self.graph
+    }
+}
+
+impl History {
+    /// Adds work after the fewest nodes that it must come after.
+    fn record(&mut self, graph: &mut Graph, work: Work) -> Result<NodeId, Error> {
+        let uses = work.uses();
+        let after = self.order.last_of(&self.conflicts(&uses));
+        let ids: Vec<NodeId> = after.iter().map(|i| graph.nodes()[*i].id()).collect();
+        let node = graph.add(&ids, work)?;
+        self.order.push(&after);
+        uses.into_iter().for_each(|used| self.remember(node.index(), used));
+        Ok(node)
     }
 
     /// The nodes that work with these uses must come after.

@@ -90,7 +90,7 @@ fn a_graph_by_hand_forks_joins_and_takes_new_arguments() {
     let bench = Bench::new();
     let (graph, [_, left, _, join]) = bench.graph();
     assert!(graph.races().is_empty());
-    let edges: Vec<_> = graph.edges().map(|(a, b)| (a.index(), b.index())).collect();
+    let edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
     assert_eq!(edges, [(0, 1), (0, 2), (1, 3), (2, 3)]);
 
     let mut exec = graph.instantiate().unwrap();
@@ -134,7 +134,7 @@ fn a_pass_gives_the_same_eager_recorded_and_captured() {
     let mut recorder = Recorder::new(&bench.context).unwrap();
     bench.pass(&mut recorder).unwrap();
     let graph = recorder.finish();
-    let edges: Vec<_> = graph.edges().map(|(a, b)| (a.index(), b.index())).collect();
+    let edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
     assert_eq!((graph.nodes().len(), edges), (3, vec![(0, 2), (1, 2)]));
     graph.instantiate().unwrap().launch(&bench.stream).unwrap();
     bench.expect("recorded", wanted);
@@ -143,7 +143,7 @@ fn a_pass_gives_the_same_eager_recorded_and_captured() {
     for mode in [CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
         reset();
         let graph = capture(&bench.stream, mode, |queue| bench.pass(queue)).unwrap();
-        let edges: Vec<_> = graph.edges().map(|(a, b)| (a.index(), b.index())).collect();
+        let edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
         assert_eq!((graph.nodes().len(), edges), (3, vec![(0, 1), (1, 2)]), "{mode:?}");
         assert_eq!(graph.nodes()[2].name(), "mul");
         bench.expect("captured work does not run", |_| 0.0);
@@ -170,7 +170,7 @@ fn a_capture_forks_and_joins() {
         queue.launch(&bench.mul, bench.mul(&bench.b, &bench.c, &bench.d))
     })
     .unwrap();
-    let mut edges: Vec<_> = graph.edges().map(|(a, b)| (a.index(), b.index())).collect();
+    let mut edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
     edges.sort_unstable();
     assert_eq!(edges, [(0, 1), (0, 2), (1, 3), (2, 3)]);
     graph.instantiate().unwrap().launch(&bench.stream).unwrap();

@@ -92,7 +92,7 @@ fn edges_follow_from_reads_and_writes_and_are_the_fewest() {
         let mut bench = Bench::new();
         steps.iter().for_each(|s| bench.push(s));
         let graph = bench.recorder.finish();
-        let mut edges: Vec<_> = graph.edges().map(|(a, b)| (a.index(), b.index())).collect();
+        let mut edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
         edges.sort_unstable();
         assert_eq!(edges, wanted, "{name}");
         assert_eq!(graph.nodes().len(), steps.len(), "{name}: a node a launch");
@@ -131,7 +131,7 @@ fn random_work_has_no_race_and_no_edge_too_many() {
     }
     let graph = bench.recorder.finish();
     assert!(graph.races().is_empty());
-    let edges: Vec<_> = graph.edges().map(|(a, b)| (a.index(), b.index())).collect();
+    let edges: Vec<_> = graph.edges().iter().map(Edge::indices).collect();
     for (i, &(from, to)) in edges.iter().enumerate() {
         let others: Vec<_> = edges.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, e)| *e).collect();
         assert!(!reaches(&others, from, to), "the edge {from} -> {to} is implied by others");

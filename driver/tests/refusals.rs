@@ -86,7 +86,7 @@ fn shared_memory_beyond_the_default_is_opted_in_once() {
     for shared in [40 << 10, 100 << 10, 100 << 10, 60 << 10] {
         Launch::new(add.function(), Geometry { grid: [1, 1, 1], block: 128, shared }, args()).unwrap();
     }
-    assert_eq!(count("cuFuncSetAttribute"), 1);
+    assert_eq!(count("cuFuncSetAttribute"), 2, "once the size, once the share of the cache");
 }
 
 #[test]

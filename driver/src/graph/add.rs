@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use driver_sys::{
     CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
-    CUgraph, CUgraphNode, CUmemorytype,
+    CUgraph, CUgraphNode, CUgraphNodeParams_kernel, CUgraphNodeType, CUmemorytype,
 };
 use ptx_gen::{Elem, KernelDef};
 
-use super::{Graph, Node, NodeId, NodeKind};
+use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind};
 use crate::context::Owner;
 use crate::event::expect_same;
 use crate::queue::{Copy, Fill, Work};
@@ -41,11 +41,43 @@ impl Graph {
     /// # Errors
     /// Work of another context, a node of another graph, or what the driver refuses.
     pub fn add(&mut self, after: &[NodeId], work: impl Into<Work>) -> Result<NodeId, Error> {
-        let work = work.into();
+        self.add_full(after, work.into())
+    }
+
+    /// Adds work after the given nodes by edges of that kind. Where the device or the driver has no programmatic
+    /// edges, they are full; [`programmatic_edges`](Self::programmatic_edges) tells.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add); [`Error::Overlap`] for programmatic edges from or to other work than kernels, or to a
+    /// kernel that does not wait.
+    pub fn add_by(
+        &mut self,
+        edges: EdgeKind,
+        after: &[NodeId],
+        work: impl Into<Work>,
+    ) -> Result<NodeId, Error> {
+        match (edges.on(self.context()), work.into()) {
+            (EdgeKind::Full, work) => self.add_full(after, work),
+            (EdgeKind::Programmatic, work) => self.add_overlapping(after, work),
+        }
+    }
+
+    fn add_overlapping(&mut self, after: &[NodeId], work: Work) -> Result<NodeId, Error> {
+        work.expect_in(self.context())?;
+        let from = after.iter().map(|n| self.index_of(*n)).collect::<Result<Vec<_>, _>>()?;
+        self.expect_overlap(&from, self.nodes.len(), &work)?;
+        // Without a node before it there is no edge, and it may be of any sort.
+        let Work::Launch(launch) = &work else { return self.add_full(after, work) };
+        let owners = work.owners();
+        let kind = NodeKind::Work(work.clone());
+        self.insert(EdgeKind::Programmatic, after, kind, owners, |call| add_kernel(call, launch))
+    }
+
+    fn add_full(&mut self, after: &[NodeId], work: Work) -> Result<NodeId, Error> {
         work.expect_in(self.context())?;
         let owners = work.owners();
         let kind = NodeKind::Work(work.clone());
-        self.insert(after, kind, owners, |call| match &work {
+        self.insert(EdgeKind::Full, after, kind, owners, |call| match &work {
             Work::Launch(launch) => with_kernel_params(launch, |params| {
                 // SAFETY: the parameters name a loaded function and live arguments, which the driver copies.
                 unsafe { add!(call, cuGraphAddKernelNode_v2(params)) }
@@ -97,7 +129,7 @@ impl Graph {
     /// # Errors
     /// A node of another graph, or what the driver refuses.
     pub fn empty(&mut self, after: &[NodeId]) -> Result<NodeId, Error> {
-        self.insert(after, NodeKind::Empty, Vec::new(), |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Empty, Vec::new(), |call| {
             // SAFETY: the call names nodes of the graph.
             unsafe { add!(call, cuGraphAddEmptyNode()) }
         })
@@ -116,7 +148,7 @@ impl Graph {
         let owner = Arc::new(HostCall(Box::new(function)));
         let params =
             CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(call_host), userData: Arc::as_ptr(&owner) as *mut c_void };
-        self.insert(after, NodeKind::Host, vec![owner], |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Host, vec![owner], |call| {
             // SAFETY: the graph's owners keep the function for as long as the graph or an exec of it lives.
             unsafe { add!(call, cuGraphAddHostNode(&params)) }
         })
@@ -129,7 +161,7 @@ impl Graph {
     pub fn child(&mut self, after: &[NodeId], child: &Graph) -> Result<NodeId, Error> {
         expect_same("a graph", child.context(), "its parent", self.context())?;
         let uses = child.nodes.iter().flat_map(Node::uses).collect();
-        self.insert(after, NodeKind::Child(uses), child.owners.clone(), |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Child(uses), child.owners.clone(), |call| {
             let (child, _calls) = child.raw.begin();
             // SAFETY: both graphs are alive; the driver copies the child.
             unsafe { add!(call, cuGraphAddChildGraphNode(child)) }
@@ -142,7 +174,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn record(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
-        self.insert(after, NodeKind::Record, vec![event.owner()], |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Record, vec![event.owner()], |call| {
             // SAFETY: the event is alive, and the graph's owners keep it.
             unsafe { add!(call, cuGraphAddEventRecordNode(event.raw())) }
         })
@@ -154,7 +186,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn wait(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
-        self.insert(after, NodeKind::Wait, vec![event.owner()], |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Wait, vec![event.owner()], |call| {
             // SAFETY: the event is alive, and the graph's owners keep it.
             unsafe { add!(call, cuGraphAddEventWaitNode(event.raw())) }
         })
@@ -165,16 +197,37 @@ impl Graph {
     /// # Errors
     /// A node of another graph, an edge that is there, or one that would close a circle.
     pub fn add_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
+        self.add_edge_of(EdgeKind::Full, from, to)
+    }
+
+    /// Adds an edge of that kind: `to` runs after `from`, or overlaps its end. Where the device or the driver has no
+    /// programmatic edges it is full; [`programmatic_edges`](Self::programmatic_edges) tells.
+    ///
+    /// # Errors
+    /// As [`add_edge`](Self::add_edge); [`Error::Overlap`] for a programmatic edge from or to other work than a
+    /// kernel, or to a kernel that does not wait.
+    pub fn add_edge_of(&mut self, kind: EdgeKind, from: NodeId, to: NodeId) -> Result<(), Error> {
+        let kind = kind.on(self.context());
         let (a, b) = (self.index_of(from)?, self.index_of(to)?);
         let refuse = |problem| Err(Error::Edge { from: a, to: b, problem });
-        if self.edges.contains(&(a, b)) {
+        if self.edges.iter().any(|e| e.indices() == (a, b)) {
             return refuse("it is there already");
         }
         if a == b || self.order().precedes(b, a) {
             return refuse("it would close a circle");
         }
-        self.add_dependency(self.nodes[a].raw, self.nodes[b].raw)?;
-        self.edges.push((a, b));
+        let (earlier, later) = (self.nodes[a].raw, self.nodes[b].raw);
+        match kind {
+            EdgeKind::Full => self.add_dependency(earlier, later)?,
+            EdgeKind::Programmatic => {
+                match &self.nodes[b].kind {
+                    NodeKind::Work(work) => self.expect_overlap(&[a], b, work)?,
+                    _ => return refuse("only kernels overlap; use a full edge"),
+                }
+                self.add_programmatic(earlier, later)?;
+            }
+        }
+        self.edges.push(Edge { from, to, kind });
         Ok(())
     }
 
@@ -186,9 +239,20 @@ impl Graph {
         Ok(())
     }
 
+    fn add_programmatic(&self, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {
+        let _current = self.context().enter()?;
+        let (graph, _calls) = self.raw.begin();
+        let (driver, data) = (self.context().driver(), EdgeKind::Programmatic.data());
+        let add = driver.api().cuGraphAddDependencies_v2.expect(PROVEN);
+        // SAFETY: both nodes are of the graph, and each array has one element.
+        let code = unsafe { add(graph, &from, &to, &data, 1) };
+        driver.check("cuGraphAddDependencies_v2", code).map_err(Error::from)
+    }
+
     /// Adds a node by the given call, and remembers what it is and needs.
     fn insert(
         &mut self,
+        edges: EdgeKind,
         after: &[NodeId],
         kind: NodeKind,
         owners: Vec<Owner>,
@@ -207,9 +271,31 @@ impl Graph {
         }
         self.owners.extend(owners);
         let id = self.push_node(node, kind);
-        self.edges.extend(indices.into_iter().map(|from| (from, id.index)));
+        self.push_edges(indices.into_iter().map(|from| (from, id.index, edges)));
         Ok(id)
     }
+}
+
+/// Programmatic edges become full ones where the driver lacks the functions for them.
+const PROVEN: &str = "the device has programmatic edges, which asks for this function";
+
+/// Adds a kernel by programmatic edges alone.
+fn add_kernel(call: &AddCall<'_>, launch: &Launch) -> Result<(), DriverError> {
+    let driver = call.context.driver();
+    let add = driver.api().cuGraphAddNode_v2.expect(PROVEN);
+    let edges = vec![EdgeKind::Programmatic.data(); call.count];
+    with_kernel_params(launch, |kernel| {
+        let mut params = CUgraphNodeParams_kernel {
+            r#type: CUgraphNodeType::KERNEL,
+            // SAFETY: the parameters are those that `with_kernel_params` made.
+            kernel: unsafe { *kernel },
+            ..CUgraphNodeParams_kernel::zeroed()
+        };
+        let params = std::ptr::from_mut(&mut params).cast();
+        // SAFETY: as for a kernel by full edges; there is a record for each node before it.
+        let code = unsafe { add(call.node, call.graph, call.after, edges.as_ptr(), call.count, params) };
+        driver.check("cuGraphAddNode_v2", code)
+    })
 }
 
 /// Runs a host node's function.

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{Graph, Node, NodeKind};
+use super::{Edge, EdgeKind, Graph, Node, NodeKind};
 use crate::queue::{Use, Work};
 
 impl Graph {
     /// The graph in the language of Graphviz: each node with its kernel, geometry and buffers, each edge with the
-    /// buffers that make it needed. The same graph gives the same text where its buffers are labelled.
+    /// buffers that make it needed, and dashed where it is programmatic. The same graph gives the same text where its buffers are labelled.
     pub fn dot(&self) -> String {
         let mut out =
             String::from("digraph {\n  node [shape=box fontname=monospace]\n  edge [fontname=monospace]\n");
@@ -15,12 +15,13 @@ impl Graph {
             let lines: Vec<String> = label(node).iter().map(|l| escape(l)).collect();
             let _ = writeln!(out, "  n{} [label=\"{}\"]", node.id().index(), lines.join("\\n"));
         }
-        for (from, to) in self.edges() {
+        for &Edge { from, to, kind } in self.edges() {
+            let style = if kind == EdgeKind::Programmatic { " style=dashed" } else { "" };
             let reasons = self.reasons(from, to).into_iter();
             let reasons: Vec<String> =
                 reasons.map(|(hazard, name)| escape(&format!("{name} {}", hazard.name()))).collect();
-            let _ =
-                writeln!(out, "  n{} -> n{} [label=\"{}\"]", from.index(), to.index(), reasons.join("\\n"));
+            let (from, to, reasons) = (from.index(), to.index(), reasons.join("\\n"));
+            let _ = writeln!(out, "  n{from} -> n{to} [label=\"{reasons}\"{style}]");
         }
         out + "}\n"
     }

@@ -10,7 +10,7 @@ use ptx_gen::KernelDef;
 
 use super::add::with_kernel_params;
 use super::order::Order;
-use super::{Graph, Node, NodeId, NodeKind, RawGraph, conflict};
+use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph, conflict, edge};
 use crate::context::{Owner, Release, lock};
 use crate::event::expect_same;
 use crate::queue::{Use, Work};
@@ -21,6 +21,7 @@ pub struct GraphExec {
     inner: Arc<Inner>,
     id: u64,
     nodes: Vec<Node>,
+    edges: Vec<Edge>,
     order: Order,
 }
 
@@ -39,12 +40,15 @@ impl Graph {
     /// Makes the graph ready to launch. The graph can change afterwards; what was made of it does not.
     ///
     /// # Errors
-    /// [`Error::Instantiate`] with the node that the driver names.
+    /// [`Error::Instantiate`] with the node that the driver names; [`Error::EdgeKind`] if the driver has an edge of
+    /// another kind than it was told.
     pub fn instantiate(&self) -> Result<GraphExec, Error> {
+        self.expect_edges_as_told()?;
         let raw = self.instantiate_raw()?;
         let owners = Mutex::new(self.owners.clone());
         let inner = Arc::new(Inner { graph: self.raw.clone(), raw, owners });
-        Ok(GraphExec { inner, id: self.id, nodes: self.nodes.clone(), order: self.order() })
+        let (nodes, edges) = (self.nodes.clone(), self.edges.clone());
+        Ok(GraphExec { inner, id: self.id, nodes, edges, order: self.order() })
     }
 
     fn instantiate_raw(&self) -> Result<CUgraphExec, Error> {
@@ -140,7 +144,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// A node of another graph or that is no kernel; a kernel of another context; buffers that an unordered node
-    /// touches ([`Error::Unordered`]): an edge follows from arguments, and edges do not change here.
+    /// touches ([`Error::Unordered`]): an edge follows from arguments, and edges do not change here; a kernel that
+    /// does not wait behind a programmatic edge ([`Error::Overlap`]).
     pub fn set_launch(&mut self, node: NodeId, launch: Launch) -> Result<(), Error> {
         let index = self.index_of(node)?;
         let target = &self.nodes[index];
@@ -154,6 +159,8 @@ impl GraphExec {
             self.context(),
         )?;
         let work = Work::Launch(launch);
+        let overlapped = self.programmatic().filter(|e| e.to == node).map(|e| &self.nodes[e.from.index]);
+        edge::expect_overlap(overlapped, index, &work)?;
         self.expect_ordered(index, &work)?;
         self.set_params(target.raw, &work)?;
         lock(&self.inner.owners).extend(work.owners());
@@ -165,9 +172,15 @@ impl GraphExec {
     /// what is after it runs.
     ///
     /// # Errors
-    /// A node of another graph or of another sort, or what the driver refuses.
+    /// A node of another graph or of another sort; switching off a kernel of programmatic edges, because what is off
+    /// does not wait; or what the driver refuses.
     pub fn set_enabled(&mut self, node: NodeId, enabled: bool) -> Result<(), Error> {
         let raw = self.switch(node)?;
+        if !enabled && self.programmatic().any(|e| e.to == node || e.from == node) {
+            let (node, name) = (node.index, self.nodes[node.index].name());
+            let wanted = "only a node of full edges can be switched off, because what is off does not wait";
+            return Err(Error::NodeKind { node, name, is: "a kernel of programmatic edges", wanted });
+        }
         let _current = self.context().enter()?;
         let (_, _calls) = self.inner.graph.begin();
         // SAFETY: the exec is alive, and the node is of the graph it was made from.
@@ -210,6 +223,10 @@ impl GraphExec {
         lock(&self.inner.owners).extend(graph.owners.iter().cloned());
         self.nodes.iter_mut().zip(&graph.nodes).for_each(|(mine, theirs)| mine.kind = theirs.kind.clone());
         Ok(())
+    }
+
+    fn programmatic(&self) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(|e| e.kind == EdgeKind::Programmatic)
     }
 
     fn set_params(&self, node: CUgraphNode, work: &Work) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 
 mod add;
 mod dot;
+pub(crate) mod edge;
 mod exec;
 pub(crate) mod order;
 
@@ -18,6 +19,7 @@ use crate::queue::{Hazard, Use, Work, hazard};
 use crate::{Context, Error, Region};
 use order::Order;
 
+pub use edge::{Edge, EdgeKind};
 pub use exec::GraphExec;
 
 /// Nodes and edges.
@@ -25,7 +27,7 @@ pub struct Graph {
     pub(crate) raw: Arc<RawGraph>,
     id: u64,
     nodes: Vec<Node>,
-    edges: Vec<(usize, usize)>,
+    edges: Vec<Edge>,
     owners: Vec<Owner>,
 }
 
@@ -168,9 +170,9 @@ impl Graph {
         &self.nodes
     }
 
-    /// Its edges, each from the earlier node to the later.
-    pub fn edges(&self) -> impl ExactSizeIterator<Item = (NodeId, NodeId)> {
-        self.edges.iter().map(|&(from, to)| (self.nodes[from].id, self.nodes[to].id))
+    /// Its edges, in the order of adding.
+    pub fn edges(&self) -> &[Edge] {
+        &self.edges
     }
 
     /// What makes an edge needed: the buffers that both nodes touch, and how.
@@ -210,7 +212,8 @@ impl Graph {
     }
 
     pub(crate) fn order(&self) -> Order {
-        Order::of(self.nodes.len(), &self.edges).expect("edges that would close a circle were refused")
+        Order::of(self.nodes.len(), self.edges.iter().map(Edge::indices))
+            .expect("edges that would close a circle were refused")
     }
 
     /// The number of a node of this graph.
@@ -226,8 +229,13 @@ impl Graph {
     }
 
     /// Remembers edges that the driver has.
-    pub(crate) fn push_edges(&mut self, edges: impl IntoIterator<Item = (usize, usize)>) {
-        self.edges.extend(edges);
+    pub(crate) fn push_edges(&mut self, edges: impl IntoIterator<Item = (usize, usize, EdgeKind)>) {
+        let id = |index| NodeId { graph: self.id, index };
+        self.edges.extend(edges.into_iter().map(|(from, to, kind)| Edge {
+            from: id(from),
+            to: id(to),
+            kind,
+        }));
     }
 
     /// Keeps owners for as long as the graph and what is made of it lives.

@@ -6,10 +6,10 @@ pub(crate) struct Order(Vec<Vec<u64>>);
 
 impl Order {
     /// The order of `count` nodes under these edges, or none if they close a circle.
-    pub(crate) fn of(count: usize, edges: &[(usize, usize)]) -> Option<Self> {
+    pub(crate) fn of(count: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Option<Self> {
         let mut before = vec![Vec::new(); count];
         let mut after = vec![Vec::new(); count];
-        for &(from, to) in edges {
+        for (from, to) in edges {
             before[to].push(from);
             after[from].push(to);
         }
@@ -68,12 +68,12 @@ mod tests {
         // 0 -> 1 -> 3, 0 -> 2 -> 3, and 70 nodes on, so that sets take more than one word.
         let mut edges = vec![(0, 1), (1, 3), (0, 2), (2, 3)];
         edges.extend((3..73).map(|n| (n, n + 1)));
-        let order = Order::of(74, &edges).unwrap();
+        let order = Order::of(74, edges.iter().copied()).unwrap();
         assert!(order.precedes(0, 73) && order.precedes(2, 70));
         assert!(!order.precedes(1, 2) && !order.precedes(3, 3) && !order.precedes(73, 0));
         assert_eq!(order.last_of(&[0, 1, 2]), [1, 2]);
         assert_eq!(order.last_of(&[0, 1, 2, 3]), [3]);
         edges.push((73, 0));
-        assert!(Order::of(74, &edges).is_none());
+        assert!(Order::of(74, edges).is_none());
     }
 }
