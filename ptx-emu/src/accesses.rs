@@ -8,6 +8,18 @@ use crate::fault::{AllocationInfo, Place};
 pub struct Accesses {
     pub(crate) kernel: String,
     pub(crate) sites: Vec<Site>,
+    pub(crate) waited: bool,
+    pub(crate) triggers: Vec<Trigger>,
+}
+
+/// A `griddepcontrol.launch_dependents` that was executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// Where it stands.
+    pub place: Place,
+    /// Whether the thread had executed `griddepcontrol.wait` before. One that had not may start the dependents of
+    /// this launch while the launches before it still run.
+    pub waited: bool,
 }
 
 /// What one instruction did to one allocation.
@@ -17,6 +29,8 @@ pub(crate) struct Site {
     pub(crate) pc: u32,
     pub(crate) deed: Deed,
     pub(crate) allocation: AllocationInfo,
+    /// Whether `griddepcontrol.wait` came before.
+    pub(crate) waited: bool,
     pub(crate) bytes: ByteSet,
 }
 
@@ -79,15 +93,42 @@ impl Accesses {
             let allocation = memory.find(address)?;
             let place = Place { line: 0, column: 0, text: name.into(), rust: None };
             let bytes = ByteSet::run(address - allocation.base, bytes);
-            Some(Site { place, pc: 0, deed, allocation, bytes })
+            Some(Site { place, pc: 0, deed, allocation, waited: true, bytes })
         });
-        Accesses { kernel: name.into(), sites: sites.collect() }
+        Accesses { kernel: name.into(), sites: sites.collect(), waited: true, triggers: Vec::new() }
     }
 
     /// The conflict at the lowest address with a launch that nothing orders after this one. Atomics do not
     /// conflict with atomics, nor with strong loads.
     pub fn conflict(&self, later: &Accesses) -> Option<Conflict> {
-        let pairs = self.sites.iter().flat_map(|a| later.sites.iter().map(move |b| (a, b)));
+        self.conflict_where(later, |_| true)
+    }
+
+    /// The conflict of what this launch did before `griddepcontrol.wait` with anything `earlier` did, when only
+    /// programmatic edges lead from there to here. The first of the conflict is `earlier`.
+    ///
+    /// An access counts as after the wait when its warp has waited, or is ordered after a warp that has: by a block
+    /// barrier, an mbarrier or a fence. `griddepcontrol.wait` in one lane counts for its warp.
+    pub fn before_wait_conflict(&self, earlier: &Accesses) -> Option<Conflict> {
+        earlier.conflict_where(self, |site| !site.waited)
+    }
+
+    /// Whether every block executed `griddepcontrol.wait`; a launch that did not says nothing, by ending, of the
+    /// launches before it. Host copies count as having waited.
+    pub fn waited(&self) -> bool {
+        self.waited
+    }
+
+    /// Every `griddepcontrol.launch_dependents` executed, in order of the text; one that some warps executed before
+    /// their wait and others after it stands twice.
+    pub fn triggers(&self) -> &[Trigger] {
+        &self.triggers
+    }
+
+    /// The conflict at the lowest address with those sites of a later launch that `counts` holds for.
+    fn conflict_where(&self, later: &Accesses, counts: impl Fn(&Site) -> bool) -> Option<Conflict> {
+        let later_sites = || later.sites.iter().filter(|site| counts(site));
+        let pairs = self.sites.iter().flat_map(|a| later_sites().map(move |b| (a, b)));
         let conflicts = pairs.filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
         let (a, b, address) = conflicts.min_by_key(|(.., address)| *address)?;
         let kind = match (a.deed.writes(), b.deed.writes()) {

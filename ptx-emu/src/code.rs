@@ -1,6 +1,7 @@
 //! What the decoder makes of a kernel: operations with registers, labels and addresses resolved.
 
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
+use crate::parse::types::Type;
 
 /// Everything needed to execute one kernel.
 #[derive(Debug, Default)]
@@ -113,6 +114,11 @@ pub(crate) enum Op {
     Trap,
     /// Does nothing here: `nanosleep`, `prefetch`, hints.
     Nothing,
+    /// `griddepcontrol.wait`
+    GridWait,
+    /// `griddepcontrol.launch_dependents`
+    GridTrigger,
+    Mma(Box<Mma>),
     /// A clock; `wide` for 64 bits.
     Clock {
         d: u32,
@@ -269,6 +275,43 @@ impl Order {
 
     pub(crate) fn releases(self) -> bool {
         matches!(self, Order::Release | Order::AcquireRelease)
+    }
+}
+
+/// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and `depth` products each.
+#[derive(Clone, Debug)]
+pub(crate) struct Mma {
+    pub(crate) left: Element,
+    pub(crate) right: Element,
+    pub(crate) depth: usize,
+    pub(crate) d: Vec<u32>,
+    pub(crate) a: Vec<u32>,
+    pub(crate) b: Vec<u32>,
+    pub(crate) c: Vec<u32>,
+}
+
+/// What the elements of a matrix are; a register holds several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    F16,
+    Bf16,
+    S8,
+    U8,
+}
+
+impl Element {
+    /// Elements that one register holds.
+    pub(crate) fn per_register(self) -> usize {
+        if matches!(self, Element::F16 | Element::Bf16) { 2 } else { 4 }
+    }
+
+    /// The type of a register that holds them.
+    pub(crate) fn packed(self) -> Type {
+        match self {
+            Element::F16 => Type::F16x2,
+            Element::Bf16 => Type::Bf16x2,
+            Element::S8 | Element::U8 => Type::U32,
+        }
     }
 }
 

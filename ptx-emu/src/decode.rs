@@ -602,6 +602,11 @@ impl<'a> Decode<'_, 'a> {
         }
     }
 
+    /// Consumes all suffixes, which were read as a whole.
+    pub(crate) fn skip(&mut self) {
+        self.next = self.inst.mods.len();
+    }
+
     /// Checks that all suffixes were consumed.
     pub(crate) fn end(&self) -> Parsed<()> {
         if self.peek().is_none() { Ok(()) } else { self.expected("no further suffix") }
@@ -861,7 +866,7 @@ impl<'a> Decode<'_, 'a> {
 
     /// Decodes a table row: destination, then sources.
     pub(crate) fn row(&mut self, row: &isa::Row) -> Parsed<Op> {
-        self.next = self.inst.mods.len();
+        self.skip();
         self.operands(1 + row.src.len(), 1 + row.src.len())?;
         self.alu(row.run, row.dst, row.src)
     }

@@ -25,7 +25,8 @@ pub enum Class {
     DivergentBarrier,
     /// Warps that disagree on a barrier, a bad thread count, or a barrier that can never complete.
     BarrierMismatch,
-    /// A `.sync` instruction whose mask does not name exactly the lanes that execute it.
+    /// A `.sync` instruction whose mask does not name exactly the lanes that execute it, or an `.aligned` one that
+    /// not all lanes of the warp execute.
     InactiveLane,
     /// Two unordered accesses to shared memory, at least one a plain write.
     SharedRace,

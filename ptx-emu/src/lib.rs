@@ -70,7 +70,20 @@
 //! - `%warpid` is not the warp's number in its block, as on hardware. Clocks count executed instructions.
 //! - Addresses are never used twice, allocations and shared variables have unmapped gaps between them, and neither
 //!   is aligned better than promised. Generic addresses of shared and local memory lie in windows of their own.
-//! - Caches, their hints and policies, `prefetch`, `nanosleep` and `griddepcontrol` have no effect.
+//! - `mma` on integers is exact. On halves its products are exact and are added to `c` one after another in order of
+//!   k, each sum rounded to a single; devices add in an order and with a rounding of their own.
+//! - `griddepcontrol` does nothing to the launch itself. A traced launch records it: see *Programmatic edges*.
+//! - Caches, their hints and policies, `prefetch` and `nanosleep` have no effect.
+//!
+//! # Programmatic edges
+//!
+//! A launch B behind a programmatic edge from A may start while A still runs, and may rely on nothing of A before its
+//! `griddepcontrol.wait`. Run both traced; then the edge is wrong
+//!
+//! - if [`B.before_wait_conflict(&A)`](Accesses::before_wait_conflict) finds bytes that B touches too early, for A and
+//!   for every launch that may still run when A lets B start: those before A, if one of A's
+//!   [triggers](Accesses::triggers) came before its own wait;
+//! - if not [`B.waited()`](Accesses::waited): some block of B ended without a wait, so B's end says nothing of A's.
 //!
 //! # What is not caught
 //!
@@ -82,7 +95,7 @@
 //!   atomics at different addresses.
 //! - Blocks run to their end one after another on each thread: a grid that waits for itself runs out of fuel.
 //! - Wide (64-bit) plain accesses may be seen half done by other blocks that use atomics on the same word.
-//! - Not implemented, refused by name: device functions and calls, `mma` and its kin, asynchronous copies,
+//! - Not implemented, refused by name: device functions and calls, `wmma` and `wgmma`, asynchronous copies,
 //!   `mbarrier`, clusters, textures, surfaces, 128-bit values, SIMD video instructions.
 
 #![forbid(unsafe_code)]
@@ -101,7 +114,7 @@ mod memory;
 mod module;
 mod parse;
 
-pub use accesses::{Accesses, Conflict, ConflictKind};
+pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, Place, RustPlace};
 pub use launch::{Launch, Order, Schedule, Stats, Trace, run};
 pub use memory::{HostBlock, Memory, MemoryError};

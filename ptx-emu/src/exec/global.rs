@@ -288,7 +288,7 @@ impl<'g> Worker<'g, '_> {
         for lane in lanes(mask) {
             let address = addresses[lane];
             let Some(a) = one.or_else(|| self.grid.table.find(address).map(|a| &**a)) else { continue };
-            let rival = recorder.record(w.now.pc, deed, a, address - a.base, bytes);
+            let rival = recorder.record((&self.shared, w.index), w.now.pc, deed, a, address - a.base, bytes);
             let access = Access {
                 pc: w.now.pc,
                 thread: w.index * 32 + lane as u32,
@@ -303,6 +303,20 @@ impl<'g> Worker<'g, '_> {
         match race {
             None => Ok(()),
             Some((lane, address, rival)) => Err(self.global_race(w, lane, deed, address, rival)),
+        }
+    }
+
+    /// `griddepcontrol.wait`, which counts for the whole warp.
+    pub(crate) fn grid_wait(&mut self, w: &Warp) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.wait(&self.shared, w.index);
+        }
+    }
+
+    /// `griddepcontrol.launch_dependents`.
+    pub(crate) fn grid_trigger(&mut self, w: &Warp) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.trigger(&self.shared, w.index, w.now.pc);
         }
     }
 

@@ -4,6 +4,7 @@ mod barrier;
 mod block;
 mod global;
 mod grid;
+mod matrix;
 mod memory;
 pub(crate) mod regs;
 mod shared;

@@ -132,6 +132,21 @@ impl Shared {
         self.now.fill(past + 1);
     }
 
+    /// Warps of the block.
+    pub(crate) fn warps(&self) -> usize {
+        self.now.len()
+    }
+
+    /// A warp's count of its synchronisations; never 0.
+    pub(crate) fn count(&self, warp: u32) -> u32 {
+        self.now[warp as usize]
+    }
+
+    /// Whether what `other` did up to a count is ordered before what a warp does now.
+    pub(crate) fn knows(&self, warp: u32, other: usize, count: u32) -> bool {
+        self.seen[warp as usize][other] >= count
+    }
+
     /// `bar.warp.sync`.
     pub(crate) fn sync_warp(&mut self, warp: u32) {
         let w = warp as usize;

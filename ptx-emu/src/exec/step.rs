@@ -204,6 +204,9 @@ impl Worker<'_, '_> {
                 self.shared.sync_warp(w.index);
             }
             Op::Fence => self.fence(w),
+            Op::Mma(m) => self.mma(w, mask, m)?,
+            Op::GridWait => self.grid_wait(w),
+            Op::GridTrigger => self.grid_trigger(w),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
             Op::Window { d, a, window: space, to } => {
                 let base = window_base(*space);

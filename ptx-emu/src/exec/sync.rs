@@ -46,6 +46,17 @@ impl Worker<'_, '_> {
         fault
     }
 
+    /// Checks that all 32 lanes execute an `.aligned` instruction of the warp.
+    pub(crate) fn check_whole(&self, w: &Warp, mask: u32) -> Checked<()> {
+        if mask == u32::MAX {
+            return Ok(());
+        }
+        let what = format!("an .aligned instruction is executed by {} alone", show_lanes(mask));
+        let mut fault = self.fault(w, !mask, Class::InactiveLane, what);
+        fault.instead = "all 32 lanes of the warp must execute it together";
+        Err(fault)
+    }
+
     pub(crate) fn shuffle(&mut self, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
         self.check_mask(w, mask, s.mask)?;
         let read = |slot| w.regs.get::<u32>(slot, mask).copied().map_err(|u| self.undefined(w, u));

@@ -6,10 +6,10 @@
 //! test does not ask at which address they met, so it may miss a race in kernels that synchronise blocks.
 //! Within a block, threads are ordered as for [shared memory](super::shared).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::shared::{Access, Shared, Touch, same_store};
-use crate::accesses::{Accesses, ByteSet, Deed, Site};
+use crate::accesses::{Accesses, ByteSet, Deed, Site, Trigger};
 use crate::fault::Place;
 use crate::memory::Allocation;
 
@@ -22,13 +22,20 @@ const PAGE: u64 = 4096;
 /// The record of one launch.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    sites: HashMap<(u32, u64), (Deed, ByteSet)>,
+    /// By instruction, allocation, and whether `griddepcontrol.wait` came before.
+    sites: HashMap<(u32, u64, bool), (Deed, ByteSet)>,
     pages: HashMap<u64, Page>,
     /// Number of the block that runs, from 1.
     block: u32,
     released: HashSet<u32>,
     fenced: bool,
     acquired: bool,
+    /// For each warp of the running block, its count when it executed `griddepcontrol.wait`; 0 for never.
+    waits: Vec<u32>,
+    /// Blocks in which some thread executed it.
+    blocks_waited: u32,
+    /// `griddepcontrol.launch_dependents`: instruction, and whether the warp had waited.
+    triggers: BTreeSet<(u32, bool)>,
     /// The last write of the running block to each word, by word address.
     pub(crate) writes: HashMap<u64, Touch>,
 }
@@ -58,6 +65,29 @@ impl Recorder {
         self.block += 1;
         (self.fenced, self.acquired) = (false, false);
         self.writes.clear();
+        self.waits.clear();
+    }
+
+    /// A warp executes `griddepcontrol.wait`.
+    pub(crate) fn wait(&mut self, shared: &Shared, warp: u32) {
+        self.blocks_waited += u32::from(self.waits.is_empty());
+        self.waits.resize(shared.warps(), 0);
+        let clock = &mut self.waits[warp as usize];
+        *clock = if *clock == 0 { shared.count(warp) } else { *clock };
+    }
+
+    /// A warp executes `griddepcontrol.launch_dependents`.
+    pub(crate) fn trigger(&mut self, shared: &Shared, warp: u32, pc: u32) {
+        self.triggers.insert((pc, self.waited(shared, warp)));
+    }
+
+    /// Whether what a warp does now comes after `griddepcontrol.wait`: its own, or one of another warp that
+    /// is ordered before.
+    fn waited(&self, shared: &Shared, warp: u32) -> bool {
+        let known = |(other, clock): (usize, &u32)| {
+            *clock != 0 && (other == warp as usize || shared.knows(warp, other, *clock))
+        };
+        self.waits.iter().enumerate().any(known)
     }
 
     /// The running block executes a fence.
@@ -73,16 +103,18 @@ impl Recorder {
         }
     }
 
-    /// Records an access; gives the block it races with.
+    /// Records an access of a warp; gives the block it races with.
     pub(crate) fn record(
         &mut self,
+        (shared, warp): (&Shared, u32),
         pc: u32,
         deed: Deed,
         a: &Allocation,
         offset: u64,
         bytes: u32,
     ) -> Option<Rival> {
-        let site = self.sites.entry((pc, a.base)).or_insert_with(|| (deed, ByteSet::default()));
+        let key = (pc, a.base, self.waited(shared, warp));
+        let site = self.sites.entry(key).or_insert_with(|| (deed, ByteSet::default()));
         site.1.insert(offset, bytes);
         if deed == Deed::Write {
             self.released.remove(&self.block);
@@ -125,7 +157,7 @@ impl Recorder {
     /// An instruction that did it.
     fn culprit(&self, base: u64, offset: u64, wrote: bool) -> Option<u32> {
         let did = |(deed, bytes): &(Deed, ByteSet)| deed.writes() == wrote && bytes.contains(offset);
-        self.sites.iter().filter(|((_, b), site)| *b == base && did(site)).map(|((pc, _), _)| *pc).min()
+        self.sites.iter().filter(|((_, b, _), site)| *b == base && did(site)).map(|((pc, ..), _)| *pc).min()
     }
 
     /// The record as the caller sees it, in order of instruction and address.
@@ -138,12 +170,18 @@ impl Recorder {
         let mut sites: Vec<Site> = self
             .sites
             .into_iter()
-            .filter_map(|((pc, base), (deed, bytes))| {
-                Some(Site { place: place(pc), pc, deed, allocation: find(base)?, bytes })
+            .filter_map(|((pc, base, waited), (deed, bytes))| {
+                Some(Site { place: place(pc), pc, deed, allocation: find(base)?, waited, bytes })
             })
             .collect();
-        sites.sort_by_key(|s| (s.pc, s.allocation.base));
-        Accesses { kernel: kernel.into(), sites }
+        sites.sort_by_key(|s| (s.pc, s.allocation.base, s.waited));
+        let trigger = |(pc, waited)| Trigger { place: place(pc), waited };
+        Accesses {
+            kernel: kernel.into(),
+            sites,
+            waited: self.blocks_waited == self.block,
+            triggers: self.triggers.into_iter().map(trigger).collect(),
+        }
     }
 }
 

@@ -63,9 +63,9 @@ fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(Op::Nothing)
 }
 
-/// Without a programmatic edge between launches, which there is none of here, both forms do nothing.
+/// Within one launch both forms do nothing; a traced launch records them.
 fn griddepcontrol(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    d.require(&[(".launch_dependents", ()), (".wait", ())])?;
+    let waits = d.require(&[(".launch_dependents", false), (".wait", true)])?;
     d.operands(0, 0)?;
-    Ok(Op::Nothing)
+    Ok(if waits { Op::GridWait } else { Op::GridTrigger })
 }

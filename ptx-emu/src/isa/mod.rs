@@ -12,6 +12,7 @@ mod float;
 mod halves;
 mod integer;
 mod logic;
+mod matrix;
 mod memory;
 pub(crate) mod number;
 mod warp;
@@ -47,6 +48,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     compare::DECODERS,
     convert::DECODERS,
     logic::DECODERS,
+    matrix::DECODERS,
 ];
 
 /// Arithmetic rows by chapter of the manual.
@@ -69,7 +71,6 @@ const UNSUPPORTED: &[&str] = &[
     "ldmatrix",
     "mapa",
     "mbarrier",
-    "mma",
     "movmatrix",
     "multimem",
     "pmevent",

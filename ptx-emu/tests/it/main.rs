@@ -7,6 +7,7 @@
 mod compare;
 mod control;
 mod convert;
+mod dependents;
 mod faults;
 mod float;
 mod fuzz;
@@ -14,6 +15,7 @@ mod halves;
 mod integer;
 mod logic;
 mod machine;
+mod matrix;
 mod memory;
 mod nvrtc;
 mod parse;

@@ -1,0 +1,129 @@
+//! `mma.sync`: a product of matrices whose elements lie spread over the registers of a warp.
+//!
+//! With g = lane / 4 and t = lane % 4, element i of register r of a lane is, where e elements fill a register,
+//!
+//! - of a: row g + 8 (r mod 2), column e t + i + 4 e (r / 2);
+//! - of b: row e t + i + 4 e r, column g;
+//! - of c and d: row g + 8 (r / 2), column 2 t + r mod 2.
+//!
+//! Integer products wrap. Of halves, products are exact and are added to `c` one after another in order of
+//! k, each sum rounded to a single, to nearest even; the manual leaves order and rounding open.
+
+use half::{bf16, f16};
+
+use super::block::{Checked, Worker};
+use super::warp::Warp;
+use crate::code::{Element, Mma};
+use crate::isa::number::{Half, fma32_many};
+
+/// Rows of a, c and d.
+const ROWS: usize = 16;
+/// Columns of b, c and d.
+const COLUMNS: usize = 8;
+/// Columns of a, at most.
+const DEPTH: usize = 32;
+
+type Registers = [[u32; 32]; 4];
+
+impl Worker<'_, '_> {
+    pub(crate) fn mma(&mut self, w: &mut Warp, mask: u32, m: &Mma) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        let (a, b, c) = (self.fragment(w, &m.a)?, self.fragment(w, &m.b)?, self.fragment(w, &m.c)?);
+        let d = match m.left {
+            Element::F16 => halves(m, &a, &b, &c, |h| f16::from_bits(h).wide()),
+            Element::Bf16 => halves(m, &a, &b, &c, |h| bf16::from_bits(h).wide()),
+            Element::S8 | Element::U8 => bytes(m, &a, &b, &c),
+        };
+        m.d.iter().zip(&d).for_each(|(slot, values)| w.regs.set(*slot, mask, values));
+        Ok(())
+    }
+
+    /// The registers of a matrix.
+    fn fragment(&self, w: &Warp, slots: &[u32]) -> Checked<Registers> {
+        let mut out = [[0; 32]; 4];
+        for (out, slot) in out.iter_mut().zip(slots) {
+            *out = *w.regs.get::<u32>(*slot, u32::MAX).map_err(|u| self.undefined(w, u))?;
+        }
+        Ok(out)
+    }
+}
+
+/// Lays out a: rows of `DEPTH` elements.
+fn left<T: Copy + Default>(
+    a: &Registers,
+    count: usize,
+    each: usize,
+    element: impl Fn(u32, usize) -> T,
+) -> [[T; DEPTH]; ROWS] {
+    let mut out = [[T::default(); DEPTH]; ROWS];
+    for (r, register) in a[..count].iter().enumerate() {
+        for (lane, value) in register.iter().enumerate() {
+            let row = &mut out[lane / 4 + 8 * (r % 2)];
+            (0..each).for_each(|i| row[each * (lane % 4) + i + 4 * each * (r / 2)] = element(*value, i));
+        }
+    }
+    out
+}
+
+/// Lays out b: rows of `COLUMNS` elements.
+fn right<T: Copy + Default>(
+    b: &Registers,
+    count: usize,
+    each: usize,
+    element: impl Fn(u32, usize) -> T,
+) -> [[T; COLUMNS]; DEPTH] {
+    let mut out = [[T::default(); COLUMNS]; DEPTH];
+    for (r, register) in b[..count].iter().enumerate() {
+        for (lane, value) in register.iter().enumerate() {
+            (0..each).for_each(|i| out[each * (lane % 4) + i + 4 * each * r][lane / 4] = element(*value, i));
+        }
+    }
+    out
+}
+
+/// Lays out c.
+fn sums<T: Copy + Default>(c: &Registers, element: impl Fn(u32) -> T) -> [[T; COLUMNS]; ROWS] {
+    let mut out = [[T::default(); COLUMNS]; ROWS];
+    for (r, register) in c.iter().enumerate() {
+        for (lane, value) in register.iter().enumerate() {
+            out[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2] = element(*value);
+        }
+    }
+    out
+}
+
+/// Spreads d over registers.
+fn scatter<T: Copy>(d: &[[T; COLUMNS]; ROWS], bits: impl Fn(T) -> u32) -> Registers {
+    std::array::from_fn(|r| {
+        std::array::from_fn(|lane| bits(d[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2]))
+    })
+}
+
+fn halves(m: &Mma, a: &Registers, b: &Registers, c: &Registers, wide: impl Fn(u16) -> f32) -> Registers {
+    let element = |register: u32, i: usize| wide((register >> (16 * i)) as u16);
+    let (a, b) = (left(a, m.a.len(), 2, element), right(b, m.b.len(), 2, element));
+    let mut d = sums(c, f32::from_bits);
+    for (d, a) in d.iter_mut().zip(&a) {
+        for (a, b) in a[..m.depth].iter().zip(&b) {
+            *d = fma32_many([*a; COLUMNS], *b, *d);
+        }
+    }
+    scatter(&d, f32::to_bits)
+}
+
+fn bytes(m: &Mma, a: &Registers, b: &Registers, c: &Registers) -> Registers {
+    let of = |kind: Element| {
+        move |register: u32, i: usize| {
+            let byte = (register >> (8 * i)) as u8;
+            if kind == Element::S8 { i32::from(byte as i8) } else { i32::from(byte) }
+        }
+    };
+    let (a, b) = (left(a, m.a.len(), 4, of(m.left)), right(b, m.b.len(), 4, of(m.right)));
+    let mut d = sums(c, |bits| bits as i32);
+    for (d, a) in d.iter_mut().zip(&a) {
+        for (a, b) in a[..m.depth].iter().zip(&b) {
+            d.iter_mut().zip(b).for_each(|(d, b)| *d = d.wrapping_add(a * b));
+        }
+    }
+    scatter(&d, |sum| sum as u32)
+}

@@ -1,0 +1,75 @@
+//! Products of small matrices spread over a warp's registers (manual, "Warp-Level Matrix Multiply-Accumulate
+//! Instructions").
+
+use super::Decoder;
+use crate::code::{Element, Mma, Op};
+use crate::decode::Decode;
+use crate::parse::ast::OperandKind;
+use crate::parse::types::Type;
+use crate::parse::{Parsed, error};
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("mma", mma)];
+
+/// A supported product: shape, types of d, a, b and c, depth, and what the registers of a and b hold.
+type Form = (&'static str, [Type; 4], usize, Element, Element);
+
+const FORMS: &[Form] = {
+    use Type::{Bf16, F16, F32, S8, S32, U8};
+    &[
+        (".m16n8k8", [F32, F16, F16, F32], 8, Element::F16, Element::F16),
+        (".m16n8k16", [F32, F16, F16, F32], 16, Element::F16, Element::F16),
+        (".m16n8k8", [F32, Bf16, Bf16, F32], 8, Element::Bf16, Element::Bf16),
+        (".m16n8k16", [F32, Bf16, Bf16, F32], 16, Element::Bf16, Element::Bf16),
+        (".m16n8k16", [S32, S8, S8, S32], 16, Element::S8, Element::S8),
+        (".m16n8k16", [S32, S8, U8, S32], 16, Element::S8, Element::U8),
+        (".m16n8k16", [S32, U8, S8, S32], 16, Element::U8, Element::S8),
+        (".m16n8k16", [S32, U8, U8, S32], 16, Element::U8, Element::U8),
+        (".m16n8k32", [S32, S8, S8, S32], 32, Element::S8, Element::S8),
+        (".m16n8k32", [S32, S8, U8, S32], 32, Element::S8, Element::U8),
+        (".m16n8k32", [S32, U8, S8, S32], 32, Element::U8, Element::S8),
+        (".m16n8k32", [S32, U8, U8, S32], 32, Element::U8, Element::U8),
+    ]
+};
+
+/// `mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype d, a, b, c`
+fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let name = d.name();
+    let wanted = |(shape, types, ..): &Form| {
+        let types: String = types.iter().map(|t| t.name()).collect();
+        format!("mma.sync.aligned{shape}.row.col{types}") == name
+    };
+    let Some((_, types, depth, left, right)) = FORMS.iter().find(|form| wanted(form)) else {
+        return d.error(format!("unsupported in ptx-emu: {name}"));
+    };
+    d.skip();
+    d.operands(4, 4)?;
+    // Each of the 32 lanes holds an equal part of a, which has 16 rows, and of b, which has 8 columns.
+    let of_b = depth * 8 / 32 / left.per_register();
+    let packed = left.packed();
+    Ok(Op::Mma(Box::new(Mma {
+        left: *left,
+        right: *right,
+        depth: *depth,
+        d: registers(d, 0, types[0], 4)?,
+        a: registers(d, 1, packed, 2 * of_b)?,
+        b: registers(d, 2, packed, of_b)?,
+        c: registers(d, 3, types[3], 4)?,
+    })))
+}
+
+/// A vector of `count` registers of a type.
+pub(super) fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize) -> Parsed<Vec<u32>> {
+    let elements = d.elements(i);
+    let at = d.operand(i).at;
+    if elements.len() != count {
+        return error(
+            at,
+            format!("a vector of {count} {ty} registers was expected, not of {}", elements.len()),
+        );
+    }
+    let named = |o: &crate::parse::ast::Operand<'_>| matches!(o.kind, OperandKind::Name(_));
+    if !elements.iter().all(named) {
+        return error(at, format!("{ty} registers were expected"));
+    }
+    elements.iter().map(|element| d.element_dst(element, ty)).collect()
+}
