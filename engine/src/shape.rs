@@ -7,7 +7,7 @@ use warpwright_kernels::Format;
 use warpwright_kernels::Format::{BF16, F16, F32, Q4_K, Q6_K, Q8_0};
 
 use crate::Error;
-use crate::config::Architecture::{self, Llama, Qwen2};
+use crate::config::Architecture::{self, Llama, Qwen2, Qwen3};
 use crate::config::{Config, Problem};
 use crate::gguf::{TENSOR_TYPES, Tensor};
 use crate::model::{Outline, Source, layout};
@@ -25,7 +25,7 @@ pub struct Shape {
 
 /// Known models, from the `config.json` of each.
 #[rustfmt::skip] // one model a line
-pub const SHAPES: [Shape; 7] = [
+pub const SHAPES: [Shape; 11] = [
     //                              layers hidden    ffn heads kv head   vocab context  rope base epsilon   tied
     shape("llama3.1-8b",    Llama, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
     shape("llama3.2-1b",    Llama, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
@@ -34,6 +34,10 @@ pub const SHAPES: [Shape; 7] = [
     shape("qwen2.5-0.5b",   Qwen2, [24,      896,  4864,  14,  2,  64, 151936,  32768], 1_000_000.0, 1e-6, true),
     shape("qwen2.5-1.5b",   Qwen2, [28,     1536,  8960,  12,  2, 128, 151936,  32768], 1_000_000.0, 1e-6, true),
     shape("qwen2.5-7b",     Qwen2, [28,     3584, 18944,  28,  4, 128, 152064,  32768], 1_000_000.0, 1e-6, false),
+    shape("qwen3-0.6b",     Qwen3, [28,     1024,  3072,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
+    shape("qwen3-1.7b",     Qwen3, [28,     2048,  6144,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
+    shape("qwen3-4b",       Qwen3, [36,     2560,  9728,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
+    shape("qwen3-8b",       Qwen3, [36,     4096, 12288,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, false),
 ];
 
 const fn shape(
@@ -189,6 +193,7 @@ mod tests {
         let cases = [
             ("llama3.1-8b", "q4_k_m", 4_617_396_224, 128 << 10),
             ("llama3.1-8b", "bf16", 15_010_381_824, 128 << 10),
+            ("qwen3-8b", "q4_k_m", 4_671_766_528, 144 << 10),
             ("qwen2.5-1.5b", "q4_k_m", 980_097_536, 28 << 10),
         ];
         for (shape, quantization, weights, kv) in cases {
@@ -202,7 +207,11 @@ mod tests {
 
     #[test]
     fn half_of_the_layers_need_more_bits() {
-        for (layers, first) in [(32, [0, 1, 2, 3, 6, 9, 12, 15]), (28, [0, 1, 2, 5, 8, 11, 14, 17])] {
+        for (layers, first) in [
+            (32, [0, 1, 2, 3, 6, 9, 12, 15]),
+            (28, [0, 1, 2, 5, 8, 11, 14, 17]),
+            (36, [0, 1, 2, 3, 6, 9, 12, 15]),
+        ] {
             let chosen: Vec<u32> = (0..layers).filter(|&i| use_more_bits(i, layers)).collect();
             assert_eq!((chosen.len() as u32, &chosen[..8]), (layers / 2, &first[..]));
         }
