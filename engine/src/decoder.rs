@@ -8,12 +8,12 @@ use warpwright_driver::{
     CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, Work, capture,
 };
 
-use crate::buffers::{self, Buffers};
+use crate::buffers::Buffers;
 use crate::forward::Step;
 use crate::kernels::Kernels;
 use crate::model::{Outline, Weights};
 use crate::weights::Loaded;
-use crate::{Error, Model, info, random, weights};
+use crate::{Error, Model, memory, random, weights};
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -118,7 +118,7 @@ impl Decoder {
     /// What is needed and what there is.
     pub fn check(context: &Context, outline: &Outline, options: Options) -> Result<(), Error> {
         check_context(outline, options.ctx)?;
-        check_memory(context, outline, options.ctx)
+        memory::check(context, outline, options.ctx)
     }
 
     fn assemble(
@@ -347,15 +347,4 @@ fn check_prompt(prompt: &[u32], vocab: u32, ctx: u32) -> Result<(), Error> {
         Some(index) => Err(Error::PromptToken { index, id: prompt[index], vocab }),
         None => Ok(()),
     }
-}
-
-/// Compares what will be allocated with what is free, before any of it is.
-fn check_memory(context: &Context, outline: &Outline, ctx: u32) -> Result<(), Error> {
-    let (weights, cache) = (info::weight_bytes(outline), buffers::cache_bytes(&outline.config, ctx));
-    let work = buffers::work_bytes(&outline.config, ctx);
-    let (free, total) = context.memory()?;
-    if weights + cache + work <= free as u64 {
-        return Ok(());
-    }
-    Err(Error::Memory { weights, cache, work, ctx, free: free as u64, total: total as u64 })
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::memory::Needs;
 use crate::{config, gguf, tokenizer};
 
 /// Why a model cannot be opened or run.
@@ -41,16 +42,29 @@ pub enum Error {
     PromptToken { index: usize, id: u32, vocab: u32 },
     #[error(
         "the model needs {} of device memory (weights {}, cache of {ctx} positions {}, work {}); \
-         {} of {} are free, so a smaller context or quantization is needed",
-        Size(weights + cache + work), Size(*weights), Size(*cache), Size(*work), Size(*free), Size(*total)
+         {} of {} are free, {}",
+        Size(needs.total()), Size(needs.weights), Size(needs.cache), Size(needs.work), Size(*free), Size(*total),
+        Instead(*room)
     )]
-    Memory { weights: u64, cache: u64, work: u64, ctx: u32, free: u64, total: u64 },
+    Memory { needs: Needs, ctx: u32, room: u32, free: u64, total: u64 },
     #[error(
         "the logit of token {token} after position {position} is {value}: the weights are damaged or overflow"
     )]
     Logit { position: u32, token: usize, value: f32 },
     #[error("no logit after position {position} is a number: the weights are damaged or overflow")]
     NoToken { position: u32 },
+}
+
+/// What fits where a context does not, given the longest that does.
+struct Instead(u32);
+
+impl std::fmt::Display for Instead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => write!(f, "too few for any context: a smaller model or quantization is needed"),
+            room => write!(f, "enough for a context of {room}"),
+        }
+    }
 }
 
 /// Bytes, for people.

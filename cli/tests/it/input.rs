@@ -41,6 +41,20 @@ fn a_prompt_that_does_not_fit_is_refused() {
 }
 
 #[test]
+fn a_context_above_the_models_is_refused() {
+    let commands: [&[&str]; 3] = [
+        &["run", MODEL, "--prompt-ids", "1"],
+        &["logits", MODEL, "--ids", "1", "--out", "no-such-output"],
+        &["graph", MODEL, "--dot", "no-such-output"],
+    ];
+    for command in commands {
+        let arguments = [command, &["--device", "emu", "--ctx", "2049"]].concat();
+        let sentence = "a context of 2049 positions; this model has 1 to 2048";
+        assert_eq!(run(&arguments), refused(2, sentence), "{arguments:?}");
+    }
+}
+
+#[test]
 fn a_failed_logits_run_leaves_no_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("logits");
@@ -80,7 +94,8 @@ fn a_bench_without_room_is_refused_before_it_starts() {
         (
             &["--shape", "llama3.1-8b", "--quant", "f32"],
             "the model needs 30.4 GiB of device memory (weights 29.9 GiB, cache of 4351 positions 543.9 MiB, \
-             work 1.8 MiB); 16.0 GiB of 16.0 GiB are free, so a smaller context or quantization is needed",
+             work 1.8 MiB); 16.0 GiB of 16.0 GiB are free, too few for any context: a smaller model or \
+             quantization is needed",
         ),
     ];
     for (arguments, sentence) in cases {

@@ -1,0 +1,74 @@
+//! What a decoder takes of a device's memory, part by part, and whether it is there.
+
+use warpwright_driver::Context;
+
+use crate::model::Outline;
+use crate::{Error, buffers, info};
+
+/// Bytes on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Of the weights.
+    pub weights: u64,
+    /// Of the keys and values of all positions.
+    pub cache: u64,
+    /// Of everything else, but for a few kilobytes: what one kernel hands to the next.
+    pub work: u64,
+}
+
+impl Needs {
+    /// What a model needs with room for `ctx` positions.
+    pub fn of(outline: &Outline, ctx: u32) -> Needs {
+        Needs {
+            weights: info::weight_bytes(outline),
+            cache: buffers::cache_bytes(&outline.config, ctx),
+            work: buffers::work_bytes(&outline.config, ctx),
+        }
+    }
+
+    /// All parts.
+    pub fn total(self) -> u64 {
+        self.weights + self.cache + self.work
+    }
+}
+
+/// Compares what will be allocated with what is free, before any of it is.
+pub(crate) fn check(context: &Context, outline: &Outline, ctx: u32) -> Result<(), Error> {
+    let needs = Needs::of(outline, ctx);
+    let (free, total) = context.memory()?;
+    let (free, total) = (free as u64, total as u64);
+    if needs.total() <= free {
+        return Ok(());
+    }
+    Err(Error::Memory { needs, ctx, room: room(outline, ctx, free), free, total })
+}
+
+/// The longest context that needs at most `free` bytes, of those shorter than `over`, which needs more; 0 if none
+/// does.
+fn room(outline: &Outline, mut over: u32, free: u64) -> u32 {
+    let mut room = 0;
+    while over - room > 1 {
+        let middle = room + (over - room) / 2;
+        let side = if Needs::of(outline, middle).total() <= free { &mut room } else { &mut over };
+        *side = middle;
+    }
+    room
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::{QUANTIZATIONS, SHAPES};
+
+    #[test]
+    fn the_room_is_the_longest_context_that_fits() {
+        let outline = Outline::of(&SHAPES[0], QUANTIZATIONS[0]).unwrap();
+        let need = |ctx| Needs::of(&outline, ctx).total();
+        for ctx in [1, 31, 32, 33, 2048, 2049, 99_999] {
+            assert_eq!(room(&outline, 100_000, need(ctx)), ctx);
+            assert_eq!(room(&outline, 100_000, need(ctx + 1) - 1), ctx);
+        }
+        assert_eq!(room(&outline, 100_000, need(1) - 1), 0);
+        assert_eq!(room(&outline, 1, 0), 0);
+    }
+}
