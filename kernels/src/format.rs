@@ -1,8 +1,8 @@
 //! Formats of a matrix's rows, byte for byte as GGUF files hold them, and what their bytes mean.
 //!
 //! A row is a whole number of blocks. The names, the numbers of the types and the layouts are those of ggml
-//! (`ggml.h`, and `block_q8_0`, `block_q4_K`, `block_q6_K` with their `dequantize_row_*` in `ggml-common.h` and
-//! `ggml-quants.c`). [`Format::dequantize`] is the specification that kernels are held to.
+//! (`ggml.h`, and `block_q4_0` to `block_q6_K` with their `dequantize_row_*` in `ggml-common.h` and `ggml-quants.c`).
+//! [`Format::dequantize`] is the specification that kernels are held to.
 
 use crate::case::Random;
 use ptx_gen::{bf16, f16};
@@ -17,10 +17,20 @@ pub enum Format {
     F16,
     /// bfloat16.
     BF16,
+    /// 32 four-bit weights under one scale.
+    Q4_0,
+    /// 32 four-bit weights with a scale and a minimum.
+    Q4_1,
+    /// 32 five-bit weights under one scale.
+    Q5_0,
+    /// 32 five-bit weights with a scale and a minimum.
+    Q5_1,
     /// 32 signed bytes under one scale.
     Q8_0,
     /// 256 four-bit weights: 8 groups of 32, each with a six-bit scale and minimum.
     Q4_K,
+    /// 256 five-bit weights: 8 groups of 32, each with a six-bit scale and minimum.
+    Q5_K,
     /// 256 six-bit weights: 16 groups of 16, each with an eight-bit scale.
     Q6_K,
 }
@@ -30,18 +40,23 @@ use Format::*;
 /// One row of the table: format, ggml's name and number, weights and bytes of a block.
 type Row = (Format, &'static str, u32, u32, u32);
 
-const TABLE: [Row; 6] = [
+const TABLE: [Row; 11] = [
     (F32, "F32", 0, 1, 4),
     (F16, "F16", 1, 1, 2),
     (BF16, "BF16", 30, 1, 2),
+    (Q4_0, "Q4_0", 2, 32, 18),
+    (Q4_1, "Q4_1", 3, 32, 20),
+    (Q5_0, "Q5_0", 6, 32, 22),
+    (Q5_1, "Q5_1", 7, 32, 24),
     (Q8_0, "Q8_0", 8, 32, 34),
     (Q4_K, "Q4_K", 12, 256, 144),
+    (Q5_K, "Q5_K", 13, 256, 176),
     (Q6_K, "Q6_K", 14, 256, 210),
 ];
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 6] = [F32, F16, BF16, Q8_0, Q4_K, Q6_K];
+    pub const ALL: [Format; 11] = [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K];
 
     fn row(self) -> Row {
         TABLE[self as usize]
@@ -88,8 +103,13 @@ impl Format {
             F32 => |b: &[u8], y: &mut Vec<f32>| y.push(f32::from_le_bytes([b[0], b[1], b[2], b[3]])),
             F16 => |b: &[u8], y: &mut Vec<f32>| y.push(half(b)),
             BF16 => |b: &[u8], y: &mut Vec<f32>| y.push(bf16(u16::from_le_bytes([b[0], b[1]])).to_f32()),
+            Q4_0 => q4_0,
+            Q4_1 => q4_1,
+            Q5_0 => q5_0,
+            Q5_1 => q5_1,
             Q8_0 => q8_0,
             Q4_K => q4_k,
+            Q5_K => q5_k,
             Q6_K => q6_k,
         };
         let mut y = Vec::with_capacity(bytes.len() / self.block_bytes() as usize * self.block_len() as usize);
@@ -112,9 +132,23 @@ impl Format {
             F32 => b.copy_from_slice(&v.to_le_bytes()),
             F16 => put(0, v),
             BF16 => b.copy_from_slice(&bf16::from_f32(v).0.to_le_bytes()),
+            Q4_0 => put(0, v / 8.0),
+            Q4_1 => {
+                put(0, v / 16.0);
+                put(2, size * random.unit() / 2.0);
+            }
+            Q5_0 => put(0, v / 16.0),
+            Q5_1 => {
+                put(0, v / 32.0);
+                put(2, size * random.unit() / 2.0);
+            }
             Q8_0 => put(0, v / 128.0),
             Q4_K => {
                 put(0, v / 1024.0);
+                put(2, size * random.unit() / 128.0);
+            }
+            Q5_K => {
+                put(0, v / 2048.0);
                 put(2, size * random.unit() / 128.0);
             }
             Q6_K => put(208, v / 4096.0),
@@ -127,6 +161,41 @@ fn half(b: &[u8]) -> f32 {
     f16(u16::from_le_bytes([b[0], b[1]])).to_f32()
 }
 
+/// The codes of 32 weights: low nibbles, then high nibbles; bit `j` of `qh` is the fifth bit of code `j`.
+fn codes(qs: &[u8], qh: u32) -> impl Iterator<Item = f32> {
+    let code = move |j: usize| ((qs[j % 16] >> (4 * (j / 16))) & 15) | ((((qh >> j) & 1) as u8) << 4);
+    (0..32).map(move |j| f32::from(code(j)))
+}
+
+/// The 32-bit number in the first four bytes.
+fn word(b: &[u8]) -> u32 {
+    u32::from_le_bytes([b[0], b[1], b[2], b[3]])
+}
+
+/// `d: f16, qs: [u8; 16]`, `w = d * (q - 8)`.
+fn q4_0(b: &[u8], y: &mut Vec<f32>) {
+    let d = half(b);
+    y.extend(codes(&b[2..], 0).map(|q| d * (q - 8.0)));
+}
+
+/// `d, m: f16, qs: [u8; 16]`, `w = d * q + m`.
+fn q4_1(b: &[u8], y: &mut Vec<f32>) {
+    let (d, m) = (half(b), half(&b[2..]));
+    y.extend(codes(&b[4..], 0).map(|q| d * q + m));
+}
+
+/// `d: f16, qh: u32, qs: [u8; 16]`, `w = d * (q - 16)`.
+fn q5_0(b: &[u8], y: &mut Vec<f32>) {
+    let d = half(b);
+    y.extend(codes(&b[6..], word(&b[2..])).map(|q| d * (q - 16.0)));
+}
+
+/// `d, m: f16, qh: u32, qs: [u8; 16]`, `w = d * q + m`.
+fn q5_1(b: &[u8], y: &mut Vec<f32>) {
+    let (d, m) = (half(b), half(&b[2..]));
+    y.extend(codes(&b[8..], word(&b[4..])).map(|q| d * q + m));
+}
+
 /// `d: f16, qs: [i8; 32]`, `w = d * q`.
 fn q8_0(b: &[u8], y: &mut Vec<f32>) {
     let d = half(b);
@@ -134,16 +203,24 @@ fn q8_0(b: &[u8], y: &mut Vec<f32>) {
 }
 
 /// `d, dmin: f16, scales: [u8; 12], qs: [u8; 128]`, `w = d * scale * q - dmin * min`.
-///
-/// Each 32 bytes of `qs` hold 64 weights: the first 32 in the low nibbles, the next 32 in the high ones.
 fn q4_k(b: &[u8], y: &mut Vec<f32>) {
+    q45_k(b, &[0; 32], &b[16..], y)
+}
+
+/// `d, dmin: f16, scales: [u8; 12], qh: [u8; 32], qs: [u8; 128]`, `w = d * scale * q - dmin * min`.
+fn q5_k(b: &[u8], y: &mut Vec<f32>) {
+    q45_k(b, &b[16..48], &b[48..], y)
+}
+
+/// Each 32 bytes of `qs` hold 64 weights: the first 32 in the low nibbles, the next 32 in the high ones. Bit `j` of
+/// `qh[l]` is the fifth bit of weight `l` of group `j`.
+fn q45_k(b: &[u8], qh: &[u8], qs: &[u8], y: &mut Vec<f32>) {
     let (d, dmin) = (half(b), half(&b[2..]));
-    for (pair, qs) in b[16..].chunks_exact(32).enumerate() {
-        for high in 0..2 {
-            let (scale, min) = scale_min_k4(&b[4..16], 2 * pair + high);
-            let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
-            y.extend(qs.iter().map(|q| scale * f32::from((q >> (4 * high)) & 15) - min));
-        }
+    for (j, qs) in qs.chunks_exact(32).flat_map(|qs| [qs; 2]).enumerate() {
+        let (scale, min) = scale_min_k4(&b[4..16], j);
+        let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
+        let code = |(q, h): (&u8, &u8)| ((q >> (4 * (j % 2))) & 15) | (((h >> j) & 1) << 4);
+        y.extend(qs.iter().zip(qh).map(|bits| scale * f32::from(code(bits)) - min));
     }
 }
 
@@ -186,14 +263,25 @@ mod tests {
             assert_eq!(TABLE[i].0, format);
             assert_eq!(Format::from_ggml_type(format.ggml_type()), Some(format));
         }
-        assert_eq!(Format::from_ggml_type(2), None, "Q4_0 has no kernel");
+        assert_eq!(Format::from_ggml_type(10), None, "Q2_K has no kernel");
     }
 
     #[test]
     fn sizes() {
-        for (format, n, bytes) in
-            [(F32, 3, 12), (F16, 3, 6), (BF16, 3, 6), (Q8_0, 64, 68), (Q4_K, 512, 288), (Q6_K, 256, 210)]
-        {
+        let sizes = [
+            (F32, 3, 12),
+            (F16, 3, 6),
+            (BF16, 3, 6),
+            (Q4_0, 64, 36),
+            (Q4_1, 64, 40),
+            (Q5_0, 64, 44),
+            (Q5_1, 64, 48),
+            (Q8_0, 64, 68),
+            (Q4_K, 512, 288),
+            (Q5_K, 512, 352),
+            (Q6_K, 256, 210),
+        ];
+        for (format, n, bytes) in sizes {
             assert_eq!(format.row_bytes(n), bytes, "{}", format.name());
             assert_eq!(format.dequantize(&vec![0; bytes]).len(), n, "{}", format.name());
         }
@@ -221,6 +309,38 @@ mod tests {
     /// Bytes of a block that are set, the index of a weight, and what it must be.
     type Field = (&'static [(usize, u8)], usize, f32);
 
+    #[test]
+    fn q4_0_to_q5_1_fields() {
+        // d = 1, m = 2 where there is one, all else zero
+        #[rustfmt::skip] // one field a line
+        let cases: [(Format, Field); 15] = [
+            (Q4_0, (&[], 0, -8.0)),
+            (Q4_0, (&[(2, 0x0f)], 0, 7.0)),                // first low nibble
+            (Q4_0, (&[(2, 0xa0)], 16, 2.0)),               // first high nibble
+            (Q4_0, (&[(17, 0x90)], 31, 1.0)),              // last
+            (Q4_1, (&[], 31, 2.0)),
+            (Q4_1, (&[(4, 0x0f)], 0, 17.0)),               // first low nibble
+            (Q4_1, (&[(19, 0xf0)], 31, 17.0)),             // last
+            (Q5_0, (&[], 1, -16.0)),
+            (Q5_0, (&[(6, 0x0f)], 0, -1.0)),               // first low nibble
+            (Q5_0, (&[(2, 0x02), (7, 0x03)], 1, 3.0)),     // fifth bit of code 1
+            (Q5_0, (&[(5, 0x80), (21, 0xf0)], 31, 15.0)),  // fifth bit of the last
+            (Q5_0, (&[(4, 0x01), (6, 0x50)], 16, 5.0)),    // fifth bit of code 16
+            (Q5_1, (&[(8, 0x0f)], 0, 17.0)),               // first low nibble
+            (Q5_1, (&[(4, 0x01)], 0, 18.0)),               // first fifth bit
+            (Q5_1, (&[(7, 0x80), (23, 0xf0)], 31, 33.0)),  // last
+        ];
+        for (format, (fields, i, wanted)) in cases {
+            let mut b = vec![0; format.block_bytes() as usize];
+            b[..2].copy_from_slice(&ONE);
+            if matches!(format, Q4_1 | Q5_1) {
+                b[2..4].copy_from_slice(&TWO);
+            }
+            fields.iter().for_each(|&(at, v)| b[at] = v);
+            assert_eq!(format.dequantize(&b)[i], wanted, "{format:?} {fields:?}");
+        }
+    }
+
     /// One bit or field of a block is set, and the weights that must follow are counted by hand.
     #[test]
     fn q4_k_fields() {
@@ -241,6 +361,26 @@ mod tests {
             let mut b = [&ONE[..], &TWO, &[0; 140]].concat();
             fields.iter().for_each(|&(at, v)| b[at] = v);
             assert_eq!(Q4_K.dequantize(&b)[i], wanted, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn q5_k_fields() {
+        // d = 1, dmin = 2, all else zero
+        #[rustfmt::skip] // one field a line
+        let cases: [Field; 7] = [
+            (&[(4, 3), (48, 0x0b)], 0, 33.0),                 // scale 0, first low nibble
+            (&[(4, 3), (16, 0x01)], 0, 48.0),                 // first fifth bit
+            (&[(5, 3), (17, 0x02), (49, 0x10)], 33, 51.0),    // fifth bit of group 1
+            (&[(12, 0x07), (47, 0x10)], 159, 112.0),          // fifth bit of group 4
+            (&[(8, 5)], 0, -10.0),                            // min 0
+            (&[(15, 0x90)], 255, -18.0),                      // min 7
+            (&[(7, 0x40), (15, 1), (47, 0x80), (175, 0xf0)], 255, 527.0),  // scale 7, last of both
+        ];
+        for (fields, i, wanted) in cases {
+            let mut b = [&ONE[..], &TWO, &[0; 172]].concat();
+            fields.iter().for_each(|&(at, v)| b[at] = v);
+            assert_eq!(Q5_K.dequantize(&b)[i], wanted, "{fields:?}");
         }
     }
 

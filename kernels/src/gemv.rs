@@ -78,7 +78,8 @@ struct Tuning {
 const fn tuning(format: Format) -> Tuning {
     match format {
         Format::F32 | Format::F16 | Format::BF16 | Format::Q8_0 => Tuning { depth: 4, blocks: 8 },
-        Format::Q4_K | Format::Q6_K => Tuning { depth: 2, blocks: 5 },
+        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Tuning { depth: 4, blocks: 5 },
+        Format::Q4_K | Format::Q5_K | Format::Q6_K => Tuning { depth: 2, blocks: 5 },
     }
 }
 

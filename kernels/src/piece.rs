@@ -35,8 +35,13 @@ impl Split {
         match format {
             Format::F32 => split(4, 16, 1, &[0]),
             Format::F16 | Format::BF16 => split(4, 8, 1, &[0]),
+            Format::Q4_0 => split(32, 18, 4, &[0, 16]),
+            Format::Q4_1 => split(32, 20, 4, &[0, 16]),
+            Format::Q5_0 => split(32, 22, 4, &[0, 16]),
+            Format::Q5_1 => split(32, 24, 4, &[0, 16]),
             Format::Q8_0 => split(32, 34, 8, &[0]),
             Format::Q4_K => split(256, 144, 16, &[0, 4, 32, 36]),
+            Format::Q5_K => split(256, 176, 16, &[0, 4, 32, 36]),
             Format::Q6_K => split(256, 210, 16, &[0, 32, 64, 96]),
         }
     }
@@ -84,8 +89,13 @@ pub(crate) fn piece<'k>(format: Format, k: Builder<'k>, thread: U32<'k>) -> Box<
         Format::F32 => Box::new(Plain { first: k.val(0), load: load_f32, unpack: unpack_f32 }),
         Format::F16 => Box::new(Plain { first: k.val(0), load: load_half, unpack: unpack_f16 }),
         Format::BF16 => Box::new(Plain { first: k.val(0), load: load_half, unpack: unpack_bf16 }),
+        Format::Q4_0 => Box::new(Small { lane: lane(lanes), min: 0, fifth: 0, code: NIBBLE_LESS_8 }),
+        Format::Q4_1 => Box::new(Small { lane: lane(lanes), min: 1, fifth: 0, code: NIBBLE }),
+        Format::Q5_0 => Box::new(Small { lane: lane(lanes), min: 0, fifth: 2, code: FIVE_LESS_16 }),
+        Format::Q5_1 => Box::new(Small { lane: lane(lanes), min: 1, fifth: 2, code: FIVE }),
         Format::Q8_0 => Box::new(Q8::new(lane(lanes))),
         Format::Q4_K => Box::new(Q4::new(lane(lanes))),
+        Format::Q5_K => Box::new(Q5(Q4::new(lane(lanes)))),
         Format::Q6_K => Box::new(Q6::new(lane(lanes))),
     }
 }
@@ -126,6 +136,61 @@ fn unpack_f16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
 }
 fn unpack_bf16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
     words.iter().flat_map(|&w| [(w << 16).bits(), (w & 0xffff_0000).bits()]).collect()
+}
+
+/// Four bytes of 16, whose low nibbles are weights of the first half and whose high nibbles of the second. Blocks
+/// are halfwords: the scale, the minimum, the fifth bits of all weights in order, and the nibbles.
+struct Small<'k> {
+    lane: U32<'k>,
+    /// Halfwords of a minimum.
+    min: u32,
+    /// Halfwords of fifth bits.
+    fifth: u32,
+    code: Code,
+}
+
+impl<'k> Small<'k> {
+    /// The lane's four of 16 fifth bits, each at bit 4 of a byte.
+    fn fifth(&self, bits: U32<'k>) -> U32<'k> {
+        // The factor puts bit i of the four at bit 8 i, among copies that the mask drops.
+        let four = (bits >> (self.lane << 2)) & 15;
+        ((four * 0x0020_4081) & 0x0101_0101) << 4
+    }
+
+    /// The codes of a half, a byte each: the low nibbles of `nibbles`, with their fifth bits.
+    fn half(&self, nibbles: U32<'k>, fifth: Option<&U32<'k>>) -> U32<'k> {
+        match fifth {
+            Some(&bits) => nibbles.lop3(self.fifth(bits), 0x0f0f_0f0f, SELECT),
+            None => nibbles,
+        }
+    }
+}
+
+impl<'k> Piece<'k> for Small<'k> {
+    fn first(&self) -> U32<'k> {
+        self.lane << 2
+    }
+    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        vec![block, block.row(self.lane, 4)]
+    }
+    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let header = 1 + self.min + self.fifth;
+        let words = (0..header).map(|i| halfword(places[0], bytes + 2 * i));
+        let codes = (0..2).map(|i| halfword(places[1], bytes + 2 * (header + i)));
+        words.chain(codes).collect()
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let (header, codes) = words.split_at(words.len() - 2);
+        let (scales, fifth) = header.split_at(1 + self.min as usize);
+        let nibbles = join(codes[0], codes[1]);
+        let scale = halves(scales[0])[0];
+        let offset = scales.get(1).map(|&m| halves(m)[0]);
+        let group = |half: usize| {
+            let codes = self.half(nibbles >> (4 * half as u32), fifth.get(half));
+            Group { q: bytes(self.code, split(codes), 0).into(), scale: Some(scale), offset }
+        };
+        vec![group(0), group(1)]
+    }
 }
 
 /// Four bytes of 32, and their scale. Blocks are 34 bytes, so only halfwords are aligned.
@@ -185,6 +250,16 @@ impl<'k> Q4<'k> {
         let four = words[2].prmt(words[2] >> 4, self.pick);
         four.lop3(six >> self.shift, self.third, SELECT)
     }
+
+    /// The lane's two groups, from a block's header and their codes.
+    fn groups(&self, [d, s0, s1, s2]: [U32<'k>; 4], codes: [Vec<F32<'k>>; 2]) -> Vec<Group<'k>> {
+        let [d, dmin] = halves(d);
+        let less = -dmin;
+        let [scale0, scale1, min0, min1] = bytes(SIX, split(self.scales([s0, s1, s2])), 0);
+        let scales = [(scale0, min0), (scale1, min1)];
+        let group = |(q, (scale, min))| Group { q, scale: Some(d * scale), offset: Some(less * min) };
+        codes.into_iter().zip(scales).map(group).collect()
+    }
 }
 
 impl<'k> Piece<'k> for Q4<'k> {
@@ -202,16 +277,40 @@ impl<'k> Piece<'k> for Q4<'k> {
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         let &[d, s0, s1, s2, low, high] = words else { unreachable!("six words are loaded") };
-        let [d, dmin] = halves(d);
-        let less = -dmin;
-        let [scale0, scale1, min0, min1] = bytes(SIX, split(self.scales([s0, s1, s2])), 0);
         let codes = [split(low), split(high)];
-        let group = |at: u32, scale: F32<'k>, min: F32<'k>| Group {
-            q: codes.iter().flat_map(|&w| bytes(NIBBLE, w, at)).collect(),
-            scale: Some(d * scale),
-            offset: Some(less * min),
+        let q = |at| codes.iter().flat_map(|&w| bytes(NIBBLE, w, at)).collect();
+        self.groups([d, s0, s1, s2], [q(0), q(4)])
+    }
+}
+
+/// [`Q4`] with a fifth bit: those of the lane's two groups are neighbours in eight bytes that four lanes share.
+struct Q5<'k>(Q4<'k>);
+
+impl<'k> Piece<'k> for Q5<'k> {
+    fn first(&self) -> U32<'k> {
+        self.0.first()
+    }
+    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        vec![block, block.row(self.0.lane & 3, 8), block.row(self.0.lane, 8)]
+    }
+    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let header = places[0].at(bytes).cast::<u32>().ld4();
+        let fifth = places[1].at(bytes + 16).cast::<u32>().ld2();
+        let codes = places[2].at(bytes + 48).stream().cast::<u32>().ld2();
+        [&header[..], &fifth, &codes].concat()
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, s0, s1, s2, h0, h1, low, high] = words else { unreachable!("eight words are loaded") };
+        let first = (self.0.lane >> 2) << 1;
+        let halves = [(low, h0 >> first), (high, h1 >> first)];
+        let q = |group: u32| {
+            let codes = halves.map(|(low, fifth)| {
+                let fifth = (fifth << (4 - group)) & 0x1010_1010;
+                split((low >> (4 * group)).lop3(fifth, 0x0f0f_0f0f, SELECT))
+            });
+            codes.into_iter().flat_map(|w| bytes(FIVE, w, 0)).collect()
         };
-        vec![group(0, scale0, min0), group(4, scale1, min1)]
+        self.0.groups([d, s0, s1, s2], [q(0), q(1)])
     }
 }
 
@@ -267,6 +366,7 @@ const SELECT: u8 = (0xaa & 0xf0) | (!0xaa & 0xcc);
 const AND_XOR: u8 = (0xf0 & 0xcc) ^ 0xaa;
 
 /// What a field of bits stands for: its value after inverting the bits in `flip`, less `bias`.
+#[derive(Clone, Copy)]
 struct Code {
     bits: u32,
     flip: u32,
@@ -274,6 +374,9 @@ struct Code {
 }
 
 const NIBBLE: Code = Code { bits: 4, flip: 0, bias: 0 };
+const NIBBLE_LESS_8: Code = Code { bits: 4, flip: 0, bias: 8 };
+const FIVE: Code = Code { bits: 5, flip: 0, bias: 0 };
+const FIVE_LESS_16: Code = Code { bits: 5, flip: 0, bias: 16 };
 const SIX: Code = Code { bits: 6, flip: 0, bias: 0 };
 const SIX_LESS_32: Code = Code { bits: 6, flip: 0, bias: 32 };
 /// Two's complement, its sign bit inverted, is the number plus 128.

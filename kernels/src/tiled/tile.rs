@@ -30,9 +30,9 @@ impl Format {
     /// The format's tile; `None` where no kernel reads tiles.
     pub fn tile(self) -> Option<Tile> {
         let columns = match self {
-            F32 => return None,
+            F32 | Q4_1 | Q5_0 | Q5_1 => return None,
             F16 | BF16 => 128,
-            Q8_0 | Q4_K | Q6_K => 256,
+            Q4_0 | Q8_0 | Q4_K | Q5_K | Q6_K => 256,
         };
         Some(Tile { columns, bytes: ROWS * self.row_bytes(columns as usize) as u32 })
     }
@@ -130,11 +130,14 @@ fn weight(format: Format, tile: &[u8], r: usize, k: usize) -> f32 {
     let half = |field| f16(bits(field)).to_f32();
     let code = bits(Code(k));
     match format {
-        F32 => unreachable!("F32 has no tile"),
+        F32 | Q4_1 | Q5_0 | Q5_1 => unreachable!("{} has no tile", format.name()),
         F16 => f16(code).to_f32(),
         BF16 => bf16(code).to_f32(),
+        Q4_0 => half(D(k / 32)) * (f32::from(code) - 8.0),
         Q8_0 => half(D(k / 32)) * f32::from(code as u8 as i8),
-        Q4_K => half(D(0)) * number(Scale(k / 32)) * f32::from(code) - half(Dmin) * number(Min(k / 32)),
+        Q4_K | Q5_K => {
+            half(D(0)) * number(Scale(k / 32)) * f32::from(code) - half(Dmin) * number(Min(k / 32))
+        }
         Q6_K => half(D(0)) * f32::from(bits(Scale(k / 16)) as u8 as i8) * (f32::from(code) - 32.0),
     }
 }
@@ -169,9 +172,9 @@ use Field::*;
 /// Every number of a row.
 fn fields(format: Format) -> Vec<Field> {
     let (scales, mins, ds, dmins) = match format {
-        F32 | F16 | BF16 => (0, 0, 0, 0),
-        Q8_0 => (0, 0, 8, 0),
-        Q4_K => (8, 8, 1, 1),
+        F32 | F16 | BF16 | Q4_1 | Q5_0 | Q5_1 => (0, 0, 0, 0),
+        Q4_0 | Q8_0 => (0, 0, 8, 0),
+        Q4_K | Q5_K => (8, 8, 1, 1),
         Q6_K => (16, 0, 1, 0),
     };
     let columns = format.tile().map_or(0, |tile| tile.columns as usize);
@@ -210,15 +213,21 @@ fn two(low: Run, high: Run) -> Bits {
 fn in_row(format: Format, field: Field) -> Bits {
     match (format, field) {
         (F16 | BF16, Code(k)) => one(2 * k, 0, 16),
+        (Q4_0, Code(k)) => one(18 * (k / 32) + 2 + k % 16, 4 * (k / 16 % 2), 4),
+        (Q4_0, D(j)) => one(18 * j, 0, 16),
         (Q8_0, Code(k)) => one(34 * (k / 32) + 2 + k % 32, 0, 8),
         (Q8_0, D(j)) => one(34 * j, 0, 16),
         (Q4_K, Code(k)) => one(16 + 32 * (k / 64) + k % 32, 4 * (k / 32 % 2), 4),
-        (Q4_K, Scale(j @ ..4)) => one(4 + j, 0, 6),
-        (Q4_K, Scale(j)) => two(Run::new(8 + j, 0, 4), Run::new(j, 6, 2)),
-        (Q4_K, Min(j @ ..4)) => one(8 + j, 0, 6),
-        (Q4_K, Min(j)) => two(Run::new(8 + j, 4, 4), Run::new(4 + j, 6, 2)),
-        (Q4_K, D(_)) => one(0, 0, 16),
-        (Q4_K, Dmin) => one(2, 0, 16),
+        (Q5_K, Code(k)) => {
+            let low = Run::new(48 + 32 * (k / 64) + k % 32, 4 * (k / 32 % 2), 4);
+            two(low, Run::new(16 + k % 32, k / 32, 1))
+        }
+        (Q4_K | Q5_K, Scale(j @ ..4)) => one(4 + j, 0, 6),
+        (Q4_K | Q5_K, Scale(j)) => two(Run::new(8 + j, 0, 4), Run::new(j, 6, 2)),
+        (Q4_K | Q5_K, Min(j @ ..4)) => one(8 + j, 0, 6),
+        (Q4_K | Q5_K, Min(j)) => two(Run::new(8 + j, 4, 4), Run::new(4 + j, 6, 2)),
+        (Q4_K | Q5_K, D(_)) => one(0, 0, 16),
+        (Q4_K | Q5_K, Dmin) => one(2, 0, 16),
         (Q6_K, Code(k)) => {
             let (half, quarter, l) = (k / 128, k / 32 % 4, k % 32);
             let low = Run::new(64 * half + 32 * (quarter % 2) + l, 4 * (quarter / 2), 4);
@@ -243,11 +252,17 @@ fn in_tile(format: Format, r: usize, field: Field) -> Bits {
             one(word(x, lane(g, k / 32)) + k % 4, 0, 8)
         }
         (Q8_0, D(j)) => one(4096 + 8 * lane(g, j) + 4 * (j / 4) + 2 * second, 0, 16),
-        (Q4_K, Code(k)) => one(nibble(g, k), 4 * second, 4),
+        (Q4_0 | Q4_K, Code(k)) => one(nibble(g, k), 4 * second, 4),
+        (Q4_0, D(j)) => one(2048 + 8 * lane(g, j) + 4 * (j / 4) + 2 * second, 0, 16),
         (Q4_K, Scale(j)) => six_bits(2048, g, j, 2 * second),
         (Q4_K, Min(j)) => six_bits(2048, g, j, 2 * second + 1),
         (Q4_K, D(_)) => one(2240 + 8 * g + 4 * second, 0, 16),
         (Q4_K, Dmin) => one(2240 + 8 * g + 4 * second + 2, 0, 16),
+        (Q5_K, Code(k)) => two(Run::new(nibble(g, k), 4 * second, 4), fifth(g, second, k)),
+        (Q5_K, Scale(j)) => six_bits(2560, g, j, 2 * second),
+        (Q5_K, Min(j)) => six_bits(2560, g, j, 2 * second + 1),
+        (Q5_K, D(_)) => one(2752 + 8 * g + 4 * second, 0, 16),
+        (Q5_K, Dmin) => one(2752 + 8 * g + 4 * second + 2, 0, 16),
         (Q6_K, Code(k)) => q6_k_code(g, second, k),
         (Q6_K, Scale(j)) => one(3072 + 8 * lane(g, j) + 2 * (j / 4) + second, 0, 8),
         (Q6_K, D(_)) => one(3328 + 4 * g + 2 * second, 0, 16),
@@ -269,6 +284,13 @@ fn word(x: usize, lane: usize) -> usize {
 /// `g + 8`. A lane has groups `t` and `4 + t` of 32 columns, eight words each.
 fn nibble(g: usize, k: usize) -> usize {
     word(8 * (k / 128) + k / 4 % 8, lane(g, k / 32)) + k % 4
+}
+
+/// The fifth bit of column `k`: four more words, of which byte `e` of word `c` has those of byte `e` of the four words
+/// of nibbles at `512 c`, two bits for each.
+fn fifth(g: usize, second: usize, k: usize) -> Run {
+    let (c, j) = (2 * (k / 128) + k / 16 % 2, k / 4 % 4);
+    Run::new(2048 + 16 * lane(g, k / 32) + 4 * c + k % 4, 2 * j + second, 1)
 }
 
 /// Byte `v` of a lane's word at `at` has the low four bits of group `t` and those of group `4 + t`. Above these
@@ -315,12 +337,19 @@ mod tests {
 
     #[test]
     fn sizes() {
-        let sizes =
-            [(F16, 128, 4096), (BF16, 128, 4096), (Q8_0, 256, 4352), (Q4_K, 256, 2304), (Q6_K, 256, 3360)];
+        let sizes = [
+            (Q4_0, 256, 2304),
+            (Q5_K, 256, 2816),
+            (F16, 128, 4096),
+            (BF16, 128, 4096),
+            (Q8_0, 256, 4352),
+            (Q4_K, 256, 2304),
+            (Q6_K, 256, 3360),
+        ];
         for (format, columns, bytes) in sizes {
             assert_eq!(format.tile(), Some(Tile { columns, bytes }), "{}", format.name());
         }
-        assert_eq!(F32.tile(), None);
+        assert!([F32, Q4_1, Q5_0, Q5_1].into_iter().all(|format| format.tile().is_none()));
     }
 
     #[test]
@@ -350,7 +379,7 @@ mod tests {
         // Byte to set, its value, then row and column whose code must change, and to what.
         type Place = (Format, usize, u8, usize, usize, u16);
         #[rustfmt::skip] // one place a line
-        let places: [Place; 16] = [
+        let places: [Place; 20] = [
             (F16, 0, 0xff, 0, 0, 0x00ff),                                   // c 0, u 0, lane 0, a0
             (F16, 5 * 512 + 31 * 16 + 4 + 3, 0x12, 15, 2 * 32 + 24 + 4 + 1, 0x1200), // c 2, u 1, lane 31, a1
             (F16, 512 + 5 * 16 + 8, 0x34, 1, 8 + 4 + 2, 0x34),              // c 0, u 1, lane 5, a2
@@ -363,6 +392,10 @@ mod tests {
             (Q4_K, 512 + 6 * 16 + 4 + 2, 0xb0, 9, 32 * 2 + 16 + 4 + 2, 11), // c 1, lane 6, j 1: i 2, b 1
             (Q4_K, 2 * 512 + 4 * 16 + 8, 0x0c, 1, 32 * 4 + 8, 12),          // c 2, lane 4, j 2: i 1, b 0
             (Q4_K, 3 * 512 + 31 * 16 + 15, 0xd0, 15, 255, 13),              // c 3, lane 31, j 3: i 3, b 1
+            (Q4_0, 2 * 512 + 4 * 16 + 8, 0x0c, 1, 32 * 4 + 8, 12),          // as Q4_K
+            (Q5_K, 512 + 6 * 16 + 4 + 2, 0xb0, 9, 32 * 2 + 16 + 4 + 2, 11), // as Q4_K
+            (Q5_K, 2048 + 6 * 16 + 4 + 2, 0x08, 9, 32 * 2 + 16 + 4 + 2, 16), // c 1, j 1, r 1
+            (Q5_K, 2048 + 31 * 16 + 15, 0x40, 7, 255, 16),                  // c 3, j 3, r 0
             (Q6_K, 0, 0x3f, 0, 0, 63),                                      // m 0, word 0: A0
             (Q6_K, 16 + 4 + 1, 0x2a << 2, 8, 16 + 1, 0x2a),                 // m 0, lane 1, word 1: A1
             (Q6_K, 8, 0x15, 0, 4, 0x15),                                    // m 0, word 2: A2
@@ -395,7 +428,7 @@ mod tests {
         // Format, bytes to set, row, number, value.
         type Place = (Format, &'static [(usize, u8)], usize, Field, u16);
         #[rustfmt::skip] // one number a line
-        let places: [Place; 12] = [
+        let places: [Place; 17] = [
             (Q8_0, &[(4096 + 6 * 8, 0x34), (4096 + 6 * 8 + 1, 0x12)], 1, D(2), 0x1234),
             (Q8_0, &[(4096 + 31 * 8 + 6, 0x34), (4096 + 31 * 8 + 7, 0x12)], 15, D(7), 0x1234),
             (Q4_K, &[(2048 + 5 * 4, 0x0a), (2176 + 2 * 4, 0x30)], 1, Scale(1), 0x3a),
@@ -404,6 +437,11 @@ mod tests {
             (Q4_K, &[(2048 + 4 * 2 + 3, 0x07), (2176 + 4 + 3, 0x02)], 8, Min(2), 0x27),
             (Q4_K, &[(2240 + 8, 0x01), (2240 + 9, 0x02)], 1, D(0), 0x0201),
             (Q4_K, &[(2240 + 3 * 8 + 6, 0x01)], 11, Dmin, 1),
+            (Q4_0, &[(2048 + 6 * 8 + 4, 0x34), (2048 + 6 * 8 + 5, 0x12)], 1, D(6), 0x1234),
+            (Q5_K, &[(2560 + 5 * 4, 0x0a), (2688 + 2 * 4, 0x30)], 1, Scale(1), 0x3a),
+            (Q5_K, &[(2560 + 4 * 4 + 1, 0xa0), (2688 + 2 * 4 + 1, 0x08)], 1, Min(4), 0x2a),
+            (Q5_K, &[(2752 + 8, 0x01), (2752 + 9, 0x02)], 1, D(0), 0x0201),
+            (Q5_K, &[(2752 + 3 * 8 + 6, 0x01)], 11, Dmin, 1),
             (Q6_K, &[(3072, 0x80)], 0, Scale(0), 0x80),
             (Q6_K, &[(3072 + 9 * 8 + 7, 0x7f)], 10, Scale(13), 0x7f),
             (Q6_K, &[(3328 + 7 * 4, 0x11)], 7, D(0), 0x11),
