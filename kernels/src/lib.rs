@@ -37,8 +37,9 @@ pub use read::Read;
 pub use rms_norm::RmsNorm;
 pub use rope::{Pairing, Rope};
 pub use swiglu::SwiGlu;
+pub use tiled::{Pack, Rows, Tile};
 
-/// Every shipped variant, in the order of a forward pass; then what measures.
+/// Every shipped variant, in the order of a forward pass; then what packs weights, and what measures.
 pub static ALL: &[&dyn Variant] = &[
     &Embed { format: Format::F32 },
     &Embed { format: Format::F16 },
@@ -150,6 +151,13 @@ pub static ALL: &[&dyn Variant] = &[
     &ArgmaxBlocks { threads: 256 },
     &ArgmaxFinal,
     &Advance,
+    &Pack { format: Format::F16 },
+    &Pack { format: Format::BF16 },
+    &Pack { format: Format::Q4_0 },
+    &Pack { format: Format::Q8_0 },
+    &Pack { format: Format::Q4_K },
+    &Pack { format: Format::Q5_K },
+    &Pack { format: Format::Q6_K },
     &Read::ALL[0],
     &Read::ALL[1],
     &Read::ALL[2],

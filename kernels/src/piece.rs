@@ -361,7 +361,7 @@ impl<'k> Piece<'k> for Q6<'k> {
 }
 
 /// The truth table of `c ? a : b`, bit by bit, for `lop3`.
-const SELECT: u8 = (0xaa & 0xf0) | (!0xaa & 0xcc);
+pub(crate) const SELECT: u8 = (0xaa & 0xf0) | (!0xaa & 0xcc);
 /// The truth table of `(a & b) ^ c`.
 const AND_XOR: u8 = (0xf0 & 0xcc) ^ 0xaa;
 
@@ -408,12 +408,12 @@ fn halves(w: U32<'_>) -> [F32<'_>; 2] {
 }
 
 /// The 16 bits at byte `at`.
-fn halfword(p: Bytes<'_>, at: u32) -> U32<'_> {
+pub(crate) fn halfword(p: Bytes<'_>, at: u32) -> U32<'_> {
     p.at(at).cast::<u16>().ld()
 }
 
 /// Two halfwords as a word.
-fn join<'k>(low: U32<'k>, high: U32<'k>) -> U32<'k> {
+pub(crate) fn join<'k>(low: U32<'k>, high: U32<'k>) -> U32<'k> {
     low.prmt(high, 0x5410)
 }
 
