@@ -145,6 +145,7 @@ cross_unchanged!(
     CUstream_flags,
     CUevent_flags,
     CUmemhostalloc_flags,
+    CUmemhostregister_flags,
     CUgraphInstantiate_flags,
     CUgraphDebugDot_flags,
 );
@@ -302,6 +303,10 @@ impl HostSpan {
     /// By the contract of the API the caller keeps it valid until the copy has finished.
     pub(crate) fn new(address: usize) -> Self {
         Self { address }
+    }
+
+    pub(crate) fn address(self) -> u64 {
+        self.address as u64
     }
 
     pub(crate) fn at(self, offset: usize) -> Self {

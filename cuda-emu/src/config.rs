@@ -13,6 +13,8 @@ pub struct EmulatorConfig {
     pub driver_version: u32,
     /// Compute capability, such as `(9, 0)`.
     pub compute_capability: (u32, u32),
+    /// Multiprocessors that the device says it has.
+    pub multiprocessors: u32,
     /// Seed of every choice of order: blocks, warps, nodes of a graph.
     pub seed: u64,
     /// Order of blocks and warps, and of graph nodes that no edge orders.
@@ -26,13 +28,14 @@ pub struct EmulatorConfig {
 }
 
 impl Default for EmulatorConfig {
-    /// 16 GiB, CUDA 13.0, compute capability 9.0, everything in order.
+    /// 16 GiB, CUDA 13.0, compute capability 9.0, 8 multiprocessors, everything in order.
     fn default() -> Self {
         let Schedule { seed, threads, fuel, .. } = Schedule::default();
         Self {
             memory: 16 << 30,
             driver_version: 13000,
             compute_capability: (9, 0),
+            multiprocessors: 8,
             seed,
             order: Order::InOrder,
             threads,
@@ -45,8 +48,8 @@ impl Default for EmulatorConfig {
 impl EmulatorConfig {
     /// The default changed by the environment, for programs that load the emulator in place of `libcuda.so.1`:
     /// `WARPWRIGHT_EMU_MEMORY` in bytes, `WARPWRIGHT_EMU_DRIVER_VERSION` as 13000,
-    /// `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` as 9.0 and `WARPWRIGHT_EMU_SEED`, which also shuffles. What does not parse
-    /// is ignored.
+    /// `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` as 9.0, `WARPWRIGHT_EMU_MULTIPROCESSORS` and `WARPWRIGHT_EMU_SEED`, which
+    /// also shuffles. What does not parse is ignored.
     pub(crate) fn from_env() -> Self {
         let number = |name: &str| env::var(name).ok()?.trim().parse::<u64>().ok();
         let mut config = Self::default();
@@ -54,8 +57,9 @@ impl EmulatorConfig {
             (config.seed, config.order) = (seed, Order::Shuffled);
         }
         config.memory = number("WARPWRIGHT_EMU_MEMORY").unwrap_or(config.memory);
-        let version = number("WARPWRIGHT_EMU_DRIVER_VERSION").and_then(|v| u32::try_from(v).ok());
-        config.driver_version = version.unwrap_or(config.driver_version);
+        let small = |name: &str| number(name).and_then(|v| u32::try_from(v).ok());
+        config.driver_version = small("WARPWRIGHT_EMU_DRIVER_VERSION").unwrap_or(config.driver_version);
+        config.multiprocessors = small("WARPWRIGHT_EMU_MULTIPROCESSORS").unwrap_or(config.multiprocessors);
         if let Ok(text) = env::var("WARPWRIGHT_EMU_COMPUTE_CAPABILITY") {
             let parsed =
                 text.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));

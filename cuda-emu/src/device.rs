@@ -129,8 +129,6 @@ pub(crate) const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 pub(crate) const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 /// Shared memory of a block that did not ask for more.
 pub(crate) const SHARED: u32 = 48 << 10;
-/// Multiprocessors of the device.
-pub(crate) const MULTIPROCESSORS: u32 = 8;
 
 /// Shared memory that a block may ask for, by the compute capability table of the CUDA programming guide.
 pub(crate) fn shared_optin(m: &Machine) -> u32 {
@@ -154,9 +152,27 @@ pub(crate) fn threads_per_multiprocessor(m: &Machine) -> u32 {
     }
 }
 
+/// Shared memory that each block takes besides its own, by the same table.
+pub(crate) fn shared_reserved(m: &Machine) -> u32 {
+    if m.config.compute_capability.0 >= 8 { 1 << 10 } else { 0 }
+}
+
+/// Shared memory of a multiprocessor: that of the largest block.
+pub(crate) fn shared_per_multiprocessor(m: &Machine) -> u32 {
+    shared_optin(m) + shared_reserved(m)
+}
+
+/// Blocks resident on one multiprocessor, by the same table.
+pub(crate) fn blocks_per_multiprocessor(m: &Machine) -> u32 {
+    match m.config.compute_capability {
+        (7, 5) | (8, 6 | 7) => 16,
+        (8, 9) | (12, _) => 24,
+        _ => 32,
+    }
+}
+
 fn attribute_value(m: &Machine, attribute: CUdevice_attribute) -> Option<c_int> {
     use CUdevice_attribute as A;
-    let at_least = |major| u32::from(m.config.compute_capability.0 >= major);
     Some(match attribute {
         A::MAX_THREADS_PER_BLOCK => MAX_THREADS,
         A::MAX_BLOCK_DIM_X => MAX_BLOCK[0],
@@ -170,7 +186,7 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute) -> Option<c_int> 
         A::WARP_SIZE => 32,
         A::MAX_REGISTERS_PER_BLOCK | A::MAX_REGISTERS_PER_MULTIPROCESSOR => 65536,
         A::CLOCK_RATE | A::MEMORY_CLOCK_RATE => 1_000_000,
-        A::MULTIPROCESSOR_COUNT => MULTIPROCESSORS,
+        A::MULTIPROCESSOR_COUNT => m.config.multiprocessors,
         A::INTEGRATED | A::COMPUTE_MODE | A::ECC_ENABLED | A::PCI_BUS_ID | A::PCI_DEVICE_ID => 0,
         A::CAN_MAP_HOST_MEMORY | A::CONCURRENT_KERNELS | A::UNIFIED_ADDRESSING | A::ASYNC_ENGINE_COUNT => 1,
         A::GLOBAL_MEMORY_BUS_WIDTH => 64,
@@ -178,13 +194,14 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute) -> Option<c_int> 
         A::MAX_THREADS_PER_MULTIPROCESSOR => threads_per_multiprocessor(m),
         A::COMPUTE_CAPABILITY_MAJOR => m.config.compute_capability.0,
         A::COMPUTE_CAPABILITY_MINOR => m.config.compute_capability.1,
-        A::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => shared_optin(m) + 1024,
+        A::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => shared_per_multiprocessor(m),
         A::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => shared_optin(m),
-        A::MAX_BLOCKS_PER_MULTIPROCESSOR => 32 >> u32::from(m.config.compute_capability == (7, 5)),
-        A::RESERVED_SHARED_MEMORY_PER_BLOCK => 1024 * at_least(8),
-        A::MEMORY_POOLS_SUPPORTED => 1,
+        A::MAX_BLOCKS_PER_MULTIPROCESSOR => blocks_per_multiprocessor(m),
+        A::RESERVED_SHARED_MEMORY_PER_BLOCK => shared_reserved(m),
+        A::MEMORY_POOLS_SUPPORTED | A::HOST_REGISTER_SUPPORTED | A::READ_ONLY_HOST_REGISTER_SUPPORTED => 1,
         // What the emulator refuses, it does not advertise.
-        A::COOPERATIVE_LAUNCH
+        A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+        | A::COOPERATIVE_LAUNCH
         | A::CLUSTER_LAUNCH
         | A::TENSOR_MAP_ACCESS_SUPPORTED
         | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 0,

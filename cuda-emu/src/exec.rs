@@ -4,6 +4,10 @@
 //! after the other in some order that the edges permit. Two steps that no path of edges orders may run at the same
 //! time on a GPU; so a step is traced when it runs for the first time and after it changes, and what it touched is
 //! compared with every step it is not ordered with.
+//!
+//! A launch runs a step behind a programmatic edge after the step before it has ended, though on a GPU the two may
+//! overlap. So what a kernel touched before its `griddepcontrol.wait` is compared with every kernel that may then
+//! still run, and a kernel that ends without waiting is found.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +15,7 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_uint};
 use std::sync::{Arc, OnceLock};
 
-use ptx_emu::{Accesses, AllocationInfo, ConflictKind, Order, Place};
+use ptx_emu::{Accesses, AllocationInfo, Conflict, ConflictKind, Order, Place};
 use warpwright_driver_sys::*;
 
 use crate::border::{Answer, In, KernelNode, Out, Refusal, exports, kernel_params, refuse, require};
@@ -61,6 +65,8 @@ struct Shape {
     next: Vec<Vec<usize>>,
     /// How many steps each step waits for.
     waits: Vec<usize>,
+    /// The edges behind which a step may start early.
+    programmatic: Vec<(usize, usize)>,
     /// For each step the set of steps before it, in bits; made when first asked for.
     before: OnceLock<Vec<Box<[u64]>>>,
 }
@@ -164,7 +170,13 @@ impl Unfolding {
             ));
         }
         for (node, &(first, _)) in draft.nodes.iter().zip(&ends) {
-            node.after.iter().for_each(|&(from, _)| self.edge(ends[from].1, first));
+            for &(from, data) in &node.after {
+                self.edge(ends[from].1, first);
+                if data != [0; 3] {
+                    // Both ends are kernels, so that neither was unfolded.
+                    self.shape.programmatic.push((ends[from].1, first));
+                }
+            }
             if node.after.is_empty() {
                 before.iter().for_each(|&from| self.edge(from, first));
             }
@@ -243,8 +255,27 @@ impl Shape {
     /// Whether a path of edges orders two steps.
     fn ordered(&self, a: usize, b: usize) -> bool {
         let before = self.before();
-        let has = |step: usize, other: usize| before[step][other / 64] >> (other % 64) & 1 == 1;
-        has(a, b) || has(b, a)
+        has(&before[a], b) || has(&before[b], a)
+    }
+
+    /// For each step the steps that have ended when it starts, as bits, which programmatic edges make fewer than
+    /// those before it. Behind such an edge a step starts when the one before it triggers; `late` tells whether that
+    /// one has then waited for all that is before it.
+    fn ended(&self, late: impl Fn(usize) -> bool) -> Vec<Box<[u64]>> {
+        let before = self.before();
+        let mut ended: Vec<Box<[u64]>> =
+            before.iter().map(|bits| vec![0; bits.len()].into_boxed_slice()).collect();
+        let visit = |step: usize| {
+            for &next in &self.next[step] {
+                let early = self.programmatic.contains(&(step, next));
+                let mut known = if early && !late(step) { ended[step].clone() } else { before[step].clone() };
+                known[step / 64] |= u64::from(!early) << (step % 64);
+                ended[next].iter_mut().zip(&known).for_each(|(bits, known)| *bits |= known);
+            }
+            Ok::<(), ()>(())
+        };
+        let _ = self.walk(|_| 0, visit);
+        ended
     }
 
     /// A step that lies on a circle or behind one.
@@ -257,6 +288,11 @@ impl Shape {
         let _ = self.walk(|_| 0, visit);
         seen.iter().position(|seen| !seen)
     }
+}
+
+/// Whether a step is in a set of steps.
+fn has(bits: &[u64], step: usize) -> bool {
+    bits[step / 64] >> (step % 64) & 1 == 1
 }
 
 /// Instantiates a graph; when it cannot be, the node to blame and what kind of fault it is.
@@ -441,9 +477,14 @@ impl Run {
         if fresh.is_empty() { Ok(()) } else { self.compare(&fresh) }
     }
 
+    /// What a step touched, if it runs.
+    fn touched(&self, step: usize) -> Option<&Accesses> {
+        self.steps[step].touched.get().filter(|_| self.steps[step].enabled).map(Arc::as_ref)
+    }
+
     /// Compares the steps that were traced in this run with every step that nothing orders with them.
     fn compare(&self, fresh: &[usize]) -> Result<(), Failure> {
-        let touched = |i: usize| self.steps[i].touched.get().filter(|_| self.steps[i].enabled);
+        let touched = |i| self.touched(i);
         for (a, b) in (0..self.steps.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
             let new = fresh.contains(&a) || fresh.contains(&b);
             let (true, Some(first), Some(second)) = (new, touched(a), touched(b)) else { continue };
@@ -454,31 +495,80 @@ impl Run {
                 return Err(self.missing_edge(a, b, &conflict));
             }
         }
+        if self.shape.programmatic.is_empty() { Ok(()) } else { self.compare_early() }
+    }
+
+    /// Finds kernels behind programmatic edges that do not wait, or not before they touch what others may.
+    fn compare_early(&self) -> Result<(), Failure> {
+        for &(a, b) in &self.shape.programmatic {
+            if self.touched(b).is_some_and(|accesses| !accesses.waited()) {
+                return Err(self.missing_wait(a, b));
+            }
+        }
+        // What is switched off has no accesses, and nobody says when it lets the next one start.
+        let late = |step| self.touched(step).is_some_and(|a| a.triggers().iter().all(|t| t.waited));
+        let (before, ended) = (self.shape.before(), self.shape.ended(late));
+        for (a, b) in (0..self.steps.len()).flat_map(|b| (0..self.steps.len()).map(move |a| (a, b))) {
+            if !has(&before[b], a) || has(&ended[b], a) {
+                continue;
+            }
+            let (Some(first), Some(second)) = (self.touched(a), self.touched(b)) else { continue };
+            if let Some(conflict) = second.before_wait_conflict(first) {
+                return Err(self.early_access(a, b, &conflict));
+            }
+        }
         Ok(())
     }
 
-    fn missing_edge(&self, a: usize, b: usize, c: &ptx_emu::Conflict) -> Failure {
-        let (did, does) = match c.kind {
-            ConflictKind::WriteWrite => ("writes", "writes"),
-            ConflictKind::WriteRead => ("writes", "reads"),
-            ConflictKind::ReadWrite => ("reads", "writes"),
-        };
-        let node = |i: usize| format!("node {i} ({})", self.steps[i].work.name());
-        // A copy or a fill has no line.
-        let at = |place: &Place| if place.line == 0 { String::new() } else { format!(" at {place}") };
-        let (a, b) = (node(a), node(b));
-        let AllocationInfo { label, base, bytes } = &c.allocation;
-        let offset = c.address - base;
-        let text = format!(
-            "MissingEdge: no path of edges orders {a} and {b}\n  \
-             {a} {did} offset {offset} of `{label}` (0x{base:x}, {bytes} bytes){}\n  \
-             {b} {does} it{}\n  \
-             add an edge between them",
-            at(&c.first.1),
-            at(&c.second.1),
-        );
-        Failure { code: CUresult::LAUNCH_FAILED, text }
+    fn missing_edge(&self, a: usize, b: usize, c: &Conflict) -> Failure {
+        let (a, b) = (self.node(a), self.node(b));
+        failed(format!(
+            "MissingEdge: no path of edges orders {a} and {b}\n{}\n  add an edge between them",
+            story(&a, &b, c, "")
+        ))
     }
+
+    fn missing_wait(&self, a: usize, b: usize) -> Failure {
+        let (a, b) = (self.node(a), self.node(b));
+        failed(format!(
+            "MissingWait: {b} follows {a} by a programmatic edge and ends without griddepcontrol.wait in some block\n  \
+             what comes after {b} cannot rely on {a}\n  \
+             execute griddepcontrol.wait in every block, or make the edge a full one"
+        ))
+    }
+
+    fn early_access(&self, a: usize, b: usize, c: &Conflict) -> Failure {
+        let (a, b) = (self.node(a), self.node(b));
+        failed(format!(
+            "EarlyAccess: {b} may start before {a} ends, because of a programmatic edge\n{}\n  \
+             execute griddepcontrol.wait before, or make the edge a full one",
+            story(&a, &b, c, ", before its griddepcontrol.wait")
+        ))
+    }
+
+    fn node(&self, step: usize) -> String {
+        format!("node {step} ({})", self.steps[step].work.name())
+    }
+}
+
+fn failed(text: String) -> Failure {
+    Failure { code: CUresult::LAUNCH_FAILED, text }
+}
+
+/// What two nodes do to the same bytes, the second perhaps at a time to be told.
+fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
+    let (did, does) = match c.kind {
+        ConflictKind::WriteWrite => ("writes", "writes"),
+        ConflictKind::WriteRead => ("writes", "reads"),
+        ConflictKind::ReadWrite => ("reads", "writes"),
+    };
+    // A copy or a fill has no line.
+    let at = |place: &Place| if place.line == 0 { String::new() } else { format!(" at {place}") };
+    let AllocationInfo { label, base, bytes } = &c.allocation;
+    let (offset, first, second) = (c.address - base, at(&c.first.1), at(&c.second.1));
+    format!(
+        "  {a} {did} offset {offset} of `{label}` (0x{base:x}, {bytes} bytes){first}\n  {b} {does} it{second}{when}"
+    )
 }
 
 /// Runs a step, tracing it if that was not done yet; whether it was traced now.

@@ -693,6 +693,7 @@ fn get_edges_with_data(
     count: Out<usize>,
 ) -> Answer {
     require(from.is_null() == to.is_null(), || "one of the two arrays is NULL".into())?;
+    require(data.is_null() || !from.is_null(), || "edge data is asked for without the edges".into())?;
     let s = m.state();
     let edges: Vec<&Edge> = s.graphs[s.graphs.find(graph)?].edges.iter().collect();
     answer_edges(&edges, &[(from, |e| e.from), (to, |e| e.to)], data, count)

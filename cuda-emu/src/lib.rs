@@ -8,15 +8,17 @@
 //! The device is "Warpwright CPU emulator", compute capability 9.0. It runs kernels as `ptx-emu` does, so what a GPU
 //! lets pass is an error here: a load out of bounds, bytes read that nobody wrote, a race in a block. The first
 //! launch of an executable graph is traced, and two nodes that touch the same bytes without a path of edges between
-//! them are reported as the missing edge they are. The code that a call returns is the driver's; the whole story is
+//! them are reported as the missing edge they are. Kernels behind programmatic edges run one after the other, and a
+//! kernel that touches what another may still use before its `griddepcontrol.wait`, or that ends without one, is
+//! reported with both names. The code that a call returns is the driver's; the whole story is
 //! in [`findings`], in `cuLogsDumpToMemory`, and in `warpwright_emu_last_finding` for C.
 //!
 //! Streams are asynchronous: each has a thread. Handles are looked up, never dereferenced, so a stale one is an
 //! error. Failures can be injected, see [`inject`].
 //!
 //! The environment configures the library where no program does: `WARPWRIGHT_EMU_MEMORY` (bytes),
-//! `WARPWRIGHT_EMU_DRIVER_VERSION` (13000), `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` (9.0), `WARPWRIGHT_EMU_SEED` (also
-//! shuffles), `WARPWRIGHT_EMU_FAIL` (`cuMemAlloc_v2:3:2` fails the third allocation with code 2).
+//! `WARPWRIGHT_EMU_DRIVER_VERSION` (13000), `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` (9.0),
+//! `WARPWRIGHT_EMU_MULTIPROCESSORS` (8), `WARPWRIGHT_EMU_SEED` (also shuffles), `WARPWRIGHT_EMU_FAIL` (`cuMemAlloc_v2:3:2` fails the third allocation with code 2).
 //!
 //! ```
 //! use warpwright_cuda_emu::{EmulatorConfig, api, configure};
@@ -30,9 +32,8 @@
 //! # What is not modelled
 //!
 //! Textures and surfaces, linking, libraries (`cuLibrary*`), virtual memory management, memory pools beyond
-//! `cuMemAllocAsync`, registered host memory, cooperative launches, clusters, conditional nodes, memory nodes of
-//! graphs, peer devices, and races between streams. Programmatic edges are full edges here. Such calls are absent or
-//! answer NOT_SUPPORTED.
+//! `cuMemAllocAsync`, kernels that read registered host memory, cooperative launches, clusters, conditional nodes,
+//! memory nodes of graphs, peer devices, and races between streams. Such calls are absent or answer NOT_SUPPORTED.
 
 #![allow(unsafe_code)]
 

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::queue::{Task, Ticket};
-use crate::work::{CopyWork, FillWork, Place, Work};
+use crate::work::{CopyWork, End, FillWork, Place, Work};
 
 /// What the driver knows about an allocation besides its bytes.
 pub(crate) struct Allocation {
@@ -35,6 +35,8 @@ exports! {
         3020 cuMemGetInfo cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => info;
         2020 cuMemHostAlloc cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: CUmemhostalloc_flags) => host_alloc;
         2000 cuMemFreeHost cuMemFreeHost(pointer: *mut c_void) => host_free;
+        6050 cuMemHostRegister cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: CUmemhostregister_flags) => host_register;
+        4000 cuMemHostUnregister cuMemHostUnregister(pointer: *mut c_void) => host_unregister;
         3020 cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2(address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint) => host_device_pointer;
         11020 cuMemAllocAsync cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) => alloc_async;
         11020 cuMemFreeAsync cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) => free_async;
@@ -142,7 +144,56 @@ fn host_free(m: &'static Machine, pointer: Out<c_void>) -> Answer {
     m.memory.free(address).or_else(refuse_memory)
 }
 
+/// Pins memory of the program, so that copies of it need not wait for the call that makes them.
+fn host_register(
+    m: &'static Machine,
+    pointer: Out<c_void>,
+    bytes: usize,
+    flags: CUmemhostregister_flags,
+) -> Answer {
+    let known = CUmemhostregister_flags::all().contains(flags);
+    require(known, || format!("the flags {:#x} are unknown", flags.bits()))?;
+    if flags.contains(CUmemhostregister_flags::IOMEMORY) {
+        return refuse(CUresult::NOT_SUPPORTED, "memory of another device is not emulated");
+    }
+    let mut s = m.state();
+    s.context()?;
+    capture::refuse_unsafe(&mut s)?;
+    require(!pointer.is_null() && bytes > 0, || format!("{bytes} bytes to register"))?;
+    let (start, bytes) = (pointer.address() as u64, bytes as u64);
+    let end = start.saturating_add(bytes);
+    let pinned = |at| m.memory.find(at).is_some();
+    if s.registered.range(..end).any(|(at, len)| at + len > start) || pinned(start) || pinned(end - 1) {
+        let text = format!("some of the {bytes} bytes at 0x{start:x} are pinned already");
+        return refuse(CUresult::HOST_MEMORY_ALREADY_REGISTERED, text);
+    }
+    s.registered.insert(start, bytes);
+    Ok(())
+}
+
+/// Waits for the work of the context, which may copy the memory, as freeing does.
+fn host_unregister(m: &'static Machine, pointer: Out<c_void>) -> Answer {
+    let start = pointer.address() as u64;
+    let mut s = m.state();
+    let context = s.context()?;
+    capture::refuse_unsafe(&mut s)?;
+    if s.registered.remove(&start).is_none() {
+        let text = format!("0x{start:x} is not the base of registered memory");
+        return refuse(CUresult::HOST_MEMORY_NOT_REGISTERED, text);
+    }
+    let waiting = s.outstanding(context);
+    drop(s);
+    waiting.iter().for_each(Ticket::wait);
+    Ok(())
+}
+
 impl crate::state::State {
+    /// Whether memory of the program is pinned, all of it.
+    fn is_registered(&self, start: u64, bytes: usize) -> bool {
+        let last = self.registered.range(..=start).next_back();
+        last.is_some_and(|(at, len)| start + bytes as u64 <= at + len)
+    }
+
     /// The flags of the pinned allocation with this base.
     fn host_allocation(&self, address: u64) -> Answer<CUmemhostalloc_flags> {
         match self.allocations.get(&address).map(|a| a.kind) {
@@ -162,6 +213,9 @@ fn host_device_pointer(
     let s = m.state();
     s.context()?;
     let at = pointer.address() as u64;
+    if s.is_registered(at, 1) {
+        return refuse(CUresult::NOT_SUPPORTED, "kernels do not reach registered memory here; copy it");
+    }
     let base = m.memory.find(at).map_or(at, |a| a.base);
     s.host_allocation(base)?;
     address.set(at)
@@ -267,12 +321,17 @@ fn check(m: &'static Machine, work: &Work) -> Answer {
     }
 }
 
-/// Gives a copy or a fill to a stream. A copy to memory that only the program knows has ended when the call returns.
+/// Gives a copy or a fill to a stream. A copy to memory that is not pinned has ended when the call returns.
 fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Answer {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     check(m, &work)?;
-    let pageable = matches!(&work, Work::Copy(copy) if matches!(copy.to.place, Place::Host(_)));
+    let pageable = match &work {
+        Work::Copy(CopyWork { to: End { place: Place::Host(span), .. }, width, .. }) => {
+            !s.is_registered(span.address(), *width)
+        }
+        _ => false,
+    };
     let ticket = s.submit(stream, work)?;
     let sticky = s.contexts[s.streams[stream].context].sticky.clone();
     drop(s);
@@ -315,7 +374,7 @@ fn staged(m: &'static Machine, from: u64, bytes: usize, stream: CUstream) -> Ans
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     Ok(match place {
-        Place::Host(span) if s.streams[stream].capture.is_none() => {
+        Place::Host(span) if s.streams[stream].capture.is_none() && !s.is_registered(from, bytes) => {
             Place::Staged(Arc::from(span.bytes(bytes)))
         }
         place => place,
@@ -409,7 +468,7 @@ fn end(
     device: u64,
     offset: usize,
     shape: (usize, usize),
-) -> Answer<crate::work::End> {
+) -> Answer<End> {
     let address = match kind {
         CUmemorytype::HOST => host,
         CUmemorytype::DEVICE | CUmemorytype::UNIFIED => device,
@@ -421,7 +480,7 @@ fn end(
         CUmemorytype::HOST if address == 0 => return refuse(CUresult::INVALID_VALUE, "host memory at NULL"),
         _ => Place::of(m, address),
     };
-    Ok(crate::work::End { place, pitch: shape.0, slice: shape.0 * shape.1 })
+    Ok(End { place, pitch: shape.0, slice: shape.0 * shape.1 })
 }
 
 /// The copy that a `CUDA_MEMCPY3D` describes.

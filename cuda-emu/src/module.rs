@@ -414,7 +414,10 @@ fn set_attribute(
     Ok(())
 }
 
-/// Blocks that fit one multiprocessor by threads, registers, shared memory and the limit of blocks.
+/// Blocks that fit one multiprocessor by threads, registers, shared memory and the limit of blocks. None does that
+/// asks for more dynamic shared memory than the function may have.
+///
+/// A multiprocessor has four partitions of 16384 registers; a warp takes them from one, in units of 256.
 fn occupancy(
     m: &'static Machine,
     blocks: Out<c_int>,
@@ -426,12 +429,17 @@ fn occupancy(
     let f = s.function(function)?;
     let threads = u32::try_from(block_size).unwrap_or(0);
     require((1..=f.max_threads()).contains(&threads), || format!("blocks of {block_size} threads"))?;
+    if dynamic > f.dynamic_shared() as usize {
+        return blocks.set(0);
+    }
     let warps = threads.div_ceil(32);
-    let registers = f.kernel.registers.clamp(16, 255).next_multiple_of(8) * 32 * warps;
-    let shared = f.kernel.static_shared as usize + dynamic + 1024;
     let by_threads = device::threads_per_multiprocessor(m) / (32 * warps);
-    let by_shared = (device::shared_optin(m) as usize + 1024) / shared;
-    blocks.set(by_threads.min(65536 / registers).min(by_shared as u32).min(32) as c_int)
+    let of_warp = f.kernel.registers.clamp(16, 255).next_multiple_of(8) * 32;
+    let by_registers = 4 * (16384 / of_warp) / warps;
+    let shared = f.kernel.static_shared + dynamic as u32 + device::shared_reserved(m);
+    let by_shared = device::shared_per_multiprocessor(m).checked_div(shared).unwrap_or(u32::MAX);
+    let most = device::blocks_per_multiprocessor(m);
+    blocks.set(by_threads.min(by_registers).min(by_shared).min(most) as c_int)
 }
 
 fn get_name(m: &'static Machine, name: Out<*const c_char>, function: CUfunction) -> Answer {

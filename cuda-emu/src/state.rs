@@ -30,6 +30,8 @@ pub(crate) struct State {
     pub(crate) execs: Table<Exec>,
     pub(crate) captures: BTreeMap<u64, Capture>,
     pub(crate) allocations: BTreeMap<u64, Allocation>,
+    /// Memory of the program that is pinned: where it begins, and its bytes.
+    pub(crate) registered: BTreeMap<u64, u64>,
 }
 
 thread_local! {

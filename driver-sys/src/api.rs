@@ -149,6 +149,8 @@ api! {
         3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
         2020 cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: CUmemhostalloc_flags);
         2000 cuMemFreeHost(pointer: *mut c_void);
+        6050 cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: CUmemhostregister_flags);
+        4000 cuMemHostUnregister(pointer: *mut c_void);
         3020 cuMemHostGetDevicePointer_v2(address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint);
         11020 cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream);
         11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);

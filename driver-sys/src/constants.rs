@@ -68,11 +68,14 @@ codes! {
         COMPUTE_CAPABILITY_MINOR = 76,
         MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = 81,
         MAX_REGISTERS_PER_MULTIPROCESSOR = 82,
+        CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91,
         COOPERATIVE_LAUNCH = 95,
         MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
+        HOST_REGISTER_SUPPORTED = 99,
         VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
         MAX_BLOCKS_PER_MULTIPROCESSOR = 106,
         RESERVED_SHARED_MEMORY_PER_BLOCK = 111,
+        READ_ONLY_HOST_REGISTER_SUPPORTED = 113,
         MEMORY_POOLS_SUPPORTED = 115,
         CLUSTER_LAUNCH = 120,
         TENSOR_MAP_ACCESS_SUPPORTED = 127,
@@ -238,6 +241,20 @@ bitflags! {
         const DEVICEMAP = 2;
         /// Fast to write, slow to read.
         const WRITECOMBINED = 4;
+    }
+
+    /// How host memory of the program is pinned.
+    #[repr(transparent)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub struct CUmemhostregister_flags: c_uint {
+        /// Pinned for every context.
+        const PORTABLE = 1;
+        /// Mapped into the device's addresses.
+        const DEVICEMAP = 2;
+        /// Memory of a device, not of the host.
+        const IOMEMORY = 4;
+        /// The device only reads it; needed for memory that the program may not write either.
+        const READ_ONLY = 8;
     }
 
     /// How a graph is instantiated.

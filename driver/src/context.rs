@@ -58,6 +58,7 @@ pub(crate) struct Left {
 pub(crate) enum Release {
     Memory(CUdeviceptr),
     Pinned(HostPointer),
+    Registered(HostPointer, #[expect(dead_code, reason = "keeps the memory until it is unpinned")] Owner),
     Module(CUmodule),
     Stream(CUstream),
     Event(CUevent),
@@ -65,11 +66,11 @@ pub(crate) enum Release {
     Exec(CUgraphExec),
 }
 
-/// An address of pinned host memory.
+/// An address of host memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostPointer(pub(crate) *mut c_void);
 
-// SAFETY: the memory behind it is pinned, shared with the device, and only accessed through volatile operations.
+// SAFETY: it is an address; whoever goes through it says why the memory is there and who else uses it.
 unsafe impl Send for HostPointer {}
 // SAFETY: as above.
 unsafe impl Sync for HostPointer {}
@@ -350,6 +351,7 @@ impl Inner {
             match *what {
                 Release::Memory(address) => cu!(driver, cuMemFree_v2(address)),
                 Release::Pinned(pointer) => cu!(driver, cuMemFreeHost(pointer.0)),
+                Release::Registered(pointer, _) => cu!(driver, cuMemHostUnregister(pointer.0)),
                 Release::Module(module) => cu!(driver, cuModuleUnload(module)),
                 Release::Stream(stream) => cu!(driver, cuStreamDestroy_v2(stream)),
                 Release::Event(event) => cu!(driver, cuEventDestroy_v2(event)),

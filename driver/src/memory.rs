@@ -165,6 +165,11 @@ impl<T: Elem> Pinned<T> {
         (0..self.len()).map(|i| self.read(i)).collect()
     }
 
+    /// Where the elements lie on the host.
+    pub(crate) fn host(&self) -> *mut T {
+        self.host.0.cast()
+    }
+
     fn at(&self, index: usize) -> *mut T {
         assert!(index < self.len(), "element {index} of pinned memory of {}", self.len());
         // SAFETY: the index was checked.

@@ -247,7 +247,11 @@ fn edges_may_be_programmatic_between_kernels() {
     assert_eq!(code!(emu, cuGraphGetEdges(graph, from.as_mut_ptr(), to.as_mut_ptr(), &mut count)), 402);
     ok!(emu, cuGraphGetEdges_v2(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count));
     assert_eq!((count, data[4].from_port, data[4].r#type, data[0].r#type), (5, 1, 1, 0));
-    let empty: CUgraphNode = make!(emu, cuGraphAddEmptyNode(graph, null(), 0));
+    let (null, first) = (null_mut(), data.as_mut_ptr());
+    assert_eq!(code!(emu, cuGraphGetEdges_v2(graph, null, null, first, &mut count)), 1, "data alone");
+    ok!(emu, cuGraphGetEdges_v2(graph, null, null, null_mut(), &mut count));
+    assert_eq!(count, 5);
+    let empty: CUgraphNode = make!(emu, cuGraphAddEmptyNode(graph, std::ptr::null(), 0));
     assert_eq!(code!(emu, cuGraphAddDependencies_v2(graph, &a, &empty, &edge(1, 0, 1), 1)), 1);
 }
 

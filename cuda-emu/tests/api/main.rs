@@ -8,5 +8,6 @@ mod harness;
 mod launches;
 mod memory;
 mod modules;
+mod overlap;
 mod start;
 mod streams;

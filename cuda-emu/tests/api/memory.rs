@@ -1,8 +1,12 @@
 //! Allocation, copies and fills.
 
+use std::ffi::c_void;
+
 use warpwright_cuda_emu::EmulatorConfig;
+use warpwright_driver_sys::CUmemhostregister_flags;
 
 use crate::harness::{code, emu, emu_with, make, ok};
+use crate::streams::Gate;
 
 #[test]
 fn bytes_come_back() {
@@ -95,4 +99,42 @@ fn memory_is_freed_in_stream_order() {
     ok!(emu, cuStreamSynchronize(stream));
     assert_eq!(emu.download(b, 4), [5; 4]);
     assert_eq!(code!(emu, cuMemFreeAsync(a, stream)), 1);
+}
+
+#[test]
+fn memory_of_the_program_is_pinned_and_read_when_the_copy_runs() {
+    let emu = emu();
+    let mut words = vec![1u32; 1024];
+    let (start, bytes) = (words.as_mut_ptr().cast::<c_void>(), 4096);
+    let read_only = CUmemhostregister_flags::READ_ONLY;
+    let register = |start, bytes, flags| code!(emu, cuMemHostRegister_v2(start, bytes, flags));
+    assert_eq!(register(start, 0, read_only), 1);
+    assert_eq!(register(std::ptr::null_mut(), 16, read_only), 1);
+    assert_eq!(register(start, bytes, CUmemhostregister_flags::IOMEMORY), 801);
+    assert_eq!(register(start, bytes, CUmemhostregister_flags::from_bits_retain(64)), 1);
+    assert_eq!(register(start, bytes, read_only), 0);
+    assert_eq!(
+        register(start.wrapping_byte_add(4000), bytes, read_only),
+        712,
+        "some of it is pinned already"
+    );
+    assert_eq!(register(emu.pinned(4).cast(), 16, read_only), 712, "it was allocated pinned");
+    assert_eq!(code!(emu, cuMemHostGetDevicePointer_v2(&mut 0, start, 0)), 801);
+
+    let (stream, gate) = (emu.stream(), Gate::new());
+    ok!(emu, cuGraphLaunch(gate.exec(&emu), stream));
+    let (a, b) = (emu.alloc(bytes), emu.alloc(bytes));
+    ok!(emu, cuMemcpyHtoDAsync_v2(a, start, bytes, stream));
+    let pageable = [1u32; 1024];
+    ok!(emu, cuMemcpyHtoDAsync_v2(b, pageable.as_ptr().cast(), bytes, stream));
+    // SAFETY: the words are there, and the copy of them has not begun.
+    unsafe { start.cast::<u32>().write_volatile(7) };
+    gate.open();
+    ok!(emu, cuStreamSynchronize(stream));
+    assert_eq!((emu.download(a, 2), emu.download(b, 2)), (vec![7, 1], vec![1, 1]));
+
+    assert_eq!(code!(emu, cuMemHostUnregister(start.wrapping_byte_add(4))), 713);
+    ok!(emu, cuMemHostUnregister(start));
+    assert_eq!(code!(emu, cuMemHostUnregister(start)), 713);
+    drop(words);
 }

@@ -120,8 +120,17 @@ fn functions_have_attributes_and_parameters() {
     ok!(emu, cuFuncSetAttribute(add, attribute, 227 << 10));
     assert_eq!(code!(emu, cuFuncSetAttribute(add, attribute, (227 << 10) + 1)), 1);
     assert_eq!(code!(emu, cuFuncSetAttribute(add, CUfunction_attribute::NUM_REGS, 1)), 1);
-    let blocks: i32 = make!(emu, cuOccupancyMaxActiveBlocksPerMultiprocessor(add, 256, 100 << 10));
-    assert_eq!(blocks, 2);
+    for (threads, dynamic, expected) in
+        [(256, 100 << 10, 2), (288, 113 << 10, 2), (256, (113 << 10) + 1, 1), (1024, 0, 2), (32, 0, 32)]
+    {
+        let blocks: i32 = make!(emu, cuOccupancyMaxActiveBlocksPerMultiprocessor(add, threads, dynamic));
+        assert_eq!(blocks, expected, "{threads} threads, {dynamic} bytes");
+    }
+    let blocks: i32 = make!(emu, cuOccupancyMaxActiveBlocksPerMultiprocessor(square, 32, 49 << 10));
+    assert_eq!(blocks, 0, "a launch of it would be refused");
+    let carveout = CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT;
+    ok!(emu, cuFuncSetAttribute(add, carveout, 100));
+    assert_eq!(code!(emu, cuFuncSetAttribute(add, carveout, 101)), 1);
 }
 
 #[test]

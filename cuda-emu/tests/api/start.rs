@@ -55,8 +55,12 @@ fn optional_functions_come_with_their_version() {
 
 #[test]
 fn the_device_answers_for_itself() {
-    let emu =
-        emu_with(EmulatorConfig { compute_capability: (7, 5), memory: 1 << 20, ..EmulatorConfig::default() });
+    let emu = emu_with(EmulatorConfig {
+        compute_capability: (7, 5),
+        memory: 1 << 20,
+        multiprocessors: 3,
+        ..EmulatorConfig::default()
+    });
     let mut name = [0 as c_char; 64];
     ok!(emu, cuDeviceGetName(name.as_mut_ptr(), 64, 0));
     // SAFETY: the call wrote a string with its NUL.
@@ -67,7 +71,10 @@ fn the_device_answers_for_itself() {
         (CUdevice_attribute::COMPUTE_CAPABILITY_MAJOR, 7),
         (CUdevice_attribute::COMPUTE_CAPABILITY_MINOR, 5),
         (CUdevice_attribute::WARP_SIZE, 32),
+        (CUdevice_attribute::MULTIPROCESSOR_COUNT, 3),
         (CUdevice_attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 64 << 10),
+        (CUdevice_attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 64 << 10),
+        (CUdevice_attribute::READ_ONLY_HOST_REGISTER_SUPPORTED, 1),
     ] {
         let value: i32 = make!(emu, cuDeviceGetAttribute(attribute, 0));
         assert_eq!(value, expected, "{attribute:?}");
