@@ -4,7 +4,7 @@
 //! with the bytes of the real ones.
 
 use warpwright_kernels::Format;
-use warpwright_kernels::Format::{BF16, F16, F32, Q4_K, Q6_K, Q8_0};
+use warpwright_kernels::Format::{BF16, F16, F32, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0};
 
 use crate::Error;
 use crate::config::Architecture::{self, Llama, Qwen2, Qwen3};
@@ -73,18 +73,22 @@ pub struct Quantization {
     pub name: &'static str,
     /// Of most matrices.
     pub most: Format,
-    /// Of the LM head, and of `attn_v` and `ffn_down` in the layers that need more bits.
+    /// Of `attn_v` and `ffn_down` in the layers that need more bits.
     pub more: Format,
+    /// Of the LM head; Q8_0 serves where its rows are not whole blocks of this.
+    pub head: Format,
 }
 
-/// The quantizations whose formats have kernels.
-pub const QUANTIZATIONS: [Quantization; 6] = [
-    Quantization { name: "q4_k_m", most: Q4_K, more: Q6_K },
-    Quantization { name: "q6_k", most: Q6_K, more: Q6_K },
-    Quantization { name: "q8_0", most: Q8_0, more: Q8_0 },
-    Quantization { name: "bf16", most: BF16, more: BF16 },
-    Quantization { name: "f16", most: F16, more: F16 },
-    Quantization { name: "f32", most: F32, more: F32 },
+/// The quantizations that a shape can have.
+pub const QUANTIZATIONS: [Quantization; 8] = [
+    Quantization { name: "q4_0", most: Q4_0, more: Q4_0, head: Q6_K },
+    Quantization { name: "q4_k_m", most: Q4_K, more: Q6_K, head: Q6_K },
+    Quantization { name: "q5_k_m", most: Q5_K, more: Q6_K, head: Q6_K },
+    Quantization { name: "q6_k", most: Q6_K, more: Q6_K, head: Q6_K },
+    Quantization { name: "q8_0", most: Q8_0, more: Q8_0, head: Q8_0 },
+    Quantization { name: "bf16", most: BF16, more: BF16, head: BF16 },
+    Quantization { name: "f16", most: F16, more: F16, head: F16 },
+    Quantization { name: "f32", most: F32, more: F32, head: F32 },
 ];
 
 impl Outline {
@@ -128,14 +132,20 @@ impl Plan<'_> {
     /// `llama_tensor_get_type` of llama.cpp, for the quantizations above.
     fn format(&self, name: &str) -> Format {
         let head = if self.shape.tied { "token_embd.weight" } else { "output.weight" };
-        let more = match block(name) {
-            None => name == head,
-            Some((index, role)) => {
-                ["attn_v.weight", "ffn_down.weight"].contains(&role)
-                    && use_more_bits(index, self.shape.config.layers)
+        match block(name) {
+            None if name == head => self.head(),
+            Some((index, "attn_v.weight" | "ffn_down.weight"))
+                if use_more_bits(index, self.shape.config.layers) =>
+            {
+                self.quantization.more
             }
-        };
-        if more { self.quantization.more } else { self.quantization.most }
+            _ => self.quantization.most,
+        }
+    }
+
+    fn head(&self) -> Format {
+        let head = self.quantization.head;
+        if self.shape.config.hidden.is_multiple_of(head.block_len()) { head } else { Q8_0 }
     }
 }
 
@@ -181,8 +191,8 @@ mod tests {
         }
         assert_eq!(
             outline("qwen2.5-0.5b", "q4_k_m").unwrap_err().to_string(),
-            "qwen2.5-0.5b has no q4_k_m: tensor \"token_embd.weight\" has rows of 896 weights, \
-             Q6_K needs a multiple of 256; it has q8_0, bf16, f16, f32"
+            "qwen2.5-0.5b has no q4_k_m: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
+             Q4_K needs a multiple of 256; it has q4_0, q8_0, bf16, f16, f32"
         );
     }
 
@@ -192,6 +202,8 @@ mod tests {
         // shapes; llama.cpp counts 4617.4 MB and 980.1 MB in its files of the first and the last.
         let cases = [
             ("llama3.1-8b", "q4_k_m", 4_617_396_224, 128 << 10),
+            ("llama3.1-8b", "q4_0", 4_357_873_664, 128 << 10),
+            ("llama3.1-8b", "q5_k_m", 5_363_982_336, 128 << 10),
             ("llama3.1-8b", "bf16", 15_010_381_824, 128 << 10),
             ("qwen3-8b", "q4_k_m", 4_671_766_528, 144 << 10),
             ("qwen2.5-1.5b", "q4_k_m", 980_097_536, 28 << 10),

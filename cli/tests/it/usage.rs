@@ -56,7 +56,7 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["bench", "--shape", "llama3.1-8b", "--quant", "q2"],
-            "error: invalid value 'q2' for '--quant <NAME>'\n  [possible values: q4_k_m, q6_k, q8_0, bf16, f16, f32]",
+            "error: invalid value 'q2' for '--quant <NAME>'\n  [possible values: q4_0, q4_k_m, q5_k_m, q6_k, q8_0, bf16, f16, f32]",
         ),
         (&["bench", MODEL, "--ctx", "128,0"], "error: invalid value '0' for '--ctx <N,N,..>'"),
         (&["bench", MODEL, "--tokens", "0"], "error: invalid value '0' for '--tokens <N>'"),
