@@ -90,6 +90,11 @@ fn greedy_tokens_are_the_references_in_q8_0() {
 }
 
 #[test]
+fn greedy_tokens_are_the_references_in_q4_0() {
+    check_greedy("Q4_0");
+}
+
+#[test]
 fn greedy_tokens_are_the_references_in_q4_k_m() {
     check_greedy("Q4_K_M");
 }
@@ -123,7 +128,7 @@ const ONE: Synth =
     Synth { arch: "llama", formats: &[0], heads: 4, kv_heads: 2, head_dim: 64, tied: true, scaled: false };
 
 /// The number formats by their numbers in ggml.
-const FORMATS: &[u32] = &[0, 1, 30, 8, 12, 14];
+const FORMATS: &[u32] = &[0, 1, 30, 2, 3, 6, 7, 8, 12, 13, 14];
 
 #[test]
 fn every_architecture_and_format_agrees_with_the_oracle() {

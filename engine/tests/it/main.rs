@@ -31,8 +31,13 @@ fn reference() -> serde_json::Value {
 }
 
 /// The small model in each quantization, by the reference's names.
-fn models() -> [(&'static str, PathBuf); 3] {
-    [("F16", repository("tests/data/rustdoc-7m-F16.gguf")), ("Q8_0", quantize::q8_0()), ("Q4_K_M", asset())]
+fn models() -> [(&'static str, PathBuf); 4] {
+    [
+        ("F16", repository("tests/data/rustdoc-7m-F16.gguf")),
+        ("Q8_0", quantize::q8_0()),
+        ("Q4_0", quantize::q4_0()),
+        ("Q4_K_M", asset()),
+    ]
 }
 
 fn ids(list: &serde_json::Value) -> Vec<u32> {

@@ -142,27 +142,64 @@ fn dequantize(kind: &str, bytes: &[u8]) -> Vec<f64> {
         "F32" => blocks(4, |b| vec![f64::from(f32::from_le_bytes(b.try_into().unwrap()))]),
         "F16" => blocks(2, |b| vec![half(b)]),
         "BF16" => blocks(2, |b| vec![f64::from(f32::from_le_bytes([0, 0, b[0], b[1]]))]),
+        "Q4_0" => blocks(18, |b| codes(&b[2..], 0).map(|q| half(b) * (q - 8.0)).collect()),
+        "Q4_1" => blocks(20, |b| codes(&b[4..], 0).map(|q| half(b) * q + half(&b[2..])).collect()),
+        "Q5_0" => blocks(22, |b| codes(&b[6..], word(&b[2..])).map(|q| half(b) * (q - 16.0)).collect()),
+        "Q5_1" => {
+            blocks(24, |b| codes(&b[8..], word(&b[4..])).map(|q| half(b) * q + half(&b[2..])).collect())
+        }
         "Q8_0" => blocks(34, |b| b[2..].iter().map(|q| half(b) * f64::from(*q as i8)).collect()),
         "Q4_K" => blocks(144, q4_k),
+        "Q5_K" => blocks(176, q5_k),
         "Q6_K" => blocks(210, q6_k),
         other => panic!("no oracle for {other}"),
     }
+}
+
+/// 16 bytes: the first 16 of 32 quants in their low halves, the others in their high ones. Each quant's fifth bit is in
+/// `high`.
+fn codes(quants: &[u8], high: u32) -> impl Iterator<Item = f64> {
+    let low = |i: usize| if i < 16 { quants[i] & 15 } else { quants[i - 16] >> 4 };
+    (0..32).map(move |i| f64::from(u32::from(low(i)) + 16 * (high >> i & 1)))
+}
+
+fn word(b: &[u8]) -> u32 {
+    u32::from_le_bytes(b[..4].try_into().unwrap())
 }
 
 /// d, dmin: f16; 12 bytes of 6-bit scales and mins; 128 bytes of 4-bit quants.
 fn q4_k(b: &[u8]) -> Vec<f64> {
     let (d, dmin, packed, quants) = (half(b), half(&b[2..]), &b[4..16], &b[16..]);
     let value = |i: usize| {
-        let j = i / 32;
-        let (scale, min) = match j {
-            0..4 => (packed[j] & 63, packed[j + 4] & 63),
-            _ => (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4),
-        };
-        let byte = quants[i / 64 * 32 + i % 32];
-        let quant = if j.is_multiple_of(2) { byte & 15 } else { byte >> 4 };
-        d * f64::from(scale) * f64::from(quant) - dmin * f64::from(min)
+        let (scale, min) = scale_min(packed, i / 32);
+        d * scale * f64::from(nibble(quants, i)) - dmin * min
     };
     (0..256).map(value).collect()
+}
+
+/// As `q4_k`, with 32 bytes of high bits before the quants: bit `i / 32` of byte `i % 32` is that of quant `i`.
+fn q5_k(b: &[u8]) -> Vec<f64> {
+    let (d, dmin, packed, high, quants) = (half(b), half(&b[2..]), &b[4..16], &b[16..48], &b[48..]);
+    let value = |i: usize| {
+        let (scale, min) = scale_min(packed, i / 32);
+        let quant = nibble(quants, i) + 16 * (high[i % 32] >> (i / 32) & 1);
+        d * scale * f64::from(quant) - dmin * min
+    };
+    (0..256).map(value).collect()
+}
+
+fn nibble(quants: &[u8], i: usize) -> u8 {
+    let byte = quants[i / 64 * 32 + i % 32];
+    if (i / 32).is_multiple_of(2) { byte & 15 } else { byte >> 4 }
+}
+
+/// `get_scale_min_k4`.
+fn scale_min(packed: &[u8], j: usize) -> (f64, f64) {
+    let (scale, min) = match j {
+        0..4 => (packed[j] & 63, packed[j + 4] & 63),
+        _ => (packed[j + 4] & 15 | packed[j - 4] >> 6 << 4, packed[j + 4] >> 4 | packed[j] >> 6 << 4),
+    };
+    (f64::from(scale), f64::from(min))
 }
 
 /// 128 bytes of low 4 bits, 64 of high 2 bits, 16 scales: i8, d: f16.

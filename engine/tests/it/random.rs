@@ -36,7 +36,11 @@ fn tokens(decoder: &mut Decoder, attended: u32) -> Vec<u32> {
 
 #[test]
 fn every_quantization_decodes_alike_in_every_round_and_mode() {
-    let shapes = [small(Architecture::Llama, false), small(Architecture::Qwen2, true)];
+    let shapes = [
+        small(Architecture::Llama, false),
+        small(Architecture::Qwen2, true),
+        small(Architecture::Qwen3, false),
+    ];
     for (quantization, shape) in QUANTIZATIONS.into_iter().zip(shapes.iter().cycle()) {
         let outline = Outline::of(shape, quantization).unwrap();
         let mut decoder = Decoder::random(&emulator(), &outline, options(102, Launch::Graph)).unwrap();

@@ -110,8 +110,13 @@ impl Make {
             0 => f32s((0..count).map(|_| r.unit() * scale)),
             1 => (0..count).flat_map(|_| f16::from_f32(r.unit() * scale).0.to_le_bytes()).collect(),
             30 => (0..count).flat_map(|_| bf16::from_f32(r.unit() * scale).0.to_le_bytes()).collect(),
+            2 => blocks(r, count / 32, 18, &[(0, scale / 8.0)]),
+            3 => blocks(r, count / 32, 20, &[(0, scale / 7.5), (2, -scale)]),
+            6 => blocks(r, count / 32, 22, &[(0, scale / 16.0)]),
+            7 => blocks(r, count / 32, 24, &[(0, scale / 15.5), (2, -scale)]),
             8 => blocks(r, count / 32, 34, &[(0, scale / 127.0)]),
             12 => blocks(r, count / 256, 144, &[(0, scale / 250.0), (2, scale * 7.5 / 250.0)]),
+            13 => blocks(r, count / 256, 176, &[(0, scale / 500.0), (2, scale * 15.5 / 500.0)]),
             14 => blocks(r, count / 256, 210, &[(208, scale / 2300.0)]),
             other => panic!("no random numbers for type {other}"),
         };
