@@ -54,49 +54,72 @@ impl KernelDef for Advance {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AdvanceArgs<Dev<'k>>) {
-        k.when(k.tid().eq(0), || {
-            let (position, done) = (a.state.at(POSITION).ld(), a.state.at(DONE).ld());
-            k.when(done.eq(0) & position.lt(a.ctx), || self.step(k, &a, position));
-        });
+        let AdvanceArgs { token, prompt, stop, state, out, stops, ctx } = a;
+        let tape = Tape { prompt, stop, state, out, stops, ctx };
+        k.when(k.tid().eq(0), || tape.step(k, token.ld()));
     }
 
     fn reference(&self, a: AdvanceArgs<Cpu<'_>>) {
-        let [token, position, done, prompt_len] = [TOKEN, POSITION, DONE, PROMPT_LEN].map(|i| i as usize);
-        let (now, next) = (a.state[position], a.state[position] + 1);
-        if a.state[done] != 0 || now >= a.ctx {
-            return;
-        }
-        let prompted = next < a.state[prompt_len].min(a.ctx);
-        let chosen = if prompted { a.prompt[next as usize] } else { a.token[0] };
-        a.out[now as usize] = chosen;
-        if !prompted && a.stop[..a.stops as usize].contains(&chosen) || next == a.ctx {
-            a.state[done] = 1;
-        }
-        if next < a.ctx {
-            a.state[token] = chosen;
-            a.state[position] = next;
-        }
+        let AdvanceArgs { token, prompt, stop, state, out, stops, ctx } = a;
+        Tape { prompt, stop, state, out, stops, ctx }.step_on(token[0]);
     }
 }
 
-impl Advance {
-    fn step<'k>(&self, k: Builder<'k>, a: &AdvanceArgs<Dev<'k>>, position: U32<'k>) {
+/// What a step reads and writes besides the token that the model chose; the types are those of a side.
+pub(crate) struct Tape<P, S, O, N> {
+    pub(crate) prompt: P,
+    pub(crate) stop: P,
+    pub(crate) state: S,
+    pub(crate) out: O,
+    pub(crate) stops: N,
+    pub(crate) ctx: N,
+}
+
+impl<'k> Tape<Ptr<'k, u32, Read>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, Write>, U32<'k>> {
+    /// The step, by one thread.
+    pub(crate) fn step(&self, k: Builder<'k>, chosen: U32<'k>) {
+        let state = self.state.fresh();
+        let (position, done) = (state.at(POSITION).ld(), state.at(DONE).ld());
+        k.when(done.eq(0) & position.lt(self.ctx), || self.go_on(k, chosen, position));
+    }
+
+    fn go_on(&self, k: Builder<'k>, chosen: U32<'k>, position: U32<'k>) {
         let next = position + 1;
-        let prompted = next.lt(a.state.at(PROMPT_LEN).ld().min(a.ctx));
-        let mut token = k.var(0);
-        k.when(prompted, || token.set(a.prompt.at(next).ld()));
+        let prompted = next.lt(self.state.fresh().at(PROMPT_LEN).ld().min(self.ctx));
+        let mut token = k.var(chosen);
+        k.when(prompted, || token.set(self.prompt.at(next).ld()));
         k.when(!prompted, || {
-            token.set(a.token.ld());
-            k.for_each(0, a.stops, 1, |i| {
-                k.when(a.stop.at(i).ld().eq(&token), || a.state.at(DONE).st(1));
+            k.for_each(0, self.stops, 1, |i| {
+                k.when(self.stop.at(i).ld().eq(&token), || self.state.at(DONE).st(1));
             });
         });
-        a.out.at(position).st(&token);
-        k.when(next.lt(a.ctx), || {
-            a.state.at(TOKEN).st(&token);
-            a.state.at(POSITION).st(next);
+        self.out.at(position).st(&token);
+        k.when(next.lt(self.ctx), || {
+            self.state.at(TOKEN).st(&token);
+            self.state.at(POSITION).st(next);
         })
-        .otherwise(|| a.state.at(DONE).st(1));
+        .otherwise(|| self.state.at(DONE).st(1));
+    }
+}
+
+impl Tape<&[u32], &mut [u32], &mut [u32], u32> {
+    /// The step on the CPU.
+    pub(crate) fn step_on(self, chosen: u32) {
+        let [token, position, done, prompt_len] = [TOKEN, POSITION, DONE, PROMPT_LEN].map(|i| i as usize);
+        let (now, next) = (self.state[position], self.state[position] + 1);
+        if self.state[done] != 0 || now >= self.ctx {
+            return;
+        }
+        let prompted = next < self.state[prompt_len].min(self.ctx);
+        let chosen = if prompted { self.prompt[next as usize] } else { chosen };
+        self.out[now as usize] = chosen;
+        if !prompted && self.stop[..self.stops as usize].contains(&chosen) || next == self.ctx {
+            self.state[done] = 1;
+        }
+        if next < self.ctx {
+            self.state[token] = chosen;
+            self.state[position] = next;
+        }
     }
 }
 

@@ -1,7 +1,69 @@
-//! Kernels over weights packed into [`Tile`]s, and the kernels that pack them.
+//! Kernels over weights packed into [`Tile`]s: those that decode at the speed of memory, and those that pack.
+//!
+//! Five kernels make a layer ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]), and [`Head`] ends a token.
+//! Each is a chain link: it starts while the one before still runs, fills its ring of weights, and waits. See
+//! [`stream`] for how.
 
+pub mod activation;
+pub mod attention;
+mod case;
+mod embed;
+mod gate_up;
+mod head;
 pub mod pack;
+mod product;
+mod project;
+mod qkv;
+pub mod stream;
 pub mod tile;
 
-pub use pack::Pack;
+pub use attention::{AttentionChained, AttentionChainedArgs};
+pub(crate) use case::Packed;
+pub use embed::{EmbedRows, EmbedTiled, StartArgs};
+pub use gate_up::{GateUp, GateUpArgs};
+pub use head::{Head, HeadArgs};
+pub use pack::{Pack, PackArgs};
+pub use project::{Project, ProjectArgs};
+pub use qkv::{Qkv, QkvArgs};
+pub use stream::{Layout, Plan, Runs, Trigger};
 pub use tile::{Rows, Tile};
+
+use crate::contract::Contract;
+use crate::format::Format;
+use ptx_gen::{Grid, KernelDef, ShapeError};
+
+/// What all products ask of their matrix and their layout.
+fn contract(
+    kernel: &impl KernelDef,
+    w: usize,
+    runs: &Runs,
+    plan: Plan,
+    n: u32,
+    layout: Layout,
+) -> Result<Grid, ShapeError> {
+    let wrong = |what: String| kernel.require(false, || what);
+    runs.check(plan, n, layout).or_else(wrong)?;
+    let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
+    kernel.exactly("w", w, runs.0.iter().map(bytes).sum())?;
+    Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
+}
+
+/// The rows' sums in double precision, over the weights as the tiles define them.
+fn exact64<'a>(format: Format, w: &[u8], x: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
+    let weights = tile::dequantize(format, w, x.len());
+    let rows =
+        weights.chunks(x.len().max(1)).map(|row| row.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum());
+    rows.collect::<Vec<f64>>().into_iter()
+}
+
+fn exact(format: Format, w: &[u8], x: &[f32]) -> Vec<f64> {
+    let x: Vec<f64> = x.iter().map(|&x| x.into()).collect();
+    exact64(format, w, &x).collect()
+}
+
+/// `x * gamma / rms(x)` in double precision.
+fn normed(x: &[f32], gamma: &[f32], epsilon: f32) -> Vec<f64> {
+    let square = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / x.len() as f64;
+    let factor = 1.0 / (square + f64::from(epsilon)).sqrt();
+    x.iter().zip(gamma).map(|(&x, &g)| f64::from(x) * f64::from(g) * factor).collect()
+}

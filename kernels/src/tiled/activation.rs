@@ -1,0 +1,255 @@
+//! Activations in shared memory, in the order and type in which a warp's matrix instructions take them.
+//!
+//! Against quantized weights an activation is a whole number of two signed bytes, `256 high + low`, times a scale
+//! that 32 of them share: 16 bits, and products that are exact. Against 16-bit weights it is a sum of two numbers of
+//! the weights' type, the nearest and what is left. Both parts are columns of one matrix instruction, whose other
+//! columns would be idle.
+
+use crate::format::Format;
+use crate::reduce::{lanes_max, warp_sum};
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// How activations lie in shared memory, for `n` of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encoding {
+    /// For each 32: the 32 high bytes, then the 32 low ones. Behind all of them, for each 16: the scale, and the
+    /// scaled sum.
+    Digits,
+    /// For each 32: the 32 nearest `f16`, then the 32 rests, of activations over the scale. Behind all of them the
+    /// scale of each 128.
+    F16,
+    /// For each 32: the 32 nearest `bf16`, then the 32 rests.
+    Bf16,
+}
+
+impl Encoding {
+    /// The encoding that a format's tiles are multiplied with; `None` for a format without tiles.
+    pub fn of(format: Format) -> Option<Encoding> {
+        match format {
+            Format::F32 => None,
+            Format::F16 => Some(Encoding::F16),
+            Format::BF16 => Some(Encoding::Bf16),
+            _ => Some(Encoding::Digits),
+        }
+    }
+
+    /// Bytes that `n` activations take, a multiple of 128 for `n` a multiple of 128.
+    pub const fn bytes(self, n: u32) -> u32 {
+        (self.values(n) + self.side(n)).next_multiple_of(128)
+    }
+
+    const fn values(self, n: u32) -> u32 {
+        match self {
+            Encoding::Digits => 2 * n,
+            Encoding::F16 | Encoding::Bf16 => 4 * n,
+        }
+    }
+
+    const fn side(self, n: u32) -> u32 {
+        match self {
+            Encoding::Digits => n / 16 * 8,
+            Encoding::F16 => n / 128 * 4,
+            Encoding::Bf16 => 0,
+        }
+    }
+}
+
+/// Activations that a thread takes at once: 32 bytes of them.
+const CHUNK: u32 = 8;
+
+/// The largest number of two digits: 126 * 256.
+const LARGEST: f32 = 32256.0;
+/// Added to a number below 2^22, it leaves the nearest integer in the low bits.
+const ROUNDER: f32 = 12_582_912.0;
+
+/// Where a block keeps its activations.
+#[derive(Clone, Copy)]
+pub(crate) struct Activations<'k> {
+    pub(crate) k: Builder<'k>,
+    pub(crate) encoding: Encoding,
+    /// The values, then the scales.
+    pub(crate) memory: Ptr<'k, u8, Shared>,
+    pub(crate) n: U32<'k>,
+}
+
+/// The threads that load, and the order of their chunks.
+#[derive(Clone, Copy)]
+pub(crate) struct Loaders<'k> {
+    pub(crate) thread: U32<'k>,
+    pub(crate) threads: u32,
+}
+
+/// Weights of a norm, some of them already in registers.
+pub(crate) struct Gamma<'k> {
+    all: Ptr<'k, f32, Read>,
+    first: Vec<[Var<'k, f32>; 8]>,
+}
+
+/// Chunks that a thread has in flight.
+const AHEAD: u32 = 4;
+/// The same where the weights of a norm take registers too.
+const AHEAD_NORMED: u32 = 2;
+
+impl<'k> Loaders<'k> {
+    fn chunk(self, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> (U32<'k>, Pred<'k>) {
+        let index = self.thread + i * self.threads + base;
+        (index, index.lt(n / CHUNK))
+    }
+
+    /// Loads the first weights of a norm: before the kernel waits, as they never change.
+    pub(crate) fn gamma(self, k: Builder<'k>, all: Ptr<'k, f32, Read>, n: U32<'k>) -> Gamma<'k> {
+        let first = (0..AHEAD_NORMED).map(|i| {
+            let (index, inside) = self.chunk(0, i, n);
+            fetch(k, all, index, inside)
+        });
+        Gamma { all, first: first.collect() }
+    }
+}
+
+/// Eight numbers of a chunk, or zeros.
+fn fetch<'k, A: Loads>(
+    k: Builder<'k>,
+    from: Ptr<'k, f32, A>,
+    index: U32<'k>,
+    inside: Pred<'k>,
+) -> [Var<'k, f32>; 8] {
+    let mut all: [[Var<f32>; 4]; 2] = from_fn(|_| from_fn(|_| k.var(0.0)));
+    let at = from.row(index, 4 * CHUNK);
+    at.ld4_if(inside, &mut all[0]);
+    at.at(4).ld4_if(inside, &mut all[1]);
+    let [a, b] = all;
+    let mut both = a.into_iter().chain(b);
+    from_fn(|_| both.next().expect("eight"))
+}
+
+impl<'k> Activations<'k> {
+    /// Loads and encodes `x`; gives this thread's sum of squares. Whole warps; `n` is a multiple of 128.
+    pub(crate) fn load(&self, loaders: Loaders<'k>, x: Ptr<'k, f32, Fresh>) {
+        let k = self.k;
+        k.for_each(0, self.n / CHUNK, loaders.threads * AHEAD, |base| {
+            let chunks: Vec<_> = (0..AHEAD)
+                .map(|i| {
+                    let (index, inside) = loaders.chunk(base, i, self.n);
+                    (index, inside, fetch(k, x, index, inside))
+                })
+                .collect();
+            for (index, inside, x) in chunks {
+                self.encode(index, inside, from_fn(|i| x[i].get()));
+            }
+        });
+    }
+
+    /// Loads and encodes `x * gamma`; gives this warp's sum of `x^2`.
+    pub(crate) fn load_normed(
+        &self,
+        loaders: Loaders<'k>,
+        x: Ptr<'k, f32, Fresh>,
+        gamma: Gamma<'k>,
+    ) -> F32<'k> {
+        let k = self.k;
+        let mut squares = k.var(0.0);
+        let mut first: Vec<_> = gamma.first.into_iter().map(Some).collect();
+        let mut round = |base: Option<U32<'k>>, squares: &mut Var<'k, f32>| {
+            let chunks: Vec<_> = (0..AHEAD_NORMED)
+                .map(|i| {
+                    let (index, inside) = match base {
+                        Some(base) => loaders.chunk(base, i, self.n),
+                        None => loaders.chunk(0, i, self.n),
+                    };
+                    let x = fetch(k, x, index, inside);
+                    let gamma =
+                        first[i as usize].take().unwrap_or_else(|| fetch(k, gamma.all, index, inside));
+                    (index, inside, x, gamma)
+                })
+                .collect();
+            for (index, inside, x, gamma) in chunks {
+                x.iter().for_each(|x| squares.fma(x, x));
+                self.encode(index, inside, from_fn(|i| x[i].get() * &gamma[i]));
+            }
+        };
+        round(None, &mut squares);
+        let step = loaders.threads * AHEAD_NORMED;
+        k.for_each(step, self.n / CHUNK, step, |base| round(Some(base), &mut squares));
+        warp_sum(squares.get())
+    }
+
+    fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
+        match self.encoding {
+            Encoding::Digits => self.encode_digits(index, inside, x),
+            Encoding::F16 => self.encode_f16(index, inside, x),
+            Encoding::Bf16 => self.encode_bf16(index, inside, x),
+        }
+    }
+
+    /// Four lanes have the 32 that share a scale, two of them the 16 that share a sum.
+    fn encode_digits(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
+        let largest = lanes_max(3, largest(&x)).max(f32::MIN_POSITIVE * 65536.0);
+        let scale = largest * (1.0 / LARGEST);
+        let inverse = largest.rcp() * LARGEST;
+        let whole = x.map(|x| x.fma(inverse, ROUNDER).bits::<u32>());
+        let sum = whole[1..].iter().fold(whole[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDER.to_bits());
+        let sum = (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>() * scale;
+        let high = whole.map(|v| v + 128);
+        let at = self.memory.row(index >> 2, 64).row(index & 3, 8).cast::<u32>();
+        let side = self.side().row(index >> 1, 8).cast::<f32>();
+        self.k.when(inside, || {
+            at.st2([bytes(&high[..4], 1), bytes(&high[4..], 1)]);
+            at.at(8).st2([bytes(&whole[..4], 0), bytes(&whole[4..], 0)]);
+            side.st2([scale, sum]);
+        });
+    }
+
+    /// Sixteen lanes have the 128 of a tile, which share a scale.
+    fn encode_f16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
+        const LARGEST: f32 = 1024.0;
+        let largest = lanes_max(15, largest(&x)).max(f32::MIN_POSITIVE * 65536.0);
+        let scale = largest * (1.0 / LARGEST);
+        let inverse = largest.rcp() * LARGEST;
+        let pair = |i: usize| {
+            let x = [x[i] * inverse, x[i + 1] * inverse];
+            let near = x.map(|x| x.cvt::<f16>());
+            let rest: [_; 2] = from_fn(|j| (x[j] - near[j].cvt::<f32>()).cvt::<f16>());
+            [near[0].pack(near[1]).bits::<u32>(), rest[0].pack(rest[1]).bits::<u32>()]
+        };
+        let pairs: [[U32; 2]; 4] = from_fn(|i| pair(2 * i));
+        let side = self.side().row(index >> 4, 4).cast::<f32>();
+        self.k.when(inside, || {
+            self.store_pairs(index, pairs);
+            side.st(scale);
+        });
+    }
+
+    fn encode_bf16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
+        let pair = |i: usize| {
+            let x = [x[i], x[i + 1]];
+            let near = x.map(|x| x.cvt::<bf16>());
+            let rest: [_; 2] = from_fn(|j| (x[j] - near[j].cvt::<f32>()).cvt::<bf16>());
+            [near, rest].map(|[a, b]| a.bits::<f16>().pack(b.bits::<f16>()).bits::<u32>())
+        };
+        let pairs: [[U32; 2]; 4] = from_fn(|i| pair(2 * i));
+        self.k.when(inside, || self.store_pairs(index, pairs));
+    }
+
+    fn store_pairs(&self, index: U32<'k>, pairs: [[U32<'k>; 2]; 4]) {
+        let at = self.memory.row(index >> 2, 128).row(index & 3, 16).cast::<u32>();
+        at.st4(pairs.map(|[near, _]| near));
+        at.at(16).st4(pairs.map(|[_, rest]| rest));
+    }
+
+    /// Where the scales begin.
+    pub(crate) fn side(&self) -> Ptr<'k, u8, Shared> {
+        let width = self.encoding.values(1);
+        self.memory.at(self.n * width)
+    }
+}
+
+fn largest<'k>(x: &[F32<'k>; 8]) -> F32<'k> {
+    x[1..].iter().fold(x[0].abs(), |m, x| m.max(x.abs()))
+}
+
+/// Byte `which` of each of four words.
+fn bytes<'k>(v: &[U32<'k>], which: u32) -> U32<'k> {
+    let pair = which | (4 + which) << 4;
+    v[0].prmt(v[1], pair).prmt(v[2].prmt(v[3], pair), 0x5410)
+}

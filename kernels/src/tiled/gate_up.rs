@@ -1,0 +1,134 @@
+//! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`.
+
+use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
+use super::tile::ROWS;
+use super::{Packed, case};
+use crate::case::{Case, Variant};
+use crate::contract::Contract;
+use crate::format::Format;
+use ptx_gen::*;
+use std::f32::consts::LOG2_E;
+
+args! {
+    /// Arguments of [`GateUp`].
+    pub struct GateUpArgs {
+        /// `[2 * rows, n]` as tiles, [`Rows::GATE_UP`](super::Rows::GATE_UP)
+        w: In<u8>,
+        /// `[n]`
+        x: In<f32>,
+        /// `[n]`: weights of the norm
+        gamma: In<f32>,
+        /// `[rows]`
+        y: Out<f32>,
+        /// Rows of each of the two matrices, a multiple of 8.
+        rows: u32,
+        /// Row length in weights, a multiple of the tile's columns.
+        n: u32,
+        /// Added to the mean square.
+        epsilon: f32,
+        /// Blocks of the grid.
+        blocks: u32,
+        /// Row blocks of the fullest block.
+        parts: u32,
+        /// Stages of the ring.
+        stages: u32,
+        /// Bytes of shared memory.
+        shared: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct GateUp {
+    /// The format of both matrices.
+    pub format: Format,
+    /// How a block is divided.
+    pub plan: Plan,
+}
+
+/// Rows of each matrix in a tile.
+const HALF: u32 = ROWS / 2;
+
+impl GateUp {
+    /// The rows of the product.
+    pub fn runs(&self, rows: u32) -> Runs {
+        Runs(vec![(self.format, rows / HALF)])
+    }
+}
+
+impl KernelDef for GateUp {
+    type Args<S: Side> = GateUpArgs<S>;
+
+    fn name(&self) -> String {
+        format!("gate_up_{}_{}", self.format.suffix(), self.plan.suffix())
+    }
+
+    fn block(&self) -> u32 {
+        self.plan.threads()
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(self.plan.resident())
+    }
+
+    fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
+        let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
+        self.multiple("rows", a.rows, HALF)?;
+        self.length("x", a.x, "n", &[a.n])?;
+        self.length("gamma", a.gamma, "n", &[a.n])?;
+        self.length("y", a.y, "rows", &[a.rows])?;
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {
+        let stream = Stream {
+            k,
+            plan: self.plan,
+            runs: vec![(self.format, a.rows / HALF)],
+            tiles: a.w,
+            n: a.n,
+            blocks: a.blocks,
+            parts: a.parts,
+            stages: a.stages,
+        };
+        let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
+        let last = |r: &Results<'k>, ()| {
+            let (first, count) = r.shares[0];
+            k.for_each(r.thread, count * HALF, r.threads, |i| {
+                let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half));
+                let sigmoid = ((gate * -LOG2_E).ex2() + 1.0).rcp();
+                a.y.at(first * HALF + i).st(gate * sigmoid * up);
+            });
+        };
+        stream.run(input, |_| (), last);
+    }
+
+    fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
+        let x = super::normed(a.x, a.gamma, a.epsilon);
+        let sums: Vec<f64> = super::exact64(self.format, a.w, &x).collect();
+        for (i, y) in a.y.iter_mut().enumerate() {
+            let (block, r) = (i / HALF as usize, i % HALF as usize);
+            let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
+            *y = (gate / (1.0 + (-gate).exp()) * up) as f32;
+        }
+    }
+}
+
+impl Variant for GateUp {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        case::shapes(self.format)
+            .into_iter()
+            .map(|shape| {
+                let (mut random, packed) = Packed::random(self.format, shape, seed);
+                let rows = shape.rows / 2;
+                let gamma: Vec<f32> = random.units(shape.n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
+                let y = vec![0.0; rows as usize];
+                let args =
+                    [CpuArg::U8(packed.tiles), CpuArg::F32(packed.x), CpuArg::F32(gamma), CpuArg::F32(y)];
+                let args = args.into_iter().chain([rows, shape.n].map(CpuArg::scalar));
+                let layout = case::layout(&self.runs(rows), self.plan, shape);
+                case::case(shape, args.chain([CpuArg::scalar(1e-5f32)]).collect(), &[], layout)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,253 @@
+//! A warp multiplies a tile with the activations of its columns.
+//!
+//! Of the eight columns of a matrix instruction a token needs one. Quantized weights have a scale for each group of
+//! columns, so a product over several groups must keep their sums apart: lane `4 g + t` holds, of the inner dimension,
+//! columns of the tile that belong to group `t` of four, and the activations of group `t` stand only in columns `2 t`
+//! (high digits) and `2 t + 1` (low digits) of the right matrix, zeros elsewhere. After a few instructions lane
+//! `4 g + t` has the sums of group `t` for rows `g` and `g + 8`, and applies the scales to them.
+//! (The diagonal form is in NVIDIA's terms an m16n8k32 with a block-diagonal B.)
+//!
+//! Where a lane's weights are in a tile is in `tile.rs`.
+
+use super::activation::{Activations, Encoding};
+use super::tile::Tile;
+use crate::format::Format;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// A lane's part in the products of one format.
+pub(crate) struct Product<'k> {
+    k: Builder<'k>,
+    format: Format,
+    lane: U32<'k>,
+    g: U32<'k>,
+    t: U32<'k>,
+    /// Whether the lane holds activations: the others hold zeros.
+    active: Pred<'k>,
+    /// Where they are in the first tile's columns.
+    x: Ptr<'k, u8, Shared>,
+    /// The scales of the lane's groups.
+    side: Ptr<'k, u8, Shared>,
+}
+
+/// What a lane has of the sums of rows `g` and `g + 8`.
+pub(crate) type Rows<'k> = [Var<'k, f32>; 2];
+
+type Quad<'k> = [Var<'k, u32>; 4];
+
+impl<'k> Product<'k> {
+    pub(crate) fn new(k: Builder<'k>, format: Format, x: Activations<'k>) -> Self {
+        let lane = k.lane();
+        let (g, t) = (lane >> 2, lane & 3);
+        let (active, offset) = match (x.encoding, format) {
+            (Encoding::Digits, Format::Q6_K) => ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32),
+            (Encoding::Digits, _) => ((g >> 1).eq(t), t * 64 + (g & 1) * 32),
+            _ => (g.lt(2), g * 64 + t * 16),
+        };
+        let side = match (x.encoding, format) {
+            (Encoding::Digits, Format::Q6_K) => x.side().at(t * 8),
+            (Encoding::Digits, _) => x.side().at(t * 16),
+            _ => x.side(),
+        };
+        Product { k, format, lane, g, t, active, x: x.memory.at(offset), side }
+    }
+
+    /// Adds the products of a tile with the activations of its columns, those of tile `kt` of the row. Whole warp.
+    pub(crate) fn add(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
+        match self.format {
+            Format::Q8_0 => self.q8_0(tile, kt, rows),
+            Format::Q4_K => self.q4_k(tile, kt, rows),
+            Format::Q6_K => self.q6_k(tile, kt, rows),
+            Format::F16 | Format::BF16 => self.halves(tile, kt, rows),
+            other => unreachable!("{} has no tile product", other.name()),
+        }
+    }
+
+    /// Adds up what the lanes of a row have: in every lane, or in those with `t` = 0. Whole warp.
+    pub(crate) fn total(&self, v: F32<'k>) -> F32<'k> {
+        match Encoding::of(self.format) {
+            Some(Encoding::Digits) => {
+                let v = v + v.shfl_bfly(1);
+                v + v.shfl_bfly(2)
+            }
+            _ => v,
+        }
+    }
+
+    /// Row `g` of the lane, and whether it is the lane that has the total.
+    pub(crate) fn owner(&self) -> (U32<'k>, Pred<'k>) {
+        (self.g, self.t.eq(0))
+    }
+
+    /// Four words of the lane's own, the `c`-th such.
+    fn words(&self, tile: Ptr<'k, u8, Shared>, c: u32) -> [U32<'k>; 4] {
+        tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
+    }
+
+    /// Activations of the lane, or zeros.
+    fn quad(&self, at: Ptr<'k, u8, Shared>) -> Quad<'k> {
+        let mut quad = from_fn(|_| self.k.var(0));
+        at.cast::<u32>().ld4_if(self.active, &mut quad);
+        quad
+    }
+
+    /// The scaled sums of two sets of four groups of 32: `scale * sum of (w x)` by set and row, and the scale and
+    /// scaled sum of `x` of the set's group.
+    fn sets(
+        &self,
+        kt: U32<'k>,
+        multiply: impl Fn(&mut Sums<'k, i32>, usize, usize, B<&Var<'k, u32>>),
+    ) -> [([F32<'k>; 2], F32<'k>); 2] {
+        let (x, side) = (self.x.row(kt, 512), self.side.row(kt, 128));
+        from_fn(|s| {
+            let x = [0, 16].map(|i| self.quad(x.at(256 * s as u32 + i)));
+            let mut sums = Sums::zero(self.k);
+            for i in 0..4 {
+                let quad = &x[i / 2];
+                multiply(&mut sums, s, i, B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]));
+            }
+            let [scale, low, _, high] = side.at(64 * s as u32).cast::<f32>().ld4();
+            ([0, 2].map(|r| both(&sums, r) * scale), low + high)
+        })
+    }
+
+    fn q8_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
+        let words: [_; 8] = from_fn(|c| self.words(tile, c as u32));
+        let scales = tile.at(self.lane * 8).at(4096).cast::<u32>().ld2();
+        let sets = self.sets(kt, |sums, s, i, b| sums.add_i8(A(words[4 * s + i]), b));
+        for (s, (sums, _)) in sets.into_iter().enumerate() {
+            let d = halves(scales[s]);
+            rows.iter_mut().zip(sums).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
+        }
+    }
+
+    /// Row `g` in the low nibbles, row `g + 8` in the high ones, whose products thus count 16 times.
+    fn nibbles(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>) -> [([F32<'k>; 2], F32<'k>); 2] {
+        let words: [_; 4] = from_fn(|c| self.words(tile, c as u32));
+        self.sets(kt, |sums, s, i, b| {
+            let pair = &words[2 * s + i / 2][2 * (i % 2)..];
+            let a =
+                [pair[0] & 0x0f0f_0f0f, pair[0] & 0xf0f0_f0f0, pair[1] & 0x0f0f_0f0f, pair[1] & 0xf0f0_f0f0];
+            sums.add_u8(A(a), b)
+        })
+    }
+
+    fn q4_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
+        let sets = self.nibbles(tile, kt);
+        let (scales, d) = self.scales_k(tile, 2048);
+        self.apply_k(rows, sets, scales, [d[0], d[2] * 0.0625], [d[1], d[3]]);
+    }
+
+    /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.
+    fn apply_k(
+        &self,
+        rows: &mut Rows<'k>,
+        sets: [([F32<'k>; 2], F32<'k>); 2],
+        scales: [U32<'k>; 2],
+        d: [F32<'k>; 2],
+        dmin: [F32<'k>; 2],
+    ) {
+        let number = |word: U32<'k>, byte: u32| ((word >> (8 * byte)) & 0xff).cvt::<f32>();
+        for (r, row) in rows.iter_mut().enumerate() {
+            let byte = 2 * r as u32;
+            let term =
+                |s: usize| (number(scales[s], byte), sets[s].0[r], number(scales[s], byte + 1), sets[s].1);
+            let ((a, x, m, sum), (b, y, n, other)) = (term(0), term(1));
+            row.fma(d[r], a.fma(x, b * y));
+            row.fma(-dmin[r], m.fma(sum, n * other));
+        }
+    }
+
+    /// The six-bit scales and minima of Q4_K and Q5_K from byte `at` on: for each set, as bytes, scale and minimum of
+    /// row `g` and of row `g + 8`. And `d`, `dmin` of row `g`, then of row `g + 8`.
+    fn scales_k(&self, tile: Ptr<'k, u8, Shared>, at: u32) -> ([U32<'k>; 2], [F32<'k>; 4]) {
+        let low = tile.at(self.lane * 4).at(at).cast::<u32>().ld();
+        let high = tile.at((self.lane >> 1) * 4).at(at + 128).cast::<u32>().ld() >> ((self.lane & 1) * 4);
+        let [d, e] = tile.at(self.g * 8).at(at + 192).cast::<u32>().ld2();
+        let first = (high << 4).lop3(0x3030_3030, low & 0x0f0f_0f0f, AND_OR);
+        let second = (high << 2).lop3(0x3030_3030, (low >> 4) & 0x0f0f_0f0f, AND_OR);
+        let ([a, b], [c, e]) = (halves(d), halves(e));
+        ([first, second], [a, b, c, e])
+    }
+
+    /// Row `g` counts 4 times less than row `g + 8`; see `tile.rs` for how 24 words hold 32.
+    fn q6_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
+        let words: Vec<U32> = (0..6).flat_map(|c| self.words(tile, c)).collect();
+        let scales = tile.at(self.lane * 8).at(3072).cast::<u32>().ld2();
+        let d = halves(tile.at(self.g * 4).at(3328).cast::<u32>().ld());
+        let (x, side) = (self.x.row(kt, 512), self.side.row(kt, 128));
+        let mut scaled: [Var<f32>; 2] = from_fn(|_| self.k.var(0.0));
+        for s in 0..4 {
+            let x = self.quad(x.at(128 * s as u32));
+            let mut sums = Sums::zero(self.k);
+            for i in 0..2 {
+                let a = six_bits(&words[6 * s + 3 * i..]);
+                sums.add_u8(A(a), B([&x[2 * i], &x[2 * i + 1]]));
+            }
+            let [scale, sum] = side.at(32 * s as u32).cast::<f32>().ld2();
+            let offset = sum * -32.0;
+            let products = [both(&sums, 0).fma(scale, offset), both(&sums, 2).fma(scale * 0.25, offset)];
+            for (r, product) in products.into_iter().enumerate() {
+                let byte = 2 * s as u32 + r as u32;
+                let factor = scales[byte as usize / 4].bits::<i32>().bfe(8 * (byte % 4), 8).cvt::<f32>();
+                scaled[r].fma(factor, product);
+            }
+        }
+        for r in 0..2 {
+            rows[r].fma(d[r], &scaled[r]);
+        }
+    }
+
+    fn halves(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
+        let words: [_; 8] = from_fn(|c| self.words(tile, c as u32));
+        let x = self.x.row(kt, 512);
+        let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(self.k));
+        for c in 0..4 {
+            let quad = self.quad(x.at(128 * c as u32));
+            for u in 0..2 {
+                let (a, b) = (A(words[2 * c + u]), B([&quad[2 * u], &quad[2 * u + 1]]));
+                match self.format {
+                    Format::F16 => sums[u].add_f16(a, b),
+                    _ => sums[u].add_bf16(a, b),
+                }
+            }
+        }
+        let scale = (self.format == Format::F16).then(|| self.side.row(kt, 4).cast::<f32>().ld());
+        for (r, row) in rows.iter_mut().enumerate() {
+            let parts = sums.each_ref().map(|s| s.0[2 * r].get() + &s.0[2 * r + 1]);
+            let sum = parts[0] + parts[1];
+            match scale {
+                Some(scale) => row.fma(sum, scale),
+                None => *row += sum,
+            }
+        }
+    }
+}
+
+/// `(a & b) | c`, as `lop3` counts.
+const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
+
+/// The sum of a row's high digits and low digits, the row being `r` and `r + 1` of a lane's sums.
+fn both<'k>(sums: &Sums<'k, i32>, r: usize) -> F32<'k> {
+    sums.0[r].get().mad(256, &sums.0[r + 1]).cvt::<f32>()
+}
+
+/// The two `f16` of a word.
+fn halves(word: U32<'_>) -> [F32<'_>; 2] {
+    word.bits::<f16x2>().unpack().map(|h| h.cvt::<f32>())
+}
+
+/// Four words of bytes from three words: each byte's six bits, and in the two others a part of the fourth word.
+fn six_bits<'k>(w: &[U32<'k>]) -> [U32<'k>; 4] {
+    let first = w[0] & 0x3f3f_3f3f;
+    let second = w[1] & 0xfcfc_fcfc;
+    let third = w[2] & 0x3f3f_3f3f;
+    let fourth = (w[2] >> 2).lop3(0x3030_3030, w[0] & 0xc0c0_c0c0, AND_OR);
+    let fourth = (w[1] << 2).lop3(0x0c0c_0c0c, fourth, AND_OR);
+    [first, second, third, fourth]
+}
+
+/// Bytes of a format's tile.
+pub(crate) fn tile(format: Format) -> Tile {
+    format.tile().expect("plans have tiled formats")
+}

@@ -1,0 +1,124 @@
+//! A projection added to the residual stream: `y += W x`.
+
+use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
+use super::tile::ROWS;
+use super::{Packed, case};
+use crate::case::{Case, Variant};
+use crate::contract::Contract;
+use crate::format::Format;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`Project`].
+    pub struct ProjectArgs {
+        /// `[rows, n]` as tiles, [`Rows::PLAIN`](super::Rows::PLAIN)
+        w: In<u8>,
+        /// `[n]`
+        x: In<f32>,
+        /// `[rows]`
+        y: InOut<f32>,
+        /// Rows of the matrix, a multiple of 16.
+        rows: u32,
+        /// Row length in weights, a multiple of the tile's columns.
+        n: u32,
+        /// Blocks of the grid.
+        blocks: u32,
+        /// Row blocks of the fullest block.
+        parts: u32,
+        /// Stages of the ring.
+        stages: u32,
+        /// Bytes of shared memory.
+        shared: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Project {
+    /// The format of `W`.
+    pub format: Format,
+    /// How a block is divided.
+    pub plan: Plan,
+}
+
+impl Project {
+    /// The rows of the product.
+    pub fn runs(&self, rows: u32) -> Runs {
+        Runs(vec![(self.format, rows / ROWS)])
+    }
+}
+
+impl KernelDef for Project {
+    type Args<S: Side> = ProjectArgs<S>;
+
+    fn name(&self) -> String {
+        format!("project_{}_{}", self.format.suffix(), self.plan.suffix())
+    }
+
+    fn block(&self) -> u32 {
+        self.plan.threads()
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(self.plan.resident())
+    }
+
+    fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {
+        let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
+        self.multiple("rows", a.rows, ROWS)?;
+        self.length("x", a.x, "n", &[a.n])?;
+        self.length("y", a.y, "rows", &[a.rows])?;
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {
+        let stream = Stream {
+            k,
+            plan: self.plan,
+            runs: vec![(self.format, a.rows / ROWS)],
+            tiles: a.w,
+            n: a.n,
+            blocks: a.blocks,
+            parts: a.parts,
+            stages: a.stages,
+        };
+        let place = |r: &Results<'k>, i: U32<'k>| a.y.at(r.shares[0].0 * ROWS + i);
+        let store = |r: &Results<'k>, i: U32<'k>, old: F32<'k>| {
+            place(r, i).st(old + r.row(0, i / ROWS, i % ROWS));
+        };
+        stream.run(
+            Input { x: a.x, norm: None },
+            |r| {
+                let mut old = k.var(0.0);
+                k.when(r.thread.lt(r.shares[0].1 * ROWS), || old.set(place(r, r.thread).fresh().ld()));
+                old
+            },
+            |r, old| {
+                let rows = r.shares[0].1 * ROWS;
+                k.when(r.thread.lt(rows), || store(r, r.thread, old.get()));
+                k.for_each(r.thread + r.threads, rows, r.threads, |i| store(r, i, place(r, i).fresh().ld()));
+            },
+        );
+    }
+
+    fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
+        for (y, sum) in a.y.iter_mut().zip(super::exact(self.format, a.w, a.x)) {
+            *y = (sum + f64::from(*y)) as f32;
+        }
+    }
+}
+
+impl Variant for Project {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        case::shapes(self.format)
+            .into_iter()
+            .map(|shape| {
+                let (mut random, packed) = Packed::random(self.format, shape, seed);
+                let y = random.units(shape.rows as usize);
+                let args = vec![CpuArg::U8(packed.tiles), CpuArg::F32(packed.x), CpuArg::F32(y)];
+                let layout = case::layout(&self.runs(shape.rows), self.plan, shape);
+                case::case(shape, args, &[shape.rows, shape.n], layout)
+            })
+            .collect()
+    }
+}

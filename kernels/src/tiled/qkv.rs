@@ -1,0 +1,356 @@
+//! Queries, keys and values of a token: norm, three matrices, bias, rotary embedding, and the append to the cache.
+//!
+//! The two rows of a rotary pair stand in rows `r` and `r + 8` of a row block. Angles come as cosine and sine from the
+//! kernel that embeds the token.
+
+use super::case;
+use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
+use super::tile::ROWS;
+use crate::case::{Case, Variant};
+use crate::contract::Contract;
+use crate::format::Format;
+use crate::rope::Pairing;
+use crate::state::{LEN, POSITION};
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`Qkv`].
+    pub struct QkvArgs {
+        /// `[(heads + 2 * kv_heads) * head_dim, n]` as tiles: queries and keys with the rows of a rotary pair together, values [`Rows::PLAIN`](super::Rows::PLAIN)
+        w: In<u8>,
+        /// `[n]`
+        x: In<f32>,
+        /// `[n]`: weights of the norm
+        gamma: In<f32>,
+        /// `[(heads + 2 * kv_heads) * head_dim]`: of queries, keys, values, in order; not read without bias
+        bias: In<f32>,
+        /// `[8]`: see [`state`](crate::state)
+        state: In<u32>,
+        /// `[head_dim / 2, 2]`: cosine and sine at the position
+        angles: In<f32>,
+        /// `[heads, head_dim]`
+        q: Out<f32>,
+        /// `[kv_heads, ctx, head_dim]`
+        k_cache: InOut<f16>,
+        /// `[kv_heads, ctx, head_dim]`
+        v_cache: InOut<f16>,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Dimensions of a head, a multiple of 16.
+        head_dim: u32,
+        /// Positions of the cache.
+        ctx: u32,
+        /// Row length in weights, a multiple of the tile's columns.
+        n: u32,
+        /// Added to the mean square.
+        epsilon: f32,
+        /// Blocks of the grid.
+        blocks: u32,
+        /// Row blocks of the fullest block.
+        parts: u32,
+        /// Stages of the ring.
+        stages: u32,
+        /// Bytes of shared memory.
+        shared: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Qkv {
+    /// The formats of the three matrices, which need the same activations.
+    pub formats: [Format; 3],
+    /// Which dimensions make a rotary pair.
+    pub pairing: Pairing,
+    /// Whether a bias is added.
+    pub bias: bool,
+    /// How a block is divided.
+    pub plan: Plan,
+}
+
+/// Pairs of a row block.
+const PAIRS: u32 = ROWS / 2;
+
+impl Qkv {
+    /// With the shipped plan.
+    pub const fn shipped(formats: [Format; 3], pairing: Pairing, bias: bool) -> Qkv {
+        Qkv { formats, pairing, bias, plan: Plan::SHIPPED }
+    }
+
+    /// The rows of the product.
+    pub fn runs(&self, heads: u32, kv_heads: u32, head_dim: u32) -> Runs {
+        let rows = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim / ROWS);
+        Runs(self.formats.into_iter().zip(rows).collect())
+    }
+}
+
+impl KernelDef for Qkv {
+    type Args<S: Side> = QkvArgs<S>;
+
+    fn name(&self) -> String {
+        let [q, k, v] = self.formats.map(Format::suffix);
+        let formats = if q == k && k == v { q } else { format!("{q}_{k}_{v}") };
+        let pairing = match self.pairing {
+            Pairing::Interleaved => "interleaved",
+            Pairing::HalfSplit => "half_split",
+        };
+        let bias = if self.bias { "_bias" } else { "" };
+        format!("qkv_{formats}_{pairing}{bias}_{}", self.plan.suffix())
+    }
+
+    fn block(&self) -> u32 {
+        self.plan.threads()
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(self.plan.resident())
+    }
+
+    fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {
+        let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
+        self.multiple("head_dim", a.head_dim, ROWS)?;
+        self.range("heads", a.heads, 1, 1 << 16)?;
+        self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
+        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.exactly("state", a.state, LEN)?;
+        self.length("x", a.x, "n", &[a.n])?;
+        self.length("gamma", a.gamma, "n", &[a.n])?;
+        if self.bias {
+            let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
+            self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
+        }
+        self.length("angles", a.angles, "head_dim", &[a.head_dim])?;
+        self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
+        }
+        super::contract(self, a.w, &self.runs(a.heads, a.kv_heads, a.head_dim), self.plan, a.n, layout)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
+        let per = a.head_dim / ROWS;
+        let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
+        let [fq, fk, fv] = self.formats;
+        let stream = Stream {
+            k,
+            plan: self.plan,
+            runs: vec![(fq, q), (fk, kv), (fv, kv)],
+            tiles: a.w,
+            n: a.n,
+            blocks: a.blocks,
+            parts: a.parts,
+            stages: a.stages,
+        };
+        let place = Place { bias: self.bias, pairing: self.pairing, per, a: &a };
+        let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
+        stream.run(input, |r| place.early(r), |r, early| place.store(r, early));
+    }
+
+    fn reference(&self, a: QkvArgs<Cpu<'_>>) {
+        let x = super::normed(a.x, a.gamma, a.epsilon);
+        let (dim, ctx, position) = (a.head_dim as usize, a.ctx as usize, a.state[POSITION as usize] as usize);
+        let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
+        let mut from = 0;
+        let mut first = 0;
+        for (run, count) in [heads, kv_heads, kv_heads].into_iter().enumerate() {
+            let format = self.formats[run];
+            let bytes = count * dim * format.row_bytes(a.n as usize);
+            let sums: Vec<f64> = super::exact64(format, &a.w[from..from + bytes], &x).collect();
+            from += bytes;
+            for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
+                for r in 0..PAIRS as usize {
+                    let (head, j) = (b / (dim / 16), b % (dim / 16) * 8 + r);
+                    let dims = match (run, self.pairing) {
+                        (2, _) => [b % (dim / 16) * 16 + r, b % (dim / 16) * 16 + r + 8],
+                        (_, Pairing::Interleaved) => [2 * j, 2 * j + 1],
+                        (_, Pairing::HalfSplit) => [j, j + dim / 2],
+                    };
+                    let bias = |d: usize| if self.bias { a.bias[first + head * dim + d].into() } else { 0.0 };
+                    let [mut x, mut y] = [sums[r] + bias(dims[0]), sums[r + 8] + bias(dims[1])];
+                    if run < 2 {
+                        let [cos, sin] = [a.angles[2 * j], a.angles[2 * j + 1]].map(f64::from);
+                        [x, y] = [x * cos - y * sin, x * sin + y * cos];
+                    }
+                    for (d, v) in dims.into_iter().zip([x, y]) {
+                        let cached = (head * ctx + position) * dim + d;
+                        match run {
+                            0 => a.q[head * dim + d] = v as f32,
+                            _ if position >= ctx => {}
+                            1 => a.k_cache[cached] = f16::from_f32(v as f32),
+                            _ => a.v_cache[cached] = f16::from_f32(v as f32),
+                        }
+                    }
+                }
+            }
+            first += count * dim;
+        }
+    }
+}
+
+/// Where results go.
+struct Place<'a, 'k> {
+    bias: bool,
+    pairing: Pairing,
+    /// Row blocks of a head.
+    per: U32<'k>,
+    a: &'a QkvArgs<Dev<'k>>,
+}
+
+/// What is loaded before the products: the position, and for a thread's first pair of queries and of keys its angle.
+struct Early<'k> {
+    position: U32<'k>,
+    angles: [[Var<'k, f32>; 2]; 2],
+}
+
+/// A pair of rows: head, its two dimensions, and which pair of the head it is.
+struct Pair<'k> {
+    head: U32<'k>,
+    dims: [U32<'k>; 2],
+    j: U32<'k>,
+}
+
+impl<'k> Place<'_, 'k> {
+    /// Pair `i` of this block's share of queries or keys.
+    fn pair(&self, r: &Results<'k>, run: usize, i: U32<'k>) -> Pair<'k> {
+        let block = r.shares[run].0 + i / PAIRS;
+        let (head, j) = (block / self.per, block % self.per * PAIRS + i % PAIRS);
+        let dims = match self.pairing {
+            Pairing::Interleaved => [j * 2, j * 2 + 1],
+            Pairing::HalfSplit => [j, j + self.a.head_dim / 2],
+        };
+        Pair { head, dims, j }
+    }
+
+    fn early(&self, r: &Results<'k>) -> Early<'k> {
+        let k = r.k;
+        let position = self.a.state.at(POSITION).fresh().ld();
+        let angles = [0, 1].map(|run| {
+            let mut angle = [k.var(1.0), k.var(0.0)];
+            k.when(r.thread.lt(r.shares[run].1 * PAIRS), || {
+                let [cos, sin] = self.angle(&self.pair(r, run, r.thread));
+                angle[0].set(cos);
+                angle[1].set(sin);
+            });
+            angle
+        });
+        Early { position, angles }
+    }
+
+    fn angle(&self, pair: &Pair<'k>) -> [F32<'k>; 2] {
+        self.a.angles.row(pair.j, 8).fresh().ld2()
+    }
+
+    fn store(&self, r: &Results<'k>, early: Early<'k>) {
+        let k = r.k;
+        let Early { position, angles } = early;
+        for (run, angle) in angles.iter().enumerate() {
+            let pairs = r.shares[run].1 * PAIRS;
+            k.when(r.thread.lt(pairs), || {
+                let pair = self.pair(r, run, r.thread);
+                self.turn(r, run, r.thread, pair, [angle[0].get(), angle[1].get()], position);
+            });
+            k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
+                let pair = self.pair(r, run, i);
+                let angle = self.angle(&pair);
+                self.turn(r, run, i, pair, angle, position);
+            });
+        }
+        let (first, count) = r.shares[2];
+        k.for_each(r.thread, count * ROWS, r.threads, |i| {
+            let row = first * ROWS + i;
+            let v = r.row(2, i / ROWS, i % ROWS);
+            let v = self.biased(v, (self.a.heads + self.a.kv_heads) * self.a.head_dim + row);
+            self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v, position);
+        });
+    }
+
+    fn turn(
+        &self,
+        r: &Results<'k>,
+        run: usize,
+        i: U32<'k>,
+        pair: Pair<'k>,
+        [cos, sin]: [F32<'k>; 2],
+        position: U32<'k>,
+    ) {
+        let sums = [0, PAIRS].map(|half| r.row(run, i / PAIRS, i % PAIRS + half));
+        let first = if run == 0 { pair.head } else { pair.head + self.a.heads };
+        let biased = |s: usize| self.biased(sums[s], first * self.a.head_dim + pair.dims[s]);
+        let (x, y) = (biased(0), biased(1));
+        let turned = [x * cos - y * sin, x * sin + y * cos];
+        for (d, v) in pair.dims.into_iter().zip(turned) {
+            match run {
+                0 => self.a.q.at(pair.head * self.a.head_dim + d).st(v),
+                _ => self.append(r, self.a.k_cache, pair.head, d, v, position),
+            }
+        }
+    }
+
+    fn biased(&self, v: F32<'k>, row: U32<'k>) -> F32<'k> {
+        if self.bias { v + self.a.bias.at(row).ld() } else { v }
+    }
+
+    /// Nothing is stored past the cache.
+    fn append(
+        &self,
+        r: &Results<'k>,
+        cache: Ptr<'k, f16, ReadWrite>,
+        head: U32<'k>,
+        d: U32<'k>,
+        v: F32<'k>,
+        position: U32<'k>,
+    ) {
+        let at = cache.row(head * self.a.ctx + position, self.a.head_dim * 2).at(d);
+        r.k.when(position.lt(self.a.ctx), || at.st(v.cvt::<f16>()));
+    }
+}
+
+impl Variant for Qkv {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // heads, kv_heads, head_dim, positions of the cache, the position, blocks
+        let shapes = [(4, 2, 32, 5, 3, 3), (6, 1, 16, 3, 0, 5), (2, 2, 64, 4, 4, 2)];
+        shapes.into_iter().map(|shape| self.case(shape, seed)).collect()
+    }
+}
+
+impl Qkv {
+    fn case(
+        &self,
+        (heads, kv, dim, ctx, position, blocks): (u32, u32, u32, u32, u32, u32),
+        seed: u64,
+    ) -> Case {
+        let n = 512;
+        let runs = self.runs(heads, kv, dim);
+        let mut random = crate::case::Random(seed);
+        let tiles = |&(format, count): &(Format, u32)| {
+            let columns = super::product::tile(format).columns;
+            super::tile::random(format, (count * n / columns) as usize, 1.0, &mut random)
+        };
+        let w: Vec<u8> = runs.0.iter().flat_map(tiles).collect();
+        let rows = (heads + 2 * kv) * dim;
+        let x = random.units(n as usize);
+        let gamma: Vec<f32> = random.units(n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
+        let bias = random.units(rows as usize);
+        let angles: Vec<f32> = (0..dim / 2).flat_map(|j| [(j as f32).cos(), (j as f32).sin()]).collect();
+        let mut state = vec![0; LEN];
+        state[POSITION as usize] = position;
+        let cache = random.halves((kv * ctx * dim) as usize);
+        let shape = case::Shape { rows, n, blocks, outlier: 1.0 };
+        let mut args = vec![
+            CpuArg::U8(w),
+            CpuArg::F32(x),
+            CpuArg::F32(gamma),
+            CpuArg::F32(bias),
+            CpuArg::U32(state),
+            CpuArg::F32(angles),
+            CpuArg::F32(vec![0.0; (heads * dim) as usize]),
+            CpuArg::F16(cache.clone()),
+            CpuArg::F16(cache),
+        ];
+        args.extend([heads, kv, dim, ctx, n].map(CpuArg::scalar));
+        args.push(CpuArg::scalar(1e-5f32));
+        case::case(shape, args, &[], case::layout(&runs, self.plan, shape))
+    }
+}

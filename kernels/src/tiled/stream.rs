@@ -1,0 +1,542 @@
+//! The body that all products over tiles share: one warp brings tiles, the others multiply them.
+//!
+//! Each block has a range of row blocks, and reads their tiles in order, each byte of the matrix once in the device.
+//! A producer warp copies them into a ring of stages in shared memory, a few tiles each. It starts at once, as
+//! weights never change; the activations come when the kernels before this one are complete. So memory stays busy
+//! across the boundary between two kernels, of which two fit a multiprocessor.
+//!
+//! The consumer warps are a few groups, which take turns with the stages; a warp takes one tile of a stage. Of a row
+//! block's tiles each warp thus has some, and leaves its part of the 16 sums in shared memory, from where they are
+//! added in the order of the warps: the same bits every time.
+
+use super::activation::{Activations, Encoding, Loaders};
+use super::product::{Product, tile};
+use super::tile::ROWS;
+use crate::format::Format;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// When the next kernel may start: it then fills its ring, and waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Trigger {
+    /// At once: three kernels may overlap as far as shared memory allows.
+    First,
+    /// When the kernels before are complete: two overlap.
+    Waited,
+    /// When the last tile is on its way: what the next brings follows it.
+    Drained,
+}
+
+/// How a block is divided.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Plan {
+    /// Warps of a group, and so tiles of a stage.
+    pub width: u32,
+    /// Groups of consumer warps, which take turns.
+    pub groups: u32,
+    /// When the next kernel may start.
+    pub trigger: Trigger,
+}
+
+impl Plan {
+    /// The plan that is tested on the emulator and listed in [`ALL`](crate::ALL).
+    pub const SHIPPED: Plan = Plan { width: 4, groups: 2, trigger: Trigger::First };
+
+    /// Consumer warps.
+    pub const fn warps(self) -> u32 {
+        self.width * self.groups
+    }
+
+    /// Threads of a block: consumers and a producer warp.
+    pub const fn threads(self) -> u32 {
+        32 * (self.warps() + 1)
+    }
+
+    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain.
+    pub(crate) const fn resident(self) -> u32 {
+        if self.threads() <= 512 { 2 } else { 1 }
+    }
+
+    /// As names of kernels end: `4x2_first`.
+    pub(crate) fn suffix(self) -> String {
+        let trigger = match self.trigger {
+            Trigger::First => "first",
+            Trigger::Waited => "waited",
+            Trigger::Drained => "drained",
+        };
+        format!("{}x{}_{trigger}", self.width, self.groups)
+    }
+}
+
+/// The most stages of a ring.
+const MOST_STAGES: u32 = 32;
+/// Where barriers of full stages are, of empty stages, sums of squares, and the consumers' parts of sums.
+const FULL: u32 = 0;
+const EMPTY: u32 = 8 * MOST_STAGES;
+const SQUARES: u32 = 2 * EMPTY;
+const PARTS: u32 = 1024;
+/// What a kernel's epilogue may use, between the sums of squares and the parts.
+pub(crate) const SCRATCH: u32 = SQUARES + 128;
+
+/// The part of a launch that follows from the device and the shape, not from the model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Blocks of the grid: one for each multiprocessor.
+    pub blocks: u32,
+    /// Row blocks of the fullest block.
+    pub parts: u32,
+    /// Stages of the ring.
+    pub stages: u32,
+    /// Bytes of shared memory.
+    pub shared: u32,
+}
+
+/// The rows of a product: runs of row blocks in one format each.
+#[derive(Clone, Debug)]
+pub struct Runs(pub Vec<(Format, u32)>);
+
+impl Runs {
+    /// What a row block of the format costs, against one of another format: its bytes.
+    const fn cost(bytes: u32) -> u32 {
+        bytes / 32
+    }
+
+    /// The whole cost. All tiles of a product have the same number of columns.
+    fn total(&self) -> u64 {
+        self.0
+            .iter()
+            .map(|&(format, count)| u64::from(count) * u64::from(Runs::cost(tile(format).bytes)))
+            .sum()
+    }
+
+    /// The row blocks of each run that block `i` of `blocks` begins with.
+    pub(crate) fn cuts(&self, i: u32, blocks: u32) -> Vec<u32> {
+        let mut from = 0;
+        let place = u64::from(i) * self.total() / u64::from(blocks);
+        let cut = |&(format, count): &(Format, u32)| {
+            let cost = u64::from(Runs::cost(tile(format).bytes));
+            let here = place.saturating_sub(from) / cost;
+            from += u64::from(count) * cost;
+            (here as u32).min(count)
+        };
+        self.0.iter().map(cut).collect()
+    }
+
+    /// The row blocks of the fullest of `blocks` blocks.
+    fn most(&self, blocks: u32) -> u32 {
+        let sum = |i| self.cuts(i, blocks).iter().sum::<u32>();
+        (0..blocks).map(|i| sum(i + 1) - sum(i)).max().unwrap_or(0)
+    }
+
+    /// The largest tile, in bytes.
+    fn tile_bytes(&self) -> u32 {
+        self.0.iter().map(|&(format, _)| tile(format).bytes).max().unwrap_or(0)
+    }
+
+    /// How the columns' activations are encoded; `None` if the formats do not agree.
+    pub(crate) fn encoding(&self) -> Option<Encoding> {
+        let first = Encoding::of(self.0.first()?.0)?;
+        self.0.iter().all(|&(format, _)| Encoding::of(format) == Some(first)).then_some(first)
+    }
+
+    /// The layout of a product with `n` columns; `None` if the shared memory is too small for it.
+    ///
+    /// As many stages as fit, up to a whole number of turns of the groups.
+    pub fn layout(&self, plan: Plan, n: u32, blocks: u32, shared: u32) -> Option<Layout> {
+        let parts = self.most(blocks);
+        let ring = ring_offset(plan, self.encoding()?, n, parts);
+        let stage = plan.width * self.tile_bytes();
+        let stages = shared.checked_sub(ring)? / stage;
+        let stages = stages.min(MOST_STAGES) / plan.groups * plan.groups;
+        (stages > 0).then_some(Layout { blocks, parts, stages, shared })
+    }
+
+    /// What is wrong with a layout.
+    pub(crate) fn check(&self, plan: Plan, n: u32, layout: Layout) -> Result<(), String> {
+        let columns = tile(self.0[0].0).columns;
+        let Layout { blocks, parts, stages, shared } = layout;
+        if n == 0 || !n.is_multiple_of(columns) {
+            return Err(format!("n is {n}, must be a positive multiple of {columns}"));
+        }
+        if blocks == 0 || self.total() * u64::from(blocks) > u64::from(u32::MAX) {
+            return Err(format!("blocks is {blocks}, must be at least 1 and few enough to count in 32 bits"));
+        }
+        if parts < self.most(blocks) {
+            return Err(format!("parts is {parts}, must be at least {}", self.most(blocks)));
+        }
+        let encoding = self.encoding().ok_or("the formats need different activations")?;
+        let ring = ring_offset(plan, encoding, n, parts);
+        let needed = ring + stages * plan.width * self.tile_bytes();
+        if stages == 0 || stages > MOST_STAGES || !stages.is_multiple_of(plan.groups) {
+            return Err(format!(
+                "stages is {stages}, must be a multiple of {} up to {MOST_STAGES}",
+                plan.groups
+            ));
+        }
+        if shared < needed {
+            return Err(format!("shared is {shared}, must be at least {needed}"));
+        }
+        Ok(())
+    }
+}
+
+const fn parts_bytes(plan: Plan, parts: u32) -> u32 {
+    parts * plan.warps() * ROWS * 4
+}
+
+/// Where the ring begins: a multiple of 128.
+fn ring_offset(plan: Plan, encoding: Encoding, n: u32, parts: u32) -> u32 {
+    (PARTS + parts_bytes(plan, parts) + encoding.bytes(n)).next_multiple_of(128)
+}
+
+/// A product in a kernel.
+pub(crate) struct Stream<'k> {
+    pub(crate) k: Builder<'k>,
+    pub(crate) plan: Plan,
+    /// The runs of row blocks, in the order of their tiles.
+    pub(crate) runs: Vec<(Format, U32<'k>)>,
+    pub(crate) tiles: Ptr<'k, u8, Read>,
+    pub(crate) n: U32<'k>,
+    pub(crate) blocks: U32<'k>,
+    pub(crate) parts: U32<'k>,
+    pub(crate) stages: U32<'k>,
+}
+
+/// A block's row blocks of a run.
+struct Share<'k> {
+    format: Format,
+    /// The first, counted in the run.
+    first: U32<'k>,
+    count: U32<'k>,
+    /// Where its tiles begin.
+    tiles: Ptr<'k, u8, Read>,
+    /// How many.
+    len: U32<'k>,
+    /// Row blocks of earlier runs in this block.
+    before: U32<'k>,
+}
+
+/// The ring, and what is beside it in shared memory.
+struct Ring<'k> {
+    base: Ptr<'k, u8, Shared>,
+    stages: Ptr<'k, u8, Shared>,
+    /// Bytes of a stage.
+    size: u32,
+    count: U32<'k>,
+}
+
+impl<'k> Ring<'k> {
+    fn full(&self, slot: impl Src<'k, u32>) -> Mbarrier<'k> {
+        self.base.at(FULL).row(slot, 8).cast::<u64>().mbarrier()
+    }
+    fn empty(&self, slot: impl Src<'k, u32>) -> Mbarrier<'k> {
+        self.base.at(EMPTY).row(slot, 8).cast::<u64>().mbarrier()
+    }
+}
+
+/// The input of a product.
+pub(crate) struct Input<'k> {
+    pub(crate) x: Ptr<'k, f32, Read>,
+    /// The weights of the norm before it, and its epsilon.
+    pub(crate) norm: Option<(Ptr<'k, f32, Read>, F32<'k>)>,
+}
+
+/// What an epilogue finds: sums of rows in shared memory.
+pub(crate) struct Results<'k> {
+    pub(crate) k: Builder<'k>,
+    /// The consumer thread.
+    pub(crate) thread: U32<'k>,
+    /// How many there are.
+    pub(crate) threads: u32,
+    /// For each run: the first of this block's row blocks, and how many.
+    pub(crate) shares: Vec<(U32<'k>, U32<'k>)>,
+    /// Row blocks of earlier runs.
+    before: Vec<U32<'k>>,
+    warps: u32,
+    parts: Ptr<'k, u8, Shared>,
+    /// What the norm multiplies all by.
+    factor: Option<F32<'k>>,
+    /// Shared memory for the epilogue's own use.
+    pub(crate) scratch: Ptr<'k, u8, Shared>,
+}
+
+impl<'k> Results<'k> {
+    /// The sum of row `r` of row block `i` of this block's share of a run.
+    pub(crate) fn row(&self, run: usize, i: U32<'k>, r: impl Src<'k, u32>) -> F32<'k> {
+        let row = self.parts.row(i + self.before[run], 4 * ROWS * self.warps).row(r, 4).cast::<f32>();
+        let parts: Vec<F32> = (0..self.warps).map(|w| row.at(ROWS * w).ld()).collect();
+        let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
+        match self.factor {
+            Some(factor) => sum * factor,
+            None => sum,
+        }
+    }
+
+    /// Waits for all consumer threads.
+    pub(crate) fn barrier(&self) {
+        self.k.barrier_part(CONSUMERS, 32 * self.warps)
+    }
+}
+
+/// Barriers of the block: the ring and the activations are ready; the consumers are together.
+const READY: u32 = 1;
+const CONSUMERS: u32 = 2;
+
+impl<'k> Stream<'k> {
+    /// The whole kernel. `early` runs in the consumers once earlier kernels are complete, to load what `last` needs;
+    /// `last` makes something of the sums.
+    pub(crate) fn run<T>(
+        self,
+        input: Input<'k>,
+        early: impl FnOnce(&Results<'k>) -> T,
+        last: impl FnOnce(&Results<'k>, T),
+    ) {
+        let k = self.k;
+        let base = k.dynamic_shared::<u8>("memory");
+        let encoding = Encoding::of(self.runs[0].0).expect("plans have tiled formats");
+        let parts = base.at(PARTS);
+        let x = parts.row(self.parts, 4 * ROWS * self.plan.warps());
+        let x = Activations { k, encoding, memory: x, n: self.n };
+        let ring = self.ring(base, &x);
+        let shares = self.shares();
+        if self.plan.trigger == Trigger::First {
+            k.grid_trigger();
+        }
+        k.when(k.warp().eq(self.plan.warps()), || self.produce(&ring, &shares))
+            .otherwise(|| self.consume(&ring, &shares, x, parts, input, early, last));
+    }
+
+    fn ring(&self, base: Ptr<'k, u8, Shared>, x: &Activations<'k>) -> Ring<'k> {
+        let bytes = self.runs.iter().map(|&(format, _)| tile(format).bytes).max().expect("a run");
+        // Twice the bytes of two activations is a whole number in every encoding but F16's scales.
+        let side = match x.encoding {
+            Encoding::Digits => self.n >> 1,
+            Encoding::F16 => self.n >> 5,
+            Encoding::Bf16 => self.k.val(0),
+        };
+        let end = x.side().at((side + 127) & !127);
+        Ring { base, stages: end, size: self.plan.width * bytes, count: self.stages }
+    }
+
+    /// What [`Runs::cuts`] says, for this block.
+    fn shares(&self) -> Vec<Share<'k>> {
+        let k = self.k;
+        let columns = tile(self.runs[0].0).columns;
+        let row_tiles = self.n / columns;
+        let cost = |format| Runs::cost(tile(format).bytes);
+        let total = self.runs.iter().map(|&(format, count)| count * cost(format)).reduce(|a, b| a + b);
+        let total = total.expect("a run");
+        let places = [k.ctaid(), k.ctaid() + 1].map(|i| i * total / self.blocks);
+        let (mut from, mut tiles, mut before) = (k.val(0), self.tiles, k.val(0));
+        let mut shares = vec![];
+        for &(format, count) in &self.runs {
+            let [first, end] = places.map(|place| ((place.max(from) - from) / cost(format)).min(count));
+            let bytes = tile(format).bytes;
+            let mine = tiles.row(first * row_tiles, bytes);
+            let share = end - first;
+            shares.push(Share { format, first, count: share, tiles: mine, len: share * row_tiles, before });
+            tiles = tiles.row(count * row_tiles, bytes);
+            from = from + count * cost(format);
+            before = before + share;
+        }
+        shares
+    }
+
+    /// The producer warp: fills the ring once, tells that it is there, and refills it stage by stage.
+    fn produce(&self, ring: &Ring<'k>, shares: &[Share<'k>]) {
+        let k = self.k;
+        let lane = k.lane();
+        let mut cursor = Cursor::new(k);
+        k.when(lane.eq(0), || {
+            k.for_each(0, ring.count, 1, |slot| {
+                ring.full(slot).init(1);
+                ring.empty(slot).init(self.plan.width);
+            });
+            k.fence_mbarriers();
+        });
+        k.warp_barrier();
+        k.barrier_arrive(READY, self.plan.threads());
+        k.when(lane.eq(0), || {
+            let policy = k.evict_first();
+            for share in shares {
+                k.note(format!("{} tiles", share.format.name()));
+                let bytes = tile(share.format).bytes;
+                k.for_each(0, share.len, self.plan.width, |first| {
+                    // The first turn finds each stage empty: the phase before the first counts as ended.
+                    ring.empty(&cursor.slot).wait(cursor.phase.get() ^ 1);
+                    let len = (share.len - first).min(self.plan.width) * bytes;
+                    let full = ring.full(&cursor.slot);
+                    full.arrive_expect(len);
+                    let to = ring.stages.row(&cursor.slot, ring.size);
+                    share.tiles.row(first, bytes).bulk_copy(to, len, full, policy);
+                    cursor.step(k, 1, ring.count);
+                });
+            }
+            if self.plan.trigger == Trigger::Drained {
+                k.grid_trigger();
+            }
+        });
+    }
+
+    #[allow(clippy::too_many_arguments)] // one call; they are the kernel's parts
+    fn consume<T>(
+        &self,
+        ring: &Ring<'k>,
+        shares: &[Share<'k>],
+        x: Activations<'k>,
+        parts: Ptr<'k, u8, Shared>,
+        input: Input<'k>,
+        early: impl FnOnce(&Results<'k>) -> T,
+        last: impl FnOnce(&Results<'k>, T),
+    ) {
+        let k = self.k;
+        let warps = self.plan.warps();
+        let (thread, threads) = (k.tid(), 32 * warps);
+        let loaders = Loaders { thread, threads };
+        let normed = input.norm.map(|(gamma, epsilon)| (loaders.gamma(k, gamma, self.n), epsilon));
+        k.for_each(thread, self.parts * (ROWS * warps), threads, |i| parts.row(i, 4).cast::<f32>().st(0.0));
+
+        k.grid_wait();
+        if self.plan.trigger == Trigger::Waited {
+            k.grid_trigger();
+        }
+        let mut results = Results {
+            k,
+            thread,
+            threads,
+            shares: shares.iter().map(|s| (s.first, s.count)).collect(),
+            before: shares.iter().map(|s| s.before).collect(),
+            warps,
+            parts,
+            factor: None,
+            scratch: ring.base.at(SCRATCH),
+        };
+        let loaded = early(&results);
+        let squares = ring.base.at(SQUARES).cast::<f32>();
+        let epsilon = match normed {
+            Some((gamma, epsilon)) => {
+                let sum = x.load_normed(loaders, input.x.fresh(), gamma);
+                k.when(k.lane().eq(0), || squares.at(k.warp()).st(sum));
+                Some(epsilon)
+            }
+            None => {
+                x.load(loaders, input.x.fresh());
+                None
+            }
+        };
+        k.barrier_part(READY, self.plan.threads());
+        self.multiply(ring, shares, x, parts);
+        k.barrier_part(CONSUMERS, threads);
+        results.factor = epsilon.map(|epsilon| {
+            let parts: Vec<F32> = (0..warps).map(|w| squares.at(w).ld()).collect();
+            let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
+            (sum / self.n.cvt::<f32>() + epsilon).rsqrt()
+        });
+        last(&results, loaded);
+    }
+
+    /// A consumer warp's tiles, run by run.
+    fn multiply(
+        &self,
+        ring: &Ring<'k>,
+        shares: &[Share<'k>],
+        x: Activations<'k>,
+        parts: Ptr<'k, u8, Shared>,
+    ) {
+        let k = self.k;
+        let Plan { width, groups, .. } = self.plan;
+        let warp = k.warp();
+        let (group, member) = (warp / width, warp % width);
+        let row_tiles = self.n / tile(self.runs[0].0).columns;
+        let mut cursor = Cursor::at(k, group);
+        // Stages of earlier runs: a group's turn goes on across runs.
+        let mut base = k.val(0);
+        for share in shares {
+            k.note(format!("{} tiles", share.format.name()));
+            let product = Product::new(k, share.format, x);
+            let stages = (share.len + (width - 1)) / width;
+            let turn = (group + groups - base % groups) % groups;
+            let first = turn * width + member;
+            let mut place = Place::new(k, first, row_tiles, width * groups);
+            let mut sums = from_fn(|_| k.var(0.0));
+            let bytes = tile(share.format).bytes;
+            k.for_each(turn, stages, groups, |stage| {
+                let i = stage * width + member;
+                ring.full(&cursor.slot).wait(&cursor.phase);
+                k.when(i.lt(share.len), || {
+                    let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
+                    product.add(at, place.kt.get(), &mut sums);
+                });
+                k.warp_barrier();
+                k.when(k.lane().eq(0), || ring.empty(&cursor.slot).arrive());
+                cursor.step(k, groups, ring.count);
+                let here = place.row.get();
+                place.step(k);
+                let ends = here.ne(&place.row) | (i + width * groups).ge(share.len);
+                k.when(i.lt(share.len) & ends, || {
+                    let (g, owner) = product.owner();
+                    let at = parts.row(here + share.before, 4 * ROWS * self.plan.warps()).row(warp, 4 * ROWS);
+                    let at = at.row(g, 4).cast::<f32>();
+                    let totals = sums.each_ref().map(|v| product.total(v.get()));
+                    k.when(owner, || {
+                        at.st(totals[0]);
+                        at.at(8).st(totals[1]);
+                    });
+                    sums.iter_mut().for_each(|v| v.set(0.0));
+                });
+            });
+            base = base + stages;
+        }
+    }
+}
+
+/// A tile's place in a matrix whose rows have `len` tiles.
+struct Place<'k> {
+    row: Var<'k, u32>,
+    kt: Var<'k, u32>,
+    len: U32<'k>,
+    /// A step, in rows and tiles.
+    step: [U32<'k>; 2],
+}
+
+impl<'k> Place<'k> {
+    /// The place of tile `i`, and steps of `by` tiles.
+    fn new(k: Builder<'k>, i: U32<'k>, len: U32<'k>, by: u32) -> Self {
+        let by = k.val(by);
+        Place { row: k.var(i / len), kt: k.var(i % len), len, step: [by / len, by % len] }
+    }
+
+    fn step(&mut self, k: Builder<'k>) {
+        self.row += self.step[0];
+        self.kt += self.step[1];
+        k.when(self.kt.get().ge(self.len), || {
+            self.kt -= self.len;
+            self.row += 1;
+        });
+    }
+}
+
+/// A place in the ring: a stage, and the parity of its phase.
+struct Cursor<'k> {
+    slot: Var<'k, u32>,
+    phase: Var<'k, u32>,
+}
+
+impl<'k> Cursor<'k> {
+    fn new(k: Builder<'k>) -> Self {
+        Cursor { slot: k.var(0), phase: k.var(0) }
+    }
+
+    fn at(k: Builder<'k>, slot: U32<'k>) -> Self {
+        Cursor { slot: k.var(slot), phase: k.var(0) }
+    }
+
+    /// Goes `by` stages on, in a ring of a multiple of that.
+    fn step(&mut self, k: Builder<'k>, by: u32, count: U32<'k>) {
+        self.slot += by;
+        k.when(self.slot.get().ge(count), || {
+            self.slot -= count;
+            self.phase ^= 1;
+        });
+    }
+}
