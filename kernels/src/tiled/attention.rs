@@ -1,0 +1,746 @@
+//! Attention of one token as one kernel of a chain whose kernels overlap: `softmax(scale * q k^T) v`. sm_90.
+//!
+//! A block works on one head of keys and values, for up to 8 of the query heads that share it, over a range of the
+//! positions. The range is cut into tiles of 16 positions, which the warps take in turn. A warp brings its own tiles
+//! to shared memory with `cp.async` and waits for no other: as many tiles as fit are there at a time, and a longer range
+//! streams through the same places. Of what a tile needs, only the row of the token itself comes
+//! from the kernels just before: all others are asked for before `griddepcontrol.wait`.
+//!
+//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries, in units of log2, are rows 0 to 7 of the
+//! left matrix; what rounding them to f16 lost is rows 8 to 15, so that the sum of both rows is as exact as f32. A
+//! lane's scores lie as the right matrix of the second product wants the weights, for `v^T p`: it is done once for
+//! the rounded weights and once for what rounding lost.
+//!
+//! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values. Then the warps
+//! of a block are brought to their common maximum and added. While the positions fit one block, that is the result.
+//! Else the splits of a head leave theirs in memory, and the block that comes last adds them in the order of the
+//! splits, so that the same positions give the same bits.
+
+use crate::contract::Contract;
+use crate::reduce::{lanes_max, lanes_sum};
+use crate::state::{LEN, POSITION};
+use ptx_gen::*;
+use std::array::from_fn;
+use std::f32::consts::LOG2_E;
+
+args! {
+    /// Arguments of [`AttentionChained`].
+    pub struct AttentionChainedArgs {
+        /// `[8]`: see [`state`](crate::state); positions up to `POSITION` count
+        state: In<u32>,
+        /// `[heads, head_dim]`
+        q: In<f32>,
+        /// `[kv_heads, ctx, head_dim]`
+        k_cache: In<f16>,
+        /// `[kv_heads, ctx, head_dim]`
+        v_cache: In<f16>,
+        /// `[heads, head_dim]`
+        y: Out<f32>,
+        /// `[heads, splits, head_dim]` weighted values, then `[heads, splits, 2]` maximum in log2 and sum of the
+        /// weights: of ranges that do not fit one block
+        part: InOut<f32>,
+        /// `[kv_heads * groups]`: zero before and after
+        ticket: InOut<u32>,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Positions of the cache.
+        ctx: u32,
+        /// The most ranges that the positions are split into.
+        splits: u32,
+        /// Factor of the scores: `1 / sqrt(head_dim)`.
+        scale: f32,
+        /// Blocks; those without work wait too.
+        blocks: u32,
+        /// Bytes of shared memory of a block: what the other kernels of the chain ask for.
+        shared: u32,
+    }
+}
+
+/// One node of a chain: as many blocks as it is given.
+pub struct AttentionChained {
+    /// Dimensions of a head: a multiple of 16, at most 256.
+    pub head_dim: u32,
+    /// Query heads that share a head of keys and values, at most 16.
+    pub queries: u32,
+    /// Nanoseconds that a block without work stays, so that the blocks of the next kernel spread evenly.
+    pub nap: u32,
+}
+
+/// Shared memory of a block where two blocks fit a multiprocessor of sm_90.
+const MOST_SHARED: u32 = 115_712;
+/// Positions of a tile: the inner dimension of `mma.m16n8k16`.
+const TILE: u32 = 16;
+/// Query heads of a block: half of the rows of an `mma`.
+const QUERIES: u32 = 8;
+/// The most warps of a block: beside 13 others, 80 registers each.
+const MOST_WARPS: u32 = 12;
+/// Shared memory that is neither tiles nor queries, at most.
+const REST: u32 = 8 * QUERIES * MOST_WARPS + 16;
+/// Parts that a thread has in flight when it merges.
+const PARTS_AHEAD: usize = 8;
+
+impl AttentionChained {
+    /// Blocks that share a head of keys and values, each with up to 8 of its query heads.
+    fn groups(&self) -> u32 {
+        self.queries.div_ceil(QUERIES)
+    }
+
+    /// Bytes of a row in shared memory: an odd number of 16 bytes, so that eight rows meet different banks.
+    fn row(&self) -> u32 {
+        2 * self.head_dim + 16
+    }
+
+    /// Bytes of the keys, or of the values, of a tile.
+    fn half(&self) -> u32 {
+        TILE * self.row()
+    }
+
+    /// Pieces of 16 bytes of a row.
+    fn pieces(&self) -> u32 {
+        self.head_dim / 8
+    }
+
+    /// Tiles that fit a block.
+    fn fit(&self) -> u32 {
+        (MOST_SHARED - 2 * QUERIES * self.row() - REST) / (2 * self.half())
+    }
+
+    /// Tiles that a warp keeps.
+    fn depth(&self) -> u32 {
+        self.fit().div_ceil(MOST_WARPS + 1).min(2)
+    }
+
+    /// Warps of a block: of more than 8, only as many as the multiprocessor's four parts hold evenly.
+    fn warps(&self) -> u32 {
+        match self.fit() / self.depth() {
+            MOST_WARPS.. => MOST_WARPS,
+            warps => warps.min(8),
+        }
+    }
+
+    /// Tiles that a block keeps.
+    fn tiles(&self) -> u32 {
+        self.warps() * self.depth()
+    }
+
+    /// Shared memory of a block: tiles, queries, maximum and sum of each warp, position and ticket.
+    fn shared(&self) -> u32 {
+        self.tiles() * 2 * self.half() + 2 * QUERIES * self.row() + 8 * QUERIES * self.warps() + 16
+    }
+
+    /// Positions that one block can hold: up to there, nothing is split.
+    pub fn positions(&self) -> u32 {
+        TILE * self.tiles()
+    }
+}
+
+impl KernelDef for AttentionChained {
+    type Args<S: Side> = AttentionChainedArgs<S>;
+
+    fn name(&self) -> String {
+        format!("attention_chained_{}_{}", self.head_dim, self.queries)
+    }
+
+    fn block(&self) -> u32 {
+        32 * self.warps()
+    }
+
+    /// Two, where that leaves a thread what it needs and no more: at most half of the registers are for this block.
+    fn blocks_per_sm(&self) -> Option<u32> {
+        self.warps().is_multiple_of(4).then_some(2)
+    }
+
+    fn grid(&self, a: &AttentionChainedArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("the kernel's head_dim", self.head_dim, 16)?;
+        self.range("the kernel's head_dim", self.head_dim, 16, 256)?;
+        self.range("the kernel's queries", self.queries, 1, 2 * QUERIES)?;
+        self.exactly("state", a.state, LEN)?;
+        self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
+        self.require(a.heads == a.kv_heads * self.queries, || {
+            format!("heads is {}, must be kv_heads * queries = {}", a.heads, a.kv_heads * self.queries)
+        })?;
+        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.range("splits", a.splits, 1, 1 << 12)?;
+        self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
+        }
+        self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
+        let part = [a.heads, a.splits, self.head_dim + 2];
+        self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
+        self.length("ticket", a.ticket, "kv_heads * groups", &[a.kv_heads, self.groups()])?;
+        self.range("blocks", a.blocks, a.kv_heads * self.groups() * a.splits, 1 << 16)?;
+        self.range("shared", a.shared, self.shared(), MOST_SHARED)?;
+        Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AttentionChainedArgs<Dev<'k>>) {
+        k.grid_trigger();
+        let block = Block::new(k, self, &a);
+        let tiles = block.own_tiles();
+
+        k.note("the position may still be that of the token before: then it is too small");
+        let early = block.position().broadcast();
+        let mut range = block.range(early);
+        block.copy_first(&range, &tiles, Which::Before(early));
+        k.grid_wait();
+
+        k.note("the token's own row, the queries, and the position, which is right now");
+        block.copy_first(&range, &tiles, Which::From(early));
+        let position = block.stage();
+        k.when(position.ne(early), || {
+            k.wait_copies(0);
+            range.set(&block.range(position));
+            block.copy_first(&range, &tiles, Which::All(position));
+            k.wait_copies(0);
+        });
+
+        let mut sums = Sum::new(k, self);
+        block.attend(&mut sums, &range, &tiles, position);
+        block.leave(&sums, &tiles[0]);
+        k.barrier();
+        k.when(position.lt(self.positions()), || block.store_result(&range)).otherwise(|| {
+            block.store_part(&range);
+            k.barrier();
+            block.draw(&range);
+            k.barrier();
+            k.when(block.drawn.ld().ne(0), || block.merge(&range));
+        });
+        k.when(range.is_empty(), || k.nanosleep(self.nap));
+    }
+
+    fn reference(&self, a: AttentionChainedArgs<Cpu<'_>>) {
+        let dim = self.head_dim as usize;
+        let (ctx, splits) = (a.ctx as usize, a.splits as usize);
+        let n = ctx.min(a.state[POSITION as usize] as usize + 1);
+        let (used, share) = self.split(n, splits);
+        let (values, others) = a.part.split_at_mut(a.heads as usize * splits * dim);
+        for (head, y) in a.y.chunks_mut(dim).enumerate() {
+            let q = &a.q[head * dim..][..dim];
+            let caches =
+                [a.k_cache, a.v_cache].map(|c| &c[head / self.queries as usize * ctx * dim..][..ctx * dim]);
+            let whole = attend(q, caches, 0..n, a.scale);
+            for (y, v) in y.iter_mut().zip(&whole.values) {
+                *y = (v / whole.sum) as f32;
+            }
+            for split in (0..used).filter(|_| used > 1) {
+                let part = attend(q, caches, split * share..n.min((split + 1) * share), a.scale);
+                let at = head * splits + split;
+                others[2 * at..][..2].copy_from_slice(&[part.max as f32, part.sum as f32]);
+                for (value, v) in values[at * dim..][..dim].iter_mut().zip(part.values) {
+                    *value = v as f32;
+                }
+            }
+        }
+    }
+}
+
+/// Attention over a range of the positions, not yet divided by the sum of the weights.
+struct Part {
+    max: f64,
+    sum: f64,
+    values: Vec<f64>,
+}
+
+fn attend(q: &[f32], [keys, values]: [&[f16]; 2], range: std::ops::Range<usize>, scale: f32) -> Part {
+    let dim = q.len();
+    let row = |cache: &[f16], p: usize| -> Vec<f64> {
+        cache[p * dim..][..dim].iter().map(|x| x.to_f32().into()).collect()
+    };
+    let score = |p| -> f64 {
+        let dot: f64 = q.iter().zip(row(keys, p)).map(|(&q, k)| f64::from(q) * k).sum();
+        dot * f64::from(scale) * std::f64::consts::LOG2_E
+    };
+    let scores: Vec<f64> = range.clone().map(score).collect();
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut part = Part { max, sum: 0.0, values: vec![0.0; dim] };
+    for (p, score) in range.zip(scores) {
+        let weight = (score - max).exp2();
+        part.sum += weight;
+        for (sum, v) in part.values.iter_mut().zip(row(values, p)) {
+            *sum += weight * v;
+        }
+    }
+    part
+}
+
+impl AttentionChained {
+    /// How many ranges `n` positions are split into, and the positions of each but the last: as few as fit a block
+    /// each, but at most `splits`.
+    fn split(&self, n: usize, splits: usize) -> (usize, usize) {
+        let tiles = n.div_ceil(TILE as usize);
+        let share = tiles.div_ceil(tiles.div_ceil(self.tiles() as usize).min(splits));
+        (tiles.div_ceil(share), share * TILE as usize)
+    }
+}
+
+/// What the threads of a block know from the start.
+struct Block<'a, 'k> {
+    k: Builder<'k>,
+    def: &'a AttentionChained,
+    a: &'a AttentionChainedArgs<Dev<'k>>,
+    /// Head of keys and values and group of its queries, as one number.
+    unit: U32<'k>,
+    /// Which range of the positions.
+    split: U32<'k>,
+    /// First query head.
+    head: U32<'k>,
+    /// Query heads.
+    queries: U32<'k>,
+    /// Keys and values of the head, from the lane's 16 bytes of a row on.
+    caches: [Ptr<'k, f16, Read>; 2],
+    /// The row of a tile that the lane copies first.
+    row: U32<'k>,
+    /// All tiles.
+    tiles: Ptr<'k, f16, Shared>,
+    /// The queries as f16, and below them what that rounding lost.
+    staged: Ptr<'k, f16, Shared>,
+    /// Of each warp and query: maximum and sum.
+    outcome: Ptr<'k, f32, Shared>,
+    /// The position, once it is right.
+    position: Ptr<'k, u32, Shared>,
+    /// Whether this block came last.
+    drawn: Ptr<'k, u32, Shared>,
+}
+
+/// The tiles of a block, from `first` up to `end`, and the number of ranges.
+struct Range<'k> {
+    first: Var<'k, u32>,
+    end: Var<'k, u32>,
+    used: Var<'k, u32>,
+}
+
+impl<'k> Range<'k> {
+    fn set(&mut self, to: &Range<'k>) {
+        self.first.set(&to.first);
+        self.end.set(&to.end);
+        self.used.set(&to.used);
+    }
+
+    fn is_empty(&self) -> Pred<'k> {
+        self.first.get().ge(&self.end)
+    }
+}
+
+/// Where a warp keeps one of its tiles.
+struct Slot<'k> {
+    /// Keys, then values.
+    tile: Ptr<'k, f16, Shared>,
+    /// The same, from the lane's 16 bytes of the first row that it copies on.
+    copied: Ptr<'k, f16, Shared>,
+    /// The same, from the row on whose address the lane gives to `ldmatrix`.
+    matrices: Ptr<'k, f16, Shared>,
+    /// Which of the block's tiles comes here first.
+    number: U32<'k>,
+}
+
+/// Which rows of a tile to copy. Rows past the position are filled with the position's own: they count nothing, but
+/// must be numbers.
+#[derive(Clone, Copy)]
+enum Which<'k> {
+    /// Those before this position, which were there before this token began.
+    Before(U32<'k>),
+    /// The others.
+    From(U32<'k>),
+    /// Both.
+    All(U32<'k>),
+}
+
+impl<'k> Which<'k> {
+    fn position(self) -> U32<'k> {
+        match self {
+            Which::Before(position) | Which::From(position) | Which::All(position) => position,
+        }
+    }
+
+    /// Whether to copy the row of position `p`; `None` is yes.
+    fn wants(self, p: U32<'k>) -> Option<Pred<'k>> {
+        match self {
+            Which::Before(position) => Some(p.lt(position)),
+            Which::From(position) => Some(p.ge(position)),
+            Which::All(_) => None,
+        }
+    }
+
+    /// Whether to copy any row of the 16 from `p` on.
+    fn wants_any(self, p: U32<'k>) -> Option<Pred<'k>> {
+        match self {
+            Which::From(position) => Some((p + TILE).gt(position)),
+            _ => None,
+        }
+    }
+}
+
+impl<'a, 'k> Block<'a, 'k> {
+    fn new(k: Builder<'k>, def: &'a AttentionChained, a: &'a AttentionChainedArgs<Dev<'k>>) -> Self {
+        let (groups, per_group) = (def.groups(), def.queries.div_ceil(def.groups()));
+        let units = a.kv_heads * groups;
+        let split = k.ctaid() / units;
+        let unit = k.ctaid() - split * units;
+        let (kv_head, first) = (unit / groups, unit % groups * per_group);
+
+        let shared = k.dynamic_shared::<f16>("tiles");
+        let staged = shared.at(def.tiles() * def.half());
+        let outcome = staged.at(QUERIES * def.row()).cast::<f32>();
+        let position = outcome.at(2 * QUERIES * def.warps()).cast::<u32>();
+
+        let column = k.lane() % def.pieces() * 8;
+        let from = |cache: Ptr<'k, f16, Read>| cache.row(kv_head * a.ctx, 2 * def.head_dim).at(column);
+        Block {
+            k,
+            def,
+            a,
+            unit,
+            split,
+            head: kv_head * def.queries + first,
+            queries: (k.val(def.queries) - first).min(per_group),
+            caches: [from(a.k_cache), from(a.v_cache)],
+            row: k.lane() / def.pieces(),
+            tiles: shared,
+            staged,
+            outcome,
+            position,
+            drawn: position.at(1),
+        }
+    }
+
+    /// The position as it is in memory.
+    fn position(&self) -> U32<'k> {
+        self.a.state.at(POSITION).fresh().ld().min(self.a.ctx - 1)
+    }
+
+    /// This block's tiles once the token is at `position`: see [`AttentionChained::split`].
+    fn range(&self, position: U32<'k>) -> Range<'k> {
+        let tiles = (position >> TILE.ilog2()) + 1;
+        let most = (tiles + (self.def.tiles() - 1)) / self.def.tiles();
+        let used = most.min(self.a.splits);
+        let share = (tiles + used - 1) / used;
+        let first = self.split * share;
+        let k = self.k;
+        Range {
+            first: k.var(first),
+            end: k.var((first + share).min(tiles)),
+            used: k.var((tiles + share - 1) / share),
+        }
+    }
+
+    /// The tiles of the calling warp.
+    fn own_tiles(&self) -> Vec<Slot<'k>> {
+        let (k, def) = (self.k, self.def);
+        let (lane, warp) = (k.lane(), k.warp());
+        let tile = self.tiles.row(warp, def.depth() * 2 * def.half());
+        let copied = tile.row(self.row, def.row()).at(lane % def.pieces() * 8);
+        // Matrices: positions 0 to 7, dimensions 0 to 7, then 8 to 15; then the same of positions 8 to 15.
+        let matrices = tile.row((lane & 7) + (lane >> 4) * 8, def.row()).at((lane >> 3 & 1) * 8);
+        let slot = |i: u32| {
+            let [tile, copied, matrices] = [tile, copied, matrices].map(|tile| tile.at(i * def.half()));
+            Slot { tile, copied, matrices, number: warp + i * def.warps() }
+        };
+        (0..def.depth()).map(slot).collect()
+    }
+
+    /// Asks for rows of the first tiles: keys are a group of copies, values another.
+    fn copy_first(&self, range: &Range<'k>, slots: &[Slot<'k>], which: Which<'k>) {
+        for (slot, half) in slots.iter().flat_map(|slot| [(slot, 0), (slot, 1)]) {
+            let tile = slot.number + &range.first;
+            let needed = tile.lt(&range.end);
+            let needed = which.wants_any(tile * TILE).map_or(needed, |any| needed & any);
+            self.k.when(needed, || self.copy(half, slot, tile, which));
+            self.k.commit_copies();
+        }
+    }
+
+    /// Asks for rows of the keys (`half` 0) or the values (1) of a tile: as many at a time as the lanes hold pieces.
+    fn copy(&self, half: u32, slot: &Slot<'k>, tile: U32<'k>, which: Which<'k>) {
+        let (k, def) = (self.k, self.def);
+        let rows = 32 / def.pieces();
+        let inside = (32 % def.pieces() != 0).then(|| self.row.lt(rows));
+        for first in (0..TILE).step_by(rows as usize) {
+            let p = tile * TILE + self.row + first;
+            let below = (first + rows > TILE).then(|| self.row.lt(TILE - first));
+            let from = self.caches[half as usize].row(p.min(which.position()), 2 * def.head_dim);
+            let to = slot.copied.at((half * def.half() + first * def.row()) / 2);
+            let conditions = [inside, below, which.wants(p)].into_iter().flatten();
+            match conditions.reduce(|a, b| a & b) {
+                Some(wanted) => _ = k.when(wanted, || from.copy16(to)),
+                None => from.copy16(to),
+            }
+        }
+    }
+
+    /// Brings the queries to shared memory, in units of log2; gives the position. All threads are past the barrier
+    /// then.
+    fn stage(&self) -> U32<'k> {
+        let (k, def) = (self.k, self.def);
+        let (fours, threads) = (def.head_dim / 4, KernelDef::block(def));
+        let position = self.position();
+        let items: Vec<_> = (0..QUERIES * fours)
+            .step_by(threads as usize)
+            .map(|first| {
+                let i = k.tid() + first;
+                let (query, dim) = (i / fours, i % fours * 4);
+                let mut q: [Var<f32>; 4] = from_fn(|_| k.var(0.0));
+                let from = self.a.q.at((self.head + query) * def.head_dim + dim);
+                from.fresh().ld4_if(query.lt(self.queries), &mut q);
+                (query, dim, q)
+            })
+            .collect();
+        let factor = self.a.scale * LOG2_E;
+        for (query, dim, q) in items {
+            k.when(query.lt(QUERIES), || {
+                let [high, low] = halves(q.map(|q| q.get() * factor));
+                let to = self.staged.row(query, def.row()).at(dim).cast::<u32>();
+                to.st2(high);
+                to.row(QUERIES, def.row()).st2(low);
+            });
+        }
+        k.when(k.tid().eq(0), || self.position.st(position));
+        k.barrier();
+        self.position.ld()
+    }
+
+    /// The warp's own tiles of the range.
+    fn attend(&self, sum: &mut Sum<'k>, range: &Range<'k>, slots: &[Slot<'k>], position: U32<'k>) {
+        let (k, def) = (self.k, self.def);
+        k.for_each(slots[0].number + &range.first, &range.end, def.tiles(), |first| {
+            for (i, slot) in (0..).zip(slots) {
+                let tile = first + i * def.warps();
+                k.when(tile.lt(&range.end), || self.attend_tile(sum, range, slot, tile, position));
+            }
+        });
+    }
+
+    /// One tile, from its place, which is filled again as soon as it is free.
+    ///
+    /// A place has two groups of copies under way, keys and values; of all that came later, none need have landed.
+    fn attend_tile(
+        &self,
+        sum: &mut Sum<'k>,
+        range: &Range<'k>,
+        slot: &Slot<'k>,
+        tile: U32<'k>,
+        position: U32<'k>,
+    ) {
+        let (k, def) = (self.k, self.def);
+        let next = tile + def.tiles();
+        let refill = |half| {
+            k.when(next.lt(&range.end), || self.copy(half, slot, next, Which::All(position)));
+            k.commit_copies();
+        };
+        k.wait_copies(2 * def.depth() - 1);
+        k.warp_barrier();
+        let scores = self.scores(slot, tile, position);
+        let weights = sum.weigh(k, scores);
+        k.wait_copies(2 * def.depth() - 2);
+        k.warp_barrier();
+        refill(0);
+        sum.add(slot.matrices.at(def.half() / 2), weights);
+        k.warp_barrier();
+        refill(1);
+    }
+
+    /// Scores of query `lane / 4`: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where `t = lane % 4`.
+    ///
+    /// Even and odd steps have sums of their own, so that half as many wait for each other.
+    fn scores(&self, slot: &Slot<'k>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
+        let (k, def) = (self.k, self.def);
+        let lane = k.lane();
+        let queries = self.staged.row(lane & 15, def.row()).at((lane >> 4) * 8);
+        let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
+        for step in 0..def.head_dim / 16 {
+            let a = A(queries.at(16 * step).ldmatrix4());
+            let [b0, b1, b2, b3] = slot.matrices.at(16 * step).ldmatrix4();
+            let [left, right] = &mut sums[step as usize % 2];
+            left.add_f16(a, B([b0, b1]));
+            right.add_f16(a, B([b2, b3]));
+        }
+        let first = tile * TILE + (lane & 3) * 2;
+        from_fn(|i| {
+            let of = |parity: usize, row: usize| sums[parity][i / 2].0[2 * row + i % 2].get();
+            let score = (of(0, 0) + of(1, 0)) + (of(0, 1) + of(1, 1));
+            let p = first + [0, 1, 8, 9][i];
+            p.le(position).select(score, f32::NEG_INFINITY)
+        })
+    }
+
+    /// Leaves the warp's sums in its first place.
+    fn leave(&self, sum: &Sum<'k>, slot: &Slot<'k>) {
+        let (k, def) = (self.k, self.def);
+        let (g, t) = (k.lane() >> 2, k.lane() & 3);
+        let weights = lanes_sum(3, sum.weights.get());
+        let outcome = self.outcome.at((k.warp() * QUERIES + g) * 2);
+        k.when(t.eq(0), || outcome.st2([sum.max.get(), weights]));
+        let row = def.head_dim + 4;
+        let to = slot.tile.cast::<f32>().row(t, 8 * row).at(g);
+        for (i, values) in (0..).zip(&sum.values) {
+            for (offset, value) in [0, row, 8, row + 8].into_iter().zip(&values.0) {
+                to.at(16 * i + offset).st(value);
+            }
+        }
+    }
+
+    /// For each query and pair of dimensions: the sum over the warps.
+    fn each_pair(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
+        let pairs = self.def.head_dim / 2;
+        self.k.for_each(self.k.tid(), self.queries * pairs, KernelDef::block(self.def), |i| {
+            body(i / pairs, i % pairs * 2);
+        });
+    }
+
+    /// The sum over the warps, of a query and a pair of dimensions.
+    fn gather(&self, query: U32<'k>, dim: U32<'k>) -> Total<'k> {
+        let def = self.def;
+        let outcome = self.outcome.at(query * 2);
+        let values = self.tiles.cast::<f32>().at(query * (def.head_dim + 4) + dim);
+        let warp = |warp| Total {
+            outcome: outcome.at(warp * QUERIES * 2).ld2(),
+            values: values.row(warp, def.depth() * 2 * def.half()).ld2(),
+        };
+        let parts: Vec<_> = (0..def.warps()).map(warp).collect();
+        let max =
+            parts.iter().map(|part| part.outcome[0]).reduce(|a, b| a.max(b)).expect("a block has warps");
+        let weights: Vec<_> = parts.iter().map(|part| (part.outcome[0] - max).ex2()).collect();
+        let sum = |of: &dyn Fn(&Total<'k>) -> F32<'k>| {
+            let rest = parts.iter().zip(&weights).skip(1);
+            rest.fold(of(&parts[0]) * weights[0], |sum, (part, &weight)| of(part).fma(weight, sum))
+        };
+        let values = [sum(&|part| part.values[0]), sum(&|part| part.values[1])];
+        Total { outcome: [max, sum(&|part| part.outcome[1])], values }
+    }
+
+    /// The result, where one block has all positions.
+    fn store_result(&self, range: &Range<'k>) {
+        self.k.when(!range.is_empty(), || {
+            self.each_pair(|query, dim| {
+                let total = self.gather(query, dim);
+                self.store(query, dim, total.values, total.outcome[1]);
+            })
+        });
+    }
+
+    fn store(&self, query: U32<'k>, dim: U32<'k>, values: [F32<'k>; 2], sum: F32<'k>) {
+        let factor = sum.rcp();
+        self.a.y.at((self.head + query) * self.def.head_dim + dim).st2(values.map(|v| v * factor));
+    }
+
+    /// Where the weighted values and the outcome of a part are.
+    fn part(&self, query: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
+        let a = self.a;
+        let i = (self.head + query) * a.splits + split;
+        [a.part.at(i * self.def.head_dim), a.part.at((a.heads * a.splits * self.def.head_dim) + i * 2)]
+    }
+
+    fn store_part(&self, range: &Range<'k>) {
+        self.k.when(!range.is_empty(), || {
+            self.each_pair(|query, dim| {
+                let total = self.gather(query, dim);
+                let [values, outcome] = self.part(query, self.split);
+                values.at(dim).st2(total.values);
+                self.k.when(dim.eq(0), || outcome.st2(total.outcome));
+            })
+        });
+    }
+
+    /// Draws a ticket; says whether it is the last one.
+    fn draw(&self, range: &Range<'k>) {
+        let k = self.k;
+        k.when(k.tid().eq(0), || {
+            let mut drawn = k.var(0);
+            k.when(!range.is_empty(), || {
+                let last = range.used.get() - 1;
+                let mine = self.a.ticket.at(self.unit).ticket(last);
+                drawn.set(mine.eq(last).select(1, 0));
+            });
+            self.drawn.st(drawn.get());
+        });
+    }
+
+    /// Adds the parts of all splits, some in flight at a time.
+    fn merge(&self, range: &Range<'k>) {
+        let k = self.k;
+        self.each_pair(|query, dim| {
+            let [mut max, mut weights, mut low, mut high] = [f32::MIN, 0.0, 0.0, 0.0].map(|v| k.var(v));
+            k.for_each(0, &range.used, PARTS_AHEAD as u32, |first| {
+                let parts: [Total; PARTS_AHEAD] = from_fn(|i| {
+                    let split = (first + i as u32).min(range.used.get() - 1);
+                    let [values, outcome] = self.part(query, split);
+                    Total { outcome: outcome.fresh().ld2(), values: values.at(dim).fresh().ld2() }
+                });
+                let most = parts.iter().fold(max.get(), |max, part| max.max(part.outcome[0]));
+                let shrink = (max.get() - most).ex2();
+                max.set(most);
+                for sum in [&mut weights, &mut low, &mut high] {
+                    *sum *= shrink;
+                }
+                for (i, part) in (0..).zip(&parts) {
+                    let weight = (part.outcome[0] - most).ex2();
+                    let weight = (first + i).lt(&range.used).select(weight, 0.0);
+                    weights.fma(weight, part.outcome[1]);
+                    low.fma(weight, part.values[0]);
+                    high.fma(weight, part.values[1]);
+                }
+            });
+            self.store(query, dim, [low.get(), high.get()], weights.get());
+        });
+    }
+}
+
+/// Of a warp or a block, for one query: maximum and sum of the weights, and two of the weighted values.
+struct Total<'k> {
+    outcome: [F32<'k>; 2],
+    values: [F32<'k>; 2],
+}
+
+/// Four numbers as halves, and what rounding them lost as halves: two to a word.
+fn halves(v: [F32<'_>; 4]) -> [[U32<'_>; 2]; 2] {
+    let high = v.map(|v| v.cvt::<f16>());
+    let low: [_; 4] = from_fn(|i| (v[i] - high[i].cvt::<f32>()).cvt::<f16>());
+    [high, low].map(|h| [h[0].pack(h[1]).bits(), h[2].pack(h[3]).bits()])
+}
+
+/// What a warp has summed: for query `g = lane / 4` the maximum and this lane's part of the weights, and 16
+/// dimensions each the weighted values of queries `2t` and `2t + 1`, dimensions `g` and `g + 8`.
+struct Sum<'k> {
+    max: Var<'k, f32>,
+    weights: Var<'k, f32>,
+    values: Vec<Sums<'k, f32>>,
+}
+
+impl<'k> Sum<'k> {
+    /// The least float stands for no maximum yet: infinity less itself would be NaN.
+    fn new(k: Builder<'k>, def: &AttentionChained) -> Self {
+        let values = (0..def.head_dim / 16).map(|_| Sums::zero(k)).collect();
+        Sum { max: k.var(f32::MIN), weights: k.var(0.0), values }
+    }
+
+    /// The weights of these scores, relative to the new maximum, to which it brings the sums.
+    fn weigh(&mut self, k: Builder<'k>, scores: [F32<'k>; 4]) -> [[U32<'k>; 2]; 2] {
+        let most = scores.into_iter().reduce(|a, b| a.max(b)).expect("there are four");
+        let max = lanes_max(3, most).max(&self.max);
+        let shrink = (self.max.get() - max).ex2();
+        self.max.set(max);
+        let weights = scores.map(|score| (score - max).ex2());
+        self.weights *= shrink;
+        self.weights += (weights[0] + weights[1]) + (weights[2] + weights[3]);
+        let own = (k.lane() & 3) * 8;
+        let shrink = [shrink.shfl_idx(own), shrink.shfl_idx(own + 4)];
+        for values in &mut self.values {
+            for (i, value) in values.0.iter_mut().enumerate() {
+                *value *= shrink[i % 2];
+            }
+        }
+        halves(weights)
+    }
+
+    /// Adds the values of a tile, weighted. `tile` is where the lane finds its matrices.
+    fn add(&mut self, tile: Ptr<'k, f16, Shared>, [high, low]: [[U32<'k>; 2]; 2]) {
+        for (step, sums) in (0..).zip(&mut self.values) {
+            let [a0, a1, a2, a3] = tile.at(16 * step).ldmatrix4_trans();
+            let a = A([a0, a1, a2, a3]);
+            sums.add_f16(a, B(high));
+            sums.add_f16(a, B(low));
+        }
+    }
+}
