@@ -6,7 +6,7 @@
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::piece::{Group, Split, piece};
+use crate::piece::{Bytes, Group, Split, piece};
 use crate::state;
 use ptx_gen::*;
 
@@ -58,32 +58,61 @@ impl KernelDef for Embed {
     fn program<'k>(&self, k: Builder<'k>, a: EmbedArgs<Dev<'k>>) {
         let split = Split::of(self.format);
         let thread = k.ctaid() * THREADS + k.tid();
-        let (block, blocks) = (split.block(thread), split.blocks(a.n));
-        k.when(block.lt(blocks), || {
-            let piece = piece(self.format, k, thread);
-            let y = a.y.at(piece.first()).row(block, 4 * split.len);
-            let store = |four: usize, v| y.at(split.fours[four]).st4(v);
+        k.when(split.block(thread).lt(split.blocks(a.n)), || {
             let token = a.state.at(state::TOKEN).ld();
-            k.when(token.lt(a.vocab), || {
-                let row = a.table.row(token, blocks * split.bytes);
-                let places = piece.places(row.row(block, split.bytes));
-                let weights = weights(&piece.unpack(&piece.load(&places, 0)));
-                weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
-            })
-            .otherwise(|| {
-                let nan = k.val(f32::NAN);
-                (0..split.fours.len()).for_each(|i| store(i, [nan; 4]));
-            });
+            copy_piece(
+                k,
+                Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n },
+                token,
+                thread,
+                a.y,
+            );
         });
     }
 
     fn reference(&self, a: EmbedArgs<Cpu<'_>>) {
-        let rows = a.table.chunks_exact(self.format.row_bytes(a.y.len()));
-        let token = a.state[state::TOKEN as usize] as usize;
-        match rows.take(a.vocab as usize).nth(token) {
-            Some(row) => a.y.copy_from_slice(&self.format.dequantize(row)),
-            None => a.y.fill(f32::NAN),
-        }
+        copy_row(self.format, a.table, a.state[state::TOKEN as usize], a.y);
+    }
+}
+
+/// A table in device memory.
+pub(crate) struct Table<'k> {
+    pub(crate) format: Format,
+    pub(crate) bytes: Bytes<'k>,
+    pub(crate) vocab: U32<'k>,
+    pub(crate) n: U32<'k>,
+}
+
+/// Stores in `y` the piece of a token's row that is `thread`'s.
+pub(crate) fn copy_piece<'k>(
+    k: Builder<'k>,
+    table: Table<'k>,
+    token: U32<'k>,
+    thread: U32<'k>,
+    y: Ptr<'k, f32, Write>,
+) {
+    let split = Split::of(table.format);
+    let piece = piece(table.format, k, thread);
+    let block = split.block(thread);
+    let y = y.at(piece.first()).row(block, 4 * split.len);
+    let store = |four: usize, v| y.at(split.fours[four]).st4(v);
+    k.when(token.lt(table.vocab), || {
+        let row = table.bytes.row(token, split.blocks(table.n) * split.bytes);
+        let places = piece.places(row.row(block, split.bytes));
+        let weights = weights(&piece.unpack(&piece.load(&places, 0)));
+        weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
+    })
+    .otherwise(|| {
+        let nan = k.val(f32::NAN);
+        (0..split.fours.len()).for_each(|i| store(i, [nan; 4]));
+    });
+}
+
+/// The row of a token, or NaN, the obvious way.
+pub(crate) fn copy_row(format: Format, table: &[u8], token: u32, y: &mut [f32]) {
+    match table.chunks_exact(format.row_bytes(y.len())).nth(token as usize) {
+        Some(row) => y.copy_from_slice(&format.dequantize(row)),
+        None => y.fill(f32::NAN),
     }
 }
 

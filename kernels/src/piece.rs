@@ -131,10 +131,10 @@ fn load_half(at: Bytes<'_>) -> Vec<U32<'_>> {
 fn unpack_f32<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
     words.iter().map(|w| w.bits()).collect()
 }
-fn unpack_f16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
+pub(crate) fn unpack_f16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
     words.iter().flat_map(|&w| halves(w)).collect()
 }
-fn unpack_bf16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
+pub(crate) fn unpack_bf16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
     words.iter().flat_map(|&w| [(w << 16).bits(), (w & 0xffff_0000).bits()]).collect()
 }
 
@@ -367,24 +367,24 @@ const AND_XOR: u8 = (0xf0 & 0xcc) ^ 0xaa;
 
 /// What a field of bits stands for: its value after inverting the bits in `flip`, less `bias`.
 #[derive(Clone, Copy)]
-struct Code {
+pub(crate) struct Code {
     bits: u32,
     flip: u32,
     bias: u32,
 }
 
-const NIBBLE: Code = Code { bits: 4, flip: 0, bias: 0 };
-const NIBBLE_LESS_8: Code = Code { bits: 4, flip: 0, bias: 8 };
-const FIVE: Code = Code { bits: 5, flip: 0, bias: 0 };
+pub(crate) const NIBBLE: Code = Code { bits: 4, flip: 0, bias: 0 };
+pub(crate) const NIBBLE_LESS_8: Code = Code { bits: 4, flip: 0, bias: 8 };
+pub(crate) const FIVE: Code = Code { bits: 5, flip: 0, bias: 0 };
 const FIVE_LESS_16: Code = Code { bits: 5, flip: 0, bias: 16 };
-const SIX: Code = Code { bits: 6, flip: 0, bias: 0 };
-const SIX_LESS_32: Code = Code { bits: 6, flip: 0, bias: 32 };
+pub(crate) const SIX: Code = Code { bits: 6, flip: 0, bias: 0 };
+pub(crate) const SIX_LESS_32: Code = Code { bits: 6, flip: 0, bias: 32 };
 /// Two's complement, its sign bit inverted, is the number plus 128.
-const BYTE: Code = Code { bits: 8, flip: 0x80, bias: 128 };
+pub(crate) const BYTE: Code = Code { bits: 8, flip: 0x80, bias: 128 };
 
 impl Code {
     /// The number in the bits of `w` from bit `at` on, which end below bit 23: see the top of this file.
-    fn at<'k>(&self, w: U32<'k>, at: u32) -> F32<'k> {
+    pub(crate) fn at<'k>(&self, w: U32<'k>, at: u32) -> F32<'k> {
         let unit = (1 << (23 - at)) as f32;
         let mask = ((1 << self.bits) - 1) << at;
         let float: F32 = w.lop3(mask, unit.to_bits() | (self.flip << at), AND_XOR).bits();
@@ -393,17 +393,17 @@ impl Code {
 }
 
 /// A word and its upper half, so that each byte is at bit 0 or 8 of one of them.
-fn split(w: U32<'_>) -> [U32<'_>; 2] {
+pub(crate) fn split(w: U32<'_>) -> [U32<'_>; 2] {
     [w, w >> 16]
 }
 
 /// The numbers from bit `at` on of each of four bytes.
-fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'k>; 4] {
+pub(crate) fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'k>; 4] {
     [code.at(w, at), code.at(w, at + 8), code.at(upper, at), code.at(upper, at + 8)]
 }
 
 /// The two binary16 values of a word.
-fn halves(w: U32<'_>) -> [F32<'_>; 2] {
+pub(crate) fn halves(w: U32<'_>) -> [F32<'_>; 2] {
     w.bits::<f16x2>().unpack().map(|h| h.cvt())
 }
 

@@ -66,6 +66,23 @@ pub fn revolutions(v: f64) -> [f32; 2] {
     [high, (v - f64::from(high)) as f32]
 }
 
+/// The angle of pair `j`, from -pi to pi: see the top of this file.
+pub(crate) fn angle<'k>(freq: Ptr<'k, f32, Read>, j: U32<'k>, position: U32<'k>) -> F32<'k> {
+    let [high, low] = freq.at(j * 2).ld2();
+    let position = position.cvt::<f32>();
+    let product = position * high;
+    let lost = position.fma(high, -product);
+    (product - product.round() + position.fma(low, lost)) * TAU
+}
+
+/// Sine and cosine of each pair's angle, in double precision.
+pub(crate) fn exact_angles(freq: &[f32], position: u32) -> impl Iterator<Item = (f64, f64)> + '_ {
+    freq.chunks(2).map(move |freq| {
+        let revolutions = f64::from(position) * (f64::from(freq[0]) + f64::from(freq[1]));
+        (revolutions.fract() * std::f64::consts::TAU).sin_cos()
+    })
+}
+
 impl KernelDef for Rope {
     type Args<S: Side> = RopeArgs<S>;
 
@@ -136,9 +153,7 @@ impl KernelDef for Rope {
         let (head_dim, half) = (a.head_dim as usize, a.rope_dim as usize / 2);
         let turned = |x: &[f32]| {
             let mut turned = x.to_vec();
-            for (j, freq) in a.freq.chunks(2).enumerate() {
-                let revolutions = f64::from(position) * (f64::from(freq[0]) + f64::from(freq[1]));
-                let (sin, cos) = (revolutions.fract() * std::f64::consts::TAU).sin_cos();
+            for (j, (sin, cos)) in exact_angles(a.freq, position).enumerate() {
                 let [i, l] = match self.pairing {
                     Pairing::Interleaved => [2 * j, 2 * j + 1],
                     Pairing::HalfSplit => [j, j + half],
@@ -192,11 +207,7 @@ impl Rope {
     ) {
         let half = a.rope_dim >> 1;
         k.for_each(k.tid(), half, THREADS, |j| {
-            let [high, low] = a.freq.at(j * 2).ld2();
-            let position = position.cvt::<f32>();
-            let product = position * high;
-            let lost = position.fma(high, -product);
-            let angle = (product - product.round() + position.fma(low, lost)) * TAU;
+            let angle = angle(a.freq, j, position);
             let dims = match self.pairing {
                 Pairing::Interleaved => [j * 2, j * 2 + 1],
                 Pairing::HalfSplit => [j, j + half],
@@ -225,6 +236,15 @@ impl Variant for Rope {
     }
 }
 
+/// The frequencies of base 10,000.
+pub(crate) fn frequencies(rope_dim: u32) -> Vec<f32> {
+    let freq = |j| {
+        let exponent = -2.0 * f64::from(j) / f64::from(rope_dim);
+        revolutions(10_000f64.powf(exponent) / std::f64::consts::TAU)
+    };
+    (0..rope_dim / 2).flat_map(freq).collect()
+}
+
 /// Sine and cosine are within 2^-20.9 and the angle's rounding, 2^-23; two of them meet in each result.
 const TURNED: f64 = 3e-6;
 
@@ -243,15 +263,11 @@ impl RopeCase {
         let mut random = Random(seed);
         let mut state = vec![0; LEN];
         state[POSITION as usize] = self.position;
-        let freq = (0..self.rope_dim / 2).flat_map(|j| {
-            let exponent = -2.0 * f64::from(j) / f64::from(self.rope_dim);
-            revolutions(10_000f64.powf(exponent) / std::f64::consts::TAU)
-        });
         let kv = (self.kv_heads * self.head_dim) as usize;
         let cache = kv * self.ctx as usize;
         let mut args = vec![
             CpuArg::U32(state),
-            CpuArg::F32(freq.collect()),
+            CpuArg::F32(frequencies(self.rope_dim)),
             CpuArg::F32(random.units((self.heads * self.head_dim) as usize)),
             CpuArg::F32(random.units(kv)),
             CpuArg::F32(random.units(kv)),

@@ -1,0 +1,408 @@
+//! The start of a token: its row of the embedding as floats, and the angles that turn queries and keys.
+//!
+//! The angles are the same in every layer, so they are computed once, as [`Rope`](crate::Rope) computes them. The row
+//! is read from tiles ([`EmbedTiled`]) or from a table as a GGUF file holds it ([`EmbedRows`]). In a tile, a row's
+//! weights are where the lanes of row `g` have theirs; a thread takes a [`Place`], the words of one load of one lane,
+//! which are neighbours in the row.
+
+use super::tile::{ROWS, Tile};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::embed::{Table, copy_piece, copy_row};
+use crate::format::Format;
+use crate::piece::{
+    BYTE, Bytes, Code, FIVE, NIBBLE, NIBBLE_LESS_8, SELECT, SIX, SIX_LESS_32, Split, bytes, halfword, halves,
+    split, unpack_bf16, unpack_f16,
+};
+use crate::rope::{angle, exact_angles, frequencies};
+use crate::state;
+use ptx_gen::*;
+
+/// Threads of a block.
+const THREADS: u32 = 64;
+
+args! {
+    /// Arguments of [`EmbedTiled`] and [`EmbedRows`].
+    pub struct StartArgs {
+        /// `[8]`: see [`state`](crate::state)
+        state: In<u32>,
+        /// `[vocab, n]`: tiles, [`Rows::PLAIN`](super::Rows::PLAIN), or rows, from a multiple of 16
+        table: In<u8>,
+        /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::rope::revolutions) splits them
+        freq: In<f32>,
+        /// `[n]`
+        y: Out<f32>,
+        /// `[rope_dim / 2, 2]`: cosine and sine of each pair's angle
+        angles: Out<f32>,
+        /// Row length in weights.
+        n: u32,
+        /// Rows of the table.
+        vocab: u32,
+        /// Dimensions that turn, an even number.
+        rope_dim: u32,
+        /// Blocks of the grid.
+        blocks: u32,
+        /// Bytes of shared memory to ask for: as the kernels after it, so that the device need not divide anew.
+        shared: u32,
+    }
+}
+
+/// The kernel over tiles. The format has a tile; rows are a multiple of its columns, and a multiple of 16.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EmbedTiled {
+    /// The format of the table.
+    pub format: Format,
+    /// Whether it starts while the kernel before it runs, and lets the next one do so: sm_90.
+    pub chained: bool,
+}
+
+/// The kernel over rows, whose length is a multiple of the format's block and of 4.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct EmbedRows {
+    /// The format of the table.
+    pub format: Format,
+    /// Whether it starts while the kernel before it runs, and lets the next one do so: sm_90.
+    pub chained: bool,
+}
+
+fn name(base: &str, format: Format, chained: bool) -> String {
+    format!("{base}_{}{}", format.suffix(), if chained { "_chained" } else { "" })
+}
+
+impl KernelDef for EmbedTiled {
+    type Args<S: Side> = StartArgs<S>;
+
+    fn name(&self) -> String {
+        name("embed_tiled", self.format, self.chained)
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, self.format.tile().map_or(0, |tile| tile.columns))?;
+        self.multiple("vocab", a.vocab, ROWS)?;
+        contract(self, self.format, a)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
+        let tile = self.format.tile().expect("the format has a tile");
+        start(k, self.chained, a, |token, a| {
+            let len = Place::len(self.format);
+            let (row_tiles, places) = (a.n >> tile.columns.ilog2(), tile.columns / len);
+            each(k, a, a.n >> len.ilog2(), |i| {
+                let y = a.y.row(i, 4 * len);
+                let store = |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4([v[0], v[1], v[2], v[3]]);
+                k.when(token.lt(a.vocab), || {
+                    let index = (token >> 4).mad(row_tiles, i >> places.ilog2());
+                    let place = Place::new(a.table.row(index, tile.bytes), token, i & (places - 1));
+                    place.weights(self.format).chunks(4).enumerate().for_each(|(j, v)| store(j, v));
+                })
+                .otherwise(|| {
+                    let nan = k.val(f32::NAN);
+                    (0..len as usize / 4).for_each(|j| store(j, &[nan; 4]));
+                });
+            });
+        });
+    }
+
+    fn reference(&self, a: StartArgs<Cpu<'_>>) {
+        let Tile { columns, bytes } = self.format.tile().expect("the format has a tile");
+        let token = a.state[state::TOKEN as usize] as usize;
+        let block = a.y.len() / columns as usize * bytes as usize;
+        match a.table.chunks_exact(block).nth(token / 16) {
+            Some(tiles) => {
+                let rows = super::tile::dequantize(self.format, tiles, a.y.len());
+                a.y.copy_from_slice(&rows[token % 16 * a.y.len()..][..a.y.len()]);
+            }
+            None => a.y.fill(f32::NAN),
+        }
+        exact(a.freq, a.state, a.angles);
+    }
+}
+
+impl KernelDef for EmbedRows {
+    type Args<S: Side> = StartArgs<S>;
+
+    fn name(&self) -> String {
+        name("embed_rows", self.format, self.chained)
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, Split::of(self.format).len)?;
+        contract(self, self.format, a)
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
+        let split = Split::of(self.format);
+        start(k, self.chained, a, |token, a| {
+            each(k, a, split.blocks(a.n) * split.lanes, |i| {
+                let table = Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n };
+                copy_piece(k, table, token, i, a.y);
+            });
+        });
+    }
+
+    fn reference(&self, a: StartArgs<Cpu<'_>>) {
+        copy_row(self.format, a.table, a.state[state::TOKEN as usize], a.y);
+        exact(a.freq, a.state, a.angles);
+    }
+}
+
+/// What both ask of lengths: a table has the same bytes as rows and as tiles.
+fn contract(kernel: &impl KernelDef, format: Format, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
+    kernel.exactly("state", a.state, state::LEN)?;
+    kernel.matrix("table", a.table, format, a.vocab, a.n)?;
+    kernel.length("y", a.y, "n", &[a.n])?;
+    kernel.multiple("rope_dim", a.rope_dim, 2)?;
+    kernel.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
+    kernel.length("angles", a.angles, "rope_dim", &[a.rope_dim])?;
+    kernel.range("blocks", a.blocks, 1, 1 << 16)?;
+    Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+}
+
+/// Both programs: the order of a chain's link, then the token's row, then the angles.
+fn start<'k>(
+    k: Builder<'k>,
+    chained: bool,
+    a: StartArgs<Dev<'k>>,
+    row: impl FnOnce(U32<'k>, &StartArgs<Dev<'k>>),
+) {
+    if chained {
+        k.grid_trigger();
+        k.grid_wait();
+    }
+    let [token, position] = [state::TOKEN, state::POSITION].map(|i| a.state.at(i).fresh().ld());
+    row(token, &a);
+    // Backwards, so that the last blocks have the angles and the first ones the row.
+    let last = a.blocks * THREADS - 1;
+    k.for_each(last - thread(k), a.rope_dim >> 1, last + 1, |j| {
+        let angle = angle(a.freq, j, position);
+        a.angles.at(j << 1).st2([angle.cos(), angle.sin()]);
+    });
+}
+
+/// Every index below `count`, each in one thread of the grid.
+fn each<'k>(k: Builder<'k>, a: &StartArgs<Dev<'k>>, count: U32<'k>, body: impl FnOnce(U32<'k>)) {
+    k.for_each(thread(k), count, a.blocks * THREADS, body)
+}
+
+/// The thread's index in the grid.
+fn thread(k: Builder<'_>) -> U32<'_> {
+    k.ctaid() * THREADS + k.tid()
+}
+
+fn exact(freq: &[f32], state: &[u32], angles: &mut [f32]) {
+    let exact = exact_angles(freq, state[state::POSITION as usize]);
+    for (angle, (sin, cos)) in angles.chunks_mut(2).zip(exact) {
+        angle.copy_from_slice(&[cos as f32, sin as f32]);
+    }
+}
+
+/// Neighbouring weights of a row of a tile. `tile.rs` says where they are.
+struct Place<'k> {
+    tile: Bytes<'k>,
+    /// The first of the lane's two rows.
+    g: U32<'k>,
+    /// 1 for the second.
+    second: U32<'k>,
+    /// Which of the row's, in the order of the columns.
+    index: U32<'k>,
+}
+
+impl<'k> Place<'k> {
+    /// Weights of a place.
+    fn len(format: Format) -> u32 {
+        match format {
+            Format::F16 | Format::BF16 => 4,
+            Format::Q8_0 | Format::Q6_K => 8,
+            _ => 16,
+        }
+    }
+
+    fn new(tile: Bytes<'k>, token: U32<'k>, index: U32<'k>) -> Self {
+        Place { tile, g: token & 7, second: (token >> 3) & 1, index }
+    }
+
+    fn weights(&self, format: Format) -> Vec<F32<'k>> {
+        match format {
+            Format::F16 => unpack_f16(&self.pair()),
+            Format::BF16 => unpack_bf16(&self.pair()),
+            Format::Q4_0 => self.q4_0(),
+            Format::Q8_0 => self.q8_0(),
+            Format::Q4_K => self.scaled(2048, self.codes(NIBBLE, self.nibbles())),
+            Format::Q5_K => self.scaled(2560, self.codes(FIVE, self.fifth(self.nibbles()))),
+            Format::Q6_K => self.q6_k(),
+            Format::F32 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => {
+                unreachable!("{} has no tile", format.name())
+            }
+        }
+    }
+
+    /// The lane that has groups `t`, `4 + t`, ... of the row.
+    fn lane(&self, t: U32<'k>) -> U32<'k> {
+        self.g.mad(4, t)
+    }
+
+    /// The four words of lane `lane` at `512 c`.
+    fn words(&self, c: U32<'k>, lane: U32<'k>) -> Ptr<'k, u32, Read> {
+        self.tile.row(c, 512).row(lane, 16).cast()
+    }
+
+    /// The binary16 value at this byte and `i` times `bytes` bytes.
+    fn half(&self, at: u32, i: U32<'k>, bytes: u32) -> F32<'k> {
+        halves(halfword(self.tile.at(at).row(i, bytes).row(self.second, 2), 0))[0]
+    }
+
+    fn codes(&self, code: Code, words: impl IntoIterator<Item = U32<'k>>) -> Vec<F32<'k>> {
+        words.into_iter().flat_map(|word| bytes(code, split(word), 0)).collect()
+    }
+
+    /// Four weights of 16 bits: place `8 c + 2 t + u`.
+    fn pair(&self) -> [U32<'k>; 2] {
+        let c = ((self.index >> 3) << 1) | (self.index & 1);
+        let words = self.words(c, self.lane((self.index >> 1) & 3)).at(self.second);
+        [words.ld(), words.at(2).ld()]
+    }
+
+    /// Eight bytes: place `16 s + 4 t + i`.
+    fn q8_0(&self) -> Vec<F32<'k>> {
+        let (s, lane) = (self.index >> 4, self.lane((self.index >> 2) & 3));
+        let words = self.words(s.mad(4, self.index & 3), lane).at(self.second);
+        let d = self.half(4096, lane.mad(2, s), 4);
+        self.codes(BYTE, [words.ld(), words.at(2).ld()]).into_iter().map(|q| q * d).collect()
+    }
+
+    /// Sixteen nibbles, in the low ones of four words: place `8 s + 2 t + c`.
+    fn nibbles(&self) -> [U32<'k>; 4] {
+        let c = ((self.index >> 3) << 1) | (self.index & 1);
+        let words = self.words(c, self.group_lane()).ld4();
+        words.map(|word| word >> (self.second << 2))
+    }
+
+    fn group_lane(&self) -> U32<'k> {
+        self.lane((self.index >> 1) & 3)
+    }
+
+    /// The nibbles with a fifth bit above each.
+    fn fifth(&self, nibbles: [U32<'k>; 4]) -> [U32<'k>; 4] {
+        let c = ((self.index >> 3) << 1) | (self.index & 1);
+        let bits = self.tile.at(2048).row(self.group_lane(), 16).row(c, 4).cast::<u32>().ld() >> self.second;
+        let [n0, n1, n2, n3] = nibbles;
+        let with = |nibble: U32<'k>, fifth: U32<'k>| nibble.lop3(fifth & 0x1010_1010, 0x0f0f_0f0f, SELECT);
+        [with(n0, bits << 4), with(n1, bits << 2), with(n2, bits), with(n3, bits >> 2)]
+    }
+
+    fn q4_0(&self) -> Vec<F32<'k>> {
+        let d = self.half(2048, self.group_lane().mad(2, self.index >> 3), 4);
+        self.codes(NIBBLE_LESS_8, self.nibbles()).into_iter().map(|q| q * d).collect()
+    }
+
+    /// Codes with the scale and the minimum of their group, which are in the words from `at` on.
+    fn scaled(&self, at: u32, codes: Vec<F32<'k>>) -> Vec<F32<'k>> {
+        let (s, lane) = (self.index >> 3, self.group_lane());
+        let words = self.tile.at(at);
+        let row = self.second << 4;
+        let low = words.row(lane, 4).cast::<u32>().ld() >> s.mad(4, row);
+        let high = words.at(128).row(lane >> 1, 4).cast::<u32>().ld() >> (lane & 1).mad(4, s.mad(2, row));
+        // Bits 0 to 3 of each byte, below bits 0 and 1 of the other's.
+        let six = low.lop3(high << 4, 0x0f0f_0f0f, SELECT);
+        let [d, dmin] = halves(words.at(192).row(self.g, 8).row(self.second, 4).cast::<u32>().ld());
+        let (scale, min) = (d * SIX.at(six, 0), dmin * SIX.at(six, 8));
+        codes.into_iter().map(|q| q * scale - min).collect()
+    }
+
+    /// Eight weights: place `8 s + 2 t + i`.
+    fn q6_k(&self) -> Vec<F32<'k>> {
+        let (s, lane) = (self.index >> 3, self.group_lane());
+        let first = ((s << 1) | (self.index & 1)) * 3;
+        let word = |i: u32| {
+            let x = first + i;
+            self.words(x >> 2, lane).at(x & 3).ld()
+        };
+        let [a, b, c] = [0, 1, 2].map(word);
+        let fourth = ((a & 0xc0c0_c0c0) >> 2) | ((c & 0xc0c0_c0c0) >> 4) | (b & 0x0303_0303);
+        let first_row = self.second.eq(0);
+        let six = [first_row.select(a, b >> 2), first_row.select(c, fourth)];
+        let scale = self.tile.at(3072).row(lane, 8).row(s, 2).at(self.second).ld();
+        let scale = self.half(3328, self.g, 4) * BYTE.at(scale, 0);
+        self.codes(SIX_LESS_32, six).into_iter().map(|q| q * scale).collect()
+    }
+}
+
+impl Variant for EmbedTiled {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let columns = self.format.tile().map_or(0, |tile| tile.columns);
+        // Lanes' first and second rows, the last row, and past it; fewer places than threads, and several a thread.
+        [
+            StartCase { token: 0, vocab: 16, n: columns, rope_dim: 2, position: 0, blocks: 1 },
+            StartCase { token: 13, vocab: 32, n: 3 * columns, rope_dim: 64, position: 0, blocks: 1 },
+            StartCase { token: 47, vocab: 48, n: 2 * columns, rope_dim: 128, position: 131_071, blocks: 2 },
+            StartCase { token: 6, vocab: 16, n: 9 * columns, rope_dim: 256, position: 77, blocks: 3 },
+            StartCase { token: 48, vocab: 48, n: columns, rope_dim: 64, position: 1, blocks: 1 },
+        ]
+        .map(|case| {
+            let tiles = (case.vocab / ROWS * case.n / columns) as usize;
+            let random = &mut Random(seed);
+            case.filled(super::tile::random(self.format, tiles, 1.0, random), EXACT)
+        })
+        .into()
+    }
+}
+
+impl Variant for EmbedRows {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let block = Split::of(self.format).len;
+        [
+            StartCase { token: 0, vocab: 5, n: block, rope_dim: 2, position: 0, blocks: 1 },
+            StartCase { token: 4, vocab: 5, n: 3 * block, rope_dim: 128, position: 131_071, blocks: 2 },
+            StartCase { token: 2, vocab: 3, n: 2048, rope_dim: 64, position: 0, blocks: 3 },
+            StartCase { token: u32::MAX, vocab: 3, n: block, rope_dim: 64, position: 1, blocks: 1 },
+        ]
+        .map(|case| {
+            let blocks = (case.vocab * case.n / self.format.block_len()) as usize;
+            let table = self.format.random(blocks, 1.0, &mut Random(seed));
+            // Scale, offset and their sum round once each, here and in the definition.
+            case.filled(table, if self.format.block_len() == 1 { EXACT } else { 4e-7 })
+        })
+        .into()
+    }
+}
+
+/// The same numbers.
+const EXACT: f64 = 0.0;
+/// Sine and cosine are within 2^-20.9 and the angle's rounding, 2^-23.
+const TURNED: f64 = 2e-6;
+
+#[derive(Debug)]
+struct StartCase {
+    token: u32,
+    vocab: u32,
+    n: u32,
+    rope_dim: u32,
+    position: u32,
+    blocks: u32,
+}
+
+impl StartCase {
+    /// `bound` holds at position 0, where every sine and cosine is exact.
+    fn filled(&self, table: Vec<u8>, bound: f64) -> Case {
+        let mut state = vec![0; state::LEN];
+        state[state::TOKEN as usize] = self.token;
+        state[state::POSITION as usize] = self.position;
+        let mut args = vec![
+            CpuArg::U32(state),
+            CpuArg::U8(table),
+            CpuArg::F32(frequencies(self.rope_dim)),
+            CpuArg::F32(vec![0.0; self.n as usize]),
+            CpuArg::F32(vec![0.0; self.rope_dim as usize]),
+        ];
+        args.extend([self.n, self.vocab, self.rope_dim, self.blocks, 1024].map(CpuArg::scalar));
+        Case { label: format!("{self:?}"), args, bound: if self.position == 0 { bound } else { TURNED } }
+    }
+}
