@@ -119,6 +119,15 @@ pub(crate) enum Op {
     /// `griddepcontrol.launch_dependents`
     GridTrigger,
     Mma(Box<Mma>),
+    Mbarrier(Box<Mbarrier>),
+    /// `mbarrier.try_wait` and `.test_wait`
+    MbarrierWait(Box<MbarrierWait>),
+    /// `fence.proxy.async`, `fence.mbarrier_init`: mbarriers become known to copies.
+    ProxyFence,
+    /// `cp.async.bulk` to shared memory
+    Bulk(Box<Bulk>),
+    /// `cp.async.bulk.prefetch.L2`
+    BulkPrefetch(Box<(Address, u32)>),
     /// A clock; `wide` for 64 bits.
     Clock {
         d: u32,
@@ -313,6 +322,52 @@ impl Element {
             Element::S8 | Element::U8 => Type::U32,
         }
     }
+}
+
+/// What changes an mbarrier.
+#[derive(Clone, Debug)]
+pub(crate) struct Mbarrier {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    pub(crate) deed: MbarrierDeed,
+}
+
+/// What is done to an mbarrier; operands are slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MbarrierDeed {
+    Init { count: u32 },
+    Inval,
+    ExpectTx { bytes: u32 },
+    Arrive { state: Option<u32>, expect: Option<u32>, count: Option<u32> },
+}
+
+/// A wait on an mbarrier.
+#[derive(Clone, Debug)]
+pub(crate) struct MbarrierWait {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    /// Where the answer goes.
+    pub(crate) p: Option<u32>,
+    pub(crate) phase: Phase,
+    /// `try_wait`, which may suspend the thread.
+    pub(crate) suspends: bool,
+}
+
+/// The phase a wait is for: slot of its parity, or of the state that an arrival gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Parity(u32),
+    State(u32),
+}
+
+/// A bulk copy from global to shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Bulk {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    /// Slot of the number of bytes.
+    pub(crate) bytes: u32,
+    pub(crate) barrier: Address,
 }
 
 /// A block barrier.

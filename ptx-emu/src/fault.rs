@@ -36,6 +36,17 @@ pub enum Class {
     LanesStoreDifferent,
     /// Data loaded with `.nc` was written during the same launch; found in traced launches.
     ReadOnlyWritten,
+    /// An mbarrier used against its rules: before it is initialised, with more arrivals than its count, with a
+    /// transaction nobody could complete, or as ordinary memory.
+    Mbarrier,
+    /// A wait on an mbarrier that an older phase of the same parity may satisfy.
+    PhaseAliased,
+    /// Shared memory touched while an asynchronous copy writes it, or by a thread that has not waited for the copy.
+    AsyncCopy,
+    /// A block that ends though nothing has waited for an asynchronous copy of it.
+    AsyncUnfinished,
+    /// All warps wait, at least one of them on an mbarrier, and nothing can complete it.
+    Deadlock,
     /// `trap` was executed.
     Trap,
     /// The launch executed more instructions than its fuel allows.

@@ -162,8 +162,23 @@ const NEEDS: &[Need] = &[
     ("atom", &[".acq_rel"], (6, 0), 70),
     ("red", &[".relaxed"], (6, 0), 70),
     ("red", &[".release"], (6, 0), 70),
+    ("fence", &[".proxy", ".async"], (8, 0), 90),
+    ("fence", &[".mbarrier_init"], (8, 0), 90),
     ("cp", &[".async"], (7, 0), 80),
+    ("cp", &[".L2::cache_hint"], (7, 4), 80),
+    ("cp", &[".L2::64B"], (7, 4), 80),
+    ("cp", &[".L2::128B"], (7, 4), 80),
+    ("cp", &[".L2::256B"], (7, 4), 80),
+    ("cp", &[".shared::cta"], (7, 8), 80),
+    ("cp", &[".bulk"], (8, 0), 90),
+    ("cp", &[".bulk", ".shared::cta"], (8, 6), 90),
     ("mbarrier", &[], (7, 0), 80),
+    ("mbarrier", &[".parity"], (7, 1), 80),
+    ("mbarrier", &[".shared::cta"], (7, 8), 80),
+    ("mbarrier", &[".cluster"], (7, 8), 90),
+    ("mbarrier", &[".try_wait"], (7, 8), 90),
+    ("mbarrier", &[".expect_tx"], (8, 0), 90),
+    ("mbarrier", &[".complete_tx"], (8, 0), 90),
     ("wgmma", &[], (8, 0), 90),
     ("mma", &[], (6, 4), 70),
     ("mma", &[".m16n8k8"], (6, 5), 75),
@@ -199,7 +214,9 @@ impl Target {
 
 /// What the target lacks for an instruction, as an error.
 pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<String> {
-    let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m));
+    // The suffix .release of fence.mbarrier_init is not the one of fence.release.
+    let other = |need: &&Need| need.1 == [".release"] && mods.contains(&".mbarrier_init");
+    let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m)) && !other(need);
     let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;
     let (_, suffixes, (major, minor), sm) = NEEDS.iter().filter(applies).find(lacking)?;
     let form = format!("{opcode}{}", suffixes.concat());

@@ -7,8 +7,10 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::barrier::Barriers;
+use super::copy::Copies;
 use super::grid::{Grid, mix};
 use super::lanes;
+use super::mbarrier::Mbarriers;
 use super::regs::{Bank, Undefined};
 use super::shared::Shared;
 use super::trace::Recorder;
@@ -19,6 +21,9 @@ use crate::{Class, Fault};
 
 /// Instructions a warp may execute before another gets its turn, so that a warp may wait for another.
 const TURN: u64 = 10_000;
+
+/// Turns that all end in a wait in vain, after which nothing can be expected any more.
+const IN_VAIN: u32 = 1 << 16;
 
 /// Multiprocessors that `%nsmid` tells of.
 const SMS: u32 = 4;
@@ -40,9 +45,11 @@ pub(crate) type Checked<T> = Result<T, Box<Fault>>;
 pub(crate) struct Worker<'g, 'a> {
     pub(crate) grid: &'g Grid<'a>,
     pub(crate) block: [u32; 3],
-    warps: Vec<Warp>,
+    pub(crate) warps: Vec<Warp>,
     pub(crate) shared: Shared,
     pub(crate) barriers: Barriers,
+    pub(crate) mbarriers: Mbarriers,
+    pub(crate) copies: Copies,
     /// For each memory instruction, the number of the allocation it last used.
     pub(crate) cache: Vec<u32>,
     pub(crate) stats: Stats,
@@ -58,6 +65,8 @@ pub(crate) enum Pause {
     Turn,
     /// It waits at a barrier.
     Waits,
+    /// It asked for something in vain, and asks again after the others.
+    Yields,
     /// All its lanes have exited.
     Ended,
 }
@@ -73,6 +82,8 @@ impl<'g, 'a> Worker<'g, 'a> {
             warps: (0..count).map(|i| spare().fit(i, grid.code, &grid.variables, &id)).collect(),
             shared: Shared::new(&grid.code.shared, grid.launch.dynamic_shared, count),
             barriers: Barriers::new(threads),
+            mbarriers: Mbarriers::default(),
+            copies: Copies::default(),
             cache: vec![0; grid.code.sites as usize],
             stats: Stats::default(),
             recorder: (grid.trace == Trace::On).then(Box::default),
@@ -95,23 +106,36 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.fuel = self.grid.schedule.fuel;
         self.shared.start();
         self.barriers.start();
+        self.mbarriers.start(self.warps.len());
+        self.copies.start();
         if let Some(recorder) = &mut self.recorder {
             recorder.start();
         }
         let id = identity(self.grid, block);
         self.warps.iter_mut().for_each(|w| w.start(self.grid.code, &id));
         let mut ready: Vec<u32> = (0..self.warps.len() as u32).collect();
-        let mut round = 0;
-        while !ready.is_empty() {
+        let (mut round, mut vain) = (0, 0);
+        while !ready.is_empty() && vain < IN_VAIN {
             self.order(&mut ready, round);
             round += 1;
-            let turn = std::mem::take(&mut ready);
-            for w in turn {
-                if self.turn(w as usize)? == Pause::Turn {
-                    ready.push(w);
+            for w in std::mem::take(&mut ready) {
+                vain = if self.land_due()? { 0 } else { vain };
+                match self.turn(w as usize)? {
+                    Pause::Yields => {
+                        vain += 1;
+                        ready.push(w);
+                    }
+                    pause => {
+                        vain = 0;
+                        ready.extend((pause == Pause::Turn).then_some(w));
+                    }
                 }
             }
             ready.extend(self.barriers.released());
+            self.mbarriers.awake(&mut ready);
+            while ready.is_empty() && self.land_next()? {
+                self.mbarriers.awake(&mut ready);
+            }
         }
         self.stuck()
     }
@@ -160,28 +184,48 @@ impl<'g, 'a> Worker<'g, 'a> {
         fault
     }
 
-    /// No warp is ready: fine when all have exited and no barrier is left half full.
+    /// No warp is ready: fine when all have exited and nothing is left half done.
     fn stuck(&self) -> Checked<()> {
         let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return self.left_over() };
         let mut what = String::from("no warp can go on");
+        let mut asleep = false;
         for warp in &self.warps {
-            what += &match self.barriers.waiting_at(warp.index) {
-                Some((id, pc, arrived, expected)) => format!(
+            what += &match (self.barriers.waiting_at(warp.index), self.mbarriers.sleeping_at(warp.index)) {
+                (Some((id, pc, arrived, expected)), _) => format!(
                     "; warp {} waits at barrier {id} in line {} ({arrived} of {expected} threads have arrived)",
                     warp.index,
                     self.place(pc).line
                 ),
-                None => format!("; warp {} has exited", warp.index),
+                (_, Some((pc, address, arrivals, bytes))) => {
+                    asleep = true;
+                    format!(
+                        "; warp {} waits at the mbarrier at 0x{address:x} in line {} ({arrivals} arrivals and {bytes} bytes are missing)",
+                        warp.index,
+                        self.place(pc).line
+                    )
+                }
+                _ if warp.present() == 0 => format!("; warp {} has exited", warp.index),
+                _ => {
+                    asleep = true;
+                    format!("; warp {} asks in vain in line {}", warp.index, self.place(warp.now.pc).line)
+                }
             };
         }
-        let mut fault = self.fault(first, first.now.mask, Class::BarrierMismatch, what);
-        fault.place = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| self.place(pc));
-        fault.instead = "all warps must reach the same barriers with the same thread counts";
+        let class = if asleep { Class::Deadlock } else { Class::BarrierMismatch };
+        let mut fault = self.fault(first, first.now.mask, class, what);
+        let barrier = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| pc);
+        let mbarrier = self.mbarriers.sleeping_at(first.index).map(|(pc, ..)| pc);
+        fault.place = barrier.or(mbarrier).map(|pc| self.place(pc));
+        fault.instead = match asleep {
+            true => "every phase needs its arrivals, and copies of exactly the bytes it expects",
+            false => "all warps must reach the same barriers with the same thread counts",
+        };
         Err(fault)
     }
 
     /// All warps have exited; a barrier at which some only arrived must have been completed.
     fn left_over(&self) -> Checked<()> {
+        self.unfinished()?;
         let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else { return Ok(()) };
         let warp = &self.warps[warp as usize];
         let what =

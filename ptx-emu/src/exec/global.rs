@@ -80,7 +80,13 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// The allocation that holds one lane's bytes.
-    fn lane_allocation(&self, w: &Warp, lane: usize, address: u64, bytes: u32) -> Checked<&'g Allocation> {
+    pub(crate) fn lane_allocation(
+        &self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        bytes: u32,
+    ) -> Checked<&'g Allocation> {
         let end = address.saturating_add(bytes.into());
         match self.grid.table.find(address) {
             Some(a) if holds(a, address, end) => Ok(a),
@@ -115,7 +121,14 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Checks that the bytes a lane reads are initialised.
-    fn check_lane(&self, w: &Warp, lane: usize, a: &Allocation, address: u64, bytes: u32) -> Checked<()> {
+    pub(crate) fn check_lane(
+        &self,
+        w: &Warp,
+        lane: usize,
+        a: &Allocation,
+        address: u64,
+        bytes: u32,
+    ) -> Checked<()> {
         match a.first_uninitialised(address - a.base, bytes.into()) {
             None => Ok(()),
             Some(at) => Err(self.uninitialised(w, lane, a.base + at)),
@@ -271,7 +284,7 @@ impl<'g> Worker<'g, '_> {
 
     /// Records an access of a traced launch, and finds races between blocks.
     #[cold]
-    fn record(
+    pub(crate) fn record(
         &mut self,
         w: &Warp,
         mask: u32,

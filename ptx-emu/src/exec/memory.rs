@@ -7,6 +7,7 @@ use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::accesses::Deed;
 use crate::code::{Address, Atomic, Operand, Order, Space, Transfer};
+use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
 /// The address of each lane; lanes that do not take part have the first one's.
@@ -275,17 +276,43 @@ impl Worker<'_, '_> {
 
     /// Checks one lane's access to shared memory; gives the offset of its bytes.
     #[inline]
-    fn touch(&mut self, w: &Warp, lane: usize, address: u64, bytes: u32, access: Access) -> Checked<usize> {
+    pub(crate) fn touch(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        bytes: u32,
+        access: Access,
+    ) -> Checked<usize> {
         let access = Access { thread: w.index * 32 + lane as u32, ..access };
         match self.shared.touch(address, bytes, access) {
             Ok(offset) => Ok(offset),
-            Err(wrong) => Err(self.wrong_shared(w, lane, address, access, wrong)),
+            Err(wrong) => Err(self.wrong_shared(w, lane, address, bytes, access, wrong)),
         }
     }
 
     #[cold]
-    fn wrong_shared(&self, w: &Warp, lane: usize, address: u64, access: Access, wrong: Wrong) -> Box<Fault> {
+    fn wrong_shared(
+        &self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        bytes: u32,
+        access: Access,
+        wrong: Wrong,
+    ) -> Box<Fault> {
         let does = if access.writes { "written" } else { "read" };
+        match wrong {
+            Wrong::Outside => {
+                if let Some(fault) = self.covered(w, lane, address, bytes, does) {
+                    return fault;
+                }
+            }
+            Wrong::Race { other, .. } if self.shared.by_agent(&other) => {
+                return self.not_waited(w, lane, address, other.pc, does);
+            }
+            _ => {}
+        }
         let (class, address, what, instead) = match wrong {
             Wrong::Outside => {
                 let what = format!("shared memory is {does} at 0x{address:x}, outside every variable");
@@ -311,6 +338,48 @@ impl Worker<'_, '_> {
                 Some(self.earlier(other.pc, other.thread.into(), if wrote { "wrote" } else { "read" }));
         }
         fault
+    }
+
+    /// The fault of touching what is an mbarrier, or what a copy is on its way to.
+    fn covered(&self, w: &Warp, lane: usize, address: u64, bytes: u32, does: &str) -> Option<Box<Fault>> {
+        if let Some(flight) = self.copies.within(address, bytes.into()) {
+            return Some(self.not_waited(w, lane, address, flight.pc, does));
+        }
+        let (_, init) = self.mbarriers.within(address, bytes.into())?;
+        let what = format!("shared memory is {does} that is an mbarrier");
+        let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
+        fault.instead = "use mbarrier instructions alone, and mbarrier.inval before other use";
+        fault.address = Some(address);
+        fault.allocation = self.shared_variable(address);
+        fault.other = Some(self.earlier(init.pc, init.thread.into(), "initialised it"));
+        Some(fault)
+    }
+
+    fn not_waited(&self, w: &Warp, lane: usize, address: u64, copy: u32, does: &str) -> Box<Fault> {
+        let what =
+            format!("shared memory is {does} that a copy writes, and the thread has not waited for the copy");
+        let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
+        fault.instead = "wait for the mbarrier or the group of the copy; if the copy is too early, let it wait for those who read";
+        fault.address = Some(address);
+        fault.allocation = self.shared_variable(address);
+        fault.other = Some(OtherPlace { place: self.place(copy), did: "writes it", who: "a copy".into() });
+        fault
+    }
+
+    /// The shared address of each lane, from one in the shared window or the shared space itself.
+    pub(crate) fn shared_addresses(
+        &self,
+        w: &Warp,
+        mask: u32,
+        a: &Address,
+        space: Space,
+        out: &mut Addresses,
+    ) -> Checked<()> {
+        self.addresses(w, mask, a, out)?;
+        if space == Space::Generic {
+            out.iter_mut().for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
+        }
+        Ok(())
     }
 
     /// Lanes of one store that write the same address must write the same value.

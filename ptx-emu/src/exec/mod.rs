@@ -2,9 +2,11 @@
 
 mod barrier;
 mod block;
+mod copy;
 mod global;
 mod grid;
 mod matrix;
+mod mbarrier;
 mod memory;
 pub(crate) mod regs;
 mod shared;

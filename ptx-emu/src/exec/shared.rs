@@ -8,6 +8,12 @@
 //! Warps are ordered by barriers, and by a strong write after a fence (or a `.release`) that a strong read
 //! before a fence (or an `.acquire`) meets at the same address. A fence counts for its whole warp, and a
 //! read for all writes so far at its address: where lanes fence for themselves, a race may be missed.
+//!
+//! An mbarrier is an agent with a clock of its own: the number of its phases. A copy that completes on it writes as
+//! the agent, in the phase under way; who has waited for the phase has seen the write. Of bytes that a copy wrote,
+//! the last read of each warp is remembered, since the next copy must come after all of them.
+//!
+//! Bytes under an mbarrier or a copy in flight count as outside every variable.
 
 use std::collections::HashMap;
 
@@ -40,6 +46,9 @@ pub(crate) fn same_store(earlier: &Touch, new: &Touch) -> bool {
     earlier.pc == new.pc && earlier.thread / 32 == new.thread / 32
 }
 
+/// Agents a block may have; with 32 warps and a number of 16 bits there is room for more.
+pub(crate) const MOST_AGENTS: usize = 1024;
+
 /// Who touched a word.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -58,6 +67,13 @@ pub(crate) struct Access {
     pub(crate) strong: bool,
 }
 
+/// Who writes what a copy brings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Writer {
+    Thread(u32),
+    Agent(usize),
+}
+
 /// What is wrong with an access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wrong {
@@ -70,9 +86,19 @@ pub(crate) enum Wrong {
 #[derive(Debug)]
 pub(crate) struct Shared {
     words: Vec<u32>,
-    /// Bytes of each word that belong to a variable, and that are initialised.
+    /// Bytes of each word that belong to a variable and may be accessed, and that are initialised.
     valid: Vec<u8>,
     init: Vec<u8>,
+    /// Bytes of each word that belong to a variable.
+    layout: Vec<u8>,
+    /// Whether `valid` has changed since the block began.
+    covered: bool,
+    warps: usize,
+    /// Counts up to this belong to blocks that are over.
+    past: u32,
+    /// For each word and warp, count and instruction of the last read, where a copy wrote the word; empty before
+    /// the first copy.
+    readers: Vec<(u32, u32)>,
     cells: Vec<Cell>,
     seen: Vec<Clock>,
     now: Vec<u32>,
@@ -85,9 +111,12 @@ pub(crate) struct Shared {
 }
 
 /// For each warp, how much of what it did is known.
-type Clock = Vec<u32>;
+pub(crate) type Clock = Vec<u32>;
 
 fn join(to: &mut Clock, from: &Clock) {
+    if to.len() < from.len() {
+        to.resize(from.len(), 0);
+    }
     to.iter_mut().zip(from).for_each(|(to, from)| *to = (*to).max(*from));
 }
 
@@ -107,7 +136,12 @@ impl Shared {
         Shared {
             words: vec![0; words],
             init: vec![0; words],
+            layout: valid.clone(),
             valid,
+            covered: false,
+            warps,
+            past: 0,
+            readers: Vec::new(),
             cells: vec![Cell::default(); words],
             seen: vec![vec![0; warps]; warps],
             now: vec![0; warps],
@@ -123,23 +157,109 @@ impl Shared {
         let past = self.now.iter().copied().max().unwrap_or(0);
         if past > u32::MAX / 2 {
             self.cells.fill(Cell::default());
+            self.readers.fill((0, 0));
         }
         let past = if past > u32::MAX / 2 { 0 } else { past };
-        for clocks in [&mut self.seen, &mut self.released, &mut self.pending] {
-            clocks.iter_mut().for_each(|clock| clock.fill(past));
+        for clock in [&mut self.seen, &mut self.released, &mut self.pending].into_iter().flatten() {
+            clock.truncate(self.warps);
+            clock.fill(past);
         }
         self.left.clear();
+        self.now.truncate(self.warps);
         self.now.fill(past + 1);
+        self.past = past;
+        if std::mem::take(&mut self.covered) {
+            self.valid.clone_from(&self.layout);
+        }
+    }
+
+    /// A new agent; nobody has seen anything of it.
+    pub(crate) fn agent(&mut self) -> usize {
+        for clock in [&mut self.seen, &mut self.released, &mut self.pending].into_iter().flatten() {
+            clock.push(self.past);
+        }
+        self.now.push(self.past + 1);
+        self.now.len() - 1
+    }
+
+    /// How often an agent has counted as far as a warp knows.
+    pub(crate) fn known(&self, warp: u32, agent: usize) -> u32 {
+        self.seen[warp as usize][agent] - self.past
+    }
+
+    /// Adds to `to` what a warp has done and knows. What it does from [`Shared::bump`] on is not part of it.
+    pub(crate) fn release(&self, warp: u32, to: &mut Clock) {
+        let w = warp as usize;
+        join(to, &self.seen[w]);
+        to[w] = to[w].max(self.now[w]);
+    }
+
+    /// What a warp, or an agent, does from now on is told apart from what it did before.
+    pub(crate) fn bump(&mut self, who: usize) {
+        self.now[who] += 1;
+    }
+
+    /// A warp learns what a release gave away.
+    pub(crate) fn acquire(&mut self, warp: u32, from: &Clock) {
+        join(&mut self.seen[warp as usize], from);
+    }
+
+    /// An agent ends a phase: the count that those who wait for it get to know.
+    pub(crate) fn end_phase(&mut self, agent: usize, to: &mut Clock) {
+        to.resize(self.now.len().max(to.len()), 0);
+        to[agent] = self.now[agent];
+        self.now[agent] += 1;
+    }
+
+    /// Takes whole words out of use, or gives them back.
+    pub(crate) fn cover(&mut self, address: u32, bytes: u32, covered: bool) {
+        let first = ((address - SHARED_BASE) / 4) as usize;
+        self.valid[first..first + bytes as usize / 4].fill(if covered { 0 } else { 15 });
+        self.covered = true;
+    }
+
+    /// The words are no longer initialised.
+    pub(crate) fn forget(&mut self, address: u32, bytes: u32) {
+        let first = ((address - SHARED_BASE) / 4) as usize;
+        self.init[first..first + bytes as usize / 4].fill(0);
+    }
+
+    /// A copy's words arrive: written by `by`, a thread or the first thread of an agent's number.
+    pub(crate) fn land(&mut self, address: u32, values: impl Iterator<Item = u32>, by: Writer, pc: u32) {
+        if self.readers.is_empty() {
+            self.readers = vec![(0, 0); self.words.len() * self.warps];
+        }
+        let (thread, who) = match by {
+            Writer::Thread(thread) => (thread, thread as usize / 32),
+            Writer::Agent(agent) => (agent as u32 * 32, agent),
+        };
+        let write = Touch { clock: self.now[who], pc, thread: thread as u16, bytes: 15, strong: false };
+        let first = ((address - SHARED_BASE) / 4) as usize;
+        for (i, value) in values.enumerate() {
+            self.words[first + i] = value;
+            self.init[first + i] = 15;
+            self.cells[first + i] = Cell { write, reads: [Touch::default(); 2] };
+        }
+    }
+
+    /// Whether a write was an agent's.
+    pub(crate) fn by_agent(&self, touch: &Touch) -> bool {
+        usize::from(touch.thread) / 32 >= self.warps
     }
 
     /// Warps of the block.
     pub(crate) fn warps(&self) -> usize {
-        self.now.len()
+        self.warps
     }
 
     /// A warp's count of its synchronisations; never 0.
     pub(crate) fn count(&self, warp: u32) -> u32 {
         self.now[warp as usize]
+    }
+
+    /// What a new agent or warp counts from.
+    pub(crate) fn count_at_start(&self) -> u32 {
+        self.past + 1
     }
 
     /// Whether what `other` did up to a count is ordered before what a warp does now.
@@ -221,6 +341,12 @@ impl Shared {
         if let Some(other) = read {
             return Err(Wrong::Race { other: *other, wrote: false });
         }
+        if usize::from(cell.write.thread) / 32 >= self.warps {
+            self.touch_copied(word, mask, access)?;
+            if !access.writes {
+                return Ok(());
+            }
+        }
         let cell = &mut self.cells[word];
         if !access.writes {
             remember(&mut cell.reads, new, &self.seen[access.thread as usize / 32]);
@@ -229,6 +355,22 @@ impl Shared {
         cell.write = new.after(&cell.write);
         self.init[word] |= mask;
         Ok(())
+    }
+
+    /// An access to a word that a copy wrote: a read is remembered, a write must come after all warps' reads.
+    fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), Wrong> {
+        let warp = access.thread as usize / 32;
+        let readers = &mut self.readers[word * self.warps..][..self.warps];
+        if !access.writes {
+            readers[warp] = (self.now[warp], access.pc);
+            return Ok(());
+        }
+        let seen = &self.seen[warp];
+        let racing = |v: &usize| *v != warp && readers[*v].0 > seen[*v].max(self.past);
+        let Some(v) = (0..self.warps).find(racing) else { return Ok(()) };
+        let (clock, pc) = readers[v];
+        let other = Touch { clock, pc, thread: v as u16 * 32, bytes: mask, strong: false };
+        Err(Wrong::Race { other, wrote: false })
     }
 
     /// An access that happens now.

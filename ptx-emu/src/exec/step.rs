@@ -1,6 +1,7 @@
 //! The interpreter loop.
 
 use super::block::{Checked, Pause, Worker};
+use super::mbarrier::Answer;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
@@ -175,6 +176,16 @@ impl Worker<'_, '_> {
                     }
                     continue;
                 }
+                Op::MbarrierWait(b) => match self.wait(w, mask, b)? {
+                    Answer::Sleeps => return Ok(Pause::Waits),
+                    answer => {
+                        w.now.pc += 1;
+                        if answer == Answer::No {
+                            return Ok(Pause::Yields);
+                        }
+                        continue;
+                    }
+                },
                 Op::BranchIndexed { index, targets, join } => {
                     self.branch_indexed(w, mask, *index, targets, *join)?;
                     continue;
@@ -205,6 +216,10 @@ impl Worker<'_, '_> {
             }
             Op::Fence => self.fence(w),
             Op::Mma(m) => self.mma(w, mask, m)?,
+            Op::Mbarrier(b) => self.mbarrier(w, mask, b)?,
+            Op::Bulk(b) => self.bulk(w, mask, b)?,
+            Op::BulkPrefetch(b) => self.bulk_prefetch(w, mask, b.0, b.1)?,
+            Op::ProxyFence => self.proxy_fence(w),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),

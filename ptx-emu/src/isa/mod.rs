@@ -8,6 +8,7 @@ mod atomic;
 mod compare;
 mod control;
 mod convert;
+pub(crate) mod copy;
 mod float;
 mod halves;
 mod integer;
@@ -49,6 +50,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     convert::DECODERS,
     logic::DECODERS,
     matrix::DECODERS,
+    copy::DECODERS,
 ];
 
 /// Arithmetic rows by chapter of the manual.
@@ -62,7 +64,6 @@ const UNSUPPORTED: &[&str] = &[
     "brkpt",
     "call",
     "clusterlaunchcontrol",
-    "cp",
     "discard",
     "dp2a",
     "fns",
@@ -70,7 +71,6 @@ const UNSUPPORTED: &[&str] = &[
     "istypep",
     "ldmatrix",
     "mapa",
-    "mbarrier",
     "movmatrix",
     "multimem",
     "pmevent",

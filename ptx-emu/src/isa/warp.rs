@@ -106,7 +106,7 @@ fn membar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if matches!(d.peek(), Some(".proxy" | ".mbarrier_init")) {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return super::copy::proxy_fence(d);
     }
     d.choose(&[(".sc", ()), (".acq_rel", ()), (".acquire", ()), (".release", ())]);
     d.require(&[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())])?;

@@ -23,6 +23,9 @@ const STORE: &str = "st.global.u32 [%d1], %t;";
 const WAIT: &str = "griddepcontrol.wait;";
 const SPLIT: &str = "setp.lt.u32 %p0, %t, 32;";
 
+/// A name, pointers, the parts of the body, and the conflict with the earlier launch.
+type Row<'a> = (&'a str, [u64; 2], &'a [&'a str], Option<ConflictKind>);
+
 #[test]
 fn what_comes_before_the_wait_conflicts() {
     let memory = Memory::new(1 << 20);
@@ -34,7 +37,7 @@ fn what_comes_before_the_wait_conflicts() {
     // The earlier launch reads a and writes b.
     let earlier = trace(&memory, [a, b], &format!("{MINE}{LOAD}{STORE}"));
     let read = Some(ConflictKind::WriteRead);
-    let rows: &[(&str, [u64; 2], &[&str], Option<ConflictKind>)] = &[
+    let rows: &[Row<'_>] = &[
         ("all after the wait", [b, c], &[WAIT, LOAD, STORE], None),
         ("nothing shared before", [a, c], &[LOAD, STORE, WAIT], None),
         ("a read before", [b, c], &[LOAD, WAIT, STORE], read),

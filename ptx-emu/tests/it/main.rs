@@ -19,6 +19,7 @@ mod matrix;
 mod memory;
 mod nvrtc;
 mod parse;
+mod ring;
 mod saxpy;
 mod schedule;
 mod warp;

@@ -1,0 +1,509 @@
+//! Barriers in shared memory that count arrivals and bytes (manual, "mbarrier").
+//!
+//! A phase is complete when as many threads have arrived as the count says and as many bytes have come as were
+//! expected; then the next begins. Who waits for a phase knows what those who arrived had done.
+//!
+//! A wait names one bit of its phase. So that another timing gives the same answer, two things must hold whenever
+//! a wait succeeds: the warp knows that the phase before was complete, else the wait might have been satisfied by
+//! one two phases back; and the next phase ends only after the wait, else the wait might have come too late. An
+//! arrival must know that the phase before is complete, else it might have been one too many of that one. All
+//! are asked of the vector clocks, whatever order the warps happened to run in.
+
+use super::block::{Checked, Worker};
+use super::lanes;
+use super::shared::{Access, Clock, MOST_AGENTS, Touch};
+use super::warp::Warp;
+use crate::code::{Mbarrier, MbarrierDeed, MbarrierWait, Phase};
+use crate::isa::copy::MOST_COUNT;
+use crate::{Class, Fault};
+
+/// Bytes a phase may expect, and be ahead.
+const MOST_BYTES: i64 = (1 << 20) - 1;
+
+/// One barrier.
+#[derive(Debug)]
+struct Object {
+    address: u32,
+    count: u32,
+    /// Arrivals that the phase lacks.
+    pending: u32,
+    /// Bytes that the phase lacks.
+    bytes: i64,
+    /// Phases that are complete.
+    done: u32,
+    /// Its number among the agents of the block's clocks, and what that agent had counted before.
+    agent: usize,
+    base: u32,
+    /// What the threads that arrived so far knew.
+    gathered: Clock,
+    /// What those who wait for the last phase get to know.
+    last: Clock,
+    init: Touch,
+    /// Whether copies know that it is initialised.
+    fenced: bool,
+    /// Warps that have waited for the last phase: warp, its count, instruction.
+    waits: Vec<(u32, u32, u32)>,
+    /// Last arrival of this phase: instruction and thread.
+    arrived: (u32, u32),
+    /// Copies that nobody has waited for: phase, instruction, thread.
+    copied: Vec<(u32, u32, u32)>,
+}
+
+/// A warp that sleeps in `try_wait`.
+#[derive(Clone, Copy, Debug)]
+struct Sleep {
+    address: u32,
+    pc: u32,
+    /// Phases complete when it was woken.
+    woken: Option<u32>,
+}
+
+/// The mbarriers of a block.
+#[derive(Debug, Default)]
+pub(crate) struct Mbarriers {
+    objects: Vec<Object>,
+    /// Agents of addresses that were mbarriers before.
+    agents: Vec<(u32, usize)>,
+    /// For each warp, its sleep.
+    sleeps: Vec<Option<Sleep>>,
+    /// For each warp, the wait that failed last: address and phase.
+    failed: Vec<Option<(u64, u64)>>,
+    awake: Vec<u32>,
+}
+
+/// How a wait ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// With an answer.
+    Given,
+    /// With the answer no, for which others get their turn.
+    No,
+    /// Not yet: the warp sleeps and executes it again.
+    Sleeps,
+}
+
+impl Mbarriers {
+    /// Readies for a new block.
+    pub(crate) fn start(&mut self, warps: usize) {
+        self.objects.clear();
+        self.agents.clear();
+        self.awake.clear();
+        self.sleeps.clear();
+        self.sleeps.resize(warps, None);
+        self.failed.clear();
+        self.failed.resize(warps, None);
+    }
+
+    /// The warps that were woken since this was last asked.
+    pub(crate) fn awake(&mut self, ready: &mut Vec<u32>) {
+        ready.append(&mut self.awake);
+    }
+
+    fn find(&self, address: u64) -> Option<usize> {
+        self.objects.iter().position(|o| u64::from(o.address) == address)
+    }
+
+    /// The mbarrier among `bytes` bytes.
+    pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<(u32, Touch)> {
+        let meets =
+            |o: &&Object| u64::from(o.address) < address + bytes && address < u64::from(o.address) + 8;
+        self.objects.iter().find(meets).map(|o| (o.address, o.init))
+    }
+
+    /// Where a warp sleeps: instruction, address, arrivals and bytes that the phase lacks.
+    pub(crate) fn sleeping_at(&self, warp: u32) -> Option<(u32, u32, u32, i64)> {
+        let sleep = self.sleeps[warp as usize]?;
+        let o = &self.objects[self.find(sleep.address.into())?];
+        Some((sleep.pc, o.address, o.pending, o.bytes))
+    }
+
+    /// A copy that arrived, and that nobody has waited for: instruction and thread.
+    pub(crate) fn forgotten(&self) -> Option<(u32, u32)> {
+        self.objects.iter().find_map(|o| o.copied.first()).map(|(_, pc, thread)| (*pc, *thread))
+    }
+
+    /// An mbarrier that still expects bytes: address, bytes, last arrival.
+    pub(crate) fn expecting(&self) -> Option<(u32, i64, (u32, u32))> {
+        self.objects.iter().find(|o| o.bytes != 0).map(|o| (o.address, o.bytes, o.arrived))
+    }
+}
+
+impl Worker<'_, '_> {
+    /// `mbarrier.init`, `.inval`, `.expect_tx` and `.arrive`.
+    pub(crate) fn mbarrier(&mut self, w: &mut Warp, mask: u32, b: &Mbarrier) -> Checked<()> {
+        let mut addresses = [0; 32];
+        self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
+        self.check_alignment(w, mask, &addresses, 8)?;
+        match b.deed {
+            MbarrierDeed::Init { count } => {
+                let counts = self.words(w, mask, count)?;
+                lanes(mask).try_for_each(|l| self.init(w, l, addresses[l], counts[l]))
+            }
+            MbarrierDeed::Inval => lanes(mask).try_for_each(|l| self.inval(w, l, addresses[l])),
+            MbarrierDeed::ExpectTx { bytes } => {
+                let bytes = self.words(w, mask, bytes)?;
+                lanes(mask).try_for_each(|l| {
+                    let i = self.object(w, l, addresses[l])?;
+                    self.expect(w, l, i, bytes[l].into())
+                })
+            }
+            MbarrierDeed::Arrive { state, expect, count } => {
+                let expect = expect.map(|slot| self.words(w, mask, slot)).transpose()?;
+                let counts = count.map_or(Ok([1; 32]), |slot| self.words(w, mask, slot))?;
+                let mut states = [0; 32];
+                for l in lanes(mask) {
+                    let i = self.object(w, l, addresses[l])?;
+                    states[l] = u64::from(self.mbarriers.objects[i].done);
+                    if let Some(bytes) = &expect {
+                        self.expect(w, l, i, bytes[l].into())?;
+                    }
+                    self.arrive_at(w, l, i, counts[l])?;
+                }
+                self.shared.bump(w.index as usize);
+                state.into_iter().for_each(|slot| w.regs.set(slot, mask, &states));
+                Ok(())
+            }
+        }
+    }
+
+    /// A word of each lane.
+    pub(crate) fn words(&self, w: &Warp, mask: u32, slot: u32) -> Checked<[u32; 32]> {
+        w.regs.get::<u32>(slot, mask).copied().map_err(|u| self.undefined(w, u))
+    }
+
+    fn init(&mut self, w: &Warp, lane: usize, address: u64, count: u32) -> Checked<()> {
+        if count == 0 || u64::from(count) > MOST_COUNT {
+            let what = format!("mbarrier.init with a count of {count}: it is 1 to {MOST_COUNT}");
+            return Err(self.bad_mbarrier(w, lane, address, what, ""));
+        }
+        if let Some(i) = self.mbarriers.find(address) {
+            let first = self.mbarriers.objects[i].init;
+            let what = "mbarrier.init of what is an mbarrier already".to_string();
+            let mut fault =
+                self.bad_mbarrier(w, lane, address, what, "initialise it once, or mbarrier.inval it first");
+            fault.other = Some(self.earlier(first.pc, first.thread.into(), "initialised it"));
+            return Err(fault);
+        }
+        let access = Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: false };
+        self.touch(w, lane, address, 8, access)?;
+        let address = address as u32;
+        let known = self.mbarriers.agents.iter().find(|(a, _)| *a == address);
+        let agent = match known {
+            Some((_, agent)) => *agent,
+            None if self.mbarriers.agents.len() == MOST_AGENTS => {
+                let what = format!("unsupported in ptx-emu: more than {MOST_AGENTS} mbarriers in a block");
+                return Err(self.bad_mbarrier(w, lane, address.into(), what, ""));
+            }
+            None => {
+                let agent = self.shared.agent();
+                self.mbarriers.agents.push((address, agent));
+                agent
+            }
+        };
+        self.shared.cover(address, 8, true);
+        let access = Access { thread: w.index * 32 + lane as u32, ..access };
+        self.mbarriers.objects.push(Object {
+            address,
+            count,
+            pending: count,
+            bytes: 0,
+            done: 0,
+            agent,
+            base: self.shared.count(agent as u32) - self.shared.count_at_start(),
+            gathered: Clock::new(),
+            last: Clock::new(),
+            init: self.shared.stamp(access, 15),
+            fenced: false,
+            waits: Vec::new(),
+            arrived: (w.now.pc, access.thread),
+            copied: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn inval(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
+        let i = self.object(w, lane, address)?;
+        if self.copies.aims_at(address) {
+            let what = "mbarrier.inval while a copy is on its way that completes on it".to_string();
+            return Err(self.bad_mbarrier(w, lane, address, what, "wait for the copy first"));
+        }
+        let gone = self.mbarriers.objects.remove(i);
+        self.shared.cover(gone.address, 8, false);
+        self.shared.forget(gone.address, 8);
+        Ok(())
+    }
+
+    /// The mbarrier at an address, which the thread must know to be initialised.
+    pub(crate) fn object(&self, w: &Warp, lane: usize, address: u64) -> Checked<usize> {
+        let Some(i) = self.mbarriers.find(address) else {
+            let what = format!("there is no mbarrier at 0x{address:x}: mbarrier.init has not been executed");
+            return Err(self.bad_mbarrier(
+                w,
+                lane,
+                address,
+                what,
+                "initialise it, and put a barrier between",
+            ));
+        };
+        let init = self.mbarriers.objects[i].init;
+        let thread = w.index * 32 + lane as u32;
+        let access = Access { pc: w.now.pc, thread, reads: true, writes: true, strong: true };
+        if !self.shared.races(&init, &self.shared.stamp(access, 15)) {
+            return Ok(i);
+        }
+        let what = "an mbarrier is used, and nothing orders this after its mbarrier.init".to_string();
+        let mut fault = self.bad_mbarrier(w, lane, address, what, "put a barrier between");
+        fault.other = Some(self.earlier(init.pc, init.thread.into(), "initialised it"));
+        Err(fault)
+    }
+
+    #[cold]
+    fn bad_mbarrier(
+        &self,
+        w: &Warp,
+        lane: usize,
+        address: u64,
+        what: String,
+        instead: &'static str,
+    ) -> Box<Fault> {
+        let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
+        fault.instead = instead;
+        fault.address = Some(address);
+        fault.allocation = self.shared_variable(address);
+        fault
+    }
+
+    fn expect(&mut self, w: &Warp, lane: usize, i: usize, bytes: i64) -> Checked<()> {
+        self.check_phase(w, lane, i)?;
+        let o = &mut self.mbarriers.objects[i];
+        o.bytes += bytes;
+        o.arrived = (w.now.pc, w.index * 32 + lane as u32);
+        if o.bytes <= MOST_BYTES {
+            return Ok(());
+        }
+        let (address, bytes) = (o.address, o.bytes);
+        let what = format!("an mbarrier expects {bytes} bytes: at most {MOST_BYTES}");
+        Err(self.bad_mbarrier(w, lane, address.into(), what, "split the copy over several phases"))
+    }
+
+    /// Whether the thread knows in which phase it is.
+    fn check_phase(&self, w: &Warp, lane: usize, i: usize) -> Checked<()> {
+        let o = &self.mbarriers.objects[i];
+        if self.known_phases(w, o) >= o.done {
+            return Ok(());
+        }
+        let what = format!(
+            "an arrival in phase {} of an mbarrier, while nothing tells the thread that phase {} is complete",
+            o.done,
+            o.done.saturating_sub(1)
+        );
+        let instead = "the phase before may have had one arrival too many: count the arrivals, and wait before the next";
+        let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, instead);
+        let (pc, thread) = o.arrived;
+        fault.other = Some(self.earlier(pc, thread, "arrived last"));
+        Err(fault)
+    }
+
+    /// Phases of an mbarrier that a warp knows to be complete.
+    fn known_phases(&self, w: &Warp, o: &Object) -> u32 {
+        self.shared.known(w.index, o.agent).saturating_sub(o.base)
+    }
+
+    fn arrive_at(&mut self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
+        self.check_phase(w, lane, i)?;
+        let thread = w.index * 32 + lane as u32;
+        let o = &mut self.mbarriers.objects[i];
+        if count == 0 || count > o.pending {
+            let (address, all, left, bytes) = (o.address, o.count, o.pending, o.bytes);
+            let what = format!(
+                "{count} arrivals at an mbarrier where {left} of {all} are left in phase {}, which lacks {bytes} bytes",
+                o.done
+            );
+            return Err(self.bad_mbarrier(
+                w,
+                lane,
+                address.into(),
+                what,
+                "initialise it with the number of arrivals",
+            ));
+        }
+        o.pending -= count;
+        o.arrived = (w.now.pc, thread);
+        self.shared.release(w.index, &mut o.gathered);
+        self.end_phase(i).map_err(|late| self.too_late(w, thread, w.now.pc, i, late))
+    }
+
+    /// An arrival that is part of a copy: what the thread did besides is not released.
+    pub(crate) fn copy_arrives(&mut self, i: usize, pc: u32, thread: u32) -> Checked<()> {
+        let o = &mut self.mbarriers.objects[i];
+        o.pending = o.pending.saturating_sub(1);
+        o.arrived = (pc, thread);
+        o.copied.push((o.done, pc, thread));
+        self.end_phase(i)
+            .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
+    }
+
+    /// Bytes of a copy have come.
+    pub(crate) fn bytes_came(&mut self, i: usize, bytes: u32, pc: u32, thread: u32) -> Checked<()> {
+        let o = &mut self.mbarriers.objects[i];
+        o.bytes -= i64::from(bytes);
+        o.copied.push((o.done, pc, thread));
+        self.end_phase(i)
+            .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
+    }
+
+    /// Ends the phase if nothing is missing; gives a warp whose wait for the phase before may come after.
+    fn end_phase(&mut self, i: usize) -> Result<(), (u32, u32)> {
+        let Mbarriers { objects, sleeps, awake, .. } = &mut self.mbarriers;
+        let o = &mut objects[i];
+        if o.pending > 0 || o.bytes != 0 {
+            return Ok(());
+        }
+        let late = |(warp, count, _): &&(u32, u32, u32)| {
+            o.gathered.get(*warp as usize).is_none_or(|known| known < count)
+        };
+        if let Some((warp, _, pc)) = o.waits.iter().find(late) {
+            return Err((*warp, *pc));
+        }
+        self.shared.end_phase(o.agent, &mut o.gathered);
+        o.last.clone_from(&o.gathered);
+        o.done += 1;
+        o.pending = o.count;
+        o.waits.clear();
+        for (warp, sleep) in sleeps.iter_mut().enumerate() {
+            let Some(sleep) = sleep.as_mut().filter(|s| s.address == o.address && s.woken.is_none()) else {
+                continue;
+            };
+            sleep.woken = Some(o.done);
+            o.waits.push((warp as u32, self.shared.count(warp as u32), sleep.pc));
+            awake.push(warp as u32);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn too_late(&self, w: &Warp, thread: u32, pc: u32, i: usize, (waiter, wait): (u32, u32)) -> Box<Fault> {
+        let o = &self.mbarriers.objects[i];
+        let what = format!(
+            "phase {} of an mbarrier ends here, and nothing orders a wait for the phase before ahead of it: with another timing that wait would be for phase {}",
+            o.done,
+            o.done + 1
+        );
+        let mut fault = self.fault(w, 1 << (thread % 32), Class::PhaseAliased, what);
+        fault.place = Some(self.place(pc));
+        fault.instead = "who waits for a phase must arrive, or be waited for, before the next one ends";
+        fault.other = Some(self.earlier(wait, waiter * 32, "waited"));
+        fault.address = Some(o.address.into());
+        fault.allocation = self.shared_variable(o.address.into());
+        fault
+    }
+
+    /// `mbarrier.try_wait` and `.test_wait`. A first wait in vain says no, so that a missing loop shows; a second
+    /// `try_wait` for the same phase sleeps until the phase is complete.
+    pub(crate) fn wait(&mut self, w: &mut Warp, mask: u32, b: &MbarrierWait) -> Checked<Answer> {
+        let mut addresses = [0; 32];
+        self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
+        self.check_alignment(w, mask, &addresses, 8)?;
+        let phases = match b.phase {
+            Phase::Parity(slot) => self.words(w, mask, slot)?.map(u64::from),
+            Phase::State(slot) => *w.regs.get::<u64>(slot, mask).map_err(|u| self.undefined(w, u))?,
+        };
+        let first = mask.trailing_zeros() as usize;
+        let key = (addresses[first], phases[first]);
+        let same = lanes(mask).all(|l| (addresses[l], phases[l]) == key);
+        let mut yes = 0;
+        for l in lanes(if same { 1 << first } else { mask }) {
+            yes |= u32::from(self.is_over(w, l, addresses[l], b.phase, phases[l])?) << l;
+        }
+        yes = if same && yes != 0 { mask } else { yes };
+        let failed = &mut self.mbarriers.failed[w.index as usize];
+        let again = failed.replace(key) == Some(key);
+        if yes == mask {
+            *failed = None;
+        } else if again && same && b.suspends {
+            let sleep = Sleep { address: key.0 as u32, pc: w.now.pc, woken: None };
+            self.mbarriers.sleeps[w.index as usize] = Some(sleep);
+            return Ok(Answer::Sleeps);
+        }
+        if let Some(p) = b.p {
+            w.regs.set_pred(p, mask, yes);
+        }
+        Ok(if yes == mask { Answer::Given } else { Answer::No })
+    }
+
+    /// Whether a phase is complete; if so, the warp gets to know what was done before.
+    fn is_over(&mut self, w: &Warp, lane: usize, address: u64, how: Phase, phase: u64) -> Checked<bool> {
+        let i = self.object(w, lane, address)?;
+        let sleep = self.mbarriers.sleeps[w.index as usize].take();
+        let o = &self.mbarriers.objects[i];
+        let done = sleep.and_then(|s| s.woken).unwrap_or(o.done);
+        let parity = matches!(how, Phase::Parity(_));
+        if parity && phase > 1 {
+            return Err(self.bad_mbarrier(
+                w,
+                lane,
+                address,
+                format!("a wait for parity {phase}: it is 0 or 1"),
+                "",
+            ));
+        }
+        let over = if parity { u64::from(done & 1) != phase } else { u64::from(done) > phase };
+        if !over {
+            return Ok(false);
+        }
+        if parity && self.known_phases(w, o) + 2 <= done {
+            return Err(self.aliased(w, lane, i, done));
+        }
+        let o = &mut self.mbarriers.objects[i];
+        self.shared.acquire(w.index, &o.last);
+        o.copied.retain(|(of, ..)| *of >= done);
+        if parity {
+            o.waits.retain(|(warp, ..)| *warp != w.index);
+            o.waits.push((w.index, self.shared.count(w.index), w.now.pc));
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn aliased(&self, w: &Warp, lane: usize, i: usize, done: u32) -> Box<Fault> {
+        let o = &self.mbarriers.objects[i];
+        let what = format!(
+            "a wait for phase {} of an mbarrier, while nothing tells the thread that phase {} is complete: a moment ago an older phase of the same parity would have satisfied it",
+            done - 1,
+            done - 2
+        );
+        let mut fault = self.bad_mbarrier(w, lane, o.address.into(), what, "");
+        fault.class = Class::PhaseAliased;
+        fault.instead = "let each warp wait for every phase, or give it an mbarrier of which it does";
+        let (pc, thread) = o.arrived;
+        fault.other = Some(self.earlier(pc, thread, "arrived last"));
+        fault
+    }
+
+    /// `fence.proxy.async` and `fence.mbarrier_init`: copies know the mbarriers that the warp has initialised.
+    pub(crate) fn proxy_fence(&mut self, w: &Warp) {
+        let own = |o: &&mut Object| u32::from(o.init.thread) / 32 == w.index;
+        self.mbarriers.objects.iter_mut().filter(own).for_each(|o| o.fenced = true);
+    }
+
+    /// Checks the mbarrier that a copy of this thread is to complete on.
+    pub(crate) fn check_target(&self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
+        let i = self.object(w, lane, address)?;
+        let o = &self.mbarriers.objects[i];
+        if o.fenced {
+            return Ok(());
+        }
+        let what = "a copy completes on an mbarrier whose initialisation it may not see".to_string();
+        let instead =
+            "execute fence.mbarrier_init or fence.proxy.async between mbarrier.init and the barrier after it";
+        let mut fault = self.bad_mbarrier(w, lane, address, what, instead);
+        fault.other = Some(self.earlier(o.init.pc, o.init.thread.into(), "initialised it"));
+        Err(fault)
+    }
+
+    /// The mbarrier at an address, by number, and its agent.
+    pub(crate) fn agent(&self, address: u32) -> Option<(usize, usize)> {
+        let i = self.mbarriers.find(address.into())?;
+        Some((i, self.mbarriers.objects[i].agent))
+    }
+}

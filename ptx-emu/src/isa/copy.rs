@@ -1,0 +1,191 @@
+//! Asynchronous copies and the barriers they complete on (manual, "Data Movement and Conversion Instructions:
+//! Asynchronous copy", "Parallel Synchronization and Communication Instructions: mbarrier").
+
+use super::Decoder;
+use crate::code::{Bulk, Mbarrier, MbarrierDeed, MbarrierWait, Op, Phase, Space};
+use crate::decode::Decode;
+use crate::parse::ast::OperandKind;
+use crate::parse::types::Type;
+use crate::parse::{Parsed, error};
+
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("mbarrier", mbarrier), ("cp", cp)];
+
+/// What the suffix after `mbarrier` says.
+#[derive(Clone, Copy)]
+enum Form {
+    Init,
+    Inval,
+    ExpectTx,
+    Arrive,
+    TestWait,
+    TryWait,
+}
+
+fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let forms = &[
+        (".init", Form::Init),
+        (".inval", Form::Inval),
+        (".expect_tx", Form::ExpectTx),
+        (".arrive", Form::Arrive),
+        (".test_wait", Form::TestWait),
+        (".try_wait", Form::TryWait),
+    ];
+    let Some(form) = d.choose(forms) else {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    };
+    match form {
+        Form::Init => {
+            let space = place(d)?;
+            d.operands(2, 2)?;
+            literal(d, 1, 1, MOST_COUNT)?;
+            let deed = MbarrierDeed::Init { count: d.src(1, Type::U32)? };
+            change(d, space, 0, deed)
+        }
+        Form::Inval => {
+            let space = place(d)?;
+            d.operands(1, 1)?;
+            change(d, space, 0, MbarrierDeed::Inval)
+        }
+        Form::ExpectTx => {
+            semantics(d, ".relaxed");
+            let space = place(d)?;
+            d.operands(2, 2)?;
+            let deed = MbarrierDeed::ExpectTx { bytes: d.src(1, Type::U32)? };
+            change(d, space, 0, deed)
+        }
+        Form::Arrive => arrive(d),
+        Form::TestWait => wait(d, false),
+        Form::TryWait => wait(d, true),
+    }
+}
+
+/// The largest count of an mbarrier.
+pub(crate) const MOST_COUNT: u64 = (1 << 20) - 1;
+
+/// `{.sem.scope}`, where only the default makes the happens-before that is modelled.
+fn semantics(d: &mut Decode<'_, '_>, default: &str) {
+    if d.eat(default) {
+        d.choose(&[(".cta", ()), (".cluster", ())]);
+    }
+}
+
+/// `{.shared, .shared::cta}.b64`
+fn place(d: &mut Decode<'_, '_>) -> Parsed<Space> {
+    let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
+    d.ty(&[Type::B64])?;
+    Ok(if shared { Space::Shared } else { Space::Generic })
+}
+
+/// Checks an operand that is a literal.
+fn literal(d: &Decode<'_, '_>, i: usize, least: u64, most: u64) -> Parsed<()> {
+    let o = d.operand(i);
+    match matches!(o.kind, OperandKind::Number(_)) && d.immediate(i, most)? < least {
+        true => error(o.at, format!("a number from {least} to {most} was expected")),
+        false => Ok(()),
+    }
+}
+
+fn change(d: &mut Decode<'_, '_>, space: Space, at: usize, deed: MbarrierDeed) -> Parsed<Op> {
+    let address = d.address(at, space == Space::Shared)?;
+    Ok(Op::Mbarrier(Box::new(Mbarrier { space, address, deed })))
+}
+
+/// `mbarrier.arrive{.expect_tx}{.release.scope}{.shared}.b64 state, [a]{, count | bytes}`
+fn arrive(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let expects = d.eat(".expect_tx");
+    if d.peek() == Some(".noComplete") {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    semantics(d, ".release");
+    let space = place(d)?;
+    let n = d.operands(if expects { 3 } else { 2 }, 3)?;
+    let state = match d.operand(0).kind {
+        OperandKind::Sink => None,
+        _ => Some(d.dst(0, Type::B64)?),
+    };
+    let last = if n == 3 { Some(d.src(2, Type::U32)?) } else { None };
+    let (expect, count) = if expects { (last, None) } else { (None, last) };
+    change(d, space, 1, MbarrierDeed::Arrive { state, expect, count })
+}
+
+/// `mbarrier.{test,try}_wait{.parity}{.acquire.scope}{.shared}.b64 p, [a], phase{, time}`
+fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
+    let parity = d.eat(".parity");
+    semantics(d, ".acquire");
+    let space = place(d)?;
+    if d.operands(3, if suspends { 4 } else { 3 })? == 4 {
+        d.src(3, Type::U32)?;
+    }
+    let p = match d.operand(0).kind {
+        OperandKind::Sink => None,
+        _ => Some(d.dst(0, Type::Pred)?),
+    };
+    let phase = match parity {
+        true => {
+            literal(d, 2, 0, 1)?;
+            Phase::Parity(d.src(2, Type::U32)?)
+        }
+        false => Phase::State(d.src(2, Type::B64)?),
+    };
+    let address = d.address(1, space == Space::Shared)?;
+    Ok(Op::MbarrierWait(Box::new(MbarrierWait { space, address, p, phase, suspends })))
+}
+
+/// `fence.proxy.async{.space}` and `fence.mbarrier_init.release.cluster`, the opcode consumed.
+pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    match d.name().as_str() {
+        "fence.proxy.async"
+        | "fence.proxy.async.global"
+        | "fence.proxy.async.shared::cta"
+        | "fence.proxy.async.shared::cluster"
+        | "fence.mbarrier_init.release.cluster" => {
+            d.skip();
+            d.operands(0, 0)?;
+            Ok(Op::ProxyFence)
+        }
+        name => d.error(format!("unsupported in ptx-emu: {name}")),
+    }
+}
+
+fn cp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".async", ())])?;
+    if d.eat(".bulk") {
+        return bulk(d);
+    }
+    d.error(format!("unsupported in ptx-emu: {}", d.name()))
+}
+
+/// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.L2::cache_hint} [d], [s], n, [bar]{, policy}` and
+/// `cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [s], n{, policy}`
+fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let prefetches = d.eat(".prefetch");
+    let into = match prefetches {
+        true => d.choose(&[(".L2", ())]),
+        false => d.choose(&[(".shared::cluster", ()), (".shared::cta", ())]),
+    };
+    let whole = into.is_some() && d.eat(".global") && (prefetches || d.eat(".mbarrier::complete_tx::bytes"));
+    let hinted = d.eat(".L2::cache_hint");
+    if !whole || d.peek().is_some() {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    let (n, size) = if prefetches { (2, 1) } else { (4, 2) };
+    d.operands(n + usize::from(hinted), n + usize::from(hinted))?;
+    if hinted {
+        d.src(n, Type::B64)?;
+    }
+    if matches!(d.operand(size).kind, OperandKind::Number(_)) {
+        let bytes = d.immediate(size, u32::MAX.into())?;
+        if bytes % 16 != 0 {
+            return d.error(format!("a bulk copy of {bytes} bytes: the size is a multiple of 16"));
+        }
+    }
+    if prefetches {
+        return Ok(Op::BulkPrefetch(Box::new((d.address(0, false)?, d.src(1, Type::U32)?))));
+    }
+    Ok(Op::Bulk(Box::new(Bulk {
+        to: d.address(0, true)?,
+        from: d.address(1, false)?,
+        bytes: d.src(2, Type::U32)?,
+        barrier: d.address(3, true)?,
+    })))
+}
