@@ -92,10 +92,11 @@ fn a_program_runs_on_the_library() {
 /// The environment is read once a process, so this test runs itself again with another one.
 #[test]
 fn the_environment_configures_the_library() {
-    const SETTINGS: [(&str, &str); 4] = [
+    const SETTINGS: [(&str, &str); 5] = [
         ("WARPWRIGHT_EMU_MEMORY", "4096"),
         ("WARPWRIGHT_EMU_DRIVER_VERSION", "12040"),
         ("WARPWRIGHT_EMU_COMPUTE_CAPABILITY", "8.6"),
+        ("WARPWRIGHT_EMU_MULTIPROCESSORS", "132"),
         ("WARPWRIGHT_EMU_FAIL", "cuDeviceGetCount:2:999, cuMemAlloc_v2:1:46"),
     ];
     if std::env::var_os(SETTINGS[0].0).is_none() {
@@ -106,7 +107,7 @@ fn the_environment_configures_the_library() {
         return;
     }
     let (_, api) = open();
-    let (mut version, mut minor, mut count, mut bytes) = (0, 0, 0, 0);
+    let (mut version, mut minor, mut processors, mut count, mut bytes) = (0, 0, 0, 0, 0);
     let (mut context, mut address) = (CUcontext::NULL, 0);
     // SAFETY: every pointer is to a variable of this test.
     let codes = unsafe {
@@ -114,6 +115,7 @@ fn the_environment_configures_the_library() {
             (api.cuInit)(0),
             (api.cuDriverGetVersion)(&mut version),
             (api.cuDeviceGetAttribute)(&mut minor, CUdevice_attribute::COMPUTE_CAPABILITY_MINOR, 0),
+            (api.cuDeviceGetAttribute)(&mut processors, CUdevice_attribute::MULTIPROCESSOR_COUNT, 0),
             (api.cuDeviceTotalMem_v2)(&mut bytes, 0),
             (api.cuDeviceGetCount)(&mut count),
             (api.cuDeviceGetCount)(&mut count),
@@ -124,6 +126,6 @@ fn the_environment_configures_the_library() {
             (api.cuMemAlloc_v2)(&mut address, 16),
         ]
     };
-    assert_eq!(codes.map(|code| code.0), [0, 0, 0, 0, 0, 999, 0, 0, 46, 0, 2]);
-    assert_eq!((version, minor, count, bytes), (12040, 6, 1, 4096));
+    assert_eq!(codes.map(|code| code.0), [0, 0, 0, 0, 0, 0, 999, 0, 0, 46, 0, 2]);
+    assert_eq!((version, minor, processors, count, bytes), (12040, 6, 132, 1, 4096));
 }

@@ -49,6 +49,40 @@ impl KernelDef for TooFar {
     fn reference(&self, _: AddArgs<Cpu<'_>>) {}
 }
 
+/// Adds, and waits for the kernels before it: where the sum is stored, or at once.
+struct Waits {
+    late: bool,
+}
+
+impl KernelDef for Waits {
+    type Args<S: Side> = AddArgs<S>;
+
+    fn name(&self) -> String {
+        if self.late { "waits_late".into() } else { "waits".into() }
+    }
+
+    fn block(&self) -> u32 {
+        N as u32
+    }
+
+    fn grid(&self, _: &AddArgs<Shape>) -> Result<Grid, ShapeError> {
+        Ok(Grid::line(1))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AddArgs<Dev<'k>>) {
+        if !self.late {
+            k.grid_wait();
+        }
+        let x = a.x.at(k.tid()).ld();
+        if self.late {
+            k.grid_wait();
+        }
+        a.y.at(k.tid()).st(x + a.add);
+    }
+
+    fn reference(&self, _: AddArgs<Cpu<'_>>) {}
+}
+
 fn buffers(context: &Context) -> (Buffer<f32>, Buffer<f32>) {
     let buffer = |label| Buffer::zeroed(context, N).unwrap().labelled(label);
     (buffer("input"), buffer("output"))
@@ -107,6 +141,32 @@ fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
         recorder.finish().instantiate().unwrap().launch(&stream).unwrap();
         assert_eq!(stream.read(&x).unwrap(), [2.0; N], "recorded, the edge is there");
     });
+}
+
+#[test]
+fn a_wait_that_comes_too_late_is_found_in_a_chain() {
+    let run = |late| {
+        let mut found = String::new();
+        alone(|context| {
+            let stream = Stream::new(&context).unwrap();
+            let [first, second] = [false, late].map(|late| Kernel::load(&context, Waits { late }).unwrap());
+            assert!(first.function().waits() && second.function().waits());
+            let (x, y) = buffers(&context);
+            let mut chain = Recorder::chain(&context).unwrap();
+            chain.launch(&first, args(&x, &y)).unwrap();
+            chain.launch(&second, args(&y, &x)).unwrap();
+            let graph = chain.finish();
+            assert_eq!(graph.programmatic_edges(), 1);
+            graph.instantiate().unwrap().launch(&stream).unwrap();
+            found = stream.read(&x).map_or_else(|e| e.to_string(), |x| format!("{:?}", x[0]));
+        });
+        found
+    };
+    assert_eq!(run(false), "2.0");
+    let text = run(true);
+    for part in ["node 1 (waits_late) may start before node 0 (waits) ends", "`output`", "faults.rs"] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
 }
 
 #[test]
