@@ -6,9 +6,9 @@
 //! streams through the same places. Of what a tile needs, only the row of the token itself comes
 //! from the kernels just before: all others are asked for before `griddepcontrol.wait`.
 //!
-//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries, in units of log2, are rows 0 to 7 of the
-//! left matrix; what rounding them to f16 lost is rows 8 to 15, so that the sum of both rows is as exact as f32. A
-//! lane's scores lie as the right matrix of the second product wants the weights, for `v^T p`: it is done once for
+//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries are rows 0 to 7 of the left
+//! matrix; what rounding them to f16 lost is rows 8 to 15, so that the sum of both rows is as exact as f32. A lane's
+//! scores lie as the right matrix of the second product wants the weights, for `v^T p`: it is done once for
 //! the rounded weights and once for what rounding lost.
 //!
 //! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values. Then the warps
@@ -16,6 +16,8 @@
 //! Else the splits of a head leave theirs in memory, and the block that comes last adds them in the order of the
 //! splits, so that the same positions give the same bits.
 
+use super::stream::Trigger;
+use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::{lanes_max, lanes_sum};
 use crate::state::{LEN, POSITION};
@@ -28,7 +30,7 @@ args! {
     pub struct AttentionChainedArgs {
         /// `[8]`: see [`state`](crate::state); positions up to `POSITION` count
         state: In<u32>,
-        /// `[heads, head_dim]`
+        /// `[heads, head_dim]`, in the range of f16
         q: In<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: In<f16>,
@@ -64,6 +66,8 @@ pub struct AttentionChained {
     pub head_dim: u32,
     /// Query heads that share a head of keys and values, at most 16.
     pub queries: u32,
+    /// When the next kernel may start; at the latest after the wait.
+    pub trigger: Trigger,
     /// Nanoseconds that a block without work stays, so that the blocks of the next kernel spread evenly.
     pub nap: u32,
 }
@@ -82,6 +86,11 @@ const REST: u32 = 8 * QUERIES * MOST_WARPS + 16;
 const PARTS_AHEAD: usize = 8;
 
 impl AttentionChained {
+    /// The variant that was fastest.
+    pub const fn shipped(head_dim: u32, queries: u32) -> AttentionChained {
+        AttentionChained { head_dim, queries, trigger: Trigger::First, nap: 1500 }
+    }
+
     /// Blocks that share a head of keys and values, each with up to 8 of its query heads.
     fn groups(&self) -> u32 {
         self.queries.div_ceil(QUERIES)
@@ -140,7 +149,9 @@ impl KernelDef for AttentionChained {
     type Args<S: Side> = AttentionChainedArgs<S>;
 
     fn name(&self) -> String {
-        format!("attention_chained_{}_{}", self.head_dim, self.queries)
+        let AttentionChained { head_dim, queries, trigger, nap } = self;
+        let trigger = if *trigger == Trigger::First { "first" } else { "waited" };
+        format!("attention_chained_{head_dim}_{queries}_{trigger}_{nap}")
     }
 
     fn block(&self) -> u32 {
@@ -177,7 +188,9 @@ impl KernelDef for AttentionChained {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionChainedArgs<Dev<'k>>) {
-        k.grid_trigger();
+        if self.trigger == Trigger::First {
+            k.grid_trigger();
+        }
         let block = Block::new(k, self, &a);
         let tiles = block.own_tiles();
 
@@ -186,6 +199,9 @@ impl KernelDef for AttentionChained {
         let mut range = block.range(early);
         block.copy_first(&range, &tiles, Which::Before(early));
         k.grid_wait();
+        if self.trigger != Trigger::First {
+            k.grid_trigger();
+        }
 
         k.note("the token's own row, the queries, and the position, which is right now");
         block.copy_first(&range, &tiles, Which::From(early));
@@ -470,8 +486,7 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Brings the queries to shared memory, in units of log2; gives the position. All threads are past the barrier
-    /// then.
+    /// Brings the queries to shared memory; gives the position, to all threads.
     fn stage(&self) -> U32<'k> {
         let (k, def) = (self.k, self.def);
         let (fours, threads) = (def.head_dim / 4, KernelDef::block(def));
@@ -487,10 +502,9 @@ impl<'a, 'k> Block<'a, 'k> {
                 (query, dim, q)
             })
             .collect();
-        let factor = self.a.scale * LOG2_E;
         for (query, dim, q) in items {
             k.when(query.lt(QUERIES), || {
-                let [high, low] = halves(q.map(|q| q.get() * factor));
+                let [high, low] = halves(q.map(|q| q.get()));
                 let to = self.staged.row(query, def.row()).at(dim).cast::<u32>();
                 to.st2(high);
                 to.row(QUERIES, def.row()).st2(low);
@@ -541,7 +555,7 @@ impl<'a, 'k> Block<'a, 'k> {
         refill(1);
     }
 
-    /// Scores of query `lane / 4`: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where `t = lane % 4`.
+    /// Scores of query `lane / 4`, in units of log2: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where `t = lane % 4`.
     ///
     /// Even and odd steps have sums of their own, so that half as many wait for each other.
     fn scores(&self, slot: &Slot<'k>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
@@ -556,10 +570,11 @@ impl<'a, 'k> Block<'a, 'k> {
             left.add_f16(a, B([b0, b1]));
             right.add_f16(a, B([b2, b3]));
         }
+        let factor = self.a.scale * LOG2_E;
         let first = tile * TILE + (lane & 3) * 2;
         from_fn(|i| {
             let of = |parity: usize, row: usize| sums[parity][i / 2].0[2 * row + i % 2].get();
-            let score = (of(0, 0) + of(1, 0)) + (of(0, 1) + of(1, 1));
+            let score = ((of(0, 0) + of(1, 0)) + (of(0, 1) + of(1, 1))) * factor;
             let p = first + [0, 1, 8, 9][i];
             p.le(position).select(score, f32::NEG_INFINITY)
         })
@@ -742,5 +757,77 @@ impl<'k> Sum<'k> {
             sums.add_f16(a, B(high));
             sums.add_f16(a, B(low));
         }
+    }
+}
+
+impl Variant for AttentionChained {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let full = self.positions();
+        let plain = ChainedCase { position: 0, ctx: 1, splits: 1, kv_heads: 1, idle: 0, outlier: 1.0 };
+        // One position; a whole tile and one more, among blocks without work; a position past the cache, which ends
+        // with it; as many positions as a block holds, and one more; more than all splits hold, and in one of them;
+        // parts that are merged in several steps; outliers.
+        [
+            ChainedCase { ..plain },
+            ChainedCase { position: 15, ctx: 40, splits: 2, kv_heads: 2, idle: 1, ..plain },
+            ChainedCase { position: 16, ctx: 17, ..plain },
+            ChainedCase { position: 50, ctx: 31, ..plain },
+            ChainedCase { position: full - 1, ctx: full, splits: 2, ..plain },
+            ChainedCase { position: full, ctx: full + 3, splits: 3, kv_heads: 2, ..plain },
+            ChainedCase { position: 4 * full + 40, ctx: 5 * full, splits: 2, ..plain },
+            ChainedCase { position: full + 100, ctx: 2 * full, ..plain },
+            ChainedCase { position: 9 * full - 17, ctx: 9 * full, splits: 12, ..plain },
+            ChainedCase { position: 100, ctx: 101, outlier: 100.0, ..plain },
+        ]
+        .map(|case| case.filled(self, seed))
+        .into()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ChainedCase {
+    position: u32,
+    ctx: u32,
+    splits: u32,
+    kv_heads: u32,
+    /// Blocks without work at any position.
+    idle: u32,
+    /// What every 37th number of the caches is multiplied by, and of the queries divided by.
+    outlier: f32,
+}
+
+impl ChainedCase {
+    fn filled(&self, kernel: &AttentionChained, seed: u64) -> Case {
+        let mut random = Random(seed);
+        let dim = kernel.head_dim as usize;
+        let (heads, units) = (self.kv_heads * kernel.queries, self.kv_heads * kernel.groups());
+        let mut state = vec![0; LEN];
+        state[POSITION as usize] = self.position;
+        let mut numbers = |n: u32, factor: f32| {
+            let mut v = random.units(n as usize * dim);
+            v.chunks_mut(dim).for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
+            v
+        };
+        let q = numbers(heads, 1.0 / self.outlier);
+        let mut cache = || {
+            CpuArg::F16(
+                numbers(self.kv_heads * self.ctx, self.outlier).into_iter().map(f16::from_f32).collect(),
+            )
+        };
+        let mut args = vec![
+            CpuArg::U32(state),
+            CpuArg::F32(q),
+            cache(),
+            cache(),
+            CpuArg::F32(vec![0.0; heads as usize * dim]),
+            CpuArg::F32(vec![0.0; (heads * self.splits) as usize * (dim + 2)]),
+            CpuArg::U32(vec![0; units as usize]),
+        ];
+        args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
+        // A larger factor than models have, so that weights differ by powers of ten.
+        args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
+        args.extend([units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
+        // Two halves hold 22 bits of a query and of a weight; sums of some hundred products add their roundings.
+        Case { label: format!("{self:?}"), args, bound: 1e-5 }
     }
 }
