@@ -7,7 +7,7 @@ use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
 use warpwright_kernels::rope::{Pairing, revolutions};
 use warpwright_kernels::{
-    Attention, Case, Format, Gemv, GemvAdd, Random, RmsNorm, Rope, SwiGlu, Team, Variant, state,
+    Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, Rows, SwiGlu, Team, Variant, state,
 };
 
 fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), TestCaseError> {
@@ -113,6 +113,28 @@ proptest! {
         args.extend([heads, kv_heads, head_dim, rope_dim, ctx].map(CpuArg::scalar));
         let pairing = if half_split { Pairing::HalfSplit } else { Pairing::Interleaved };
         holds(&Rope { pairing }, args, 3e-6)?;
+    }
+
+    #[test]
+    fn tiles(
+        format in prop::sample::select(Format::ALL.into_iter().filter(|f| f.tile().is_some()).collect::<Vec<_>>()),
+        kind in 0..4usize,
+        heads in 1..4u32,
+        groups in 1..4u32,
+        tiles in 1..5u32,
+        seed: u64,
+    ) {
+        let rows =
+            [Rows::PLAIN, Rows::half_split(16 * heads), Rows::interleaved(16 * heads), Rows::GATE_UP][kind];
+        let n = tiles * format.tile().map_or(0, |tile| tile.columns);
+        let random = &mut Random(seed);
+        let mut matrix = || format.random((groups * rows.stride * n / format.block_len()) as usize, 1.0, random);
+        let (lo, hi) = (matrix(), matrix());
+        let row_blocks = groups * rows.per;
+        let y = vec![0; row_blocks as usize * 16 * format.row_bytes(n as usize)];
+        let mut args = vec![CpuArg::U8(lo), CpuArg::U8(hi), CpuArg::U8(y)];
+        args.extend([n, row_blocks, rows.per, rows.stride, rows.step, rows.delta].map(CpuArg::scalar));
+        holds(&Pack { format }, args, 0.0)?;
     }
 
     /// Blocks stand alone: what a format makes of several is what it makes of each.
