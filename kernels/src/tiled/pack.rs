@@ -1,7 +1,7 @@
 //! Packs GGUF rows into tiles: one warp a tile, each lane the words that are its own (`tile.rs`).
 //!
 //! A lane reads its groups of rows `g` and `g + 8` as words. Where blocks are an odd number of halfwords, words are
-//! taken from the last multiple of four bytes on, and [`Shift`] puts them right.
+//! taken from the last multiple of four bytes on, and `Shift` puts them right.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;

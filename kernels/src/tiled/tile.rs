@@ -3,7 +3,7 @@
 //! Sixteen rows of a matrix are a row block, and a row block is tiles of [`Tile::columns`] columns in order. Lane
 //! `4 g + t` of a warp holds weights of rows `g` and `g + 8` of a tile; which of the matrix's rows these are, a
 //! [`Rows`] says. A tile has the bits of the GGUF blocks it stands for, each exactly once, in another order:
-//! [`in_row`] says where a number's bits are in a file, [`in_tile`] where they are in a tile, and [`pack`] copies
+//! `in_row` says where a number's bits are in a file, `in_tile` where they are in a tile, and [`pack`] copies
 //! one to the other. [`dequantize`] is what kernels over tiles are held to.
 //!
 //! Most of a tile is "words": word `x` of lane `l` is at byte `512 (x / 4) + 16 l + 4 (x mod 4)`, so that a warp loads
