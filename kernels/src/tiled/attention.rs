@@ -83,7 +83,7 @@ const MOST_WARPS: u32 = 12;
 /// Shared memory that is neither tiles nor queries, at most.
 const REST: u32 = 8 * QUERIES * MOST_WARPS + 16;
 /// Parts that a thread has in flight when it merges.
-const PARTS_AHEAD: usize = 8;
+const PARTS_AHEAD: u32 = 8;
 
 impl AttentionChained {
     /// The variant that was fastest.
@@ -204,8 +204,9 @@ impl KernelDef for AttentionChained {
         }
 
         k.note("the token's own row, the queries, and the position, which is right now");
+        let loaded = block.load();
         block.copy_first(&range, &tiles, Which::From(early));
-        let position = block.stage();
+        let position = block.stage(loaded);
         k.when(position.ne(early), || {
             k.wait_copies(0);
             range.set(&block.range(position));
@@ -215,9 +216,10 @@ impl KernelDef for AttentionChained {
 
         let mut sums = Sum::new(k, self);
         block.attend(&mut sums, &range, &tiles, position);
-        block.leave(&sums, &tiles[0]);
+        k.when(block.is_busy(&range), || block.leave(&sums, &tiles[0]));
         k.barrier();
-        k.when(position.lt(self.positions()), || block.store_result(&range)).otherwise(|| {
+        let alone = position.lt(self.positions()) | a.splits.eq(1);
+        k.when(alone, || block.store_result(&range)).otherwise(|| {
             block.store_part(&range);
             k.barrier();
             block.draw(&range);
@@ -486,23 +488,25 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Brings the queries to shared memory; gives the position, to all threads.
-    fn stage(&self) -> U32<'k> {
+    /// Asks for the position and the block's queries, four dimensions at a time.
+    fn load(&self) -> (U32<'k>, Vec<Four<'k>>) {
         let (k, def) = (self.k, self.def);
         let (fours, threads) = (def.head_dim / 4, KernelDef::block(def));
-        let position = self.position();
-        let items: Vec<_> = (0..QUERIES * fours)
-            .step_by(threads as usize)
-            .map(|first| {
-                let i = k.tid() + first;
-                let (query, dim) = (i / fours, i % fours * 4);
-                let mut q: [Var<f32>; 4] = from_fn(|_| k.var(0.0));
-                let from = self.a.q.at((self.head + query) * def.head_dim + dim);
-                from.fresh().ld4_if(query.lt(self.queries), &mut q);
-                (query, dim, q)
-            })
-            .collect();
-        for (query, dim, q) in items {
+        let four = |first| {
+            let i = k.tid() + first;
+            let (query, dim) = (i / fours, i % fours * 4);
+            let mut q = from_fn(|_| k.var(0.0));
+            let from = self.a.q.at((self.head + query) * def.head_dim + dim);
+            from.fresh().ld4_if(query.lt(self.queries), &mut q);
+            Four { query, dim, q }
+        };
+        (self.position(), (0..QUERIES * fours).step_by(threads as usize).map(four).collect())
+    }
+
+    /// Leaves them in shared memory; gives the position, the same to all threads.
+    fn stage(&self, (position, fours): (U32<'k>, Vec<Four<'k>>)) -> U32<'k> {
+        let (k, def) = (self.k, self.def);
+        for Four { query, dim, q } in fours {
             k.when(query.lt(QUERIES), || {
                 let [high, low] = halves(q.map(|q| q.get()));
                 let to = self.staged.row(query, def.row()).at(dim).cast::<u32>();
@@ -580,6 +584,11 @@ impl<'a, 'k> Block<'a, 'k> {
         })
     }
 
+    /// Whether the calling warp has tiles.
+    fn is_busy(&self, range: &Range<'k>) -> Pred<'k> {
+        (self.k.warp() + &range.first).lt(&range.end)
+    }
+
     /// Leaves the warp's sums in its first place.
     fn leave(&self, sum: &Sum<'k>, slot: &Slot<'k>) {
         let (k, def) = (self.k, self.def);
@@ -596,7 +605,7 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// For each query and pair of dimensions: the sum over the warps.
+    /// Each query and pair of dimensions, one to a thread.
     fn each_pair(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
         let pairs = self.def.head_dim / 2;
         self.k.for_each(self.k.tid(), self.queries * pairs, KernelDef::block(self.def), |i| {
@@ -604,61 +613,53 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// The sum over the warps, of a query and a pair of dimensions.
-    fn gather(&self, query: U32<'k>, dim: U32<'k>) -> Total<'k> {
+    /// The total of the busy warps, for a query and a pair of dimensions.
+    fn gather(&self, query: U32<'k>, dim: U32<'k>, range: &Range<'k>) -> Total<'k> {
         let def = self.def;
+        let busy = range.end.get() - &range.first;
         let outcome = self.outcome.at(query * 2);
         let values = self.tiles.cast::<f32>().at(query * (def.head_dim + 4) + dim);
-        let warp = |warp| Total {
-            outcome: outcome.at(warp * QUERIES * 2).ld2(),
-            values: values.row(warp, def.depth() * 2 * def.half()).ld2(),
+        let of_warp = |warp: u32| {
+            let from = (busy - 1).min(warp);
+            let [max, weights] = outcome.row(from, 8 * QUERIES).ld2();
+            let values = values.row(from, def.depth() * 2 * def.half()).ld2();
+            Total { max, weights, values, counts: Some(busy.gt(warp)) }
         };
-        let parts: Vec<_> = (0..def.warps()).map(warp).collect();
-        let max =
-            parts.iter().map(|part| part.outcome[0]).reduce(|a, b| a.max(b)).expect("a block has warps");
-        let weights: Vec<_> = parts.iter().map(|part| (part.outcome[0] - max).ex2()).collect();
-        let sum = |of: &dyn Fn(&Total<'k>) -> F32<'k>| {
-            let rest = parts.iter().zip(&weights).skip(1);
-            rest.fold(of(&parts[0]) * weights[0], |sum, (part, &weight)| of(part).fma(weight, sum))
-        };
-        let values = [sum(&|part| part.values[0]), sum(&|part| part.values[1])];
-        Total { outcome: [max, sum(&|part| part.outcome[1])], values }
+        Total::of(&(0..def.warps()).map(of_warp).collect::<Vec<_>>())
     }
 
     /// The result, where one block has all positions.
     fn store_result(&self, range: &Range<'k>) {
         self.k.when(!range.is_empty(), || {
-            self.each_pair(|query, dim| {
-                let total = self.gather(query, dim);
-                self.store(query, dim, total.values, total.outcome[1]);
-            })
+            self.each_pair(|query, dim| self.store(query, dim, self.gather(query, dim, range)))
         });
     }
 
-    fn store(&self, query: U32<'k>, dim: U32<'k>, values: [F32<'k>; 2], sum: F32<'k>) {
-        let factor = sum.rcp();
-        self.a.y.at((self.head + query) * self.def.head_dim + dim).st2(values.map(|v| v * factor));
+    fn store(&self, query: U32<'k>, dim: U32<'k>, total: Total<'k>) {
+        let factor = total.weights.rcp();
+        let to = self.a.y.at((self.head + query) * self.def.head_dim + dim);
+        to.st2(total.values.map(|v| v * factor));
     }
 
-    /// Where the weighted values and the outcome of a part are.
+    /// Where a split leaves the weighted values, and the maximum and the sum of the weights.
     fn part(&self, query: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
-        let a = self.a;
+        let (a, dim) = (self.a, self.def.head_dim);
         let i = (self.head + query) * a.splits + split;
-        [a.part.at(i * self.def.head_dim), a.part.at((a.heads * a.splits * self.def.head_dim) + i * 2)]
+        [a.part.at(i * dim), a.part.at(a.heads * a.splits * dim + i * 2)]
     }
 
     fn store_part(&self, range: &Range<'k>) {
         self.k.when(!range.is_empty(), || {
             self.each_pair(|query, dim| {
-                let total = self.gather(query, dim);
+                let total = self.gather(query, dim, range);
                 let [values, outcome] = self.part(query, self.split);
                 values.at(dim).st2(total.values);
-                self.k.when(dim.eq(0), || outcome.st2(total.outcome));
+                self.k.when(dim.eq(0), || outcome.st2([total.max, total.weights]));
             })
         });
     }
 
-    /// Draws a ticket; says whether it is the last one.
+    /// Draws a ticket; tells the block whether it is the last one.
     fn draw(&self, range: &Range<'k>) {
         let k = self.k;
         k.when(k.tid().eq(0), || {
@@ -668,44 +669,74 @@ impl<'a, 'k> Block<'a, 'k> {
                 let mine = self.a.ticket.at(self.unit).ticket(last);
                 drawn.set(mine.eq(last).select(1, 0));
             });
-            self.drawn.st(drawn.get());
+            self.drawn.st(&drawn);
         });
     }
 
-    /// Adds the parts of all splits, some in flight at a time.
+    /// The result of all splits, some in flight at a time.
     fn merge(&self, range: &Range<'k>) {
         let k = self.k;
         self.each_pair(|query, dim| {
             let [mut max, mut weights, mut low, mut high] = [f32::MIN, 0.0, 0.0, 0.0].map(|v| k.var(v));
-            k.for_each(0, &range.used, PARTS_AHEAD as u32, |first| {
-                let parts: [Total; PARTS_AHEAD] = from_fn(|i| {
-                    let split = (first + i as u32).min(range.used.get() - 1);
-                    let [values, outcome] = self.part(query, split);
-                    Total { outcome: outcome.fresh().ld2(), values: values.at(dim).fresh().ld2() }
-                });
-                let most = parts.iter().fold(max.get(), |max, part| max.max(part.outcome[0]));
-                let shrink = (max.get() - most).ex2();
-                max.set(most);
-                for sum in [&mut weights, &mut low, &mut high] {
-                    *sum *= shrink;
-                }
-                for (i, part) in (0..).zip(&parts) {
-                    let weight = (part.outcome[0] - most).ex2();
-                    let weight = (first + i).lt(&range.used).select(weight, 0.0);
-                    weights.fma(weight, part.outcome[1]);
-                    low.fma(weight, part.values[0]);
-                    high.fma(weight, part.values[1]);
-                }
+            let so_far = |[max, weights, low, high]: [&Var<'k, f32>; 4]| Total {
+                max: max.get(),
+                weights: weights.get(),
+                values: [low.get(), high.get()],
+                counts: None,
+            };
+            k.for_each(0, &range.used, PARTS_AHEAD, |first| {
+                let of_split = |i: u32| {
+                    let split = first + i;
+                    let [values, outcome] = self.part(query, split.min(range.used.get() - 1));
+                    let [max, weights] = outcome.fresh().ld2();
+                    let values = values.at(dim).fresh().ld2();
+                    Total { max, weights, values, counts: Some(split.lt(&range.used)) }
+                };
+                let mut parts = vec![so_far([&max, &weights, &low, &high])];
+                parts.extend((0..PARTS_AHEAD).map(of_split));
+                let total = Total::of(&parts);
+                max.set(total.max);
+                weights.set(total.weights);
+                low.set(total.values[0]);
+                high.set(total.values[1]);
             });
-            self.store(query, dim, [low.get(), high.get()], weights.get());
+            self.store(query, dim, so_far([&max, &weights, &low, &high]));
         });
     }
 }
 
-/// Of a warp or a block, for one query: maximum and sum of the weights, and two of the weighted values.
+/// Four dimensions of a query of the block; zero past the last query.
+struct Four<'k> {
+    query: U32<'k>,
+    dim: U32<'k>,
+    q: [Var<'k, f32>; 4],
+}
+
+/// Of some positions, for one query: the maximum in log2, the sum of the weights, and two of the weighted values.
 struct Total<'k> {
-    outcome: [F32<'k>; 2],
+    max: F32<'k>,
+    weights: F32<'k>,
     values: [F32<'k>; 2],
+    /// What does not count repeats another; `None` counts.
+    counts: Option<Pred<'k>>,
+}
+
+impl<'k> Total<'k> {
+    /// All of them, at their common maximum, added in their order.
+    fn of(parts: &[Total<'k>]) -> Total<'k> {
+        let max = parts.iter().map(|part| part.max).reduce(|a, b| a.max(b)).expect("there are parts");
+        let factor = |part: &Total<'k>| {
+            let factor = (part.max - max).ex2();
+            part.counts.map_or(factor, |counts| counts.select(factor, 0.0))
+        };
+        let factors: Vec<_> = parts.iter().map(factor).collect();
+        let sum = |of: fn(&Total<'k>) -> F32<'k>| {
+            let rest = parts.iter().zip(&factors).skip(1);
+            rest.fold(of(&parts[0]) * factors[0], |sum, (part, &factor)| of(part).fma(factor, sum))
+        };
+        let values = [sum(|part| part.values[0]), sum(|part| part.values[1])];
+        Total { max, weights: sum(|part| part.weights), values, counts: None }
+    }
 }
 
 /// Four numbers as halves, and what rounding them lost as halves: two to a word.
