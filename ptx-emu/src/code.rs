@@ -128,6 +128,20 @@ pub(crate) enum Op {
     Bulk(Box<Bulk>),
     /// `cp.async.bulk.prefetch.L2`
     BulkPrefetch(Box<(Address, u32)>),
+    /// `cp.async`
+    Copy(Box<Copy>),
+    /// `cp.async.commit_group`
+    CopyCommit,
+    /// `cp.async.wait_group`, and with nothing to keep `cp.async.wait_all`
+    CopyWait {
+        keep: Option<u32>,
+    },
+    /// `cp.async.mbarrier.arrive.noinc`
+    CopyArrives(Box<(Space, Address)>),
+    /// `ldmatrix`
+    LoadMatrix(Box<LoadMatrix>),
+    /// `setmaxnreg`
+    SetMaxRegisters,
     /// A clock; `wide` for 64 bits.
     Clock {
         d: u32,
@@ -368,6 +382,25 @@ pub(crate) struct Bulk {
     /// Slot of the number of bytes.
     pub(crate) bytes: u32,
     pub(crate) barrier: Address,
+}
+
+/// A thread's own copy from global to shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    pub(crate) bytes: u32,
+    /// Slot of how many bytes are read; the others become zero.
+    pub(crate) source_bytes: Option<u32>,
+}
+
+/// `ldmatrix`: as many matrices of 8 by 8 halves as there are registers.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadMatrix {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    pub(crate) transposed: bool,
+    pub(crate) d: Vec<u32>,
 }
 
 /// A block barrier.

@@ -187,7 +187,11 @@ const NEEDS: &[Need] = &[
     ("mma", &[".m16n8k32"], (7, 0), 80),
     ("ldmatrix", &[], (6, 5), 75),
     ("stmatrix", &[], (7, 8), 90),
+    ("setmaxnreg", &[], (8, 0), 90),
 ];
+
+/// Instructions that only targets of one architecture have: those with a letter.
+const SPECIFIC: &[&str] = &["setmaxnreg", "wgmma"];
 
 impl Target {
     /// Checks `.version` and `.target` against each other.
@@ -218,6 +222,9 @@ pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<St
     let other = |need: &&Need| need.1 == [".release"] && mods.contains(&".mbarrier_init");
     let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m)) && !other(need);
     let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;
+    if SPECIFIC.contains(&opcode) && target.suffix.is_empty() {
+        return Some(format!("`{opcode}` needs a target such as sm_90a, the target is {}", target.name));
+    }
     let (_, suffixes, (major, minor), sm) = NEEDS.iter().filter(applies).find(lacking)?;
     let form = format!("{opcode}{}", suffixes.concat());
     Some(match target.sm < *sm {

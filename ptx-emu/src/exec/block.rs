@@ -107,7 +107,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.shared.start();
         self.barriers.start();
         self.mbarriers.start(self.warps.len());
-        self.copies.start();
+        self.copies.start(self.warps.len());
         if let Some(recorder) = &mut self.recorder {
             recorder.start();
         }

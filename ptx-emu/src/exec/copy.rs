@@ -1,10 +1,10 @@
-//! Copies that arrive later (manual, "cp.async.bulk").
+//! Copies that arrive later (manual, "cp.async", "cp.async.bulk").
 //!
-//! From its issue on a copy covers its destination: nobody may touch it. It arrives some turns later, as the seed
-//! says, or when all warps wait; only then is its source read. Arrived, it counts as written by its mbarrier, so
-//! that only those who have waited for the phase may read it.
-
-use std::sync::atomic::Ordering::Relaxed;
+//! From its issue on a copy covers its destination: nobody may touch it. A bulk copy arrives some turns later, as
+//! the seed says, or when all warps wait; only then is its source read. Arrived, it counts as written by its
+//! mbarrier, so that only those who have waited for the phase may read it. A thread's own copies arrive when the
+//! thread waits for their group, and count as written by the thread then; or with an arrival at an mbarrier, some
+//! turns after it was asked for.
 
 use super::block::{Checked, Worker};
 use super::grid::mix;
@@ -12,7 +12,7 @@ use super::lanes;
 use super::shared::{Access, Writer};
 use super::warp::Warp;
 use crate::accesses::Deed;
-use crate::code::{Address, Bulk, Space};
+use crate::code::{Address, Bulk, Copy, Space};
 use crate::memory::Allocation;
 use crate::{Class, Fault};
 
@@ -30,12 +30,32 @@ pub(crate) struct Flight {
     /// Address of the mbarrier it completes on.
     barrier: u32,
     due: u64,
+    /// For an arrival at the mbarrier: the thread's own copies issued before this one come first.
+    before: Option<u64>,
+}
+
+/// A thread's own copy on its way.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    pc: u32,
+    thread: u32,
+    to: u32,
+    from: u64,
+    bytes: u32,
+    source_bytes: u32,
+    /// Number of its group among those of the thread.
+    group: u32,
+    number: u64,
 }
 
 /// The copies of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     flights: Vec<Flight>,
+    /// Threads' own copies, by warp.
+    own: Vec<Vec<Own>>,
+    /// Groups that each thread has committed.
+    groups: Vec<[u32; 32]>,
     /// Turns taken, and copies issued.
     turns: u64,
     issued: u64,
@@ -43,16 +63,32 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// Readies for a new block.
-    pub(crate) fn start(&mut self) {
+    pub(crate) fn start(&mut self, warps: usize) {
         self.flights.clear();
+        self.own.resize_with(warps, Vec::new);
+        self.own.iter_mut().for_each(Vec::clear);
+        self.groups.clear();
+        self.groups.resize(warps, [0; 32]);
         (self.turns, self.issued) = (0, 0);
     }
 
-    /// The copy whose destination is among `bytes` bytes.
-    pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<Flight> {
+    /// The instruction of the copy whose destination is among `bytes` bytes.
+    pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<u32> {
         let meets =
-            |f: &&Flight| u64::from(f.to) < address + bytes && address < u64::from(f.to) + u64::from(f.bytes);
-        self.flights.iter().find(meets).copied()
+            |to: u32, size: u32| u64::from(to) < address + bytes && address < u64::from(to) + u64::from(size);
+        let flight = self.flights.iter().find(|f| meets(f.to, f.bytes)).map(|f| f.pc);
+        flight.or_else(|| self.own.iter().flatten().find(|c| meets(c.to, c.bytes)).map(|c| c.pc))
+    }
+
+    /// `cp.async.commit_group`
+    pub(crate) fn commit(&mut self, warp: u32, mask: u32) {
+        lanes(mask).for_each(|l| self.groups[warp as usize][l] += 1);
+    }
+
+    /// A moment some turns from now.
+    fn later(&mut self, seed: u64) -> u64 {
+        self.issued += 1;
+        self.turns + 1 + mix(seed ^ self.issued << 16) % LATE
     }
 
     /// Whether a copy completes on the mbarrier at an address.
@@ -89,14 +125,93 @@ impl<'g> Worker<'g, '_> {
         }
         let a = self.source(w, lane, from, bytes)?;
         self.record_source(w, lane, a, from, bytes)?;
-        let copies = &mut self.copies;
-        copies.issued += 1;
-        let delay = 1 + mix(self.grid.schedule.seed ^ copies.issued << 16 ^ u64::from(self.block[0])) % LATE;
-        let (pc, thread, due) = (w.now.pc, w.index * 32 + lane as u32, copies.turns + delay);
+        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.block[0]));
+        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
         if bytes > 0 {
             let (to, barrier) = (to as u32, barrier as u32);
-            copies.flights.push(Flight { pc, thread, to, from, bytes, barrier, due });
+            self.copies.flights.push(Flight { pc, thread, to, from, bytes, barrier, due, before: None });
             self.shared.cover(to, bytes, true);
+        }
+        Ok(())
+    }
+
+    /// `cp.async`
+    pub(crate) fn copy(&mut self, w: &mut Warp, mask: u32, c: &Copy) -> Checked<()> {
+        let (mut to, mut from) = ([0; 32], [0; 32]);
+        self.shared_addresses(w, mask, &c.to, Space::Shared, &mut to)?;
+        self.addresses(w, mask, &c.from, &mut from)?;
+        self.check_alignment(w, mask, &to, c.bytes)?;
+        self.check_alignment(w, mask, &from, c.bytes)?;
+        let sizes = c.source_bytes.map_or(Ok([c.bytes; 32]), |slot| self.words(w, mask, slot))?;
+        let access = Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: false };
+        for l in lanes(mask) {
+            let source_bytes = sizes[l];
+            if source_bytes > c.bytes {
+                let what = format!("cp.async reads {source_bytes} bytes where it copies {}", c.bytes);
+                return Err(self.fault(w, 1 << l, Class::OutOfBounds, what));
+            }
+            for at in (0..c.bytes.into()).step_by(8) {
+                self.touch(w, l, to[l] + at, c.bytes.min(8), access)?;
+            }
+            if source_bytes > 0 {
+                let a = self.source(w, l, from[l], source_bytes)?;
+                self.record_source(w, l, a, from[l], source_bytes)?;
+            }
+            self.copies.issued += 1;
+            let own = Own {
+                pc: w.now.pc,
+                thread: w.index * 32 + l as u32,
+                to: to[l] as u32,
+                from: from[l],
+                bytes: c.bytes,
+                source_bytes,
+                group: self.copies.groups[w.index as usize][l],
+                number: self.copies.issued,
+            };
+            self.copies.own[w.index as usize].push(own);
+            self.shared.cover(own.to, own.bytes, true);
+        }
+        Ok(())
+    }
+
+    /// `cp.async.wait_group`, which leaves each lane its last `keep` groups, and `cp.async.wait_all`.
+    pub(crate) fn copy_wait(&mut self, w: &Warp, mask: u32, keep: Option<u32>) {
+        let groups = self.copies.groups[w.index as usize];
+        self.land_own(w.index, None, |c| {
+            let lane = c.thread as usize % 32;
+            mask >> lane & 1 != 0 && keep.is_none_or(|keep| c.group + keep < groups[lane])
+        });
+    }
+
+    /// Lets those of a warp's own copies arrive that `which` holds for; whether there were any.
+    fn land_own(&mut self, warp: u32, agent: Option<usize>, which: impl Fn(&Own) -> bool) -> bool {
+        let mut own = std::mem::take(&mut self.copies.own[warp as usize]);
+        let before = own.len();
+        own.retain(|c| {
+            let arrives = which(c);
+            if arrives {
+                self.shared.cover(c.to, c.bytes, false);
+                let by = agent.map_or(Writer::Thread(c.thread), Writer::Agent);
+                self.shared.land(c.to, self.grid.words(c.from, c.bytes, c.source_bytes), by, c.pc);
+            }
+            !arrives
+        });
+        let landed = own.len() < before;
+        self.copies.own[warp as usize] = own;
+        landed
+    }
+
+    /// `cp.async.mbarrier.arrive.noinc`
+    pub(crate) fn copy_arrives(&mut self, w: &Warp, mask: u32, space: Space, a: Address) -> Checked<()> {
+        let mut addresses = [0; 32];
+        self.shared_addresses(w, mask, &a, space, &mut addresses)?;
+        self.check_alignment(w, mask, &addresses, 8)?;
+        for l in lanes(mask) {
+            self.object(w, l, addresses[l])?;
+            let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.block[0]));
+            let (pc, thread, barrier) = (w.now.pc, w.index * 32 + l as u32, addresses[l] as u32);
+            let before = Some(self.copies.issued);
+            self.copies.flights.push(Flight { pc, thread, to: 0, from: 0, bytes: 0, barrier, due, before });
         }
         Ok(())
     }
@@ -121,8 +236,9 @@ impl<'g> Worker<'g, '_> {
         if self.recorder.is_none() {
             return Ok(());
         }
-        for at in (0..bytes.into()).step_by(16) {
-            self.record(w, 1 << lane, Deed::Read, Some(a), &[from + at; 32], 16)?;
+        for at in (0..bytes).step_by(16) {
+            let part = (bytes - at).min(16);
+            self.record(w, 1 << lane, Deed::Read, Some(a), &[from + u64::from(at); 32], part)?;
         }
         Ok(())
     }
@@ -161,20 +277,22 @@ impl<'g> Worker<'g, '_> {
 
     fn land(&mut self, i: usize) -> Checked<()> {
         let f = self.copies.flights.remove(i);
-        // Both were checked at the issue, and neither goes away while the copy is under way.
-        let (Some((target, agent)), Some(a)) = (self.agent(f.barrier), self.grid.table.find(f.from)) else {
-            return Ok(());
-        };
-        let first = ((f.from - a.base) / 4) as usize;
-        let words = a.words()[first..first + f.bytes as usize / 4].iter().map(|word| word.load(Relaxed));
+        // It was there at the issue, and does not go away while a copy is under way.
+        let Some((target, agent)) = self.agent(f.barrier) else { return Ok(()) };
+        if let Some(before) = f.before {
+            let mine = |c: &Own| c.thread == f.thread && c.number < before;
+            let landed = self.land_own(f.thread / 32, Some(agent), mine);
+            return self.copy_arrived(target, f.pc, f.thread, landed);
+        }
         self.shared.cover(f.to, f.bytes, false);
-        self.shared.land(f.to, words, Writer::Agent(agent), f.pc);
+        self.shared.land(f.to, self.grid.words(f.from, f.bytes, f.bytes), Writer::Agent(agent), f.pc);
         self.bytes_came(target, f.bytes, f.pc, f.thread)
     }
 
     /// All warps have exited: every copy must have been waited for, and every byte that was expected have come.
     pub(crate) fn unfinished(&self) -> Checked<()> {
         let flying = self.copies.flights.first().map(|f| (f.pc, f.thread));
+        let flying = flying.or(self.copies.own.iter().flatten().next().map(|c| (c.pc, c.thread)));
         if let Some((pc, thread)) = flying.or(self.mbarriers.forgotten()) {
             let what = "the block has ended, and nothing has waited for a copy".to_string();
             return Err(self.left_behind(pc, thread, what, "wait for every copy before the block ends"));

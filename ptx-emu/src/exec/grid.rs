@@ -7,7 +7,7 @@ use super::block::Worker;
 use crate::code::Code;
 use crate::fault::OtherPlace;
 use crate::launch::{Launch, Order, Schedule, Stats, Trace};
-use crate::memory::{Memory, Table};
+use crate::memory::{Allocation, Memory, Table};
 use crate::{Accesses, Class, Fault};
 
 /// Threads a block may have.
@@ -134,6 +134,19 @@ fn read_only_written(launch: &Launch<'_>, schedule: &Schedule, accesses: &Access
 }
 
 impl Grid<'_> {
+    /// The words of a copy from an address that was checked: those of its source, then zeros.
+    pub(crate) fn words(&self, from: u64, bytes: u32, source_bytes: u32) -> impl Iterator<Item = u32> {
+        let a = self.table.find(from).filter(|_| source_bytes > 0);
+        (0..bytes / 4).map(move |i| {
+            let left = source_bytes.saturating_sub(4 * i);
+            let keep = if left >= 4 { u32::MAX } else { (1 << (8 * left)) - 1 };
+            let word = |a: &Arc<Allocation>| {
+                a.words()[((from - a.base) / 4) as usize + i as usize].load(Relaxed) & keep
+            };
+            if left == 0 { 0 } else { a.map_or(0, word) }
+        })
+    }
+
     fn run(&self) -> Stats {
         let wanted = match (self.trace, self.schedule.threads) {
             (Trace::On, _) => 1,

@@ -1,4 +1,4 @@
-//! `mma.sync`: a product of matrices whose elements lie spread over the registers of a warp.
+//! `mma.sync` and `ldmatrix`: matrices whose elements lie spread over the registers of a warp.
 //!
 //! With g = lane / 4 and t = lane % 4, element i of register r of a lane is, where e elements fill a register,
 //!
@@ -12,8 +12,9 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
+use super::shared::Access;
 use super::warp::Warp;
-use crate::code::{Element, Mma};
+use crate::code::{Element, LoadMatrix, Mma};
 use crate::isa::number::{Half, fma32_many};
 
 /// Rows of a, c and d.
@@ -35,6 +36,34 @@ impl Worker<'_, '_> {
             Element::S8 | Element::U8 => bytes(m, &a, &b, &c),
         };
         m.d.iter().zip(&d).for_each(|(slot, values)| w.regs.set(*slot, mask, values));
+        Ok(())
+    }
+
+    /// `ldmatrix`: lane 8 j + r holds the address of row r of matrix j; register j of a lane gets elements 2 t and
+    /// 2 t + 1 of row g, or of column g.
+    pub(crate) fn load_matrix(&mut self, w: &mut Warp, mask: u32, m: &LoadMatrix) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        let named = u32::MAX >> (32 - 8 * m.d.len());
+        let mut addresses = [0; 32];
+        self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
+        self.check_alignment(w, named, &addresses, 16)?;
+        let access = Access { pc: w.now.pc, thread: 0, reads: true, writes: false, strong: false };
+        for (j, slot) in m.d.iter().enumerate() {
+            let mut rows = [[0u16; 8]; 8];
+            for (r, row) in rows.iter_mut().enumerate() {
+                for half in 0..2 {
+                    let offset = self.touch(w, 8 * j + r, addresses[8 * j + r] + 8 * half, 8, access)?;
+                    let bits = self.shared.read(offset, 8);
+                    (0..4).for_each(|i| row[4 * half as usize + i] = (bits >> (16 * i)) as u16);
+                }
+            }
+            let element = |a: usize, b: usize| u32::from(if m.transposed { rows[b][a] } else { rows[a][b] });
+            let out: [u32; 32] = std::array::from_fn(|lane| {
+                let (g, t) = (lane / 4, lane % 4);
+                element(g, 2 * t) | element(g, 2 * t + 1) << 16
+            });
+            w.regs.set(*slot, mask, &out);
+        }
         Ok(())
     }
 

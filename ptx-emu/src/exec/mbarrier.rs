@@ -333,12 +333,24 @@ impl Worker<'_, '_> {
         self.end_phase(i).map_err(|late| self.too_late(w, thread, w.now.pc, i, late))
     }
 
-    /// An arrival that is part of a copy: what the thread did besides is not released.
-    pub(crate) fn copy_arrives(&mut self, i: usize, pc: u32, thread: u32) -> Checked<()> {
+    /// An arrival that a thread's copies make, with what they wrote if they did: what the thread did besides is not
+    /// released.
+    pub(crate) fn copy_arrived(&mut self, i: usize, pc: u32, thread: u32, wrote: bool) -> Checked<()> {
         let o = &mut self.mbarriers.objects[i];
-        o.pending = o.pending.saturating_sub(1);
+        if o.pending == 0 {
+            let (address, done, count) = (o.address, o.done, o.count);
+            let what = format!("an arrival at an mbarrier where none of {count} is left in phase {done}");
+            let warp = &self.warps[thread as usize / 32];
+            let instead = "initialise it with the number of arrivals";
+            let mut fault = self.bad_mbarrier(warp, thread as usize % 32, address.into(), what, instead);
+            fault.place = Some(self.place(pc));
+            return Err(fault);
+        }
+        o.pending -= 1;
         o.arrived = (pc, thread);
-        o.copied.push((o.done, pc, thread));
+        if wrote {
+            o.copied.push((o.done, pc, thread));
+        }
         self.end_phase(i)
             .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
     }

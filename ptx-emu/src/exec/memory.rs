@@ -342,8 +342,8 @@ impl Worker<'_, '_> {
 
     /// The fault of touching what is an mbarrier, or what a copy is on its way to.
     fn covered(&self, w: &Warp, lane: usize, address: u64, bytes: u32, does: &str) -> Option<Box<Fault>> {
-        if let Some(flight) = self.copies.within(address, bytes.into()) {
-            return Some(self.not_waited(w, lane, address, flight.pc, does));
+        if let Some(copy) = self.copies.within(address, bytes.into()) {
+            return Some(self.not_waited(w, lane, address, copy, does));
         }
         let (_, init) = self.mbarriers.within(address, bytes.into())?;
         let what = format!("shared memory is {does} that is an mbarrier");

@@ -16,6 +16,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("prefetch", prefetch),
     ("prefetchu", prefetch),
     ("griddepcontrol", griddepcontrol),
+    ("setmaxnreg", setmaxnreg),
 ];
 
 /// Where lanes meet again is filled in by `flow`.
@@ -68,4 +69,19 @@ fn griddepcontrol(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let waits = d.require(&[(".launch_dependents", false), (".wait", true)])?;
     d.operands(0, 0)?;
     Ok(if waits { Op::GridWait } else { Op::GridTrigger })
+}
+
+/// Registers are not counted here; the number and who executes it are checked.
+fn setmaxnreg(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".inc", ()), (".dec", ())])?;
+    d.require(&[(".sync", ())])?;
+    d.require(&[(".aligned", ())])?;
+    d.ty(&[Type::U32])?;
+    d.operands(1, 1)?;
+    let count = d.immediate(0, 256)?;
+    if count < 24 || count % 8 != 0 {
+        return d
+            .error(format!("setmaxnreg to {count} registers: a multiple of 8 from 24 to 256 was expected"));
+    }
+    Ok(Op::SetMaxRegisters)
 }

@@ -2,7 +2,7 @@
 //! Asynchronous copy", "Parallel Synchronization and Communication Instructions: mbarrier").
 
 use super::Decoder;
-use crate::code::{Bulk, Mbarrier, MbarrierDeed, MbarrierWait, Op, Phase, Space};
+use crate::code::{Bulk, Copy, Mbarrier, MbarrierDeed, MbarrierWait, Op, Phase, Space};
 use crate::decode::Decode;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
@@ -152,7 +152,66 @@ fn cp(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.eat(".bulk") {
         return bulk(d);
     }
-    d.error(format!("unsupported in ptx-emu: {}", d.name()))
+    match d.choose(&[(".ca", Single::Ca), (".cg", Single::Cg), (".mbarrier", Single::Arrives)]) {
+        Some(Single::Arrives) => copy_arrives(d),
+        Some(cached) => single(d, cached == Single::Cg),
+        None => group(d),
+    }
+}
+
+/// What the suffix after `cp.async` says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Single {
+    Ca,
+    Cg,
+    Arrives,
+}
+
+/// `cp.async.{ca,cg}.shared.global{.L2::cache_hint}{.L2::size} [d], [s], size{, source size}{, policy}`
+fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
+    d.require(&[(".shared", ()), (".shared::cta", ())])?;
+    d.require(&[(".global", ())])?;
+    let hinted = d.eat(".L2::cache_hint");
+    d.choose(&[(".L2::64B", ()), (".L2::128B", ()), (".L2::256B", ())]);
+    let least = 3 + usize::from(hinted);
+    let n = d.operands(least, least + 1)?;
+    if hinted {
+        d.src(n - 1, Type::B64)?;
+    }
+    let bytes = d.immediate(2, 16)? as u32;
+    if !matches!(bytes, 4 | 8 | 16) || cg && bytes != 16 {
+        let sizes = if cg { "16" } else { "4, 8 or 16" };
+        return d.error(format!("`{}` copies {sizes} bytes, not {bytes}", d.name()));
+    }
+    let source_bytes = if n > least { Some(d.src(3, Type::U32)?) } else { None };
+    let (to, from) = (d.address(0, true)?, d.address(1, false)?);
+    Ok(Op::Copy(Box::new(Copy { to, from, bytes, source_bytes })))
+}
+
+/// `cp.async.commit_group`, `cp.async.wait_group n` and `cp.async.wait_all`
+fn group(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    let forms = &[(".commit_group", None), (".wait_group", Some(false)), (".wait_all", Some(true))];
+    let Some(form) = d.choose(forms) else {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    };
+    let n = usize::from(form == Some(false));
+    d.operands(n, n)?;
+    Ok(match form {
+        None => Op::CopyCommit,
+        Some(true) => Op::CopyWait { keep: None },
+        Some(false) => Op::CopyWait { keep: Some(d.immediate(0, 1 << 20)? as u32) },
+    })
+}
+
+/// `cp.async.mbarrier.arrive.noinc{.shared}.b64 [a]`
+fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".arrive", ())])?;
+    if !d.eat(".noinc") {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    let space = place(d)?;
+    d.operands(1, 1)?;
+    Ok(Op::CopyArrives(Box::new((space, d.address(0, space == Space::Shared)?))))
 }
 
 /// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.L2::cache_hint} [d], [s], n, [bar]{, policy}` and

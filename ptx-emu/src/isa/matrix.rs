@@ -2,13 +2,13 @@
 //! Instructions").
 
 use super::Decoder;
-use crate::code::{Element, Mma, Op};
+use crate::code::{Element, LoadMatrix, Mma, Op, Space};
 use crate::decode::Decode;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
-pub(super) const DECODERS: &[(&str, Decoder)] = &[("mma", mma)];
+pub(super) const DECODERS: &[(&str, Decoder)] = &[("mma", mma), ("ldmatrix", ldmatrix)];
 
 /// A supported product: shape, types of d, a, b and c, depth, and what the registers of a and b hold.
 type Form = (&'static str, [Type; 4], usize, Element, Element);
@@ -57,8 +57,31 @@ fn mma(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
+/// `ldmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 r, [a]`
+fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".sync", ())])?;
+    d.require(&[(".aligned", ())])?;
+    if d.peek() != Some(".m8n8") {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    d.eat(".m8n8");
+    let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
+    let transposed = d.eat(".trans");
+    let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
+    d.require(&[(".b16", ())])?;
+    d.operands(2, 2)?;
+    let space = if shared { Space::Shared } else { Space::Generic };
+    let address = d.address(1, shared)?;
+    Ok(Op::LoadMatrix(Box::new(LoadMatrix {
+        space,
+        address,
+        transposed,
+        d: registers(d, 0, Type::B32, count)?,
+    })))
+}
+
 /// A vector of `count` registers of a type.
-pub(super) fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize) -> Parsed<Vec<u32>> {
+fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize) -> Parsed<Vec<u32>> {
     let elements = d.elements(i);
     let at = d.operand(i).at;
     if elements.len() != count {

@@ -7,6 +7,7 @@
 mod compare;
 mod control;
 mod convert;
+mod copies;
 mod dependents;
 mod faults;
 mod float;

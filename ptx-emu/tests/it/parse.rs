@@ -31,8 +31,11 @@ fn mistakes_in_a_kernel() {
         ("add.u32 %r0, 5, !%p0;", "a .u32 register or literal was expected"),
         ("add.u32 5, %r0, %r1;", "a .u32 register was expected as destination"),
         ("foo.u32 %r0;", "`foo` is not an instruction"),
-        ("wgmma.fence.sync.aligned;", "unsupported in ptx-emu: wgmma.fence.sync.aligned"),
-        ("cp.async.ca.shared.global [%d0], [%d1], 4;", "unsupported in ptx-emu: cp.async.ca.shared.global"),
+        ("wgmma.fence.sync.aligned;", "`wgmma` needs a target such as sm_90a, the target is sm_90"),
+        (
+            "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%d0], {%r0};",
+            "unsupported in ptx-emu: stmatrix.sync.aligned.m8n8.x1.shared.b16",
+        ),
         ("call f, (%r0);", "unsupported in ptx-emu: call"),
         ("popc.u32 %r0, %r1;", "`popc.u32` is not an instruction; there are popc.b32, popc.b64"),
         ("bra NOWHERE;", "there is no label `NOWHERE` in this scope"),

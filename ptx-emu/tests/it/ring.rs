@@ -281,3 +281,102 @@ fn every_mistake_has_a_name_under_every_schedule() {
         }
     }
 }
+
+/// Two warps take the fills of a ring in turn. With four stages each stage is one warp's; with three, a warp cannot
+/// tell a phase from the one two before it.
+#[test]
+fn parities_alias_where_groups_share_a_stage() {
+    let body = |stages: u32| {
+        format!(
+            ".shared .align 128 .b8 ring[512];
+            .shared .align 8 .b64 full[4];
+            .shared .align 8 .b64 empty[4];
+            .reg .b32 %r<10>, %step, %fill;
+            .reg .b64 %d<4>;
+            .reg .pred %first, %consumer, %done, %more, %leader;
+            setp.eq.u32 %first, %t, 0;
+            @!%first bra READY;
+            mov.u32 %r0, 0; mov.u32 %r1, full; mov.u32 %r2, empty;
+        INIT:
+            mbarrier.init.shared::cta.b64 [%r1], 1;
+            mbarrier.init.shared::cta.b64 [%r2], 1;
+            add.u32 %r1, %r1, 8; add.u32 %r2, %r2, 8; add.u32 %r0, %r0, 1;
+            setp.lt.u32 %more, %r0, 4;
+            @%more bra INIT;
+            fence.proxy.async;
+        READY:
+            bar.sync 0;
+            setp.ge.u32 %consumer, %t, 32;
+            mov.u32 %fill, 0; mov.u32 %step, 1;
+            @%consumer shr.u32 %fill, %t, 5;
+            @%consumer sub.u32 %fill, %fill, 1;
+            @%consumer mov.u32 %step, 2;
+        LOOP:
+            rem.u32 %r0, %fill, {stages};
+            div.u32 %r1, %fill, {stages};
+            mov.u32 %r2, full; mad.lo.u32 %r2, %r0, 8, %r2;
+            mov.u32 %r3, empty; mad.lo.u32 %r3, %r0, 8, %r3;
+            mov.u32 %r4, ring; mad.lo.u32 %r4, %r0, 128, %r4;
+            and.b32 %r1, %r1, 1;
+            @%consumer bra CONSUME;
+            @!%first bra END;
+            xor.b32 %r1, %r1, 1;
+        ROOM:
+            mbarrier.try_wait.parity.shared::cta.b64 %done, [%r3], %r1;
+            @!%done bra ROOM;
+            mad.wide.u32 %d0, %fill, 64, %in;
+            mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 128;
+            cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r4], [%d0], 128, [%r2];
+            bra NEXT;
+        CONSUME:
+            mbarrier.try_wait.parity.shared::cta.b64 %done, [%r2], %r1;
+            @!%done bra CONSUME;
+            and.b32 %r6, %t, 31;
+            mad.lo.u32 %r4, %r6, 4, %r4;
+            ld.shared.u32 %r7, [%r4];
+            bar.warp.sync -1;
+            setp.eq.u32 %leader, %r6, 0;
+            @%leader mbarrier.arrive.shared::cta.b64 _, [%r3];
+        NEXT:
+            add.u32 %fill, %fill, %step;
+            setp.lt.u32 %more, %fill, 12;
+            @%more bra LOOP;
+        END:"
+        )
+    };
+    let mut aliased = 0;
+    for (order, seed) in SCHEDULES {
+        let setup = Setup { order, seed, ..SETUP };
+        if let Err(fault) = ring(&body(4), setup) {
+            panic!("{fault}");
+        }
+        let fault = ring(&body(3), setup).expect_err("three stages, two groups");
+        assert!(matches!(fault.class, Class::PhaseAliased | Class::AsyncCopy), "{fault}");
+        aliased += u32::from(fault.class == Class::PhaseAliased);
+    }
+    assert!(aliased > 0);
+}
+
+/// A warp that waits for the second phase alone is told so, whoever runs first.
+#[test]
+fn a_wait_that_an_older_phase_satisfies() {
+    let body = ".shared .align 8 .b64 b; .reg .pred %first, %second, %done; .reg .b32 %r<2>;
+            setp.eq.u32 %first, %t, 0; setp.ge.u32 %second, %t, 32;
+            @%first mbarrier.init.shared::cta.b64 [b], 1;
+            bar.sync 0;
+            @%second bra SECOND;
+            @!%first bra END;
+            mbarrier.arrive.shared::cta.b64 _, [b];
+        ONE: mbarrier.try_wait.parity.shared::cta.b64 %done, [b], 0; @!%done bra ONE;
+            mbarrier.arrive.shared::cta.b64 _, [b];
+        TWO: mbarrier.try_wait.parity.shared::cta.b64 %done, [b], 1; @!%done bra TWO;
+            bra END;
+        SECOND:
+        THREE: mbarrier.try_wait.parity.shared::cta.b64 %done, [b], 1; @!%done bra THREE;
+        END:";
+    for (order, seed) in SCHEDULES {
+        let setup = Setup { order, seed, ..SETUP };
+        let fault = ring(body, setup).expect_err("nothing orders the wait");
+        assert_eq!(fault.class, Class::PhaseAliased, "{fault}");
+    }
+}
