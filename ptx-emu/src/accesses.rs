@@ -43,7 +43,8 @@ pub(crate) enum Deed {
     /// `.relaxed`, `.acquire` or `.volatile`.
     StrongRead,
     Write,
-    /// An atomic, or a strong store.
+    /// `.relaxed`, `.release` or `.volatile`.
+    StrongWrite,
     Atomic,
 }
 
@@ -75,12 +76,12 @@ pub struct Conflict {
 
 impl Deed {
     pub(crate) fn writes(self) -> bool {
-        matches!(self, Deed::Write | Deed::Atomic)
+        matches!(self, Deed::Write | Deed::StrongWrite | Deed::Atomic)
     }
 
     /// Whether it may meet another strong access at the same address.
     pub(crate) fn is_strong(self) -> bool {
-        matches!(self, Deed::StrongRead | Deed::Atomic)
+        matches!(self, Deed::StrongRead | Deed::StrongWrite | Deed::Atomic)
     }
 }
 
@@ -101,16 +102,23 @@ impl Accesses {
     /// The conflict at the lowest address with a launch that nothing orders after this one. Atomics do not
     /// conflict with atomics, nor with strong loads.
     pub fn conflict(&self, later: &Accesses) -> Option<Conflict> {
-        self.conflict_where(later, |_| true)
+        let counter = |a: &Site, b: &Site| {
+            let meets = |one: Deed, other: Deed| {
+                one == Deed::Atomic && matches!(other, Deed::Atomic | Deed::StrongRead)
+            };
+            meets(a.deed, b.deed) || meets(b.deed, a.deed)
+        };
+        self.conflict_where(later, |a, b| !counter(a, b))
     }
 
     /// The conflict of what this launch did before `griddepcontrol.wait` with anything `earlier` did, when only
-    /// programmatic edges lead from there to here. The first of the conflict is `earlier`.
+    /// programmatic edges lead from there to here. The first of the conflict is `earlier`. Here atomics and strong
+    /// accesses conflict as others do.
     ///
     /// An access counts as after the wait when its warp has waited, or is ordered after a warp that has: by a block
     /// barrier, an mbarrier or a fence. `griddepcontrol.wait` in one lane counts for its warp.
     pub fn before_wait_conflict(&self, earlier: &Accesses) -> Option<Conflict> {
-        earlier.conflict_where(self, |site| !site.waited)
+        earlier.conflict_where(self, |_, site| !site.waited)
     }
 
     /// Whether every block executed `griddepcontrol.wait`; a launch that did not says nothing, by ending, of the
@@ -125,11 +133,10 @@ impl Accesses {
         &self.triggers
     }
 
-    /// The conflict at the lowest address with those sites of a later launch that `counts` holds for.
-    fn conflict_where(&self, later: &Accesses, counts: impl Fn(&Site) -> bool) -> Option<Conflict> {
-        let later_sites = || later.sites.iter().filter(|site| counts(site));
-        let pairs = self.sites.iter().flat_map(|a| later_sites().map(move |b| (a, b)));
-        let conflicts = pairs.filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
+    /// The conflict at the lowest address among the pairs of sites that `counts` holds for.
+    fn conflict_where(&self, later: &Accesses, counts: impl Fn(&Site, &Site) -> bool) -> Option<Conflict> {
+        let pairs = self.sites.iter().flat_map(|a| later.sites.iter().map(move |b| (a, b)));
+        let conflicts = pairs.filter(|(a, b)| counts(a, b)).filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
         let (a, b, address) = conflicts.min_by_key(|(.., address)| *address)?;
         let kind = match (a.deed.writes(), b.deed.writes()) {
             (true, true) => ConflictKind::WriteWrite,
@@ -153,10 +160,9 @@ impl Accesses {
     }
 }
 
-/// The lowest address two sites share, when that is a conflict.
+/// The lowest address two sites share, when one of them writes it.
 fn clash(a: &Site, b: &Site) -> Option<u64> {
-    let harmless = !a.deed.writes() && !b.deed.writes() || a.deed.is_strong() && b.deed.is_strong();
-    if harmless || a.allocation.base != b.allocation.base {
+    if !a.deed.writes() && !b.deed.writes() || a.allocation.base != b.allocation.base {
         return None;
     }
     Some(a.allocation.base + a.bytes.first_shared(&b.bytes)?)

@@ -48,7 +48,8 @@
 //! name and what it computes in one lane.
 //!
 //! Warps of a block take turns between barriers, blocks are spread over threads, both in the order a [`Schedule`]
-//! says. A kernel without races gives the same bytes under every schedule.
+//! says; its seed also says how late asynchronous copies arrive. A kernel without races gives the same bytes under
+//! every schedule.
 //!
 //! # What is refused
 //!
@@ -56,7 +57,9 @@
 //! `.version` or `.target`, and whatever is not implemented, by name; never a skip. In the run, see [`Class`]: every
 //! access is checked for bounds, alignment of the whole vector, and life of its allocation; every load for bytes that
 //! somebody has written; every register for lanes that have written it; barriers and `.sync` instructions for who
-//! takes part; shared memory for races between threads, of one warp too. A [traced](Trace::On) launch also finds
+//! takes part; shared memory for races between threads, of one warp too; the destination of an asynchronous copy for
+//! being left alone until it was waited for; mbarriers for arrivals and bytes that match, and for phases that no wait
+//! can confuse, by what the threads know of each other and not by how they happened to run. A [traced](Trace::On) launch also finds
 //! races on global memory and writes to `.nc` data, and records what it touched, so that two launches that nothing
 //! orders can be [compared](Accesses::conflict).
 //!
@@ -72,6 +75,11 @@
 //!   is aligned better than promised. Generic addresses of shared and local memory lie in windows of their own.
 //! - `mma` on integers is exact. On halves its products are exact and are added to `c` one after another in order of
 //!   k, each sum rounded to a single; devices add in an order and with a rounding of their own.
+//! - An asynchronous copy is under way for some turns of other warps, or until all wait; its source is read at the end.
+//!   A copy that no thread of the block waits for is a fault, as is a block whose warps all wait.
+//! - A `try_wait` says no at once the first time, so that a missing loop shows; asked again it sleeps until the phase
+//!   is complete. `test_wait` never sleeps.
+//! - `setmaxnreg` changes nothing.
 //! - `griddepcontrol` does nothing to the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, their hints and policies, `prefetch` and `nanosleep` have no effect.
 //!
@@ -91,12 +99,17 @@
 //!   between blocks when traced, never as a stale value. Scopes are not told apart.
 //! - Lanes of one warp run in lockstep until they branch; code that needs lanes to advance independently (one lane
 //!   spinning on another of its warp) runs out of fuel.
+//! - An arrival at an mbarrier speaks for its whole warp: a `bar.warp.sync` that is missing before one lane arrives for
+//!   all does not show. A thread may suspend in `try_wait` for ever where a device would give up and say no.
+//! - Proxies: ordinary stores to shared or global memory that a bulk copy overwrites or reads in the same launch without
+//!   `fence.proxy.async`. Only the initialisation of an mbarrier is checked.
 //! - Races on global memory in launches that are not traced. Races between blocks that synchronise by fences and
 //!   atomics at different addresses.
 //! - Blocks run to their end one after another on each thread: a grid that waits for itself runs out of fuel.
 //! - Wide (64-bit) plain accesses may be seen half done by other blocks that use atomics on the same word.
-//! - Not implemented, refused by name: device functions and calls, `wmma` and `wgmma`, asynchronous copies,
-//!   `mbarrier`, clusters, textures, surfaces, 128-bit values, SIMD video instructions.
+//! - Not implemented, refused by name: device functions and calls, `wmma` and `wgmma`, `mma` of other types than halves
+//!   and bytes, `stmatrix`, bulk copies other than from global to shared memory, tensor maps, clusters, textures,
+//!   surfaces, 128-bit values, SIMD video instructions.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]

@@ -233,7 +233,7 @@ impl<'g> Worker<'g, '_> {
             self.record(
                 w,
                 mask,
-                if t.order.is_strong() { Deed::Atomic } else { Deed::Write },
+                if t.order.is_strong() { Deed::StrongWrite } else { Deed::Write },
                 one,
                 addresses,
                 bytes,

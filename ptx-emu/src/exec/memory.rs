@@ -105,7 +105,7 @@ impl Worker<'_, '_> {
                 Place::Local => me.store_local(w, mask, t, addresses),
             }),
         }?;
-        self.after(w, mask, t.space, t.order, &addresses, Deed::Atomic);
+        self.after(w, mask, t.space, t.order, &addresses, Deed::StrongWrite);
         Ok(())
     }
 

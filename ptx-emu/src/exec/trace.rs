@@ -209,7 +209,7 @@ impl Page {
         let list = match deed {
             Deed::Read | Deed::ReadOnly => &mut self.readers,
             Deed::Write => &mut self.writers,
-            Deed::Atomic => &mut self.atomics,
+            Deed::Atomic | Deed::StrongWrite => &mut self.atomics,
             Deed::StrongRead => return wrote.then_some(true),
         };
         if list.is_empty() {

@@ -26,6 +26,17 @@ const SPLIT: &str = "setp.lt.u32 %p0, %t, 32;";
 /// A name, pointers, the parts of the body, and the conflict with the earlier launch.
 type Row<'a> = (&'a str, [u64; 2], &'a [&'a str], Option<ConflictKind>);
 
+const START: &str =
+    ".shared .b64 b; .shared .align 16 .b8 s[16]; setp.eq.u32 %p1, %t, 0; mov.u32 %r2, b; mov.u32 %r3, s;
+    @%p1 mbarrier.init.shared.b64 [b], 1; @%p1 fence.mbarrier_init.release.cluster; bar.sync 0;";
+const COPY: &str = ".shared .b64 b; .shared .align 16 .b8 s[16]; setp.eq.u32 %p1, %t, 0;
+    @%p1 mbarrier.init.shared.b64 [b], 1; @%p1 fence.mbarrier_init.release.cluster;
+    @%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [b], 16;
+    @%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [s], [%in], 16, [b];";
+const LAND: &str = "bar.sync 0; L: mbarrier.try_wait.parity.shared::cta.b64 %p2, [b], 0; @!%p2 bra L;";
+const SIGNAL: &str = "@%p1 mbarrier.arrive.shared.b64 _, [b];
+    L: mbarrier.try_wait.parity.shared::cta.b64 %p2, [b], 0; @!%p2 bra L;";
+
 #[test]
 fn what_comes_before_the_wait_conflicts() {
     let memory = Memory::new(1 << 20);
@@ -44,6 +55,12 @@ fn what_comes_before_the_wait_conflicts() {
         ("a write of what it reads", [c, a], &[STORE, WAIT], Some(ConflictKind::ReadWrite)),
         ("a write of what it writes", [c, b], &[STORE, WAIT], Some(ConflictKind::WriteWrite)),
         ("no wait", [b, c], &[LOAD], read),
+        ("a strong read before", [b, c], &["ld.relaxed.gpu.global.u32 %r1, [%d0];", WAIT, STORE], read),
+        ("an atomic before", [c, b], &["red.global.add.u32 [%d1], 1;", WAIT], Some(ConflictKind::WriteWrite)),
+        ("a bulk copy before", [b, c], &[COPY, WAIT, LAND], read),
+        ("a bulk copy after", [b, c], &[WAIT, "bar.sync 0;", COPY, LAND], None),
+        ("a bulk copy of the weights before", [a, c], &[COPY, WAIT, LAND], None),
+        ("waiting by an mbarrier", [b, c], &[SPLIT, START, "@%p0", WAIT, SIGNAL, LOAD], None),
         ("one warp waits, the other reads", [b, c], &[SPLIT, "@%p0", WAIT, "@!%p0", LOAD], read),
         ("a barrier between", [b, c], &[SPLIT, "@%p0", WAIT, "bar.sync 0;", LOAD], None),
         ("a barrier before", [b, c], &[SPLIT, "bar.sync 0; @%p0", WAIT, LOAD], read),
@@ -64,6 +81,31 @@ fn what_comes_before_the_wait_conflicts() {
         }
         // What comes after the wait still conflicts when there is no edge at all.
         assert!(pointers[0] == a || earlier.conflict(&later).is_some(), "{name}");
+    }
+}
+
+/// Between launches that nothing orders, only atomics may meet.
+#[test]
+fn strong_accesses_conflict_between_launches() {
+    let memory = Memory::new(1 << 20);
+    let a = memory.alloc(512).expect("there is room");
+    memory.fill(a, &[7], 512).expect("it was just allocated");
+    const RELAXED: &str = "st.relaxed.gpu.global.u32 [%d1], %t;";
+    const ADD: &str = "red.release.gpu.global.add.u32 [%d1], 1;";
+    const ACQUIRE: &str = "ld.acquire.gpu.global.u32 %r1, [%d0];";
+    let rows = [
+        (RELAXED, ACQUIRE, true),
+        (RELAXED, RELAXED, true),
+        (RELAXED, ADD, true),
+        (ADD, ACQUIRE, false),
+        (ADD, ADD, false),
+        (ADD, LOAD, true),
+        (ACQUIRE, LOAD, false),
+    ];
+    for (first, second, wanted) in rows {
+        let [first, second] = [first, second].map(|body| trace(&memory, [a, a], &format!("{MINE}{body}")));
+        assert_eq!(first.conflict(&second).is_some(), wanted, "{first:?} {second:?}");
+        assert_eq!(second.conflict(&first).is_some(), wanted);
     }
 }
 
