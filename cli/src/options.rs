@@ -37,6 +37,8 @@ impl Place {
 pub(crate) enum Launch {
     /// One launch of the hand-built kernel-node graph
     Graph,
+    /// The same without kernels that overlap
+    Plain,
     /// One launch of a graph that the driver captured from a stream
     Capture,
     /// One launch for each kernel
@@ -54,6 +56,7 @@ impl From<Launch> for engine::Launch {
     fn from(launch: Launch) -> Self {
         match launch {
             Launch::Graph => Self::Graph,
+            Launch::Plain => Self::Plain,
             Launch::Capture => Self::Capture,
             Launch::Eager => Self::Eager,
         }

@@ -16,7 +16,7 @@ fn decode(c: &mut Criterion) {
     let mut group = c.benchmark_group("rustdoc-7m-Q4_K_M");
     group.sample_size(10).throughput(Throughput::Elements(TOKENS.into()));
     for launch in [Launch::Graph, Launch::Eager] {
-        let options = Options { ctx: 64, launch };
+        let options = Options::new(64, launch);
         let mut decoder = Decoder::new(&context, &model, options, |_| ()).expect("a decoder");
         group.bench_function(format!("{launch:?}"), |b| {
             b.iter(|| {

@@ -1,30 +1,49 @@
 //! The decoder: a model on a device, ready to write tokens.
 //!
-//! A step is one graph launch. Token, position and the end of the text are state in device memory, so that the
-//! host sends nothing; it reads each token from pinned memory after the step's event, while the next step
-//! already runs. At most one step is wasted, after the end of a text.
+//! A launch is a graph of one step or of several. Token, position and the end of the text are state in device memory,
+//! so that the host sends nothing; it reads a launch's tokens from pinned memory after the launch's event, while the
+//! next one already runs. After the end of a text, steps change nothing: at most the rest of a launch and the next
+//! are wasted.
+
+use std::collections::VecDeque;
 
 use warpwright_driver::{
     CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, Work, capture,
 };
 
 use crate::buffers::Buffers;
-use crate::forward::Step;
+use crate::chain::{self, Chain, Links};
+use crate::config::Config;
 use crate::kernels::Kernels;
 use crate::model::{Outline, Weights};
+use crate::packed::Packed;
+use crate::path::{Fit, Path};
+use crate::tuning::Tuning;
 use crate::weights::Loaded;
-use crate::{Error, Model, memory, random, weights};
+use crate::{Error, Model, forward, memory, packed, random, weights};
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Launch {
-    /// As one graph, built by hand.
+    /// As one graph, built by hand. Where the path is a chain, its kernels overlap.
     #[default]
     Graph,
+    /// As one graph, built by hand, in which no kernels overlap.
+    Plain,
     /// As one graph that the driver captured from a stream.
     Capture,
     /// Kernel by kernel.
     Eager,
+}
+
+/// Which kernels to decode with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Prefer {
+    /// The fastest that take the model on the device.
+    #[default]
+    Fast,
+    /// Those that take every model on every device.
+    Simple,
 }
 
 /// What a decoder is made for.
@@ -34,6 +53,19 @@ pub struct Options {
     pub ctx: u32,
     /// How a step reaches the device.
     pub launch: Launch,
+    /// Tokens of one launch, if it is a graph and so many are wanted.
+    pub tokens_per_launch: u32,
+    /// Which kernels to decode with; fixed once the weights are loaded.
+    pub prefer: Prefer,
+    /// How kernels of the chain divide their blocks.
+    pub tuning: Tuning,
+}
+
+impl Options {
+    /// The rest as it is best.
+    pub fn new(ctx: u32, launch: Launch) -> Options {
+        Options { ctx, launch, tokens_per_launch: 8, prefer: Prefer::Fast, tuning: Tuning::default() }
+    }
 }
 
 /// What a step is for.
@@ -47,23 +79,36 @@ pub enum Kind {
 
 /// A model on a device.
 pub struct Decoder {
-    pub(crate) step: Step,
+    pub(crate) machine: Machine,
     pub(crate) stream: Stream,
-    /// Of alternate steps.
+    /// Of alternate launches.
     events: [Event; 2],
     plan: Plan,
+    path: Path,
+}
+
+/// Everything a step needs.
+pub(crate) struct Machine {
+    pub(crate) config: Config,
+    pub(crate) buffers: Buffers,
+    pass: Pass,
+}
+
+/// The forward pass, with its kernels and weights.
+enum Pass {
+    Simple { kernels: Kernels, weights: Weights<Loaded> },
+    Chained { chain: Chain, weights: Packed, links: Links },
 }
 
 enum Plan {
     Graph {
         token: Recorded,
         prompt: Recorded,
+        /// So many steps in one, if more than one.
+        many: Option<(u32, Recorded)>,
     },
     /// Kernels launched by the latest step of each kind.
-    Eager {
-        token: usize,
-        prompt: usize,
-    },
+    Eager { token: usize, prompt: usize },
 }
 
 struct Recorded {
@@ -82,10 +127,18 @@ impl Decoder {
         options: Options,
         progress: impl FnMut(u64),
     ) -> Result<Decoder, Error> {
-        Decoder::check(context, &model.outline, options)?;
-        let kernels = Kernels::load(context, &model.outline)?;
-        let weights = weights::upload(context, model, progress)?;
-        Decoder::assemble(context, &model.outline, kernels, weights, options)
+        let outline = &model.outline;
+        Decoder::check(context, outline, options)?;
+        let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
+        let path = Path::from(&fit);
+        let pass = match fit {
+            Ok(fit) => Pass::chained(context, fit, packed::upload(context, model, progress)?, options.ctx)?,
+            Err(_) => {
+                let kernels = Kernels::load(context, outline)?;
+                Pass::Simple { kernels, weights: weights::upload(context, model, progress)? }
+            }
+        };
+        Decoder::assemble(context, outline, pass, path, options)
     }
 
     /// The same of a model that is no file: its weights are random, its texts nonsense.
@@ -94,9 +147,16 @@ impl Decoder {
     /// As [`new`](Decoder::new).
     pub fn random(context: &Context, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         Decoder::check(context, outline, options)?;
-        let kernels = Kernels::load(context, outline)?;
-        let weights = random::weights(context, outline)?;
-        Decoder::assemble(context, outline, kernels, weights, options)
+        let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
+        let path = Path::from(&fit);
+        let pass = match fit {
+            Ok(fit) => Pass::chained(context, fit, random::packed(context, outline)?, options.ctx)?,
+            Err(_) => {
+                let kernels = Kernels::load(context, outline)?;
+                Pass::Simple { kernels, weights: random::weights(context, outline)? }
+            }
+        };
+        Decoder::assemble(context, outline, pass, path, options)
     }
 
     /// The same weights under other options; `outline` is that of the model.
@@ -105,11 +165,12 @@ impl Decoder {
     /// As [`new`](Decoder::new).
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
-        let Decoder { step: Step { kernels, weights, buffers, .. }, stream, plan, .. } = self;
+        let Decoder { machine: Machine { pass, buffers, .. }, stream, plan, path, .. } = self;
         let context = stream.context().clone();
         // There may be no room for both the old and the new, and the stream keeps what it ran.
         drop((buffers, plan, stream));
-        Decoder::assemble(&context, outline, kernels, weights, options)
+        let pass = pass.with_options(&context, outline, options)?;
+        Decoder::assemble(&context, outline, pass, path, options)
     }
 
     /// Whether the model has the context and the device the memory; nothing is allocated.
@@ -124,19 +185,25 @@ impl Decoder {
     fn assemble(
         context: &Context,
         outline: &Outline,
-        kernels: Kernels,
-        weights: Weights<Loaded>,
+        pass: Pass,
+        path: Path,
         options: Options,
     ) -> Result<Decoder, Error> {
         let buffers = Buffers::new(context, outline, options.ctx)?;
-        let step = Step { config: outline.config.clone(), kernels, weights, buffers };
+        let machine = Machine { config: outline.config.clone(), buffers, pass };
         let plan = match options.launch {
             Launch::Eager => Plan::Eager { token: 0, prompt: 0 },
-            Launch::Graph => Plan::graph(|kind| record(context, &step, kind))?,
-            Launch::Capture => Plan::graph(|kind| captured(context, &step, kind))?,
+            launch => Plan::graph(options.tokens_per_launch, |kind, steps| {
+                machine.graph(context, launch, kind, steps)
+            })?,
         };
         let events = [Event::untimed(context)?, Event::untimed(context)?];
-        Ok(Decoder { step, stream: Stream::new(context)?, events, plan })
+        Ok(Decoder { machine, stream: Stream::new(context)?, events, plan, path })
+    }
+
+    /// Which kernels decode.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Writes on from `prompt`: the likeliest token each time, at most `limit` of them, up to and with a token
@@ -150,7 +217,7 @@ impl Decoder {
             self.launch(Kind::Prompt)?;
         }
         let first = prompt.len() as u32 - 1;
-        let limit = limit.min(self.step.buffers.ctx - first);
+        let limit = limit.min(self.machine.buffers.ctx - first);
         Ok(Generation::new(self, first, limit))
     }
 
@@ -178,12 +245,12 @@ impl Decoder {
     /// # Errors
     /// What the driver refuses.
     pub fn dot(&self, kind: Kind) -> Result<String, Error> {
-        Ok(record(self.stream.context(), &self.step, kind)?.dot())
+        Ok(self.machine.graph(self.stream.context(), Launch::Graph, kind, 1)?.dot())
     }
 
     /// Puts the decoder at the start of a prompt.
     fn start(&mut self, prompt: &[u32]) -> Result<(), Error> {
-        let (b, vocab) = (&self.step.buffers, self.step.config.vocab);
+        let (b, vocab) = (&self.machine.buffers, self.machine.config.vocab);
         check_prompt(prompt, vocab, b.ctx)?;
         let state = [prompt[0], 0, 0, prompt.len() as u32, 0, 0, 0, 0];
         self.stream.write(&b.state, &state)?;
@@ -195,17 +262,94 @@ impl Decoder {
         match (&mut self.plan, kind) {
             (Plan::Graph { token, .. }, Kind::Token) => token.exec.launch(&self.stream)?,
             (Plan::Graph { prompt, .. }, Kind::Prompt) => prompt.exec.launch(&self.stream)?,
-            (Plan::Eager { token, .. }, Kind::Token) => *token = count(&self.stream, &self.step, kind)?,
-            (Plan::Eager { prompt, .. }, Kind::Prompt) => *prompt = count(&self.stream, &self.step, kind)?,
+            (Plan::Eager { token, .. }, Kind::Token) => *token = count(&self.stream, &self.machine, kind)?,
+            (Plan::Eager { prompt, .. }, Kind::Prompt) => *prompt = count(&self.stream, &self.machine, kind)?,
         }
         Ok(())
+    }
+
+    /// One launch that makes up to `limit` tokens, and how many it makes.
+    pub(crate) fn launch_tokens(&mut self, limit: u32) -> Result<u32, Error> {
+        match &self.plan {
+            Plan::Graph { many: Some((tokens, graph)), .. } if *tokens <= limit => {
+                graph.exec.launch(&self.stream)?;
+                Ok(*tokens)
+            }
+            _ => self.launch(Kind::Token).map(|()| 1),
+        }
+    }
+}
+
+impl Pass {
+    fn chained(context: &Context, fit: Fit, weights: Packed, ctx: u32) -> Result<Pass, Error> {
+        let links = Links::new(context, &fit, ctx)?;
+        Ok(Pass::Chained { chain: Chain::load(context, fit, &weights)?, weights, links })
+    }
+
+    /// The same weights under other options.
+    fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
+        match self {
+            Pass::Chained { chain, weights, .. } if chain.fit.tuning == options.tuning => {
+                let links = Links::new(context, &chain.fit, options.ctx)?;
+                Ok(Pass::Chained { chain, weights, links })
+            }
+            Pass::Chained { weights, .. } => {
+                let fit = Fit::of(outline, context.device(), options.tuning, Prefer::Fast);
+                let wrong = |problem| Error::Tuning { text: options.tuning.to_string(), problem };
+                Pass::chained(context, fit.map_err(wrong)?, weights, options.ctx)
+            }
+            simple => Ok(simple),
+        }
+    }
+}
+
+impl Machine {
+    /// One step.
+    fn run(&self, queue: &mut impl Queue, kind: Kind) -> Result<(), warpwright_driver::Error> {
+        let Machine { config, buffers, pass } = self;
+        match pass {
+            Pass::Simple { kernels, weights } => {
+                forward::Step { config, kernels, weights, buffers }.run(queue, kind)
+            }
+            Pass::Chained { chain, weights, links } => {
+                chain::Step { chain, weights, buffers, links }.run(queue, kind)
+            }
+        }
+    }
+
+    /// So many steps.
+    fn repeat(&self, queue: &mut impl Queue, kind: Kind, steps: u32) -> Result<(), warpwright_driver::Error> {
+        (0..steps).try_for_each(|_| self.run(queue, kind))
+    }
+
+    /// So many steps as a graph.
+    fn graph(&self, context: &Context, launch: Launch, kind: Kind, steps: u32) -> Result<Graph, Error> {
+        let mut recorder = match (launch, &self.pass) {
+            (Launch::Capture, _) => return self.captured(context, kind, steps),
+            (Launch::Graph, Pass::Chained { .. }) => Recorder::chain(context)?,
+            _ => Recorder::new(context)?,
+        };
+        self.repeat(&mut recorder, kind, steps)?;
+        Ok(recorder.finish())
+    }
+
+    /// So many steps as a graph that the driver made of what a stream was given.
+    fn captured(&self, context: &Context, kind: Kind, steps: u32) -> Result<Graph, Error> {
+        let stream = Stream::new(context)?;
+        Ok(capture(&stream, CaptureMode::ThreadLocal, |queue| self.repeat(queue, kind, steps))?)
     }
 }
 
 impl Plan {
-    fn graph(of: impl Fn(Kind) -> Result<Graph, Error>) -> Result<Plan, Error> {
-        let [token, prompt] = [Kind::Token, Kind::Prompt].map(|kind| Recorded::new(&of(kind)?));
-        Ok(Plan::Graph { token: token?, prompt: prompt? })
+    fn graph(tokens: u32, of: impl Fn(Kind, u32) -> Result<Graph, Error>) -> Result<Plan, Error> {
+        let recorded = |kind, steps| Recorded::new(&of(kind, steps)?);
+        Ok(Plan::Graph {
+            token: recorded(Kind::Token, 1)?,
+            prompt: recorded(Kind::Prompt, 1)?,
+            many: (tokens > 1)
+                .then(|| Ok::<_, Error>((tokens, recorded(Kind::Token, tokens)?)))
+                .transpose()?,
+        })
     }
 }
 
@@ -215,23 +359,10 @@ impl Recorded {
     }
 }
 
-/// The step as a graph.
-fn record(context: &Context, step: &Step, kind: Kind) -> Result<Graph, Error> {
-    let mut recorder = Recorder::new(context)?;
-    step.run(&mut recorder, kind)?;
-    Ok(recorder.finish())
-}
-
-/// The step as a graph that the driver made of what a stream was given.
-fn captured(context: &Context, step: &Step, kind: Kind) -> Result<Graph, Error> {
-    let stream = Stream::new(context)?;
-    Ok(capture(&stream, CaptureMode::ThreadLocal, |queue| step.run(queue, kind))?)
-}
-
 /// Runs the step kernel by kernel and counts them.
-fn count(stream: &Stream, step: &Step, kind: Kind) -> Result<usize, Error> {
+fn count(stream: &Stream, machine: &Machine, kind: Kind) -> Result<usize, Error> {
     let mut counted = Counted { stream, count: 0 };
-    step.run(&mut counted, kind)?;
+    machine.run(&mut counted, kind)?;
     Ok(counted.count)
 }
 
@@ -259,8 +390,15 @@ pub struct Generation<'a> {
     /// The position of the first token's step.
     first: u32,
     limit: u32,
+    /// Tokens of all launches.
     launched: u32,
+    /// Tokens of those that are over.
+    made: u32,
     read: u32,
+    /// Tokens of all launches up to each that may not be over.
+    under_way: VecDeque<u32>,
+    /// Launches that are over.
+    over: usize,
 }
 
 impl Iterator for Generation<'_> {
@@ -272,7 +410,7 @@ impl Iterator for Generation<'_> {
         }
         let token = self.step();
         // After an error or the end of the text there is nothing to wait for.
-        let over = token.as_ref().map_or(true, |id| self.decoder.step.buffers.stop_tokens.contains(id));
+        let over = token.as_ref().map_or(true, |id| self.decoder.machine.buffers.stop_tokens.contains(id));
         self.limit = if over { self.read } else { self.limit };
         Some(token)
     }
@@ -280,21 +418,32 @@ impl Iterator for Generation<'_> {
 
 impl<'a> Generation<'a> {
     pub(crate) fn new(decoder: &'a mut Decoder, first: u32, limit: u32) -> Generation<'a> {
-        Generation { decoder, first, limit, launched: 0, read: 0 }
+        let under_way = VecDeque::new();
+        Generation { decoder, first, limit, launched: 0, made: 0, read: 0, under_way, over: 0 }
     }
 
-    /// Launches one step ahead, then waits for a token.
-    fn step(&mut self) -> Result<u32, Error> {
-        while self.launched < self.limit.min(self.read + 2) {
-            self.decoder.launch(Kind::Token)?;
-            self.decoder.events[self.launched as usize % 2].record(&self.decoder.stream)?;
-            self.launched += 1;
+    /// Keeps two launches under way, then waits for the earlier.
+    fn wait(&mut self) -> Result<(), Error> {
+        while self.under_way.len() < 2 && self.launched < self.limit {
+            self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
+            let event = &self.decoder.events[(self.over + self.under_way.len()) % 2];
+            event.record(&self.decoder.stream)?;
+            self.under_way.push_back(self.launched);
         }
-        self.decoder.events[self.read as usize % 2].synchronize()?;
+        self.decoder.events[self.over % 2].synchronize()?;
+        self.over += 1;
+        self.made = self.under_way.pop_front().expect("tokens are wanted, so a launch is under way");
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<u32, Error> {
+        if self.read == self.made {
+            self.wait()?;
+        }
         let position = self.first + self.read;
         self.read += 1;
         let (token, vocab) =
-            (self.decoder.step.buffers.out.read(position as usize), self.decoder.step.config.vocab);
+            (self.decoder.machine.buffers.out.read(position as usize), self.decoder.machine.config.vocab);
         if token < vocab { Ok(token) } else { Err(Error::NoToken { position }) }
     }
 }
@@ -322,7 +471,7 @@ impl Iterator for Rows<'_> {
 impl Rows<'_> {
     fn row(&mut self) -> Result<Vec<f32>, Error> {
         self.decoder.launch(Kind::Token)?;
-        let row = self.decoder.stream.read(&self.decoder.step.buffers.logits)?;
+        let row = self.decoder.stream.read(&self.decoder.machine.buffers.logits)?;
         match row.iter().position(|x| !x.is_finite()) {
             Some(token) => Err(Error::Logit { position: self.position, token, value: row[token] }),
             None => Ok(row),

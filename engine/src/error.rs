@@ -51,6 +51,8 @@ pub enum Error {
         "the logit of token {token} after position {position} is {value}: the weights are damaged or overflow"
     )]
     Logit { position: u32, token: usize, value: f32 },
+    #[error("the tuning \"{text}\" is not understood: {problem}")]
+    Tuning { text: String, problem: String },
     #[error("no logit after position {position} is a number: the weights are damaged or overflow")]
     NoToken { position: u32 },
 }

@@ -25,14 +25,14 @@ use crate::model::{Block, Weights};
 use crate::weights::Loaded;
 
 /// Everything a step needs.
-pub(crate) struct Step {
-    pub(crate) config: Config,
-    pub(crate) kernels: Kernels,
-    pub(crate) weights: Weights<Loaded>,
-    pub(crate) buffers: Buffers,
+pub(crate) struct Step<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) kernels: &'a Kernels,
+    pub(crate) weights: &'a Weights<Loaded>,
+    pub(crate) buffers: &'a Buffers,
 }
 
-impl Step {
+impl Step<'_> {
     /// One step.
     pub(crate) fn run(&self, queue: &mut impl Queue, kind: Kind) -> Result<(), Error> {
         self.blocks(queue)?;

@@ -96,7 +96,7 @@ fn choice(matrix: &Tensor) -> (Format, Team) {
     (format, Team::of(format, length(1), length(0)))
 }
 
-fn pairing(architecture: Architecture) -> Pairing {
+pub(crate) fn pairing(architecture: Architecture) -> Pairing {
     match architecture {
         Architecture::Llama => Pairing::Interleaved,
         Architecture::Qwen2 | Architecture::Qwen3 => Pairing::HalfSplit,

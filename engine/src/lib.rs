@@ -12,7 +12,7 @@
 //! let model = Model::open("model.gguf".as_ref())?;
 //! let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
 //! let context = Context::new(&Driver::load()?.devices()?[0])?;
-//! let options = Options { ctx: 1024, launch: Launch::Graph };
+//! let options = Options::new(1024, Launch::Graph);
 //! let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
 //! let mut text = tokenizer.stream();
 //! for token in decoder.generate(&tokenizer.encode("The borrow checker")?, 48)? {
@@ -23,6 +23,7 @@
 //! ```
 
 mod buffers;
+mod chain;
 pub mod config;
 mod decoder;
 mod error;
@@ -32,17 +33,22 @@ pub mod info;
 mod kernels;
 mod memory;
 pub mod model;
+mod packed;
+pub mod path;
 mod random;
 mod round;
 pub mod shape;
 pub mod tokenizer;
+pub mod tuning;
 mod weights;
 
 pub use config::Config;
-pub use decoder::{Decoder, Generation, Kind, Launch, Options, Rows};
+pub use decoder::{Decoder, Generation, Kind, Launch, Options, Prefer, Rows};
 pub use error::Error;
 pub use memory::Needs;
 pub use model::{Model, Outline};
+pub use path::Path;
 pub use round::Round;
 pub use shape::{Quantization, Shape};
 pub use tokenizer::Tokenizer;
+pub use tuning::Tuning;

@@ -1,16 +1,18 @@
 //! Random numbers on a device, for decoding without a file.
 //!
-//! Blocks are made on the host once, a pool for each format, and copied on the device from a new place in the pool
+//! Blocks or tiles are made on the host once, a pool for each format, and copied on the device from a new place in the pool
 //! each time. Values repeat; addresses, which are what reading memory is about, do not.
 
 use std::collections::BTreeMap;
 
 use warpwright_driver::{Buffer, Context, Queue, Stream, View};
-use warpwright_kernels::{Format, Random};
+use warpwright_kernels::tiled::tile;
+use warpwright_kernels::{Format, Random, Rows};
 
 use crate::Error;
 use crate::gguf::Tensor;
 use crate::model::{Outline, Weights};
+use crate::packed::{self, Packed, Source};
 use crate::weights::{Loaded, format};
 
 /// Bytes of a pool: quickly made, and copied in few pieces.
@@ -21,26 +23,56 @@ const SEED: u64 = 1;
 /// A model's weights, all random. What a matrix makes of a normed vector is about as long as the vector, so that
 /// nothing overflows, in f16 neither.
 pub(crate) fn weights(context: &Context, outline: &Outline) -> Result<Weights<Loaded>, Error> {
-    let mut pools = Pools::new(context, 2.0 / (outline.config.hidden as f32).sqrt())?;
+    let mut pools = Pools::of(context, outline)?;
     let loaded = outline.weights.try_map(|tensor| -> Result<Loaded, Error> {
         let buffer = Buffer::uninit(context, tensor.range.len())?.labelled(&tensor.name);
-        match tensor.dims.len() {
-            1 => buffer.write(&pools.vector(tensor))?,
-            _ => pools.fill(format(tensor), &buffer)?,
-        }
+        pools.copy(tensor, &buffer)?;
         Ok(Loaded { bytes: buffer.view(), format: format(tensor) })
     })?;
     pools.finish()?;
     Ok(loaded)
 }
 
-/// Random blocks on a device.
+/// The same for the chain.
+pub(crate) fn packed(context: &Context, outline: &Outline) -> Result<Packed, Error> {
+    let mut pools = Pools::of(context, outline)?;
+    let packed = packed::load(context, outline, &mut pools)?;
+    pools.finish()?;
+    Ok(packed)
+}
+
+/// What a pool is made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unit {
+    /// Blocks as in a file.
+    Block(Format),
+    /// Tiles.
+    Tile(Format),
+}
+
+impl Unit {
+    fn bytes(self) -> usize {
+        match self {
+            Unit::Block(format) => format.block_bytes() as usize,
+            Unit::Tile(format) => format.tile().expect("what is packed has a tile").bytes as usize,
+        }
+    }
+
+    fn random(self, count: usize, size: f32, random: &mut Random) -> Vec<u8> {
+        match self {
+            Unit::Block(format) => format.random(count, size, random),
+            Unit::Tile(format) => tile::random(format, count, size, random),
+        }
+    }
+}
+
+/// Random blocks and tiles on a device.
 pub(crate) struct Pools {
     stream: Stream,
     random: Random,
     /// The largest weight, about.
     size: f32,
-    pools: BTreeMap<Format, Buffer<u8>>,
+    pools: BTreeMap<Unit, Buffer<u8>>,
 }
 
 impl Pools {
@@ -48,9 +80,14 @@ impl Pools {
         Ok(Pools { stream: Stream::new(context)?, random: Random(SEED), size, pools: BTreeMap::new() })
     }
 
-    /// Fills `to`, a whole number of blocks, without waiting.
-    pub(crate) fn fill(&mut self, format: Format, to: &View<u8>) -> Result<(), Error> {
-        let (block, pool) = (format.block_bytes() as usize, self.pool(format)?);
+    /// For the weights of a model.
+    fn of(context: &Context, outline: &Outline) -> Result<Pools, Error> {
+        Pools::new(context, 2.0 / (outline.config.hidden as f32).sqrt())
+    }
+
+    /// Fills `to`, a whole number of units, without waiting.
+    pub(crate) fn fill(&mut self, unit: Unit, to: &View<u8>) -> Result<(), Error> {
+        let (block, pool) = (unit.bytes(), self.pool(unit)?);
         let mut at = 0;
         while at < to.len() {
             let start = block * self.random.below((pool.len() / block) as u32) as usize;
@@ -67,13 +104,13 @@ impl Pools {
         Ok(self.stream.synchronize()?)
     }
 
-    fn pool(&mut self, format: Format) -> Result<View<u8>, Error> {
-        if let Some(pool) = self.pools.get(&format) {
+    fn pool(&mut self, unit: Unit) -> Result<View<u8>, Error> {
+        if let Some(pool) = self.pools.get(&unit) {
             return Ok(pool.view());
         }
-        let bytes = format.random(POOL / format.block_bytes() as usize, self.size, &mut self.random);
+        let bytes = unit.random(POOL / unit.bytes(), self.size, &mut self.random);
         let pool = Buffer::from_slice(self.stream.context(), &bytes)?.labelled("pool");
-        Ok(self.pools.entry(format).or_insert(pool).view())
+        Ok(self.pools.entry(unit).or_insert(pool).view())
     }
 
     /// A norm's weights are near 1, a bias is small.
@@ -81,5 +118,18 @@ impl Pools {
         let middle = if tensor.name.ends_with("bias") { 0.0 } else { 1.0 };
         let numbers = self.random.units(tensor.range.len() / 4);
         numbers.into_iter().flat_map(|x| (middle + x / 4.0).to_le_bytes()).collect()
+    }
+}
+
+impl Source for Pools {
+    fn copy(&mut self, tensor: &Tensor, to: &View<u8>) -> Result<(), Error> {
+        match tensor.dims.len() {
+            1 => Ok(to.write(&self.vector(tensor))?),
+            _ => self.fill(Unit::Block(format(tensor)), to),
+        }
+    }
+
+    fn pack(&mut self, _: Rows, lo: &Tensor, _: &Tensor, to: &View<u8>) -> Result<(), Error> {
+        self.fill(Unit::Tile(format(lo)), to)
     }
 }

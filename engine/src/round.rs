@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
 
-use crate::decoder::{Generation, Kind};
-use crate::random::Pools;
+use crate::decoder::Generation;
+use crate::random::{Pools, Unit};
 use crate::{Decoder, Error};
 
 /// The same tokens, decoded twice.
@@ -39,23 +39,23 @@ impl Decoder {
     }
 
     fn check_room(&self, attended: u32, tokens: u32) -> Result<(), Error> {
-        let (room, needed) = (self.step.buffers.ctx, u64::from(attended) + u64::from(tokens) - 1);
+        let (room, needed) = (self.machine.buffers.ctx, u64::from(attended) + u64::from(tokens) - 1);
         if attended == 0 || needed > room.into() { Err(Error::Room { needed, room }) } else { Ok(()) }
     }
 
     fn fill_caches(&self) -> Result<(), Error> {
         let mut pools = Pools::new(self.stream.context(), 1.0)?;
-        let b = &self.step.buffers;
+        let b = &self.machine.buffers;
         for cache in b.k_cache.iter().chain(&b.v_cache) {
             let bytes: View<u8> = cache.cast()?;
-            pools.fill(Format::F16, &bytes)?;
+            pools.fill(Unit::Block(Format::F16), &bytes)?;
         }
         pools.finish()
     }
 
     /// Puts the decoder where the next step attends so many positions.
     fn place(&self, attended: u32) -> Result<(), Error> {
-        Ok(self.stream.write(&self.step.buffers.state, &[0, attended - 1, 0, 0, 0, 0, 0, 0])?)
+        Ok(self.stream.write(&self.machine.buffers.state, &[0, attended - 1, 0, 0, 0, 0, 0, 0])?)
     }
 
     fn on_the_wall(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
@@ -69,13 +69,14 @@ impl Decoder {
         self.place(attended)?;
         let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
         start.record(&self.stream)?;
-        for _ in 0..tokens {
-            self.launch(Kind::Token)?;
+        let mut left = tokens;
+        while left > 0 {
+            left -= self.launch_tokens(left)?;
         }
         end.record(&self.stream)?;
         end.synchronize()?;
         let first = attended as usize - 1;
-        let read = (first..first + tokens as usize).map(|i| self.step.buffers.out.read(i)).collect();
+        let read = (first..first + tokens as usize).map(|i| self.machine.buffers.out.read(i)).collect();
         Ok((read, end.since(&start)?))
     }
 }

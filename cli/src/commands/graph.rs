@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::open(&args.place.model)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, model.outline.config.context as usize);
-    let decoder = decoder(&context, &model, Options { ctx, launch: Launch::Eager })?;
+    let decoder = decoder(&context, &model, Options::new(ctx, Launch::Eager))?;
     let dot = decoder.dot(Kind::Token)?;
     write_file(&args.dot, |file| file.write(dot.as_bytes()))
 }

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::open(&args.place.model)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, args.ids.len());
-    let mut decoder = decoder(&context, &model, Options { ctx, launch: args.launch.into() })?;
+    let mut decoder = decoder(&context, &model, Options::new(ctx, args.launch.into()))?;
     let rows = decoder.logits(&args.ids)?;
     write_file(&args.out, |file| {
         for row in rows {

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
-    let mut decoder = decoder(&context, &model, Options { ctx, launch: args.launch.into() })?;
+    let mut decoder = decoder(&context, &model, Options::new(ctx, args.launch.into()))?;
     let tokens = decoder.generate(&prompt, args.n)?;
     let times = print(args, words.as_ref(), start, tokens)?;
     if !args.quiet {

@@ -20,7 +20,7 @@ fn open(quantization: &str) -> Model {
 }
 
 fn decoder(model: &Model, ctx: u32, launch: Launch) -> Decoder {
-    Decoder::new(&emulator(), model, Options { ctx, launch }, |_| ()).unwrap()
+    Decoder::new(&emulator(), model, Options::new(ctx, launch), |_| ()).unwrap()
 }
 
 fn generate(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> Vec<u32> {
@@ -33,7 +33,7 @@ fn logits(decoder: &mut Decoder, ids: &[u32]) -> Vec<Vec<f32>> {
 
 /// The error that making or using a decoder ends in.
 fn refusal(model: &Model, ctx: u32, prompt: &[u32]) -> String {
-    let options = Options { ctx, launch: Launch::Eager };
+    let options = Options::new(ctx, Launch::Eager);
     match Decoder::new(&emulator(), model, options, |_| ()) {
         Err(error) => error.to_string(),
         Ok(mut decoder) => match decoder.generate(prompt, 1) {

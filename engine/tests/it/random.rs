@@ -25,7 +25,7 @@ fn small(architecture: Architecture, tied: bool) -> Shape {
 }
 
 fn options(ctx: u32, launch: Launch) -> Options {
-    Options { ctx, launch }
+    Options::new(ctx, launch)
 }
 
 fn tokens(decoder: &mut Decoder, attended: u32) -> Vec<u32> {

@@ -15,7 +15,7 @@ use indicatif::ProgressBar;
 use warpwright_driver::Context;
 use warpwright_engine::info::{kv_bytes, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Kind, Model, Options, Outline, Quantization, Round, Shape};
+use warpwright_engine::{Decoder, Kind, Model, Options, Outline, Path, Quantization, Round, Shape, Tuning};
 
 use crate::device::{self, Choice};
 use crate::failure::Failure;
@@ -51,6 +51,12 @@ pub(crate) struct Args {
     /// Timed rounds for each context
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
     rounds: u32,
+    /// How the overlapping kernels divide their blocks, such as 4x2_first or qkv=4x2_first,down=8x1_waited
+    #[arg(long, value_name = "PLAN")]
+    plan: Option<Tuning>,
+    /// Tokens of one launch of a graph
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    tokens_per_launch: Option<u32>,
     /// File to write all figures to, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -92,6 +98,9 @@ fn measure(args: &Args) -> Result<Report, Failure> {
     Decoder::check(&context, outline, options(args, *largest, args.launch))?;
     let ceiling = ceiling::measure(&context)?;
     let mut decoder = subject.decoder(&context, options(args, contexts[0], args.launch))?;
+    if let (Some(_), Path::Simple { reason }) = (args.plan, decoder.path()) {
+        return Err(Failure::Input(format!("--plan is of overlapping kernels, which do not run: {reason}")));
+    }
     let rounds = args.rounds as usize + 1 + args.launch.others().count();
     let progress = ProgressBar::new((contexts.len() * rounds) as u64);
     let mut all = vec![];
@@ -130,7 +139,12 @@ fn measure_context(
 
 /// Room for one round.
 fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
-    Options { ctx: ctx + args.tokens - 1, launch: launch.into() }
+    let options = Options::new(ctx + args.tokens - 1, launch.into());
+    Options {
+        tuning: args.plan.unwrap_or_default(),
+        tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
+        ..options
+    }
 }
 
 /// Tokens before the first timed round: the graph is on the device then, and the clocks are up.

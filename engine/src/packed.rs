@@ -1,0 +1,234 @@
+//! A model's weights on a device as the chain reads them: matrices as tiles, those read together in one buffer.
+//!
+//! Packing moves bits and adds none. A file's rows go through a little memory beside the weights, from where the
+//! device packs them to their place.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use warpwright_driver::{Buffer, Context, Kernel, Queue, Staging, Stream, View};
+use warpwright_kernels::tiled::PackArgs;
+use warpwright_kernels::{Format, Pack, Pairing, Rows};
+
+use crate::Error;
+use crate::config::Config;
+use crate::gguf::Tensor;
+use crate::kernels::pairing;
+use crate::model::{self, Model, Outline};
+use crate::weights::{Loaded, format};
+
+/// All weights.
+pub(crate) struct Packed {
+    /// Tiles if it is the LM head as well, else the file's rows.
+    pub(crate) embed: Loaded,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) norm: View<f32>,
+    /// Tiles.
+    pub(crate) head: Loaded,
+    /// Whether `embed` and `head` are the same.
+    pub(crate) tied: bool,
+}
+
+/// Those of a transformer block. All matrices are tiles.
+pub(crate) struct Block {
+    pub(crate) attn_norm: View<f32>,
+    pub(crate) qkv: View<u8>,
+    /// Of q, k and v.
+    pub(crate) formats: [Format; 3],
+    /// Of q, k and v, in one.
+    pub(crate) bias: Option<View<f32>>,
+    pub(crate) o: Loaded,
+    pub(crate) ffn_norm: View<f32>,
+    pub(crate) gate_up: Loaded,
+    pub(crate) down: Loaded,
+}
+
+/// Where weights come from.
+pub(crate) trait Source {
+    /// Writes a tensor as it is.
+    fn copy(&mut self, tensor: &Tensor, to: &View<u8>) -> Result<(), Error>;
+
+    /// Writes a matrix, or two of the same shape, as tiles.
+    fn pack(&mut self, rows: Rows, lo: &Tensor, hi: &Tensor, to: &View<u8>) -> Result<(), Error>;
+}
+
+/// Loads the weights of a model for which the chain is made.
+pub(crate) fn load(context: &Context, outline: &Outline, source: &mut impl Source) -> Result<Packed, Error> {
+    let w = &outline.weights;
+    let mut load = Load { context, config: &outline.config, source };
+    let (embed, head) = match &w.head {
+        Some(head) => (load.raw(&[&w.embed])?, load.tiles(Rows::PLAIN, &[head])?),
+        None => {
+            let both = load.tiles(Rows::PLAIN, &[&w.embed])?;
+            (both.clone(), both)
+        }
+    };
+    let blocks = w.blocks.iter().map(|b| load.block(b)).collect::<Result<_, _>>()?;
+    let norm = load.floats(&[&w.norm])?;
+    let loaded = |bytes, tensor| Loaded { bytes, format: format(tensor) };
+    let (embed, head) = (loaded(embed, &w.embed), loaded(head, w.head()));
+    Ok(Packed { embed, blocks, norm, head, tied: w.head.is_none() })
+}
+
+struct Load<'a, S> {
+    context: &'a Context,
+    config: &'a Config,
+    source: &'a mut S,
+}
+
+impl<S: Source> Load<'_, S> {
+    fn block(&mut self, b: &model::Block<Tensor>) -> Result<Block, Error> {
+        Ok(Block {
+            attn_norm: self.floats(&[&b.attn_norm])?,
+            qkv: self.qkv(b)?,
+            formats: [&b.q, &b.k, &b.v].map(format),
+            bias: b.bias.as_ref().map(|bias| self.floats(&bias.each_ref())).transpose()?,
+            o: self.matrix(&b.o)?,
+            ffn_norm: self.floats(&[&b.ffn_norm])?,
+            gate_up: Loaded { bytes: self.tiles(Rows::GATE_UP, &[&b.gate, &b.up])?, format: format(&b.gate) },
+            down: self.matrix(&b.down)?,
+        })
+    }
+
+    fn qkv(&mut self, b: &model::Block<Tensor>) -> Result<View<u8>, Error> {
+        let c = self.config;
+        let pairs = match pairing(c.architecture) {
+            Pairing::Interleaved => Rows::interleaved(c.head_dim),
+            Pairing::HalfSplit => Rows::half_split(c.head_dim),
+        };
+        let (buffer, parts) = self.buffer(&[&b.q, &b.k, &b.v])?;
+        for ((tensor, rows), part) in
+            [(&b.q, pairs), (&b.k, pairs), (&b.v, Rows::PLAIN)].into_iter().zip(parts)
+        {
+            self.source.pack(rows, tensor, tensor, &buffer.view_range(part))?;
+        }
+        Ok(buffer)
+    }
+
+    fn matrix(&mut self, tensor: &Tensor) -> Result<Loaded, Error> {
+        Ok(Loaded { bytes: self.tiles(Rows::PLAIN, &[tensor])?, format: format(tensor) })
+    }
+
+    fn tiles(&mut self, rows: Rows, matrices: &[&Tensor]) -> Result<View<u8>, Error> {
+        let (buffer, _) = self.buffer(matrices)?;
+        let (lo, hi) = (matrices[0], matrices[matrices.len() - 1]);
+        self.source.pack(rows, lo, hi, &buffer)?;
+        Ok(buffer)
+    }
+
+    fn floats(&mut self, tensors: &[&Tensor]) -> Result<View<f32>, Error> {
+        Ok(self.raw(tensors)?.cast()?)
+    }
+
+    fn raw(&mut self, tensors: &[&Tensor]) -> Result<View<u8>, Error> {
+        let (buffer, parts) = self.buffer(tensors)?;
+        for (tensor, part) in tensors.iter().zip(parts) {
+            self.source.copy(tensor, &buffer.view_range(part))?;
+        }
+        Ok(buffer)
+    }
+
+    /// A buffer for all of the tensors, and where each is in it.
+    fn buffer(&self, tensors: &[&Tensor]) -> Result<(View<u8>, Vec<Range<usize>>), Error> {
+        let mut end = 0;
+        let parts = tensors.iter().map(|tensor| {
+            let start = end;
+            end += tensor.range.len();
+            start..end
+        });
+        let parts: Vec<Range<usize>> = parts.collect();
+        let buffer = Buffer::uninit(self.context, end)?.labelled(&tensors[0].name);
+        Ok((buffer.view(), parts))
+    }
+}
+
+/// Bytes of rows on their way at once, of each of two matrices.
+const CHUNK: usize = 32 << 20;
+/// Pinned pieces through which they go, and the most bytes of each.
+const PIECES: usize = 2;
+const PIECE: usize = 16 << 20;
+
+/// The weights of a file. What it wrote is there once its stream is idle.
+pub(crate) struct Packer<'a, P> {
+    model: &'a Model,
+    stream: Stream,
+    staging: Staging,
+    /// Rows of one matrix, and of the other.
+    rows: [Buffer<u8>; 2],
+    kernels: BTreeMap<Format, Kernel<Pack>>,
+    progress: P,
+    done: u64,
+}
+
+/// Packs the weights of a file, telling after each part how many bytes are on their way.
+pub(crate) fn upload(context: &Context, model: &Model, progress: impl FnMut(u64)) -> Result<Packed, Error> {
+    let mut packer = Packer::new(context, model, progress)?;
+    let packed = load(context, &model.outline, &mut packer)?;
+    packer.stream.synchronize()?;
+    Ok(packed)
+}
+
+impl<'a, P: FnMut(u64)> Packer<'a, P> {
+    fn new(context: &Context, model: &'a Model, progress: P) -> Result<Packer<'a, P>, Error> {
+        let tensors = || model.outline.weights.iter();
+        let largest = tensors().map(|t| t.range.len()).max().unwrap_or(0);
+        let rows = || Buffer::uninit(context, largest.min(CHUNK)).map(|b| b.labelled("rows"));
+        let formats = tensors().map(format).filter(|format| format.tile().is_some());
+        let kernels = formats.collect::<std::collections::BTreeSet<_>>().into_iter();
+        Ok(Packer {
+            model,
+            stream: Stream::new(context)?,
+            staging: Staging::new(context, PIECES, largest.min(PIECE).next_multiple_of(8))?,
+            rows: [rows()?, rows()?],
+            kernels: kernels
+                .map(|format| Ok((format, Kernel::load(context, Pack { format })?)))
+                .collect::<Result<_, Error>>()?,
+            progress,
+            done: 0,
+        })
+    }
+
+    fn write(&mut self, to: &View<u8>, from: &[u8]) -> Result<(), Error> {
+        self.staging.write(&self.stream, to, from)?;
+        self.done += from.len() as u64;
+        (self.progress)(self.done);
+        Ok(())
+    }
+}
+
+impl<P: FnMut(u64)> Source for Packer<'_, P> {
+    fn copy(&mut self, tensor: &Tensor, to: &View<u8>) -> Result<(), Error> {
+        self.write(to, self.model.gguf.data(tensor))
+    }
+
+    fn pack(&mut self, rows: Rows, lo: &Tensor, hi: &Tensor, to: &View<u8>) -> Result<(), Error> {
+        let n = lo.dims[0] as u32;
+        let group = rows.stride as usize * format(lo).row_bytes(n as usize);
+        let chunk = (CHUNK / group).max(1) * group;
+        let matrices = if lo.name == hi.name { vec![lo] } else { vec![lo, hi] };
+        let tiles = matrices.len() * chunk;
+        for (i, part) in self.model.gguf.data(lo).chunks(chunk).enumerate() {
+            let range = i * chunk..i * chunk + part.len();
+            for (j, matrix) in matrices.iter().enumerate() {
+                let to = self.rows[j].view_range(0..part.len());
+                self.write(&to, &self.model.gguf.data(matrix)[range.clone()])?;
+            }
+            let views = [0, matrices.len() - 1].map(|j| self.rows[j].view_range(0..part.len()));
+            let [lo_rows, hi_rows] = views;
+            let args = PackArgs {
+                lo: lo_rows,
+                hi: hi_rows,
+                y: to.view_range(i * tiles..i * tiles + matrices.len() * part.len()),
+                n,
+                row_blocks: rows.blocks((part.len() / format(lo).row_bytes(n as usize)) as u32),
+                per: rows.per,
+                stride: rows.stride,
+                step: rows.step,
+                delta: rows.delta,
+            };
+            let mut stream = &self.stream;
+            stream.launch(&self.kernels[&format(lo)], args)?;
+        }
+        Ok(())
+    }
+}
