@@ -198,25 +198,21 @@ impl KernelDef for AttentionChained {
         let early = block.position().broadcast();
         let mut range = block.range(early);
         block.copy_first(&range, &tiles, Which::Before(early));
+        let own = block.own_row(&range, early);
         k.grid_wait();
         if self.trigger != Trigger::First {
             k.grid_trigger();
         }
 
-        k.note("the token's own row, the queries, and the position, which is right now");
+        k.note("the queries, the token's own row, and the position, which is right now");
         let loaded = block.load();
-        block.copy_first(&range, &tiles, Which::From(early));
+        block.copy_own(&own);
         let position = block.stage(loaded);
-        k.when(position.ne(early), || {
-            k.wait_copies(0);
-            range.set(&block.range(position));
-            block.copy_first(&range, &tiles, Which::All(position));
-            k.wait_copies(0);
-        });
+        k.when(position.ne(early), || block.start_again(&mut range, &tiles, position));
 
         let mut sums = Sum::new(k, self);
         block.attend(&mut sums, &range, &tiles, position);
-        k.when(block.is_busy(&range), || block.leave(&sums, &tiles[0]));
+        block.leave(&sums, &range, &tiles[0]);
         k.barrier();
         let alone = position.lt(self.positions()) | a.splits.eq(1);
         k.when(alone, || block.store_result(&range)).otherwise(|| {
@@ -309,8 +305,9 @@ struct Block<'a, 'k> {
     queries: U32<'k>,
     /// Keys and values of the head, from the lane's 16 bytes of a row on.
     caches: [Ptr<'k, f16, Read>; 2],
-    /// The row of a tile that the lane copies first.
+    /// The row of a tile that the lane copies first, and which 16 bytes of it.
     row: U32<'k>,
+    piece: U32<'k>,
     /// All tiles.
     tiles: Ptr<'k, f16, Shared>,
     /// The queries as f16, and below them what that rounding lost.
@@ -354,41 +351,21 @@ struct Slot<'k> {
     number: U32<'k>,
 }
 
-/// Which rows of a tile to copy. Rows past the position are filled with the position's own: they count nothing, but
-/// must be numbers.
+/// Which rows of a tile to bring.
 #[derive(Clone, Copy)]
 enum Which<'k> {
-    /// Those before this position, which were there before this token began.
+    /// Those before this position, which were there before this token began. Rows past it become zero: they count
+    /// nothing, but must be numbers.
     Before(U32<'k>),
-    /// The others.
-    From(U32<'k>),
-    /// Both.
-    All(U32<'k>),
+    /// All up to this position; rows past it become its own.
+    UpTo(U32<'k>),
 }
 
-impl<'k> Which<'k> {
-    fn position(self) -> U32<'k> {
-        match self {
-            Which::Before(position) | Which::From(position) | Which::All(position) => position,
-        }
-    }
-
-    /// Whether to copy the row of position `p`; `None` is yes.
-    fn wants(self, p: U32<'k>) -> Option<Pred<'k>> {
-        match self {
-            Which::Before(position) => Some(p.lt(position)),
-            Which::From(position) => Some(p.ge(position)),
-            Which::All(_) => None,
-        }
-    }
-
-    /// Whether to copy any row of the 16 from `p` on.
-    fn wants_any(self, p: U32<'k>) -> Option<Pred<'k>> {
-        match self {
-            Which::From(position) => Some((p + TILE).gt(position)),
-            _ => None,
-        }
-    }
+/// The token's own row of keys and values, for the lanes that copy it: those of the warp in whose first tiles it is.
+struct OwnRow<'k> {
+    mine: Pred<'k>,
+    from: [Ptr<'k, f16, Read>; 2],
+    to: [Ptr<'k, f16, Shared>; 2],
 }
 
 impl<'a, 'k> Block<'a, 'k> {
@@ -397,15 +374,16 @@ impl<'a, 'k> Block<'a, 'k> {
         let units = a.kv_heads * groups;
         let split = k.ctaid() / units;
         let unit = k.ctaid() - split * units;
-        let (kv_head, first) = (unit / groups, unit % groups * per_group);
+        let (kv_head, group) = divided(unit, groups);
+        let first = group * per_group;
 
         let shared = k.dynamic_shared::<f16>("tiles");
         let staged = shared.at(def.tiles() * def.half());
         let outcome = staged.at(QUERIES * def.row()).cast::<f32>();
         let position = outcome.at(2 * QUERIES * def.warps()).cast::<u32>();
 
-        let column = k.lane() % def.pieces() * 8;
-        let from = |cache: Ptr<'k, f16, Read>| cache.row(kv_head * a.ctx, 2 * def.head_dim).at(column);
+        let (row, piece) = divided(k.lane(), def.pieces());
+        let from = |cache: Ptr<'k, f16, Read>| cache.row(kv_head * a.ctx, 2 * def.head_dim).at(piece * 8);
         Block {
             k,
             def,
@@ -415,7 +393,8 @@ impl<'a, 'k> Block<'a, 'k> {
             head: kv_head * def.queries + first,
             queries: (k.val(def.queries) - first).min(per_group),
             caches: [from(a.k_cache), from(a.v_cache)],
-            row: k.lane() / def.pieces(),
+            row,
+            piece,
             tiles: shared,
             staged,
             outcome,
@@ -432,7 +411,7 @@ impl<'a, 'k> Block<'a, 'k> {
     /// This block's tiles once the token is at `position`: see [`AttentionChained::split`].
     fn range(&self, position: U32<'k>) -> Range<'k> {
         let tiles = (position >> TILE.ilog2()) + 1;
-        let most = (tiles + (self.def.tiles() - 1)) / self.def.tiles();
+        let (most, _) = divided(tiles + (self.def.tiles() - 1), self.def.tiles());
         let used = most.min(self.a.splits);
         let share = (tiles + used - 1) / used;
         let first = self.split * share;
@@ -449,7 +428,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let (k, def) = (self.k, self.def);
         let (lane, warp) = (k.lane(), k.warp());
         let tile = self.tiles.row(warp, def.depth() * 2 * def.half());
-        let copied = tile.row(self.row, def.row()).at(lane % def.pieces() * 8);
+        let copied = tile.row(self.row, def.row()).at(self.piece * 8);
         // Matrices: positions 0 to 7, dimensions 0 to 7, then 8 to 15; then the same of positions 8 to 15.
         let matrices = tile.row((lane & 7) + (lane >> 4) * 8, def.row()).at((lane >> 3 & 1) * 8);
         let slot = |i: u32| {
@@ -459,33 +438,76 @@ impl<'a, 'k> Block<'a, 'k> {
         (0..def.depth()).map(slot).collect()
     }
 
-    /// Asks for rows of the first tiles: keys are a group of copies, values another.
+    /// Brings rows of the first tiles.
     fn copy_first(&self, range: &Range<'k>, slots: &[Slot<'k>], which: Which<'k>) {
-        for (slot, half) in slots.iter().flat_map(|slot| [(slot, 0), (slot, 1)]) {
+        for slot in slots {
             let tile = slot.number + &range.first;
-            let needed = tile.lt(&range.end);
-            let needed = which.wants_any(tile * TILE).map_or(needed, |any| needed & any);
-            self.k.when(needed, || self.copy(half, slot, tile, which));
-            self.k.commit_copies();
+            self.k.when(tile.lt(&range.end), || {
+                [0, 1].into_iter().for_each(|half| self.copy(half, slot, tile, which))
+            });
         }
     }
 
-    /// Asks for rows of the keys (`half` 0) or the values (1) of a tile: as many at a time as the lanes hold pieces.
+    /// Brings rows of the keys (`half` 0) or the values (1) of a tile: as many at a time as the lanes hold pieces.
     fn copy(&self, half: u32, slot: &Slot<'k>, tile: U32<'k>, which: Which<'k>) {
         let (k, def) = (self.k, self.def);
         let rows = 32 / def.pieces();
-        let inside = (32 % def.pieces() != 0).then(|| self.row.lt(rows));
         for first in (0..TILE).step_by(rows as usize) {
             let p = tile * TILE + self.row + first;
-            let below = (first + rows > TILE).then(|| self.row.lt(TILE - first));
-            let from = self.caches[half as usize].row(p.min(which.position()), 2 * def.head_dim);
             let to = slot.copied.at((half * def.half() + first * def.row()) / 2);
-            let conditions = [inside, below, which.wants(p)].into_iter().flatten();
-            match conditions.reduce(|a, b| a & b) {
-                Some(wanted) => _ = k.when(wanted, || from.copy16(to)),
-                None => from.copy16(to),
-            }
+            let from = |p| self.caches[half as usize].row(p, 2 * def.head_dim);
+            self.when_inside(first, || match which {
+                Which::UpTo(position) => from(p.min(position)).copy16(to),
+                Which::Before(position) => {
+                    k.when(p.lt(position), || from(p).copy16(to));
+                    k.when(p.gt(position), || to.cast::<u32>().st4([k.val(0); 4]));
+                }
+            });
         }
+    }
+
+    /// Where the lane's row and `first` are a row of a tile: everywhere, if rows fill the warp evenly.
+    fn when_inside(&self, first: u32, body: impl FnOnce()) {
+        let rows = 32 / self.def.pieces();
+        let limit = rows.min(TILE - first);
+        match self.def.pieces() * limit {
+            32 => body(),
+            _ => _ = self.k.when(self.row.lt(limit), body),
+        }
+    }
+
+    fn own_row(&self, range: &Range<'k>, position: U32<'k>) -> OwnRow<'k> {
+        let (k, def) = (self.k, self.def);
+        let (tile, row) = (position >> TILE.ilog2(), position & (TILE - 1));
+        let number = tile - &range.first;
+        let (depth, warp) = divided(number, def.warps());
+        let place = self.tiles.row(warp * def.depth() + depth, 2 * def.half());
+        let to = place.row(row, def.row()).at(k.lane() * 8);
+        // A tile before the first has a number past all.
+        let resident = number.lt(def.tiles()) & tile.lt(&range.end);
+        OwnRow {
+            mine: resident & warp.eq(k.warp()) & k.lane().lt(def.pieces()),
+            from: self.caches.map(|cache| cache.row(position, 2 * def.head_dim)),
+            to: [to, to.at(def.half() / 2)],
+        }
+    }
+
+    /// Asks for the token's own row. With it, all that was asked for before makes the groups of copies of the first
+    /// tiles.
+    fn copy_own(&self, own: &OwnRow<'k>) {
+        self.k.when(own.mine, || own.from.iter().zip(own.to).for_each(|(from, to)| from.copy16(to)));
+        (0..2 * self.def.depth()).for_each(|_| self.k.commit_copies());
+    }
+
+    /// Brings the first tiles of this position, where others are.
+    fn start_again(&self, range: &mut Range<'k>, slots: &[Slot<'k>], position: U32<'k>) {
+        let k = self.k;
+        k.wait_copies(0);
+        k.warp_barrier();
+        range.set(&self.range(position));
+        self.copy_first(range, slots, Which::UpTo(position));
+        k.commit_copies();
+        k.wait_copies(0);
     }
 
     /// Asks for the position and the block's queries, four dimensions at a time.
@@ -494,7 +516,8 @@ impl<'a, 'k> Block<'a, 'k> {
         let (fours, threads) = (def.head_dim / 4, KernelDef::block(def));
         let four = |first| {
             let i = k.tid() + first;
-            let (query, dim) = (i / fours, i % fours * 4);
+            let (query, four) = divided(i, fours);
+            let dim = four * 4;
             let mut q = from_fn(|_| k.var(0.0));
             let from = self.a.q.at((self.head + query) * def.head_dim + dim);
             from.fresh().ld4_if(query.lt(self.queries), &mut q);
@@ -544,7 +567,7 @@ impl<'a, 'k> Block<'a, 'k> {
         let (k, def) = (self.k, self.def);
         let next = tile + def.tiles();
         let refill = |half| {
-            k.when(next.lt(&range.end), || self.copy(half, slot, next, Which::All(position)));
+            k.when(next.lt(&range.end), || self.copy(half, slot, next, Which::UpTo(position)));
             k.commit_copies();
         };
         k.wait_copies(2 * def.depth() - 1);
@@ -584,13 +607,8 @@ impl<'a, 'k> Block<'a, 'k> {
         })
     }
 
-    /// Whether the calling warp has tiles.
-    fn is_busy(&self, range: &Range<'k>) -> Pred<'k> {
-        (self.k.warp() + &range.first).lt(&range.end)
-    }
-
-    /// Leaves the warp's sums in its first place.
-    fn leave(&self, sum: &Sum<'k>, slot: &Slot<'k>) {
+    /// Leaves the warp's sums in its first place; a warp without tiles, only that it has none.
+    fn leave(&self, sum: &Sum<'k>, range: &Range<'k>, slot: &Slot<'k>) {
         let (k, def) = (self.k, self.def);
         let (g, t) = (k.lane() >> 2, k.lane() & 3);
         let weights = lanes_sum(3, sum.weights.get());
@@ -598,32 +616,34 @@ impl<'a, 'k> Block<'a, 'k> {
         k.when(t.eq(0), || outcome.st2([sum.max.get(), weights]));
         let row = def.head_dim + 4;
         let to = slot.tile.cast::<f32>().row(t, 8 * row).at(g);
-        for (i, values) in (0..).zip(&sum.values) {
-            for (offset, value) in [0, row, 8, row + 8].into_iter().zip(&values.0) {
-                to.at(16 * i + offset).st(value);
+        k.when((slot.number + &range.first).lt(&range.end), || {
+            for (i, values) in (0..).zip(&sum.values) {
+                for (offset, value) in [0, row, 8, row + 8].into_iter().zip(&values.0) {
+                    to.at(16 * i + offset).st(value);
+                }
             }
-        }
-    }
-
-    /// Each query and pair of dimensions, one to a thread.
-    fn each_pair(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
-        let pairs = self.def.head_dim / 2;
-        self.k.for_each(self.k.tid(), self.queries * pairs, KernelDef::block(self.def), |i| {
-            body(i / pairs, i % pairs * 2);
         });
     }
 
-    /// The total of the busy warps, for a query and a pair of dimensions.
+    /// Each query and four of its dimensions, one to a thread.
+    fn each_four(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
+        let fours = self.def.head_dim / 4;
+        self.k.for_each(self.k.tid(), self.queries * fours, KernelDef::block(self.def), |i| {
+            let (query, four) = divided(i, fours);
+            body(query, four * 4);
+        });
+    }
+
+    /// The total of the busy warps, for a query and four dimensions.
     fn gather(&self, query: U32<'k>, dim: U32<'k>, range: &Range<'k>) -> Total<'k> {
         let def = self.def;
         let busy = range.end.get() - &range.first;
         let outcome = self.outcome.at(query * 2);
         let values = self.tiles.cast::<f32>().at(query * (def.head_dim + 4) + dim);
         let of_warp = |warp: u32| {
-            let from = (busy - 1).min(warp);
-            let [max, weights] = outcome.row(from, 8 * QUERIES).ld2();
-            let values = values.row(from, def.depth() * 2 * def.half()).ld2();
-            Total { max, weights, values, counts: Some(busy.gt(warp)) }
+            let [max, weights] = outcome.at(warp * 2 * QUERIES).ld2();
+            let values = values.row((busy - 1).min(warp), def.depth() * 2 * def.half()).ld4();
+            Total { max, weights, values }
         };
         Total::of(&(0..def.warps()).map(of_warp).collect::<Vec<_>>())
     }
@@ -631,14 +651,14 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The result, where one block has all positions.
     fn store_result(&self, range: &Range<'k>) {
         self.k.when(!range.is_empty(), || {
-            self.each_pair(|query, dim| self.store(query, dim, self.gather(query, dim, range)))
+            self.each_four(|query, dim| self.store(query, dim, self.gather(query, dim, range)))
         });
     }
 
     fn store(&self, query: U32<'k>, dim: U32<'k>, total: Total<'k>) {
         let factor = total.weights.rcp();
         let to = self.a.y.at((self.head + query) * self.def.head_dim + dim);
-        to.st2(total.values.map(|v| v * factor));
+        to.st4(total.values.map(|v| v * factor));
     }
 
     /// Where a split leaves the weighted values, and the maximum and the sum of the weights.
@@ -650,10 +670,10 @@ impl<'a, 'k> Block<'a, 'k> {
 
     fn store_part(&self, range: &Range<'k>) {
         self.k.when(!range.is_empty(), || {
-            self.each_pair(|query, dim| {
+            self.each_four(|query, dim| {
                 let total = self.gather(query, dim, range);
                 let [values, outcome] = self.part(query, self.split);
-                values.at(dim).st2(total.values);
+                values.at(dim).st4(total.values);
                 self.k.when(dim.eq(0), || outcome.st2([total.max, total.weights]));
             })
         });
@@ -676,31 +696,31 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The result of all splits, some in flight at a time.
     fn merge(&self, range: &Range<'k>) {
         let k = self.k;
-        self.each_pair(|query, dim| {
-            let [mut max, mut weights, mut low, mut high] = [f32::MIN, 0.0, 0.0, 0.0].map(|v| k.var(v));
-            let so_far = |[max, weights, low, high]: [&Var<'k, f32>; 4]| Total {
+        self.each_four(|query, dim| {
+            let [mut max, mut weights] = [f32::MIN, 0.0].map(|v| k.var(v));
+            let mut values: [_; 4] = from_fn(|_| k.var(0.0));
+            let so_far = |max: &Var<'k, f32>, weights: &Var<'k, f32>, values: &[Var<'k, f32>; 4]| Total {
                 max: max.get(),
                 weights: weights.get(),
-                values: [low.get(), high.get()],
-                counts: None,
+                values: from_fn(|i| values[i].get()),
             };
             k.for_each(0, &range.used, PARTS_AHEAD, |first| {
                 let of_split = |i: u32| {
                     let split = first + i;
                     let [values, outcome] = self.part(query, split.min(range.used.get() - 1));
                     let [max, weights] = outcome.fresh().ld2();
-                    let values = values.at(dim).fresh().ld2();
-                    Total { max, weights, values, counts: Some(split.lt(&range.used)) }
+                    let max = split.lt(&range.used).select(max, f32::MIN);
+                    let values = values.at(dim).fresh().ld4();
+                    Total { max, weights, values }
                 };
-                let mut parts = vec![so_far([&max, &weights, &low, &high])];
+                let mut parts = vec![so_far(&max, &weights, &values)];
                 parts.extend((0..PARTS_AHEAD).map(of_split));
                 let total = Total::of(&parts);
                 max.set(total.max);
                 weights.set(total.weights);
-                low.set(total.values[0]);
-                high.set(total.values[1]);
+                values.iter_mut().zip(total.values).for_each(|(value, v)| value.set(v));
             });
-            self.store(query, dim, so_far([&max, &weights, &low, &high]));
+            self.store(query, dim, so_far(&max, &weights, &values));
         });
     }
 }
@@ -712,31 +732,35 @@ struct Four<'k> {
     q: [Var<'k, f32>; 4],
 }
 
-/// Of some positions, for one query: the maximum in log2, the sum of the weights, and two of the weighted values.
+/// Of some positions, for one query: the maximum in log2, the sum of the weights, and four of the weighted values.
 struct Total<'k> {
     max: F32<'k>,
     weights: F32<'k>,
-    values: [F32<'k>; 2],
-    /// What does not count repeats another; `None` counts.
-    counts: Option<Pred<'k>>,
+    values: [F32<'k>; 4],
 }
 
 impl<'k> Total<'k> {
-    /// All of them, at their common maximum, added in their order.
+    /// All of them, at their common maximum, added in their order. Those whose maximum is the least float count nothing.
     fn of(parts: &[Total<'k>]) -> Total<'k> {
         let max = parts.iter().map(|part| part.max).reduce(|a, b| a.max(b)).expect("there are parts");
-        let factor = |part: &Total<'k>| {
-            let factor = (part.max - max).ex2();
-            part.counts.map_or(factor, |counts| counts.select(factor, 0.0))
-        };
-        let factors: Vec<_> = parts.iter().map(factor).collect();
-        let sum = |of: fn(&Total<'k>) -> F32<'k>| {
+        let factors: Vec<_> = parts.iter().map(|part| (part.max - max).ex2()).collect();
+        let sum = |of: &dyn Fn(&Total<'k>) -> F32<'k>| {
             let rest = parts.iter().zip(&factors).skip(1);
             rest.fold(of(&parts[0]) * factors[0], |sum, (part, &factor)| of(part).fma(factor, sum))
         };
-        let values = [sum(|part| part.values[0]), sum(|part| part.values[1])];
-        Total { max, weights: sum(|part| part.weights), values, counts: None }
+        let values = from_fn(|i| sum(&|part| part.values[i]));
+        Total { max, weights: sum(&|part| part.weights), values }
     }
+}
+
+/// Quotient and remainder by a number known now, where `v * by` is below 2^32: `ptxas` divides by a literal as slowly
+/// as by anything else.
+fn divided(v: U32<'_>, by: u32) -> (U32<'_>, U32<'_>) {
+    if by.is_power_of_two() {
+        return (v >> by.ilog2(), v & (by - 1));
+    }
+    let quotient = v.mul_hi((u32::MAX / by) + 1);
+    (quotient, v - quotient * by)
 }
 
 /// Four numbers as halves, and what rounding them lost as halves: two to a word.
