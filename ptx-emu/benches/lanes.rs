@@ -1,4 +1,5 @@
-//! Lane-instructions per second of two GEMVs, on one thread, all checks on. Criterion calls them elements.
+//! Lane-instructions per second of two GEMVs, on one thread, all checks on; and bytes per second of weights that go
+//! through a ring of bulk copies to integer `mma`. Criterion calls the instructions elements.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ptx_emu::{Launch, Memory, Module, Schedule, Stats, Trace, run};
@@ -34,5 +35,29 @@ fn lanes(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, lanes);
+/// Bytes that a block of the ring reads: steps of four tiles of 16 by 128.
+const STEPS: u32 = 32;
+const BLOCKS: u32 = 4;
+
+fn ring(c: &mut Criterion) {
+    let module = Module::parse(include_str!("ring.ptx")).unwrap_or_else(|e| panic!("{e}"));
+    let kernel = module.kernel("ring_s8").expect("the file holds the kernel");
+    let memory = Memory::new(1 << 30);
+    let bytes = u64::from(BLOCKS * STEPS) * 8192;
+    let w = memory.alloc(bytes).expect("there is room");
+    memory.fill(w, &[1], bytes).expect("it was just allocated");
+    let y = memory.alloc(u64::from(BLOCKS) * 2048).expect("there is room");
+    let params = [&w.to_le_bytes()[..], &y.to_le_bytes(), &STEPS.to_le_bytes()].concat();
+    let launch =
+        Launch { kernel, grid: [BLOCKS, 1, 1], block: [160, 1, 1], dynamic_shared: 0, params: &params };
+    let schedule = Schedule { threads: 1, ..Schedule::default() };
+    let mut group = c.benchmark_group("ring");
+    group.throughput(Throughput::Bytes(bytes));
+    group.bench_function("ring_s8", |b| {
+        b.iter(|| run(&memory, &launch, &schedule, Trace::Off).unwrap_or_else(|fault| panic!("{fault}")));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, lanes, ring);
 criterion_main!(benches);

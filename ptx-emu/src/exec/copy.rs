@@ -119,10 +119,7 @@ impl<'g> Worker<'g, '_> {
     ) -> Checked<()> {
         self.check_size(w, lane, bytes)?;
         self.check_target(w, lane, barrier)?;
-        let access = Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: false };
-        for at in (0..bytes.into()).step_by(8) {
-            self.touch(w, lane, to.wrapping_add(at), 8, access)?;
-        }
+        self.claim(w, lane, to, bytes)?;
         let a = self.source(w, lane, from, bytes)?;
         self.record_source(w, lane, a, from, bytes)?;
         let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.block[0]));
@@ -143,16 +140,13 @@ impl<'g> Worker<'g, '_> {
         self.check_alignment(w, mask, &to, c.bytes)?;
         self.check_alignment(w, mask, &from, c.bytes)?;
         let sizes = c.source_bytes.map_or(Ok([c.bytes; 32]), |slot| self.words(w, mask, slot))?;
-        let access = Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: false };
         for l in lanes(mask) {
             let source_bytes = sizes[l];
             if source_bytes > c.bytes {
                 let what = format!("cp.async reads {source_bytes} bytes where it copies {}", c.bytes);
                 return Err(self.fault(w, 1 << l, Class::OutOfBounds, what));
             }
-            for at in (0..c.bytes.into()).step_by(8) {
-                self.touch(w, l, to[l] + at, c.bytes.min(8), access)?;
-            }
+            self.claim(w, l, to[l], c.bytes)?;
             if source_bytes > 0 {
                 let a = self.source(w, l, from[l], source_bytes)?;
                 self.record_source(w, l, a, from[l], source_bytes)?;
@@ -214,6 +208,17 @@ impl<'g> Worker<'g, '_> {
             self.copies.flights.push(Flight { pc, thread, to: 0, from: 0, bytes: 0, barrier, due, before });
         }
         Ok(())
+    }
+
+    /// Checks that a thread may let a copy write its destination.
+    fn claim(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
+        let thread = w.index * 32 + lane as u32;
+        let access = Access { pc: w.now.pc, thread, reads: false, writes: true, strong: false };
+        if self.shared.claim_words(to, bytes, access) {
+            return Ok(());
+        }
+        let mut at = (0..bytes.into()).step_by(4);
+        at.try_for_each(|at| self.touch(w, lane, to.wrapping_add(at), 4, access).map(|_| ()))
     }
 
     fn check_size(&self, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {

@@ -77,34 +77,27 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Lays out a: rows of `DEPTH` elements.
-fn left<T: Copy + Default>(
-    a: &Registers,
-    count: usize,
-    each: usize,
-    element: impl Fn(u32, usize) -> T,
-) -> [[T; DEPTH]; ROWS] {
-    let mut out = [[T::default(); DEPTH]; ROWS];
-    for (r, register) in a[..count].iter().enumerate() {
+/// Lays out a, of which `EACH` elements fill a register: rows of `DEPTH` elements.
+fn left<const EACH: usize>(a: &[[u32; 32]], element: impl Fn(u32, usize) -> f32) -> [[f32; DEPTH]; ROWS] {
+    let mut out = [[0.0; DEPTH]; ROWS];
+    for (r, register) in a.iter().enumerate() {
         for (lane, value) in register.iter().enumerate() {
-            let row = &mut out[lane / 4 + 8 * (r % 2)];
-            (0..each).for_each(|i| row[each * (lane % 4) + i + 4 * each * (r / 2)] = element(*value, i));
+            let column = EACH * (lane % 4) + 4 * EACH * (r / 2);
+            let row = &mut out[lane / 4 + 8 * (r % 2)][column..column + EACH];
+            row.iter_mut().enumerate().for_each(|(i, row)| *row = element(*value, i));
         }
     }
     out
 }
 
 /// Lays out b: rows of `COLUMNS` elements.
-fn right<T: Copy + Default>(
-    b: &Registers,
-    count: usize,
-    each: usize,
-    element: impl Fn(u32, usize) -> T,
-) -> [[T; COLUMNS]; DEPTH] {
-    let mut out = [[T::default(); COLUMNS]; DEPTH];
-    for (r, register) in b[..count].iter().enumerate() {
+fn right<const EACH: usize>(b: &[[u32; 32]], element: impl Fn(u32, usize) -> f32) -> [[f32; COLUMNS]; DEPTH] {
+    let mut out = [[0.0; COLUMNS]; DEPTH];
+    for (r, register) in b.iter().enumerate() {
         for (lane, value) in register.iter().enumerate() {
-            (0..each).for_each(|i| out[each * (lane % 4) + i + 4 * each * r][lane / 4] = element(*value, i));
+            let row = EACH * (lane % 4) + 4 * EACH * r;
+            let rows = &mut out[row..row + EACH];
+            rows.iter_mut().enumerate().for_each(|(i, row)| row[lane / 4] = element(*value, i));
         }
     }
     out
@@ -130,7 +123,7 @@ fn scatter<T: Copy>(d: &[[T; COLUMNS]; ROWS], bits: impl Fn(T) -> u32) -> Regist
 
 fn halves(m: &Mma, a: &Registers, b: &Registers, c: &Registers, wide: impl Fn(u16) -> f32) -> Registers {
     let element = |register: u32, i: usize| wide((register >> (16 * i)) as u16);
-    let (a, b) = (left(a, m.a.len(), 2, element), right(b, m.b.len(), 2, element));
+    let (a, b) = (left::<2>(&a[..m.a.len()], element), right::<2>(&b[..m.b.len()], element));
     let mut d = sums(c, f32::from_bits);
     for (d, a) in d.iter_mut().zip(&a) {
         for (a, b) in a[..m.depth].iter().zip(&b) {
@@ -140,19 +133,22 @@ fn halves(m: &Mma, a: &Registers, b: &Registers, c: &Registers, wide: impl Fn(u1
     scatter(&d, f32::to_bits)
 }
 
+/// Bytes are multiplied as singles, which is exact: 32 products of at most 2^16 stay below 2^24.
 fn bytes(m: &Mma, a: &Registers, b: &Registers, c: &Registers) -> Registers {
     let of = |kind: Element| {
         move |register: u32, i: usize| {
             let byte = (register >> (8 * i)) as u8;
-            if kind == Element::S8 { i32::from(byte as i8) } else { i32::from(byte) }
+            if kind == Element::S8 { f32::from(byte as i8) } else { f32::from(byte) }
         }
     };
-    let (a, b) = (left(a, m.a.len(), 4, of(m.left)), right(b, m.b.len(), 4, of(m.right)));
-    let mut d = sums(c, |bits| bits as i32);
+    let (a, b) = (left::<4>(&a[..m.a.len()], of(m.left)), right::<4>(&b[..m.b.len()], of(m.right)));
+    let mut d = sums(c, |bits| bits);
     for (d, a) in d.iter_mut().zip(&a) {
+        let mut sum = [0f32; COLUMNS];
         for (a, b) in a[..m.depth].iter().zip(&b) {
-            d.iter_mut().zip(b).for_each(|(d, b)| *d = d.wrapping_add(a * b));
+            sum = std::array::from_fn(|n| sum[n] + a * b[n]);
         }
+        d.iter_mut().zip(sum).for_each(|(d, sum)| *d = d.wrapping_add(sum as i32 as u32));
     }
-    scatter(&d, |sum| sum as u32)
+    scatter(&d, |sum| sum)
 }

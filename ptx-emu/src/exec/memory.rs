@@ -216,12 +216,24 @@ impl Worker<'_, '_> {
         let bytes = t.width.bytes;
         let access =
             Access { pc: w.now.pc, thread: 0, reads: true, writes: false, strong: t.order.is_strong() };
-        self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
+        let whole = bytes * t.regs.len() as u32;
+        self.check_alignment(w, mask, addresses, whole)?;
+        let mut offsets = [0; 32];
+        let checked = whole.is_multiple_of(4)
+            && lanes(mask).all(|lane| {
+                let access = Access { thread: w.index * 32 + lane as u32, ..access };
+                let offset = self.shared.read_words(addresses[lane], whole, access);
+                offsets[lane] = offset.unwrap_or(0);
+                offset.is_some()
+            });
         for (i, to) in t.regs.iter().enumerate() {
             let mut out = [0; 32];
             for lane in lanes(mask) {
-                let address = addresses[lane] + u64::from(bytes) * i as u64;
-                let offset = self.touch(w, lane, address, bytes, access)?;
+                let step = bytes as usize * i;
+                let offset = match checked {
+                    true => offsets[lane] + step,
+                    false => self.touch(w, lane, addresses[lane] + step as u64, bytes, access)?,
+                };
                 out[lane] = self.shared.read(offset, bytes);
             }
             if let Some(to) = to {

@@ -357,6 +357,66 @@ impl Shared {
         Ok(())
     }
 
+    /// As [`Shared::touch`] for a read of whole words; nothing when one of them is not as it should be, which
+    /// [`Shared::touch`] then names.
+    pub(crate) fn read_words(&mut self, address: u64, bytes: u32, access: Access) -> Option<usize> {
+        let offset = address.wrapping_sub(SHARED_BASE.into());
+        let (first, count) = (offset / 4, u64::from(bytes / 4));
+        if first.saturating_add(count) > self.words.len() as u64 {
+            return None;
+        }
+        let new = self.stamp(access, 15);
+        let warp = access.thread as usize / 32;
+        let seen = &self.seen[warp];
+        for word in first as usize..(first + count) as usize {
+            let cell = &mut self.cells[word];
+            let last = &cell.write;
+            let by = usize::from(last.thread) / 32;
+            let late = last.clock > self.past && last.clock > seen[by];
+            let races = late && last.thread != new.thread && !(last.strong && new.strong);
+            if self.valid[word] & self.init[word] != 15 || races {
+                return None;
+            }
+            match by < self.warps {
+                true => remember(&mut cell.reads, new, seen),
+                false => self.readers[word * self.warps + warp] = (new.clock, new.pc),
+            }
+        }
+        Some(offset as usize)
+    }
+
+    /// As [`Shared::read_words`] for a write that a copy makes; whether all is well.
+    pub(crate) fn claim_words(&mut self, address: u64, bytes: u32, access: Access) -> bool {
+        let offset = address.wrapping_sub(SHARED_BASE.into());
+        let (first, count) = (offset / 4, u64::from(bytes / 4));
+        if first.saturating_add(count) > self.words.len() as u64 {
+            return false;
+        }
+        let new = self.stamp(access, 15);
+        let (warp, past) = (access.thread as usize / 32, self.past);
+        let seen = &self.seen[warp];
+        let late = |t: &Touch| {
+            t.clock > past && t.thread != new.thread && t.clock > seen[usize::from(t.thread) / 32]
+        };
+        for word in first as usize..(first + count) as usize {
+            let cell = &mut self.cells[word];
+            if self.valid[word] != 15 || late(&cell.write) || cell.reads.iter().any(late) {
+                return false;
+            }
+            if usize::from(cell.write.thread) / 32 >= self.warps {
+                let readers = &self.readers[word * self.warps..][..self.warps];
+                let over = |(reader, seen): (&(u32, u32), &u32)| reader.0 <= (*seen).max(past);
+                let other = |(v, pair): (usize, _)| v == warp || over(pair);
+                if !readers.iter().zip(seen).enumerate().all(other) {
+                    return false;
+                }
+            }
+            cell.write = new;
+            self.init[word] = 15;
+        }
+        true
+    }
+
     /// An access to a word that a copy wrote: a read is remembered, a write must come after all warps' reads.
     fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), Wrong> {
         let warp = access.thread as usize / 32;
@@ -381,7 +441,8 @@ impl Shared {
 
     /// Whether an earlier access to a word and a new one touch the same bytes and nothing orders them.
     pub(crate) fn races(&self, earlier: &Touch, new: &Touch) -> bool {
-        earlier.bytes & new.bytes != 0
+        earlier.clock > self.past
+            && earlier.bytes & new.bytes != 0
             && earlier.thread != new.thread
             && earlier.clock > self.seen[usize::from(new.thread) / 32][usize::from(earlier.thread) / 32]
             && !(earlier.strong && new.strong)

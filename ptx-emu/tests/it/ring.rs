@@ -156,10 +156,10 @@ fn a_ring_turns_under_every_schedule() {
 /// Blocks follow each other on one worker: nothing of one is left for the next.
 #[test]
 fn blocks_start_afresh() {
-    let body = with(&[(
-        "st.global.u32",
-        "mov.u32 %r9, %ctaid.x; setp.eq.u32 %leader, %r9, 0;\n@%leader st.global.u32",
-    )]);
+    let body = with(&[
+        ("setp.eq.u32 %first, %t, 0;", "setp.eq.u32 %first, %t, 0;\n@%first st.shared.u32 [ring+4], 7;"),
+        ("st.global.u32", "mov.u32 %r9, %ctaid.x; setp.eq.u32 %leader, %r9, 0;\n@%leader st.global.u32"),
+    ]);
     let (out, _) = ring(&body, Setup { grid: 5, ..SETUP }).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!(out, wanted());
 }
