@@ -20,6 +20,8 @@ use crate::{Context, EdgeKind, Error, Graph, NodeId};
 pub struct Recorder {
     graph: Graph,
     last: Option<NodeId>,
+    /// Whether the next work of a chain does not overlap.
+    apart: bool,
     /// What the fewest edges follow from; none for a chain.
     history: Option<History>,
 }
@@ -44,7 +46,7 @@ impl Recorder {
     /// # Errors
     /// What the driver refuses.
     pub fn new(context: &Context) -> Result<Self, Error> {
-        Ok(Self { graph: Graph::new(context)?, last: None, history: Some(History::default()) })
+        Ok(Self { graph: Graph::new(context)?, last: None, apart: false, history: Some(History::default()) })
     }
 
     /// A recorder of one chain, whose kernels overlap where they wait and the device can:
@@ -54,7 +56,7 @@ impl Recorder {
     /// # Errors
     /// What the driver refuses.
     pub fn chain(context: &Context) -> Result<Self, Error> {
-        Ok(Self { graph: Graph::new(context)?, last: None, history: None })
+        Ok(Self { graph: Graph::new(context)?, last: None, apart: false, history: None })
     }
 
     /// Records work, and gives its node, by which its arguments can be changed later.
@@ -71,6 +73,12 @@ impl Recorder {
         Ok(node)
     }
 
+    /// Lets the next work of a chain wait for the end of what is before it, even if the two could overlap: what it,
+    /// or what overlaps with it, reads before it waits may then be what is written before this place.
+    pub fn part(&mut self) {
+        self.apart = true;
+    }
+
     /// Adds work to the end of the chain.
     fn link(&mut self, work: Work) -> Result<NodeId, Error> {
         if let Work::Launch(launch) = &work
@@ -79,7 +87,8 @@ impl Recorder {
             launch.function().prefer_shared()?;
         }
         let last = self.last.map(|last| &self.graph.nodes()[last.index()]);
-        let overlaps = last.is_some_and(|last| can_overlap(last, &work));
+        let apart = std::mem::take(&mut self.apart);
+        let overlaps = !apart && last.is_some_and(|last| can_overlap(last, &work));
         let kind = if overlaps { EdgeKind::Programmatic } else { EdgeKind::Full };
         self.graph.add_by(kind, self.last.as_slice(), work)
     }

@@ -317,11 +317,6 @@ impl Machine {
         }
     }
 
-    /// So many steps.
-    fn repeat(&self, queue: &mut impl Queue, kind: Kind, steps: u32) -> Result<(), warpwright_driver::Error> {
-        (0..steps).try_for_each(|_| self.run(queue, kind))
-    }
-
     /// So many steps as a graph.
     fn graph(&self, context: &Context, launch: Launch, kind: Kind, steps: u32) -> Result<Graph, Error> {
         let mut recorder = match (launch, &self.pass) {
@@ -329,14 +324,20 @@ impl Machine {
             (Launch::Graph, Pass::Chained { .. }) => Recorder::chain(context)?,
             _ => Recorder::new(context)?,
         };
-        self.repeat(&mut recorder, kind, steps)?;
+        for _ in 0..steps {
+            // Attention reads the cache's older rows before it waits: what steps before this one wrote.
+            recorder.part();
+            self.run(&mut recorder, kind)?;
+        }
         Ok(recorder.finish())
     }
 
     /// So many steps as a graph that the driver made of what a stream was given.
     fn captured(&self, context: &Context, kind: Kind, steps: u32) -> Result<Graph, Error> {
         let stream = Stream::new(context)?;
-        Ok(capture(&stream, CaptureMode::ThreadLocal, |queue| self.repeat(queue, kind, steps))?)
+        Ok(capture(&stream, CaptureMode::ThreadLocal, |queue| {
+            (0..steps).try_for_each(|_| self.run(queue, kind))
+        })?)
     }
 }
 
