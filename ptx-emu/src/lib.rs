@@ -59,9 +59,9 @@
 //! somebody has written; every register for lanes that have written it; barriers and `.sync` instructions for who
 //! takes part; shared memory for races between threads, of one warp too; the destination of an asynchronous copy for
 //! being left alone until it was waited for; mbarriers for arrivals and bytes that match, and for phases that no wait
-//! can confuse, by what the threads know of each other and not by how they happened to run. A [traced](Trace::On) launch also finds
-//! races on global memory and writes to `.nc` data, and records what it touched, so that two launches that nothing
-//! orders can be [compared](Accesses::conflict).
+//! can confuse, by what the threads know of each other and not by how they happened to run. A [traced](Trace::On)
+//! launch also finds races on global memory and writes to `.nc` data, and records what it touched, so that two
+//! launches that nothing orders can be [compared](Accesses::conflict).
 //!
 //! # What is modelled how
 //!

@@ -187,40 +187,44 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// No warp is ready: fine when all have exited and nothing is left half done.
     fn stuck(&self) -> Checked<()> {
         let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return self.left_over() };
-        let mut what = String::from("no warp can go on");
-        let mut asleep = false;
-        for warp in &self.warps {
-            what += &match (self.barriers.waiting_at(warp.index), self.mbarriers.sleeping_at(warp.index)) {
-                (Some((id, pc, arrived, expected)), _) => format!(
-                    "; warp {} waits at barrier {id} in line {} ({arrived} of {expected} threads have arrived)",
-                    warp.index,
-                    self.place(pc).line
-                ),
-                (_, Some((pc, address, arrivals, bytes))) => {
-                    asleep = true;
-                    format!(
-                        "; warp {} waits at the mbarrier at 0x{address:x} in line {} ({arrivals} arrivals and {bytes} bytes are missing)",
-                        warp.index,
-                        self.place(pc).line
-                    )
-                }
-                _ if warp.present() == 0 => format!("; warp {} has exited", warp.index),
-                _ => {
-                    asleep = true;
-                    format!("; warp {} asks in vain in line {}", warp.index, self.place(warp.now.pc).line)
-                }
-            };
-        }
-        let class = if asleep { Class::Deadlock } else { Class::BarrierMismatch };
+        let stories: Vec<String> = self.warps.iter().map(|w| self.story(w)).collect();
+        let what = format!("no warp can go on; {}", stories.join("; "));
+        let at_barrier = |w: &Warp| w.present() == 0 || self.barriers.waiting_at(w.index).is_some();
+        let (class, instead) = match self.warps.iter().all(at_barrier) {
+            true => {
+                (Class::BarrierMismatch, "all warps must reach the same barriers with the same thread counts")
+            }
+            false => (
+                Class::Deadlock,
+                "every phase needs its arrivals, and copies of exactly the bytes it expects",
+            ),
+        };
         let mut fault = self.fault(first, first.now.mask, class, what);
         let barrier = self.barriers.waiting_at(first.index).map(|(_, pc, ..)| pc);
-        let mbarrier = self.mbarriers.sleeping_at(first.index).map(|(pc, ..)| pc);
-        fault.place = barrier.or(mbarrier).map(|pc| self.place(pc));
-        fault.instead = match asleep {
-            true => "every phase needs its arrivals, and copies of exactly the bytes it expects",
-            false => "all warps must reach the same barriers with the same thread counts",
-        };
+        fault.place = Some(self.place(barrier.unwrap_or(first.now.pc)));
+        fault.instead = instead;
         Err(fault)
+    }
+
+    /// What keeps a warp from going on.
+    fn story(&self, w: &Warp) -> String {
+        let warp = w.index;
+        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
+            let line = self.place(pc).line;
+            return format!(
+                "warp {warp} waits at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
+            );
+        }
+        if let Some((pc, address, arrivals, bytes)) = self.mbarriers.sleeping_at(warp) {
+            let line = self.place(pc).line;
+            return format!(
+                "warp {warp} waits at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
+            );
+        }
+        match w.present() {
+            0 => format!("warp {warp} has exited"),
+            _ => format!("warp {warp} asks in vain in line {}", self.place(w.now.pc).line),
+        }
     }
 
     /// All warps have exited; a barrier at which some only arrived must have been completed.

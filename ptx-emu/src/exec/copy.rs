@@ -74,8 +74,9 @@ impl Copies {
 
     /// The instruction of the copy whose destination is among `bytes` bytes.
     pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<u32> {
-        let meets =
-            |to: u32, size: u32| u64::from(to) < address + bytes && address < u64::from(to) + u64::from(size);
+        let meets = |to: u32, size: u32| {
+            u64::from(to) < address.saturating_add(bytes) && address < u64::from(to) + u64::from(size)
+        };
         let flight = self.flights.iter().find(|f| meets(f.to, f.bytes)).map(|f| f.pc);
         flight.or_else(|| self.own.iter().flatten().find(|c| meets(c.to, c.bytes)).map(|c| c.pc))
     }

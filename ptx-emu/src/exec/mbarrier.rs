@@ -105,8 +105,9 @@ impl Mbarriers {
 
     /// The mbarrier among `bytes` bytes.
     pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<(u32, Touch)> {
-        let meets =
-            |o: &&Object| u64::from(o.address) < address + bytes && address < u64::from(o.address) + 8;
+        let meets = |o: &&Object| {
+            u64::from(o.address) < address.saturating_add(bytes) && address < u64::from(o.address) + 8
+        };
         self.objects.iter().find(meets).map(|o| (o.address, o.init))
     }
 

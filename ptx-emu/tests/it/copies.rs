@@ -73,6 +73,7 @@ fn mistakes_with_copies() {
         (&["cp.async.cg.shared.global [%r0], [%d0+4096], 16;"], OutOfBounds, "no allocation holds"),
         (&["cp.async.cg.shared.global [%r0+2048], [%d0], 16;"], OutOfBounds, "outside every variable"),
         (&["cp.async.cg.shared.global [%r0], [%out], 16;"], Class::UninitialisedGlobal, "0x1000001900"),
+        (&[COPY, "mov.u64 %d2, -16; st.shared.u64 [%d2+8], %d2;"], OutOfBounds, "outside every variable"),
         (&["cp.async.mbarrier.arrive.noinc.shared.b64 [%s];"], Mbarrier, "no mbarrier at 0x400"),
         (
             &[".shared .b64 b; mov.u32 %r7, b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 1; @%p0 mbarrier.expect_tx.shared.b64 [b], 16; bar.sync 0;

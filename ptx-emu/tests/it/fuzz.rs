@@ -4,7 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ptx_emu::{Launch, Memory, Module, Schedule, Trace, run};
 
-const SEEDS: [&str; 2] = [include_str!("../../benches/gemv.ptx"), include_str!("mixed.ptx")];
+const SEEDS: [&str; 3] = [
+    include_str!("../../benches/gemv.ptx"),
+    include_str!("../../benches/ring.ptx"),
+    include_str!("mixed.ptx"),
+];
 
 struct Random(u64);
 
@@ -39,13 +43,14 @@ fn mutate(text: &str, random: &mut Random) -> String {
 fn survive(text: &str) {
     let Ok(module) = Module::parse(text) else { return };
     let memory = Memory::new(1 << 16);
-    let address = memory.alloc(4096).expect("there is room");
+    let address = memory.alloc(1 << 15).expect("there is room");
+    memory.fill(address, &[1], 1 << 15).expect("it was just allocated");
     for kernel in module.kernels() {
         let mut params = vec![0; kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize)];
         for (i, word) in params.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&(address + 64 * i as u64).to_le_bytes());
         }
-        let block = kernel.reqntid.unwrap_or([64, 1, 1]);
+        let block = kernel.reqntid.unwrap_or([160, 1, 1]);
         let launch = Launch { kernel, grid: [2, 1, 1], block, dynamic_shared: 64, params: &params };
         let schedule = Schedule { threads: 1, fuel: 2000, ..Schedule::default() };
         for trace in [Trace::Off, Trace::On] {
