@@ -80,6 +80,17 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
         Scalar(1 << 26),
         "heads * head_dim is 4294967296, must be at most 2147483648",
     ),
+    ("attention_chained_128_4_first_1500", "heads", Scalar(5), "heads is 5, must be kv_heads * queries = 4"),
+    ("attention_chained_128_4_first_1500", "kv_heads", Scalar(0), "kv_heads is 0, must be 1 to 65536"),
+    ("attention_chained_128_4_first_1500", "splits", Scalar(0), "splits is 0, must be 1 to 4096"),
+    (
+        "attention_chained_128_4_first_1500",
+        "ticket",
+        Len(2),
+        "ticket has 2 elements, must have kv_heads * groups = 1",
+    ),
+    ("attention_chained_128_4_first_1500", "blocks", Scalar(0), "blocks is 0, must be 1 to 65536"),
+    ("attention_chained_128_4_first_1500", "shared", Scalar(9), "shared is 9, must be 109584 to 115712"),
     ("attention_combine_64", "splits", Scalar(0), "splits is 0, must be 1 to 8192"),
     (
         "attention_combine_64",

@@ -92,7 +92,7 @@ impl AttentionChained {
     }
 
     /// Blocks that share a head of keys and values, each with up to 8 of its query heads.
-    fn groups(&self) -> u32 {
+    pub fn groups(&self) -> u32 {
         self.queries.div_ceil(QUERIES)
     }
 
@@ -134,8 +134,8 @@ impl AttentionChained {
         self.warps() * self.depth()
     }
 
-    /// Shared memory of a block: tiles, queries, maximum and sum of each warp, position and ticket.
-    fn shared(&self) -> u32 {
+    /// Bytes of shared memory that a block needs: tiles, queries, maximum and sum of each warp, position and ticket.
+    pub fn shared(&self) -> u32 {
         self.tiles() * 2 * self.half() + 2 * QUERIES * self.row() + 8 * QUERIES * self.warps() + 16
     }
 
@@ -819,23 +819,31 @@ impl Variant for AttentionChained {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let full = self.positions();
         let plain = ChainedCase { position: 0, ctx: 1, splits: 1, kv_heads: 1, idle: 0, outlier: 1.0 };
-        // One position; a whole tile and one more, among blocks without work; a position past the cache, which ends
-        // with it; as many positions as a block holds, and one more; more than all splits hold, and in one of them;
-        // parts that are merged in several steps; outliers.
-        [
+        // One position; a whole tile among blocks without work, and one position more; a position past the cache,
+        // which ends with it; one position more than a block holds; outliers.
+        let short = [
             ChainedCase { ..plain },
             ChainedCase { position: 15, ctx: 40, splits: 2, kv_heads: 2, idle: 1, ..plain },
             ChainedCase { position: 16, ctx: 17, ..plain },
             ChainedCase { position: 50, ctx: 31, ..plain },
-            ChainedCase { position: full - 1, ctx: full, splits: 2, ..plain },
-            ChainedCase { position: full, ctx: full + 3, splits: 3, kv_heads: 2, ..plain },
-            ChainedCase { position: 4 * full + 40, ctx: 5 * full, splits: 2, ..plain },
-            ChainedCase { position: full + 100, ctx: 2 * full, ..plain },
-            ChainedCase { position: 9 * full - 17, ctx: 9 * full, splits: 12, ..plain },
+            ChainedCase { position: full, ctx: full + 3, splits: 3, ..plain },
             ChainedCase { position: 100, ctx: 101, outlier: 100.0, ..plain },
-        ]
-        .map(|case| case.filled(self, seed))
-        .into()
+        ];
+        // As many positions as a block holds; more than the only split holds, and more than two; parts that are merged
+        // in several steps. The number of queries changes nothing here, nor that of dimensions in the last.
+        let long = [
+            ChainedCase { position: full - 1, ctx: full, splits: 2, ..plain },
+            ChainedCase { position: full + 100, ctx: 2 * full, ..plain },
+            ChainedCase { position: 3 * full + 40, ctx: 4 * full, splits: 2, ..plain },
+            ChainedCase { position: 9 * full - 17, ctx: 9 * full, splits: 12, ..plain },
+        ];
+        let count = match (self.queries, self.head_dim) {
+            (1, 128) => 4,
+            (1, _) => 3,
+            _ => 0,
+        };
+        let long = long.into_iter().take(count);
+        short.into_iter().chain(long).map(|case| case.filled(self, seed)).collect()
     }
 }
 
