@@ -2,14 +2,14 @@
 //!
 //! A block works on one head of keys and values, for up to 8 of the query heads that share it, over a range of the
 //! positions. The range is cut into tiles of 16 positions, which the warps take in turn. A warp brings its own tiles
-//! to shared memory with `cp.async` and waits for no other: as many tiles as fit are there at a time, and a longer range
-//! streams through the same places. Of what a tile needs, only the row of the token itself comes
-//! from the kernels just before: all others are asked for before `griddepcontrol.wait`.
+//! to shared memory with `cp.async` and waits for no other: as many tiles as fit are there at a time, and a longer
+//! range streams through the same places. Of the first tiles, only the row of the token itself comes from the kernels
+//! just before: all others were there before this token began, and are asked for before `griddepcontrol.wait`.
 //!
-//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries are rows 0 to 7 of the left
-//! matrix; what rounding them to f16 lost is rows 8 to 15, so that the sum of both rows is as exact as f32. A lane's
-//! scores lie as the right matrix of the second product wants the weights, for `v^T p`: it is done once for
-//! the rounded weights and once for what rounding lost.
+//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries are rows 0 to 7 of the left matrix; what
+//! rounding them to f16 lost is rows 8 to 15, so that the sum of both rows is as exact as f32. A lane's scores lie as
+//! the right matrix of the second product, `v^T p`, wants the weights: it is done once for the rounded weights and
+//! once for what rounding lost.
 //!
 //! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values. Then the warps
 //! of a block are brought to their common maximum and added. While the positions fit one block, that is the result.
@@ -78,7 +78,7 @@ const MOST_SHARED: u32 = 115_712;
 const TILE: u32 = 16;
 /// Query heads of a block: half of the rows of an `mma`.
 const QUERIES: u32 = 8;
-/// The most warps of a block: beside 13 others, 80 registers each.
+/// The most warps of a block: at 80 registers a thread, they take half of a multiprocessor's.
 const MOST_WARPS: u32 = 12;
 /// Shared memory that is neither tiles nor queries, at most.
 const REST: u32 = 8 * QUERIES * MOST_WARPS + 16;
@@ -582,7 +582,8 @@ impl<'a, 'k> Block<'a, 'k> {
         refill(1);
     }
 
-    /// Scores of query `lane / 4`, in units of log2: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where `t = lane % 4`.
+    /// Scores of query `lane / 4`, in units of log2: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where
+    /// `t = lane % 4`.
     ///
     /// Even and odd steps have sums of their own, so that half as many wait for each other.
     fn scores(&self, slot: &Slot<'k>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
@@ -740,7 +741,8 @@ struct Total<'k> {
 }
 
 impl<'k> Total<'k> {
-    /// All of them, at their common maximum, added in their order. Those whose maximum is the least float count nothing.
+    /// All of them, at their common maximum, added in their order. Those whose maximum is the least float count
+    /// nothing.
     fn of(parts: &[Total<'k>]) -> Total<'k> {
         let max = parts.iter().map(|part| part.max).reduce(|a, b| a.max(b)).expect("there are parts");
         let factors: Vec<_> = parts.iter().map(|part| (part.max - max).ex2()).collect();
