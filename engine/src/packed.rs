@@ -145,8 +145,12 @@ impl<S: Source> Load<'_, S> {
 /// Bytes of rows on their way at once, of each of two matrices.
 const CHUNK: usize = 32 << 20;
 /// Pinned pieces through which they go, and the most bytes of each.
-const PIECES: usize = 2;
-const PIECE: usize = 16 << 20;
+const PIECES: usize = 3;
+const PIECE: usize = 8 << 20;
+/// Threads that fill a piece, at most: one copies slower than the bus.
+const THREADS: usize = 8;
+/// Bytes for which a thread is worth its start.
+const SHARE: usize = 1 << 20;
 
 /// The weights of a file. What it wrote is there once its stream is idle.
 pub(crate) struct Packer<'a, P> {
@@ -189,11 +193,25 @@ impl<'a, P: FnMut(u64)> Packer<'a, P> {
     }
 
     fn write(&mut self, to: &View<u8>, from: &[u8]) -> Result<(), Error> {
-        self.staging.write(&self.stream, to, from)?;
+        self.staging.write_with(&self.stream, to, |range, piece| copy(&from[range], piece))?;
         self.done += from.len() as u64;
         (self.progress)(self.done);
         Ok(())
     }
+}
+
+/// Copies with several threads: the first touch of a mapped file's pages takes most of the time.
+fn copy(from: &[u8], to: &mut [u8]) {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS));
+    let share = from.len().div_ceil(threads).max(SHARE);
+    if from.len() <= share {
+        return to.copy_from_slice(from);
+    }
+    std::thread::scope(|scope| {
+        for (from, to) in from.chunks(share).zip(to.chunks_mut(share)) {
+            scope.spawn(move || to.copy_from_slice(from));
+        }
+    });
 }
 
 impl<P: FnMut(u64)> Source for Packer<'_, P> {

@@ -1,5 +1,7 @@
 //! Which kernels decode a model on a device: the chain over packed weights, or the simple ones, which take anything.
 
+use std::fmt;
+
 use warpwright_driver::Device;
 use warpwright_kernels::tiled::activation::Encoding;
 use warpwright_kernels::tiled::{AttentionChained, GateUp, Head, Layout, Project, Qkv, supports};
@@ -35,6 +37,15 @@ impl Path {
         match fit {
             Ok(_) => Path::Chained,
             Err(reason) => Path::Simple { reason: reason.clone() },
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Chained => write!(f, "a chain of overlapping kernels"),
+            Path::Simple { reason } => write!(f, "simple kernels: {reason}"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the engine: files, numbers and tokens; the forward pass on the emulator.
 
+mod chain;
 mod config;
 mod decode;
 mod gguf;

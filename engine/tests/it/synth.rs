@@ -17,11 +17,11 @@ pub(crate) struct Synth {
     pub(crate) tied: bool,
     /// `rope_freqs.weight` and a linear divisor.
     pub(crate) scaled: bool,
+    pub(crate) vocab: u32,
 }
 
 const HIDDEN: u32 = 256;
 const FEED_FORWARD: u32 = 512;
-const VOCAB: u32 = 301;
 
 /// A model of two layers.
 pub(crate) fn synth(s: Synth) -> File {
@@ -38,13 +38,13 @@ pub(crate) fn synth(s: Synth) -> File {
         ("attention.head_count_kv", s.kv_heads),
         ("attention.key_length", s.head_dim),
         ("context_length", 64),
-        ("vocab_size", VOCAB),
+        ("vocab_size", s.vocab),
     ] {
         file = file.pair(&key(name), Val::U32(n));
     }
     let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
     let mut make = Make { file, random: Random(7), formats: s.formats.iter().cycle() };
-    make.matrix("token_embd.weight", VOCAB, HIDDEN);
+    make.matrix("token_embd.weight", s.vocab, HIDDEN);
     for i in 0..2 {
         make.norm(&format!("blk.{i}.attn_norm.weight"), HIDDEN);
         make.matrix(&format!("blk.{i}.attn_q.weight"), q, HIDDEN);
@@ -67,7 +67,7 @@ pub(crate) fn synth(s: Synth) -> File {
     }
     make.norm("output_norm.weight", HIDDEN);
     if !s.tied {
-        make.matrix("output.weight", VOCAB, HIDDEN);
+        make.matrix("output.weight", s.vocab, HIDDEN);
     }
     if !s.scaled {
         return make.file;

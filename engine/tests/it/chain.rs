@@ -1,0 +1,184 @@
+//! The chain of overlapping kernels on the emulator: which models it takes, its logits, and its tokens.
+
+use warpwright_engine::config::{Architecture, Config};
+use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Path, Prefer, Shape, Tuning};
+
+use crate::decode::{bits, check_logits, emulator, generate, logits};
+use crate::synth::{Synth, synth};
+
+/// Numbers of formats in ggml.
+const F16: u32 = 1;
+const Q8_0: u32 = 8;
+const Q4_K: u32 = 12;
+const Q6_K: u32 = 14;
+const BF16: u32 = 30;
+
+const LLAMA: Synth = Synth {
+    arch: "llama",
+    formats: &[Q8_0],
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    tied: true,
+    scaled: false,
+    vocab: 304,
+};
+
+/// Formats of the down projection and the embedding, of q and the LM head, of k, v, o, gate and up.
+type Formats = [u32; 7];
+const K_QUANTS: &Formats = &[Q6_K, Q4_K, Q4_K, Q6_K, Q8_0, Q4_K, Q4_K];
+const HALVES: &Formats = &[F16, BF16, BF16, BF16, F16, BF16, BF16];
+
+fn open(name: &str, case: Synth) -> Model {
+    Model::open(&synth(case).save(&format!("chain-{name}.gguf"))).unwrap()
+}
+
+fn decoder(model: &Model, options: Options) -> Decoder {
+    let decoder = Decoder::new(&emulator(), model, options, |_| ()).unwrap();
+    assert_eq!(*decoder.path(), Path::Chained);
+    decoder
+}
+
+#[test]
+fn logits_are_the_oracles() {
+    let qwen2 = Synth { arch: "qwen2", tied: false, ..LLAMA };
+    let cases = [
+        ("llama", LLAMA),
+        ("llama-k-quants", Synth { formats: K_QUANTS, scaled: true, ..LLAMA }),
+        (
+            "llama-halves",
+            Synth { formats: HALVES, heads: 8, kv_heads: 1, head_dim: 32, tied: false, ..LLAMA },
+        ),
+        ("qwen2-k-quants", Synth { formats: K_QUANTS, ..qwen2 }),
+        ("qwen2-f16", Synth { formats: &[F16], heads: 6, kv_heads: 3, head_dim: 128, ..qwen2 }),
+    ];
+    for (name, case) in cases {
+        let model = open(name, case);
+        let ids = [3, 300, 0, 17, 17, 255, 40, 8];
+        let rows = logits(&mut decoder(&model, Options::new(16, Launch::Graph)), &ids);
+        check_logits(&model, &Path::Chained, &rows, &ids);
+    }
+}
+
+#[test]
+fn every_number_of_tokens_a_launch_gives_the_same_tokens() {
+    let model = open("launches", Synth { formats: K_QUANTS, ..LLAMA });
+    let prompt = [3, 300, 0, 17];
+    let of = |launch, tokens_per_launch, limit| {
+        let options = Options { tokens_per_launch, ..Options::new(24, launch) };
+        generate(&mut decoder(&model, options), &prompt, limit)
+    };
+    let wanted = of(Launch::Eager, 1, 24);
+    assert_eq!(wanted.len(), 21);
+    for (launch, tokens, limit) in [
+        (Launch::Graph, 1, 24),
+        (Launch::Graph, 2, 13),
+        (Launch::Graph, 8, 24),
+        (Launch::Graph, 8, 7),
+        (Launch::Plain, 8, 24),
+        (Launch::Capture, 5, 24),
+    ] {
+        let found = of(launch, tokens, limit);
+        assert_eq!(found, wanted[..found.len()], "{launch:?}, {tokens} tokens");
+        assert_eq!(found.len(), wanted.len().min(limit as usize), "{launch:?}, {tokens} tokens");
+    }
+}
+
+#[test]
+fn a_text_ends_inside_a_launch() {
+    let mut model = open("ends", LLAMA);
+    let prompt = [3, 300, 0, 17];
+    let wanted = generate(&mut decoder(&model, Options::new(40, Launch::Graph)), &prompt, 12);
+    let at = (1..12).find(|&i| !wanted[..i].contains(&wanted[i])).unwrap();
+    model.outline.stop = vec![wanted[at]];
+    let mut decoder = decoder(&model, Options::new(40, Launch::Graph));
+    assert_eq!(generate(&mut decoder, &prompt, 30), wanted[..=at]);
+    assert_eq!(generate(&mut decoder, &prompt, 30), wanted[..=at]);
+}
+
+#[test]
+fn every_tuning_gives_the_same_logits() {
+    let model = open("tunings", Synth { formats: K_QUANTS, ..LLAMA });
+    let ids = [3, 300, 0];
+    let mut decoder = decoder(&model, Options::new(8, Launch::Graph));
+    for text in ["4x1_waited", "2x2_drained,head=8x1_first,shared=80000", "4x2_first,attention=waited,nap=0"]
+    {
+        let options = Options { tuning: text.parse().unwrap(), ..Options::new(8, Launch::Graph) };
+        decoder = decoder.with_options(&model.outline, options).unwrap();
+        let rows = logits(&mut decoder, &ids);
+        check_logits(&model, &Path::Chained, &rows, &ids);
+        let eager = Options { launch: Launch::Eager, ..options };
+        decoder = decoder.with_options(&model.outline, eager).unwrap();
+        assert_eq!(bits(&logits(&mut decoder, &ids)), bits(&rows), "{text}");
+    }
+    let options = Options { tuning: "shared=9000".parse().unwrap(), ..Options::new(8, Launch::Graph) };
+    let message = decoder.with_options(&model.outline, options).err().unwrap().to_string();
+    assert!(message.contains("the LM head over 256 columns does not fit 9000 bytes"), "{message}");
+}
+
+/// What is changed of a model that the chain takes, and why it then takes it no more.
+type Refusal = (Synth, fn(&mut Outline), &'static str);
+
+#[test]
+fn says_why_a_model_is_not_chained() {
+    let none = |_: &mut Outline| ();
+    #[rustfmt::skip] // one refusal a line
+    let cases: [Refusal; 10] = [
+        (Synth { vocab: 301, ..LLAMA }, none, "the vocabulary's size 301 is no multiple of 16"),
+        (Synth { head_dim: 24, ..LLAMA }, none, "the head's length 24 is no multiple of 16"),
+        (Synth { head_dim: 32, heads: 34, ..LLAMA }, none, "more than 16 heads share keys and values"),
+        (Synth { head_dim: 272, ..LLAMA }, none, "heads are longer than 256"),
+        (LLAMA, |outline| outline.config.rope_dim = 32, "heads turn in part"),
+        (LLAMA, |outline| outline.config.architecture = Architecture::Qwen3, "heads are normed"),
+        (Synth { heads: 6, head_dim: 16, kv_heads: 3, ..LLAMA }, none, "blk.0.attn_output.weight has rows of 96, no multiple of 256"),
+        (Synth { formats: &[3], ..LLAMA }, none, "token_embd.weight is Q4_1, which the chain does not read"),
+        (Synth { formats: &[Q8_0, Q8_0, F16], ..LLAMA }, none, "blk.0.attn_q.weight is Q8_0 and blk.0.attn_k.weight is F16: they need different activations"),
+        (Synth { formats: &[Q8_0, Q8_0, Q8_0, Q8_0, Q8_0, Q4_K, Q6_K], ..LLAMA }, none, "blk.0.ffn_gate.weight is Q4_K and blk.0.ffn_up.weight is Q6_K: they are not read together"),
+    ];
+    let context = emulator();
+    for (i, (case, edit, wanted)) in cases.into_iter().enumerate() {
+        let mut outline = open(&format!("refused-{i}"), case).outline;
+        edit(&mut outline);
+        let reason = wanted.to_owned();
+        assert_eq!(Path::of(&outline, context.device(), Tuning::default()), Path::Simple { reason });
+    }
+}
+
+#[test]
+fn the_simple_kernels_can_be_asked_for() {
+    let model = open("asked", LLAMA);
+    let options = Options { prefer: Prefer::Simple, ..Options::new(8, Launch::Graph) };
+    let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
+    assert_eq!(*decoder.path(), Path::Simple { reason: "asked for".into() });
+    let rows = logits(&mut decoder, &[3, 300, 0]);
+    check_logits(&model, decoder.path(), &rows, &[3, 300, 0]);
+}
+
+/// Random weights are tiles too, and every round and mode gives the same tokens.
+#[test]
+fn random_weights_decode_in_rounds() {
+    let known = SHAPES.iter().find(|s| s.config.architecture == Architecture::Qwen2).unwrap();
+    let sizes = Config {
+        layers: 2,
+        hidden: 256,
+        feed_forward: 512,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        rope_dim: 64,
+        context: 200,
+        vocab: 304,
+        ..known.config.clone()
+    };
+    let shape = Shape { name: "small", config: sizes, tied: true };
+    for name in ["q4_k_m", "bf16"] {
+        let quantization = QUANTIZATIONS.into_iter().find(|q| q.name == name).unwrap();
+        let outline = Outline::of(&shape, quantization).unwrap();
+        let mut decoder = Decoder::random(&emulator(), &outline, Options::new(110, Launch::Graph)).unwrap();
+        assert_eq!(*decoder.path(), Path::Chained, "{name}");
+        let graph = decoder.round(100, 10).unwrap().tokens;
+        let mut eager = decoder.with_options(&outline, Options::new(110, Launch::Eager)).unwrap();
+        assert_eq!(eager.round(100, 10).unwrap().tokens, graph, "{name}");
+    }
+}
