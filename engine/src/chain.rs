@@ -6,6 +6,7 @@
 //! brings weights while the one before still runs, and waits for its end before it reads anything else.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use warpwright_driver::{Buffer, Context, Error, Kernel, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
@@ -17,9 +18,11 @@ use warpwright_kernels::{Advance, Format};
 
 use crate::buffers::Buffers;
 use crate::decoder::Kind;
+use crate::gguf::Tensor;
+use crate::model::{self, Outline, Weights};
 use crate::packed::{Block, Packed};
 use crate::path::Fit;
-use crate::weights::Loaded;
+use crate::weights::{Loaded, format};
 
 /// The kernels, each with the device's part of its launches.
 pub(crate) struct Chain {
@@ -55,29 +58,32 @@ pub(crate) struct Links {
 }
 
 impl Chain {
-    pub(crate) fn load(context: &Context, fit: Fit, weights: &Packed) -> Result<Chain, crate::Error> {
+    /// The kernels of a model that fits.
+    pub(crate) fn load(context: &Context, fit: Fit, outline: &Outline) -> Result<Chain, crate::Error> {
+        let w = &outline.weights;
         let mut chain = Chain {
-            start: Start::load(context, weights)?,
+            start: Start::load(context, w)?,
             qkv: BTreeMap::new(),
             attention: Kernel::load(context, fit.attention())?,
             project: BTreeMap::new(),
             gate_up: BTreeMap::new(),
-            head: Kernel::load(context, laid(fit.head(weights.head.format)).0)?,
+            head: Kernel::load(context, laid(fit.head(format(w.head()))).0)?,
             advance: Kernel::load(context, Advance)?,
             fit,
         };
-        weights.blocks.iter().try_for_each(|block| chain.load_block(context, block))?;
+        w.blocks.iter().try_for_each(|block| chain.load_block(context, block))?;
         Ok(chain)
     }
 
     /// The kernels of a block, those that no block before it had.
-    fn load_block(&mut self, context: &Context, block: &Block) -> Result<(), Error> {
+    fn load_block(&mut self, context: &Context, b: &model::Block<Tensor>) -> Result<(), Error> {
         let fit = &self.fit;
-        once(&mut self.qkv, block.formats, || Kernel::load(context, laid(fit.qkv(block.formats)).0))?;
-        for project in [laid(fit.o(block.o.format)).0, laid(fit.down(block.down.format)).0] {
+        let formats = [&b.q, &b.k, &b.v].map(format);
+        once(&mut self.qkv, formats, || Kernel::load(context, laid(fit.qkv(formats)).0))?;
+        for project in [laid(fit.o(format(&b.o))).0, laid(fit.down(format(&b.down))).0] {
             once(&mut self.project, project, || Kernel::load(context, project))?;
         }
-        let format = block.gate_up.format;
+        let format = format(&b.gate);
         once(&mut self.gate_up, format, || Kernel::load(context, laid(fit.gate_up(format)).0))
     }
 }
@@ -87,8 +93,8 @@ fn once<K: Ord, V>(
     key: K,
     value: impl FnOnce() -> Result<V, Error>,
 ) -> Result<(), Error> {
-    if !map.contains_key(&key) {
-        map.insert(key, value()?);
+    if let Entry::Vacant(entry) = map.entry(key) {
+        entry.insert(value()?);
     }
     Ok(())
 }
@@ -99,11 +105,11 @@ fn laid<T>(laid: Result<T, String>) -> T {
 }
 
 impl Start {
-    fn load(context: &Context, weights: &Packed) -> Result<Start, Error> {
-        let (format, chained) = (weights.embed.format, true);
-        Ok(match weights.tied {
-            true => Start::Tiles(Kernel::load(context, EmbedTiled { format, chained })?),
-            false => Start::Rows(Kernel::load(context, EmbedRows { format, chained })?),
+    fn load(context: &Context, w: &Weights<Tensor>) -> Result<Start, Error> {
+        let (format, chained) = (format(&w.embed), true);
+        Ok(match w.head {
+            None => Start::Tiles(Kernel::load(context, EmbedTiled { format, chained })?),
+            Some(_) => Start::Rows(Kernel::load(context, EmbedRows { format, chained })?),
         })
     }
 }

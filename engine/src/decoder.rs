@@ -97,18 +97,23 @@ pub(crate) struct Machine {
 /// The forward pass, with its kernels and weights.
 enum Pass {
     Simple { kernels: Kernels, weights: Weights<Loaded> },
-    Chained { chain: Chain, weights: Packed, links: Links },
+    Chained { chain: Box<Chain>, weights: Packed, links: Links },
 }
 
 enum Plan {
-    Graph {
-        token: Recorded,
-        prompt: Recorded,
-        /// So many steps in one, if more than one.
-        many: Option<(u32, Recorded)>,
-    },
+    Graph(Box<Graphs>),
     /// Kernels launched by the latest step of each kind.
-    Eager { token: usize, prompt: usize },
+    Eager {
+        token: usize,
+        prompt: usize,
+    },
+}
+
+struct Graphs {
+    token: Recorded,
+    prompt: Recorded,
+    /// So many steps in one, if more than one.
+    many: Option<(u32, Recorded)>,
 }
 
 struct Recorded {
@@ -132,7 +137,9 @@ impl Decoder {
         let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
         let path = Path::from(&fit);
         let pass = match fit {
-            Ok(fit) => Pass::chained(context, fit, packed::upload(context, model, progress)?, options.ctx)?,
+            Ok(fit) => Pass::chained(context, fit, outline, options.ctx, || {
+                packed::upload(context, model, progress)
+            })?,
             Err(_) => {
                 let kernels = Kernels::load(context, outline)?;
                 Pass::Simple { kernels, weights: weights::upload(context, model, progress)? }
@@ -150,7 +157,9 @@ impl Decoder {
         let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
         let path = Path::from(&fit);
         let pass = match fit {
-            Ok(fit) => Pass::chained(context, fit, random::packed(context, outline)?, options.ctx)?,
+            Ok(fit) => {
+                Pass::chained(context, fit, outline, options.ctx, || random::packed(context, outline))?
+            }
             Err(_) => {
                 let kernels = Kernels::load(context, outline)?;
                 Pass::Simple { kernels, weights: random::weights(context, outline)? }
@@ -233,8 +242,8 @@ impl Decoder {
     /// Kernels that a step launches: the graph's nodes, or those of the latest eager step of this kind.
     pub fn launches(&self, kind: Kind) -> usize {
         match (&self.plan, kind) {
-            (Plan::Graph { token, .. }, Kind::Token) => token.nodes,
-            (Plan::Graph { prompt, .. }, Kind::Prompt) => prompt.nodes,
+            (Plan::Graph(graphs), Kind::Token) => graphs.token.nodes,
+            (Plan::Graph(graphs), Kind::Prompt) => graphs.prompt.nodes,
             (Plan::Eager { token, .. }, Kind::Token) => *token,
             (Plan::Eager { prompt, .. }, Kind::Prompt) => *prompt,
         }
@@ -260,8 +269,8 @@ impl Decoder {
 
     pub(crate) fn launch(&mut self, kind: Kind) -> Result<(), Error> {
         match (&mut self.plan, kind) {
-            (Plan::Graph { token, .. }, Kind::Token) => token.exec.launch(&self.stream)?,
-            (Plan::Graph { prompt, .. }, Kind::Prompt) => prompt.exec.launch(&self.stream)?,
+            (Plan::Graph(graphs), Kind::Token) => graphs.token.exec.launch(&self.stream)?,
+            (Plan::Graph(graphs), Kind::Prompt) => graphs.prompt.exec.launch(&self.stream)?,
             (Plan::Eager { token, .. }, Kind::Token) => *token = count(&self.stream, &self.machine, kind)?,
             (Plan::Eager { prompt, .. }, Kind::Prompt) => *prompt = count(&self.stream, &self.machine, kind)?,
         }
@@ -270,20 +279,34 @@ impl Decoder {
 
     /// One launch that makes up to `limit` tokens, and how many it makes.
     pub(crate) fn launch_tokens(&mut self, limit: u32) -> Result<u32, Error> {
-        match &self.plan {
-            Plan::Graph { many: Some((tokens, graph)), .. } if *tokens <= limit => {
-                graph.exec.launch(&self.stream)?;
-                Ok(*tokens)
-            }
-            _ => self.launch(Kind::Token).map(|()| 1),
-        }
+        let Plan::Graph(graphs) = &self.plan else {
+            return self.launch(Kind::Token).map(|()| 1);
+        };
+        let (tokens, graph) = match &graphs.many {
+            Some((tokens, graph)) if *tokens <= limit => (*tokens, graph),
+            _ => (1, &graphs.token),
+        };
+        graph.exec.launch(&self.stream)?;
+        Ok(tokens)
     }
 }
 
 impl Pass {
-    fn chained(context: &Context, fit: Fit, weights: Packed, ctx: u32) -> Result<Pass, Error> {
+    /// Compiles the kernels while the weights are on their way.
+    fn chained(
+        context: &Context,
+        fit: Fit,
+        outline: &Outline,
+        ctx: u32,
+        weights: impl FnOnce() -> Result<Packed, Error>,
+    ) -> Result<Pass, Error> {
         let links = Links::new(context, &fit, ctx)?;
-        Ok(Pass::Chained { chain: Chain::load(context, fit, &weights)?, weights, links })
+        let (chain, weights) = std::thread::scope(|scope| {
+            let chain = scope.spawn(|| Chain::load(context, fit, outline));
+            let weights = weights();
+            (chain.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), weights)
+        });
+        Ok(Pass::Chained { chain: Box::new(chain?), weights: weights?, links })
     }
 
     /// The same weights under other options.
@@ -296,7 +319,7 @@ impl Pass {
             Pass::Chained { weights, .. } => {
                 let fit = Fit::of(outline, context.device(), options.tuning, Prefer::Fast);
                 let wrong = |problem| Error::Tuning { text: options.tuning.to_string(), problem };
-                Pass::chained(context, fit.map_err(wrong)?, weights, options.ctx)
+                Pass::chained(context, fit.map_err(wrong)?, outline, options.ctx, || Ok(weights))
             }
             simple => Ok(simple),
         }
@@ -344,13 +367,9 @@ impl Machine {
 impl Plan {
     fn graph(tokens: u32, of: impl Fn(Kind, u32) -> Result<Graph, Error>) -> Result<Plan, Error> {
         let recorded = |kind, steps| Recorded::new(&of(kind, steps)?);
-        Ok(Plan::Graph {
-            token: recorded(Kind::Token, 1)?,
-            prompt: recorded(Kind::Prompt, 1)?,
-            many: (tokens > 1)
-                .then(|| Ok::<_, Error>((tokens, recorded(Kind::Token, tokens)?)))
-                .transpose()?,
-        })
+        let many = if tokens > 1 { Some((tokens, recorded(Kind::Token, tokens)?)) } else { None };
+        let (token, prompt) = (recorded(Kind::Token, 1)?, recorded(Kind::Prompt, 1)?);
+        Ok(Plan::Graph(Box::new(Graphs { token, prompt, many })))
     }
 }
 

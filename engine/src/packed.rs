@@ -25,8 +25,6 @@ pub(crate) struct Packed {
     pub(crate) norm: View<f32>,
     /// Tiles.
     pub(crate) head: Loaded,
-    /// Whether `embed` and `head` are the same.
-    pub(crate) tied: bool,
 }
 
 /// Those of a transformer block. All matrices are tiles.
@@ -67,7 +65,7 @@ pub(crate) fn load(context: &Context, outline: &Outline, source: &mut impl Sourc
     let norm = load.floats(&[&w.norm])?;
     let loaded = |bytes, tensor| Loaded { bytes, format: format(tensor) };
     let (embed, head) = (loaded(embed, &w.embed), loaded(head, w.head()));
-    Ok(Packed { embed, blocks, norm, head, tied: w.head.is_none() })
+    Ok(Packed { embed, blocks, norm, head })
 }
 
 struct Load<'a, S> {
