@@ -3,7 +3,7 @@
 //! Packing moves bits and adds none. A file's rows go through a little memory beside the weights, from where the
 //! device packs them to their place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use warpwright_driver::{Buffer, Context, Kernel, Queue, Staging, Stream, View};
@@ -157,6 +157,8 @@ pub(crate) struct Packer<'a, P> {
     staging: Staging,
     /// Rows of one matrix, and of the other.
     rows: [Buffer<u8>; 2],
+    /// The most bytes of each, but for a group of rows that has more.
+    chunk: usize,
     kernels: BTreeMap<Format, Kernel<Pack>>,
     progress: P,
     done: u64,
@@ -164,27 +166,26 @@ pub(crate) struct Packer<'a, P> {
 
 /// Packs the weights of a file, telling after each part how many bytes are on their way.
 pub(crate) fn upload(context: &Context, model: &Model, progress: impl FnMut(u64)) -> Result<Packed, Error> {
-    let mut packer = Packer::new(context, model, progress)?;
+    let mut packer = Packer::new(context, model, CHUNK, progress)?;
     let packed = load(context, &model.outline, &mut packer)?;
     packer.stream.synchronize()?;
     Ok(packed)
 }
 
 impl<'a, P: FnMut(u64)> Packer<'a, P> {
-    fn new(context: &Context, model: &'a Model, progress: P) -> Result<Packer<'a, P>, Error> {
+    fn new(context: &Context, model: &'a Model, chunk: usize, progress: P) -> Result<Packer<'a, P>, Error> {
         let tensors = || model.outline.weights.iter();
         let largest = tensors().map(|t| t.range.len()).max().unwrap_or(0);
         let rows = || Buffer::uninit(context, largest.min(CHUNK)).map(|b| b.labelled("rows"));
-        let formats = tensors().map(format).filter(|format| format.tile().is_some());
-        let kernels = formats.collect::<std::collections::BTreeSet<_>>().into_iter();
+        let formats: BTreeSet<Format> = tensors().map(format).filter(|f| f.tile().is_some()).collect();
+        let kernels = formats.into_iter().map(|f| Ok((f, Kernel::load(context, Pack { format: f })?)));
         Ok(Packer {
             model,
             stream: Stream::new(context)?,
             staging: Staging::new(context, PIECES, largest.min(PIECE).next_multiple_of(8))?,
             rows: [rows()?, rows()?],
-            kernels: kernels
-                .map(|format| Ok((format, Kernel::load(context, Pack { format })?)))
-                .collect::<Result<_, Error>>()?,
+            chunk,
+            kernels: kernels.collect::<Result<_, Error>>()?,
             progress,
             done: 0,
         })
@@ -218,33 +219,75 @@ impl<P: FnMut(u64)> Source for Packer<'_, P> {
     }
 
     fn pack(&mut self, rows: Rows, lo: &Tensor, hi: &Tensor, to: &View<u8>) -> Result<(), Error> {
-        let n = lo.dims[0] as u32;
-        let group = rows.stride as usize * format(lo).row_bytes(n as usize);
-        let chunk = (CHUNK / group).max(1) * group;
         let matrices = if lo.name == hi.name { vec![lo] } else { vec![lo, hi] };
-        let tiles = matrices.len() * chunk;
-        for (i, part) in self.model.gguf.data(lo).chunks(chunk).enumerate() {
-            let range = i * chunk..i * chunk + part.len();
-            for (j, matrix) in matrices.iter().enumerate() {
-                let to = self.rows[j].view_range(0..part.len());
-                self.write(&to, &self.model.gguf.data(matrix)[range.clone()])?;
+        let group = rows.stride as usize * format(lo).row_bytes(lo.dims[0] as usize);
+        let (mut start, total) = (0, lo.range.len());
+        while start < total {
+            let end = total.min(start + (self.chunk / group).max(1) * group);
+            for (i, matrix) in matrices.iter().enumerate() {
+                let part = self.rows[i].view_range(0..end - start);
+                self.write(&part, &self.model.gguf.data(matrix)[start..end])?;
             }
-            let views = [0, matrices.len() - 1].map(|j| self.rows[j].view_range(0..part.len()));
-            let [lo_rows, hi_rows] = views;
-            let args = PackArgs {
-                lo: lo_rows,
-                hi: hi_rows,
-                y: to.view_range(i * tiles..i * tiles + matrices.len() * part.len()),
-                n,
-                row_blocks: rows.blocks((part.len() / format(lo).row_bytes(n as usize)) as u32),
-                per: rows.per,
-                stride: rows.stride,
-                step: rows.step,
-                delta: rows.delta,
-            };
-            let mut stream = &self.stream;
-            stream.launch(&self.kernels[&format(lo)], args)?;
+            let tiles = to.view_range(matrices.len() * start..matrices.len() * end);
+            self.tile(rows, lo, [0, matrices.len() - 1].map(|i| self.rows[i].view()), tiles)?;
+            start = end;
         }
         Ok(())
+    }
+}
+
+impl<P: FnMut(u64)> Packer<'_, P> {
+    /// Packs the rows on the device that fill these tiles.
+    fn tile(&self, rows: Rows, matrix: &Tensor, [lo, hi]: [View<u8>; 2], y: View<u8>) -> Result<(), Error> {
+        let n = matrix.dims[0] as u32;
+        let row_blocks = (y.len() / (16 * format(matrix).row_bytes(n as usize))) as u32;
+        let bytes = (row_blocks / rows.per * rows.stride) as usize * format(matrix).row_bytes(n as usize);
+        let args = PackArgs {
+            lo: lo.view_range(0..bytes),
+            hi: hi.view_range(0..bytes),
+            y,
+            n,
+            row_blocks,
+            per: rows.per,
+            stride: rows.stride,
+            step: rows.step,
+            delta: rows.delta,
+        };
+        let mut stream = &self.stream;
+        Ok(stream.launch(&self.kernels[&format(matrix)], args)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpwright_driver::Driver;
+    use warpwright_kernels::tiled::tile;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_packed_chunk_by_chunk() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/rustdoc-7m-Q4_K_M.gguf");
+        let model = Model::open(path.as_ref()).unwrap();
+        let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+        let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
+        let mut told = 0;
+        let mut packer = Packer::new(&context, &model, 10_000, |bytes| told = bytes).unwrap();
+        let packed = load(&context, &model.outline, &mut packer).unwrap();
+        packer.stream.synchronize().unwrap();
+        assert_eq!(told, crate::info::weight_bytes(&model.outline));
+
+        let (c, w) = (&model.outline.config, &model.outline.weights.blocks[3]);
+        let tiles = |rows, lo: &Tensor, hi: &Tensor| {
+            tile::pack(format(lo), rows, model.gguf.data(lo), model.gguf.data(hi), lo.dims[0] as usize)
+        };
+        let pairs = Rows::interleaved(c.head_dim);
+        let qkv = [tiles(pairs, &w.q, &w.q), tiles(pairs, &w.k, &w.k), tiles(Rows::PLAIN, &w.v, &w.v)];
+        let block = &packed.blocks[3];
+        assert!(block.qkv.to_vec().unwrap() == qkv.concat());
+        assert!(block.gate_up.bytes.to_vec().unwrap() == tiles(Rows::GATE_UP, &w.gate, &w.up));
+        assert!(block.down.bytes.to_vec().unwrap() == tiles(Rows::PLAIN, &w.down, &w.down));
+        let embed = &model.outline.weights.embed;
+        assert!(packed.head.bytes.to_vec().unwrap() == tiles(Rows::PLAIN, embed, embed));
     }
 }
