@@ -150,6 +150,19 @@ fn a_chain_overlaps_kernels_that_wait() {
 }
 
 #[test]
+fn a_chain_can_be_parted() {
+    use EdgeKind::{Full, Programmatic};
+    let bench = Bench::new();
+    let mut recorder = Recorder::chain(&bench.context).unwrap();
+    for _ in 0..2 {
+        recorder.part();
+        recorder.record(bench.up(&bench.waits)).unwrap();
+        recorder.record(bench.down(&bench.waits)).unwrap();
+    }
+    assert_eq!(kinds(&recorder.finish()), [(0, 1, Programmatic), (1, 2, Full), (2, 3, Programmatic)]);
+}
+
+#[test]
 fn the_same_pass_runs_eager_and_captured() {
     let bench = Bench::new();
     bench.pass(&mut &bench.stream).unwrap();
