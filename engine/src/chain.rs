@@ -55,6 +55,8 @@ pub(crate) struct Links {
     attention_ticket: Buffer<u32>,
     /// Ranges into which attention splits the positions.
     splits: u32,
+    /// Times, which no kernel here takes.
+    stamps: Buffer<u64>,
 }
 
 impl Chain {
@@ -124,6 +126,7 @@ impl Links {
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
             attention_ticket: Buffer::zeroed(context, units)?.labelled("attention.ticket"),
             splits: fit.splits(ctx),
+            stamps: Buffer::zeroed(context, 1)?.labelled("stamps"),
         })
     }
 }
@@ -200,6 +203,7 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
+            stamps: self.links.stamps.view(),
         };
         queue.launch(&self.chain.qkv[&w.formats], args)
     }
@@ -246,6 +250,7 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
+            stamps: self.links.stamps.view(),
         };
         queue.launch(&self.chain.project[&kernel], args)
     }
@@ -265,6 +270,7 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
+            stamps: self.links.stamps.view(),
         };
         queue.launch(&self.chain.gate_up[&w.gate_up.format], args)
     }
@@ -294,6 +300,7 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
+            stamps: self.links.stamps.view(),
         };
         queue.launch(&self.chain.head, args)
     }

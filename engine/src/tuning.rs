@@ -91,6 +91,7 @@ fn plan(text: &str) -> Result<Plan, String> {
             width: width.parse().ok()?,
             groups: groups.parse().ok()?,
             trigger: self::trigger(trigger)?,
+            profile: false,
         })
     };
     let plan = parsed().ok_or(format!("{text} is no plan such as 4x2_first, 8x1_waited or 4x3_drained"))?;

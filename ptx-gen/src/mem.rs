@@ -158,11 +158,25 @@ impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     pub fn ld2(self) -> [Val<'k, T::Reg>; 2] {
         self.load(A::LD.0[1])
     }
-    /// Loads four elements into variables, where `cond` holds; the others keep what they had.
+    #[track_caller]
+    fn load_if(self, op: &'static Op, cond: Pred<'k>, to: &mut [Var<'k, T::Reg>]) {
+        let dst = to.iter().map(|v| v.0.reg).collect();
+        self.k.when(cond, || self.k.inst(op, T::MEM, None, dst, vec![self.addr()]));
+    }
+    /// Loads an element into a variable where `cond` holds; elsewhere it keeps what it had.
+    #[track_caller]
+    pub fn ld_if(self, cond: Pred<'k>, to: &mut Var<'k, T::Reg>) {
+        self.load_if(A::LD.0[0], cond, std::slice::from_mut(to))
+    }
+    /// The same with two elements.
+    #[track_caller]
+    pub fn ld2_if(self, cond: Pred<'k>, to: &mut [Var<'k, T::Reg>; 2]) {
+        self.load_if(A::LD.0[1], cond, to)
+    }
+    /// The same with four elements.
     #[track_caller]
     pub fn ld4_if(self, cond: Pred<'k>, to: &mut [Var<'k, T::Reg>; 4]) {
-        let dst = to.iter().map(|v| v.0.reg).collect();
-        self.k.when(cond, || self.k.inst(A::LD.0[2], T::MEM, None, dst, vec![self.addr()]));
+        self.load_if(A::LD.0[2], cond, to)
     }
     /// Four elements from here on; the address is a multiple of their size.
     #[track_caller]
@@ -191,6 +205,14 @@ impl<'k, T: Elem, A: Stores> Ptr<'k, T, A> {
     #[track_caller]
     pub fn st4(self, v: [Val<'k, T::Reg>; 4]) {
         self.store(A::ST.0[2], &v)
+    }
+}
+
+impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Write> {
+    /// Stores for kernels that load with [`fresh`](Ptr::fresh) while this one runs. 32 bits.
+    #[track_caller]
+    pub fn st_relaxed(self, v: impl Src<'k, T>) {
+        self.k.inst(&isa::ST_RELAXED, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
     }
 }
 

@@ -4,7 +4,7 @@
 //! fused: fusion is written [`fma`](Val::fma).
 
 use crate::build::*;
-use crate::ir::{Level, Operand};
+use crate::ir::{Imm, Level, Operand};
 use crate::isa::{self, Op};
 use crate::ty::*;
 use std::ops;
@@ -75,17 +75,45 @@ operators! {
     Num Add add AddAssign add_assign => |k| row(k, &isa::ADD, &isa::ADD_RN, &isa::ADD_H);
     Num Sub sub SubAssign sub_assign => |k| row(k, &isa::SUB, &isa::SUB_RN, &isa::SUB_H);
     Num Mul mul MulAssign mul_assign => |k| row(k, &isa::MUL_LO, &isa::MUL_RN, &isa::MUL_H);
-    Int Rem rem RemAssign rem_assign => |_| &isa::REM;
     Int BitAnd bitand BitAndAssign bitand_assign => |_| &isa::AND;
     Int BitOr bitor BitOrAssign bitor_assign => |_| &isa::OR;
     Int BitXor bitxor BitXorAssign bitxor_assign => |_| &isa::XOR;
+}
+
+/// The exponent of a literal power of two of an unsigned type: `ptxas` divides by literals as it does by registers.
+fn exponent(kind: Kind, v: &Operand) -> Option<u32> {
+    match v {
+        Operand::Imm(imm) if matches!(kind, Kind::U32 | Kind::U64) && imm.bits.is_power_of_two() => {
+            Some(imm.bits.trailing_zeros())
+        }
+        _ => None,
+    }
 }
 
 impl<'k, T: Dividable, R: Src<'k, T>> ops::Div<R> for Val<'k, T> {
     type Output = Self;
     #[track_caller]
     fn div(self, r: R) -> Self {
-        self.binary(row(T::KIND, &isa::DIV, &isa::DIV_RN, &isa::DIV_RN), r.operand())
+        let r = r.operand();
+        match exponent(T::KIND, &r) {
+            Some(0) => self,
+            Some(n) => self.binary(&isa::SHR, lit(n)),
+            None => self.binary(row(T::KIND, &isa::DIV, &isa::DIV_RN, &isa::DIV_RN), r),
+        }
+    }
+}
+impl<'k, T: Int, R: Src<'k, T>> ops::Rem<R> for Val<'k, T> {
+    type Output = Self;
+    #[track_caller]
+    fn rem(self, r: R) -> Self {
+        let r = r.operand();
+        match exponent(T::KIND, &r) {
+            Some(n) => {
+                let mask = Imm { kind: T::KIND, bits: (1 << n) - 1 };
+                self.binary(&isa::AND, Operand::Imm(mask))
+            }
+            None => self.binary(&isa::REM, r),
+        }
     }
 }
 impl<'k, T: Int, R: Src<'k, u32>> ops::Shl<R> for Val<'k, T> {

@@ -60,10 +60,11 @@ pub(crate) fn layout(runs: &Runs, plan: Plan, shape: Shape) -> Layout {
 pub(crate) fn case(shape: Shape, mut args: Vec<CpuArg>, sizes: &[u32], layout: Layout) -> Case {
     args.extend(sizes.iter().map(|&v| CpuArg::scalar(v)));
     args.extend([layout.blocks, layout.parts, layout.stages, layout.shared].map(CpuArg::scalar));
+    args.push(CpuArg::U64(vec![0]));
     let Shape { rows, n, blocks, outlier } = shape;
     let outliers = if outlier > 1.0 { format!(" outliers={outlier}") } else { String::new() };
     Case { label: format!("rows={rows} n={n} blocks={blocks}{outliers}"), args, bound: BOUND }
 }
 
 /// Activations have 15 bits and a sign within their 32; sums of them, f32's rounding.
-const BOUND: f64 = 4e-5;
+const BOUND: f64 = 3e-4;

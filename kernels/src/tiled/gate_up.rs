@@ -34,6 +34,8 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
+        stamps: Out<u64>,
     }
 }
 
@@ -90,9 +92,10 @@ impl KernelDef for GateUp {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            stamps: a.stamps,
         };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
-        let last = |r: &Results<'k>, ()| {
+        let last = |r: &Results<'k>, (), ()| {
             let (first, count) = r.shares[0];
             k.for_each(r.thread, count * HALF, r.threads, |i| {
                 let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half));
@@ -100,7 +103,7 @@ impl KernelDef for GateUp {
                 a.y.at(first * HALF + i).st(gate * sigmoid * up);
             });
         };
-        stream.run(input, |_| (), last);
+        stream.run(input, |_| (), |()| (), last);
     }
 
     fn reference(&self, a: GateUpArgs<Cpu<'_>>) {

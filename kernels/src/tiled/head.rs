@@ -56,6 +56,8 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
+        stamps: Out<u64>,
     }
 }
 
@@ -119,9 +121,10 @@ impl KernelDef for Head {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            stamps: a.stamps,
         };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
-        stream.run(input, |_| (), |r, ()| finish(r, &a));
+        stream.run(input, |_| (), |()| (), |r, (), ()| finish(r, &a));
     }
 
     fn reference(&self, a: HeadArgs<Cpu<'_>>) {

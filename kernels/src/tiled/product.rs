@@ -101,10 +101,11 @@ impl<'k> Product<'k> {
         let (x, side) = (self.x.row(kt, 512), self.side.row(kt, 128));
         from_fn(|s| {
             let x = [0, 16].map(|i| self.quad(x.at(256 * s as u32 + i)));
-            let mut sums = Sums::zero(self.k);
+            // Two chains of two, as each instruction waits for the sums of the one before.
+            let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
             for i in 0..4 {
                 let quad = &x[i / 2];
-                multiply(&mut sums, s, i, B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]));
+                multiply(&mut sums[i % 2], s, i, B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]));
             }
             let [scale, low, _, high] = side.at(64 * s as u32).cast::<f32>().ld4();
             ([0, 2].map(|r| both(&sums, r) * scale), low + high)
@@ -179,10 +180,10 @@ impl<'k> Product<'k> {
         let mut scaled: [Var<f32>; 2] = from_fn(|_| self.k.var(0.0));
         for s in 0..4 {
             let x = self.quad(x.at(128 * s as u32));
-            let mut sums = Sums::zero(self.k);
+            let mut sums = [Sums::zero(self.k)];
             for i in 0..2 {
                 let a = six_bits(&words[6 * s + 3 * i..]);
-                sums.add_u8(A(a), B([&x[2 * i], &x[2 * i + 1]]));
+                sums[0].add_u8(A(a), B([&x[2 * i], &x[2 * i + 1]]));
             }
             let [scale, sum] = side.at(32 * s as u32).cast::<f32>().ld2();
             let offset = sum * -32.0;
@@ -228,8 +229,9 @@ impl<'k> Product<'k> {
 const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
 
 /// The sum of a row's high digits and low digits, the row being `r` and `r + 1` of a lane's sums.
-fn both<'k>(sums: &Sums<'k, i32>, r: usize) -> F32<'k> {
-    sums.0[r].get().mad(256, &sums.0[r + 1]).cvt::<f32>()
+fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> F32<'k> {
+    let sum = |r: usize| sums[1..].iter().fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r]);
+    sum(r).mad(256, sum(r + 1)).cvt::<f32>()
 }
 
 /// The two `f16` of a word.

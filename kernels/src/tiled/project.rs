@@ -29,6 +29,8 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
+        stamps: Out<u64>,
     }
 }
 
@@ -81,22 +83,25 @@ impl KernelDef for Project {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            stamps: a.stamps,
         };
         let place = |r: &Results<'k>, i: U32<'k>| a.y.at(r.shares[0].0 * ROWS + i);
-        let store = |r: &Results<'k>, i: U32<'k>, old: F32<'k>| {
-            place(r, i).st(old + r.row(0, i / ROWS, i % ROWS));
+        let store = |r: &Results<'k>, at: Ptr<'k, f32, ReadWrite>, i: U32<'k>, old: F32<'k>| {
+            at.st(old + r.row(0, i / ROWS, i % ROWS));
         };
         stream.run(
             Input { x: a.x, norm: None },
-            |r| {
+            |r| (place(r, r.thread), r.thread.lt(r.shares[0].1 * ROWS)),
+            |&(at, mine)| {
                 let mut old = k.var(0.0);
-                k.when(r.thread.lt(r.shares[0].1 * ROWS), || old.set(place(r, r.thread).fresh().ld()));
+                at.fresh().ld_if(mine, &mut old);
                 old
             },
-            |r, old| {
-                let rows = r.shares[0].1 * ROWS;
-                k.when(r.thread.lt(rows), || store(r, r.thread, old.get()));
-                k.for_each(r.thread + r.threads, rows, r.threads, |i| store(r, i, place(r, i).fresh().ld()));
+            |r, (at, mine), old| {
+                k.when(mine, || store(r, at, r.thread, old.get()));
+                k.for_each(r.thread + r.threads, r.shares[0].1 * ROWS, r.threads, |i| {
+                    store(r, place(r, i), i, place(r, i).fresh().ld());
+                });
             },
         );
     }

@@ -54,6 +54,8 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
+        stamps: Out<u64>,
     }
 }
 
@@ -142,10 +144,16 @@ impl KernelDef for Qkv {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            stamps: a.stamps,
         };
         let place = Place { bias: self.bias, pairing: self.pairing, per, a: &a };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
-        stream.run(input, |r| place.early(r), |r, early| place.store(r, early));
+        stream.run(
+            input,
+            |r| place.first(r),
+            |first| place.early(k, first),
+            |r, first, early| place.store(r, first, early),
+        );
     }
 
     fn reference(&self, a: QkvArgs<Cpu<'_>>) {
@@ -198,6 +206,12 @@ struct Place<'a, 'k> {
     a: &'a QkvArgs<Dev<'k>>,
 }
 
+/// A thread's first pair of queries or keys, and whether there is one.
+struct First<'k> {
+    pair: Pair<'k>,
+    exists: Pred<'k>,
+}
+
 /// What is loaded before the products: the position, and for a thread's first pair of queries and of keys its angle.
 struct Early<'k> {
     position: U32<'k>,
@@ -223,16 +237,18 @@ impl<'k> Place<'_, 'k> {
         Pair { head, dims, j }
     }
 
-    fn early(&self, r: &Results<'k>) -> Early<'k> {
-        let k = r.k;
+    fn first(&self, r: &Results<'k>) -> [First<'k>; 2] {
+        [0, 1].map(|run| First {
+            pair: self.pair(r, run, r.thread),
+            exists: r.thread.lt(r.shares[run].1 * PAIRS),
+        })
+    }
+
+    fn early(&self, k: Builder<'k>, first: &[First<'k>; 2]) -> Early<'k> {
         let position = self.a.state.at(POSITION).fresh().ld();
-        let angles = [0, 1].map(|run| {
+        let angles = first.each_ref().map(|first| {
             let mut angle = [k.var(1.0), k.var(0.0)];
-            k.when(r.thread.lt(r.shares[run].1 * PAIRS), || {
-                let [cos, sin] = self.angle(&self.pair(r, run, r.thread));
-                angle[0].set(cos);
-                angle[1].set(sin);
-            });
+            self.a.angles.row(first.pair.j, 8).fresh().ld2_if(first.exists, &mut angle);
             angle
         });
         Early { position, angles }
@@ -242,13 +258,12 @@ impl<'k> Place<'_, 'k> {
         self.a.angles.row(pair.j, 8).fresh().ld2()
     }
 
-    fn store(&self, r: &Results<'k>, early: Early<'k>) {
+    fn store(&self, r: &Results<'k>, first: [First<'k>; 2], early: Early<'k>) {
         let k = r.k;
         let Early { position, angles } = early;
-        for (run, angle) in angles.iter().enumerate() {
+        for (run, (First { pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
             let pairs = r.shares[run].1 * PAIRS;
-            k.when(r.thread.lt(pairs), || {
-                let pair = self.pair(r, run, r.thread);
+            k.when(exists, || {
                 self.turn(r, run, r.thread, pair, [angle[0].get(), angle[1].get()], position);
             });
             k.for_each(r.thread + r.threads, pairs, r.threads, |i| {

@@ -36,11 +36,37 @@ pub struct Plan {
     pub groups: u32,
     /// When the next kernel may start.
     pub trigger: Trigger,
+    /// Whether each block leaves the times of [`Stamp`]s.
+    pub profile: bool,
 }
+
+/// A time that a block leaves where a plan says so, on the device's clock in nanoseconds, at
+/// `stamps[8 * block + stamp]`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Stamp {
+    /// The block has begun.
+    Begun,
+    /// The first tiles have landed.
+    Landed,
+    /// The last tiles are on their way.
+    Drained,
+    /// Earlier kernels are complete.
+    Waited,
+    /// The activations are there.
+    Ready,
+    /// The first warp's products are done.
+    Multiplied,
+    /// The results are stored.
+    Stored,
+}
+
+/// Stamps of a block.
+pub const STAMPS: u32 = 8;
 
 impl Plan {
     /// The plan that is tested on the emulator and listed in [`ALL`](crate::ALL).
-    pub const SHIPPED: Plan = Plan { width: 4, groups: 2, trigger: Trigger::First };
+    pub const SHIPPED: Plan = Plan { width: 4, groups: 2, trigger: Trigger::First, profile: false };
 
     /// Consumer warps.
     pub const fn warps(self) -> u32 {
@@ -64,7 +90,8 @@ impl Plan {
             Trigger::Waited => "waited",
             Trigger::Drained => "drained",
         };
-        format!("{}x{}_{trigger}", self.width, self.groups)
+        let profile = if self.profile { "_profile" } else { "" };
+        format!("{}x{}_{trigger}{profile}", self.width, self.groups)
     }
 }
 
@@ -200,6 +227,7 @@ pub(crate) struct Stream<'k> {
     pub(crate) blocks: U32<'k>,
     pub(crate) parts: U32<'k>,
     pub(crate) stages: U32<'k>,
+    pub(crate) stamps: Ptr<'k, u64, Write>,
 }
 
 /// A block's row blocks of a run.
@@ -281,15 +309,18 @@ impl<'k> Results<'k> {
 /// Barriers of the block: the ring and the activations are ready; the consumers are together.
 const READY: u32 = 1;
 const CONSUMERS: u32 = 2;
+/// The ring's barriers are made: only where times are taken.
+const MADE: u32 = 3;
 
 impl<'k> Stream<'k> {
-    /// The whole kernel. `early` runs in the consumers once earlier kernels are complete, to load what `last` needs;
-    /// `last` makes something of the sums.
-    pub(crate) fn run<T>(
+    /// The whole kernel. In the consumers, `places` computes addresses before earlier kernels are complete, `early`
+    /// loads what `last` needs behind the activations, and `last` makes something of the sums.
+    pub(crate) fn run<P, T>(
         self,
         input: Input<'k>,
-        early: impl FnOnce(&Results<'k>) -> T,
-        last: impl FnOnce(&Results<'k>, T),
+        places: impl FnOnce(&Results<'k>) -> P,
+        early: impl FnOnce(&P) -> T,
+        last: impl FnOnce(&Results<'k>, P, T),
     ) {
         let k = self.k;
         let base = k.dynamic_shared::<u8>("memory");
@@ -302,8 +333,10 @@ impl<'k> Stream<'k> {
         if self.plan.trigger == Trigger::First {
             k.grid_trigger();
         }
+        let first = k.tid().eq(0);
+        self.stamp(first, Stamp::Begun);
         k.when(k.warp().eq(self.plan.warps()), || self.produce(&ring, &shares))
-            .otherwise(|| self.consume(&ring, &shares, x, parts, input, early, last));
+            .otherwise(|| self.consume(&ring, &shares, x, parts, input, places, early, last));
     }
 
     fn ring(&self, base: Ptr<'k, u8, Shared>, x: &Activations<'k>) -> Ring<'k> {
@@ -316,6 +349,18 @@ impl<'k> Stream<'k> {
         };
         let end = x.side().at((side + 127) & !127);
         Ring { base, stages: end, size: self.plan.width * bytes, count: self.stages }
+    }
+
+    /// Leaves a time, where `who` holds.
+    fn stamp(&self, who: Pred<'k>, stamp: Stamp) {
+        let k = self.k;
+        if !self.plan.profile {
+            return;
+        }
+        k.when(who, || {
+            let time = k.globaltimer();
+            self.stamps.at(k.ctaid() * STAMPS).at(stamp as u32).st(time);
+        });
     }
 
     /// What [`Runs::cuts`] says, for this block.
@@ -356,6 +401,9 @@ impl<'k> Stream<'k> {
         });
         k.warp_barrier();
         k.barrier_arrive(READY, self.plan.threads());
+        if self.plan.profile {
+            k.barrier_arrive(MADE, self.plan.threads());
+        }
         k.when(lane.eq(0), || {
             let policy = k.evict_first();
             for share in shares {
@@ -375,19 +423,21 @@ impl<'k> Stream<'k> {
             if self.plan.trigger == Trigger::Drained {
                 k.grid_trigger();
             }
+            self.stamp(lane.eq(0), Stamp::Drained);
         });
     }
 
     #[allow(clippy::too_many_arguments)] // one call; they are the kernel's parts
-    fn consume<T>(
+    fn consume<P, T>(
         &self,
         ring: &Ring<'k>,
         shares: &[Share<'k>],
         x: Activations<'k>,
         parts: Ptr<'k, u8, Shared>,
         input: Input<'k>,
-        early: impl FnOnce(&Results<'k>) -> T,
-        last: impl FnOnce(&Results<'k>, T),
+        places: impl FnOnce(&Results<'k>) -> P,
+        early: impl FnOnce(&P) -> T,
+        last: impl FnOnce(&Results<'k>, P, T),
     ) {
         let k = self.k;
         let warps = self.plan.warps();
@@ -396,10 +446,6 @@ impl<'k> Stream<'k> {
         let normed = input.norm.map(|(gamma, epsilon)| (loaders.gamma(k, gamma, self.n), epsilon));
         k.for_each(thread, self.parts * (ROWS * warps), threads, |i| parts.row(i, 4).cast::<f32>().st(0.0));
 
-        k.grid_wait();
-        if self.plan.trigger == Trigger::Waited {
-            k.grid_trigger();
-        }
         let mut results = Results {
             k,
             thread,
@@ -411,7 +457,19 @@ impl<'k> Stream<'k> {
             factor: None,
             scratch: ring.base.at(SCRATCH),
         };
-        let loaded = early(&results);
+        let places = places(&results);
+        let turns = self.turns(shares, x);
+        if self.plan.profile {
+            k.barrier_part(MADE, self.plan.threads());
+            let tiles = shares.iter().map(|s| s.len).reduce(|a, b| a + b).expect("a run");
+            k.when(thread.eq(0) & tiles.gt(0), || ring.full(0).wait(0));
+        }
+        self.stamp(thread.eq(0), Stamp::Landed);
+        k.grid_wait();
+        self.stamp(thread.eq(0), Stamp::Waited);
+        if self.plan.trigger == Trigger::Waited {
+            k.grid_trigger();
+        }
         let squares = ring.base.at(SQUARES).cast::<f32>();
         let epsilon = match normed {
             Some((gamma, epsilon)) => {
@@ -424,58 +482,70 @@ impl<'k> Stream<'k> {
                 None
             }
         };
+        let loaded = early(&places);
         k.barrier_part(READY, self.plan.threads());
-        self.multiply(ring, shares, x, parts);
-        k.barrier_part(CONSUMERS, threads);
         results.factor = epsilon.map(|epsilon| {
             let parts: Vec<F32> = (0..warps).map(|w| squares.at(w).ld()).collect();
             let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
-            (sum / self.n.cvt::<f32>() + epsilon).rsqrt()
+            (sum * self.n.cvt::<f32>().rcp() + epsilon).rsqrt()
         });
-        last(&results, loaded);
+        self.stamp(thread.eq(0), Stamp::Ready);
+        self.multiply(ring, turns, parts);
+        self.stamp(thread.eq(0), Stamp::Multiplied);
+        k.barrier_part(CONSUMERS, threads);
+        last(&results, places, loaded);
+        self.stamp(thread.eq(0), Stamp::Stored);
     }
 
-    /// A consumer warp's tiles, run by run.
-    fn multiply(
-        &self,
-        ring: &Ring<'k>,
-        shares: &[Share<'k>],
-        x: Activations<'k>,
-        parts: Ptr<'k, u8, Shared>,
-    ) {
+    /// What a consumer warp has to do, computed ahead.
+    fn turns(&self, shares: &[Share<'k>], x: Activations<'k>) -> Vec<Turn<'k>> {
         let k = self.k;
         let Plan { width, groups, .. } = self.plan;
         let warp = k.warp();
         let (group, member) = (warp / width, warp % width);
         let row_tiles = self.n / tile(self.runs[0].0).columns;
-        let mut cursor = Cursor::at(k, group);
         // Stages of earlier runs: a group's turn goes on across runs.
         let mut base = k.val(0);
-        for share in shares {
-            k.note(format!("{} tiles", share.format.name()));
-            let product = Product::new(k, share.format, x);
+        let turn = |share: &Share<'k>| {
             let stages = (share.len + (width - 1)) / width;
-            let turn = (group + groups - base % groups) % groups;
-            let first = turn * width + member;
-            let mut place = Place::new(k, first, row_tiles, width * groups);
+            let first = (group + groups - base % groups) % groups;
+            base = base + stages;
+            let place = Place::new(k, first * width + member, row_tiles, width * groups);
+            let product = Product::new(k, share.format, x);
+            let (len, before) = (share.len, share.before);
+            Turn { format: share.format, product, first, stages, len, before, place }
+        };
+        shares.iter().map(turn).collect()
+    }
+
+    /// A consumer warp's tiles, run by run.
+    fn multiply(&self, ring: &Ring<'k>, turns: Vec<Turn<'k>>, parts: Ptr<'k, u8, Shared>) {
+        let k = self.k;
+        let Plan { width, groups, .. } = self.plan;
+        let warp = k.warp();
+        let (group, member) = (warp / width, warp % width);
+        let mut cursor = Cursor::at(k, group);
+        let first_lane = k.lane().eq(0);
+        for Turn { format, product, first, stages, len, before, mut place } in turns {
+            k.note(format!("{} tiles", format.name()));
             let mut sums = from_fn(|_| k.var(0.0));
-            let bytes = tile(share.format).bytes;
-            k.for_each(turn, stages, groups, |stage| {
+            let bytes = tile(format).bytes;
+            k.for_each(first, stages, groups, |stage| {
                 let i = stage * width + member;
                 ring.full(&cursor.slot).wait(&cursor.phase);
-                k.when(i.lt(share.len), || {
+                k.when(i.lt(len), || {
                     let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
                     product.add(at, place.kt.get(), &mut sums);
                 });
                 k.warp_barrier();
-                k.when(k.lane().eq(0), || ring.empty(&cursor.slot).arrive());
+                k.when(first_lane, || ring.empty(&cursor.slot).arrive());
                 cursor.step(k, groups, ring.count);
                 let here = place.row.get();
                 place.step(k);
-                let ends = here.ne(&place.row) | (i + width * groups).ge(share.len);
-                k.when(i.lt(share.len) & ends, || {
+                let ends = here.ne(&place.row) | (i + width * groups).ge(len);
+                k.when(i.lt(len) & ends, || {
                     let (g, owner) = product.owner();
-                    let at = parts.row(here + share.before, 4 * ROWS * self.plan.warps()).row(warp, 4 * ROWS);
+                    let at = parts.row(here + before, 4 * ROWS * self.plan.warps()).row(warp, 4 * ROWS);
                     let at = at.row(g, 4).cast::<f32>();
                     let totals = sums.each_ref().map(|v| product.total(v.get()));
                     k.when(owner, || {
@@ -485,9 +555,23 @@ impl<'k> Stream<'k> {
                     sums.iter_mut().for_each(|v| v.set(0.0));
                 });
             });
-            base = base + stages;
         }
     }
+}
+
+/// A consumer warp's part of a share.
+struct Turn<'k> {
+    format: Format,
+    product: Product<'k>,
+    /// Its first stage, counted in the share.
+    first: U32<'k>,
+    /// Stages of the share.
+    stages: U32<'k>,
+    /// Tiles of the share.
+    len: U32<'k>,
+    /// Row blocks of earlier runs in this block.
+    before: U32<'k>,
+    place: Place<'k>,
 }
 
 /// A tile's place in a matrix whose rows have `len` tiles.

@@ -36,6 +36,7 @@ table! {
     ST_GLOBAL      = op("st.global.$m",         ONE,       form(&[], &[Global, T]), "store to global memory");
     ST_GLOBAL_V2   = op("st.global.v2.$m",      ONE,       form(&[], &[Global, Vec(2)]), "store two elements to global memory");
     ST_GLOBAL_V4   = op("st.global.v4.$m",      UP_TO_32,  form(&[], &[Global, Vec(4)]), "store four elements to global memory");
+    ST_RELAXED     = op("st.relaxed.gpu.global.$m", ALL_32, form(&[], &[Global, T]), "store for kernels that load it with ld.relaxed while this one runs").needs(70, 6, 0);
     ST_RELEASE     = op("st.release.gpu.global.$m", ALL_32, form(&[], &[Global, T]), "store that publishes all this thread wrote before to the device").needs(70, 6, 0);
     ST_RELEASE_SYS = op("st.release.sys.global.$m", ALL_32, form(&[], &[Global, T]), "store that publishes all this thread wrote before to device and host").needs(70, 6, 0);
     ST_SHARED      = op("st.shared.$m",         ONE,       form(&[], &[Shared, T]), "store to shared memory");
