@@ -169,7 +169,7 @@ impl Step<'_> {
             n: c.hidden,
             vocab: c.vocab,
             rope_dim: c.rope_dim,
-            blocks: START_BLOCKS,
+            blocks: fit.blocks,
             shared: fit.shared,
         };
         match &self.chain.start {
@@ -319,6 +319,3 @@ impl Step<'_> {
         queue.launch(&self.chain.advance, args)
     }
 }
-
-/// Blocks of the kernel that embeds: their 64 threads each take some 16 numbers of a row.
-const START_BLOCKS: u32 = 8;

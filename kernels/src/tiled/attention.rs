@@ -78,8 +78,9 @@ const MOST_SHARED: u32 = 115_712;
 const TILE: u32 = 16;
 /// Query heads of a block: half of the rows of an `mma`.
 const QUERIES: u32 = 8;
-/// The most warps of a block: at 80 registers a thread, they take half of a multiprocessor's.
-const MOST_WARPS: u32 = 12;
+/// The most warps of a block: at 80 registers a thread, they leave room for a product of 12 warps and its producer in
+/// each of the four parts of a multiprocessor, which have 16,384 registers.
+const MOST_WARPS: u32 = 8;
 /// Shared memory that is neither tiles nor queries, at most.
 const REST: u32 = 8 * QUERIES * MOST_WARPS + 16;
 /// Parts that a thread has in flight when it merges.
@@ -121,12 +122,9 @@ impl AttentionChained {
         self.fit().div_ceil(MOST_WARPS + 1).min(2)
     }
 
-    /// Warps of a block: of more than 8, only as many as the multiprocessor's four parts hold evenly.
+    /// Warps of a block.
     fn warps(&self) -> u32 {
-        match self.fit() / self.depth() {
-            MOST_WARPS.. => MOST_WARPS,
-            warps => warps.min(8),
-        }
+        (self.fit() / self.depth()).min(MOST_WARPS)
     }
 
     /// Tiles that a block keeps.
@@ -158,9 +156,9 @@ impl KernelDef for AttentionChained {
         32 * self.warps()
     }
 
-    /// Two, where that leaves a thread what it needs and no more: at most half of the registers are for this block.
+    /// As many as leave 80 registers a thread, where those are enough.
     fn blocks_per_sm(&self) -> Option<u32> {
-        self.warps().is_multiple_of(4).then_some(2)
+        matches!(self.head_dim, 64 | 128).then_some(24 / self.warps())
     }
 
     fn grid(&self, a: &AttentionChainedArgs<Shape>) -> Result<Grid, ShapeError> {

@@ -84,7 +84,7 @@ impl Qkv {
     /// The rows of the product.
     pub fn runs(&self, heads: u32, kv_heads: u32, head_dim: u32) -> Runs {
         let rows = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim / ROWS);
-        Runs(self.formats.into_iter().zip(rows).collect())
+        Runs::of(self.formats.into_iter().zip(rows))
     }
 }
 
@@ -134,11 +134,25 @@ impl KernelDef for Qkv {
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
         let per = a.head_dim / ROWS;
         let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
-        let [fq, fk, fv] = self.formats;
+        let counts = [q, kv, kv];
+        let mut runs: Vec<(Format, U32)> = vec![];
+        let mut places = vec![];
+        for (format, count) in self.formats.into_iter().zip(counts) {
+            match runs.last_mut() {
+                Some((last, sum)) if *last == format => {
+                    places.push(*sum);
+                    *sum = *sum + count;
+                }
+                _ => {
+                    places.push(k.val(0));
+                    runs.push((format, count));
+                }
+            }
+        }
         let stream = Stream {
             k,
             plan: self.plan,
-            runs: vec![(fq, q), (fk, kv), (fv, kv)],
+            runs,
             tiles: a.w,
             n: a.n,
             blocks: a.blocks,
@@ -146,7 +160,7 @@ impl KernelDef for Qkv {
             stages: a.stages,
             stamps: a.stamps,
         };
-        let place = Place { bias: self.bias, pairing: self.pairing, per, a: &a };
+        let place = Place { qkv: self, per, counts, places, a: &a };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
         stream.run(
             input,
@@ -199,15 +213,28 @@ impl KernelDef for Qkv {
 
 /// Where results go.
 struct Place<'a, 'k> {
-    bias: bool,
-    pairing: Pairing,
+    qkv: &'a Qkv,
     /// Row blocks of a head.
     per: U32<'k>,
+    /// Row blocks of each matrix, and where they begin in their run.
+    counts: [U32<'k>; 3],
+    places: Vec<U32<'k>>,
     a: &'a QkvArgs<Dev<'k>>,
 }
 
-/// A thread's first pair of queries or keys, and whether there is one.
+/// A block's row blocks of a matrix.
+#[derive(Clone, Copy)]
+struct Part<'k> {
+    /// The run that the matrix is in.
+    run: usize,
+    /// The first, counted in the matrix, and in the block's share of the run.
+    first: [U32<'k>; 2],
+    count: U32<'k>,
+}
+
+/// A block's part of queries or keys, a thread's first pair of it, and whether there is one.
 struct First<'k> {
+    part: Part<'k>,
     pair: Pair<'k>,
     exists: Pred<'k>,
 }
@@ -226,11 +253,21 @@ struct Pair<'k> {
 }
 
 impl<'k> Place<'_, 'k> {
-    /// Pair `i` of this block's share of queries or keys.
-    fn pair(&self, r: &Results<'k>, run: usize, i: U32<'k>) -> Pair<'k> {
-        let block = r.shares[run].0 + i / PAIRS;
+    /// This block's part of matrix `m`.
+    fn part(&self, r: &Results<'k>, m: usize) -> Part<'k> {
+        let run = (1..=m).filter(|&i| self.qkv.formats[i] != self.qkv.formats[i - 1]).count();
+        let (first, count) = r.shares[run];
+        let (begin, end) = (self.places[m], self.places[m] + self.counts[m]);
+        let from = first.max(begin).min(end);
+        let to = (first + count).min(end).max(from);
+        Part { run, first: [from - begin, from - first], count: to - from }
+    }
+
+    /// Pair `i` of a part of queries or keys.
+    fn pair(&self, part: Part<'k>, i: U32<'k>) -> Pair<'k> {
+        let block = part.first[0] + i / PAIRS;
         let (head, j) = (block / self.per, block % self.per * PAIRS + i % PAIRS);
-        let dims = match self.pairing {
+        let dims = match self.qkv.pairing {
             Pairing::Interleaved => [j * 2, j * 2 + 1],
             Pairing::HalfSplit => [j, j + self.a.head_dim / 2],
         };
@@ -238,9 +275,9 @@ impl<'k> Place<'_, 'k> {
     }
 
     fn first(&self, r: &Results<'k>) -> [First<'k>; 2] {
-        [0, 1].map(|run| First {
-            pair: self.pair(r, run, r.thread),
-            exists: r.thread.lt(r.shares[run].1 * PAIRS),
+        [0, 1].map(|m| {
+            let part = self.part(r, m);
+            First { part, pair: self.pair(part, r.thread), exists: r.thread.lt(part.count * PAIRS) }
         })
     }
 
@@ -261,21 +298,21 @@ impl<'k> Place<'_, 'k> {
     fn store(&self, r: &Results<'k>, first: [First<'k>; 2], early: Early<'k>) {
         let k = r.k;
         let Early { position, angles } = early;
-        for (run, (First { pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
-            let pairs = r.shares[run].1 * PAIRS;
+        for (m, (First { part, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
+            let pairs = part.count * PAIRS;
             k.when(exists, || {
-                self.turn(r, run, r.thread, pair, [angle[0].get(), angle[1].get()], position);
+                self.turn(r, (m, part), r.thread, pair, [angle[0].get(), angle[1].get()], position);
             });
             k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
-                let pair = self.pair(r, run, i);
+                let pair = self.pair(part, i);
                 let angle = self.angle(&pair);
-                self.turn(r, run, i, pair, angle, position);
+                self.turn(r, (m, part), i, pair, angle, position);
             });
         }
-        let (first, count) = r.shares[2];
-        k.for_each(r.thread, count * ROWS, r.threads, |i| {
-            let row = first * ROWS + i;
-            let v = r.row(2, i / ROWS, i % ROWS);
+        let part = self.part(r, 2);
+        k.for_each(r.thread, part.count * ROWS, r.threads, |i| {
+            let row = part.first[0] * ROWS + i;
+            let v = r.row(part.run, part.first[1] + i / ROWS, i % ROWS);
             let v = self.biased(v, (self.a.heads + self.a.kv_heads) * self.a.head_dim + row);
             self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v, position);
         });
@@ -284,19 +321,19 @@ impl<'k> Place<'_, 'k> {
     fn turn(
         &self,
         r: &Results<'k>,
-        run: usize,
+        (m, part): (usize, Part<'k>),
         i: U32<'k>,
         pair: Pair<'k>,
         [cos, sin]: [F32<'k>; 2],
         position: U32<'k>,
     ) {
-        let sums = [0, PAIRS].map(|half| r.row(run, i / PAIRS, i % PAIRS + half));
-        let first = if run == 0 { pair.head } else { pair.head + self.a.heads };
+        let sums = [0, PAIRS].map(|half| r.row(part.run, part.first[1] + i / PAIRS, i % PAIRS + half));
+        let first = if m == 0 { pair.head } else { pair.head + self.a.heads };
         let biased = |s: usize| self.biased(sums[s], first * self.a.head_dim + pair.dims[s]);
         let (x, y) = (biased(0), biased(1));
         let turned = [x * cos - y * sin, x * sin + y * cos];
         for (d, v) in pair.dims.into_iter().zip(turned) {
-            match run {
+            match m {
                 0 => self.a.q.at(pair.head * self.a.head_dim + d).st(v),
                 _ => self.append(r, self.a.k_cache, pair.head, d, v, position),
             }
@@ -304,7 +341,7 @@ impl<'k> Place<'_, 'k> {
     }
 
     fn biased(&self, v: F32<'k>, row: U32<'k>) -> F32<'k> {
-        if self.bias { v + self.a.bias.at(row).ld() } else { v }
+        if self.qkv.bias { v + self.a.bias.at(row).ld() } else { v }
     }
 
     /// Nothing is stored past the cache.

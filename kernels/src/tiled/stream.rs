@@ -59,6 +59,8 @@ pub enum Stamp {
     Multiplied,
     /// The results are stored.
     Stored,
+    /// No time: the number of the multiprocessor.
+    Place,
 }
 
 /// Stamps of a block.
@@ -123,6 +125,18 @@ pub struct Layout {
 pub struct Runs(pub Vec<(Format, u32)>);
 
 impl Runs {
+    /// The runs of matrices that follow each other: those of one format are one run.
+    pub fn of(matrices: impl IntoIterator<Item = (Format, u32)>) -> Runs {
+        let mut runs: Vec<(Format, u32)> = vec![];
+        for (format, count) in matrices {
+            match runs.last_mut() {
+                Some((last, sum)) if *last == format => *sum += count,
+                _ => runs.push((format, count)),
+            }
+        }
+        Runs(runs)
+    }
+
     /// What a row block of the format costs, against one of another format: its bytes.
     const fn cost(bytes: u32) -> u32 {
         bytes / 32
@@ -335,6 +349,7 @@ impl<'k> Stream<'k> {
         }
         let first = k.tid().eq(0);
         self.stamp(first, Stamp::Begun);
+        self.stamp(first, Stamp::Place);
         k.when(k.warp().eq(self.plan.warps()), || self.produce(&ring, &shares))
             .otherwise(|| self.consume(&ring, &shares, x, parts, input, places, early, last));
     }
@@ -358,7 +373,7 @@ impl<'k> Stream<'k> {
             return;
         }
         k.when(who, || {
-            let time = k.globaltimer();
+            let time = if stamp == Stamp::Place { k.smid().cvt::<u64>() } else { k.globaltimer() };
             self.stamps.at(k.ctaid() * STAMPS).at(stamp as u32).st(time);
         });
     }
