@@ -166,7 +166,10 @@ fn contract(kernel: &impl KernelDef, format: Format, a: &StartArgs<Shape>) -> Re
     Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
 }
 
-/// Both programs: the order of a chain's link, then the token's row, then the angles.
+/// Both programs: the wait of a chain's link, then the token's row, then the angles.
+///
+/// The next kernel does not start early: the blocks of this one end at different times, and the next one's would find
+/// two places on some multiprocessors and none on others. Each kernel after it would inherit that.
 fn start<'k>(
     k: Builder<'k>,
     chained: bool,
@@ -174,7 +177,6 @@ fn start<'k>(
     row: impl FnOnce(U32<'k>, &StartArgs<Dev<'k>>),
 ) {
     if chained {
-        k.grid_trigger();
         k.grid_wait();
     }
     let [token, position] = [state::TOKEN, state::POSITION].map(|i| a.state.at(i).fresh().ld());
