@@ -108,10 +108,10 @@ fn laid<T>(laid: Result<T, String>) -> T {
 
 impl Start {
     fn load(context: &Context, w: &Weights<Tensor>) -> Result<Start, Error> {
-        let (format, chained) = (format(&w.embed), true);
+        let format = format(&w.embed);
         Ok(match w.head {
-            None => Start::Tiles(Kernel::load(context, EmbedTiled { format, chained })?),
-            Some(_) => Start::Rows(Kernel::load(context, EmbedRows { format, chained })?),
+            None => Start::Tiles(Kernel::load(context, EmbedTiled { format })?),
+            Some(_) => Start::Rows(Kernel::load(context, EmbedRows { format })?),
         })
     }
 }
