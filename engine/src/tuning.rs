@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use warpwright_kernels::tiled::{AttentionChained, Plan, Trigger};
+use warpwright_kernels::tiled::{AttentionChained, Copies, Plan, Trigger};
 
 use crate::Error;
 
@@ -91,6 +91,7 @@ fn plan(text: &str) -> Result<Plan, String> {
             width: width.parse().ok()?,
             groups: groups.parse().ok()?,
             trigger: self::trigger(trigger)?,
+            copies: Copies::Bulk,
             profile: false,
         })
     };

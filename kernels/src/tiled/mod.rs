@@ -25,7 +25,7 @@ pub use head::{Head, HeadArgs};
 pub use pack::{Pack, PackArgs};
 pub use project::{Project, ProjectArgs};
 pub use qkv::{Qkv, QkvArgs};
-pub use stream::{Layout, Plan, Runs, Trigger};
+pub use stream::{Copies, Layout, Plan, Runs, Trigger};
 pub use tile::{Rows, Tile};
 
 use crate::contract::Contract;

@@ -5,6 +5,9 @@
 //! weights never change; the activations come when the kernels before this one are complete. So memory stays busy
 //! across the boundary between two kernels, of which two fit a multiprocessor.
 //!
+//! That is the way of sm_90. Older devices have neither bulk copies nor kernels that overlap: there all lanes of the
+//! producer warp copy, 16 bytes each at a time, and the block has its multiprocessor for itself.
+//!
 //! The consumer warps are a few groups, which take turns with the stages; a warp takes one tile of a stage. Of a row
 //! block's tiles each warp thus has some, and leaves its part of the 16 sums in shared memory, from where they are
 //! added in the order of the warps: the same bits every time.
@@ -27,6 +30,15 @@ pub enum Trigger {
     Drained,
 }
 
+/// How tiles come to shared memory, and with it whether kernels overlap: both need sm_90.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Copies {
+    /// One bulk copy for each stage, in a kernel that overlaps with its neighbours: sm_90.
+    Bulk,
+    /// `cp.async` by the lanes of the producer warp, in a kernel that starts when the one before has ended: sm_80.
+    Async,
+}
+
 /// How a block is divided.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Plan {
@@ -34,8 +46,10 @@ pub struct Plan {
     pub width: u32,
     /// Groups of consumer warps, which take turns.
     pub groups: u32,
-    /// When the next kernel may start.
+    /// When the next kernel may start, if it may at all before this one has ended.
     pub trigger: Trigger,
+    /// How tiles come to shared memory.
+    pub copies: Copies,
     /// Whether each block leaves the times of [`Stamp`]s.
     pub profile: bool,
 }
@@ -66,9 +80,23 @@ pub enum Stamp {
 /// Stamps of a block.
 pub const STAMPS: u32 = 8;
 
+impl Stamp {
+    /// Leaves it, where `who` holds.
+    pub(crate) fn leave<'k>(self, k: Builder<'k>, who: Pred<'k>, stamps: Ptr<'k, u64, Write>) {
+        k.when(who, || {
+            let value = if self == Stamp::Place { k.smid().cvt::<u64>() } else { k.globaltimer() };
+            stamps.at(k.ctaid() * STAMPS).at(self as u32).st(value);
+        });
+    }
+}
+
 impl Plan {
     /// The plan that is tested on the emulator and listed in [`ALL`](crate::ALL).
-    pub const SHIPPED: Plan = Plan { width: 4, groups: 2, trigger: Trigger::First, profile: false };
+    pub const SHIPPED: Plan =
+        Plan { width: 4, groups: 2, trigger: Trigger::First, copies: Copies::Bulk, profile: false };
+
+    /// The same for devices older than sm_90.
+    pub const SHIPPED_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::SHIPPED };
 
     /// Consumer warps.
     pub const fn warps(self) -> u32 {
@@ -80,20 +108,38 @@ impl Plan {
         32 * (self.warps() + 1)
     }
 
-    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain.
+    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain, if they overlap.
     pub(crate) const fn resident(self) -> u32 {
-        if self.threads() <= 512 { 2 } else { 1 }
+        if self.overlaps() && self.threads() <= 512 { 2 } else { 1 }
     }
 
-    /// As names of kernels end: `4x2_first`.
+    /// As names of kernels end: `4x2_first`, or `4x2_async`.
     pub(crate) fn suffix(self) -> String {
-        let trigger = match self.trigger {
-            Trigger::First => "first",
-            Trigger::Waited => "waited",
-            Trigger::Drained => "drained",
+        let how = match (self.copies, self.trigger) {
+            (Copies::Async, _) => "async",
+            (Copies::Bulk, Trigger::First) => "first",
+            (Copies::Bulk, Trigger::Waited) => "waited",
+            (Copies::Bulk, Trigger::Drained) => "drained",
         };
         let profile = if self.profile { "_profile" } else { "" };
-        format!("{}x{}_{trigger}{profile}", self.width, self.groups)
+        format!("{}x{}_{how}{profile}", self.width, self.groups)
+    }
+
+    const fn overlaps(self) -> bool {
+        matches!(self.copies, Copies::Bulk)
+    }
+
+    /// Whether this is where the next kernel may start.
+    fn triggers(self, trigger: Trigger) -> bool {
+        self.overlaps() && self.trigger == trigger
+    }
+
+    /// Lanes of the producer warp that copy, each of which arrives at a full stage.
+    const fn copiers(self) -> u32 {
+        match self.copies {
+            Copies::Bulk => 1,
+            Copies::Async => 32,
+        }
     }
 }
 
@@ -104,6 +150,8 @@ const FULL: u32 = 0;
 const EMPTY: u32 = 8 * MOST_STAGES;
 const SQUARES: u32 = 2 * EMPTY;
 const PARTS: u32 = 1024;
+/// Copies of 16 bytes that a lane asks for between two looks at how many are left.
+const COPIES: u32 = 4;
 /// What a kernel's epilogue may use, between the sums of squares and the parts.
 pub(crate) const SCRATCH: u32 = SQUARES + 128;
 
@@ -344,7 +392,7 @@ impl<'k> Stream<'k> {
         let x = Activations { k, encoding, memory: x, n: self.n };
         let ring = self.ring(base, &x);
         let shares = self.shares();
-        if self.plan.trigger == Trigger::First {
+        if self.plan.triggers(Trigger::First) {
             k.grid_trigger();
         }
         let first = k.tid().eq(0);
@@ -366,16 +414,11 @@ impl<'k> Stream<'k> {
         Ring { base, stages: end, size: self.plan.width * bytes, count: self.stages }
     }
 
-    /// Leaves a time, where `who` holds.
+    /// Leaves a time, where `who` holds and the plan says so.
     fn stamp(&self, who: Pred<'k>, stamp: Stamp) {
-        let k = self.k;
-        if !self.plan.profile {
-            return;
+        if self.plan.profile {
+            stamp.leave(self.k, who, self.stamps);
         }
-        k.when(who, || {
-            let time = if stamp == Stamp::Place { k.smid().cvt::<u64>() } else { k.globaltimer() };
-            self.stamps.at(k.ctaid() * STAMPS).at(stamp as u32).st(time);
-        });
     }
 
     /// What [`Runs::cuts`] says, for this block.
@@ -406,40 +449,81 @@ impl<'k> Stream<'k> {
     fn produce(&self, ring: &Ring<'k>, shares: &[Share<'k>]) {
         let k = self.k;
         let lane = k.lane();
-        let mut cursor = Cursor::new(k);
         k.when(lane.eq(0), || {
             k.for_each(0, ring.count, 1, |slot| {
-                ring.full(slot).init(1);
+                ring.full(slot).init(self.plan.copiers());
                 ring.empty(slot).init(self.plan.width);
             });
-            k.fence_mbarriers();
+            if self.plan.overlaps() {
+                k.fence_mbarriers();
+            }
         });
         k.warp_barrier();
         k.barrier_arrive(READY, self.plan.threads());
         if self.plan.profile {
             k.barrier_arrive(MADE, self.plan.threads());
         }
-        k.when(lane.eq(0), || {
-            let policy = k.evict_first();
-            for share in shares {
-                k.note(format!("{} tiles", share.format.name()));
-                let bytes = tile(share.format).bytes;
-                k.for_each(0, share.len, self.plan.width, |first| {
-                    // The first turn finds each stage empty: the phase before the first counts as ended.
-                    ring.empty(&cursor.slot).wait(cursor.phase.get() ^ 1);
-                    let len = (share.len - first).min(self.plan.width) * bytes;
-                    let full = ring.full(&cursor.slot);
+        match self.plan.copies {
+            Copies::Bulk => _ = k.when(lane.eq(0), || self.fill(ring, shares)),
+            Copies::Async => self.fill(ring, shares),
+        }
+    }
+
+    /// Fills stage after stage, as they become empty: the lanes that copy.
+    fn fill(&self, ring: &Ring<'k>, shares: &[Share<'k>]) {
+        let k = self.k;
+        let mut cursor = Cursor::new(k);
+        let policy = self.plan.overlaps().then(|| k.evict_first());
+        for share in shares {
+            k.note(format!("{} tiles", share.format.name()));
+            let bytes = tile(share.format).bytes;
+            k.for_each(0, share.len, self.plan.width, |first| {
+                // The first turn finds each stage empty: the phase before the first counts as ended.
+                self.wait(ring.empty(&cursor.slot), cursor.phase.get() ^ 1);
+                let len = (share.len - first).min(self.plan.width) * bytes;
+                let full = ring.full(&cursor.slot);
+                if self.plan.overlaps() {
                     full.arrive_expect(len);
-                    let to = ring.stages.row(&cursor.slot, ring.size);
-                    share.tiles.row(first, bytes).bulk_copy(to, len, full, policy);
-                    cursor.step(k, 1, ring.count);
-                });
+                }
+                let to = ring.stages.row(&cursor.slot, ring.size);
+                let from = share.tiles.row(first, bytes);
+                match policy {
+                    Some(policy) => from.bulk_copy(to, len, full, policy),
+                    None => self.copy(from, to, len, full),
+                }
+                cursor.step(k, 1, ring.count);
+            });
+        }
+        if self.plan.triggers(Trigger::Drained) {
+            k.grid_trigger();
+        }
+        self.stamp(k.lane().eq(0), Stamp::Drained);
+        if !self.plan.overlaps() {
+            // No lane leaves with copies under way.
+            k.commit_copies();
+            k.wait_copies(0);
+        }
+    }
+
+    /// Copies `len` bytes, 16 a lane; each lane arrives when its own have landed. Whole warp.
+    fn copy(&self, from: Ptr<'k, u8, Read>, to: Ptr<'k, u8, Shared>, len: U32<'k>, full: Mbarrier<'k>) {
+        const WARP: u32 = 32 * 16;
+        let k = self.k;
+        k.for_each(k.lane() << 4, len, COPIES * WARP, |first| {
+            for i in 0..COPIES {
+                let at = first + i * WARP;
+                k.when(at.lt(len), || from.at(at).copy16(to.at(at)));
             }
-            if self.plan.trigger == Trigger::Drained {
-                k.grid_trigger();
-            }
-            self.stamp(lane.eq(0), Stamp::Drained);
         });
+        full.arrive_copied();
+    }
+
+    /// Waits until the phase of this parity has ended.
+    fn wait(&self, barrier: Mbarrier<'k>, parity: impl Src<'k, u32>) {
+        match self.plan.copies {
+            Copies::Bulk => barrier.wait(parity),
+            Copies::Async => barrier.wait_polling(parity),
+        }
     }
 
     #[allow(clippy::too_many_arguments)] // one call; they are the kernel's parts
@@ -477,12 +561,14 @@ impl<'k> Stream<'k> {
         if self.plan.profile {
             k.barrier_part(MADE, self.plan.threads());
             let tiles = shares.iter().map(|s| s.len).reduce(|a, b| a + b).expect("a run");
-            k.when(thread.eq(0) & tiles.gt(0), || ring.full(0).wait(0));
+            k.when(thread.eq(0) & tiles.gt(0), || self.wait(ring.full(0), 0));
         }
         self.stamp(thread.eq(0), Stamp::Landed);
-        k.grid_wait();
+        if self.plan.overlaps() {
+            k.grid_wait();
+        }
         self.stamp(thread.eq(0), Stamp::Waited);
-        if self.plan.trigger == Trigger::Waited {
+        if self.plan.triggers(Trigger::Waited) {
             k.grid_trigger();
         }
         let squares = ring.base.at(SQUARES).cast::<f32>();
@@ -547,7 +633,7 @@ impl<'k> Stream<'k> {
             let bytes = tile(format).bytes;
             k.for_each(first, stages, groups, |stage| {
                 let i = stage * width + member;
-                ring.full(&cursor.slot).wait(&cursor.phase);
+                self.wait(ring.full(&cursor.slot), &cursor.phase);
                 k.when(i.lt(len), || {
                     let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
                     product.add(at, place.kt.get(), &mut sums);
