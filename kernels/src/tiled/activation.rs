@@ -114,28 +114,42 @@ fn fetch<'k, A: Loads>(
     index: U32<'k>,
     inside: Pred<'k>,
 ) -> [Var<'k, f32>; 8] {
-    let mut all: [[Var<f32>; 4]; 2] = from_fn(|_| from_fn(|_| k.var(0.0)));
+    let mut chunk = from_fn(|_| k.var(0.0));
+    fetch_into(&mut chunk, from, index, inside);
+    chunk
+}
+
+/// Eight numbers of a chunk, or what is there.
+fn fetch_into<'k, A: Loads>(
+    chunk: &mut [Var<'k, f32>; 8],
+    from: Ptr<'k, f32, A>,
+    index: U32<'k>,
+    inside: Pred<'k>,
+) {
     let at = from.row(index, 4 * CHUNK);
-    at.ld4_if(inside, &mut all[0]);
-    at.at(4).ld4_if(inside, &mut all[1]);
-    let [a, b] = all;
-    let mut both = a.into_iter().chain(b);
-    from_fn(|_| both.next().expect("eight"))
+    let (a, b) = chunk.split_at_mut(4);
+    at.ld4_if(inside, a.try_into().expect("four"));
+    at.at(4).ld4_if(inside, b.try_into().expect("four"));
 }
 
 impl<'k> Activations<'k> {
-    /// Loads and encodes `x`; gives this thread's sum of squares. Whole warps; `n` is a multiple of 128.
+    /// Loads and encodes `x`. Whole warps; `n` is a multiple of 128.
+    ///
+    /// As soon as a chunk is encoded, its registers take the next one, which arrives while the others are encoded.
     pub(crate) fn load(&self, loaders: Loaders<'k>, x: Ptr<'k, f32, Fresh>) {
-        let k = self.k;
-        k.for_each(0, self.n / CHUNK, loaders.threads * AHEAD, |base| {
-            let chunks: Vec<_> = (0..AHEAD)
-                .map(|i| {
-                    let (index, inside) = loaders.chunk(base, i, self.n);
-                    (index, inside, fetch(k, x, index, inside))
-                })
-                .collect();
-            for (index, inside, x) in chunks {
-                self.encode(index, inside, from_fn(|i| x[i].get()));
+        let (k, step) = (self.k, loaders.threads * AHEAD);
+        let mut chunks: Vec<_> = (0..AHEAD)
+            .map(|i| {
+                let (index, inside) = loaders.chunk(0, i, self.n);
+                fetch(k, x, index, inside)
+            })
+            .collect();
+        k.for_each(0, self.n / CHUNK, step, |base| {
+            for (i, chunk) in (0..).zip(&mut chunks) {
+                let (index, inside) = loaders.chunk(base, i, self.n);
+                self.encode(index, inside, from_fn(|i| chunk[i].get()));
+                let (next, inside) = loaders.chunk(base, i + AHEAD, self.n);
+                fetch_into(chunk, x, next, inside);
             }
         });
     }
