@@ -4,7 +4,7 @@ use std::fmt;
 
 use warpwright_driver::Device;
 use warpwright_kernels::tiled::activation::Encoding;
-use warpwright_kernels::tiled::{AttentionChained, GateUp, Head, Layout, Project, Qkv, supports};
+use warpwright_kernels::tiled::{AttentionChained, GateUp, Head, Layout, Project, Qkv};
 use warpwright_kernels::{Format, tiled};
 
 use crate::config::Config;
@@ -210,10 +210,10 @@ impl Fit {
 fn check_tensor(tensor: &Tensor) -> Result<(), String> {
     let (name, kind) = (&tensor.name, tensor.kind.name);
     match format(tensor).tile() {
-        Some(tile) if supports(format(tensor)) => match tensor.dims[0] % u64::from(tile.columns) {
+        Some(tile) => match tensor.dims[0] % u64::from(tile.columns) {
             0 => Ok(()),
             _ => Err(format!("{name} has rows of {}, no multiple of {}", tensor.dims[0], tile.columns)),
         },
-        _ => Err(format!("{name} is {kind}, which the chain does not read")),
+        None => Err(format!("{name} is {kind}, which the chain does not read")),
     }
 }

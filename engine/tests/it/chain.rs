@@ -9,8 +9,10 @@ use crate::synth::{Synth, synth};
 
 /// Numbers of formats in ggml.
 const F16: u32 = 1;
+const Q4_0: u32 = 2;
 const Q8_0: u32 = 8;
 const Q4_K: u32 = 12;
+const Q5_K: u32 = 13;
 const Q6_K: u32 = 14;
 const BF16: u32 = 30;
 
@@ -28,6 +30,7 @@ const LLAMA: Synth = Synth {
 /// Formats of the down projection and the embedding, of q and the LM head, of k, v, o, gate and up.
 type Formats = [u32; 7];
 const K_QUANTS: &Formats = &[Q6_K, Q4_K, Q4_K, Q6_K, Q8_0, Q4_K, Q4_K];
+const Q5_K_M: &Formats = &[Q6_K, Q5_K, Q5_K, Q6_K, Q5_K, Q5_K, Q5_K];
 const HALVES: &Formats = &[F16, BF16, BF16, BF16, F16, BF16, BF16];
 
 fn open(name: &str, case: Synth) -> Model {
@@ -50,6 +53,8 @@ fn logits_are_the_oracles() {
             "llama-halves",
             Synth { formats: HALVES, heads: 8, kv_heads: 1, head_dim: 32, tied: false, ..LLAMA },
         ),
+        ("llama-q4-0", Synth { formats: &[Q4_0], ..LLAMA }),
+        ("llama-q5-k-m", Synth { formats: Q5_K_M, ..LLAMA }),
         ("qwen2-k-quants", Synth { formats: K_QUANTS, ..qwen2 }),
         ("qwen2-f16", Synth { formats: &[F16], heads: 6, kv_heads: 3, head_dim: 128, ..qwen2 }),
     ];

@@ -32,11 +32,6 @@ use crate::contract::Contract;
 use crate::format::Format;
 use ptx_gen::{Grid, KernelDef, ShapeError};
 
-/// Whether the kernels over tiles multiply this format.
-pub fn supports(format: Format) -> bool {
-    matches!(format, Format::F16 | Format::BF16 | Format::Q8_0 | Format::Q4_K | Format::Q6_K)
-}
-
 /// What all products ask of their matrix and their layout.
 fn contract(
     kernel: &impl KernelDef,

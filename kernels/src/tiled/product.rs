@@ -55,8 +55,10 @@ impl<'k> Product<'k> {
     /// Adds the products of a tile with the activations of its columns, those of tile `kt` of the row. Whole warp.
     pub(crate) fn add(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
         match self.format {
+            Format::Q4_0 => self.q4_0(tile, kt, rows),
             Format::Q8_0 => self.q8_0(tile, kt, rows),
             Format::Q4_K => self.q4_k(tile, kt, rows),
+            Format::Q5_K => self.q5_k(tile, kt, rows),
             Format::Q6_K => self.q6_k(tile, kt, rows),
             Format::F16 | Format::BF16 => self.halves(tile, kt, rows),
             other => unreachable!("{} has no tile product", other.name()),
@@ -133,10 +135,34 @@ impl<'k> Product<'k> {
         })
     }
 
+    fn q4_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
+        let sets = self.nibbles(tile, kt);
+        let scales = tile.at(self.lane * 8).at(2048).cast::<u32>().ld2();
+        for (([first, second], sum), scales) in sets.into_iter().zip(scales) {
+            let (offset, d) = (sum * -8.0, halves(scales));
+            rows[0].fma(first + offset, d[0]);
+            rows[1].fma(second.fma(0.0625, offset), d[1]);
+        }
+    }
+
     fn q4_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
         let sets = self.nibbles(tile, kt);
         let (scales, d) = self.scales_k(tile, 2048);
         self.apply_k(rows, sets, scales, [d[0], d[2] * 0.0625], [d[1], d[3]]);
+    }
+
+    /// Nibbles as in Q4_K, and the fifth bits of word `c` of them in word `c`: bit `2 j + r` is row `g + 8 r`'s.
+    fn q5_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, rows: &mut Rows<'k>) {
+        let words: [_; 4] = from_fn(|c| self.words(tile, c as u32));
+        let high = tile.at(self.lane * 16).at(2048).cast::<u32>().ld4();
+        let sets = self.sets(kt, |sums, s, i, b| {
+            let c = 2 * s + i / 2;
+            let code = |j: usize, r: usize| five_bits(words[c][j], high[c], 2 * j + r, 4 * r as u32);
+            let j = 2 * (i % 2);
+            sums.add_u8(A([code(j, 0), code(j, 1), code(j + 1, 0), code(j + 1, 1)]), b)
+        });
+        let (scales, d) = self.scales_k(tile, 2560);
+        self.apply_k(rows, sets, scales, [d[0], d[2]], [d[1], d[3]]);
     }
 
     /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.
@@ -237,6 +263,15 @@ fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> F32<'k> {
 /// The two `f16` of a word.
 fn halves(word: U32<'_>) -> [F32<'_>; 2] {
     word.bits::<f16x2>().unpack().map(|h| h.cvt::<f32>())
+}
+
+/// Four nibbles of a word, from bit `from` of each byte on, and above them bit `bit` of the bytes of `high`.
+fn five_bits<'k>(word: U32<'k>, high: U32<'k>, bit: usize, from: u32) -> U32<'k> {
+    let fifth = match bit as u32 {
+        bit @ 0..=4 => high << (4 - bit),
+        bit => high >> (bit - 4),
+    };
+    fifth.lop3(0x1010_1010, (word >> from) & 0x0f0f_0f0f, AND_OR)
 }
 
 /// Four words of bytes from three words: each byte's six bits, and in the two others a part of the fourth word.
