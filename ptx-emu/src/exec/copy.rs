@@ -92,6 +92,12 @@ impl Copies {
         self.turns + 1 + mix(seed ^ self.issued << 16) % LATE
     }
 
+    /// When the last arrival of a thread is due: the next is not before, as copies that it waits for are the former's.
+    fn last_arrival(&self, thread: u32) -> u64 {
+        let of_thread = |f: &&Flight| f.before.is_some() && f.thread == thread;
+        self.flights.iter().filter(of_thread).map(|f| f.due).max().unwrap_or(0)
+    }
+
     /// Whether a copy completes on the mbarrier at an address.
     pub(crate) fn aims_at(&self, address: u64) -> bool {
         self.flights.iter().any(|f| u64::from(f.barrier) == address)
@@ -204,6 +210,7 @@ impl<'g> Worker<'g, '_> {
         for l in lanes(mask) {
             self.object(w, l, addresses[l])?;
             let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.block[0]));
+            let due = due.max(self.copies.last_arrival(w.index * 32 + l as u32));
             let (pc, thread, barrier) = (w.now.pc, w.index * 32 + l as u32, addresses[l] as u32);
             let before = Some(self.copies.issued);
             self.copies.flights.push(Flight { pc, thread, to: 0, from: 0, bytes: 0, barrier, due, before });

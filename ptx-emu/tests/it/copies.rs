@@ -38,6 +38,12 @@ fn copies_arrive_when_waited_for() {
         (".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 64; bar.sync 0;
           cp.async.cg.shared.global [%r0], [%d0], 16; cp.async.mbarrier.arrive.noinc.shared::cta.b64 [b];
           WAIT: mbarrier.test_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra WAIT; ld.shared.u32 %r1, [%r6];", |t| 4 * (t ^ 1) + 1),
+        // By two mbarriers, of which the second has all copies to wait for.
+        (".shared .b64 b; .shared .b64 c; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 64; @%p0 mbarrier.init.shared.b64 [c], 64; bar.sync 0;
+          cp.async.ca.shared.global [%r0], [%d0], 4; cp.async.mbarrier.arrive.noinc.shared::cta.b64 [b];
+          cp.async.ca.shared.global [%r0+4], [%d0], 4; cp.async.mbarrier.arrive.noinc.shared::cta.b64 [c];
+          WAIT: mbarrier.test_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra WAIT; ld.shared.u32 %r1, [%r6];
+          LAST: mbarrier.test_wait.parity.shared.b64 %p1, [c], 0; @!%p1 bra LAST;", |t| 4 * (t ^ 1) + 1),
         // By the state that an arrival gave.
         (".shared .b64 b; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared.b64 [b], 64; bar.sync 0; st.shared.u32 [%r0], %t;
           mbarrier.arrive.shared.b64 %d2, [b];
