@@ -134,11 +134,11 @@ impl Plan {
         self.overlaps() && self.trigger == trigger
     }
 
-    /// Lanes of the producer warp that copy, each of which arrives at a full stage.
-    const fn copiers(self) -> u32 {
+    /// Arrivals at a full stage: of one lane, and where all copy, of their copies.
+    const fn arrivals(self) -> u32 {
         match self.copies {
             Copies::Bulk => 1,
-            Copies::Async => 32,
+            Copies::Async => 1 + 32,
         }
     }
 }
@@ -451,7 +451,7 @@ impl<'k> Stream<'k> {
         let lane = k.lane();
         k.when(lane.eq(0), || {
             k.for_each(0, ring.count, 1, |slot| {
-                ring.full(slot).init(self.plan.copiers());
+                ring.full(slot).init(self.plan.arrivals());
                 ring.empty(slot).init(self.plan.width);
             });
             if self.plan.overlaps() {
@@ -499,13 +499,17 @@ impl<'k> Stream<'k> {
         }
         self.stamp(k.lane().eq(0), Stamp::Drained);
         if !self.plan.overlaps() {
-            // No lane leaves with copies under way.
-            k.commit_copies();
-            k.wait_copies(0);
+            // No lane leaves with copies under way: what has been read had landed.
+            k.for_each(0, ring.count, 1, |_| {
+                self.wait(ring.empty(&cursor.slot), cursor.phase.get() ^ 1);
+                cursor.step(k, 1, ring.count);
+            });
         }
     }
 
     /// Copies `len` bytes, 16 a lane; each lane arrives when its own have landed. Whole warp.
+    ///
+    /// These arrivals publish nothing else, not even that the stage was empty: so one lane arrives itself too.
     fn copy(&self, from: Ptr<'k, u8, Read>, to: Ptr<'k, u8, Shared>, len: U32<'k>, full: Mbarrier<'k>) {
         const WARP: u32 = 32 * 16;
         let k = self.k;
@@ -516,6 +520,7 @@ impl<'k> Stream<'k> {
             }
         });
         full.arrive_copied();
+        k.when(k.lane().eq(0), || full.arrive());
     }
 
     /// Waits until the phase of this parity has ended.
