@@ -452,7 +452,8 @@ impl<'k> Stream<'k> {
         k.when(lane.eq(0), || {
             k.for_each(0, ring.count, 1, |slot| {
                 ring.full(slot).init(self.plan.arrivals());
-                ring.empty(slot).init(self.plan.width);
+                // Each lane arrives for its own reads: one for all, behind a barrier of the warp, is no faster.
+                ring.empty(slot).init(32 * self.plan.width);
             });
             if self.plan.overlaps() {
                 k.fence_mbarriers();
@@ -631,7 +632,6 @@ impl<'k> Stream<'k> {
         let warp = k.warp();
         let (group, member) = (warp / width, warp % width);
         let mut cursor = Cursor::at(k, group);
-        let first_lane = k.lane().eq(0);
         for Turn { format, product, first, stages, len, before, mut place } in turns {
             k.note(format!("{} tiles", format.name()));
             let mut sums = from_fn(|_| k.var(0.0));
@@ -643,8 +643,7 @@ impl<'k> Stream<'k> {
                     let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
                     product.add(at, place.kt.get(), &mut sums);
                 });
-                k.warp_barrier();
-                k.when(first_lane, || ring.empty(&cursor.slot).arrive());
+                ring.empty(&cursor.slot).arrive();
                 cursor.step(k, groups, ring.count);
                 let here = place.row.get();
                 place.step(k);
