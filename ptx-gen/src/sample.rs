@@ -61,6 +61,9 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     if let Some(barrier) = barrier {
         s.settle(op, barrier, mine, near);
     }
+    if *op == isa::GRID_TRIGGER {
+        s.push(&isa::GRID_WAIT, Kind::U32, vec![], vec![]);
+    }
     if op.id.starts_with("CP_ASYNC") {
         s.push(&isa::CP_ASYNC_WAIT_ALL, Kind::U32, vec![], vec![]);
     }

@@ -229,3 +229,31 @@ fn an_old_target_is_refused() {
     let e = print(&program, Target::named("sm_75").expect("a target")).expect_err("redux is sm_80");
     assert_eq!(e.to_string(), "t needs sm_80 or newer, not sm_75");
 }
+
+#[test]
+fn every_block_of_an_overlapping_kernel_waits() {
+    let fine = [
+        errors(|k, _| k.grid_wait()),
+        errors(|k, _| {
+            k.grid_trigger();
+            k.when(k.warp().eq(0), || k.trap()).otherwise(|| k.grid_wait());
+        }),
+        errors(|k, _| {
+            k.when(k.ctaid().eq(0), || k.grid_wait());
+            k.grid_wait();
+        }),
+    ];
+    assert!(fine.iter().all(Vec::is_empty), "{fine:?}");
+    let never = errors(|k, _| k.grid_trigger());
+    assert_eq!(
+        never,
+        [
+            "t: lets the next kernel start early but never waits for the one before, so the next one cannot rely on it; \
+          call `grid_wait` in every block"
+        ]
+    );
+    let maybe = "a block may end without this `griddepcontrol.wait`, and the next kernel relies on every block for the \
+                 kernels before; move it out of the branch or loop";
+    assert_eq!(errors(|k, _| drop(k.when(k.ctaid().eq(0), || k.grid_wait()))), [maybe]);
+    assert_eq!(errors(|k, a| k.for_each(0, a.n, 1, |_| k.grid_wait())), [maybe]);
+}

@@ -2,7 +2,8 @@
 //!
 //! Four levels, each one walk:
 //! - *scope*: a value is used only inside the block that defines it;
-//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it;
+//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it, and every block
+//!   of a kernel that overlaps others waits for them;
 //! - *form*: operands are what the row says, names and notes are what PTX allows;
 //! - *limits*: threads, parameters and shared memory are what every device has.
 
@@ -52,6 +53,10 @@ pub enum ErrorKind {
         /// What is wrong with it.
         what: String,
     },
+    /// A wait for the kernels before stands where a block may pass it by.
+    MayNotWait,
+    /// The kernel lets the next one start early, but never waits itself.
+    NeverWaits(String),
     /// A note is not ASCII.
     NotAscii,
     /// A name that PTX does not allow.
@@ -78,6 +83,16 @@ impl fmt::Display for Error {
                 branch.line()
             ),
             ErrorKind::Operand { text, what } => write!(f, "`{text}`: {what}"),
+            ErrorKind::MayNotWait => write!(
+                f,
+                "a block may end without this `griddepcontrol.wait`, and the next kernel relies on every block for the \
+                 kernels before; move it out of the branch or loop"
+            ),
+            ErrorKind::NeverWaits(kernel) => write!(
+                f,
+                "{kernel}: lets the next kernel start early but never waits for the one before, so the next one \
+                 cannot rely on it; call `grid_wait` in every block"
+            ),
             ErrorKind::NotAscii => write!(f, "PTX is ASCII, comments too: spell the note in ASCII"),
             ErrorKind::BadName(name) => write!(
                 f,

@@ -13,10 +13,26 @@ pub(super) fn check(p: &Program) -> Vec<Error> {
     for (reg, level) in &p.pinned {
         *pinned.at(*reg) = Some(*level);
     }
+    let levels = PerRegister::new(p, Level::Block);
     let mut u =
-        Uniformity { pinned, levels: PerRegister::new(p, Level::Block), narrowed: false, errors: vec![] };
+        Uniformity { pinned, levels, narrowed: false, skippable: 0, wait: Wait::None, errors: vec![] };
     u.block(&p.body, None);
+    if let Wait::Skippable(at) = u.wait {
+        u.errors.push(Error { at: Some(at), kind: ErrorKind::MayNotWait });
+    }
+    if u.wait == Wait::None && p.triggers() {
+        u.errors.push(Error { at: None, kind: ErrorKind::NeverWaits(p.name.clone()) });
+    }
     u.errors
+}
+
+/// Whether every block waits for the kernels before: those after it rely on that.
+#[derive(Clone, Copy, PartialEq)]
+enum Wait {
+    None,
+    /// Some block may not: the place.
+    Skippable(At),
+    Certain,
 }
 
 /// How far the branches around a place keep threads together, and the branch that splits them.
@@ -27,6 +43,9 @@ struct Uniformity {
     levels: PerRegister<Level>,
     /// Whether a level changed since somebody asked.
     narrowed: bool,
+    /// Branches and loops around this place that a whole block may skip.
+    skippable: u32,
+    wait: Wait,
     errors: Vec<Error>,
 }
 
@@ -38,8 +57,12 @@ impl Uniformity {
                 Stmt::Inst(i) => self.inst(i, split),
                 Stmt::If { cond, body, other, at } => {
                     let inner = self.split(*cond, at, split);
+                    // What splits a block sends some of its warps either way.
+                    let whole = u32::from(*self.levels.at(*cond) != Level::Warp);
+                    self.skippable += whole;
                     self.block(body, inner);
                     self.block(other, inner);
+                    self.skippable -= whole;
                 }
                 Stmt::Loop { cond, exit, body, at } => self.cycle(cond, *exit, body, at, split),
             }
@@ -48,6 +71,7 @@ impl Uniformity {
 
     fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &[Stmt], at: At, split: Split) {
         let errors = self.errors.len();
+        self.skippable += 1;
         loop {
             let outer = std::mem::take(&mut self.narrowed);
             self.errors.truncate(errors);
@@ -59,6 +83,7 @@ impl Uniformity {
             let again = self.narrowed;
             self.narrowed |= outer;
             if !again {
+                self.skippable -= 1;
                 return;
             }
         }
@@ -80,6 +105,9 @@ impl Uniformity {
             let mnemonic = i.op.mnemonic(i.kind, i.from);
             let kind = ErrorKind::Diverged { mnemonic, needs: i.op.together, branch };
             self.errors.push(Error { at: Some(i.at), kind });
+        }
+        if *i.op == crate::isa::GRID_WAIT && self.wait != Wait::Certain {
+            self.wait = if self.skippable == 0 { Wait::Certain } else { Wait::Skippable(i.at) };
         }
         let around = split.map_or(Level::Block, |(level, _)| level);
         let level = around.max(i.op.result.unwrap_or_else(|| self.operands(i)));
