@@ -1,7 +1,7 @@
 //! The forward pass as a chain of kernels that overlap, over packed weights.
 //!
 //! The same sums as in `forward.rs`, in five kernels a block: queries, keys and values (norm, three products, bias,
-//! rotation, append to the cache); attention; the output projection; gate and up (norm, two products, the gate); the
+//! rotation, append to the cache; where heads are normed, a sixth kernel does the last two); attention; the output projection; gate and up (norm, two products, the gate); the
 //! down projection. Before them one that embeds the token, behind them the LM head, which chooses and steps on. Each
 //! brings weights while the one before still runs, and waits for its end before it reads anything else.
 
@@ -12,7 +12,7 @@ use warpwright_driver::{Buffer, Context, Error, Kernel, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::tiled::{
     AttentionChained, AttentionChainedArgs, EmbedRows, EmbedTiled, GateUp, GateUpArgs, Head, HeadArgs,
-    Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs,
+    HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs,
 };
 use warpwright_kernels::{Advance, Format};
 
@@ -29,6 +29,8 @@ pub(crate) struct Chain {
     pub(crate) fit: Fit,
     start: Start,
     qkv: BTreeMap<[Format; 3], Kernel<Qkv>>,
+    /// Where heads are normed.
+    head_norm: Option<Kernel<HeadNorm>>,
     attention: Kernel<AttentionChained>,
     project: BTreeMap<Project, Kernel<Project>>,
     gate_up: BTreeMap<Format, Kernel<GateUp>>,
@@ -46,6 +48,8 @@ enum Start {
 pub(crate) struct Links {
     /// `[head_dim / 2, 2]`: cosine and sine at the position
     angles: Buffer<f32>,
+    /// `[heads + 2 * kv_heads, head_dim]`: queries, keys and values whose heads are not normed yet
+    raw: Buffer<f32>,
     /// `[blocks]`: the largest logit of each block of the LM head, and its token
     value: Buffer<f32>,
     index: Buffer<u32>,
@@ -66,6 +70,7 @@ impl Chain {
         let mut chain = Chain {
             start: Start::load(context, w)?,
             qkv: BTreeMap::new(),
+            head_norm: fit.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
             attention: Kernel::load(context, fit.attention())?,
             project: BTreeMap::new(),
             gate_up: BTreeMap::new(),
@@ -121,6 +126,8 @@ impl Links {
         let (blocks, units) = (fit.blocks as usize, fit.attention_units() as usize);
         Ok(Links {
             angles: Buffer::uninit(context, fit.config.head_dim as usize)?.labelled("angles"),
+            raw: Buffer::uninit(context, (fit.config.q_len() + 2 * fit.config.kv_len()) as usize)?
+                .labelled("raw"),
             value: Buffer::uninit(context, blocks)?.labelled("head.value"),
             index: Buffer::uninit(context, blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
@@ -145,6 +152,7 @@ impl Step<'_> {
         self.start(queue)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             self.qkv(queue, index, block)?;
+            self.head_norm(queue, index, block)?;
             self.attention(queue, index)?;
             let (b, fit) = (self.buffers, &self.chain.fit);
             self.project(queue, &block.o, &b.heads, laid(fit.o(block.o.format)))?;
@@ -190,7 +198,7 @@ impl Step<'_> {
             bias: w.bias.clone().unwrap_or(w.attn_norm.clone()),
             state: b.state.view(),
             angles: self.links.angles.view(),
-            q: b.q.view(),
+            q: if w.qk_norm.is_some() { self.links.raw.view() } else { b.q.view() },
             k_cache: b.k_cache[index].view(),
             v_cache: b.v_cache[index].view(),
             heads: c.heads,
@@ -206,6 +214,32 @@ impl Step<'_> {
             stamps: self.links.stamps.view(),
         };
         queue.launch(&self.chain.qkv[&w.formats], args)
+    }
+
+    /// Norm, rotation and append to the cache, where the kernel before leaves them.
+    fn head_norm(&self, queue: &mut impl Queue, index: usize, w: &Block) -> Result<(), Error> {
+        let (Some(kernel), Some(gamma)) = (&self.chain.head_norm, &w.qk_norm) else {
+            return Ok(());
+        };
+        let (b, fit) = (self.buffers, &self.chain.fit);
+        let c = &fit.config;
+        let args = HeadNormArgs {
+            x: self.links.raw.view(),
+            gamma: gamma.clone(),
+            state: b.state.view(),
+            angles: self.links.angles.view(),
+            q: b.q.view(),
+            k_cache: b.k_cache[index].view(),
+            v_cache: b.v_cache[index].view(),
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            head_dim: c.head_dim,
+            ctx: b.ctx,
+            epsilon: c.epsilon,
+            blocks: fit.blocks,
+            shared: fit.attention_shared,
+        };
+        queue.launch(kernel, args)
     }
 
     fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {

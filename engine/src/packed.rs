@@ -35,6 +35,8 @@ pub(crate) struct Block {
     pub(crate) formats: [Format; 3],
     /// Of q, k and v, in one.
     pub(crate) bias: Option<View<f32>>,
+    /// Of the norms of q's and k's heads, in one.
+    pub(crate) qk_norm: Option<View<f32>>,
     pub(crate) o: Loaded,
     pub(crate) ffn_norm: View<f32>,
     pub(crate) gate_up: Loaded,
@@ -81,6 +83,7 @@ impl<S: Source> Load<'_, S> {
             qkv: self.qkv(b)?,
             formats: [&b.q, &b.k, &b.v].map(format),
             bias: b.bias.as_ref().map(|bias| self.floats(&bias.each_ref())).transpose()?,
+            qk_norm: b.qk_norm.as_ref().map(|norms| self.floats(&norms.each_ref())).transpose()?,
             o: self.matrix(&b.o)?,
             ffn_norm: self.floats(&[&b.ffn_norm])?,
             gate_up: Loaded { bytes: self.tiles(Rows::GATE_UP, &[&b.gate, &b.up])?, format: format(&b.gate) },

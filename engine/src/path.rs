@@ -4,7 +4,7 @@ use std::fmt;
 
 use warpwright_driver::Device;
 use warpwright_kernels::tiled::activation::Encoding;
-use warpwright_kernels::tiled::{AttentionChained, GateUp, Head, Layout, Project, Qkv};
+use warpwright_kernels::tiled::{AttentionChained, Finish, GateUp, Head, HeadNorm, Layout, Project, Qkv};
 use warpwright_kernels::{Format, tiled};
 
 use crate::config::Config;
@@ -118,7 +118,6 @@ impl Fit {
             (c.head_dim > 256, "heads are longer than 256"),
             (c.heads / c.kv_heads > 2 * ATTENTION_QUERIES, "more than 16 heads share keys and values"),
             (c.rope_dim != c.head_dim, "heads turn in part"),
-            (c.architecture.normed_heads(), "heads are normed"),
             (self.attention_shared < ATTENTION_SHARED, "the device has too little shared memory"),
         ];
         wrong.into_iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, reason)| Err(reason.into()))
@@ -153,7 +152,8 @@ impl Fit {
     pub(crate) fn qkv(&self, formats: [Format; 3]) -> Laid<Qkv> {
         let (c, plan) = (&self.config, self.tuning.qkv);
         let (pairing, bias) = (pairing(c.architecture), c.architecture.biased());
-        let kernel = Qkv { formats, pairing, bias, plan };
+        let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
+        let kernel = Qkv { formats, pairing, bias, finish, plan };
         let runs = kernel.runs(c.heads, c.kv_heads, c.head_dim);
         Ok((kernel, self.lay("Q, K and V", &runs, plan, c.hidden)?))
     }
@@ -193,6 +193,10 @@ impl Fit {
         let c = &self.config;
         let Tuning { attention: trigger, nap, .. } = self.tuning;
         AttentionChained { head_dim: c.head_dim, queries: c.heads / c.kv_heads, trigger, nap }
+    }
+
+    pub(crate) fn head_norm(&self) -> Option<HeadNorm> {
+        self.config.architecture.normed_heads().then_some(HeadNorm { chained: true })
     }
 
     /// Heads of keys and values, each as often as its queries need blocks.

@@ -172,6 +172,16 @@ pub static ALL: &[&dyn Variant] = &[
     &tiled::Qkv::shipped([Format::F16; 3], Pairing::HalfSplit, false),
     &tiled::Qkv::shipped([Format::Q4_0; 3], Pairing::Interleaved, false),
     &tiled::Qkv::shipped([Format::Q5_K, Format::Q5_K, Format::Q6_K], Pairing::HalfSplit, true),
+    &tiled::Qkv {
+        finish: tiled::Finish::Raw,
+        ..tiled::Qkv::shipped([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, false)
+    },
+    &tiled::Qkv {
+        finish: tiled::Finish::Raw,
+        ..tiled::Qkv::shipped([Format::BF16; 3], Pairing::HalfSplit, true)
+    },
+    &tiled::HeadNorm { chained: true },
+    &tiled::HeadNorm { chained: false },
     &tiled::AttentionChained::shipped(64, 1),
     &tiled::AttentionChained::shipped(64, 2),
     &tiled::AttentionChained::shipped(64, 3),

@@ -1,4 +1,5 @@
 //! Queries, keys and values of a token: norm, three matrices, bias, rotary embedding, and the append to the cache.
+//! Where heads are normed before they turn, the sums are left as they are for [`HeadNorm`](super::HeadNorm).
 //!
 //! The two rows of a rotary pair stand in rows `r` and `r + 8` of a row block. Angles come as cosine and sine from the
 //! kernel that embeds the token.
@@ -28,7 +29,7 @@ args! {
         state: In<u32>,
         /// `[head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
-        /// `[heads, head_dim]`
+        /// `[heads, head_dim]`; raw: `[heads + 2 * kv_heads, head_dim]`, of queries, keys, values
         q: Out<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: InOut<f16>,
@@ -68,8 +69,19 @@ pub struct Qkv {
     pub pairing: Pairing,
     /// Whether a bias is added.
     pub bias: bool,
+    /// What becomes of the sums.
+    pub finish: Finish,
     /// How a block is divided.
     pub plan: Plan,
+}
+
+/// What becomes of queries, keys and values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finish {
+    /// Queries and keys turn; keys and values go to the cache.
+    Append,
+    /// All stay as they are, in the order of their matrices' rows; the caches are left alone.
+    Raw,
 }
 
 /// Pairs of a row block.
@@ -78,7 +90,7 @@ const PAIRS: u32 = ROWS / 2;
 impl Qkv {
     /// With the shipped plan.
     pub const fn shipped(formats: [Format; 3], pairing: Pairing, bias: bool) -> Qkv {
-        Qkv { formats, pairing, bias, plan: Plan::SHIPPED }
+        Qkv { formats, pairing, bias, finish: Finish::Append, plan: Plan::SHIPPED }
     }
 
     /// The rows of the product.
@@ -99,7 +111,8 @@ impl KernelDef for Qkv {
             Pairing::HalfSplit => "half_split",
         };
         let bias = if self.bias { "_bias" } else { "" };
-        format!("qkv_{formats}_{pairing}{bias}_{}", self.plan.suffix())
+        let finish = if self.finish == Finish::Raw { "_raw" } else { "" };
+        format!("qkv_{formats}_{pairing}{bias}{finish}_{}", self.plan.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -124,7 +137,13 @@ impl KernelDef for Qkv {
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
         }
         self.length("angles", a.angles, "head_dim", &[a.head_dim])?;
-        self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        match self.finish {
+            Finish::Append => self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
+            Finish::Raw => {
+                let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
+                self.length("q", a.q, "(heads + 2 * kv_heads) * head_dim", &rows)?;
+            }
+        }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
         }
@@ -162,12 +181,15 @@ impl KernelDef for Qkv {
         };
         let place = Place { qkv: self, per, counts, places, a: &a };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
-        stream.run(
-            input,
-            |r| place.first(r),
-            |first| place.early(k, first),
-            |r, first, early| place.store(r, first, early),
-        );
+        match self.finish {
+            Finish::Append => stream.run(
+                input,
+                |r| place.first(r),
+                |first| place.early(k, first),
+                |r, first, early| place.store(r, first, early),
+            ),
+            Finish::Raw => stream.run(input, |_| (), |_| (), |r, _, _| place.store_raw(r)),
+        }
     }
 
     fn reference(&self, a: QkvArgs<Cpu<'_>>) {
@@ -191,6 +213,12 @@ impl KernelDef for Qkv {
                     };
                     let bias = |d: usize| if self.bias { a.bias[first + head * dim + d].into() } else { 0.0 };
                     let [mut x, mut y] = [sums[r] + bias(dims[0]), sums[r + 8] + bias(dims[1])];
+                    if self.finish == Finish::Raw {
+                        dims.into_iter()
+                            .zip([x, y])
+                            .for_each(|(d, v)| a.q[first + head * dim + d] = v as f32);
+                        continue;
+                    }
                     if run < 2 {
                         let [cos, sin] = [a.angles[2 * j], a.angles[2 * j + 1]].map(f64::from);
                         [x, y] = [x * cos - y * sin, x * sin + y * cos];
@@ -318,6 +346,34 @@ impl<'k> Place<'_, 'k> {
         });
     }
 
+    /// All three matrices' sums, each row in its place.
+    fn store_raw(&self, r: &Results<'k>) {
+        let mut before = r.k.val(0);
+        for (m, heads) in [self.a.heads, self.a.kv_heads, self.a.kv_heads].into_iter().enumerate() {
+            let part = self.part(r, m);
+            r.k.for_each(r.thread, part.count * ROWS, r.threads, |i| {
+                let (block, row) = (i / ROWS, i % ROWS);
+                let v = r.row(part.run, part.first[1] + block, row);
+                let to = before + self.source(m, part.first[0] + block, row);
+                self.a.q.at(to).st(self.biased(v, to));
+            });
+            before = before + heads * self.a.head_dim;
+        }
+    }
+
+    /// Which of its matrix's rows is row `r` of a row block.
+    fn source(&self, m: usize, block: U32<'k>, r: U32<'k>) -> U32<'k> {
+        if m == 2 {
+            return block * ROWS + r;
+        }
+        let (head, j) = (block / self.per, block % self.per * PAIRS + r % PAIRS);
+        let dim = match self.qkv.pairing {
+            Pairing::Interleaved => j * 2 + r / PAIRS,
+            Pairing::HalfSplit => j + r / PAIRS * (self.a.head_dim / 2),
+        };
+        head * self.a.head_dim + dim
+    }
+
     fn turn(
         &self,
         r: &Results<'k>,
@@ -397,7 +453,7 @@ impl Qkv {
             CpuArg::F32(bias),
             CpuArg::U32(state),
             CpuArg::F32(angles),
-            CpuArg::F32(vec![0.0; (heads * dim) as usize]),
+            CpuArg::F32(vec![0.0; if self.finish == Finish::Raw { rows } else { heads * dim } as usize]),
             CpuArg::F16(cache.clone()),
             CpuArg::F16(cache),
         ];

@@ -1,0 +1,271 @@
+//! Heads of queries and keys between their products and attention: norm, rotary embedding, append to the cache.
+//!
+//! For models that norm each head before it turns: its row blocks lie in several blocks of [`Qkv`](super::Qkv), so
+//! no block of that has the sum of its squares. Here a block is a warp, and has a head at a time; a lane has pairs of
+//! dimensions, `j` and `j + head_dim / 2`. Values pass as they are.
+//!
+//! Blocks without a head do the work of the last one and store nothing, so that all take the same time: in a chain,
+//! the next kernel's blocks then find one place on each multiprocessor.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::reduce::warp_sum;
+use crate::state::{LEN, POSITION};
+use ptx_gen::*;
+use std::array::from_fn;
+
+args! {
+    /// Arguments of [`HeadNorm`].
+    pub struct HeadNormArgs {
+        /// `[heads + 2 * kv_heads, head_dim]`: queries, keys, values
+        x: In<f32>,
+        /// `[2, head_dim]`: weights of the norms of queries and of keys
+        gamma: In<f32>,
+        /// `[8]`: see [`state`](crate::state)
+        state: In<u32>,
+        /// `[head_dim / 2, 2]`: cosine and sine at the position
+        angles: In<f32>,
+        /// `[heads, head_dim]`
+        q: Out<f32>,
+        /// `[kv_heads, ctx, head_dim]`
+        k_cache: InOut<f16>,
+        /// `[kv_heads, ctx, head_dim]`
+        v_cache: InOut<f16>,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Dimensions of a head: an even number, at most 256.
+        head_dim: u32,
+        /// Positions of the cache.
+        ctx: u32,
+        /// Added to the mean square.
+        epsilon: f32,
+        /// Blocks of the grid.
+        blocks: u32,
+        /// Bytes of shared memory to ask for: as the kernels around it, so that the device need not divide anew.
+        shared: u32,
+    }
+}
+
+/// The kernel. Pairs are those of [`Pairing::HalfSplit`](crate::Pairing): no model norms heads that turn otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeadNorm {
+    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
+    pub chained: bool,
+}
+
+/// Lanes of the warp that is a block.
+const WARP: u32 = 32;
+/// The most dimensions of a head, and the pairs that a lane then has.
+const MOST: u32 = 256;
+const PAIRS: usize = (MOST / 2 / WARP) as usize;
+
+impl KernelDef for HeadNorm {
+    type Args<S: Side> = HeadNormArgs<S>;
+
+    fn name(&self) -> String {
+        if self.chained { "head_norm".into() } else { "head_norm_plain".into() }
+    }
+
+    fn block(&self) -> u32 {
+        WARP
+    }
+
+    fn grid(&self, a: &HeadNormArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("head_dim", a.head_dim, 2)?;
+        self.range("head_dim", a.head_dim, 2, MOST)?;
+        self.range("heads", a.heads, 1, 1 << 16)?;
+        self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
+        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
+        let heads = a.heads + 2 * a.kv_heads;
+        self.length("x", a.x, "(heads + 2 * kv_heads) * head_dim", &[heads, a.head_dim])?;
+        self.length("gamma", a.gamma, "2 * head_dim", &[2, a.head_dim])?;
+        self.exactly("state", a.state, LEN)?;
+        self.length("angles", a.angles, "head_dim", &[a.head_dim])?;
+        self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
+        }
+        Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: HeadNormArgs<Dev<'k>>) {
+        if self.chained {
+            k.grid_trigger();
+        }
+        let lane = Lane::new(k, &a);
+        if self.chained {
+            k.grid_wait();
+        }
+        let position = a.state.at(POSITION).fresh().ld();
+        let heads = a.heads + a.kv_heads * 2;
+        k.for_each(0, (heads + a.blocks - 1) / a.blocks, 1, |round| {
+            let i = round * a.blocks + k.ctaid();
+            let index = i.min(heads - 1);
+            let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
+            lane.turn(Head { index, exists: i.lt(heads), keys, values }, position);
+        });
+    }
+
+    fn reference(&self, a: HeadNormArgs<Cpu<'_>>) {
+        let (dim, ctx, position) = (a.head_dim as usize, a.ctx as usize, a.state[POSITION as usize] as usize);
+        let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
+        let turned = |x: &[f32], gamma: &[f32]| -> Vec<f32> {
+            let normed = super::normed(x, gamma, a.epsilon);
+            let half = dim / 2;
+            let value = |d: usize| {
+                let [cos, sin] = [0, 1].map(|i| f64::from(a.angles[2 * (d % half) + i]));
+                let (x, y) = (normed[d % half], normed[d % half + half]);
+                (if d < half { x * cos - y * sin } else { x * sin + y * cos }) as f32
+            };
+            (0..dim).map(value).collect()
+        };
+        for (i, x) in a.x.chunks(dim).enumerate() {
+            let (y, cache) = match i {
+                _ if i < heads => {
+                    a.q[i * dim..][..dim].copy_from_slice(&turned(x, &a.gamma[..dim]));
+                    continue;
+                }
+                _ if i < heads + kv_heads => (turned(x, &a.gamma[dim..]), &mut *a.k_cache),
+                _ => (x.to_vec(), &mut *a.v_cache),
+            };
+            if position < ctx {
+                let row = &mut cache[((i - heads) % kv_heads * ctx + position) * dim..][..dim];
+                row.iter_mut().zip(y).for_each(|(to, y)| *to = f16::from_f32(y));
+            }
+        }
+    }
+}
+
+/// A lane of a warp.
+struct Lane<'a, 'k> {
+    k: Builder<'k>,
+    a: &'a HeadNormArgs<Dev<'k>>,
+    /// Weights of its pairs: of queries, then of keys. They never change, so they come before the wait.
+    gamma: [[Pair<'k>; PAIRS]; 2],
+}
+
+/// Both dimensions of a pair.
+type Pair<'k> = [F32<'k>; 2];
+
+/// What a warp works on.
+#[derive(Clone, Copy)]
+struct Head<'k> {
+    /// Which of queries, keys and values.
+    index: U32<'k>,
+    /// Whether it is the block's to store.
+    exists: Pred<'k>,
+    /// Whether it is past the queries.
+    keys: Pred<'k>,
+    /// Whether it is past the keys too.
+    values: Pred<'k>,
+}
+
+impl<'a, 'k> Lane<'a, 'k> {
+    fn new(k: Builder<'k>, a: &'a HeadNormArgs<Dev<'k>>) -> Self {
+        let gamma = [0, 1].map(|m| from_fn(|i| pair(k, a, a.gamma.row(m, a.head_dim * 4), i)));
+        Lane { k, a, gamma }
+    }
+
+    fn turn(&self, head: Head<'k>, position: U32<'k>) {
+        let (k, a) = (self.k, self.a);
+        let x: [Pair; PAIRS] = from_fn(|i| pair(k, a, a.x.row(head.index, a.head_dim * 4).fresh(), i));
+        let angles: [Pair; PAIRS] = from_fn(|i| {
+            let mut angle = [k.var(1.0), k.var(0.0)];
+            a.angles.row(j(k, i), 8).fresh().ld2_if(has(k, a, i), &mut angle);
+            angle.map(|v| v.get())
+        });
+        let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
+        let mean = warp_sum(squares) * a.head_dim.cvt::<f32>().rcp();
+        let factor = (mean + a.epsilon).rsqrt();
+        for (i, (x, [cos, sin])) in x.into_iter().zip(angles).enumerate() {
+            let gamma = |half: usize| head.keys.select(self.gamma[1][i][half], self.gamma[0][i][half]);
+            let [u, v]: Pair = from_fn(|half| x[half] * factor * gamma(half));
+            let turned = [u * cos - v * sin, u * sin + v * cos];
+            let y = from_fn(|half| head.values.select(x[half], turned[half]));
+            k.when(head.exists & has(k, a, i), || self.store(i, y, head, position));
+        }
+    }
+
+    /// Nothing is stored past the cache.
+    fn store(&self, i: usize, y: Pair<'k>, head: Head<'k>, position: U32<'k>) {
+        let (k, a) = (self.k, self.a);
+        let [first, second] = dims(k, a, i);
+        let append = |cache: Ptr<'k, f16, ReadWrite>, kv_head: U32<'k>| {
+            let row = cache.row(kv_head * a.ctx + position, a.head_dim * 2);
+            row.at(first).st(y[0].cvt::<f16>());
+            row.at(second).st(y[1].cvt::<f16>());
+        };
+        k.when(!head.keys, || {
+            let row = a.q.row(head.index, a.head_dim * 4);
+            row.at(first).st(y[0]);
+            row.at(second).st(y[1]);
+        });
+        let (kv_head, inside) = (head.index - a.heads, position.lt(a.ctx));
+        k.when(head.keys & !head.values & inside, || append(a.k_cache, kv_head));
+        k.when(head.values & inside, || append(a.v_cache, kv_head - a.kv_heads));
+    }
+}
+
+/// The number of a lane's pair `i`, and whether the head has it.
+fn j(k: Builder<'_>, i: usize) -> U32<'_> {
+    k.lane() + WARP * i as u32
+}
+
+fn has<'k>(k: Builder<'k>, a: &HeadNormArgs<Dev<'k>>, i: usize) -> Pred<'k> {
+    j(k, i).lt(a.head_dim / 2)
+}
+
+/// Its two dimensions.
+fn dims<'k>(k: Builder<'k>, a: &HeadNormArgs<Dev<'k>>, i: usize) -> [U32<'k>; 2] {
+    [j(k, i), j(k, i) + a.head_dim / 2]
+}
+
+/// These of a row, or zeros.
+fn pair<'k, A: Loads>(k: Builder<'k>, a: &HeadNormArgs<Dev<'k>>, row: Ptr<'k, f32, A>, i: usize) -> Pair<'k> {
+    dims(k, a, i).map(|d| {
+        let mut v = k.var(0.0);
+        row.at(d).ld_if(has(k, a, i), &mut v);
+        v.get()
+    })
+}
+
+impl Variant for HeadNorm {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // heads, kv_heads, head_dim, positions of the cache, the position, blocks: one head a block and idle blocks;
+        // several heads a block; pairs that fill no warp, one, several; a full cache
+        let shapes = [(4, 2, 128, 5, 3, 11), (6, 1, 16, 3, 0, 3), (2, 2, 64, 4, 4, 6), (3, 1, 256, 2, 1, 1)];
+        shapes.into_iter().map(|shape| self.case(shape, seed)).collect()
+    }
+}
+
+impl HeadNorm {
+    fn case(
+        &self,
+        (heads, kv, dim, ctx, position, blocks): (u32, u32, u32, u32, u32, u32),
+        seed: u64,
+    ) -> Case {
+        let mut random = Random(seed);
+        let angles = (0..dim / 2).flat_map(|j| [(j as f32).cos(), (j as f32).sin()]).collect();
+        let mut state = vec![0; LEN];
+        state[POSITION as usize] = position;
+        let cache = random.halves((kv * ctx * dim) as usize);
+        let mut args = vec![
+            CpuArg::F32(random.units(((heads + 2 * kv) * dim) as usize)),
+            CpuArg::F32(random.units(2 * dim as usize)),
+            CpuArg::U32(state),
+            CpuArg::F32(angles),
+            CpuArg::F32(vec![0.0; (heads * dim) as usize]),
+            CpuArg::F16(cache.clone()),
+            CpuArg::F16(cache),
+        ];
+        args.extend([heads, kv, dim, ctx].map(CpuArg::scalar));
+        args.push(CpuArg::scalar(1e-5f32));
+        args.extend([blocks, 1024].map(CpuArg::scalar));
+        let label = format!("heads={heads} kv_heads={kv} head_dim={dim} position={position} blocks={blocks}");
+        // As of RmsNorm, and two products more.
+        Case { label, args, bound: 3e-6 }
+    }
+}
