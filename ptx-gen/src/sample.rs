@@ -204,6 +204,8 @@ impl Writer {
         match slot {
             // The member mask, or a distance: every lane must name the same.
             Slot::Is(Kind::U32) if mask => Operand::Imm(Imm { kind: Kind::U32, bits: u32::MAX.into() }),
+            // Arrivals of a phase, which have a bound.
+            Slot::Is(Kind::U32) if *op == isa::MBAR_INIT => Operand::Imm(Imm { kind: Kind::U32, bits: 1 }),
             Slot::Is(kind) => Operand::Reg(self.value(kind, mine)),
             Slot::T | Slot::Any => Operand::Reg(self.value(kind, mine)),
             Slot::S => Operand::Reg(self.value(from.unwrap_or(kind), mine)),
