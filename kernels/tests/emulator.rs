@@ -2,6 +2,8 @@
 
 mod machine;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use machine::check;
 use ptx_emu::Module;
 use ptx_gen::{Target, print, print_with_lines};
@@ -11,7 +13,7 @@ const SEED: u64 = 1;
 
 #[test]
 fn all_kernels_compute_their_reference() {
-    let failures: Vec<String> = ALL.iter().flat_map(|kernel| failures(*kernel)).collect();
+    let failures: Vec<String> = each_in_parallel(ALL, |kernel| failures(*kernel)).concat();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
@@ -24,15 +26,32 @@ fn failures(kernel: &dyn Variant) -> Vec<String> {
     let oldest = Target::ALL.into_iter().find(runs).expect("the newest target has every row");
     let hopper = Target::named("sm_90a").expect("in the table");
     let texts = [print_with_lines(&program, oldest), print(&program, hopper)];
+    let schedules = if program.waits() { machine::MANY } else { machine::FEW };
     let cases = kernel.cases(SEED);
     let on = |text: String| {
         let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
         let code = module.kernel(&kernel.name()).expect("the module holds the kernel").clone();
         let failure = |case: &Case| {
-            let e = check(kernel, &code, case).err()?;
+            let e = check(kernel, &code, case, schedules).err()?;
             Some(format!("{} for {}, {}: {e}", kernel.name(), module.target(), case.label))
         };
         cases.iter().filter_map(failure).collect::<Vec<_>>()
     };
     texts.into_iter().flat_map(|text| on(text.expect("every kernel runs on sm_90a"))).collect()
+}
+
+/// `work` on each item, on as many threads as there are cores; results in the items' order.
+fn each_in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let index = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < items.len());
+        std::iter::from_fn(index).map(|i| (i, work(&items[i]))).collect::<Vec<_>>()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(take)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a failure has been printed")).collect()
+    });
+    results.sort_by_key(|&(i, _)| i);
+    results.into_iter().map(|(_, result)| result).collect()
 }

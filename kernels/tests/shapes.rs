@@ -16,7 +16,8 @@ fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), Test
     let text = print(&program, Target::ALL[0]).map_err(|e| fail(&e))?;
     let module = Module::parse(&text).map_err(|e| fail(&e))?;
     let code = module.kernels().next().ok_or_else(|| fail(&"no kernel"))?;
-    machine::check(kernel, code, &Case { label: String::new(), args, bound }).map_err(|e| fail(&e))
+    machine::check(kernel, code, &Case { label: String::new(), args, bound }, machine::FEW)
+        .map_err(|e| fail(&e))
 }
 
 fn floats(random: &mut Random, n: u32) -> CpuArg {

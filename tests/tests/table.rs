@@ -8,9 +8,8 @@ const MEMORY: usize = 4096;
 
 #[test]
 fn every_row_runs() {
-    let target = Target::named("sm_120").expect("a target");
     for sample in samples() {
-        let result = execute(&sample, target);
+        let result = execute(&sample, newest(&sample));
         let trap = *sample.op == isa::TRAP;
         match result {
             Ok(()) => assert!(!trap, "trap did not"),
@@ -19,6 +18,12 @@ fn every_row_runs() {
             }
         }
     }
+}
+
+/// The newest target that a sample can be printed for: some rows are one chip's own.
+fn newest(sample: &Sample) -> Target {
+    let has = |target: &Target| print(&sample.program, *target).is_ok();
+    Target::ALL.into_iter().rev().find(has).expect("some target has every row")
 }
 
 /// Runs a sample on operands whose every byte is 1: none is zero, a NaN, or far from the others.

@@ -1,7 +1,8 @@
 //! `cargo xtask ptxas`: every kernel assembled for every target, by somebody who did not write it.
 //!
 //! A spill, a stack frame or local memory is a failure. What the assembler makes of each kernel is kept in
-//! `kernels/PTXAS.md`, so that a change of registers or size shows in review.
+//! `kernels/PTXAS.md`, so that a change of registers or size shows in review, and so do kernels of a chain that do not
+//! fit beside each other: they are slower, not wrong.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,6 +61,8 @@ struct Job<'a> {
 /// What ptxas made of a kernel.
 #[derive(Clone, Copy)]
 struct Figures {
+    /// Threads of a block.
+    block: u32,
     registers: u32,
     shared: u32,
     instructions: usize,
@@ -77,6 +80,45 @@ fn assemble_kernels(kernels: &[Program]) -> Result<AllFigures> {
     println!("{}", terminal(&figures));
     println!("{} kernels, {} assemblies: no spill, no stack, no local memory", kernels.len(), jobs.len());
     Ok(figures)
+}
+
+/// What follows what in a chain, by how names begin.
+const FOLLOWS: [(&str, &str); 7] = [
+    ("embed_tiled", "qkv"),
+    ("embed_rows", "qkv"),
+    ("qkv", "attention_chained"),
+    ("attention_chained", "project"),
+    ("project", "gate_up"),
+    ("project", "qkv"),
+    ("project", "head"),
+];
+/// The target whose chains are tuned.
+const CHAINED: &str = "sm_90";
+/// Registers of each of the four parts of a multiprocessor.
+const REGISTERS: u32 = 16_384;
+
+/// What a block takes of the fullest part of a multiprocessor: warps go to the parts in turn, and registers to their
+/// threads by eights.
+fn registers(block: u32, per_thread: u32) -> u32 {
+    block.div_ceil(32).div_ceil(4) * 32 * per_thread.next_multiple_of(8)
+}
+
+/// Kernels of a chain, and those that follow them but of which no block fits a multiprocessor beside one of theirs;
+/// with the registers that they take.
+fn crowded(figures: &AllFigures) -> Vec<Vec<String>> {
+    let takes = |(name, by_target): (&String, &BTreeMap<&str, Figures>)| {
+        let found = by_target.get(CHAINED)?;
+        Some((name.clone(), registers(found.block, found.registers)))
+    };
+    let all: Vec<_> = figures.iter().filter_map(takes).collect();
+    let follows =
+        |one: &str, next: &str| FOLLOWS.iter().any(|(a, b)| one.starts_with(a) && next.starts_with(b));
+    let row = |(one, a): &(String, u32)| {
+        let over = all.iter().filter(|(next, b)| follows(one, next) && a + b > REGISTERS);
+        let over: Vec<_> = over.map(|(next, b)| format!("{next}: {b}")).collect();
+        (!over.is_empty()).then(|| vec![one.clone(), a.to_string(), over.join(", ")])
+    };
+    all.iter().filter_map(row).collect()
 }
 
 /// Every row of the instruction table, in a program of its own, for the oldest and the newest target that has it.
@@ -133,7 +175,7 @@ fn assemble(ptxas: &Path, stem: &Path, job: &Job) -> Result<Figures> {
     let output = call(ptxas, stem, job.target, &job.text, &cubin)?;
     let said = String::from_utf8_lossy(&output.stderr);
     match output.status.code() {
-        Some(0) => figures(&said, &fs::read(&cubin)?, &job.program.name),
+        Some(0) => figures(&said, &fs::read(&cubin)?, job.program),
         Some(_) => bail!("{}", explain(ptxas, stem, job).unwrap_or_else(|_| said.into_owned())),
         None => bail!("ptxas crashed ({})", output.status),
     }
@@ -157,16 +199,18 @@ fn call(ptxas: &Path, stem: &Path, target: Target, text: &str, cubin: &Path) -> 
     Ok(output)
 }
 
-fn figures(said: &str, cubin: &[u8], kernel: &str) -> Result<Figures> {
+fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<Figures> {
     let used = said.lines().find(|line| line.contains("Used ")).context("ptxas does not say what it used")?;
     let number = |unit: &str| {
         used.split([':', ','])
             .find_map(|part| part.trim().trim_start_matches("Used ").strip_suffix(unit)?.trim().parse().ok())
     };
+    let code = cubin::instructions(cubin, &program.name);
     Ok(Figures {
+        block: program.block,
         registers: number("registers").context("ptxas does not say how many registers")?,
         shared: number("bytes smem").unwrap_or(0),
-        instructions: cubin::instructions(cubin, kernel).context("ptxas wrote no code for the kernel")?,
+        instructions: code.context("ptxas wrote no code for the kernel")?,
     })
 }
 
@@ -220,7 +264,16 @@ fn page(figures: &AllFigures) -> String {
          A cell holds registers / instructions; shared memory is static, in bytes. No kernel spills or uses local memory.\n\n",
         cuda_tools::VERSION
     );
+    let crowded = crowded(figures);
+    let tail = format!(
+        "\n## Kernels of a chain that do not fit beside each other\n\n\
+         A kernel of a chain starts while the one before it runs if a block of each fits a multiprocessor. On \
+         {CHAINED}, these pairs ask for more registers than the {REGISTERS} of each quarter of one, and wait for \
+         each other.\n\n"
+    );
     head + &markdown::table(&header(), &rows(figures))
+        + &tail
+        + &markdown::table(&["kernel", "takes", "beside"], &crowded)
 }
 
 fn terminal(figures: &AllFigures) -> Table {
