@@ -6,6 +6,7 @@ mod failure;
 mod interrupt;
 mod options;
 mod output;
+mod tuned;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use warpwright_driver::{Buffer, Context, Error, Kernel, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::tiled::{
     AttentionChained, AttentionChainedArgs, EmbedRows, EmbedTiled, GateUp, GateUpArgs, Head, HeadArgs,
-    HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs,
+    HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs, stream,
 };
 use warpwright_kernels::{Advance, Format};
 
@@ -23,6 +23,9 @@ use crate::model::{self, Outline, Weights};
 use crate::packed::{Block, Packed};
 use crate::path::Fit;
 use crate::weights::{Loaded, format};
+
+/// Kernels of a layer.
+const NODES: usize = 5;
 
 /// The kernels, each with the device's part of its launches.
 pub(crate) struct Chain {
@@ -59,8 +62,10 @@ pub(crate) struct Links {
     attention_ticket: Buffer<u32>,
     /// Ranges into which attention splits the positions.
     splits: u32,
-    /// Times, which no kernel here takes.
+    /// `[nodes, node_stamps]` where the kernels profile, else anything: see `warpwright_kernels::tiled::stream`.
     stamps: Buffer<u64>,
+    /// Stamps of a kernel; none if none profile.
+    node_stamps: usize,
 }
 
 impl Chain {
@@ -68,7 +73,7 @@ impl Chain {
     pub(crate) fn load(context: &Context, fit: Fit, outline: &Outline) -> Result<Chain, crate::Error> {
         let w = &outline.weights;
         let mut chain = Chain {
-            start: Start::load(context, w)?,
+            start: Start::load(context, w, fit.overlaps())?,
             qkv: BTreeMap::new(),
             head_norm: fit.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
             attention: Kernel::load(context, fit.attention())?,
@@ -112,11 +117,11 @@ fn laid<T>(laid: Result<T, String>) -> T {
 }
 
 impl Start {
-    fn load(context: &Context, w: &Weights<Tensor>) -> Result<Start, Error> {
+    fn load(context: &Context, w: &Weights<Tensor>, chained: bool) -> Result<Start, Error> {
         let format = format(&w.embed);
         Ok(match w.head {
-            None => Start::Tiles(Kernel::load(context, EmbedTiled { format })?),
-            Some(_) => Start::Rows(Kernel::load(context, EmbedRows { format })?),
+            None => Start::Tiles(Kernel::load(context, EmbedTiled { format, chained })?),
+            Some(_) => Start::Rows(Kernel::load(context, EmbedRows { format, chained })?),
         })
     }
 }
@@ -124,6 +129,9 @@ impl Start {
 impl Links {
     pub(crate) fn new(context: &Context, fit: &Fit, ctx: u32) -> Result<Links, crate::Error> {
         let (blocks, units) = (fit.blocks as usize, fit.attention_units() as usize);
+        let (splits, nodes) = (fit.splits(ctx), NODES * fit.config.layers as usize + 1);
+        let node_stamps =
+            if fit.tuning.profile { (fit.attention_blocks(splits) * stream::STAMPS) as usize } else { 0 };
         Ok(Links {
             angles: Buffer::uninit(context, fit.config.head_dim as usize)?.labelled("angles"),
             raw: Buffer::uninit(context, (fit.config.q_len() + 2 * fit.config.kv_len()) as usize)?
@@ -132,9 +140,56 @@ impl Links {
             index: Buffer::uninit(context, blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
             attention_ticket: Buffer::zeroed(context, units)?.labelled("attention.ticket"),
-            splits: fit.splits(ctx),
-            stamps: Buffer::zeroed(context, 1)?.labelled("stamps"),
+            splits,
+            stamps: Buffer::zeroed(context, (nodes * node_stamps).max(1))?.labelled("stamps"),
+            node_stamps,
         })
+    }
+
+    /// Where a kernel leaves its times.
+    fn stamps(&self, node: usize) -> View<u64> {
+        match self.node_stamps {
+            0 => self.stamps.view(),
+            len => self.stamps.view_range(node * len..(node + 1) * len),
+        }
+    }
+
+    /// The times of the latest step, kernel by kernel: of each block, by [`Stamp`](stream::Stamp).
+    pub(crate) fn times(&self) -> Result<Vec<Vec<[u64; 8]>>, Error> {
+        let stamps = self.stamps.to_vec()?;
+        let blocks = |node: &[u64]| node.as_chunks().0.to_vec();
+        Ok(stamps.chunks(self.node_stamps).map(blocks).collect())
+    }
+}
+
+/// A product of the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Product {
+    /// Queries, keys and values.
+    Qkv,
+    /// The projection behind attention.
+    O,
+    /// The first half of the feed-forward block.
+    GateUp,
+    /// Its second half.
+    Down,
+    /// The LM head.
+    Head,
+}
+
+impl Product {
+    /// Those of each layer.
+    pub const OF_LAYER: [Product; 4] = [Product::Qkv, Product::O, Product::GateUp, Product::Down];
+
+    /// As a [`Tuning`](crate::Tuning) names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Product::Qkv => "qkv",
+            Product::O => "o",
+            Product::GateUp => "gate_up",
+            Product::Down => "down",
+            Product::Head => "head",
+        }
     }
 }
 
@@ -154,15 +209,85 @@ impl Step<'_> {
             self.qkv(queue, index, block)?;
             self.head_norm(queue, index, block)?;
             self.attention(queue, index)?;
-            let (b, fit) = (self.buffers, &self.chain.fit);
-            self.project(queue, &block.o, &b.heads, laid(fit.o(block.o.format)))?;
-            self.gate_up(queue, block)?;
-            self.project(queue, &block.down, &b.inner, laid(fit.down(block.down.format)))?;
+            self.o(queue, index, &block.o)?;
+            self.gate_up(queue, index, block)?;
+            self.down(queue, index, &block.down)?;
         }
         match kind {
-            Kind::Token => self.head(queue),
+            Kind::Token => self.head(queue, &self.weights.head),
             Kind::Prompt => self.advance(queue),
         }
+    }
+
+    /// A product of a layer, with other tiles of its format.
+    pub(crate) fn product(
+        &self,
+        queue: &mut impl Queue,
+        product: Product,
+        index: usize,
+        tiles: View<u8>,
+    ) -> Result<(), Error> {
+        let block = self.weights.blocks[index].clone();
+        let loaded = |like: &Loaded| Loaded { bytes: tiles.clone(), format: like.format };
+        match product {
+            Product::Qkv => self.qkv(queue, index, &Block { qkv: tiles, ..block }),
+            Product::O => self.o(queue, index, &loaded(&block.o)),
+            Product::GateUp => {
+                self.gate_up(queue, index, &Block { gate_up: loaded(&block.gate_up), ..block })
+            }
+            Product::Down => self.down(queue, index, &loaded(&block.down)),
+            Product::Head => self.head(queue, &loaded(&self.weights.head)),
+        }
+    }
+
+    /// The tiles of a product of a layer.
+    pub(crate) fn tiles(&self, product: Product, index: usize) -> &View<u8> {
+        let block = &self.weights.blocks[index];
+        match product {
+            Product::Qkv => &block.qkv,
+            Product::O => &block.o.bytes,
+            Product::GateUp => &block.gate_up.bytes,
+            Product::Down => &block.down.bytes,
+            Product::Head => &self.weights.head.bytes,
+        }
+    }
+
+    /// Their formats, each once: `Q4_K + Q6_K`.
+    pub(crate) fn formats(&self, product: Product, index: usize) -> String {
+        let block = &self.weights.blocks[index];
+        let mut formats = match product {
+            Product::Qkv => block.formats.to_vec(),
+            Product::O => vec![block.o.format],
+            Product::GateUp => vec![block.gate_up.format],
+            Product::Down => vec![block.down.format],
+            Product::Head => vec![self.weights.head.format],
+        };
+        formats.dedup();
+        formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(" + ")
+    }
+
+    /// The name of the kernel of a product of a layer.
+    pub(crate) fn kernel(&self, product: Product, index: usize) -> &str {
+        let (block, chain) = (&self.weights.blocks[index], self.chain);
+        let project = |kernel| chain.project[&kernel].function();
+        let function = match product {
+            Product::Qkv => chain.qkv[&block.formats].function(),
+            Product::O => project(laid(chain.fit.o(block.o.format)).0),
+            Product::GateUp => chain.gate_up[&block.gate_up.format].function(),
+            Product::Down => project(laid(chain.fit.down(block.down.format)).0),
+            Product::Head => chain.head.function(),
+        };
+        function.name()
+    }
+
+    /// The name of the kernel of attention.
+    pub(crate) fn attention_kernel(&self) -> &str {
+        self.chain.attention.function().name()
+    }
+
+    /// Bytes of keys and values that attention of a layer over so many positions reads, in f16.
+    pub(crate) fn kv_bytes(&self, attended: u32) -> u64 {
+        2 * 2 * u64::from(self.chain.fit.config.kv_len()) * u64::from(attended)
     }
 
     fn start(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -211,7 +336,7 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
-            stamps: self.links.stamps.view(),
+            stamps: self.links.stamps(NODES * index),
         };
         queue.launch(&self.chain.qkv[&w.formats], args)
     }
@@ -242,7 +367,7 @@ impl Step<'_> {
         queue.launch(kernel, args)
     }
 
-    fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+    pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let (b, fit, splits) = (self.buffers, &self.chain.fit, self.links.splits);
         let c = &fit.config;
         let part = c.heads * splits * (c.head_dim + 2);
@@ -259,16 +384,28 @@ impl Step<'_> {
             ctx: b.ctx,
             splits,
             scale: 1.0 / (c.head_dim as f32).sqrt(),
-            blocks: fit.blocks.max(fit.attention_units() * splits),
+            blocks: fit.attention_blocks(splits),
             shared: fit.attention_shared,
+            stamps: self.links.stamps(NODES * index + 1),
         };
         queue.launch(&self.chain.attention, args)
+    }
+
+    fn o(&self, queue: &mut impl Queue, index: usize, w: &Loaded) -> Result<(), Error> {
+        let laid = laid(self.chain.fit.o(w.format));
+        self.project(queue, NODES * index + 2, w, &self.buffers.heads, laid)
+    }
+
+    fn down(&self, queue: &mut impl Queue, index: usize, w: &Loaded) -> Result<(), Error> {
+        let laid = laid(self.chain.fit.down(w.format));
+        self.project(queue, NODES * index + 4, w, &self.buffers.inner, laid)
     }
 
     /// Adds `W x` to the residual stream.
     fn project(
         &self,
         queue: &mut impl Queue,
+        node: usize,
         w: &Loaded,
         x: &View<f32>,
         (kernel, layout): (Project, Layout),
@@ -284,12 +421,12 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
-            stamps: self.links.stamps.view(),
+            stamps: self.links.stamps(node),
         };
         queue.launch(&self.chain.project[&kernel], args)
     }
 
-    fn gate_up(&self, queue: &mut impl Queue, w: &Block) -> Result<(), Error> {
+    fn gate_up(&self, queue: &mut impl Queue, index: usize, w: &Block) -> Result<(), Error> {
         let (b, fit) = (self.buffers, &self.chain.fit);
         let (_, layout) = laid(fit.gate_up(w.gate_up.format));
         let args = GateUpArgs {
@@ -304,14 +441,14 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
-            stamps: self.links.stamps.view(),
+            stamps: self.links.stamps(NODES * index + 3),
         };
         queue.launch(&self.chain.gate_up[&w.gate_up.format], args)
     }
 
     /// The logits, the likeliest token, and the next position.
-    fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (b, fit, head) = (self.buffers, &self.chain.fit, &self.weights.head);
+    fn head(&self, queue: &mut impl Queue, head: &Loaded) -> Result<(), Error> {
+        let (b, fit) = (self.buffers, &self.chain.fit);
         let (_, layout) = laid(fit.head(head.format));
         let args = HeadArgs {
             w: head.bytes.clone(),
@@ -334,7 +471,7 @@ impl Step<'_> {
             parts: layout.parts,
             stages: layout.stages,
             shared: layout.shared,
-            stamps: self.links.stamps.view(),
+            stamps: self.links.stamps(NODES * self.weights.blocks.len()),
         };
         queue.launch(&self.chain.head, args)
     }

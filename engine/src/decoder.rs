@@ -215,6 +215,15 @@ impl Decoder {
         &self.path
     }
 
+    /// A step of the chain.
+    pub(crate) fn chained(&self) -> Result<chain::Step<'_>, Error> {
+        let Machine { pass, buffers, .. } = &self.machine;
+        match pass {
+            Pass::Chained { chain, weights, links } => Ok(chain::Step { chain, weights, buffers, links }),
+            Pass::Simple { .. } => Err(Error::NoChain { path: self.path.clone() }),
+        }
+    }
+
     /// Writes on from `prompt`: the likeliest token each time, at most `limit` of them, up to and with a token
     /// that ends the text, or until the context is full.
     ///

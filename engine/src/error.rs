@@ -53,6 +53,10 @@ pub enum Error {
     Logit { position: u32, token: usize, value: f32 },
     #[error("the tuning \"{text}\" is not understood: {problem}")]
     Tuning { text: String, problem: String },
+    #[error("only the kernels of a chain can be looked at alone; what decodes here is {path}")]
+    NoChain { path: crate::Path },
+    #[error("the kernels take no times; those of a tuning that profiles do")]
+    NoTimes,
     #[error("no logit after position {position} is a number: the weights are damaged or overflow")]
     NoToken { position: u32 },
 }

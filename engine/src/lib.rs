@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod alone;
 mod buffers;
 mod chain;
 pub mod config;
@@ -35,6 +36,7 @@ mod memory;
 pub mod model;
 mod packed;
 pub mod path;
+mod profile;
 mod random;
 mod round;
 pub mod shape;
@@ -42,12 +44,15 @@ pub mod tokenizer;
 pub mod tuning;
 mod weights;
 
+pub use alone::{Effort, Rotation};
+pub use chain::Product;
 pub use config::Config;
 pub use decoder::{Decoder, Generation, Kind, Launch, Options, Prefer, Rows};
 pub use error::Error;
 pub use memory::Needs;
 pub use model::{Model, Outline};
 pub use path::Path;
+pub use profile::{Link, Profile, Times};
 pub use round::Round;
 pub use shape::{Quantization, Shape};
 pub use tokenizer::Tokenizer;

@@ -28,6 +28,7 @@ pub(crate) struct Packed {
 }
 
 /// Those of a transformer block. All matrices are tiles.
+#[derive(Clone)]
 pub(crate) struct Block {
     pub(crate) attn_norm: View<f32>,
     pub(crate) qkv: View<u8>,

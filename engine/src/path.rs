@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use warpwright_driver::Device;
+use warpwright_driver::{Device, Properties};
 use warpwright_kernels::tiled::activation::Encoding;
-use warpwright_kernels::tiled::{AttentionChained, Finish, GateUp, Head, HeadNorm, Layout, Project, Qkv};
+use warpwright_kernels::tiled::{
+    AttentionChained, Copies, Finish, GateUp, Head, HeadNorm, Layout, Project, Qkv, Trigger,
+};
 use warpwright_kernels::{Format, tiled};
 
 use crate::config::Config;
@@ -12,7 +14,7 @@ use crate::decoder::Prefer;
 use crate::gguf::Tensor;
 use crate::kernels::pairing;
 use crate::model::{Block, Outline};
-use crate::tuning::Tuning;
+use crate::tuning::{Tuning, nap_of, plan_of};
 use crate::weights::format;
 
 /// Which kernels decode.
@@ -20,6 +22,11 @@ use crate::weights::format;
 pub enum Path {
     /// A chain of kernels that overlap, over weights packed into tiles.
     Chained,
+    /// The same kernels without what they need to overlap: each starts when the one before has ended.
+    InTurn {
+        /// Why they do not overlap.
+        reason: String,
+    },
     /// Kernel after kernel over the file's rows.
     Simple {
         /// Why not the chain.
@@ -35,7 +42,8 @@ impl Path {
 
     pub(crate) fn from(fit: &Result<Fit, String>) -> Path {
         match fit {
-            Ok(_) => Path::Chained,
+            Ok(Fit { copies: Copies::Bulk, .. }) => Path::Chained,
+            Ok(Fit { capability, .. }) => Path::InTurn { reason: below(*capability, 9) },
             Err(reason) => Path::Simple { reason: reason.clone() },
         }
     }
@@ -45,6 +53,7 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Path::Chained => write!(f, "a chain of overlapping kernels"),
+            Path::InTurn { reason } => write!(f, "a chain of kernels in turn: {reason}"),
             Path::Simple { reason } => write!(f, "simple kernels: {reason}"),
         }
     }
@@ -55,16 +64,18 @@ impl fmt::Display for Path {
 pub(crate) struct Fit {
     pub(crate) config: Config,
     pub(crate) tuning: Tuning,
+    /// The device's compute capability.
+    capability: (u32, u32),
+    /// How tiles come to shared memory, and so whether kernels overlap.
+    copies: Copies,
     /// Multiprocessors.
     pub(crate) blocks: u32,
-    /// Shared memory of a block, of which two fit a multiprocessor.
+    /// Shared memory of a product's block.
     pub(crate) shared: u32,
-    /// The same of the blocks of attention, whatever the tuning says.
+    /// The same of attention's, whatever the tuning says.
     pub(crate) attention_shared: u32,
 }
 
-/// What attention asks for.
-const ATTENTION_SHARED: u32 = 115_712;
 /// Query heads of one of attention's blocks, at most.
 const ATTENTION_QUERIES: u32 = 8;
 /// The most ranges into which attention splits the positions.
@@ -84,24 +95,36 @@ impl Fit {
         if prefer == Prefer::Simple {
             return Err("asked for".into());
         }
-        let (major, minor) = device.compute_capability();
-        if major < 9 {
-            return Err(format!("compute capability {major}.{minor} is below 9.0"));
+        let capability @ (major, _) = device.compute_capability();
+        if major < 8 {
+            return Err(below(capability, 8));
         }
-        let properties = device.properties();
-        let half = properties.shared_per_multiprocessor / 2;
-        let half = half.saturating_sub(properties.shared_reserved_per_block).min(properties.shared_per_block);
-        let half = half / 128 * 128;
-        let fit = Fit {
-            config: outline.config.clone(),
-            tuning,
-            blocks: properties.multiprocessors,
-            shared: tuning.shared.unwrap_or(half),
-            attention_shared: half.min(ATTENTION_SHARED),
+        let [half, whole] = shared(&device.properties());
+        let copies = if major < 9 { Copies::Async } else { Copies::Bulk };
+        let fit = |shared| {
+            let fit = Fit {
+                config: outline.config.clone(),
+                tuning,
+                capability,
+                copies,
+                blocks: device.properties().multiprocessors,
+                shared: tuning.shared.unwrap_or(shared),
+                attention_shared: if copies == Copies::Bulk { half } else { whole },
+            };
+            fit.check_config()?;
+            fit.check_weights(outline)?;
+            Ok(fit)
         };
-        fit.check_config()?;
-        fit.check_weights(outline)?;
-        Ok(fit)
+        match copies {
+            // Blocks of two kernels share a multiprocessor if they can.
+            Copies::Bulk => fit(half).or_else(|_| fit(whole)),
+            Copies::Async => fit(whole),
+        }
+    }
+
+    /// Whether a kernel may start before the one before it has ended.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.copies == Copies::Bulk
     }
 
     fn check_config(&self) -> Result<(), String> {
@@ -118,7 +141,6 @@ impl Fit {
             (c.head_dim > 256, "heads are longer than 256"),
             (c.heads / c.kv_heads > 2 * ATTENTION_QUERIES, "more than 16 heads share keys and values"),
             (c.rope_dim != c.head_dim, "heads turn in part"),
-            (self.attention_shared < ATTENTION_SHARED, "the device has too little shared memory"),
         ];
         wrong.into_iter().find(|(wrong, _)| *wrong).map_or(Ok(()), |(_, reason)| Err(reason.into()))
     }
@@ -149,8 +171,15 @@ impl Fit {
         self.down(format(&b.down)).map(drop)
     }
 
+    /// The plan that was asked for, else that of the table.
+    fn plan(&self, asked: Option<tiled::Plan>, format: Format, n: u32) -> tiled::Plan {
+        let plan = asked.unwrap_or_else(|| plan_of(format, n));
+        tiled::Plan { copies: self.copies, profile: self.tuning.profile, ..plan }
+    }
+
     pub(crate) fn qkv(&self, formats: [Format; 3]) -> Laid<Qkv> {
-        let (c, plan) = (&self.config, self.tuning.qkv);
+        let c = &self.config;
+        let plan = self.plan(self.tuning.qkv, formats[0], c.hidden);
         let (pairing, bias) = (pairing(c.architecture), c.architecture.biased());
         let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
         let kernel = Qkv { formats, pairing, bias, finish, plan };
@@ -159,11 +188,13 @@ impl Fit {
     }
 
     pub(crate) fn o(&self, format: Format) -> Laid<Project> {
-        self.project("the output", format, self.tuning.o, self.config.q_len())
+        let n = self.config.q_len();
+        self.project("the output", format, self.plan(self.tuning.o, format, n), n)
     }
 
     pub(crate) fn down(&self, format: Format) -> Laid<Project> {
-        self.project("the down projection", format, self.tuning.down, self.config.feed_forward)
+        let n = self.config.feed_forward;
+        self.project("the down projection", format, self.plan(self.tuning.down, format, n), n)
     }
 
     fn project(&self, what: &str, format: Format, plan: tiled::Plan, n: u32) -> Laid<Project> {
@@ -172,13 +203,15 @@ impl Fit {
     }
 
     pub(crate) fn gate_up(&self, format: Format) -> Laid<GateUp> {
-        let (c, plan) = (&self.config, self.tuning.gate_up);
+        let c = &self.config;
+        let plan = self.plan(self.tuning.gate_up, format, c.hidden);
         let kernel = GateUp { format, plan };
         Ok((kernel, self.lay("gate and up", &kernel.runs(c.feed_forward), plan, c.hidden)?))
     }
 
     pub(crate) fn head(&self, format: Format) -> Laid<Head> {
-        let (c, plan) = (&self.config, self.tuning.head);
+        let c = &self.config;
+        let plan = self.plan(self.tuning.head, format, c.hidden);
         let kernel = Head { format, plan };
         Ok((kernel, self.lay("the LM head", &kernel.runs(c.vocab), plan, c.hidden)?))
     }
@@ -191,12 +224,20 @@ impl Fit {
 
     pub(crate) fn attention(&self) -> AttentionChained {
         let c = &self.config;
-        let Tuning { attention: trigger, nap, .. } = self.tuning;
-        AttentionChained { head_dim: c.head_dim, queries: c.heads / c.kv_heads, trigger, nap }
+        let Tuning { attention, nap, profile, .. } = self.tuning;
+        AttentionChained {
+            head_dim: c.head_dim,
+            queries: c.heads / c.kv_heads,
+            trigger: attention.unwrap_or(Trigger::First),
+            nap: nap.unwrap_or_else(|| nap_of(c.hidden)),
+            chained: self.overlaps(),
+            memory: self.attention_shared,
+            profile,
+        }
     }
 
     pub(crate) fn head_norm(&self) -> Option<HeadNorm> {
-        self.config.architecture.normed_heads().then_some(HeadNorm { chained: true })
+        self.config.architecture.normed_heads().then_some(HeadNorm { chained: self.overlaps() })
     }
 
     /// Heads of keys and values, each as often as its queries need blocks.
@@ -204,11 +245,28 @@ impl Fit {
         self.config.kv_heads * (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES)
     }
 
+    /// Blocks of attention: as many as products have, where they are enough.
+    pub(crate) fn attention_blocks(&self, splits: u32) -> u32 {
+        self.blocks.max(self.attention_units() * splits)
+    }
+
     /// Ranges into which attention splits the positions: as many as there are blocks for.
     pub(crate) fn splits(&self, ctx: u32) -> u32 {
         let useful = ctx.div_ceil(self.attention().positions());
         (self.blocks / self.attention_units()).min(useful).clamp(1, MOST_SPLITS)
     }
+}
+
+fn below((major, minor): (u32, u32), needed: u32) -> String {
+    format!("compute capability {major}.{minor} is below {needed}.0")
+}
+
+/// Shared memory of a block of which two fit a multiprocessor, and of one that has it for itself.
+fn shared(properties: &Properties) -> [u32; 2] {
+    let half = properties.shared_per_multiprocessor / 2;
+    let half = half.saturating_sub(properties.shared_reserved_per_block);
+    let whole = properties.shared_per_block;
+    [half.min(whole), whole].map(|bytes| bytes / 128 * 128)
 }
 
 fn check_tensor(tensor: &Tensor) -> Result<(), String> {

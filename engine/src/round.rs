@@ -28,14 +28,20 @@ impl Decoder {
     /// # Errors
     /// More positions than there is room for, what the driver refuses, and logits that are not numbers.
     pub fn round(&mut self, attended: u32, tokens: u32) -> Result<Round, Error> {
-        self.check_room(attended, tokens)?;
-        self.fill_caches()?;
+        self.prepare(attended, tokens)?;
         let (read, wall) = self.on_the_wall(attended, tokens)?;
         let (queued, device) = self.on_the_device(attended, tokens)?;
         if read != queued {
             return Err(Error::OtherTokens);
         }
         Ok(Round { tokens: read, wall, device })
+    }
+
+    /// Puts the decoder where the next of so many tokens attends `attended` positions, all of them random.
+    pub(crate) fn prepare(&mut self, attended: u32, tokens: u32) -> Result<(), Error> {
+        self.check_room(attended, tokens)?;
+        self.fill_caches()?;
+        self.place(attended)
     }
 
     fn check_room(&self, attended: u32, tokens: u32) -> Result<(), Error> {

@@ -1,61 +1,102 @@
 //! How the kernels of the chain divide their blocks.
+//!
+//! What nobody asks for otherwise is in the table below. `warpwright bench --kernels` measures what it should say.
 
 use std::fmt;
 use std::str::FromStr;
 
-use warpwright_kernels::tiled::{AttentionChained, Copies, Plan, Trigger};
+use warpwright_kernels::Format;
+use warpwright_kernels::tiled::{Copies, Plan, Trigger};
 
 use crate::Error;
 
-/// A plan for each product of the chain, and their shared memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A plan for each product of the chain, their shared memory, and how attention ends. What is not given follows from
+/// the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning {
     /// Of queries, keys and values.
-    pub qkv: Plan,
+    pub qkv: Option<Plan>,
     /// Of the projection behind attention.
-    pub o: Plan,
+    pub o: Option<Plan>,
     /// Of the first half of the feed-forward block.
-    pub gate_up: Plan,
+    pub gate_up: Option<Plan>,
     /// Of its second half.
-    pub down: Plan,
+    pub down: Option<Plan>,
     /// Of the LM head.
-    pub head: Plan,
+    pub head: Option<Plan>,
     /// Bytes of shared memory of a block: half of a multiprocessor's if not given.
     pub shared: Option<u32>,
     /// When the kernel behind attention may start.
-    pub attention: Trigger,
+    pub attention: Option<Trigger>,
     /// Nanoseconds that a block without work in attention stays.
-    pub nap: u32,
+    pub nap: Option<u32>,
+    /// Whether the kernels leave the times that [`Decoder::profile`](crate::Decoder::profile) reads.
+    pub profile: bool,
 }
 
-impl Default for Tuning {
-    fn default() -> Self {
-        let plan = Plan::SHIPPED;
-        let AttentionChained { trigger: attention, nap, .. } = AttentionChained::shipped(128, 1);
-        Tuning { qkv: plan, o: plan, gate_up: plan, down: plan, head: plan, shared: None, attention, nap }
-    }
+/// Formats that like the same plans.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Digits of less than 16 bits.
+    Quantized,
+    /// 16 bits a weight.
+    Half,
+}
+
+const fn first(width: u32, groups: u32) -> Plan {
+    Plan { width, groups, trigger: Trigger::First, copies: Copies::Bulk, profile: false }
+}
+
+/// Plans by format and by the least length of the matrix's rows: the last row that holds. Measured on an H200.
+const PLANS: [(Family, u32, Plan); 4] = [
+    (Family::Quantized, 0, first(2, 6)),
+    (Family::Quantized, 2048, first(2, 4)),
+    (Family::Half, 0, first(1, 8)),
+    (Family::Half, 4096, first(2, 2)),
+];
+
+/// Naps by the model's least hidden length. Measured on an H200.
+const NAPS: [(u32, u32); 2] = [(0, 800), (2048, 1500)];
+
+/// The plan of a matrix in this format with rows of `n`.
+pub(crate) fn plan_of(format: Format, n: u32) -> Plan {
+    let family = if matches!(format, Format::F16 | Format::BF16) { Family::Half } else { Family::Quantized };
+    let row = PLANS.iter().rev().find(|(of, least, _)| *of == family && *least <= n);
+    row.expect("rows of any length have a plan").2
+}
+
+/// The nap of a model with this hidden length.
+pub(crate) fn nap_of(hidden: u32) -> u32 {
+    NAPS.iter().rev().find(|(least, _)| *least <= hidden).expect("any length has a nap").1
 }
 
 const TRIGGERS: [(&str, Trigger); 3] =
     [("first", Trigger::First), ("waited", Trigger::Waited), ("drained", Trigger::Drained)];
 
 impl Tuning {
+    /// This plan for all products.
+    pub(crate) fn all(plan: Plan) -> Tuning {
+        let mut tuning = Tuning::default();
+        tuning.plans().into_iter().for_each(|(_, of)| *of = Some(plan));
+        tuning
+    }
+
     /// The products by name.
-    fn plans(&mut self) -> [(&'static str, &mut Plan); 5] {
+    fn plans(&mut self) -> [(&'static str, &mut Option<Plan>); 5] {
         let Tuning { qkv, o, gate_up, down, head, .. } = self;
         [("qkv", qkv), ("o", o), ("gate_up", gate_up), ("down", down), ("head", head)]
     }
 
     fn set(&mut self, part: &str) -> Result<(), String> {
         let Some((name, value)) = part.split_once('=') else {
-            let plan = plan(part)?;
-            self.plans().into_iter().for_each(|(_, of)| *of = plan);
+            let Tuning { qkv, o, gate_up, down, head, .. } = Tuning::all(plan(part)?);
+            *self = Tuning { qkv, o, gate_up, down, head, ..*self };
             return Ok(());
         };
         match name {
             "shared" => self.shared = Some(number(value)?),
-            "attention" => self.attention = trigger(value).ok_or(format!("{value} is no trigger"))?,
-            "nap" => self.nap = number(value)?,
+            "attention" => self.attention = Some(trigger(value).ok_or(format!("{value} is no trigger"))?),
+            "nap" => self.nap = Some(number(value)?),
             _ => {
                 let plan = plan(value)?;
                 let mut plans = self.plans().into_iter();
@@ -63,7 +104,7 @@ impl Tuning {
                 *of.ok_or(format!(
                     "{name} is none of qkv, o, gate_up, down, head, attention, shared, nap"
                 ))?
-                .1 = plan;
+                .1 = Some(plan);
             }
         }
         Ok(())
@@ -83,7 +124,10 @@ fn name(trigger: Trigger) -> &'static str {
 }
 
 /// `4x2_first`: warps of a group, groups, and when the next kernel may start.
-fn plan(text: &str) -> Result<Plan, String> {
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn plan(text: &str) -> Result<Plan, String> {
     let parsed = || {
         let (warps, trigger) = text.split_once('_')?;
         let (width, groups) = warps.split_once('x')?;
@@ -117,14 +161,23 @@ impl FromStr for Tuning {
 }
 
 impl fmt::Display for Tuning {
+    /// What is given, as it is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut copy = *self;
-        let plans = copy
-            .plans()
-            .map(|(of, plan)| format!("{of}={}x{}_{}", plan.width, plan.groups, name(plan.trigger)));
-        write!(f, "{},attention={},nap={}", plans.join(","), name(self.attention), self.nap)?;
-        self.shared.map_or(Ok(()), |shared| write!(f, ",shared={shared}"))
+        let plans = copy.plans().map(|(of, plan)| plan.map(|plan| format!("{of}={}", plan_name(plan))));
+        let rest = [
+            self.attention.map(|trigger| format!("attention={}", name(trigger))),
+            self.nap.map(|nap| format!("nap={nap}")),
+            self.shared.map(|shared| format!("shared={shared}")),
+        ];
+        let parts: Vec<String> = plans.into_iter().chain(rest).flatten().collect();
+        f.write_str(&parts.join(","))
     }
+}
+
+/// As [`Tuning`] parses it.
+pub fn plan_name(plan: Plan) -> String {
+    format!("{}x{}_{}", plan.width, plan.groups, name(plan.trigger))
 }
 
 #[cfg(test)]
@@ -141,7 +194,22 @@ mod tests {
         }
         let all: Tuning = "8x1_waited,o=4x2_first".parse().unwrap();
         let text = "qkv=8x1_waited,o=4x2_first,gate_up=8x1_waited,down=8x1_waited,head=8x1_waited,";
-        assert!(all.to_string().starts_with(text), "{all}");
+        assert!(text.starts_with(&all.to_string()), "{all}");
+        assert_eq!(Tuning::default().to_string(), "");
+    }
+
+    #[test]
+    fn the_table_has_a_plan_for_every_matrix() {
+        let cases = [
+            (Format::Q4_K, 256, "2x6_first"),
+            (Format::Q6_K, 2048, "2x4_first"),
+            (Format::F16, 4095, "1x8_first"),
+            (Format::BF16, 14336, "2x2_first"),
+        ];
+        for (format, n, plan) in cases {
+            assert_eq!(plan_name(plan_of(format, n)), plan);
+        }
+        assert_eq!([1, 2048].map(nap_of), [800, 1500]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::gguf::Tensor;
 use crate::model::{Model, Weights};
 
 /// A tensor on a device: the file's bytes, or tiles of them, and how to read them.
+#[derive(Clone)]
 pub(crate) struct Loaded {
     pub(crate) bytes: View<u8>,
     pub(crate) format: Format,

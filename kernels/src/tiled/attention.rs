@@ -1,4 +1,5 @@
-//! Attention of one token as one kernel of a chain whose kernels overlap: `softmax(scale * q k^T) v`. sm_90.
+//! Attention of one token as one kernel of a chain whose kernels overlap: `softmax(scale * q k^T) v`. sm_90; sm_80
+//! where it does not overlap.
 //!
 //! A block works on one head of keys and values, for up to 8 of the query heads that share it, over a range of the
 //! positions. The range is cut into tiles of 16 positions, which the warps take in turn. A warp brings its own tiles
@@ -16,7 +17,7 @@
 //! Else the splits of a head leave theirs in memory, and the block that comes last adds them in the order of the
 //! splits, so that the same positions give the same bits.
 
-use super::stream::Trigger;
+use super::stream::{Stamp, Trigger};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::{lanes_max, lanes_sum};
@@ -57,6 +58,8 @@ args! {
         blocks: u32,
         /// Bytes of shared memory of a block: what the other kernels of the chain ask for.
         shared: u32,
+        /// `[blocks, 8]` where the kernel profiles: see [`Stamp`]
+        stamps: Out<u64>,
     }
 }
 
@@ -66,14 +69,20 @@ pub struct AttentionChained {
     pub head_dim: u32,
     /// Query heads that share a head of keys and values, at most 16.
     pub queries: u32,
-    /// When the next kernel may start; at the latest after the wait.
+    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
+    pub chained: bool,
+    /// When the next kernel may start, if this one is chained; at the latest after the wait.
     pub trigger: Trigger,
     /// Nanoseconds that a block without work stays, so that the blocks of the next kernel spread evenly.
     pub nap: u32,
+    /// Bytes of shared memory that a block may have, from which follow its warps and tiles.
+    pub memory: u32,
+    /// Whether each block leaves the times of [`Stamp`]s.
+    pub profile: bool,
 }
 
 /// Shared memory of a block where two blocks fit a multiprocessor of sm_90.
-const MOST_SHARED: u32 = 115_712;
+const HALF_SHARED: u32 = 115_712;
 /// Positions of a tile: the inner dimension of `mma.m16n8k16`.
 const TILE: u32 = 16;
 /// Query heads of a block: half of the rows of an `mma`.
@@ -89,7 +98,21 @@ const PARTS_AHEAD: u32 = 8;
 impl AttentionChained {
     /// The variant that was fastest.
     pub const fn shipped(head_dim: u32, queries: u32) -> AttentionChained {
-        AttentionChained { head_dim, queries, trigger: Trigger::First, nap: 1500 }
+        AttentionChained {
+            head_dim,
+            queries,
+            chained: true,
+            trigger: Trigger::First,
+            nap: 1500,
+            memory: HALF_SHARED,
+            profile: false,
+        }
+    }
+
+    /// The variant for devices older than sm_90, with as much shared memory as all of them have.
+    pub const fn shipped_plain(head_dim: u32, queries: u32) -> AttentionChained {
+        let memory = 99 << 10;
+        AttentionChained { chained: false, nap: 0, memory, ..AttentionChained::shipped(head_dim, queries) }
     }
 
     /// Blocks that share a head of keys and values, each with up to 8 of its query heads.
@@ -112,9 +135,9 @@ impl AttentionChained {
         self.head_dim / 8
     }
 
-    /// Tiles that fit a block.
+    /// Tiles that fit a block, or one where none does: [`KernelDef::grid`] refuses that.
     fn fit(&self) -> u32 {
-        (MOST_SHARED - 2 * QUERIES * self.row() - REST) / (2 * self.half())
+        (self.memory.saturating_sub(2 * QUERIES * self.row() + REST) / (2 * self.half())).max(1)
     }
 
     /// Tiles that a warp keeps.
@@ -147,9 +170,15 @@ impl KernelDef for AttentionChained {
     type Args<S: Side> = AttentionChainedArgs<S>;
 
     fn name(&self) -> String {
-        let AttentionChained { head_dim, queries, trigger, nap } = self;
-        let trigger = if *trigger == Trigger::First { "first" } else { "waited" };
-        format!("attention_chained_{head_dim}_{queries}_{trigger}_{nap}")
+        let AttentionChained { head_dim, queries, chained, trigger, nap, memory, profile } = self;
+        let how = match (chained, trigger) {
+            (false, _) => "plain".into(),
+            (true, Trigger::First) => format!("first_{nap}"),
+            (true, _) => format!("waited_{nap}"),
+        };
+        let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
+        let profile = if *profile { "_profile" } else { "" };
+        format!("attention_chained_{head_dim}_{queries}_{how}{memory}{profile}")
     }
 
     fn block(&self) -> u32 {
@@ -158,7 +187,7 @@ impl KernelDef for AttentionChained {
 
     /// As many as leave 80 registers a thread, where those are enough.
     fn blocks_per_sm(&self) -> Option<u32> {
-        matches!(self.head_dim, 64 | 128).then_some(24 / self.warps())
+        (self.chained && matches!(self.head_dim, 64 | 128)).then_some(24 / self.warps())
     }
 
     fn grid(&self, a: &AttentionChainedArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -181,15 +210,18 @@ impl KernelDef for AttentionChained {
         self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
         self.length("ticket", a.ticket, "kv_heads * groups", &[a.kv_heads, self.groups()])?;
         self.range("blocks", a.blocks, a.kv_heads * self.groups() * a.splits, 1 << 16)?;
-        self.range("shared", a.shared, self.shared(), MOST_SHARED)?;
+        self.range("the kernel's memory", self.memory, self.shared(), 1 << 20)?;
+        self.range("shared", a.shared, self.shared(), self.memory)?;
         Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionChainedArgs<Dev<'k>>) {
-        if self.trigger == Trigger::First {
+        if self.chained && self.trigger == Trigger::First {
             k.grid_trigger();
         }
         let block = Block::new(k, self, &a);
+        block.stamp(Stamp::Begun);
+        block.stamp(Stamp::Place);
         let tiles = block.own_tiles();
 
         k.note("the position may still be that of the token before: then it is too small");
@@ -197,8 +229,12 @@ impl KernelDef for AttentionChained {
         let mut range = block.range(early);
         block.copy_first(&range, &tiles, Which::Before(early));
         let own = block.own_row(&range, early);
-        k.grid_wait();
-        if self.trigger != Trigger::First {
+        block.stamp_landed();
+        if self.chained {
+            k.grid_wait();
+        }
+        block.stamp(Stamp::Waited);
+        if self.chained && self.trigger != Trigger::First {
             k.grid_trigger();
         }
 
@@ -207,9 +243,11 @@ impl KernelDef for AttentionChained {
         block.copy_own(&own);
         let position = block.stage(loaded);
         k.when(position.ne(early), || block.start_again(&mut range, &tiles, position));
+        block.stamp(Stamp::Ready);
 
         let mut sums = Sum::new(k, self);
         block.attend(&mut sums, &range, &tiles, position);
+        block.stamp(Stamp::Multiplied);
         block.leave(&sums, &range, &tiles[0]);
         k.barrier();
         let alone = position.lt(self.positions()) | a.splits.eq(1);
@@ -220,7 +258,10 @@ impl KernelDef for AttentionChained {
             k.barrier();
             k.when(block.drawn.ld().ne(0), || block.merge(&range));
         });
-        k.when(range.is_empty(), || k.nanosleep(self.nap));
+        block.stamp(Stamp::Stored);
+        if self.chained {
+            k.when(range.is_empty(), || k.nanosleep(self.nap));
+        }
     }
 
     fn reference(&self, a: AttentionChainedArgs<Cpu<'_>>) {
@@ -399,6 +440,25 @@ impl<'a, 'k> Block<'a, 'k> {
             position,
             drawn: position.at(1),
         }
+    }
+
+    /// Leaves a time, where the kernel profiles.
+    fn stamp(&self, stamp: Stamp) {
+        if self.def.profile {
+            stamp.leave(self.k, self.k.tid().eq(0), self.a.stamps);
+        }
+    }
+
+    /// Where the kernel profiles, its first warp waits for its first tiles: they become a group of copies of their own.
+    fn stamp_landed(&self) {
+        let k = self.k;
+        if self.def.profile {
+            k.when(k.warp().eq(0), || {
+                k.commit_copies();
+                k.wait_copies(0);
+            });
+        }
+        self.stamp(Stamp::Landed);
     }
 
     /// The position as it is in memory.
@@ -890,6 +950,7 @@ impl ChainedCase {
         // A larger factor than models have, so that weights differ by powers of ten.
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
         args.extend([units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
+        args.push(CpuArg::U64(vec![0]));
         // Two halves hold 22 bits of a query and of a weight; sums of some hundred products add their roundings.
         Case { label: format!("{self:?}"), args, bound: 1e-5 }
     }

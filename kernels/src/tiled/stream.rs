@@ -85,7 +85,10 @@ impl Stamp {
     pub(crate) fn leave<'k>(self, k: Builder<'k>, who: Pred<'k>, stamps: Ptr<'k, u64, Write>) {
         k.when(who, || {
             let value = if self == Stamp::Place { k.smid().cvt::<u64>() } else { k.globaltimer() };
-            stamps.at(k.ctaid() * STAMPS).at(self as u32).st(value);
+            let to = stamps.at(k.ctaid() * STAMPS).at(self as u32).cast::<u32>();
+            // Relaxed, so that what a ticket publishes does not wait for it.
+            to.st_relaxed(value.cvt::<u32>());
+            to.at(1).st_relaxed((value >> 32).cvt::<u32>());
         });
     }
 }

@@ -3,27 +3,36 @@
 //! All in one run, because a rate means little without the ceiling of the same card on the same day: first the read
 //! ceiling, then for each context a round as each other mode launches steps, to compare tokens and to warm up, and
 //! then the timed rounds. Whole tokens are timed, from the embedding to the choice that the host has read.
+//! Or, instead of rounds, the kernels: when each works within a token, and how fast each is alone.
 
 mod ceiling;
+mod kernels;
+mod plot;
+mod profile;
 mod report;
+mod timeline;
 
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, value_parser};
 use indicatif::ProgressBar;
+use serde::Serialize;
+use svg::Document;
 use warpwright_driver::Context;
 use warpwright_engine::info::{kv_bytes, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{Decoder, Kind, Model, Options, Outline, Path, Quantization, Round, Shape, Tuning};
+use warpwright_kernels::tiled::Plan;
 
 use crate::device::{self, Choice};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::options::{self as shared, Launch};
 use crate::output::write_file;
+use crate::tuned::Tuned;
 use ceiling::Ceiling;
-use report::{Measured, Report};
+use report::{Header, Measured, Report};
 
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["model", "shape"])))]
@@ -57,6 +66,27 @@ pub(crate) struct Args {
     /// Tokens of one launch of a graph
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     tokens_per_launch: Option<u32>,
+    /// Take the times of every kernel of a token instead of rounds
+    #[arg(long, group = "instead")]
+    profile: bool,
+    /// Measure every kernel alone, with each plan, instead of rounds
+    #[arg(long, group = "instead")]
+    kernels: bool,
+    /// The same, and keep the best plans for this device and model in the user's cache directory
+    #[arg(long, group = "instead")]
+    tune: bool,
+    /// Plans that --kernels and --tune try
+    #[arg(
+        long,
+        value_name = "PLAN,PLAN,..",
+        value_delimiter = ',',
+        value_parser = warpwright_engine::tuning::plan,
+        default_value = kernels::PLANS
+    )]
+    plans: Vec<Plan>,
+    /// File to draw to, as SVG: tokens a second, or with --profile the kernels of a token over time
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "tune"])]
+    plot: Option<PathBuf>,
     /// File to write all figures to, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -75,51 +105,118 @@ fn quantizations() -> impl TypedValueParser<Value = Quantization> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     interrupt::install()?;
-    let mut right = true;
-    let mut measure = || -> Result<Report, Failure> {
+    if args.profile {
+        deliver(args, profile::measure, profile::Report::draw)
+    } else if args.kernels || args.tune {
+        deliver(args, kernels::measure, |_| unreachable!("clap lets nobody plot kernels"))
+    } else {
+        deliver(args, measure, plot::draw)
+    }
+}
+
+/// Figures that are printed and written as JSON.
+trait Shown: Serialize {
+    fn print(&self) -> Result<(), Failure>;
+
+    /// Whether all that was compared was the same.
+    fn right(&self) -> bool {
+        true
+    }
+}
+
+/// Measures, prints, writes and draws what was found.
+fn deliver<R: Shown>(
+    args: &Args,
+    measure: impl FnOnce(&Args) -> Result<R, Failure>,
+    draw: impl FnOnce(&R) -> Document,
+) -> Result<(), Failure> {
+    let shown = || -> Result<R, Failure> {
         let report = measure(args)?;
         report.print()?;
-        right = report.right();
         Ok(report)
     };
-    match &args.json {
-        None => drop(measure()?),
-        Some(path) => write_file(path, |file| file.write(measure()?.json().as_bytes()))?,
+    let report = match &args.json {
+        None => shown()?,
+        Some(path) => {
+            let mut found = None;
+            write_file(path, |file| {
+                let report = found.insert(shown()?);
+                let json = serde_json::to_string_pretty(report).expect("strings and numbers") + "\n";
+                file.write(json.as_bytes())
+            })?;
+            found.expect("the file was filled with it")
+        }
+    };
+    if let Some(path) = &args.plot {
+        write_file(path, |file| file.write(draw(&report).to_string().as_bytes()))?;
     }
-    if right { Ok(()) } else { Err(Failure::Shown) }
+    if report.right() { Ok(()) } else { Err(Failure::Shown) }
+}
+
+/// What is measured, where, and next to what.
+struct Setup<'a> {
+    args: &'a Args,
+    subject: Subject,
+    contexts: Vec<u32>,
+    context: Context,
+    tuned: Tuned,
+    ceiling: Ceiling,
+}
+
+impl Setup<'_> {
+    fn new(args: &Args) -> Result<Setup<'_>, Failure> {
+        let subject = Subject::open(args)?;
+        let contexts = contexts(args, subject.outline())?;
+        let context = device::open(args.device)?;
+        let tuned = Tuned::of(args.plan, context.device(), subject.outline());
+        let largest = contexts.iter().max().expect("there is a context");
+        let options = options(args, tuned.tuning, *largest, args.launch);
+        Decoder::check(&context, subject.outline(), options)?;
+        let ceiling = ceiling::measure(&context)?;
+        Ok(Setup { args, subject, contexts, context, tuned, ceiling })
+    }
+
+    fn outline(&self) -> &Outline {
+        self.subject.outline()
+    }
+
+    fn options(&self, ctx: u32, launch: Launch) -> Options {
+        options(self.args, self.tuned.tuning, ctx, launch)
+    }
+
+    fn decoder(&self, options: Options) -> Result<Decoder, Failure> {
+        let decoder = self.subject.decoder(&self.context, options)?;
+        match (self.args.plan, decoder.path()) {
+            (Some(_), Path::Simple { reason }) => {
+                Err(Failure::Input(format!("--plan is of overlapping kernels, which do not run: {reason}")))
+            }
+            _ => Ok(decoder),
+        }
+    }
 }
 
 fn measure(args: &Args) -> Result<Report, Failure> {
-    let subject = Subject::open(args)?;
-    let outline = subject.outline();
-    let contexts = contexts(args, outline)?;
-    let context = device::open(args.device)?;
-    let largest = contexts.iter().max().expect("there is a context");
-    Decoder::check(&context, outline, options(args, *largest, args.launch))?;
-    let ceiling = ceiling::measure(&context)?;
-    let mut decoder = subject.decoder(&context, options(args, contexts[0], args.launch))?;
-    if let (Some(_), Path::Simple { reason }) = (args.plan, decoder.path()) {
-        return Err(Failure::Input(format!("--plan is of overlapping kernels, which do not run: {reason}")));
-    }
+    let setup = Setup::new(args)?;
+    let mut decoder = setup.decoder(setup.options(setup.contexts[0], args.launch))?;
     let rounds = args.rounds as usize + 1 + args.launch.others().count();
-    let progress = ProgressBar::new((contexts.len() * rounds) as u64);
+    let progress = ProgressBar::new((setup.contexts.len() * rounds) as u64);
     let mut all = vec![];
-    for ctx in contexts {
+    for &ctx in &setup.contexts {
         let measured;
-        (decoder, measured) = measure_context(args, ctx, outline, decoder, &progress)?;
+        (decoder, measured) = measure_context(&setup, ctx, decoder, &progress)?;
         all.push(measured);
     }
     progress.finish_and_clear();
-    Ok(Report::new(args, &context, &subject, &ceiling, &all))
+    Ok(Report::new(args, Header::new(&setup, &decoder), setup.outline(), &all))
 }
 
 fn measure_context(
-    args: &Args,
+    setup: &Setup,
     ctx: u32,
-    outline: &Outline,
     mut decoder: Decoder,
     progress: &ProgressBar,
 ) -> Result<(Decoder, Measured), Failure> {
+    let (args, outline) = (setup.args, setup.outline());
     let round = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
         interrupt::check()?;
         progress.inc(1);
@@ -127,10 +224,10 @@ fn measure_context(
     };
     let mut others = vec![];
     for launch in args.launch.others() {
-        decoder = decoder.with_options(outline, options(args, ctx, launch))?;
+        decoder = decoder.with_options(outline, setup.options(ctx, launch))?;
         others.push((launch, round(&mut decoder, args.tokens)?));
     }
-    decoder = decoder.with_options(outline, options(args, ctx, args.launch))?;
+    decoder = decoder.with_options(outline, setup.options(ctx, args.launch))?;
     round(&mut decoder, args.tokens.min(WARM_UP))?;
     let rounds = (0..args.rounds).map(|_| round(&mut decoder, args.tokens)).collect::<Result<_, _>>()?;
     let nodes = decoder.launches(Kind::Token);
@@ -138,10 +235,10 @@ fn measure_context(
 }
 
 /// Room for one round.
-fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
+fn options(args: &Args, tuning: Tuning, ctx: u32, launch: Launch) -> Options {
     let options = Options::new(ctx + args.tokens - 1, launch.into());
     Options {
-        tuning: args.plan.unwrap_or_default(),
+        tuning,
         tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
         ..options
     }

@@ -20,17 +20,28 @@ pub(super) struct Measured {
 
 /// Everything a reader needs to believe the figures.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct Header {
     warpwright: &'static str,
     date: String,
     device: Device,
     model: String,
     random_weights: bool,
+    /// Which kernels decode.
+    path: String,
+    /// How they are tuned, where not as the table in the code says.
+    tuning: Option<String>,
+    pub(super) read_ceiling: Ceiling,
+}
+
+/// Rounds of some contexts.
+#[derive(Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    header: Header,
     launch: String,
     tokens: u32,
     rounds: u32,
-    read_ceiling: Ceiling,
-    contexts: Vec<Figures>,
+    pub(super) contexts: Vec<Figures>,
 }
 
 #[derive(Serialize)]
@@ -46,11 +57,13 @@ struct Device {
 /// Of one context. Bytes are those of one token: weights are read once, keys and values of every position attended,
 /// on the average of a round.
 #[derive(Serialize)]
-struct Figures {
-    ctx: u32,
+pub(super) struct Figures {
+    pub(super) ctx: u32,
     wall_us: Spread,
     device_us: Spread,
-    tokens_per_s: f64,
+    pub(super) tokens_per_s: f64,
+    /// What the ceiling allows.
+    pub(super) tokens_per_s_limit: f64,
     weight_bytes: u64,
     kv_bytes: u64,
     gb_per_s: f64,
@@ -69,62 +82,76 @@ struct Spread {
     max: f64,
 }
 
-impl Report {
-    pub(super) fn new(
-        args: &Args,
-        context: &Context,
-        subject: &Subject,
-        ceiling: &Ceiling,
-        measured: &[Measured],
-    ) -> Report {
-        let (model, random_weights) = match subject {
+impl Header {
+    pub(super) fn new(setup: &Setup, decoder: &Decoder) -> Header {
+        let (model, random_weights) = match &setup.subject {
             Subject::File(model) => (model.gguf.path.display().to_string(), false),
             Subject::Random { name, .. } => (name.clone(), true),
         };
-        Report {
+        Header {
             warpwright: env!("CARGO_PKG_VERSION"),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            device: Device::of(context),
+            device: Device::of(&setup.context),
             model,
             random_weights,
-            launch: name(args.launch),
-            tokens: args.tokens,
-            rounds: args.rounds,
-            read_ceiling: ceiling.clone(),
-            contexts: measured.iter().map(|m| Figures::new(m, args, subject.outline(), ceiling)).collect(),
+            path: decoder.path().to_string(),
+            tuning: setup.tuned.said(),
+            read_ceiling: setup.ceiling.clone(),
         }
     }
 
-    /// Whether each mode and round gave the same tokens.
-    pub(super) fn right(&self) -> bool {
-        self.contexts.iter().all(|figures| figures.other_tokens.is_empty())
-    }
-
-    pub(super) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("strings and numbers") + "\n"
-    }
-
-    pub(super) fn print(&self) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
+    /// Writes it; `work` says what was measured.
+    pub(super) fn print(&self, out: &mut impl Write, work: &str) -> Result<(), Failure> {
         let (d, c) = (&self.device, &self.read_ceiling);
         writeln!(out, "{}, {}, CUDA {}, {}", d.name, d.driver, d.cuda, self.date)?;
         if d.emulator {
             writeln!(out, "The times are the emulator's: they say nothing about a GPU.")?;
         }
         let weights = if self.random_weights { ", random weights" } else { "" };
-        writeln!(
-            out,
-            "{}{weights}, {}, {} rounds of {} tokens",
-            self.model, self.launch, self.rounds, self.tokens
-        )?;
+        writeln!(out, "{}{weights}, {work}", self.model)?;
+        let tuning = self.tuning.as_ref().map(|tuning| format!(", tuned {tuning}")).unwrap_or_default();
+        writeln!(out, "decoded by {}{tuning}", self.path)?;
         let mebibytes = c.bytes >> 20;
         writeln!(
             out,
             "read ceiling: {:.1} GB/s ({mebibytes} MiB, {}, {} blocks)\n",
             c.gb_per_s, c.kernel, c.blocks
         )?;
+        Ok(())
+    }
+}
+
+impl Shown for Report {
+    fn print(&self) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let work = format!("{}, {} rounds of {} tokens", self.launch, self.rounds, self.tokens);
+        self.header.print(&mut out, &work)?;
         writeln!(out, "{}", self.table().trim_fmt())?;
         Ok(())
+    }
+
+    /// Whether each mode and round gave the same tokens.
+    fn right(&self) -> bool {
+        self.contexts.iter().all(|figures| figures.other_tokens.is_empty())
+    }
+}
+
+impl Report {
+    pub(super) fn new(args: &Args, header: Header, outline: &Outline, measured: &[Measured]) -> Report {
+        let figures = |m| Figures::new(m, args, outline, &header.read_ceiling);
+        Report {
+            launch: name(args.launch),
+            tokens: args.tokens,
+            rounds: args.rounds,
+            contexts: measured.iter().map(figures).collect(),
+            header,
+        }
+    }
+
+    /// What the bars of a plot stand for.
+    pub(super) fn title(&self) -> String {
+        let Header { model, device, read_ceiling, .. } = &self.header;
+        format!("{model} on {}, read ceiling {:.0} GB/s", device.name, read_ceiling.gb_per_s)
     }
 
     fn table(&self) -> Table {
@@ -172,6 +199,7 @@ impl Figures {
         Figures {
             ctx: m.ctx,
             tokens_per_s: 1e6 / wall_us.median,
+            tokens_per_s_limit: ceiling.gb_per_s * 1e9 / (weight_bytes + kv_bytes) as f64,
             device_us: Spread::of(args.tokens, m.rounds.iter().map(|round| round.device)),
             wall_us,
             weight_bytes,

@@ -1,0 +1,233 @@
+//! `bench --kernels`: every product of the model alone, with each plan, next to reading the same bytes.
+//!
+//! A product's kernels make a chain that goes through the model's own matrices, or copies of them, until none of the
+//! first is in the second-level cache any more: each reads its matrix from memory. The cold read is what one kernel
+//! that only reads needs on its own: a start and an end, and the bytes at the read ceiling.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, Table, presets};
+use warpwright_engine::tuning::plan_name;
+use warpwright_engine::{Effort, Product, Rotation};
+
+use super::*;
+use crate::tuned;
+
+/// Plans worth trying.
+pub(super) const PLANS: &str =
+    "1x8_first,2x2_first,2x4_first,2x6_first,4x1_first,4x2_first,4x3_first,8x1_first";
+
+/// Microseconds of a kernel that reads nothing.
+const START: f64 = 1.9;
+
+/// What was found.
+#[derive(Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    header: Header,
+    ctx: u32,
+    products: Vec<Row>,
+    /// Of a layer, at the largest context.
+    attention_us: f64,
+    attention_bytes: u64,
+    /// Plans that do not fit the model.
+    left_out: Vec<String>,
+    /// The best plan of each product, as `--plan` takes it.
+    best: String,
+    /// Where that was kept.
+    kept: Option<PathBuf>,
+}
+
+/// A product in one format, with one plan.
+#[derive(Serialize)]
+struct Row {
+    product: &'static str,
+    formats: String,
+    layers: usize,
+    bytes: u64,
+    /// Bytes that are read before the same come again.
+    rotated: u64,
+    plan: String,
+    us: f64,
+    gb_per_s: f64,
+    share_of_ceiling: f64,
+    /// The time of the cold read, and what a kernel that reads as much was measured to take.
+    cold_us: f64,
+    read_us: f64,
+    /// Whether no other plan is faster.
+    best: bool,
+}
+
+/// The times of all rotations with one plan.
+struct Try {
+    plan: Plan,
+    times: Vec<Duration>,
+}
+
+pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
+    let setup = Setup::new(args)?;
+    let ctx = *setup.contexts.iter().max().expect("there is a context");
+    let mut decoder = setup.decoder(setup.options(ctx, args.launch))?;
+    let header = Header::new(&setup, &decoder);
+    let effort = effort(&setup.context);
+    let rotations = decoder.rotations(effort)?;
+    let progress = ProgressBar::new((args.plans.len() + rotations.len() + 1) as u64);
+    // Every buffer has numbers in it then.
+    decoder.round(1, 1)?;
+    let attention = decoder.attention_alone(ctx, effort)?;
+    let (mut tries, mut left_out) = (vec![], vec![]);
+    for &plan in &args.plans {
+        interrupt::check()?;
+        match decoder.alone(setup.outline(), plan, &rotations, effort)? {
+            Some(times) => tries.push(Try { plan, times }),
+            None => left_out.push(plan_name(plan)),
+        }
+        progress.inc(1);
+    }
+    let mut products = vec![];
+    for (i, rotation) in rotations.iter().enumerate() {
+        let read = decoder.read_alone(rotation, effort)?;
+        products.extend(rows(rotation, i, &tries, read, setup.ceiling.gb_per_s));
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    let best = best(&rotations, &tries)?;
+    let kept = match args.tune && !best.is_empty() {
+        true => Some(tuned::keep(&best.parse()?, setup.context.device(), setup.outline())?),
+        false => None,
+    };
+    let attention_bytes =
+        kv_bytes(setup.outline()) / u64::from(setup.outline().config.layers) * u64::from(ctx);
+    let attention_us = us(attention);
+    Ok(Report { header, ctx, products, attention_us, attention_bytes, left_out, best, kept })
+}
+
+/// On a GPU, four times the second-level cache; the emulator has none, and takes its time.
+fn effort(context: &Context) -> Effort {
+    if device::is_emulator(context) {
+        return Effort { bytes: 0, nodes: 0, launches: 1 };
+    }
+    let cache = u64::from(context.device().properties().l2_bytes);
+    Effort { bytes: 4 * cache, nodes: 128, launches: 5 }
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The rows of a rotation, one for each plan.
+fn rows(rotation: &Rotation, i: usize, tries: &[Try], read: Duration, ceiling: f64) -> Vec<Row> {
+    let bytes = rotation.bytes as f64;
+    let shortest = tries.iter().map(|of| of.times[i]).min();
+    let row = |of: &Try| {
+        let time = us(of.times[i]);
+        Row {
+            product: rotation.product.name(),
+            formats: rotation.formats.clone(),
+            layers: rotation.layers,
+            bytes: rotation.bytes,
+            rotated: rotation.rotated(),
+            plan: plan_name(of.plan),
+            us: time,
+            gb_per_s: bytes / time / 1e3,
+            share_of_ceiling: bytes / time / 1e3 / ceiling,
+            cold_us: START + bytes / ceiling / 1e3,
+            read_us: us(read),
+            best: Some(of.times[i]) == shortest,
+        }
+    };
+    tries.iter().map(row).collect()
+}
+
+/// For each product the plan that is fastest over all layers.
+fn best(rotations: &[Rotation], tries: &[Try]) -> Result<String, Failure> {
+    let products = Product::OF_LAYER.into_iter().chain([Product::Head]);
+    let part = |product: Product| {
+        let whole = |of: &&Try| -> Duration {
+            let of_product =
+                rotations.iter().zip(&of.times).filter(|(rotation, _)| rotation.product == product);
+            of_product.map(|(rotation, time)| *time * rotation.layers as u32).sum()
+        };
+        let best = tries.iter().min_by_key(whole)?;
+        Some(format!("{}={}", product.name(), plan_name(best.plan)))
+    };
+    Ok(products.filter_map(part).collect::<Vec<_>>().join(","))
+}
+
+impl Shown for Report {
+    fn print(&self) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        self.header.print(&mut out, "kernels alone")?;
+        writeln!(out, "{}", self.table().trim_fmt())?;
+        let rate = self.attention_bytes as f64 / self.attention_us / 1e3;
+        let cold = START + self.attention_bytes as f64 / self.header.read_ceiling.gb_per_s / 1e3;
+        writeln!(
+            out,
+            "\nattention of a layer over {} positions: {:.2} us, {:.2} MB, {rate:.0} GB/s, {:.2} x its cold read",
+            self.ctx,
+            self.attention_us,
+            self.attention_bytes as f64 / 1e6,
+            self.attention_us / cold
+        )?;
+        writeln!(
+            out,
+            "\ncold: {START} us and the bytes at the read ceiling. read: a kernel that only reads them, likewise one \
+             after another.\n*: the fastest plan in this format."
+        )?;
+        if !self.left_out.is_empty() {
+            writeln!(out, "do not fit the model: {}", self.left_out.join(", "))?;
+        }
+        writeln!(out, "best over all layers: --plan {}", self.best)?;
+        if let Some(kept) = &self.kept {
+            writeln!(out, "kept in {}: run and bench use it from now on", kept.display())?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header([
+            "product",
+            "formats",
+            "layers",
+            "MB",
+            "rotated MB",
+            "plan",
+            "us",
+            "GB/s",
+            "of ceiling",
+            "x cold",
+            "x read",
+        ]);
+        table.add_rows(self.products.iter().map(Row::cells));
+        for (i, column) in table.column_iter_mut().enumerate() {
+            if ![0, 1, 5].contains(&i) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table
+    }
+}
+
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let megabytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1e6);
+        let mark = if self.best { " *" } else { "" };
+        vec![
+            self.product.to_owned(),
+            self.formats.clone(),
+            self.layers.to_string(),
+            megabytes(self.bytes),
+            megabytes(self.rotated),
+            format!("{}{mark}", self.plan),
+            format!("{:.2}", self.us),
+            format!("{:.0}", self.gb_per_s),
+            format!("{:.1} %", 100.0 * self.share_of_ceiling),
+            format!("{:.2}", self.us / self.cold_us),
+            format!("{:.2}", self.us / self.read_us),
+        ]
+    }
+}

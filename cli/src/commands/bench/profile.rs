@@ -1,0 +1,317 @@
+//! `bench --profile`: what each kernel of a token did when, from times that variants of the kernels leave.
+//!
+//! A kernel's time is from the end of the kernel before to its own end, so that the times of all add up to the token.
+//! Of its blocks, the first to start, to have weights and to have activations count, and the last to end.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, Table, presets};
+use warpwright_engine::{Link, Profile, Times};
+use warpwright_kernels::tiled::stream::Stamp;
+
+use super::*;
+
+/// Tokens whose times are taken.
+const TOKENS: u32 = 8;
+
+/// What was found, in microseconds.
+#[derive(Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    header: Header,
+    ctx: u32,
+    tokens: u32,
+    /// Of a token in a round: with the kernels that decode, and with those that take times.
+    token_us: f64,
+    profiled_token_us: f64,
+    /// From the first block's begin to the last one's end, without the kernel that embeds.
+    chain_us: f64,
+    kernels: Vec<Row>,
+    /// The kernels of the last token, from the first block's begin on.
+    pub(super) timeline: Vec<Bar>,
+}
+
+/// Kernels of one kind. Times are medians.
+#[derive(Serialize)]
+struct Row {
+    part: &'static str,
+    kernel: String,
+    nodes: usize,
+    us: f64,
+    bytes: u64,
+    gb_per_s: f64,
+    share_of_ceiling: f64,
+    /// From the end of the kernel before to the first activations.
+    gap_us: f64,
+    /// From the first weights to the end of the kernel before: below 0 if they come after it.
+    ahead_us: f64,
+    /// Blocks whose first weights were there before that.
+    ahead_blocks: f64,
+    multiprocessors: usize,
+    /// Blocks of the kernel on one multiprocessor, at most.
+    most_on_one: usize,
+}
+
+/// One kernel of a token.
+#[derive(Serialize, Clone)]
+pub(super) struct Bar {
+    pub(super) part: &'static str,
+    pub(super) kernel: String,
+    pub(super) bytes: u64,
+    /// When the first block began, and the last one ended.
+    pub(super) begun: f64,
+    pub(super) stored: f64,
+    /// When half of the blocks had their first weights, had seen the end of the kernel before, had the activations
+    /// and had multiplied.
+    pub(super) landed: f64,
+    pub(super) waited: f64,
+    pub(super) ready: f64,
+    pub(super) multiplied: f64,
+}
+
+pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
+    let setup = Setup::new(args)?;
+    let ctx = setup.contexts[0];
+    let options = setup.options(ctx, args.launch);
+    let mut decoder = setup.decoder(options)?;
+    let header = Header::new(&setup, &decoder);
+    let token_us = token_us(args, ctx, &mut decoder)?;
+    let profiling = Options { tuning: Tuning { profile: true, ..options.tuning }, ..options };
+    let mut decoder = decoder.with_options(setup.outline(), profiling)?;
+    let profiled_token_us = self::token_us(args, ctx, &mut decoder)?;
+    let tokens = args.tokens.min(TOKENS);
+    let profile = decoder.profile(ctx, tokens)?;
+    let last = profile.steps.last().expect("a token");
+    let timeline: Vec<Bar> =
+        profile.links.iter().zip(last).map(|(link, times)| bar(link, times, last)).collect();
+    Ok(Report {
+        kernels: rows(&profile, header.read_ceiling.gb_per_s),
+        header,
+        ctx,
+        tokens,
+        token_us,
+        profiled_token_us,
+        chain_us: timeline.iter().map(|bar: &Bar| bar.stored).fold(0.0, f64::max),
+        timeline,
+    })
+}
+
+/// Microseconds of a token in the fastest of the rounds, on the device.
+fn token_us(args: &Args, ctx: u32, decoder: &mut Decoder) -> Result<f64, Failure> {
+    let mut fastest = f64::INFINITY;
+    for _ in 0..args.rounds {
+        interrupt::check()?;
+        let round = decoder.round(ctx, args.tokens)?;
+        fastest = fastest.min(round.device.as_secs_f64() * 1e6 / f64::from(args.tokens));
+    }
+    Ok(fastest)
+}
+
+/// The times of one kind that were taken.
+fn taken(times: &Times, stamp: Stamp) -> impl Iterator<Item = u64> {
+    times.iter().map(move |block| block[stamp as usize]).filter(|time| *time > 0)
+}
+
+fn begun(times: &Times) -> Option<u64> {
+    taken(times, Stamp::Begun).min()
+}
+
+fn ended(times: &Times) -> Option<u64> {
+    taken(times, Stamp::Stored).max()
+}
+
+/// Between two times on the device's clock, which counts nanoseconds.
+fn us(late: u64, early: u64) -> f64 {
+    (late as f64 - early as f64) / 1e3
+}
+
+/// What one kernel of one token adds to its row. What needs a kernel before it, the first one lacks.
+struct Sample {
+    us: Option<f64>,
+    gap: Option<f64>,
+    ahead: Option<f64>,
+    ahead_blocks: Option<f64>,
+    multiprocessors: usize,
+    most_on_one: usize,
+}
+
+impl Sample {
+    fn of(times: &Times, before: Option<&Times>) -> Sample {
+        let before = before.and_then(ended);
+        let since = |time: Option<u64>| Some(us(time?, before?));
+        let landed = || taken(times, Stamp::Landed);
+        let early = before.map(|before| landed().filter(|time| *time < before).count());
+        let mut places: BTreeMap<u64, usize> = BTreeMap::new();
+        times.iter().for_each(|block| *places.entry(block[Stamp::Place as usize]).or_default() += 1);
+        Sample {
+            us: since(ended(times)),
+            gap: since(taken(times, Stamp::Ready).min()),
+            ahead: since(landed().min()).map(|us| -us),
+            ahead_blocks: early.map(|early| early as f64 / landed().count() as f64),
+            multiprocessors: places.len(),
+            most_on_one: places.into_values().max().unwrap_or(0),
+        }
+    }
+}
+
+/// A row for each kind of kernel, in the order of their first.
+fn rows(profile: &Profile, ceiling: f64) -> Vec<Row> {
+    let mut kinds: Vec<(&Link, Vec<usize>)> = vec![];
+    for (i, link) in profile.links.iter().enumerate() {
+        match kinds.iter_mut().find(|(kind, _)| kind.part == link.part && kind.kernel == link.kernel) {
+            Some((_, nodes)) => nodes.push(i),
+            None => kinds.push((link, vec![i])),
+        }
+    }
+    kinds.into_iter().map(|(link, nodes)| row(link, &nodes, profile, ceiling)).collect()
+}
+
+fn row(link: &Link, nodes: &[usize], profile: &Profile, ceiling: f64) -> Row {
+    let of_step = |step: &Vec<Times>| -> Vec<Sample> {
+        let before = |i: usize| i.checked_sub(1).map(|before| &step[before]);
+        nodes.iter().map(|&i| Sample::of(&step[i], before(i))).collect()
+    };
+    let samples: Vec<Sample> = profile.steps.iter().flat_map(of_step).collect();
+    let middle = |of: &dyn Fn(&Sample) -> Option<f64>| median(samples.iter().filter_map(of).collect());
+    let most = |of: &dyn Fn(&Sample) -> usize| samples.iter().map(of).max().unwrap_or(0);
+    let us = middle(&|sample| sample.us);
+    let gb_per_s = link.bytes as f64 / us / 1e3;
+    Row {
+        part: link.part,
+        kernel: link.kernel.clone(),
+        nodes: nodes.len(),
+        us,
+        bytes: link.bytes,
+        gb_per_s,
+        share_of_ceiling: gb_per_s / ceiling,
+        gap_us: middle(&|sample| sample.gap),
+        ahead_us: middle(&|sample| sample.ahead),
+        ahead_blocks: middle(&|sample| sample.ahead_blocks),
+        multiprocessors: most(&|sample| sample.multiprocessors),
+        most_on_one: most(&|sample| sample.most_on_one),
+    }
+}
+
+/// Not a number if there are none.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn bar(link: &Link, times: &Times, token: &[Times]) -> Bar {
+    let zero = begun(&token[0]);
+    let since = |time: Option<u64>| time.zip(zero).map_or(f64::NAN, |(time, zero)| us(time, zero));
+    let half = |stamp| {
+        let mut taken: Vec<u64> = taken(times, stamp).collect();
+        taken.sort();
+        since(taken.get(taken.len() / 2).copied())
+    };
+    Bar {
+        part: link.part,
+        kernel: link.kernel.clone(),
+        bytes: link.bytes,
+        begun: since(begun(times)),
+        stored: since(ended(times)),
+        landed: half(Stamp::Landed),
+        waited: half(Stamp::Waited),
+        ready: half(Stamp::Ready),
+        multiplied: half(Stamp::Multiplied),
+    }
+}
+
+impl Shown for Report {
+    fn print(&self) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        self.header
+            .print(&mut out, &format!("kernels of {} tokens from context {} on", self.tokens, self.ctx))?;
+        let (slow, fast) = (self.profiled_token_us, self.token_us);
+        writeln!(
+            out,
+            "taking times slows decoding: {slow:.1} us a token instead of {fast:.1} ({:+.1} %)",
+            100.0 * (slow / fast - 1.0)
+        )?;
+        writeln!(
+            out,
+            "from the first block's begin to the last one's end: {:.1} us; times are multiples of some 256 ns\n",
+            self.chain_us
+        )?;
+        writeln!(out, "{}", self.table().trim_fmt())?;
+        writeln!(
+            out,
+            "\nus: from the end of the kernel before to its end. gap: from there to its first activations.\n\
+             ahead: from its first weights (keys, values) to the end of the kernel before, and in how many blocks they \
+             came before that.\nmost on one: blocks of the kernel on one multiprocessor."
+        )?;
+        Ok(())
+    }
+}
+
+impl Report {
+    /// The kernels of a token over time.
+    pub(super) fn draw(&self) -> Document {
+        timeline::draw(&self.timeline)
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header([
+            "part",
+            "kernel",
+            "nodes",
+            "us",
+            "us a token",
+            "MB",
+            "GB/s",
+            "of ceiling",
+            "gap us",
+            "ahead us",
+            "in blocks",
+            "processors",
+            "most on one",
+        ]);
+        table.add_rows(self.kernels.iter().map(Row::cells));
+        table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+    }
+}
+
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.part.to_owned(),
+            self.kernel.clone(),
+            self.nodes.to_string(),
+            format!("{:.2}", self.us),
+            format!("{:.1}", self.us * self.nodes as f64),
+            format!("{:.2}", self.bytes as f64 / 1e6),
+            format!("{:.0}", self.gb_per_s),
+            format!("{:.1} %", 100.0 * self.share_of_ceiling),
+            format!("{:.2}", self.gap_us),
+            format!("{:.2}", self.ahead_us),
+            format!("{:.0} %", 100.0 * self.ahead_blocks),
+            self.multiprocessors.to_string(),
+            self.most_on_one.to_string(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block that begins and has weights, activations and results then, on a multiprocessor.
+    fn block([begun, landed, ready, stored, place]: [u64; 5]) -> [u64; 8] {
+        [begun, landed, 0, 0, ready, 0, stored, place]
+    }
+
+    #[test]
+    fn a_sample_is_relative_to_the_end_of_the_kernel_before() {
+        let before = vec![block([1000, 2000, 3000, 9000, 0]), block([1000, 2000, 3000, 10_000, 1])];
+        let times = vec![block([5000, 8000, 11_000, 14_000, 3]), block([5000, 10_500, 11_500, 15_000, 3])];
+        let sample = Sample::of(&times, Some(&before));
+        assert_eq!((sample.us, sample.gap, sample.ahead), (Some(5.0), Some(1.0), Some(2.0)));
+        assert_eq!((sample.ahead_blocks, sample.multiprocessors, sample.most_on_one), (Some(0.5), 1, 2));
+        assert_eq!(Sample::of(&times, None).us, None);
+    }
+}
