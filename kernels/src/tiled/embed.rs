@@ -52,6 +52,8 @@ args! {
 pub struct EmbedTiled {
     /// The format of the table.
     pub format: Format,
+    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
+    pub chained: bool,
 }
 
 /// The kernel over rows, whose length is a multiple of the format's block and of 4.
@@ -59,13 +61,20 @@ pub struct EmbedTiled {
 pub struct EmbedRows {
     /// The format of the table.
     pub format: Format,
+    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
+    pub chained: bool,
+}
+
+/// `embed_rows_f16`, and `_plain` where it is not chained.
+fn name(base: &str, format: Format, chained: bool) -> String {
+    format!("{base}_{}{}", format.suffix(), if chained { "" } else { "_plain" })
 }
 
 impl KernelDef for EmbedTiled {
     type Args<S: Side> = StartArgs<S>;
 
     fn name(&self) -> String {
-        format!("embed_tiled_{}", self.format.suffix())
+        name("embed_tiled", self.format, self.chained)
     }
 
     fn block(&self) -> u32 {
@@ -80,7 +89,7 @@ impl KernelDef for EmbedTiled {
 
     fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
         let tile = self.format.tile().expect("the format has a tile");
-        start(k, a, |token, a| {
+        start(k, self.chained, a, |token, a| {
             let len = Place::len(self.format);
             let (row_tiles, places) = (a.n >> tile.columns.ilog2(), tile.columns / len);
             each(k, a, a.n >> len.ilog2(), |i| {
@@ -118,7 +127,7 @@ impl KernelDef for EmbedRows {
     type Args<S: Side> = StartArgs<S>;
 
     fn name(&self) -> String {
-        format!("embed_rows_{}", self.format.suffix())
+        name("embed_rows", self.format, self.chained)
     }
 
     fn block(&self) -> u32 {
@@ -132,7 +141,7 @@ impl KernelDef for EmbedRows {
 
     fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
         let split = Split::of(self.format);
-        start(k, a, |token, a| {
+        start(k, self.chained, a, |token, a| {
             each(k, a, split.blocks(a.n) * split.lanes, |i| {
                 let table = Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n };
                 copy_piece(k, table, token, i, a.y);
@@ -164,10 +173,13 @@ fn contract(kernel: &impl KernelDef, format: Format, a: &StartArgs<Shape>) -> Re
 /// two places on some multiprocessors and none on others. Each kernel after it would inherit that.
 fn start<'k>(
     k: Builder<'k>,
+    chained: bool,
     a: StartArgs<Dev<'k>>,
     row: impl FnOnce(U32<'k>, &StartArgs<Dev<'k>>),
 ) {
-    k.grid_wait();
+    if chained {
+        k.grid_wait();
+    }
     let [token, position] = [state::TOKEN, state::POSITION].map(|i| a.state.at(i).fresh().ld());
     row(token, &a);
     // Backwards, so that the last blocks have the angles and the first ones the row.
