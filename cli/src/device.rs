@@ -45,16 +45,23 @@ impl fmt::Display for Choice {
 
 /// The device, ready to work; says on stderr when `auto` falls back to the emulator.
 pub(crate) fn open(choice: Choice) -> Result<Context, Failure> {
-    let device = match choice {
-        Choice::Auto => first_gpu().or_else(|reason| {
-            // One line here; `devices` shows all that was tried.
-            eprintln!("no GPU, running on the emulator: {}", reason.lines().next().unwrap_or_default());
-            emulator()?.device(0).map_err(Failure::from)
-        })?,
-        Choice::Cuda(ordinal) => gpu(ordinal)?,
-        Choice::Emu => emulator()?.device(0)?,
-    };
+    let device = find(choice, |reason| {
+        // One line here; `devices` shows all that was tried.
+        eprintln!("no GPU, running on the emulator: {}", reason.lines().next().unwrap_or_default());
+    })?;
     Ok(Context::new(&device)?)
+}
+
+/// The device; `fallen_back` hears why `auto` means the emulator.
+pub(crate) fn find(choice: Choice, fallen_back: impl FnOnce(&str)) -> Result<Device, Failure> {
+    match choice {
+        Choice::Auto => first_gpu().or_else(|reason| {
+            fallen_back(&reason);
+            emulator()?.device(0).map_err(Failure::from)
+        }),
+        Choice::Cuda(ordinal) => gpu(ordinal),
+        Choice::Emu => Ok(emulator()?.device(0)?),
+    }
 }
 
 /// Whether the device is the emulator, the linked one or one that stands in for a driver.

@@ -4,25 +4,35 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::Model;
+use warpwright_driver::Device;
 use warpwright_engine::info::{Class, classes, kv_bytes, token_bytes};
+use warpwright_engine::{Model, Path};
 
+use crate::device::{self, Choice};
 use crate::failure::Failure;
+use crate::tuned::Tuned;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Model file (GGUF)
     model: PathBuf,
+    /// Which device the kernels would run on: auto, cuda:N or emu (the emulator)
+    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    device: Choice,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::open(&args.model)?;
+    let device = device::find(args.device, |_| ())?;
     let mut out = io::stdout().lock();
-    writeln!(out, "{}\n\n{}", facts(&model).trim_fmt(), tensors(&model).trim_fmt())?;
+    writeln!(out, "{}\n\n{}", facts(&model, &device).trim_fmt(), tensors(&model).trim_fmt())?;
     Ok(())
 }
 
-fn facts(model: &Model) -> Table {
+fn facts(model: &Model, device: &Device) -> Table {
+    let tuned = Tuned::of(None, device, &model.outline);
+    let path = Path::of(&model.outline, device, tuned.tuning);
+    let tuning = tuned.said().map(|tuning| format!(", tuned {tuning}")).unwrap_or_default();
     let c = &model.outline.config;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).add_rows([
@@ -40,6 +50,8 @@ fn facts(model: &Model) -> Table {
         ],
         ["read per token", &format!("{} bytes of weights", token_bytes(&model.outline))],
         ["", &format!("{} bytes of KV cache for each position", kv_bytes(&model.outline))],
+        ["decoded by", &format!("{path}{tuning}")],
+        ["", &format!("on {}", device.name())],
     ]);
     table
 }

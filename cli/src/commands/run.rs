@@ -8,6 +8,7 @@ use warpwright_engine::{Model, Options, Tokenizer, tokenizer};
 
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
+use crate::tuned::Tuned;
 use crate::{device, interrupt};
 
 #[derive(clap::Args)]
@@ -64,7 +65,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
-    let mut decoder = decoder(&context, &model, Options::new(ctx, args.launch.into()))?;
+    let tuning = Tuned::of(None, context.device(), &model.outline).tuning;
+    let mut decoder = decoder(&context, &model, Options { tuning, ..Options::new(ctx, args.launch.into()) })?;
     let tokens = decoder.generate(&prompt, args.n)?;
     let times = print(args, words.as_ref(), start, tokens)?;
     if !args.quiet {

@@ -4,21 +4,29 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::program::{MODEL, run};
+use crate::program::{End, MODEL, command, run};
 
 #[test]
 fn bench_measures_each_context() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("bench.json");
-    let path = json.to_str().expect("UTF-8");
-    let arguments = ["--device", "emu", "--tokens", "2", "--rounds", "2", "--ctx", "1,9", "--json", path];
+    let (path, svg) = (json.to_str().expect("UTF-8"), folder.path().join("bench.svg"));
+    let svg = svg.to_str().expect("UTF-8");
+    let arguments =
+        ["--device", "emu", "--tokens", "2", "--rounds", "2", "--ctx", "1,9", "--json", path, "--plot", svg];
     let end = run(&[&["bench", MODEL][..], &arguments].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    for text in ["The times are the emulator's", "graph, 2 rounds of 2 tokens", "read ceiling: ", "|   9 | "]
-    {
+    for text in [
+        "The times are the emulator's",
+        "graph, 2 rounds of 2 tokens",
+        "decoded by a chain of overlapping kernels",
+        "read ceiling: ",
+        "|   9 | ",
+    ] {
         assert!(end.out.contains(text), "{text}: {}", end.out);
     }
     assert_eq!(end.out.matches("same in all rounds and modes").count(), 2, "{}", end.out);
+    assert_eq!(fs::read_to_string(svg).expect("the plot").matches("\nctx ").count(), 2);
     let report = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
     check_figures(&report);
 }
@@ -42,4 +50,45 @@ fn check_figures(report: &Value) {
         assert!((number(&figures["gb_per_s"]) / rate - 1.0).abs() < 1e-9);
         assert_eq!(figures["first_tokens"].as_array().expect("a list").len(), 2);
     }
+}
+
+#[test]
+fn profile_has_a_row_for_each_kind_of_kernel_and_a_bar_for_each_kernel() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [json, svg] = ["profile.json", "profile.svg"].map(|name| folder.path().join(name));
+    let arguments =
+        ["--profile", "--device", "emu", "--tokens", "2", "--rounds", "1", "--ctx", "9", "--json"];
+    let files = [json.to_str().expect("UTF-8"), "--plot", svg.to_str().expect("UTF-8")];
+    let end = run(&[&["bench", MODEL][..], &arguments, &files].concat());
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    assert!(end.out.contains("taking times slows decoding: "), "{}", end.out);
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
+    let kernels = report["kernels"].as_array().expect("a list");
+    let nodes: u64 = kernels.iter().map(|row| row["nodes"].as_u64().expect("a number")).sum();
+    assert_eq!((kernels.len(), nodes), (8, 8 * 5 + 1));
+    assert_eq!(report["timeline"].as_array().expect("a list").len(), 8 * 5 + 1);
+    let drawn = fs::read_to_string(svg).expect("the picture");
+    for label in ["0 qkv", "3 attention", "7 down", "head"] {
+        assert_eq!(drawn.matches(&format!(">\n{label}\n<")).count(), 1, "{label}");
+    }
+}
+
+/// With a cache directory of its own.
+fn run_in(cache: &std::path::Path, arguments: &[&str]) -> End {
+    let mut command = command(&[&["bench", MODEL, "--device", "emu", "--ctx", "9"], arguments].concat());
+    command.env("XDG_CACHE_HOME", cache).output().expect("the program starts").into()
+}
+
+#[test]
+fn tune_keeps_the_best_plans_for_later() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let tune = run_in(folder.path(), &["--tune", "--plans", "1x4_first,2x2_first", "--tokens", "2"]);
+    assert_eq!((tune.code, tune.err.as_str()), (Some(0), ""));
+    // Seven products and formats, each with both plans.
+    assert_eq!(tune.out.matches("\n| ").count(), 1 + 2 * 7, "{}", tune.out);
+    let best = tune.out.split("--plan ").nth(1).and_then(|rest| rest.lines().next()).expect("the best plans");
+    let later = run_in(folder.path(), &["--tokens", "1", "--rounds", "1"]);
+    assert!(later.out.contains(&format!("overlapping kernels, tuned {best} (")), "{best}: {}", later.out);
+    let without = run_in(&folder.path().join("none"), &["--tokens", "1", "--rounds", "1"]);
+    assert!(without.out.contains("overlapping kernels\n"), "{}", without.out);
 }

@@ -64,9 +64,16 @@ fn logits_are_the_same_bytes_as_a_graph_and_kernel_by_kernel() {
 
 #[test]
 fn info_shows_the_model_without_loading_it() {
-    let end = run(&["info", MODEL]);
+    let end = run(&["info", MODEL, "--device", "emu"]);
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    for fact in ["llama", "4 query, 2 key and value, of 64", "bytes of weights", "attn_q.weight", "x Q4_K"] {
+    for fact in [
+        "llama",
+        "4 query, 2 key and value, of 64",
+        "bytes of weights",
+        "attn_q.weight",
+        "x Q4_K",
+        "a chain of overlapping",
+    ] {
         assert!(end.out.contains(fact), "{fact}: {}", end.out);
     }
 }

@@ -59,6 +59,14 @@ fn wrong_arguments_are_named() {
             "error: invalid value 'q2' for '--quant <NAME>'\n  [possible values: q4_0, q4_k_m, q5_k_m, q6_k, q8_0, bf16, f16, f32]",
         ),
         (&["bench", MODEL, "--ctx", "128,0"], "error: invalid value '0' for '--ctx <N,N,..>'"),
+        (
+            &["bench", MODEL, "--profile", "--tune"],
+            "error: the argument '--profile' cannot be used with '--tune'",
+        ),
+        (
+            &["bench", MODEL, "--kernels", "--plans", "4x2"],
+            "error: invalid value '4x2' for '--plans <PLAN,PLAN,..>': 4x2 is no plan such as 4x2_first",
+        ),
         (&["bench", MODEL, "--tokens", "0"], "error: invalid value '0' for '--tokens <N>'"),
     ];
     for (arguments, message) in cases {
