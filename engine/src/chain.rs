@@ -1,9 +1,10 @@
 //! The forward pass as a chain of kernels that overlap, over packed weights.
 //!
 //! The same sums as in `forward.rs`, in five kernels a block: queries, keys and values (norm, three products, bias,
-//! rotation, append to the cache; where heads are normed, a sixth kernel does the last two); attention; the output projection; gate and up (norm, two products, the gate); the
-//! down projection. Before them one that embeds the token, behind them the LM head, which chooses and steps on. Each
-//! brings weights while the one before still runs, and waits for its end before it reads anything else.
+//! rotation, append to the cache); attention; the output projection; gate and up (norm, two products, the gate); the
+//! down projection. Where heads are normed, the first stops at the bias, and a sixth behind it norms, turns and
+//! appends. Before them one that embeds the token, behind them the LM head, which chooses and steps on. Each brings
+//! weights while the one before still runs, and waits for its end before it reads anything else.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

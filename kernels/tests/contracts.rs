@@ -125,6 +125,10 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
     ("pack_q8_0", "lo", Len(272), "lo has 272 bytes, must have 16 rows of 272 bytes each"),
     ("pack_q8_0", "hi", Len(0), "hi has 0 bytes, must have 16 rows of 272 bytes each"),
     ("pack_q8_0", "y", Len(4096), "y has 4096 bytes, must have 1 row blocks of 4352 bytes each"),
+    ("head_norm", "head_dim", Scalar(3), "head_dim is 3, must be a positive multiple of 2"),
+    ("head_norm", "head_dim", Scalar(258), "head_dim is 258, must be 2 to 256"),
+    ("head_norm", "x", Len(8), "x has 8 elements, must have (heads + 2 * kv_heads) * head_dim = 1024"),
+    ("head_norm", "gamma", Len(128), "gamma has 128 elements, must have 2 * head_dim = 256"),
     ("embed_tiled_f16", "n", Scalar(64), "n is 64, must be a positive multiple of 128"),
     ("embed_tiled_f16", "vocab", Scalar(17), "vocab is 17, must be a positive multiple of 16"),
     (

@@ -1,8 +1,8 @@
 //! Kernels over weights packed into [`Tile`]s: those that decode at the speed of memory, and those that pack.
 //!
 //! Five kernels make a layer ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]), and [`Head`] ends a token.
-//! Each is a chain link: it starts while the one before still runs, fills its ring of weights, and waits. See
-//! [`stream`] for how.
+//! Models that norm their heads have a sixth, [`HeadNorm`], before attention. Each is a chain link: it starts while
+//! the one before still runs, fills its ring of weights, and waits. See [`stream`] for how.
 
 pub mod activation;
 pub mod attention;
