@@ -54,7 +54,7 @@ pub(crate) struct Links {
     angles: Buffer<f32>,
     /// `[heads + 2 * kv_heads, head_dim]`: queries, keys and values whose heads are not normed yet
     raw: Buffer<f32>,
-    /// `[blocks]`: the largest logit of each block of the LM head, and its token
+    /// `[most_blocks]`: the largest logit of each block of the LM head, and its token
     value: Buffer<f32>,
     index: Buffer<u32>,
     /// `[1]`: blocks of the LM head that are done
@@ -129,7 +129,7 @@ impl Start {
 
 impl Links {
     pub(crate) fn new(context: &Context, fit: &Fit, ctx: u32) -> Result<Links, crate::Error> {
-        let (blocks, units) = (fit.blocks as usize, fit.attention_units() as usize);
+        let (blocks, units) = (fit.most_blocks() as usize, fit.attention_units() as usize);
         let (splits, nodes) = (fit.splits(ctx), NODES * fit.config.layers as usize + 1);
         let node_stamps =
             if fit.tuning.profile { (fit.attention_blocks(splits) * stream::STAMPS) as usize } else { 0 };
@@ -456,8 +456,8 @@ impl Step<'_> {
             x: b.x.view(),
             gamma: self.weights.norm.clone(),
             logits: b.logits.view(),
-            value: self.links.value.view(),
-            index: self.links.index.view(),
+            value: self.links.value.view_range(0..layout.blocks as usize),
+            index: self.links.index.view_range(0..layout.blocks as usize),
             ticket: self.links.head_ticket.view(),
             prompt: b.prompt.view(),
             stop: b.stop.view(),

@@ -78,6 +78,8 @@ pub(crate) struct Fit {
 
 /// Query heads of one of attention's blocks, at most.
 const ATTENTION_QUERIES: u32 = 8;
+/// The most blocks of a product that take turns on a multiprocessor; one where each leaves its times.
+const MOST_ROUNDS: u32 = 16;
 /// The most ranges into which attention splits the positions.
 const MOST_SPLITS: u32 = 64;
 
@@ -217,7 +219,10 @@ impl Fit {
     }
 
     fn lay(&self, what: &str, runs: &tiled::Runs, plan: tiled::Plan, n: u32) -> Result<Layout, String> {
-        runs.layout(plan, n, self.blocks, self.shared).ok_or_else(|| {
+        // Sums of rows that do not fit as many blocks as there are multiprocessors fit several times as many.
+        let mut rounds = 1..=if self.tuning.profile { 1 } else { MOST_ROUNDS };
+        let layout = rounds.find_map(|rounds| runs.layout(plan, n, rounds * self.blocks, self.shared));
+        layout.ok_or_else(|| {
             format!("{what} over {n} columns does not fit {} bytes of shared memory", self.shared)
         })
     }
@@ -243,6 +248,11 @@ impl Fit {
     /// Heads of keys and values, each as often as its queries need blocks.
     pub(crate) fn attention_units(&self) -> u32 {
         self.config.kv_heads * (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES)
+    }
+
+    /// The most blocks that a product has.
+    pub(crate) fn most_blocks(&self) -> u32 {
+        self.blocks * MOST_ROUNDS
     }
 
     /// Blocks of attention: as many as products have, where they are enough.

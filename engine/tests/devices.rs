@@ -1,0 +1,85 @@
+//! Devices of every compute capability on the emulator: which kernels they get, and that these compute the same.
+
+use warpwright_cuda_emu::{EmulatorConfig, configure};
+use warpwright_driver::{Context, Driver};
+use warpwright_engine::config::Config;
+use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_engine::{Decoder, Launch, Options, Outline, Path, Shape, Tuning};
+
+/// A device of this compute capability, and with the shared memory of such.
+fn device(compute_capability: (u32, u32)) -> Context {
+    configure(EmulatorConfig { compute_capability, ..EmulatorConfig::default() });
+    let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+    Context::new(&driver.devices().unwrap()[0]).unwrap()
+}
+
+/// A model of one of the shapes' kinds that decodes fast here.
+fn small(architecture: &str, quantization: &str) -> Outline {
+    let known = SHAPES.iter().find(|shape| shape.name.starts_with(architecture)).unwrap();
+    let config = Config {
+        layers: 2,
+        hidden: 256,
+        feed_forward: 512,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        rope_dim: 64,
+        context: 200,
+        vocab: 304,
+        ..known.config.clone()
+    };
+    outline(&Shape { name: "small", config, tied: known.tied }, quantization)
+}
+
+fn outline(shape: &Shape, quantization: &str) -> Outline {
+    let quantization = QUANTIZATIONS.into_iter().find(|q| q.name == quantization).unwrap();
+    Outline::of(shape, quantization).unwrap()
+}
+
+fn in_turn(capability: &str) -> Path {
+    Path::InTurn { reason: format!("compute capability {capability} is below 9.0") }
+}
+
+/// What a decoder says: the logits after each of a few tokens, and the tokens it goes on with after many.
+fn decode(context: &Context, outline: &Outline) -> (Path, Vec<Vec<u32>>, Vec<u32>) {
+    let mut decoder = Decoder::random(context, outline, Options::new(200, Launch::Graph)).unwrap();
+    let rows = decoder.logits(&[3, 300, 0, 17]).unwrap().map(|row| row.unwrap());
+    let rows = rows.map(|row| row.iter().map(|x| x.to_bits()).collect()).collect();
+    (decoder.path().clone(), rows, decoder.round(180, 2).unwrap().tokens)
+}
+
+/// One test, as the emulated device is one for the process.
+#[test]
+fn every_device_decodes() {
+    let models = [small("llama", "q4_k_m"), small("qwen2.5", "bf16")];
+    let context = device((9, 0));
+    let wanted: Vec<_> = models.iter().map(|model| decode(&context, model)).collect();
+    for (capability, path) in [
+        ((8, 0), in_turn("8.0")),
+        ((8, 6), in_turn("8.6")),
+        ((10, 0), Path::Chained),
+        ((12, 0), Path::Chained),
+    ] {
+        let context = device(capability);
+        for (model, (chained, logits, tokens)) in models.iter().zip(&wanted) {
+            assert_eq!(*chained, Path::Chained);
+            let wanted = (path.clone(), logits.clone(), tokens.clone());
+            assert_eq!(decode(&context, model), wanted, "{capability:?}");
+        }
+        large_models_fit(&context, &path);
+    }
+    let old = device((7, 5));
+    let reason = "compute capability 7.5 is below 8.0".to_owned();
+    assert_eq!(Path::of(&models[0], old.device(), Tuning::default()), Path::Simple { reason });
+}
+
+/// What a device with little shared memory has no place for, it does in several rounds.
+fn large_models_fit(context: &Context, path: &Path) {
+    for name in ["llama3.1-8b", "qwen2.5-7b", "qwen3-8b"] {
+        let shape = SHAPES.iter().find(|shape| shape.name == name).unwrap();
+        for quantization in ["q4_k_m", "q8_0", "bf16"] {
+            let found = Path::of(&outline(shape, quantization), context.device(), Tuning::default());
+            assert_eq!(found, *path, "{name} {quantization}");
+        }
+    }
+}
