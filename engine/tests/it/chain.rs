@@ -168,21 +168,26 @@ fn the_simple_kernels_can_be_asked_for() {
 /// Random weights are tiles too, and every round and mode gives the same tokens.
 #[test]
 fn random_weights_decode_in_rounds() {
-    let known = SHAPES.iter().find(|s| s.config.architecture == Architecture::Qwen2).unwrap();
-    let sizes = Config {
-        layers: 2,
-        hidden: 256,
-        feed_forward: 512,
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 64,
-        rope_dim: 64,
-        context: 200,
-        vocab: 304,
-        ..known.config.clone()
-    };
-    let shape = Shape { name: "small", config: sizes, tied: true };
-    for name in ["q4_k_m", "bf16"] {
+    for (architecture, name) in [
+        (Architecture::Qwen2, "q4_k_m"),
+        (Architecture::Qwen2, "bf16"),
+        (Architecture::Qwen3, "q5_k_m"),
+        (Architecture::Llama, "q4_0"),
+    ] {
+        let known = SHAPES.iter().find(|s| s.config.architecture == architecture).unwrap();
+        let sizes = Config {
+            layers: 2,
+            hidden: 256,
+            feed_forward: 512,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 64,
+            rope_dim: 64,
+            context: 200,
+            vocab: 304,
+            ..known.config.clone()
+        };
+        let shape = Shape { name: "small", config: sizes, tied: true };
         let quantization = QUANTIZATIONS.into_iter().find(|q| q.name == name).unwrap();
         let outline = Outline::of(&shape, quantization).unwrap();
         let mut decoder = Decoder::random(&emulator(), &outline, Options::new(110, Launch::Graph)).unwrap();
