@@ -4,8 +4,8 @@
 //! CPU the obvious way, which is the specification. [`ALL`] lists every shipped variant; snapshots, `ptxas`, the
 //! emulator, `check` and benchmarks walk it.
 //!
-//! Weights are the bytes of a GGUF file, row by row; activations and sums are `f32`. Every kernel runs from sm_75
-//! up, and none assumes a size that its contract does not check.
+//! Weights are the bytes of a GGUF file, row by row; activations and sums are `f32`. Kernels over rows run
+//! from sm_75 up, those of a chain ([`tiled`]) from sm_80; none assumes a size that its contract does not check.
 
 #![forbid(unsafe_code)]
 
