@@ -92,6 +92,9 @@ const QUERIES: u32 = 8;
 const MOST_WARPS: u32 = 8;
 /// Shared memory that is neither tiles nor queries, at most.
 const REST: u32 = 8 * QUERIES * MOST_WARPS + 16;
+/// Up to this many times what it holds, a block takes a head's positions alone: to stream the rest is faster than to
+/// merge the results of two.
+const ALONE: u32 = 2;
 /// Parts that a thread has in flight when it merges.
 const PARTS_AHEAD: u32 = 8;
 
@@ -250,7 +253,7 @@ impl KernelDef for AttentionChained {
         block.stamp(Stamp::Multiplied);
         block.leave(&sums, &range, &tiles[0]);
         k.barrier();
-        let alone = position.lt(self.positions()) | a.splits.eq(1);
+        let alone = position.lt(ALONE * self.positions()) | a.splits.eq(1);
         k.when(alone, || block.store_result(&range)).otherwise(|| {
             block.store_part(&range);
             k.barrier();
@@ -324,7 +327,9 @@ impl AttentionChained {
     /// each, but at most `splits`.
     fn split(&self, n: usize, splits: usize) -> (usize, usize) {
         let tiles = n.div_ceil(TILE as usize);
-        let share = tiles.div_ceil(tiles.div_ceil(self.tiles() as usize).min(splits));
+        let alone = tiles <= (ALONE * self.tiles()) as usize;
+        let used = if alone { 1 } else { tiles.div_ceil(self.tiles() as usize).min(splits) };
+        let share = tiles.div_ceil(used);
         (tiles.div_ceil(share), share * TILE as usize)
     }
 }
@@ -470,7 +475,7 @@ impl<'a, 'k> Block<'a, 'k> {
     fn range(&self, position: U32<'k>) -> Range<'k> {
         let tiles = (position >> TILE.ilog2()) + 1;
         let (most, _) = divided(tiles + (self.def.tiles() - 1), self.def.tiles());
-        let used = most.min(self.a.splits);
+        let used = tiles.le(ALONE * self.def.tiles()).select(1, most.min(self.a.splits));
         let share = (tiles + used - 1) / used;
         let first = self.split * share;
         let k = self.k;
@@ -887,12 +892,13 @@ impl Variant for AttentionChained {
             ChainedCase { position: 16, ctx: 17, ..plain },
             ChainedCase { position: 50, ctx: 31, ..plain },
             ChainedCase { position: full, ctx: full + 3, splits: 3, ..plain },
+            ChainedCase { position: ALONE * full, ctx: ALONE * full + 3, splits: 3, ..plain },
             ChainedCase { position: 100, ctx: 101, outlier: 100.0, ..plain },
         ];
         // As many positions as a block holds; more than the only split holds, and more than two; parts that are merged
         // in several steps. The number of queries changes nothing here, nor that of dimensions in the last.
         let long = [
-            ChainedCase { position: full - 1, ctx: full, splits: 2, ..plain },
+            ChainedCase { position: ALONE * full - 1, ctx: ALONE * full, splits: 2, ..plain },
             ChainedCase { position: full + 100, ctx: 2 * full, ..plain },
             ChainedCase { position: 3 * full + 40, ctx: 4 * full, splits: 2, ..plain },
             ChainedCase { position: 9 * full - 17, ctx: 9 * full, splits: 12, ..plain },
