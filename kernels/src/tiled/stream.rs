@@ -570,7 +570,9 @@ impl<'k> Stream<'k> {
         if self.plan.profile {
             k.barrier_part(MADE, self.plan.threads());
             let tiles = shares.iter().map(|s| s.len).reduce(|a, b| a + b).expect("a run");
-            k.when(thread.eq(0) & tiles.gt(0), || self.wait(ring.full(0), 0));
+            // The warp as a whole: a lane that went on to wait for earlier kernels would hold the others up.
+            k.when(k.warp().eq(0) & tiles.gt(0), || self.wait(ring.full(0), 0));
+            k.warp_barrier();
         }
         self.stamp(thread.eq(0), Stamp::Landed);
         if self.plan.overlaps() {
