@@ -43,16 +43,12 @@ enum Family {
     Half,
 }
 
-const fn first(width: u32, groups: u32) -> Plan {
-    Plan { width, groups, trigger: Trigger::First, copies: Copies::Bulk, profile: false }
-}
-
 /// Plans by format and by the least length of the matrix's rows: the last row that holds. Measured on an H200.
 const PLANS: [(Family, u32, Plan); 4] = [
-    (Family::Quantized, 0, first(2, 6)),
-    (Family::Quantized, 2048, first(2, 4)),
-    (Family::Half, 0, first(1, 8)),
-    (Family::Half, 4096, first(2, 2)),
+    (Family::Quantized, 0, Plan::SHORT),
+    (Family::Quantized, 2048, Plan::SHIPPED),
+    (Family::Half, 0, Plan::SHORT_HALVES),
+    (Family::Half, 4096, Plan::HALVES),
 ];
 
 /// Naps by the model's least hidden length. Measured on an H200.
@@ -63,6 +59,14 @@ pub(crate) fn plan_of(format: Format, n: u32) -> Plan {
     let family = if matches!(format, Format::F16 | Format::BF16) { Family::Half } else { Family::Quantized };
     let row = PLANS.iter().rev().find(|(of, least, _)| *of == family && *least <= n);
     row.expect("rows of any length have a plan").2
+}
+
+/// The same for Q, K and V together, which end with more than 12 warps have registers for.
+pub(crate) fn qkv_plan_of(format: Format, n: u32) -> Plan {
+    match plan_of(format, n) {
+        Plan::SHORT => Plan::SHIPPED,
+        plan => plan,
+    }
 }
 
 /// The nap of a model with this hidden length.
@@ -209,6 +213,7 @@ mod tests {
         for (format, n, plan) in cases {
             assert_eq!(plan_name(plan_of(format, n)), plan);
         }
+        assert_eq!(plan_name(qkv_plan_of(Format::Q4_K, 256)), "2x4_first");
         assert_eq!([1, 2048].map(nap_of), [800, 1500]);
     }
 

@@ -96,7 +96,13 @@ impl Stamp {
 impl Plan {
     /// The plan that is tested on the emulator and listed in [`ALL`](crate::ALL).
     pub const SHIPPED: Plan =
-        Plan { width: 4, groups: 2, trigger: Trigger::First, copies: Copies::Bulk, profile: false };
+        Plan { width: 2, groups: 4, trigger: Trigger::First, copies: Copies::Bulk, profile: false };
+    /// For short rows.
+    pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
+    /// For 16-bit weights.
+    pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
+    /// For short rows of 16-bit weights.
+    pub const SHORT_HALVES: Plan = Plan { width: 1, groups: 8, ..Plan::SHIPPED };
 
     /// The same for devices older than sm_90.
     pub const SHIPPED_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::SHIPPED };
