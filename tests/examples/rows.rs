@@ -102,7 +102,7 @@ fn operands(round: u64) -> Vec<u32> {
 /// The first word that differs: its index, and what the GPU and the emulator have there.
 fn first_difference(sample: &Sample, found: &[u32], wanted: &[u32]) -> Option<(usize, u32, u32)> {
     let kind = match sample.op.form.dst.first() {
-        Some(Slot::Is(kind)) => *kind,
+        Some(Slot::Is(kind) | Slot::Regs(kind, _)) => *kind,
         _ => sample.kind,
     };
     let pairs = found.iter().copied().zip(wanted.iter().copied()).enumerate();
