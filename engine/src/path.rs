@@ -14,7 +14,7 @@ use crate::decoder::Prefer;
 use crate::gguf::Tensor;
 use crate::kernels::pairing;
 use crate::model::{Block, Outline};
-use crate::tuning::{Tuning, nap_of, plan_of, qkv_plan_of};
+use crate::tuning::{Tuning, nap_of, plan_of, wide_plan_of};
 use crate::weights::format;
 
 /// Which kernels decode.
@@ -181,7 +181,7 @@ impl Fit {
 
     pub(crate) fn qkv(&self, formats: [Format; 3]) -> Laid<Qkv> {
         let c = &self.config;
-        let asked = self.tuning.qkv.unwrap_or_else(|| qkv_plan_of(formats[0], c.hidden));
+        let asked = self.tuning.qkv.unwrap_or_else(|| wide_plan_of(formats[0], c.hidden));
         let plan = self.plan(Some(asked), formats[0], c.hidden);
         let (pairing, bias) = (pairing(c.architecture), c.architecture.biased());
         let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
@@ -214,7 +214,8 @@ impl Fit {
 
     pub(crate) fn head(&self, format: Format) -> Laid<Head> {
         let c = &self.config;
-        let plan = self.plan(self.tuning.head, format, c.hidden);
+        let asked = self.tuning.head.unwrap_or_else(|| wide_plan_of(format, c.hidden));
+        let plan = self.plan(Some(asked), format, c.hidden);
         let kernel = Head { format, plan };
         Ok((kernel, self.lay("the LM head", &kernel.runs(c.vocab), plan, c.hidden)?))
     }

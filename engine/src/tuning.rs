@@ -61,8 +61,9 @@ pub(crate) fn plan_of(format: Format, n: u32) -> Plan {
     row.expect("rows of any length have a plan").2
 }
 
-/// The same for Q, K and V together, which end with more than 12 warps have registers for.
-pub(crate) fn qkv_plan_of(format: Format, n: u32) -> Plan {
+/// The same for Q, K and V together, which end with more than 12 warps have registers for, and for the LM head, whose
+/// many rows leave the ring of 12 warps too little memory.
+pub(crate) fn wide_plan_of(format: Format, n: u32) -> Plan {
     match plan_of(format, n) {
         Plan::SHORT => Plan::SHIPPED,
         plan => plan,
@@ -213,7 +214,7 @@ mod tests {
         for (format, n, plan) in cases {
             assert_eq!(plan_name(plan_of(format, n)), plan);
         }
-        assert_eq!(plan_name(qkv_plan_of(Format::Q4_K, 256)), "2x4_first");
+        assert_eq!(plan_name(wide_plan_of(Format::Q4_K, 256)), "2x4_first");
         assert_eq!([1, 2048].map(nap_of), [800, 1500]);
     }
 

@@ -250,7 +250,6 @@ pub static ALL: &[&dyn Variant] = &[
     &tiled::Head { format: Format::Q8_0, plan: tiled::Plan::SHIPPED },
     &tiled::Head { format: Format::F16, plan: tiled::Plan::HALVES },
     &tiled::Head { format: Format::BF16, plan: tiled::Plan::HALVES },
-    &tiled::Head { format: Format::Q6_K, plan: tiled::Plan::SHORT },
     &tiled::Head { format: Format::BF16, plan: tiled::Plan::SHIPPED_ASYNC },
     &SwiGlu { threads: 256 },
     &ArgmaxBlocks { threads: 256 },
