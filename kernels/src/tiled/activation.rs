@@ -251,6 +251,16 @@ impl<'k> Activations<'k> {
         at.at(16).st4(pairs.map(|[_, rest]| rest));
     }
 
+    /// The first multiple of 128 behind all of it: [`Encoding::bytes`].
+    pub(crate) fn end(&self) -> Ptr<'k, u8, Shared> {
+        let side = match self.encoding {
+            Encoding::Digits => self.n >> 1,
+            Encoding::F16 => self.n >> 5,
+            Encoding::Bf16 => self.k.val(0),
+        };
+        self.side().at((side + 127) & !127)
+    }
+
     /// Where the scales begin.
     pub(crate) fn side(&self) -> Ptr<'k, u8, Shared> {
         let width = self.encoding.values(1);

@@ -94,17 +94,17 @@ impl Stamp {
 }
 
 impl Plan {
-    /// The plan that is tested on the emulator and listed in [`ALL`](crate::ALL).
+    /// For long rows of quantized weights. [`ALL`](crate::ALL) lists kernels of this plan and of each below.
     pub const SHIPPED: Plan =
         Plan { width: 2, groups: 4, trigger: Trigger::First, copies: Copies::Bulk, profile: false };
-    /// For short rows.
+    /// For short rows of quantized weights.
     pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
-    /// For 16-bit weights.
+    /// For long rows of 16-bit weights.
     pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
     /// For short rows of 16-bit weights.
     pub const SHORT_HALVES: Plan = Plan { width: 1, groups: 8, ..Plan::SHIPPED };
 
-    /// The same for devices older than sm_90.
+    /// [`SHIPPED`](Plan::SHIPPED) for devices older than sm_90.
     pub const SHIPPED_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::SHIPPED };
 
     /// Consumer warps.
@@ -413,14 +413,7 @@ impl<'k> Stream<'k> {
 
     fn ring(&self, base: Ptr<'k, u8, Shared>, x: &Activations<'k>) -> Ring<'k> {
         let bytes = self.runs.iter().map(|&(format, _)| tile(format).bytes).max().expect("a run");
-        // Twice the bytes of two activations is a whole number in every encoding but F16's scales.
-        let side = match x.encoding {
-            Encoding::Digits => self.n >> 1,
-            Encoding::F16 => self.n >> 5,
-            Encoding::Bf16 => self.k.val(0),
-        };
-        let end = x.side().at((side + 127) & !127);
-        Ring { base, stages: end, size: self.plan.width * bytes, count: self.stages }
+        Ring { base, stages: x.end(), size: self.plan.width * bytes, count: self.stages }
     }
 
     /// Leaves a time, where `who` holds and the plan says so.
@@ -454,7 +447,7 @@ impl<'k> Stream<'k> {
         shares
     }
 
-    /// The producer warp: fills the ring once, tells that it is there, and refills it stage by stage.
+    /// The producer warp: makes the ring's barriers, tells that they are there, and fills stage after stage.
     fn produce(&self, ring: &Ring<'k>, shares: &[Share<'k>]) {
         let k = self.k;
         let lane = k.lane();
