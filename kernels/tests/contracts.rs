@@ -1,7 +1,8 @@
 //! What launch contracts refuse, and in which words: argument, what it is, what it must be.
 
-use ptx_gen::{CpuArg, ShapeArg};
-use warpwright_kernels::{ALL, Variant};
+use ptx_gen::{AnyKernel, CpuArg, ShapeArg};
+use warpwright_kernels::tiled::{Plan, Project};
+use warpwright_kernels::{ALL, Format, Variant};
 
 use ShapeArg::{Len, Scalar};
 
@@ -31,6 +32,20 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
     ("gemv_q6_k", "w", Len(209), "w has 209 bytes, must have 1 rows of 256 Q6_K weights, 210 bytes each"),
     ("gemv_add_q8_0", "n", Scalar(16), "n is 16, must be a positive multiple of 32"),
     ("gemv_bias_q8_0", "bias", Len(0), "bias has 0 elements, must have rows = 1"),
+    ("project_q4_k_2x4_first", "rows", Scalar(8), "rows is 8, must be a positive multiple of 16"),
+    ("project_q4_k_2x4_first", "x", Len(255), "x has 255 elements, must have n = 256"),
+    ("project_q4_k_2x4_first", "y", Len(17), "y has 17 elements, must have rows = 16"),
+    ("project_q4_k_2x4_first", "w", Len(2303), "w has 2303 elements, must have 2304"),
+    ("project_q4_k_2x4_first", "parts", Scalar(0), "parts is 0, must be at least 1"),
+    ("project_q4_k_2x4_first", "stages", Scalar(3), "stages is 3, must be a multiple of 4 up to 32"),
+    (
+        "project_q4_k_2x4_first",
+        "blocks",
+        Scalar(0),
+        "blocks is 0, must be at least 1 and few enough to count in 32 bits",
+    ),
+    ("gate_up_q8_0_2x4_first", "rows", Scalar(12), "rows is 12, must be a positive multiple of 8"),
+    ("head_q6_k_2x4_first", "ticket", Len(2), "ticket has 2 elements, must have 1"),
     ("swiglu_256", "n", Scalar(3), "n is 3, must be a positive multiple of 4"),
     ("swiglu_256", "gate", Len(3), "gate has 3 elements, must have n = 4"),
     ("swiglu_256", "up", Len(3), "up has 3 elements, must have n = 4"),
@@ -199,4 +214,13 @@ fn names_are_unique_and_cases_reproducible() {
             assert!(same, "{} {}", kernel.name(), first.label);
         }
     }
+}
+
+#[test]
+fn a_kernel_that_profiles_has_room_for_every_stamp() {
+    let plan = Plan { profile: true, ..Plan::SHIPPED };
+    let kernel = Project { format: Format::Q4_K, plan };
+    let shapes: Vec<ShapeArg> = kernel.cases(1)[0].args.iter().map(CpuArg::shape).collect();
+    let refused = kernel.geometry(&shapes).expect_err("one element is too few").what;
+    assert_eq!(refused, "stamps has 1 elements, must have at least blocks * 8 = 16");
 }

@@ -215,6 +215,7 @@ impl KernelDef for AttentionChained {
         self.range("blocks", a.blocks, a.kv_heads * self.groups() * a.splits, 1 << 16)?;
         self.range("the kernel's memory", self.memory, self.shared(), 1 << 20)?;
         self.range("shared", a.shared, self.shared(), self.memory)?;
+        super::stamped(self, self.profile, a.blocks, a.stamps)?;
         Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
     }
 

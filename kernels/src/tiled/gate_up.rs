@@ -79,7 +79,7 @@ impl KernelDef for GateUp {
         self.length("x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         self.length("y", a.y, "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout)
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {

@@ -108,7 +108,7 @@ impl KernelDef for Head {
         })?;
         self.exactly("state", a.state, LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
-        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout)
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: HeadArgs<Dev<'k>>) {

@@ -42,12 +42,22 @@ fn contract(
     plan: Plan,
     n: u32,
     layout: Layout,
+    stamps: usize,
 ) -> Result<Grid, ShapeError> {
     let wrong = |what: String| kernel.require(false, || what);
     runs.check(plan, n, layout).or_else(wrong)?;
     let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
     kernel.exactly("w", w, runs.0.iter().map(bytes).sum())?;
+    stamped(kernel, plan.profile, layout.blocks, stamps)?;
     Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
+}
+
+/// A kernel that profiles has room for the stamps of each block.
+fn stamped(kernel: &impl KernelDef, profile: bool, blocks: u32, stamps: usize) -> Result<(), ShapeError> {
+    let least = blocks as usize * stream::STAMPS as usize;
+    kernel.require(!profile || stamps >= least, || {
+        format!("stamps has {stamps} elements, must have at least blocks * {} = {least}", stream::STAMPS)
+    })
 }
 
 /// The rows' sums in double precision, over the weights as the tiles define them.

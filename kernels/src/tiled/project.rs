@@ -70,7 +70,7 @@ impl KernelDef for Project {
         self.multiple("rows", a.rows, ROWS)?;
         self.length("x", a.x, "n", &[a.n])?;
         self.length("y", a.y, "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout)
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {

@@ -147,7 +147,15 @@ impl KernelDef for Qkv {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
         }
-        super::contract(self, a.w, &self.runs(a.heads, a.kv_heads, a.head_dim), self.plan, a.n, layout)
+        super::contract(
+            self,
+            a.w,
+            &self.runs(a.heads, a.kv_heads, a.head_dim),
+            self.plan,
+            a.n,
+            layout,
+            a.stamps,
+        )
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
