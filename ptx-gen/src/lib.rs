@@ -80,7 +80,7 @@ mod ty;
 pub use args::{ArgTy, Args, Cpu, CpuArg, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};
 pub use asynchronous::Mbarrier;
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
-pub use check::{Error, ErrorKind, Errors};
+pub use check::{Error, ErrorKind, Errors, Unmatched};
 pub use ir::{
     Access, At, Base, Imm, Inst, Level, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
 };

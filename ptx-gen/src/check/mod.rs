@@ -1,18 +1,23 @@
 //! The validator: what the types cannot say. All errors at once, each with the Rust place and what to do instead.
 //!
-//! Four levels, each one walk:
+//! Five levels, each one walk:
 //! - *scope*: a value is used only inside the block that defines it;
 //! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it, and every block
 //!   of a kernel that overlaps others waits for them;
+//! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
 //! - *form*: operands are what the row says, names and notes are what PTX allows;
 //! - *limits*: threads, parameters and shared memory are what every device has.
 
 mod form;
+mod mbarrier;
+mod noncoherent;
 mod scope;
 mod uniformity;
 
 use crate::ir::*;
 use std::fmt;
+
+pub use mbarrier::Unmatched;
 
 /// Everything that is wrong with a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +62,13 @@ pub enum ErrorKind {
     MayNotWait,
     /// The kernel lets the next one start early, but never waits itself.
     NeverWaits(String),
+    /// The phases of an mbarrier cannot end as they should.
+    Mbarrier {
+        /// The instruction, as printed.
+        text: String,
+        /// What does not match.
+        problem: Unmatched,
+    },
     /// A note is not ASCII.
     NotAscii,
     /// A name that PTX does not allow.
@@ -93,6 +105,7 @@ impl fmt::Display for Error {
                 "{kernel}: lets the next kernel start early but never waits for the one before, so the next one \
                  cannot rely on it; call `grid_wait` in every block"
             ),
+            ErrorKind::Mbarrier { text, problem } => write!(f, "`{text}`: {problem}"),
             ErrorKind::NotAscii => write!(f, "PTX is ASCII, comments too: spell the note in ASCII"),
             ErrorKind::BadName(name) => write!(
                 f,
@@ -131,7 +144,9 @@ pub(crate) fn checked(p: Program) -> Result<Program, Errors> {
     let mut errors = limits(&p);
     errors.extend(form::check(&p));
     errors.extend(scope::check(&p));
-    errors.extend(uniformity::check(&p));
+    let (mut levels, found) = uniformity::check(&p);
+    errors.extend(found);
+    errors.extend(mbarrier::check(&p, &mut levels));
     if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
 }
 

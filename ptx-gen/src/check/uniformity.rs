@@ -8,7 +8,8 @@ use super::scope::reads;
 use super::{Error, ErrorKind, PerRegister};
 use crate::ir::*;
 
-pub(super) fn check(p: &Program) -> Vec<Error> {
+/// What is wrong, and the level of each register.
+pub(super) fn check(p: &Program) -> (PerRegister<Level>, Vec<Error>) {
     let mut pinned = PerRegister::new(p, None);
     for (reg, level) in &p.pinned {
         *pinned.at(*reg) = Some(*level);
@@ -23,7 +24,7 @@ pub(super) fn check(p: &Program) -> Vec<Error> {
     if u.wait == Wait::None && p.triggers() {
         u.errors.push(Error { at: None, kind: ErrorKind::NeverWaits(p.name.clone()) });
     }
-    u.errors
+    (u.levels, u.errors)
 }
 
 /// Whether every block waits for the kernels before: those after it rely on that.

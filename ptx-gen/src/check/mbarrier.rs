@@ -1,0 +1,266 @@
+//! Mbarriers: counts that cannot match, whatever the kernel is launched with.
+//!
+//! A phase ends when as many have arrived as `mbarrier.init` said, and all bytes expected have landed. Which barrier an
+//! instruction names is often known only as the kernel runs: a ring computes its address from the stage. So a barrier
+//! here is what is known of it, a [`Place`], and what may be one barrier counts as one. Refused is what is wrong
+//! wherever the addresses lead:
+//!
+//! - any use of a barrier that nothing makes, and a count that no barrier has;
+//! - a wait for a barrier at which nobody arrives, or at which fewer arrive in all than end one phase: arrivals in no
+//!   loop, each by the whole block, against the least count that the barrier may have;
+//! - all lanes of a warp arriving at once at one barrier whose count is below 32: phases would begin and end within the
+//!   instruction, and no wait could tell them apart;
+//! - bytes expected that no bulk copy brings, and copies whose bytes nobody expects.
+//!
+//! A wait for the literal parity 1 may be alone: on a new barrier it passes at once. Counts that are not literals are
+//! taken for right. All that depends on numbers of a launch - which threads arrive and how often, at which stage, how
+//! many bytes, whether a wait is a phase late - is left to the emulator.
+
+use super::{Error, ErrorKind, PerRegister};
+use crate::ir::*;
+use crate::isa::{self, Op, Slot};
+use std::fmt;
+
+const ARRIVALS: &[&Op] = &[&isa::MBAR_ARRIVE, &isa::MBAR_EXPECT, &isa::CP_ASYNC_ARRIVE];
+const WAITS: &[&Op] = &[&isa::MBAR_TEST, &isa::MBAR_TRY];
+const COPIES: &[&Op] = &[&isa::BULK_COPY, &isa::BULK_COPY_HINT];
+const EXPECTS: &[&Op] = &[&isa::MBAR_EXPECT];
+const INITS: &[&Op] = &[&isa::MBAR_INIT];
+
+/// The most arrivals that a phase can wait for (PTX manual, "mbarrier.init").
+const MOST: u64 = (1 << 20) - 1;
+/// Lanes of a warp.
+const LANES: u64 = 32;
+
+/// Why a barrier's phases do not end as they should.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmatched {
+    /// No `mbarrier.init` makes it.
+    NotMade,
+    /// A count that no barrier has.
+    Count(u64),
+    /// A wait, and no arrival.
+    NoArrival,
+    /// A wait, and too few arrivals for one phase.
+    TooFew {
+        /// How many arrive at most.
+        arrive: u64,
+        /// How many end a phase at least.
+        count: u64,
+    },
+    /// The lanes of a warp arrive at once at a barrier for fewer; its count.
+    TooMany(u64),
+    /// Bytes are expected, and none copied.
+    NotCopied,
+    /// Bytes are copied, and none expected.
+    NotExpected,
+}
+
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unmatched::NotMade => {
+                f.write_str("nothing makes this mbarrier; `init` it in one thread, before a barrier of the block")
+            }
+            Unmatched::Count(count) => write!(f, "a count of {count}; an mbarrier's is 1 to {MOST}"),
+            Unmatched::NoArrival => {
+                f.write_str("nobody arrives at this mbarrier, so that its first phase never ends; `arrive` at it")
+            }
+            Unmatched::TooFew { arrive, count } => write!(
+                f,
+                "at most {arrive} arrive at this mbarrier, and its first phase ends after {count}; `init` it for those \
+                 that arrive"
+            ),
+            Unmatched::TooMany(count) => write!(
+                f,
+                "{LANES} lanes arrive at once at an mbarrier whose phase ends after {count}; let one lane arrive, or \
+                 `init` it for {LANES} a warp"
+            ),
+            Unmatched::NotCopied => {
+                f.write_str("no bulk copy brings bytes to this mbarrier, so that its phase never ends; `arrive` at it")
+            }
+            Unmatched::NotExpected => f.write_str(
+                "nobody expects the bytes of this copy, so that the phase of its mbarrier does not end with them; \
+                 `arrive_expect` them",
+            ),
+        }
+    }
+}
+
+/// What is known of an address in shared memory; arrays by number, all dynamic ones under that of the first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// This byte of an array.
+    At(usize, i64),
+    /// Somewhere in an array.
+    In(usize),
+    /// Anywhere.
+    Unknown,
+}
+
+/// An instruction on a barrier.
+struct Use<'a> {
+    inst: &'a Inst,
+    at: At,
+    place: Place,
+    /// Whether whole warps execute it, each with one address.
+    whole: bool,
+    looped: bool,
+}
+
+pub(super) fn check(p: &Program, levels: &mut PerRegister<Level>) -> Vec<Error> {
+    let places = places(p);
+    let mut walk = Walk { levels, places, uses: vec![] };
+    walk.block(&p.body, Around { split: Level::Block, looped: false, wait: None });
+    let uses = walk.uses;
+    let error = |u: &Use<'_>| {
+        let problem = problem(u, &uses, p.block.into())?;
+        let kind = ErrorKind::Mbarrier { text: crate::print::inst(u.inst), problem };
+        Some(Error { at: Some(u.at), kind })
+    };
+    uses.iter().filter_map(error).collect()
+}
+
+fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
+    let is = |ops: &[&Op]| ops.contains(&u.inst.op);
+    let here = |ops: &'static [&Op]| {
+        uses.iter().filter(move |o| ops.contains(&o.inst.op) && u.place.may_be(o.place))
+    };
+    if is(INITS) {
+        return u.number().filter(|count| !(1..=MOST).contains(count)).map(Unmatched::Count);
+    }
+    if here(INITS).next().is_none() {
+        return Some(Unmatched::NotMade);
+    }
+    // None of them is known where one of them is not.
+    let counts: Option<Vec<u64>> = here(INITS).map(Use::number).collect();
+    let counts = counts.unwrap_or_default();
+    if is(ARRIVALS) && u.whole && counts.iter().max().is_some_and(|most| *most < LANES) {
+        return counts.into_iter().max().map(Unmatched::TooMany);
+    }
+    if is(EXPECTS) && u.number() != Some(0) && here(COPIES).next().is_none() {
+        return Some(Unmatched::NotCopied);
+    }
+    if is(COPIES) && here(EXPECTS).next().is_none() {
+        return Some(Unmatched::NotExpected);
+    }
+    if !is(WAITS) || u.number() == Some(1) {
+        return None;
+    }
+    let arrive = block * here(ARRIVALS).count() as u64;
+    match counts.into_iter().min() {
+        _ if arrive == 0 => Some(Unmatched::NoArrival),
+        Some(count) if arrive < count && !here(ARRIVALS).any(|a| a.looped) => {
+            Some(Unmatched::TooFew { arrive, count })
+        }
+        _ => None,
+    }
+}
+
+impl Use<'_> {
+    /// The literal beside the barrier: a count, bytes, or a parity.
+    fn number(&self) -> Option<u64> {
+        match self.inst.src.get(1) {
+            Some(Operand::Imm(imm)) => Some(imm.bits),
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    /// Whether the eight bytes at both may share one.
+    fn may_be(self, other: Place) -> bool {
+        match (self, other) {
+            (Place::At(a, i), Place::At(b, j)) => a == b && i.abs_diff(j) < 8,
+            (Place::At(a, _) | Place::In(a), Place::At(b, _) | Place::In(b)) => a == b,
+            _ => true,
+        }
+    }
+
+    fn offset(self, by: i32) -> Place {
+        match self {
+            Place::At(array, at) => Place::At(array, at + i64::from(by)),
+            other => other,
+        }
+    }
+}
+
+/// What each register holds of an address in shared memory. An index stays within the array it is added to.
+fn places(p: &Program) -> PerRegister<Place> {
+    let mut places: PerRegister<Option<Place>> = PerRegister::new(p, None);
+    p.each_inst(&mut |i| {
+        let place = match i.src.as_slice() {
+            [Operand::Symbol(name)] => array(p, name).map_or(Place::Unknown, |n| Place::At(n, 0)),
+            [_, _, Operand::Reg(base)] if *i.op == isa::MAD_LO => match *places.at(*base) {
+                Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
+                _ => Place::Unknown,
+            },
+            _ => Place::Unknown,
+        };
+        for &d in &i.dst {
+            let known = places.at(d);
+            // Written twice, it is what both agree in.
+            *known = Some(if known.is_none_or(|k| k == place) { place } else { Place::Unknown });
+        }
+    });
+    PerRegister {
+        starts: places.starts,
+        values: places.values.into_iter().map(|place| place.unwrap_or(Place::Unknown)).collect(),
+    }
+}
+
+/// The number of an array, where all dynamic ones are the same memory.
+fn array(p: &Program, name: &str) -> Option<usize> {
+    let array = p.shared.iter().find(|s| s.name == name)?;
+    p.shared.iter().position(|s| if array.bytes.is_none() { s.bytes.is_none() } else { s.name == name })
+}
+
+/// Where a statement stands.
+#[derive(Clone, Copy)]
+struct Around {
+    /// How far the branches and loops around keep threads together.
+    split: Level,
+    looped: bool,
+    /// The loop whose condition it is: the place of a wait.
+    wait: Option<At>,
+}
+
+struct Walk<'a, 'p> {
+    levels: &'a mut PerRegister<Level>,
+    places: PerRegister<Place>,
+    uses: Vec<Use<'p>>,
+}
+
+impl<'p> Walk<'_, 'p> {
+    fn block(&mut self, stmts: &'p [Stmt], around: Around) {
+        for s in stmts {
+            match s {
+                Stmt::Note(..) => {}
+                Stmt::Inst(i) => self.inst(i, around),
+                Stmt::If { cond, body, other, .. } => {
+                    let around = Around { split: around.split.max(*self.levels.at(*cond)), ..around };
+                    self.block(body, around);
+                    self.block(other, around);
+                }
+                Stmt::Loop { cond, exit, body, at } => {
+                    let split = around.split.max(*self.levels.at(*exit));
+                    self.block(cond, Around { split, looped: true, wait: Some(at) });
+                    self.block(body, Around { split, looped: true, wait: None });
+                }
+            }
+        }
+    }
+
+    fn inst(&mut self, inst: &'p Inst, around: Around) {
+        let slot = inst.op.form.src.iter().position(|slot| *slot == Slot::Barrier);
+        let Some(Operand::Addr(Base::Reg(base), by)) = slot.and_then(|n| inst.src.get(n)) else { return };
+        let wait = around.wait.filter(|_| WAITS.contains(&inst.op));
+        self.uses.push(Use {
+            inst,
+            at: wait.unwrap_or(inst.at),
+            place: self.places.at(*base).offset(*by),
+            whole: around.split.max(*self.levels.at(*base)) < Level::Lane,
+            looped: around.looped,
+        });
+    }
+}

@@ -1,0 +1,68 @@
+//! Which parameters a program reads by `ld.global.nc`.
+//!
+//! The manual allows such loads for memory that nobody writes while the kernel is there: their cache is not kept
+//! coherent, and only emptied when a kernel starts. Whether that holds is for those to say who see several kernels at
+//! once, so this is told and not judged here.
+//!
+//! An address comes from a parameter if the parameter's value goes into it, through any number of registers. That is
+//! more than the truth where a pointer is chosen between two parameters, and never less.
+
+use super::PerRegister;
+use super::scope::reads;
+use crate::ir::*;
+use crate::isa::{self, Op, Slot};
+use std::collections::BTreeSet;
+
+/// The rows that load past the coherence of memory.
+const LOADS: [&Op; 6] =
+    [&isa::LD_NC, &isa::LD_NC_V2, &isa::LD_NC_V4, &isa::LD_STREAM, &isa::LD_STREAM_V2, &isa::LD_STREAM_V4];
+
+/// The parameters whose value is part of another's.
+type Sources = BTreeSet<&'static str>;
+
+impl Program {
+    /// The names of the buffers that it reads by `ld.global.nc`. Nobody may write them while the kernel is there,
+    /// which by a programmatic edge begins before the kernels before it have ended.
+    pub fn noncoherent(&self) -> BTreeSet<&'static str> {
+        let mut sources = PerRegister::new(self, Sources::new());
+        while spread(self, &mut sources) {}
+        let mut found = Sources::new();
+        self.each_inst(&mut |i| {
+            if LOADS.contains(&i.op) {
+                found.extend(all(i, &mut sources));
+            }
+        });
+        found
+    }
+}
+
+/// Carries sources from operands to results once, in program order; whether any were new.
+fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
+    let mut more = false;
+    p.each_inst(&mut |i| {
+        let from = if is_address(i) { all(i, sources) } else { buffer(p, i).into_iter().collect() };
+        for &d in &i.dst {
+            let known = sources.at(d);
+            more |= !from.is_subset(known);
+            known.extend(&from);
+        }
+    });
+    more
+}
+
+/// Whether its result may be an address computed from its operands: of 64 bits, and not out of memory.
+fn is_address(i: &Inst) -> bool {
+    let loads = [Slot::Param, Slot::Global, Slot::Shared];
+    i.dst.iter().any(|d| d.kind.bytes() == 8) && !i.op.form.src.iter().any(|slot| loads.contains(slot))
+}
+
+/// The buffer whose address it loads.
+fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
+    let Some(Operand::Addr(Base::Symbol(name), _)) = i.src.first() else { return None };
+    let param = p.params.iter().find(|param| param.name == name)?;
+    matches!(param.kind, ParamKind::Buffer(..)).then_some(param.name)
+}
+
+fn all(i: &Inst, sources: &mut PerRegister<Sources>) -> Sources {
+    reads(i).flat_map(|r| sources.at(r).clone()).collect()
+}
