@@ -7,7 +7,6 @@
 //! weights while the one before still runs, and waits for its end before it reads anything else.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use warpwright_driver::{Buffer, Context, Error, Kernel, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
@@ -23,6 +22,7 @@ use crate::gguf::Tensor;
 use crate::model::{self, Outline, Weights};
 use crate::packed::{Block, Packed};
 use crate::path::Fit;
+use crate::threads::{by_key, join};
 use crate::weights::{Loaded, format};
 
 /// Kernels of a layer.
@@ -70,46 +70,40 @@ pub(crate) struct Links {
 }
 
 impl Chain {
-    /// The kernels of a model that fits.
+    /// The kernels of a model that fits, compiled side by side.
     pub(crate) fn load(context: &Context, fit: Fit, outline: &Outline) -> Result<Chain, crate::Error> {
-        let w = &outline.weights;
-        let mut chain = Chain {
-            start: Start::load(context, w, fit.overlaps())?,
-            qkv: BTreeMap::new(),
-            head_norm: fit.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
-            attention: Kernel::load(context, fit.attention())?,
-            project: BTreeMap::new(),
-            gate_up: BTreeMap::new(),
-            head: Kernel::load(context, laid(fit.head(format(w.head()))).0)?,
-            advance: Kernel::load(context, Advance)?,
-            fit,
+        let (w, f) = (&outline.weights, &fit);
+        let blocks = || w.blocks.iter();
+        let projects = |b: &model::Block<Tensor>| {
+            [f.o(format(&b.o)), f.down(format(&b.down))].map(|project| laid(project).0)
         };
-        w.blocks.iter().try_for_each(|block| chain.load_block(context, block))?;
-        Ok(chain)
+        std::thread::scope(|scope| {
+            let start = scope.spawn(|| Start::load(context, w, f.overlaps()));
+            let qkv = scope.spawn(|| {
+                let formats = blocks().map(|b| [&b.q, &b.k, &b.v].map(format));
+                by_key(formats, |formats| Kernel::load(context, laid(f.qkv(formats)).0))
+            });
+            let project =
+                scope.spawn(|| by_key(blocks().flat_map(projects), |project| Kernel::load(context, project)));
+            let gate_up = scope.spawn(|| {
+                let formats = blocks().map(|b| format(&b.gate));
+                by_key(formats, |format| Kernel::load(context, laid(f.gate_up(format)).0))
+            });
+            let attention = scope.spawn(|| Kernel::load(context, f.attention()));
+            let head = scope.spawn(|| Kernel::load(context, laid(f.head(format(w.head()))).0));
+            Ok(Chain {
+                advance: Kernel::load(context, Advance)?,
+                head_norm: f.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
+                start: join(start)?,
+                qkv: join(qkv)?,
+                attention: join(attention)?,
+                project: join(project)?,
+                gate_up: join(gate_up)?,
+                head: join(head)?,
+                fit: fit.clone(),
+            })
+        })
     }
-
-    /// The kernels of a block, those that no block before it had.
-    fn load_block(&mut self, context: &Context, b: &model::Block<Tensor>) -> Result<(), Error> {
-        let fit = &self.fit;
-        let formats = [&b.q, &b.k, &b.v].map(format);
-        once(&mut self.qkv, formats, || Kernel::load(context, laid(fit.qkv(formats)).0))?;
-        for project in [laid(fit.o(format(&b.o))).0, laid(fit.down(format(&b.down))).0] {
-            once(&mut self.project, project, || Kernel::load(context, project))?;
-        }
-        let format = format(&b.gate);
-        once(&mut self.gate_up, format, || Kernel::load(context, laid(fit.gate_up(format)).0))
-    }
-}
-
-fn once<K: Ord, V>(
-    map: &mut BTreeMap<K, V>,
-    key: K,
-    value: impl FnOnce() -> Result<V, Error>,
-) -> Result<(), Error> {
-    if let Entry::Vacant(entry) = map.entry(key) {
-        entry.insert(value()?);
-    }
-    Ok(())
 }
 
 /// What a [`Fit`] has, it has for every matrix of its model.

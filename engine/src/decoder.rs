@@ -6,6 +6,7 @@
 //! are wasted.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use warpwright_driver::{
     CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, Work, capture,
@@ -18,9 +19,12 @@ use crate::kernels::Kernels;
 use crate::model::{Outline, Weights};
 use crate::packed::Packed;
 use crate::path::{Fit, Path};
+use crate::random::Pools;
+use crate::threads::join;
 use crate::tuning::Tuning;
+use crate::upload::Job;
 use crate::weights::Loaded;
-use crate::{Error, Model, forward, memory, packed, random, weights};
+use crate::{Error, Loading, Model, forward, info, memory, packed, upload, weights};
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,6 +89,7 @@ pub struct Decoder {
     events: [Event; 2],
     plan: Plan,
     path: Path,
+    loading: Loading,
 }
 
 /// Everything a step needs.
@@ -122,7 +127,8 @@ struct Recorded {
 }
 
 impl Decoder {
-    /// Loads the model and prepares its steps. `progress` hears the bytes of weights copied so far.
+    /// Loads the model and prepares its steps. `progress` hears the bytes of weights copied so far, from other
+    /// threads.
     ///
     /// # Errors
     /// A context that the model or the device has no room for, and what the driver refuses.
@@ -130,22 +136,15 @@ impl Decoder {
         context: &Context,
         model: &Model,
         options: Options,
-        progress: impl FnMut(u64),
+        progress: impl FnMut(u64) + Send,
     ) -> Result<Decoder, Error> {
-        let outline = &model.outline;
+        let (start, outline) = (Instant::now(), &model.outline);
         Decoder::check(context, outline, options)?;
-        let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
-        let path = Path::from(&fit);
-        let pass = match fit {
-            Ok(fit) => Pass::chained(context, fit, outline, options.ctx, || {
-                packed::upload(context, model, progress)
-            })?,
-            Err(_) => {
-                let kernels = Kernels::load(context, outline)?;
-                Pass::Simple { kernels, weights: weights::upload(context, model, progress)? }
-            }
-        };
-        Decoder::assemble(context, outline, pass, path, options)
+        let (mut decoder, end) = upload::beside(context, model, progress, |jobs| {
+            Decoder::make(context, outline, options, start, jobs.taker())
+        })?;
+        decoder.loading.weights = end - start;
+        Ok(decoder)
     }
 
     /// The same of a model that is no file: its weights are random, its texts nonsense.
@@ -153,19 +152,40 @@ impl Decoder {
     /// # Errors
     /// As [`new`](Decoder::new).
     pub fn random(context: &Context, outline: &Outline, options: Options) -> Result<Decoder, Error> {
+        let start = Instant::now();
         Decoder::check(context, outline, options)?;
+        let mut pools = Pools::of(context, outline)?;
+        let mut decoder = Decoder::make(context, outline, options, start, |job| pools.write(&job))?;
+        pools.finish()?;
+        decoder.loading.weights = start.elapsed();
+        Ok(decoder)
+    }
+
+    /// Allocates what the model needs, asks for its weights and prepares its steps, whether the weights are there or
+    /// not.
+    fn make<'a>(
+        context: &Context,
+        outline: &'a Outline,
+        options: Options,
+        start: Instant,
+        ask: impl FnMut(Job<'a>) -> Result<(), Error>,
+    ) -> Result<Decoder, Error> {
         let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
         let path = Path::from(&fit);
         let pass = match fit {
             Ok(fit) => {
-                Pass::chained(context, fit, outline, options.ctx, || random::packed(context, outline))?
+                Pass::chained(context, fit, outline, options.ctx, || packed::load(context, outline, ask))?
             }
             Err(_) => {
-                let kernels = Kernels::load(context, outline)?;
-                Pass::Simple { kernels, weights: random::weights(context, outline)? }
+                let weights = weights::load(context, outline, ask)?;
+                Pass::Simple { kernels: Kernels::load(context, outline)?, weights }
             }
         };
-        Decoder::assemble(context, outline, pass, path, options)
+        let (bytes, kernels) = (info::weight_bytes(outline), start.elapsed());
+        let loading = Loading { bytes, weights: Duration::ZERO, kernels, graphs: kernels };
+        let mut decoder = Decoder::assemble(context, outline, pass, path, loading, options)?;
+        decoder.loading.graphs = start.elapsed();
+        Ok(decoder)
     }
 
     /// The same weights under other options; `outline` is that of the model.
@@ -174,12 +194,12 @@ impl Decoder {
     /// As [`new`](Decoder::new).
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
-        let Decoder { machine: Machine { pass, buffers, .. }, stream, plan, path, .. } = self;
+        let Decoder { machine: Machine { pass, buffers, .. }, stream, plan, path, loading, .. } = self;
         let context = stream.context().clone();
         // There may be no room for both the old and the new, and the stream keeps what it ran.
         drop((buffers, plan, stream));
         let pass = pass.with_options(&context, outline, options)?;
-        Decoder::assemble(&context, outline, pass, path, options)
+        Decoder::assemble(&context, outline, pass, path, loading, options)
     }
 
     /// Whether the model has the context and the device the memory; nothing is allocated.
@@ -196,6 +216,7 @@ impl Decoder {
         outline: &Outline,
         pass: Pass,
         path: Path,
+        loading: Loading,
         options: Options,
     ) -> Result<Decoder, Error> {
         let buffers = Buffers::new(context, outline, options.ctx)?;
@@ -207,12 +228,17 @@ impl Decoder {
             })?,
         };
         let events = [Event::untimed(context)?, Event::untimed(context)?];
-        Ok(Decoder { machine, stream: Stream::new(context)?, events, plan, path })
+        Ok(Decoder { machine, stream: Stream::new(context)?, events, plan, path, loading })
     }
 
     /// Which kernels decode.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How long it took to load the weights and to prepare the steps, when the decoder was new.
+    pub fn loading(&self) -> &Loading {
+        &self.loading
     }
 
     /// A step of the chain.
@@ -301,7 +327,7 @@ impl Decoder {
 }
 
 impl Pass {
-    /// Compiles the kernels while the weights are on their way.
+    /// Compiles the kernels while `weights` does what it does.
     fn chained(
         context: &Context,
         fit: Fit,
@@ -313,7 +339,7 @@ impl Pass {
         let (chain, weights) = std::thread::scope(|scope| {
             let chain = scope.spawn(|| Chain::load(context, fit, outline));
             let weights = weights();
-            (chain.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), weights)
+            (join(chain), weights)
         });
         Ok(Pass::Chained { chain: Box::new(chain?), weights: weights?, links })
     }

@@ -90,7 +90,7 @@ impl<T> Weights<T> {
     }
 
     /// The same structure of other things.
-    pub fn try_map<U, E>(&self, mut f: impl FnMut(&T) -> Result<U, E>) -> Result<Weights<U>, E> {
+    pub fn try_map<'a, U, E>(&'a self, mut f: impl FnMut(&'a T) -> Result<U, E>) -> Result<Weights<U>, E> {
         Ok(Weights {
             embed: f(&self.embed)?,
             rope_factors: self.rope_factors.as_ref().map(&mut f).transpose()?,
@@ -110,7 +110,7 @@ impl<T> Block<T> {
             .chain([&self.o, &self.ffn_norm, &self.gate, &self.up, &self.down])
     }
 
-    fn try_map<U, E>(&self, f: &mut impl FnMut(&T) -> Result<U, E>) -> Result<Block<U>, E> {
+    fn try_map<'a, U, E>(&'a self, f: &mut impl FnMut(&'a T) -> Result<U, E>) -> Result<Block<U>, E> {
         Ok(Block {
             attn_norm: f(&self.attn_norm)?,
             q: f(&self.q)?,

@@ -7,39 +7,18 @@ use std::collections::BTreeMap;
 
 use warpwright_driver::{Buffer, Context, Queue, Stream, View};
 use warpwright_kernels::tiled::tile;
-use warpwright_kernels::{Format, Random, Rows};
+use warpwright_kernels::{Format, Random};
 
 use crate::Error;
 use crate::gguf::Tensor;
-use crate::model::{Outline, Weights};
-use crate::packed::{self, Packed, Source};
-use crate::weights::{Loaded, format};
+use crate::model::Outline;
+use crate::upload::Job;
+use crate::weights::format;
 
 /// Bytes of a pool: quickly made, and copied in few pieces.
 const POOL: usize = 1 << 20;
 
 const SEED: u64 = 1;
-
-/// A model's weights, all random. What a matrix makes of a normed vector is about as long as the vector, so that
-/// nothing overflows, in f16 neither.
-pub(crate) fn weights(context: &Context, outline: &Outline) -> Result<Weights<Loaded>, Error> {
-    let mut pools = Pools::of(context, outline)?;
-    let loaded = outline.weights.try_map(|tensor| -> Result<Loaded, Error> {
-        let buffer = Buffer::uninit(context, tensor.range.len())?.labelled(&tensor.name);
-        pools.copy(tensor, &buffer)?;
-        Ok(Loaded { bytes: buffer.view(), format: format(tensor) })
-    })?;
-    pools.finish()?;
-    Ok(loaded)
-}
-
-/// The same for the chain.
-pub(crate) fn packed(context: &Context, outline: &Outline) -> Result<Packed, Error> {
-    let mut pools = Pools::of(context, outline)?;
-    let packed = packed::load(context, outline, &mut pools)?;
-    pools.finish()?;
-    Ok(packed)
-}
 
 /// What a pool is made of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,8 +59,9 @@ impl Pools {
         Ok(Pools { stream: Stream::new(context)?, random: Random(SEED), size, pools: BTreeMap::new() })
     }
 
-    /// For the weights of a model.
-    fn of(context: &Context, outline: &Outline) -> Result<Pools, Error> {
+    /// For the weights of a model. What a matrix makes of a normed vector is about as long as the vector, so that
+    /// nothing overflows, in f16 neither.
+    pub(crate) fn of(context: &Context, outline: &Outline) -> Result<Pools, Error> {
         Pools::new(context, 2.0 / (outline.config.hidden as f32).sqrt())
     }
 
@@ -97,6 +77,16 @@ impl Pools {
             at += bytes;
         }
         Ok(())
+    }
+
+    /// Fills what a job is about.
+    pub(crate) fn write(&mut self, job: &Job<'_>) -> Result<(), Error> {
+        let (tensor, to) = (job.tensors[0], &job.to);
+        match (job.tiles, tensor.dims.len()) {
+            (Some(_), _) => self.fill(Unit::Tile(format(tensor)), to),
+            (None, 1) => Ok(to.write(&self.vector(tensor))?),
+            (None, _) => self.fill(Unit::Block(format(tensor)), to),
+        }
     }
 
     /// Waits until everything is filled.
@@ -118,18 +108,5 @@ impl Pools {
         let middle = if tensor.name.ends_with("bias") { 0.0 } else { 1.0 };
         let numbers = self.random.units(tensor.range.len() / 4);
         numbers.into_iter().flat_map(|x| (middle + x / 4.0).to_le_bytes()).collect()
-    }
-}
-
-impl Source for Pools {
-    fn copy(&mut self, tensor: &Tensor, to: &View<u8>) -> Result<(), Error> {
-        match tensor.dims.len() {
-            1 => Ok(to.write(&self.vector(tensor))?),
-            _ => self.fill(Unit::Block(format(tensor)), to),
-        }
-    }
-
-    fn pack(&mut self, _: Rows, lo: &Tensor, _: &Tensor, to: &View<u8>) -> Result<(), Error> {
-        self.fill(Unit::Tile(format(lo)), to)
     }
 }

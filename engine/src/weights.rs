@@ -1,11 +1,12 @@
-//! A model's weights on a device, copied once.
+//! A model's weights on a device as the file has them.
 
-use warpwright_driver::{Buffer, Context, Stream, View};
+use warpwright_driver::{Buffer, Context, View};
 use warpwright_kernels::Format;
 
 use crate::Error;
 use crate::gguf::Tensor;
-use crate::model::{Model, Weights};
+use crate::model::{Outline, Weights};
+use crate::upload::Job;
 
 /// A tensor on a device: the file's bytes, or tiles of them, and how to read them.
 #[derive(Clone)]
@@ -14,27 +15,16 @@ pub(crate) struct Loaded {
     pub(crate) format: Format,
 }
 
-/// Bytes copied at once: enough to keep a bus busy, few enough that progress is smooth.
-const CHUNK: usize = 64 << 20;
-
-/// Copies every weight, telling after each part how many bytes are there.
-pub(crate) fn upload(
+/// Allocates every weight, and asks for what is to be in it.
+pub(crate) fn load<'a>(
     context: &Context,
-    model: &Model,
-    mut progress: impl FnMut(u64),
+    outline: &'a Outline,
+    mut ask: impl FnMut(Job<'a>) -> Result<(), Error>,
 ) -> Result<Weights<Loaded>, Error> {
-    let stream = Stream::new(context)?;
-    let mut done = 0;
-    model.outline.weights.try_map(|tensor| {
-        let data = model.gguf.data(tensor);
-        let buffer = Buffer::uninit(context, data.len())?.labelled(&tensor.name);
-        for (i, chunk) in data.chunks(CHUNK).enumerate() {
-            let start = i * CHUNK;
-            stream.write(&buffer.view_range(start..start + chunk.len()), chunk)?;
-            done += chunk.len() as u64;
-            progress(done);
-        }
-        Ok(Loaded { bytes: buffer.view(), format: format(tensor) })
+    outline.weights.try_map(|tensor| {
+        let bytes = Buffer::uninit(context, tensor.range.len())?.labelled(&tensor.name).view();
+        ask(Job { tensors: vec![tensor], tiles: None, to: bytes.clone() })?;
+        Ok(Loaded { bytes, format: format(tensor) })
     })
 }
 
