@@ -239,12 +239,13 @@ impl Fit {
             nap: nap.unwrap_or_else(|| nap_of(c.hidden)),
             chained: self.overlaps(),
             memory: self.attention_shared,
+            columns: 1,
             profile,
         }
     }
 
     pub(crate) fn head_norm(&self) -> Option<HeadNorm> {
-        self.config.architecture.normed_heads().then_some(HeadNorm { chained: self.overlaps() })
+        self.config.architecture.normed_heads().then_some(HeadNorm { chained: self.overlaps(), columns: 1 })
     }
 
     /// Heads of keys and values, each as often as its queries need blocks.

@@ -141,6 +141,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
             groups: groups.parse().ok()?,
             trigger: self::trigger(trigger)?,
             copies: Copies::Bulk,
+            columns: 1,
             profile: false,
         })
     };

@@ -4,6 +4,9 @@
 //! that 32 of them share: 16 bits, and products that are exact. Against 16-bit weights it is a sum of two numbers of
 //! the weights' type, the nearest and what is left. Both parts are columns of one matrix instruction, whose other
 //! columns would be idle.
+//!
+//! Of several tokens the activations follow each other as if they were one vector, values first, then the scales:
+//! they are loaded as one, and take as many times the memory, which bounds how many tokens a kernel takes at once.
 
 use crate::format::Format;
 use crate::reduce::{lanes_max, warp_sum};
@@ -70,7 +73,12 @@ pub(crate) struct Activations<'k> {
     pub(crate) encoding: Encoding,
     /// The values, then the scales.
     pub(crate) memory: Ptr<'k, u8, Shared>,
+    /// Activations of a column.
     pub(crate) n: U32<'k>,
+    /// Columns: as many vectors.
+    pub(crate) columns: u32,
+    /// Activations of all columns.
+    all: U32<'k>,
 }
 
 /// The threads that load, and the order of their chunks.
@@ -133,28 +141,39 @@ fn fetch_into<'k, A: Loads>(
 }
 
 impl<'k> Activations<'k> {
-    /// Loads and encodes `x`. Whole warps; `n` is a multiple of 128.
+    pub(crate) fn new(
+        k: Builder<'k>,
+        encoding: Encoding,
+        memory: Ptr<'k, u8, Shared>,
+        n: U32<'k>,
+        columns: u32,
+    ) -> Self {
+        let all = if columns == 1 { n } else { n * columns };
+        Activations { k, encoding, memory, n, columns, all }
+    }
+
+    /// Loads and encodes `x`, all columns. Whole warps; `n` is a multiple of 128.
     ///
     /// As soon as a chunk is encoded, its registers take the next one, which arrives while the others are encoded.
     pub(crate) fn load(&self, loaders: Loaders<'k>, x: Ptr<'k, f32, Fresh>) {
         let (k, step) = (self.k, loaders.threads * AHEAD);
         let mut chunks: Vec<_> = (0..AHEAD)
             .map(|i| {
-                let (index, inside) = loaders.chunk(0, i, self.n);
+                let (index, inside) = loaders.chunk(0, i, self.all);
                 fetch(k, x, index, inside)
             })
             .collect();
-        k.for_each(0, self.n / CHUNK, step, |base| {
+        k.for_each(0, self.all / CHUNK, step, |base| {
             for (i, chunk) in (0..).zip(&mut chunks) {
-                let (index, inside) = loaders.chunk(base, i, self.n);
+                let (index, inside) = loaders.chunk(base, i, self.all);
                 self.encode(index, inside, from_fn(|i| chunk[i].get()));
-                let (next, inside) = loaders.chunk(base, i + AHEAD, self.n);
+                let (next, inside) = loaders.chunk(base, i + AHEAD, self.all);
                 fetch_into(chunk, x, next, inside);
             }
         });
     }
 
-    /// Loads and encodes `x * gamma`; gives this warp's sum of `x^2`.
+    /// Loads and encodes `x * gamma` of the only column; gives this warp's sum of `x^2`.
     pub(crate) fn load_normed(
         &self,
         loaders: Loaders<'k>,
@@ -186,6 +205,47 @@ impl<'k> Activations<'k> {
         let step = loaders.threads * AHEAD_NORMED;
         k.for_each(step, self.n / CHUNK, step, |base| round(Some(base), &mut squares));
         warp_sum(squares.get())
+    }
+
+    /// The same of several columns; leaves the sum of column `c` at `squares.row(c, bytes)`, for each warp one.
+    ///
+    /// The registers of a thread's first chunks take those of the next column as soon as they are encoded. What is
+    /// added in which order is the same as of an only column.
+    pub(crate) fn load_columns(
+        &self,
+        loaders: Loaders<'k>,
+        x: Ptr<'k, f32, Fresh>,
+        gamma: Gamma<'k>,
+        squares: (Ptr<'k, f32, Shared>, u32),
+    ) {
+        let k = self.k;
+        let first = |i: u32| loaders.chunk(0, i, self.n);
+        let mut chunks: Vec<_> = (0..AHEAD_NORMED).map(|i| fetch(k, x, first(i).0, first(i).1)).collect();
+        k.for_each(0, self.columns, 1, |column| {
+            let before = column * (self.n / CHUNK);
+            let mut sum = k.var(0.0);
+            let mut take = |i: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8], gamma: &[Var<'k, f32>; 8]| {
+                x.iter().for_each(|&x| sum.fma(x, x));
+                self.encode(before + i, inside, from_fn(|i| x[i] * &gamma[i]));
+            };
+            let next = column + 1;
+            for (i, (chunk, gamma)) in (0..).zip(chunks.iter_mut().zip(&gamma.first)) {
+                let (index, inside) = first(i);
+                take(index, inside, from_fn(|i| chunk[i].get()), gamma);
+                fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.columns));
+            }
+            let step = loaders.threads * AHEAD_NORMED;
+            k.for_each(step, self.n / CHUNK, step, |base| {
+                for i in 0..AHEAD_NORMED {
+                    let (index, inside) = loaders.chunk(base, i, self.n);
+                    let x = fetch(k, x.row(column, self.n * 4), index, inside);
+                    take(index, inside, from_fn(|i| x[i].get()), &fetch(k, gamma.all, index, inside));
+                }
+            });
+            let sum = warp_sum(sum.get());
+            let (to, bytes) = squares;
+            k.when(k.lane().eq(0), || to.row(column, bytes).at(k.warp()).st(sum));
+        });
     }
 
     fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
@@ -253,18 +313,27 @@ impl<'k> Activations<'k> {
 
     /// The first multiple of 128 behind all of it: [`Encoding::bytes`].
     pub(crate) fn end(&self) -> Ptr<'k, u8, Shared> {
-        let side = match self.encoding {
-            Encoding::Digits => self.n >> 1,
-            Encoding::F16 => self.n >> 5,
-            Encoding::Bf16 => self.k.val(0),
-        };
+        let side = self.side_bytes(self.all);
         self.side().at((side + 127) & !127)
+    }
+
+    fn side_bytes(&self, n: U32<'k>) -> U32<'k> {
+        match self.encoding {
+            Encoding::Digits => n >> 1,
+            Encoding::F16 => n >> 5,
+            Encoding::Bf16 => self.k.val(0),
+        }
+    }
+
+    /// Bytes of a column's values, and of its scales.
+    pub(crate) fn column_bytes(&self) -> [U32<'k>; 2] {
+        [self.n * self.encoding.values(1), self.side_bytes(self.n)]
     }
 
     /// Where the scales begin.
     pub(crate) fn side(&self) -> Ptr<'k, u8, Shared> {
         let width = self.encoding.values(1);
-        self.memory.at(self.n * width)
+        self.memory.at(self.all * width)
     }
 }
 

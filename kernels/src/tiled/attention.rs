@@ -16,8 +16,11 @@
 //! of a block are brought to their common maximum and added. While the positions fit one block, that is the result.
 //! Else the splits of a head leave theirs in memory, and the block that comes last adds them in the order of the
 //! splits, so that the same positions give the same bits.
+//!
+//! Several columns are tokens at positions of their own, each with blocks of its own, which all read the same cache.
+//! The rows of columns before it come from the kernel before, so nothing is asked for early.
 
-use super::stream::{Stamp, Trigger};
+use super::stream::{Column, MOST_COLUMNS, Stamp, Trigger};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::{lanes_max, lanes_sum};
@@ -29,20 +32,20 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`AttentionChained`].
     pub struct AttentionChainedArgs {
-        /// `[8]`: see [`state`](crate::state); positions up to `POSITION` count
+        /// `[columns, 8]`: see [`state`](crate::state); positions up to `POSITION` count
         state: In<u32>,
-        /// `[heads, head_dim]`, in the range of f16
+        /// `[columns, heads, head_dim]`, in the range of f16
         q: In<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: In<f16>,
         /// `[kv_heads, ctx, head_dim]`
         v_cache: In<f16>,
-        /// `[heads, head_dim]`
+        /// `[columns, heads, head_dim]`
         y: Out<f32>,
-        /// `[heads, splits, head_dim]` weighted values, then `[heads, splits, 2]` maximum in log2 and sum of the
-        /// weights: of ranges that do not fit one block
+        /// `[columns, heads, splits, head_dim]` weighted values, then `[columns, heads, splits, 2]` maximum in log2
+        /// and sum of the weights: of ranges that do not fit one block
         part: InOut<f32>,
-        /// `[kv_heads * groups]`: zero before and after
+        /// `[columns, kv_heads * groups]`: zero before and after
         ticket: InOut<u32>,
         /// Query heads.
         heads: u32,
@@ -64,6 +67,7 @@ args! {
 }
 
 /// One node of a chain: as many blocks as it is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AttentionChained {
     /// Dimensions of a head: a multiple of 16, at most 256.
     pub head_dim: u32,
@@ -77,6 +81,8 @@ pub struct AttentionChained {
     pub nap: u32,
     /// Bytes of shared memory that a block may have, from which follow its warps and tiles.
     pub memory: u32,
+    /// Tokens at once.
+    pub columns: u32,
     /// Whether each block leaves the times of [`Stamp`]s.
     pub profile: bool,
 }
@@ -108,6 +114,7 @@ impl AttentionChained {
             trigger: Trigger::First,
             nap: 1500,
             memory: HALF_SHARED,
+            columns: 1,
             profile: false,
         }
     }
@@ -116,6 +123,11 @@ impl AttentionChained {
     pub const fn shipped_plain(head_dim: u32, queries: u32) -> AttentionChained {
         let memory = 99 << 10;
         AttentionChained { chained: false, nap: 0, memory, ..AttentionChained::shipped(head_dim, queries) }
+    }
+
+    /// The same for so many columns; blocks without work end at once.
+    pub const fn by(self, columns: u32) -> AttentionChained {
+        AttentionChained { columns, nap: 0, ..self }
     }
 
     /// Blocks that share a head of keys and values, each with up to 8 of its query heads.
@@ -173,15 +185,16 @@ impl KernelDef for AttentionChained {
     type Args<S: Side> = AttentionChainedArgs<S>;
 
     fn name(&self) -> String {
-        let AttentionChained { head_dim, queries, chained, trigger, nap, memory, profile } = self;
+        let AttentionChained { head_dim, queries, chained, trigger, nap, memory, columns, profile } = self;
         let how = match (chained, trigger) {
             (false, _) => "plain".into(),
             (true, Trigger::First) => format!("first_{nap}"),
             (true, _) => format!("waited_{nap}"),
         };
         let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
+        let columns = if *columns == 1 { String::new() } else { format!("_{columns}_columns") };
         let profile = if *profile { "_profile" } else { "" };
-        format!("attention_chained_{head_dim}_{queries}_{how}{memory}{profile}")
+        format!("attention_chained_{head_dim}_{queries}_{how}{memory}{columns}{profile}")
     }
 
     fn block(&self) -> u32 {
@@ -197,22 +210,27 @@ impl KernelDef for AttentionChained {
         self.multiple("the kernel's head_dim", self.head_dim, 16)?;
         self.range("the kernel's head_dim", self.head_dim, 16, 256)?;
         self.range("the kernel's queries", self.queries, 1, 2 * QUERIES)?;
-        self.exactly("state", a.state, LEN)?;
+        self.range("the kernel's columns", self.columns, 1, MOST_COLUMNS)?;
+        let columns = |name, found, formula, factors: &[u32]| {
+            super::columns(self, self.columns, name, found, formula, factors)
+        };
+        self.exactly("state", a.state, self.columns as usize * LEN)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.require(a.heads == a.kv_heads * self.queries, || {
             format!("heads is {}, must be kv_heads * queries = {}", a.heads, a.kv_heads * self.queries)
         })?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("splits", a.splits, 1, 1 << 12)?;
-        self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
+        columns("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
         }
-        self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
+        columns("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
         let part = [a.heads, a.splits, self.head_dim + 2];
-        self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
-        self.length("ticket", a.ticket, "kv_heads * groups", &[a.kv_heads, self.groups()])?;
-        self.range("blocks", a.blocks, a.kv_heads * self.groups() * a.splits, 1 << 16)?;
+        columns("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
+        columns("ticket", a.ticket, "kv_heads * groups", &[a.kv_heads, self.groups()])?;
+        let needed = [self.columns, a.kv_heads, self.groups(), a.splits];
+        self.range("blocks", a.blocks, needed.into_iter().fold(1, u32::saturating_mul), 1 << 16)?;
         self.range("the kernel's memory", self.memory, self.shared(), 1 << 20)?;
         self.range("shared", a.shared, self.shared(), self.memory)?;
         super::stamped(self, self.profile, a.blocks, a.stamps)?;
@@ -228,25 +246,8 @@ impl KernelDef for AttentionChained {
         block.stamp(Stamp::Place);
         let tiles = block.own_tiles();
 
-        k.note("the position may still be that of the token before: then it is too small");
-        let early = block.position().broadcast();
-        let mut range = block.range(early);
-        block.copy_first(&range, &tiles, Which::Before(early));
-        let own = block.own_row(&range, early);
-        block.stamp_landed();
-        if self.chained {
-            k.grid_wait();
-        }
-        block.stamp(Stamp::Waited);
-        if self.chained && self.trigger != Trigger::First {
-            k.grid_trigger();
-        }
-
-        k.note("the queries, the token's own row, and the position, which is right now");
-        let loaded = block.load();
-        block.copy_own(&own);
-        let position = block.stage(loaded);
-        k.when(position.ne(early), || block.start_again(&mut range, &tiles, position));
+        let (range, position) =
+            if self.columns == 1 { self.begin(&block, &tiles) } else { self.begin_columns(&block, &tiles) };
         block.stamp(Stamp::Ready);
 
         let mut sums = Sum::new(k, self);
@@ -263,21 +264,21 @@ impl KernelDef for AttentionChained {
             k.when(block.drawn.ld().ne(0), || block.merge(&range));
         });
         block.stamp(Stamp::Stored);
-        if self.chained {
+        if self.chained && self.columns == 1 {
             k.when(range.is_empty(), || k.nanosleep(self.nap));
         }
     }
 
     fn reference(&self, a: AttentionChainedArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
-        let (ctx, splits) = (a.ctx as usize, a.splits as usize);
-        let n = ctx.min(a.state[POSITION as usize] as usize + 1);
-        let (used, share) = self.split(n, splits);
-        let (values, others) = a.part.split_at_mut(a.heads as usize * splits * dim);
+        let (ctx, splits, heads) = (a.ctx as usize, a.splits as usize, a.heads as usize);
+        let (values, others) = a.part.split_at_mut(a.y.len() * splits);
         for (head, y) in a.y.chunks_mut(dim).enumerate() {
+            let n = ctx.min(a.state[head / heads * LEN + POSITION as usize] as usize + 1);
+            let (used, share) = self.split(n, splits);
             let q = &a.q[head * dim..][..dim];
-            let caches =
-                [a.k_cache, a.v_cache].map(|c| &c[head / self.queries as usize * ctx * dim..][..ctx * dim]);
+            let kv_head = head % heads / self.queries as usize;
+            let caches = [a.k_cache, a.v_cache].map(|c| &c[kv_head * ctx * dim..][..ctx * dim]);
             let whole = attend(q, caches, 0..n, a.scale);
             for (y, v) in y.iter_mut().zip(&whole.values) {
                 *y = (v / whole.sum) as f32;
@@ -290,6 +291,47 @@ impl KernelDef for AttentionChained {
                     *value = v as f32;
                 }
             }
+        }
+    }
+}
+
+impl AttentionChained {
+    /// Brings the first tiles and the queries; gives the block's tiles and the token's position.
+    fn begin<'k>(&self, block: &Block<'_, 'k>, tiles: &[Slot<'k>]) -> (Range<'k>, U32<'k>) {
+        let k = block.k;
+        k.note("the position may still be that of the token before: then it is too small");
+        let early = block.position().broadcast();
+        let mut range = block.range(early);
+        block.copy_first(&range, tiles, Which::Before(early));
+        let own = block.own_row(&range, early);
+        block.stamp_landed();
+        self.wait(block);
+
+        k.note("the queries, the token's own row, and the position, which is right now");
+        let loaded = block.load();
+        block.copy_own(&own);
+        let position = block.stage(loaded);
+        k.when(position.ne(early), || block.start_again(&mut range, tiles, position));
+        (range, position)
+    }
+
+    /// The same of one of several columns, all of it behind the wait.
+    fn begin_columns<'k>(&self, block: &Block<'_, 'k>, tiles: &[Slot<'k>]) -> (Range<'k>, U32<'k>) {
+        self.wait(block);
+        let position = block.position().broadcast();
+        let range = block.range(position);
+        block.copy_first(&range, tiles, Which::UpTo(position));
+        block.commit_first();
+        (range, block.stage(block.load()))
+    }
+
+    fn wait(&self, block: &Block<'_, '_>) {
+        if self.chained {
+            block.k.grid_wait();
+        }
+        block.stamp(Stamp::Waited);
+        if self.chained && self.trigger != Trigger::First {
+            block.k.grid_trigger();
         }
     }
 }
@@ -340,11 +382,13 @@ struct Block<'a, 'k> {
     k: Builder<'k>,
     def: &'a AttentionChained,
     a: &'a AttentionChainedArgs<Dev<'k>>,
-    /// Head of keys and values and group of its queries, as one number.
+    /// Head of keys and values and group of its queries, as one number, and of several columns, which.
     unit: U32<'k>,
+    /// Which of several columns.
+    column: Column<'k>,
     /// Which range of the positions.
     split: U32<'k>,
-    /// First query head.
+    /// First query head; those of a column follow those of the one before.
     head: U32<'k>,
     /// Query heads.
     queries: U32<'k>,
@@ -417,9 +461,14 @@ impl<'a, 'k> Block<'a, 'k> {
     fn new(k: Builder<'k>, def: &'a AttentionChained, a: &'a AttentionChainedArgs<Dev<'k>>) -> Self {
         let (groups, per_group) = (def.groups(), def.queries.div_ceil(def.groups()));
         let units = a.kv_heads * groups;
-        let split = k.ctaid() / units;
-        let unit = k.ctaid() - split * units;
-        let (kv_head, group) = divided(unit, groups);
+        let all = if def.columns == 1 { units } else { units * def.columns };
+        let split = k.ctaid() / all;
+        let unit = k.ctaid() - split * all;
+        let (column, of_column) = match def.columns {
+            1 => (Column::ONLY, unit),
+            _ => (Column::new(unit / units), unit % units),
+        };
+        let (kv_head, group) = divided(of_column, groups);
         let first = group * per_group;
 
         let shared = k.dynamic_shared::<f16>("tiles");
@@ -434,8 +483,9 @@ impl<'a, 'k> Block<'a, 'k> {
             def,
             a,
             unit,
+            column,
             split,
-            head: kv_head * def.queries + first,
+            head: column.plus(kv_head * def.queries + first, a.heads),
             queries: (k.val(def.queries) - first).min(per_group),
             caches: [from(a.k_cache), from(a.v_cache)],
             row,
@@ -469,7 +519,7 @@ impl<'a, 'k> Block<'a, 'k> {
 
     /// The position as it is in memory.
     fn position(&self) -> U32<'k> {
-        self.a.state.at(POSITION).fresh().ld().min(self.a.ctx - 1)
+        self.column.of(self.a.state, LEN as u32).at(POSITION).fresh().ld().min(self.a.ctx - 1)
     }
 
     /// This block's tiles once the token is at `position`: see [`AttentionChained::split`].
@@ -560,6 +610,11 @@ impl<'a, 'k> Block<'a, 'k> {
     /// tiles.
     fn copy_own(&self, own: &OwnRow<'k>) {
         self.k.when(own.mine, || own.from.iter().zip(own.to).for_each(|(from, to)| from.copy16(to)));
+        self.commit_first();
+    }
+
+    /// The groups of copies of the first tiles: all that was asked for so far is in the first.
+    fn commit_first(&self) {
         (0..2 * self.def.depth()).for_each(|_| self.k.commit_copies());
     }
 
@@ -730,7 +785,8 @@ impl<'a, 'k> Block<'a, 'k> {
     fn part(&self, query: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
         let (a, dim) = (self.a, self.def.head_dim);
         let i = (self.head + query) * a.splits + split;
-        [a.part.at(i * dim), a.part.at(a.heads * a.splits * dim + i * 2)]
+        let heads = if self.def.columns == 1 { a.heads } else { a.heads * self.def.columns };
+        [a.part.at(i * dim), a.part.at(heads * a.splits * dim + i * 2)]
     }
 
     fn store_part(&self, range: &Range<'k>) {
@@ -931,14 +987,16 @@ impl ChainedCase {
         let mut random = Random(seed);
         let dim = kernel.head_dim as usize;
         let (heads, units) = (self.kv_heads * kernel.queries, self.kv_heads * kernel.groups());
-        let mut state = vec![0; LEN];
-        state[POSITION as usize] = self.position;
+        // The last column is where the only one would be.
+        let columns = kernel.columns;
+        let position = |column: u32| self.position.saturating_sub(columns - 1 - column);
+        let state = (0..columns).flat_map(|i| [0, position(i), 0, 0, 0, 0, 0, 0]).collect();
         let mut numbers = |n: u32, factor: f32| {
             let mut v = random.units(n as usize * dim);
             v.chunks_mut(dim).for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
             v
         };
-        let q = numbers(heads, 1.0 / self.outlier);
+        let q = numbers(columns * heads, 1.0 / self.outlier);
         let mut cache = || {
             CpuArg::F16(
                 numbers(self.kv_heads * self.ctx, self.outlier).into_iter().map(f16::from_f32).collect(),
@@ -949,14 +1007,14 @@ impl ChainedCase {
             CpuArg::F32(q),
             cache(),
             cache(),
-            CpuArg::F32(vec![0.0; heads as usize * dim]),
-            CpuArg::F32(vec![0.0; (heads * self.splits) as usize * (dim + 2)]),
-            CpuArg::U32(vec![0; units as usize]),
+            CpuArg::F32(vec![0.0; (columns * heads) as usize * dim]),
+            CpuArg::F32(vec![0.0; (columns * heads * self.splits) as usize * (dim + 2)]),
+            CpuArg::U32(vec![0; (columns * units) as usize]),
         ];
         args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
         // A larger factor than models have, so that weights differ by powers of ten.
         args.push(CpuArg::scalar(4.0 / (dim as f32).sqrt()));
-        args.extend([units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
+        args.extend([columns * units * self.splits + self.idle, kernel.shared()].map(CpuArg::scalar));
         args.push(CpuArg::U64(vec![0]));
         // Two halves hold 22 bits of a query and of a weight; sums of some hundred products add their roundings.
         Case { label: format!("{self:?}"), args, bound: 1e-5 }

@@ -1,4 +1,5 @@
-//! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`.
+//! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`,
+//! for each column of activations.
 
 use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
 use super::tile::ROWS;
@@ -14,11 +15,11 @@ args! {
     pub struct GateUpArgs {
         /// `[2 * rows, n]` as tiles, [`Rows::GATE_UP`](super::Rows::GATE_UP)
         w: In<u8>,
-        /// `[n]`
+        /// `[columns, n]`
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[rows]`
+        /// `[columns, rows]`
         y: Out<f32>,
         /// Rows of each of the two matrices, a multiple of 8.
         rows: u32,
@@ -76,9 +77,9 @@ impl KernelDef for GateUp {
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
         let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, HALF)?;
-        self.length("x", a.x, "n", &[a.n])?;
+        super::columns(self, self.plan.columns, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
-        self.length("y", a.y, "rows", &[a.rows])?;
+        super::columns(self, self.plan.columns, "y", a.y, "rows", &[a.rows])?;
         super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
     }
 
@@ -97,35 +98,37 @@ impl KernelDef for GateUp {
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
         let last = |r: &Results<'k>, (), ()| {
             let (first, count) = r.shares[0];
-            k.for_each(r.thread, count * HALF, r.threads, |i| {
-                let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half));
+            r.each(count * HALF, HALF, |i, column| {
+                let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, column));
                 let sigmoid = ((gate * -LOG2_E).ex2() + 1.0).rcp();
-                a.y.at(first * HALF + i).st(gate * sigmoid * up);
+                column.of(a.y, a.rows).at(first * HALF + i).st(gate * sigmoid * up);
             });
         };
         stream.run(input, |_| (), |()| (), last);
     }
 
     fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
-        let x = super::normed(a.x, a.gamma, a.epsilon);
-        let sums: Vec<f64> = super::exact64(self.format, a.w, &x).collect();
-        for (i, y) in a.y.iter_mut().enumerate() {
-            let (block, r) = (i / HALF as usize, i % HALF as usize);
-            let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
-            *y = (gate / (1.0 + (-gate).exp()) * up) as f32;
+        for (y, x) in a.y.chunks_mut(a.rows as usize).zip(a.x.chunks(a.n as usize)) {
+            let x = super::normed(x, a.gamma, a.epsilon);
+            let sums: Vec<f64> = super::exact64(self.format, a.w, &x).collect();
+            for (i, y) in y.iter_mut().enumerate() {
+                let (block, r) = (i / HALF as usize, i % HALF as usize);
+                let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
+                *y = (gate / (1.0 + (-gate).exp()) * up) as f32;
+            }
         }
     }
 }
 
 impl Variant for GateUp {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        case::shapes(self.format)
+        case::shapes(self.format, self.plan.columns)
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
                 let rows = shape.rows / 2;
                 let gamma: Vec<f32> = random.units(shape.n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
-                let y = vec![0.0; rows as usize];
+                let y = vec![0.0; (shape.columns * rows) as usize];
                 let args =
                     [CpuArg::U8(packed.tiles), CpuArg::F32(packed.x), CpuArg::F32(gamma), CpuArg::F32(y)];
                 let args = args.into_iter().chain([rows, shape.n].map(CpuArg::scalar));

@@ -2,15 +2,18 @@
 //!
 //! Each block leaves the best of its rows. The last block to do so picks the best of all, of equal logits the one
 //! with the lowest index, and advances the state as [`Advance`](crate::Advance) does.
+//!
+//! Of several columns, each a token at a position of its own, it leaves the likeliest token after each and no state
+//! changes: who gave the tokens knows which of them go on.
 
-use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
+use super::stream::{Column, Input, Layout, Plan, Results, Runs, Stream};
 use super::tile::ROWS;
 use super::{Packed, case};
 use crate::advance::Tape;
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::state::LEN;
+use crate::state::{LEN, POSITION};
 use ptx_gen::*;
 
 args! {
@@ -18,15 +21,15 @@ args! {
     pub struct HeadArgs {
         /// `[rows, n]` as tiles, [`Rows::PLAIN`](super::Rows::PLAIN)
         w: In<u8>,
-        /// `[n]`
+        /// `[columns, n]`
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[rows]`
+        /// `[columns, rows]`
         logits: Out<f32>,
-        /// `[blocks]`: the largest logit of each block
+        /// `[columns, blocks]`: the largest logit of each block
         value: InOut<f32>,
-        /// `[blocks]`: its row
+        /// `[columns, blocks]`: its row
         index: InOut<u32>,
         /// `[1]`: blocks that are done; 0 before and after
         ticket: InOut<u32>,
@@ -34,7 +37,7 @@ args! {
         prompt: In<u32>,
         /// `[stops]`: tokens that end decoding; may be longer
         stop: In<u32>,
-        /// `[8]`: see [`state`](crate::state)
+        /// `[columns, 8]`: see [`state`](crate::state)
         state: InOut<u32>,
         /// `[ctx]`: the token after each position; the host reads it
         out: Out<u32>,
@@ -96,17 +99,19 @@ impl KernelDef for Head {
         let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, ROWS)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.length("x", a.x, "n", &[a.n])?;
+        let columns =
+            |name, found, formula, len| super::columns(self, self.plan.columns, name, found, formula, &[len]);
+        columns("x", a.x, "n", a.n)?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
-        self.length("logits", a.logits, "rows", &[a.rows])?;
-        self.length("value", a.value, "blocks", &[a.blocks])?;
-        self.length("index", a.index, "blocks", &[a.blocks])?;
+        columns("logits", a.logits, "rows", a.rows)?;
+        columns("value", a.value, "blocks", a.blocks)?;
+        columns("index", a.index, "blocks", a.blocks)?;
         self.exactly("ticket", a.ticket, 1)?;
         self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
         self.require(a.stop >= a.stops as usize, || {
             format!("stop has {} elements, must have at least stops = {}", a.stop, a.stops)
         })?;
-        self.exactly("state", a.state, LEN)?;
+        self.exactly("state", a.state, self.plan.columns as usize * LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
         super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
     }
@@ -128,24 +133,34 @@ impl KernelDef for Head {
     }
 
     fn reference(&self, a: HeadArgs<Cpu<'_>>) {
-        let x = super::normed(a.x, a.gamma, a.epsilon);
-        for (y, sum) in a.logits.iter_mut().zip(super::exact64(self.format, a.w, &x)) {
-            *y = sum as f32;
-        }
         let runs = self.runs(a.rows);
-        let mut all = (f32::NEG_INFINITY, u32::MAX);
-        for b in 0..a.blocks {
-            let [from, to] = [b, b + 1].map(|b| runs.cuts(b, a.blocks)[0] * ROWS);
-            let mut best = (f32::NEG_INFINITY, u32::MAX);
-            for row in from..to {
-                let logit = a.logits[row as usize];
-                best = if logit > best.0 { (logit, row) } else { best };
+        let (rows, blocks, columns) = (a.rows as usize, a.blocks as usize, self.plan.columns as usize);
+        for column in 0..columns {
+            let x = super::normed(&a.x[column * a.n as usize..][..a.n as usize], a.gamma, a.epsilon);
+            let logits = &mut a.logits[column * rows..][..rows];
+            for (y, sum) in logits.iter_mut().zip(super::exact64(self.format, a.w, &x)) {
+                *y = sum as f32;
             }
-            (a.value[b as usize], a.index[b as usize]) = best;
-            all = if best.0 > all.0 { best } else { all };
+            let mut all = (f32::NEG_INFINITY, u32::MAX);
+            for b in 0..blocks {
+                let [from, to] = [b, b + 1].map(|b| runs.cuts(b as u32, a.blocks)[0] * ROWS);
+                let mut best = (f32::NEG_INFINITY, u32::MAX);
+                for row in from..to {
+                    let logit = logits[row as usize];
+                    best = if logit > best.0 { (logit, row) } else { best };
+                }
+                (a.value[column * blocks + b], a.index[column * blocks + b]) = best;
+                all = if best.0 > all.0 { best } else { all };
+            }
+            let chosen = all.1.min(a.rows - 1);
+            if columns > 1 {
+                let position = a.state[column * LEN + POSITION as usize] as usize;
+                a.out.iter_mut().skip(position).take(1).for_each(|out| *out = chosen);
+                continue;
+            }
+            let HeadArgs { prompt, stop, stops, ctx, .. } = a;
+            Tape { prompt, stop, state: &mut *a.state, out: &mut *a.out, stops, ctx }.step_on(chosen);
         }
-        let HeadArgs { prompt, stop, state, out, stops, ctx, .. } = a;
-        Tape { prompt, stop, state, out, stops, ctx }.step_on(all.1.min(a.rows - 1));
     }
 }
 
@@ -198,42 +213,65 @@ impl<'k> Best<'k> {
 fn finish<'k>(r: &Results<'k>, a: &HeadArgs<Dev<'k>>) {
     let k = r.k;
     let (first, count) = r.shares[0];
-    let mut best = Best::none(k);
-    k.for_each(r.thread, count * ROWS, r.threads, |i| {
-        let (row, logit) = (first * ROWS + i, r.row(0, i / ROWS, i % ROWS));
-        a.logits.at(row).st(logit);
-        best.take(k, logit, row);
-    });
-    best.block(r);
     let last = r.scratch.at(8 * r.threads / 32).cast::<u32>();
-    k.when(r.thread.eq(0), || {
-        a.value.at(k.ctaid()).st(&best.value);
-        a.index.at(k.ctaid()).st(&best.row);
-        last.st(a.ticket.ticket(a.blocks - 1));
-    });
-    r.barrier();
-    k.when(last.ld().eq(a.blocks - 1) & k.warp().eq(0), || {
+    let draw = || last.st(a.ticket.ticket(a.blocks - 1));
+    r.each_column(|column| {
         let mut best = Best::none(k);
-        k.for_each(k.lane(), a.blocks, 32, |i| {
-            best.take(k, a.value.at(i).fresh().ld(), a.index.at(i).fresh().ld());
+        k.for_each(r.thread, count * ROWS, r.threads, |i| {
+            let (row, logit) = (first * ROWS + i, r.row(0, i / ROWS, i % ROWS, column));
+            column.of(a.logits, a.rows).at(row).st(logit);
+            best.take(k, logit, row);
         });
-        best.warp(k);
-        let tape =
-            Tape { prompt: a.prompt, stop: a.stop, state: a.state, out: a.out, stops: a.stops, ctx: a.ctx };
-        k.when(k.lane().eq(0), || tape.step(k, best.row.get().min(a.rows - 1)));
+        best.block(r);
+        k.when(r.thread.eq(0), || {
+            column.of(a.value, a.blocks).at(k.ctaid()).st(&best.value);
+            column.of(a.index, a.blocks).at(k.ctaid()).st(&best.row);
+            if column.is_only() {
+                draw();
+            }
+        });
+        if !column.is_only() {
+            // The scratch is free for the next column.
+            r.barrier();
+        }
+    });
+    if !r.is_alone() {
+        k.when(r.thread.eq(0), draw);
+    }
+    r.barrier();
+    k.when(last.ld().eq(a.blocks - 1) & k.warp().eq(0), || r.each_column(|column| choose(k, a, column)));
+}
+
+/// The best of all blocks, and what follows from it. One warp.
+fn choose<'k>(k: Builder<'k>, a: &HeadArgs<Dev<'k>>, column: Column<'k>) {
+    let (value, index) = (column.of(a.value, a.blocks), column.of(a.index, a.blocks));
+    let mut best = Best::none(k);
+    k.for_each(k.lane(), a.blocks, 32, |i| {
+        best.take(k, value.at(i).fresh().ld(), index.at(i).fresh().ld());
+    });
+    best.warp(k);
+    let (prompt, stop, state, out) = (a.prompt, a.stop, column.of(a.state, LEN as u32), a.out);
+    k.when(k.lane().eq(0), || {
+        let chosen = best.row.get().min(a.rows - 1);
+        if column.is_only() {
+            return Tape { prompt, stop, state, out, stops: a.stops, ctx: a.ctx }.step(k, chosen);
+        }
+        let position = state.fresh().at(POSITION).ld();
+        k.when(position.lt(a.ctx), || out.at(position).st(chosen));
     });
 }
 
 impl Variant for Head {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        case::shapes(self.format)
+        case::shapes(self.format, self.plan.columns)
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
                 let gamma: Vec<f32> = random.units(shape.n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
-                let (rows, blocks, ctx) = (shape.rows as usize, shape.blocks as usize, 4);
-                let mut state = vec![0; LEN];
-                state[1] = 2;
+                let [rows, blocks] = [shape.rows, shape.blocks].map(|n| (shape.columns * n) as usize);
+                let ctx = 4;
+                // Of many columns, the last are past the cache.
+                let state = (0..shape.columns).flat_map(|i| [0, 2 + i, 0, 0, 0, 0, 0, 0]).collect();
                 let mut args = vec![
                     CpuArg::U8(packed.tiles),
                     CpuArg::F32(packed.x),

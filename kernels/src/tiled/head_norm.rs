@@ -4,9 +4,12 @@
 //! no block of that has the sum of its squares. Here a block is a warp, and has a head at a time; a lane has pairs of
 //! dimensions, `j` and `j + head_dim / 2`. Values pass as they are.
 //!
+//! Several columns are tokens at positions of their own, each with as many heads.
+//!
 //! Blocks without a head do the work of the last one and store nothing, so that all take the same time: in a chain,
 //! the next kernel's blocks then find one place on each multiprocessor.
 
+use super::stream::{Column, MOST_COLUMNS};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::warp_sum;
@@ -17,15 +20,15 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`HeadNorm`].
     pub struct HeadNormArgs {
-        /// `[heads + 2 * kv_heads, head_dim]`: queries, keys, values
+        /// `[columns, heads + 2 * kv_heads, head_dim]`: queries, keys, values
         x: In<f32>,
         /// `[2, head_dim]`: weights of the norms of queries and of keys
         gamma: In<f32>,
-        /// `[8]`: see [`state`](crate::state)
+        /// `[columns, 8]`: see [`state`](crate::state)
         state: In<u32>,
-        /// `[head_dim / 2, 2]`: cosine and sine at the position
+        /// `[columns, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
-        /// `[heads, head_dim]`
+        /// `[columns, heads, head_dim]`
         q: Out<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: InOut<f16>,
@@ -53,6 +56,8 @@ args! {
 pub struct HeadNorm {
     /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
     pub chained: bool,
+    /// Tokens at once.
+    pub columns: u32,
 }
 
 /// Lanes of the warp that is a block.
@@ -65,7 +70,9 @@ impl KernelDef for HeadNorm {
     type Args<S: Side> = HeadNormArgs<S>;
 
     fn name(&self) -> String {
-        if self.chained { "head_norm".into() } else { "head_norm_plain".into() }
+        let plain = if self.chained { "" } else { "_plain" };
+        let columns = if self.columns == 1 { String::new() } else { format!("_{}_columns", self.columns) };
+        format!("head_norm{plain}{columns}")
     }
 
     fn block(&self) -> u32 {
@@ -79,12 +86,16 @@ impl KernelDef for HeadNorm {
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("blocks", a.blocks, 1, 1 << 16)?;
+        self.range("the kernel's columns", self.columns, 1, MOST_COLUMNS)?;
+        let columns = |name, found, formula, factors: &[u32]| {
+            super::columns(self, self.columns, name, found, formula, factors)
+        };
         let heads = a.heads + 2 * a.kv_heads;
-        self.length("x", a.x, "(heads + 2 * kv_heads) * head_dim", &[heads, a.head_dim])?;
+        columns("x", a.x, "(heads + 2 * kv_heads) * head_dim", &[heads, a.head_dim])?;
         self.length("gamma", a.gamma, "2 * head_dim", &[2, a.head_dim])?;
-        self.exactly("state", a.state, LEN)?;
-        self.length("angles", a.angles, "head_dim", &[a.head_dim])?;
-        self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        self.exactly("state", a.state, self.columns as usize * LEN)?;
+        columns("angles", a.angles, "head_dim", &[a.head_dim])?;
+        columns("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
         }
@@ -99,36 +110,49 @@ impl KernelDef for HeadNorm {
         if self.chained {
             k.grid_wait();
         }
-        let position = a.state.at(POSITION).fresh().ld();
+        let position = |column: Column<'k>| column.of(a.state, LEN as u32).at(POSITION).fresh().ld();
+        let only = (self.columns == 1).then(|| position(Column::ONLY));
         let heads = a.heads + a.kv_heads * 2;
-        k.for_each(0, (heads + a.blocks - 1) / a.blocks, 1, |round| {
+        let all = if self.columns == 1 { heads } else { heads * self.columns };
+        k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
-            let index = i.min(heads - 1);
+            let row = i.min(all - 1);
+            let (column, index, position) = match only {
+                Some(position) => (Column::ONLY, row, position),
+                None => {
+                    let column = Column::new(row / heads);
+                    (column, row % heads, position(column))
+                }
+            };
             let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
-            lane.turn(Head { index, exists: i.lt(heads), keys, values }, position);
+            lane.turn(Head { row, column, index, exists: i.lt(all), keys, values }, position);
         });
     }
 
     fn reference(&self, a: HeadNormArgs<Cpu<'_>>) {
-        let (dim, ctx, position) = (a.head_dim as usize, a.ctx as usize, a.state[POSITION as usize] as usize);
+        let (dim, ctx) = (a.head_dim as usize, a.ctx as usize);
         let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
-        let turned = |x: &[f32], gamma: &[f32]| -> Vec<f32> {
+        let turned = |x: &[f32], gamma: &[f32], angles: &[f32]| -> Vec<f32> {
             let normed = super::normed(x, gamma, a.epsilon);
             let half = dim / 2;
             let value = |d: usize| {
-                let [cos, sin] = [0, 1].map(|i| f64::from(a.angles[2 * (d % half) + i]));
+                let [cos, sin] = [0, 1].map(|i| f64::from(angles[2 * (d % half) + i]));
                 let (x, y) = (normed[d % half], normed[d % half + half]);
                 (if d < half { x * cos - y * sin } else { x * sin + y * cos }) as f32
             };
             (0..dim).map(value).collect()
         };
-        for (i, x) in a.x.chunks(dim).enumerate() {
+        for (row, x) in a.x.chunks(dim).enumerate() {
+            let (column, i) = (row / (heads + 2 * kv_heads), row % (heads + 2 * kv_heads));
+            let position = a.state[column * LEN + POSITION as usize] as usize;
+            let angles = &a.angles[column * dim..][..dim];
             let (y, cache) = match i {
                 _ if i < heads => {
-                    a.q[i * dim..][..dim].copy_from_slice(&turned(x, &a.gamma[..dim]));
+                    let y = turned(x, &a.gamma[..dim], angles);
+                    a.q[(column * heads + i) * dim..][..dim].copy_from_slice(&y);
                     continue;
                 }
-                _ if i < heads + kv_heads => (turned(x, &a.gamma[dim..]), &mut *a.k_cache),
+                _ if i < heads + kv_heads => (turned(x, &a.gamma[dim..], angles), &mut *a.k_cache),
                 _ => (x.to_vec(), &mut *a.v_cache),
             };
             if position < ctx {
@@ -153,6 +177,9 @@ type Pair<'k> = [F32<'k>; 2];
 /// What a warp works on.
 #[derive(Clone, Copy)]
 struct Head<'k> {
+    /// Which of all columns' heads.
+    row: U32<'k>,
+    column: Column<'k>,
     /// Which of queries, keys and values.
     index: U32<'k>,
     /// Whether it is the block's to store.
@@ -171,10 +198,10 @@ impl<'a, 'k> Lane<'a, 'k> {
 
     fn turn(&self, head: Head<'k>, position: U32<'k>) {
         let (k, a) = (self.k, self.a);
-        let x: [Pair; PAIRS] = from_fn(|i| pair(k, a, a.x.row(head.index, a.head_dim * 4).fresh(), i));
+        let x: [Pair; PAIRS] = from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
             let mut angle = [k.var(1.0), k.var(0.0)];
-            a.angles.row(j(k, i), 8).fresh().ld2_if(has(k, a, i), &mut angle);
+            head.column.of(a.angles, a.head_dim).row(j(k, i), 8).fresh().ld2_if(has(k, a, i), &mut angle);
             angle.map(|v| v.get())
         });
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
@@ -199,7 +226,7 @@ impl<'a, 'k> Lane<'a, 'k> {
             row.at(second).st(y[1].cvt::<f16>());
         };
         k.when(!head.keys, || {
-            let row = a.q.row(head.index, a.head_dim * 4);
+            let row = a.q.row(head.column.plus(head.index, a.heads), a.head_dim * 4);
             row.at(first).st(y[0]);
             row.at(second).st(y[1]);
         });
@@ -248,16 +275,17 @@ impl HeadNorm {
         seed: u64,
     ) -> Case {
         let mut random = Random(seed);
-        let angles = (0..dim / 2).flat_map(|j| [(j as f32).cos(), (j as f32).sin()]).collect();
-        let mut state = vec![0; LEN];
-        state[POSITION as usize] = position;
+        let columns = self.columns;
+        let turns = (0..columns).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
+        let angles = turns.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
+        let state = (0..columns).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
         let cache = random.halves((kv * ctx * dim) as usize);
         let mut args = vec![
-            CpuArg::F32(random.units(((heads + 2 * kv) * dim) as usize)),
+            CpuArg::F32(random.units((columns * (heads + 2 * kv) * dim) as usize)),
             CpuArg::F32(random.units(2 * dim as usize)),
             CpuArg::U32(state),
             CpuArg::F32(angles),
-            CpuArg::F32(vec![0.0; (heads * dim) as usize]),
+            CpuArg::F32(vec![0.0; (columns * heads * dim) as usize]),
             CpuArg::F16(cache.clone()),
             CpuArg::F16(cache),
         ];

@@ -45,11 +45,27 @@ fn contract(
     stamps: usize,
 ) -> Result<Grid, ShapeError> {
     let wrong = |what: String| kernel.require(false, || what);
+    kernel.range("the plan's columns", plan.columns, 1, stream::MOST_COLUMNS)?;
     runs.check(plan, n, layout).or_else(wrong)?;
     let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
     kernel.exactly("w", w, runs.0.iter().map(bytes).sum())?;
     stamped(kernel, plan.profile, layout.blocks, stamps)?;
     Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
+}
+
+/// `name` has for each of the columns as many elements as the product of `factors`, which `formula` spells.
+fn columns(
+    kernel: &impl KernelDef,
+    columns: u32,
+    name: &str,
+    found: usize,
+    formula: &str,
+    factors: &[u32],
+) -> Result<(), ShapeError> {
+    match columns {
+        1 => kernel.length(name, found, formula, factors),
+        _ => kernel.length(name, found, &format!("columns * {formula}"), &[&[columns], factors].concat()),
+    }
 }
 
 /// A kernel that profiles has room for the stamps of each block.

@@ -1,6 +1,6 @@
-//! A projection added to the residual stream: `y += W x`.
+//! A projection added to the residual stream: `y += W x`, for each column of activations.
 
-use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
+use super::stream::{Column, Input, Layout, Plan, Results, Runs, Stream};
 use super::tile::ROWS;
 use super::{Packed, case};
 use crate::case::{Case, Variant};
@@ -13,9 +13,9 @@ args! {
     pub struct ProjectArgs {
         /// `[rows, n]` as tiles, [`Rows::PLAIN`](super::Rows::PLAIN)
         w: In<u8>,
-        /// `[n]`
+        /// `[columns, n]`
         x: In<f32>,
-        /// `[rows]`
+        /// `[columns, rows]`
         y: InOut<f32>,
         /// Rows of the matrix, a multiple of 16.
         rows: u32,
@@ -68,8 +68,8 @@ impl KernelDef for Project {
     fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {
         let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, ROWS)?;
-        self.length("x", a.x, "n", &[a.n])?;
-        self.length("y", a.y, "rows", &[a.rows])?;
+        super::columns(self, self.plan.columns, "x", a.x, "n", &[a.n])?;
+        super::columns(self, self.plan.columns, "y", a.y, "rows", &[a.rows])?;
         super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
     }
 
@@ -85,13 +85,26 @@ impl KernelDef for Project {
             stages: a.stages,
             stamps: a.stamps,
         };
-        let place = |r: &Results<'k>, i: U32<'k>| a.y.at(r.shares[0].0 * ROWS + i);
+        let input = Input { x: a.x, norm: None };
+        let place = |r: &Results<'k>, i: U32<'k>, column: Column<'k>| {
+            column.of(a.y, a.rows).at(r.shares[0].0 * ROWS + i)
+        };
+        let sum = |r: &Results<'k>, i: U32<'k>, column| r.row(0, i / ROWS, i % ROWS, column);
+        if self.plan.columns > 1 {
+            let last = |r: &Results<'k>, (), ()| {
+                r.each(r.shares[0].1 * ROWS, ROWS, |i, column| {
+                    let at = place(r, i, column);
+                    at.st(at.fresh().ld() + sum(r, i, column));
+                });
+            };
+            return stream.run(input, |_| (), |()| (), last);
+        }
         let store = |r: &Results<'k>, at: Ptr<'k, f32, ReadWrite>, i: U32<'k>, old: F32<'k>| {
-            at.st(old + r.row(0, i / ROWS, i % ROWS));
+            at.st(old + sum(r, i, Column::ONLY));
         };
         stream.run(
-            Input { x: a.x, norm: None },
-            |r| (place(r, r.thread), r.thread.lt(r.shares[0].1 * ROWS)),
+            input,
+            |r| (place(r, r.thread, Column::ONLY), r.thread.lt(r.shares[0].1 * ROWS)),
             |&(at, mine)| {
                 let mut old = k.var(0.0);
                 at.fresh().ld_if(mine, &mut old);
@@ -100,26 +113,29 @@ impl KernelDef for Project {
             |r, (at, mine), old| {
                 k.when(mine, || store(r, at, r.thread, old.get()));
                 k.for_each(r.thread + r.threads, r.shares[0].1 * ROWS, r.threads, |i| {
-                    store(r, place(r, i), i, place(r, i).fresh().ld());
+                    let at = place(r, i, Column::ONLY);
+                    store(r, at, i, place(r, i, Column::ONLY).fresh().ld());
                 });
             },
         );
     }
 
     fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
-        for (y, sum) in a.y.iter_mut().zip(super::exact(self.format, a.w, a.x)) {
-            *y = (sum + f64::from(*y)) as f32;
+        for (y, x) in a.y.chunks_mut(a.rows as usize).zip(a.x.chunks(a.n as usize)) {
+            for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {
+                *y = (sum + f64::from(*y)) as f32;
+            }
         }
     }
 }
 
 impl Variant for Project {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        case::shapes(self.format)
+        case::shapes(self.format, self.plan.columns)
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
-                let y = random.units(shape.rows as usize);
+                let y = random.units((shape.columns * shape.rows) as usize);
                 let args = vec![CpuArg::U8(packed.tiles), CpuArg::F32(packed.x), CpuArg::F32(y)];
                 let layout = case::layout(&self.runs(shape.rows), self.plan, shape);
                 case::case(shape, args, &[shape.rows, shape.n], layout)

@@ -1,11 +1,13 @@
 //! Queries, keys and values of a token: norm, three matrices, bias, rotary embedding, and the append to the cache.
 //! Where heads are normed before they turn, the sums are left as they are for [`HeadNorm`](super::HeadNorm).
 //!
+//! Several columns of activations are several tokens, each with a state and angles of its own.
+//!
 //! The two rows of a rotary pair stand in rows `r` and `r + 8` of a row block. Angles come as cosine and sine from the
 //! kernel that embeds the token.
 
 use super::case;
-use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
+use super::stream::{Column, Input, Layout, Plan, Results, Runs, Stream};
 use super::tile::ROWS;
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -19,17 +21,17 @@ args! {
     pub struct QkvArgs {
         /// `[(heads + 2 * kv_heads) * head_dim, n]` as tiles: queries and keys with the rows of a rotary pair together, values [`Rows::PLAIN`](super::Rows::PLAIN)
         w: In<u8>,
-        /// `[n]`
+        /// `[columns, n]`
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
         /// `[(heads + 2 * kv_heads) * head_dim]`: of queries, keys, values, in order; not read without bias
         bias: In<f32>,
-        /// `[8]`: see [`state`](crate::state)
+        /// `[columns, 8]`: see [`state`](crate::state)
         state: In<u32>,
-        /// `[head_dim / 2, 2]`: cosine and sine at the position
+        /// `[columns, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
-        /// `[heads, head_dim]`; raw: `[heads + 2 * kv_heads, head_dim]`, of queries, keys, values
+        /// `[columns, heads, head_dim]`; raw: `[columns, heads + 2 * kv_heads, head_dim]`, of queries, keys, values
         q: Out<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: InOut<f16>,
@@ -129,19 +131,22 @@ impl KernelDef for Qkv {
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.exactly("state", a.state, LEN)?;
-        self.length("x", a.x, "n", &[a.n])?;
+        let columns = |name, found, formula, factors: &[u32]| {
+            super::columns(self, self.plan.columns, name, found, formula, factors)
+        };
+        self.exactly("state", a.state, self.plan.columns as usize * LEN)?;
+        columns("x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         if self.bias {
             let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
         }
-        self.length("angles", a.angles, "head_dim", &[a.head_dim])?;
+        columns("angles", a.angles, "head_dim", &[a.head_dim])?;
         match self.finish {
-            Finish::Append => self.length("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
+            Finish::Append => columns("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
             Finish::Raw => {
                 let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
-                self.length("q", a.q, "(heads + 2 * kv_heads) * head_dim", &rows)?;
+                columns("q", a.q, "(heads + 2 * kv_heads) * head_dim", &rows)?;
             }
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
@@ -190,6 +195,9 @@ impl KernelDef for Qkv {
         let place = Place { qkv: self, per, counts, places, a: &a };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
         match self.finish {
+            Finish::Append if self.plan.columns > 1 => {
+                stream.run(input, |_| (), |_| (), |r, _, _| place.store_columns(r))
+            }
             Finish::Append => stream.run(
                 input,
                 |r| place.first(r),
@@ -201,48 +209,55 @@ impl KernelDef for Qkv {
     }
 
     fn reference(&self, a: QkvArgs<Cpu<'_>>) {
-        let x = super::normed(a.x, a.gamma, a.epsilon);
-        let (dim, ctx, position) = (a.head_dim as usize, a.ctx as usize, a.state[POSITION as usize] as usize);
+        let (n, dim, ctx) = (a.n as usize, a.head_dim as usize, a.ctx as usize);
         let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
-        let mut from = 0;
-        let mut first = 0;
-        for (run, count) in [heads, kv_heads, kv_heads].into_iter().enumerate() {
-            let format = self.formats[run];
-            let bytes = count * dim * format.row_bytes(a.n as usize);
-            let sums: Vec<f64> = super::exact64(format, &a.w[from..from + bytes], &x).collect();
-            from += bytes;
-            for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
-                for r in 0..PAIRS as usize {
-                    let (head, j) = (b / (dim / 16), b % (dim / 16) * 8 + r);
-                    let dims = match (run, self.pairing) {
-                        (2, _) => [b % (dim / 16) * 16 + r, b % (dim / 16) * 16 + r + 8],
-                        (_, Pairing::Interleaved) => [2 * j, 2 * j + 1],
-                        (_, Pairing::HalfSplit) => [j, j + dim / 2],
-                    };
-                    let bias = |d: usize| if self.bias { a.bias[first + head * dim + d].into() } else { 0.0 };
-                    let [mut x, mut y] = [sums[r] + bias(dims[0]), sums[r + 8] + bias(dims[1])];
-                    if self.finish == Finish::Raw {
-                        dims.into_iter()
-                            .zip([x, y])
-                            .for_each(|(d, v)| a.q[first + head * dim + d] = v as f32);
-                        continue;
-                    }
-                    if run < 2 {
-                        let [cos, sin] = [a.angles[2 * j], a.angles[2 * j + 1]].map(f64::from);
-                        [x, y] = [x * cos - y * sin, x * sin + y * cos];
-                    }
-                    for (d, v) in dims.into_iter().zip([x, y]) {
-                        let cached = (head * ctx + position) * dim + d;
-                        match run {
-                            0 => a.q[head * dim + d] = v as f32,
-                            _ if position >= ctx => {}
-                            1 => a.k_cache[cached] = f16::from_f32(v as f32),
-                            _ => a.v_cache[cached] = f16::from_f32(v as f32),
+        for column in 0..self.plan.columns as usize {
+            let x = super::normed(&a.x[column * n..][..n], a.gamma, a.epsilon);
+            let position = a.state[column * LEN + POSITION as usize] as usize;
+            let angles = &a.angles[column * dim..][..dim];
+            let q = a.q.len() / self.plan.columns as usize;
+            let q = &mut a.q[column * q..][..q];
+            let mut from = 0;
+            let mut first = 0;
+            for (run, count) in [heads, kv_heads, kv_heads].into_iter().enumerate() {
+                let format = self.formats[run];
+                let bytes = count * dim * format.row_bytes(a.n as usize);
+                let sums: Vec<f64> = super::exact64(format, &a.w[from..from + bytes], &x).collect();
+                from += bytes;
+                for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
+                    for r in 0..PAIRS as usize {
+                        let (head, j) = (b / (dim / 16), b % (dim / 16) * 8 + r);
+                        let dims = match (run, self.pairing) {
+                            (2, _) => [b % (dim / 16) * 16 + r, b % (dim / 16) * 16 + r + 8],
+                            (_, Pairing::Interleaved) => [2 * j, 2 * j + 1],
+                            (_, Pairing::HalfSplit) => [j, j + dim / 2],
+                        };
+                        let bias =
+                            |d: usize| if self.bias { a.bias[first + head * dim + d].into() } else { 0.0 };
+                        let [mut x, mut y] = [sums[r] + bias(dims[0]), sums[r + 8] + bias(dims[1])];
+                        if self.finish == Finish::Raw {
+                            dims.into_iter()
+                                .zip([x, y])
+                                .for_each(|(d, v)| q[first + head * dim + d] = v as f32);
+                            continue;
+                        }
+                        if run < 2 {
+                            let [cos, sin] = [angles[2 * j], angles[2 * j + 1]].map(f64::from);
+                            [x, y] = [x * cos - y * sin, x * sin + y * cos];
+                        }
+                        for (d, v) in dims.into_iter().zip([x, y]) {
+                            let cached = (head * ctx + position) * dim + d;
+                            match run {
+                                0 => q[head * dim + d] = v as f32,
+                                _ if position >= ctx => {}
+                                1 => a.k_cache[cached] = f16::from_f32(v as f32),
+                                _ => a.v_cache[cached] = f16::from_f32(v as f32),
+                            }
                         }
                     }
                 }
+                first += count * dim;
             }
-            first += count * dim;
         }
     }
 }
@@ -337,21 +352,41 @@ impl<'k> Place<'_, 'k> {
         for (m, (First { part, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
             let pairs = part.count * PAIRS;
             k.when(exists, || {
-                self.turn(r, (m, part), r.thread, pair, [angle[0].get(), angle[1].get()], position);
+                let only = (Column::ONLY, position);
+                self.turn(r, (m, part), r.thread, pair, [angle[0].get(), angle[1].get()], only);
             });
             k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
                 let pair = self.pair(part, i);
                 let angle = self.angle(&pair);
-                self.turn(r, (m, part), i, pair, angle, position);
+                self.turn(r, (m, part), i, pair, angle, (Column::ONLY, position));
             });
         }
         let part = self.part(r, 2);
-        k.for_each(r.thread, part.count * ROWS, r.threads, |i| {
-            let row = part.first[0] * ROWS + i;
-            let v = r.row(part.run, part.first[1] + i / ROWS, i % ROWS);
-            let v = self.biased(v, (self.a.heads + self.a.kv_heads) * self.a.head_dim + row);
-            self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v, position);
-        });
+        let only = (Column::ONLY, position);
+        k.for_each(r.thread, part.count * ROWS, r.threads, |i| self.value(r, part, i, only));
+    }
+
+    /// The same of several columns.
+    fn store_columns(&self, r: &Results<'k>) {
+        let position = |column: Column<'k>| column.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
+        for m in [0, 1] {
+            let part = self.part(r, m);
+            r.each(part.count * PAIRS, PAIRS, |i, column| {
+                let pair = self.pair(part, i);
+                let angle = column.of(self.a.angles, self.a.head_dim).row(pair.j, 8).fresh().ld2();
+                self.turn(r, (m, part), i, pair, angle, (column, position(column)));
+            });
+        }
+        let part = self.part(r, 2);
+        r.each(part.count * ROWS, ROWS, |i, column| self.value(r, part, i, (column, position(column))));
+    }
+
+    /// Row `i` of a part of the values.
+    fn value(&self, r: &Results<'k>, part: Part<'k>, i: U32<'k>, (column, position): (Column<'k>, U32<'k>)) {
+        let row = part.first[0] * ROWS + i;
+        let v = r.row(part.run, part.first[1] + i / ROWS, i % ROWS, column);
+        let v = self.biased(v, (self.a.heads + self.a.kv_heads) * self.a.head_dim + row);
+        self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v, position);
     }
 
     /// All three matrices' sums, each row in its place.
@@ -359,11 +394,12 @@ impl<'k> Place<'_, 'k> {
         let mut before = r.k.val(0);
         for (m, heads) in [self.a.heads, self.a.kv_heads, self.a.kv_heads].into_iter().enumerate() {
             let part = self.part(r, m);
-            r.k.for_each(r.thread, part.count * ROWS, r.threads, |i| {
+            r.each(part.count * ROWS, ROWS, |i, column| {
                 let (block, row) = (i / ROWS, i % ROWS);
-                let v = r.row(part.run, part.first[1] + block, row);
+                let v = r.row(part.run, part.first[1] + block, row, column);
                 let to = before + self.source(m, part.first[0] + block, row);
-                self.a.q.at(to).st(self.biased(v, to));
+                let rows = || (self.a.heads + self.a.kv_heads * 2) * self.a.head_dim;
+                column.of_with(self.a.q, rows).at(to).st(self.biased(v, to));
             });
             before = before + heads * self.a.head_dim;
         }
@@ -389,16 +425,20 @@ impl<'k> Place<'_, 'k> {
         i: U32<'k>,
         pair: Pair<'k>,
         [cos, sin]: [F32<'k>; 2],
-        position: U32<'k>,
+        (column, position): (Column<'k>, U32<'k>),
     ) {
-        let sums = [0, PAIRS].map(|half| r.row(part.run, part.first[1] + i / PAIRS, i % PAIRS + half));
+        let sum = |half| r.row(part.run, part.first[1] + i / PAIRS, i % PAIRS + half, column);
+        let sums = [0, PAIRS].map(sum);
         let first = if m == 0 { pair.head } else { pair.head + self.a.heads };
         let biased = |s: usize| self.biased(sums[s], first * self.a.head_dim + pair.dims[s]);
         let (x, y) = (biased(0), biased(1));
         let turned = [x * cos - y * sin, x * sin + y * cos];
         for (d, v) in pair.dims.into_iter().zip(turned) {
             match m {
-                0 => self.a.q.at(pair.head * self.a.head_dim + d).st(v),
+                0 => {
+                    let q = column.of_with(self.a.q, || self.a.heads * self.a.head_dim);
+                    q.at(pair.head * self.a.head_dim + d).st(v);
+                }
                 _ => self.append(r, self.a.k_cache, pair.head, d, v, position),
             }
         }
@@ -446,14 +486,16 @@ impl Qkv {
         };
         let w: Vec<u8> = runs.0.iter().flat_map(tiles).collect();
         let rows = (heads + 2 * kv) * dim;
-        let x = random.units(n as usize);
+        let columns = self.plan.columns;
+        let x = random.units((columns * n) as usize);
         let gamma: Vec<f32> = random.units(n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
         let bias = random.units(rows as usize);
-        let angles: Vec<f32> = (0..dim / 2).flat_map(|j| [(j as f32).cos(), (j as f32).sin()]).collect();
-        let mut state = vec![0; LEN];
-        state[POSITION as usize] = position;
+        let turns = (0..columns).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
+        let angles: Vec<f32> = turns.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
+        let state = (0..columns).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
         let cache = random.halves((kv * ctx * dim) as usize);
-        let shape = case::Shape { rows, n, blocks, outlier: 1.0 };
+        let stored = if self.finish == Finish::Raw { rows } else { heads * dim };
+        let shape = case::Shape { rows, n, blocks, columns, outlier: 1.0 };
         let mut args = vec![
             CpuArg::U8(w),
             CpuArg::F32(x),
@@ -461,7 +503,7 @@ impl Qkv {
             CpuArg::F32(bias),
             CpuArg::U32(state),
             CpuArg::F32(angles),
-            CpuArg::F32(vec![0.0; if self.finish == Finish::Raw { rows } else { heads * dim } as usize]),
+            CpuArg::F32(vec![0.0; (columns * stored) as usize]),
             CpuArg::F16(cache.clone()),
             CpuArg::F16(cache),
         ];

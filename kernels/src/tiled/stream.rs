@@ -50,6 +50,8 @@ pub struct Plan {
     pub trigger: Trigger,
     /// How tiles come to shared memory.
     pub copies: Copies,
+    /// Columns of activations that the weights are multiplied with, each a token of its own: 1 to 8.
+    pub columns: u32,
     /// Whether each block leaves the times of [`Stamp`]s.
     pub profile: bool,
 }
@@ -95,8 +97,14 @@ impl Stamp {
 
 impl Plan {
     /// For long rows of quantized weights. [`ALL`](crate::ALL) lists kernels of this plan and of each below.
-    pub const SHIPPED: Plan =
-        Plan { width: 2, groups: 4, trigger: Trigger::First, copies: Copies::Bulk, profile: false };
+    pub const SHIPPED: Plan = Plan {
+        width: 2,
+        groups: 4,
+        trigger: Trigger::First,
+        copies: Copies::Bulk,
+        columns: 1,
+        profile: false,
+    };
     /// For short rows of quantized weights.
     pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
     /// For long rows of 16-bit weights.
@@ -106,6 +114,11 @@ impl Plan {
 
     /// [`SHIPPED`](Plan::SHIPPED) for devices older than sm_90.
     pub const SHIPPED_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::SHIPPED };
+
+    /// The same for so many columns.
+    pub const fn by(self, columns: u32) -> Plan {
+        Plan { columns, ..self }
+    }
 
     /// Consumer warps.
     pub const fn warps(self) -> u32 {
@@ -117,12 +130,13 @@ impl Plan {
         32 * (self.warps() + 1)
     }
 
-    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain, if they overlap.
+    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain, if they overlap. Several columns
+    /// have it for themselves.
     pub(crate) const fn resident(self) -> u32 {
-        if self.overlaps() && self.threads() <= 512 { 2 } else { 1 }
+        if self.overlaps() && self.threads() <= 512 && self.columns == 1 { 2 } else { 1 }
     }
 
-    /// As names of kernels end: `4x2_first`, or `4x2_async`.
+    /// As names of kernels end: `4x2_first`, `4x2_async`, or `4x2_first_8_columns`.
     pub(crate) fn suffix(self) -> String {
         let how = match (self.copies, self.trigger) {
             (Copies::Async, _) => "async",
@@ -130,8 +144,9 @@ impl Plan {
             (Copies::Bulk, Trigger::Waited) => "waited",
             (Copies::Bulk, Trigger::Drained) => "drained",
         };
+        let columns = if self.columns == 1 { String::new() } else { format!("_{}_columns", self.columns) };
         let profile = if self.profile { "_profile" } else { "" };
-        format!("{}x{}_{how}{profile}", self.width, self.groups)
+        format!("{}x{}_{how}{columns}{profile}", self.width, self.groups)
     }
 
     const fn overlaps(self) -> bool {
@@ -152,13 +167,18 @@ impl Plan {
     }
 }
 
+/// The most columns: as many accumulators as leave room for a tile's weights.
+pub(crate) const MOST_COLUMNS: u32 = 8;
 /// The most stages of a ring.
 const MOST_STAGES: u32 = 32;
-/// Where barriers of full stages are, of empty stages, sums of squares, and the consumers' parts of sums.
+/// Where barriers of full stages are, of empty stages, sums of squares, and the consumers' parts of sums. Of several
+/// columns, the factors that follow from the sums of squares are in place of these, which stand before the parts.
 const FULL: u32 = 0;
 const EMPTY: u32 = 8 * MOST_STAGES;
 const SQUARES: u32 = 2 * EMPTY;
 const PARTS: u32 = 1024;
+/// Bytes of a column's sums of squares: one for each warp.
+const SQUARES_BYTES: u32 = 128;
 /// Copies of 16 bytes that a lane asks for between two looks at how many are left.
 const COPIES: u32 = 4;
 /// What a kernel's epilogue may use, between the sums of squares and the parts.
@@ -278,13 +298,24 @@ impl Runs {
     }
 }
 
-const fn parts_bytes(plan: Plan, parts: u32) -> u32 {
-    parts * plan.warps() * ROWS * 4
+/// Where the parts of sums begin.
+const fn parts_offset(plan: Plan) -> u32 {
+    if plan.columns == 1 { PARTS } else { PARTS + SQUARES_BYTES * plan.columns }
+}
+
+/// Bytes of a row block's parts of sums: for each column, of each warp.
+const fn part_bytes(plan: Plan) -> u32 {
+    plan.columns * column_bytes(plan.warps())
+}
+
+/// The same of one column.
+const fn column_bytes(warps: u32) -> u32 {
+    warps * ROWS * 4
 }
 
 /// Where the ring begins: a multiple of 128.
 fn ring_offset(plan: Plan, encoding: Encoding, n: u32, parts: u32) -> u32 {
-    (PARTS + parts_bytes(plan, parts) + encoding.bytes(n)).next_multiple_of(128)
+    (parts_offset(plan) + parts * part_bytes(plan) + encoding.bytes(plan.columns * n)).next_multiple_of(128)
 }
 
 /// A product in a kernel.
@@ -351,29 +382,106 @@ pub(crate) struct Results<'k> {
     pub(crate) shares: Vec<(U32<'k>, U32<'k>)>,
     /// Row blocks of earlier runs.
     before: Vec<U32<'k>>,
-    warps: u32,
+    plan: Plan,
     parts: Ptr<'k, u8, Shared>,
-    /// What the norm multiplies all by.
-    factor: Option<F32<'k>>,
+    factor: Factor<'k>,
     /// Shared memory for the epilogue's own use.
     pub(crate) scratch: Ptr<'k, u8, Shared>,
 }
 
+/// What the norm multiplies a column's sums by.
+#[derive(Clone, Copy)]
+enum Factor<'k> {
+    /// Without a norm.
+    None,
+    /// Of the only column.
+    One(F32<'k>),
+    /// Of each column, in shared memory.
+    Each(Ptr<'k, f32, Shared>),
+}
+
+/// Which of the columns: none if there is only one.
+#[derive(Clone, Copy)]
+pub(crate) struct Column<'k>(Option<U32<'k>>);
+
+impl<'k> Column<'k> {
+    pub(crate) const ONLY: Column<'k> = Column(None);
+
+    pub(crate) fn new(column: U32<'k>) -> Self {
+        Column(Some(column))
+    }
+
+    /// Number `i` of this column, where each has `len`.
+    pub(crate) fn plus(self, i: U32<'k>, len: U32<'k>) -> U32<'k> {
+        self.0.map_or(i, |column| column.mad(len, i))
+    }
+
+    pub(crate) fn is_only(self) -> bool {
+        self.0.is_none()
+    }
+
+    /// This column's part of numbers of which each column has `len`.
+    pub(crate) fn of<T: Elem, A: Space>(self, all: Ptr<'k, T, A>, len: impl Src<'k, u32>) -> Ptr<'k, T, A> {
+        self.of_with(all, || len)
+    }
+
+    /// The same where the length is computed only if it is needed.
+    pub(crate) fn of_with<T: Elem, A: Space, L: Src<'k, u32>>(
+        self,
+        all: Ptr<'k, T, A>,
+        len: impl FnOnce() -> L,
+    ) -> Ptr<'k, T, A> {
+        match self.0 {
+            None => all,
+            Some(column) if T::MEM.bytes() == 1 => all.row(column, len()),
+            Some(column) => all.row(column * T::MEM.bytes(), len()),
+        }
+    }
+}
+
 impl<'k> Results<'k> {
-    /// The sum of row `r` of row block `i` of this block's share of a run.
-    pub(crate) fn row(&self, run: usize, i: U32<'k>, r: impl Src<'k, u32>) -> F32<'k> {
-        let row = self.parts.row(i + self.before[run], 4 * ROWS * self.warps).row(r, 4).cast::<f32>();
-        let parts: Vec<F32> = (0..self.warps).map(|w| row.at(ROWS * w).ld()).collect();
+    /// The sum of row `r` of row block `i` of this block's share of a run, of a column.
+    pub(crate) fn row(&self, run: usize, i: U32<'k>, r: impl Src<'k, u32>, column: Column<'k>) -> F32<'k> {
+        let warps = self.plan.warps();
+        let block = self.parts.row(i + self.before[run], part_bytes(self.plan));
+        let row = column.of(block, column_bytes(warps)).row(r, 4).cast::<f32>();
+        let parts: Vec<F32> = (0..warps).map(|w| row.at(ROWS * w).ld()).collect();
         let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
         match self.factor {
-            Some(factor) => sum * factor,
-            None => sum,
+            Factor::None => sum,
+            Factor::One(factor) => sum * factor,
+            Factor::Each(factors) => sum * column.of(factors, 1).ld(),
         }
+    }
+
+    /// Each of `count` numbers of each column, one to a thread. `unit` of them, which divides `count`, stay together.
+    pub(crate) fn each(&self, count: U32<'k>, unit: u32, body: impl FnOnce(U32<'k>, Column<'k>)) {
+        let (k, columns) = (self.k, self.plan.columns);
+        if columns == 1 {
+            return k.for_each(self.thread, count, self.threads, |i| body(i, Column::ONLY));
+        }
+        k.for_each(self.thread, count * columns, self.threads, |i| {
+            let (place, r) = (i / unit, i % unit);
+            body((place / columns).mad(unit, r), Column(Some(place % columns)));
+        });
+    }
+
+    /// Each column.
+    pub(crate) fn each_column(&self, body: impl FnOnce(Column<'k>)) {
+        match self.plan.columns {
+            1 => body(Column::ONLY),
+            columns => self.k.for_each(0, columns, 1, |column| body(Column(Some(column)))),
+        }
+    }
+
+    /// Whether there is only one column.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.plan.columns == 1
     }
 
     /// Waits for all consumer threads.
     pub(crate) fn barrier(&self) {
-        self.k.barrier_part(CONSUMERS, 32 * self.warps)
+        self.k.barrier_part(CONSUMERS, 32 * self.plan.warps())
     }
 }
 
@@ -396,9 +504,9 @@ impl<'k> Stream<'k> {
         let k = self.k;
         let base = k.dynamic_shared::<u8>("memory");
         let encoding = Encoding::of(self.runs[0].0).expect("plans have tiled formats");
-        let parts = base.at(PARTS);
-        let x = parts.row(self.parts, 4 * ROWS * self.plan.warps());
-        let x = Activations { k, encoding, memory: x, n: self.n };
+        let parts = base.at(parts_offset(self.plan));
+        let x = parts.row(self.parts, part_bytes(self.plan));
+        let x = Activations::new(k, encoding, x, self.n, self.plan.columns);
         let ring = self.ring(base, &x);
         let shares = self.shares();
         if self.plan.triggers(Trigger::First) {
@@ -551,7 +659,8 @@ impl<'k> Stream<'k> {
         let (thread, threads) = (k.tid(), 32 * warps);
         let loaders = Loaders { thread, threads };
         let normed = input.norm.map(|(gamma, epsilon)| (loaders.gamma(k, gamma, self.n), epsilon));
-        k.for_each(thread, self.parts * (ROWS * warps), threads, |i| parts.row(i, 4).cast::<f32>().st(0.0));
+        let numbers = self.parts * (part_bytes(self.plan) / 4);
+        k.for_each(thread, numbers, threads, |i| parts.row(i, 4).cast::<f32>().st(0.0));
 
         let mut results = Results {
             k,
@@ -559,9 +668,9 @@ impl<'k> Stream<'k> {
             threads,
             shares: shares.iter().map(|s| (s.first, s.count)).collect(),
             before: shares.iter().map(|s| s.before).collect(),
-            warps,
+            plan: self.plan,
             parts,
-            factor: None,
+            factor: Factor::None,
             scratch: ring.base.at(SCRATCH),
         };
         let places = places(&results);
@@ -581,11 +690,15 @@ impl<'k> Stream<'k> {
         if self.plan.triggers(Trigger::Waited) {
             k.grid_trigger();
         }
-        let squares = ring.base.at(SQUARES).cast::<f32>();
+        let squares = ring.base.at(if results.is_alone() { SQUARES } else { PARTS }).cast::<f32>();
         let epsilon = match normed {
-            Some((gamma, epsilon)) => {
+            Some((gamma, epsilon)) if results.is_alone() => {
                 let sum = x.load_normed(loaders, input.x.fresh(), gamma);
                 k.when(k.lane().eq(0), || squares.at(k.warp()).st(sum));
+                Some(epsilon)
+            }
+            Some((gamma, epsilon)) => {
+                x.load_columns(loaders, input.x.fresh(), gamma, (squares, SQUARES_BYTES));
                 Some(epsilon)
             }
             None => {
@@ -595,11 +708,23 @@ impl<'k> Stream<'k> {
         };
         let loaded = early(&places);
         k.barrier_part(READY, self.plan.threads());
-        results.factor = epsilon.map(|epsilon| {
+        let factor = |squares: Ptr<'k, f32, Shared>, epsilon| {
             let parts: Vec<F32> = (0..warps).map(|w| squares.at(w).ld()).collect();
             let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
             (sum * self.n.cvt::<f32>().rcp() + epsilon).rsqrt()
-        });
+        };
+        results.factor = match epsilon {
+            None => Factor::None,
+            Some(epsilon) if results.is_alone() => Factor::One(factor(squares, epsilon)),
+            Some(epsilon) => {
+                // The barrier behind the products publishes them.
+                let factors = ring.base.at(SQUARES).cast::<f32>();
+                k.when(thread.lt(self.plan.columns), || {
+                    factors.at(thread).st(factor(squares.row(thread, SQUARES_BYTES), epsilon));
+                });
+                Factor::Each(factors)
+            }
+        };
         self.stamp(thread.eq(0), Stamp::Ready);
         self.multiply(ring, turns, parts);
         self.stamp(thread.eq(0), Stamp::Multiplied);
@@ -638,7 +763,7 @@ impl<'k> Stream<'k> {
         let mut cursor = Cursor::at(k, group);
         for Turn { format, product, first, stages, len, before, mut place } in turns {
             k.note(format!("{} tiles", format.name()));
-            let mut sums = from_fn(|_| k.var(0.0));
+            let mut sums: Vec<_> = (0..self.plan.columns).map(|_| from_fn(|_| k.var(0.0))).collect();
             let bytes = tile(format).bytes;
             k.for_each(first, stages, groups, |stage| {
                 let i = stage * width + member;
@@ -654,14 +779,17 @@ impl<'k> Stream<'k> {
                 let ends = here.ne(&place.row) | (i + width * groups).ge(len);
                 k.when(i.lt(len) & ends, || {
                     let (g, owner) = product.owner();
-                    let at = parts.row(here + before, 4 * ROWS * self.plan.warps()).row(warp, 4 * ROWS);
+                    let at = parts.row(here + before, part_bytes(self.plan)).row(warp, 4 * ROWS);
                     let at = at.row(g, 4).cast::<f32>();
-                    let totals = sums.each_ref().map(|v| product.total(v.get()));
-                    k.when(owner, || {
-                        at.st(totals[0]);
-                        at.at(8).st(totals[1]);
-                    });
-                    sums.iter_mut().for_each(|v| v.set(0.0));
+                    for (column, sums) in (0..).zip(&mut sums) {
+                        let at = at.at(column * column_bytes(self.plan.warps()) / 4);
+                        let totals = sums.each_ref().map(|v| product.total(v.get()));
+                        k.when(owner, || {
+                            at.st(totals[0]);
+                            at.at(8).st(totals[1]);
+                        });
+                        sums.iter_mut().for_each(|v| v.set(0.0));
+                    }
                 });
             });
         }

@@ -1,7 +1,7 @@
 //! Runs a case of a kernel on the emulator.
 
-use ptx_emu::{Kernel, Launch, Memory, Order, Schedule, Trace, run};
-use ptx_gen::{CpuArg, Param, ParamKind, bf16, f16};
+use ptx_emu::{Kernel, Launch, Memory, Module, Order, Schedule, Trace, run};
+use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
 use warpwright_kernels::{Case, Variant, compare};
 
 /// Schedules of most kernels.
@@ -38,6 +38,18 @@ pub(crate) fn check(kernel: &dyn Variant, code: &Kernel, case: &Case, schedules:
         }
     }
     Ok(())
+}
+
+/// Runs a kernel once, in order.
+#[allow(dead_code, reason = "not every test compares kernels")]
+pub(crate) fn once(kernel: &dyn Variant, args: &[CpuArg]) -> Vec<CpuArg> {
+    let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let text = print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
+    let module = Module::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let code = module.kernel(&kernel.name()).expect("the module holds the kernel");
+    let (schedule, trace) = numbered(0);
+    let found = launch(kernel, code, &kernel.params(), args, &schedule, trace);
+    found.unwrap_or_else(|e| panic!("{}: {e}", kernel.name()))
 }
 
 fn launch(
