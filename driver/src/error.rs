@@ -1,6 +1,7 @@
 //! Errors: what the driver refused, and what was refused before it was asked.
 
 use std::fmt;
+use std::ops::Range;
 
 use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
 
@@ -211,6 +212,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// A kernel that reads by `ld.global.nc` what may still be written.
+    #[error(transparent)]
+    Stale(#[from] Box<Stale>),
     /// The driver has an edge otherwise than it was told.
     #[error(
         "edge from node {from} to node {to}: the driver was told a {wanted} edge, and has none of that kind"
@@ -277,6 +281,32 @@ pub enum Error {
         /// What ending the capture said, if it said no.
         end: Option<DriverError>,
     },
+}
+
+/// A kernel that reads by `ld.global.nc` what a kernel writes that may still run when it starts.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} ({from_name}), \
+    which writes them as {written}, may still run when it starts, so that it may find what was there before; read \
+    them by `fresh()`, or let a full edge part the two", .bytes.start, .bytes.end
+)]
+pub struct Stale {
+    /// The node that writes.
+    pub from: usize,
+    /// Its name.
+    pub from_name: String,
+    /// The argument that it writes.
+    pub written: &'static str,
+    /// The node that reads.
+    pub to: usize,
+    /// Its name.
+    pub to_name: String,
+    /// The argument that it reads.
+    pub read: &'static str,
+    /// The buffer.
+    pub buffer: String,
+    /// The bytes of the buffer that both touch.
+    pub bytes: Range<usize>,
 }
 
 /// What is wrong with a launch.

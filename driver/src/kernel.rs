@@ -92,7 +92,7 @@ fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Function, Err
     let module = Module::load(context, &text)?;
     // SAFETY: the text was printed from the program that declares these parameters, and the kernel's contract, which
     // a reference and the emulator test, keeps it within its buffers.
-    unsafe { module.function(&program.name, &program.params) }
+    unsafe { module.printed(&program) }
 }
 
 /// The newest target the device runs.

@@ -95,7 +95,7 @@ pub use capture::{Capture, CaptureMode, capture};
 pub use context::Context;
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
-pub use error::{DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine};
+pub use error::{DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
 pub use event::Event;
 pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
 pub use kernel::{AnyFunction, Kernel, load_any};

@@ -1,11 +1,12 @@
 //! Modules: PTX compiled by the driver, and the functions in it.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use driver_sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
-use ptx_gen::{Geometry, Param, ParamKind};
+use ptx_gen::{Geometry, Param, ParamKind, Program};
 
 use crate::context::{Owner, Release};
 use crate::driver::trimmed;
@@ -42,6 +43,7 @@ struct FunctionInner {
     local: u32,
     waits: bool,
     triggers: bool,
+    noncoherent: BTreeSet<&'static str>,
     /// The dynamic shared memory that the driver allows this function now.
     dynamic_shared: AtomicU32,
     /// Whether the driver was asked to give shared memory all it can.
@@ -86,7 +88,8 @@ impl Module {
         &self.0.info
     }
 
-    /// The kernel of that name, to be launched with arguments for `params`.
+    /// The kernel of that name, to be launched with arguments for `params`. Whether it reads some of them by
+    /// `ld.global.nc` is not known: where kernels overlap, that is for its author to keep in mind ([`Error::Stale`]).
     ///
     /// # Errors
     /// No such kernel; or, on drivers that tell, parameters of other sizes than declared.
@@ -95,6 +98,30 @@ impl Module {
     /// - The kernel's parameters are `params`, in order and with natural alignment, a buffer being a `.u64` address.
     /// - It touches no memory but its buffers, each as its access says and within the length launched with.
     pub unsafe fn function(&self, name: &str, params: &[Param]) -> Result<Function, Error> {
+        // SAFETY: the caller vouches for the kernel.
+        unsafe { self.find(name, params, BTreeSet::new()) }
+    }
+
+    /// The kernel that was printed from this program.
+    ///
+    /// # Errors
+    /// As [`function`](Self::function).
+    ///
+    /// # Safety
+    /// The module's text was printed from the program, which touches no memory but its buffers, as above.
+    pub(crate) unsafe fn printed(&self, program: &Program) -> Result<Function, Error> {
+        // SAFETY: the parameters are the program's, and the caller vouches for the kernel.
+        unsafe { self.find(&program.name, &program.params, program.noncoherent()) }
+    }
+
+    /// # Safety
+    /// As [`function`](Self::function).
+    unsafe fn find(
+        &self,
+        name: &str,
+        params: &[Param],
+        noncoherent: BTreeSet<&'static str>,
+    ) -> Result<Function, Error> {
         let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
         let c_name = CString::new(name).map_err(|_| self.no_function(name))?;
         let mut raw = CUfunction::NULL;
@@ -117,6 +144,7 @@ impl Module {
             local: get(CUfunction_attribute::LOCAL_SIZE_BYTES)?,
             waits: has("griddepcontrol.wait"),
             triggers: has("griddepcontrol.launch_dependents"),
+            noncoherent,
             prefers_shared: AtomicBool::new(false),
             dynamic_shared: AtomicU32::new(get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)?),
         };
@@ -189,6 +217,11 @@ impl Function {
     /// edge starts when this one has ended.
     pub fn triggers(&self) -> bool {
         self.0.triggers
+    }
+
+    /// The buffers, by parameter, that it is known to read by `ld.global.nc`: nobody may write them while it is there.
+    pub fn noncoherent(&self) -> &BTreeSet<&'static str> {
+        &self.0.noncoherent
     }
 
     /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor, with the

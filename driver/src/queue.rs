@@ -88,6 +88,8 @@ pub struct Use {
     pub region: Region,
     /// What is done to them.
     pub access: Access,
+    /// Whether a kernel is known to read them by `ld.global.nc`, which nobody may write while it is there.
+    pub noncoherent: bool,
 }
 
 impl From<Launch> for Work {
@@ -140,10 +142,13 @@ impl Work {
 
     /// What it reads and writes.
     pub fn uses(&self) -> Vec<Use> {
-        let one = |name, region: &Region, access| Use { name, region: region.clone(), access };
+        let one =
+            |name, region: &Region, access| Use { name, region: region.clone(), access, noncoherent: false };
         match self {
             Self::Launch(launch) => {
-                launch.buffers().map(|(name, region, access)| one(name, region, access)).collect()
+                let noncoherent = launch.function().noncoherent();
+                let with = |used: Use| Use { noncoherent: noncoherent.contains(used.name), ..used };
+                launch.buffers().map(|(name, region, access)| with(one(name, region, access))).collect()
             }
             Self::Copy(Copy { from, to }) => {
                 vec![one("from", from, Access::Read), one("to", to, Access::Write)]

@@ -7,7 +7,9 @@
 //! [`Recorder::chain`] draws one chain: each piece of work after exactly the one before it, which devices start
 //! fastest. Where a kernel executes `griddepcontrol.wait` and the one before it is a kernel too, the edge is
 //! programmatic and the two overlap; everything else waits for the end of what is before it. As a kernel that does
-//! not wait is never at the end of a programmatic edge, every kernel may rely, once it has waited, on all before it.
+//! not wait is never at the end of a programmatic edge, every kernel may rely, once it has waited, on all before it,
+//! but for what it reads by `ld.global.nc`: that, no kernel before it may write with which it overlaps, and a chain
+//! that would have it so is refused. Where edges are full there is nothing to refuse.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -62,7 +64,7 @@ impl Recorder {
     /// Records work, and gives its node, by which its arguments can be changed later.
     ///
     /// # Errors
-    /// Work of another context, or what the driver refuses.
+    /// Work of another context; in a chain, [`Error::Stale`]; or what the driver refuses.
     pub fn record(&mut self, work: impl Into<Work>) -> Result<NodeId, Error> {
         let work = work.into();
         let node = match &mut self.history {

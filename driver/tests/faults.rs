@@ -73,7 +73,7 @@ impl KernelDef for Waits {
         if !self.late {
             k.grid_wait();
         }
-        let x = a.x.at(k.tid()).ld();
+        let x = a.x.at(k.tid()).fresh().ld();
         if self.late {
             k.grid_wait();
         }

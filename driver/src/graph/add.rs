@@ -10,6 +10,7 @@ use driver_sys::{
 };
 use ptx_gen::{Elem, KernelDef};
 
+use super::coherence::{expect_all_coherent, expect_coherent};
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind};
 use crate::context::Owner;
 use crate::event::expect_same;
@@ -49,7 +50,8 @@ impl Graph {
     ///
     /// # Errors
     /// As [`add`](Self::add); [`Error::Overlap`] for programmatic edges from or to other work than kernels, or to a
-    /// kernel that does not wait.
+    /// kernel that does not wait; [`Error::Stale`] for a kernel that reads by `ld.global.nc` what a kernel writes that
+    /// may still run when it starts. A node with edges of both kinds is added by the full ones.
     pub fn add_by(
         &mut self,
         edges: EdgeKind,
@@ -66,6 +68,9 @@ impl Graph {
         work.expect_in(self.context())?;
         let from = after.iter().map(|n| self.index_of(*n)).collect::<Result<Vec<_>, _>>()?;
         self.expect_overlap(&from, self.nodes.len(), &work)?;
+        let into: Vec<_> = from.iter().map(|f| (*f, EdgeKind::Programmatic)).collect();
+        let graph = (&self.nodes[..], &self.edges[..], &self.writers);
+        expect_coherent(graph, &into, self.nodes.len(), &work)?;
         // Without a node before it there is no edge, and it may be of any sort.
         let Work::Launch(launch) = &work else { return self.add_full(after, work) };
         let owners = work.owners();
@@ -205,7 +210,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`add_edge`](Self::add_edge); [`Error::Overlap`] for a programmatic edge from or to other work than a
-    /// kernel, or to a kernel that does not wait.
+    /// kernel, or to a kernel that does not wait; [`Error::Stale`] as for [`add_by`](Self::add_by), of any node.
     pub fn add_edge_of(&mut self, kind: EdgeKind, from: NodeId, to: NodeId) -> Result<(), Error> {
         let kind = kind.on(self.context());
         let (a, b) = (self.index_of(from)?, self.index_of(to)?);
@@ -217,6 +222,7 @@ impl Graph {
             return refuse("it would close a circle");
         }
         let (earlier, later) = (self.nodes[a].raw, self.nodes[b].raw);
+        let edge = Edge { from, to, kind };
         match kind {
             EdgeKind::Full => self.add_dependency(earlier, later)?,
             EdgeKind::Programmatic => {
@@ -224,10 +230,12 @@ impl Graph {
                     NodeKind::Work(work) => self.expect_overlap(&[a], b, work)?,
                     _ => return refuse("only kernels overlap; use a full edge"),
                 }
+                let edges: Vec<Edge> = self.edges.iter().copied().chain([edge]).collect();
+                expect_all_coherent(&self.nodes, &edges)?;
                 self.add_programmatic(earlier, later)?;
             }
         }
-        self.edges.push(Edge { from, to, kind });
+        self.edges.push(edge);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use driver_sys::{
 use ptx_gen::KernelDef;
 
 use super::add::with_kernel_params;
+use super::coherence::expect_all_coherent;
 use super::order::Order;
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph, conflict, edge};
 use crate::context::{Owner, Release, lock};
@@ -145,7 +146,8 @@ impl GraphExec {
     /// # Errors
     /// A node of another graph or that is no kernel; a kernel of another context; buffers that an unordered node
     /// touches ([`Error::Unordered`]): an edge follows from arguments, and edges do not change here; a kernel that
-    /// does not wait behind a programmatic edge ([`Error::Overlap`]).
+    /// does not wait behind a programmatic edge ([`Error::Overlap`]), or that reads by `ld.global.nc` what a kernel
+    /// writes that may still run when it starts ([`Error::Stale`]).
     pub fn set_launch(&mut self, node: NodeId, launch: Launch) -> Result<(), Error> {
         let index = self.index_of(node)?;
         let target = &self.nodes[index];
@@ -162,6 +164,7 @@ impl GraphExec {
         let overlapped = self.programmatic().filter(|e| e.to == node).map(|e| &self.nodes[e.from.index]);
         edge::expect_overlap(overlapped, index, &work)?;
         self.expect_ordered(index, &work)?;
+        self.expect_coherent_with(node, &work)?;
         self.set_params(target.raw, &work)?;
         lock(&self.inner.owners).extend(work.owners());
         self.nodes[index].kind = NodeKind::Work(work);
@@ -259,6 +262,16 @@ impl GraphExec {
             }
         }
         Ok(())
+    }
+
+    /// Refuses work in this node's place by which a kernel would read what may still be written.
+    fn expect_coherent_with(&self, node: NodeId, work: &Work) -> Result<(), Error> {
+        if !self.programmatic().any(|e| e.to == node || e.from == node) {
+            return Ok(());
+        }
+        let mut nodes = self.nodes.clone();
+        nodes[node.index].kind = NodeKind::Work(work.clone());
+        expect_all_coherent(&nodes, &self.edges)
     }
 
     fn switch(&self, node: NodeId) -> Result<CUgraphNode, Error> {

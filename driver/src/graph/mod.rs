@@ -4,6 +4,7 @@
 //! change in place. Both keep every kernel, buffer and event they name alive, and a stream keeps what it runs.
 
 mod add;
+mod coherence;
 mod dot;
 pub(crate) mod edge;
 mod exec;
@@ -17,6 +18,7 @@ use driver_sys::{CUgraph, CUgraphNode, CUgraphNodeType};
 use crate::context::{Owner, Release, lock};
 use crate::queue::{Hazard, Use, Work, hazard};
 use crate::{Context, Error, Region};
+use coherence::Writers;
 use order::Order;
 
 pub use edge::{Edge, EdgeKind};
@@ -28,6 +30,7 @@ pub struct Graph {
     id: u64,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
+    writers: Writers,
     owners: Vec<Owner>,
 }
 
@@ -157,7 +160,8 @@ impl Graph {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let raw = Arc::new(RawGraph { context: context.clone(), raw, calls: Mutex::default() });
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Self { raw, id, nodes: Vec::new(), edges: Vec::new(), owners: Vec::new() }
+        let (nodes, edges, owners) = (Vec::new(), Vec::new(), Vec::new());
+        Self { raw, id, nodes, edges, writers: Writers::default(), owners }
     }
 
     /// Its context.
@@ -225,6 +229,7 @@ impl Graph {
     pub(crate) fn push_node(&mut self, raw: CUgraphNode, kind: NodeKind) -> NodeId {
         let id = NodeId { graph: self.id, index: self.nodes.len() };
         self.nodes.push(Node { raw, id, kind });
+        self.writers.add(id.index, &self.nodes[id.index].uses());
         id
     }
 

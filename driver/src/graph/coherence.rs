@@ -1,0 +1,111 @@
+//! Coherence: what a kernel reads by `ld.global.nc`, no kernel writes that may still run when it starts.
+//!
+//! Such loads are for memory that nobody writes while the kernel is there. A multiprocessor keeps what they brought in
+//! its first-level cache, which is emptied when a kernel starts and by nothing else: no fence reaches these loads, nor
+//! does `griddepcontrol.wait`. By a full edge a kernel starts when those before it have ended, and finds what they
+//! wrote. By a programmatic edge it starts while they run, and a line that anybody on its multiprocessor reads before
+//! they write it stays as it was.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Edge, EdgeKind, Node};
+use crate::Error;
+use crate::error::Stale;
+use crate::queue::{Use, Work};
+
+/// The nodes that write, by memory. Only looked up, never walked.
+#[derive(Clone, Default)]
+pub(crate) struct Writers(HashMap<usize, Vec<usize>>);
+
+impl Writers {
+    pub(crate) fn of(nodes: &[Node]) -> Self {
+        let mut writers = Self::default();
+        nodes.iter().for_each(|node| writers.add(node.id.index, &node.uses()));
+        writers
+    }
+
+    pub(crate) fn add(&mut self, node: usize, uses: &[Use]) {
+        for used in uses.iter().filter(|u| u.access.writes()) {
+            self.0.entry(used.region.memory()).or_default().push(node);
+        }
+    }
+
+    /// Those that write the memory of this use.
+    fn beside(&self, used: &Use) -> &[usize] {
+        self.0.get(&used.region.memory()).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Refuses work that becomes node `to`, behind edges from these nodes, if it reads what may still be written.
+pub(crate) fn expect_coherent(
+    (nodes, edges, writers): (&[Node], &[Edge], &Writers),
+    into: &[(usize, EdgeKind)],
+    to: usize,
+    later: &Work,
+) -> Result<(), Error> {
+    // Weights and tables are read so, and nobody writes them: most work ends here.
+    let mut reads = later.uses();
+    reads.retain(|read| read.noncoherent && !writers.beside(read).is_empty());
+    if reads.is_empty() {
+        return Ok(());
+    }
+    let running = running(edges, into);
+    for read in &reads {
+        let writer = writers.beside(read).iter().filter(|n| running.contains(n)).find_map(|n| {
+            let writes = |u: &Use| u.access.writes() && u.region.overlaps(&read.region);
+            Some((&nodes[*n], nodes[*n].uses().into_iter().find(writes)?))
+        });
+        if let Some((node, write)) = writer {
+            return Err(stale((node.id.index, node.name(), &write), (to, later.name().to_string(), read)));
+        }
+    }
+    Ok(())
+}
+
+/// The same for each node of a graph.
+pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), Error> {
+    let writers = Writers::of(nodes);
+    nodes.iter().try_for_each(|node| {
+        let super::NodeKind::Work(work) = &node.kind else { return Ok(()) };
+        let into = edges.iter().filter(|e| e.to == node.id).map(|e| (e.from.index, e.kind));
+        expect_coherent((nodes, edges, &writers), &into.collect::<Vec<_>>(), node.id.index, work)
+    })
+}
+
+/// The nodes that may still run when one behind these edges starts: those from which every path to it is of
+/// programmatic edges. A full edge waits for an end, and with it for the ends of all before.
+fn running(edges: &[Edge], into: &[(usize, EdgeKind)]) -> BTreeSet<usize> {
+    let mut before: HashMap<usize, Vec<(usize, EdgeKind)>> = HashMap::new();
+    for edge in edges {
+        let (from, to) = edge.indices();
+        before.entry(to).or_default().push((from, edge.kind));
+    }
+    let [mut running, mut ended] = [BTreeSet::new(), BTreeSet::new()];
+    let mut open = into.to_vec();
+    while let Some((node, path)) = open.pop() {
+        let seen = if path == EdgeKind::Programmatic { &mut running } else { &mut ended };
+        if seen.insert(node) {
+            let further = before.get(&node).into_iter().flatten();
+            open.extend(further.map(|&(from, kind)| (from, kind.min(path))));
+        }
+    }
+    running.retain(|node| !ended.contains(node));
+    running
+}
+
+fn stale(
+    (from, from_name, write): (usize, String, &Use),
+    (to, to_name, read): (usize, String, &Use),
+) -> Error {
+    let (a, b) = (write.region.range(), read.region.range());
+    Error::from(Box::new(Stale {
+        from,
+        from_name,
+        written: write.name,
+        to,
+        to_name,
+        read: read.name,
+        buffer: read.region.name(),
+        bytes: a.start.max(b.start)..a.end.min(b.end),
+    }))
+}
