@@ -1,9 +1,11 @@
 //! `warpwright run`: writes on from a prompt.
 
 use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use warpwright_driver::Context;
 use warpwright_engine::{Model, Options, Tokenizer, tokenizer};
 
 use crate::failure::Failure;
@@ -58,21 +60,35 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let start = Instant::now();
     interrupt::install()?;
     let model = Model::open(&args.place.model)?;
-    let words = words(args, &model)?;
+    let file = start.elapsed();
+    let (words, context) = open(args, &model);
+    let (words, context) = (words?, context?);
+    let device = start.elapsed();
     let prompt = match (&args.prompt, &words) {
         (Some(text), Some(words)) => words.encode(text)?,
         _ => args.prompt_ids.clone(),
     };
-    let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
     let tuning = Tuned::of(None, context.device(), &model.outline).tuning;
     let mut decoder = decoder(&context, &model, Options { tuning, ..Options::new(ctx, args.launch.into()) })?;
+    let loading = *decoder.loading();
     let tokens = decoder.generate(&prompt, args.n)?;
     let times = print(args, words.as_ref(), start, tokens)?;
     if !args.quiet {
+        let [file, device] = [file, device - file].map(|time| time.as_secs_f64());
         eprintln!("{}, {}", times.summary(), context.device().name());
+        eprintln!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}");
     }
     interrupt::check()
+}
+
+/// Makes the tokenizer of a large vocabulary while the driver starts: both take their time.
+fn open(args: &Args, model: &Model) -> (Result<Option<Tokenizer>, Failure>, Result<Context, Failure>) {
+    std::thread::scope(|scope| {
+        let words = scope.spawn(|| words(args, model));
+        let context = device::open(args.place.device);
+        (words.join().unwrap_or_else(|panic| resume_unwind(panic)), context)
+    })
 }
 
 /// The tokenizer, unless the user wants to see numbers only.

@@ -19,7 +19,7 @@ fn bench_measures_each_context() {
     for text in [
         "The times are the emulator's",
         "graph, 2 rounds of 2 tokens",
-        "decoded by a chain of overlapping kernels",
+        "decoded by a chain of overlapping kernels\nloaded 4.7 MB in ",
         "read ceiling: ",
         "|   9 | ",
     ] {
@@ -37,6 +37,10 @@ fn check_figures(report: &Value) {
     assert_eq!(report["model"], MODEL);
     assert_eq!(report["read_ceiling"]["bytes"], 4 << 20);
     let number = |value: &Value| value.as_f64().expect("a number");
+    let loading = &report["loading"];
+    let rate = number(&loading["bytes"]) / number(&loading["weights_s"]) / 1e9;
+    assert!((number(&loading["gb_per_s"]) / rate - 1.0).abs() < 1e-9);
+    assert!(number(&loading["kernels_s"]) <= number(&loading["graphs_s"]));
     for (figures, ctx) in report["contexts"].as_array().expect("a list").iter().zip([1, 9]) {
         assert_eq!(figures["ctx"], ctx);
         // 8 blocks, keys and values of 128 halves; two tokens attend ctx and ctx + 1 positions.

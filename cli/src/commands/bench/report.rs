@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
+use warpwright_engine::Loading;
 
 use super::*;
 
@@ -30,6 +31,8 @@ pub(super) struct Header {
     path: String,
     /// How they are tuned, where not as the table in the code says.
     tuning: Option<String>,
+    /// How long a file took to load.
+    loading: Option<Loaded>,
     pub(super) read_ceiling: Ceiling,
 }
 
@@ -52,6 +55,18 @@ struct Device {
     memory_bytes: usize,
     driver: String,
     cuda: String,
+}
+
+/// Seconds from the beginning until each part was ready.
+#[derive(Serialize)]
+struct Loaded {
+    #[serde(skip)]
+    loading: Loading,
+    bytes: u64,
+    weights_s: f64,
+    kernels_s: f64,
+    graphs_s: f64,
+    gb_per_s: f64,
 }
 
 /// Of one context. Bytes are those of one token: weights are read once, keys and values of every position attended,
@@ -96,6 +111,7 @@ impl Header {
             random_weights,
             path: decoder.path().to_string(),
             tuning: setup.tuned.said(),
+            loading: (!random_weights).then(|| Loaded::from(*decoder.loading())),
             read_ceiling: setup.ceiling.clone(),
         }
     }
@@ -111,6 +127,9 @@ impl Header {
         writeln!(out, "{}{weights}, {work}", self.model)?;
         let tuning = self.tuning.as_ref().map(|tuning| format!(", tuned {tuning}")).unwrap_or_default();
         writeln!(out, "decoded by {}{tuning}", self.path)?;
+        if let Some(Loaded { loading, .. }) = &self.loading {
+            writeln!(out, "{loading}")?;
+        }
         let mebibytes = c.bytes >> 20;
         writeln!(
             out,
@@ -185,6 +204,19 @@ impl Device {
             memory_bytes: device.total_memory(),
             driver: device.driver().origin().to_owned(),
             cuda: format!("{cuda}.{point}"),
+        }
+    }
+}
+
+impl From<Loading> for Loaded {
+    fn from(loading: Loading) -> Loaded {
+        Loaded {
+            loading,
+            bytes: loading.bytes,
+            weights_s: loading.weights.as_secs_f64(),
+            kernels_s: loading.kernels.as_secs_f64(),
+            graphs_s: loading.graphs.as_secs_f64(),
+            gb_per_s: loading.rate() / 1e9,
         }
     }
 }
