@@ -237,8 +237,8 @@ mod tests {
         let model = Model::open(path.as_ref()).unwrap();
         let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
         let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
-        // Shorter than some groups of rows and longer than others.
-        let (piece, mut told) = (10_000, 0);
+        // Longer than some groups of rows, and less than half as long as others.
+        let (piece, mut told) = (2_000, 0);
         let tell = |bytes| told = bytes;
         let packed = in_pieces(piece, &context, &model, tell, |jobs| {
             packed::load(&context, &model.outline, jobs.taker())
