@@ -6,23 +6,36 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// Writes a file through `fill`. Until all of it is written the file is a temporary one beside `path`.
-pub(crate) fn write_file(
+/// Writes a file through `fill`. Until all of it is written the file is a temporary one beside `path`, made before
+/// `fill` is called: a path that cannot be written costs no work.
+pub(crate) fn write_file<R>(
     path: &Path,
-    fill: impl FnOnce(&mut Sink<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
     let fault = |error: io::Error| Failure::Runtime(format!("cannot write {}: {error}", path.display()));
     // A device or a pipe cannot be replaced by a rename.
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         let mut file = BufWriter::new(File::create(path).map_err(fault)?);
-        fill(&mut Sink { to: &mut file, path })?;
-        return file.flush().map_err(fault);
+        let filled = fill(&mut Sink { to: &mut file, path })?;
+        file.flush().map_err(fault)?;
+        return Ok(filled);
     }
     let mut file = BufWriter::new(beside(path).map_err(fault)?);
-    fill(&mut Sink { to: &mut file, path })?;
+    let filled = fill(&mut Sink { to: &mut file, path })?;
     let file = file.into_inner().map_err(|error| fault(error.into_error()))?;
     file.persist(path).map_err(|error| fault(error.error))?;
-    Ok(())
+    Ok(filled)
+}
+
+/// The same where the user may have named no file.
+pub(crate) fn write_file_if<R>(
+    path: Option<&Path>,
+    fill: impl FnOnce(Option<&mut Sink<'_>>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    match path {
+        None => fill(None),
+        Some(path) => write_file(path, |file| fill(Some(file))),
+    }
 }
 
 /// A temporary file in `path`'s folder, readable by whom the user's mask lets.

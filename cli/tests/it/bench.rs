@@ -77,6 +77,37 @@ fn profile_has_a_row_for_each_kind_of_kernel_and_a_bar_for_each_kernel() {
     }
 }
 
+#[test]
+fn files_are_made_before_anything_is_measured() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let kept = folder.path().join("kept.json");
+    let kept = kept.to_str().expect("UTF-8");
+    let bench = |arguments: &[&str]| {
+        // Long enough that nobody would wait for it, if it were measured.
+        let rounds = ["bench", MODEL, "--device", "emu", "--rounds", "100000"];
+        run(&[&rounds, arguments].concat())
+    };
+    for arguments in [
+        &["--json", "no-such-folder/file"][..],
+        &["--plot", "no-such-folder/file"],
+        &["--json", kept, "--plot", "no-such-folder/file"],
+        &["--profile", "--json", "no-such-folder/file"],
+        &["--profile", "--json", kept, "--plot", "no-such-folder/file"],
+        &["--kernels", "--json", "no-such-folder/file"],
+    ] {
+        let err = "error: cannot write no-such-folder/file: No such file or directory (os error 2)\n".into();
+        assert_eq!(bench(arguments), End { code: Some(1), out: String::new(), err }, "{arguments:?}");
+    }
+    // A measurement that fails leaves nothing either: neither file, nor what would have become one.
+    let plot = folder.path().join("plot.svg");
+    let end = bench(&["--ctx", "1000000", "--json", kept, "--plot", plot.to_str().expect("UTF-8")]);
+    assert_eq!(
+        (end.code, end.err.as_str()),
+        (Some(2), "error: 256 tokens from context 1000000 on need 1000255 positions; this model has 2048\n")
+    );
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
+}
+
 /// With a cache directory of its own.
 fn run_in(cache: &std::path::Path, arguments: &[&str]) -> End {
     let mut command = command(&[&["bench", MODEL, "--device", "emu", "--ctx", "9"], arguments].concat());

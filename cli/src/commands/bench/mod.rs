@@ -29,7 +29,7 @@ use crate::device::{self, Choice};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::options::{self as shared, Launch};
-use crate::output::write_file;
+use crate::output::write_file_if;
 use crate::tuned::Tuned;
 use ceiling::Ceiling;
 use report::{Header, Measured, Report};
@@ -124,32 +124,26 @@ trait Shown: Serialize {
     }
 }
 
-/// Measures, prints, writes and draws what was found.
+/// Measures, prints, writes and draws what was found. The files are made first, and are there only if all went well.
 fn deliver<R: Shown>(
     args: &Args,
     measure: impl FnOnce(&Args) -> Result<R, Failure>,
     draw: impl FnOnce(&R) -> Document,
 ) -> Result<(), Failure> {
-    let shown = || -> Result<R, Failure> {
-        let report = measure(args)?;
-        report.print()?;
-        Ok(report)
-    };
-    let report = match &args.json {
-        None => shown()?,
-        Some(path) => {
-            let mut found = None;
-            write_file(path, |file| {
-                let report = found.insert(shown()?);
-                let json = serde_json::to_string_pretty(report).expect("strings and numbers") + "\n";
-                file.write(json.as_bytes())
-            })?;
-            found.expect("the file was filled with it")
-        }
-    };
-    if let Some(path) = &args.plot {
-        write_file(path, |file| file.write(draw(&report).to_string().as_bytes()))?;
-    }
+    let report = write_file_if(args.json.as_deref(), |json| {
+        write_file_if(args.plot.as_deref(), |plot| {
+            let report = measure(args)?;
+            report.print()?;
+            if let Some(file) = json {
+                let json = serde_json::to_string_pretty(&report).expect("strings and numbers") + "\n";
+                file.write(json.as_bytes())?;
+            }
+            if let Some(file) = plot {
+                file.write(draw(&report).to_string().as_bytes())?;
+            }
+            Ok(report)
+        })
+    })?;
     if report.right() { Ok(()) } else { Err(Failure::Shown) }
 }
 
