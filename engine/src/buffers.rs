@@ -129,5 +129,14 @@ pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
     let part = u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
     let ffn = 3 * u64::from(c.feed_forward);
-    4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>())
+    4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + columns_bytes(c)
+}
+
+/// The most columns of a chain.
+const COLUMNS: u64 = 8;
+
+/// Bytes of what a chain of so many columns has of its own.
+fn columns_bytes(c: &Config) -> u64 {
+    let floats = [c.hidden, 2 * c.q_len(), c.q_len() + 2 * c.kv_len(), c.feed_forward, c.vocab];
+    4 * COLUMNS * floats.into_iter().map(u64::from).sum::<u64>()
 }

@@ -5,16 +5,21 @@
 //! down projection. Where heads are normed, the first stops at the bias, and a sixth behind it norms, turns and
 //! appends. Before them one that embeds the token, behind them the LM head, which chooses and steps on. Each brings
 //! weights while the one before still runs, and waits for its end before it reads anything else.
+//!
+//! The same chain takes several tokens of a prompt at once, each a column of its kernels: see
+//! `warpwright_kernels::tiled`. It begins with a kernel that deals the columns their tokens, and ends where one token's
+//! chain would choose. A product that has no memory for all columns takes some of them after the others.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use warpwright_driver::{Buffer, Context, Error, Kernel, Queue, View};
+use warpwright_driver::{Buffer, Context, Elem, Error, Kernel, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::tiled::{
-    AttentionChained, AttentionChainedArgs, EmbedRows, EmbedTiled, GateUp, GateUpArgs, Head, HeadArgs,
-    HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs, stream,
+    AttentionChained, AttentionChainedArgs, Deal, DealArgs, EmbedRows, EmbedTiled, GateUp, GateUpArgs, Head,
+    HeadArgs, HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs, stream,
 };
-use warpwright_kernels::{Advance, Format};
+use warpwright_kernels::{Advance, Format, state};
 
 use crate::buffers::Buffers;
 use crate::decoder::Kind;
@@ -31,6 +36,8 @@ const NODES: usize = 5;
 /// The kernels, each with the device's part of its launches.
 pub(crate) struct Chain {
     pub(crate) fit: Fit,
+    /// Where there are several columns.
+    deal: Option<Kernel<Deal>>,
     start: Start,
     qkv: BTreeMap<[Format; 3], Kernel<Qkv>>,
     /// Where heads are normed.
@@ -48,13 +55,14 @@ enum Start {
     Rows(Kernel<EmbedRows>),
 }
 
-/// What the kernels of the chain need besides the buffers that every path has.
+/// What the kernels of the chain need besides the buffers that every path has. Of what is of a column, there is one
+/// for each after the other.
 pub(crate) struct Links {
-    /// `[head_dim / 2, 2]`: cosine and sine at the position
+    /// `[head_dim / 2, 2]`, of a column: cosine and sine at the position
     angles: Buffer<f32>,
-    /// `[heads + 2 * kv_heads, head_dim]`: queries, keys and values whose heads are not normed yet
+    /// `[heads + 2 * kv_heads, head_dim]`, of a column: queries, keys and values whose heads are not normed yet
     raw: Buffer<f32>,
-    /// `[most_blocks]`: the largest logit of each block of the LM head, and its token
+    /// `[most_blocks]`, of a column: the largest logit of each block of the LM head, and its token
     value: Buffer<f32>,
     index: Buffer<u32>,
     /// `[1]`: blocks of the LM head that are done
@@ -63,10 +71,62 @@ pub(crate) struct Links {
     attention_ticket: Buffer<u32>,
     /// Ranges into which attention splits the positions.
     splits: u32,
+    /// Of several columns; of one, these are the buffers that every path has.
+    columns: Option<Vectors>,
     /// `[nodes, node_stamps]` where the kernels profile, else anything: see `warpwright_kernels::tiled::stream`.
     stamps: Buffer<u64>,
     /// Stamps of a kernel; none if none profile.
     node_stamps: usize,
+}
+
+/// What every path has too, of each column.
+#[derive(Clone)]
+struct Vectors {
+    state: View<u32>,
+    /// `[hidden]`
+    x: View<f32>,
+    /// `[heads, head_dim]`
+    q: View<f32>,
+    /// `[heads, splits, head_dim + 2]`
+    part: View<f32>,
+    /// `[heads, head_dim]`
+    heads: View<f32>,
+    /// `[feed_forward]`
+    inner: View<f32>,
+    /// `[vocab]`
+    logits: View<f32>,
+}
+
+impl Vectors {
+    fn new(context: &Context, fit: &Fit, splits: u32) -> Result<Vectors, Error> {
+        let c = &fit.config;
+        let floats = |name: &str, len: u32| -> Result<View<f32>, Error> {
+            let len = fit.columns as usize * len as usize;
+            Ok(Buffer::uninit(context, len)?.labelled(&format!("columns.{name}")).view())
+        };
+        let state = Buffer::zeroed(context, fit.columns as usize * state::LEN)?.labelled("columns.state");
+        Ok(Vectors {
+            state: state.view(),
+            x: floats("x", c.hidden)?,
+            q: floats("q", c.q_len())?,
+            part: floats("part", c.heads * splits * (c.head_dim + 2))?,
+            heads: floats("heads", c.q_len())?,
+            inner: floats("inner", c.feed_forward)?,
+            logits: floats("logits", c.vocab)?,
+        })
+    }
+
+    fn of(b: &Buffers) -> Vectors {
+        Vectors {
+            state: b.state.view(),
+            x: b.x.view(),
+            q: b.q.view(),
+            part: b.part.view(),
+            heads: b.heads.view(),
+            inner: b.inner.view(),
+            logits: b.logits.view(),
+        }
+    }
 }
 
 impl Chain {
@@ -78,7 +138,7 @@ impl Chain {
             [f.o(format(&b.o)), f.down(format(&b.down))].map(|project| laid(project).0)
         };
         std::thread::scope(|scope| {
-            let start = scope.spawn(|| Start::load(context, w, f.overlaps()));
+            let start = scope.spawn(|| Start::load(context, w, f));
             let qkv = scope.spawn(|| {
                 let formats = blocks().map(|b| [&b.q, &b.k, &b.v].map(format));
                 by_key(formats, |formats| Kernel::load(context, laid(f.qkv(formats)).0))
@@ -91,7 +151,9 @@ impl Chain {
             });
             let attention = scope.spawn(|| Kernel::load(context, f.attention()));
             let head = scope.spawn(|| Kernel::load(context, laid(f.head(format(w.head()))).0));
+            let deal = (f.columns > 1).then_some(Deal { columns: f.columns });
             Ok(Chain {
+                deal: deal.map(|kernel| Kernel::load(context, kernel)).transpose()?,
                 advance: Kernel::load(context, Advance)?,
                 head_norm: f.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
                 start: join(start)?,
@@ -112,11 +174,11 @@ fn laid<T>(laid: Result<T, String>) -> T {
 }
 
 impl Start {
-    fn load(context: &Context, w: &Weights<Tensor>, chained: bool) -> Result<Start, Error> {
-        let format = format(&w.embed);
+    fn load(context: &Context, w: &Weights<Tensor>, fit: &Fit) -> Result<Start, Error> {
+        let (format, chained, columns) = (format(&w.embed), fit.overlaps(), fit.columns);
         Ok(match w.head {
-            None => Start::Tiles(Kernel::load(context, EmbedTiled { format, chained })?),
-            Some(_) => Start::Rows(Kernel::load(context, EmbedRows { format, chained })?),
+            None => Start::Tiles(Kernel::load(context, EmbedTiled { format, chained, columns })?),
+            Some(_) => Start::Rows(Kernel::load(context, EmbedRows { format, chained, columns })?),
         })
     }
 }
@@ -124,18 +186,20 @@ impl Start {
 impl Links {
     pub(crate) fn new(context: &Context, fit: &Fit, ctx: u32) -> Result<Links, crate::Error> {
         let (blocks, units) = (fit.most_blocks() as usize, fit.attention_units() as usize);
+        let c = &fit.config;
+        let floats = |len: u32| Buffer::uninit(context, fit.columns as usize * len as usize);
         let (splits, nodes) = (fit.splits(ctx), NODES * fit.config.layers as usize + 1);
         let node_stamps =
             if fit.tuning.profile { (fit.attention_blocks(splits) * stream::STAMPS) as usize } else { 0 };
         Ok(Links {
-            angles: Buffer::uninit(context, fit.config.head_dim as usize)?.labelled("angles"),
-            raw: Buffer::uninit(context, (fit.config.q_len() + 2 * fit.config.kv_len()) as usize)?
-                .labelled("raw"),
-            value: Buffer::uninit(context, blocks)?.labelled("head.value"),
-            index: Buffer::uninit(context, blocks)?.labelled("head.index"),
+            angles: floats(c.head_dim)?.labelled("angles"),
+            raw: floats(c.q_len() + 2 * c.kv_len())?.labelled("raw"),
+            value: floats(fit.most_blocks())?.labelled("head.value"),
+            index: Buffer::uninit(context, fit.columns as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
             attention_ticket: Buffer::zeroed(context, units)?.labelled("attention.ticket"),
             splits,
+            columns: (fit.columns > 1).then(|| Vectors::new(context, fit, splits)).transpose()?,
             stamps: Buffer::zeroed(context, (nodes * node_stamps).max(1))?.labelled("stamps"),
             node_stamps,
         })
@@ -197,8 +261,9 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// One step.
+    /// One step; of several columns, one of each.
     pub(crate) fn run(&self, queue: &mut impl Queue, kind: Kind) -> Result<(), Error> {
+        self.deal(queue)?;
         self.start(queue)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             self.qkv(queue, index, block)?;
@@ -209,9 +274,36 @@ impl Step<'_> {
             self.down(queue, index, &block.down)?;
         }
         match kind {
-            Kind::Token => self.head(queue, &self.weights.head),
+            Kind::Token | Kind::Tokens => self.head(queue, &self.weights.head),
             Kind::Prompt => self.advance(queue),
+            Kind::Prompts => Ok(()),
         }
+    }
+
+    /// The logits after each column.
+    pub(crate) fn logits(&self) -> View<f32> {
+        self.vectors().logits
+    }
+
+    fn vectors(&self) -> Vectors {
+        self.links.columns.clone().unwrap_or_else(|| Vectors::of(self.buffers))
+    }
+
+    /// All columns, so many at a time, and what the rows of a buffer that has one for each are of those.
+    fn parts(&self, at_once: u32) -> impl Iterator<Item = Part> {
+        let columns = self.chain.fit.columns;
+        (0..columns)
+            .step_by(at_once as usize)
+            .map(move |first| Part { range: first..first + at_once, columns })
+    }
+
+    /// Deals the columns their tokens, where there are several.
+    fn deal(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let (Some(kernel), b) = (&self.chain.deal, self.buffers) else {
+            return Ok(());
+        };
+        let (prompt, state) = (b.prompt.view(), b.state.view());
+        queue.launch(kernel, DealArgs { prompt, state, columns: self.vectors().state, ctx: b.ctx })
     }
 
     /// A product of a layer, with other tiles of its format.
@@ -286,13 +378,13 @@ impl Step<'_> {
     }
 
     fn start(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (b, fit) = (self.buffers, &self.chain.fit);
+        let (b, v, fit) = (self.buffers, self.vectors(), &self.chain.fit);
         let c = &fit.config;
         let args = StartArgs {
-            state: b.state.view(),
+            state: v.state,
             table: self.weights.embed.bytes.clone(),
             freq: b.freq.view(),
-            y: b.x.view(),
+            y: v.x,
             angles: self.links.angles.view(),
             n: c.hidden,
             vocab: c.vocab,
@@ -307,33 +399,36 @@ impl Step<'_> {
     }
 
     fn qkv(&self, queue: &mut impl Queue, index: usize, w: &Block) -> Result<(), Error> {
-        let (b, fit) = (self.buffers, &self.chain.fit);
+        let (b, v, fit) = (self.buffers, self.vectors(), &self.chain.fit);
         let c = &fit.config;
-        let (_, layout) = laid(fit.qkv(w.formats));
-        let args = QkvArgs {
-            w: w.qkv.clone(),
-            x: b.x.view(),
-            gamma: w.attn_norm.clone(),
-            // Without a bias it is not read, but must be something.
-            bias: w.bias.clone().unwrap_or(w.attn_norm.clone()),
-            state: b.state.view(),
-            angles: self.links.angles.view(),
-            q: if w.qk_norm.is_some() { self.links.raw.view() } else { b.q.view() },
-            k_cache: b.k_cache[index].view(),
-            v_cache: b.v_cache[index].view(),
-            heads: c.heads,
-            kv_heads: c.kv_heads,
-            head_dim: c.head_dim,
-            ctx: b.ctx,
-            n: c.hidden,
-            epsilon: c.epsilon,
-            blocks: layout.blocks,
-            parts: layout.parts,
-            stages: layout.stages,
-            shared: layout.shared,
-            stamps: self.links.stamps(NODES * index),
-        };
-        queue.launch(&self.chain.qkv[&w.formats], args)
+        let (kernel, layout) = laid(fit.qkv(w.formats));
+        let q = if w.qk_norm.is_some() { self.links.raw.view() } else { v.q };
+        self.parts(kernel.plan.columns).try_for_each(|part| {
+            let args = QkvArgs {
+                w: w.qkv.clone(),
+                x: part.of(&v.x),
+                gamma: w.attn_norm.clone(),
+                // Without a bias it is not read, but must be something.
+                bias: w.bias.clone().unwrap_or(w.attn_norm.clone()),
+                state: part.of(&v.state),
+                angles: part.of(&self.links.angles),
+                q: part.of(&q),
+                k_cache: b.k_cache[index].view(),
+                v_cache: b.v_cache[index].view(),
+                heads: c.heads,
+                kv_heads: c.kv_heads,
+                head_dim: c.head_dim,
+                ctx: b.ctx,
+                n: c.hidden,
+                epsilon: c.epsilon,
+                blocks: layout.blocks,
+                parts: layout.parts,
+                stages: layout.stages,
+                shared: layout.shared,
+                stamps: self.links.stamps(NODES * index),
+            };
+            queue.launch(&self.chain.qkv[&w.formats], args)
+        })
     }
 
     /// Norm, rotation and append to the cache, where the kernel before leaves them.
@@ -341,14 +436,14 @@ impl Step<'_> {
         let (Some(kernel), Some(gamma)) = (&self.chain.head_norm, &w.qk_norm) else {
             return Ok(());
         };
-        let (b, fit) = (self.buffers, &self.chain.fit);
+        let (b, v, fit) = (self.buffers, self.vectors(), &self.chain.fit);
         let c = &fit.config;
         let args = HeadNormArgs {
             x: self.links.raw.view(),
             gamma: gamma.clone(),
-            state: b.state.view(),
+            state: v.state,
             angles: self.links.angles.view(),
-            q: b.q.view(),
+            q: v.q,
             k_cache: b.k_cache[index].view(),
             v_cache: b.v_cache[index].view(),
             heads: c.heads,
@@ -363,16 +458,16 @@ impl Step<'_> {
     }
 
     pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (b, fit, splits) = (self.buffers, &self.chain.fit, self.links.splits);
+        let (b, v, fit, splits) = (self.buffers, self.vectors(), &self.chain.fit, self.links.splits);
         let c = &fit.config;
-        let part = c.heads * splits * (c.head_dim + 2);
+        let part = fit.columns * c.heads * splits * (c.head_dim + 2);
         let args = AttentionChainedArgs {
-            state: b.state.view(),
-            q: b.q.view(),
+            state: v.state,
+            q: v.q,
             k_cache: b.k_cache[index].view(),
             v_cache: b.v_cache[index].view(),
-            y: b.heads.view(),
-            part: b.part.view_range(0..part as usize),
+            y: v.heads,
+            part: v.part.view_range(0..part as usize),
             ticket: self.links.attention_ticket.view(),
             heads: c.heads,
             kv_heads: c.kv_heads,
@@ -388,12 +483,12 @@ impl Step<'_> {
 
     fn o(&self, queue: &mut impl Queue, index: usize, w: &Loaded) -> Result<(), Error> {
         let laid = laid(self.chain.fit.o(w.format));
-        self.project(queue, NODES * index + 2, w, &self.buffers.heads, laid)
+        self.project(queue, NODES * index + 2, w, &self.vectors().heads, laid)
     }
 
     fn down(&self, queue: &mut impl Queue, index: usize, w: &Loaded) -> Result<(), Error> {
         let laid = laid(self.chain.fit.down(w.format));
-        self.project(queue, NODES * index + 4, w, &self.buffers.inner, laid)
+        self.project(queue, NODES * index + 4, w, &self.vectors().inner, laid)
     }
 
     /// Adds `W x` to the residual stream.
@@ -405,70 +500,77 @@ impl Step<'_> {
         x: &View<f32>,
         (kernel, layout): (Project, Layout),
     ) -> Result<(), Error> {
-        let y = self.buffers.x.view();
-        let args = ProjectArgs {
-            w: w.bytes.clone(),
-            x: x.clone(),
-            rows: y.len() as u32,
-            n: x.len() as u32,
-            y,
-            blocks: layout.blocks,
-            parts: layout.parts,
-            stages: layout.stages,
-            shared: layout.shared,
-            stamps: self.links.stamps(node),
-        };
-        queue.launch(&self.chain.project[&kernel], args)
+        let (y, columns) = (self.vectors().x, self.chain.fit.columns);
+        self.parts(kernel.plan.columns).try_for_each(|part| {
+            let args = ProjectArgs {
+                w: w.bytes.clone(),
+                x: part.of(x),
+                rows: y.len() as u32 / columns,
+                n: x.len() as u32 / columns,
+                y: part.of(&y),
+                blocks: layout.blocks,
+                parts: layout.parts,
+                stages: layout.stages,
+                shared: layout.shared,
+                stamps: self.links.stamps(node),
+            };
+            queue.launch(&self.chain.project[&kernel], args)
+        })
     }
 
     fn gate_up(&self, queue: &mut impl Queue, index: usize, w: &Block) -> Result<(), Error> {
-        let (b, fit) = (self.buffers, &self.chain.fit);
-        let (_, layout) = laid(fit.gate_up(w.gate_up.format));
-        let args = GateUpArgs {
-            w: w.gate_up.bytes.clone(),
-            x: b.x.view(),
-            gamma: w.ffn_norm.clone(),
-            y: b.inner.view(),
-            rows: fit.config.feed_forward,
-            n: fit.config.hidden,
-            epsilon: fit.config.epsilon,
-            blocks: layout.blocks,
-            parts: layout.parts,
-            stages: layout.stages,
-            shared: layout.shared,
-            stamps: self.links.stamps(NODES * index + 3),
-        };
-        queue.launch(&self.chain.gate_up[&w.gate_up.format], args)
+        let (v, fit) = (self.vectors(), &self.chain.fit);
+        let (kernel, layout) = laid(fit.gate_up(w.gate_up.format));
+        self.parts(kernel.plan.columns).try_for_each(|part| {
+            let args = GateUpArgs {
+                w: w.gate_up.bytes.clone(),
+                x: part.of(&v.x),
+                gamma: w.ffn_norm.clone(),
+                y: part.of(&v.inner),
+                rows: fit.config.feed_forward,
+                n: fit.config.hidden,
+                epsilon: fit.config.epsilon,
+                blocks: layout.blocks,
+                parts: layout.parts,
+                stages: layout.stages,
+                shared: layout.shared,
+                stamps: self.links.stamps(NODES * index + 3),
+            };
+            queue.launch(&self.chain.gate_up[&w.gate_up.format], args)
+        })
     }
 
-    /// The logits, the likeliest token, and the next position.
+    /// The logits and the likeliest token; of one column, the next position too.
     fn head(&self, queue: &mut impl Queue, head: &Loaded) -> Result<(), Error> {
-        let (b, fit) = (self.buffers, &self.chain.fit);
-        let (_, layout) = laid(fit.head(head.format));
-        let args = HeadArgs {
-            w: head.bytes.clone(),
-            x: b.x.view(),
-            gamma: self.weights.norm.clone(),
-            logits: b.logits.view(),
-            value: self.links.value.view_range(0..layout.blocks as usize),
-            index: self.links.index.view_range(0..layout.blocks as usize),
-            ticket: self.links.head_ticket.view(),
-            prompt: b.prompt.view(),
-            stop: b.stop.view(),
-            state: b.state.view(),
-            out: b.out.view(),
-            rows: fit.config.vocab,
-            n: fit.config.hidden,
-            epsilon: fit.config.epsilon,
-            stops: b.stop_tokens.len() as u32,
-            ctx: b.ctx,
-            blocks: layout.blocks,
-            parts: layout.parts,
-            stages: layout.stages,
-            shared: layout.shared,
-            stamps: self.links.stamps(NODES * self.weights.blocks.len()),
-        };
-        queue.launch(&self.chain.head, args)
+        let (b, v, fit) = (self.buffers, self.vectors(), &self.chain.fit);
+        let (kernel, layout) = laid(fit.head(head.format));
+        let blocks = (kernel.plan.columns * layout.blocks) as usize;
+        self.parts(kernel.plan.columns).try_for_each(|part| {
+            let args = HeadArgs {
+                w: head.bytes.clone(),
+                x: part.of(&v.x),
+                gamma: self.weights.norm.clone(),
+                logits: part.of(&v.logits),
+                value: self.links.value.view_range(0..blocks),
+                index: self.links.index.view_range(0..blocks),
+                ticket: self.links.head_ticket.view(),
+                prompt: b.prompt.view(),
+                stop: b.stop.view(),
+                state: part.of(&v.state),
+                out: b.out.view(),
+                rows: fit.config.vocab,
+                n: fit.config.hidden,
+                epsilon: fit.config.epsilon,
+                stops: b.stop_tokens.len() as u32,
+                ctx: b.ctx,
+                blocks: layout.blocks,
+                parts: layout.parts,
+                stages: layout.stages,
+                shared: layout.shared,
+                stamps: self.links.stamps(NODES * self.weights.blocks.len()),
+            };
+            queue.launch(&self.chain.head, args)
+        })
     }
 
     fn advance(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -483,5 +585,20 @@ impl Step<'_> {
             ctx: b.ctx,
         };
         queue.launch(&self.chain.advance, args)
+    }
+}
+
+/// Some of the columns.
+struct Part {
+    range: Range<u32>,
+    /// All of them.
+    columns: u32,
+}
+
+impl Part {
+    /// What a buffer has of these columns, which has as much of each.
+    fn of<T: Elem>(&self, all: &View<T>) -> View<T> {
+        let len = all.len() / self.columns as usize;
+        all.view_range(self.range.start as usize * len..self.range.end as usize * len)
     }
 }

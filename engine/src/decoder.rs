@@ -4,8 +4,10 @@
 //! so that the host sends nothing; it reads a launch's tokens from pinned memory after the launch's event, while the
 //! next one already runs. After the end of a text, steps change nothing: at most the rest of a launch and the next
 //! are wasted.
+//!
+//! A chain takes in a prompt several tokens at once, for which it reads the weights once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use warpwright_driver::{
@@ -59,6 +61,8 @@ pub struct Options {
     pub launch: Launch,
     /// Tokens of one launch, if it is a graph and so many are wanted.
     pub tokens_per_launch: u32,
+    /// Tokens of a prompt that a chain takes in at once: 1, 2, 4 or 8. What is between counts as the one below.
+    pub columns: u32,
     /// Which kernels to decode with; fixed once the weights are loaded.
     pub prefer: Prefer,
     /// How kernels of the chain divide their blocks.
@@ -68,17 +72,32 @@ pub struct Options {
 impl Options {
     /// The rest as it is best.
     pub fn new(ctx: u32, launch: Launch) -> Options {
-        Options { ctx, launch, tokens_per_launch: 8, prefer: Prefer::Fast, tuning: Tuning::default() }
+        Options {
+            ctx,
+            launch,
+            tokens_per_launch: 8,
+            columns: 8,
+            prefer: Prefer::Fast,
+            tuning: Tuning::default(),
+        }
+    }
+
+    fn at_once(&self) -> u32 {
+        1 << self.columns.clamp(1, 8).ilog2()
     }
 }
 
 /// What a step is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// To make a token.
     Token,
     /// To take in a token of the prompt that is not its last; nobody needs its logits.
     Prompt,
+    /// To take in as many tokens of the prompt at once as [`Options::columns`] says.
+    Prompts,
+    /// The same with the logits after each.
+    Tokens,
 }
 
 /// A model on a device.
@@ -101,23 +120,29 @@ pub(crate) struct Machine {
 
 /// The forward pass, with its kernels and weights.
 enum Pass {
-    Simple { kernels: Kernels, weights: Weights<Loaded> },
-    Chained { chain: Box<Chain>, weights: Packed, links: Links },
+    Simple {
+        kernels: Kernels,
+        weights: Weights<Loaded>,
+    },
+    Chained {
+        chain: Box<Chain>,
+        weights: Packed,
+        links: Links,
+        /// The same for several columns.
+        columns: Option<Box<(Chain, Links)>>,
+    },
 }
 
 enum Plan {
     Graph(Box<Graphs>),
     /// Kernels launched by the latest step of each kind.
-    Eager {
-        token: usize,
-        prompt: usize,
-    },
+    Eager(HashMap<Kind, usize>),
 }
 
 struct Graphs {
-    token: Recorded,
-    prompt: Recorded,
-    /// So many steps in one, if more than one.
+    /// Steps of each kind that the decoder has.
+    steps: HashMap<Kind, Recorded>,
+    /// So many steps for tokens in one, if more than one.
     many: Option<(u32, Recorded)>,
 }
 
@@ -173,9 +198,7 @@ impl Decoder {
         let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
         let path = Path::from(&fit);
         let pass = match fit {
-            Ok(fit) => {
-                Pass::chained(context, fit, outline, options.ctx, || packed::load(context, outline, ask))?
-            }
+            Ok(fit) => Pass::chained(context, fit, outline, options, || packed::load(context, outline, ask))?,
             Err(_) => {
                 let weights = weights::load(context, outline, ask)?;
                 Pass::Simple { kernels: Kernels::load(context, outline)?, weights }
@@ -222,8 +245,8 @@ impl Decoder {
         let buffers = Buffers::new(context, outline, options.ctx)?;
         let machine = Machine { config: outline.config.clone(), buffers, pass };
         let plan = match options.launch {
-            Launch::Eager => Plan::Eager { token: 0, prompt: 0 },
-            launch => Plan::graph(options.tokens_per_launch, |kind, steps| {
+            Launch::Eager => Plan::Eager(HashMap::new()),
+            launch => Plan::graph(machine.kinds(), options.tokens_per_launch, |kind, steps| {
                 machine.graph(context, launch, kind, steps)
             })?,
         };
@@ -245,7 +268,7 @@ impl Decoder {
     pub(crate) fn chained(&self) -> Result<chain::Step<'_>, Error> {
         let Machine { pass, buffers, .. } = &self.machine;
         match pass {
-            Pass::Chained { chain, weights, links } => Ok(chain::Step { chain, weights, buffers, links }),
+            Pass::Chained { chain, weights, links, .. } => Ok(chain::Step { chain, weights, buffers, links }),
             Pass::Simple { .. } => Err(Error::NoChain { path: self.path.clone() }),
         }
     }
@@ -257,30 +280,42 @@ impl Decoder {
     /// A prompt that is empty, does not fit the context, or has a number that is no token.
     pub fn generate(&mut self, prompt: &[u32], limit: u32) -> Result<Generation<'_>, Error> {
         self.start(prompt)?;
-        for _ in 1..prompt.len() {
-            self.launch(Kind::Prompt)?;
-        }
+        self.take_in(prompt.len() as u32 - 1)?;
         let first = prompt.len() as u32 - 1;
         let limit = limit.min(self.machine.buffers.ctx - first);
         Ok(Generation::new(self, first, limit))
     }
 
-    /// Feeds `ids` one by one and gives the logits after each: rows of `vocab`.
+    /// Takes in so many tokens of the prompt, the last excluded.
+    fn take_in(&mut self, mut left: u32) -> Result<(), Error> {
+        while left > 0 {
+            let columns = self.columns().filter(|_| left > 1);
+            self.launch(if columns.is_some() { Kind::Prompts } else { Kind::Prompt })?;
+            left -= columns.unwrap_or(1).min(left);
+        }
+        Ok(())
+    }
+
+    /// Tokens of a prompt that are taken in at once, if more than one.
+    fn columns(&self) -> Option<u32> {
+        self.machine.columns().map(|step| step.chain.fit.columns)
+    }
+
+    /// Feeds `ids` and gives the logits after each: rows of `vocab`.
     ///
     /// # Errors
     /// As [`generate`](Decoder::generate).
     pub fn logits(&mut self, ids: &[u32]) -> Result<Rows<'_>, Error> {
         self.start(ids)?;
-        Ok(Rows { decoder: self, position: 0, end: ids.len() as u32 })
+        Ok(Rows { decoder: self, position: 0, end: ids.len() as u32, read: VecDeque::new() })
     }
 
-    /// Kernels that a step launches: the graph's nodes, or those of the latest eager step of this kind.
+    /// Kernels that a step launches: the graph's nodes, or those of the latest eager step of this kind. 0 if there is
+    /// no such step.
     pub fn launches(&self, kind: Kind) -> usize {
-        match (&self.plan, kind) {
-            (Plan::Graph(graphs), Kind::Token) => graphs.token.nodes,
-            (Plan::Graph(graphs), Kind::Prompt) => graphs.prompt.nodes,
-            (Plan::Eager { token, .. }, Kind::Token) => *token,
-            (Plan::Eager { prompt, .. }, Kind::Prompt) => *prompt,
+        match &self.plan {
+            Plan::Graph(graphs) => graphs.steps.get(&kind).map_or(0, |graph| graph.nodes),
+            Plan::Eager(launched) => launched.get(&kind).copied().unwrap_or(0),
         }
     }
 
@@ -302,12 +337,13 @@ impl Decoder {
         Ok(())
     }
 
+    /// A step of a kind that the decoder has.
     pub(crate) fn launch(&mut self, kind: Kind) -> Result<(), Error> {
-        match (&mut self.plan, kind) {
-            (Plan::Graph(graphs), Kind::Token) => graphs.token.exec.launch(&self.stream)?,
-            (Plan::Graph(graphs), Kind::Prompt) => graphs.prompt.exec.launch(&self.stream)?,
-            (Plan::Eager { token, .. }, Kind::Token) => *token = count(&self.stream, &self.machine, kind)?,
-            (Plan::Eager { prompt, .. }, Kind::Prompt) => *prompt = count(&self.stream, &self.machine, kind)?,
+        match &mut self.plan {
+            Plan::Graph(graphs) => graphs.steps[&kind].exec.launch(&self.stream)?,
+            Plan::Eager(launched) => {
+                launched.insert(kind, count(&self.stream, &self.machine, kind)?);
+            }
         }
         Ok(())
     }
@@ -319,7 +355,7 @@ impl Decoder {
         };
         let (tokens, graph) = match &graphs.many {
             Some((tokens, graph)) if *tokens <= limit => (*tokens, graph),
-            _ => (1, &graphs.token),
+            _ => (1, &graphs.steps[&Kind::Token]),
         };
         graph.exec.launch(&self.stream)?;
         Ok(tokens)
@@ -332,29 +368,45 @@ impl Pass {
         context: &Context,
         fit: Fit,
         outline: &Outline,
-        ctx: u32,
+        options: Options,
         weights: impl FnOnce() -> Result<Packed, Error>,
     ) -> Result<Pass, Error> {
-        let links = Links::new(context, &fit, ctx)?;
-        let (chain, weights) = std::thread::scope(|scope| {
+        let of_columns =
+            Some(options.at_once()).filter(|&columns| columns > 1).map(|columns| fit.by(columns));
+        let links = Links::new(context, &fit, options.ctx)?;
+        let (chain, columns, weights) = std::thread::scope(|scope| {
             let chain = scope.spawn(|| Chain::load(context, fit, outline));
+            let columns = scope.spawn(|| {
+                let load = |fit: Fit| -> Result<_, Error> {
+                    let links = Links::new(context, &fit, options.ctx)?;
+                    Ok(Box::new((Chain::load(context, fit, outline)?, links)))
+                };
+                of_columns.map(load).transpose()
+            });
             let weights = weights();
-            (join(chain), weights)
+            (join(chain), join(columns), weights)
         });
-        Ok(Pass::Chained { chain: Box::new(chain?), weights: weights?, links })
+        Ok(Pass::Chained { chain: Box::new(chain?), weights: weights?, links, columns: columns? })
     }
 
     /// The same weights under other options.
     fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
         match self {
-            Pass::Chained { chain, weights, .. } if chain.fit.tuning == options.tuning => {
+            Pass::Chained { chain, weights, columns, .. }
+                if chain.fit.tuning == options.tuning
+                    && columns.as_ref().map_or(1, |columns| columns.0.fit.columns) == options.at_once() =>
+            {
                 let links = Links::new(context, &chain.fit, options.ctx)?;
-                Ok(Pass::Chained { chain, weights, links })
+                let columns = columns.map(|columns| {
+                    let links = Links::new(context, &columns.0.fit, options.ctx)?;
+                    Ok::<_, Error>(Box::new((columns.0, links)))
+                });
+                Ok(Pass::Chained { chain, weights, links, columns: columns.transpose()? })
             }
             Pass::Chained { weights, .. } => {
                 let fit = Fit::of(outline, context.device(), options.tuning, Prefer::Fast);
                 let wrong = |problem| Error::Tuning { text: options.tuning.to_string(), problem };
-                Pass::chained(context, fit.map_err(wrong)?, outline, options.ctx, || Ok(weights))
+                Pass::chained(context, fit.map_err(wrong)?, outline, options, || Ok(weights))
             }
             simple => Ok(simple),
         }
@@ -369,9 +421,29 @@ impl Machine {
             Pass::Simple { kernels, weights } => {
                 forward::Step { config, kernels, weights, buffers }.run(queue, kind)
             }
-            Pass::Chained { chain, weights, links } => {
-                chain::Step { chain, weights, buffers, links }.run(queue, kind)
-            }
+            Pass::Chained { chain, weights, links, .. } => match kind {
+                Kind::Token | Kind::Prompt => chain::Step { chain, weights, buffers, links }.run(queue, kind),
+                Kind::Tokens | Kind::Prompts => {
+                    self.columns().expect("only chains of columns have such steps").run(queue, kind)
+                }
+            },
+        }
+    }
+
+    /// A step of several columns, where the pass has them.
+    fn columns(&self) -> Option<chain::Step<'_>> {
+        let Pass::Chained { weights, columns: Some(columns), .. } = &self.pass else {
+            return None;
+        };
+        let (chain, links) = &**columns;
+        Some(chain::Step { chain, weights, buffers: &self.buffers, links })
+    }
+
+    /// The kinds of steps that the pass has.
+    fn kinds(&self) -> &'static [Kind] {
+        match self.columns() {
+            None => &[Kind::Token, Kind::Prompt],
+            Some(_) => &[Kind::Token, Kind::Prompt, Kind::Prompts, Kind::Tokens],
         }
     }
 
@@ -400,11 +472,15 @@ impl Machine {
 }
 
 impl Plan {
-    fn graph(tokens: u32, of: impl Fn(Kind, u32) -> Result<Graph, Error>) -> Result<Plan, Error> {
+    fn graph(
+        kinds: &[Kind],
+        tokens: u32,
+        of: impl Fn(Kind, u32) -> Result<Graph, Error>,
+    ) -> Result<Plan, Error> {
         let recorded = |kind, steps| Recorded::new(&of(kind, steps)?);
         let many = if tokens > 1 { Some((tokens, recorded(Kind::Token, tokens)?)) } else { None };
-        let (token, prompt) = (recorded(Kind::Token, 1)?, recorded(Kind::Prompt, 1)?);
-        Ok(Plan::Graph(Box::new(Graphs { token, prompt, many })))
+        let steps = kinds.iter().map(|&kind| Ok((kind, recorded(kind, 1)?)));
+        Ok(Plan::Graph(Box::new(Graphs { steps: steps.collect::<Result<_, Error>>()?, many })))
     }
 }
 
@@ -508,6 +584,8 @@ pub struct Rows<'a> {
     decoder: &'a mut Decoder,
     position: u32,
     end: u32,
+    /// Rows of a launch that nobody has seen.
+    read: VecDeque<Vec<f32>>,
 }
 
 impl Iterator for Rows<'_> {
@@ -525,12 +603,30 @@ impl Iterator for Rows<'_> {
 
 impl Rows<'_> {
     fn row(&mut self) -> Result<Vec<f32>, Error> {
-        self.decoder.launch(Kind::Token)?;
-        let row = self.decoder.stream.read(&self.decoder.machine.buffers.logits)?;
+        let row = match self.read.pop_front() {
+            Some(row) => row,
+            None => self.launch()?,
+        };
         match row.iter().position(|x| !x.is_finite()) {
             Some(token) => Err(Error::Logit { position: self.position, token, value: row[token] }),
             None => Ok(row),
         }
+    }
+
+    /// The rows of one token or of several; gives the first of them.
+    fn launch(&mut self) -> Result<Vec<f32>, Error> {
+        let left = self.end - self.position;
+        if left == 1 || self.decoder.columns().is_none() {
+            self.decoder.launch(Kind::Token)?;
+            return Ok(self.decoder.stream.read(&self.decoder.machine.buffers.logits)?);
+        }
+        self.decoder.launch(Kind::Tokens)?;
+        let Decoder { machine, stream, .. } = &*self.decoder;
+        let step = machine.columns().expect("there are several columns");
+        let (vocab, columns) = (machine.config.vocab as usize, step.chain.fit.columns.min(left) as usize);
+        let rows = stream.read(&step.logits().view_range(0..columns * vocab))?;
+        self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
+        Ok(self.read.pop_front().expect("there is a column"))
     }
 }
 

@@ -68,10 +68,14 @@ pub(crate) struct Fit {
     capability: (u32, u32),
     /// How tiles come to shared memory, and so whether kernels overlap.
     copies: Copies,
+    /// Tokens at once. A product whose activations do not fit so often takes them in several launches.
+    pub(crate) columns: u32,
     /// Multiprocessors.
     pub(crate) blocks: u32,
     /// Shared memory of a product's block.
     pub(crate) shared: u32,
+    /// The same of one that has its multiprocessor for itself.
+    whole: u32,
     /// The same of attention's, whatever the tuning says.
     pub(crate) attention_shared: u32,
 }
@@ -109,8 +113,10 @@ impl Fit {
                 tuning,
                 capability,
                 copies,
+                columns: 1,
                 blocks: device.properties().multiprocessors,
                 shared: tuning.shared.unwrap_or(shared),
+                whole,
                 attention_shared: if copies == Copies::Bulk { half } else { whole },
             };
             fit.check_config()?;
@@ -122,6 +128,13 @@ impl Fit {
             Copies::Bulk => fit(half).or_else(|_| fit(whole)),
             Copies::Async => fit(whole),
         }
+    }
+
+    /// The same model with so many tokens at once. The plans are those of one token, so that sums are too; times are
+    /// not taken.
+    pub(crate) fn by(&self, columns: u32) -> Fit {
+        let tuning = Tuning { profile: false, ..self.tuning };
+        Fit { columns, tuning, shared: self.whole.max(self.shared), ..self.clone() }
     }
 
     /// Whether a kernel may start before the one before it has ended.
@@ -175,7 +188,11 @@ impl Fit {
 
     /// The plan that was asked for, else that of the table.
     fn plan(&self, asked: Option<tiled::Plan>, format: Format, n: u32) -> tiled::Plan {
-        let plan = asked.unwrap_or_else(|| plan_of(format, n));
+        let plan = match asked.unwrap_or_else(|| plan_of(format, n)) {
+            // Twelve warps have too few registers each for the sums of many columns.
+            tiled::Plan::SHORT if self.columns > 1 => tiled::Plan::SHIPPED,
+            plan => plan,
+        };
         tiled::Plan { copies: self.copies, profile: self.tuning.profile, ..plan }
     }
 
@@ -187,7 +204,8 @@ impl Fit {
         let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
         let kernel = Qkv { formats, pairing, bias, finish, plan };
         let runs = kernel.runs(c.heads, c.kv_heads, c.head_dim);
-        Ok((kernel, self.lay("Q, K and V", &runs, plan, c.hidden)?))
+        let (plan, layout) = self.lay("Q, K and V", &runs, plan, c.hidden)?;
+        Ok((Qkv { plan, ..kernel }, layout))
     }
 
     pub(crate) fn o(&self, format: Format) -> Laid<Project> {
@@ -202,14 +220,16 @@ impl Fit {
 
     fn project(&self, what: &str, format: Format, plan: tiled::Plan, n: u32) -> Laid<Project> {
         let kernel = Project { format, plan };
-        Ok((kernel, self.lay(what, &kernel.runs(self.config.hidden), plan, n)?))
+        let (plan, layout) = self.lay(what, &kernel.runs(self.config.hidden), plan, n)?;
+        Ok((Project { plan, ..kernel }, layout))
     }
 
     pub(crate) fn gate_up(&self, format: Format) -> Laid<GateUp> {
         let c = &self.config;
         let plan = self.plan(self.tuning.gate_up, format, c.hidden);
         let kernel = GateUp { format, plan };
-        Ok((kernel, self.lay("gate and up", &kernel.runs(c.feed_forward), plan, c.hidden)?))
+        let (plan, layout) = self.lay("gate and up", &kernel.runs(c.feed_forward), plan, c.hidden)?;
+        Ok((GateUp { plan, ..kernel }, layout))
     }
 
     pub(crate) fn head(&self, format: Format) -> Laid<Head> {
@@ -217,14 +237,27 @@ impl Fit {
         let asked = self.tuning.head.unwrap_or_else(|| wide_plan_of(format, c.hidden));
         let plan = self.plan(Some(asked), format, c.hidden);
         let kernel = Head { format, plan };
-        Ok((kernel, self.lay("the LM head", &kernel.runs(c.vocab), plan, c.hidden)?))
+        let (plan, layout) = self.lay("the LM head", &kernel.runs(c.vocab), plan, c.hidden)?;
+        Ok((Head { plan, ..kernel }, layout))
     }
 
-    fn lay(&self, what: &str, runs: &tiled::Runs, plan: tiled::Plan, n: u32) -> Result<Layout, String> {
+    /// The plan with as many columns at once as fit, and its layout.
+    fn lay(
+        &self,
+        what: &str,
+        runs: &tiled::Runs,
+        plan: tiled::Plan,
+        n: u32,
+    ) -> Result<(tiled::Plan, Layout), String> {
         // Sums of rows that do not fit as many blocks as there are multiprocessors fit several times as many.
-        let mut rounds = 1..=if self.tuning.profile { 1 } else { MOST_ROUNDS };
-        let layout = rounds.find_map(|rounds| runs.layout(plan, n, rounds * self.blocks, self.shared));
-        layout.ok_or_else(|| {
+        let rounds = 1..=if self.tuning.profile { 1 } else { MOST_ROUNDS };
+        let mut columns = (0..=self.columns.ilog2()).map(|halved| self.columns >> halved);
+        let laid = columns.find_map(|columns| {
+            let plan = plan.by(columns);
+            let layout = |rounds| runs.layout(plan, n, rounds * self.blocks, self.shared);
+            Some((plan, rounds.clone().find_map(layout)?))
+        });
+        laid.ok_or_else(|| {
             format!("{what} over {n} columns does not fit {} bytes of shared memory", self.shared)
         })
     }
@@ -236,21 +269,25 @@ impl Fit {
             head_dim: c.head_dim,
             queries: c.heads / c.kv_heads,
             trigger: attention.unwrap_or(Trigger::First),
-            nap: nap.unwrap_or_else(|| nap_of(c.hidden)),
+            nap: if self.columns == 1 { nap.unwrap_or_else(|| nap_of(c.hidden)) } else { 0 },
             chained: self.overlaps(),
             memory: self.attention_shared,
-            columns: 1,
+            columns: self.columns,
             profile,
         }
     }
 
     pub(crate) fn head_norm(&self) -> Option<HeadNorm> {
-        self.config.architecture.normed_heads().then_some(HeadNorm { chained: self.overlaps(), columns: 1 })
+        self.config
+            .architecture
+            .normed_heads()
+            .then_some(HeadNorm { chained: self.overlaps(), columns: self.columns })
     }
 
-    /// Heads of keys and values, each as often as its queries need blocks.
+    /// Heads of keys and values of every column, each as often as its queries need blocks.
     pub(crate) fn attention_units(&self) -> u32 {
-        self.config.kv_heads * (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES)
+        let groups = (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES);
+        self.columns * self.config.kv_heads * groups
     }
 
     /// The most blocks that a product has.

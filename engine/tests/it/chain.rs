@@ -2,7 +2,7 @@
 
 use warpwright_engine::config::{Architecture, Config};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Path, Prefer, Shape, Tuning};
+use warpwright_engine::{Decoder, Kind, Launch, Model, Options, Outline, Path, Prefer, Shape, Tuning};
 
 use crate::decode::{bits, check_logits, emulator, generate, logits};
 use crate::synth::{Synth, synth};
@@ -93,6 +93,49 @@ fn every_number_of_tokens_a_launch_gives_the_same_tokens() {
         let found = of(launch, tokens, limit);
         assert_eq!(found, wanted[..found.len()], "{launch:?}, {tokens} tokens");
         assert_eq!(found.len(), wanted.len().min(limit as usize), "{launch:?}, {tokens} tokens");
+    }
+}
+
+/// A prompt taken in by several tokens at once, whose last launch is not full, against one by one.
+#[test]
+fn prompts_are_taken_in_at_once() {
+    let qwen3 = Synth { arch: "qwen3", heads: 6, kv_heads: 3, head_dim: 128, ..LLAMA };
+    let cases = [
+        ("k-quants", Synth { formats: K_QUANTS, tied: false, ..LLAMA }),
+        ("raw", Synth { formats: K_QUANTS, ..qwen3 }),
+        ("halves", Synth { formats: &[BF16], arch: "qwen2", ..qwen3 }),
+    ];
+    let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2, 77];
+    for (name, case) in cases {
+        let model = open(&format!("columns-{name}"), case);
+        // The same plan for one column and for several gives the same bits.
+        let tuning = "2x4_first".parse().unwrap();
+        let of = |columns, launch| Options { columns, tuning, ..Options::new(14, launch) };
+        let mut alone = decoder(&model, of(1, Launch::Graph));
+        let wanted = logits(&mut alone, &ids);
+        let text = generate(&mut alone, &ids, 3);
+        assert_eq!(alone.launches(Kind::Prompts), 0);
+        let modes = [Launch::Graph, Launch::Plain, Launch::Capture, Launch::Eager];
+        for (columns, launch) in [8, 8, 4, 2].into_iter().zip(modes) {
+            let mut together = decoder(&model, of(columns, launch));
+            let found = logits(&mut together, &ids);
+            assert_eq!(bits(&found), bits(&wanted), "{name}: {columns} columns, {launch:?}");
+            assert_eq!(generate(&mut together, &ids, 3), text, "{name}: {columns} columns, {launch:?}");
+            assert!(together.launches(Kind::Prompts) > 5, "{name}: {columns} columns, {launch:?}");
+        }
+    }
+}
+
+#[test]
+fn every_length_of_a_prompt_is_taken_in() {
+    let model = open("lengths", Synth { formats: K_QUANTS, ..LLAMA });
+    let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2, 77, 20, 21, 22, 23, 24, 25, 26];
+    let tuning = "2x4_first".parse().unwrap();
+    let options = |columns| Options { columns, tuning, ..Options::new(18, Launch::Graph) };
+    let [mut alone, mut together] = [1, 8].map(|columns| decoder(&model, options(columns)));
+    for len in [1, 2, 3, 7, 8, 9, 10, 16, 17, 18] {
+        let wanted = generate(&mut alone, &ids[..len], 4);
+        assert_eq!(generate(&mut together, &ids[..len], 4), wanted, "{len} tokens");
     }
 }
 

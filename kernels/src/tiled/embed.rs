@@ -4,7 +4,10 @@
 //! is read from tiles ([`EmbedTiled`]) or from a table as a GGUF file holds it ([`EmbedRows`]). In a tile, a row's
 //! weights are where the lanes of row `g` have theirs; a thread takes a [`Place`], the words of one load of one lane,
 //! which are neighbours in the row.
+//!
+//! Several columns are tokens of their own, each with a state of its own.
 
+use super::stream::{Column, MOST_COLUMNS};
 use super::tile::{ROWS, Tile};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -24,15 +27,15 @@ const THREADS: u32 = 64;
 args! {
     /// Arguments of [`EmbedTiled`] and [`EmbedRows`].
     pub struct StartArgs {
-        /// `[8]`: see [`state`](crate::state)
+        /// `[columns, 8]`: see [`state`](crate::state)
         state: In<u32>,
         /// `[vocab, n]`: tiles, [`Rows::PLAIN`](super::Rows::PLAIN), or rows, from a multiple of 16
         table: In<u8>,
         /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::rope::revolutions) splits them
         freq: In<f32>,
-        /// `[n]`
+        /// `[columns, n]`
         y: Out<f32>,
-        /// `[rope_dim / 2, 2]`: cosine and sine of each pair's angle
+        /// `[columns, rope_dim / 2, 2]`: cosine and sine of each pair's angle
         angles: Out<f32>,
         /// Row length in weights.
         n: u32,
@@ -54,6 +57,8 @@ pub struct EmbedTiled {
     pub format: Format,
     /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
     pub chained: bool,
+    /// Tokens at once.
+    pub columns: u32,
 }
 
 /// The kernel over rows, whose length is a multiple of the format's block and of 4.
@@ -63,18 +68,22 @@ pub struct EmbedRows {
     pub format: Format,
     /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
     pub chained: bool,
+    /// Tokens at once.
+    pub columns: u32,
 }
 
 /// `embed_rows_f16`, and `_plain` where it is not chained.
-fn name(base: &str, format: Format, chained: bool) -> String {
-    format!("{base}_{}{}", format.suffix(), if chained { "" } else { "_plain" })
+fn name(base: &str, format: Format, chained: bool, columns: u32) -> String {
+    let plain = if chained { "" } else { "_plain" };
+    let columns = if columns == 1 { String::new() } else { format!("_{columns}_columns") };
+    format!("{base}_{}{plain}{columns}", format.suffix())
 }
 
 impl KernelDef for EmbedTiled {
     type Args<S: Side> = StartArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_tiled", self.format, self.chained)
+        name("embed_tiled", self.format, self.chained, self.columns)
     }
 
     fn block(&self) -> u32 {
@@ -84,16 +93,16 @@ impl KernelDef for EmbedTiled {
     fn grid(&self, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, self.format.tile().map_or(0, |tile| tile.columns))?;
         self.multiple("vocab", a.vocab, ROWS)?;
-        contract(self, self.format, a)
+        contract(self, self.format, self.columns, a)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
         let tile = self.format.tile().expect("the format has a tile");
-        start(k, self.chained, a, |token, a| {
+        start(k, self.chained, self.columns, a, |a, each| {
             let len = Place::len(self.format);
             let (row_tiles, places) = (a.n >> tile.columns.ilog2(), tile.columns / len);
-            each(k, a, a.n >> len.ilog2(), |i| {
-                let y = a.y.row(i, 4 * len);
+            each.run(k, a, a.n >> len.ilog2(), |i, token, y| {
+                let y = y.row(i, 4 * len);
                 let store = |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4([v[0], v[1], v[2], v[3]]);
                 k.when(token.lt(a.vocab), || {
                     let index = (token >> 4).mad(row_tiles, i >> places.ilog2());
@@ -110,14 +119,17 @@ impl KernelDef for EmbedTiled {
 
     fn reference(&self, a: StartArgs<Cpu<'_>>) {
         let Tile { columns, bytes } = self.format.tile().expect("the format has a tile");
-        let token = a.state[state::TOKEN as usize] as usize;
-        let block = a.y.len() / columns as usize * bytes as usize;
-        match a.table.chunks_exact(block).nth(token / 16) {
-            Some(tiles) => {
-                let rows = super::tile::dequantize(self.format, tiles, a.y.len());
-                a.y.copy_from_slice(&rows[token % 16 * a.y.len()..][..a.y.len()]);
+        let n = a.n as usize;
+        let block = n / columns as usize * bytes as usize;
+        for (y, state) in a.y.chunks_mut(n).zip(a.state.chunks(state::LEN)) {
+            let token = state[state::TOKEN as usize] as usize;
+            match a.table.chunks_exact(block).nth(token / 16) {
+                Some(tiles) => {
+                    let rows = super::tile::dequantize(self.format, tiles, n);
+                    y.copy_from_slice(&rows[token % 16 * n..][..n]);
+                }
+                None => y.fill(f32::NAN),
             }
-            None => a.y.fill(f32::NAN),
         }
         exact(a.freq, a.state, a.angles);
     }
@@ -127,7 +139,7 @@ impl KernelDef for EmbedRows {
     type Args<S: Side> = StartArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_rows", self.format, self.chained)
+        name("embed_rows", self.format, self.chained, self.columns)
     }
 
     fn block(&self) -> u32 {
@@ -136,63 +148,102 @@ impl KernelDef for EmbedRows {
 
     fn grid(&self, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, Split::of(self.format).len)?;
-        contract(self, self.format, a)
+        contract(self, self.format, self.columns, a)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
         let split = Split::of(self.format);
-        start(k, self.chained, a, |token, a| {
-            each(k, a, split.blocks(a.n) * split.lanes, |i| {
+        start(k, self.chained, self.columns, a, |a, each| {
+            each.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
                 let table = Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n };
-                copy_piece(k, table, token, i, a.y);
+                copy_piece(k, table, token, i, y);
             });
         });
     }
 
     fn reference(&self, a: StartArgs<Cpu<'_>>) {
-        copy_row(self.format, a.table, a.state[state::TOKEN as usize], a.y);
+        for (y, state) in a.y.chunks_mut(a.n as usize).zip(a.state.chunks(state::LEN)) {
+            copy_row(self.format, a.table, state[state::TOKEN as usize], y);
+        }
         exact(a.freq, a.state, a.angles);
     }
 }
 
 /// What both ask of lengths: a table has the same bytes as rows and as tiles.
-fn contract(kernel: &impl KernelDef, format: Format, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
-    kernel.exactly("state", a.state, state::LEN)?;
+fn contract(
+    kernel: &impl KernelDef,
+    format: Format,
+    columns: u32,
+    a: &StartArgs<Shape>,
+) -> Result<Grid, ShapeError> {
+    kernel.range("the kernel's columns", columns, 1, MOST_COLUMNS)?;
+    kernel.exactly("state", a.state, columns as usize * state::LEN)?;
     kernel.matrix("table", a.table, format, a.vocab, a.n)?;
-    kernel.length("y", a.y, "n", &[a.n])?;
+    super::columns(kernel, columns, "y", a.y, "n", &[a.n])?;
     kernel.multiple("rope_dim", a.rope_dim, 2)?;
     kernel.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
-    kernel.length("angles", a.angles, "rope_dim", &[a.rope_dim])?;
+    super::columns(kernel, columns, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
     kernel.range("blocks", a.blocks, 1, 1 << 16)?;
     Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
 }
 
-/// Both programs: the wait of a chain's link, then the token's row, then the angles.
+/// Both programs: the wait of a chain's link, then the tokens' rows, then the angles.
 ///
 /// The next kernel does not start early: the blocks of this one end at different times, and the next one's would find
 /// two places on some multiprocessors and none on others. Each kernel after it would inherit that.
 fn start<'k>(
     k: Builder<'k>,
     chained: bool,
+    columns: u32,
     a: StartArgs<Dev<'k>>,
-    row: impl FnOnce(U32<'k>, &StartArgs<Dev<'k>>),
+    rows: impl FnOnce(&StartArgs<Dev<'k>>, &Each<'k>),
 ) {
     if chained {
         k.grid_wait();
     }
-    let [token, position] = [state::TOKEN, state::POSITION].map(|i| a.state.at(i).fresh().ld());
-    row(token, &a);
-    // Backwards, so that the last blocks have the angles and the first ones the row.
+    let word = |column: Column<'k>, i| column.of(a.state, state::LEN as u32).at(i).fresh().ld();
+    let only = (columns == 1).then(|| [state::TOKEN, state::POSITION].map(|i| word(Column::ONLY, i)));
+    rows(&a, &Each { columns, token: only.map(|[token, _]| token) });
+    // Backwards, so that the last blocks have the angles and the first ones the rows.
     let last = a.blocks * THREADS - 1;
-    k.for_each(last - thread(k), a.rope_dim >> 1, last + 1, |j| {
+    let (first, pairs) = (last - thread(k), a.rope_dim >> 1);
+    let all = if columns == 1 { pairs } else { pairs * columns };
+    k.for_each(first, all, last + 1, |i| {
+        let (j, position) = match only {
+            Some([_, position]) => (i, position),
+            None => (i % pairs, word(Column::new(i / pairs), state::POSITION)),
+        };
         let angle = angle(a.freq, j, position);
-        a.angles.at(j << 1).st2([angle.cos(), angle.sin()]);
+        a.angles.at(i << 1).st2([angle.cos(), angle.sin()]);
     });
 }
 
-/// Every index below `count`, each in one thread of the grid.
-fn each<'k>(k: Builder<'k>, a: &StartArgs<Dev<'k>>, count: U32<'k>, body: impl FnOnce(U32<'k>)) {
-    k.for_each(thread(k), count, a.blocks * THREADS, body)
+/// The tokens.
+struct Each<'k> {
+    columns: u32,
+    /// The only one.
+    token: Option<U32<'k>>,
+}
+
+impl<'k> Each<'k> {
+    /// Every index below `count` of each token, each in one thread of the grid, with the token and where its row goes.
+    fn run(
+        &self,
+        k: Builder<'k>,
+        a: &StartArgs<Dev<'k>>,
+        count: U32<'k>,
+        body: impl FnOnce(U32<'k>, U32<'k>, Ptr<'k, f32, Write>),
+    ) {
+        let all = if self.columns == 1 { count } else { count * self.columns };
+        k.for_each(thread(k), all, a.blocks * THREADS, |i| match self.token {
+            Some(token) => body(i, token, a.y),
+            None => {
+                let column = Column::new(i / count);
+                let token = column.of(a.state, state::LEN as u32).at(state::TOKEN).fresh().ld();
+                body(i % count, token, column.of(a.y, a.n))
+            }
+        })
+    }
 }
 
 /// The thread's index in the grid.
@@ -201,9 +252,11 @@ fn thread(k: Builder<'_>) -> U32<'_> {
 }
 
 fn exact(freq: &[f32], state: &[u32], angles: &mut [f32]) {
-    let exact = exact_angles(freq, state[state::POSITION as usize]);
-    for (angle, (sin, cos)) in angles.chunks_mut(2).zip(exact) {
-        angle.copy_from_slice(&[cos as f32, sin as f32]);
+    for (angles, state) in angles.chunks_mut(freq.len()).zip(state.chunks(state::LEN)) {
+        let exact = exact_angles(freq, state[state::POSITION as usize]);
+        for (angle, (sin, cos)) in angles.chunks_mut(2).zip(exact) {
+            angle.copy_from_slice(&[cos as f32, sin as f32]);
+        }
     }
 }
 
@@ -352,7 +405,7 @@ impl Variant for EmbedTiled {
         .map(|case| {
             let tiles = (case.vocab / ROWS * case.n / columns) as usize;
             let random = &mut Random(seed);
-            case.filled(super::tile::random(self.format, tiles, 1.0, random), EXACT)
+            case.filled(super::tile::random(self.format, tiles, 1.0, random), self.columns, EXACT)
         })
         .into()
     }
@@ -371,7 +424,7 @@ impl Variant for EmbedRows {
             let blocks = (case.vocab * case.n / self.format.block_len()) as usize;
             let table = self.format.random(blocks, 1.0, &mut Random(seed));
             // Scale, offset and their sum round once each, here and in the definition.
-            case.filled(table, if self.format.block_len() == 1 { EXACT } else { 4e-7 })
+            case.filled(table, self.columns, if self.format.block_len() == 1 { EXACT } else { 4e-7 })
         })
         .into()
     }
@@ -394,18 +447,22 @@ struct StartCase {
 
 impl StartCase {
     /// `bound` holds at position 0, where every sine and cosine is exact.
-    fn filled(&self, table: Vec<u8>, bound: f64) -> Case {
-        let mut state = vec![0; state::LEN];
-        state[state::TOKEN as usize] = self.token;
-        state[state::POSITION as usize] = self.position;
+    fn filled(&self, table: Vec<u8>, columns: u32, bound: f64) -> Case {
+        // One column's token after the other, downwards to 0.
+        let word = |i| [self.token.saturating_sub(5 * i), self.position + i, 0, 0, 0, 0, 0, 0];
+        let state = (0..columns).flat_map(word).collect();
         let mut args = vec![
             CpuArg::U32(state),
             CpuArg::U8(table),
             CpuArg::F32(frequencies(self.rope_dim)),
-            CpuArg::F32(vec![0.0; self.n as usize]),
-            CpuArg::F32(vec![0.0; self.rope_dim as usize]),
+            CpuArg::F32(vec![0.0; (columns * self.n) as usize]),
+            CpuArg::F32(vec![0.0; (columns * self.rope_dim) as usize]),
         ];
         args.extend([self.n, self.vocab, self.rope_dim, self.blocks, 1024].map(CpuArg::scalar));
-        Case { label: format!("{self:?}"), args, bound: if self.position == 0 { bound } else { TURNED } }
+        Case {
+            label: format!("{self:?}"),
+            args,
+            bound: if self.position == 0 && columns == 1 { bound } else { TURNED },
+        }
     }
 }

@@ -3,10 +3,29 @@
 //! Five kernels make a layer ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]), and [`Head`] ends a token.
 //! Models that norm their heads have a sixth, [`HeadNorm`], before attention. Each is a chain link: it starts while
 //! the one before still runs, fills its ring of weights, and waits. See [`stream`] for how.
+//!
+//! # Columns
+//!
+//! Each of them takes up to eight tokens at once, consecutive positions of one sequence: columns of activations, for
+//! which the weights are read once. It is a number of the kernel's definition, 1 where one token is decoded. What a
+//! token has of its own then has as many rows, one after the other: state, activations, angles, queries, results.
+//! Keys and values of all go to the same cache, each token at its position, before attention reads any of them.
+//!
+//! - A tile's weights are unpacked once and stay in registers while one column after the other is multiplied, each
+//!   with sums of its own ([`stream`]). A column's sums are bit for bit what the token would have alone.
+//! - The activations of all columns are in shared memory, 2.5 bytes each against quantized weights and 4 against
+//!   others: 8 times 4,096 take 82 KB, but 8 times 14,336 more than a block may have. The contract refuses what does
+//!   not fit; one then launches the kernel for fewer columns, several times. Nothing encoded goes through global
+//!   memory: each tile would bring twice its bytes of activations back.
+//! - A block has its multiprocessor for itself: there is no memory for two.
+//! - Attention has blocks of its own for each column, which read the same keys and values.
+//! - [`Head`] leaves the likeliest token after each column, and no new state: who dealt the columns their tokens
+//!   ([`Deal`], for a prompt) knows how it goes on.
 
 pub mod activation;
 pub mod attention;
 mod case;
+mod deal;
 mod embed;
 mod gate_up;
 mod head;
@@ -20,6 +39,7 @@ pub mod tile;
 
 pub use attention::{AttentionChained, AttentionChainedArgs};
 pub(crate) use case::Packed;
+pub use deal::{Deal, DealArgs};
 pub use embed::{EmbedRows, EmbedTiled, StartArgs};
 pub use gate_up::{GateUp, GateUpArgs};
 pub use head::{Head, HeadArgs};
