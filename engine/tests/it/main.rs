@@ -6,6 +6,7 @@ mod decode;
 mod gguf;
 mod info;
 mod oracle;
+mod outliers;
 mod quantize;
 mod random;
 mod synth;

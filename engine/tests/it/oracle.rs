@@ -19,6 +19,25 @@ pub(crate) enum Keep {
 
 /// The logits after each of `ids`: one row a token.
 pub(crate) fn logits(model: &Model, ids: &[u32], keep: Keep) -> Vec<Vec<f64>> {
+    watched(model, ids, keep, |_, _| ())
+}
+
+/// What enters a part of a layer.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Place {
+    /// A norm.
+    Stream,
+    /// The down projection.
+    Block,
+}
+
+/// The same; `watch` sees all that enters there.
+pub(crate) fn watched(
+    model: &Model,
+    ids: &[u32],
+    keep: Keep,
+    mut watch: impl FnMut(Place, &[f64]),
+) -> Vec<Vec<f64>> {
     let numbers = |t: &Tensor| Ok::<_, ()>(dequantize(t.kind.name, model.gguf.data(t)));
     let weights = model.outline.weights.try_map(numbers).unwrap();
     let c = &model.outline.config;
@@ -28,14 +47,18 @@ pub(crate) fn logits(model: &Model, ids: &[u32], keep: Keep) -> Vec<Vec<f64>> {
     let step = |(position, id): (usize, &u32)| {
         let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
+            watch(Place::Stream, &x);
             let normed = norm(&x, &block.attn_norm, epsilon);
             add(&mut x, &attention(model, block, cache, &normed, position));
+            watch(Place::Stream, &x);
             let normed = norm(&x, &block.ffn_norm, epsilon);
             let gate = times(&block.gate, &normed);
             let up = times(&block.up, &normed);
             let inner: Vec<f64> = std::iter::zip(gate, up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+            watch(Place::Block, &inner);
             add(&mut x, &times(&block.down, &inner));
         }
+        watch(Place::Stream, &x);
         times(weights.head(), &norm(&x, &weights.norm, epsilon))
     };
     ids.iter().enumerate().map(step).collect()

@@ -1,0 +1,131 @@
+//! Models with a few numbers some ten thousand times as large as their neighbours, as trained models have them.
+//!
+//! In the residual stream the output projection of the first layer writes them, so that every norm from there on and
+//! all behind it read them. Trained models weigh them down in the norms: here to ten times what the others are there,
+//! so that neither drowns the other in the logits. Between the two halves of a feed-forward block, rows of the last
+//! layer's up projection make them, for its down projection to read.
+
+use ptx_gen::{bf16, f16};
+use warpwright_engine::{Launch, Model, Path};
+
+use crate::decode::{compare_logits, decoder, logits};
+use crate::oracle::{self, Keep, Place};
+use crate::synth::{Synth, synth};
+use crate::write::{Entry, File};
+
+/// The channels: two that share a scale of activations, one at the end of its group, and the last.
+const CHANNELS: [usize; 4] = [5, 17, 95, 255];
+/// How much more is written to them.
+const WRITTEN: f32 = 4e4;
+/// What norms behind the first multiply these channels by, and the others.
+const NORMED: [f32; 2] = [0.2, 8e2];
+
+/// Numbers of formats in ggml.
+const F16: u32 = 1;
+const Q4_0: u32 = 2;
+const Q8_0: u32 = 8;
+const Q4_K: u32 = 12;
+const Q5_K: u32 = 13;
+const Q6_K: u32 = 14;
+const BF16: u32 = 30;
+
+/// Outliers in the residual stream.
+fn in_stream(file: File) -> File {
+    let norms = ["blk.0.ffn_norm", "blk.1.attn_norm", "blk.1.ffn_norm", "output_norm"];
+    let file = file.edit("blk.0.attn_output.weight", scale_rows);
+    norms.iter().fold(file, |file, norm| file.edit(&format!("{norm}.weight"), weigh))
+}
+
+/// Outliers between the halves of the last feed-forward block.
+fn in_block(file: File) -> File {
+    file.edit("blk.1.ffn_up.weight", scale_rows)
+}
+
+fn weigh(norm: &mut Entry) {
+    for (i, bytes) in norm.data.as_chunks_mut().0.iter_mut().enumerate() {
+        let by = NORMED[usize::from(!CHANNELS.contains(&i))];
+        *bytes = (f32::from_le_bytes(*bytes) * by).to_le_bytes();
+    }
+}
+
+/// Multiplies rows of a matrix: the scales of their blocks.
+fn scale_rows(matrix: &mut Entry) {
+    let (block, scales): (usize, &[usize]) = match matrix.kind {
+        F16 | BF16 => (2, &[0]),
+        Q4_0 => (18, &[0]),
+        Q8_0 => (34, &[0]),
+        Q4_K => (144, &[0, 2]),
+        Q5_K => (176, &[0, 2]),
+        Q6_K => (210, &[208]),
+        other => panic!("no scales known of type {other}"),
+    };
+    let bytes = matrix.data.len() / matrix.dims[1] as usize;
+    for row in CHANNELS {
+        for block in matrix.data[row * bytes..][..bytes].chunks_exact_mut(block) {
+            for at in scales {
+                let bits = u16::from_le_bytes([block[*at], block[at + 1]]);
+                let scaled = match matrix.kind {
+                    BF16 => bf16::from_f32(bf16(bits).to_f32() * WRITTEN).0,
+                    _ => f16::from_f32(f16(bits).to_f32() * WRITTEN).0,
+                };
+                block[*at..at + 2].copy_from_slice(&scaled.to_le_bytes());
+            }
+        }
+    }
+}
+
+const LLAMA: Synth = Synth {
+    arch: "llama",
+    formats: &[],
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    tied: true,
+    scaled: false,
+    vocab: 304,
+};
+
+/// The largest numbers among the outliers and among the others, wherever the oracle looks.
+fn largest(model: &Model, ids: &[u32], at: Place) -> [f64; 2] {
+    let mut largest = [0.0f64; 2];
+    oracle::watched(model, ids, Keep::Exact, |place, x| {
+        for (i, x) in x.iter().enumerate().filter(|_| place == at) {
+            let largest = &mut largest[usize::from(!CHANNELS.contains(&i))];
+            *largest = largest.max(x.abs());
+        }
+    });
+    largest
+}
+
+/// The chain's logits against those of float64. What rounding keys and values to f16 costs is in the bound of all
+/// logits, and can be more for a row: up to 4e-3 where the outliers of a block are differences of larger numbers.
+fn check(name: &str, file: File, at: Place) {
+    let model = Model::open(&file.save(&format!("outliers-{name}.gguf"))).unwrap();
+    let ids = [3, 300, 0, 17, 17, 255, 40, 8];
+    let [outliers, others] = largest(&model, &ids, at);
+    assert!((1e4..3e5).contains(&outliers) && others < 50.0, "{name}: {outliers}, {others}");
+    let mut decoder = decoder(&model, 16, Launch::Graph);
+    assert_eq!(*decoder.path(), Path::Chained);
+    compare_logits(&model, &logits(&mut decoder, &ids), &ids, [2e-3; 2]);
+}
+
+#[test]
+fn logits_stand_outliers_of_ten_thousand() {
+    // The down projection and the embedding, then q, k, v, o, gate and up.
+    const Q4_K_M: &[u32] = &[Q6_K, Q4_K, Q4_K, Q6_K, Q4_K, Q4_K, Q4_K];
+    const Q5_K_M: &[u32] = &[Q6_K, Q5_K, Q5_K, Q6_K, Q5_K, Q5_K, Q5_K];
+    let qwen2 = Synth { arch: "qwen2", tied: false, ..LLAMA };
+    let qwen3 = Synth { arch: "qwen3", ..LLAMA };
+    for (name, case) in [
+        ("q4_k_m", Synth { formats: Q4_K_M, ..LLAMA }),
+        ("q5_k_m", Synth { formats: Q5_K_M, ..qwen2 }),
+        ("q6_k", Synth { formats: &[Q6_K], ..LLAMA }),
+        ("q8_0", Synth { formats: &[Q8_0], ..LLAMA }),
+        ("q4_0", Synth { formats: &[Q4_0], ..qwen3 }),
+        ("f16", Synth { formats: &[F16], ..LLAMA }),
+        ("bf16", Synth { formats: &[BF16], ..qwen2 }),
+    ] {
+        check(&format!("{name}-stream"), in_stream(synth(case)), Place::Stream);
+        check(&format!("{name}-block"), in_block(synth(case)), Place::Block);
+    }
+}
