@@ -32,7 +32,9 @@ const MOST: u64 = (1 << 20) - 1;
 /// Lanes of a warp.
 const LANES: u64 = 32;
 
-/// Why a barrier's phases do not end as they should.
+/// Why a barrier's phases do not end as they should, wherever addresses lead and whatever a launch brings.
+///
+/// What depends on either, as most of what a ring of barriers can get wrong, the emulator finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmatched {
     /// No `mbarrier.init` makes it.
