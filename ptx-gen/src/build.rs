@@ -327,6 +327,18 @@ impl<'k> Builder<'k> {
         self.looped(until, body)
     }
 
+    /// The same where both read, and the body changes, the same variables.
+    #[track_caller]
+    pub fn repeat_with<S>(
+        self,
+        state: &mut S,
+        until: impl FnOnce(&S) -> Pred<'k>,
+        body: impl FnOnce(&mut S),
+    ) {
+        let state = RefCell::new(state);
+        self.looped(|| until(&state.borrow()), || body(&mut state.borrow_mut()))
+    }
+
     #[track_caller]
     fn looped(self, until: impl FnOnce() -> Pred<'k>, body: impl FnOnce()) {
         let at = Location::caller();

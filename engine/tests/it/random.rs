@@ -2,7 +2,7 @@
 
 use warpwright_engine::config::{Architecture, Config};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Round, Shape, info};
+use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Round, Shape};
 
 use crate::decode::emulator;
 
@@ -86,21 +86,4 @@ fn refuses_a_round_without_room() {
             "{attended}"
         );
     }
-}
-
-#[test]
-fn refuses_a_shape_without_memory_before_it_takes_any() {
-    let shape = SHAPES.iter().find(|s| s.name == "llama3.1-8b").unwrap();
-    let f32 = QUANTIZATIONS.into_iter().find(|q| q.name == "f32").unwrap();
-    let outline = Outline::of(shape, f32).unwrap();
-    let context = emulator();
-    let before = context.memory().unwrap();
-    let error = Decoder::random(&context, &outline, options(4096, Launch::Graph)).err().unwrap();
-    let message = error.to_string();
-    assert!(
-        message.starts_with("the model needs 30.4 GiB of device memory (weights 29.9 GiB, "),
-        "{message}"
-    );
-    assert_eq!(context.memory().unwrap(), before);
-    assert_eq!(info::kv_bytes(&outline), 128 << 10);
 }

@@ -18,7 +18,6 @@ use super::tile::Tile;
 use crate::format::Format;
 use ptx_gen::*;
 use std::array::from_fn;
-use std::cell::LazyCell;
 
 /// A lane's part in the products of one format.
 pub(crate) struct Product<'k> {
@@ -42,21 +41,36 @@ pub(crate) type Rows<'k> = [Var<'k, f32>; 2];
 
 type Quad<'k> = [Var<'k, u32>; 4];
 
-/// What the first column needs is made where it needs it, and kept for the others.
-type Once<'a, T> = LazyCell<T, Box<dyn FnOnce() -> T + 'a>>;
+/// The weights of two sets of four groups of 32, as the left sides of four matrix instructions each.
+type Codes<'k> = [[[U32<'k>; 4]; 4]; 2];
 
-fn once<'a, T>(make: impl FnOnce() -> T + 'a) -> Once<'a, T> {
-    LazyCell::new(Box::new(make))
+/// What a lane has of a group of 32 of a column.
+struct Set<'k> {
+    /// Sums of codes times digits, of rows `g` and `g + 8`.
+    sums: [I32<'k>; 2],
+    /// What the digits count.
+    scale: F32<'k>,
+    /// The sum of the activations.
+    sum: F32<'k>,
 }
 
-/// What a lane has of the sums of two sets of four groups of 32: `scale * sum of (w x)` by set and row, and the scaled
-/// sum of `x` of the set's group.
-type Sets<'k> = [([F32<'k>; 2], F32<'k>); 2];
+impl<'k> Set<'k> {
+    /// The sums in units of the codes.
+    fn scaled(&self) -> [F32<'k>; 2] {
+        self.sums.map(|sum| sum.cvt::<f32>() * self.scale)
+    }
+
+    /// Where the codes of row `g + 8` are 16 times its own plus those of row `g`: in units of its own, times 16.
+    fn parted(self) -> Set<'k> {
+        let [first, both] = self.sums;
+        Set { sums: [first, both - first], ..self }
+    }
+}
 
 /// Scales and minima of Q4_K and Q5_K: by set, as numbers, scale and minimum of row `g` and of row `g + 8`; and the
 /// `d` and `dmin` of both rows.
 struct Scales<'k> {
-    numbers: [[Once<'k, F32<'k>>; 4]; 2],
+    numbers: [[F32<'k>; 4]; 2],
     d: [F32<'k>; 2],
     dmin: [F32<'k>; 2],
 }
@@ -135,12 +149,14 @@ impl<'k> Product<'k> {
         self.next.map_or(first, |next| if column == 0 { first } else { first.row(next[which], column) })
     }
 
+    /// The products of two sets of four groups of 32 with a column.
     fn sets(
         &self,
         kt: U32<'k>,
         column: u32,
-        multiply: impl Fn(&mut Sums<'k, i32>, usize, usize, B<&Var<'k, u32>>),
-    ) -> Sets<'k> {
+        codes: &Codes<'k>,
+        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+    ) -> [Set<'k>; 2] {
         let (x, side) = (self.x(kt, column), self.side(kt, 128, column));
         from_fn(|s| {
             let x = [0, 16].map(|i| self.quad(x.at(256 * s as u32 + i)));
@@ -148,46 +164,45 @@ impl<'k> Product<'k> {
             let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
             for i in 0..4 {
                 let quad = &x[i / 2];
-                multiply(&mut sums[i % 2], s, i, B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]));
+                let b = B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
+                multiply(&mut sums[i % 2], A(codes[s][i]), b);
             }
             let [scale, low, _, high] = side.at(64 * s as u32).cast::<f32>().ld4();
-            ([0, 2].map(|r| both(&sums, r) * scale), low + high)
+            Set { sums: [0, 2].map(|r| both(&sums, r)), scale, sum: low + high }
         })
     }
 
     fn q8_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
         let words: [_; 8] = from_fn(|c| self.words(tile, c as u32));
-        let scales = tile.at(self.lane * 8).at(4096).cast::<u32>().ld2();
-        let d = scales.map(|scales| once(move || halves(scales)));
+        let codes = from_fn(|s| from_fn(|i| words[4 * s + i]));
+        let d = tile.at(self.lane * 8).at(4096).cast::<u32>().ld2().map(halves);
         for (column, rows) in (0..).zip(columns) {
-            let sets = self.sets(kt, column, |sums, s, i, b| sums.add_i8(A(words[4 * s + i]), b));
-            for ((sums, _), d) in sets.into_iter().zip(&d) {
-                rows.iter_mut().zip(sums).zip(**d).for_each(|((row, sum), d)| row.fma(sum, d));
+            let sets = self.sets(kt, column, &codes, |sums, a, b| sums.add_i8(a, b));
+            for (set, d) in sets.into_iter().zip(d) {
+                rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
             }
         }
     }
 
-    /// Row `g` in the low nibbles, row `g + 8` in the high ones, whose products thus count 16 times.
+    /// Row `g` in the low nibbles, row `g + 8` in the high ones. For row `g + 8` whole bytes are multiplied, of which
+    /// row `g`'s products are taken away again, which is exact and cheaper than to mask them: see [`Set::parted`].
     fn nibbles(&self, tile: Ptr<'k, u8, Shared>) -> Codes<'k> {
         let words: [_; 4] = from_fn(|c| self.words(tile, c as u32));
-        Codes::new(move |s, i| {
-            let pair = &words[2 * s + i / 2][2 * (i % 2)..];
-            [pair[0] & 0x0f0f_0f0f, pair[0] & 0xf0f0_f0f0, pair[1] & 0x0f0f_0f0f, pair[1] & 0xf0f0_f0f0]
+        from_fn(|s| {
+            from_fn(|i| {
+                let pair = &words[2 * s + i / 2][2 * (i % 2)..];
+                [pair[0] & 0x0f0f_0f0f, pair[0], pair[1] & 0x0f0f_0f0f, pair[1]]
+            })
         })
     }
 
     fn q4_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
         let codes = self.nibbles(tile);
-        let scales = once(|| tile.at(self.lane * 8).at(2048).cast::<u32>().ld2());
-        let d: [_; 2] = from_fn(|s| {
-            let scales = &scales;
-            once(move || halves(scales[s]))
-        });
+        let d = tile.at(self.lane * 8).at(2048).cast::<u32>().ld2().map(halves);
         for (column, rows) in (0..).zip(columns) {
-            let sets = self.sets(kt, column, |sums, s, i, b| codes.multiply(sums, s, i, b));
-            LazyCell::force(&scales);
-            for (([first, second], sum), d) in sets.into_iter().zip(&d) {
-                let (offset, d) = (sum * -8.0, **d);
+            let sets = self.sets(kt, column, &codes, |sums, a, b| sums.add_u8(a, b)).map(Set::parted);
+            for (set, d) in sets.into_iter().zip(d) {
+                let ([first, second], offset) = (set.scaled(), set.sum * -8.0);
                 rows[0].fma(first + offset, d[0]);
                 rows[1].fma(second.fma(0.0625, offset), d[1]);
             }
@@ -195,64 +210,43 @@ impl<'k> Product<'k> {
     }
 
     fn q4_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
-        let codes = self.nibbles(tile);
-        self.add_k(&codes, (tile, 2048), 0.0625, kt, columns)
+        let (codes, scales) = (self.nibbles(tile), self.scales_k(tile, 2048));
+        let scales = Scales { d: [scales.d[0], scales.d[1] * 0.0625], ..scales };
+        for (column, rows) in (0..).zip(columns) {
+            let sets = self.sets(kt, column, &codes, |sums, a, b| sums.add_u8(a, b));
+            scales.apply(rows, &sets.map(Set::parted));
+        }
     }
 
     /// Nibbles as in Q4_K, and the fifth bits of word `c` of them in word `c`: bit `2 j + r` is row `g + 8 r`'s.
     fn q5_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
         let words: [_; 4] = from_fn(|c| self.words(tile, c as u32));
         let high = tile.at(self.lane * 16).at(2048).cast::<u32>().ld4();
-        let codes = Codes::new(move |s, i| {
-            let c = 2 * s + i / 2;
-            let code = |j: usize, r: usize| five_bits(words[c][j], high[c], 2 * j + r, 4 * r as u32);
-            let j = 2 * (i % 2);
-            [code(j, 0), code(j, 1), code(j + 1, 0), code(j + 1, 1)]
+        let codes = from_fn(|s| {
+            from_fn(|i| {
+                let c = 2 * s + i / 2;
+                let code = |j: usize, r: usize| five_bits(words[c][j], high[c], 2 * j + r, 4 * r as u32);
+                let j = 2 * (i % 2);
+                [code(j, 0), code(j, 1), code(j + 1, 0), code(j + 1, 1)]
+            })
         });
-        self.add_k(&codes, (tile, 2560), 1.0, kt, columns)
-    }
-
-    /// With the scales from a byte of the tile on. `second` is what a product of row `g + 8` counts, against row `g`.
-    fn add_k(
-        &self,
-        codes: &Codes<'k>,
-        (tile, at): (Ptr<'k, u8, Shared>, u32),
-        second: f32,
-        kt: U32<'k>,
-        columns: &mut [Rows<'k>],
-    ) {
-        let scales = once(|| self.scales_k(tile, at, second));
+        let scales = self.scales_k(tile, 2560);
         for (column, rows) in (0..).zip(columns) {
-            let sets = self.sets(kt, column, |sums, s, i, b| codes.multiply(sums, s, i, b));
-            self.apply_k(rows, sets, &scales);
+            scales.apply(rows, &self.sets(kt, column, &codes, |sums, a, b| sums.add_u8(a, b)));
         }
     }
 
-    /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.
-    fn apply_k(&self, rows: &mut Rows<'k>, sets: Sets<'k>, scales: &Scales<'k>) {
-        for (r, row) in rows.iter_mut().enumerate() {
-            let number = |s: usize, i: usize| *scales.numbers[s][2 * r + i];
-            let term = |s: usize| (number(s, 0), sets[s].0[r], number(s, 1), sets[s].1);
-            let ((a, x, m, sum), (b, y, n, other)) = (term(0), term(1));
-            row.fma(scales.d[r], a.fma(x, b * y));
-            row.fma(-scales.dmin[r], m.fma(sum, n * other));
-        }
-    }
-
-    /// The six-bit scales and minima of Q4_K and Q5_K from byte `at` on, as bytes, `d` and `dmin`.
-    fn scales_k(&self, tile: Ptr<'k, u8, Shared>, at: u32, second: f32) -> Scales<'k> {
+    /// The six-bit scales and minima of Q4_K and Q5_K from byte `at` on, `d` and `dmin`.
+    fn scales_k(&self, tile: Ptr<'k, u8, Shared>, at: u32) -> Scales<'k> {
         let low = tile.at(self.lane * 4).at(at).cast::<u32>().ld();
         let high = tile.at((self.lane >> 1) * 4).at(at + 128).cast::<u32>().ld() >> ((self.lane & 1) * 4);
-        let [d, e] = tile.at(self.g * 8).at(at + 192).cast::<u32>().ld2();
+        let [first, second] = tile.at(self.g * 8).at(at + 192).cast::<u32>().ld2().map(halves);
         let words = [
             (high << 4).lop3(0x3030_3030, low & 0x0f0f_0f0f, AND_OR),
             (high << 2).lop3(0x3030_3030, (low >> 4) & 0x0f0f_0f0f, AND_OR),
         ];
-        let ([a, b], [c, e]) = (halves(d), halves(e));
-        let c = if second == 1.0 { c } else { c * second };
-        let number = |word: U32<'k>, byte: u32| once(move || ((word >> (8 * byte)) & 0xff).cvt::<f32>());
         let numbers = words.map(|word| from_fn(|byte| number(word, byte as u32)));
-        Scales { numbers, d: [a, c], dmin: [b, e] }
+        Scales { numbers, d: [first[0], second[0]], dmin: [first[1], second[1]] }
     }
 
     /// Row `g` counts 4 times less than row `g + 8`; see `tile.rs` for how 24 words hold 32.
@@ -260,16 +254,9 @@ impl<'k> Product<'k> {
         let words: Vec<U32> = (0..6).flat_map(|c| self.words(tile, c)).collect();
         let scales = tile.at(self.lane * 8).at(3072).cast::<u32>().ld2();
         let d = halves(tile.at(self.g * 4).at(3328).cast::<u32>().ld());
-        let codes: [[_; 2]; 4] = from_fn(|s| {
-            let words = &words;
-            from_fn(|i| once(move || six_bits(&words[6 * s + 3 * i..])))
-        });
-        let factors: [[_; 2]; 4] = from_fn(|s| {
-            from_fn(|r| {
-                let byte = (2 * s + r) as u32;
-                once(move || scales[byte as usize / 4].bits::<i32>().bfe(8 * (byte % 4), 8).cvt::<f32>())
-            })
-        });
+        let codes: [[_; 2]; 4] = from_fn(|s| from_fn(|i| six_bits(&words[6 * s + 3 * i..])));
+        let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
+        let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| factor(2 * s + r)));
         for (column, rows) in (0..).zip(columns) {
             let (x, side) = (self.x(kt, column), self.side(kt, 128, column));
             let mut scaled: [Var<f32>; 2] = from_fn(|_| self.k.var(0.0));
@@ -277,13 +264,14 @@ impl<'k> Product<'k> {
                 let x = self.quad(x.at(128 * s as u32));
                 let mut sums = [Sums::zero(self.k)];
                 for i in 0..2 {
-                    sums[0].add_u8(A(*codes[s][i]), B([&x[2 * i], &x[2 * i + 1]]));
+                    sums[0].add_u8(A(codes[s][i]), B([&x[2 * i], &x[2 * i + 1]]));
                 }
                 let [scale, sum] = side.at(32 * s as u32).cast::<f32>().ld2();
                 let offset = sum * -32.0;
-                let products = [both(&sums, 0).fma(scale, offset), both(&sums, 2).fma(scale * 0.25, offset)];
+                let [first, second] = [0, 2].map(|r| both(&sums, r).cvt::<f32>());
+                let products = [first.fma(scale, offset), second.fma(scale * 0.25, offset)];
                 for (r, product) in products.into_iter().enumerate() {
-                    scaled[r].fma(*factors[s][r], product);
+                    scaled[r].fma(factors[s][r], product);
                 }
             }
             for r in 0..2 {
@@ -320,26 +308,31 @@ impl<'k> Product<'k> {
     }
 }
 
-/// The weights of two sets of four groups of 32, as four unsigned right sides of matrix instructions each.
-struct Codes<'k>([[Once<'k, [U32<'k>; 4]>; 4]; 2]);
-
-impl<'k> Codes<'k> {
-    fn new(code: impl Fn(usize, usize) -> [U32<'k>; 4] + Copy + 'k) -> Self {
-        Codes(from_fn(|s| from_fn(|i| once(move || code(s, i)))))
+impl<'k> Scales<'k> {
+    /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.
+    fn apply(&self, rows: &mut Rows<'k>, sets: &[Set<'k>; 2]) {
+        let products = sets.each_ref().map(Set::scaled);
+        for (r, row) in rows.iter_mut().enumerate() {
+            let [[a, m], [b, n]] = self.numbers.map(|numbers| [numbers[2 * r], numbers[2 * r + 1]]);
+            row.fma(self.d[r], a.fma(products[0][r], b * products[1][r]));
+            row.fma(-self.dmin[r], m.fma(sets[0].sum, n * sets[1].sum));
+        }
     }
+}
 
-    fn multiply(&self, sums: &mut Sums<'k, i32>, s: usize, i: usize, b: B<&Var<'k, u32>>) {
-        sums.add_u8(A(*self.0[s][i]), b)
-    }
+/// A byte of a word as a number: in the low bits of 2^23 it is that much more.
+fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
+    const TWO_23: f32 = 8_388_608.0;
+    word.prmt(TWO_23.to_bits(), 0x7650 | byte).bits::<f32>() - TWO_23
 }
 
 /// `(a & b) | c`, as `lop3` counts.
 const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
 
 /// The sum of a row's high digits and low digits, the row being `r` and `r + 1` of a lane's sums.
-fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> F32<'k> {
+fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
     let sum = |r: usize| sums[1..].iter().fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r]);
-    sum(r).mad(256, sum(r + 1)).cvt::<f32>()
+    sum(r).mad(256, sum(r + 1))
 }
 
 /// The two `f16` of a word.

@@ -13,7 +13,7 @@
 //! added in the order of the warps: the same bits every time.
 
 use super::activation::{Activations, Encoding, Loaders};
-use super::product::{Product, tile};
+use super::product::{Product, Rows, tile};
 use super::tile::ROWS;
 use crate::format::Format;
 use ptx_gen::*;
@@ -746,52 +746,70 @@ impl<'k> Stream<'k> {
             let stages = (share.len + (width - 1)) / width;
             let first = (group + groups - base % groups) % groups;
             base = base + stages;
+            let last = (stages + groups - 1 - first) % groups;
+            let short = share.len % width;
+            let idle = short.gt(0) & member.ge(short) & last.eq(0);
             let place = Place::new(k, first * width + member, row_tiles, width * groups);
             let product = Product::new(k, share.format, x);
-            let (len, before) = (share.len, share.before);
-            Turn { format: share.format, product, first, stages, len, before, place }
+            Turn { format: share.format, product, rows: share.count, before: share.before, place, idle }
         };
         shares.iter().map(turn).collect()
     }
 
-    /// A consumer warp's tiles, run by run.
+    /// A consumer warp's tiles, run by run, row block by row block.
     fn multiply(&self, ring: &Ring<'k>, turns: Vec<Turn<'k>>, parts: Ptr<'k, u8, Shared>) {
         let k = self.k;
         let Plan { width, groups, .. } = self.plan;
-        let warp = k.warp();
-        let (group, member) = (warp / width, warp % width);
-        let mut cursor = Cursor::at(k, group);
-        for Turn { format, product, first, stages, len, before, mut place } in turns {
-            k.note(format!("{} tiles", format.name()));
+        let member = k.warp() % width;
+        let mut cursor = Cursor::at(k, k.warp() / width);
+        for mut turn in turns {
+            k.note(format!("{} tiles", turn.format.name()));
             let mut sums: Vec<_> = (0..self.plan.columns).map(|_| from_fn(|_| k.var(0.0))).collect();
-            let bytes = tile(format).bytes;
-            k.for_each(first, stages, groups, |stage| {
-                let i = stage * width + member;
-                self.wait(ring.full(&cursor.slot), &cursor.phase);
-                k.when(i.lt(len), || {
-                    let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
-                    product.add(at, place.kt.get(), &mut sums);
+            let (rows, row_tiles, bytes) = (turn.rows, turn.place.len, tile(turn.format).bytes);
+            k.repeat_with(
+                &mut turn,
+                |turn| turn.place.row.get().ge(rows),
+                |turn| {
+                    k.repeat_with(
+                        &mut turn.place,
+                        |place| place.kt.get().ge(row_tiles),
+                        |place| {
+                            self.wait(ring.full(&cursor.slot), &cursor.phase);
+                            let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
+                            turn.product.add(at, place.kt.get(), &mut sums);
+                            ring.empty(&cursor.slot).arrive();
+                            cursor.step(k, groups, ring.count);
+                            place.kt += width * groups;
+                        },
+                    );
+                    self.leave(turn, &mut sums, parts);
+                    turn.place.next_row(k);
+                },
+            );
+            if width > 1 {
+                k.when(turn.idle, || {
+                    self.wait(ring.full(&cursor.slot), &cursor.phase);
+                    ring.empty(&cursor.slot).arrive();
+                    cursor.step(k, groups, ring.count);
                 });
-                ring.empty(&cursor.slot).arrive();
-                cursor.step(k, groups, ring.count);
-                let here = place.row.get();
-                place.step(k);
-                let ends = here.ne(&place.row) | (i + width * groups).ge(len);
-                k.when(i.lt(len) & ends, || {
-                    let (g, owner) = product.owner();
-                    let at = parts.row(here + before, part_bytes(self.plan)).row(warp, 4 * ROWS);
-                    let at = at.row(g, 4).cast::<f32>();
-                    for (column, sums) in (0..).zip(&mut sums) {
-                        let at = at.at(column * column_bytes(self.plan.warps()) / 4);
-                        let totals = sums.each_ref().map(|v| product.total(v.get()));
-                        k.when(owner, || {
-                            at.st(totals[0]);
-                            at.at(8).st(totals[1]);
-                        });
-                        sums.iter_mut().for_each(|v| v.set(0.0));
-                    }
-                });
+            }
+        }
+    }
+
+    /// Leaves the warp's part of a row block's sums, and begins new ones.
+    fn leave(&self, turn: &Turn<'k>, sums: &mut [Rows<'k>], parts: Ptr<'k, u8, Shared>) {
+        let k = self.k;
+        let (g, owner) = turn.product.owner();
+        let block = parts.row(turn.place.row.get() + turn.before, part_bytes(self.plan));
+        let at = block.row(k.warp(), 4 * ROWS).row(g, 4).cast::<f32>();
+        for (column, sums) in (0..).zip(sums) {
+            let at = at.at(column * column_bytes(self.plan.warps()) / 4);
+            let totals = sums.each_ref().map(|v| turn.product.total(v.get()));
+            k.when(owner, || {
+                at.st(totals[0]);
+                at.at(8).st(totals[1]);
             });
+            sums.iter_mut().for_each(|v| v.set(0.0));
         }
     }
 }
@@ -800,39 +818,39 @@ impl<'k> Stream<'k> {
 struct Turn<'k> {
     format: Format,
     product: Product<'k>,
-    /// Its first stage, counted in the share.
-    first: U32<'k>,
-    /// Stages of the share.
-    stages: U32<'k>,
-    /// Tiles of the share.
-    len: U32<'k>,
+    /// Row blocks of the share.
+    rows: U32<'k>,
     /// Row blocks of earlier runs in this block.
     before: U32<'k>,
     place: Place<'k>,
+    /// Whether the share's last stage is one of the warp's group, but has no tile for it.
+    idle: Pred<'k>,
 }
 
-/// A tile's place in a matrix whose rows have `len` tiles.
+/// A tile's place in a matrix whose rows have `len` tiles, on a warp's way over every so many tiles.
 struct Place<'k> {
     row: Var<'k, u32>,
+    /// Past the row's end when the warp is done with the row.
     kt: Var<'k, u32>,
     len: U32<'k>,
-    /// A step, in rows and tiles.
+    /// Rows that a step goes on by at least, and their tiles.
     step: [U32<'k>; 2],
 }
 
 impl<'k> Place<'k> {
     /// The place of tile `i`, and steps of `by` tiles.
     fn new(k: Builder<'k>, i: U32<'k>, len: U32<'k>, by: u32) -> Self {
-        let by = k.val(by);
-        Place { row: k.var(i / len), kt: k.var(i % len), len, step: [by / len, by % len] }
+        let rows = (k.val(by) / len).max(1);
+        Place { row: k.var(i / len), kt: k.var(i % len), len, step: [rows, rows * len] }
     }
 
-    fn step(&mut self, k: Builder<'k>) {
+    /// From past a row's end to the row of the next tile: a row may have none for the warp.
+    fn next_row(&mut self, k: Builder<'k>) {
         self.row += self.step[0];
-        self.kt += self.step[1];
+        self.kt -= self.step[1];
         k.when(self.kt.get().ge(self.len), || {
-            self.kt -= self.len;
             self.row += 1;
+            self.kt -= self.len;
         });
     }
 }
