@@ -24,10 +24,10 @@ use warpwright_kernels::{Advance, Format, state};
 use crate::buffers::Buffers;
 use crate::decoder::Kind;
 use crate::gguf::Tensor;
-use crate::model::{self, Outline, Weights};
+use crate::kernels::by_key;
+use crate::model::{Outline, Weights};
 use crate::packed::{Block, Packed};
 use crate::path::Fit;
-use crate::threads::{by_key, join};
 use crate::weights::{Loaded, format};
 
 /// Kernels of a layer.
@@ -130,40 +130,25 @@ impl Vectors {
 }
 
 impl Chain {
-    /// The kernels of a model that fits, compiled side by side.
-    pub(crate) fn load(context: &Context, fit: Fit, outline: &Outline) -> Result<Chain, crate::Error> {
-        let (w, f) = (&outline.weights, &fit);
-        let blocks = || w.blocks.iter();
-        let projects = |b: &model::Block<Tensor>| {
-            [f.o(format(&b.o)), f.down(format(&b.down))].map(|project| laid(project).0)
-        };
-        std::thread::scope(|scope| {
-            let start = scope.spawn(|| Start::load(context, w, f));
-            let qkv = scope.spawn(|| {
-                let formats = blocks().map(|b| [&b.q, &b.k, &b.v].map(format));
-                by_key(formats, |formats| Kernel::load(context, laid(f.qkv(formats)).0))
-            });
-            let project =
-                scope.spawn(|| by_key(blocks().flat_map(projects), |project| Kernel::load(context, project)));
-            let gate_up = scope.spawn(|| {
-                let formats = blocks().map(|b| format(&b.gate));
-                by_key(formats, |format| Kernel::load(context, laid(f.gate_up(format)).0))
-            });
-            let attention = scope.spawn(|| Kernel::load(context, f.attention()));
-            let head = scope.spawn(|| Kernel::load(context, laid(f.head(format(w.head()))).0));
-            let deal = (f.columns > 1).then_some(Deal { columns: f.columns });
-            Ok(Chain {
-                deal: deal.map(|kernel| Kernel::load(context, kernel)).transpose()?,
-                advance: Kernel::load(context, Advance)?,
-                head_norm: f.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
-                start: join(start)?,
-                qkv: join(qkv)?,
-                attention: join(attention)?,
-                project: join(project)?,
-                gate_up: join(gate_up)?,
-                head: join(head)?,
-                fit: fit.clone(),
-            })
+    /// The kernels of a model that fits.
+    pub(crate) fn load(context: &Context, fit: Fit, outline: &Outline) -> Result<Chain, Error> {
+        let (w, blocks) = (&outline.weights, || outline.weights.blocks.iter());
+        let qkv = blocks().map(|b| [&b.q, &b.k, &b.v].map(format));
+        let projects = blocks().flat_map(|b| [fit.o(format(&b.o)), fit.down(format(&b.down))]);
+        let deal = (fit.columns > 1).then_some(Deal { columns: fit.columns });
+        Ok(Chain {
+            deal: deal.map(|kernel| Kernel::load(context, kernel)).transpose()?,
+            start: Start::load(context, w, &fit)?,
+            qkv: by_key(context, qkv, |formats| laid(fit.qkv(formats)).0)?,
+            head_norm: fit.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
+            attention: Kernel::load(context, fit.attention())?,
+            project: by_key(context, projects.map(|project| laid(project).0), |project| project)?,
+            gate_up: by_key(context, blocks().map(|b| format(&b.gate)), |format| {
+                laid(fit.gate_up(format)).0
+            })?,
+            head: Kernel::load(context, laid(fit.head(format(w.head()))).0)?,
+            advance: Kernel::load(context, Advance)?,
+            fit,
         })
     }
 }

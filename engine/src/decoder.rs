@@ -22,7 +22,6 @@ use crate::model::{Outline, Weights};
 use crate::packed::Packed;
 use crate::path::{Fit, Path};
 use crate::random::Pools;
-use crate::threads::join;
 use crate::tuning::Tuning;
 use crate::upload::Job;
 use crate::weights::Loaded;
@@ -121,13 +120,13 @@ pub(crate) struct Machine {
 /// The forward pass, with its kernels and weights.
 enum Pass {
     Simple {
-        kernels: Kernels,
+        kernels: Box<Kernels>,
         weights: Weights<Loaded>,
     },
     Chained {
         chain: Box<Chain>,
         weights: Packed,
-        links: Links,
+        links: Box<Links>,
         /// The same for several columns.
         columns: Option<Box<(Chain, Links)>>,
     },
@@ -198,10 +197,10 @@ impl Decoder {
         let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
         let path = Path::from(&fit);
         let pass = match fit {
-            Ok(fit) => Pass::chained(context, fit, outline, options, || packed::load(context, outline, ask))?,
+            Ok(fit) => Pass::chained(context, fit, outline, options, packed::load(context, outline, ask)?)?,
             Err(_) => {
                 let weights = weights::load(context, outline, ask)?;
-                Pass::Simple { kernels: Kernels::load(context, outline)?, weights }
+                Pass::Simple { kernels: Box::new(Kernels::load(context, outline)?), weights }
             }
         };
         let (bytes, kernels) = (info::weight_bytes(outline), start.elapsed());
@@ -363,30 +362,22 @@ impl Decoder {
 }
 
 impl Pass {
-    /// Compiles the kernels while `weights` does what it does.
+    /// Compiles the kernels; the weights may still be on their way.
     fn chained(
         context: &Context,
         fit: Fit,
         outline: &Outline,
         options: Options,
-        weights: impl FnOnce() -> Result<Packed, Error>,
+        weights: Packed,
     ) -> Result<Pass, Error> {
-        let of_columns =
-            Some(options.at_once()).filter(|&columns| columns > 1).map(|columns| fit.by(columns));
-        let links = Links::new(context, &fit, options.ctx)?;
-        let (chain, columns, weights) = std::thread::scope(|scope| {
-            let chain = scope.spawn(|| Chain::load(context, fit, outline));
-            let columns = scope.spawn(|| {
-                let load = |fit: Fit| -> Result<_, Error> {
-                    let links = Links::new(context, &fit, options.ctx)?;
-                    Ok(Box::new((Chain::load(context, fit, outline)?, links)))
-                };
-                of_columns.map(load).transpose()
-            });
-            let weights = weights();
-            (join(chain), join(columns), weights)
-        });
-        Ok(Pass::Chained { chain: Box::new(chain?), weights: weights?, links, columns: columns? })
+        let load = |fit: Fit| {
+            let links = Links::new(context, &fit, options.ctx)?;
+            Ok::<_, Error>((Chain::load(context, fit, outline)?, links))
+        };
+        let columns = Some(options.at_once()).filter(|&columns| columns > 1).map(|columns| fit.by(columns));
+        let columns = columns.map(load).transpose()?.map(Box::new);
+        let (chain, links) = load(fit)?;
+        Ok(Pass::Chained { chain: Box::new(chain), weights, links: Box::new(links), columns })
     }
 
     /// The same weights under other options.
@@ -396,7 +387,7 @@ impl Pass {
                 if chain.fit.tuning == options.tuning
                     && columns.as_ref().map_or(1, |columns| columns.0.fit.columns) == options.at_once() =>
             {
-                let links = Links::new(context, &chain.fit, options.ctx)?;
+                let links = Box::new(Links::new(context, &chain.fit, options.ctx)?);
                 let columns = columns.map(|columns| {
                     let links = Links::new(context, &columns.0.fit, options.ctx)?;
                     Ok::<_, Error>(Box::new((columns.0, links)))
@@ -406,7 +397,7 @@ impl Pass {
             Pass::Chained { weights, .. } => {
                 let fit = Fit::of(outline, context.device(), options.tuning, Prefer::Fast);
                 let wrong = |problem| Error::Tuning { text: options.tuning.to_string(), problem };
-                Pass::chained(context, fit.map_err(wrong)?, outline, options, || Ok(weights))
+                Pass::chained(context, fit.map_err(wrong)?, outline, options, weights)
             }
             simple => Ok(simple),
         }
@@ -555,6 +546,12 @@ impl<'a> Generation<'a> {
 
     /// Keeps two launches under way, then waits for the earlier.
     fn wait(&mut self) -> Result<(), Error> {
+    /// Tokens of the launches that are over: those that came, those that come without waiting, and steps past the end
+    /// of the text.
+    pub fn made(&self) -> u32 {
+        self.made
+    }
+
         while self.under_way.len() < 2 && self.launched < self.limit {
             self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
             let event = &self.decoder.events[(self.over + self.under_way.len()) % 2];

@@ -86,8 +86,17 @@ fn by_format<K: KernelDef>(
     matrices: &[&Tensor],
     kernel: impl Fn(Format, Team) -> K,
 ) -> Result<BTreeMap<(Format, Team), Kernel<K>>, Error> {
-    let choices: BTreeSet<(Format, Team)> = matrices.iter().map(|matrix| choice(matrix)).collect();
-    choices.into_iter().map(|(f, t)| Ok(((f, t), Kernel::load(context, kernel(f, t))?))).collect()
+    Ok(by_key(context, matrices.iter().map(|matrix| choice(matrix)), |(format, team)| kernel(format, team))?)
+}
+
+/// The kernel of each key that differs. They are compiled one after the other, as drivers do it anyway, whoever asks.
+pub(crate) fn by_key<K: Ord + Copy, D: KernelDef>(
+    context: &Context,
+    keys: impl IntoIterator<Item = K>,
+    kernel: impl Fn(K) -> D,
+) -> Result<BTreeMap<K, Kernel<D>>, warpwright_driver::Error> {
+    let keys: BTreeSet<K> = keys.into_iter().collect();
+    keys.into_iter().map(|key| Ok((key, Kernel::load(context, kernel(key))?))).collect()
 }
 
 /// The kernel for a matrix: its format and the team for its shape.

@@ -41,7 +41,6 @@ mod profile;
 mod random;
 mod round;
 pub mod shape;
-mod threads;
 pub mod tokenizer;
 pub mod tuning;
 mod upload;
