@@ -58,7 +58,6 @@ pub(crate) struct Left {
 pub(crate) enum Release {
     Memory(CUdeviceptr),
     Pinned(HostPointer),
-    Registered(HostPointer, #[expect(dead_code, reason = "keeps the memory until it is unpinned")] Owner),
     Module(CUmodule),
     Stream(CUstream),
     Event(CUevent),
@@ -351,7 +350,6 @@ impl Inner {
             match *what {
                 Release::Memory(address) => cu!(driver, cuMemFree_v2(address)),
                 Release::Pinned(pointer) => cu!(driver, cuMemFreeHost(pointer.0)),
-                Release::Registered(pointer, _) => cu!(driver, cuMemHostUnregister(pointer.0)),
                 Release::Module(module) => cu!(driver, cuModuleUnload(module)),
                 Release::Stream(stream) => cu!(driver, cuStreamDestroy_v2(stream)),
                 Release::Event(event) => cu!(driver, cuEventDestroy_v2(event)),

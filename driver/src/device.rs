@@ -33,8 +33,6 @@ pub struct Properties {
     pub shared_reserved_per_block: u32,
     /// The second-level cache in bytes.
     pub l2_bytes: u32,
-    /// Whether memory that the host may only read, such as a mapped file, can be pinned for copies.
-    pub registers_read_only: bool,
 }
 
 impl Device {
@@ -140,7 +138,6 @@ impl Properties {
             shared_per_multiprocessor: get(CUdevice_attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
             shared_reserved_per_block: get(CUdevice_attribute::RESERVED_SHARED_MEMORY_PER_BLOCK)?,
             l2_bytes: get(CUdevice_attribute::L2_CACHE_SIZE)?,
-            registers_read_only: get(CUdevice_attribute::READ_ONLY_HOST_REGISTER_SUPPORTED)? != 0,
         })
     }
 }

@@ -4,8 +4,8 @@
 //! is here:
 //!
 //! - [`Driver`], [`Device`], [`Context`], [`Stream`], [`Event`]: the driver's objects. Each keeps alive what it needs.
-//! - [`Buffer`], [`Pinned`] and [`View`]: memory, and parts of it to hand to kernels. [`HostBytes`] and [`Staging`]:
-//!   much memory of the host, copied to the device at the speed of the bus.
+//! - [`Buffer`], [`Pinned`] and [`View`]: memory, and parts of it to hand to kernels. [`Staging`]: much memory of the
+//!   host, copied to the device at the speed of the bus.
 //! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
 //!   [`Module`] and [`Function`]: PTX of any other source.
 //! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
@@ -106,5 +106,5 @@ pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
 pub use queue::{Copy, Fill, Hazard, Queue, Use, Work};
 pub use recorder::Recorder;
 pub use stream::Stream;
-pub use upload::{HostBytes, Staging};
+pub use upload::Staging;
 pub use warpwright_driver_sys as sys;

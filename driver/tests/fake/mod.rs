@@ -158,8 +158,6 @@ fakes! {
     cuMemAlloc_v2(to: *mut u64, bytes: usize) { *to = address(bytes) }
     cuMemFree_v2(address: u64) {}
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) { (*free, *total) = (100, 1 << 30) }
-    cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: CUmemhostregister_flags) {}
-    cuMemHostUnregister(pointer: *mut c_void) {}
     cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: CUstream) {}
     cuMemsetD8Async(to: u64, value: u8, count: usize, stream: CUstream) {}
     cuStreamCreate(stream: *mut CUstream, flags: CUstream_flags) { *stream = CUstream(handle()) }
