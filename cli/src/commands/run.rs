@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
-use warpwright_engine::{Model, Options, Tokenizer, tokenizer};
+use warpwright_engine::{Generation, Model, Options, Tokenizer, tokenizer};
 
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
@@ -72,8 +72,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let tuning = Tuned::of(None, context.device(), &model.outline).tuning;
     let mut decoder = decoder(&context, &model, Options { tuning, ..Options::new(ctx, args.launch.into()) })?;
     let loading = *decoder.loading();
-    let tokens = decoder.generate(&prompt, args.n)?;
-    let times = print(args, words.as_ref(), start, tokens)?;
+    let mut times = Times::from(start.elapsed());
+    print(args, words.as_ref(), decoder.generate(&prompt, args.n)?, |made| {
+        times.token(start.elapsed(), made)
+    })?;
     if !args.quiet {
         let [file, device] = [file, device - file].map(|time| time.as_secs_f64());
         eprintln!("{}, {}", times.summary(), context.device().name());
@@ -97,24 +99,23 @@ fn words(args: &Args, model: &Model) -> Result<Option<Tokenizer>, Failure> {
     Ok(needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose()?)
 }
 
-/// Prints tokens as they come, until there are no more or the user interrupts.
+/// Prints tokens as they come, until there are no more or the user interrupts. `printed` hears of each how many the
+/// launches have made so far.
 fn print(
     args: &Args,
     words: Option<&Tokenizer>,
-    start: Instant,
-    tokens: impl Iterator<Item = Result<u32, warpwright_engine::Error>>,
-) -> Result<Times, Failure> {
+    mut tokens: Generation,
+    mut printed: impl FnMut(u32),
+) -> Result<(), Failure> {
     let mut printer = Printer::new(args, words)?;
-    let mut times = Times::default();
-    for token in tokens {
+    while let Some(token) = tokens.next() {
         printer.token(token?)?;
-        times.token(start.elapsed());
+        printed(tokens.made());
         if interrupt::check().is_err() {
             break;
         }
     }
-    printer.end()?;
-    Ok(times)
+    printer.end()
 }
 
 /// Standard output, and how a token becomes something to read.
@@ -159,31 +160,62 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// When tokens came, since the program's start.
-#[derive(Default)]
+/// When tokens came, by the program's clock. Those of one launch come together.
 struct Times {
+    /// When the prompt was given to the decoder.
+    begin: Duration,
     count: u32,
-    first: Duration,
-    last: Duration,
+    /// The first token, and the first of the latest launch.
+    first: Lap,
+    last: Lap,
+}
+
+#[derive(Clone, Copy)]
+struct Lap {
+    at: Duration,
+    /// Tokens of all launches up to then.
+    made: u32,
+}
+
+impl Lap {
+    /// Tokens a second from an earlier lap to this.
+    fn rate(&self, from: Lap) -> f64 {
+        f64::from(self.made - from.made) / (self.at - from.at).as_secs_f64()
+    }
 }
 
 impl Times {
-    fn token(&mut self, at: Duration) {
-        if self.count == 0 {
-            self.first = at;
+    fn from(begin: Duration) -> Times {
+        let lap = Lap { at: begin, made: 0 };
+        Times { begin, count: 0, first: lap, last: lap }
+    }
+
+    fn token(&mut self, at: Duration, made: u32) {
+        if made > self.last.made {
+            self.last = Lap { at, made };
         }
-        self.last = at;
+        if self.count == 0 {
+            self.first = self.last;
+        }
         self.count += 1;
     }
 
-    /// The rate leaves out the first token, which waits for the model and the prompt.
+    /// The rate leaves out the first launch, which waits for the prompt, unless there was no other. A launch counts
+    /// whole, also where the text ends in it: all its steps take their time.
     fn summary(&self) -> String {
-        let (count, first) = (self.count, self.first.as_secs_f64());
-        let rate = f64::from(count.saturating_sub(1)) / (self.last - self.first).as_secs_f64();
+        let (count, first) = (self.count, self.first.at.as_secs_f64());
+        let rate = match self.first.made {
+            made if made == self.last.made => {
+                let begin = Lap { at: self.begin, made: 0 };
+                format!("{:.1} tokens/s with the time of the prompt", self.last.rate(begin))
+            }
+            1 => format!("{:.1} tokens/s after the first", self.last.rate(self.first)),
+            made => format!("{:.1} tokens/s after the first {made}", self.last.rate(self.first)),
+        };
         match count {
             0 => "0 tokens".to_owned(),
             1 => format!("1 token, {first:.2} s after the start"),
-            _ => format!("{count} tokens, {rate:.1} tokens/s, first token {first:.2} s after the start"),
+            _ => format!("{count} tokens, {rate}, first token {first:.2} s after the start"),
         }
     }
 }
@@ -194,16 +226,34 @@ mod tests {
 
     use super::{Times, greedy};
 
+    /// What is said of tokens at these milliseconds, each with what the launches have made by then; the prompt was
+    /// given at 400.
+    fn summary(tokens: &[(u64, u32)]) -> String {
+        let mut times = Times::from(Duration::from_millis(400));
+        tokens.iter().for_each(|&(at, made)| times.token(Duration::from_millis(at), made));
+        times.summary()
+    }
+
     #[test]
-    fn the_rate_is_of_the_tokens_after_the_first() {
-        let mut times = Times::default();
-        let said = [500, 600, 700].map(|at| {
-            times.token(Duration::from_millis(at));
-            times.summary()
-        });
-        assert_eq!(Times::default().summary(), "0 tokens");
-        assert_eq!(said[0], "1 token, 0.50 s after the start");
-        assert_eq!(said[2], "3 tokens, 10.0 tokens/s, first token 0.50 s after the start");
+    fn the_rate_is_of_the_tokens_after_the_first_launch() {
+        let say = |tokens: &[(u64, u32)], said: &str| assert_eq!(summary(tokens), said);
+        say(&[], "0 tokens");
+        say(&[(500, 1)], "1 token, 0.50 s after the start");
+        let one_by_one = [(500, 1), (600, 2), (700, 3)];
+        say(&one_by_one, "3 tokens, 10.0 tokens/s after the first, first token 0.50 s after the start");
+        let four_at_once = [500, 501, 502, 503].map(|at| (at, 4));
+        say(
+            &four_at_once,
+            "4 tokens, 40.0 tokens/s with the time of the prompt, first token 0.50 s after the start",
+        );
+        let next_at_once = [900, 901, 902, 903].map(|at| (at, 8));
+        let said = "10.0 tokens/s after the first 4, first token 0.50 s after the start";
+        let all = [four_at_once, next_at_once].concat();
+        say(&all, &format!("8 tokens, {said}"));
+        say(&all[..6], &format!("6 tokens, {said}"));
+        let rest = [&all[..], &[(950, 9), (1000, 10)]].concat();
+        let said = "12.0 tokens/s after the first 4, first token 0.50 s after the start";
+        say(&rest, &format!("10 tokens, {said}"));
     }
 
     #[test]

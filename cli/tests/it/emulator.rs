@@ -16,6 +16,7 @@ fn run_writes_on_from_a_prompt() {
     let said: Vec<&str> = end.err.lines().collect();
     let [tokens, loading] = said[..] else { panic!("{said:?}") };
     assert!(tokens.starts_with("9 tokens, ") && tokens.ends_with(", Warpwright CPU emulator"), "{tokens}");
+    assert!(tokens.contains(" tokens/s after the first 8, first token "), "{tokens}");
     let parts =
         ["opened the file in ", " s and the device in ", "; loaded 4.7 MB in ", "kernels ready after "];
     parts.into_iter().for_each(|part| assert!(loading.contains(part), "{loading}"));
