@@ -544,14 +544,14 @@ impl<'a> Generation<'a> {
         Generation { decoder, first, limit, launched: 0, made: 0, read: 0, under_way, over: 0 }
     }
 
-    /// Keeps two launches under way, then waits for the earlier.
-    fn wait(&mut self) -> Result<(), Error> {
     /// Tokens of the launches that are over: those that came, those that come without waiting, and steps past the end
     /// of the text.
     pub fn made(&self) -> u32 {
         self.made
     }
 
+    /// Keeps two launches under way, then waits for the earlier.
+    fn wait(&mut self) -> Result<(), Error> {
         while self.under_way.len() < 2 && self.launched < self.limit {
             self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
             let event = &self.decoder.events[(self.over + self.under_way.len()) % 2];
