@@ -112,8 +112,10 @@ pub(crate) enum Op {
     },
     Exit,
     Trap,
-    /// Does nothing here: `nanosleep`, `prefetch`, hints.
+    /// Does nothing here: `prefetch`, hints.
     Nothing,
+    /// `nanosleep`: ends the warp's turn.
+    Sleep,
     /// `griddepcontrol.wait`
     GridWait,
     /// `griddepcontrol.launch_dependents`

@@ -81,7 +81,9 @@
 //!   is complete. `test_wait` never sleeps.
 //! - `setmaxnreg` changes nothing.
 //! - `griddepcontrol` does nothing to the launch itself. A traced launch records it: see *Programmatic edges*.
-//! - Caches, their hints and policies, `prefetch` and `nanosleep` have no effect.
+//! - Caches, their hints and policies, and `prefetch` have no effect.
+//! - `nanosleep` ends the warp's turn. While all warps of a block that can run sleep, as they do who ask again and again
+//!   for what another block will leave, other blocks begin, on top of it: it goes on when the one begun last has ended.
 //!
 //! # Programmatic edges
 //!
@@ -105,7 +107,9 @@
 //!   `fence.proxy.async`. Only the initialisation of an mbarrier is checked.
 //! - Races on global memory in launches that are not traced. Races between blocks that synchronise by fences and
 //!   atomics at different addresses.
-//! - Blocks run to their end one after another on each thread: a grid that waits for itself runs out of fuel.
+//! - Blocks run to their end one after another on each thread, but for those that sleep: a grid that waits for itself
+//!   without, or two blocks that wait for each other twice, run out of fuel. Any number of blocks may wait so, where a
+//!   device has places for some.
 //! - Wide (64-bit) plain accesses may be seen half done by other blocks that use atomics on the same word.
 //! - Not implemented, refused by name: device functions and calls, `wmma` and `wgmma`, `mma` of other types than halves
 //!   and bytes, `stmatrix`, bulk copies other than from global to shared memory, tensor maps, clusters, textures,

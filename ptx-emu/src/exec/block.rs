@@ -25,6 +25,9 @@ const TURN: u64 = 10_000;
 /// Turns that all end in a wait in vain, after which nothing can be expected any more.
 const IN_VAIN: u32 = 1 << 16;
 
+/// How long a thread of the host sleeps for a block that waits for those of others.
+const NAP: std::time::Duration = std::time::Duration::from_micros(20);
+
 /// Multiprocessors that `%nsmid` tells of.
 const SMS: u32 = 4;
 
@@ -67,6 +70,8 @@ pub(crate) enum Pause {
     Waits,
     /// It asked for something in vain, and asks again after the others.
     Yields,
+    /// It sleeps, as one does that waits for another block.
+    Sleeps,
     /// All its lanes have exited.
     Ended,
 }
@@ -118,18 +123,25 @@ impl<'g, 'a> Worker<'g, 'a> {
         while !ready.is_empty() && vain < IN_VAIN {
             self.order(&mut ready, round);
             round += 1;
+            let mut asleep = true;
             for w in std::mem::take(&mut ready) {
                 vain = if self.land_due()? { 0 } else { vain };
-                match self.turn(w as usize)? {
+                let pause = self.turn(w as usize)?;
+                asleep &= pause == Pause::Sleeps;
+                match pause {
                     Pause::Yields => {
                         vain += 1;
                         ready.push(w);
                     }
                     pause => {
                         vain = 0;
-                        ready.extend((pause == Pause::Turn).then_some(w));
+                        ready.extend(matches!(pause, Pause::Turn | Pause::Sleeps).then_some(w));
                     }
                 }
+            }
+            if asleep && !ready.is_empty() && !self.let_another() {
+                // Another thread may run the block that it waits for.
+                std::thread::sleep(NAP);
             }
             ready.extend(self.barriers.released());
             self.mbarriers.awake(&mut ready);
@@ -138,6 +150,24 @@ impl<'g, 'a> Worker<'g, 'a> {
             }
         }
         self.stuck()
+    }
+
+    /// Runs another block to its end while this one sleeps, if one is left.
+    fn let_another(&mut self) -> bool {
+        let Some(turn) = self.grid.take() else { return false };
+        let mut other = Worker::new(self.grid);
+        let own = self.recorder.as_mut().map(|recorder| recorder.suspend());
+        std::mem::swap(&mut self.recorder, &mut other.recorder);
+        self.grid.run_block(&mut other, turn);
+        std::mem::swap(&mut self.recorder, &mut other.recorder);
+        if let (Some(recorder), Some(own)) = (&mut self.recorder, own) {
+            recorder.resume(own);
+        }
+        other.recorder = None;
+        let stats = other.finish();
+        self.stats.warp_instructions += stats.warp_instructions;
+        self.stats.lane_instructions += stats.lane_instructions;
+        true
     }
 
     /// Orders the warps that are ready, as the schedule says.

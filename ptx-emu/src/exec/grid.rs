@@ -175,13 +175,22 @@ impl Grid<'_> {
     fn work(&self) -> Stats {
         let mut worker = Worker::new(self);
         loop {
-            let turn = self.next.fetch_add(1, Relaxed);
-            if turn >= self.blocks || self.stop.load(Relaxed) {
-                return worker.finish();
-            }
-            if let Err(fault) = worker.run(self.block(turn)) {
-                self.record(turn, fault);
-            }
+            let Some(turn) = self.take() else { return worker.finish() };
+            self.run_block(&mut worker, turn);
+        }
+    }
+
+    /// The turn of a block that nobody has begun.
+    pub(crate) fn take(&self) -> Option<u64> {
+        if self.next.load(Relaxed) >= self.blocks || self.stop.load(Relaxed) {
+            return None;
+        }
+        Some(self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.blocks)
+    }
+
+    pub(crate) fn run_block(&self, worker: &mut Worker<'_, '_>, turn: u64) {
+        if let Err(fault) = worker.run(self.block(turn)) {
+            self.record(turn, fault);
         }
     }
 

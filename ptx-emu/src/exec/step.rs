@@ -186,6 +186,10 @@ impl Worker<'_, '_> {
                         continue;
                     }
                 },
+                Op::Sleep => {
+                    w.now.pc += 1;
+                    return Ok(Pause::Sleeps);
+                }
                 Op::BranchIndexed { index, targets, join } => {
                     self.branch_indexed(w, mask, *index, targets, *join)?;
                     continue;

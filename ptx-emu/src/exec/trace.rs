@@ -27,6 +27,8 @@ pub(crate) struct Recorder {
     pages: HashMap<u64, Page>,
     /// Number of the block that runs, from 1.
     block: u32,
+    /// Blocks that have begun.
+    begun: u32,
     released: HashSet<u32>,
     fenced: bool,
     acquired: bool,
@@ -38,6 +40,16 @@ pub(crate) struct Recorder {
     triggers: BTreeSet<(u32, bool)>,
     /// The last write of the running block to each word, by word address.
     pub(crate) writes: HashMap<u64, Touch>,
+}
+
+/// What a recorder knows of a block that has begun and not ended.
+#[derive(Debug)]
+pub(crate) struct Suspended {
+    block: u32,
+    fenced: bool,
+    acquired: bool,
+    waits: Vec<u32>,
+    writes: HashMap<u64, Touch>,
 }
 
 /// Who touched the elements of one page: number of the block, 0 for nobody.
@@ -62,10 +74,30 @@ pub(crate) struct Rival {
 impl Recorder {
     /// The next block begins.
     pub(crate) fn start(&mut self) {
-        self.block += 1;
+        self.begun += 1;
+        self.block = self.begun;
         (self.fenced, self.acquired) = (false, false);
         self.writes.clear();
         self.waits.clear();
+    }
+
+    /// Takes what is only of the running block, so that another may run.
+    pub(crate) fn suspend(&mut self) -> Suspended {
+        let Recorder { block, fenced, acquired, waits, writes, .. } = self;
+        Suspended {
+            block: *block,
+            fenced: *fenced,
+            acquired: *acquired,
+            waits: std::mem::take(waits),
+            writes: std::mem::take(writes),
+        }
+    }
+
+    /// Goes on with a block.
+    pub(crate) fn resume(&mut self, own: Suspended) {
+        let Suspended { block, fenced, acquired, waits, writes } = own;
+        (self.block, self.fenced, self.acquired) = (block, fenced, acquired);
+        (self.waits, self.writes) = (waits, writes);
     }
 
     /// A warp executes `griddepcontrol.wait`.
@@ -179,7 +211,7 @@ impl Recorder {
         Accesses {
             kernel: kernel.into(),
             sites,
-            waited: self.blocks_waited == self.block,
+            waited: self.blocks_waited == self.begun,
             triggers: self.triggers.into_iter().map(trigger).collect(),
         }
     }

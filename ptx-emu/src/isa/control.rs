@@ -52,7 +52,7 @@ fn nanosleep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.ty(&[Type::U32])?;
     d.operands(1, 1)?;
     d.src(0, Type::U32)?;
-    Ok(Op::Nothing)
+    Ok(Op::Sleep)
 }
 
 /// A hint: the address may be anything, so it is not checked.

@@ -1,6 +1,8 @@
 //! Schedules, traces, and the memory as the host sees it.
 
-use ptx_emu::{Accesses, ConflictKind, Launch, Memory, MemoryError, Module, Order, Schedule, Trace, run};
+use ptx_emu::{
+    Accesses, Class, ConflictKind, Launch, Memory, MemoryError, Module, Order, Schedule, Trace, run,
+};
 
 use crate::machine::{SETUP, Setup, kernel, launch};
 
@@ -46,6 +48,54 @@ NEXT:
     mad.wide.u32 %d1, %r0, 4, %out;
     st.global.u32 [%d1], %r7;
 END:";
+
+/// Each of ten blocks leaves a number, and adds up those of all, which it waits for.
+const WAIT_FOR_ALL: &str = "
+    .reg .b32 %r<5>; .reg .b64 %d<3>; .reg .pred %p;
+    mov.u32 %r0, %ctaid.x;
+    mad.wide.u32 %d0, %r0, 4, %in;
+    add.u32 %r1, %r0, 1;
+    setp.ne.u32 %p, %t, 0;
+    @%p bra LEFT;
+    st.relaxed.gpu.global.u32 [%d0], %r1;
+LEFT:
+    mov.u32 %r2, 0;
+    mov.u32 %r3, 0;
+NEXT:
+    mad.wide.u32 %d1, %r2, 4, %in;
+ASK:
+    ld.relaxed.gpu.global.u32 %r4, [%d1];
+    setp.ne.u32 %p, %r4, 0;
+    @%p bra THERE;
+    nanosleep.u32 20;
+    bra ASK;
+THERE:
+    add.u32 %r3, %r3, %r4;
+    add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p, %r2, 10;
+    @%p bra NEXT;
+    mad.wide.u32 %d2, %r0, 4, %out;
+    setp.ne.u32 %p, %t, 0;
+    @%p bra END;
+    st.global.u32 [%d2], %r3;
+END:";
+
+#[test]
+fn blocks_that_sleep_until_others_have_left_something_get_it() {
+    let wanted: Vec<u8> = (0..10).flat_map(|_| 55u32.to_le_bytes()).collect();
+    for (order, seed, threads) in ORDERS {
+        for trace in [Trace::Off, Trace::On] {
+            let setup = Setup { grid: 10, block: 64, order, seed, threads, trace, ..SETUP };
+            let (out, _) =
+                launch(&kernel(WAIT_FOR_ALL), &[0; 40], 40, setup).unwrap_or_else(|fault| panic!("{fault}"));
+            assert_eq!(out, wanted, "{order:?} {seed}");
+        }
+    }
+    // Nobody leaves the eleventh number.
+    let in_vain = kernel(&WAIT_FOR_ALL.replace("%r2, 10", "%r2, 11"));
+    let found = launch(&in_vain, &[0; 44], 40, Setup { grid: 10, block: 64, fuel: 1 << 12, ..SETUP });
+    assert_eq!(found.map(|_| ()).unwrap_err().class, Class::OutOfFuel);
+}
 
 #[test]
 fn a_right_kernel_gives_the_same_bytes_under_every_schedule() {
