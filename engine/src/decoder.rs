@@ -286,18 +286,20 @@ impl Decoder {
     }
 
     /// Takes in so many tokens of the prompt, the last excluded.
-    fn take_in(&mut self, mut left: u32) -> Result<(), Error> {
+    pub(crate) fn take_in(&mut self, mut left: u32) -> Result<(), Error> {
+        let columns = self.columns();
         while left > 0 {
-            let columns = self.columns().filter(|_| left > 1);
-            self.launch(if columns.is_some() { Kind::Prompts } else { Kind::Prompt })?;
-            left -= columns.unwrap_or(1).min(left);
+            let (kind, taken) =
+                if left.min(columns) > 1 { (Kind::Prompts, columns) } else { (Kind::Prompt, 1) };
+            self.launch(kind)?;
+            left -= taken.min(left);
         }
         Ok(())
     }
 
-    /// Tokens of a prompt that are taken in at once, if more than one.
-    fn columns(&self) -> Option<u32> {
-        self.machine.columns().map(|step| step.chain.fit.columns)
+    /// Tokens of a prompt that are taken in at once.
+    pub fn columns(&self) -> u32 {
+        self.machine.columns().map_or(1, |step| step.chain.fit.columns)
     }
 
     /// Feeds `ids` and gives the logits after each: rows of `vocab`.
@@ -327,7 +329,7 @@ impl Decoder {
     }
 
     /// Puts the decoder at the start of a prompt.
-    fn start(&mut self, prompt: &[u32]) -> Result<(), Error> {
+    pub(crate) fn start(&mut self, prompt: &[u32]) -> Result<(), Error> {
         let (b, vocab) = (&self.machine.buffers, self.machine.config.vocab);
         check_prompt(prompt, vocab, b.ctx)?;
         let state = [prompt[0], 0, 0, prompt.len() as u32, 0, 0, 0, 0];
@@ -613,7 +615,7 @@ impl Rows<'_> {
     /// The rows of one token or of several; gives the first of them.
     fn launch(&mut self) -> Result<Vec<f32>, Error> {
         let left = self.end - self.position;
-        if left == 1 || self.decoder.columns().is_none() {
+        if left.min(self.decoder.columns()) == 1 {
             self.decoder.launch(Kind::Token)?;
             return Ok(self.decoder.stream.read(&self.decoder.machine.buffers.logits)?);
         }

@@ -56,7 +56,7 @@ pub use memory::Needs;
 pub use model::{Model, Outline};
 pub use path::Path;
 pub use profile::{Link, Profile, Times};
-pub use round::Round;
+pub use round::{Prompt, Round};
 pub use shape::{Quantization, Shape};
 pub use tokenizer::Tokenizer;
 pub use tuning::Tuning;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
 
-use crate::decoder::Generation;
+use crate::decoder::{Generation, Kind};
 use crate::random::{Pools, Unit};
 use crate::{Decoder, Error};
 
@@ -20,7 +20,35 @@ pub struct Round {
     pub device: Duration,
 }
 
+/// A prompt that was taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prompt {
+    /// The token behind it.
+    pub token: u32,
+    /// From the first launch to the end of the step that made this token, on the device.
+    pub device: Duration,
+}
+
 impl Decoder {
+    /// Takes in a prompt of `len` tokens, the same in every round, and makes the token behind it.
+    ///
+    /// # Errors
+    /// A prompt without tokens or with more than there is room for, and what the driver refuses.
+    pub fn prompt(&mut self, len: u32) -> Result<Prompt, Error> {
+        let vocab = u64::from(self.machine.config.vocab);
+        // Steps of a prime go through all of most vocabularies.
+        let ids: Vec<u32> = (0..u64::from(len)).map(|i| (i * 7919 % vocab) as u32).collect();
+        self.start(&ids)?;
+        let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
+        start.record(&self.stream)?;
+        self.take_in(len - 1)?;
+        self.launch(Kind::Token)?;
+        end.record(&self.stream)?;
+        end.synchronize()?;
+        let token = self.machine.buffers.out.read(len as usize - 1);
+        Ok(Prompt { token, device: end.since(&start)? })
+    }
+
     /// Decodes `tokens` tokens, the first of which attends `attended` positions, without a prompt: keys and values
     /// of the positions before are random, the same in every round. A token that ends texts would end the round: to
     /// time steps, clear [`Outline::stop`](crate::Outline::stop) before the decoder is made.

@@ -57,6 +57,27 @@ fn check_figures(report: &Value) {
 }
 
 #[test]
+fn a_prompt_is_taken_in_at_once_and_one_by_one() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("prompt.json");
+    let arguments = ["--prompt", "11", "--device", "emu", "--rounds", "2", "--json"];
+    let end = run(&[&["bench", MODEL][..], &arguments, &[json.to_str().expect("UTF-8")]].concat());
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    assert!(end.out.contains("graph, 2 rounds of a prompt of 11 tokens"), "{}", end.out);
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
+    let ways = report["ways"].as_array().expect("a list");
+    let columns: Vec<_> = ways.iter().map(|way| way["columns"].as_u64().expect("a number")).collect();
+    assert_eq!(columns, [8, 1]);
+    for way in ways {
+        assert_eq!(way["next"], ways[0]["next"]);
+        assert_eq!(way["next"].as_array().expect("a list").len(), 2);
+        let number = |value: &Value| value.as_f64().expect("a number");
+        let rate = 1e6 / number(&way["us_per_token"]["median"]);
+        assert!((number(&way["tokens_per_s"]) / rate - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
 fn profile_has_a_row_for_each_kind_of_kernel_and_a_bar_for_each_kernel() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [json, svg] = ["profile.json", "profile.svg"].map(|name| folder.path().join(name));

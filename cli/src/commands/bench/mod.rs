@@ -3,12 +3,14 @@
 //! All in one run, because a rate means little without the ceiling of the same card on the same day: first the read
 //! ceiling, then for each context a round as each other mode launches steps, to compare tokens and to warm up, and
 //! then the timed rounds. Whole tokens are timed, from the embedding to the choice that the host has read.
-//! Or, instead of rounds, the kernels: when each works within a token, and how fast each is alone.
+//! Or, instead of rounds, how fast a prompt is taken in; or the kernels: when each works within a token, and how fast
+//! each is alone.
 
 mod ceiling;
 mod kernels;
 mod plot;
 mod profile;
+mod prompt;
 mod report;
 mod timeline;
 
@@ -66,6 +68,9 @@ pub(crate) struct Args {
     /// Tokens of one launch of a graph
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     tokens_per_launch: Option<u32>,
+    /// Take in a prompt of so many tokens instead of rounds: several tokens at once, and one by one
+    #[arg(long, value_name = "N", group = "instead", value_parser = value_parser!(u32).range(1..))]
+    prompt: Option<u32>,
     /// Take the times of every kernel of a token instead of rounds
     #[arg(long, group = "instead")]
     profile: bool,
@@ -85,7 +90,7 @@ pub(crate) struct Args {
     )]
     plans: Vec<Plan>,
     /// File to draw to, as SVG: tokens a second, or with --profile the kernels of a token over time
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "tune"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "tune", "prompt"])]
     plot: Option<PathBuf>,
     /// File to write all figures to, as JSON
     #[arg(long, value_name = "FILE")]
@@ -107,6 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     interrupt::install()?;
     if args.profile {
         deliver(args, profile::measure, profile::Report::draw)
+    } else if let Some(tokens) = args.prompt {
+        deliver(args, |args| prompt::measure(args, tokens), |_| unreachable!("clap lets nobody plot prompts"))
     } else if args.kernels || args.tune {
         deliver(args, kernels::measure, |_| unreachable!("clap lets nobody plot kernels"))
     } else {

@@ -91,8 +91,8 @@ pub(super) struct Figures {
 
 /// Microseconds a token, over the rounds.
 #[derive(Serialize)]
-struct Spread {
-    median: f64,
+pub(super) struct Spread {
+    pub(super) median: f64,
     min: f64,
     max: f64,
 }
@@ -275,7 +275,7 @@ impl Measured {
 }
 
 impl Spread {
-    fn of(tokens: u32, times: impl Iterator<Item = Duration>) -> Spread {
+    pub(super) fn of(tokens: u32, times: impl Iterator<Item = Duration>) -> Spread {
         let mut us: Vec<f64> = times.map(|time| time.as_secs_f64() * 1e6 / f64::from(tokens)).collect();
         us.sort_by(f64::total_cmp);
         let (middle, last) = (us.len() / 2, us.len() - 1);
@@ -290,7 +290,7 @@ impl std::fmt::Display for Spread {
 }
 
 /// The mode's name on the command line.
-fn name(launch: Launch) -> String {
+pub(super) fn name(launch: Launch) -> String {
     launch.to_possible_value().expect("no mode is hidden").get_name().to_owned()
 }
 
