@@ -107,8 +107,9 @@ fn registers(block: u32, per_thread: u32) -> u32 {
 /// with the registers that they take.
 fn crowded(figures: &AllFigures) -> Vec<Vec<String>> {
     let takes = |(name, by_target): (&String, &BTreeMap<&str, Figures>)| {
-        // Kernels that older devices run too do not overlap.
-        let found = by_target.get(CHAINED).filter(|_| !by_target.contains_key("sm_80"))?;
+        // Kernels that older devices run too do not overlap, and those of several columns have no memory for two.
+        let alone = by_target.contains_key("sm_80") || name.ends_with("_columns");
+        let found = by_target.get(CHAINED).filter(|_| !alone)?;
         Some((name.clone(), registers(found.block, found.registers)))
     };
     let all: Vec<_> = figures.iter().filter_map(takes).collect();

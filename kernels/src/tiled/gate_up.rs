@@ -71,7 +71,7 @@ impl KernelDef for GateUp {
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(self.plan.resident())
+        self.plan.resident(self.format)
     }
 
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {

@@ -92,7 +92,7 @@ impl KernelDef for Head {
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(self.plan.resident())
+        self.plan.resident(self.format)
     }
 
     fn grid(&self, a: &HeadArgs<Shape>) -> Result<Grid, ShapeError> {

@@ -62,7 +62,7 @@ impl KernelDef for Project {
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(self.plan.resident())
+        self.plan.resident(self.format)
     }
 
     fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {

@@ -122,7 +122,7 @@ impl KernelDef for Qkv {
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(self.plan.resident())
+        self.plan.resident(self.formats[0])
     }
 
     fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {

@@ -130,10 +130,17 @@ impl Plan {
         32 * (self.warps() + 1)
     }
 
-    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain, if they overlap. Several columns
-    /// have it for themselves.
-    pub(crate) const fn resident(self) -> u32 {
-        if self.overlaps() && self.threads() <= 512 && self.columns == 1 { 2 } else { 1 }
+    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain, if they overlap.
+    ///
+    /// Several columns have it for themselves. That one block is enough is said where `ptxas` needs to hear it: for
+    /// quantized weights, it would then take more registers than there are on sm_120.
+    pub(crate) const fn resident(self, format: Format) -> Option<u32> {
+        match self.columns {
+            1 if self.overlaps() && self.threads() <= 512 => Some(2),
+            1 => Some(1),
+            _ if matches!(format, Format::F16 | Format::BF16) => Some(1),
+            _ => None,
+        }
     }
 
     /// As names of kernels end: `4x2_first`, `4x2_async`, or `4x2_first_8_columns`.
