@@ -126,7 +126,8 @@ pub(crate) fn cache_bytes(c: &Config, ctx: u32) -> u64 {
 
 /// Bytes of everything else, but for a few kilobytes.
 pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
-    let part = u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
+    // What ranges of attention leave; a chain of one column and one of several have up to three times as much together.
+    let part = 4 * u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
     let ffn = 3 * u64::from(c.feed_forward);
     4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + columns_bytes(c)

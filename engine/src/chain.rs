@@ -67,7 +67,9 @@ pub(crate) struct Links {
     index: Buffer<u32>,
     /// `[1]`: blocks of the LM head that are done
     head_ticket: Buffer<u32>,
-    /// `[units]`: ranges of attention that are done
+    /// `[heads, splits, part]`, of a column: what ranges of attention leave
+    attention_part: Buffer<f32>,
+    /// `[tickets]`, of a column: ranges of attention that are done
     attention_ticket: Buffer<u32>,
     /// Ranges into which attention splits the positions.
     splits: u32,
@@ -87,8 +89,6 @@ struct Vectors {
     x: View<f32>,
     /// `[heads, head_dim]`
     q: View<f32>,
-    /// `[heads, splits, head_dim + 2]`
-    part: View<f32>,
     /// `[heads, head_dim]`
     heads: View<f32>,
     /// `[feed_forward]`
@@ -98,7 +98,7 @@ struct Vectors {
 }
 
 impl Vectors {
-    fn new(context: &Context, fit: &Fit, splits: u32) -> Result<Vectors, Error> {
+    fn new(context: &Context, fit: &Fit) -> Result<Vectors, Error> {
         let c = &fit.config;
         let floats = |name: &str, len: u32| -> Result<View<f32>, Error> {
             let len = fit.columns as usize * len as usize;
@@ -109,7 +109,6 @@ impl Vectors {
             state: state.view(),
             x: floats("x", c.hidden)?,
             q: floats("q", c.q_len())?,
-            part: floats("part", c.heads * splits * (c.head_dim + 2))?,
             heads: floats("heads", c.q_len())?,
             inner: floats("inner", c.feed_forward)?,
             logits: floats("logits", c.vocab)?,
@@ -121,7 +120,6 @@ impl Vectors {
             state: b.state.view(),
             x: b.x.view(),
             q: b.q.view(),
-            part: b.part.view(),
             heads: b.heads.view(),
             inner: b.inner.view(),
             logits: b.logits.view(),
@@ -170,10 +168,10 @@ impl Start {
 
 impl Links {
     pub(crate) fn new(context: &Context, fit: &Fit, ctx: u32) -> Result<Links, crate::Error> {
-        let (blocks, units) = (fit.most_blocks() as usize, fit.attention_units() as usize);
-        let c = &fit.config;
+        let (blocks, c, attention) = (fit.most_blocks() as usize, &fit.config, fit.attention());
         let floats = |len: u32| Buffer::uninit(context, fit.columns as usize * len as usize);
         let (splits, nodes) = (fit.splits(ctx), NODES * fit.config.layers as usize + 1);
+        let tickets = (fit.columns * attention.tickets(c.kv_heads)) as usize;
         let node_stamps =
             if fit.tuning.profile { (fit.attention_blocks(splits) * stream::STAMPS) as usize } else { 0 };
         Ok(Links {
@@ -182,9 +180,10 @@ impl Links {
             value: floats(fit.most_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, fit.columns as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
-            attention_ticket: Buffer::zeroed(context, units)?.labelled("attention.ticket"),
+            attention_part: floats(c.heads * splits * attention.part())?.labelled("attention.part"),
+            attention_ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
             splits,
-            columns: (fit.columns > 1).then(|| Vectors::new(context, fit, splits)).transpose()?,
+            columns: (fit.columns > 1).then(|| Vectors::new(context, fit)).transpose()?,
             stamps: Buffer::zeroed(context, (nodes * node_stamps).max(1))?.labelled("stamps"),
             node_stamps,
         })
@@ -445,14 +444,13 @@ impl Step<'_> {
     pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let (b, v, fit, splits) = (self.buffers, self.vectors(), &self.chain.fit, self.links.splits);
         let c = &fit.config;
-        let part = fit.columns * c.heads * splits * (c.head_dim + 2);
         let args = AttentionChainedArgs {
             state: v.state,
             q: v.q,
             k_cache: b.k_cache[index].view(),
             v_cache: b.v_cache[index].view(),
             y: v.heads,
-            part: v.part.view_range(0..part as usize),
+            part: self.links.attention_part.view(),
             ticket: self.links.attention_ticket.view(),
             heads: c.heads,
             kv_heads: c.kv_heads,

@@ -52,7 +52,7 @@ const PLANS: [(Family, u32, Plan); 4] = [
 ];
 
 /// Naps by the model's least hidden length. Measured on an H200.
-const NAPS: [(u32, u32); 2] = [(0, 800), (2048, 1500)];
+const NAPS: [(u32, u32); 2] = [(0, 0), (2048, 1500)];
 
 /// The plan of a matrix in this format with rows of `n`.
 pub(crate) fn plan_of(format: Format, n: u32) -> Plan {
@@ -216,7 +216,7 @@ mod tests {
             assert_eq!(plan_name(plan_of(format, n)), plan);
         }
         assert_eq!(plan_name(wide_plan_of(Format::Q4_K, 256)), "2x4_first");
-        assert_eq!([1, 2048].map(nap_of), [800, 1500]);
+        assert_eq!([1, 2048].map(nap_of), [0, 1500]);
     }
 
     #[test]

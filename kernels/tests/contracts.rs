@@ -106,10 +106,10 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
         "attention_chained_128_4_first_1500",
         "ticket",
         Len(2),
-        "ticket has 2 elements, must have kv_heads * groups = 1",
+        "ticket has 2 elements, must have kv_heads * groups * 8 = 8",
     ),
     ("attention_chained_128_4_first_1500", "blocks", Scalar(0), "blocks is 0, must be 1 to 65536"),
-    ("attention_chained_128_4_first_1500", "shared", Scalar(9), "shared is 9, must be 109200 to 115712"),
+    ("attention_chained_128_4_first_1500", "shared", Scalar(9), "shared is 9, must be 109312 to 115712"),
     ("attention_combine_64", "splits", Scalar(0), "splits is 0, must be 1 to 8192"),
     (
         "attention_combine_64",

@@ -13,9 +13,10 @@
 //! once for what rounding lost.
 //!
 //! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values. Then the warps
-//! of a block are brought to their common maximum and added. While the positions fit one block, that is the result.
-//! Else the splits of a head leave theirs in memory, and the block that comes last adds them in the order of the
-//! splits, so that the same positions give the same bits.
+//! of a block are brought to their common maximum and added. While one block takes all positions, that is the result.
+//! Else the splits of a head leave theirs in memory. A warp has the same numbers of the same queries in each of them
+//! and draws a ticket of its own: the one that comes last adds all in the order of the splits, so that the same
+//! positions give the same bits.
 //!
 //! Several columns are tokens at positions of their own, each with blocks of its own, which all read the same cache.
 //! The rows of columns before it come from the kernel before, so nothing is asked for early.
@@ -42,10 +43,10 @@ args! {
         v_cache: In<f16>,
         /// `[columns, heads, head_dim]`
         y: Out<f32>,
-        /// `[columns, heads, splits, head_dim]` weighted values, then `[columns, heads, splits, 2]` maximum in log2
-        /// and sum of the weights: of ranges that do not fit one block
+        /// `[columns, heads, splits, head_dim]` weighted values, then `[columns, heads, splits, head_dim / 4, 2]`
+        /// maximum in log2 and sum of the weights, for each four values: where there are several ranges
         part: InOut<f32>,
-        /// `[columns, kv_heads * groups]`: zero before and after
+        /// `[columns, kv_heads * groups, 8]`, one of each warp: zero before and after
         ticket: InOut<u32>,
         /// Query heads.
         heads: u32,
@@ -96,11 +97,13 @@ const QUERIES: u32 = 8;
 /// The most warps of a block: at 80 registers a thread, they leave room for a product of 12 warps and its producer in
 /// each of the four parts of a multiprocessor, which have 16,384 registers.
 const MOST_WARPS: u32 = 8;
+/// Tiles that a warp keeps, at most.
+const MOST_DEPTH: u32 = 3;
 /// Shared memory that is neither tiles nor queries, at most.
-const REST: u32 = 8 * QUERIES * MOST_WARPS + 16;
-/// Up to this many times what it holds, a block takes a head's positions alone: to stream the rest is faster than to
-/// merge the results of two.
-const ALONE: u32 = 2;
+const REST: u32 = 8 * QUERIES * MOST_WARPS;
+/// Up to so many tiles a warp, a block takes a head's positions alone: to go through them is faster than to merge the
+/// results of two.
+const ALONE: u32 = 3;
 /// Parts that a thread has in flight when it merges.
 const PARTS_AHEAD: u32 = 8;
 
@@ -155,29 +158,39 @@ impl AttentionChained {
         (self.memory.saturating_sub(2 * QUERIES * self.row() + REST) / (2 * self.half())).max(1)
     }
 
-    /// Tiles that a warp keeps.
-    fn depth(&self) -> u32 {
-        self.fit().div_ceil(MOST_WARPS + 1).min(2)
-    }
-
     /// Warps of a block.
     fn warps(&self) -> u32 {
-        (self.fit() / self.depth()).min(MOST_WARPS)
+        self.fit().min(MOST_WARPS)
     }
 
     /// Tiles that a block keeps.
     fn tiles(&self) -> u32 {
-        self.warps() * self.depth()
+        self.fit().min(MOST_DEPTH * self.warps())
     }
 
-    /// Bytes of shared memory that a block needs: tiles, queries, maximum and sum of each warp, position and ticket.
+    /// Tiles that a warp keeps, at most: the last warps may keep one less.
+    fn depth(&self) -> u32 {
+        self.tiles().div_ceil(self.warps())
+    }
+
+    /// Bytes of shared memory that a block needs: tiles, queries, maximum and sum of each warp.
     pub fn shared(&self) -> u32 {
-        self.tiles() * 2 * self.half() + 2 * QUERIES * self.row() + 8 * QUERIES * self.warps() + 16
+        self.tiles() * 2 * self.half() + 2 * QUERIES * self.row() + 8 * QUERIES * self.warps()
     }
 
-    /// Positions that one block can hold: up to there, nothing is split.
+    /// Positions of the shortest range where there are several: a tile for each warp.
     pub fn positions(&self) -> u32 {
-        TILE * self.tiles()
+        TILE * self.warps()
+    }
+
+    /// Numbers that a split leaves of a query.
+    pub fn part(&self) -> u32 {
+        self.head_dim + self.head_dim / 2
+    }
+
+    /// Tickets for each column: one for each warp of the blocks that share the same queries.
+    pub fn tickets(&self, kv_heads: u32) -> u32 {
+        kv_heads * self.groups() * MOST_WARPS
     }
 }
 
@@ -221,14 +234,16 @@ impl KernelDef for AttentionChained {
         })?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("splits", a.splits, 1, 1 << 12)?;
+        self.require(a.k_cache / 8 <= u32::MAX as usize, || {
+            format!("k_cache has {} elements, must have less than 2^35", a.k_cache)
+        })?;
         columns("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
         }
         columns("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
-        let part = [a.heads, a.splits, self.head_dim + 2];
-        columns("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
-        columns("ticket", a.ticket, "kv_heads * groups", &[a.kv_heads, self.groups()])?;
+        columns("part", a.part, "heads * splits * head_dim * 3 / 2", &[a.heads, a.splits, self.part()])?;
+        columns("ticket", a.ticket, "kv_heads * groups * 8", &[self.tickets(a.kv_heads)])?;
         let needed = [self.columns, a.kv_heads, self.groups(), a.splits];
         self.range("blocks", a.blocks, needed.into_iter().fold(1, u32::saturating_mul), 1 << 16)?;
         self.range("the kernel's memory", self.memory, self.shared(), 1 << 20)?;
@@ -244,27 +259,22 @@ impl KernelDef for AttentionChained {
         let block = Block::new(k, self, &a);
         block.stamp(Stamp::Begun);
         block.stamp(Stamp::Place);
-        let tiles = block.own_tiles();
 
         let (range, position) =
-            if self.columns == 1 { self.begin(&block, &tiles) } else { self.begin_columns(&block, &tiles) };
+            if self.columns == 1 { self.begin(&block) } else { self.begin_columns(&block) };
         block.stamp(Stamp::Ready);
 
         let mut sums = Sum::new(k, self);
-        block.attend(&mut sums, &range, &tiles, position);
+        block.attend(&mut sums, &range, position);
         block.stamp(Stamp::Multiplied);
-        block.leave(&sums, &range, &tiles[0]);
+        block.leave(&sums, &range);
         k.barrier();
-        let alone = position.lt(ALONE * self.positions()) | a.splits.eq(1);
-        k.when(alone, || block.store_result(&range)).otherwise(|| {
-            block.store_part(&range);
-            k.barrier();
-            block.draw(&range);
-            k.barrier();
-            k.when(block.drawn.ld().ne(0), || block.merge(&range));
+        k.when(!range.is_empty(), || {
+            k.when(range.used.get().eq(1), || block.store_result(&range))
+                .otherwise(|| block.store_part(&range));
         });
         block.stamp(Stamp::Stored);
-        if self.chained && self.columns == 1 {
+        if self.chained && self.nap > 0 {
             k.when(range.is_empty(), || k.nanosleep(self.nap));
         }
     }
@@ -286,7 +296,9 @@ impl KernelDef for AttentionChained {
             for split in (0..used).filter(|_| used > 1) {
                 let part = attend(q, caches, split * share..n.min((split + 1) * share), a.scale);
                 let at = head * splits + split;
-                others[2 * at..][..2].copy_from_slice(&[part.max as f32, part.sum as f32]);
+                for pair in others[at * dim / 2..][..dim / 2].chunks_mut(2) {
+                    pair.copy_from_slice(&[part.max as f32, part.sum as f32]);
+                }
                 for (value, v) in values[at * dim..][..dim].iter_mut().zip(part.values) {
                     *value = v as f32;
                 }
@@ -297,32 +309,34 @@ impl KernelDef for AttentionChained {
 
 impl AttentionChained {
     /// Brings the first tiles and the queries; gives the block's tiles and the token's position.
-    fn begin<'k>(&self, block: &Block<'_, 'k>, tiles: &[Slot<'k>]) -> (Range<'k>, U32<'k>) {
+    fn begin<'k>(&self, block: &Block<'_, 'k>) -> (Range<'k>, U32<'k>) {
         let k = block.k;
         k.note("the position may still be that of the token before: then it is too small");
         let early = block.position().broadcast();
         let mut range = block.range(early);
-        block.copy_first(&range, tiles, Which::Before(early));
+        block.copy_first(&range, Which::Before(early));
         let own = block.own_row(&range, early);
         block.stamp_landed();
         self.wait(block);
 
         k.note("the queries, the token's own row, and the position, which is right now");
-        let loaded = block.load();
+        let (position, loaded) = (block.position(), block.load());
         block.copy_own(&own);
-        let position = block.stage(loaded);
-        k.when(position.ne(early), || block.start_again(&mut range, tiles, position));
+        block.stage(loaded);
+        let position = position.broadcast();
+        k.when(position.ne(early), || block.start_again(&mut range, position));
         (range, position)
     }
 
     /// The same of one of several columns, all of it behind the wait.
-    fn begin_columns<'k>(&self, block: &Block<'_, 'k>, tiles: &[Slot<'k>]) -> (Range<'k>, U32<'k>) {
+    fn begin_columns<'k>(&self, block: &Block<'_, 'k>) -> (Range<'k>, U32<'k>) {
         self.wait(block);
         let position = block.position().broadcast();
         let range = block.range(position);
-        block.copy_first(&range, tiles, Which::UpTo(position));
+        block.copy_first(&range, Which::UpTo(position));
         block.commit_first();
-        (range, block.stage(block.load()))
+        block.stage(block.load());
+        (range, position)
     }
 
     fn wait(&self, block: &Block<'_, '_>) {
@@ -366,12 +380,12 @@ fn attend(q: &[f32], [keys, values]: [&[f16]; 2], range: std::ops::Range<usize>,
 }
 
 impl AttentionChained {
-    /// How many ranges `n` positions are split into, and the positions of each but the last: as few as fit a block
-    /// each, but at most `splits`.
+    /// How many ranges `n` positions are split into, and the positions of each but the last: as many as leave each warp
+    /// a tile, but at most `splits`.
     fn split(&self, n: usize, splits: usize) -> (usize, usize) {
         let tiles = n.div_ceil(TILE as usize);
-        let alone = tiles <= (ALONE * self.tiles()) as usize;
-        let used = if alone { 1 } else { tiles.div_ceil(self.tiles() as usize).min(splits) };
+        let warps = self.warps() as usize;
+        let used = if tiles <= ALONE as usize * warps { 1 } else { tiles.div_ceil(warps).min(splits) };
         let share = tiles.div_ceil(used);
         (tiles.div_ceil(share), share * TILE as usize)
     }
@@ -392,8 +406,8 @@ struct Block<'a, 'k> {
     head: U32<'k>,
     /// Query heads.
     queries: U32<'k>,
-    /// Keys and values of the head, from the lane's 16 bytes of a row on.
-    caches: [Ptr<'k, f16, Read>; 2],
+    /// The lane's first 16 bytes of the head's keys and values, of all 16 bytes of the caches.
+    cached: U32<'k>,
     /// The row of a tile that the lane copies first, and which 16 bytes of it.
     row: U32<'k>,
     piece: U32<'k>,
@@ -403,41 +417,27 @@ struct Block<'a, 'k> {
     staged: Ptr<'k, f16, Shared>,
     /// Of each warp and query: maximum and sum.
     outcome: Ptr<'k, f32, Shared>,
-    /// The position, once it is right.
-    position: Ptr<'k, u32, Shared>,
-    /// Whether this block came last.
-    drawn: Ptr<'k, u32, Shared>,
+    /// The next tile that comes to the place of a tile is so much further.
+    kept: U32<'k>,
 }
 
-/// The tiles of a block, from `first` up to `end`, and the number of ranges.
+/// The tiles of a block: the first, how many, and the number of ranges.
 struct Range<'k> {
     first: Var<'k, u32>,
-    end: Var<'k, u32>,
+    count: Var<'k, u32>,
     used: Var<'k, u32>,
 }
 
 impl<'k> Range<'k> {
     fn set(&mut self, to: &Range<'k>) {
         self.first.set(&to.first);
-        self.end.set(&to.end);
+        self.count.set(&to.count);
         self.used.set(&to.used);
     }
 
     fn is_empty(&self) -> Pred<'k> {
-        self.first.get().ge(&self.end)
+        self.count.get().eq(0)
     }
-}
-
-/// Where a warp keeps one of its tiles.
-struct Slot<'k> {
-    /// Keys, then values.
-    tile: Ptr<'k, f16, Shared>,
-    /// The same, from the lane's 16 bytes of the first row that it copies on.
-    copied: Ptr<'k, f16, Shared>,
-    /// The same, from the row on whose address the lane gives to `ldmatrix`.
-    matrices: Ptr<'k, f16, Shared>,
-    /// Which of the block's tiles comes here first.
-    number: U32<'k>,
 }
 
 /// Which rows of a tile to bring.
@@ -474,10 +474,10 @@ impl<'a, 'k> Block<'a, 'k> {
         let shared = k.dynamic_shared::<f16>("tiles");
         let staged = shared.at(def.tiles() * def.half());
         let outcome = staged.at(QUERIES * def.row()).cast::<f32>();
-        let position = outcome.at(2 * QUERIES * def.warps()).cast::<u32>();
+        let deep = k.warp().lt(def.tiles() - (def.depth() - 1) * def.warps());
+        let kept = |depth| depth * def.warps();
 
         let (row, piece) = divided(k.lane(), def.pieces());
-        let from = |cache: Ptr<'k, f16, Read>| cache.row(kv_head * a.ctx, 2 * def.head_dim).at(piece * 8);
         Block {
             k,
             def,
@@ -487,14 +487,13 @@ impl<'a, 'k> Block<'a, 'k> {
             split,
             head: column.plus(kv_head * def.queries + first, a.heads),
             queries: (k.val(def.queries) - first).min(per_group),
-            caches: [from(a.k_cache), from(a.v_cache)],
+            cached: (kv_head * a.ctx).mad(def.pieces(), piece),
             row,
             piece,
             tiles: shared,
             staged,
             outcome,
-            position,
-            drawn: position.at(1),
+            kept: deep.select(kept(def.depth()), kept(def.depth() - 1)),
         }
     }
 
@@ -525,51 +524,48 @@ impl<'a, 'k> Block<'a, 'k> {
     /// This block's tiles once the token is at `position`: see [`AttentionChained::split`].
     fn range(&self, position: U32<'k>) -> Range<'k> {
         let tiles = (position >> TILE.ilog2()) + 1;
-        let (most, _) = divided(tiles + (self.def.tiles() - 1), self.def.tiles());
-        let used = tiles.le(ALONE * self.def.tiles()).select(1, most.min(self.a.splits));
+        let warps = self.def.warps();
+        let (most, _) = divided(tiles + (warps - 1), warps);
+        let used = tiles.le(ALONE * warps).select(1, most.min(self.a.splits));
         let share = (tiles + used - 1) / used;
         let first = self.split * share;
         let k = self.k;
         Range {
             first: k.var(first),
-            end: k.var((first + share).min(tiles)),
+            count: k.var(tiles.max(first).min(first + share) - first),
             used: k.var((tiles + share - 1) / share),
         }
     }
 
-    /// The tiles of the calling warp.
-    fn own_tiles(&self) -> Vec<Slot<'k>> {
-        let (k, def) = (self.k, self.def);
-        let (lane, warp) = (k.lane(), k.warp());
-        let tile = self.tiles.row(warp, def.depth() * 2 * def.half());
-        let copied = tile.row(self.row, def.row()).at(self.piece * 8);
-        // Matrices: positions 0 to 7, dimensions 0 to 7, then 8 to 15; then the same of positions 8 to 15.
-        let matrices = tile.row((lane & 7) + (lane >> 4) * 8, def.row()).at((lane >> 3 & 1) * 8);
-        let slot = |i: u32| {
-            let [tile, copied, matrices] = [tile, copied, matrices].map(|tile| tile.at(i * def.half()));
-            Slot { tile, copied, matrices, number: warp + i * def.warps() }
-        };
-        (0..def.depth()).map(slot).collect()
+    /// The lane's 16 bytes of the row of a position.
+    fn cached(&self, cache: Ptr<'k, f16, Read>, position: U32<'k>) -> Ptr<'k, f16, Read> {
+        cache.row(position.mad(self.def.pieces(), self.cached), 16)
+    }
+
+    /// The place of a tile: of those that come first, each has its own.
+    fn place(&self, number: U32<'k>) -> Ptr<'k, f16, Shared> {
+        self.tiles.row(number, 2 * self.def.half())
     }
 
     /// Brings rows of the first tiles.
-    fn copy_first(&self, range: &Range<'k>, slots: &[Slot<'k>], which: Which<'k>) {
-        for slot in slots {
-            let tile = slot.number + &range.first;
-            self.k.when(tile.lt(&range.end), || {
-                [0, 1].into_iter().for_each(|half| self.copy(half, slot, tile, which))
-            });
-        }
+    fn copy_first(&self, range: &Range<'k>, which: Which<'k>) {
+        let (k, def) = (self.k, self.def);
+        let count = range.count.get().min(def.tiles());
+        k.for_each(k.warp(), count, def.warps(), |number| {
+            let tile = number + &range.first;
+            [0, 1].into_iter().for_each(|half| self.copy(half, self.place(number), tile, which))
+        });
     }
 
     /// Brings rows of the keys (`half` 0) or the values (1) of a tile: as many at a time as the lanes hold pieces.
-    fn copy(&self, half: u32, slot: &Slot<'k>, tile: U32<'k>, which: Which<'k>) {
+    fn copy(&self, half: u32, place: Ptr<'k, f16, Shared>, tile: U32<'k>, which: Which<'k>) {
         let (k, def) = (self.k, self.def);
         let rows = 32 / def.pieces();
+        let place = place.row(self.row, def.row()).at(self.piece * 8);
         for first in (0..TILE).step_by(rows as usize) {
             let p = tile * TILE + self.row + first;
-            let to = slot.copied.at((half * def.half() + first * def.row()) / 2);
-            let from = |p| self.caches[half as usize].row(p, 2 * def.head_dim);
+            let to = place.at((half * def.half() + first * def.row()) / 2);
+            let from = |p| self.cached([self.a.k_cache, self.a.v_cache][half as usize], p);
             self.when_inside(first, || match which {
                 Which::UpTo(position) => from(p.min(position)).copy16(to),
                 Which::Before(position) => {
@@ -594,14 +590,13 @@ impl<'a, 'k> Block<'a, 'k> {
         let (k, def) = (self.k, self.def);
         let (tile, row) = (position >> TILE.ilog2(), position & (TILE - 1));
         let number = tile - &range.first;
-        let (depth, warp) = divided(number, def.warps());
-        let place = self.tiles.row(warp * def.depth() + depth, 2 * def.half());
-        let to = place.row(row, def.row()).at(k.lane() * 8);
+        let (_, warp) = divided(number, def.warps());
+        let to = self.place(number).row(row, def.row()).at(k.lane() * 8);
         // A tile before the first has a number past all.
-        let resident = number.lt(def.tiles()) & tile.lt(&range.end);
+        let resident = number.lt(def.tiles()) & number.lt(&range.count);
         OwnRow {
             mine: resident & warp.eq(k.warp()) & k.lane().lt(def.pieces()),
-            from: self.caches.map(|cache| cache.row(position, 2 * def.head_dim)),
+            from: [self.a.k_cache, self.a.v_cache].map(|cache| self.cached(cache, position)),
             to: [to, to.at(def.half() / 2)],
         }
     }
@@ -619,18 +614,18 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// Brings the first tiles of this position, where others are.
-    fn start_again(&self, range: &mut Range<'k>, slots: &[Slot<'k>], position: U32<'k>) {
+    fn start_again(&self, range: &mut Range<'k>, position: U32<'k>) {
         let k = self.k;
         k.wait_copies(0);
         k.warp_barrier();
         range.set(&self.range(position));
-        self.copy_first(range, slots, Which::UpTo(position));
+        self.copy_first(range, Which::UpTo(position));
         k.commit_copies();
         k.wait_copies(0);
     }
 
-    /// Asks for the position and the block's queries, four dimensions at a time.
-    fn load(&self) -> (U32<'k>, Vec<Four<'k>>) {
+    /// Asks for the block's queries, four dimensions at a time.
+    fn load(&self) -> Vec<Four<'k>> {
         let (k, def) = (self.k, self.def);
         let (fours, threads) = (def.head_dim / 4, KernelDef::block(def));
         let four = |first| {
@@ -642,11 +637,11 @@ impl<'a, 'k> Block<'a, 'k> {
             from.fresh().ld4_if(query.lt(self.queries), &mut q);
             Four { query, dim, q }
         };
-        (self.position(), (0..QUERIES * fours).step_by(threads as usize).map(four).collect())
+        (0..QUERIES * fours).step_by(threads as usize).map(four).collect()
     }
 
-    /// Leaves them in shared memory; gives the position, the same to all threads.
-    fn stage(&self, (position, fours): (U32<'k>, Vec<Four<'k>>)) -> U32<'k> {
+    /// Leaves them in shared memory.
+    fn stage(&self, fours: Vec<Four<'k>>) {
         let (k, def) = (self.k, self.def);
         for Four { query, dim, q } in fours {
             k.when(query.lt(QUERIES), || {
@@ -656,63 +651,69 @@ impl<'a, 'k> Block<'a, 'k> {
                 to.row(QUERIES, def.row()).st2(low);
             });
         }
-        k.when(k.tid().eq(0), || self.position.st(position));
         k.barrier();
-        self.position.ld()
     }
 
-    /// The warp's own tiles of the range.
-    fn attend(&self, sum: &mut Sum<'k>, range: &Range<'k>, slots: &[Slot<'k>], position: U32<'k>) {
+    /// The warp's own tiles of the range, each from its place, which is filled again as soon as it is free.
+    fn attend(&self, sum: &mut Sum<'k>, range: &Range<'k>, position: U32<'k>) {
         let (k, def) = (self.k, self.def);
-        k.for_each(slots[0].number + &range.first, &range.end, def.tiles(), |first| {
-            for (i, slot) in (0..).zip(slots) {
-                let tile = first + i * def.warps();
-                k.when(tile.lt(&range.end), || self.attend_tile(sum, range, slot, tile, position));
-            }
+        let mut place = k.var(k.warp());
+        k.for_each(k.warp(), &range.count, def.warps(), |number| {
+            let tile = self.place(place.get());
+            let next = number + self.kept;
+            let refill = |half| {
+                k.warp_barrier();
+                k.when(next.lt(&range.count), || {
+                    self.copy(half, tile, next + &range.first, Which::UpTo(position))
+                });
+                k.commit_copies();
+            };
+            self.wait_landed();
+            let scores = self.scores(tile, number + &range.first, position);
+            refill(0);
+            let weights = sum.weigh(k, scores);
+            self.wait_landed();
+            sum.add(self.matrices(tile).at(def.half() / 2), weights);
+            refill(1);
+            let following = place.get() + def.warps();
+            place.set(following.lt(def.tiles()).select(following, k.warp()));
         });
     }
 
-    /// One tile, from its place, which is filled again as soon as it is free.
-    ///
-    /// A place has two groups of copies under way, keys and values; of all that came later, none need have landed.
-    fn attend_tile(
-        &self,
-        sum: &mut Sum<'k>,
-        range: &Range<'k>,
-        slot: &Slot<'k>,
-        tile: U32<'k>,
-        position: U32<'k>,
-    ) {
+    /// Waits for the keys or the values whose turn it is. A place has two groups of copies under way, keys and values;
+    /// of all that came later, none need have landed.
+    fn wait_landed(&self) {
         let (k, def) = (self.k, self.def);
-        let next = tile + def.tiles();
-        let refill = |half| {
-            k.when(next.lt(&range.end), || self.copy(half, slot, next, Which::UpTo(position)));
-            k.commit_copies();
-        };
-        k.wait_copies(2 * def.depth() - 1);
+        let later = |depth: u32| k.wait_copies(2 * depth - 1);
+        if def.tiles().is_multiple_of(def.warps()) {
+            later(def.depth());
+        } else {
+            k.when(self.kept.eq(def.depth() * def.warps()), || later(def.depth()))
+                .otherwise(|| later(def.depth() - 1));
+        }
         k.warp_barrier();
-        let scores = self.scores(slot, tile, position);
-        let weights = sum.weigh(k, scores);
-        k.wait_copies(2 * def.depth() - 2);
-        k.warp_barrier();
-        refill(0);
-        sum.add(slot.matrices.at(def.half() / 2), weights);
-        k.warp_barrier();
-        refill(1);
+    }
+
+    /// The keys of a tile, from the row on whose address the lane gives to `ldmatrix`: positions 0 to 7, dimensions 0
+    /// to 7, then 8 to 15; then the same of positions 8 to 15.
+    fn matrices(&self, place: Ptr<'k, f16, Shared>) -> Ptr<'k, f16, Shared> {
+        let lane = self.k.lane();
+        place.row((lane & 7) + (lane >> 4) * 8, self.def.row()).at((lane >> 3 & 1) * 8)
     }
 
     /// Scores of query `lane / 4`, in units of log2: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where
     /// `t = lane % 4`.
     ///
     /// Even and odd steps have sums of their own, so that half as many wait for each other.
-    fn scores(&self, slot: &Slot<'k>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
+    fn scores(&self, place: Ptr<'k, f16, Shared>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
         let (k, def) = (self.k, self.def);
         let lane = k.lane();
         let queries = self.staged.row(lane & 15, def.row()).at((lane >> 4) * 8);
+        let keys = self.matrices(place);
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
         for step in 0..def.head_dim / 16 {
             let a = A(queries.at(16 * step).ldmatrix4());
-            let [b0, b1, b2, b3] = slot.matrices.at(16 * step).ldmatrix4();
+            let [b0, b1, b2, b3] = keys.at(16 * step).ldmatrix4();
             let [left, right] = &mut sums[step as usize % 2];
             left.add_f16(a, B([b0, b1]));
             right.add_f16(a, B([b2, b3]));
@@ -728,15 +729,15 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// Leaves the warp's sums in its first place; a warp without tiles, only that it has none.
-    fn leave(&self, sum: &Sum<'k>, range: &Range<'k>, slot: &Slot<'k>) {
+    fn leave(&self, sum: &Sum<'k>, range: &Range<'k>) {
         let (k, def) = (self.k, self.def);
         let (g, t) = (k.lane() >> 2, k.lane() & 3);
         let weights = lanes_sum(3, sum.weights.get());
         let outcome = self.outcome.at((k.warp() * QUERIES + g) * 2);
         k.when(t.eq(0), || outcome.st2([sum.max.get(), weights]));
         let row = def.head_dim + 4;
-        let to = slot.tile.cast::<f32>().row(t, 8 * row).at(g);
-        k.when((slot.number + &range.first).lt(&range.end), || {
+        let to = self.place(k.warp()).cast::<f32>().row(t, 8 * row).at(g);
+        k.when(k.warp().lt(&range.count), || {
             for (i, values) in (0..).zip(&sum.values) {
                 for (offset, value) in [0, row, 8, row + 8].into_iter().zip(&values.0) {
                     to.at(16 * i + offset).st(value);
@@ -757,12 +758,11 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The total of the busy warps, for a query and four dimensions.
     fn gather(&self, query: U32<'k>, dim: U32<'k>, range: &Range<'k>) -> Total<'k> {
         let def = self.def;
-        let busy = range.end.get() - &range.first;
         let outcome = self.outcome.at(query * 2);
         let values = self.tiles.cast::<f32>().at(query * (def.head_dim + 4) + dim);
         let of_warp = |warp: u32| {
             let [max, weights] = outcome.at(warp * 2 * QUERIES).ld2();
-            let values = values.row((busy - 1).min(warp), def.depth() * 2 * def.half()).ld4();
+            let values = values.row((range.count.get() - 1).min(warp), 2 * def.half()).ld4();
             Total { max, weights, values }
         };
         Total::of(&(0..def.warps()).map(of_warp).collect::<Vec<_>>())
@@ -770,9 +770,7 @@ impl<'a, 'k> Block<'a, 'k> {
 
     /// The result, where one block has all positions.
     fn store_result(&self, range: &Range<'k>) {
-        self.k.when(!range.is_empty(), || {
-            self.each_four(|query, dim| self.store(query, dim, self.gather(query, dim, range)))
-        });
+        self.each_four(|query, dim| self.store(query, dim, self.gather(query, dim, range)));
     }
 
     fn store(&self, query: U32<'k>, dim: U32<'k>, total: Total<'k>) {
@@ -781,36 +779,32 @@ impl<'a, 'k> Block<'a, 'k> {
         to.st4(total.values.map(|v| v * factor));
     }
 
-    /// Where a split leaves the weighted values, and the maximum and the sum of the weights.
-    fn part(&self, query: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
-        let (a, dim) = (self.a, self.def.head_dim);
-        let i = (self.head + query) * a.splits + split;
-        let heads = if self.def.columns == 1 { a.heads } else { a.heads * self.def.columns };
-        [a.part.at(i * dim), a.part.at(heads * a.splits * dim + i * 2)]
+    /// Where a split leaves four weighted values, and the maximum and the sum of the weights.
+    fn part(&self, query: U32<'k>, dim: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
+        let a = self.a;
+        let at = ((self.head + query) * a.splits + split) * self.def.head_dim + dim;
+        let all = self.def.columns * self.def.head_dim;
+        [a.part.at(at), a.part.at(a.heads * a.splits * all + (at >> 1))]
     }
 
+    /// Leaves the sums of one of several splits; the warp that is the last to leave its own merges them.
     fn store_part(&self, range: &Range<'k>) {
-        self.k.when(!range.is_empty(), || {
-            self.each_four(|query, dim| {
-                let total = self.gather(query, dim, range);
-                let [values, outcome] = self.part(query, self.split);
-                values.at(dim).st4(total.values);
-                self.k.when(dim.eq(0), || outcome.st2([total.max, total.weights]));
-            })
+        let (k, def) = (self.k, self.def);
+        self.each_four(|query, dim| {
+            let total = self.gather(query, dim, range);
+            let [values, outcome] = self.part(query, dim, self.split);
+            values.st4(total.values);
+            outcome.st2([total.max, total.weights]);
         });
-    }
-
-    /// Draws a ticket; tells the block whether it is the last one.
-    fn draw(&self, range: &Range<'k>) {
-        let k = self.k;
-        k.when(k.tid().eq(0), || {
+        k.when((k.warp() * 32).lt(self.queries * (def.head_dim / 4)), || {
+            k.warp_barrier();
+            let last = range.used.get() - 1;
             let mut drawn = k.var(0);
-            k.when(!range.is_empty(), || {
-                let last = range.used.get() - 1;
-                let mine = self.a.ticket.at(self.unit).ticket(last);
-                drawn.set(mine.eq(last).select(1, 0));
-            });
-            self.drawn.st(&drawn);
+            let ticket = self.a.ticket.at(self.unit * MOST_WARPS + k.warp());
+            k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
+            let drawn = drawn.get().broadcast();
+            k.warp_barrier();
+            k.when(drawn.eq(last), || self.merge(range));
         });
     }
 
@@ -827,12 +821,13 @@ impl<'a, 'k> Block<'a, 'k> {
             };
             k.for_each(0, &range.used, PARTS_AHEAD, |first| {
                 let of_split = |i: u32| {
-                    let split = first + i;
-                    let [values, outcome] = self.part(query, split.min(range.used.get() - 1));
-                    let [max, weights] = outcome.fresh().ld2();
-                    let max = split.lt(&range.used).select(max, f32::MIN);
-                    let values = values.at(dim).fresh().ld4();
-                    Total { max, weights, values }
+                    let there = (first + i).lt(&range.used);
+                    let [from, outcome] = self.part(query, dim, first + i);
+                    let mut sums = [f32::MIN, 0.0].map(|v| k.var(v));
+                    let mut values: [_; 4] = from_fn(|_| k.var(0.0));
+                    outcome.fresh().ld2_if(there, &mut sums);
+                    from.fresh().ld4_if(there, &mut values);
+                    so_far(&sums[0], &sums[1], &values)
                 };
                 let mut parts = vec![so_far(&max, &weights, &values)];
                 parts.extend((0..PARTS_AHEAD).map(of_split));
@@ -939,26 +934,31 @@ impl<'k> Sum<'k> {
 
 impl Variant for AttentionChained {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let full = self.positions();
+        let (full, alone) = (TILE * self.tiles(), ALONE * self.positions());
         let plain = ChainedCase { position: 0, ctx: 1, splits: 1, kv_heads: 1, idle: 0, outlier: 1.0 };
         // One position; a whole tile among blocks without work, and one position more; a position past the cache,
-        // which ends with it; one position more than a block holds; outliers.
+        // which ends with it; one position more than a block holds, and than it takes alone; outliers.
         let short = [
             ChainedCase { ..plain },
             ChainedCase { position: 15, ctx: 40, splits: 2, kv_heads: 2, idle: 1, ..plain },
             ChainedCase { position: 16, ctx: 17, ..plain },
             ChainedCase { position: 50, ctx: 31, ..plain },
             ChainedCase { position: full, ctx: full + 3, splits: 3, ..plain },
-            ChainedCase { position: ALONE * full, ctx: ALONE * full + 3, splits: 3, ..plain },
+            ChainedCase { position: alone, ctx: alone + 3, splits: 3, ..plain },
             ChainedCase { position: 100, ctx: 101, outlier: 100.0, ..plain },
         ];
-        // As many positions as a block holds; more than the only split holds, and more than two; parts that are merged
+        // As many positions as a block takes alone; more than that in the only range, and in two; parts that are merged
         // in several steps. The number of queries changes nothing here, nor that of dimensions in the last.
         let long = [
-            ChainedCase { position: ALONE * full - 1, ctx: ALONE * full, splits: 2, ..plain },
-            ChainedCase { position: full + 100, ctx: 2 * full, ..plain },
-            ChainedCase { position: 3 * full + 40, ctx: 4 * full, splits: 2, ..plain },
-            ChainedCase { position: 9 * full - 17, ctx: 9 * full, splits: 12, ..plain },
+            ChainedCase { position: alone - 1, ctx: alone, splits: 2, ..plain },
+            ChainedCase { position: alone + 100, ctx: 2 * alone, ..plain },
+            ChainedCase { position: 2 * alone + 40, ctx: 3 * alone, splits: 2, ..plain },
+            ChainedCase {
+                position: 9 * self.positions() - 17,
+                ctx: 9 * self.positions(),
+                splits: 12,
+                ..plain
+            },
         ];
         let count = match (self.queries, self.head_dim) {
             (1, 128) => 4,
@@ -1008,8 +1008,8 @@ impl ChainedCase {
             cache(),
             cache(),
             CpuArg::F32(vec![0.0; (columns * heads) as usize * dim]),
-            CpuArg::F32(vec![0.0; (columns * heads * self.splits) as usize * (dim + 2)]),
-            CpuArg::U32(vec![0; (columns * units) as usize]),
+            CpuArg::F32(vec![0.0; (columns * heads * self.splits * kernel.part()) as usize]),
+            CpuArg::U32(vec![0; (columns * kernel.tickets(self.kv_heads)) as usize]),
         ];
         args.extend([heads, self.kv_heads, self.ctx, self.splits].map(CpuArg::scalar));
         // A larger factor than models have, so that weights differ by powers of ten.
