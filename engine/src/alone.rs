@@ -108,6 +108,7 @@ impl Decoder {
         let step = Step { chain: &chain, ..self.chained()? };
         let time = |rotation: &Rotation| {
             let nodes = rotation.tiles.iter().cycle().take(effort.nodes.max(rotation.tiles.len()));
+            step.turn.set(0);
             let graph = record(&context, |queue| {
                 nodes.clone().try_for_each(|(index, tiles)| {
                     step.product(queue, rotation.product, *index, tiles.clone())

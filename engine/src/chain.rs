@@ -10,6 +10,7 @@
 //! `warpwright_kernels::tiled`. It begins with a kernel that deals the columns their tokens, and ends where one token's
 //! chain would choose. A product that has no memory for all columns takes some of them after the others.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -71,6 +72,8 @@ pub(crate) struct Links {
     attention_part: Buffer<f32>,
     /// `[tickets]`, of a column: ranges of attention that are done
     attention_ticket: Buffer<u32>,
+    /// `[most_blocks]`: the turn of the latest product that has asked for its last tile
+    asked: Buffer<u32>,
     /// Ranges into which attention splits the positions.
     splits: u32,
     /// Of several columns; of one, these are the buffers that every path has.
@@ -182,6 +185,7 @@ impl Links {
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
             attention_part: floats(c.heads * splits * attention.part())?.labelled("attention.part"),
             attention_ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
+            asked: Buffer::zeroed(context, blocks)?.labelled("asked"),
             splits,
             columns: (fit.columns > 1).then(|| Vectors::new(context, fit)).transpose()?,
             stamps: Buffer::zeroed(context, (nodes * node_stamps).max(1))?.labelled("stamps"),
@@ -242,11 +246,18 @@ pub(crate) struct Step<'a> {
     pub(crate) weights: &'a Packed,
     pub(crate) buffers: &'a Buffers,
     pub(crate) links: &'a Links,
+    /// Products launched so far.
+    pub(crate) turn: Cell<u32>,
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    pub(crate) fn new(chain: &'a Chain, weights: &'a Packed, buffers: &'a Buffers, links: &'a Links) -> Self {
+        Step { chain, weights, buffers, links, turn: Cell::new(0) }
+    }
+
     /// One step; of several columns, one of each.
     pub(crate) fn run(&self, queue: &mut impl Queue, kind: Kind) -> Result<(), Error> {
+        self.turn.set(0);
         self.deal(queue)?;
         self.start(queue)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
@@ -271,6 +282,13 @@ impl Step<'_> {
 
     fn vectors(&self) -> Vectors {
         self.links.columns.clone().unwrap_or_else(|| Vectors::of(self.buffers))
+    }
+
+    /// The blocks' turns, and that of the next product.
+    fn asked(&self, blocks: u32) -> (View<u32>, u32) {
+        let turn = self.turn.get();
+        self.turn.set(turn + 1);
+        (self.links.asked.view_range(0..blocks as usize), turn)
     }
 
     /// All columns, so many at a time, and what the rows of a buffer that has one for each are of those.
@@ -388,6 +406,7 @@ impl Step<'_> {
         let (kernel, layout) = laid(fit.qkv(w.formats));
         let q = if w.qk_norm.is_some() { self.links.raw.view() } else { v.q };
         self.parts(kernel.plan.columns).try_for_each(|part| {
+            let (asked, turn) = self.asked(layout.blocks);
             let args = QkvArgs {
                 w: w.qkv.clone(),
                 x: part.of(&v.x),
@@ -409,6 +428,8 @@ impl Step<'_> {
                 parts: layout.parts,
                 stages: layout.stages,
                 shared: layout.shared,
+                asked,
+                turn,
                 stamps: self.links.stamps(NODES * index),
             };
             queue.launch(&self.chain.qkv[&w.formats], args)
@@ -485,6 +506,7 @@ impl Step<'_> {
     ) -> Result<(), Error> {
         let (y, columns) = (self.vectors().x, self.chain.fit.columns);
         self.parts(kernel.plan.columns).try_for_each(|part| {
+            let (asked, turn) = self.asked(layout.blocks);
             let args = ProjectArgs {
                 w: w.bytes.clone(),
                 x: part.of(x),
@@ -495,6 +517,8 @@ impl Step<'_> {
                 parts: layout.parts,
                 stages: layout.stages,
                 shared: layout.shared,
+                asked,
+                turn,
                 stamps: self.links.stamps(node),
             };
             queue.launch(&self.chain.project[&kernel], args)
@@ -505,6 +529,7 @@ impl Step<'_> {
         let (v, fit) = (self.vectors(), &self.chain.fit);
         let (kernel, layout) = laid(fit.gate_up(w.gate_up.format));
         self.parts(kernel.plan.columns).try_for_each(|part| {
+            let (asked, turn) = self.asked(layout.blocks);
             let args = GateUpArgs {
                 w: w.gate_up.bytes.clone(),
                 x: part.of(&v.x),
@@ -517,6 +542,8 @@ impl Step<'_> {
                 parts: layout.parts,
                 stages: layout.stages,
                 shared: layout.shared,
+                asked,
+                turn,
                 stamps: self.links.stamps(NODES * index + 3),
             };
             queue.launch(&self.chain.gate_up[&w.gate_up.format], args)
@@ -529,6 +556,7 @@ impl Step<'_> {
         let (kernel, layout) = laid(fit.head(head.format));
         let blocks = (kernel.plan.columns * layout.blocks) as usize;
         self.parts(kernel.plan.columns).try_for_each(|part| {
+            let (asked, turn) = self.asked(layout.blocks);
             let args = HeadArgs {
                 w: head.bytes.clone(),
                 x: part.of(&v.x),
@@ -550,6 +578,8 @@ impl Step<'_> {
                 parts: layout.parts,
                 stages: layout.stages,
                 shared: layout.shared,
+                asked,
+                turn,
                 stamps: self.links.stamps(NODES * self.weights.blocks.len()),
             };
             queue.launch(&self.chain.head, args)

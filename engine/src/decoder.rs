@@ -267,7 +267,9 @@ impl Decoder {
     pub(crate) fn chained(&self) -> Result<chain::Step<'_>, Error> {
         let Machine { pass, buffers, .. } = &self.machine;
         match pass {
-            Pass::Chained { chain, weights, links, .. } => Ok(chain::Step { chain, weights, buffers, links }),
+            Pass::Chained { chain, weights, links, .. } => {
+                Ok(chain::Step::new(chain, weights, buffers, links))
+            }
             Pass::Simple { .. } => Err(Error::NoChain { path: self.path.clone() }),
         }
     }
@@ -415,7 +417,9 @@ impl Machine {
                 forward::Step { config, kernels, weights, buffers }.run(queue, kind)
             }
             Pass::Chained { chain, weights, links, .. } => match kind {
-                Kind::Token | Kind::Prompt => chain::Step { chain, weights, buffers, links }.run(queue, kind),
+                Kind::Token | Kind::Prompt => {
+                    chain::Step::new(chain, weights, buffers, links).run(queue, kind)
+                }
                 Kind::Tokens | Kind::Prompts => {
                     self.columns().expect("only chains of columns have such steps").run(queue, kind)
                 }
@@ -429,7 +433,7 @@ impl Machine {
             return None;
         };
         let (chain, links) = &**columns;
-        Some(chain::Step { chain, weights, buffers: &self.buffers, links })
+        Some(chain::Step::new(chain, weights, &self.buffers, links))
     }
 
     /// The kinds of steps that the pass has.

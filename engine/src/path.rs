@@ -190,10 +190,11 @@ impl Fit {
     fn plan(&self, asked: Option<tiled::Plan>, format: Format, n: u32) -> tiled::Plan {
         let plan = match asked.unwrap_or_else(|| plan_of(format, n)) {
             // Twelve warps have too few registers each for the sums of many columns.
-            tiled::Plan::SHORT if self.columns > 1 => tiled::Plan::SHIPPED,
+            tiled::Plan::SHORT | tiled::Plan::SHORT_HELD if self.columns > 1 => tiled::Plan::SHIPPED,
             plan => plan,
         };
-        tiled::Plan { copies: self.copies, profile: self.tuning.profile, ..plan }
+        let early = plan.early.filter(|_| self.overlaps());
+        tiled::Plan { copies: self.copies, early, profile: self.tuning.profile, ..plan }
     }
 
     pub(crate) fn qkv(&self, formats: [Format; 3]) -> Laid<Qkv> {
@@ -253,9 +254,12 @@ impl Fit {
         let rounds = 1..=if self.tuning.profile { 1 } else { MOST_ROUNDS };
         let mut columns = (0..=self.columns.ilog2()).map(|halved| self.columns >> halved);
         let laid = columns.find_map(|columns| {
-            let plan = plan.by(columns);
+            let plan = if columns == 1 { plan } else { plan.by(columns) };
             let layout = |rounds| runs.layout(plan, n, rounds * self.blocks, self.shared);
-            Some((plan, rounds.clone().find_map(layout)?))
+            let layout = rounds.clone().find_map(layout)?;
+            // A block looks at what the same block of the product before has asked for.
+            let early = plan.early.filter(|_| layout.blocks == self.blocks);
+            Some((tiled::Plan { early, ..plan }, layout))
         });
         laid.ok_or_else(|| {
             format!("{what} over {n} columns does not fit {} bytes of shared memory", self.shared)

@@ -37,16 +37,20 @@ pub struct Tuning {
 /// Formats that like the same plans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// Digits of less than 16 bits.
-    Quantized,
+    /// 4 or 5 bits a weight.
+    Nibbles,
+    /// 6 or 8 bits a weight.
+    Bytes,
     /// 16 bits a weight.
     Half,
 }
 
 /// Plans by format and by the least length of the matrix's rows: the last row that holds. Measured on an H200.
-const PLANS: [(Family, u32, Plan); 4] = [
-    (Family::Quantized, 0, Plan::SHORT),
-    (Family::Quantized, 2048, Plan::SHIPPED),
+const PLANS: [(Family, u32, Plan); 6] = [
+    (Family::Nibbles, 0, Plan::SHORT_HELD),
+    (Family::Nibbles, 2048, Plan::HELD),
+    (Family::Bytes, 0, Plan::SHORT),
+    (Family::Bytes, 2048, Plan::SHIPPED),
     (Family::Half, 0, Plan::SHORT_HALVES),
     (Family::Half, 4096, Plan::HALVES),
 ];
@@ -56,16 +60,21 @@ const NAPS: [(u32, u32); 2] = [(0, 0), (2048, 1500)];
 
 /// The plan of a matrix in this format with rows of `n`.
 pub(crate) fn plan_of(format: Format, n: u32) -> Plan {
-    let family = if matches!(format, Format::F16 | Format::BF16) { Family::Half } else { Family::Quantized };
+    let family = match format {
+        Format::F16 | Format::BF16 => Family::Half,
+        Format::Q6_K | Format::Q8_0 => Family::Bytes,
+        _ => Family::Nibbles,
+    };
     let row = PLANS.iter().rev().find(|(of, least, _)| *of == family && *least <= n);
     row.expect("rows of any length have a plan").2
 }
 
 /// The same for Q, K and V together, which end with more than 12 warps have registers for, and for the LM head, whose
-/// many rows leave the ring of 12 warps too little memory.
+/// many rows leave the ring of 12 warps too little memory. Both norm their input, and held back they would fill their
+/// rings just when they read it.
 pub(crate) fn wide_plan_of(format: Format, n: u32) -> Plan {
     match plan_of(format, n) {
-        Plan::SHORT => Plan::SHIPPED,
+        Plan::SHORT | Plan::SHORT_HELD | Plan::HELD => Plan::SHIPPED,
         plan => plan,
     }
 }
@@ -128,24 +137,31 @@ fn name(trigger: Trigger) -> &'static str {
     TRIGGERS.into_iter().find(|(_, known)| *known == trigger).expect("all are in the table").0
 }
 
-/// `4x2_first`: warps of a group, groups, and when the next kernel may start.
+/// `4x2_first`: warps of a group, groups, and when the next kernel may start. `4x2_first_early6` asks for 8 stages
+/// before the product before has asked for its last tile, and then for the others.
 ///
 /// # Errors
 /// What is wrong with the text.
 pub fn plan(text: &str) -> Result<Plan, String> {
     let parsed = || {
-        let (warps, trigger) = text.split_once('_')?;
+        let (warps, rest) = text.split_once('_')?;
         let (width, groups) = warps.split_once('x')?;
+        let (trigger, early) = match rest.split_once("_early") {
+            Some((trigger, stages)) => (trigger, Some(stages.parse().ok()?)),
+            None => (rest, None),
+        };
         Some(Plan {
             width: width.parse().ok()?,
             groups: groups.parse().ok()?,
             trigger: self::trigger(trigger)?,
             copies: Copies::Bulk,
+            early,
             columns: 1,
             profile: false,
         })
     };
-    let plan = parsed().ok_or(format!("{text} is no plan such as 4x2_first, 8x1_waited or 4x3_drained"))?;
+    let plan =
+        parsed().ok_or(format!("{text} is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"))?;
     let most = [plan.width, plan.groups].into_iter().try_fold(1, u32::checked_mul);
     match most {
         Some(1..=31) => Ok(plan),
@@ -183,7 +199,8 @@ impl fmt::Display for Tuning {
 
 /// As [`Tuning`] parses it.
 pub fn plan_name(plan: Plan) -> String {
-    format!("{}x{}_{}", plan.width, plan.groups, name(plan.trigger))
+    let early = plan.early.map_or(String::new(), |stages| format!("_early{stages}"));
+    format!("{}x{}_{}{early}", plan.width, plan.groups, name(plan.trigger))
 }
 
 #[cfg(test)]
@@ -194,7 +211,7 @@ mod tests {
     fn texts_are_tunings() {
         for text in [
             "qkv=4x2_first,o=4x2_first,gate_up=4x2_first,down=4x2_first,head=4x2_first,attention=first,nap=1500",
-            "qkv=8x1_waited,o=1x1_first,gate_up=4x3_drained,down=2x8_first,head=4x2_first,attention=waited,nap=0,shared=99",
+            "qkv=8x1_waited,o=1x1_first_early12,gate_up=4x3_drained,down=2x8_first,head=4x2_first,attention=waited,nap=0,shared=99",
         ] {
             assert_eq!(text.parse::<Tuning>().unwrap().to_string(), text);
         }
@@ -207,23 +224,29 @@ mod tests {
     #[test]
     fn the_table_has_a_plan_for_every_matrix() {
         let cases = [
-            (Format::Q4_K, 256, "2x6_first"),
-            (Format::Q6_K, 2048, "2x4_first"),
+            (Format::Q4_K, 256, "2x6_first_early6"),
+            (Format::Q4_0, 2048, "2x4_first_early6"),
+            (Format::Q8_0, 256, "2x6_first"),
+            (Format::Q6_K, 4096, "2x4_first"),
             (Format::F16, 4095, "1x8_first"),
             (Format::BF16, 14336, "2x2_first"),
         ];
         for (format, n, plan) in cases {
             assert_eq!(plan_name(plan_of(format, n)), plan);
         }
-        assert_eq!(plan_name(wide_plan_of(Format::Q4_K, 256)), "2x4_first");
+        assert_eq!([256, 4096].map(|n| plan_name(wide_plan_of(Format::Q4_K, n))), ["2x4_first"; 2]);
         assert_eq!([1, 2048].map(nap_of), [0, 1500]);
     }
 
     #[test]
     fn says_what_is_no_tuning() {
         let cases = [
-            ("", " is no plan such as 4x2_first, 8x1_waited or 4x3_drained"),
-            ("4x2_late", "4x2_late is no plan such as 4x2_first, 8x1_waited or 4x3_drained"),
+            ("", " is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
+            ("4x2_late", "4x2_late is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
+            (
+                "4x2_first_early",
+                "4x2_first_early is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited",
+            ),
             ("8x4_first", "8x4_first has not 1 to 31 warps"),
             ("up=4x2_first", "up is none of qkv, o, gate_up, down, head, attention, shared, nap"),
             ("shared=much", "much is no whole number"),

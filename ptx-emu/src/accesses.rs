@@ -40,11 +40,15 @@ pub(crate) enum Deed {
     Read,
     /// A read that promises that nobody writes during the launch: `.nc`.
     ReadOnly,
-    /// `.relaxed`, `.acquire` or `.volatile`.
+    /// `.relaxed` or `.volatile`.
     StrongRead,
+    /// `.acquire`.
+    Acquire,
     Write,
-    /// `.relaxed`, `.release` or `.volatile`.
+    /// `.relaxed` or `.volatile`.
     StrongWrite,
+    /// `.release`.
+    Release,
     Atomic,
 }
 
@@ -76,12 +80,17 @@ pub struct Conflict {
 
 impl Deed {
     pub(crate) fn writes(self) -> bool {
-        matches!(self, Deed::Write | Deed::StrongWrite | Deed::Atomic)
+        matches!(self, Deed::Write | Deed::StrongWrite | Deed::Release | Deed::Atomic)
+    }
+
+    /// Whether it is one by which kernels that run at the same time tell each other how far they are.
+    fn tells(self) -> bool {
+        matches!(self, Deed::Acquire | Deed::Release)
     }
 
     /// Whether it may meet another strong access at the same address.
     pub(crate) fn is_strong(self) -> bool {
-        matches!(self, Deed::StrongRead | Deed::StrongWrite | Deed::Atomic)
+        !matches!(self, Deed::Read | Deed::ReadOnly | Deed::Write)
     }
 }
 
@@ -104,7 +113,7 @@ impl Accesses {
     pub fn conflict(&self, later: &Accesses) -> Option<Conflict> {
         let counter = |a: &Site, b: &Site| {
             let meets = |one: Deed, other: Deed| {
-                one == Deed::Atomic && matches!(other, Deed::Atomic | Deed::StrongRead)
+                one == Deed::Atomic && matches!(other, Deed::Atomic | Deed::StrongRead | Deed::Acquire)
             };
             meets(a.deed, b.deed) || meets(b.deed, a.deed)
         };
@@ -113,12 +122,13 @@ impl Accesses {
 
     /// The conflict of what this launch did before `griddepcontrol.wait` with anything `earlier` did, when only
     /// programmatic edges lead from there to here. The first of the conflict is `earlier`. Here atomics and strong
-    /// accesses conflict as others do.
+    /// accesses conflict as others do, but for loads that acquire and stores that release among each other: by them
+    /// kernels that overlap tell each other how far they are.
     ///
     /// An access counts as after the wait when its warp has waited, or is ordered after a warp that has: by a block
     /// barrier, an mbarrier or a fence. `griddepcontrol.wait` in one lane counts for its warp.
     pub fn before_wait_conflict(&self, earlier: &Accesses) -> Option<Conflict> {
-        earlier.conflict_where(self, |_, site| !site.waited)
+        earlier.conflict_where(self, |a, b| !b.waited && !(a.deed.tells() && b.deed.tells()))
     }
 
     /// Whether every block executed `griddepcontrol.wait`; a launch that did not says nothing, by ending, of the

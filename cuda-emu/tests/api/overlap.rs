@@ -14,11 +14,15 @@ const PARTS: &[(char, &str)] = &[
     ('r', "ld.global.u32 %r2, [%rd3];"),
     ('s', "st.global.u32 [%rd3], %r1;"),
     ('W', "@%p1 griddepcontrol.wait;"),
+    ('A', "ld.acquire.gpu.global.u32 %r2, [%rd3];"),
+    ('R', "st.release.gpu.global.u32 [%rd3], %r1;"),
+    ('L', "ld.relaxed.gpu.global.u32 %r2, [%rd3];"),
 ];
 
 /// The kernels of the tests. Each is called by its parts in order: `w` waits, `W` waits in the first block alone, `t`
-/// triggers, `m` moves a word from `from` to `to`, `r` reads and `s` sets one of `other`.
-const KERNELS: &[&str] = &["m", "wm", "wtm", "twm", "mw", "rwm", "swm", "wrm", "Wm"];
+/// triggers, `m` moves a word from `from` to `to`, `r` reads and `s` sets one of `other`; `A` reads it to acquire, `L`
+/// relaxed, and `R` sets it to release.
+const KERNELS: &[&str] = &["m", "wm", "wtm", "twm", "mw", "rwm", "swm", "wrm", "Wm", "Aw", "Rw", "Lw", "sw"];
 
 fn module() -> String {
     let mut text = ".version 7.8\n.target sm_90\n.address_size 64\n".to_string();
@@ -120,6 +124,10 @@ fn what_may_be_touched_before_the_wait() {
             &[("m", 0), ("twm", 0), ("twm", 0), ("twm", 0), ("rwm", 1)],
             early("4 (rwm)", "0 (m)"),
         ),
+        ("acquires early what the one before released", &[("Rw", 0), ("Aw", 0)], String::new()),
+        ("releases early what the one before released", &[("Rw", 0), ("Rw", 0)], String::new()),
+        ("acquires early what the one before set", &[("sw", 0), ("Aw", 0)], early("1 (Aw)", "0 (sw)")),
+        ("reads early what the one before released", &[("Rw", 0), ("Lw", 0)], early("1 (Lw)", "0 (Rw)")),
         (
             "one before them did not",
             &[("m", 0), ("wtm", 0), ("wtm", 0), ("twm", 0), ("rwm", 1)],

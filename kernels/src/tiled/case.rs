@@ -66,6 +66,9 @@ pub(crate) fn layout(runs: &Runs, plan: Plan, shape: Shape) -> Layout {
 pub(crate) fn case(shape: Shape, mut args: Vec<CpuArg>, sizes: &[u32], layout: Layout) -> Case {
     args.extend(sizes.iter().map(|&v| CpuArg::scalar(v)));
     args.extend([layout.blocks, layout.parts, layout.stages, layout.shared].map(CpuArg::scalar));
+    // As if the product before were long done; of a single block, as if it were never.
+    let asked = if layout.blocks == 1 { 0 } else { 6 };
+    args.extend([CpuArg::U32(vec![asked; layout.blocks as usize]), CpuArg::scalar(7)]);
     args.push(CpuArg::U64(vec![0]));
     let Shape { rows, n, blocks, outlier, .. } = shape;
     let outliers = if outlier > 1.0 { format!(" outliers={outlier}") } else { String::new() };

@@ -35,6 +35,11 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks]`: see [`turn`](GateUpArgs::turn)
+        asked: InOut<u32>,
+        /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
+        /// turn in [`asked`](GateUpArgs::asked).
+        turn: u32,
         /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
         stamps: Out<u64>,
     }
@@ -80,7 +85,7 @@ impl KernelDef for GateUp {
         super::columns(self, self.plan.columns, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         super::columns(self, self.plan.columns, "y", a.y, "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {
@@ -93,6 +98,8 @@ impl KernelDef for GateUp {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            asked: a.asked,
+            turn: a.turn,
             stamps: a.stamps,
         };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
@@ -108,6 +115,7 @@ impl KernelDef for GateUp {
     }
 
     fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
+        self.plan.say(a.turn, a.asked);
         for (y, x) in a.y.chunks_mut(a.rows as usize).zip(a.x.chunks(a.n as usize)) {
             let x = super::normed(x, a.gamma, a.epsilon);
             let sums: Vec<f64> = super::exact64(self.format, a.w, &x).collect();

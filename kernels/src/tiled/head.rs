@@ -59,6 +59,11 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks]`: see [`turn`](HeadArgs::turn)
+        asked: InOut<u32>,
+        /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
+        /// turn in [`asked`](HeadArgs::asked).
+        turn: u32,
         /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
         stamps: Out<u64>,
     }
@@ -113,7 +118,7 @@ impl KernelDef for Head {
         })?;
         self.exactly("state", a.state, self.plan.columns as usize * LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
-        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: HeadArgs<Dev<'k>>) {
@@ -126,6 +131,8 @@ impl KernelDef for Head {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            asked: a.asked,
+            turn: a.turn,
             stamps: a.stamps,
         };
         let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
@@ -133,6 +140,7 @@ impl KernelDef for Head {
     }
 
     fn reference(&self, a: HeadArgs<Cpu<'_>>) {
+        self.plan.say(a.turn, a.asked);
         let runs = self.runs(a.rows);
         let (rows, blocks, columns) = (a.rows as usize, a.blocks as usize, self.plan.columns as usize);
         for column in 0..columns {

@@ -62,13 +62,14 @@ fn contract(
     plan: Plan,
     n: u32,
     layout: Layout,
-    stamps: usize,
+    [asked, stamps]: [usize; 2],
 ) -> Result<Grid, ShapeError> {
     let wrong = |what: String| kernel.require(false, || what);
     kernel.range("the plan's columns", plan.columns, 1, stream::MOST_COLUMNS)?;
     runs.check(plan, n, layout).or_else(wrong)?;
     let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
     kernel.exactly("w", w, runs.0.iter().map(bytes).sum())?;
+    kernel.length("asked", asked, "blocks", &[layout.blocks])?;
     stamped(kernel, plan.profile, layout.blocks, stamps)?;
     Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
 }

@@ -29,6 +29,11 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks]`: see [`turn`](ProjectArgs::turn)
+        asked: InOut<u32>,
+        /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
+        /// turn in [`asked`](ProjectArgs::asked).
+        turn: u32,
         /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
         stamps: Out<u64>,
     }
@@ -70,7 +75,7 @@ impl KernelDef for Project {
         self.multiple("rows", a.rows, ROWS)?;
         super::columns(self, self.plan.columns, "x", a.x, "n", &[a.n])?;
         super::columns(self, self.plan.columns, "y", a.y, "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, a.stamps)
+        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {
@@ -83,6 +88,8 @@ impl KernelDef for Project {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            asked: a.asked,
+            turn: a.turn,
             stamps: a.stamps,
         };
         let input = Input { x: a.x, norm: None };
@@ -121,6 +128,7 @@ impl KernelDef for Project {
     }
 
     fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
+        self.plan.say(a.turn, a.asked);
         for (y, x) in a.y.chunks_mut(a.rows as usize).zip(a.x.chunks(a.n as usize)) {
             for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {
                 *y = (sum + f64::from(*y)) as f32;

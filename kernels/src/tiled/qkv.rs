@@ -57,6 +57,11 @@ args! {
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
+        /// `[blocks]`: see [`turn`](QkvArgs::turn)
+        asked: InOut<u32>,
+        /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
+        /// turn in [`asked`](QkvArgs::asked).
+        turn: u32,
         /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
         stamps: Out<u64>,
     }
@@ -159,7 +164,7 @@ impl KernelDef for Qkv {
             self.plan,
             a.n,
             layout,
-            a.stamps,
+            [a.asked, a.stamps],
         )
     }
 
@@ -190,6 +195,8 @@ impl KernelDef for Qkv {
             blocks: a.blocks,
             parts: a.parts,
             stages: a.stages,
+            asked: a.asked,
+            turn: a.turn,
             stamps: a.stamps,
         };
         let place = Place { qkv: self, per, counts, places, a: &a };
@@ -209,6 +216,7 @@ impl KernelDef for Qkv {
     }
 
     fn reference(&self, a: QkvArgs<Cpu<'_>>) {
+        self.plan.say(a.turn, a.asked);
         let (n, dim, ctx) = (a.n as usize, a.head_dim as usize, a.ctx as usize);
         let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
         for column in 0..self.plan.columns as usize {

@@ -5,6 +5,10 @@
 //! weights never change; the activations come when the kernels before this one are complete. So memory stays busy
 //! across the boundary between two kernels, of which two fit a multiprocessor.
 //!
+//! What a ring takes early, the kernel before has to wait for. So a plan may let only a part of the ring fill at once,
+//! and the rest when the product before has asked for all of its tiles, while memory would be idle otherwise: each
+//! block says in memory when it has asked for its last tile, and the same block of the next product looks there.
+//!
 //! That is the way of sm_90. Older devices have neither bulk copies nor kernels that overlap: there all lanes of the
 //! producer warp copy, 16 bytes each at a time, and the block has its multiprocessor for itself.
 //!
@@ -50,6 +54,9 @@ pub struct Plan {
     pub trigger: Trigger,
     /// How tiles come to shared memory.
     pub copies: Copies,
+    /// Stages that are asked for before the product before this one has asked for its last tile; if not given, as
+    /// many as the ring has.
+    pub early: Option<u32>,
     /// Columns of activations that the weights are multiplied with, each a token of its own: 1 to 8.
     pub columns: u32,
     /// Whether each block leaves the times of [`Stamp`]s.
@@ -102,11 +109,16 @@ impl Plan {
         groups: 4,
         trigger: Trigger::First,
         copies: Copies::Bulk,
+        early: None,
         columns: 1,
         profile: false,
     };
     /// For short rows of quantized weights.
     pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
+    /// For long rows of 4- and 5-bit weights.
+    pub const HELD: Plan = Plan { early: Some(6), ..Plan::SHIPPED };
+    /// For short rows of 4- and 5-bit weights.
+    pub const SHORT_HELD: Plan = Plan { early: Some(6), ..Plan::SHORT };
     /// For long rows of 16-bit weights.
     pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
     /// For short rows of 16-bit weights.
@@ -115,9 +127,9 @@ impl Plan {
     /// [`SHIPPED`](Plan::SHIPPED) for devices older than sm_90.
     pub const SHIPPED_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::SHIPPED };
 
-    /// The same for so many columns.
+    /// The same for so many columns, which hold nothing back.
     pub const fn by(self, columns: u32) -> Plan {
-        Plan { columns, ..self }
+        Plan { columns, early: None, ..self }
     }
 
     /// Consumer warps.
@@ -143,7 +155,7 @@ impl Plan {
         }
     }
 
-    /// As names of kernels end: `4x2_first`, `4x2_async`, or `4x2_first_8_columns`.
+    /// As names of kernels end: `4x2_first`, `4x2_first_early6`, `4x2_async`, or `4x2_first_8_columns`.
     pub(crate) fn suffix(self) -> String {
         let how = match (self.copies, self.trigger) {
             (Copies::Async, _) => "async",
@@ -151,13 +163,21 @@ impl Plan {
             (Copies::Bulk, Trigger::Waited) => "waited",
             (Copies::Bulk, Trigger::Drained) => "drained",
         };
+        let early = self.early.map_or(String::new(), |stages| format!("_early{stages}"));
         let columns = if self.columns == 1 { String::new() } else { format!("_{}_columns", self.columns) };
         let profile = if self.profile { "_profile" } else { "" };
-        format!("{}x{}_{how}{columns}{profile}", self.width, self.groups)
+        format!("{}x{}_{how}{early}{columns}{profile}", self.width, self.groups)
     }
 
     const fn overlaps(self) -> bool {
         matches!(self.copies, Copies::Bulk)
+    }
+
+    /// What the blocks leave of a kernel's turn.
+    pub(crate) fn say(self, turn: u32, asked: &mut [u32]) {
+        if self.overlaps() {
+            asked.fill(turn);
+        }
     }
 
     /// Whether this is where the next kernel may start.
@@ -186,6 +206,8 @@ const SQUARES: u32 = 2 * EMPTY;
 const PARTS: u32 = 1024;
 /// Bytes of a column's sums of squares: one for each warp.
 const SQUARES_BYTES: u32 = 128;
+/// Looks at what the product before has asked for: about a tenth of a millisecond.
+const HOLD: u32 = 128;
 /// Copies of 16 bytes that a lane asks for between two looks at how many are left.
 const COPIES: u32 = 4;
 /// What a kernel's epilogue may use, between the sums of squares and the parts.
@@ -336,6 +358,10 @@ pub(crate) struct Stream<'k> {
     pub(crate) blocks: U32<'k>,
     pub(crate) parts: U32<'k>,
     pub(crate) stages: U32<'k>,
+    /// `[blocks]`: the turn of the latest product whose block has asked for its last tile.
+    pub(crate) asked: Ptr<'k, u32, ReadWrite>,
+    /// The turn of this product: which of a token's products it is.
+    pub(crate) turn: U32<'k>,
     pub(crate) stamps: Ptr<'k, u64, Write>,
 }
 
@@ -591,6 +617,7 @@ impl<'k> Stream<'k> {
     fn fill(&self, ring: &Ring<'k>, shares: &[Share<'k>]) {
         let k = self.k;
         let mut cursor = Cursor::new(k);
+        let mut held = k.var(self.plan.early.unwrap_or(0));
         let policy = self.plan.overlaps().then(|| k.evict_first());
         for share in shares {
             k.note(format!("{} tiles", share.format.name()));
@@ -598,6 +625,10 @@ impl<'k> Stream<'k> {
             k.for_each(0, share.len, self.plan.width, |first| {
                 // The first turn finds each stage empty: the phase before the first counts as ended.
                 self.wait(ring.empty(&cursor.slot), cursor.phase.get() ^ 1);
+                if self.plan.early.is_some() {
+                    k.when(held.get().eq(0), || self.hold());
+                    held -= 1;
+                }
                 let len = (share.len - first).min(self.plan.width) * bytes;
                 let full = ring.full(&cursor.slot);
                 if self.plan.overlaps() {
@@ -612,6 +643,11 @@ impl<'k> Stream<'k> {
                 cursor.step(k, 1, ring.count);
             });
         }
+        if self.plan.overlaps() {
+            // Turns are left in their order. Below zero: the loop has waited.
+            k.when(held.get().bits::<i32>().ge(0), || self.hold());
+            self.asked.at(k.ctaid()).st_release(self.turn);
+        }
         if self.plan.triggers(Trigger::Drained) {
             k.grid_trigger();
         }
@@ -623,6 +659,16 @@ impl<'k> Stream<'k> {
                 cursor.step(k, 1, ring.count);
             });
         }
+    }
+
+    /// Waits until the product before has asked for its last tile; not in a token's first, nor for ever, as what is
+    /// launched before is not this kernel's to know, and it would only be slower.
+    fn hold(&self) {
+        let k = self.k;
+        let mut left = k.var(self.turn.min(1) * HOLD);
+        let before = self.turn - 1;
+        let asked = self.asked.at(k.ctaid());
+        k.repeat_with(&mut left, |left| asked.ld_acquire().eq(before) | left.get().eq(0), |left| *left -= 1);
     }
 
     /// Copies `len` bytes, 16 a lane; each lane arrives when its own have landed. Whole warp.

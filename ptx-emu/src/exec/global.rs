@@ -15,7 +15,7 @@ use super::step::extend;
 use super::trace::Rival;
 use super::warp::Warp;
 use crate::accesses::Deed;
-use crate::code::{Atomic, Transfer, Width};
+use crate::code::{Atomic, Order, Transfer, Width};
 use crate::fault::OtherPlace;
 use crate::memory::{Allocation, store_part};
 use crate::{Class, Fault};
@@ -172,10 +172,11 @@ impl<'g> Worker<'g, '_> {
         let shape = shape(addresses, t.width.bytes * t.regs.len() as u32);
         let one = self.check_reads(w, mask, t, addresses, shape)?;
         if self.recorder.is_some() {
-            let deed = match (t.read_only, t.order.is_strong()) {
+            let deed = match (t.read_only, t.order) {
                 (true, _) => Deed::ReadOnly,
-                (_, true) => Deed::StrongRead,
-                _ => Deed::Read,
+                (_, Order::Acquire) => Deed::Acquire,
+                (_, Order::Weak) => Deed::Read,
+                _ => Deed::StrongRead,
             };
             self.record(w, mask, deed, one, addresses, t.width.bytes * t.regs.len() as u32)?;
         }
@@ -230,14 +231,12 @@ impl<'g> Worker<'g, '_> {
                 .try_for_each(|lane| self.lane_allocation(w, lane, addresses[lane], bytes).map(|_| ()))?;
         }
         if self.recorder.is_some() {
-            self.record(
-                w,
-                mask,
-                if t.order.is_strong() { Deed::StrongWrite } else { Deed::Write },
-                one,
-                addresses,
-                bytes,
-            )?;
+            let deed = match t.order {
+                Order::Release => Deed::Release,
+                Order::Weak => Deed::Write,
+                _ => Deed::StrongWrite,
+            };
+            self.record(w, mask, deed, one, addresses, bytes)?;
         }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;

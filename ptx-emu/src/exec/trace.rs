@@ -241,8 +241,8 @@ impl Page {
         let list = match deed {
             Deed::Read | Deed::ReadOnly => &mut self.readers,
             Deed::Write => &mut self.writers,
-            Deed::Atomic | Deed::StrongWrite => &mut self.atomics,
-            Deed::StrongRead => return wrote.then_some(true),
+            Deed::Atomic | Deed::StrongWrite | Deed::Release => &mut self.atomics,
+            Deed::StrongRead | Deed::Acquire => return wrote.then_some(true),
         };
         if list.is_empty() {
             list.resize((PAGE >> self.shift) as usize, 0);
