@@ -135,7 +135,8 @@ impl Chain {
     pub(crate) fn load(context: &Context, fit: Fit, outline: &Outline) -> Result<Chain, Error> {
         let (w, blocks) = (&outline.weights, || outline.weights.blocks.iter());
         let qkv = blocks().map(|b| [&b.q, &b.k, &b.v].map(format));
-        let projects = blocks().flat_map(|b| [fit.o(format(&b.o)), fit.down(format(&b.down))]);
+        let down = |b: &crate::model::Block<Tensor>| fit.down(format(&b.gate), format(&b.down));
+        let projects = blocks().flat_map(|b| [fit.o(format(&b.o)), down(b)]);
         let deal = (fit.columns > 1).then_some(Deal { columns: fit.columns });
         Ok(Chain {
             deal: deal.map(|kernel| Kernel::load(context, kernel)).transpose()?,
@@ -266,7 +267,7 @@ impl<'a> Step<'a> {
             self.attention(queue, index)?;
             self.o(queue, index, &block.o)?;
             self.gate_up(queue, index, block)?;
-            self.down(queue, index, &block.down)?;
+            self.down(queue, index, block)?;
         }
         match kind {
             Kind::Token | Kind::Tokens => self.head(queue, &self.weights.head),
@@ -324,7 +325,7 @@ impl<'a> Step<'a> {
             Product::GateUp => {
                 self.gate_up(queue, index, &Block { gate_up: loaded(&block.gate_up), ..block })
             }
-            Product::Down => self.down(queue, index, &loaded(&block.down)),
+            Product::Down => self.down(queue, index, &Block { down: loaded(&block.down), ..block }),
             Product::Head => self.head(queue, &loaded(&self.weights.head)),
         }
     }
@@ -363,7 +364,7 @@ impl<'a> Step<'a> {
             Product::Qkv => chain.qkv[&block.formats].function(),
             Product::O => project(laid(chain.fit.o(block.o.format)).0),
             Product::GateUp => chain.gate_up[&block.gate_up.format].function(),
-            Product::Down => project(laid(chain.fit.down(block.down.format)).0),
+            Product::Down => project(laid(chain.fit.down(block.gate_up.format, block.down.format)).0),
             Product::Head => chain.head.function(),
         };
         function.name()
@@ -490,9 +491,9 @@ impl<'a> Step<'a> {
         self.project(queue, NODES * index + 2, w, &self.vectors().heads, laid)
     }
 
-    fn down(&self, queue: &mut impl Queue, index: usize, w: &Loaded) -> Result<(), Error> {
-        let laid = laid(self.chain.fit.down(w.format));
-        self.project(queue, NODES * index + 4, w, &self.vectors().inner, laid)
+    fn down(&self, queue: &mut impl Queue, index: usize, w: &Block) -> Result<(), Error> {
+        let laid = laid(self.chain.fit.down(w.gate_up.format, w.down.format));
+        self.project(queue, NODES * index + 4, &w.down, &self.vectors().inner, laid)
     }
 
     /// Adds `W x` to the residual stream.

@@ -14,7 +14,7 @@ use crate::decoder::Prefer;
 use crate::gguf::Tensor;
 use crate::kernels::pairing;
 use crate::model::{Block, Outline};
-use crate::tuning::{Tuning, nap_of, plan_of, wide_plan_of};
+use crate::tuning::{Tuning, behind, nap_of, plan_of, wide_plan_of};
 use crate::weights::format;
 
 /// Which kernels decode.
@@ -183,12 +183,12 @@ impl Fit {
         self.qkv([&b.q, &b.k, &b.v].map(format))?;
         self.o(format(&b.o))?;
         self.gate_up(format(&b.gate))?;
-        self.down(format(&b.down)).map(drop)
+        self.down(format(&b.gate), format(&b.down)).map(drop)
     }
 
-    /// The plan that was asked for, else that of the table.
-    fn plan(&self, asked: Option<tiled::Plan>, format: Format, n: u32) -> tiled::Plan {
-        let plan = match asked.unwrap_or_else(|| plan_of(format, n)) {
+    /// The plan as it is on this device.
+    fn plan(&self, plan: tiled::Plan) -> tiled::Plan {
+        let plan = match plan {
             // Twelve warps have too few registers each for the sums of many columns.
             tiled::Plan::SHORT | tiled::Plan::SHORT_HELD if self.columns > 1 => tiled::Plan::SHIPPED,
             plan => plan,
@@ -200,7 +200,7 @@ impl Fit {
     pub(crate) fn qkv(&self, formats: [Format; 3]) -> Laid<Qkv> {
         let c = &self.config;
         let asked = self.tuning.qkv.unwrap_or_else(|| wide_plan_of(formats[0], c.hidden));
-        let plan = self.plan(Some(asked), formats[0], c.hidden);
+        let plan = self.plan(asked);
         let (pairing, bias) = (pairing(c.architecture), c.architecture.biased());
         let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
         let kernel = Qkv { formats, pairing, bias, finish, plan };
@@ -209,14 +209,18 @@ impl Fit {
         Ok((Qkv { plan, ..kernel }, layout))
     }
 
+    /// The output projection. Queries before it have its format as a rule.
     pub(crate) fn o(&self, format: Format) -> Laid<Project> {
         let n = self.config.q_len();
-        self.project("the output", format, self.plan(self.tuning.o, format, n), n)
+        let plan = self.tuning.o.unwrap_or_else(|| behind(format, plan_of(format, n)));
+        self.project("the output", format, self.plan(plan), n)
     }
 
-    pub(crate) fn down(&self, format: Format) -> Laid<Project> {
+    /// The down projection, behind gate and up in `before`.
+    pub(crate) fn down(&self, before: Format, format: Format) -> Laid<Project> {
         let n = self.config.feed_forward;
-        self.project("the down projection", format, self.plan(self.tuning.down, format, n), n)
+        let plan = self.tuning.down.unwrap_or_else(|| behind(before, plan_of(format, n)));
+        self.project("the down projection", format, self.plan(plan), n)
     }
 
     fn project(&self, what: &str, format: Format, plan: tiled::Plan, n: u32) -> Laid<Project> {
@@ -225,9 +229,11 @@ impl Fit {
         Ok((Project { plan, ..kernel }, layout))
     }
 
+    /// Gate and up. The output projection before them has their format as a rule.
     pub(crate) fn gate_up(&self, format: Format) -> Laid<GateUp> {
         let c = &self.config;
-        let plan = self.plan(self.tuning.gate_up, format, c.hidden);
+        let plan = self.tuning.gate_up.unwrap_or_else(|| behind(format, wide_plan_of(format, c.hidden)));
+        let plan = self.plan(plan);
         let kernel = GateUp { format, plan };
         let (plan, layout) = self.lay("gate and up", &kernel.runs(c.feed_forward), plan, c.hidden)?;
         Ok((GateUp { plan, ..kernel }, layout))
@@ -236,7 +242,7 @@ impl Fit {
     pub(crate) fn head(&self, format: Format) -> Laid<Head> {
         let c = &self.config;
         let asked = self.tuning.head.unwrap_or_else(|| wide_plan_of(format, c.hidden));
-        let plan = self.plan(Some(asked), format, c.hidden);
+        let plan = self.plan(asked);
         let kernel = Head { format, plan };
         let (plan, layout) = self.lay("the LM head", &kernel.runs(c.vocab), plan, c.hidden)?;
         Ok((Head { plan, ..kernel }, layout))

@@ -37,20 +37,16 @@ pub struct Tuning {
 /// Formats that like the same plans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// 4 or 5 bits a weight.
-    Nibbles,
-    /// 6 or 8 bits a weight.
-    Bytes,
+    /// Digits of less than 16 bits.
+    Quantized,
     /// 16 bits a weight.
     Half,
 }
 
 /// Plans by format and by the least length of the matrix's rows: the last row that holds. Measured on an H200.
-const PLANS: [(Family, u32, Plan); 6] = [
-    (Family::Nibbles, 0, Plan::SHORT_HELD),
-    (Family::Nibbles, 2048, Plan::HELD),
-    (Family::Bytes, 0, Plan::SHORT),
-    (Family::Bytes, 2048, Plan::SHIPPED),
+const PLANS: [(Family, u32, Plan); 4] = [
+    (Family::Quantized, 0, Plan::SHORT),
+    (Family::Quantized, 2048, Plan::SHIPPED),
     (Family::Half, 0, Plan::SHORT_HALVES),
     (Family::Half, 4096, Plan::HALVES),
 ];
@@ -60,22 +56,27 @@ const NAPS: [(u32, u32); 2] = [(0, 0), (2048, 1500)];
 
 /// The plan of a matrix in this format with rows of `n`.
 pub(crate) fn plan_of(format: Format, n: u32) -> Plan {
-    let family = match format {
-        Format::F16 | Format::BF16 => Family::Half,
-        Format::Q6_K | Format::Q8_0 => Family::Bytes,
-        _ => Family::Nibbles,
-    };
+    let family = if matches!(format, Format::F16 | Format::BF16) { Family::Half } else { Family::Quantized };
     let row = PLANS.iter().rev().find(|(of, least, _)| *of == family && *least <= n);
     row.expect("rows of any length have a plan").2
 }
 
-/// The same for Q, K and V together, which end with more than 12 warps have registers for, and for the LM head, whose
-/// many rows leave the ring of 12 warps too little memory. Both norm their input, and held back they would fill their
-/// rings just when they read it.
+/// The same for Q, K and V together, which end with more than 12 warps have registers for, and for the LM head and the
+/// gated half, whose many rows leave the ring of 12 warps too little memory.
 pub(crate) fn wide_plan_of(format: Format, n: u32) -> Plan {
     match plan_of(format, n) {
-        Plan::SHORT | Plan::SHORT_HELD | Plan::HELD => Plan::SHIPPED,
+        Plan::SHORT => Plan::SHIPPED,
         plan => plan,
+    }
+}
+
+/// The plan behind a product over weights in `before`. Behind those of 4 and 5 bits it gains by holding back, on an
+/// H200; behind others it loses. Q, K and V and the LM head, too, lose by it.
+pub(crate) fn behind(before: Format, plan: Plan) -> Plan {
+    match (before, plan) {
+        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::SHORT) => Plan::SHORT_HELD,
+        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::SHIPPED) => Plan::HELD,
+        _ => plan,
     }
 }
 
@@ -224,10 +225,8 @@ mod tests {
     #[test]
     fn the_table_has_a_plan_for_every_matrix() {
         let cases = [
-            (Format::Q4_K, 256, "2x6_first_early6"),
-            (Format::Q4_0, 2048, "2x4_first_early6"),
-            (Format::Q8_0, 256, "2x6_first"),
-            (Format::Q6_K, 4096, "2x4_first"),
+            (Format::Q4_K, 256, "2x6_first"),
+            (Format::Q6_K, 2048, "2x4_first"),
             (Format::F16, 4095, "1x8_first"),
             (Format::BF16, 14336, "2x2_first"),
         ];
@@ -235,6 +234,9 @@ mod tests {
             assert_eq!(plan_name(plan_of(format, n)), plan);
         }
         assert_eq!([256, 4096].map(|n| plan_name(wide_plan_of(Format::Q4_K, n))), ["2x4_first"; 2]);
+        let behind = |before, n| plan_name(behind(before, plan_of(Format::Q6_K, n)));
+        assert_eq!([256, 4096].map(|n| behind(Format::Q4_K, n)), ["2x6_first_early6", "2x4_first_early6"]);
+        assert_eq!([256, 4096].map(|n| behind(Format::Q6_K, n)), ["2x6_first", "2x4_first"]);
         assert_eq!([1, 2048].map(nap_of), [0, 1500]);
     }
 

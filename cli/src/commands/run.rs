@@ -40,6 +40,10 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
+/// Tokens of a prompt from which on it is taken in several at once: the kernels for that are compiled too, which takes a
+/// driver that has not seen them about a second.
+const LONG_PROMPT: usize = 64;
+
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Print {
     /// Its text
@@ -70,7 +74,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
     let tuning = Tuned::of(None, context.device(), &model.outline).tuning;
-    let mut decoder = decoder(&context, &model, Options { tuning, ..Options::new(ctx, args.launch.into()) })?;
+    let options = Options::new(ctx, args.launch.into());
+    let columns = if prompt.len() < LONG_PROMPT { 1 } else { options.columns };
+    let mut decoder = decoder(&context, &model, Options { tuning, columns, ..options })?;
     let loading = *decoder.loading();
     let mut times = Times::from(start.elapsed());
     print(args, words.as_ref(), decoder.generate(&prompt, args.n)?, |made| {
