@@ -18,7 +18,7 @@ use warpwright_driver::{Buffer, Context, Elem, Error, Kernel, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::tiled::{
     AttentionChained, AttentionChainedArgs, Deal, DealArgs, EmbedRows, EmbedTiled, GateUp, GateUpArgs, Head,
-    HeadArgs, HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs, stream,
+    HeadArgs, HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs, plan,
 };
 use warpwright_kernels::{Advance, Format, state};
 
@@ -177,7 +177,7 @@ impl Links {
         let (splits, nodes) = (fit.splits(ctx), NODES * fit.config.layers as usize + 1);
         let tickets = (fit.columns * attention.tickets(c.kv_heads)) as usize;
         let node_stamps =
-            if fit.tuning.profile { (fit.attention_blocks(splits) * stream::STAMPS) as usize } else { 0 };
+            if fit.tuning.profile { (fit.attention_blocks(splits) * plan::STAMPS) as usize } else { 0 };
         Ok(Links {
             angles: floats(c.head_dim)?.labelled("angles"),
             raw: floats(c.q_len() + 2 * c.kv_len())?.labelled("raw"),
@@ -202,7 +202,7 @@ impl Links {
         }
     }
 
-    /// The times of the latest step, kernel by kernel: of each block, by [`Stamp`](stream::Stamp).
+    /// The times of the latest step, kernel by kernel: of each block, by [`Stamp`](plan::Stamp).
     pub(crate) fn times(&self) -> Result<Vec<Vec<[u64; 8]>>, Error> {
         let stamps = self.stamps.to_vec()?;
         let blocks = |node: &[u64]| node.as_chunks().0.to_vec();

@@ -15,7 +15,7 @@ pub struct Link {
     pub bytes: u64,
 }
 
-/// The times of one kernel: of each block, by [`Stamp`](warpwright_kernels::tiled::stream::Stamp). A time that a block
+/// The times of one kernel: of each block, by [`Stamp`](warpwright_kernels::tiled::plan::Stamp). A time that a block
 /// did not take is 0.
 pub type Times = Vec<[u64; 8]>;
 

@@ -6,7 +6,7 @@ mod machine;
 use machine::once;
 use ptx_gen::CpuArg;
 use warpwright_kernels::tiled::{
-    AttentionChained, Finish, GateUp, Head, HeadNorm, Plan, Project, Qkv, stream::Trigger,
+    AttentionChained, Finish, GateUp, Head, HeadNorm, Plan, Project, Qkv, Trigger,
 };
 use warpwright_kernels::{Format, Pairing, Variant};
 

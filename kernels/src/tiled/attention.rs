@@ -21,7 +21,8 @@
 //! Several columns are tokens at positions of their own, each with blocks of its own, which all read the same cache.
 //! The rows of columns before it come from the kernel before, so nothing is asked for early.
 
-use super::stream::{Column, MOST_COLUMNS, Stamp, Trigger};
+use super::column::Column;
+use super::plan::{MOST_COLUMNS, Stamp, Trigger};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::{lanes_max, lanes_sum};

@@ -1,7 +1,7 @@
 //! Cases of kernels over tiles.
 
-use super::stream::{Layout, Plan, Runs};
 use super::tile::{self, ROWS};
+use super::{Layout, Plan, Runs};
 use crate::case::{Case, Random};
 use crate::format::Format;
 use ptx_gen::CpuArg;

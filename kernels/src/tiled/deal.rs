@@ -4,7 +4,7 @@
 //! Where the prompt ends before the columns do, the others have its last token, at the positions that follow. What
 //! they leave in the cache nobody reads before the token that belongs there has written over it.
 
-use super::stream::MOST_COLUMNS;
+use super::plan::MOST_COLUMNS;
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::state::{LEN, POSITION, PROMPT_LEN, TOKEN};

@@ -7,7 +7,8 @@
 //!
 //! Several columns are tokens of their own, each with a state of its own.
 
-use super::stream::{Column, MOST_COLUMNS};
+use super::column::Column;
+use super::plan::MOST_COLUMNS;
 use super::tile::{ROWS, Tile};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;

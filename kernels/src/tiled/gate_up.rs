@@ -1,8 +1,9 @@
 //! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`,
 //! for each column of activations.
 
-use super::stream::{Input, Layout, Plan, Results, Runs, Stream};
+use super::stream::{Input, Results, Stream};
 use super::tile::ROWS;
+use super::{Layout, Plan, Runs};
 use super::{Packed, case};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -40,7 +41,7 @@ args! {
         /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
         /// turn in [`asked`](GateUpArgs::asked).
         turn: u32,
-        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
+        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::plan::Stamp)
         stamps: Out<u64>,
     }
 }

@@ -6,8 +6,10 @@
 //! Of several columns, each a token at a position of its own, it leaves the likeliest token after each and no state
 //! changes: who gave the tokens knows which of them go on.
 
-use super::stream::{Column, Input, Layout, Plan, Results, Runs, Stream};
+use super::column::Column;
+use super::stream::{Input, Results, Stream};
 use super::tile::ROWS;
+use super::{Layout, Plan, Runs};
 use super::{Packed, case};
 use crate::advance::Tape;
 use crate::case::{Case, Variant};
@@ -64,7 +66,7 @@ args! {
         /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
         /// turn in [`asked`](HeadArgs::asked).
         turn: u32,
-        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
+        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::plan::Stamp)
         stamps: Out<u64>,
     }
 }

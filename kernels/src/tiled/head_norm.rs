@@ -9,7 +9,8 @@
 //! Blocks without a head do the work of the last one and store nothing, so that all take the same time: in a chain,
 //! the next kernel's blocks then find one place on each multiprocessor.
 
-use super::stream::{Column, MOST_COLUMNS};
+use super::column::Column;
+use super::plan::MOST_COLUMNS;
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::warp_sum;

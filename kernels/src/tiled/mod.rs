@@ -25,16 +25,19 @@
 pub mod activation;
 pub mod attention;
 mod case;
+mod column;
 mod deal;
 mod embed;
 mod gate_up;
 mod head;
 mod head_norm;
+mod layout;
 pub mod pack;
+pub mod plan;
 mod product;
 mod project;
 mod qkv;
-pub mod stream;
+mod stream;
 pub mod tile;
 
 pub use attention::{AttentionChained, AttentionChainedArgs};
@@ -44,10 +47,11 @@ pub use embed::{EmbedRows, EmbedTiled, StartArgs};
 pub use gate_up::{GateUp, GateUpArgs};
 pub use head::{Head, HeadArgs};
 pub use head_norm::{HeadNorm, HeadNormArgs};
+pub use layout::{Layout, Runs};
 pub use pack::{Pack, PackArgs};
+pub use plan::{Copies, Plan, Trigger};
 pub use project::{Project, ProjectArgs};
 pub use qkv::{Finish, Qkv, QkvArgs};
-pub use stream::{Copies, Layout, Plan, Runs, Trigger};
 pub use tile::{Rows, Tile};
 
 use crate::contract::Contract;
@@ -65,7 +69,7 @@ fn contract(
     [asked, stamps]: [usize; 2],
 ) -> Result<Grid, ShapeError> {
     let wrong = |what: String| kernel.require(false, || what);
-    kernel.range("the plan's columns", plan.columns, 1, stream::MOST_COLUMNS)?;
+    kernel.range("the plan's columns", plan.columns, 1, plan::MOST_COLUMNS)?;
     runs.check(plan, n, layout).or_else(wrong)?;
     let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
     kernel.exactly("w", w, runs.0.iter().map(bytes).sum())?;
@@ -91,9 +95,9 @@ fn columns(
 
 /// A kernel that profiles has room for the stamps of each block.
 fn stamped(kernel: &impl KernelDef, profile: bool, blocks: u32, stamps: usize) -> Result<(), ShapeError> {
-    let least = blocks as usize * stream::STAMPS as usize;
+    let least = blocks as usize * plan::STAMPS as usize;
     kernel.require(!profile || stamps >= least, || {
-        format!("stamps has {stamps} elements, must have at least blocks * {} = {least}", stream::STAMPS)
+        format!("stamps has {stamps} elements, must have at least blocks * {} = {least}", plan::STAMPS)
     })
 }
 

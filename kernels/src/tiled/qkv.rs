@@ -7,8 +7,10 @@
 //! kernel that embeds the token.
 
 use super::case;
-use super::stream::{Column, Input, Layout, Plan, Results, Runs, Stream};
+use super::column::Column;
+use super::stream::{Input, Results, Stream};
 use super::tile::ROWS;
+use super::{Layout, Plan, Runs};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
@@ -62,7 +64,7 @@ args! {
         /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
         /// turn in [`asked`](QkvArgs::asked).
         turn: u32,
-        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::stream::Stamp)
+        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::plan::Stamp)
         stamps: Out<u64>,
     }
 }

@@ -17,335 +17,19 @@
 //! added in the order of the warps: the same bits every time.
 
 use super::activation::{Activations, Encoding, Loaders};
+use super::column::Column;
+use super::layout::*;
+use super::plan::{Copies, Plan, Stamp, Trigger};
 use super::product::{Product, Rows, tile};
 use super::tile::ROWS;
 use crate::format::Format;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// When the next kernel may start: it then fills its ring, and waits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Trigger {
-    /// At once: three kernels may overlap as far as shared memory allows.
-    First,
-    /// When the kernels before are complete: two overlap.
-    Waited,
-    /// When the last tile is on its way: what the next brings follows it.
-    Drained,
-}
-
-/// How tiles come to shared memory, and with it whether kernels overlap: both need sm_90.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Copies {
-    /// One bulk copy for each stage, in a kernel that overlaps with its neighbours: sm_90.
-    Bulk,
-    /// `cp.async` by the lanes of the producer warp, in a kernel that starts when the one before has ended: sm_80.
-    Async,
-}
-
-/// How a block is divided.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Plan {
-    /// Warps of a group, and so tiles of a stage.
-    pub width: u32,
-    /// Groups of consumer warps, which take turns.
-    pub groups: u32,
-    /// When the next kernel may start, if it may at all before this one has ended.
-    pub trigger: Trigger,
-    /// How tiles come to shared memory.
-    pub copies: Copies,
-    /// Stages that are asked for before the product before this one has asked for its last tile; if not given, as
-    /// many as the ring has.
-    pub early: Option<u32>,
-    /// Columns of activations that the weights are multiplied with, each a token of its own: 1 to 8.
-    pub columns: u32,
-    /// Whether each block leaves the times of [`Stamp`]s.
-    pub profile: bool,
-}
-
-/// A time that a block leaves where a plan says so, on the device's clock in nanoseconds, at
-/// `stamps[8 * block + stamp]`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Stamp {
-    /// The block has begun.
-    Begun,
-    /// The first tiles have landed.
-    Landed,
-    /// The last tiles are on their way.
-    Drained,
-    /// Earlier kernels are complete.
-    Waited,
-    /// The activations are there.
-    Ready,
-    /// The first warp's products are done.
-    Multiplied,
-    /// The results are stored.
-    Stored,
-    /// No time: the number of the multiprocessor.
-    Place,
-}
-
-/// Stamps of a block.
-pub const STAMPS: u32 = 8;
-
-impl Stamp {
-    /// Leaves it, where `who` holds.
-    pub(crate) fn leave<'k>(self, k: Builder<'k>, who: Pred<'k>, stamps: Ptr<'k, u64, Write>) {
-        k.when(who, || {
-            let value = if self == Stamp::Place { k.smid().cvt::<u64>() } else { k.globaltimer() };
-            let to = stamps.at(k.ctaid() * STAMPS).at(self as u32).cast::<u32>();
-            // Relaxed, so that what a ticket publishes does not wait for it.
-            to.st_relaxed(value.cvt::<u32>());
-            to.at(1).st_relaxed((value >> 32).cvt::<u32>());
-        });
-    }
-}
-
-impl Plan {
-    /// For long rows of quantized weights. [`ALL`](crate::ALL) lists kernels of this plan and of each below.
-    pub const SHIPPED: Plan = Plan {
-        width: 2,
-        groups: 4,
-        trigger: Trigger::First,
-        copies: Copies::Bulk,
-        early: None,
-        columns: 1,
-        profile: false,
-    };
-    /// For short rows of quantized weights.
-    pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
-    /// For long rows of 4- and 5-bit weights.
-    pub const HELD: Plan = Plan { early: Some(6), ..Plan::SHIPPED };
-    /// For short rows of 4- and 5-bit weights.
-    pub const SHORT_HELD: Plan = Plan { early: Some(6), ..Plan::SHORT };
-    /// For long rows of 16-bit weights.
-    pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
-    /// For short rows of 16-bit weights.
-    pub const SHORT_HALVES: Plan = Plan { width: 1, groups: 8, ..Plan::SHIPPED };
-
-    /// [`SHIPPED`](Plan::SHIPPED) for devices older than sm_90.
-    pub const SHIPPED_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::SHIPPED };
-
-    /// The same for so many columns, which hold nothing back.
-    pub const fn by(self, columns: u32) -> Plan {
-        Plan { columns, early: None, ..self }
-    }
-
-    /// Consumer warps.
-    pub const fn warps(self) -> u32 {
-        self.width * self.groups
-    }
-
-    /// Threads of a block: consumers and a producer warp.
-    pub const fn threads(self) -> u32 {
-        32 * (self.warps() + 1)
-    }
-
-    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain, if they overlap.
-    ///
-    /// Several columns have it for themselves. That one block is enough is said where `ptxas` needs to hear it: for
-    /// quantized weights, it would then take more registers than there are on sm_120.
-    pub(crate) const fn resident(self, format: Format) -> Option<u32> {
-        match self.columns {
-            1 if self.overlaps() && self.threads() <= 512 => Some(2),
-            1 => Some(1),
-            _ if matches!(format, Format::F16 | Format::BF16) => Some(1),
-            _ => None,
-        }
-    }
-
-    /// As names of kernels end: `4x2_first`, `4x2_first_early6`, `4x2_async`, or `4x2_first_8_columns`.
-    pub(crate) fn suffix(self) -> String {
-        let how = match (self.copies, self.trigger) {
-            (Copies::Async, _) => "async",
-            (Copies::Bulk, Trigger::First) => "first",
-            (Copies::Bulk, Trigger::Waited) => "waited",
-            (Copies::Bulk, Trigger::Drained) => "drained",
-        };
-        let early = self.early.map_or(String::new(), |stages| format!("_early{stages}"));
-        let columns = if self.columns == 1 { String::new() } else { format!("_{}_columns", self.columns) };
-        let profile = if self.profile { "_profile" } else { "" };
-        format!("{}x{}_{how}{early}{columns}{profile}", self.width, self.groups)
-    }
-
-    const fn overlaps(self) -> bool {
-        matches!(self.copies, Copies::Bulk)
-    }
-
-    /// What the blocks leave of a kernel's turn.
-    pub(crate) fn say(self, turn: u32, asked: &mut [u32]) {
-        if self.overlaps() {
-            asked.fill(turn);
-        }
-    }
-
-    /// Whether this is where the next kernel may start.
-    fn triggers(self, trigger: Trigger) -> bool {
-        self.overlaps() && self.trigger == trigger
-    }
-
-    /// Arrivals at a full stage: of one lane, and where all copy, of their copies.
-    const fn arrivals(self) -> u32 {
-        match self.copies {
-            Copies::Bulk => 1,
-            Copies::Async => 1 + 32,
-        }
-    }
-}
-
-/// The most columns: as many accumulators as leave room for a tile's weights.
-pub(crate) const MOST_COLUMNS: u32 = 8;
-/// The most stages of a ring.
-const MOST_STAGES: u32 = 32;
-/// Where barriers of full stages are, of empty stages, sums of squares, and the consumers' parts of sums. Of several
-/// columns, the factors that follow from the sums of squares are in place of these, which stand before the parts.
-const FULL: u32 = 0;
-const EMPTY: u32 = 8 * MOST_STAGES;
-const SQUARES: u32 = 2 * EMPTY;
-const PARTS: u32 = 1024;
-/// Bytes of a column's sums of squares: one for each warp.
-const SQUARES_BYTES: u32 = 128;
 /// Looks at what the product before has asked for: about a tenth of a millisecond.
 const HOLD: u32 = 128;
 /// Copies of 16 bytes that a lane asks for between two looks at how many are left.
 const COPIES: u32 = 4;
-/// What a kernel's epilogue may use, between the sums of squares and the parts.
-pub(crate) const SCRATCH: u32 = SQUARES + 128;
-
-/// The part of a launch that follows from the device and the shape, not from the model.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Layout {
-    /// Blocks of the grid: one for each multiprocessor.
-    pub blocks: u32,
-    /// Row blocks of the fullest block.
-    pub parts: u32,
-    /// Stages of the ring.
-    pub stages: u32,
-    /// Bytes of shared memory.
-    pub shared: u32,
-}
-
-/// The rows of a product: runs of row blocks in one format each.
-#[derive(Clone, Debug)]
-pub struct Runs(pub Vec<(Format, u32)>);
-
-impl Runs {
-    /// The runs of matrices that follow each other: those of one format are one run.
-    pub fn of(matrices: impl IntoIterator<Item = (Format, u32)>) -> Runs {
-        let mut runs: Vec<(Format, u32)> = vec![];
-        for (format, count) in matrices {
-            match runs.last_mut() {
-                Some((last, sum)) if *last == format => *sum += count,
-                _ => runs.push((format, count)),
-            }
-        }
-        Runs(runs)
-    }
-
-    /// What a row block of the format costs, against one of another format: its bytes.
-    const fn cost(bytes: u32) -> u32 {
-        bytes / 32
-    }
-
-    /// The whole cost. All tiles of a product have the same number of columns.
-    fn total(&self) -> u64 {
-        self.0
-            .iter()
-            .map(|&(format, count)| u64::from(count) * u64::from(Runs::cost(tile(format).bytes)))
-            .sum()
-    }
-
-    /// The row blocks of each run that block `i` of `blocks` begins with.
-    pub(crate) fn cuts(&self, i: u32, blocks: u32) -> Vec<u32> {
-        let mut from = 0;
-        let place = u64::from(i) * self.total() / u64::from(blocks);
-        let cut = |&(format, count): &(Format, u32)| {
-            let cost = u64::from(Runs::cost(tile(format).bytes));
-            let here = place.saturating_sub(from) / cost;
-            from += u64::from(count) * cost;
-            (here as u32).min(count)
-        };
-        self.0.iter().map(cut).collect()
-    }
-
-    /// The row blocks of the fullest of `blocks` blocks.
-    fn most(&self, blocks: u32) -> u32 {
-        let sum = |i| self.cuts(i, blocks).iter().sum::<u32>();
-        (0..blocks).map(|i| sum(i + 1) - sum(i)).max().unwrap_or(0)
-    }
-
-    /// The largest tile, in bytes.
-    fn tile_bytes(&self) -> u32 {
-        self.0.iter().map(|&(format, _)| tile(format).bytes).max().unwrap_or(0)
-    }
-
-    /// How the columns' activations are encoded; `None` if the formats do not agree.
-    pub(crate) fn encoding(&self) -> Option<Encoding> {
-        let first = Encoding::of(self.0.first()?.0)?;
-        self.0.iter().all(|&(format, _)| Encoding::of(format) == Some(first)).then_some(first)
-    }
-
-    /// The layout of a product with `n` columns; `None` if the shared memory is too small for it.
-    ///
-    /// As many stages as fit, up to a whole number of turns of the groups.
-    pub fn layout(&self, plan: Plan, n: u32, blocks: u32, shared: u32) -> Option<Layout> {
-        let parts = self.most(blocks);
-        let ring = ring_offset(plan, self.encoding()?, n, parts);
-        let stage = plan.width * self.tile_bytes();
-        let stages = shared.checked_sub(ring)? / stage;
-        let stages = stages.min(MOST_STAGES) / plan.groups * plan.groups;
-        (stages > 0).then_some(Layout { blocks, parts, stages, shared })
-    }
-
-    /// What is wrong with a layout.
-    pub(crate) fn check(&self, plan: Plan, n: u32, layout: Layout) -> Result<(), String> {
-        let columns = tile(self.0[0].0).columns;
-        let Layout { blocks, parts, stages, shared } = layout;
-        if n == 0 || !n.is_multiple_of(columns) {
-            return Err(format!("n is {n}, must be a positive multiple of {columns}"));
-        }
-        if blocks == 0 || self.total() * u64::from(blocks) > u64::from(u32::MAX) {
-            return Err(format!("blocks is {blocks}, must be at least 1 and few enough to count in 32 bits"));
-        }
-        if parts < self.most(blocks) {
-            return Err(format!("parts is {parts}, must be at least {}", self.most(blocks)));
-        }
-        let encoding = self.encoding().ok_or("the formats need different activations")?;
-        let ring = ring_offset(plan, encoding, n, parts);
-        let needed = ring + stages * plan.width * self.tile_bytes();
-        if stages == 0 || stages > MOST_STAGES || !stages.is_multiple_of(plan.groups) {
-            return Err(format!(
-                "stages is {stages}, must be a multiple of {} up to {MOST_STAGES}",
-                plan.groups
-            ));
-        }
-        if shared < needed {
-            return Err(format!("shared is {shared}, must be at least {needed}"));
-        }
-        Ok(())
-    }
-}
-
-/// Where the parts of sums begin.
-const fn parts_offset(plan: Plan) -> u32 {
-    if plan.columns == 1 { PARTS } else { PARTS + SQUARES_BYTES * plan.columns }
-}
-
-/// Bytes of a row block's parts of sums: for each column, of each warp.
-const fn part_bytes(plan: Plan) -> u32 {
-    plan.columns * column_bytes(plan.warps())
-}
-
-/// The same of one column.
-const fn column_bytes(warps: u32) -> u32 {
-    warps * ROWS * 4
-}
-
-/// Where the ring begins: a multiple of 128.
-fn ring_offset(plan: Plan, encoding: Encoding, n: u32, parts: u32) -> u32 {
-    (parts_offset(plan) + parts * part_bytes(plan) + encoding.bytes(plan.columns * n)).next_multiple_of(128)
-}
 
 /// A product in a kernel.
 pub(crate) struct Stream<'k> {
@@ -433,45 +117,6 @@ enum Factor<'k> {
     Each(Ptr<'k, f32, Shared>),
 }
 
-/// Which of the columns: none if there is only one.
-#[derive(Clone, Copy)]
-pub(crate) struct Column<'k>(Option<U32<'k>>);
-
-impl<'k> Column<'k> {
-    pub(crate) const ONLY: Column<'k> = Column(None);
-
-    pub(crate) fn new(column: U32<'k>) -> Self {
-        Column(Some(column))
-    }
-
-    /// Number `i` of this column, where each has `len`.
-    pub(crate) fn plus(self, i: U32<'k>, len: U32<'k>) -> U32<'k> {
-        self.0.map_or(i, |column| column.mad(len, i))
-    }
-
-    pub(crate) fn is_only(self) -> bool {
-        self.0.is_none()
-    }
-
-    /// This column's part of numbers of which each column has `len`.
-    pub(crate) fn of<T: Elem, A: Space>(self, all: Ptr<'k, T, A>, len: impl Src<'k, u32>) -> Ptr<'k, T, A> {
-        self.of_with(all, || len)
-    }
-
-    /// The same where the length is computed only if it is needed.
-    pub(crate) fn of_with<T: Elem, A: Space, L: Src<'k, u32>>(
-        self,
-        all: Ptr<'k, T, A>,
-        len: impl FnOnce() -> L,
-    ) -> Ptr<'k, T, A> {
-        match self.0 {
-            None => all,
-            Some(column) if T::MEM.bytes() == 1 => all.row(column, len()),
-            Some(column) => all.row(column * T::MEM.bytes(), len()),
-        }
-    }
-}
-
 impl<'k> Results<'k> {
     /// The sum of row `r` of row block `i` of this block's share of a run, of a column.
     pub(crate) fn row(&self, run: usize, i: U32<'k>, r: impl Src<'k, u32>, column: Column<'k>) -> F32<'k> {
@@ -495,7 +140,7 @@ impl<'k> Results<'k> {
         }
         k.for_each(self.thread, count * columns, self.threads, |i| {
             let (place, r) = (i / unit, i % unit);
-            body((place / columns).mad(unit, r), Column(Some(place % columns)));
+            body((place / columns).mad(unit, r), Column::new(place % columns));
         });
     }
 
@@ -503,7 +148,7 @@ impl<'k> Results<'k> {
     pub(crate) fn each_column(&self, body: impl FnOnce(Column<'k>)) {
         match self.plan.columns {
             1 => body(Column::ONLY),
-            columns => self.k.for_each(0, columns, 1, |column| body(Column(Some(column)))),
+            columns => self.k.for_each(0, columns, 1, |column| body(Column::new(column))),
         }
     }
 

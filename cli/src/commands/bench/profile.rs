@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::{Link, Profile, Times};
-use warpwright_kernels::tiled::stream::Stamp;
+use warpwright_kernels::tiled::plan::Stamp;
 
 use super::*;
 
