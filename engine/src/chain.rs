@@ -78,7 +78,7 @@ pub(crate) struct Links {
     splits: u32,
     /// Of several columns; of one, these are the buffers that every path has.
     columns: Option<Vectors>,
-    /// `[nodes, node_stamps]` where the kernels profile, else anything: see `warpwright_kernels::tiled::stream`.
+    /// `[nodes, node_stamps]` where the kernels profile, else anything: see `warpwright_kernels::tiled::plan`.
     stamps: Buffer<u64>,
     /// Stamps of a kernel; none if none profile.
     node_stamps: usize,

@@ -37,7 +37,7 @@ pub mod plan;
 mod product;
 mod project;
 mod qkv;
-mod stream;
+pub mod stream;
 pub mod tile;
 
 pub use attention::{AttentionChained, AttentionChainedArgs};
