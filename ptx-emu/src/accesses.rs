@@ -128,7 +128,8 @@ impl Accesses {
     /// An access counts as after the wait when its warp has waited, or is ordered after a warp that has: by a block
     /// barrier, an mbarrier or a fence. `griddepcontrol.wait` in one lane counts for its warp.
     pub fn before_wait_conflict(&self, earlier: &Accesses) -> Option<Conflict> {
-        earlier.conflict_where(self, |a, b| !b.waited && !(a.deed.tells() && b.deed.tells()))
+        let tell = |a: &Site, b: &Site| a.deed.tells() && b.deed.tells();
+        earlier.conflict_where(self, |a, b| !b.waited && !tell(a, b))
     }
 
     /// Whether every block executed `griddepcontrol.wait`; a launch that did not says nothing, by ending, of the

@@ -94,7 +94,7 @@ fn a_bench_without_room_is_refused_before_it_starts() {
         (
             &["--shape", "llama3.1-8b", "--quant", "f32"],
             "the model needs 30.5 GiB of device memory (weights 29.9 GiB, cache of 4351 positions 543.9 MiB, \
-             work 6.7 MiB); 16.0 GiB of 16.0 GiB are free, too few for any context: a smaller model or \
+             work 9.7 MiB); 16.0 GiB of 16.0 GiB are free, too few for any context: a smaller model or \
              quantization is needed",
         ),
     ];
