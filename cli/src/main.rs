@@ -32,7 +32,7 @@ enum Command {
     /// Run every kernel against its CPU reference
     Check(check::Args),
     /// Measure decoding, and the read ceiling next to it
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     /// List the devices
     Devices,
     /// Write a model's decode graph as Graphviz
