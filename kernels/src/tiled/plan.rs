@@ -95,9 +95,9 @@ impl Plan {
     };
     /// For short rows of quantized weights.
     pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
-    /// For long rows of 4- and 5-bit weights.
+    /// For long rows of quantized weights, behind a product over 4- or 5-bit weights.
     pub const HELD: Plan = Plan { early: Some(6), ..Plan::SHIPPED };
-    /// For short rows of 4- and 5-bit weights.
+    /// The same for short rows.
     pub const SHORT_HELD: Plan = Plan { early: Some(6), ..Plan::SHORT };
     /// For long rows of 16-bit weights.
     pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
