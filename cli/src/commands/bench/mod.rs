@@ -238,8 +238,10 @@ fn measure_context(
 /// Room for one round.
 fn options(args: &Args, tuning: Tuning, ctx: u32, launch: Launch) -> Options {
     let options = Options::new(ctx + args.tokens - 1, launch.into());
+    // Rounds have no prompt.
     Options {
         tuning,
+        columns: 1,
         tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
         ..options
     }
