@@ -1,20 +1,12 @@
 //! The chain of overlapping kernels on the emulator: which models it takes, its logits, and its tokens.
 
 use warpwright_engine::config::{Architecture, Config};
-use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
+use warpwright_engine::shape::QUANTIZATIONS;
 use warpwright_engine::{Decoder, Kind, Launch, Model, Options, Outline, Path, Prefer, Shape, Tuning};
 
 use crate::decode::{bits, check_logits, emulator, generate, logits};
-use crate::synth::{Synth, synth};
-
-/// Numbers of formats in ggml.
-const F16: u32 = 1;
-const Q4_0: u32 = 2;
-const Q8_0: u32 = 8;
-const Q4_K: u32 = 12;
-const Q5_K: u32 = 13;
-const Q6_K: u32 = 14;
-const BF16: u32 = 30;
+use crate::random::small;
+use crate::synth::{BF16, F16, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, Synth, synth};
 
 const LLAMA: Synth = Synth {
     arch: "llama",
@@ -217,20 +209,9 @@ fn random_weights_decode_in_rounds() {
         (Architecture::Qwen3, "q5_k_m"),
         (Architecture::Llama, "q4_0"),
     ] {
-        let known = SHAPES.iter().find(|s| s.config.architecture == architecture).unwrap();
-        let sizes = Config {
-            layers: 2,
-            hidden: 256,
-            feed_forward: 512,
-            heads: 4,
-            kv_heads: 2,
-            head_dim: 64,
-            rope_dim: 64,
-            context: 200,
-            vocab: 304,
-            ..known.config.clone()
-        };
-        let shape = Shape { name: "small", config: sizes, tied: true };
+        let shape = small(architecture, true);
+        // The LM head's tiles have 16 rows.
+        let shape = Shape { config: Config { vocab: 304, ..shape.config }, ..shape };
         let quantization = QUANTIZATIONS.into_iter().find(|q| q.name == name).unwrap();
         let outline = Outline::of(&shape, quantization).unwrap();
         let mut decoder = Decoder::random(&emulator(), &outline, Options::new(110, Launch::Graph)).unwrap();

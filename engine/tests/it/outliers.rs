@@ -10,7 +10,7 @@ use warpwright_engine::{Launch, Model, Path};
 
 use crate::decode::{compare_logits, decoder, logits};
 use crate::oracle::{self, Keep, Place};
-use crate::synth::{Synth, synth};
+use crate::synth::{BF16, F16, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, Synth, synth};
 use crate::write::{Entry, File};
 
 /// The channels: two that share a scale of activations, one at the end of its group, and the last.
@@ -19,15 +19,6 @@ const CHANNELS: [usize; 4] = [5, 17, 95, 255];
 const WRITTEN: f32 = 4e4;
 /// What norms behind the first multiply these channels by, and the others.
 const NORMED: [f32; 2] = [0.2, 8e2];
-
-/// Numbers of formats in ggml.
-const F16: u32 = 1;
-const Q4_0: u32 = 2;
-const Q8_0: u32 = 8;
-const Q4_K: u32 = 12;
-const Q5_K: u32 = 13;
-const Q6_K: u32 = 14;
-const BF16: u32 = 30;
 
 /// Outliers in the residual stream.
 fn in_stream(file: File) -> File {

@@ -7,7 +7,7 @@ use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Round, Shape};
 use crate::decode::emulator;
 
 /// A shape small enough for the emulator, two layers of a known one's kind.
-fn small(architecture: Architecture, tied: bool) -> Shape {
+pub(crate) fn small(architecture: Architecture, tied: bool) -> Shape {
     let known = SHAPES.iter().find(|s| s.config.architecture == architecture).unwrap();
     let config = Config {
         layers: 2,

@@ -5,6 +5,15 @@ use warpwright_kernels::Random;
 
 use crate::write::{File, Val, f32s};
 
+/// Numbers of formats in ggml.
+pub(crate) const F16: u32 = 1;
+pub(crate) const Q4_0: u32 = 2;
+pub(crate) const Q8_0: u32 = 8;
+pub(crate) const Q4_K: u32 = 12;
+pub(crate) const Q5_K: u32 = 13;
+pub(crate) const Q6_K: u32 = 14;
+pub(crate) const BF16: u32 = 30;
+
 /// What to make. Rows are of 256 and 512 elements, so that every format fits.
 #[derive(Clone, Copy)]
 pub(crate) struct Synth {
