@@ -18,7 +18,7 @@ use warpwright_driver::{Buffer, Context, Elem, Error, Kernel, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::tiled::{
     AttentionChained, AttentionChainedArgs, Deal, DealArgs, EmbedRows, EmbedTiled, GateUp, GateUpArgs, Head,
-    HeadArgs, HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs, plan,
+    HeadArgs, HeadNorm, HeadNormArgs, Layout, Project, ProjectArgs, Qkv, QkvArgs, StartArgs, eights, plan,
 };
 use warpwright_kernels::{Advance, Format, state};
 
@@ -68,6 +68,10 @@ pub(crate) struct Links {
     index: Buffer<u32>,
     /// `[1]`: blocks of the LM head that are done
     head_ticket: Buffer<u32>,
+    /// `[heads, head_dim]`, of a column: what attention leaves for the output projection
+    heads: Eights,
+    /// `[feed_forward]`, of a column: what gate and up leave for the down projection
+    inner: Eights,
     /// `[heads, splits, part]`, of a column: what ranges of attention leave
     attention_part: Buffer<f32>,
     /// `[tickets]`, of a column: ranges of attention that are done
@@ -84,7 +88,23 @@ pub(crate) struct Links {
     node_stamps: usize,
 }
 
-/// What every path has too, of each column.
+/// Activations for a projection: see `warpwright_kernels::tiled::eights`.
+struct Eights {
+    values: Buffer<u16>,
+    scales: Buffer<f32>,
+}
+
+impl Eights {
+    fn new(context: &Context, name: &str, len: u32) -> Result<Eights, Error> {
+        let scales = (len / eights::EIGHT) as usize;
+        Ok(Eights {
+            values: Buffer::uninit(context, len as usize)?.labelled(name),
+            scales: Buffer::uninit(context, scales)?.labelled(&format!("{name}.scales")),
+        })
+    }
+}
+
+/// What a token has, of each column.
 #[derive(Clone)]
 struct Vectors {
     state: View<u32>,
@@ -92,10 +112,6 @@ struct Vectors {
     x: View<f32>,
     /// `[heads, head_dim]`
     q: View<f32>,
-    /// `[heads, head_dim]`
-    heads: View<f32>,
-    /// `[feed_forward]`
-    inner: View<f32>,
     /// `[vocab]`
     logits: View<f32>,
 }
@@ -112,21 +128,12 @@ impl Vectors {
             state: state.view(),
             x: floats("x", c.hidden)?,
             q: floats("q", c.q_len())?,
-            heads: floats("heads", c.q_len())?,
-            inner: floats("inner", c.feed_forward)?,
             logits: floats("logits", c.vocab)?,
         })
     }
 
     fn of(b: &Buffers) -> Vectors {
-        Vectors {
-            state: b.state.view(),
-            x: b.x.view(),
-            q: b.q.view(),
-            heads: b.heads.view(),
-            inner: b.inner.view(),
-            logits: b.logits.view(),
-        }
+        Vectors { state: b.state.view(), x: b.x.view(), q: b.q.view(), logits: b.logits.view() }
     }
 }
 
@@ -184,6 +191,8 @@ impl Links {
             value: floats(fit.most_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, fit.columns as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),
+            heads: Eights::new(context, "heads", fit.columns * c.q_len())?,
+            inner: Eights::new(context, "inner", fit.columns * c.feed_forward)?,
             attention_part: floats(c.heads * splits * attention.part())?.labelled("attention.part"),
             attention_ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
             asked: Buffer::zeroed(context, blocks)?.labelled("asked"),
@@ -471,7 +480,8 @@ impl<'a> Step<'a> {
             q: v.q,
             k_cache: b.k_cache[index].view(),
             v_cache: b.v_cache[index].view(),
-            y: v.heads,
+            y: self.links.heads.values.view(),
+            y_scale: self.links.heads.scales.view(),
             part: self.links.attention_part.view(),
             ticket: self.links.attention_ticket.view(),
             heads: c.heads,
@@ -488,12 +498,12 @@ impl<'a> Step<'a> {
 
     fn o(&self, queue: &mut impl Queue, index: usize, w: &Loaded) -> Result<(), Error> {
         let laid = laid(self.chain.fit.o(w.format));
-        self.project(queue, NODES * index + 2, w, &self.vectors().heads, laid)
+        self.project(queue, NODES * index + 2, w, &self.links.heads, laid)
     }
 
     fn down(&self, queue: &mut impl Queue, index: usize, w: &Block) -> Result<(), Error> {
         let laid = laid(self.chain.fit.down(w.gate_up.format, w.down.format));
-        self.project(queue, NODES * index + 4, &w.down, &self.vectors().inner, laid)
+        self.project(queue, NODES * index + 4, &w.down, &self.links.inner, laid)
     }
 
     /// Adds `W x` to the residual stream.
@@ -502,7 +512,7 @@ impl<'a> Step<'a> {
         queue: &mut impl Queue,
         node: usize,
         w: &Loaded,
-        x: &View<f32>,
+        x: &Eights,
         (kernel, layout): (Project, Layout),
     ) -> Result<(), Error> {
         let (y, columns) = (self.vectors().x, self.chain.fit.columns);
@@ -510,9 +520,10 @@ impl<'a> Step<'a> {
             let (asked, turn) = self.asked(layout.blocks);
             let args = ProjectArgs {
                 w: w.bytes.clone(),
-                x: part.of(x),
+                x: part.of(&x.values),
+                x_scale: part.of(&x.scales),
                 rows: y.len() as u32 / columns,
-                n: x.len() as u32 / columns,
+                n: x.values.len() as u32 / columns,
                 y: part.of(&y),
                 blocks: layout.blocks,
                 parts: layout.parts,
@@ -535,7 +546,8 @@ impl<'a> Step<'a> {
                 w: w.gate_up.bytes.clone(),
                 x: part.of(&v.x),
                 gamma: w.ffn_norm.clone(),
-                y: part.of(&v.inner),
+                y: part.of(&self.links.inner.values),
+                y_scale: part.of(&self.links.inner.scales),
                 rows: fit.config.feed_forward,
                 n: fit.config.hidden,
                 epsilon: fit.config.epsilon,

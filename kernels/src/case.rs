@@ -1,5 +1,6 @@
 //! Cases: arguments to run a kernel on, and how far from its reference it may be.
 
+use crate::tiled::eights;
 use ptx_gen::{AnyKernel, CpuArg, Param, ParamKind, f16};
 
 /// A kernel with cases to run it on.
@@ -27,7 +28,8 @@ pub struct Comparison {
     /// The largest difference of an output, relative to the largest magnitude in that output's reference.
     ///
     /// Integers differ by 0 or infinity; so does what is not finite. Where a 16-bit float is the neighbour of the
-    /// right one, that is the rounding of a number next to a tie and counts as [`NEIGHBOUR`].
+    /// right one, that is the rounding of a number next to a tie and counts as [`NEIGHBOUR`]; of eights, what is more
+    /// than a step counts besides.
     pub error: f64,
     /// Where the largest difference is: argument, index, number found, number wanted.
     pub worst: Option<(String, usize, f64, f64)>,
@@ -36,23 +38,23 @@ pub struct Comparison {
 /// What one rounding of an `f32` is, relative to it: the least difference that two ways of computing have.
 pub const NEIGHBOUR: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// Compares the outputs of a run with those of the reference.
+/// Compares the outputs of a run with those of the reference. Where 16-bit whole numbers are followed by the scales of
+/// their eights (see [`eights`](crate::tiled::eights)), what they stand for is compared.
 ///
 /// Both lists are of the kernel's arguments, in order and of the same lengths.
 pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Comparison {
     let mut all = Comparison { error: 0.0, worst: None };
-    for ((param, found), wanted) in params.iter().zip(found).zip(wanted) {
+    for (place, param) in params.iter().enumerate() {
         if !matches!(param.kind, ParamKind::Buffer(_, access) if access.writes()) {
             continue;
         }
-        let grain = grain(wanted);
-        let (found, wanted) = (numbers(found), numbers(wanted));
+        let ([found, wanted], grain) = meant(&found[place..], &wanted[place..]);
         let scale = wanted.iter().filter(|w| w.is_finite()).fold(f64::MIN_POSITIVE, |m, w| m.max(w.abs()));
         if found.len() != wanted.len() {
             all.error = f64::INFINITY;
         }
         for (i, (&f, &w)) in found.iter().zip(&wanted).enumerate() {
-            let error = difference(f, w, grain, scale);
+            let error = difference(f, w, &grain, i, scale);
             if error > all.error {
                 all = Comparison { error, worst: Some((param.name.to_string(), i, f, w)) };
             }
@@ -61,7 +63,7 @@ pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Compari
     all
 }
 
-fn difference(found: f64, wanted: f64, grain: Grain, scale: f64) -> f64 {
+fn difference(found: f64, wanted: f64, grain: &Grain, i: usize, scale: f64) -> f64 {
     if found == wanted || found.is_nan() && wanted.is_nan() {
         return 0.0;
     }
@@ -69,15 +71,18 @@ fn difference(found: f64, wanted: f64, grain: Grain, scale: f64) -> f64 {
     match grain {
         Grain::Exact => f64::INFINITY,
         _ if !apart.is_finite() => f64::INFINITY,
-        Grain::Half { bits, least } if apart <= wanted.abs().log2().floor().max(least).exp2() / bits => {
+        Grain::Half { bits, least } if apart <= wanted.abs().log2().floor().max(*least).exp2() / bits => {
             NEIGHBOUR
+        }
+        // Where the largest of an eight is a little off, so are all, and the neighbour is a little more than a step away.
+        Grain::Eights(steps) => {
+            (apart - f64::from(steps[i / eights::EIGHT as usize])).max(0.0) / scale + NEIGHBOUR
         }
         _ => apart / scale,
     }
 }
 
-/// How near numbers of a type lie.
-#[derive(Clone, Copy)]
+/// How near the numbers of a buffer lie.
 enum Grain {
     /// Integers, which must be exactly right.
     Exact,
@@ -85,15 +90,28 @@ enum Grain {
     Single,
     /// A 16-bit float: the steps between two powers of 2, and the least exponent.
     Half { bits: f64, least: f64 },
+    /// Whole numbers of these scales.
+    Eights(Vec<f32>),
 }
 
-fn grain(arg: &CpuArg) -> Grain {
-    match arg {
+/// What the first of some arguments stand for, perhaps with the second.
+fn meant(found: &[CpuArg], wanted: &[CpuArg]) -> ([Vec<f64>; 2], Grain) {
+    let eights = |args: &[CpuArg]| match args {
+        [CpuArg::U16(values), CpuArg::F32(scales), ..] => {
+            Some((eights::decode(values, scales), scales.clone()))
+        }
+        _ => None,
+    };
+    if let (Some((found, _)), Some((wanted, scales))) = (eights(found), eights(wanted)) {
+        return ([found, wanted].map(|v| v.into_iter().map(f64::from).collect()), Grain::Eights(scales));
+    }
+    let grain = match wanted[0] {
         CpuArg::F32(_) => Grain::Single,
         CpuArg::F16(_) => Grain::Half { bits: 1024.0, least: -14.0 },
         CpuArg::Bf16(_) => Grain::Half { bits: 128.0, least: -126.0 },
         _ => Grain::Exact,
-    }
+    };
+    ([found, wanted].map(|args| numbers(&args[0])), grain)
 }
 
 /// The numbers of a buffer.

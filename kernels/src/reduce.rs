@@ -2,7 +2,7 @@
 //!
 //! The order of the operations is fixed, so the same values give the same bits.
 
-use ptx_gen::{Builder, F32};
+use ptx_gen::{Builder, F32, U32};
 
 /// The bits of a lane's number: all lanes of a warp.
 const WARP: u32 = 31;
@@ -31,6 +31,13 @@ pub fn lanes_max(bits: u32, v: F32<'_>) -> F32<'_> {
     butterfly(bits, v, |a, b| a.max(b))
 }
 
+/// The largest `v` of the lanes whose numbers differ in no other bits than `bits`. Whole warp. Of floats that are not
+/// negative the bits are in the order of the numbers, and those of NaN above all.
+#[track_caller]
+pub fn lanes_most(bits: u32, v: U32<'_>) -> U32<'_> {
+    steps(bits).fold(v, |v, step| v.max(v.shfl_bfly(step)))
+}
+
 /// The sum of `v` over a block of `warps` warps, in every thread. Whole block, and not in a loop: each call has
 /// shared memory of its own, which a second round would overwrite while slow warps still read it.
 #[track_caller]
@@ -46,8 +53,11 @@ pub fn block_max<'k>(k: Builder<'k>, warps: u32, v: F32<'k>) -> F32<'k> {
 
 #[track_caller]
 fn butterfly<'k>(bits: u32, v: F32<'k>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
-    let steps = [16, 8, 4, 2, 1].into_iter().filter(|step| bits & step != 0);
-    steps.fold(v, |v, step| combine(v, v.shfl_bfly(step)))
+    steps(bits).fold(v, |v, step| combine(v, v.shfl_bfly(step)))
+}
+
+fn steps(bits: u32) -> impl Iterator<Item = u32> {
+    [16, 8, 4, 2, 1].into_iter().filter(move |step| bits & step != 0)
 }
 
 /// Each warp leaves its result in shared memory; then every warp reduces the `warps` results.

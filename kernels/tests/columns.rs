@@ -11,8 +11,20 @@ use warpwright_kernels::tiled::{
 use warpwright_kernels::{Format, Pairing, Variant};
 
 /// Arguments of which each column has its part. The others are the same for all, caches among them.
-const OF_COLUMN: [&str; 10] =
-    ["x", "y", "q", "angles", "state", "logits", "value", "index", "part", "ticket of attention"];
+const OF_COLUMN: [&str; 12] = [
+    "x",
+    "x_scale",
+    "y",
+    "y_scale",
+    "q",
+    "angles",
+    "state",
+    "logits",
+    "value",
+    "index",
+    "part",
+    "ticket of attention",
+];
 /// What is not looked at: parts lie otherwise, and several columns leave their states.
 const IGNORED: [&str; 2] = ["part", "state"];
 
@@ -58,6 +70,7 @@ fn part(arg: &CpuArg, column: usize, columns: usize) -> CpuArg {
     }
     match arg {
         CpuArg::F32(v) => CpuArg::F32(of(v, column, columns)),
+        CpuArg::U16(v) => CpuArg::U16(of(v, column, columns)),
         CpuArg::U32(v) => CpuArg::U32(of(v, column, columns)),
         other => panic!("{other:?} is of no column"),
     }

@@ -50,6 +50,21 @@ fn halves_may_be_neighbours() {
 }
 
 #[test]
+fn eights_may_be_a_step_apart() {
+    // Whole numbers from 32768 on, eight of scale 1, eight of scale 0.25: what they stand for counts.
+    let eights = |first: u16, second: u16| {
+        [CpuArg::U16([[first; 8], [second; 8]].concat()), CpuArg::F32(vec![1.0, 0.25])]
+    };
+    let param = |name, kind| Param { name, doc: "", kind: ParamKind::Buffer(kind, Access::Write) };
+    let params = [param("y", Kind::U16), param("y_scale", Kind::F32)];
+    let cases = [(32868, 32772, 0.0), (32869, 32773, NEIGHBOUR), (32870, 32772, 0.01 + NEIGHBOUR)];
+    for (first, second, apart) in cases {
+        let comparison = compare(&params, &eights(first, second), &eights(32868, 32772));
+        assert_eq!(comparison.error, apart, "{first} {second}");
+    }
+}
+
+#[test]
 fn integers_are_equal_or_wrong_and_inputs_do_not_count() {
     let (a, b) = (CpuArg::U32(vec![1, 2]), CpuArg::U32(vec![1, 3]));
     assert_eq!(error(Access::Write, a.clone(), a.clone()), 0.0);

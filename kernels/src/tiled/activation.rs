@@ -8,8 +8,9 @@
 //! Of several tokens the activations follow each other as if they were one vector, values first, then the scales:
 //! they are loaded as one, and take as many times the memory, which bounds how many tokens a kernel takes at once.
 
+use super::eights::{Eights, LARGEST, ROUNDER, TINY};
 use crate::format::Format;
-use crate::reduce::{lanes_max, warp_sum};
+use crate::reduce::{lanes_max, lanes_most, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -58,13 +59,8 @@ impl Encoding {
     }
 }
 
-/// Activations that a thread takes at once: 32 bytes of them.
+/// Activations that a thread takes at once.
 const CHUNK: u32 = 8;
-
-/// The largest number of two digits: 126 * 256.
-const LARGEST: f32 = 32256.0;
-/// Added to a number below 2^22, it leaves the nearest integer in the low bits.
-const ROUNDER: f32 = 12_582_912.0;
 
 /// Where a block keeps its activations.
 #[derive(Clone, Copy)]
@@ -96,8 +92,8 @@ pub(crate) struct Gamma<'k> {
 
 /// Chunks that a thread has in flight.
 const AHEAD: u32 = 4;
-/// The same where the weights of a norm take registers too.
-const AHEAD_NORMED: u32 = 2;
+/// Chunks that a thread encodes at once: no branch parts them, so that one's waits are another's work.
+const TOGETHER: u32 = 2;
 
 impl<'k> Loaders<'k> {
     fn chunk(self, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> (U32<'k>, Pred<'k>) {
@@ -105,9 +101,14 @@ impl<'k> Loaders<'k> {
         (index, index.lt(n / CHUNK))
     }
 
+    /// Whether one of the warp's threads has chunk `i` from `base` on. The same in the whole warp.
+    fn some(self, k: Builder<'k>, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> Pred<'k> {
+        (k.warp() * 32 + i * self.threads + base).lt(n / CHUNK)
+    }
+
     /// Loads the first weights of a norm: before the kernel waits, as they never change.
     pub(crate) fn gamma(self, k: Builder<'k>, all: Ptr<'k, f32, Read>, n: U32<'k>) -> Gamma<'k> {
-        let first = (0..AHEAD_NORMED).map(|i| {
+        let first = (0..TOGETHER).map(|i| {
             let (index, inside) = self.chunk(0, i, n);
             fetch(k, all, index, inside)
         });
@@ -154,21 +155,27 @@ impl<'k> Activations<'k> {
 
     /// Loads and encodes `x`, all columns. Whole warps; `n` is a multiple of 128.
     ///
-    /// As soon as a chunk is encoded, its registers take the next one, which arrives while the others are encoded.
-    pub(crate) fn load(&self, loaders: Loaders<'k>, x: Ptr<'k, f32, Fresh>) {
+    /// As soon as a chunk is encoded, its registers take another one, which arrives while others are encoded.
+    pub(crate) fn load(&self, loaders: Loaders<'k>, x: Eights<'k, Fresh>) {
         let (k, step) = (self.k, loaders.threads * AHEAD);
         let mut chunks: Vec<_> = (0..AHEAD)
             .map(|i| {
                 let (index, inside) = loaders.chunk(0, i, self.all);
-                fetch(k, x, index, inside)
+                x.load(index, inside)
             })
             .collect();
         k.for_each(0, self.all / CHUNK, step, |base| {
-            for (i, chunk) in (0..).zip(&mut chunks) {
-                let (index, inside) = loaders.chunk(base, i, self.all);
-                self.encode(index, inside, from_fn(|i| chunk[i].get()));
-                let (next, inside) = loaders.chunk(base, i + AHEAD, self.all);
-                fetch_into(chunk, x, next, inside);
+            for (first, chunks) in (0..).step_by(TOGETHER as usize).zip(chunks.chunks_mut(TOGETHER as usize))
+            {
+                k.when(loaders.some(k, base, first, self.all), || {
+                    for (i, chunk) in (first..).zip(chunks) {
+                        let (index, inside) = loaders.chunk(base, i, self.all);
+                        let (whole, scale) = chunk.get();
+                        self.encode_eight(index, inside, whole, scale);
+                        let (next, inside) = loaders.chunk(base, i + AHEAD, self.all);
+                        x.load_into(chunk, next, inside);
+                    }
+                });
             }
         });
     }
@@ -184,7 +191,7 @@ impl<'k> Activations<'k> {
         let mut squares = k.var(0.0);
         let mut first: Vec<_> = gamma.first.into_iter().map(Some).collect();
         let mut round = |base: Option<U32<'k>>, squares: &mut Var<'k, f32>| {
-            let chunks: Vec<_> = (0..AHEAD_NORMED)
+            let chunks: Vec<_> = (0..TOGETHER)
                 .map(|i| {
                     let (index, inside) = match base {
                         Some(base) => loaders.chunk(base, i, self.n),
@@ -196,13 +203,19 @@ impl<'k> Activations<'k> {
                     (index, inside, x, gamma)
                 })
                 .collect();
-            for (index, inside, x, gamma) in chunks {
-                x.iter().for_each(|x| squares.fma(x, x));
-                self.encode(index, inside, from_fn(|i| x[i].get() * &gamma[i]));
-            }
+            let some = match base {
+                Some(base) => loaders.some(k, base, 0, self.n),
+                None => loaders.some(k, 0, 0, self.n),
+            };
+            k.when(some, || {
+                for (index, inside, x, gamma) in chunks {
+                    x.iter().for_each(|x| squares.fma(x, x));
+                    self.encode(index, inside, from_fn(|i| x[i].get() * &gamma[i]));
+                }
+            });
         };
         round(None, &mut squares);
-        let step = loaders.threads * AHEAD_NORMED;
+        let step = loaders.threads * TOGETHER;
         k.for_each(step, self.n / CHUNK, step, |base| round(Some(base), &mut squares));
         warp_sum(squares.get())
     }
@@ -220,7 +233,7 @@ impl<'k> Activations<'k> {
     ) {
         let k = self.k;
         let first = |i: u32| loaders.chunk(0, i, self.n);
-        let mut chunks: Vec<_> = (0..AHEAD_NORMED).map(|i| fetch(k, x, first(i).0, first(i).1)).collect();
+        let mut chunks: Vec<_> = (0..TOGETHER).map(|i| fetch(k, x, first(i).0, first(i).1)).collect();
         k.for_each(0, self.columns, 1, |column| {
             let before = column * (self.n / CHUNK);
             let mut sum = k.var(0.0);
@@ -234,9 +247,9 @@ impl<'k> Activations<'k> {
                 take(index, inside, from_fn(|i| chunk[i].get()), gamma);
                 fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.columns));
             }
-            let step = loaders.threads * AHEAD_NORMED;
+            let step = loaders.threads * TOGETHER;
             k.for_each(step, self.n / CHUNK, step, |base| {
-                for i in 0..AHEAD_NORMED {
+                for i in 0..TOGETHER {
                     let (index, inside) = loaders.chunk(base, i, self.n);
                     let x = fetch(k, x.row(column, self.n * 4), index, inside);
                     take(index, inside, from_fn(|i| x[i].get()), &fetch(k, gamma.all, index, inside));
@@ -256,28 +269,50 @@ impl<'k> Activations<'k> {
         }
     }
 
-    /// Four lanes have the 32 that share a scale, two of them the 16 that share a sum.
+    /// The same of whole numbers and their scale.
+    fn encode_eight(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
+        match self.encoding {
+            Encoding::Digits => {
+                let common = lanes_most(3, scale.bits()).bits::<f32>();
+                self.store_digits(index, inside, whole, scale * common.rcp(), common);
+            }
+            _ => self.encode(index, inside, whole.map(|x| x * scale)),
+        }
+    }
+
+    /// Four lanes have the 32 that share a scale.
     fn encode_digits(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
-        let largest = lanes_max(3, largest(&x)).max(f32::MIN_POSITIVE * 65536.0);
-        let scale = largest * (1.0 / LARGEST);
-        let inverse = largest.rcp() * LARGEST;
-        let whole = x.map(|x| x.fma(inverse, ROUNDER).bits::<u32>());
+        let largest = lanes_max(3, largest(&x)).max(TINY);
+        self.store_digits(index, inside, x, largest.rcp() * LARGEST, largest * (1.0 / LARGEST));
+    }
+
+    /// The digits of numbers times `factor`, their scale, and with another lane the sum of 16.
+    fn store_digits(
+        &self,
+        index: U32<'k>,
+        inside: Pred<'k>,
+        x: [F32<'k>; 8],
+        factor: F32<'k>,
+        scale: F32<'k>,
+    ) {
+        let whole = x.map(|x| x.fma(factor, ROUNDER).bits::<u32>());
         let sum = whole[1..].iter().fold(whole[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDER.to_bits());
         let sum = (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>() * scale;
         let high = whole.map(|v| v + 128);
+        let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
+        let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
         let at = self.memory.row(index >> 2, 64).row(index & 3, 8).cast::<u32>();
         let side = self.side().row(index >> 1, 8).cast::<f32>();
-        self.k.when(inside, || {
-            at.st2([bytes(&high[..4], 1), bytes(&high[4..], 1)]);
-            at.at(8).st2([bytes(&whole[..4], 0), bytes(&whole[4..], 0)]);
-            side.st2([scale, sum]);
-        });
+        // One store a branch: then it is no branch, but a guard.
+        self.k.when(inside, || at.st2(high));
+        self.k.when(inside, || at.at(8).st2(low));
+        self.k.when(inside, || side.st2([scale, sum]));
     }
 
     /// Sixteen lanes have the 128 of a tile, which share a scale.
     fn encode_f16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         const LARGEST: f32 = 1024.0;
-        let largest = lanes_max(15, largest(&x)).max(f32::MIN_POSITIVE * 65536.0);
+        let largest = lanes_max(15, largest(&x)).max(TINY);
         let scale = largest * (1.0 / LARGEST);
         let inverse = largest.rcp() * LARGEST;
         let pair = |i: usize| {
@@ -288,10 +323,8 @@ impl<'k> Activations<'k> {
         };
         let pairs: [[U32; 2]; 4] = from_fn(|i| pair(2 * i));
         let side = self.side().row(index >> 4, 4).cast::<f32>();
-        self.k.when(inside, || {
-            self.store_pairs(index, pairs);
-            side.st(scale);
-        });
+        self.store_pairs(index, inside, pairs);
+        self.k.when(inside, || side.st(scale));
     }
 
     fn encode_bf16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
@@ -302,13 +335,13 @@ impl<'k> Activations<'k> {
             [near, rest].map(|[a, b]| a.bits::<f16>().pack(b.bits::<f16>()).bits::<u32>())
         };
         let pairs: [[U32; 2]; 4] = from_fn(|i| pair(2 * i));
-        self.k.when(inside, || self.store_pairs(index, pairs));
+        self.store_pairs(index, inside, pairs);
     }
 
-    fn store_pairs(&self, index: U32<'k>, pairs: [[U32<'k>; 2]; 4]) {
+    fn store_pairs(&self, index: U32<'k>, inside: Pred<'k>, pairs: [[U32<'k>; 2]; 4]) {
         let at = self.memory.row(index >> 2, 128).row(index & 3, 16).cast::<u32>();
-        at.st4(pairs.map(|[near, _]| near));
-        at.at(16).st4(pairs.map(|[_, rest]| rest));
+        self.k.when(inside, || at.st4(pairs.map(|[near, _]| near)));
+        self.k.when(inside, || at.at(16).st4(pairs.map(|[_, rest]| rest)));
     }
 
     /// The first multiple of 128 behind all of it: [`Encoding::bytes`].
@@ -338,7 +371,8 @@ impl<'k> Activations<'k> {
 }
 
 fn largest<'k>(x: &[F32<'k>; 8]) -> F32<'k> {
-    x[1..].iter().fold(x[0].abs(), |m, x| m.max(x.abs()))
+    let pairs: [_; 4] = from_fn(|i| x[i].abs().max(x[i + 4].abs()));
+    pairs[0].max(pairs[2]).max(pairs[1].max(pairs[3]))
 }
 
 /// Byte `which` of each of four words.

@@ -22,6 +22,7 @@
 //! The rows of columns before it come from the kernel before, so nothing is asked for early.
 
 use super::column::Column;
+use super::eights::{self, EIGHT, Eights};
 use super::plan::{MOST_COLUMNS, Stamp, Trigger};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -42,8 +43,10 @@ args! {
         k_cache: In<f16>,
         /// `[kv_heads, ctx, head_dim]`
         v_cache: In<f16>,
-        /// `[columns, heads, head_dim]`
-        y: Out<f32>,
+        /// `[columns, heads, head_dim]` whole numbers: see [`eights`](super::eights)
+        y: Out<u16>,
+        /// `[columns, heads, head_dim / 8]`: their scales
+        y_scale: Out<f32>,
         /// `[columns, heads, splits, head_dim]` weighted values, then `[columns, heads, splits, head_dim / 4, 2]`
         /// maximum in log2 and sum of the weights, for each four values: where there are several ranges
         part: InOut<f32>,
@@ -242,7 +245,8 @@ impl KernelDef for AttentionChained {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
         }
-        columns("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
+        let y = [a.y, a.y_scale];
+        super::eights(self, self.columns, "y", y, "head_dim * heads", &[self.head_dim, a.heads])?;
         columns("part", a.part, "heads * splits * head_dim * 3 / 2", &[a.heads, a.splits, self.part()])?;
         columns("ticket", a.ticket, "kv_heads * groups * 8", &[self.tickets(a.kv_heads)])?;
         let needed = [self.columns, a.kv_heads, self.groups(), a.splits];
@@ -284,16 +288,18 @@ impl KernelDef for AttentionChained {
         let dim = self.head_dim as usize;
         let (ctx, splits, heads) = (a.ctx as usize, a.splits as usize, a.heads as usize);
         let (values, others) = a.part.split_at_mut(a.y.len() * splits);
-        for (head, y) in a.y.chunks_mut(dim).enumerate() {
+        let scales = a.y_scale.chunks_mut(dim / EIGHT as usize);
+        for (head, (y, y_scale)) in a.y.chunks_mut(dim).zip(scales).enumerate() {
             let n = ctx.min(a.state[head / heads * LEN + POSITION as usize] as usize + 1);
             let (used, share) = self.split(n, splits);
             let q = &a.q[head * dim..][..dim];
             let kv_head = head % heads / self.queries as usize;
             let caches = [a.k_cache, a.v_cache].map(|c| &c[kv_head * ctx * dim..][..ctx * dim]);
             let whole = attend(q, caches, 0..n, a.scale);
-            for (y, v) in y.iter_mut().zip(&whole.values) {
-                *y = (v / whole.sum) as f32;
-            }
+            let result: Vec<f64> = whole.values.iter().map(|v| v / whole.sum).collect();
+            let (whole_numbers, scales) = eights::encode(&result);
+            y.copy_from_slice(&whole_numbers);
+            y_scale.copy_from_slice(&scales);
             for split in (0..used).filter(|_| used > 1) {
                 let part = attend(q, caches, split * share..n.min((split + 1) * share), a.scale);
                 let at = head * splits + split;
@@ -747,12 +753,15 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// Each query and four of its dimensions, one to a thread.
-    fn each_four(&self, body: impl FnOnce(U32<'k>, U32<'k>)) {
-        let fours = self.def.head_dim / 4;
-        self.k.for_each(self.k.tid(), self.queries * fours, KernelDef::block(self.def), |i| {
-            let (query, four) = divided(i, fours);
-            body(query, four * 4);
+    /// Each query and four of its dimensions, one to a thread, in whole warps: `body` is told which are `inside`; the
+    /// others stand for the last one.
+    fn each_four(&self, body: impl FnOnce(U32<'k>, U32<'k>, Pred<'k>)) {
+        let (k, fours) = (self.k, self.def.head_dim / 4);
+        let all = self.queries * fours;
+        k.for_each(k.warp() * 32, all, KernelDef::block(self.def), |first| {
+            let i = first + k.lane();
+            let (query, four) = divided(i.min(all - 1), fours);
+            body(query, four * 4, i.lt(all));
         });
     }
 
@@ -771,13 +780,14 @@ impl<'a, 'k> Block<'a, 'k> {
 
     /// The result, where one block has all positions.
     fn store_result(&self, range: &Range<'k>) {
-        self.each_four(|query, dim| self.store(query, dim, self.gather(query, dim, range)));
+        self.each_four(|query, dim, inside| self.store(query, dim, inside, self.gather(query, dim, range)));
     }
 
-    fn store(&self, query: U32<'k>, dim: U32<'k>, total: Total<'k>) {
+    fn store(&self, query: U32<'k>, dim: U32<'k>, inside: Pred<'k>, total: Total<'k>) {
         let factor = total.weights.rcp();
-        let to = self.a.y.at((self.head + query) * self.def.head_dim + dim);
-        to.st4(total.values.map(|v| v * factor));
+        let at = (self.head + query) * self.def.head_dim + dim;
+        let to = Eights { k: self.k, values: self.a.y, scales: self.a.y_scale };
+        to.store4(at, inside, total.values.map(|v| v * factor));
     }
 
     /// Where a split leaves four weighted values, and the maximum and the sum of the weights.
@@ -791,11 +801,13 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Leaves the sums of one of several splits; the warp that is the last to leave its own merges them.
     fn store_part(&self, range: &Range<'k>) {
         let (k, def) = (self.k, self.def);
-        self.each_four(|query, dim| {
+        self.each_four(|query, dim, inside| {
             let total = self.gather(query, dim, range);
             let [values, outcome] = self.part(query, dim, self.split);
-            values.st4(total.values);
-            outcome.st2([total.max, total.weights]);
+            k.when(inside, || {
+                values.st4(total.values);
+                outcome.st2([total.max, total.weights]);
+            });
         });
         k.when((k.warp() * 32).lt(self.queries * (def.head_dim / 4)), || {
             k.warp_barrier();
@@ -812,7 +824,7 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The result of all splits, some in flight at a time.
     fn merge(&self, range: &Range<'k>) {
         let k = self.k;
-        self.each_four(|query, dim| {
+        self.each_four(|query, dim, inside| {
             let [mut max, mut weights] = [f32::MIN, 0.0].map(|v| k.var(v));
             let mut values: [_; 4] = from_fn(|_| k.var(0.0));
             let so_far = |max: &Var<'k, f32>, weights: &Var<'k, f32>, values: &[Var<'k, f32>; 4]| Total {
@@ -837,7 +849,7 @@ impl<'a, 'k> Block<'a, 'k> {
                 weights.set(total.weights);
                 values.iter_mut().zip(total.values).for_each(|(value, v)| value.set(v));
             });
-            self.store(query, dim, so_far(&max, &weights, &values));
+            self.store(query, dim, inside, so_far(&max, &weights, &values));
         });
     }
 }
@@ -1008,7 +1020,8 @@ impl ChainedCase {
             CpuArg::F32(q),
             cache(),
             cache(),
-            CpuArg::F32(vec![0.0; (columns * heads) as usize * dim]),
+            CpuArg::U16(vec![0; (columns * heads) as usize * dim]),
+            CpuArg::F32(vec![0.0; (columns * heads) as usize * dim / EIGHT as usize]),
             CpuArg::F32(vec![0.0; (columns * heads * self.splits * kernel.part()) as usize]),
             CpuArg::U32(vec![0; (columns * kernel.tickets(self.kv_heads)) as usize]),
         ];

@@ -1,6 +1,7 @@
 //! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`,
 //! for each column of activations.
 
+use super::eights::{self, Eights};
 use super::stream::{Input, Results, Stream};
 use super::tile::ROWS;
 use super::{Layout, Plan, Runs};
@@ -20,8 +21,10 @@ args! {
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[columns, rows]`
-        y: Out<f32>,
+        /// `[columns, rows]` whole numbers: see [`eights`](super::eights)
+        y: Out<u16>,
+        /// `[columns, rows / 8]`: their scales
+        y_scale: Out<f32>,
         /// Rows of each of the two matrices, a multiple of 8.
         rows: u32,
         /// Row length in weights, a multiple of the tile's columns.
@@ -85,7 +88,7 @@ impl KernelDef for GateUp {
         self.multiple("rows", a.rows, HALF)?;
         super::columns(self, self.plan.columns, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
-        super::columns(self, self.plan.columns, "y", a.y, "rows", &[a.rows])?;
+        super::eights(self, self.plan.columns, "y", [a.y, a.y_scale], "rows", &[a.rows])?;
         super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
     }
 
@@ -103,13 +106,15 @@ impl KernelDef for GateUp {
             turn: a.turn,
             stamps: a.stamps,
         };
-        let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
+        let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         let last = |r: &Results<'k>, (), ()| {
             let (first, count) = r.shares[0];
-            r.each(count * HALF, HALF, |i, column| {
+            r.each_in_warps(count * HALF, HALF, |i, inside, column| {
                 let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, column));
                 let sigmoid = ((gate * -LOG2_E).ex2() + 1.0).rcp();
-                column.of(a.y, a.rows).at(first * HALF + i).st(gate * sigmoid * up);
+                let values = column.of(a.y, a.rows);
+                let scales = column.of_with(a.y_scale, || a.rows / eights::EIGHT);
+                Eights { k, values, scales }.store(first * HALF + i, inside, gate * sigmoid * up);
             });
         };
         stream.run(input, |_| (), |()| (), last);
@@ -117,14 +122,18 @@ impl KernelDef for GateUp {
 
     fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
         self.plan.say(a.turn, a.asked);
-        for (y, x) in a.y.chunks_mut(a.rows as usize).zip(a.x.chunks(a.n as usize)) {
+        let scales = a.y_scale.chunks_mut((a.rows / eights::EIGHT) as usize);
+        for ((y, y_scale), x) in a.y.chunks_mut(a.rows as usize).zip(scales).zip(a.x.chunks(a.n as usize)) {
             let x = super::normed(x, a.gamma, a.epsilon);
             let sums: Vec<f64> = super::exact64(self.format, a.w, &x).collect();
-            for (i, y) in y.iter_mut().enumerate() {
+            let gated = |i: usize| {
                 let (block, r) = (i / HALF as usize, i % HALF as usize);
                 let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
-                *y = (gate / (1.0 + (-gate).exp()) * up) as f32;
-            }
+                gate / (1.0 + (-gate).exp()) * up
+            };
+            let (values, scales) = eights::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
+            y.copy_from_slice(&values);
+            y_scale.copy_from_slice(&scales);
         }
     }
 }
@@ -137,9 +146,14 @@ impl Variant for GateUp {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
                 let rows = shape.rows / 2;
                 let gamma: Vec<f32> = random.units(shape.n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
-                let y = vec![0.0; (shape.columns * rows) as usize];
-                let args =
-                    [CpuArg::U8(packed.tiles), CpuArg::F32(packed.x), CpuArg::F32(gamma), CpuArg::F32(y)];
+                let y = (shape.columns * rows) as usize;
+                let args = [
+                    CpuArg::U8(packed.tiles),
+                    CpuArg::F32(packed.x),
+                    CpuArg::F32(gamma),
+                    CpuArg::U16(vec![0; y]),
+                    CpuArg::F32(vec![0.0; y / eights::EIGHT as usize]),
+                ];
                 let args = args.into_iter().chain([rows, shape.n].map(CpuArg::scalar));
                 let layout = case::layout(&self.runs(rows), self.plan, shape);
                 case::case(shape, args.chain([CpuArg::scalar(1e-5f32)]).collect(), &[], layout)

@@ -137,7 +137,7 @@ impl KernelDef for Head {
             turn: a.turn,
             stamps: a.stamps,
         };
-        let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
+        let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         stream.run(input, |_| (), |()| (), |r, (), ()| finish(r, &a));
     }
 

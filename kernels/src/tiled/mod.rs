@@ -27,6 +27,7 @@ pub mod attention;
 mod case;
 mod column;
 mod deal;
+pub mod eights;
 mod embed;
 mod gate_up;
 mod head;
@@ -91,6 +92,21 @@ fn columns(
         1 => kernel.length(name, found, formula, factors),
         _ => kernel.length(name, found, &format!("columns * {formula}"), &[&[columns], factors].concat()),
     }
+}
+
+/// The same of whole numbers and the scales of their eights.
+fn eights(
+    kernel: &impl KernelDef,
+    count: u32,
+    name: &str,
+    [values, scales]: [usize; 2],
+    formula: &str,
+    factors: &[u32],
+) -> Result<(), ShapeError> {
+    columns(kernel, count, name, values, formula, factors)?;
+    let [first, rest @ ..] = factors else { unreachable!("a formula has factors") };
+    let factors = [&[first / eights::EIGHT], rest].concat();
+    columns(kernel, count, &format!("{name}_scale"), scales, &format!("{formula} / 8"), &factors)
 }
 
 /// A kernel that profiles has room for the stamps of each block.

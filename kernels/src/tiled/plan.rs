@@ -93,6 +93,9 @@ impl Plan {
         columns: 1,
         profile: false,
     };
+    /// For very long rows of weights of less than 8 bits: what their activations leave of the memory is a ring of more
+    /// stages.
+    pub const LONG: Plan = Plan { groups: 5, ..Plan::SHIPPED };
     /// For short rows of quantized weights.
     pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
     /// For long rows of quantized weights, behind a product over 4- or 5-bit weights.

@@ -1,6 +1,7 @@
 //! A projection added to the residual stream: `y += W x`, for each column of activations.
 
 use super::column::Column;
+use super::eights::{self, Eights};
 use super::stream::{Input, Results, Stream};
 use super::tile::ROWS;
 use super::{Layout, Plan, Runs};
@@ -15,8 +16,10 @@ args! {
     pub struct ProjectArgs {
         /// `[rows, n]` as tiles, [`Rows::PLAIN`](super::Rows::PLAIN)
         w: In<u8>,
-        /// `[columns, n]`
-        x: In<f32>,
+        /// `[columns, n]` whole numbers: see [`eights`](super::eights)
+        x: In<u16>,
+        /// `[columns, n / 8]`: their scales
+        x_scale: In<f32>,
         /// `[columns, rows]`
         y: InOut<f32>,
         /// Rows of the matrix, a multiple of 16.
@@ -75,7 +78,7 @@ impl KernelDef for Project {
     fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {
         let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, ROWS)?;
-        super::columns(self, self.plan.columns, "x", a.x, "n", &[a.n])?;
+        super::eights(self, self.plan.columns, "x", [a.x, a.x_scale], "n", &[a.n])?;
         super::columns(self, self.plan.columns, "y", a.y, "rows", &[a.rows])?;
         super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
     }
@@ -94,7 +97,7 @@ impl KernelDef for Project {
             turn: a.turn,
             stamps: a.stamps,
         };
-        let input = Input { x: a.x, norm: None };
+        let input = Input::Eights(Eights { k, values: a.x.fresh(), scales: a.x_scale.fresh() });
         let place = |r: &Results<'k>, i: U32<'k>, column: Column<'k>| {
             column.of(a.y, a.rows).at(r.shares[0].0 * ROWS + i)
         };
@@ -131,7 +134,8 @@ impl KernelDef for Project {
 
     fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
         self.plan.say(a.turn, a.asked);
-        for (y, x) in a.y.chunks_mut(a.rows as usize).zip(a.x.chunks(a.n as usize)) {
+        let x = eights::decode(a.x, a.x_scale);
+        for (y, x) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)) {
             for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {
                 *y = (sum + f64::from(*y)) as f32;
             }
@@ -146,7 +150,10 @@ impl Variant for Project {
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
                 let y = random.units((shape.columns * shape.rows) as usize);
-                let args = vec![CpuArg::U8(packed.tiles), CpuArg::F32(packed.x), CpuArg::F32(y)];
+                let x: Vec<f64> = packed.x.iter().map(|&x| x.into()).collect();
+                let (x, scales) = eights::encode(&x);
+                let args =
+                    vec![CpuArg::U8(packed.tiles), CpuArg::U16(x), CpuArg::F32(scales), CpuArg::F32(y)];
                 let layout = case::layout(&self.runs(shape.rows), self.plan, shape);
                 case::case(shape, args, &[shape.rows, shape.n], layout)
             })

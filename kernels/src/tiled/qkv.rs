@@ -202,7 +202,7 @@ impl KernelDef for Qkv {
             stamps: a.stamps,
         };
         let place = Place { qkv: self, per, counts, places, a: &a };
-        let input = Input { x: a.x, norm: Some((a.gamma, a.epsilon)) };
+        let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         match self.finish {
             Finish::Append if self.plan.columns > 1 => {
                 stream.run(input, |_| (), |_| (), |r, _, _| place.store_columns(r))

@@ -16,8 +16,9 @@
 //! block's tiles each warp thus has some, and leaves its part of the 16 sums in shared memory, from where they are
 //! added in the order of the warps: the same bits every time.
 
-use super::activation::{Activations, Encoding, Loaders};
+use super::activation::{Activations, Encoding, Gamma, Loaders};
 use super::column::Column;
+use super::eights::Eights;
 use super::layout::*;
 use super::plan::{Copies, Plan, Stamp, Trigger};
 use super::product::{Product, Rows, tile};
@@ -26,6 +27,9 @@ use crate::format::Format;
 use ptx_gen::*;
 use std::array::from_fn;
 
+/// Bytes of a ring's first turn that are under way at most. A multiprocessor's share of the memory's rate needs about
+/// as many; of more, each request waits behind others, and the kernel before waits for its own.
+const UNDER_WAY: u32 = 36 << 10;
 /// Looks at what the product before has asked for: about a tenth of a millisecond.
 const HOLD: u32 = 128;
 /// Copies of 16 bytes that a lane asks for between two looks at how many are left.
@@ -82,10 +86,17 @@ impl<'k> Ring<'k> {
 }
 
 /// The input of a product.
-pub(crate) struct Input<'k> {
-    pub(crate) x: Ptr<'k, f32, Read>,
-    /// The weights of the norm before it, and its epsilon.
-    pub(crate) norm: Option<(Ptr<'k, f32, Read>, F32<'k>)>,
+pub(crate) enum Input<'k> {
+    /// What a kernel before has left for it.
+    Eights(Eights<'k, Fresh>),
+    /// The residual stream, the weights of the norm between, and its epsilon.
+    Normed { x: Ptr<'k, f32, Fresh>, gamma: Ptr<'k, f32, Read>, epsilon: F32<'k> },
+}
+
+/// The same, with the norm's first weights.
+enum Begun<'k> {
+    Eights(Eights<'k, Fresh>),
+    Normed { x: Ptr<'k, f32, Fresh>, gamma: Gamma<'k>, epsilon: F32<'k> },
 }
 
 /// What an epilogue finds: sums of rows in shared memory.
@@ -141,6 +152,26 @@ impl<'k> Results<'k> {
         k.for_each(self.thread, count * columns, self.threads, |i| {
             let (place, r) = (i / unit, i % unit);
             body((place / columns).mad(unit, r), Column::new(place % columns));
+        });
+    }
+
+    /// The same in whole warps: `body` is told which numbers are `inside`; the others stand for the last one.
+    pub(crate) fn each_in_warps(
+        &self,
+        count: U32<'k>,
+        unit: u32,
+        body: impl FnOnce(U32<'k>, Pred<'k>, Column<'k>),
+    ) {
+        let (k, columns) = (self.k, self.plan.columns);
+        let all = if columns == 1 { count } else { count * columns };
+        k.for_each(k.warp() * 32, all, self.threads, |first| {
+            let i = first + k.lane();
+            let (inside, i) = (i.lt(all), i.min(all - 1));
+            if columns == 1 {
+                return body(i, inside, Column::ONLY);
+            }
+            let (place, r) = (i / unit, i % unit);
+            body((place / columns).mad(unit, r), inside, Column::new(place % columns));
         });
     }
 
@@ -263,6 +294,8 @@ impl<'k> Stream<'k> {
         let k = self.k;
         let mut cursor = Cursor::new(k);
         let mut held = k.var(self.plan.early.unwrap_or(0));
+        let mut first_turn = k.var(0);
+        let under_way = (UNDER_WAY / ring.size).max(1);
         let policy = self.plan.overlaps().then(|| k.evict_first());
         for share in shares {
             k.note(format!("{} tiles", share.format.name()));
@@ -273,6 +306,14 @@ impl<'k> Stream<'k> {
                 if self.plan.early.is_some() {
                     k.when(held.get().eq(0), || self.hold());
                     held -= 1;
+                }
+                if self.plan.overlaps() {
+                    k.when(first_turn.get().lt(ring.count), || {
+                        k.when(first_turn.get().ge(under_way), || {
+                            self.wait(ring.full(first_turn.get() - under_way), 0);
+                        });
+                        first_turn += 1;
+                    });
                 }
                 let len = (share.len - first).min(self.plan.width) * bytes;
                 let full = ring.full(&cursor.slot);
@@ -356,7 +397,12 @@ impl<'k> Stream<'k> {
         let warps = self.plan.warps();
         let (thread, threads) = (k.tid(), 32 * warps);
         let loaders = Loaders { thread, threads };
-        let normed = input.norm.map(|(gamma, epsilon)| (loaders.gamma(k, gamma, self.n), epsilon));
+        let input = match input {
+            Input::Eights(x) => Begun::Eights(x),
+            Input::Normed { x, gamma, epsilon } => {
+                Begun::Normed { x, gamma: loaders.gamma(k, gamma, self.n), epsilon }
+            }
+        };
         let numbers = self.parts * (part_bytes(self.plan) / 4);
         k.for_each(thread, numbers, threads, |i| parts.row(i, 4).cast::<f32>().st(0.0));
 
@@ -389,18 +435,18 @@ impl<'k> Stream<'k> {
             k.grid_trigger();
         }
         let squares = ring.base.at(if results.is_alone() { SQUARES } else { PARTS }).cast::<f32>();
-        let epsilon = match normed {
-            Some((gamma, epsilon)) if results.is_alone() => {
-                let sum = x.load_normed(loaders, input.x.fresh(), gamma);
+        let epsilon = match input {
+            Begun::Normed { x: from, gamma, epsilon } if results.is_alone() => {
+                let sum = x.load_normed(loaders, from, gamma);
                 k.when(k.lane().eq(0), || squares.at(k.warp()).st(sum));
                 Some(epsilon)
             }
-            Some((gamma, epsilon)) => {
-                x.load_columns(loaders, input.x.fresh(), gamma, (squares, SQUARES_BYTES));
+            Begun::Normed { x: from, gamma, epsilon } => {
+                x.load_columns(loaders, from, gamma, (squares, SQUARES_BYTES));
                 Some(epsilon)
             }
-            None => {
-                x.load(loaders, input.x.fresh());
+            Begun::Eights(from) => {
+                x.load(loaders, from);
                 None
             }
         };
