@@ -14,7 +14,7 @@ use crate::decoder::Prefer;
 use crate::gguf::Tensor;
 use crate::kernels::pairing;
 use crate::model::{Block, Outline};
-use crate::tuning::{Tuning, behind, nap_of, plan_of, wide_plan_of};
+use crate::tuning::{Tuning, behind, plan_of, wide_plan_of};
 use crate::weights::format;
 
 /// Which kernels decode.
@@ -212,14 +212,14 @@ impl Fit {
     /// The output projection. Queries before it have its format as a rule.
     pub(crate) fn o(&self, format: Format) -> Laid<Project> {
         let n = self.config.q_len();
-        let plan = self.tuning.o.unwrap_or_else(|| behind(format, plan_of(format, n)));
+        let plan = self.tuning.o.unwrap_or_else(|| behind(format, plan_of(format, self.config.hidden, n)));
         self.project("the output", format, self.plan(plan), n)
     }
 
     /// The down projection, behind gate and up in `before`.
     pub(crate) fn down(&self, before: Format, format: Format) -> Laid<Project> {
         let n = self.config.feed_forward;
-        let plan = self.tuning.down.unwrap_or_else(|| behind(before, plan_of(format, n)));
+        let plan = self.tuning.down.unwrap_or_else(|| behind(before, plan_of(format, self.config.hidden, n)));
         self.project("the down projection", format, self.plan(plan), n)
     }
 
@@ -274,12 +274,11 @@ impl Fit {
 
     pub(crate) fn attention(&self) -> AttentionChained {
         let c = &self.config;
-        let Tuning { attention, nap, profile, .. } = self.tuning;
+        let Tuning { attention, profile, .. } = self.tuning;
         AttentionChained {
             head_dim: c.head_dim,
             queries: c.heads / c.kv_heads,
             trigger: attention.unwrap_or(Trigger::First),
-            nap: if self.columns == 1 { nap.unwrap_or_else(|| nap_of(c.hidden)) } else { 0 },
             chained: self.overlaps(),
             memory: self.attention_shared,
             columns: self.columns,

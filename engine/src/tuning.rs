@@ -28,8 +28,6 @@ pub struct Tuning {
     pub shared: Option<u32>,
     /// When the kernel behind attention may start.
     pub attention: Option<Trigger>,
-    /// Nanoseconds that a block without work in attention stays.
-    pub nap: Option<u32>,
     /// Whether the kernels leave the times that [`Decoder::profile`](crate::Decoder::profile) reads.
     pub profile: bool,
 }
@@ -43,7 +41,10 @@ enum Family {
     Half,
 }
 
-/// Plans by format and by the least length of the matrix's rows: the last row that holds. Measured on an H200.
+/// Plans by format and by the least of a matrix's two dimensions: the last row that holds. Measured on an H200.
+///
+/// Of a matrix with short rows a warp has few tiles, of one with few rows a block has few row blocks. Both want more
+/// warps, which have the activations sooner.
 const PLANS: [(Family, u32, Plan); 4] = [
     (Family::Quantized, 0, Plan::SHORT),
     (Family::Quantized, 2048, Plan::SHIPPED),
@@ -51,20 +52,18 @@ const PLANS: [(Family, u32, Plan); 4] = [
     (Family::Half, 4096, Plan::HALVES),
 ];
 
-/// Naps by the model's least hidden length. Measured on an H200.
-const NAPS: [(u32, u32); 2] = [(0, 0), (2048, 1500)];
-
-/// The plan of a matrix in this format with rows of `n`.
-pub(crate) fn plan_of(format: Format, n: u32) -> Plan {
+/// The plan of a matrix in this format with `rows` of `n`.
+pub(crate) fn plan_of(format: Format, rows: u32, n: u32) -> Plan {
     let family = if matches!(format, Format::F16 | Format::BF16) { Family::Half } else { Family::Quantized };
-    let row = PLANS.iter().rev().find(|(of, least, _)| *of == family && *least <= n);
-    row.expect("rows of any length have a plan").2
+    let row = PLANS.iter().rev().find(|(of, least, _)| *of == family && *least <= rows.min(n));
+    row.expect("every size has a plan").2
 }
 
-/// The same for Q, K and V together, which end with more than 12 warps have registers for, and for the LM head and the
-/// gated half, whose many rows leave the ring of 12 warps too little memory.
+/// The same where there are more rows than they are long: for Q, K and V together, which end with more than 12 warps
+/// have registers for, and for the LM head and the gated half, whose many rows leave the ring of 12 warps too little
+/// memory.
 pub(crate) fn wide_plan_of(format: Format, n: u32) -> Plan {
-    match plan_of(format, n) {
+    match plan_of(format, n, n) {
         Plan::SHORT => Plan::SHIPPED,
         plan => plan,
     }
@@ -78,11 +77,6 @@ pub(crate) fn behind(before: Format, plan: Plan) -> Plan {
         (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::SHIPPED) => Plan::HELD,
         _ => plan,
     }
-}
-
-/// The nap of a model with this hidden length.
-pub(crate) fn nap_of(hidden: u32) -> u32 {
-    NAPS.iter().rev().find(|(least, _)| *least <= hidden).expect("any length has a nap").1
 }
 
 const TRIGGERS: [(&str, Trigger); 3] =
@@ -111,15 +105,12 @@ impl Tuning {
         match name {
             "shared" => self.shared = Some(number(value)?),
             "attention" => self.attention = Some(trigger(value).ok_or(format!("{value} is no trigger"))?),
-            "nap" => self.nap = Some(number(value)?),
             _ => {
                 let plan = plan(value)?;
                 let mut plans = self.plans().into_iter();
                 let of = plans.find(|(known, _)| *known == name);
-                *of.ok_or(format!(
-                    "{name} is none of qkv, o, gate_up, down, head, attention, shared, nap"
-                ))?
-                .1 = Some(plan);
+                *of.ok_or(format!("{name} is none of qkv, o, gate_up, down, head, attention, shared"))?.1 =
+                    Some(plan);
             }
         }
         Ok(())
@@ -190,7 +181,6 @@ impl fmt::Display for Tuning {
         let plans = copy.plans().map(|(of, plan)| plan.map(|plan| format!("{of}={}", plan_name(plan))));
         let rest = [
             self.attention.map(|trigger| format!("attention={}", name(trigger))),
-            self.nap.map(|nap| format!("nap={nap}")),
             self.shared.map(|shared| format!("shared={shared}")),
         ];
         let parts: Vec<String> = plans.into_iter().chain(rest).flatten().collect();
@@ -211,8 +201,8 @@ mod tests {
     #[test]
     fn texts_are_tunings() {
         for text in [
-            "qkv=4x2_first,o=4x2_first,gate_up=4x2_first,down=4x2_first,head=4x2_first,attention=first,nap=1500",
-            "qkv=8x1_waited,o=1x1_first_early12,gate_up=4x3_drained,down=2x8_first,head=4x2_first,attention=waited,nap=0,shared=99",
+            "qkv=4x2_first,o=4x2_first,gate_up=4x2_first,down=4x2_first,head=4x2_first,attention=first",
+            "qkv=8x1_waited,o=1x1_first_early12,gate_up=4x3_drained,down=2x8_first,head=4x2_first,attention=waited,shared=99",
         ] {
             assert_eq!(text.parse::<Tuning>().unwrap().to_string(), text);
         }
@@ -225,19 +215,19 @@ mod tests {
     #[test]
     fn the_table_has_a_plan_for_every_matrix() {
         let cases = [
-            (Format::Q4_K, 256, "2x6_first"),
-            (Format::Q6_K, 2048, "2x4_first"),
-            (Format::F16, 4095, "1x8_first"),
-            (Format::BF16, 14336, "2x2_first"),
+            (Format::Q4_K, 4096, 256, "2x6_first"),
+            (Format::Q4_K, 1536, 8960, "2x6_first"),
+            (Format::Q6_K, 2048, 2048, "2x4_first"),
+            (Format::F16, 4095, 14336, "1x8_first"),
+            (Format::BF16, 4096, 14336, "2x2_first"),
         ];
-        for (format, n, plan) in cases {
-            assert_eq!(plan_name(plan_of(format, n)), plan);
+        for (format, rows, n, plan) in cases {
+            assert_eq!(plan_name(plan_of(format, rows, n)), plan);
         }
         assert_eq!([256, 4096].map(|n| plan_name(wide_plan_of(Format::Q4_K, n))), ["2x4_first"; 2]);
-        let behind = |before, n| plan_name(behind(before, plan_of(Format::Q6_K, n)));
+        let behind = |before, n| plan_name(behind(before, plan_of(Format::Q6_K, n, n)));
         assert_eq!([256, 4096].map(|n| behind(Format::Q4_K, n)), ["2x6_first_early6", "2x4_first_early6"]);
         assert_eq!([256, 4096].map(|n| behind(Format::Q6_K, n)), ["2x6_first", "2x4_first"]);
-        assert_eq!([1, 2048].map(nap_of), [0, 1500]);
     }
 
     #[test]
@@ -250,7 +240,7 @@ mod tests {
                 "4x2_first_early is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited",
             ),
             ("8x4_first", "8x4_first has not 1 to 31 warps"),
-            ("up=4x2_first", "up is none of qkv, o, gate_up, down, head, attention, shared, nap"),
+            ("up=4x2_first", "up is none of qkv, o, gate_up, down, head, attention, shared"),
             ("shared=much", "much is no whole number"),
         ];
         for (text, problem) in cases {

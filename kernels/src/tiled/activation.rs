@@ -244,8 +244,11 @@ impl<'k> Activations<'k> {
             let next = column + 1;
             for (i, (chunk, gamma)) in (0..).zip(chunks.iter_mut().zip(&gamma.first)) {
                 let (index, inside) = first(i);
-                take(index, inside, from_fn(|i| chunk[i].get()), gamma);
-                fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.columns));
+                // One after the other, unlike those of an only column: registers are short here, not time.
+                k.when(loaders.some(k, 0, i, self.n), || {
+                    take(index, inside, from_fn(|i| chunk[i].get()), gamma);
+                    fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.columns));
+                });
             }
             let step = loaders.threads * TOGETHER;
             k.for_each(step, self.n / CHUNK, step, |base| {

@@ -82,8 +82,6 @@ pub struct AttentionChained {
     pub chained: bool,
     /// When the next kernel may start, if this one is chained; at the latest after the wait.
     pub trigger: Trigger,
-    /// Nanoseconds that a block without work stays, so that the blocks of the next kernel spread evenly.
-    pub nap: u32,
     /// Bytes of shared memory that a block may have, from which follow its warps and tiles.
     pub memory: u32,
     /// Tokens at once.
@@ -119,7 +117,6 @@ impl AttentionChained {
             queries,
             chained: true,
             trigger: Trigger::First,
-            nap: 1500,
             memory: HALF_SHARED,
             columns: 1,
             profile: false,
@@ -129,12 +126,12 @@ impl AttentionChained {
     /// The variant for devices older than sm_90, with as much shared memory as all of them have.
     pub const fn shipped_plain(head_dim: u32, queries: u32) -> AttentionChained {
         let memory = 99 << 10;
-        AttentionChained { chained: false, nap: 0, memory, ..AttentionChained::shipped(head_dim, queries) }
+        AttentionChained { chained: false, memory, ..AttentionChained::shipped(head_dim, queries) }
     }
 
-    /// The same for so many columns; blocks without work end at once.
+    /// The same for so many columns.
     pub const fn by(self, columns: u32) -> AttentionChained {
-        AttentionChained { columns, nap: 0, ..self }
+        AttentionChained { columns, ..self }
     }
 
     /// Blocks that share a head of keys and values, each with up to 8 of its query heads.
@@ -202,11 +199,11 @@ impl KernelDef for AttentionChained {
     type Args<S: Side> = AttentionChainedArgs<S>;
 
     fn name(&self) -> String {
-        let AttentionChained { head_dim, queries, chained, trigger, nap, memory, columns, profile } = self;
+        let AttentionChained { head_dim, queries, chained, trigger, memory, columns, profile } = self;
         let how = match (chained, trigger) {
-            (false, _) => "plain".into(),
-            (true, Trigger::First) => format!("first_{nap}"),
-            (true, _) => format!("waited_{nap}"),
+            (false, _) => "plain",
+            (true, Trigger::First) => "first",
+            (true, _) => "waited",
         };
         let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
         let columns = if *columns == 1 { String::new() } else { format!("_{columns}_columns") };
@@ -279,9 +276,6 @@ impl KernelDef for AttentionChained {
                 .otherwise(|| block.store_part(&range));
         });
         block.stamp(Stamp::Stored);
-        if self.chained && self.nap > 0 {
-            k.when(range.is_empty(), || k.nanosleep(self.nap));
-        }
     }
 
     fn reference(&self, a: AttentionChainedArgs<Cpu<'_>>) {

@@ -83,7 +83,7 @@ impl Stamp {
 }
 
 impl Plan {
-    /// For long rows of quantized weights. [`ALL`](crate::ALL) lists kernels of this plan and of each below.
+    /// For large matrices of quantized weights. [`ALL`](crate::ALL) lists kernels of this plan and of each below.
     pub const SHIPPED: Plan = Plan {
         width: 2,
         groups: 4,
@@ -93,18 +93,15 @@ impl Plan {
         columns: 1,
         profile: false,
     };
-    /// For very long rows of weights of less than 8 bits: what their activations leave of the memory is a ring of more
-    /// stages.
-    pub const LONG: Plan = Plan { groups: 5, ..Plan::SHIPPED };
-    /// For short rows of quantized weights.
+    /// For those with short or few rows.
     pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
-    /// For long rows of quantized weights, behind a product over 4- or 5-bit weights.
+    /// For large matrices of quantized weights, behind a product over 4- or 5-bit weights.
     pub const HELD: Plan = Plan { early: Some(6), ..Plan::SHIPPED };
-    /// The same for short rows.
+    /// The same for those with short or few rows.
     pub const SHORT_HELD: Plan = Plan { early: Some(6), ..Plan::SHORT };
-    /// For long rows of 16-bit weights.
+    /// For large matrices of 16-bit weights.
     pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
-    /// For short rows of 16-bit weights.
+    /// For those with short or few rows.
     pub const SHORT_HALVES: Plan = Plan { width: 1, groups: 8, ..Plan::SHIPPED };
 
     /// [`SHIPPED`](Plan::SHIPPED) for devices older than sm_90.

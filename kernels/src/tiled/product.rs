@@ -158,27 +158,37 @@ impl<'k> Product<'k> {
         multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
     ) -> [Set<'k>; 2] {
         let (x, side) = (self.x(kt, column), self.side(kt, 128, column));
-        from_fn(|s| {
-            let x = [0, 16].map(|i| self.quad(x.at(256 * s as u32 + i)));
-            // Two chains of two, as each instruction waits for the sums of the one before.
-            let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
-            for i in 0..4 {
-                let quad = &x[i / 2];
-                let b = B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
-                multiply(&mut sums[i % 2], A(codes[s][i]), b);
-            }
-            let [scale, low, _, high] = side.at(64 * s as u32).cast::<f32>().ld4();
-            Set { sums: [0, 2].map(|r| both(&sums, r)), scale, sum: low + high }
-        })
+        from_fn(|s| self.set([x, side], s as u32, &codes[s], &multiply))
     }
 
+    /// The same of set `s`, whose column begins at `[x, side]`.
+    fn set(
+        &self,
+        [x, side]: [Ptr<'k, u8, Shared>; 2],
+        s: u32,
+        codes: &[[U32<'k>; 4]; 4],
+        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+    ) -> Set<'k> {
+        let x = [0, 16].map(|i| self.quad(x.at(256 * s + i)));
+        // Two chains of two, as each instruction waits for the sums of the one before.
+        let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
+        for i in 0..4 {
+            let quad = &x[i / 2];
+            let b = B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
+            multiply(&mut sums[i % 2], A(codes[i]), b);
+        }
+        let [scale, low, _, high] = side.at(64 * s).cast::<f32>().ld4();
+        Set { sums: [0, 2].map(|r| both(&sums, r)), scale, sum: low + high }
+    }
+
+    /// Set after set, as both hold too many registers for all columns.
     fn q8_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
-        let words: [_; 8] = from_fn(|c| self.words(tile, c as u32));
-        let codes = from_fn(|s| from_fn(|i| words[4 * s + i]));
         let d = tile.at(self.lane * 8).at(4096).cast::<u32>().ld2().map(halves);
-        for (column, rows) in (0..).zip(columns) {
-            let sets = self.sets(kt, column, &codes, |sums, a, b| sums.add_i8(a, b));
-            for (set, d) in sets.into_iter().zip(d) {
+        for (s, d) in (0..).zip(d) {
+            let codes = from_fn(|i| self.words(tile, 4 * s + i as u32));
+            for (column, rows) in (0..).zip(&mut *columns) {
+                let at = [self.x(kt, column), self.side(kt, 128, column)];
+                let set = self.set(at, s, &codes, |sums, a, b| sums.add_i8(a, b));
                 rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
             }
         }
