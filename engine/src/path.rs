@@ -14,7 +14,7 @@ use crate::decoder::Prefer;
 use crate::gguf::Tensor;
 use crate::kernels::pairing;
 use crate::model::{Block, Outline};
-use crate::tuning::{Tuning, behind, plan_of, wide_plan_of};
+use crate::tuning::{Tuning, behind, plan_of};
 use crate::weights::format;
 
 /// Which kernels decode.
@@ -199,7 +199,8 @@ impl Fit {
 
     pub(crate) fn qkv(&self, formats: [Format; 3]) -> Laid<Qkv> {
         let c = &self.config;
-        let asked = self.tuning.qkv.unwrap_or_else(|| wide_plan_of(formats[0], c.hidden));
+        let asked =
+            self.tuning.qkv.unwrap_or_else(|| plan_of(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden));
         let plan = self.plan(asked);
         let (pairing, bias) = (pairing(c.architecture), c.architecture.biased());
         let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
@@ -232,7 +233,10 @@ impl Fit {
     /// Gate and up. The output projection before them has their format as a rule.
     pub(crate) fn gate_up(&self, format: Format) -> Laid<GateUp> {
         let c = &self.config;
-        let plan = self.tuning.gate_up.unwrap_or_else(|| behind(format, wide_plan_of(format, c.hidden)));
+        let plan = self
+            .tuning
+            .gate_up
+            .unwrap_or_else(|| behind(format, plan_of(format, 2 * c.feed_forward, c.hidden)));
         let plan = self.plan(plan);
         let kernel = GateUp { format, plan };
         let (plan, layout) = self.lay("gate and up", &kernel.runs(c.feed_forward), plan, c.hidden)?;
@@ -241,7 +245,7 @@ impl Fit {
 
     pub(crate) fn head(&self, format: Format) -> Laid<Head> {
         let c = &self.config;
-        let asked = self.tuning.head.unwrap_or_else(|| wide_plan_of(format, c.hidden));
+        let asked = self.tuning.head.unwrap_or_else(|| plan_of(format, c.vocab, c.hidden));
         let plan = self.plan(asked);
         let kernel = Head { format, plan };
         let (plan, layout) = self.lay("the LM head", &kernel.runs(c.vocab), plan, c.hidden)?;

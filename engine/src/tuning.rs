@@ -1,6 +1,6 @@
 //! How the kernels of the chain divide their blocks.
 //!
-//! What nobody asks for otherwise is in the table below. `warpwright bench --kernels` measures what it should say.
+//! What nobody asks for otherwise follows from the matrix. `warpwright bench --kernels` measures what it should say.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,40 +32,21 @@ pub struct Tuning {
     pub profile: bool,
 }
 
-/// Formats that like the same plans.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Family {
-    /// Digits of less than 16 bits.
-    Quantized,
-    /// 16 bits a weight.
-    Half,
-}
+/// Fewer rows than this leave a multiprocessor one row block or two.
+const FEW: u32 = 3072;
+/// Rows of 16-bit weights that are shorter, or fewer, want more warps.
+const SMALL: u32 = 4096;
 
-/// Plans by format and by the least of a matrix's two dimensions: the last row that holds. Measured on an H200.
+/// The plan of a matrix in this format with `rows` of `n`. Measured on an H200.
 ///
-/// Of a matrix with short rows a warp has few tiles, of one with few rows a block has few row blocks. Both want more
-/// warps, which have the activations sooner.
-const PLANS: [(Family, u32, Plan); 4] = [
-    (Family::Quantized, 0, Plan::SHORT),
-    (Family::Quantized, 2048, Plan::SHIPPED),
-    (Family::Half, 0, Plan::SHORT_HALVES),
-    (Family::Half, 4096, Plan::HALVES),
-];
-
-/// The plan of a matrix in this format with `rows` of `n`.
+/// Few long rows want more warps: they have the activations sooner, of which there are many. Where there are more rows,
+/// those warps' sums take memory from the ring.
 pub(crate) fn plan_of(format: Format, rows: u32, n: u32) -> Plan {
-    let family = if matches!(format, Format::F16 | Format::BF16) { Family::Half } else { Family::Quantized };
-    let row = PLANS.iter().rev().find(|(of, least, _)| *of == family && *least <= rows.min(n));
-    row.expect("every size has a plan").2
-}
-
-/// The same where there are more rows than they are long: for Q, K and V together, which end with more than 12 warps
-/// have registers for, and for the LM head and the gated half, whose many rows leave the ring of 12 warps too little
-/// memory.
-pub(crate) fn wide_plan_of(format: Format, n: u32) -> Plan {
-    match plan_of(format, n, n) {
-        Plan::SHORT => Plan::SHIPPED,
-        plan => plan,
+    match format {
+        Format::F16 | Format::BF16 if rows.min(n) < SMALL => Plan::SHORT_HALVES,
+        Format::F16 | Format::BF16 => Plan::HALVES,
+        _ if rows < FEW && n > rows => Plan::SHORT,
+        _ => Plan::SHIPPED,
     }
 }
 
@@ -213,21 +194,24 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_plan_for_every_matrix() {
+    fn plans_follow_from_the_matrix() {
         let cases = [
-            (Format::Q4_K, 4096, 256, "2x6_first"),
+            (Format::Q4_K, 17920, 1536, "2x4_first"),
+            (Format::Q4_K, 1536, 1536, "2x4_first"),
             (Format::Q4_K, 1536, 8960, "2x6_first"),
-            (Format::Q6_K, 2048, 2048, "2x4_first"),
+            (Format::Q8_0, 4096, 14336, "2x4_first"),
             (Format::F16, 4095, 14336, "1x8_first"),
             (Format::BF16, 4096, 14336, "2x2_first"),
         ];
         for (format, rows, n, plan) in cases {
             assert_eq!(plan_name(plan_of(format, rows, n)), plan);
         }
-        assert_eq!([256, 4096].map(|n| plan_name(wide_plan_of(Format::Q4_K, n))), ["2x4_first"; 2]);
-        let behind = |before, n| plan_name(behind(before, plan_of(Format::Q6_K, n, n)));
-        assert_eq!([256, 4096].map(|n| behind(Format::Q4_K, n)), ["2x6_first_early6", "2x4_first_early6"]);
-        assert_eq!([256, 4096].map(|n| behind(Format::Q6_K, n)), ["2x6_first", "2x4_first"]);
+        let behind = |before, rows| plan_name(behind(before, plan_of(Format::Q6_K, rows, 8192)));
+        assert_eq!(
+            [256, 4096].map(|rows| behind(Format::Q4_K, rows)),
+            ["2x6_first_early6", "2x4_first_early6"]
+        );
+        assert_eq!([256, 4096].map(|rows| behind(Format::Q6_K, rows)), ["2x6_first", "2x4_first"]);
     }
 
     #[test]
