@@ -34,8 +34,8 @@ pub struct Tuning {
 
 /// Fewer rows than this leave a multiprocessor one row block or two.
 const FEW: u32 = 3072;
-/// Rows of 16-bit weights that are shorter, or fewer, want more warps.
-const SMALL: u32 = 4096;
+/// Rows of 16-bit weights that are shorter want more warps.
+const SHORT: u32 = 4096;
 
 /// The plan of a matrix in this format with `rows` of `n`. Measured on an H200.
 ///
@@ -43,7 +43,7 @@ const SMALL: u32 = 4096;
 /// those warps' sums take memory from the ring.
 pub(crate) fn plan_of(format: Format, rows: u32, n: u32) -> Plan {
     match format {
-        Format::F16 | Format::BF16 if rows.min(n) < SMALL => Plan::SHORT_HALVES,
+        Format::F16 | Format::BF16 if n < SHORT => Plan::SHORT_HALVES,
         Format::F16 | Format::BF16 => Plan::HALVES,
         _ if rows < FEW && n > rows => Plan::SHORT,
         _ => Plan::SHIPPED,
@@ -200,7 +200,7 @@ mod tests {
             (Format::Q4_K, 1536, 1536, "2x4_first"),
             (Format::Q4_K, 1536, 8960, "2x6_first"),
             (Format::Q8_0, 4096, 14336, "2x4_first"),
-            (Format::F16, 4095, 14336, "1x8_first"),
+            (Format::F16, 4096, 4095, "1x8_first"),
             (Format::BF16, 4096, 14336, "2x2_first"),
         ];
         for (format, rows, n, plan) in cases {
