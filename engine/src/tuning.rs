@@ -1,6 +1,6 @@
 //! How the kernels of the chain divide their blocks.
 //!
-//! What nobody asks for otherwise follows from the matrix. `warpwright bench --kernels` measures what it should say.
+//! What nobody asks for otherwise follows from the matrix. `warpwright bench --tune` measures what it should say.
 
 use std::fmt;
 use std::str::FromStr;

@@ -91,7 +91,7 @@ pub(crate) struct Gamma<'k> {
 }
 
 /// Chunks that a thread has in flight.
-const AHEAD: u32 = 8;
+const AHEAD: u32 = 4;
 /// Chunks that a thread encodes at once: no branch parts them, so that one's waits are another's work.
 const TOGETHER: u32 = 2;
 
