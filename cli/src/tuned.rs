@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::write_file;
 
 /// How the kernels are tuned, and by whom.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tuned {
     pub(crate) tuning: Tuning,
     /// The file that says so.
@@ -20,17 +20,15 @@ pub(crate) struct Tuned {
 }
 
 impl Tuned {
-    /// What the user asks for, else what was kept, else the table in the code.
+    /// What the user asks for, else what was kept, else the built-in plans.
     pub(crate) fn of(asked: Option<Tuning>, device: &Device, outline: &Outline) -> Tuned {
         if let Some(tuning) = asked {
             return Tuned { tuning, file: None };
         }
-        let kept = kept(device, outline);
-        let (tuning, file) = kept.map_or_else(Default::default, |(tuning, file)| (tuning, Some(file)));
-        Tuned { tuning, file }
+        kept(device, outline).map_or_else(Tuned::default, |(tuning, file)| Tuned { tuning, file: Some(file) })
     }
 
-    /// What differs from the table in the code, and which file says so.
+    /// What differs from the built-in plans, and which file says so.
     pub(crate) fn said(&self) -> Option<String> {
         let tuning = Some(self.tuning.to_string()).filter(|text| !text.is_empty())?;
         Some(match &self.file {

@@ -119,19 +119,25 @@ fn a_reader_that_leaves_ends_the_program_quietly() {
 #[test]
 #[cfg(unix)]
 fn ctrl_c_ends_between_two_tokens_and_leaves_no_file() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let files = || fs::read_dir(folder.path()).expect("it is there").count();
-    let out = folder.path().join("logits");
     let ids = vec!["1"; 2000].join(",");
-    let arguments =
-        ["logits", MODEL, "--device", "emu", "--ids", &ids, "--out", out.to_str().expect("UTF-8")];
-    let mut child = command(&arguments).spawn().expect("the program starts");
-    while files() == 0 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert_eq!(child.try_wait().expect("it runs"), None);
+    // Long enough that nobody would wait for the end.
+    for arguments in [
+        &["logits", MODEL, "--ids", &ids, "--out"][..],
+        &["bench", MODEL, "--tune", "--rounds", "100000", "--json"],
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = || fs::read_dir(folder.path()).expect("it is there").count();
+        let out = folder.path().join("out");
+        let rest = [out.to_str().expect("UTF-8"), "--device", "emu"];
+        let mut command = command(&[arguments, &rest].concat());
+        let mut child = command.env("XDG_CACHE_HOME", folder.path()).spawn().expect("the program starts");
+        while files() == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert_eq!(child.try_wait().expect("it runs"), None);
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
+        let end = End::from(child.wait_with_output().expect("it ends"));
+        assert_eq!((end.code, end.err.as_str(), files()), (Some(130), "", 0), "{arguments:?}");
     }
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill runs").success());
-    let end = End::from(child.wait_with_output().expect("it ends"));
-    assert_eq!((end.code, end.err.as_str(), files()), (Some(130), "", 0));
 }

@@ -12,7 +12,6 @@ use warpwright_engine::tuning::plan_name;
 use warpwright_engine::{Effort, Product, Rotation};
 
 use super::*;
-use crate::tuned;
 
 /// Plans worth trying.
 pub(super) const PLANS: &str = "1x8_first,2x2_first,2x4_first,2x4_first_early6,2x6_first,2x6_first_early6,4x1_first,\
@@ -33,10 +32,8 @@ pub(super) struct Report {
     attention_bytes: u64,
     /// Plans that do not fit the model.
     left_out: Vec<String>,
-    /// The best plan of each product, as `--plan` takes it.
+    /// The plan of each product that is fastest alone, as `--plan` takes it; in a token others may be faster.
     best: String,
-    /// Where that was kept.
-    kept: Option<PathBuf>,
 }
 
 /// A product in one format, with one plan.
@@ -65,42 +62,86 @@ struct Try {
     times: Vec<Duration>,
 }
 
+/// Every product alone, with every plan that fits the model.
+pub(super) struct Alone {
+    rotations: Vec<Rotation>,
+    tries: Vec<Try>,
+    /// Plans that do not fit.
+    pub(super) left_out: Vec<String>,
+}
+
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let setup = Setup::new(args)?;
     let ctx = *setup.contexts.iter().max().expect("there is a context");
     let mut decoder = setup.decoder(setup.options(ctx, args.launch))?;
     let header = Header::new(&setup, &decoder);
     let effort = effort(&setup.context);
-    let rotations = decoder.rotations(effort)?;
-    let progress = ProgressBar::new((args.plans.len() + rotations.len() + 1) as u64);
-    // Every buffer has numbers in it then.
-    decoder.round(1, 1)?;
+    let progress = ProgressBar::new(args.plans.len() as u64);
+    let alone = Alone::measure(&setup, &mut decoder, &progress)?;
+    progress.inc_length(alone.rotations.len() as u64);
     let attention = decoder.attention_alone(ctx, effort)?;
-    let (mut tries, mut left_out) = (vec![], vec![]);
-    for &plan in &args.plans {
-        interrupt::check()?;
-        match decoder.alone(setup.outline(), plan, &rotations, effort)? {
-            Some(times) => tries.push(Try { plan, times }),
-            None => left_out.push(plan_name(plan)),
-        }
-        progress.inc(1);
-    }
     let mut products = vec![];
-    for (i, rotation) in rotations.iter().enumerate() {
+    for (i, rotation) in alone.rotations.iter().enumerate() {
+        interrupt::check()?;
         let read = decoder.read_alone(rotation, effort)?;
-        products.extend(rows(rotation, i, &tries, read, setup.ceiling.gb_per_s));
+        products.extend(rows(rotation, i, &alone.tries, read, setup.ceiling.gb_per_s));
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let best = best(&rotations, &tries)?;
-    let kept = match args.tune && !best.is_empty() {
-        true => Some(tuned::keep(&best.parse()?, setup.context.device(), setup.outline())?),
-        false => None,
-    };
     let attention_bytes =
         kv_bytes(setup.outline()) / u64::from(setup.outline().config.layers) * u64::from(ctx);
-    let attention_us = us(attention);
-    Ok(Report { header, ctx, products, attention_us, attention_bytes, left_out, best, kept })
+    let (attention_us, best) = (us(attention), alone.best());
+    let left_out = alone.left_out;
+    Ok(Report { header, ctx, products, attention_us, attention_bytes, left_out, best })
+}
+
+impl Alone {
+    pub(super) fn measure(
+        setup: &Setup,
+        decoder: &mut Decoder,
+        progress: &ProgressBar,
+    ) -> Result<Alone, Failure> {
+        let effort = effort(&setup.context);
+        let rotations = decoder.rotations(effort)?;
+        // Every buffer has numbers in it then.
+        decoder.round(1, 1)?;
+        let (mut tries, mut left_out) = (vec![], vec![]);
+        for &plan in &setup.args.plans {
+            interrupt::check()?;
+            match decoder.alone(setup.outline(), plan, &rotations, effort)? {
+                Some(times) => tries.push(Try { plan, times }),
+                None => left_out.push(plan_name(plan)),
+            }
+            progress.inc(1);
+        }
+        Ok(Alone { rotations, tries, left_out })
+    }
+
+    /// The plans by the product's time over all layers, the fastest first.
+    pub(super) fn fastest(&self, product: Product) -> Vec<Plan> {
+        let whole = |of: &&Try| -> Duration {
+            let both = self.rotations.iter().zip(&of.times);
+            let of_product = both.filter(|(rotation, _)| rotation.product == product);
+            of_product.map(|(rotation, time)| *time * rotation.layers as u32).sum()
+        };
+        let mut tries: Vec<&Try> = self.tries.iter().collect();
+        tries.sort_by_key(whole);
+        tries.iter().map(|of| of.plan).collect()
+    }
+
+    /// The first of them for each product.
+    fn best(&self) -> String {
+        let part = |product: Product| {
+            let plan = *self.fastest(product).first()?;
+            Some(format!("{}={}", product.name(), plan_name(plan)))
+        };
+        products().filter_map(part).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// All products of a token, in its order.
+pub(super) fn products() -> impl Iterator<Item = Product> {
+    Product::OF_LAYER.into_iter().chain([Product::Head])
 }
 
 /// On a GPU, four times the second-level cache; the emulator has none, and takes its time.
@@ -140,21 +181,6 @@ fn rows(rotation: &Rotation, i: usize, tries: &[Try], read: Duration, ceiling: f
     tries.iter().map(row).collect()
 }
 
-/// For each product the plan that is fastest over all layers.
-fn best(rotations: &[Rotation], tries: &[Try]) -> Result<String, Failure> {
-    let products = Product::OF_LAYER.into_iter().chain([Product::Head]);
-    let part = |product: Product| {
-        let whole = |of: &&Try| -> Duration {
-            let of_product =
-                rotations.iter().zip(&of.times).filter(|(rotation, _)| rotation.product == product);
-            of_product.map(|(rotation, time)| *time * rotation.layers as u32).sum()
-        };
-        let best = tries.iter().min_by_key(whole)?;
-        Some(format!("{}={}", product.name(), plan_name(best.plan)))
-    };
-    Ok(products.filter_map(part).collect::<Vec<_>>().join(","))
-}
-
 impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
@@ -178,10 +204,12 @@ impl Shown for Report {
         if !self.left_out.is_empty() {
             writeln!(out, "do not fit the model: {}", self.left_out.join(", "))?;
         }
-        writeln!(out, "best over all layers: --plan {}", self.best)?;
-        if let Some(kept) = &self.kept {
-            writeln!(out, "kept in {}: run and bench use it from now on", kept.display())?;
-        }
+        writeln!(
+            out,
+            "fastest alone, over all layers: {}\nIn a token, where kernels overlap, others may be faster: --tune \
+             goes by whole tokens.",
+            self.best
+        )?;
         Ok(())
     }
 }

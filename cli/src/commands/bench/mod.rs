@@ -3,8 +3,8 @@
 //! All in one run, because a rate means little without the ceiling of the same card on the same day: first the read
 //! ceiling, then for each context a round as each other mode launches steps, to compare tokens and to warm up, and
 //! then the timed rounds. Whole tokens are timed, from the embedding to the choice that the host has read.
-//! Or, instead of rounds, how fast a prompt is taken in; or the kernels: when each works within a token, and how fast
-//! each is alone.
+//! Or, instead of rounds, how fast a prompt is taken in; or the kernels: when each works within a token, how fast each
+//! is alone, and with which plans a token is fastest.
 
 mod ceiling;
 mod kernels;
@@ -13,6 +13,7 @@ mod profile;
 mod prompt;
 mod report;
 mod timeline;
+mod tune;
 
 use std::path::PathBuf;
 
@@ -77,7 +78,8 @@ pub(crate) struct Args {
     /// Measure every kernel alone, with each plan, instead of rounds
     #[arg(long, group = "instead")]
     kernels: bool,
-    /// The same, and keep the best plans for this device and model in the user's cache directory
+    /// Find the plans with which whole tokens are fastest, and keep them for this device and model in the user's cache
+    /// directory if they beat the built-in ones
     #[arg(long, group = "instead")]
     tune: bool,
     /// Plans that --kernels and --tune try
@@ -114,8 +116,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         deliver(args, profile::measure, profile::Report::draw)
     } else if let Some(tokens) = args.prompt {
         deliver(args, |args| prompt::measure(args, tokens), |_| unreachable!("clap lets nobody plot prompts"))
-    } else if args.kernels || args.tune {
+    } else if args.kernels {
         deliver(args, kernels::measure, |_| unreachable!("clap lets nobody plot kernels"))
+    } else if args.tune {
+        deliver(args, tune::measure, |_| unreachable!("clap lets nobody plot tunings"))
     } else {
         deliver(args, measure, plot::draw)
     }

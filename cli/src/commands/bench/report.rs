@@ -29,7 +29,7 @@ pub(super) struct Header {
     random_weights: bool,
     /// Which kernels decode.
     path: String,
-    /// How they are tuned, where not as the table in the code says.
+    /// How they are tuned, where not by the built-in plans.
     tuning: Option<String>,
     /// How long a file took to load.
     loading: Option<Loaded>,
