@@ -1,0 +1,49 @@
+//! What is no number does not become one: it goes on to the logits, which the engine refuses.
+
+#[allow(dead_code, reason = "nothing is compared with a reference here")]
+mod machine;
+
+use machine::once;
+use ptx_gen::{CpuArg, f16};
+use warpwright_kernels::tiled::{AttentionChained, GateUp, Plan, Project, eights};
+use warpwright_kernels::{Case, Format, Variant};
+
+/// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
+fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
+    let place = |name| kernel.params().iter().position(|p| p.name == name).expect("an argument of that name");
+    let mut args = case.args.clone();
+    match &mut args[place(of)] {
+        CpuArg::F32(v) => v[0] = bad,
+        CpuArg::F16(v) => v[0] = f16::from_f32(bad),
+        other => panic!("{of} is {other:?}"),
+    }
+    let found = once(kernel, &args);
+    match &found[place("y")..] {
+        [CpuArg::F32(y), ..] => y.clone(),
+        [CpuArg::U16(values), CpuArg::F32(scales), ..] => eights::decode(values, scales),
+        other => panic!("y is {:?}", other[0]),
+    }
+}
+
+#[test]
+fn what_is_no_number_is_none_behind_a_kernel() {
+    // The first case of each: one row block, one position.
+    let project = |format| Project { format, plan: Plan::SHIPPED };
+    let gate_up = GateUp { format: Format::Q4_K, plan: Plan::SHIPPED };
+    let attention = AttentionChained::shipped(64, 1);
+    let kernels: [(&dyn Variant, &str); 5] = [
+        (&project(Format::Q4_K), "x_scale"),
+        (&project(Format::Q6_K), "x_scale"),
+        (&Project { format: Format::BF16, plan: Plan::HALVES }, "x_scale"),
+        (&gate_up, "x"),
+        (&attention, "v_cache"),
+    ];
+    for (kernel, of) in kernels {
+        let case = &kernel.cases(1)[0];
+        for bad in [f32::NAN, f32::INFINITY] {
+            let y = left(kernel, case, of, bad);
+            let eight = &y[..eights::EIGHT as usize];
+            assert!(eight.iter().all(|y| !y.is_finite()), "{} from {bad}: {eight:?}", kernel.name());
+        }
+    }
+}
