@@ -110,7 +110,7 @@ fn name(trigger: Trigger) -> &'static str {
     TRIGGERS.into_iter().find(|(_, known)| *known == trigger).expect("all are in the table").0
 }
 
-/// `4x2_first`: warps of a group, groups, and when the next kernel may start. `4x2_first_early6` asks for 8 stages
+/// `4x2_first`: warps of a group, groups, and when the next kernel may start. `4x2_first_early6` asks for 6 stages
 /// before the product before has asked for its last tile, and then for the others.
 ///
 /// # Errors

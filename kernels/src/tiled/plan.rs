@@ -93,15 +93,15 @@ impl Plan {
         columns: 1,
         profile: false,
     };
-    /// For those with short or few rows.
+    /// For few, long rows of them.
     pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
     /// For large matrices of quantized weights, behind a product over 4- or 5-bit weights.
     pub const HELD: Plan = Plan { early: Some(6), ..Plan::SHIPPED };
-    /// The same for those with short or few rows.
+    /// The same for few, long rows.
     pub const SHORT_HELD: Plan = Plan { early: Some(6), ..Plan::SHORT };
     /// For large matrices of 16-bit weights.
     pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
-    /// For those with short or few rows.
+    /// For those with short rows.
     pub const SHORT_HALVES: Plan = Plan { width: 1, groups: 8, ..Plan::SHIPPED };
 
     /// [`SHIPPED`](Plan::SHIPPED) for devices older than sm_90.

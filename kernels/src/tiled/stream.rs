@@ -9,6 +9,9 @@
 //! and the rest when the product before has asked for all of its tiles, while memory would be idle otherwise: each
 //! block says in memory when it has asked for its last tile, and the same block of the next product looks there.
 //!
+//! Nor does it ask for all of its first turn at once: who asks for much makes everybody wait, and the kernel before is
+//! about to ask for its activations.
+//!
 //! That is the way of sm_90. Older devices have neither bulk copies nor kernels that overlap: there all lanes of the
 //! producer warp copy, 16 bytes each at a time, and the block has its multiprocessor for itself.
 //!
