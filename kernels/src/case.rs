@@ -39,7 +39,7 @@ pub struct Comparison {
 pub const NEIGHBOUR: f64 = 1.0 / (1u64 << 24) as f64;
 
 /// Compares the outputs of a run with those of the reference. Where 16-bit whole numbers are followed by the scales of
-/// their eights (see [`eights`](crate::tiled::eights)), what they stand for is compared.
+/// their eights (see [`eights`]), what they stand for is compared.
 ///
 /// Both lists are of the kernel's arguments, in order and of the same lengths.
 pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Comparison {

@@ -1,5 +1,5 @@
 //! Activations that a kernel leaves for a projection: 16 bits each. Eight neighbours are whole numbers that share a
-//! scale, which makes the largest of them [`LARGEST`] (block floating point).
+//! scale, which makes the largest of them 32,256 (block floating point).
 //!
 //! Every block of the projection reads all of them, at the same time and through a memory that the next weights keep
 //! busy, so what they take is time: 2.5 bytes instead of the 4 of `f32`. What a product makes of `f32` activations has
