@@ -87,11 +87,9 @@ impl Tuning {
             "shared" => self.shared = Some(number(value)?),
             "attention" => self.attention = Some(trigger(value).ok_or(format!("{value} is no trigger"))?),
             _ => {
-                let plan = plan(value)?;
-                let mut plans = self.plans().into_iter();
-                let of = plans.find(|(known, _)| *known == name);
-                *of.ok_or(format!("{name} is none of qkv, o, gate_up, down, head, attention, shared"))?.1 =
-                    Some(plan);
+                let of = self.plans().into_iter().find(|(known, _)| *known == name);
+                let unknown = || format!("{name} is none of qkv, o, gate_up, down, head, attention, shared");
+                *of.ok_or_else(unknown)?.1 = Some(plan(value)?);
             }
         }
         Ok(())
@@ -225,6 +223,7 @@ mod tests {
             ),
             ("8x4_first", "8x4_first has not 1 to 31 warps"),
             ("up=4x2_first", "up is none of qkv, o, gate_up, down, head, attention, shared"),
+            ("nap=0", "nap is none of qkv, o, gate_up, down, head, attention, shared"),
             ("shared=much", "much is no whole number"),
         ];
         for (text, problem) in cases {
