@@ -89,7 +89,8 @@ impl Tuning {
             _ => {
                 let of = self.plans().into_iter().find(|(known, _)| *known == name);
                 let unknown = || format!("{name} is none of qkv, o, gate_up, down, head, attention, shared");
-                *of.ok_or_else(unknown)?.1 = Some(plan(value)?);
+                let (_, of) = of.ok_or_else(unknown)?;
+                *of = Some(plan(value)?);
             }
         }
         Ok(())
