@@ -33,9 +33,9 @@ pub struct Tuning {
 }
 
 /// Fewer rows than this leave a multiprocessor one row block or two.
-const FEW: u32 = 3072;
+const FEW_ROWS: u32 = 3072;
 /// Rows of 16-bit weights that are shorter want more warps.
-const SHORT: u32 = 4096;
+const SHORT_ROWS: u32 = 4096;
 
 /// The plan of a matrix in this format with `rows` of `n`. Measured on an H200.
 ///
@@ -43,9 +43,9 @@ const SHORT: u32 = 4096;
 /// those warps' sums take memory from the ring.
 pub(crate) fn plan_of(format: Format, rows: u32, n: u32) -> Plan {
     match format {
-        Format::F16 | Format::BF16 if n < SHORT => Plan::SHORT_HALVES,
+        Format::F16 | Format::BF16 if n < SHORT_ROWS => Plan::SHORT_HALVES,
         Format::F16 | Format::BF16 => Plan::HALVES,
-        _ if rows < FEW && n > rows => Plan::SHORT,
+        _ if rows < FEW_ROWS && n > rows => Plan::SHORT,
         _ => Plan::SHIPPED,
     }
 }

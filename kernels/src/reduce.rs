@@ -34,7 +34,7 @@ pub fn lanes_max(bits: u32, v: F32<'_>) -> F32<'_> {
 /// The largest `v` of the lanes whose numbers differ in no other bits than `bits`. Whole warp. Of floats that are not
 /// negative the bits are in the order of the numbers, and those of NaN above all.
 #[track_caller]
-pub fn lanes_most(bits: u32, v: U32<'_>) -> U32<'_> {
+pub fn lanes_max_u32(bits: u32, v: U32<'_>) -> U32<'_> {
     steps(bits).fold(v, |v, step| v.max(v.shfl_bfly(step)))
 }
 

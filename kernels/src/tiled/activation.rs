@@ -8,9 +8,9 @@
 //! Of several tokens the activations follow each other as if they were one vector, values first, then the scales:
 //! they are loaded as one, and take as many times the memory, which bounds how many tokens a kernel takes at once.
 
-use super::eights::{Eights, LARGEST, ROUNDER, TINY};
+use super::eights::{EIGHT, Eights, LARGEST, ROUNDER, TINY};
 use crate::format::Format;
-use crate::reduce::{lanes_max, lanes_most, warp_sum};
+use crate::reduce::{lanes_max, lanes_max_u32, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -60,7 +60,7 @@ impl Encoding {
 }
 
 /// Activations that a thread takes at once.
-const CHUNK: u32 = 8;
+const CHUNK: u32 = EIGHT;
 
 /// Where a block keeps its activations.
 #[derive(Clone, Copy)]
@@ -102,7 +102,7 @@ impl<'k> Loaders<'k> {
     }
 
     /// Whether one of the warp's threads has chunk `i` from `base` on. The same in the whole warp.
-    fn some(self, k: Builder<'k>, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> Pred<'k> {
+    fn warp_has(self, k: Builder<'k>, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> Pred<'k> {
         (k.warp() * 32 + i * self.threads + base).lt(n / CHUNK)
     }
 
@@ -167,7 +167,7 @@ impl<'k> Activations<'k> {
         k.for_each(0, self.all / CHUNK, step, |base| {
             for (first, chunks) in (0..).step_by(TOGETHER as usize).zip(chunks.chunks_mut(TOGETHER as usize))
             {
-                k.when(loaders.some(k, base, first, self.all), || {
+                k.when(loaders.warp_has(k, base, first, self.all), || {
                     for (i, chunk) in (first..).zip(chunks) {
                         let (index, inside) = loaders.chunk(base, i, self.all);
                         let (whole, scale) = chunk.get();
@@ -204,8 +204,8 @@ impl<'k> Activations<'k> {
                 })
                 .collect();
             let some = match base {
-                Some(base) => loaders.some(k, base, 0, self.n),
-                None => loaders.some(k, 0, 0, self.n),
+                Some(base) => loaders.warp_has(k, base, 0, self.n),
+                None => loaders.warp_has(k, 0, 0, self.n),
             };
             k.when(some, || {
                 for (index, inside, x, gamma) in chunks {
@@ -245,7 +245,7 @@ impl<'k> Activations<'k> {
             for (i, (chunk, gamma)) in (0..).zip(chunks.iter_mut().zip(&gamma.first)) {
                 let (index, inside) = first(i);
                 // One after the other, unlike those of an only column: registers are short here, not time.
-                k.when(loaders.some(k, 0, i, self.n), || {
+                k.when(loaders.warp_has(k, 0, i, self.n), || {
                     take(index, inside, from_fn(|i| chunk[i].get()), gamma);
                     fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.columns));
                 });
@@ -276,7 +276,7 @@ impl<'k> Activations<'k> {
     fn encode_eight(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
         match self.encoding {
             Encoding::Digits => {
-                let common = lanes_most(3, scale.bits()).bits::<f32>();
+                let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
                 self.store_digits(index, inside, whole, scale * common.rcp(), common);
             }
             _ => self.encode(index, inside, whole.map(|x| x * scale)),

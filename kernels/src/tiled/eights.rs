@@ -5,7 +5,7 @@
 //! busy, so what they take is time: 2.5 bytes instead of the 4 of `f32`. What a product makes of `f32` activations has
 //! no more bits, see [`activation`](super::activation).
 
-use crate::reduce::lanes_most;
+use crate::reduce::lanes_max_u32;
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -57,7 +57,7 @@ impl<'k> Eights<'k, Write> {
     /// of eight on.
     pub(crate) fn store(self, i: U32<'k>, inside: Pred<'k>, v: F32<'k>) {
         let k = self.k;
-        let largest = lanes_most(7, v.abs().bits()).max(TINY.to_bits()).bits::<f32>();
+        let largest = lanes_max_u32(7, v.abs().bits()).max(TINY.to_bits()).bits::<f32>();
         let whole = whole(v, largest);
         let pair = whole.prmt(whole.shfl_bfly(1), 0x5410);
         k.when(inside & (i & 1).eq(0), || self.values.cast::<u32>().at(i >> 1).st(pair));
@@ -69,7 +69,7 @@ impl<'k> Eights<'k, Write> {
     pub(crate) fn store4(self, i: U32<'k>, inside: Pred<'k>, v: [F32<'k>; 4]) {
         let k = self.k;
         let bits = v.map(|v| v.abs().bits::<u32>());
-        let most = lanes_most(1, bits[0].max(bits[1]).max(bits[2].max(bits[3])));
+        let most = lanes_max_u32(1, bits[0].max(bits[1]).max(bits[2].max(bits[3])));
         let largest = most.max(TINY.to_bits()).bits::<f32>();
         let whole = v.map(|v| whole(v, largest));
         let pairs = [0, 2].map(|i| whole[i].prmt(whole[i + 1], 0x5410));

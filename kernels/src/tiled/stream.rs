@@ -89,17 +89,21 @@ impl<'k> Ring<'k> {
 }
 
 /// The input of a product.
-pub(crate) enum Input<'k> {
+pub(crate) enum Input<'k, G = Ptr<'k, f32, Read>> {
     /// What a kernel before has left for it.
     Eights(Eights<'k, Fresh>),
     /// The residual stream, the weights of the norm between, and its epsilon.
-    Normed { x: Ptr<'k, f32, Fresh>, gamma: Ptr<'k, f32, Read>, epsilon: F32<'k> },
+    Normed { x: Ptr<'k, f32, Fresh>, gamma: G, epsilon: F32<'k> },
 }
 
-/// The same, with the norm's first weights.
-enum Begun<'k> {
-    Eights(Eights<'k, Fresh>),
-    Normed { x: Ptr<'k, f32, Fresh>, gamma: Gamma<'k>, epsilon: F32<'k> },
+impl<'k> Input<'k> {
+    /// The same, with the norm's first weights in registers.
+    fn begun(self, load: impl FnOnce(Ptr<'k, f32, Read>) -> Gamma<'k>) -> Input<'k, Gamma<'k>> {
+        match self {
+            Input::Eights(x) => Input::Eights(x),
+            Input::Normed { x, gamma, epsilon } => Input::Normed { x, gamma: load(gamma), epsilon },
+        }
+    }
 }
 
 /// What an epilogue finds: sums of rows in shared memory.
@@ -153,9 +157,15 @@ impl<'k> Results<'k> {
             return k.for_each(self.thread, count, self.threads, |i| body(i, Column::ONLY));
         }
         k.for_each(self.thread, count * columns, self.threads, |i| {
-            let (place, r) = (i / unit, i % unit);
-            body((place / columns).mad(unit, r), Column::new(place % columns));
+            let (i, column) = self.of_column(i, unit);
+            body(i, column);
         });
+    }
+
+    /// Which number of which column number `i` of several columns is.
+    fn of_column(&self, i: U32<'k>, unit: u32) -> (U32<'k>, Column<'k>) {
+        let (place, r) = (i / unit, i % unit);
+        ((place / self.plan.columns).mad(unit, r), Column::new(place % self.plan.columns))
     }
 
     /// The same in whole warps: `body` is told which numbers are `inside`; the others stand for the last one.
@@ -173,8 +183,8 @@ impl<'k> Results<'k> {
             if columns == 1 {
                 return body(i, inside, Column::ONLY);
             }
-            let (place, r) = (i / unit, i % unit);
-            body((place / columns).mad(unit, r), inside, Column::new(place % columns));
+            let (i, column) = self.of_column(i, unit);
+            body(i, inside, column);
         });
     }
 
@@ -400,12 +410,7 @@ impl<'k> Stream<'k> {
         let warps = self.plan.warps();
         let (thread, threads) = (k.tid(), 32 * warps);
         let loaders = Loaders { thread, threads };
-        let input = match input {
-            Input::Eights(x) => Begun::Eights(x),
-            Input::Normed { x, gamma, epsilon } => {
-                Begun::Normed { x, gamma: loaders.gamma(k, gamma, self.n), epsilon }
-            }
-        };
+        let input = input.begun(|gamma| loaders.gamma(k, gamma, self.n));
         let numbers = self.parts * (part_bytes(self.plan) / 4);
         k.for_each(thread, numbers, threads, |i| parts.row(i, 4).cast::<f32>().st(0.0));
 
@@ -439,16 +444,16 @@ impl<'k> Stream<'k> {
         }
         let squares = ring.base.at(if results.is_alone() { SQUARES } else { PARTS }).cast::<f32>();
         let epsilon = match input {
-            Begun::Normed { x: from, gamma, epsilon } if results.is_alone() => {
+            Input::Normed { x: from, gamma, epsilon } if results.is_alone() => {
                 let sum = x.load_normed(loaders, from, gamma);
                 k.when(k.lane().eq(0), || squares.at(k.warp()).st(sum));
                 Some(epsilon)
             }
-            Begun::Normed { x: from, gamma, epsilon } => {
+            Input::Normed { x: from, gamma, epsilon } => {
                 x.load_columns(loaders, from, gamma, (squares, SQUARES_BYTES));
                 Some(epsilon)
             }
-            Begun::Eights(from) => {
+            Input::Eights(from) => {
                 x.load(loaders, from);
                 None
             }
