@@ -20,7 +20,7 @@ pub struct Function {
 }
 
 /// A driver lacks a function that the table requires.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MissingSymbol {
     /// The exported name.
     pub name: &'static str,

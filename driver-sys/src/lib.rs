@@ -26,3 +26,16 @@ pub use result::CUresult;
 pub use structs::*;
 
 const _: () = assert!(size_of::<usize>() == 8, "the CUDA driver exists for 64-bit processes only");
+
+/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+macro_rules! debug_is_display {
+    ($($error:ty),* $(,)?) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_is_display!(CUresult, LoadError, MissingSymbol, Problem);

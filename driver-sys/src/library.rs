@@ -38,7 +38,7 @@ pub struct Attempt {
 }
 
 /// Why a name did not lead to a driver.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
     /// The operating system's loader refused; its text.
@@ -54,7 +54,7 @@ pub enum Problem {
 }
 
 /// No driver could be opened. Lists every attempt.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LoadError {
     /// Every name tried, in order.
     pub attempts: Vec<Attempt>,
@@ -160,6 +160,7 @@ impl fmt::Display for LoadError {
     }
 }
 
+impl std::error::Error for Problem {}
 impl std::error::Error for LoadError {}
 
 #[cfg(test)]

@@ -62,15 +62,6 @@ impl fmt::Display for CUresult {
     }
 }
 
-impl fmt::Debug for CUresult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => write!(f, "{name} ({})", self.0),
-            None => write!(f, "{}", self.0),
-        }
-    }
-}
-
 impl std::error::Error for CUresult {}
 
 results! {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
 
 /// A call of the driver that failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DriverError {
     /// The function's exported name.
     pub call: &'static str,
@@ -37,7 +37,7 @@ impl fmt::Display for DriverError {
 impl std::error::Error for DriverError {}
 
 /// Why there is no driver to talk to.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// No library could be opened; lists every name tried.
@@ -76,7 +76,7 @@ pub enum LoadError {
 }
 
 /// Anything this crate refuses or the driver refused.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no driver.
@@ -284,7 +284,7 @@ pub enum Error {
 }
 
 /// A kernel that reads by `ld.global.nc` what a kernel writes that may still run when it starts.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} ({from_name}), \
     which writes them as {written}, may still run when it starts, so that it may find what was there before; read \
@@ -310,7 +310,7 @@ pub struct Stale {
 }
 
 /// What is wrong with a launch.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchProblem {
     /// A dimension of the grid.
@@ -391,7 +391,6 @@ pub enum LaunchProblem {
 }
 
 /// A module that did not load, with all that is known about why.
-#[derive(Debug)]
 pub struct ModuleError {
     /// What is wrong.
     pub reason: ModuleReason,
@@ -408,7 +407,7 @@ pub struct ModuleError {
 }
 
 /// Why a module did not load.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleReason {
     /// The driver refused.
@@ -482,3 +481,16 @@ impl std::error::Error for ModuleError {
         Some(&self.reason)
     }
 }
+
+/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+macro_rules! debug_is_display {
+    ($($error:ty),* $(,)?) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_is_display!(DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, Stale);

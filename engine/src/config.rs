@@ -66,7 +66,7 @@ pub struct Config {
 }
 
 /// What does not fit in a model's metadata or tensors.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Problem {
     #[error("key \"{0}\" is missing")]

@@ -6,7 +6,7 @@ use crate::memory::Needs;
 use crate::{config, gguf, tokenizer};
 
 /// Why a model cannot be opened or run.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 #[non_exhaustive]
 pub enum Error {
@@ -85,3 +85,16 @@ impl std::fmt::Display for Size {
         }
     }
 }
+
+/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+macro_rules! debug_is_display {
+    ($($error:ty),* $(,)?) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_is_display!(Error, config::Problem, gguf::Fault, tokenizer::Fault);

@@ -101,7 +101,7 @@ const fn row(id: u32, name: &'static str, block_len: u64, block_bytes: u64) -> T
 }
 
 /// What is wrong with a file.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {
     #[error("not a GGUF file: it starts with {0:02x?}, not with \"GGUF\"")]

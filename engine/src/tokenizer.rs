@@ -25,7 +25,7 @@ pub struct Tokenizer {
 }
 
 /// What is wrong with a vocabulary.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {
     #[error("tokenizer.ggml.model is \"{0}\"; supported: gpt2 (byte-level BPE)")]

@@ -102,7 +102,7 @@ pub struct OtherPlace {
 }
 
 /// One finding.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The rule broken.
     pub class: Class,

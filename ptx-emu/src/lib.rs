@@ -136,3 +136,16 @@ pub use fault::{AllocationInfo, Class, Fault, OtherPlace, Place, RustPlace};
 pub use launch::{Launch, Order, Schedule, Stats, Trace, run};
 pub use memory::{HostBlock, Memory, MemoryError};
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};
+
+/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+macro_rules! debug_is_display {
+    ($($error:ty),* $(,)?) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_is_display!(Fault, MemoryError, ParseError, ParseErrors);

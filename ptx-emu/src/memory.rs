@@ -95,7 +95,7 @@ pub struct HostBlock {
 }
 
 /// Why the host could not allocate, free or access memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum MemoryError {
     /// The device has no such room left.
     OutOfMemory {

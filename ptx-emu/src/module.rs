@@ -54,7 +54,7 @@ pub struct Param {
 }
 
 /// One thing wrong with the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseError {
     /// Line, from 1.
     pub line: u32,
@@ -67,7 +67,7 @@ pub struct ParseError {
 }
 
 /// Everything wrong with the text, in order of place; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ParseErrors(pub Vec<ParseError>);
 
 impl fmt::Display for ParseError {

@@ -44,7 +44,7 @@ pub struct Geometry {
 }
 
 /// Arguments that a kernel's launch contract does not allow.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ShapeError {
     /// The kernel.
     pub kernel: String,

@@ -92,3 +92,16 @@ pub use print::{TargetError, inst, print, print_with_lines, version};
 pub use sample::{Sample, samples};
 pub use target::{Target, Version};
 pub use ty::{Class, Elem, Int, Int32, Kind, Lit, Num, Scalar, Ty, bf16, f16, f16x2};
+
+/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
+macro_rules! debug_is_display {
+    ($($error:ty),* $(,)?) => {$(
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    )*};
+}
+
+debug_is_display!(Error, Errors, ShapeError, TargetError);

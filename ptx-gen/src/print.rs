@@ -6,7 +6,7 @@ use crate::ty::Class;
 use std::fmt::{self, Write};
 
 /// A program that a target cannot run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TargetError {
     /// The kernel.
     pub kernel: String,

@@ -20,11 +20,11 @@ use std::fmt;
 pub use mbarrier::Unmatched;
 
 /// Everything that is wrong with a program.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Errors(pub Vec<Error>);
 
 /// One thing that is wrong, and where.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     /// The Rust place; `None` for what concerns the whole kernel.
     pub at: Option<At>,
@@ -126,6 +126,7 @@ impl fmt::Display for Errors {
         Ok(())
     }
 }
+impl std::error::Error for Error {}
 impl std::error::Error for Errors {}
 
 const MAX_NAME: usize = 255;
