@@ -135,14 +135,68 @@ arg_types! {
     f32: Scalar scalar;
 }
 
+/// No side: an argument list declared with [`args!`](crate::args) as the type of a field of another one.
+///
+/// It is the default side, so that a field names the list without one: `grid: GridArgs`.
+pub enum Declared {}
+impl Side for Declared {
+    type In<T: Elem> = ();
+    type Out<T: Elem> = ();
+    type InOut<T: Elem> = ();
+    type Scalar<T: Scalar> = ();
+}
+
 /// Declares a kernel's argument list once, for every side.
 ///
 /// The doc comment of each field gives its shape first; it goes into the index of kernels.
+///
+/// A field can be another argument list, for arguments that several kernels share. Its fields take their places
+/// where the field stands, under their own names: the kernel's parameters are one flat list, in the order of
+/// declaration. A name that occurs twice in that list is an error of `build()`.
+///
+/// ```
+/// use ptx_gen::*;
+///
+/// args! {
+///     /// Where a matrix is, and its shape.
+///     pub struct MatrixArgs {
+///         /// `[rows, n]`
+///         w: In<f32>,
+///         /// Rows.
+///         rows: u32,
+///         /// Row length.
+///         n: u32,
+///     }
+/// }
+/// args! {
+///     /// `y = W x`
+///     pub struct MatvecArgs {
+///         /// The matrix.
+///         matrix: MatrixArgs,
+///         /// `[n]`
+///         x: In<f32>,
+///         /// `[rows]`
+///         y: Out<f32>,
+///     }
+/// }
+///
+/// // The parameters are `w`, `rows`, `n`, `x`, `y`. In the launch contract:
+/// fn fits(a: &MatvecArgs<Shape>) -> bool {
+///     a.matrix.fits() && a.x == a.matrix.n as usize && a.y == a.matrix.rows as usize
+/// }
+/// impl MatrixArgs<Shape> {
+///     /// The clause of every kernel with a matrix.
+///     fn fits(&self) -> bool {
+///         self.w == self.rows as usize * self.n as usize
+///     }
+/// }
+/// assert!(fits(&MatvecArgs { matrix: MatrixArgs { w: 6, rows: 2, n: 3 }, x: 3, y: 2 }));
+/// ```
 #[macro_export]
 macro_rules! args {
     ($(#[$m:meta])* pub struct $name:ident { $($(#[doc = $doc:literal])* $f:ident: $t:ty),* $(,)? }) => {
         $(#[$m])*
-        pub struct $name<S: $crate::Side> {
+        pub struct $name<S: $crate::Side = $crate::Declared> {
             $($(#[doc = $doc])* pub $f: <$t as $crate::ArgTy>::On<S>),*
         }
         impl<S: $crate::Side> $crate::Args<S> for $name<S> {
@@ -163,6 +217,27 @@ macro_rules! args {
                 $crate::Field { name, doc: doc.trim() }
             }
         }
+        // As a field of another list, it is its own fields: the name and the doc comment of that field are Rust's.
+        impl $crate::ArgTy for $name {
+            type On<S: $crate::Side> = $name<S>;
+            fn take<S: $crate::Side>(from: &mut impl $crate::Source<S>, _: $crate::Field) -> $name<S> {
+                $crate::Args::make(from)
+            }
+            fn show<S: $crate::Side>(v: &$name<S>, to: &mut impl $crate::Sink<S>, _: $crate::Field) {
+                $crate::Args::each(v, to)
+            }
+        }
+        // Pointers and registers are names, lengths are numbers: a list of them is handed on by value.
+        $crate::args!(@copy $name $crate::Dev<'_>);
+        $crate::args!(@copy $name $crate::Shape);
+    };
+    (@copy $name:ident $side:ty) => {
+        impl Clone for $name<$side> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        impl Copy for $name<$side> {}
     };
 }
 

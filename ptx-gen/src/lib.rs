@@ -77,7 +77,9 @@ mod sample;
 mod target;
 mod ty;
 
-pub use args::{ArgTy, Args, Cpu, CpuArg, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};
+pub use args::{
+    ArgTy, Args, Cpu, CpuArg, Declared, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source,
+};
 pub use asynchronous::Mbarrier;
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
 pub use check::{Error, ErrorKind, Errors, Unmatched};

@@ -73,6 +73,8 @@ pub enum ErrorKind {
     NotAscii,
     /// A name that PTX does not allow.
     BadName(String),
+    /// Two parameters or shared arrays have this name.
+    SameName(String),
     /// More than a device has.
     Limit(String),
 }
@@ -112,6 +114,9 @@ impl fmt::Display for Error {
                 "`{name}` is no PTX name: a letter or underscore, then letters, digits, underscores and dollars, \
                  at most {MAX_NAME}"
             ),
+            ErrorKind::SameName(name) => {
+                write!(f, "two parameters or shared arrays are named `{name}`; rename one of them")
+            }
             ErrorKind::Limit(what) => f.write_str(what),
         }
     }
@@ -143,6 +148,7 @@ const MAX_STATIC_SHARED: u32 = 48 * 1024;
 /// Everything that is.
 pub(crate) fn checked(p: Program) -> Result<Program, Errors> {
     let mut errors = limits(&p);
+    errors.extend(names(&p));
     errors.extend(form::check(&p));
     errors.extend(scope::check(&p));
     let (mut levels, found) = uniformity::check(&p);
@@ -185,7 +191,6 @@ fn limits(p: &Program) -> Vec<Error> {
         at.next_multiple_of(size.max(1)) + size
     });
     let shared = p.static_shared();
-    whole(!is_name(&p.name), ErrorKind::BadName(p.name.clone()));
     whole(
         p.block == 0 || p.block > 1024 || !p.block.is_multiple_of(32),
         ErrorKind::Limit(format!(
@@ -213,10 +218,20 @@ fn limits(p: &Program) -> Vec<Error> {
             p.name
         )),
     );
-    for s in &p.shared {
-        whole(!is_name(&s.name), ErrorKind::BadName(s.name.clone()));
-    }
     errors
+}
+
+/// Names that PTX does not allow, then those that two symbols of the kernel's scope have.
+fn names(p: &Program) -> Vec<Error> {
+    let symbols: Vec<&str> =
+        p.params.iter().map(|q| q.name).chain(p.shared.iter().map(|s| s.name.as_str())).collect();
+    let bad = std::iter::once(p.name.as_str()).chain(symbols.iter().copied()).filter(|name| !is_name(name));
+    let bad = bad.map(|name| ErrorKind::BadName(name.into()));
+    let mut sorted = symbols.clone();
+    sorted.sort_unstable();
+    let same = sorted.chunk_by(|a, b| a == b).filter(|names| names.len() > 1).map(|names| names[0]);
+    let same = same.map(|name| ErrorKind::SameName(name.into()));
+    bad.chain(same).map(|kind| Error { at: None, kind }).collect()
 }
 
 fn is_name(name: &str) -> bool {
