@@ -14,14 +14,14 @@ use std::thread::{self, ThreadId};
 
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, In, Out, exports, refuse, require};
 use crate::context::Context;
 use crate::event::Event;
+use crate::ffi::{In, Out, Result, exports, refuse, require};
 use crate::graph::{Content, Graph, Node};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::state::State;
-use crate::stream::{Kind, Stream, no_flags};
+use crate::stream::{Stream, StreamKind, no_flags};
 use crate::work::Work;
 
 /// A capture in progress.
@@ -33,8 +33,8 @@ pub(crate) struct Capture {
     invalid: bool,
 }
 
-/// A stream's part in a capture.
-pub(crate) struct Member {
+/// The state of a stream that takes part in a capture.
+pub(crate) struct CaptureMember {
     capture: u64,
     /// The nodes that the next node comes after.
     after: Vec<Id<Node>>,
@@ -76,7 +76,7 @@ impl State {
     }
 
     /// The capture of a stream that takes work, so not an invalid one.
-    fn member(&self, stream: Id<Stream>) -> Answer<&Member> {
+    fn member(&self, stream: Id<Stream>) -> Result<&CaptureMember> {
         let Some(member) = &self.streams[stream].capture else {
             return refuse(CUresult::ILLEGAL_STATE, "the stream does not capture");
         };
@@ -101,12 +101,12 @@ impl State {
 }
 
 /// Adds work of a capturing stream to its graph.
-pub(crate) fn record(s: &mut State, stream: Id<Stream>, work: Work) -> Answer {
+pub(crate) fn record(s: &mut State, stream: Id<Stream>, work: Work) -> Result {
     record_content(s, stream, Content::Work(work))
 }
 
-/// Adds a node behind what the stream did before.
-pub(crate) fn record_content(s: &mut State, stream: Id<Stream>, content: Content) -> Answer {
+/// Adds a node after what the stream did before.
+pub(crate) fn record_content(s: &mut State, stream: Id<Stream>, content: Content) -> Result {
     let member = s.member(stream)?;
     let after: Vec<_> = member.after.iter().map(|&node| (node, [0; 3])).collect();
     let graph = s.captures[&member.capture].graph;
@@ -117,8 +117,8 @@ pub(crate) fn record_content(s: &mut State, stream: Id<Stream>, content: Content
     Ok(())
 }
 
-/// Records an event in a capturing stream: it stands for the nodes that the stream is behind.
-pub(crate) fn record_event(s: &mut State, stream: Id<Stream>, event: Id<Event>) -> Answer {
+/// Records an event in a capturing stream: it stands for the last nodes of the stream.
+pub(crate) fn record_event(s: &mut State, stream: Id<Stream>, event: Id<Event>) -> Result {
     let member = s.member(stream)?;
     let captured = (member.capture, member.after.clone());
     s.events[event].captured = Some(captured);
@@ -126,7 +126,7 @@ pub(crate) fn record_event(s: &mut State, stream: Id<Stream>, event: Id<Event>) 
 }
 
 /// Waits for an event where the event or the stream belongs to a capture.
-pub(crate) fn wait_event(s: &mut State, stream: Id<Stream>, event: Id<Event>) -> Answer {
+pub(crate) fn wait_event(s: &mut State, stream: Id<Stream>, event: Id<Event>) -> Result {
     let own = s.streams[stream].capture.as_ref().map(|member| member.capture);
     let Some((capture, nodes)) = s.events[event].captured.clone() else {
         s.invalidate(own);
@@ -143,11 +143,11 @@ pub(crate) fn wait_event(s: &mut State, stream: Id<Stream>, event: Id<Event>) ->
     if s.captures[&capture].invalid {
         return refuse(CUresult::STREAM_CAPTURE_INVALIDATED, "an earlier call made the capture invalid");
     }
-    if s.streams[stream].kind == Kind::Legacy {
+    if s.streams[stream].kind == StreamKind::Legacy {
         s.invalidate([capture]);
         return refuse(CUresult::STREAM_CAPTURE_IMPLICIT, "the legacy stream cannot join a capture");
     }
-    let join = || Member { capture, after: Vec::new(), shown: Vec::new() };
+    let join = || CaptureMember { capture, after: Vec::new(), shown: Vec::new() };
     let member = s.streams[stream].capture.get_or_insert_with(join);
     for node in nodes {
         if !member.after.contains(&node) {
@@ -158,12 +158,12 @@ pub(crate) fn wait_event(s: &mut State, stream: Id<Stream>, event: Id<Event>) ->
 }
 
 /// Refuses work of the legacy stream while a blocking stream of its context captures.
-pub(crate) fn refuse_implicit(s: &mut State, stream: Id<Stream>) -> Answer {
+pub(crate) fn refuse_implicit(s: &mut State, stream: Id<Stream>) -> Result {
     let Stream { context, kind, .. } = s.streams[stream];
-    if kind != Kind::Legacy {
+    if kind != StreamKind::Legacy {
         return Ok(());
     }
-    let captures = s.captures_of(|other| other.context == context && other.kind == Kind::Blocking);
+    let captures = s.captures_of(|other| other.context == context && other.kind == StreamKind::Blocking);
     if captures.is_empty() {
         return Ok(());
     }
@@ -172,7 +172,7 @@ pub(crate) fn refuse_implicit(s: &mut State, stream: Id<Stream>) -> Answer {
 }
 
 /// Refuses to wait for or to ask about a stream that captures.
-pub(crate) fn refuse_in_stream(s: &mut State, stream: Id<Stream>) -> Answer {
+pub(crate) fn refuse_in_stream(s: &mut State, stream: Id<Stream>) -> Result {
     let Some(member) = &s.streams[stream].capture else { return Ok(()) };
     let capture = member.capture;
     s.invalidate([capture]);
@@ -180,7 +180,7 @@ pub(crate) fn refuse_in_stream(s: &mut State, stream: Id<Stream>) -> Answer {
 }
 
 /// Refuses to wait for a context in which a stream captures.
-pub(crate) fn refuse_in_context(s: &mut State, context: Id<Context>) -> Answer {
+pub(crate) fn refuse_in_context(s: &mut State, context: Id<Context>) -> Result {
     let captures = s.captures_of(|stream| stream.context == context);
     if captures.is_empty() {
         return Ok(());
@@ -190,7 +190,7 @@ pub(crate) fn refuse_in_context(s: &mut State, context: Id<Context>) -> Answer {
 }
 
 /// Refuses a call that may wait for the device without saying so, as the mode of this thread and of the captures ask.
-pub(crate) fn refuse_unsafe(s: &mut State) -> Answer {
+pub(crate) fn refuse_unsafe(s: &mut State) -> Result {
     if s.captures.is_empty() {
         return Ok(());
     }
@@ -210,7 +210,7 @@ pub(crate) fn refuse_unsafe(s: &mut State) -> Answer {
 }
 
 /// Refuses to ask about an event that was last recorded in a capture.
-pub(crate) fn refuse_captured_event(s: &mut State, event: Id<Event>) -> Answer {
+pub(crate) fn refuse_captured_event(s: &mut State, event: Id<Event>) -> Result {
     let Some((capture, _)) = s.events[event].captured else { return Ok(()) };
     s.invalidate([capture]);
     refuse(CUresult::CAPTURED_EVENT, "the event was last recorded in a capture")
@@ -233,11 +233,11 @@ fn discard(s: &mut State, capture: u64) {
     }
 }
 
-fn begin_global(m: &'static Machine, stream: CUstream) -> Answer {
+fn begin_global(m: &'static Machine, stream: CUstream) -> Result {
     begin(m, stream, CUstreamCaptureMode::GLOBAL)
 }
 
-fn begin(m: &'static Machine, stream: CUstream, mode: CUstreamCaptureMode) -> Answer {
+fn begin(m: &'static Machine, stream: CUstream, mode: CUstreamCaptureMode) -> Result {
     let mut s = m.state();
     let stream = startable(m, &mut s, stream, mode)?;
     let graph = s.graphs.insert(Graph::default());
@@ -253,7 +253,7 @@ fn begin_to_graph(
     _edges: In<CUgraphEdgeData>,
     count: usize,
     mode: CUstreamCaptureMode,
-) -> Answer {
+) -> Result {
     let mut s = m.state();
     let stream = startable(m, &mut s, stream, mode)?;
     let graph = s.graphs.find(graph)?;
@@ -262,8 +262,8 @@ fn begin_to_graph(
     Ok(())
 }
 
-fn nodes_of(s: &State, graph: Id<Graph>, nodes: &[CUgraphNode]) -> Answer<Vec<Id<Node>>> {
-    let node = |handle: &CUgraphNode| -> Answer<Id<Node>> {
+fn nodes_of(s: &State, graph: Id<Graph>, nodes: &[CUgraphNode]) -> Result<Vec<Id<Node>>> {
+    let node = |handle: &CUgraphNode| -> Result<Id<Node>> {
         let id = s.nodes.find(*handle)?;
         require(s.nodes[id].graph == graph, || format!("{id:?} is a node of another graph"))?;
         Ok(id)
@@ -277,10 +277,10 @@ fn startable(
     s: &mut State,
     stream: CUstream,
     mode: CUstreamCaptureMode,
-) -> Answer<Id<Stream>> {
+) -> Result<Id<Stream>> {
     let id = s.stream(m, stream)?;
     require((0..=2).contains(&mode.0), || format!("there is no capture mode {}", mode.0))?;
-    if s.streams[id].kind == Kind::Legacy {
+    if s.streams[id].kind == StreamKind::Legacy {
         return refuse(CUresult::STREAM_CAPTURE_UNSUPPORTED, "the legacy stream cannot capture");
     }
     if s.streams[id].capture.is_some() {
@@ -299,10 +299,10 @@ fn start(
     let capture = NEXT.fetch_add(1, Relaxed);
     s.captures
         .insert(capture, Capture { graph, origin, mode, thread: thread::current().id(), invalid: false });
-    s.streams[origin].capture = Some(Member { capture, after, shown: Vec::new() });
+    s.streams[origin].capture = Some(CaptureMember { capture, after, shown: Vec::new() });
 }
 
-fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Answer {
+fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
     let mut s = m.state();
     let id = s.stream(m, stream)?;
     require(!graph.is_null(), || "the result pointer is NULL".into())?;
@@ -368,7 +368,7 @@ impl State {
     }
 }
 
-fn is_capturing(m: &'static Machine, stream: CUstream, status: Out<CUstreamCaptureStatus>) -> Answer {
+fn is_capturing(m: &'static Machine, stream: CUstream, status: Out<CUstreamCaptureStatus>) -> Result {
     let mut s = m.state();
     let id = s.stream(m, stream)?;
     refuse_implicit(&mut s, id)?;
@@ -380,7 +380,7 @@ fn info_v1(
     stream: CUstream,
     status: Out<CUstreamCaptureStatus>,
     id: Out<u64>,
-) -> Answer {
+) -> Result {
     info(m, stream, status, id, Out::null(), Out::null(), Out::null())
 }
 
@@ -392,7 +392,7 @@ fn info(
     graph: Out<CUgraph>,
     after: Out<*const CUgraphNode>,
     count: Out<usize>,
-) -> Answer {
+) -> Result {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     refuse_implicit(&mut s, stream)?;
@@ -422,7 +422,7 @@ fn info_v3(
     after: Out<*const CUgraphNode>,
     edges: Out<*const CUgraphEdgeData>,
     count: Out<usize>,
-) -> Answer {
+) -> Result {
     edges.set_if(std::ptr::null());
     info(m, stream, status, id, graph, after, count)
 }
@@ -436,7 +436,7 @@ fn update_dependencies(
     nodes: Out<CUgraphNode>,
     count: usize,
     flags: c_uint,
-) -> Answer {
+) -> Result {
     no_flags(flags & !SET)?;
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
@@ -454,7 +454,7 @@ fn update_dependencies(
     Ok(())
 }
 
-fn exchange_mode(_: &'static Machine, mode: Out<CUstreamCaptureMode>) -> Answer {
+fn exchange_mode(_: &'static Machine, mode: Out<CUstreamCaptureMode>) -> Result {
     let new = mode.get()?;
     require((0..=2).contains(&new.0), || format!("there is no capture mode {}", new.0))?;
     mode.set(MODE.replace(new))

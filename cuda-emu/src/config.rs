@@ -9,7 +9,7 @@ use ptx_emu::{Order, Schedule};
 pub struct EmulatorConfig {
     /// Device memory in bytes.
     pub memory: u64,
-    /// What `cuDriverGetVersion` answers, 1000 * major + 10 * minor. Decides which functions and PTX versions exist.
+    /// What `cuDriverGetVersion` returns, 1000 * major + 10 * minor. Decides which functions and PTX versions exist.
     pub driver_version: u32,
     /// Compute capability, such as `(9, 0)`.
     pub compute_capability: (u32, u32),

@@ -9,9 +9,9 @@ use std::thread::ThreadId;
 
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, Out, exports, refuse, require};
 use crate::capture;
 use crate::device;
+use crate::ffi::{Out, Result, exports, refuse, require};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::queue::{Sticky, Ticket};
@@ -66,7 +66,7 @@ fn new_context(s: &mut State, flags: u32) -> Id<Context> {
     s.contexts.insert(Context { flags, sticky, legacy: None, per_thread })
 }
 
-fn primary_retain(m: &'static Machine, context: Out<CUcontext>, dev: CUdevice) -> Answer {
+fn primary_retain(m: &'static Machine, context: Out<CUcontext>, dev: CUdevice) -> Result {
     device::check(dev)?;
     require(!context.is_null(), || "the result pointer is NULL".into())?;
     let mut s = m.state();
@@ -82,7 +82,7 @@ fn primary_retain(m: &'static Machine, context: Out<CUcontext>, dev: CUdevice) -
     context.set(id.handle())
 }
 
-fn primary_release(m: &'static Machine, dev: CUdevice) -> Answer {
+fn primary_release(m: &'static Machine, dev: CUdevice) -> Result {
     device::check(dev)?;
     let mut s = m.state();
     let Some(id) = s.primary.id.filter(|_| s.primary.retained > 0) else {
@@ -97,7 +97,7 @@ fn primary_release(m: &'static Machine, dev: CUdevice) -> Answer {
     Ok(())
 }
 
-fn primary_reset(m: &'static Machine, dev: CUdevice) -> Answer {
+fn primary_reset(m: &'static Machine, dev: CUdevice) -> Result {
     device::check(dev)?;
     let mut s = m.state();
     s.primary.retained = 0;
@@ -109,7 +109,7 @@ fn primary_reset(m: &'static Machine, dev: CUdevice) -> Answer {
     Ok(())
 }
 
-fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: c_uint) -> Answer {
+fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: c_uint) -> Result {
     device::check(dev)?;
     let mut s = m.state();
     s.primary.flags = flags;
@@ -119,14 +119,14 @@ fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: c_uint) -> Answe
     Ok(())
 }
 
-fn primary_state(m: &'static Machine, dev: CUdevice, flags: Out<c_uint>, active: Out<c_int>) -> Answer {
+fn primary_state(m: &'static Machine, dev: CUdevice, flags: Out<c_uint>, active: Out<c_int>) -> Result {
     device::check(dev)?;
     let s = m.state();
     flags.set(s.primary.flags)?;
     active.set(s.primary.id.is_some().into())
 }
 
-fn create(m: &'static Machine, context: Out<CUcontext>, flags: c_uint, dev: CUdevice) -> Answer {
+fn create(m: &'static Machine, context: Out<CUcontext>, flags: c_uint, dev: CUdevice) -> Result {
     device::check(dev)?;
     require(!context.is_null(), || "the result pointer is NULL".into())?;
     let id = new_context(&mut m.state(), flags);
@@ -134,7 +134,7 @@ fn create(m: &'static Machine, context: Out<CUcontext>, flags: c_uint, dev: CUde
     context.set(id.handle())
 }
 
-fn destroy(m: &'static Machine, context: CUcontext) -> Answer {
+fn destroy(m: &'static Machine, context: CUcontext) -> Result {
     let s = m.state();
     let id = s.contexts.find(context)?;
     require(s.primary.id != Some(id), || "the primary context is released, not destroyed".into())?;
@@ -181,11 +181,11 @@ impl State {
     }
 }
 
-fn find_or_none(m: &'static Machine, context: CUcontext) -> Answer<Option<Id<Context>>> {
+fn find_or_none(m: &'static Machine, context: CUcontext) -> Result<Option<Id<Context>>> {
     if context.is_null() { Ok(None) } else { m.state().contexts.find(context).map(Some) }
 }
 
-fn set_current(m: &'static Machine, context: CUcontext) -> Answer {
+fn set_current(m: &'static Machine, context: CUcontext) -> Result {
     let id = find_or_none(m, context)?;
     CURRENT.with_borrow_mut(|stack| {
         stack.pop();
@@ -194,17 +194,17 @@ fn set_current(m: &'static Machine, context: CUcontext) -> Answer {
     Ok(())
 }
 
-fn get_current(_: &'static Machine, context: Out<CUcontext>) -> Answer {
+fn get_current(_: &'static Machine, context: Out<CUcontext>) -> Result {
     context.set(CURRENT.with_borrow(|stack| stack.last().map_or(CUcontext::NULL, |id| id.handle())))
 }
 
-fn push_current(m: &'static Machine, context: CUcontext) -> Answer {
+fn push_current(m: &'static Machine, context: CUcontext) -> Result {
     let id = m.state().contexts.find(context)?;
     CURRENT.with_borrow_mut(|stack| stack.push(id));
     Ok(())
 }
 
-fn pop_current(_: &'static Machine, context: Out<CUcontext>) -> Answer {
+fn pop_current(_: &'static Machine, context: Out<CUcontext>) -> Result {
     match CURRENT.with_borrow_mut(Vec::pop) {
         Some(id) => {
             context.set_if(id.handle());
@@ -214,12 +214,12 @@ fn pop_current(_: &'static Machine, context: Out<CUcontext>) -> Answer {
     }
 }
 
-fn get_device(m: &'static Machine, dev: Out<CUdevice>) -> Answer {
+fn get_device(m: &'static Machine, dev: Out<CUdevice>) -> Result {
     m.state().current()?;
     dev.set(0)
 }
 
-fn synchronize(m: &'static Machine) -> Answer {
+fn synchronize(m: &'static Machine) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_in_context(&mut s, context)?;
@@ -230,25 +230,25 @@ fn synchronize(m: &'static Machine) -> Answer {
     Ok(sticky.check()?)
 }
 
-fn api_version(m: &'static Machine, context: CUcontext, version: Out<c_uint>) -> Answer {
+fn api_version(m: &'static Machine, context: CUcontext, version: Out<c_uint>) -> Result {
     find_or_none(m, context)?;
     version.set(3020)
 }
 
-fn get_flags(m: &'static Machine, flags: Out<c_uint>) -> Answer {
+fn get_flags(m: &'static Machine, flags: Out<c_uint>) -> Result {
     let s = m.state();
     flags.set(s.contexts[s.current()?].flags)
 }
 
-fn priority_range(m: &'static Machine, least: Out<c_int>, greatest: Out<c_int>) -> Answer {
+fn priority_range(m: &'static Machine, least: Out<c_int>, greatest: Out<c_int>) -> Result {
     m.state().current()?;
     least.set_if(0);
     greatest.set_if(-5);
     Ok(())
 }
 
-/// Limits are accepted and answered with the driver's defaults: stack, printf buffer and heap of a GPU do not exist.
-fn get_limit(m: &'static Machine, value: Out<usize>, limit: c_int) -> Answer {
+/// Limits are accepted, and read as the driver's defaults: stack, printf buffer and heap of a GPU do not exist.
+fn get_limit(m: &'static Machine, value: Out<usize>, limit: c_int) -> Result {
     m.state().context()?;
     match limit {
         0 => value.set(1024),
@@ -258,7 +258,7 @@ fn get_limit(m: &'static Machine, value: Out<usize>, limit: c_int) -> Answer {
     }
 }
 
-fn set_limit(m: &'static Machine, limit: c_int, _value: usize) -> Answer {
+fn set_limit(m: &'static Machine, limit: c_int, _value: usize) -> Result {
     m.state().context()?;
     if (0..=2).contains(&limit) { Ok(()) } else { Err(CUresult::UNSUPPORTED_LIMIT.into()) }
 }

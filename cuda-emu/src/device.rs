@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, Export, In, Out, exports, refuse, require};
+use crate::ffi::{Export, In, Out, Result, exports, refuse, require};
 use crate::machine::Machine;
 
 exports! {
@@ -37,7 +37,7 @@ exports! {
 }
 
 /// Refuses every device but the first.
-pub(crate) fn check(device: CUdevice) -> Answer {
+pub(crate) fn check(device: CUdevice) -> Result {
     if device == 0 {
         Ok(())
     } else {
@@ -45,13 +45,13 @@ pub(crate) fn check(device: CUdevice) -> Answer {
     }
 }
 
-fn init(m: &'static Machine, flags: c_uint) -> Answer {
+fn init(m: &'static Machine, flags: c_uint) -> Result {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
     m.initialise();
     Ok(())
 }
 
-fn driver_version(m: &'static Machine, version: Out<c_int>) -> Answer {
+fn driver_version(m: &'static Machine, version: Out<c_int>) -> Result {
     version.set(m.config.driver_version as c_int)
 }
 
@@ -63,46 +63,46 @@ fn texts(code: CUresult) -> Option<&'static (CString, CString)> {
     TEXTS.get_or_init(|| CUresult::ALL.iter().map(row).collect()).get(&code.0)
 }
 
-fn error_name(_: &'static Machine, error: CUresult, text: Out<*const c_char>) -> Answer {
-    answer_text(texts(error).map(|row| &row.0), text)
+fn error_name(_: &'static Machine, error: CUresult, text: Out<*const c_char>) -> Result {
+    write_text(texts(error).map(|row| &row.0), text)
 }
 
-fn error_string(_: &'static Machine, error: CUresult, text: Out<*const c_char>) -> Answer {
-    answer_text(texts(error).map(|row| &row.1), text)
+fn error_string(_: &'static Machine, error: CUresult, text: Out<*const c_char>) -> Result {
+    write_text(texts(error).map(|row| &row.1), text)
 }
 
-fn answer_text(found: Option<&'static CString>, text: Out<*const c_char>) -> Answer {
+fn write_text(found: Option<&'static CString>, text: Out<*const c_char>) -> Result {
     text.set(found.map_or(std::ptr::null(), |found| found.as_ptr()))?;
     if found.is_some() { Ok(()) } else { Err(CUresult::INVALID_VALUE.into()) }
 }
 
-fn get(_: &'static Machine, device: Out<CUdevice>, ordinal: c_int) -> Answer {
+fn get(_: &'static Machine, device: Out<CUdevice>, ordinal: c_int) -> Result {
     check(ordinal)?;
     device.set(ordinal)
 }
 
-fn get_count(_: &'static Machine, count: Out<c_int>) -> Answer {
+fn get_count(_: &'static Machine, count: Out<c_int>) -> Result {
     count.set(1)
 }
 
-fn get_name(_: &'static Machine, name: Out<c_char>, len: c_int, device: CUdevice) -> Answer {
+fn get_name(_: &'static Machine, name: Out<c_char>, len: c_int, device: CUdevice) -> Result {
     check(device)?;
     require(!name.is_null() && len > 0, || "there is no room for the name".into())?;
     name.set_text("Warpwright CPU emulator", len as usize);
     Ok(())
 }
 
-fn total_memory(m: &'static Machine, bytes: Out<usize>, device: CUdevice) -> Answer {
+fn total_memory(m: &'static Machine, bytes: Out<usize>, device: CUdevice) -> Result {
     check(device)?;
     bytes.set(m.config.memory as usize)
 }
 
-fn get_uuid(_: &'static Machine, uuid: Out<CUuuid>, device: CUdevice) -> Answer {
+fn get_uuid(_: &'static Machine, uuid: Out<CUuuid>, device: CUdevice) -> Result {
     check(device)?;
     uuid.set(CUuuid { bytes: *b"warpwright-emu-0" })
 }
 
-fn compute_capability(m: &'static Machine, major: Out<c_int>, minor: Out<c_int>, device: CUdevice) -> Answer {
+fn compute_capability(m: &'static Machine, major: Out<c_int>, minor: Out<c_int>, device: CUdevice) -> Result {
     check(device)?;
     major.set(m.config.compute_capability.0 as c_int)?;
     minor.set(m.config.compute_capability.1 as c_int)
@@ -113,10 +113,10 @@ fn get_attribute(
     value: Out<c_int>,
     attribute: CUdevice_attribute,
     device: CUdevice,
-) -> Answer {
+) -> Result {
     check(device)?;
     match attribute_value(m, attribute) {
-        Some(answer) => value.set(answer),
+        Some(found) => value.set(found),
         None => refuse(CUresult::INVALID_VALUE, format!("there is no device attribute {}", attribute.0)),
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn threads_per_multiprocessor(m: &Machine) -> u32 {
     }
 }
 
-/// Shared memory that each block takes besides its own, by the same table.
+/// Shared memory that each block takes in addition to its own, by the same table.
 pub(crate) fn shared_reserved(m: &Machine) -> u32 {
     if m.config.compute_capability.0 >= 8 { 1 << 10 } else { 0 }
 }
@@ -234,7 +234,7 @@ fn proc_address(
     version: c_int,
     flags: u64,
     found: Out<CUdriverProcAddressQueryResult>,
-) -> Answer {
+) -> Result {
     let base = symbol.text()?;
     require(flags <= 2, || format!("the flags {flags} are unknown"))?;
     let known = 0..=m.config.driver_version as c_int;
@@ -251,7 +251,7 @@ fn proc_address_v1(
     function: Out<*mut c_void>,
     version: c_int,
     flags: u64,
-) -> Answer {
+) -> Result {
     let base = symbol.text()?;
     require(flags <= 2, || format!("the flags {flags} are unknown"))?;
     let known = 0..=m.config.driver_version as c_int;
@@ -268,7 +268,7 @@ fn dump_log(
     buffer: Out<c_char>,
     size: Out<usize>,
     flags: c_uint,
-) -> Answer {
+) -> Result {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
     let from = if iterator.is_null() { 0 } else { iterator.get()? };
     let (entries, end) = m.entries(from);
@@ -279,6 +279,6 @@ fn dump_log(
     Ok(())
 }
 
-fn log_end(m: &'static Machine, iterator: Out<CUlogIterator>, _flags: c_uint) -> Answer {
+fn log_end(m: &'static Machine, iterator: Out<CUlogIterator>, _flags: c_uint) -> Result {
     iterator.set(m.entries(u32::MAX).1)
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, Out, exports, refuse, require};
 use crate::capture;
 use crate::context::Context;
+use crate::ffi::{Out, Result, exports, refuse, require};
 use crate::graph::Node;
 use crate::handle::Id;
 use crate::machine::Machine;
@@ -64,7 +64,7 @@ exports! {
     }
 }
 
-fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Answer {
+fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Result {
     require(CUevent_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))?;
     let alone = !flags.contains(CUevent_flags::INTERPROCESS) || flags.contains(CUevent_flags::DISABLE_TIMING);
     require(alone, || "an interprocess event keeps no time".into())?;
@@ -75,18 +75,18 @@ fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Ans
 }
 
 /// Destroying returns at once; work that waits for the event still does.
-fn destroy(m: &'static Machine, event: CUevent) -> Answer {
+fn destroy(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let id = s.events.find(event)?;
     s.events.remove(id);
     Ok(())
 }
 
-fn record(m: &'static Machine, event: CUevent, stream: CUstream) -> Answer {
+fn record(m: &'static Machine, event: CUevent, stream: CUstream) -> Result {
     record_with_flags(m, event, stream, 0)
 }
 
-fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flags: c_uint) -> Answer {
+fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flags: c_uint) -> Result {
     no_flags(flags & !EXTERNAL)?;
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
@@ -110,7 +110,7 @@ fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flag
     s.enqueue(stream, Task::Mark(reach)).map(drop)
 }
 
-fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) -> Answer {
+fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) -> Result {
     no_flags(flags & !EXTERNAL)?;
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
@@ -129,13 +129,13 @@ fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) ->
 }
 
 /// The last record of an event that no capture holds.
-fn last(s: &mut State, event: CUevent) -> Answer<Option<Arc<Mark>>> {
+fn last(s: &mut State, event: CUevent) -> Result<Option<Arc<Mark>>> {
     let id = s.events.find(event)?;
     capture::refuse_captured_event(s, id)?;
     Ok(s.events[id].cell.last())
 }
 
-fn synchronize(m: &'static Machine, event: CUevent) -> Answer {
+fn synchronize(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let mark = last(&mut s, event)?;
     let context = s.events[s.events.find(event)?].context;
@@ -147,7 +147,7 @@ fn synchronize(m: &'static Machine, event: CUevent) -> Answer {
     Ok(sticky.check()?)
 }
 
-fn query(m: &'static Machine, event: CUevent) -> Answer {
+fn query(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let mark = last(&mut s, event)?;
     let context = s.events[s.events.find(event)?].context;
@@ -158,7 +158,7 @@ fn query(m: &'static Machine, event: CUevent) -> Answer {
     }
 }
 
-fn elapsed(m: &'static Machine, milliseconds: Out<c_float>, start: CUevent, end: CUevent) -> Answer {
+fn elapsed(m: &'static Machine, milliseconds: Out<c_float>, start: CUevent, end: CUevent) -> Result {
     let mut s = m.state();
     let mut moment = |event| {
         let mark = last(&mut s, event)?;

@@ -5,9 +5,9 @@
 //! time on a GPU; so a step is traced when it runs for the first time and after it changes, and what it touched is
 //! compared with every step it is not ordered with.
 //!
-//! A launch runs a step behind a programmatic edge after the step before it has ended, though on a GPU the two may
-//! overlap. So what a kernel touched before its `griddepcontrol.wait` is compared with every kernel that may then
-//! still run, and a kernel that ends without waiting is found.
+//! On a GPU the two kernels of a programmatic edge may overlap; here the second runs after the first has ended. So
+//! what a kernel touched before its `griddepcontrol.wait` is compared with every kernel that may then still run, and
+//! a kernel that ends without waiting is reported.
 
 #![allow(unsafe_code)]
 
@@ -18,23 +18,23 @@ use std::sync::{Arc, OnceLock};
 use ptx_emu::{Accesses, AllocationInfo, Conflict, ConflictKind, Order, Place};
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, In, KernelNode, Out, Refusal, exports, kernel_params, refuse, require};
 use crate::capture;
+use crate::ffi::{Error, In, KernelNode, Out, Result, exports, kernel_params, refuse, require};
 use crate::graph::{Content, EdgeData, Graph, Node, any_content, kernel_content};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::memory::{copy_of, fill_of};
 use crate::queue::{Mark, Reach, Task, Ticket};
 use crate::state::State;
-use crate::work::{self, Failure, Work};
+use crate::work::{self, Work};
 
 /// A graph ready to launch.
 pub(crate) struct Exec {
     /// The graph as it was instantiated.
     draft: Draft,
     flags: CUgraphInstantiate_flags,
-    shape: Arc<Shape>,
-    steps: Arc<Vec<Step>>,
+    shape: Arc<Topology>,
+    steps: Arc<Vec<ExecStep>>,
     /// The step of each node, for changes.
     of_node: HashMap<Id<Node>, usize>,
     launches: u64,
@@ -60,19 +60,19 @@ enum DraftContent {
 
 /// The edges between steps.
 #[derive(Default)]
-struct Shape {
+struct Topology {
     /// The steps that wait for each step.
     next: Vec<Vec<usize>>,
     /// How many steps each step waits for.
     waits: Vec<usize>,
-    /// The edges behind which a step may start early.
+    /// The edges whose second step may start before the first ends.
     programmatic: Vec<(usize, usize)>,
     /// For each step the set of steps before it, in bits; made when first asked for.
     before: OnceLock<Vec<Box<[u64]>>>,
 }
 
 #[derive(Clone)]
-struct Step {
+struct ExecStep {
     work: Work,
     enabled: bool,
     /// What it touched when it was traced; empty again after a change.
@@ -146,8 +146,8 @@ impl State {
 /// Steps and edges under construction.
 #[derive(Default)]
 struct Unfolding {
-    steps: Vec<Step>,
-    shape: Shape,
+    steps: Vec<ExecStep>,
+    shape: Topology,
     of_node: HashMap<Id<Node>, usize>,
 }
 
@@ -185,7 +185,7 @@ impl Unfolding {
         (0..ends.len()).filter(|&i| inner(i)).map(|i| ends[i].1).collect()
     }
 
-    /// Adds a child graph behind its first step; its last step.
+    /// Adds a child graph after its first step. Returns its last step.
     fn child(&mut self, child: &Draft, first: usize) -> usize {
         let leaves = self.graph(child, &[first]);
         let last = self.step(Work::Empty);
@@ -197,7 +197,7 @@ impl Unfolding {
     }
 
     fn step(&mut self, work: Work) -> usize {
-        self.steps.push(Step { work, enabled: true, touched: OnceLock::new() });
+        self.steps.push(ExecStep { work, enabled: true, touched: OnceLock::new() });
         self.shape.next.push(Vec::new());
         self.shape.waits.push(0);
         self.steps.len() - 1
@@ -209,9 +209,9 @@ impl Unfolding {
     }
 }
 
-impl Shape {
+impl Topology {
     /// Visits the steps in an order that the edges permit; `pick` chooses among those that are ready. Gives how many
-    /// it visited, which is fewer than there are when edges form a circle.
+    /// it visited, which is fewer than there are when edges form a cycle.
     fn walk<E>(
         &self,
         mut pick: impl FnMut(&[usize]) -> usize,
@@ -259,8 +259,8 @@ impl Shape {
     }
 
     /// For each step the steps that have ended when it starts, as bits, which programmatic edges make fewer than
-    /// those before it. Behind such an edge a step starts when the one before it triggers; `late` tells whether that
-    /// one has then waited for all that is before it.
+    /// those before it. A step may start when the step before it on such an edge triggers; `late` says
+    /// whether that one has waited for everything before it by then.
     fn ended(&self, late: impl Fn(usize) -> bool) -> Vec<Box<[u64]>> {
         let before = self.before();
         let mut ended: Vec<Box<[u64]>> =
@@ -278,7 +278,7 @@ impl Shape {
         ended
     }
 
-    /// A step that lies on a circle or behind one.
+    /// A step on a cycle, or one that a cycle precedes.
     fn stuck(&self) -> Option<usize> {
         let mut seen = vec![false; self.waits.len()];
         let visit = |step: usize| {
@@ -300,8 +300,8 @@ fn make(
     m: &'static Machine,
     graph: CUgraph,
     flags: CUgraphInstantiate_flags,
-) -> Result<CUgraphExec, (Refusal, CUgraphNode, CUgraphInstantiateResult)> {
-    let plain = |refusal| (refusal, CUgraphNode::NULL, CUgraphInstantiateResult::ERROR);
+) -> Result<CUgraphExec, (Error, CUgraphNode, CUgraphInstantiateResult)> {
+    let plain = |error| (error, CUgraphNode::NULL, CUgraphInstantiateResult::ERROR);
     let mut s = m.state();
     let id = s.graphs.find(graph).map_err(plain)?;
     s.context().map_err(plain)?;
@@ -309,17 +309,17 @@ fn make(
     let known = CUgraphInstantiate_flags::all().contains(flags);
     require(known, || format!("the flags {:#x} are unknown", flags.bits())).map_err(plain)?;
     if flags.contains(CUgraphInstantiate_flags::DEVICE_LAUNCH) {
-        let refusal = Refusal(CUresult::NOT_SUPPORTED, "launches from a kernel are not emulated".into());
-        return Err((refusal, CUgraphNode::NULL, CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED));
+        let error = Error::new(CUresult::NOT_SUPPORTED, "launches from a kernel are not emulated");
+        return Err((error, CUgraphNode::NULL, CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED));
     }
     let draft = s.draft(id);
     let mut unfolded = Unfolding::default();
     unfolded.graph(&draft, &[]);
     if let Some(step) = unfolded.shape.stuck() {
         let node = unfolded.of_node.iter().find(|(_, at)| **at == step).map(|(id, _)| *id);
-        let refusal = Refusal(CUresult::INVALID_VALUE, "the edges of the graph form a circle".into());
+        let error = Error::new(CUresult::INVALID_VALUE, "the edges of the graph form a cycle");
         let node = node.map_or(CUgraphNode::NULL, Id::handle);
-        return Err((refusal, node, CUgraphInstantiateResult::INVALID_STRUCTURE));
+        return Err((error, node, CUgraphInstantiateResult::INVALID_STRUCTURE));
     }
     let Unfolding { steps, shape, of_node } = unfolded;
     let (shape, steps) = (Arc::new(shape), Arc::new(steps));
@@ -331,11 +331,11 @@ fn instantiate_with_flags(
     exec: Out<CUgraphExec>,
     graph: CUgraph,
     flags: CUgraphInstantiate_flags,
-) -> Answer {
+) -> Result {
     require(!exec.is_null(), || "the result pointer is NULL".into())?;
     let upload = flags.contains(CUgraphInstantiate_flags::UPLOAD);
     require(!upload, || "UPLOAD needs cuGraphInstantiateWithParams".into())?;
-    exec.set(make(m, graph, flags).map_err(|(refusal, ..)| refusal)?)
+    exec.set(make(m, graph, flags).map_err(|(error, ..)| error)?)
 }
 
 fn instantiate_with_params(
@@ -343,7 +343,7 @@ fn instantiate_with_params(
     exec: Out<CUgraphExec>,
     graph: CUgraph,
     params: Out<CUDA_GRAPH_INSTANTIATE_PARAMS>,
-) -> Answer {
+) -> Result {
     require(!exec.is_null(), || "the result pointer is NULL".into())?;
     let mut p = params.get()?;
     let made = make(m, graph, CUgraphInstantiate_flags::from_bits_retain(p.flags));
@@ -352,7 +352,7 @@ fn instantiate_with_params(
         Err((_, node, result)) => (*node, *result),
     };
     params.set(p)?;
-    exec.set(made.map_err(|(refusal, ..)| refusal)?)
+    exec.set(made.map_err(|(error, ..)| error)?)
 }
 
 fn instantiate_with_log(
@@ -362,27 +362,27 @@ fn instantiate_with_log(
     error_node: Out<CUgraphNode>,
     log: Out<c_char>,
     log_bytes: usize,
-) -> Answer {
+) -> Result {
     require(!exec.is_null(), || "the result pointer is NULL".into())?;
     match make(m, graph, CUgraphInstantiate_flags::empty()) {
         Ok(made) => exec.set(made),
-        Err((refusal, node, _)) => {
+        Err((error, node, _)) => {
             error_node.set_if(node);
-            log.set_text(&refusal.1, log_bytes);
-            Err(refusal)
+            log.set_text(&error.text, log_bytes);
+            Err(error)
         }
     }
 }
 
 /// There is nothing to upload; the checks are those of a launch.
-fn upload(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Answer {
+fn upload(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     capture::refuse_in_stream(&mut s, stream)?;
     s.execs.find(exec).map(drop)
 }
 
-fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Answer {
+fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     let id = s.execs.find(exec)?;
@@ -398,14 +398,14 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Answer {
     }
     let exec = &mut s.execs[id];
     exec.launches += 1;
-    let run = Run::new(m, exec);
+    let run = GraphLaunch::new(m, exec);
     let ticket = s.enqueue(stream, Task::Graph(run))?;
     s.execs[id].last = Some(ticket);
     Ok(())
 }
 
 /// A launch in a capture becomes a child graph.
-fn capture_launch(s: &mut State, id: Id<Exec>, stream: Id<crate::stream::Stream>) -> Answer {
+fn capture_launch(s: &mut State, id: Id<Exec>, stream: Id<crate::stream::Stream>) -> Result {
     let Exec { steps, of_node, .. } = &s.execs[id];
     let (steps, of_node) = (Arc::clone(steps), of_node.clone());
     let draft = std::mem::replace(&mut s.execs[id].draft, Draft { nodes: Vec::new() });
@@ -415,9 +415,9 @@ fn capture_launch(s: &mut State, id: Id<Exec>, stream: Id<crate::stream::Stream>
 }
 
 /// One launch of an executable graph.
-pub(crate) struct Run {
-    shape: Arc<Shape>,
-    steps: Arc<Vec<Step>>,
+pub(crate) struct GraphLaunch {
+    shape: Arc<Topology>,
+    steps: Arc<Vec<ExecStep>>,
     /// The records that the graph waits for, by step, as they were when it was launched.
     waits: HashMap<usize, Arc<Mark>>,
     /// The events that the graph records, by step, reached at the latest when the run is dropped.
@@ -425,14 +425,14 @@ pub(crate) struct Run {
     seed: u64,
 }
 
-impl Run {
+impl GraphLaunch {
     fn new(m: &Machine, exec: &Exec) -> Self {
         let steps = || exec.steps.iter().enumerate();
-        let wait = |(i, step): (usize, &Step)| match &step.work {
+        let wait = |(i, step): (usize, &ExecStep)| match &step.work {
             Work::Wait(cell) => Some((i, cell.last()?)),
             _ => None,
         };
-        let record = |(i, step): (usize, &Step)| match &step.work {
+        let record = |(i, step): (usize, &ExecStep)| match &step.work {
             Work::Record(cell) => Some((i, cell.record())),
             _ => None,
         };
@@ -447,13 +447,13 @@ impl Run {
 
     /// Runs the launch, where nothing in it waits, on a thread of the pool that runs the blocks of kernels: handing
     /// each kernel over to the pool costs ten times as much as a small kernel.
-    pub(crate) fn perform(self, m: &Machine) -> Result<(), Failure> {
-        let waits = |step: &Step| matches!(step.work, Work::Host(_) | Work::Wait(_));
+    pub(crate) fn perform(self, m: &Machine) -> Result {
+        let waits = |step: &ExecStep| matches!(step.work, Work::Host(_) | Work::Wait(_));
         if self.steps.iter().any(waits) { self.run(m) } else { rayon::scope(|_| self.run(m)) }
     }
 
     /// Runs the steps, then compares what was traced.
-    fn run(mut self, m: &Machine) -> Result<(), Failure> {
+    fn run(mut self, m: &Machine) -> Result {
         let mut fresh = Vec::new();
         let mut random = self.seed;
         let order = m.config.order;
@@ -471,7 +471,7 @@ impl Run {
                 fresh.push(i);
             }
             records.remove(&i);
-            Ok::<(), Failure>(())
+            Ok::<(), Error>(())
         };
         shape.walk(pick, visit)?;
         if fresh.is_empty() { Ok(()) } else { self.compare(&fresh) }
@@ -483,7 +483,7 @@ impl Run {
     }
 
     /// Compares the steps that were traced in this run with every step that nothing orders with them.
-    fn compare(&self, fresh: &[usize]) -> Result<(), Failure> {
+    fn compare(&self, fresh: &[usize]) -> Result {
         let touched = |i| self.touched(i);
         for (a, b) in (0..self.steps.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
             let new = fresh.contains(&a) || fresh.contains(&b);
@@ -498,8 +498,8 @@ impl Run {
         if self.shape.programmatic.is_empty() { Ok(()) } else { self.compare_early() }
     }
 
-    /// Finds kernels behind programmatic edges that do not wait, or not before they touch what others may.
-    fn compare_early(&self) -> Result<(), Failure> {
+    /// Finds kernels that a programmatic edge leads to and that do not wait, or touch shared bytes before they wait.
+    fn compare_early(&self) -> Result {
         for &(a, b) in &self.shape.programmatic {
             if self.touched(b).is_some_and(|accesses| !accesses.waited()) {
                 return Err(self.missing_wait(a, b));
@@ -520,7 +520,7 @@ impl Run {
         Ok(())
     }
 
-    fn missing_edge(&self, a: usize, b: usize, c: &Conflict) -> Failure {
+    fn missing_edge(&self, a: usize, b: usize, c: &Conflict) -> Error {
         let (a, b) = (self.node(a), self.node(b));
         failed(format!(
             "MissingEdge: no path of edges orders {a} and {b}\n{}\n  add an edge between them",
@@ -528,7 +528,7 @@ impl Run {
         ))
     }
 
-    fn missing_wait(&self, a: usize, b: usize) -> Failure {
+    fn missing_wait(&self, a: usize, b: usize) -> Error {
         let (a, b) = (self.node(a), self.node(b));
         failed(format!(
             "MissingWait: {b} follows {a} by a programmatic edge and ends without griddepcontrol.wait in some block\n  \
@@ -537,7 +537,7 @@ impl Run {
         ))
     }
 
-    fn early_access(&self, a: usize, b: usize, c: &Conflict) -> Failure {
+    fn early_access(&self, a: usize, b: usize, c: &Conflict) -> Error {
         let (a, b) = (self.node(a), self.node(b));
         failed(format!(
             "EarlyAccess: {b} may start before {a} ends, because of a programmatic edge\n{}\n  \
@@ -551,11 +551,11 @@ impl Run {
     }
 }
 
-fn failed(text: String) -> Failure {
-    Failure { code: CUresult::LAUNCH_FAILED, text }
+fn failed(text: String) -> Error {
+    Error { code: CUresult::LAUNCH_FAILED, text }
 }
 
-/// What two nodes do to the same bytes, the second perhaps at a time to be told.
+/// Describes what two nodes do to the same bytes; `when` says when the second does it.
 fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
     let (did, does) = match c.kind {
         ConflictKind::WriteWrite => ("writes", "writes"),
@@ -572,12 +572,12 @@ fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
 }
 
 /// Runs a step, tracing it if that was not done yet; whether it was traced now.
-fn run_step(m: &Machine, number: usize, step: &Step) -> Result<bool, Failure> {
+fn run_step(m: &Machine, number: usize, step: &ExecStep) -> Result<bool> {
     if !step.enabled {
         return Ok(false);
     }
     let trace = m.config.check_graphs && step.touched.get().is_none();
-    let in_graph = |failure: Failure| Failure {
+    let in_graph = |failure: Error| Error {
         text: format!("{}\n  in node {number} ({}) of a graph", failure.text, step.work.name()),
         ..failure
     };
@@ -598,7 +598,7 @@ fn next_random(state: &mut u64) -> u64 {
 }
 
 /// Destroying returns at once; a launch that is queued still runs.
-fn destroy(m: &'static Machine, exec: CUgraphExec) -> Answer {
+fn destroy(m: &'static Machine, exec: CUgraphExec) -> Result {
     let mut s = m.state();
     let id = s.execs.find(exec)?;
     capture::refuse_unsafe(&mut s)?;
@@ -606,13 +606,13 @@ fn destroy(m: &'static Machine, exec: CUgraphExec) -> Answer {
     Ok(())
 }
 
-fn get_flags(m: &'static Machine, exec: CUgraphExec, flags: Out<u64>) -> Answer {
+fn get_flags(m: &'static Machine, exec: CUgraphExec, flags: Out<u64>) -> Result {
     let s = m.state();
     flags.set(s.execs[s.execs.find(exec)?].flags.bits())
 }
 
 /// The step of a node, which must still exist.
-fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Answer<(Id<Exec>, usize)> {
+fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(Id<Exec>, usize)> {
     let exec = s.execs.find(exec)?;
     let node = s.nodes.find(node)?;
     match s.execs[exec].of_node.get(&node) {
@@ -626,8 +626,8 @@ fn replace(
     m: &'static Machine,
     exec: CUgraphExec,
     node: CUgraphNode,
-    content: impl FnOnce(&mut State) -> Answer<Content>,
-) -> Answer {
+    content: impl FnOnce(&mut State) -> Result<Content>,
+) -> Result {
     let mut s = m.state();
     let (id, step) = step_of(&s, exec, node)?;
     let Content::Work(work) = content(&mut s)? else {
@@ -654,7 +654,7 @@ fn change(exec: &mut Exec, step: usize, work: Work) {
 /// Why one piece of work cannot take the place of another, or none.
 fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult, &'static str)> {
     use CUgraphExecUpdateResult as R;
-    let side = |place: &work::Place| matches!(place, work::Place::Device(_));
+    let side = |place: &work::Location| matches!(place, work::Location::Device(_));
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => {
             Some((R::ERROR_UNSUPPORTED_FUNCTION_CHANGE, "the function is of another context"))
@@ -676,7 +676,7 @@ fn set_kernel<P: KernelNode>(
     exec: CUgraphExec,
     node: CUgraphNode,
     params: In<P>,
-) -> Answer {
+) -> Result {
     let params = kernel_params(params)?;
     replace(m, exec, node, |s| kernel_content(s, params))
 }
@@ -687,7 +687,7 @@ fn set_copy(
     node: CUgraphNode,
     params: In<CUDA_MEMCPY3D_v2>,
     _context: CUcontext,
-) -> Answer {
+) -> Result {
     let copy = copy_of(m, &params.get()?)?;
     replace(m, exec, node, |_| Ok(Content::Work(Work::Copy(copy))))
 }
@@ -698,7 +698,7 @@ fn set_fill(
     node: CUgraphNode,
     params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
     _context: CUcontext,
-) -> Answer {
+) -> Result {
     let fill = fill_of(m, &params.get()?)?;
     replace(m, exec, node, |_| Ok(Content::Work(Work::Fill(fill))))
 }
@@ -708,12 +708,12 @@ fn set_any(
     exec: CUgraphExec,
     node: CUgraphNode,
     params: Out<CUgraphNodeParams>,
-) -> Answer {
+) -> Result {
     let params = params.get()?;
     replace(m, exec, node, |s| any_content(m, s, None, &params))
 }
 
-fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Answer {
+fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Result {
     let mut s = m.state();
     let (id, step) = switchable(&s, exec, node)?;
     let exec = &mut s.execs[id];
@@ -726,14 +726,14 @@ fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enable
     Ok(())
 }
 
-fn get_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: Out<c_uint>) -> Answer {
+fn get_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: Out<c_uint>) -> Result {
     let s = m.state();
     let (id, step) = switchable(&s, exec, node)?;
     enabled.set(s.execs[id].steps[step].enabled.into())
 }
 
 /// The step of a kernel, copy or fill node: no other kind can be switched off.
-fn switchable(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Answer<(Id<Exec>, usize)> {
+fn switchable(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(Id<Exec>, usize)> {
     let (id, step) = step_of(s, exec, node)?;
     let kind = matches!(s.execs[id].steps[step].work, Work::Kernel(_) | Work::Copy(_) | Work::Fill(_));
     require(kind, || "only kernel, memcpy and memset nodes can be switched off".into())?;
@@ -785,7 +785,7 @@ fn update(
     exec: CUgraphExec,
     graph: CUgraph,
     info: Out<CUgraphExecUpdateResultInfo>,
-) -> Answer {
+) -> Result {
     require(!info.is_null(), || "the result pointer is NULL".into())?;
     let found = update_exec(m, exec, graph)?;
     let node = |id: Option<Id<Node>>| id.map_or(CUgraphNode::NULL, Id::handle);
@@ -801,7 +801,7 @@ fn update_v1(
     graph: CUgraph,
     error_node: Out<CUgraphNode>,
     result: Out<CUgraphExecUpdateResult>,
-) -> Answer {
+) -> Result {
     require(!result.is_null(), || "the result pointer is NULL".into())?;
     let found = update_exec(m, exec, graph)?;
     let node = found.as_ref().and_then(|d| d.node);
@@ -810,7 +810,7 @@ fn update_v1(
     refuse_difference(found)
 }
 
-fn refuse_difference(found: Option<Difference>) -> Answer {
+fn refuse_difference(found: Option<Difference>) -> Result {
     match found {
         None => Ok(()),
         Some(Difference { why, .. }) => refuse(CUresult::GRAPH_EXEC_UPDATE_FAILURE, why),
@@ -818,7 +818,7 @@ fn refuse_difference(found: Option<Difference>) -> Answer {
 }
 
 /// Gives every step the work of the graph's node, all or none.
-fn update_exec(m: &'static Machine, exec: CUgraphExec, graph: CUgraph) -> Answer<Option<Difference>> {
+fn update_exec(m: &'static Machine, exec: CUgraphExec, graph: CUgraph) -> Result<Option<Difference>> {
     let mut s = m.state();
     let id = s.execs.find(exec)?;
     let new = s.draft(s.graphs.find(graph)?);

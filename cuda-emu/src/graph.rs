@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use warpwright_driver_sys::*;
 
-use crate::border::{
-    Answer, Callback, In, KernelNode, KernelParams, Out, Shown, exports, kernel_params, node_member, refuse,
-    require,
-};
 use crate::capture;
 use crate::dot;
+use crate::ffi::{
+    Callback, ExposedParams, In, KernelNode, KernelParams, Out, Result, exports, kernel_params, node_member,
+    refuse, require,
+};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::memory::{copy_of, fill_of};
@@ -47,7 +47,7 @@ pub(crate) struct Node {
     /// The node that this one was cloned from.
     original: Option<Id<Node>>,
     /// The parameters as the program was shown them. The node runs its own copy: what a program writes there is lost.
-    shown: Option<Shown>,
+    shown: Option<ExposedParams>,
 }
 
 /// What a node does.
@@ -106,7 +106,7 @@ exports! {
 }
 
 impl State {
-    /// Adds a node behind others of its graph.
+    /// Adds a node after others of its graph.
     pub(crate) fn add_node(
         &mut self,
         graph: Id<Graph>,
@@ -163,7 +163,7 @@ impl State {
         after: In<CUgraphNode>,
         edges: In<CUgraphEdgeData>,
         count: usize,
-    ) -> Answer<Vec<(Id<Node>, EdgeData)>> {
+    ) -> Result<Vec<(Id<Node>, EdgeData)>> {
         let handles = after.slice(count)?;
         let datas = edge_data(edges, count)?;
         let mut found = Vec::with_capacity(count);
@@ -181,7 +181,7 @@ impl State {
     }
 
     /// Whether an edge may carry its data: a programmatic one joins two kernels and waits for port 1 or 2.
-    fn check_edge(&self, from: Id<Node>, to: &Content, data: EdgeData) -> Answer {
+    fn check_edge(&self, from: Id<Node>, to: &Content, data: EdgeData) -> Result {
         let kernel = |content: &Content| matches!(content, Content::Work(Work::Kernel(_)));
         match data {
             [0, 0, 0] => Ok(()),
@@ -192,7 +192,7 @@ impl State {
 }
 
 /// The data of `count` edges; none is full dependencies.
-fn edge_data(edges: In<CUgraphEdgeData>, count: usize) -> Answer<Vec<EdgeData>> {
+fn edge_data(edges: In<CUgraphEdgeData>, count: usize) -> Result<Vec<EdgeData>> {
     if edges.is_null() {
         return Ok(vec![[0; 3]; count]);
     }
@@ -203,12 +203,12 @@ fn edge_data(edges: In<CUgraphEdgeData>, count: usize) -> Answer<Vec<EdgeData>> 
     edges.slice(count)?.iter().map(plain).collect()
 }
 
-fn create(m: &'static Machine, graph: Out<CUgraph>, flags: c_uint) -> Answer {
+fn create(m: &'static Machine, graph: Out<CUgraph>, flags: c_uint) -> Result {
     require(flags == 0 && !graph.is_null(), || format!("flags {flags}, or the result pointer is NULL"))?;
     graph.set(m.state().graphs.insert(Graph::default()).handle())
 }
 
-fn destroy(m: &'static Machine, graph: CUgraph) -> Answer {
+fn destroy(m: &'static Machine, graph: CUgraph) -> Result {
     let mut s = m.state();
     let id = s.graphs.find(graph)?;
     capture::refuse_unsafe(&mut s)?;
@@ -218,7 +218,7 @@ fn destroy(m: &'static Machine, graph: CUgraph) -> Answer {
     Ok(())
 }
 
-fn clone_graph(m: &'static Machine, clone: Out<CUgraph>, original: CUgraph) -> Answer {
+fn clone_graph(m: &'static Machine, clone: Out<CUgraph>, original: CUgraph) -> Result {
     let mut s = m.state();
     let id = s.graphs.find(original)?;
     require(!clone.is_null(), || "the result pointer is NULL".into())?;
@@ -226,7 +226,7 @@ fn clone_graph(m: &'static Machine, clone: Out<CUgraph>, original: CUgraph) -> A
 }
 
 /// Where a node goes: the arguments that every adder begins with.
-struct Position<'a> {
+struct NewNode<'a> {
     node: Out<'a, CUgraphNode>,
     graph: CUgraph,
     after: In<'a, CUgraphNode>,
@@ -234,9 +234,9 @@ struct Position<'a> {
     count: usize,
 }
 
-impl Position<'_> {
+impl NewNode<'_> {
     /// Adds the node that `content` makes, once everything about it is checked.
-    fn add(self, m: &'static Machine, content: impl FnOnce(&mut State) -> Answer<Content>) -> Answer {
+    fn add(self, m: &'static Machine, content: impl FnOnce(&mut State) -> Result<Content>) -> Result {
         let mut s = m.state();
         let graph = s.graphs.find(self.graph)?;
         require(!self.node.is_null(), || "the result pointer is NULL".into())?;
@@ -255,8 +255,8 @@ fn plain<'a>(
     graph: CUgraph,
     after: In<'a, CUgraphNode>,
     count: usize,
-) -> Position<'a> {
-    Position { node, graph, after, edges: In::null(), count }
+) -> NewNode<'a> {
+    NewNode { node, graph, after, edges: In::null(), count }
 }
 
 fn add_kernel<P: KernelNode>(
@@ -266,20 +266,20 @@ fn add_kernel<P: KernelNode>(
     after: In<CUgraphNode>,
     count: usize,
     params: In<P>,
-) -> Answer {
+) -> Result {
     let params = kernel_params(params)?;
     plain(node, graph, after, count).add(m, |s| kernel_content(s, params))
 }
 
 /// A kernel node's work. The values of its parameters are copied here.
-pub(crate) fn kernel_content(s: &State, p: KernelParams) -> Answer<Content> {
+pub(crate) fn kernel_content(s: &State, p: KernelParams) -> Result<Content> {
     s.context()?;
     let kernel = s.kernel_work(p.function, p.geometry, p.params, p.extra)?;
     Ok(Content::Work(Work::Kernel(Arc::new(kernel))))
 }
 
 /// The context of a copy or fill node must be one; NULL is the current one.
-fn check_context(s: &State, context: CUcontext) -> Answer {
+fn check_context(s: &State, context: CUcontext) -> Result {
     let id = if context.is_null() { s.current()? } else { s.contexts.find(context)? };
     Ok(s.contexts[id].sticky.check()?)
 }
@@ -292,7 +292,7 @@ fn add_copy(
     count: usize,
     params: In<CUDA_MEMCPY3D_v2>,
     context: CUcontext,
-) -> Answer {
+) -> Result {
     let copy = copy_of(m, &params.get()?)?;
     plain(node, graph, after, count).add(m, |s| {
         check_context(s, context)?;
@@ -308,7 +308,7 @@ fn add_fill(
     count: usize,
     params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
     context: CUcontext,
-) -> Answer {
+) -> Result {
     let fill = fill_of(m, &params.get()?)?;
     plain(node, graph, after, count).add(m, |s| {
         check_context(s, context)?;
@@ -322,7 +322,7 @@ fn add_empty(
     graph: CUgraph,
     after: In<CUgraphNode>,
     count: usize,
-) -> Answer {
+) -> Result {
     plain(node, graph, after, count).add(m, |_| Ok(Content::Work(Work::Empty)))
 }
 
@@ -333,7 +333,7 @@ fn add_host(
     after: In<CUgraphNode>,
     count: usize,
     params: In<CUDA_HOST_NODE_PARAMS_v1>,
-) -> Answer {
+) -> Result {
     let callback = Callback::of_node(&params.get()?)?;
     plain(node, graph, after, count).add(m, |_| Ok(Content::Work(Work::Host(callback))))
 }
@@ -345,12 +345,12 @@ fn add_child(
     after: In<CUgraphNode>,
     count: usize,
     child: CUgraph,
-) -> Answer {
+) -> Result {
     plain(node, graph, after, count).add(m, |s| child_content(s, graph, child))
 }
 
 /// A child node works on a copy of the graph it is given.
-fn child_content(s: &mut State, graph: CUgraph, child: CUgraph) -> Answer<Content> {
+fn child_content(s: &mut State, graph: CUgraph, child: CUgraph) -> Result<Content> {
     require(graph != child, || "a graph cannot be its own child".into())?;
     let child = s.graphs.find(child)?;
     Ok(Content::Child(s.copy_graph(child)))
@@ -363,11 +363,11 @@ fn add_record(
     after: In<CUgraphNode>,
     count: usize,
     event: CUevent,
-) -> Answer {
+) -> Result {
     plain(node, graph, after, count).add(m, |s| record_content(s, event))
 }
 
-fn record_content(s: &State, event: CUevent) -> Answer<Content> {
+fn record_content(s: &State, event: CUevent) -> Result<Content> {
     Ok(Content::Work(Work::Record(s.events[s.events.find(event)?].cell.clone())))
 }
 
@@ -378,11 +378,11 @@ fn add_wait(
     after: In<CUgraphNode>,
     count: usize,
     event: CUevent,
-) -> Answer {
+) -> Result {
     plain(node, graph, after, count).add(m, |s| wait_content(s, event))
 }
 
-fn wait_content(s: &State, event: CUevent) -> Answer<Content> {
+fn wait_content(s: &State, event: CUevent) -> Result<Content> {
     Ok(Content::Work(Work::Wait(s.events[s.events.find(event)?].cell.clone())))
 }
 
@@ -394,9 +394,9 @@ fn add_any(
     edges: In<CUgraphEdgeData>,
     count: usize,
     params: Out<CUgraphNodeParams>,
-) -> Answer {
+) -> Result {
     let params = params.get()?;
-    Position { node, graph, after, edges, count }.add(m, |s| any_content(m, s, Some(graph), &params))
+    NewNode { node, graph, after, edges, count }.add(m, |s| any_content(m, s, Some(graph), &params))
 }
 
 fn add_any_plain(
@@ -406,7 +406,7 @@ fn add_any_plain(
     after: In<CUgraphNode>,
     count: usize,
     params: Out<CUgraphNodeParams>,
-) -> Answer {
+) -> Result {
     add_any(m, node, graph, after, In::null(), count, params)
 }
 
@@ -416,7 +416,7 @@ pub(crate) fn any_content(
     s: &mut State,
     graph: Option<CUgraph>,
     p: &CUgraphNodeParams,
-) -> Answer<Content> {
+) -> Result<Content> {
     use CUgraphNodeType as T;
     require(p.reserved0 == [0; 3] && p.reserved2 == 0, || "reserved bytes are not zero".into())?;
     let words = match p.r#type {
@@ -460,8 +460,8 @@ pub(crate) fn any_content(
 fn replace(
     m: &'static Machine,
     node: CUgraphNode,
-    content: impl FnOnce(&mut State) -> Answer<Content>,
-) -> Answer {
+    content: impl FnOnce(&mut State) -> Result<Content>,
+) -> Result {
     let mut s = m.state();
     let id = s.nodes.find(node)?;
     let content = content(&mut s)?;
@@ -473,34 +473,34 @@ fn replace(
     Ok(())
 }
 
-fn set_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: In<P>) -> Answer {
+fn set_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: In<P>) -> Result {
     let params = kernel_params(params)?;
     replace(m, node, |s| kernel_content(s, params))
 }
 
-fn set_copy(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>) -> Answer {
+fn set_copy(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>) -> Result {
     let copy = copy_of(m, &params.get()?)?;
     replace(m, node, |_| Ok(Content::Work(Work::Copy(copy))))
 }
 
-fn set_fill(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Answer {
+fn set_fill(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result {
     let fill = fill_of(m, &params.get()?)?;
     replace(m, node, |_| Ok(Content::Work(Work::Fill(fill))))
 }
 
-fn set_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams>) -> Answer {
+fn set_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams>) -> Result {
     let params = params.get()?;
     replace(m, node, |s| any_content(m, s, None, &params))
 }
 
-fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out<P>) -> Answer {
+fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out<P>) -> Result {
     let mut s = m.state();
     let id = s.nodes.find(node)?;
     let node = &mut s.nodes[id];
     let Content::Work(Work::Kernel(kernel)) = &node.content else {
         return refuse(CUresult::INVALID_VALUE, "the node is no kernel node");
     };
-    let shown = node.shown.get_or_insert_with(|| Shown::new(&kernel.params, &kernel.function.params));
+    let shown = node.shown.get_or_insert_with(|| ExposedParams::new(&kernel.params, &kernel.function.params));
     params.set(P::filled(kernel, shown))
 }
 
@@ -513,12 +513,12 @@ impl State {
     }
 }
 
-fn get_type(m: &'static Machine, node: CUgraphNode, kind: Out<CUgraphNodeType>) -> Answer {
+fn get_type(m: &'static Machine, node: CUgraphNode, kind: Out<CUgraphNodeType>) -> Result {
     let s = m.state();
     kind.set(s.node_type(&s.nodes[s.nodes.find(node)?].content))
 }
 
-fn get_child(m: &'static Machine, node: CUgraphNode, graph: Out<CUgraph>) -> Answer {
+fn get_child(m: &'static Machine, node: CUgraphNode, graph: Out<CUgraph>) -> Result {
     let s = m.state();
     match s.nodes[s.nodes.find(node)?].content {
         Content::Child(child) => graph.set(child.handle()),
@@ -533,9 +533,9 @@ fn pairs(
     from: In<CUgraphNode>,
     to: In<CUgraphNode>,
     count: usize,
-) -> Answer<Vec<(Id<Node>, Id<Node>)>> {
+) -> Result<Vec<(Id<Node>, Id<Node>)>> {
     let graph = s.graphs.find(graph)?;
-    let node = |handle: &CUgraphNode| -> Answer<Id<Node>> {
+    let node = |handle: &CUgraphNode| -> Result<Id<Node>> {
         let id = s.nodes.find(*handle)?;
         require(s.nodes[id].graph == graph, || format!("{id:?} is a node of another graph"))?;
         Ok(id)
@@ -550,11 +550,11 @@ fn add_edges(
     from: In<CUgraphNode>,
     to: In<CUgraphNode>,
     count: usize,
-) -> Answer {
+) -> Result {
     add_edges_with_data(m, graph, from, to, In::null(), count)
 }
 
-/// All edges or none; one that would close a circle is found when the graph is instantiated.
+/// All edges or none; one that would create a cycle is found when the graph is instantiated.
 fn add_edges_with_data(
     m: &'static Machine,
     graph: CUgraph,
@@ -562,7 +562,7 @@ fn add_edges_with_data(
     to: In<CUgraphNode>,
     edges: In<CUgraphEdgeData>,
     count: usize,
-) -> Answer {
+) -> Result {
     let mut s = m.state();
     let pairs = pairs(&s, graph, from, to, count)?;
     let datas = edge_data(edges, count)?;
@@ -585,7 +585,7 @@ fn remove_edges(
     from: In<CUgraphNode>,
     to: In<CUgraphNode>,
     count: usize,
-) -> Answer {
+) -> Result {
     let mut s = m.state();
     let pairs = pairs(&s, graph, from, to, count)?;
     let id = s.graphs.find(graph)?;
@@ -604,11 +604,11 @@ fn remove_edges_with_data(
     to: In<CUgraphNode>,
     _edges: In<CUgraphEdgeData>,
     count: usize,
-) -> Answer {
+) -> Result {
     remove_edges(m, graph, from, to, count)
 }
 
-fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Answer {
+fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
     let mut s = m.state();
     let id = s.nodes.find(node)?;
     let graph = s.nodes[id].graph;
@@ -619,8 +619,8 @@ fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Answer {
     Ok(())
 }
 
-/// Answers a list as the driver does: without an array its length, else as much as fits, the rest NULL.
-fn answer_list(items: &[CUgraphNode], nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
+/// Writes a list as the driver does: without an array its length, else as much as fits, the rest NULL.
+fn write_list(items: &[CUgraphNode], nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
     require(!count.is_null(), || "the count pointer is NULL".into())?;
     if nodes.is_null() {
         return count.set(items.len());
@@ -634,24 +634,24 @@ fn handles(ids: impl Iterator<Item = Id<Node>>) -> Vec<CUgraphNode> {
     ids.map(Id::handle).collect()
 }
 
-fn get_nodes(m: &'static Machine, graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
+fn get_nodes(m: &'static Machine, graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
     let s = m.state();
     let graph = &s.graphs[s.graphs.find(graph)?];
-    answer_list(&handles(graph.nodes.iter().copied()), nodes, count)
+    write_list(&handles(graph.nodes.iter().copied()), nodes, count)
 }
 
-fn get_roots(m: &'static Machine, graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
+fn get_roots(m: &'static Machine, graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
     let s = m.state();
     let graph = &s.graphs[s.graphs.find(graph)?];
     let root = |id: &Id<Node>| graph.edges.iter().all(|e| e.to != *id);
-    answer_list(&handles(graph.nodes.iter().copied().filter(root)), nodes, count)
+    write_list(&handles(graph.nodes.iter().copied().filter(root)), nodes, count)
 }
 
 /// One end of each edge: where to write it and which it is.
 type Ends<'a> = (Out<'a, CUgraphNode>, fn(&Edge) -> Id<Node>);
 
-/// Answers edges as lists of their ends, refusing to drop their data.
-fn answer_edges(edges: &[&Edge], lists: &[Ends], data: Out<CUgraphEdgeData>, count: Out<usize>) -> Answer {
+/// Writes edges as lists of their ends, refusing to drop their data.
+fn write_edges(edges: &[&Edge], lists: &[Ends], data: Out<CUgraphEdgeData>, count: Out<usize>) -> Result {
     require(!count.is_null(), || "the count pointer is NULL".into())?;
     if lists.iter().any(|(list, _)| list.is_null()) {
         return count.set(edges.len());
@@ -680,7 +680,7 @@ fn get_edges(
     from: Out<CUgraphNode>,
     to: Out<CUgraphNode>,
     count: Out<usize>,
-) -> Answer {
+) -> Result {
     get_edges_with_data(m, graph, from, to, Out::null(), count)
 }
 
@@ -691,15 +691,15 @@ fn get_edges_with_data(
     to: Out<CUgraphNode>,
     data: Out<CUgraphEdgeData>,
     count: Out<usize>,
-) -> Answer {
+) -> Result {
     require(from.is_null() == to.is_null(), || "one of the two arrays is NULL".into())?;
     require(data.is_null() || !from.is_null(), || "edge data is asked for without the edges".into())?;
     let s = m.state();
     let edges: Vec<&Edge> = s.graphs[s.graphs.find(graph)?].edges.iter().collect();
-    answer_edges(&edges, &[(from, |e| e.from), (to, |e| e.to)], data, count)
+    write_edges(&edges, &[(from, |e| e.from), (to, |e| e.to)], data, count)
 }
 
-fn get_before(m: &'static Machine, node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
+fn get_before(m: &'static Machine, node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
     get_before_with_data(m, node, nodes, Out::null(), count)
 }
 
@@ -709,14 +709,14 @@ fn get_before_with_data(
     nodes: Out<CUgraphNode>,
     data: Out<CUgraphEdgeData>,
     count: Out<usize>,
-) -> Answer {
+) -> Result {
     let s = m.state();
     let id = s.nodes.find(node)?;
     let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph].edges.iter().filter(|e| e.to == id).collect();
-    answer_edges(&edges, &[(nodes, |e| e.from)], data, count)
+    write_edges(&edges, &[(nodes, |e| e.from)], data, count)
 }
 
-fn get_after(m: &'static Machine, node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Answer {
+fn get_after(m: &'static Machine, node: CUgraphNode, nodes: Out<CUgraphNode>, count: Out<usize>) -> Result {
     get_after_with_data(m, node, nodes, Out::null(), count)
 }
 
@@ -726,11 +726,11 @@ fn get_after_with_data(
     nodes: Out<CUgraphNode>,
     data: Out<CUgraphEdgeData>,
     count: Out<usize>,
-) -> Answer {
+) -> Result {
     let s = m.state();
     let id = s.nodes.find(node)?;
     let edges: Vec<&Edge> = s.graphs[s.nodes[id].graph].edges.iter().filter(|e| e.from == id).collect();
-    answer_edges(&edges, &[(nodes, |e| e.to)], data, count)
+    write_edges(&edges, &[(nodes, |e| e.to)], data, count)
 }
 
 fn find_in_clone(
@@ -738,7 +738,7 @@ fn find_in_clone(
     node: Out<CUgraphNode>,
     original: CUgraphNode,
     clone: CUgraph,
-) -> Answer {
+) -> Result {
     let s = m.state();
     let original = s.nodes.find(original)?;
     let clone = s.graphs.find(clone)?;
@@ -749,7 +749,7 @@ fn find_in_clone(
     }
 }
 
-fn print_dot(m: &'static Machine, graph: CUgraph, path: In<c_char>, flags: CUgraphDebugDot_flags) -> Answer {
+fn print_dot(m: &'static Machine, graph: CUgraph, path: In<c_char>, flags: CUgraphDebugDot_flags) -> Result {
     let s = m.state();
     let text = dot::print(&s, s.graphs.find(graph)?, flags);
     let path = path.text()?;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, refuse};
+use crate::ffi::{Result, refuse};
 
 /// Something that has a handle.
 pub(crate) trait Object {
@@ -19,7 +19,7 @@ pub(crate) trait Object {
 
     const KIND: u64;
     const WORD: &'static str;
-    /// What the driver answers to NULL and to a handle of nothing that lives.
+    /// The codes for NULL and for a handle of nothing that lives.
     const NULL: CUresult;
     const STALE: CUresult;
 
@@ -27,7 +27,7 @@ pub(crate) trait Object {
     fn handle(raw: *mut c_void) -> Self::Handle;
 }
 
-/// Declares which type stands behind which handle: kind, word for messages, code for NULL, code for a stale one.
+/// Declares which handle type names which object type: kind, word for messages, code for NULL, code for a stale one.
 macro_rules! objects {
     ($($type:ty: $handle:ident = $kind:literal $word:literal $null:ident $stale:ident;)*) => {$(
         impl Object for $type {
@@ -74,7 +74,7 @@ impl<T: Object> Id<T> {
 }
 
 impl<T> Id<T> {
-    /// The number behind the handle, unique in the process.
+    /// The number in the handle, unique in the process.
     pub(crate) fn number(self) -> u64 {
         self.0
     }
@@ -148,7 +148,7 @@ impl<T: Object> Table<T> {
     }
 
     /// The object of a handle.
-    pub(crate) fn find(&self, handle: T::Handle) -> Answer<Id<T>> {
+    pub(crate) fn find(&self, handle: T::Handle) -> Result<Id<T>> {
         let raw = T::raw(handle);
         if raw.is_null() {
             return refuse(T::NULL, format!("the {} is NULL", T::WORD));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, In, Out, exports, pack, refuse, require, unpack_extra};
 use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
+use crate::ffi::{In, Out, Result, exports, pack, refuse, require, unpack_extra};
 use crate::machine::Machine;
 use crate::module::Function;
 use crate::state::State;
@@ -46,7 +46,7 @@ fn launch(
     stream: CUstream,
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,
-) -> Answer {
+) -> Result {
     let geometry = Geometry { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
     run(m, function, geometry, stream, params, extra)
 }
@@ -57,7 +57,7 @@ fn launch_with_config(
     function: CUfunction,
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,
-) -> Answer {
+) -> Result {
     let c = config.get()?;
     let attributes = Out::from_config(&c).slice(c.numAttrs as usize)?;
     attributes.iter().try_for_each(check_attribute)?;
@@ -71,7 +71,7 @@ fn launch_with_config(
 
 /// Hints are accepted. A programmatic launch is, too: it may start early but need not. What changes the meaning of a
 /// kernel, a cluster or a cooperative grid, is not emulated.
-fn check_attribute(attribute: &CUlaunchAttribute) -> Answer {
+fn check_attribute(attribute: &CUlaunchAttribute) -> Result {
     use CUlaunchAttributeID as A;
     let asks = attribute.value[0] as u32 != 0;
     match attribute.id {
@@ -94,7 +94,7 @@ fn run(
     stream: CUstream,
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,
-) -> Answer {
+) -> Result {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     let kernel = s.kernel_work(function, geometry, params, extra)?;
@@ -109,7 +109,7 @@ impl State {
         geometry: Geometry,
         params: Out<*mut c_void>,
         extra: Out<*mut c_void>,
-    ) -> Answer<KernelWork> {
+    ) -> Result<KernelWork> {
         let function = self.function(function)?;
         check_geometry(function, geometry)?;
         let params = packed(function, params, extra)?;
@@ -118,7 +118,7 @@ impl State {
     }
 }
 
-fn check_geometry(f: &Function, g: Geometry) -> Answer {
+fn check_geometry(f: &Function, g: Geometry) -> Result {
     let name = &f.kernel.name;
     let within =
         |dims: [u32; 3], most: [u32; 3]| dims.iter().zip(most).all(|(&d, most)| (1..=most).contains(&d));
@@ -150,7 +150,7 @@ fn check_geometry(f: &Function, g: Geometry) -> Answer {
 }
 
 /// The parameter buffer of a launch, from `kernelParams` or `extra`.
-fn packed(f: &Function, params: Out<*mut c_void>, extra: Out<*mut c_void>) -> Answer<Box<[u8]>> {
+fn packed(f: &Function, params: Out<*mut c_void>, extra: Out<*mut c_void>) -> Result<Box<[u8]>> {
     require(params.is_null() || extra.is_null(), || "kernelParams and extra are both set".into())?;
     if extra.is_null() {
         return pack(params, &f.params);

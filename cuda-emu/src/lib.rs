@@ -8,7 +8,7 @@
 //! The device is "Warpwright CPU emulator", compute capability 9.0. It runs kernels as `ptx-emu` does, so what a GPU
 //! lets pass is an error here: a load out of bounds, bytes read that nobody wrote, a race in a block. The first
 //! launch of an executable graph is traced, and two nodes that touch the same bytes without a path of edges between
-//! them are reported as the missing edge they are. Kernels behind programmatic edges run one after the other, and a
+//! them are reported as the missing edge they are. Kernels that programmatic edges join run one after the other, and a
 //! kernel that touches what another may still use before its `griddepcontrol.wait`, or that ends without one, is
 //! reported with both names. The code that a call returns is the driver's; the whole story is
 //! in [`findings`], in `cuLogsDumpToMemory`, and in `warpwright_emu_last_finding` for C.
@@ -33,11 +33,10 @@
 //!
 //! Textures and surfaces, linking, libraries (`cuLibrary*`), virtual memory management, memory pools beyond
 //! `cuMemAllocAsync`, kernels that read registered host memory, cooperative launches, clusters, conditional nodes,
-//! memory nodes of graphs, peer devices, and races between streams. Such calls are absent or answer NOT_SUPPORTED.
+//! memory nodes of graphs, peer devices, and races between streams. Such calls are absent or return NOT_SUPPORTED.
 
 #![allow(unsafe_code)]
 
-mod border;
 mod capture;
 mod config;
 mod context;
@@ -45,6 +44,7 @@ mod device;
 mod dot;
 mod event;
 mod exec;
+mod ffi;
 mod graph;
 mod handle;
 mod launch;
@@ -58,7 +58,7 @@ mod work;
 
 use std::ffi::c_char;
 
-use border::{Cross, Export};
+use ffi::{CArgument, Export};
 use warpwright_driver_sys::Api;
 
 pub use config::EmulatorConfig;
@@ -112,6 +112,6 @@ pub unsafe extern "C" fn warpwright_emu_last_finding(buffer: *mut c_char, capaci
     let end = machine.entries(u32::MAX).1;
     let text = machine.entries(end.saturating_sub(1)).0.pop().unwrap_or_default();
     // SAFETY: the caller vouches for the buffer.
-    unsafe { buffer.cross() }.set_text(&text, capacity);
+    unsafe { buffer.convert() }.set_text(&text, capacity);
     text.len() + 1
 }

@@ -8,12 +8,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use ptx_emu::Memory;
 use warpwright_driver_sys::CUresult;
 
-use crate::border::{Answer, Refusal, refuse};
 use crate::config::EmulatorConfig;
+use crate::ffi::{Error, Result, refuse};
 use crate::queue;
 use crate::state::State;
 
-/// Calls that the driver answers before `cuInit`.
+/// Calls that the driver serves before `cuInit`.
 const BEFORE_INIT: &[&str] = &[
     "cuInit",
     "cuDriverGetVersion",
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     state: Mutex<State>,
     log: Mutex<Log>,
     injecting: AtomicBool,
-    rules: Mutex<Vec<Rule>>,
+    rules: Mutex<Vec<InjectedFailure>>,
 }
 
 /// What went wrong, newest last.
@@ -50,7 +50,7 @@ struct Log {
 }
 
 /// A call that is to fail.
-struct Rule {
+struct InjectedFailure {
     call: String,
     /// Calls left until it fails; 1 is the next one.
     left: u64,
@@ -70,7 +70,7 @@ pub(crate) fn current() -> &'static Machine {
 
 /// Starts over with a machine that is not initialised yet: call it before `cuInit`.
 ///
-/// Called again, later, it leaves the former machine behind: its handles are stale and its memory stays allocated,
+/// Called again, later, it abandons the former machine: its handles are stale and its memory stays allocated,
 /// since the program may hold addresses of it. That is for tests.
 pub fn configure(config: EmulatorConfig) {
     *MACHINE.write().unwrap_or_else(PoisonError::into_inner) = Some(Machine::leak(config, Vec::new()));
@@ -84,25 +84,25 @@ pub fn findings() -> Vec<String> {
 /// Makes the `nth` call of `call` from now on (1 is the next) fail with `code`, once. `call` is the exported name.
 pub fn inject(call: &str, nth: u64, code: CUresult) {
     let machine = current();
-    machine.lock_rules().push(Rule { call: call.into(), left: nth.max(1), code });
+    machine.lock_rules().push(InjectedFailure { call: call.into(), left: nth.max(1), code });
     machine.injecting.store(true, Relaxed);
 }
 
 /// `WARPWRIGHT_EMU_FAIL="cuMemAlloc_v2:3:2,cuInit:1:100"`: call, which one, code.
-fn rules_from_env() -> Vec<Rule> {
+fn rules_from_env() -> Vec<InjectedFailure> {
     let text = env::var("WARPWRIGHT_EMU_FAIL").unwrap_or_default();
     let rule = |part: &str| {
         let mut fields = part.trim().split(':');
         let call = fields.next()?.to_string();
         let left = fields.next()?.parse::<u64>().ok()?.max(1);
         let code = CUresult(fields.next()?.parse().ok()?);
-        Some(Rule { call, left, code })
+        Some(InjectedFailure { call, left, code })
     };
     text.split(',').filter_map(rule).collect()
 }
 
 impl Machine {
-    fn leak(config: EmulatorConfig, rules: Vec<Rule>) -> &'static Self {
+    fn leak(config: EmulatorConfig, rules: Vec<InjectedFailure>) -> &'static Self {
         let memory = Memory::new(config.memory);
         Box::leak(Box::new(Self {
             config,
@@ -125,7 +125,7 @@ impl Machine {
     }
 
     /// Whether a call may run at all.
-    pub(crate) fn admit(&self, call: &'static str) -> Answer {
+    pub(crate) fn admit(&self, call: &'static str) -> Result {
         if self.injecting.load(Relaxed) {
             self.injected(call)?;
         }
@@ -133,12 +133,12 @@ impl Machine {
             return refuse(CUresult::NOT_PERMITTED, "a host function must not call the driver");
         }
         if !self.initialised.load(Relaxed) && !BEFORE_INIT.contains(&call) {
-            return Err(Refusal::from(CUresult::NOT_INITIALIZED));
+            return Err(Error::from(CUresult::NOT_INITIALIZED));
         }
         Ok(())
     }
 
-    fn injected(&self, call: &str) -> Answer {
+    fn injected(&self, call: &str) -> Result {
         let mut rules = self.lock_rules();
         for rule in rules.iter_mut().filter(|rule| rule.call == call && rule.left > 0) {
             rule.left -= 1;
@@ -176,7 +176,7 @@ impl Machine {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_rules(&self) -> MutexGuard<'_, Vec<Rule>> {
+    fn lock_rules(&self) -> MutexGuard<'_, Vec<InjectedFailure>> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

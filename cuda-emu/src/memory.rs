@@ -8,22 +8,22 @@ use std::sync::Arc;
 use ptx_emu::MemoryError;
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, In, Out, exports, refuse, require};
 use crate::capture;
 use crate::context::Context;
+use crate::ffi::{In, Out, Result, exports, refuse, require};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::queue::{Task, Ticket};
-use crate::work::{CopyWork, End, FillWork, Place, Work};
+use crate::work::{CopyEnd, CopyWork, FillWork, Location, Work};
 
-/// What the driver knows about an allocation besides its bytes.
+/// What the driver knows about an allocation in addition to its bytes.
 pub(crate) struct Allocation {
     pub(crate) context: Id<Context>,
-    kind: Kind,
+    kind: AllocationKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AllocationKind {
     Device,
     Host(CUmemhostalloc_flags),
 }
@@ -67,7 +67,7 @@ exports! {
 }
 
 /// The code for memory that the host cannot have.
-pub(crate) fn refuse_memory<T>(error: MemoryError) -> Answer<T> {
+pub(crate) fn refuse_memory<T>(error: MemoryError) -> Result<T> {
     let code = match error {
         MemoryError::OutOfMemory { .. } => CUresult::OUT_OF_MEMORY,
         _ => CUresult::INVALID_VALUE,
@@ -75,22 +75,22 @@ pub(crate) fn refuse_memory<T>(error: MemoryError) -> Answer<T> {
     refuse(code, error.to_string())
 }
 
-fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Answer {
+fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
     let base = m.memory.alloc(bytes as u64).or_else(refuse_memory)?;
-    s.allocations.insert(base, Allocation { context, kind: Kind::Device });
+    s.allocations.insert(base, Allocation { context, kind: AllocationKind::Device });
     address.set(base)
 }
 
 /// Freeing waits for the work of the context, as the driver's does.
-fn free(m: &'static Machine, address: CUdeviceptr) -> Answer {
+fn free(m: &'static Machine, address: CUdeviceptr) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    let known = s.allocations.get(&address).is_some_and(|a| a.kind == Kind::Device);
+    let known = s.allocations.get(&address).is_some_and(|a| a.kind == AllocationKind::Device);
     require(known, || format!("0x{address:x} is not the base of an allocation"))?;
     s.allocations.remove(&address);
     let waiting = s.outstanding(context);
@@ -101,14 +101,14 @@ fn free(m: &'static Machine, address: CUdeviceptr) -> Answer {
     Ok(sticky.check()?)
 }
 
-fn info(m: &'static Machine, free: Out<usize>, total: Out<usize>) -> Answer {
+fn info(m: &'static Machine, free: Out<usize>, total: Out<usize>) -> Result {
     m.state().context()?;
     free.set_if((m.memory.capacity() - m.memory.used()) as usize);
     total.set_if(m.memory.capacity() as usize);
     Ok(())
 }
 
-fn host_alloc_plain(m: &'static Machine, pointer: Out<*mut c_void>, bytes: usize) -> Answer {
+fn host_alloc_plain(m: &'static Machine, pointer: Out<*mut c_void>, bytes: usize) -> Result {
     host_alloc(m, pointer, bytes, CUmemhostalloc_flags::empty())
 }
 
@@ -117,7 +117,7 @@ fn host_alloc(
     pointer: Out<*mut c_void>,
     bytes: usize,
     flags: CUmemhostalloc_flags,
-) -> Answer {
+) -> Result {
     require(CUmemhostalloc_flags::all().contains(flags), || {
         format!("the flags {:#x} are unknown", flags.bits())
     })?;
@@ -126,12 +126,12 @@ fn host_alloc(
     capture::refuse_unsafe(&mut s)?;
     require(!pointer.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
     let block = m.memory.alloc_host(bytes as u64).or_else(refuse_memory)?;
-    s.allocations.insert(block.address(), Allocation { context, kind: Kind::Host(flags) });
-    // The program writes through this pointer, which is sound as the words behind it are atomics.
+    s.allocations.insert(block.address(), Allocation { context, kind: AllocationKind::Host(flags) });
+    // The program writes through this pointer, which is sound as the words it points to are atomics.
     pointer.set(block.words().as_ptr().cast_mut().cast())
 }
 
-fn host_free(m: &'static Machine, pointer: Out<c_void>) -> Answer {
+fn host_free(m: &'static Machine, pointer: Out<c_void>) -> Result {
     let address = pointer.address() as u64;
     let mut s = m.state();
     let context = s.context()?;
@@ -150,7 +150,7 @@ fn host_register(
     pointer: Out<c_void>,
     bytes: usize,
     flags: CUmemhostregister_flags,
-) -> Answer {
+) -> Result {
     let known = CUmemhostregister_flags::all().contains(flags);
     require(known, || format!("the flags {:#x} are unknown", flags.bits()))?;
     if flags.contains(CUmemhostregister_flags::IOMEMORY) {
@@ -172,7 +172,7 @@ fn host_register(
 }
 
 /// Waits for the work of the context, which may copy the memory, as freeing does.
-fn host_unregister(m: &'static Machine, pointer: Out<c_void>) -> Answer {
+fn host_unregister(m: &'static Machine, pointer: Out<c_void>) -> Result {
     let start = pointer.address() as u64;
     let mut s = m.state();
     let context = s.context()?;
@@ -195,9 +195,9 @@ impl crate::state::State {
     }
 
     /// The flags of the pinned allocation with this base.
-    fn host_allocation(&self, address: u64) -> Answer<CUmemhostalloc_flags> {
+    fn host_allocation(&self, address: u64) -> Result<CUmemhostalloc_flags> {
         match self.allocations.get(&address).map(|a| a.kind) {
-            Some(Kind::Host(flags)) => Ok(flags),
+            Some(AllocationKind::Host(flags)) => Ok(flags),
             _ => refuse(CUresult::INVALID_VALUE, format!("0x{address:x} is not the base of pinned memory")),
         }
     }
@@ -208,7 +208,7 @@ fn host_device_pointer(
     address: Out<CUdeviceptr>,
     pointer: Out<c_void>,
     flags: c_uint,
-) -> Answer {
+) -> Result {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
     let s = m.state();
     s.context()?;
@@ -221,7 +221,7 @@ fn host_device_pointer(
     address.set(at)
 }
 
-fn host_flags(m: &'static Machine, flags: Out<c_uint>, pointer: Out<c_void>) -> Answer {
+fn host_flags(m: &'static Machine, flags: Out<c_uint>, pointer: Out<c_void>) -> Result {
     let s = m.state();
     s.context()?;
     flags.set(s.host_allocation(pointer.address() as u64)?.bits())
@@ -232,7 +232,7 @@ fn address_range(
     base: Out<CUdeviceptr>,
     bytes: Out<usize>,
     address: CUdeviceptr,
-) -> Answer {
+) -> Result {
     m.state().context()?;
     match m.memory.find(address) {
         Some(found) => {
@@ -250,14 +250,14 @@ fn pointer_attribute(
     data: Out<c_void>,
     attribute: c_int,
     address: CUdeviceptr,
-) -> Answer {
+) -> Result {
     let s = m.state();
     s.context()?;
     let Some(found) = m.memory.find(address) else {
         return refuse(CUresult::INVALID_VALUE, format!("0x{address:x} is in no allocation"));
     };
     let owner = s.allocations.get(&found.base);
-    let host = owner.is_some_and(|a| matches!(a.kind, Kind::Host(_)));
+    let host = owner.is_some_and(|a| matches!(a.kind, AllocationKind::Host(_)));
     let kind = if host { CUmemorytype::HOST } else { CUmemorytype::DEVICE };
     match attribute {
         1 => data.cast().set(owner.map_or(CUcontext::NULL, |a| a.context.handle())),
@@ -272,27 +272,27 @@ fn pointer_attribute(
 }
 
 /// Names the allocation at an address in faults. No driver has this.
-fn set_label(m: &'static Machine, address: CUdeviceptr, label: In<c_char>) -> Answer {
+fn set_label(m: &'static Machine, address: CUdeviceptr, label: In<c_char>) -> Result {
     m.memory.set_label(address, label.text()?);
     Ok(())
 }
 
-fn alloc_async(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Answer {
+fn alloc_async(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Result {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     capture::refuse_in_stream(&mut s, stream)?;
     require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
     let context = s.streams[stream].context;
     let base = m.memory.alloc(bytes as u64).or_else(refuse_memory)?;
-    s.allocations.insert(base, Allocation { context, kind: Kind::Device });
+    s.allocations.insert(base, Allocation { context, kind: AllocationKind::Device });
     address.set(base)
 }
 
-fn free_async(m: &'static Machine, address: CUdeviceptr, stream: CUstream) -> Answer {
+fn free_async(m: &'static Machine, address: CUdeviceptr, stream: CUstream) -> Result {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     capture::refuse_in_stream(&mut s, stream)?;
-    let known = s.allocations.get(&address).is_some_and(|a| a.kind == Kind::Device);
+    let known = s.allocations.get(&address).is_some_and(|a| a.kind == AllocationKind::Device);
     require(known, || format!("0x{address:x} is not the base of an allocation"))?;
     s.enqueue(stream, Task::Free(address))?;
     s.allocations.remove(&address);
@@ -300,7 +300,7 @@ fn free_async(m: &'static Machine, address: CUdeviceptr, stream: CUstream) -> An
 }
 
 /// Runs a copy or a fill before the call returns, after the work of the legacy stream.
-fn run_now(m: &'static Machine, work: Work) -> Answer {
+fn run_now(m: &'static Machine, work: Work) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
@@ -310,10 +310,10 @@ fn run_now(m: &'static Machine, work: Work) -> Answer {
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     sticky.check()?;
-    work.run(m, None).map(drop).or_else(|failure| refuse(CUresult::INVALID_VALUE, failure.text))
+    work.run(m, None).map(drop).or_else(|error| refuse(CUresult::INVALID_VALUE, error.text))
 }
 
-fn check(m: &'static Machine, work: &Work) -> Answer {
+fn check(m: &'static Machine, work: &Work) -> Result {
     match work {
         Work::Copy(copy) => copy.check(m),
         Work::Fill(fill) => fill.check(m),
@@ -322,12 +322,12 @@ fn check(m: &'static Machine, work: &Work) -> Answer {
 }
 
 /// Gives a copy or a fill to a stream. A copy to memory that is not pinned has ended when the call returns.
-fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Answer {
+fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Result {
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     check(m, &work)?;
     let pageable = match &work {
-        Work::Copy(CopyWork { to: End { place: Place::Host(span), .. }, width, .. }) => {
+        Work::Copy(CopyWork { to: CopyEnd { place: Location::Host(span), .. }, width, .. }) => {
             !s.is_registered(span.address(), *width)
         }
         _ => false,
@@ -342,40 +342,40 @@ fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Answer {
     Ok(())
 }
 
-fn copy_to_device(m: &'static Machine, to: CUdeviceptr, from: In<c_void>, bytes: usize) -> Answer {
+fn copy_to_device(m: &'static Machine, to: CUdeviceptr, from: In<c_void>, bytes: usize) -> Result {
     if bytes == 0 {
         return m.state().context().map(drop);
     }
     require(!from.is_null(), || "the source is NULL".into())?;
-    let from = Place::of(m, from.address() as u64);
-    run_now(m, Work::Copy(CopyWork::plain(Place::Device(to), from, bytes)))
+    let from = Location::of(m, from.address() as u64);
+    run_now(m, Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)))
 }
 
-fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUdeviceptr, bytes: usize) -> Answer {
+fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUdeviceptr, bytes: usize) -> Result {
     if bytes == 0 {
         return m.state().context().map(drop);
     }
     require(!to.is_null(), || "the target is NULL".into())?;
-    let to = Place::of(m, to.address() as u64);
-    run_now(m, Work::Copy(CopyWork::plain(to, Place::Device(from), bytes)))
+    let to = Location::of(m, to.address() as u64);
+    run_now(m, Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)))
 }
 
-fn copy_on_device(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Answer {
-    run_now(m, Work::Copy(CopyWork::plain(Place::Device(to), Place::Device(from), bytes)))
+fn copy_on_device(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
+    run_now(m, Work::Copy(CopyWork::plain(Location::Device(to), Location::Device(from), bytes)))
 }
 
-fn copy_unified(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Answer {
-    run_now(m, Work::Copy(CopyWork::plain(Place::of(m, to), Place::of(m, from), bytes)))
+fn copy_unified(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
+    run_now(m, Work::Copy(CopyWork::plain(Location::of(m, to), Location::of(m, from), bytes)))
 }
 
 /// Pageable memory is read when the call is made, pinned memory when the copy runs. A captured copy runs later.
-fn staged(m: &'static Machine, from: u64, bytes: usize, stream: CUstream) -> Answer<Place> {
-    let place = Place::of(m, from);
+fn staged(m: &'static Machine, from: u64, bytes: usize, stream: CUstream) -> Result<Location> {
+    let place = Location::of(m, from);
     let mut s = m.state();
     let stream = s.stream(m, stream)?;
     Ok(match place {
-        Place::Host(span) if s.streams[stream].capture.is_none() && !s.is_registered(from, bytes) => {
-            Place::Staged(Arc::from(span.bytes(bytes)))
+        Location::Host(span) if s.streams[stream].capture.is_none() && !s.is_registered(from, bytes) => {
+            Location::Staged(Arc::from(span.bytes(bytes)))
         }
         place => place,
     })
@@ -387,10 +387,10 @@ fn copy_to_device_async(
     from: In<c_void>,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
+) -> Result {
     require(!from.is_null() || bytes == 0, || "the source is NULL".into())?;
     let from = staged(m, from.address() as u64, bytes, stream)?;
-    run_async(m, stream, Work::Copy(CopyWork::plain(Place::Device(to), from, bytes)))
+    run_async(m, stream, Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)))
 }
 
 fn copy_to_host_async(
@@ -399,10 +399,10 @@ fn copy_to_host_async(
     from: CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
+) -> Result {
     require(!to.is_null() || bytes == 0, || "the target is NULL".into())?;
-    let to = Place::of(m, to.address() as u64);
-    run_async(m, stream, Work::Copy(CopyWork::plain(to, Place::Device(from), bytes)))
+    let to = Location::of(m, to.address() as u64);
+    run_async(m, stream, Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)))
 }
 
 fn copy_on_device_async(
@@ -411,8 +411,8 @@ fn copy_on_device_async(
     from: CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
-    run_async(m, stream, Work::Copy(CopyWork::plain(Place::Device(to), Place::Device(from), bytes)))
+) -> Result {
+    run_async(m, stream, Work::Copy(CopyWork::plain(Location::Device(to), Location::Device(from), bytes)))
 }
 
 fn copy_unified_async(
@@ -421,32 +421,32 @@ fn copy_unified_async(
     from: CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
+) -> Result {
     let from = staged(m, from, bytes, stream)?;
-    run_async(m, stream, Work::Copy(CopyWork::plain(Place::of(m, to), from, bytes)))
+    run_async(m, stream, Work::Copy(CopyWork::plain(Location::of(m, to), from, bytes)))
 }
 
 fn fill(to: u64, value: u32, size: usize, count: usize) -> Work {
     Work::Fill(FillWork { to, pitch: 0, value, size, width: count, height: 1 })
 }
 
-fn fill_8(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize) -> Answer {
+fn fill_8(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize) -> Result {
     run_now(m, fill(to, value.into(), 1, count))
 }
 
-fn fill_16(m: &'static Machine, to: CUdeviceptr, value: u16, count: usize) -> Answer {
+fn fill_16(m: &'static Machine, to: CUdeviceptr, value: u16, count: usize) -> Result {
     run_now(m, fill(to, value.into(), 2, count))
 }
 
-fn fill_32(m: &'static Machine, to: CUdeviceptr, value: c_uint, count: usize) -> Answer {
+fn fill_32(m: &'static Machine, to: CUdeviceptr, value: c_uint, count: usize) -> Result {
     run_now(m, fill(to, value, 4, count))
 }
 
-fn fill_8_async(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> Answer {
+fn fill_8_async(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> Result {
     run_async(m, stream, fill(to, value.into(), 1, count))
 }
 
-fn fill_16_async(m: &'static Machine, to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> Answer {
+fn fill_16_async(m: &'static Machine, to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> Result {
     run_async(m, stream, fill(to, value.into(), 2, count))
 }
 
@@ -456,7 +456,7 @@ fn fill_32_async(
     value: c_uint,
     count: usize,
     stream: CUstream,
-) -> Answer {
+) -> Result {
     run_async(m, stream, fill(to, value, 4, count))
 }
 
@@ -468,7 +468,7 @@ fn end(
     device: u64,
     offset: usize,
     shape: (usize, usize),
-) -> Answer<End> {
+) -> Result<CopyEnd> {
     let address = match kind {
         CUmemorytype::HOST => host,
         CUmemorytype::DEVICE | CUmemorytype::UNIFIED => device,
@@ -476,15 +476,15 @@ fn end(
     };
     let address = address.wrapping_add(offset as u64);
     let place = match kind {
-        CUmemorytype::DEVICE => Place::Device(address),
+        CUmemorytype::DEVICE => Location::Device(address),
         CUmemorytype::HOST if address == 0 => return refuse(CUresult::INVALID_VALUE, "host memory at NULL"),
-        _ => Place::of(m, address),
+        _ => Location::of(m, address),
     };
-    Ok(End { place, pitch: shape.0, slice: shape.0 * shape.1 })
+    Ok(CopyEnd { place, pitch: shape.0, slice: shape.0 * shape.1 })
 }
 
 /// The copy that a `CUDA_MEMCPY3D` describes.
-pub(crate) fn copy_of(m: &Machine, p: &CUDA_MEMCPY3D_v2) -> Answer<CopyWork> {
+pub(crate) fn copy_of(m: &Machine, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork> {
     let offset = |x, y, z, pitch: usize, height: usize| x + (z * height + y) * pitch;
     let from = offset(p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight);
     let to = offset(p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight);
@@ -504,7 +504,7 @@ pub(crate) fn copy_of(m: &Machine, p: &CUDA_MEMCPY3D_v2) -> Answer<CopyWork> {
 }
 
 /// The fill that a memset node describes.
-pub(crate) fn fill_of(m: &Machine, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> Answer<FillWork> {
+pub(crate) fn fill_of(m: &Machine, p: &CUDA_MEMSET_NODE_PARAMS_v1) -> Result<FillWork> {
     let (size, width, height) = (p.elementSize as usize, p.width, p.height);
     let fill = FillWork { to: p.dst, pitch: p.pitch, value: p.value, size, width, height };
     require(width * height > 0, || "a fill of no bytes".into())?;

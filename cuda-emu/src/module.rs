@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 use ptx_emu::{Kernel, ParseErrors};
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, In, Out, as_text, exports, image_text, refuse, require};
 use crate::capture;
 use crate::context::Context;
 use crate::device;
+use crate::ffi::{Error, In, Out, Result, as_text, exports, image_text, refuse, require};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::memory::refuse_memory;
@@ -72,7 +72,7 @@ exports! {
 
 /// The log buffers of a load: where the text goes and where its size is written back.
 #[derive(Default)]
-struct Log {
+struct LogBuffer {
     buffer: usize,
     capacity: usize,
     size: Option<usize>,
@@ -81,11 +81,11 @@ struct Log {
 /// Info and error log among the options.
 #[derive(Default)]
 struct Logs {
-    info: Log,
-    error: Log,
+    info: LogBuffer,
+    error: LogBuffer,
 }
 
-impl Log {
+impl LogBuffer {
     /// Writes the text and stores the bytes filled in the slot of the size option, as the driver does.
     fn write(&self, text: &str, values: Out<'_, *mut c_void>) {
         let written = as_text(self.buffer).set_text(text, self.capacity);
@@ -96,7 +96,7 @@ impl Log {
 }
 
 /// Finds the log buffers. Every other option is accepted and changes nothing.
-fn logs_of(count: usize, options: Out<'_, CUjit_option>, values: Out<'_, *mut c_void>) -> Answer<Logs> {
+fn logs_of(count: usize, options: Out<'_, CUjit_option>, values: Out<'_, *mut c_void>) -> Result<Logs> {
     let mut logs = Logs::default();
     let slots = options.slice(count)?.iter().zip(values.slice(count)?);
     for (slot, (&option, &value)) in slots.enumerate() {
@@ -119,14 +119,11 @@ fn logs_of(count: usize, options: Out<'_, CUjit_option>, values: Out<'_, *mut c_
     Ok(logs)
 }
 
-/// Why a module does not load: the code and the text for the error log.
-struct LoadFailure(CUresult, String);
-
-fn load(m: &'static Machine, module: Out<CUmodule>, image: In<c_void>) -> Answer {
+fn load(m: &'static Machine, module: Out<CUmodule>, image: In<c_void>) -> Result {
     load_with_options(m, module, image, 0, Out::null(), Out::null())
 }
 
-fn load_file(m: &'static Machine, module: Out<CUmodule>, path: In<c_char>) -> Answer {
+fn load_file(m: &'static Machine, module: Out<CUmodule>, path: In<c_char>) -> Result {
     let path = path.text()?;
     let image = std::fs::read(path);
     let image = image.or_else(|error| refuse(CUresult::FILE_NOT_FOUND, format!("{path}: {error}")))?;
@@ -140,7 +137,7 @@ fn load_with_options(
     count: c_uint,
     options: Out<CUjit_option>,
     values: Out<*mut c_void>,
-) -> Answer {
+) -> Result {
     let logs = logs_of(count as usize, options, values)?;
     load_image(m, module, image_text(image)?, &logs, values)
 }
@@ -151,7 +148,7 @@ fn load_image(
     image: &[u8],
     logs: &Logs,
     values: Out<*mut c_void>,
-) -> Answer {
+) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
@@ -165,10 +162,10 @@ fn load_image(
             let parsed = Module { context, parsed, functions: Vec::new() };
             module.set(m.state().modules.insert(parsed).handle())
         }
-        Err(LoadFailure(code, text)) => {
+        Err(error) => {
             logs.info.write("", values);
-            logs.error.write(&text, values);
-            refuse(code, text)
+            logs.error.write(&error.text, values);
+            Err(error)
         }
     }
 }
@@ -182,15 +179,15 @@ fn info_text(parsed: &ptx_emu::Module) -> String {
 }
 
 /// Checks the text in the order in which the driver does: is it PTX, its version, its target, then its contents.
-fn compile(m: &Machine, image: &[u8]) -> Result<ptx_emu::Module, LoadFailure> {
-    let garbage = || LoadFailure(CUresult::INVALID_IMAGE, "the image is no PTX text".into());
+fn compile(m: &Machine, image: &[u8]) -> Result<ptx_emu::Module> {
+    let garbage = || Error::new(CUresult::INVALID_IMAGE, "the image is no PTX text");
     let text = std::str::from_utf8(image).map_err(|_| garbage())?;
     let version = directive(text, ".version").ok_or_else(garbage)?;
     check_version(m, version)?;
     if let Some(target) = directive(text, ".target") {
         check_target(m, target.split(',').next().unwrap_or_default().trim())?;
     }
-    ptx_emu::Module::parse(text).map_err(|errors| LoadFailure(CUresult::INVALID_PTX, log_text(&errors)))
+    ptx_emu::Module::parse(text).map_err(|errors| Error::new(CUresult::INVALID_PTX, log_text(&errors)))
 }
 
 /// The rest of the first line that begins with a directive, without its comment.
@@ -199,15 +196,15 @@ fn directive<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     rest.starts_with(char::is_whitespace).then(|| rest.split("//").next().unwrap_or_default().trim())
 }
 
-fn check_version(m: &Machine, text: &str) -> Result<(), LoadFailure> {
+fn check_version(m: &Machine, text: &str) -> Result {
     let parsed =
         text.split_once('.').and_then(|(a, b)| Some((a.parse::<u32>().ok()?, b.parse::<u32>().ok()?)));
     let newest = m.config.ptx_version();
     match parsed {
         None => {
-            Err(LoadFailure(CUresult::INVALID_PTX, format!("error   : `.version {text}` is no version\n")))
+            Err(Error::new(CUresult::INVALID_PTX, format!("error   : `.version {text}` is no version\n")))
         }
-        Some(version) if version > newest => Err(LoadFailure(
+        Some(version) if version > newest => Err(Error::new(
             CUresult::UNSUPPORTED_PTX_VERSION,
             format!(
                 "fatal   : Unsupported .version {text}; current version is '{}.{}'\n",
@@ -219,7 +216,7 @@ fn check_version(m: &Machine, text: &str) -> Result<(), LoadFailure> {
 }
 
 /// A target above the device is refused; one with the suffix `a` or `f` fits its own device only.
-fn check_target(m: &Machine, target: &str) -> Result<(), LoadFailure> {
+fn check_target(m: &Machine, target: &str) -> Result {
     let (major, minor) = m.config.compute_capability;
     let device = major * 10 + minor;
     let number = target.trim_start_matches("sm_").trim_end_matches(['a', 'f']).parse::<u32>();
@@ -231,7 +228,7 @@ fn check_target(m: &Machine, target: &str) -> Result<(), LoadFailure> {
         Err(_) => true,
     };
     let text = || format!("fatal   : .target {target} does not fit the device, which is sm_{device}\n");
-    if fits { Ok(()) } else { Err(LoadFailure(CUresult::NO_BINARY_FOR_GPU, text())) }
+    if fits { Ok(()) } else { Err(Error::new(CUresult::NO_BINARY_FOR_GPU, text())) }
 }
 
 /// The errors as the driver's compiler prints them, each followed by its line of text.
@@ -245,7 +242,7 @@ fn log_text(errors: &ParseErrors) -> String {
     errors.0.iter().map(line).collect::<String>() + "ptxas fatal   : Ptx assembly aborted due to errors\n"
 }
 
-fn unload(m: &'static Machine, module: CUmodule) -> Answer {
+fn unload(m: &'static Machine, module: CUmodule) -> Result {
     let mut s = m.state();
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
@@ -267,7 +264,7 @@ impl State {
     }
 
     /// The function of a handle, which must be of the current context.
-    pub(crate) fn function(&self, handle: CUfunction) -> Answer<&Arc<Function>> {
+    pub(crate) fn function(&self, handle: CUfunction) -> Result<&Arc<Function>> {
         let function = &self.functions[self.functions.find(handle)?];
         if function.context != self.current()? {
             return refuse(CUresult::INVALID_HANDLE, "the function belongs to another context");
@@ -281,7 +278,7 @@ fn get_function(
     function: Out<CUfunction>,
     module: CUmodule,
     name: In<c_char>,
-) -> Answer {
+) -> Result {
     let mut s = m.state();
     s.context()?;
     let id = s.modules.find(module)?;
@@ -350,7 +347,7 @@ fn get_global(
     bytes: Out<usize>,
     module: CUmodule,
     name: In<c_char>,
-) -> Answer {
+) -> Result {
     let s = m.state();
     s.context()?;
     let parsed = &s.modules[s.modules.find(module)?].parsed;
@@ -368,7 +365,7 @@ fn get_attribute(
     value: Out<c_int>,
     attribute: CUfunction_attribute,
     function: CUfunction,
-) -> Answer {
+) -> Result {
     use CUfunction_attribute as A;
     let s = m.state();
     let f = s.function(function)?;
@@ -393,7 +390,7 @@ fn set_attribute(
     function: CUfunction,
     attribute: CUfunction_attribute,
     value: c_int,
-) -> Answer {
+) -> Result {
     let s = m.state();
     let f = s.function(function)?;
     match attribute {
@@ -424,7 +421,7 @@ fn occupancy(
     function: CUfunction,
     block_size: c_int,
     dynamic: usize,
-) -> Answer {
+) -> Result {
     let s = m.state();
     let f = s.function(function)?;
     let threads = u32::try_from(block_size).unwrap_or(0);
@@ -442,7 +439,7 @@ fn occupancy(
     blocks.set(by_threads.min(by_registers).min(by_shared).min(most) as c_int)
 }
 
-fn get_name(m: &'static Machine, name: Out<*const c_char>, function: CUfunction) -> Answer {
+fn get_name(m: &'static Machine, name: Out<*const c_char>, function: CUfunction) -> Result {
     // The text lives as long as the function, as the API says.
     name.set(m.state().function(function)?.name.as_ptr())
 }
@@ -453,7 +450,7 @@ fn param_info(
     index: usize,
     offset: Out<usize>,
     size: Out<usize>,
-) -> Answer {
+) -> Result {
     let s = m.state();
     match s.function(function)?.params.get(index) {
         Some(&(at, bytes)) => {
@@ -464,33 +461,33 @@ fn param_info(
     }
 }
 
-fn param_count(m: &'static Machine, function: CUfunction, count: Out<usize>) -> Answer {
+fn param_count(m: &'static Machine, function: CUfunction, count: Out<usize>) -> Result {
     count.set(m.state().function(function)?.params.len())
 }
 
-fn load_function(m: &'static Machine, function: CUfunction) -> Answer {
+fn load_function(m: &'static Machine, function: CUfunction) -> Result {
     m.state().function(function).map(drop)
 }
 
-fn is_loaded(m: &'static Machine, state: Out<c_int>, function: CUfunction) -> Answer {
+fn is_loaded(m: &'static Machine, state: Out<c_int>, function: CUfunction) -> Result {
     m.state().function(function)?;
     state.set(1)
 }
 
-fn function_count(m: &'static Machine, count: Out<c_uint>, module: CUmodule) -> Answer {
+fn function_count(m: &'static Machine, count: Out<c_uint>, module: CUmodule) -> Result {
     let s = m.state();
     count.set(s.modules[s.modules.find(module)?].parsed.kernels().count() as c_uint)
 }
 
-fn loading_mode(_: &'static Machine, mode: Out<c_int>) -> Answer {
+fn loading_mode(_: &'static Machine, mode: Out<c_int>) -> Result {
     const EAGER: c_int = 1;
     mode.set(EAGER)
 }
 
-fn set_cache_config(m: &'static Machine, function: CUfunction, _config: c_int) -> Answer {
+fn set_cache_config(m: &'static Machine, function: CUfunction, _config: c_int) -> Result {
     m.state().function(function).map(drop)
 }
 
-fn get_module(m: &'static Machine, module: Out<CUmodule>, function: CUfunction) -> Answer {
+fn get_module(m: &'static Machine, module: Out<CUmodule>, function: CUfunction) -> Result {
     module.set(m.state().function(function)?.module.handle())
 }

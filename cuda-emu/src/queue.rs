@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use warpwright_driver_sys::CUresult;
 
-use crate::exec::Run;
+use crate::exec::GraphLaunch;
+use crate::ffi::Error;
 use crate::machine::Machine;
-use crate::work::{Failure, Work};
+use crate::work::Work;
 
 /// A worker with nothing to do ends after this long; the next push starts another.
 const IDLE: Duration = Duration::from_secs(2);
@@ -35,7 +36,7 @@ impl Sticky {
 /// What a queue holds.
 pub(crate) enum Task {
     Run(Work),
-    Graph(Run),
+    Graph(GraphLaunch),
     /// Frees memory in stream order.
     Free(u64),
     /// Waits for work of another queue.
@@ -50,13 +51,13 @@ pub(crate) enum Task {
 pub(crate) struct Queue {
     machine: &'static Machine,
     sticky: Arc<Sticky>,
-    lane: Mutex<Lane>,
+    lane: Mutex<QueueState>,
     wake: Condvar,
     progress: Condvar,
 }
 
 #[derive(Default)]
-struct Lane {
+struct QueueState {
     tasks: VecDeque<Task>,
     pushed: u64,
     done: u64,
@@ -92,7 +93,7 @@ impl Queue {
         Arc::new(Self { machine, sticky, lane, wake, progress })
     }
 
-    /// Adds a task behind all others.
+    /// Adds a task at the end.
     pub(crate) fn push(self: &Arc<Self>, task: Task) -> Ticket {
         let mut lane = self.lane();
         lane.tasks.push_back(task);
@@ -112,7 +113,7 @@ impl Queue {
         Ticket { queue: Arc::clone(self), place: self.lane().pushed }
     }
 
-    fn lane(&self) -> MutexGuard<'_, Lane> {
+    fn lane(&self) -> MutexGuard<'_, QueueState> {
         self.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,7 +152,7 @@ impl Queue {
         let outcome = match task {
             Task::Run(work) => work.run(self.machine, None).map(drop),
             Task::Graph(run) => run.perform(self.machine),
-            Task::Free(address) => self.machine.memory.free(address).map_err(Failure::from),
+            Task::Free(address) => self.machine.memory.free(address).map_err(Error::from),
             Task::After(ticket) => {
                 ticket.wait();
                 Ok(())
@@ -165,7 +166,7 @@ impl Queue {
                 Ok(())
             }
         };
-        if let Err(Failure { code, text }) = outcome {
+        if let Err(Error { code, text }) = outcome {
             self.machine.finding(text);
             self.sticky.set(code);
         }
@@ -212,7 +213,7 @@ impl Mark {
     }
 }
 
-/// The duty to reach a mark, done when it is dropped, so that skipped work ends its marks as well.
+/// Reaches its mark when it is dropped, so that skipped work reaches its marks as well.
 pub(crate) struct Reach(pub(crate) Arc<Mark>);
 
 impl Drop for Reach {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use warpwright_driver_sys::{CUresult, CUstream};
 
-use crate::border::{Answer, refuse};
 use crate::capture::Capture;
 use crate::context::{Context, Primary};
 use crate::event::Event;
 use crate::exec::Exec;
+use crate::ffi::{Result, refuse};
 use crate::graph::{Graph, Node};
 use crate::handle::{Id, Table};
 use crate::memory::Allocation;
@@ -41,7 +41,7 @@ thread_local! {
 
 impl State {
     /// The context of this thread, if it has one.
-    pub(crate) fn current(&self) -> Answer<Id<Context>> {
+    pub(crate) fn current(&self) -> Result<Id<Context>> {
         match CURRENT.with_borrow(|stack| stack.last().copied()) {
             None => refuse(CUresult::INVALID_CONTEXT, "no context is current on this thread"),
             Some(id) if self.contexts.get(id).is_none() => {
@@ -52,7 +52,7 @@ impl State {
     }
 
     /// The context of this thread, which must not have failed.
-    pub(crate) fn context(&self) -> Answer<Id<Context>> {
+    pub(crate) fn context(&self) -> Result<Id<Context>> {
         let id = self.current()?;
         self.contexts[id].sticky.check()?;
         Ok(id)
@@ -63,7 +63,7 @@ impl State {
         &mut self,
         machine: &'static crate::machine::Machine,
         handle: CUstream,
-    ) -> Answer<Id<Stream>> {
+    ) -> Result<Id<Stream>> {
         let context = self.context()?;
         match handle.0 as usize {
             0 | 1 => Ok(self.legacy_stream(machine, context)),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use warpwright_driver_sys::*;
 
-use crate::border::{Answer, Callback, Out, exports, refuse, require};
-use crate::capture::{self, Member};
+use crate::capture::{self, CaptureMember};
 use crate::context::Context;
+use crate::ffi::{Callback, Out, Result, exports, refuse, require};
 use crate::handle::Id;
 use crate::machine::Machine;
 use crate::queue::{Queue, Task, Ticket};
@@ -18,7 +18,7 @@ use crate::work::Work;
 
 /// How a stream stands to the legacy stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum StreamKind {
     /// The legacy stream itself.
     Legacy,
     /// Ordered with the legacy stream.
@@ -30,10 +30,10 @@ pub(crate) enum Kind {
 /// A stream.
 pub(crate) struct Stream {
     pub(crate) context: Id<Context>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: StreamKind,
     pub(crate) queue: Arc<Queue>,
-    /// Its part in a capture.
-    pub(crate) capture: Option<Member>,
+    /// Its state in a capture, while it takes part in one.
+    pub(crate) capture: Option<CaptureMember>,
     priority: c_int,
 }
 
@@ -61,7 +61,7 @@ impl State {
         if let Some(id) = self.contexts[context].legacy {
             return id;
         }
-        let id = self.new_stream(m, context, Kind::Legacy, 0);
+        let id = self.new_stream(m, context, StreamKind::Legacy, 0);
         self.contexts[context].legacy = Some(id);
         id
     }
@@ -72,7 +72,7 @@ impl State {
         if let Some(&id) = self.contexts[context].per_thread.get(&thread) {
             return id;
         }
-        let id = self.new_stream(m, context, Kind::Blocking, 0);
+        let id = self.new_stream(m, context, StreamKind::Blocking, 0);
         self.contexts[context].per_thread.insert(thread, id);
         id
     }
@@ -81,7 +81,7 @@ impl State {
         &mut self,
         m: &'static Machine,
         context: Id<Context>,
-        kind: Kind,
+        kind: StreamKind,
         priority: c_int,
     ) -> Id<Stream> {
         let queue = Queue::new(m, self.contexts[context].sticky.clone());
@@ -92,9 +92,9 @@ impl State {
     fn prerequisites(&self, id: Id<Stream>) -> Vec<Ticket> {
         let stream = &self.streams[id];
         let wanted = match stream.kind {
-            Kind::Legacy => Kind::Blocking,
-            Kind::Blocking => Kind::Legacy,
-            Kind::NonBlocking => return Vec::new(),
+            StreamKind::Legacy => StreamKind::Blocking,
+            StreamKind::Blocking => StreamKind::Legacy,
+            StreamKind::NonBlocking => return Vec::new(),
         };
         let others = self.streams.iter().map(|(_, other)| other);
         let others = others.filter(|other| other.context == stream.context && other.kind == wanted);
@@ -102,7 +102,7 @@ impl State {
     }
 
     /// Puts a task into a stream that does not capture.
-    pub(crate) fn enqueue(&mut self, id: Id<Stream>, task: Task) -> Answer<Ticket> {
+    pub(crate) fn enqueue(&mut self, id: Id<Stream>, task: Task) -> Result<Ticket> {
         capture::refuse_implicit(self, id)?;
         for ticket in self.prerequisites(id) {
             self.streams[id].queue.push(Task::After(ticket));
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Gives work to a stream: to its queue or, while it captures, to its graph. No ticket when captured.
-    pub(crate) fn submit(&mut self, id: Id<Stream>, work: Work) -> Answer<Option<Ticket>> {
+    pub(crate) fn submit(&mut self, id: Id<Stream>, work: Work) -> Result<Option<Ticket>> {
         if self.streams[id].capture.is_some() {
             capture::record(self, id, work)?;
             return Ok(None);
@@ -124,7 +124,7 @@ impl State {
         &mut self,
         m: &'static Machine,
         context: Id<Context>,
-    ) -> Answer<Vec<Ticket>> {
+    ) -> Result<Vec<Ticket>> {
         let legacy = self.legacy_stream(m, context);
         capture::refuse_implicit(self, legacy)?;
         let mut waiting = self.prerequisites(legacy);
@@ -133,7 +133,7 @@ impl State {
     }
 }
 
-fn create(m: &'static Machine, stream: Out<CUstream>, flags: CUstream_flags) -> Answer {
+fn create(m: &'static Machine, stream: Out<CUstream>, flags: CUstream_flags) -> Result {
     create_with_priority(m, stream, flags, 0)
 }
 
@@ -142,17 +142,21 @@ fn create_with_priority(
     stream: Out<CUstream>,
     flags: CUstream_flags,
     priority: c_int,
-) -> Answer {
+) -> Result {
     require(CUstream_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))?;
     let mut s = m.state();
     let context = s.context()?;
     require(!stream.is_null(), || "the result pointer is NULL".into())?;
-    let kind = if flags.contains(CUstream_flags::NON_BLOCKING) { Kind::NonBlocking } else { Kind::Blocking };
+    let kind = if flags.contains(CUstream_flags::NON_BLOCKING) {
+        StreamKind::NonBlocking
+    } else {
+        StreamKind::Blocking
+    };
     stream.set(s.new_stream(m, context, kind, priority.clamp(-5, 0)).handle())
 }
 
 /// Destroying returns at once; work that is queued still runs.
-fn destroy(m: &'static Machine, stream: CUstream) -> Answer {
+fn destroy(m: &'static Machine, stream: CUstream) -> Result {
     let mut s = m.state();
     require(stream.0 as usize > 2, || "a default stream cannot be destroyed".into())?;
     let id = s.streams.find(stream)?;
@@ -161,7 +165,7 @@ fn destroy(m: &'static Machine, stream: CUstream) -> Answer {
     Ok(())
 }
 
-fn synchronize(m: &'static Machine, stream: CUstream) -> Answer {
+fn synchronize(m: &'static Machine, stream: CUstream) -> Result {
     let mut s = m.state();
     let id = s.stream(m, stream)?;
     capture::refuse_in_stream(&mut s, id)?;
@@ -177,11 +181,11 @@ fn synchronize(m: &'static Machine, stream: CUstream) -> Answer {
 impl State {
     /// Waiting for the legacy stream is waiting for every blocking stream as well.
     fn prerequisites_of_wait(&self, id: Id<Stream>) -> Vec<Ticket> {
-        if self.streams[id].kind == Kind::Legacy { self.prerequisites(id) } else { Vec::new() }
+        if self.streams[id].kind == StreamKind::Legacy { self.prerequisites(id) } else { Vec::new() }
     }
 }
 
-fn query(m: &'static Machine, stream: CUstream) -> Answer {
+fn query(m: &'static Machine, stream: CUstream) -> Result {
     let mut s = m.state();
     let id = s.stream(m, stream)?;
     capture::refuse_in_stream(&mut s, id)?;
@@ -194,26 +198,26 @@ fn query(m: &'static Machine, stream: CUstream) -> Answer {
     Err(CUresult::NOT_READY.into())
 }
 
-fn get_priority(m: &'static Machine, stream: CUstream, priority: Out<c_int>) -> Answer {
+fn get_priority(m: &'static Machine, stream: CUstream, priority: Out<c_int>) -> Result {
     let mut s = m.state();
     let id = s.stream(m, stream)?;
     priority.set(s.streams[id].priority)
 }
 
-fn get_flags(m: &'static Machine, stream: CUstream, flags: Out<CUstream_flags>) -> Answer {
+fn get_flags(m: &'static Machine, stream: CUstream, flags: Out<CUstream_flags>) -> Result {
     let mut s = m.state();
     let id = s.stream(m, stream)?;
-    let non_blocking = s.streams[id].kind == Kind::NonBlocking;
+    let non_blocking = s.streams[id].kind == StreamKind::NonBlocking;
     flags.set(if non_blocking { CUstream_flags::NON_BLOCKING } else { CUstream_flags::empty() })
 }
 
-fn get_context(m: &'static Machine, stream: CUstream, context: Out<CUcontext>) -> Answer {
+fn get_context(m: &'static Machine, stream: CUstream, context: Out<CUcontext>) -> Result {
     let mut s = m.state();
     let id = s.stream(m, stream)?;
     context.set(s.streams[id].context.handle())
 }
 
-fn get_number(m: &'static Machine, stream: CUstream, number: Out<u64>) -> Answer {
+fn get_number(m: &'static Machine, stream: CUstream, number: Out<u64>) -> Result {
     let mut s = m.state();
     number.set(s.stream(m, stream)?.number())
 }
@@ -223,7 +227,7 @@ fn launch_host_function(
     stream: CUstream,
     function: CUhostFn,
     data: Out<c_void>,
-) -> Answer {
+) -> Result {
     let callback = Callback::new(function, data)?;
     let mut s = m.state();
     let id = s.stream(m, stream)?;
@@ -231,7 +235,7 @@ fn launch_host_function(
 }
 
 /// Refuses flags that an entry point does not know.
-pub(crate) fn no_flags(flags: c_uint) -> Answer {
+pub(crate) fn no_flags(flags: c_uint) -> Result {
     if flags == 0 {
         Ok(())
     } else {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ptx_emu::{Accesses, Class, Fault, MemoryError, Trace};
 use warpwright_driver_sys::{CUgraphNodeType, CUresult};
 
-use crate::border::{Answer, Callback, HostSpan, require};
 use crate::event::EventCell;
+use crate::ffi::{Callback, Error, HostSpan, Result, require};
 use crate::machine::Machine;
 use crate::module::Function;
 use crate::queue;
@@ -37,7 +37,7 @@ pub(crate) type Ranges = Vec<(u64, u64)>;
 
 /// Where bytes of a copy lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// Device memory, or pinned memory, whose device address is its own.
     Device(u64),
     /// Memory that only the program knows.
@@ -48,8 +48,8 @@ pub(crate) enum Place {
 
 /// One side of a copy: where it begins and how far apart its rows and slices are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    pub(crate) place: Place,
+pub(crate) struct CopyEnd {
+    pub(crate) place: Location,
     pub(crate) pitch: usize,
     pub(crate) slice: usize,
 }
@@ -57,8 +57,8 @@ pub(crate) struct End {
 /// A copy of `depth` slices of `height` rows of `width` bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyWork {
-    pub(crate) to: End,
-    pub(crate) from: End,
+    pub(crate) to: CopyEnd,
+    pub(crate) from: CopyEnd,
     pub(crate) width: usize,
     pub(crate) height: usize,
     pub(crate) depth: usize,
@@ -75,19 +75,13 @@ pub(crate) struct FillWork {
     pub(crate) height: usize,
 }
 
-/// Work that failed: the code that becomes sticky and the whole story.
-pub(crate) struct Failure {
-    pub(crate) code: CUresult,
-    pub(crate) text: String,
-}
-
-impl From<MemoryError> for Failure {
+impl From<MemoryError> for Error {
     fn from(error: MemoryError) -> Self {
         Self { code: CUresult::ILLEGAL_ADDRESS, text: error.to_string() }
     }
 }
 
-impl From<Box<Fault>> for Failure {
+impl From<Box<Fault>> for Error {
     fn from(fault: Box<Fault>) -> Self {
         Self { code: code_of(fault.class), text: fault.to_string() }
     }
@@ -106,7 +100,7 @@ fn code_of(class: Class) -> CUresult {
 
 impl Work {
     /// Runs to the end. With `traced` a name, gives what was read and written under that name.
-    pub(crate) fn run(&self, machine: &Machine, traced: Option<&str>) -> Result<Option<Accesses>, Failure> {
+    pub(crate) fn run(&self, machine: &Machine, traced: Option<&str>) -> Result<Option<Accesses>> {
         let trace = |reads: &Ranges, writes: &Ranges| {
             traced.map(|name| Accesses::of_host(&machine.memory, name, reads, writes))
         };
@@ -141,7 +135,7 @@ impl Work {
         }
     }
 
-    /// A word for messages and pictures: the kernel's name or the kind of work.
+    /// The label in messages and pictures: the kernel's name or the kind of work.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Kernel(kernel) => &kernel.function.kernel.name,
@@ -179,11 +173,11 @@ impl PartialEq for KernelWork {
 }
 
 impl KernelWork {
-    fn run(&self, machine: &Machine, traced: bool) -> Result<Option<Accesses>, Failure> {
+    fn run(&self, machine: &Machine, traced: bool) -> Result<Option<Accesses>> {
         if !self.function.is_loaded() {
             let text =
                 format!("the module of {} was unloaded before the kernel ran", self.function.kernel.name);
-            return Err(Failure { code: CUresult::LAUNCH_FAILED, text });
+            return Err(Error { code: CUresult::LAUNCH_FAILED, text });
         }
         let launch = ptx_emu::Launch {
             kernel: &self.function.kernel,
@@ -198,7 +192,7 @@ impl KernelWork {
     }
 }
 
-impl Place {
+impl Location {
     /// The place of an address that may be device memory, pinned memory or memory of the program.
     pub(crate) fn of(machine: &Machine, address: u64) -> Self {
         match machine.memory.find(address) {
@@ -208,14 +202,14 @@ impl Place {
     }
 }
 
-impl End {
+impl CopyEnd {
     /// An end of a run of bytes.
-    pub(crate) fn plain(place: Place) -> Self {
+    pub(crate) fn plain(place: Location) -> Self {
         Self { place, pitch: 0, slice: 0 }
     }
 
     fn device_rows(&self, copy: &CopyWork) -> Ranges {
-        let Place::Device(address) = self.place else { return Vec::new() };
+        let Location::Device(address) = self.place else { return Vec::new() };
         let start = |z, y| address + (z * self.slice + y * self.pitch) as u64;
         copy.rows().map(|(z, y)| (start(z, y), copy.width as u64)).collect()
     }
@@ -223,8 +217,8 @@ impl End {
 
 impl CopyWork {
     /// A copy of a run of bytes.
-    pub(crate) fn plain(to: Place, from: Place, bytes: usize) -> Self {
-        Self { to: End::plain(to), from: End::plain(from), width: bytes, height: 1, depth: 1 }
+    pub(crate) fn plain(to: Location, from: Location, bytes: usize) -> Self {
+        Self { to: CopyEnd::plain(to), from: CopyEnd::plain(from), width: bytes, height: 1, depth: 1 }
     }
 
     fn rows(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
@@ -238,12 +232,12 @@ impl CopyWork {
     }
 
     /// Refuses ranges that are not within an allocation.
-    pub(crate) fn check(&self, machine: &Machine) -> Answer {
+    pub(crate) fn check(&self, machine: &Machine) -> Result {
         let (reads, writes) = self.ranges();
         check_ranges(machine, reads.iter().chain(&writes))
     }
 
-    pub(crate) fn run(&self, machine: &Machine) -> Result<(), Failure> {
+    pub(crate) fn run(&self, machine: &Machine) -> Result {
         for (z, y) in self.rows() {
             let to = z * self.to.slice + y * self.to.pitch;
             let from = z * self.from.slice + y * self.from.pitch;
@@ -252,27 +246,31 @@ impl CopyWork {
         Ok(())
     }
 
-    fn run_row(&self, machine: &Machine, to: usize, from: usize) -> Result<(), Failure> {
+    fn run_row(&self, machine: &Machine, to: usize, from: usize) -> Result {
         let (memory, bytes) = (&machine.memory, self.width);
         match (&self.to.place, &self.from.place) {
-            (Place::Device(a), Place::Device(b)) => {
+            (Location::Device(a), Location::Device(b)) => {
                 memory.copy(a + to as u64, b + from as u64, bytes as u64)?
             }
-            (Place::Device(a), Place::Host(b)) => memory.write(a + to as u64, b.at(from).bytes(bytes))?,
-            (Place::Device(a), Place::Staged(b)) => memory.write(a + to as u64, &b[from..from + bytes])?,
-            (Place::Host(a), Place::Device(b)) => {
+            (Location::Device(a), Location::Host(b)) => {
+                memory.write(a + to as u64, b.at(from).bytes(bytes))?
+            }
+            (Location::Device(a), Location::Staged(b)) => {
+                memory.write(a + to as u64, &b[from..from + bytes])?
+            }
+            (Location::Host(a), Location::Device(b)) => {
                 let b = b + from as u64;
                 report_uninitialised(machine, b, bytes as u64);
                 memory.read(b, a.at(to).bytes_mut(bytes))?;
             }
-            (Place::Host(a), Place::Host(b)) => {
+            (Location::Host(a), Location::Host(b)) => {
                 let copy = b.at(from).bytes(bytes).to_vec();
                 a.at(to).bytes_mut(bytes).copy_from_slice(&copy);
             }
-            (Place::Host(a), Place::Staged(b)) => {
+            (Location::Host(a), Location::Staged(b)) => {
                 a.at(to).bytes_mut(bytes).copy_from_slice(&b[from..from + bytes])
             }
-            (Place::Staged(_), _) => {}
+            (Location::Staged(_), _) => {}
         }
         Ok(())
     }
@@ -297,7 +295,7 @@ impl FillWork {
     }
 
     /// Refuses what the driver refuses: element size, alignment, memory that is not there.
-    pub(crate) fn check(&self, machine: &Machine) -> Answer {
+    pub(crate) fn check(&self, machine: &Machine) -> Result {
         require(matches!(self.size, 1 | 2 | 4), || format!("elements of {} bytes", self.size))?;
         require(self.to.is_multiple_of(self.size as u64), || {
             format!("0x{:x} is not aligned to elements of {} bytes", self.to, self.size)
@@ -305,7 +303,7 @@ impl FillWork {
         check_ranges(machine, self.ranges().iter())
     }
 
-    pub(crate) fn run(&self, machine: &Machine) -> Result<(), Failure> {
+    pub(crate) fn run(&self, machine: &Machine) -> Result {
         let pattern = self.value.to_le_bytes();
         for (address, _) in self.ranges() {
             machine.memory.fill(address, &pattern[..self.size], self.width as u64)?;
@@ -314,7 +312,7 @@ impl FillWork {
     }
 }
 
-fn check_ranges<'a>(machine: &Machine, ranges: impl Iterator<Item = &'a (u64, u64)>) -> Answer {
+fn check_ranges<'a>(machine: &Machine, ranges: impl Iterator<Item = &'a (u64, u64)>) -> Result {
     for &(address, bytes) in ranges.filter(|range| range.1 > 0) {
         let inside = machine.memory.find(address).is_some_and(|a| bytes <= a.bytes - (address - a.base));
         require(inside, || format!("{bytes} bytes at 0x{address:x} do not lie within one live allocation"))?;

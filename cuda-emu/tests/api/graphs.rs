@@ -218,7 +218,7 @@ fn wrong_edges_are_refused() {
         ("null", code!(emu, cuGraphAddDependencies(graph, &CUgraphNode::NULL, &a, 1)), 1),
         ("no such handle", code!(emu, cuGraphAddDependencies(graph, &CUgraphNode(graph.0), &a, 1)), 400),
         ("good", code!(emu, cuGraphAddDependencies(graph, &b, &c, 1)), 0),
-        ("a circle is found later", code!(emu, cuGraphAddDependencies(graph, &d, &b, 1)), 0),
+        ("a cycle is found later", code!(emu, cuGraphAddDependencies(graph, &d, &b, 1)), 0),
     ];
     for (what, code, expected) in cases {
         assert_eq!(code, expected, "{what}");

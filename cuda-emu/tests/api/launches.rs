@@ -1,4 +1,4 @@
-//! Launches: what is checked before, what a fault leaves behind.
+//! Launches: what is checked before, what a fault leaves.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

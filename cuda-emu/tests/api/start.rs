@@ -22,7 +22,7 @@ fn every_function_of_the_table_is_exported_once() {
 }
 
 #[test]
-fn nothing_but_questions_is_answered_before_init() {
+fn only_queries_work_before_init() {
     let emu = bare(EmulatorConfig::default());
     let mut count = 7;
     assert_eq!(code!(emu, cuDeviceGetCount(&mut count)), 3);
@@ -54,7 +54,7 @@ fn optional_functions_come_with_their_version() {
 }
 
 #[test]
-fn the_device_answers_for_itself() {
+fn the_device_describes_itself() {
     let emu = emu_with(EmulatorConfig {
         compute_capability: (7, 5),
         memory: 1 << 20,

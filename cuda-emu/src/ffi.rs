@@ -1,8 +1,8 @@
-//! The border to C: what a caller passes becomes values that safe code can check and use.
+//! The FFI boundary: what a caller in C passes becomes values that safe code can check and use.
 //!
-//! Every raw pointer is wrapped by [`Cross::cross`], once, in the function the caller calls. That is the one place
-//! that relies on the caller keeping the contract of the driver API: a pointer is NULL or valid for what the call's
-//! documentation says. Behind it, everything is checked and safe.
+//! [`CArgument::convert`] wraps every raw pointer once, in the exported function. Only that conversion relies on the
+//! caller keeping the contract of the driver API: a pointer is NULL or valid for what the call's documentation says.
+//! Everything after it is checked and safe.
 
 #![allow(unsafe_code, non_snake_case)]
 
@@ -16,41 +16,52 @@ use crate::launch::Geometry;
 use crate::machine::{self, Machine};
 use crate::work::KernelWork;
 
-/// A call that was refused: the code for the caller and a sentence for the log, empty where the code says it all.
+/// Why a call or a piece of work failed.
 #[derive(Debug)]
-pub(crate) struct Refusal(pub(crate) CUresult, pub(crate) String);
+pub(crate) struct Error {
+    /// The code for the caller. After work that ran on a stream it becomes the sticky error of the context.
+    pub(crate) code: CUresult,
+    /// The sentence for the log; empty where the code says it all.
+    pub(crate) text: String,
+}
 
-impl From<CUresult> for Refusal {
-    fn from(code: CUresult) -> Self {
-        Self(code, String::new())
+impl Error {
+    pub(crate) fn new(code: CUresult, text: impl Into<String>) -> Self {
+        Self { code, text: text.into() }
     }
 }
 
-/// What a function of the API gives.
-pub(crate) type Answer<T = ()> = Result<T, Refusal>;
+impl From<CUresult> for Error {
+    fn from(code: CUresult) -> Self {
+        Self::new(code, "")
+    }
+}
 
-/// A refusal with its reason.
-pub(crate) fn refuse<T>(code: CUresult, why: impl Into<String>) -> Answer<T> {
-    Err(Refusal(code, why.into()))
+/// The result of a function of the API.
+pub(crate) type Result<T = (), E = Error> = std::result::Result<T, E>;
+
+/// An error with its reason.
+pub(crate) fn refuse<T>(code: CUresult, why: impl Into<String>) -> Result<T> {
+    Err(Error::new(code, why))
 }
 
 /// Refuses with INVALID_VALUE unless the condition holds.
-pub(crate) fn require(holds: bool, why: impl FnOnce() -> String) -> Answer {
-    if holds { Ok(()) } else { Err(Refusal(CUresult::INVALID_VALUE, why())) }
+pub(crate) fn require(holds: bool, why: impl FnOnce() -> String) -> Result {
+    if holds { Ok(()) } else { Err(Error::new(CUresult::INVALID_VALUE, why())) }
 }
 
 /// Runs the body of an exported function: nothing unwinds into C, nothing runs before `cuInit`.
-pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> Answer) -> CUresult {
+pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> Result) -> CUresult {
     let machine = machine::current();
-    let answer = catch_unwind(AssertUnwindSafe(|| {
+    let result = catch_unwind(AssertUnwindSafe(|| {
         machine.admit(name)?;
         body(machine)
     }));
-    match answer {
+    match result {
         Ok(Ok(())) => CUresult::SUCCESS,
-        Ok(Err(Refusal(code, why))) => {
-            if !why.is_empty() {
-                machine.log(format!("{name}: {why}"));
+        Ok(Err(Error { code, text })) => {
+            if !text.is_empty() {
+                machine.log(format!("{name}: {text}"));
             }
             code
         }
@@ -63,13 +74,13 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> A
     }
 }
 
-/// An argument as C passes it, and what safe code gets of it.
-pub(crate) trait Cross {
+/// An argument as C passes it, and its conversion to what safe code uses.
+pub(crate) trait CArgument {
     type Inside;
 
     /// # Safety
     /// The value is one that the contract of the driver API allows for this argument.
-    unsafe fn cross(self) -> Self::Inside;
+    unsafe fn convert(self) -> Self::Inside;
 }
 
 /// A pointer through which the driver writes, and where the API says so reads: `T` or an array of `T`.
@@ -94,35 +105,35 @@ impl<T> Clone for In<'_, T> {
 
 impl<T> Copy for In<'_, T> {}
 
-impl<T: 'static> Cross for *mut T {
+impl<T: 'static> CArgument for *mut T {
     type Inside = Out<'static, T>;
 
-    unsafe fn cross(self) -> Self::Inside {
+    unsafe fn convert(self) -> Self::Inside {
         Out(self, PhantomData)
     }
 }
 
-impl<T: 'static> Cross for *const T {
+impl<T: 'static> CArgument for *const T {
     type Inside = In<'static, T>;
 
-    unsafe fn cross(self) -> Self::Inside {
+    unsafe fn convert(self) -> Self::Inside {
         In(self, PhantomData)
     }
 }
 
-macro_rules! cross_unchanged {
+macro_rules! by_value {
     ($($type:ty),* $(,)?) => {$(
-        impl Cross for $type {
+        impl CArgument for $type {
             type Inside = Self;
 
-            unsafe fn cross(self) -> Self {
+            unsafe fn convert(self) -> Self {
                 self
             }
         }
     )*};
 }
 
-cross_unchanged!(
+by_value!(
     c_int,
     c_uint,
     u8,
@@ -171,7 +182,7 @@ impl<'a, T> Out<'a, T> {
     }
 
     /// Writes the result; a NULL pointer is refused.
-    pub(crate) fn set(self, value: T) -> Answer {
+    pub(crate) fn set(self, value: T) -> Result {
         require(!self.is_null(), || "a result pointer is NULL".into())?;
         self.set_if(value);
         Ok(())
@@ -201,26 +212,26 @@ impl<'a, T> Out<'a, T> {
 
 impl<T: Copy> Out<'_, T> {
     /// Reads an argument that is read as well as written.
-    pub(crate) fn get(self) -> Answer<T> {
+    pub(crate) fn get(self) -> Result<T> {
         In(self.0.cast_const(), PhantomData).get()
     }
 
     /// The first `count` elements.
-    pub(crate) fn slice(self, count: usize) -> Answer<&'static [T]> {
+    pub(crate) fn slice(self, count: usize) -> Result<&'static [T]> {
         In(self.0.cast_const(), PhantomData).slice(count)
     }
 }
 
 impl<'a, T: Copy> In<'a, T> {
-    /// The value behind the pointer.
-    pub(crate) fn get(self) -> Answer<T> {
+    /// The value that the pointer points to.
+    pub(crate) fn get(self) -> Result<T> {
         require(!self.is_null(), || "an argument pointer is NULL".into())?;
         // SAFETY: not NULL, so by the contract of the API valid for one read. Unaligned reads cost nothing here.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
     /// The first `count` elements; NULL is an empty array.
-    pub(crate) fn slice(self, count: usize) -> Answer<&'a [T]> {
+    pub(crate) fn slice(self, count: usize) -> Result<&'a [T]> {
         if count == 0 {
             return Ok(&[]);
         }
@@ -249,14 +260,14 @@ impl<T> In<'_, T> {
 
 impl<'a> In<'a, c_char> {
     /// The bytes of a C string without their NUL.
-    pub(crate) fn bytes(self) -> Answer<&'a [u8]> {
+    pub(crate) fn bytes(self) -> Result<&'a [u8]> {
         require(!self.is_null(), || "a string is NULL".into())?;
         // SAFETY: not NULL, so by contract a string that ends with NUL.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_bytes())
     }
 
     /// A C string that must be UTF-8.
-    pub(crate) fn text(self) -> Answer<&'a str> {
+    pub(crate) fn text(self) -> Result<&'a str> {
         std::str::from_utf8(self.bytes()?)
             .or_else(|_| refuse(CUresult::INVALID_VALUE, "a string is not UTF-8"))
     }
@@ -275,19 +286,19 @@ impl Out<'_, c_char> {
 }
 
 impl Out<'static, CUlaunchAttribute> {
-    /// The attributes of a launch, which came through the border with its configuration.
+    /// The attributes of a launch, which the FFI boundary converted with its configuration.
     pub(crate) fn from_config(config: &CUlaunchConfig) -> Self {
         Self(config.attrs, PhantomData)
     }
 }
 
-/// The address of a C string, a `char*` behind an untyped pointer of the same contract.
+/// The address of a C string, a `char*` passed as an untyped pointer under the same contract.
 pub(crate) fn as_text(address: usize) -> Out<'static, c_char> {
     Out(address as *mut c_char, PhantomData)
 }
 
 /// An image of a module: its first bytes tell whether it is binary, else it is text up to NUL.
-pub(crate) fn image_text(image: In<'_, c_void>) -> Answer<&[u8]> {
+pub(crate) fn image_text(image: In<'_, c_void>) -> Result<&[u8]> {
     In(image.0.cast::<c_char>(), PhantomData).bytes()
 }
 
@@ -298,7 +309,7 @@ pub(crate) struct HostSpan {
 }
 
 impl HostSpan {
-    /// The memory at an address that came through the border.
+    /// The memory at an address that a caller passed.
     ///
     /// By the contract of the API the caller keeps it valid until the copy has finished.
     pub(crate) fn new(address: usize) -> Self {
@@ -346,8 +357,8 @@ impl PartialEq for Callback {
 }
 
 impl Callback {
-    /// A callback that came through the border; NULL is refused.
-    pub(crate) fn new(function: CUhostFn, argument: Out<'_, c_void>) -> Answer<Self> {
+    /// A callback that a caller passed; NULL is refused.
+    pub(crate) fn new(function: CUhostFn, argument: Out<'_, c_void>) -> Result<Self> {
         match function {
             Some(function) => Ok(Self { function, argument: argument.address() }),
             None => refuse(CUresult::INVALID_VALUE, "the host function is NULL"),
@@ -355,7 +366,7 @@ impl Callback {
     }
 
     /// The callback of a host node.
-    pub(crate) fn of_node(params: &CUDA_HOST_NODE_PARAMS_v1) -> Answer<Self> {
+    pub(crate) fn of_node(params: &CUDA_HOST_NODE_PARAMS_v1) -> Result<Self> {
         Self::new(params.r#fn, Out(params.userData, PhantomData))
     }
 
@@ -367,7 +378,7 @@ impl Callback {
 }
 
 /// Packs the values that `list` points to, one pointer a parameter, into a parameter buffer.
-pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Answer<Box<[u8]>> {
+pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Result<Box<[u8]>> {
     let bytes = params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
     let mut packed = vec![0; bytes].into_boxed_slice();
     let pointers = list.slice(params.len())?;
@@ -379,7 +390,7 @@ pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Ans
 }
 
 /// The parameter buffer that an `extra` list names.
-pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Answer<Vec<u8>> {
+pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
     let (mut buffer, mut size) = (None, None);
     for i in 0..8 {
         let word = |j: usize| Out(extra.0.wrapping_add(2 * i + j), PhantomData::<&mut *mut c_void>).get();
@@ -413,7 +424,7 @@ pub(crate) trait KernelNode: Copy {
     fn of_common(common: CUDA_KERNEL_NODE_PARAMS_v1) -> Self;
 
     /// The structure that shows a node its parameters.
-    fn filled(kernel: &KernelWork, shown: &Shown) -> Self {
+    fn filled(kernel: &KernelWork, shown: &ExposedParams) -> Self {
         let ([gridDimX, gridDimY, gridDimZ], [blockDimX, blockDimY, blockDimZ]) = (kernel.grid, kernel.block);
         Self::of_common(CUDA_KERNEL_NODE_PARAMS_v1 {
             func: kernel.function.handle(),
@@ -482,7 +493,7 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
 }
 
 /// Reads the parameters of a kernel node; the arrays they point to are read when the work is made.
-pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Answer<KernelParams<'a>> {
+pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Result<KernelParams<'a>> {
     let p = params.get()?.common();
     let geometry = Geometry {
         grid: [p.gridDimX, p.gridDimY, p.gridDimZ],
@@ -494,12 +505,12 @@ pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Answer<Kern
 }
 
 /// The parameters of a kernel node as a program sees them: values, and a pointer to each.
-pub(crate) struct Shown {
+pub(crate) struct ExposedParams {
     pointers: Box<[usize]>,
     _values: Box<[u64]>,
 }
 
-impl Shown {
+impl ExposedParams {
     pub(crate) fn new(packed: &[u8], params: &[(usize, usize)]) -> Self {
         let words = packed.chunks(8).map(|chunk| {
             let mut word = [0; 8];
@@ -543,7 +554,7 @@ pub(crate) fn since(since: u32, version: u32) -> bool {
 
 /// Declares the exported functions of a chapter, one line each: `since base symbol(arguments) => body`.
 ///
-/// The body is a safe function of the machine and the arguments as [`Cross`] gives them. `required` and `optional`
+/// The body is a safe function of the machine and the arguments as [`CArgument`] gives them. `required` and `optional`
 /// functions are fields of [`Api`] as well, where the compiler compares the types; `more` are exported only.
 macro_rules! exports {
     (
@@ -551,7 +562,7 @@ macro_rules! exports {
         optional { $($os:literal $ob:ident $o:ident($($oa:ident: $ot:ty),*) => $of:path;)* }
         more { $($ms:literal $mb:ident $m:ident($($ma:ident: $mt:ty),*) => $mf:path;)* }
     ) => {
-        $crate::border::exported! {
+        $crate::ffi::exported! {
             $(true $rs $rb $r($($ra: $rt),*) => $rf;)*
             $(true $os $ob $o($($oa: $ot),*) => $of;)*
             $(false $ms $mb $m($($ma: $mt),*) => $mf;)*
@@ -561,7 +572,7 @@ macro_rules! exports {
         #[allow(unused_variables)]
         pub(crate) fn fill_api(api: &mut warpwright_driver_sys::Api, version: u32) {
             $(api.$r = $r;)*
-            $(api.$o = $crate::border::since($os, version).then_some($o);)*
+            $(api.$o = $crate::ffi::since($os, version).then_some($o);)*
         }
     };
 }
@@ -573,15 +584,15 @@ macro_rules! exported {
             #[unsafe(no_mangle)]
             #[allow(clippy::too_many_arguments)]
             unsafe extern "C" fn $symbol($($arg: $type),*) -> warpwright_driver_sys::CUresult {
-                $crate::border::enter(stringify!($symbol), move |machine| {
+                $crate::ffi::enter(stringify!($symbol), move |machine| {
                     // SAFETY: the caller keeps the contract of the driver API for every argument.
-                    $body(machine, $(unsafe { $crate::border::Cross::cross($arg) }),*)
+                    $body(machine, $(unsafe { $crate::ffi::CArgument::convert($arg) }),*)
                 })
             }
         )*
 
         /// The functions of this chapter.
-        pub(crate) const EXPORTS: &[$crate::border::Export] = &[$($crate::border::Export {
+        pub(crate) const EXPORTS: &[$crate::ffi::Export] = &[$($crate::ffi::Export {
             base: stringify!($base),
             since: $since,
             symbol: stringify!($symbol),
