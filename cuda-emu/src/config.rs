@@ -1,7 +1,5 @@
 //! What the emulated driver and device are, and how they run.
 
-use std::env;
-
 use ptx_emu::{Order, Schedule};
 
 /// The emulated driver and its one device.
@@ -46,28 +44,6 @@ impl Default for EmulatorConfig {
 }
 
 impl EmulatorConfig {
-    /// The default changed by the environment, for programs that load the emulator in place of `libcuda.so.1`:
-    /// `WARPWRIGHT_EMU_MEMORY` in bytes, `WARPWRIGHT_EMU_DRIVER_VERSION` as 13000,
-    /// `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` as 9.0, `WARPWRIGHT_EMU_MULTIPROCESSORS` and `WARPWRIGHT_EMU_SEED`, which
-    /// also shuffles. What does not parse is ignored.
-    pub(crate) fn from_env() -> Self {
-        let number = |name: &str| env::var(name).ok()?.trim().parse::<u64>().ok();
-        let mut config = Self::default();
-        if let Some(seed) = number("WARPWRIGHT_EMU_SEED") {
-            (config.seed, config.order) = (seed, Order::Shuffled);
-        }
-        config.memory = number("WARPWRIGHT_EMU_MEMORY").unwrap_or(config.memory);
-        let small = |name: &str| number(name).and_then(|v| u32::try_from(v).ok());
-        config.driver_version = small("WARPWRIGHT_EMU_DRIVER_VERSION").unwrap_or(config.driver_version);
-        config.multiprocessors = small("WARPWRIGHT_EMU_MULTIPROCESSORS").unwrap_or(config.multiprocessors);
-        if let Ok(text) = env::var("WARPWRIGHT_EMU_COMPUTE_CAPABILITY") {
-            let parsed =
-                text.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-            config.compute_capability = parsed.unwrap_or(config.compute_capability);
-        }
-        config
-    }
-
     /// How a kernel runs.
     pub(crate) fn schedule(&self) -> Schedule {
         Schedule { seed: self.seed, order: self.order, threads: self.threads, fuel: self.fuel }

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use warpwright_driver_sys::*;
 
-use crate::ffi::{Result, refuse};
+use crate::error::{Result, refuse};
 
-/// Something that has a handle.
-pub(crate) trait Object {
+/// A kind of object that has handles. The types are empty: they only tell the ids of different kinds apart, so that
+/// objects may refer to each other by id without knowing each other's type.
+pub(crate) trait Kind {
     type Handle: Copy;
 
-    const KIND: u64;
+    const TAG: u64;
     const WORD: &'static str;
     /// The codes for NULL and for a handle of nothing that lives.
     const NULL: CUresult;
@@ -27,45 +28,54 @@ pub(crate) trait Object {
     fn handle(raw: *mut c_void) -> Self::Handle;
 }
 
-/// Declares which handle type names which object type: kind, word for messages, code for NULL, code for a stale one.
-macro_rules! objects {
-    ($($type:ty: $handle:ident = $kind:literal $word:literal $null:ident $stale:ident;)*) => {$(
-        impl Object for $type {
-            type Handle = $handle;
+/// Declares the kinds: id type, handle type, tag, word for messages, code for NULL, code for a stale handle.
+macro_rules! kinds {
+    ($($kind:ident $id:ident: $handle:ident = $tag:literal $word:literal $null:ident $stale:ident;)*) => {
+        /// The kinds of objects.
+        pub(crate) mod kind {$(
+            pub(crate) enum $kind {}
+        )*}
 
-            const KIND: u64 = $kind;
-            const WORD: &'static str = $word;
-            const NULL: CUresult = CUresult::$null;
-            const STALE: CUresult = CUresult::$stale;
+        $(
+            pub(crate) type $id = Id<kind::$kind>;
 
-            fn raw(handle: $handle) -> *mut c_void {
-                handle.0
+            impl Kind for kind::$kind {
+                type Handle = $handle;
+
+                const TAG: u64 = $tag;
+                const WORD: &'static str = $word;
+                const NULL: CUresult = CUresult::$null;
+                const STALE: CUresult = CUresult::$stale;
+
+                fn raw(handle: $handle) -> *mut c_void {
+                    handle.0
+                }
+
+                fn handle(raw: *mut c_void) -> $handle {
+                    $handle(raw)
+                }
             }
-
-            fn handle(raw: *mut c_void) -> $handle {
-                $handle(raw)
-            }
-        }
-    )*};
+        )*
+    };
 }
 
-objects! {
-    crate::context::Context: CUcontext = 0x61 "context" INVALID_CONTEXT INVALID_CONTEXT;
-    crate::module::Module: CUmodule = 0x62 "module" INVALID_HANDLE INVALID_HANDLE;
-    crate::module::LoadedFunction: CUfunction = 0x63 "function" INVALID_HANDLE INVALID_HANDLE;
-    crate::stream::Stream: CUstream = 0x64 "stream" INVALID_HANDLE INVALID_HANDLE;
-    crate::event::Event: CUevent = 0x65 "event" INVALID_HANDLE INVALID_HANDLE;
-    crate::graph::Graph: CUgraph = 0x66 "graph" INVALID_VALUE INVALID_HANDLE;
-    crate::graph::Node: CUgraphNode = 0x67 "graph node" INVALID_VALUE INVALID_HANDLE;
-    crate::exec::Exec: CUgraphExec = 0x68 "executable graph" INVALID_VALUE INVALID_HANDLE;
+kinds! {
+    Context ContextId: CUcontext = 0x61 "context" INVALID_CONTEXT INVALID_CONTEXT;
+    Module ModuleId: CUmodule = 0x62 "module" INVALID_HANDLE INVALID_HANDLE;
+    Function FunctionId: CUfunction = 0x63 "function" INVALID_HANDLE INVALID_HANDLE;
+    Stream StreamId: CUstream = 0x64 "stream" INVALID_HANDLE INVALID_HANDLE;
+    Event EventId: CUevent = 0x65 "event" INVALID_HANDLE INVALID_HANDLE;
+    Graph GraphId: CUgraph = 0x66 "graph" INVALID_VALUE INVALID_HANDLE;
+    Node NodeId: CUgraphNode = 0x67 "graph node" INVALID_VALUE INVALID_HANDLE;
+    Exec ExecId: CUgraphExec = 0x68 "executable graph" INVALID_VALUE INVALID_HANDLE;
 }
 
 /// A handle that was looked up once.
-pub(crate) struct Id<T>(u64, PhantomData<fn() -> T>);
+pub(crate) struct Id<K>(u64, PhantomData<fn() -> K>);
 
-impl<T: Object> Id<T> {
-    pub(crate) fn handle(self) -> T::Handle {
-        T::handle(self.0 as usize as *mut c_void)
+impl<K: Kind> Id<K> {
+    pub(crate) fn handle(self) -> K::Handle {
+        K::handle(self.0 as usize as *mut c_void)
     }
 
     fn index(self) -> usize {
@@ -73,135 +83,136 @@ impl<T: Object> Id<T> {
     }
 }
 
-impl<T> Id<T> {
+impl<K> Id<K> {
     /// The number in the handle, unique in the process.
     pub(crate) fn number(self) -> u64 {
         self.0
     }
 }
 
-impl<T> Clone for Id<T> {
+impl<K> Clone for Id<K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Id<T> {}
+impl<K> Copy for Id<K> {}
 
-impl<T> PartialEq for Id<T> {
+impl<K> PartialEq for Id<K> {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl<T> Eq for Id<T> {}
+impl<K> Eq for Id<K> {}
 
-impl<T> PartialOrd for Id<T> {
+impl<K> PartialOrd for Id<K> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Id<T> {
+impl<K> Ord for Id<K> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.cmp(&other.0)
     }
 }
 
-impl<T> Hash for Id<T> {
+impl<K> Hash for Id<K> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.hash(state);
     }
 }
 
-impl<T> std::fmt::Debug for Id<T> {
+impl<K> std::fmt::Debug for Id<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:#x}", self.0)
     }
 }
 
 /// Every object of one kind that lives.
-pub(crate) struct Table<T> {
+pub(crate) struct Table<K, T> {
     slots: Vec<Option<(u64, T)>>,
     free: Vec<usize>,
+    kind: PhantomData<fn() -> K>,
 }
 
-impl<T> Default for Table<T> {
+impl<K, T> Default for Table<K, T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { slots: Vec::new(), free: Vec::new(), kind: PhantomData }
     }
 }
 
 /// Generations are drawn for the whole process, so a handle of an earlier machine is stale in a later one.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-impl<T: Object> Table<T> {
-    pub(crate) fn insert(&mut self, object: T) -> Id<T> {
+impl<K: Kind, T> Table<K, T> {
+    pub(crate) fn insert(&mut self, object: T) -> Id<K> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
         let generation = u64::from(GENERATION.fetch_add(1, Relaxed) & 0xff_ffff);
-        let id = Id(T::KIND << 56 | generation << 32 | (index as u64 + 1), PhantomData);
+        let id = Id(K::TAG << 56 | generation << 32 | (index as u64 + 1), PhantomData);
         self.slots[index] = Some((id.0, object));
         id
     }
 
     /// The object of a handle.
-    pub(crate) fn find(&self, handle: T::Handle) -> Result<Id<T>> {
-        let raw = T::raw(handle);
+    pub(crate) fn find(&self, handle: K::Handle) -> Result<Id<K>> {
+        let raw = K::raw(handle);
         if raw.is_null() {
-            return refuse(T::NULL, format!("the {} is NULL", T::WORD));
+            return refuse(K::NULL, format!("the {} is NULL", K::WORD));
         }
         let id = Id(raw as usize as u64, PhantomData);
         if self.get(id).is_some() {
             return Ok(id);
         }
-        let what = if id.0 >> 56 == T::KIND { "was destroyed" } else { "is no handle of this kind" };
-        refuse(T::STALE, format!("the {} {:#x} {what}", T::WORD, id.0))
+        let what = if id.0 >> 56 == K::TAG { "was destroyed" } else { "is no handle of this kind" };
+        refuse(K::STALE, format!("the {} {:#x} {what}", K::WORD, id.0))
     }
 
-    pub(crate) fn get(&self, id: Id<T>) -> Option<&T> {
+    pub(crate) fn get(&self, id: Id<K>) -> Option<&T> {
         let (number, object) = self.slots.get(id.index())?.as_ref()?;
         (*number == id.0).then_some(object)
     }
 
-    pub(crate) fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, id: Id<K>) -> Option<&mut T> {
         let (number, object) = self.slots.get_mut(id.index())?.as_mut()?;
         (*number == id.0).then_some(object)
     }
 
-    pub(crate) fn remove(&mut self, id: Id<T>) -> Option<T> {
+    pub(crate) fn remove(&mut self, id: Id<K>) -> Option<T> {
         self.get(id)?;
         self.free.push(id.index());
         self.slots[id.index()].take().map(|(_, object)| object)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id<K>, &T)> {
         self.slots.iter().flatten().map(|(number, object)| (Id(*number, PhantomData), object))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Id<T>, &mut T)> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Id<K>, &mut T)> {
         self.slots.iter_mut().flatten().map(|(number, object)| (Id(*number, PhantomData), object))
     }
 
     /// The ids of the objects that `which` picks, in no particular order.
-    pub(crate) fn ids(&self, which: impl Fn(&T) -> bool) -> Vec<Id<T>> {
+    pub(crate) fn ids(&self, which: impl Fn(&T) -> bool) -> Vec<Id<K>> {
         self.iter().filter(|(_, object)| which(object)).map(|(id, _)| id).collect()
     }
 }
 
 /// Ids come from the table and are used under the same lock, so one that is absent is a defect of the emulator.
-impl<T: Object> std::ops::Index<Id<T>> for Table<T> {
+impl<K: Kind, T> std::ops::Index<Id<K>> for Table<K, T> {
     type Output = T;
 
-    fn index(&self, id: Id<T>) -> &T {
-        self.get(id).unwrap_or_else(|| panic!("the {} {id:?} is gone", T::WORD))
+    fn index(&self, id: Id<K>) -> &T {
+        self.get(id).unwrap_or_else(|| panic!("the {} {id:?} is gone", K::WORD))
     }
 }
 
-impl<T: Object> std::ops::IndexMut<Id<T>> for Table<T> {
-    fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        self.get_mut(id).unwrap_or_else(|| panic!("the {} {id:?} is gone", T::WORD))
+impl<K: Kind, T> std::ops::IndexMut<Id<K>> for Table<K, T> {
+    fn index_mut(&mut self, id: Id<K>) -> &mut T {
+        self.get_mut(id).unwrap_or_else(|| panic!("the {} {id:?} is gone", K::WORD))
     }
 }

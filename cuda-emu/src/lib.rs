@@ -16,9 +16,8 @@
 //! Streams are asynchronous: each has a thread. Handles are looked up, never dereferenced, so a stale one is an
 //! error. Failures can be injected, see [`inject`].
 //!
-//! The environment configures the library where no program does: `WARPWRIGHT_EMU_MEMORY` (bytes),
-//! `WARPWRIGHT_EMU_DRIVER_VERSION` (13000), `WARPWRIGHT_EMU_COMPUTE_CAPABILITY` (9.0),
-//! `WARPWRIGHT_EMU_MULTIPROCESSORS` (8), `WARPWRIGHT_EMU_SEED` (also shuffles), `WARPWRIGHT_EMU_FAIL` (`cuMemAlloc_v2:3:2` fails the third allocation with code 2).
+//! No environment variable is read: the program configures the emulator, by [`configure`] and [`inject`], or by
+//! `warpwright_emu_configure` and `warpwright_emu_inject` of the shared library.
 //!
 //! ```
 //! use warpwright_cuda_emu::{EmulatorConfig, api, configure};
@@ -35,83 +34,38 @@
 //! `cuMemAllocAsync`, kernels that read registered host memory, cooperative launches, clusters, conditional nodes,
 //! memory nodes of graphs, peer devices, and races between streams. Such calls are absent or return NOT_SUPPORTED.
 
-#![allow(unsafe_code)]
-
-mod capture;
+mod api;
+mod compile;
 mod config;
-mod context;
 mod device;
-mod dot;
-mod event;
-mod exec;
+mod error;
+mod exported;
 mod ffi;
 mod graph;
 mod handle;
-mod launch;
+mod log;
 mod machine;
-mod memory;
-mod module;
 mod queue;
 mod state;
-mod stream;
 mod work;
 
-use std::ffi::c_char;
-
-use ffi::{CArgument, Export};
 use warpwright_driver_sys::Api;
 
 pub use config::EmulatorConfig;
+pub use exported::{
+    EmulatorSettings, warpwright_emu_configure, warpwright_emu_inject, warpwright_emu_last_finding,
+};
 pub use machine::{configure, findings, inject};
-
-/// The functions by chapter, and what fills the table.
-const CHAPTERS: &[&[Export]] = &[
-    device::EXPORTS,
-    context::EXPORTS,
-    module::EXPORTS,
-    memory::EXPORTS,
-    launch::EXPORTS,
-    stream::EXPORTS,
-    event::EXPORTS,
-    graph::EXPORTS,
-    exec::EXPORTS,
-    capture::EXPORTS,
-];
 
 /// The driver as a table. Functions that the configured driver version does not have are absent.
 pub fn api() -> Api {
-    let version = machine::current().config.driver_version;
-    let mut api = Api::empty();
-    device::fill_api(&mut api, version);
-    context::fill_api(&mut api, version);
-    module::fill_api(&mut api, version);
-    memory::fill_api(&mut api, version);
-    launch::fill_api(&mut api, version);
-    stream::fill_api(&mut api, version);
-    event::fill_api(&mut api, version);
-    graph::fill_api(&mut api, version);
-    exec::fill_api(&mut api, version);
-    capture::fill_api(&mut api, version);
-    api
+    api::symbols::table(machine::current().device.config.driver_version)
 }
 
 /// The exported names that are fields of the table, and those that are not.
 pub fn symbols() -> (Vec<&'static str>, Vec<&'static str>) {
-    let (tabled, more): (Vec<_>, Vec<_>) = device::exports().partition(|export| export.tabled);
-    let names = |exports: Vec<&'static Export>| exports.iter().map(|export| export.symbol).collect();
+    let all = api::symbols::chapters().flatten();
+    let (tabled, more): (Vec<_>, Vec<_>) = all.partition(|export| export.tabled);
+    let names = |exports: Vec<&api::export::Export>| exports.iter().map(|export| export.symbol).collect();
     (names(tabled), names(more))
-}
-
-/// Copies the newest entry of the log, cut to `capacity` bytes with its NUL; the bytes it needs.
-///
-/// # Safety
-/// `buffer` is NULL or valid for `capacity` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn warpwright_emu_last_finding(buffer: *mut c_char, capacity: usize) -> usize {
-    let machine = machine::current();
-    let end = machine.entries(u32::MAX).1;
-    let text = machine.entries(end.saturating_sub(1)).0.pop().unwrap_or_default();
-    // SAFETY: the caller vouches for the buffer.
-    unsafe { buffer.convert() }.set_text(&text, capacity);
-    text.len() + 1
 }

@@ -4,9 +4,22 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libloading::Library;
 use warpwright_driver_sys::*;
+
+/// `EmulatorSettings`, as a program in C declares it.
+#[repr(C)]
+#[derive(Default)]
+struct Settings {
+    memory: u64,
+    driver_version: u32,
+    compute_capability: u32,
+    multiprocessors: u32,
+    shuffled: u32,
+    seed: u64,
+}
 
 const PTX: &CStr = c"
 .version 7.0
@@ -47,9 +60,26 @@ fn open() -> (&'static Library, Api) {
     (library, api)
 }
 
+/// A process has one emulated driver, so the tests that start it over must not overlap.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the library over; NULL is the default configuration.
+fn configure(library: &Library, settings: *const Settings) {
+    // SAFETY: the function is declared so, and the settings are NULL or a variable of the caller.
+    unsafe {
+        let symbol = library.get::<unsafe extern "C" fn(*const Settings)>("warpwright_emu_configure");
+        symbol.unwrap()(settings);
+    }
+}
+
 #[test]
 fn a_program_runs_on_the_library() {
+    let _one_test = one_at_a_time();
     let (library, api) = open();
+    configure(library, std::ptr::null());
 
     let (mut context, mut module, mut function) = (CUcontext::NULL, CUmodule::NULL, CUfunction::NULL);
     let (mut address, mut result, mut n) = (0u64, 0u32, 42u32);
@@ -89,24 +119,30 @@ fn a_program_runs_on_the_library() {
     assert_eq!(text, format!("cuMemFree_v2: 0x{address:x} is not the base of an allocation"));
 }
 
-/// The environment is read once a process, so this test runs itself again with another one.
 #[test]
-fn the_environment_configures_the_library() {
-    const SETTINGS: [(&str, &str); 5] = [
-        ("WARPWRIGHT_EMU_MEMORY", "4096"),
-        ("WARPWRIGHT_EMU_DRIVER_VERSION", "12040"),
-        ("WARPWRIGHT_EMU_COMPUTE_CAPABILITY", "8.6"),
-        ("WARPWRIGHT_EMU_MULTIPROCESSORS", "132"),
-        ("WARPWRIGHT_EMU_FAIL", "cuDeviceGetCount:2:999, cuMemAlloc_v2:1:46"),
-    ];
-    if std::env::var_os(SETTINGS[0].0).is_none() {
-        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "the_environment_configures_the_library"]).envs(SETTINGS);
-        let output = again.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-        return;
-    }
-    let (_, api) = open();
+fn functions_for_c_configure_the_library() {
+    let _one_test = one_at_a_time();
+    let (library, api) = open();
+    let settings = Settings {
+        memory: 4096,
+        driver_version: 12040,
+        compute_capability: 86,
+        multiprocessors: 132,
+        ..Settings::default()
+    };
+    configure(library, &settings);
+    // SAFETY: the function is declared so, and the strings outlive the calls.
+    let injected = unsafe {
+        let inject = library
+            .get::<unsafe extern "C" fn(*const c_char, u64, CUresult) -> CUresult>("warpwright_emu_inject");
+        let inject = inject.unwrap();
+        [
+            inject(c"cuDeviceGetCount".as_ptr(), 2, CUresult::UNKNOWN),
+            inject(c"cuMemAlloc_v2".as_ptr(), 1, CUresult::DEVICE_UNAVAILABLE),
+            inject(std::ptr::null(), 1, CUresult::UNKNOWN),
+        ]
+    };
+    assert_eq!(injected.map(|code| code.0), [0, 0, 1]);
     let (mut version, mut minor, mut processors, mut count, mut bytes) = (0, 0, 0, 0, 0);
     let (mut context, mut address) = (CUcontext::NULL, 0);
     // SAFETY: every pointer is to a variable of this test.

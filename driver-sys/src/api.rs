@@ -6,7 +6,10 @@
 use std::ffi::{CStr, c_char, c_float, c_int, c_uchar, c_uint, c_ushort, c_void};
 use std::fmt;
 
-use crate::*;
+use crate::constants::*;
+use crate::handles::*;
+use crate::result::CUresult;
+use crate::structs::*;
 
 /// One line of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

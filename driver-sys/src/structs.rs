@@ -1,11 +1,9 @@
-//! Structures that cross the border, each with its size and the offset of each field, checked when this crate compiles.
+//! Structures that cross the FFI boundary, each with its size and the offset of each field, checked when this crate compiles.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
-use crate::{
-    CUarray, CUcontext, CUdeviceptr, CUfunction, CUgraphExecUpdateResult, CUgraphInstantiateResult,
-    CUgraphNode, CUgraphNodeType, CUkernel, CUlaunchAttributeID, CUmemorytype, CUstream,
-};
+use crate::constants::*;
+use crate::handles::*;
 
 macro_rules! structs {
     ($($(#[$doc:meta])* struct $name:ident: $size:literal { $($offset:literal $field:ident: $type:ty,)* })*) => {$(

@@ -5,13 +5,13 @@ use std::fmt::Write;
 
 use warpwright_driver_sys::CUgraphDebugDot_flags;
 
-use crate::graph::{Content, Graph, Node};
-use crate::handle::Id;
+use crate::graph::nodes::Content;
+use crate::handle::{GraphId, NodeId};
 use crate::state::State;
 use crate::work::Work;
 
 /// The picture of a graph: nodes by number in order of creation, children as clusters.
-pub(crate) fn print(s: &State, graph: Id<Graph>, flags: CUgraphDebugDot_flags) -> String {
+pub(crate) fn print(s: &State, graph: GraphId, flags: CUgraphDebugDot_flags) -> String {
     let mut picture = Picture { s, flags, text: String::new(), numbers: HashMap::new() };
     picture.body(graph);
     format!("digraph dot {{\n{}}}\n", picture.text)
@@ -21,11 +21,11 @@ struct Picture<'a> {
     s: &'a State,
     flags: CUgraphDebugDot_flags,
     text: String,
-    numbers: HashMap<Id<Node>, usize>,
+    numbers: HashMap<NodeId, usize>,
 }
 
 impl Picture<'_> {
-    fn body(&mut self, graph: Id<Graph>) {
+    fn body(&mut self, graph: GraphId) {
         for &id in &self.s.graphs[graph].nodes {
             let number = self.numbers.len();
             self.numbers.insert(id, number);
@@ -49,7 +49,7 @@ impl Picture<'_> {
         let _ = writeln!(self.text, "{line}");
     }
 
-    fn label(&self, id: Id<Node>) -> String {
+    fn label(&self, id: NodeId) -> String {
         let mut label = match &self.s.nodes[id].content {
             Content::Child(_) => "graph".to_string(),
             Content::Work(work) => work.name().to_string(),
@@ -58,7 +58,10 @@ impl Picture<'_> {
         if let Content::Work(Work::Kernel(k)) = &self.s.nodes[id].content
             && asks(CUgraphDebugDot_flags::KERNEL_NODE_PARAMS)
         {
-            label += &format!("\\ngrid {:?} block {:?} shared {}", k.grid, k.block, k.shared);
+            label += &format!(
+                "\\ngrid {:?} block {:?} shared {}",
+                k.geometry.grid, k.geometry.block, k.geometry.shared
+            );
         }
         if asks(CUgraphDebugDot_flags::HANDLES) {
             label += &format!("\\n{id:?}");

@@ -1,48 +1,20 @@
 //! Events: points in streams that others wait for and clocks are read at.
 
-#![allow(unsafe_code)]
-
 use std::ffi::{c_float, c_uint};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use warpwright_driver_sys::*;
 
-use crate::capture;
-use crate::context::Context;
-use crate::ffi::{Out, Result, exports, refuse, require};
-use crate::graph::Node;
-use crate::handle::Id;
+use crate::api::export::exports;
+use crate::api::stream::no_flags;
+use crate::error::{Result, refuse, require};
+use crate::ffi::pointer::Out;
 use crate::machine::Machine;
-use crate::queue::{Mark, Reach, Task};
-use crate::state::State;
-use crate::stream::no_flags;
+use crate::queue::Task;
+use crate::state::objects::Event;
+use crate::state::{State, capture};
 use crate::work::Work;
-
-/// An event.
-pub(crate) struct Event {
-    pub(crate) context: Id<Context>,
-    flags: CUevent_flags,
-    pub(crate) cell: Arc<EventCell>,
-    /// Set when it was last recorded in a capture: which one, and the nodes it stands for.
-    pub(crate) captured: Option<(u64, Vec<Id<Node>>)>,
-}
-
-/// The last record of an event, shared with the graphs that record it.
-#[derive(Default)]
-pub(crate) struct EventCell(Mutex<Option<Arc<Mark>>>);
-
-impl EventCell {
-    pub(crate) fn last(&self) -> Option<Arc<Mark>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// A new record, reached when the result is dropped.
-    pub(crate) fn record(&self) -> Reach {
-        let mark = Arc::<Mark>::default();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&mark));
-        Reach(mark)
-    }
-}
+use crate::work::mark::Mark;
 
 /// Flag of record and wait: in a capture, make it a node instead of an edge.
 const EXTERNAL: c_uint = 1;
@@ -89,7 +61,7 @@ fn record(m: &'static Machine, event: CUevent, stream: CUstream) -> Result {
 fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flags: c_uint) -> Result {
     no_flags(flags & !EXTERNAL)?;
     let mut s = m.state();
-    let stream = s.stream(m, stream)?;
+    let stream = s.stream(stream)?;
     let id = s.events.find(event)?;
     if s.events[id].context != s.streams[stream].context {
         return refuse(CUresult::INVALID_HANDLE, "event and stream belong to different contexts");
@@ -113,7 +85,7 @@ fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flag
 fn wait(m: &'static Machine, stream: CUstream, event: CUevent, flags: c_uint) -> Result {
     no_flags(flags & !EXTERNAL)?;
     let mut s = m.state();
-    let stream = s.stream(m, stream)?;
+    let stream = s.stream(stream)?;
     let id = s.events.find(event)?;
     if flags & EXTERNAL != 0 && s.streams[stream].capture.is_some() {
         let cell = s.events[id].cell.clone();

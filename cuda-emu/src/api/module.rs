@@ -1,47 +1,21 @@
-//! Modules: PTX text into functions, with the logs and the codes of the driver's compiler.
+//! Modules and their functions.
 
-#![allow(unsafe_code)]
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
-
-use ptx_emu::{Kernel, ParseErrors};
 use warpwright_driver_sys::*;
 
-use crate::capture;
-use crate::context::Context;
-use crate::device;
-use crate::ffi::{Error, In, Out, Result, as_text, exports, image_text, refuse, require};
-use crate::handle::Id;
+use crate::api::export::exports;
+use crate::api::memory::refuse_memory;
+use crate::compile::{compile, info_text};
+use crate::error::{Result, refuse, require};
+use crate::ffi::pointer::{In, Out, as_text, image_text};
+use crate::handle::FunctionId;
 use crate::machine::Machine;
-use crate::memory::refuse_memory;
-use crate::state::State;
-
-/// A loaded module.
-pub(crate) struct Module {
-    pub(crate) context: Id<Context>,
-    parsed: ptx_emu::Module,
-    functions: Vec<Id<LoadedFunction>>,
-}
-
-/// A kernel of a loaded module, as its handle knows it.
-pub(crate) type LoadedFunction = Arc<Function>;
-
-/// A kernel of a module with the attributes that a program may set.
-pub(crate) struct Function {
-    pub(crate) kernel: Arc<Kernel>,
-    pub(crate) context: Id<Context>,
-    /// Offset and size of each parameter.
-    pub(crate) params: Vec<(usize, usize)>,
-    module: Id<Module>,
-    name: CString,
-    handle: OnceLock<CUfunction>,
-    version: c_int,
-    loaded: AtomicBool,
-    dynamic_shared: AtomicI32,
-    carveout: AtomicI32,
-}
+use crate::state::capture;
+use crate::state::objects::Module;
+use crate::work::function::Function;
 
 exports! {
     required {
@@ -155,7 +129,7 @@ fn load_image(
     require(!module.is_null(), || "the result pointer is NULL".into())?;
     // Parsing needs no lock and may take a while.
     drop(s);
-    match compile(m, image) {
+    match compile(&m.device.config, image) {
         Ok(parsed) => {
             logs.info.write(&info_text(&parsed), values);
             logs.error.write("", values);
@@ -170,107 +144,13 @@ fn load_image(
     }
 }
 
-fn info_text(parsed: &ptx_emu::Module) -> String {
-    let line = |k: &Arc<Kernel>| {
-        let shared = k.static_shared;
-        format!("info    : Function '{}': {} registers, {shared} bytes shared\n", k.name, k.registers)
-    };
-    parsed.kernels().map(line).collect()
-}
-
-/// Checks the text in the order in which the driver does: is it PTX, its version, its target, then its contents.
-fn compile(m: &Machine, image: &[u8]) -> Result<ptx_emu::Module> {
-    let garbage = || Error::new(CUresult::INVALID_IMAGE, "the image is no PTX text");
-    let text = std::str::from_utf8(image).map_err(|_| garbage())?;
-    let version = directive(text, ".version").ok_or_else(garbage)?;
-    check_version(m, version)?;
-    if let Some(target) = directive(text, ".target") {
-        check_target(m, target.split(',').next().unwrap_or_default().trim())?;
-    }
-    ptx_emu::Module::parse(text).map_err(|errors| Error::new(CUresult::INVALID_PTX, log_text(&errors)))
-}
-
-/// The rest of the first line that begins with a directive, without its comment.
-fn directive<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let rest = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
-    rest.starts_with(char::is_whitespace).then(|| rest.split("//").next().unwrap_or_default().trim())
-}
-
-fn check_version(m: &Machine, text: &str) -> Result {
-    let parsed =
-        text.split_once('.').and_then(|(a, b)| Some((a.parse::<u32>().ok()?, b.parse::<u32>().ok()?)));
-    let newest = m.config.ptx_version();
-    match parsed {
-        None => {
-            Err(Error::new(CUresult::INVALID_PTX, format!("error   : `.version {text}` is no version\n")))
-        }
-        Some(version) if version > newest => Err(Error::new(
-            CUresult::UNSUPPORTED_PTX_VERSION,
-            format!(
-                "fatal   : Unsupported .version {text}; current version is '{}.{}'\n",
-                newest.0, newest.1
-            ),
-        )),
-        Some(_) => Ok(()),
-    }
-}
-
-/// A target above the device is refused; one with the suffix `a` or `f` fits its own device only.
-fn check_target(m: &Machine, target: &str) -> Result {
-    let (major, minor) = m.config.compute_capability;
-    let device = major * 10 + minor;
-    let number = target.trim_start_matches("sm_").trim_end_matches(['a', 'f']).parse::<u32>();
-    let fits = match number {
-        Ok(number) if target.ends_with('a') => number == device,
-        Ok(number) if target.ends_with('f') => number / 10 == major && number <= device,
-        Ok(number) => number <= device,
-        // What is no architecture at all is a matter of the parser.
-        Err(_) => true,
-    };
-    let text = || format!("fatal   : .target {target} does not fit the device, which is sm_{device}\n");
-    if fits { Ok(()) } else { Err(Error::new(CUresult::NO_BINARY_FOR_GPU, text())) }
-}
-
-/// The errors as the driver's compiler prints them, each followed by its line of text.
-fn log_text(errors: &ParseErrors) -> String {
-    let line = |e: &ptx_emu::ParseError| {
-        format!(
-            "ptxas application ptx input, line {}; error   : {} (column {})\n    {}\n",
-            e.line, e.what, e.column, e.text
-        )
-    };
-    errors.0.iter().map(line).collect::<String>() + "ptxas fatal   : Ptx assembly aborted due to errors\n"
-}
-
 fn unload(m: &'static Machine, module: CUmodule) -> Result {
     let mut s = m.state();
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
     let id = s.modules.find(module)?;
-    s.unload(m, id);
+    s.unload(id);
     Ok(())
-}
-
-impl State {
-    /// Removes a module; what still uses its kernels fails when it runs.
-    pub(crate) fn unload(&mut self, m: &Machine, id: Id<Module>) {
-        let Some(module) = self.modules.remove(id) else { return };
-        module.parsed.unload(&m.memory);
-        for function in module.functions {
-            if let Some(function) = self.functions.remove(function) {
-                function.loaded.store(false, Relaxed);
-            }
-        }
-    }
-
-    /// The function of a handle, which must be of the current context.
-    pub(crate) fn function(&self, handle: CUfunction) -> Result<&Arc<Function>> {
-        let function = &self.functions[self.functions.find(handle)?];
-        if function.context != self.current()? {
-            return refuse(CUresult::INVALID_HANDLE, "the function belongs to another context");
-        }
-        Ok(function)
-    }
 }
 
 fn get_function(
@@ -284,7 +164,7 @@ fn get_function(
     let id = s.modules.find(module)?;
     require(!function.is_null(), || "the result pointer is NULL".into())?;
     let name = name.text()?;
-    let of_name = |at: &&Id<LoadedFunction>| s.functions[**at].kernel.name == name;
+    let of_name = |at: &&FunctionId| s.functions[**at].kernel.name == name;
     if let Some(&known) = s.modules[id].functions.iter().find(of_name) {
         return function.set(known.handle());
     }
@@ -295,50 +175,14 @@ fn get_function(
             format!("there is no kernel {name}; the module has {}", names.join(", ")),
         );
     };
-    let made = Arc::new(Function::new(&s.modules[id], id, kernel));
+    let made = Arc::new({
+        let of = &s.modules[id];
+        Function::new(of.context, id, of.parsed.version(), kernel)
+    });
     let made = s.functions.insert(made);
     s.modules[id].functions.push(made);
     s.functions[made].handle.get_or_init(|| made.handle());
     function.set(made.handle())
-}
-
-impl Function {
-    fn new(of: &Module, module: Id<Module>, kernel: Arc<Kernel>) -> Self {
-        let (major, minor) = of.parsed.version();
-        Self {
-            context: of.context,
-            params: kernel.params.iter().map(|p| (p.offset as usize, p.size as usize)).collect(),
-            module,
-            name: CString::new(kernel.name.as_str()).unwrap_or_default(),
-            handle: OnceLock::new(),
-            version: (major * 10 + minor) as c_int,
-            loaded: AtomicBool::new(true),
-            dynamic_shared: AtomicI32::new((device::SHARED.saturating_sub(kernel.static_shared)) as c_int),
-            carveout: AtomicI32::new(-1),
-            kernel,
-        }
-    }
-
-    /// Its handle, known once the table has given one.
-    pub(crate) fn handle(&self) -> CUfunction {
-        self.handle.get().copied().unwrap_or(CUfunction::NULL)
-    }
-
-    /// Whether its module is still loaded.
-    pub(crate) fn is_loaded(&self) -> bool {
-        self.loaded.load(Relaxed)
-    }
-
-    /// Dynamic shared memory that a launch may ask for.
-    pub(crate) fn dynamic_shared(&self) -> u32 {
-        self.dynamic_shared.load(Relaxed) as u32
-    }
-
-    /// Threads that a block may have.
-    pub(crate) fn max_threads(&self) -> u32 {
-        let bound = self.kernel.reqntid.or(self.kernel.maxntid);
-        bound.map_or(device::MAX_THREADS, |[x, y, z]| x.saturating_mul(y).saturating_mul(z))
-    }
 }
 
 fn get_global(
@@ -355,7 +199,7 @@ fn get_global(
     let Some(variable) = parsed.variables().find(|v| v.name == name) else {
         return refuse(CUresult::NOT_FOUND, format!("there is no variable {name}"));
     };
-    address.set_if(parsed.address(&m.memory, name).or_else(refuse_memory)?.unwrap_or_default());
+    address.set_if(parsed.address(&m.device.memory, name).or_else(refuse_memory)?.unwrap_or_default());
     bytes.set_if(variable.bytes as usize);
     Ok(())
 }
@@ -369,7 +213,7 @@ fn get_attribute(
     use CUfunction_attribute as A;
     let s = m.state();
     let f = s.function(function)?;
-    let (major, minor) = m.config.compute_capability;
+    let (major, minor) = m.device.config.compute_capability;
     value.set(match attribute {
         A::MAX_THREADS_PER_BLOCK => f.max_threads() as c_int,
         A::SHARED_SIZE_BYTES => f.kernel.static_shared as c_int,
@@ -395,7 +239,7 @@ fn set_attribute(
     let f = s.function(function)?;
     match attribute {
         CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-            let room = device::shared_optin(m).saturating_sub(f.kernel.static_shared);
+            let room = m.device.shared_optin().saturating_sub(f.kernel.static_shared);
             let fits = u32::try_from(value).is_ok_and(|value| value <= room);
             require(fits, || format!("{value} bytes of dynamic shared memory, but the device has {room}"))?;
             f.dynamic_shared.store(value, Relaxed);
@@ -430,12 +274,12 @@ fn occupancy(
         return blocks.set(0);
     }
     let warps = threads.div_ceil(32);
-    let by_threads = device::threads_per_multiprocessor(m) / (32 * warps);
+    let by_threads = m.device.threads_per_multiprocessor() / (32 * warps);
     let of_warp = f.kernel.registers.clamp(16, 255).next_multiple_of(8) * 32;
     let by_registers = 4 * (16384 / of_warp) / warps;
-    let shared = f.kernel.static_shared + dynamic as u32 + device::shared_reserved(m);
-    let by_shared = device::shared_per_multiprocessor(m).checked_div(shared).unwrap_or(u32::MAX);
-    let most = device::blocks_per_multiprocessor(m);
+    let shared = f.kernel.static_shared + dynamic as u32 + m.device.shared_reserved();
+    let by_shared = m.device.shared_per_multiprocessor().checked_div(shared).unwrap_or(u32::MAX);
+    let most = m.device.blocks_per_multiprocessor();
     blocks.set(by_threads.min(by_registers).min(by_shared).min(most) as c_int)
 }
 

@@ -1,38 +1,20 @@
 //! Contexts: the primary one, those a program creates, and which is current on a thread.
 
-#![allow(unsafe_code)]
-
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use warpwright_driver_sys::*;
 
-use crate::capture;
-use crate::device;
-use crate::ffi::{Out, Result, exports, refuse, require};
-use crate::handle::Id;
+use crate::api::device;
+use crate::api::export::exports;
+use crate::error::{Result, refuse, require};
+use crate::ffi::pointer::Out;
+use crate::handle::ContextId;
 use crate::machine::Machine;
-use crate::queue::{Sticky, Ticket};
-use crate::state::{CURRENT, State};
-use crate::stream::Stream;
-
-/// A context: what a fault destroys, and what owns streams, modules and memory.
-pub(crate) struct Context {
-    pub(crate) flags: u32,
-    pub(crate) sticky: Arc<Sticky>,
-    pub(crate) legacy: Option<Id<Stream>>,
-    pub(crate) per_thread: HashMap<ThreadId, Id<Stream>>,
-}
-
-/// The primary context, alive while it is retained.
-#[derive(Default)]
-pub(crate) struct Primary {
-    pub(crate) id: Option<Id<Context>>,
-    retained: u64,
-    flags: u32,
-}
+use crate::queue::Ticket;
+use crate::state::objects::Context;
+use crate::state::{CURRENT, State, capture};
 
 exports! {
     required {
@@ -61,7 +43,7 @@ exports! {
     }
 }
 
-fn new_context(s: &mut State, flags: u32) -> Id<Context> {
+fn new_context(s: &mut State, flags: u32) -> ContextId {
     let (sticky, per_thread) = (Arc::default(), HashMap::new());
     s.contexts.insert(Context { flags, sticky, legacy: None, per_thread })
 }
@@ -149,7 +131,7 @@ fn destroy(m: &'static Machine, context: CUcontext) -> Result {
 }
 
 /// Ends a context: its work first, then everything it owns.
-fn close(m: &'static Machine, id: Id<Context>) {
+fn close(m: &'static Machine, id: ContextId) {
     let waiting = m.state().outstanding(id);
     waiting.iter().for_each(Ticket::wait);
     let mut s = m.state();
@@ -162,26 +144,18 @@ fn close(m: &'static Machine, id: Id<Context>) {
         s.events.remove(event);
     }
     for module in s.modules.ids(|module| module.context == id) {
-        s.unload(m, module);
+        s.unload(module);
     }
     let addresses: Vec<u64> =
         s.allocations.iter().filter(|(_, a)| a.context == id).map(|(&at, _)| at).collect();
     for address in addresses {
         s.allocations.remove(&address);
         // The base of an allocation on record is the base of an allocation of the memory.
-        let _ = m.memory.free(address);
+        let _ = m.device.memory.free(address);
     }
 }
 
-impl State {
-    /// The last work of every stream of a context.
-    pub(crate) fn outstanding(&self, context: Id<Context>) -> Vec<Ticket> {
-        let streams = self.streams.iter().map(|(_, stream)| stream);
-        streams.filter(|stream| stream.context == context).map(|stream| stream.queue.last()).collect()
-    }
-}
-
-fn find_or_none(m: &'static Machine, context: CUcontext) -> Result<Option<Id<Context>>> {
+fn find_or_none(m: &'static Machine, context: CUcontext) -> Result<Option<ContextId>> {
     if context.is_null() { Ok(None) } else { m.state().contexts.find(context).map(Some) }
 }
 

@@ -1,0 +1,237 @@
+//! Stream capture.
+
+use std::collections::HashSet;
+use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::exports;
+use crate::api::stream::no_flags;
+use crate::error::{Result, refuse, require};
+use crate::ffi::pointer::{In, Out};
+use crate::graph::nodes::Graph;
+use crate::handle::{GraphId, NodeId, StreamId};
+use crate::machine::Machine;
+use crate::state::objects::{Capture, CaptureMember, StreamKind};
+use crate::state::{State, capture};
+
+exports! {
+    required {
+        10010 cuStreamBeginCapture cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) => begin;
+        10000 cuStreamEndCapture cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) => end;
+        10000 cuStreamIsCapturing cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) => is_capturing;
+        11030 cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize) => info;
+        10010 cuThreadExchangeStreamCaptureMode cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) => exchange_mode;
+    }
+    optional {}
+    more {
+        10000 cuStreamBeginCapture cuStreamBeginCapture(stream: CUstream) => begin_global;
+        12030 cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode) => begin_to_graph;
+        10010 cuStreamGetCaptureInfo cuStreamGetCaptureInfo(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64) => info_v1;
+        12030 cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) => info_v3;
+        11030 cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies(stream: CUstream, nodes: *mut CUgraphNode, count: usize, flags: c_uint) => update_dependencies;
+    }
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// Flag of an update: replace the dependencies instead of adding to them.
+const SET: c_uint = 1;
+
+fn begin_global(m: &'static Machine, stream: CUstream) -> Result {
+    begin(m, stream, CUstreamCaptureMode::GLOBAL)
+}
+
+fn begin(m: &'static Machine, stream: CUstream, mode: CUstreamCaptureMode) -> Result {
+    let mut s = m.state();
+    let stream = startable(&mut s, stream, mode)?;
+    let graph = s.graphs.insert(Graph::default());
+    start(&mut s, stream, graph, Vec::new(), mode);
+    Ok(())
+}
+
+fn begin_to_graph(
+    m: &'static Machine,
+    stream: CUstream,
+    graph: CUgraph,
+    after: In<CUgraphNode>,
+    _edges: In<CUgraphEdgeData>,
+    count: usize,
+    mode: CUstreamCaptureMode,
+) -> Result {
+    let mut s = m.state();
+    let stream = startable(&mut s, stream, mode)?;
+    let graph = s.graphs.find(graph)?;
+    let after = nodes_of(&s, graph, after.slice(count)?)?;
+    start(&mut s, stream, graph, after, mode);
+    Ok(())
+}
+
+fn nodes_of(s: &State, graph: GraphId, nodes: &[CUgraphNode]) -> Result<Vec<NodeId>> {
+    let node = |handle: &CUgraphNode| -> Result<NodeId> {
+        let id = s.nodes.find(*handle)?;
+        require(s.nodes[id].graph == graph, || format!("{id:?} is a node of another graph"))?;
+        Ok(id)
+    };
+    nodes.iter().map(node).collect()
+}
+
+/// A stream on which a capture may begin.
+fn startable(s: &mut State, stream: CUstream, mode: CUstreamCaptureMode) -> Result<StreamId> {
+    let id = s.stream(stream)?;
+    require((0..=2).contains(&mode.0), || format!("there is no capture mode {}", mode.0))?;
+    if s.streams[id].kind == StreamKind::Legacy {
+        return refuse(CUresult::STREAM_CAPTURE_UNSUPPORTED, "the legacy stream cannot capture");
+    }
+    if s.streams[id].capture.is_some() {
+        return refuse(CUresult::ILLEGAL_STATE, "the stream captures already");
+    }
+    Ok(id)
+}
+
+fn start(s: &mut State, origin: StreamId, graph: GraphId, after: Vec<NodeId>, mode: CUstreamCaptureMode) {
+    let capture = NEXT.fetch_add(1, Relaxed);
+    s.captures
+        .insert(capture, Capture { graph, origin, mode, thread: thread::current().id(), invalid: false });
+    s.streams[origin].capture = Some(CaptureMember { capture, after, shown: Vec::new() });
+}
+
+fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
+    let mut s = m.state();
+    let id = s.stream(stream)?;
+    require(!graph.is_null(), || "the result pointer is NULL".into())?;
+    let Some(member) = &s.streams[id].capture else {
+        return refuse(CUresult::ILLEGAL_STATE, "the stream does not capture");
+    };
+    let (number, last) = (member.capture, member.after.clone());
+    let capture = &s.captures[&number];
+    if capture.origin != id {
+        return refuse(CUresult::STREAM_CAPTURE_UNMATCHED, "the capture was begun on another stream");
+    }
+    if capture.mode != CUstreamCaptureMode::RELAXED && capture.thread != thread::current().id() {
+        return refuse(CUresult::STREAM_CAPTURE_WRONG_THREAD, "the capture was begun on another thread");
+    }
+    let (made, invalid) = (capture.graph, capture.invalid);
+    graph.set(CUgraph::NULL)?;
+    if invalid {
+        capture::discard(&mut s, number);
+        return refuse(CUresult::STREAM_CAPTURE_INVALIDATED, "an earlier call made the capture invalid");
+    }
+    if let Some(node) = unjoined(&s, made, &last) {
+        let name = s.nodes[node].content.name().to_string();
+        capture::discard(&mut s, number);
+        return refuse(
+            CUresult::STREAM_CAPTURE_UNJOINED,
+            format!("the stream that captures never waited for a fork, whose work includes {name}"),
+        );
+    }
+    s.dissolve(number);
+    s.captures.remove(&number);
+    graph.set(made.handle())
+}
+
+/// A node that no path of edges leads from to where the first stream ended.
+fn unjoined(s: &State, graph: GraphId, last: &[NodeId]) -> Option<NodeId> {
+    let graph = &s.graphs[graph];
+    let mut joined: HashSet<NodeId> = last.iter().copied().collect();
+    let mut open = last.to_vec();
+    while let Some(node) = open.pop() {
+        for edge in graph.edges.iter().filter(|edge| edge.to == node) {
+            if joined.insert(edge.from) {
+                open.push(edge.from);
+            }
+        }
+    }
+    graph.nodes.iter().copied().find(|node| !joined.contains(node))
+}
+
+fn is_capturing(m: &'static Machine, stream: CUstream, status: Out<CUstreamCaptureStatus>) -> Result {
+    let mut s = m.state();
+    let id = s.stream(stream)?;
+    capture::refuse_implicit(&mut s, id)?;
+    status.set(s.status(id))
+}
+
+fn info_v1(
+    m: &'static Machine,
+    stream: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    id: Out<u64>,
+) -> Result {
+    info(m, stream, status, id, Out::null(), Out::null(), Out::null())
+}
+
+fn info(
+    m: &'static Machine,
+    stream: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    id: Out<u64>,
+    graph: Out<CUgraph>,
+    after: Out<*const CUgraphNode>,
+    count: Out<usize>,
+) -> Result {
+    let mut s = m.state();
+    let stream = s.stream(stream)?;
+    capture::refuse_implicit(&mut s, stream)?;
+    let now = s.status(stream);
+    status.set(now)?;
+    if now != CUstreamCaptureStatus::ACTIVE {
+        return Ok(());
+    }
+    let State { streams, captures, .. } = &mut *s;
+    let Some(member) = &mut streams[stream].capture else { return Ok(()) };
+    id.set_if(member.capture);
+    graph.set_if(captures[&member.capture].graph.handle());
+    member.shown = member.after.iter().map(|node| node.handle()).collect();
+    // The array is the driver's and valid until the next call on the stream, as the API says.
+    after.set_if(member.shown.as_ptr());
+    count.set_if(member.shown.len());
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn info_v3(
+    m: &'static Machine,
+    stream: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    id: Out<u64>,
+    graph: Out<CUgraph>,
+    after: Out<*const CUgraphNode>,
+    edges: Out<*const CUgraphEdgeData>,
+    count: Out<usize>,
+) -> Result {
+    edges.set_if(std::ptr::null());
+    info(m, stream, status, id, graph, after, count)
+}
+
+fn update_dependencies(
+    m: &'static Machine,
+    stream: CUstream,
+    nodes: Out<CUgraphNode>,
+    count: usize,
+    flags: c_uint,
+) -> Result {
+    no_flags(flags & !SET)?;
+    let mut s = m.state();
+    let stream = s.stream(stream)?;
+    let graph = s.captures[&s.member(stream)?.capture].graph;
+    let nodes = nodes_of(&s, graph, nodes.slice(count)?)?;
+    let Some(member) = &mut s.streams[stream].capture else { return Ok(()) };
+    if flags & SET != 0 {
+        member.after.clear();
+    }
+    for node in nodes {
+        if !member.after.contains(&node) {
+            member.after.push(node);
+        }
+    }
+    Ok(())
+}
+
+fn exchange_mode(_: &'static Machine, mode: Out<CUstreamCaptureMode>) -> Result {
+    let new = mode.get()?;
+    require((0..=2).contains(&new.0), || format!("there is no capture mode {}", new.0))?;
+    mode.set(capture::MODE.replace(new))
+}

@@ -1,0 +1,198 @@
+//! Copies and fills, at once and on streams.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::Arc;
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::exports;
+use crate::error::{Result, refuse, require};
+use crate::ffi::pointer::{In, Out};
+use crate::machine::Machine;
+use crate::queue::Ticket;
+use crate::state::capture;
+use crate::work::Work;
+use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
+
+exports! {
+    required {
+        3020 cuMemcpyHtoD cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize) => copy_to_device;
+        3020 cuMemcpyDtoH cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize) => copy_to_host;
+        3020 cuMemcpyDtoD cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) => copy_on_device;
+        3020 cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) => copy_to_device_async;
+        3020 cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) => copy_to_host_async;
+        3020 cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) => copy_on_device_async;
+        3020 cuMemsetD8 cuMemsetD8_v2(to: CUdeviceptr, value: u8, count: usize) => fill_8;
+        3020 cuMemsetD16 cuMemsetD16_v2(to: CUdeviceptr, value: u16, count: usize) => fill_16;
+        3020 cuMemsetD32 cuMemsetD32_v2(to: CUdeviceptr, value: c_uint, count: usize) => fill_32;
+        3020 cuMemsetD8Async cuMemsetD8Async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) => fill_8_async;
+        3020 cuMemsetD16Async cuMemsetD16Async(to: CUdeviceptr, value: u16, count: usize, stream: CUstream) => fill_16_async;
+        3020 cuMemsetD32Async cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => fill_32_async;
+    }
+    optional {}
+    more {
+        4000 cuMemcpy cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) => copy_unified;
+        4000 cuMemcpyAsync cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) => copy_unified_async;
+    }
+}
+
+/// Runs a copy or a fill before the call returns, after the work of the legacy stream.
+fn run_now(m: &'static Machine, work: Work) -> Result {
+    let mut s = m.state();
+    let context = s.context()?;
+    capture::refuse_unsafe(&mut s)?;
+    check(m, &work)?;
+    let waiting = s.before_synchronous(context)?;
+    let sticky = s.contexts[context].sticky.clone();
+    drop(s);
+    waiting.iter().for_each(Ticket::wait);
+    sticky.check()?;
+    work.run(m.device, None).map(drop).or_else(|error| refuse(CUresult::INVALID_VALUE, error.text))
+}
+
+fn check(m: &'static Machine, work: &Work) -> Result {
+    match work {
+        Work::Copy(copy) => copy.check(m.device),
+        Work::Fill(fill) => fill.check(m.device),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a copy or a fill to a stream. A copy to memory that is not pinned has ended when the call returns.
+fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Result {
+    let mut s = m.state();
+    let stream = s.stream(stream)?;
+    check(m, &work)?;
+    let pageable = match &work {
+        Work::Copy(CopyWork { to: CopyEnd { place: Location::Host(span), .. }, width, .. }) => {
+            !s.is_registered(span.address(), *width)
+        }
+        _ => false,
+    };
+    let ticket = s.submit(stream, work)?;
+    let sticky = s.contexts[s.streams[stream].context].sticky.clone();
+    drop(s);
+    if let Some(ticket) = ticket.filter(|_| pageable) {
+        ticket.wait();
+        sticky.check()?;
+    }
+    Ok(())
+}
+
+fn copy_to_device(m: &'static Machine, to: CUdeviceptr, from: In<c_void>, bytes: usize) -> Result {
+    if bytes == 0 {
+        return m.state().context().map(drop);
+    }
+    require(!from.is_null(), || "the source is NULL".into())?;
+    let from = Location::of(m.device, from.address() as u64);
+    run_now(m, Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)))
+}
+
+fn copy_to_host(m: &'static Machine, to: Out<c_void>, from: CUdeviceptr, bytes: usize) -> Result {
+    if bytes == 0 {
+        return m.state().context().map(drop);
+    }
+    require(!to.is_null(), || "the target is NULL".into())?;
+    let to = Location::of(m.device, to.address() as u64);
+    run_now(m, Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)))
+}
+
+fn copy_on_device(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
+    run_now(m, Work::Copy(CopyWork::plain(Location::Device(to), Location::Device(from), bytes)))
+}
+
+fn copy_unified(m: &'static Machine, to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Result {
+    run_now(m, Work::Copy(CopyWork::plain(Location::of(m.device, to), Location::of(m.device, from), bytes)))
+}
+
+/// Pageable memory is read when the call is made, pinned memory when the copy runs. A captured copy runs later.
+fn staged(m: &'static Machine, from: u64, bytes: usize, stream: CUstream) -> Result<Location> {
+    let place = Location::of(m.device, from);
+    let mut s = m.state();
+    let stream = s.stream(stream)?;
+    Ok(match place {
+        Location::Host(span) if s.streams[stream].capture.is_none() && !s.is_registered(from, bytes) => {
+            Location::Staged(Arc::from(span.bytes(bytes)))
+        }
+        place => place,
+    })
+}
+
+fn copy_to_device_async(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    from: In<c_void>,
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
+    require(!from.is_null() || bytes == 0, || "the source is NULL".into())?;
+    let from = staged(m, from.address() as u64, bytes, stream)?;
+    run_async(m, stream, Work::Copy(CopyWork::plain(Location::Device(to), from, bytes)))
+}
+
+fn copy_to_host_async(
+    m: &'static Machine,
+    to: Out<c_void>,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
+    require(!to.is_null() || bytes == 0, || "the target is NULL".into())?;
+    let to = Location::of(m.device, to.address() as u64);
+    run_async(m, stream, Work::Copy(CopyWork::plain(to, Location::Device(from), bytes)))
+}
+
+fn copy_on_device_async(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
+    run_async(m, stream, Work::Copy(CopyWork::plain(Location::Device(to), Location::Device(from), bytes)))
+}
+
+fn copy_unified_async(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
+    let from = staged(m, from, bytes, stream)?;
+    run_async(m, stream, Work::Copy(CopyWork::plain(Location::of(m.device, to), from, bytes)))
+}
+
+fn fill(to: u64, value: u32, size: usize, count: usize) -> Work {
+    Work::Fill(FillWork { to, pitch: 0, value, size, width: count, height: 1 })
+}
+
+fn fill_8(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize) -> Result {
+    run_now(m, fill(to, value.into(), 1, count))
+}
+
+fn fill_16(m: &'static Machine, to: CUdeviceptr, value: u16, count: usize) -> Result {
+    run_now(m, fill(to, value.into(), 2, count))
+}
+
+fn fill_32(m: &'static Machine, to: CUdeviceptr, value: c_uint, count: usize) -> Result {
+    run_now(m, fill(to, value, 4, count))
+}
+
+fn fill_8_async(m: &'static Machine, to: CUdeviceptr, value: u8, count: usize, stream: CUstream) -> Result {
+    run_async(m, stream, fill(to, value.into(), 1, count))
+}
+
+fn fill_16_async(m: &'static Machine, to: CUdeviceptr, value: u16, count: usize, stream: CUstream) -> Result {
+    run_async(m, stream, fill(to, value.into(), 2, count))
+}
+
+fn fill_32_async(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    value: c_uint,
+    count: usize,
+    stream: CUstream,
+) -> Result {
+    run_async(m, stream, fill(to, value, 4, count))
+}

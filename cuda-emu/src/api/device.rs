@@ -1,0 +1,182 @@
+//! Start, version, errors, the one device, and the log.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_int, c_uint};
+use std::sync::OnceLock;
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::exports;
+use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED};
+use crate::error::{Result, refuse, require};
+use crate::ffi::pointer::Out;
+use crate::machine::Machine;
+
+exports! {
+    required {
+        2000 cuInit cuInit(flags: c_uint) => init;
+        2020 cuDriverGetVersion cuDriverGetVersion(version: *mut c_int) => driver_version;
+        6000 cuGetErrorName cuGetErrorName(error: CUresult, text: *mut *const c_char) => error_name;
+        6000 cuGetErrorString cuGetErrorString(error: CUresult, text: *mut *const c_char) => error_string;
+        2000 cuDeviceGet cuDeviceGet(device: *mut CUdevice, ordinal: c_int) => get;
+        2000 cuDeviceGetCount cuDeviceGetCount(count: *mut c_int) => get_count;
+        2000 cuDeviceGetName cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice) => get_name;
+        3020 cuDeviceTotalMem cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) => total_memory;
+        2000 cuDeviceGetAttribute cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) => get_attribute;
+        11040 cuDeviceGetUuid cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) => get_uuid;
+    }
+    optional {
+        12090 cuLogsCurrent cuLogsCurrent(iterator: *mut CUlogIterator, flags: c_uint) => log_end;
+        12090 cuLogsDumpToMemory cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint) => dump_log;
+    }
+    more {
+        9020 cuDeviceGetUuid cuDeviceGetUuid(uuid: *mut CUuuid, device: CUdevice) => get_uuid;
+        5000 cuDeviceComputeCapability cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, device: CUdevice) => compute_capability;
+    }
+}
+
+/// Refuses every device but the first.
+pub(crate) fn check(device: CUdevice) -> Result {
+    if device == 0 {
+        Ok(())
+    } else {
+        refuse(CUresult::INVALID_DEVICE, format!("there is no device {device}"))
+    }
+}
+
+fn init(m: &'static Machine, flags: c_uint) -> Result {
+    require(flags == 0, || format!("the flags are {flags}, not 0"))?;
+    m.initialise();
+    Ok(())
+}
+
+fn driver_version(m: &'static Machine, version: Out<c_int>) -> Result {
+    version.set(m.device.config.driver_version as c_int)
+}
+
+/// Names and meanings as C strings, made once.
+fn texts(code: CUresult) -> Option<&'static (CString, CString)> {
+    static TEXTS: OnceLock<HashMap<u32, (CString, CString)>> = OnceLock::new();
+    let c_string = |text: Option<&str>| CString::new(text.unwrap_or_default()).unwrap_or_default();
+    let row = |code: &CUresult| (code.0, (c_string(code.name()), c_string(code.description())));
+    TEXTS.get_or_init(|| CUresult::ALL.iter().map(row).collect()).get(&code.0)
+}
+
+fn error_name(_: &'static Machine, error: CUresult, text: Out<*const c_char>) -> Result {
+    write_text(texts(error).map(|row| &row.0), text)
+}
+
+fn error_string(_: &'static Machine, error: CUresult, text: Out<*const c_char>) -> Result {
+    write_text(texts(error).map(|row| &row.1), text)
+}
+
+fn write_text(found: Option<&'static CString>, text: Out<*const c_char>) -> Result {
+    text.set(found.map_or(std::ptr::null(), |found| found.as_ptr()))?;
+    if found.is_some() { Ok(()) } else { Err(CUresult::INVALID_VALUE.into()) }
+}
+
+fn get(_: &'static Machine, device: Out<CUdevice>, ordinal: c_int) -> Result {
+    check(ordinal)?;
+    device.set(ordinal)
+}
+
+fn get_count(_: &'static Machine, count: Out<c_int>) -> Result {
+    count.set(1)
+}
+
+fn get_name(_: &'static Machine, name: Out<c_char>, len: c_int, device: CUdevice) -> Result {
+    check(device)?;
+    require(!name.is_null() && len > 0, || "there is no room for the name".into())?;
+    name.set_text("Warpwright CPU emulator", len as usize);
+    Ok(())
+}
+
+fn total_memory(m: &'static Machine, bytes: Out<usize>, device: CUdevice) -> Result {
+    check(device)?;
+    bytes.set(m.device.config.memory as usize)
+}
+
+fn get_uuid(_: &'static Machine, uuid: Out<CUuuid>, device: CUdevice) -> Result {
+    check(device)?;
+    uuid.set(CUuuid { bytes: *b"warpwright-emu-0" })
+}
+
+fn compute_capability(m: &'static Machine, major: Out<c_int>, minor: Out<c_int>, device: CUdevice) -> Result {
+    check(device)?;
+    major.set(m.device.config.compute_capability.0 as c_int)?;
+    minor.set(m.device.config.compute_capability.1 as c_int)
+}
+
+fn get_attribute(
+    m: &'static Machine,
+    value: Out<c_int>,
+    attribute: CUdevice_attribute,
+    device: CUdevice,
+) -> Result {
+    check(device)?;
+    match attribute_value(m, attribute) {
+        Some(found) => value.set(found),
+        None => refuse(CUresult::INVALID_VALUE, format!("there is no device attribute {}", attribute.0)),
+    }
+}
+
+fn attribute_value(m: &Machine, attribute: CUdevice_attribute) -> Option<c_int> {
+    use CUdevice_attribute as A;
+    Some(match attribute {
+        A::MAX_THREADS_PER_BLOCK => MAX_THREADS,
+        A::MAX_BLOCK_DIM_X => MAX_BLOCK[0],
+        A::MAX_BLOCK_DIM_Y => MAX_BLOCK[1],
+        A::MAX_BLOCK_DIM_Z => MAX_BLOCK[2],
+        A::MAX_GRID_DIM_X => MAX_GRID[0],
+        A::MAX_GRID_DIM_Y => MAX_GRID[1],
+        A::MAX_GRID_DIM_Z => MAX_GRID[2],
+        A::MAX_SHARED_MEMORY_PER_BLOCK => SHARED,
+        A::TOTAL_CONSTANT_MEMORY => 64 << 10,
+        A::WARP_SIZE => 32,
+        A::MAX_REGISTERS_PER_BLOCK | A::MAX_REGISTERS_PER_MULTIPROCESSOR => 65536,
+        A::CLOCK_RATE | A::MEMORY_CLOCK_RATE => 1_000_000,
+        A::MULTIPROCESSOR_COUNT => m.device.config.multiprocessors,
+        A::INTEGRATED | A::COMPUTE_MODE | A::ECC_ENABLED | A::PCI_BUS_ID | A::PCI_DEVICE_ID => 0,
+        A::CAN_MAP_HOST_MEMORY | A::CONCURRENT_KERNELS | A::UNIFIED_ADDRESSING | A::ASYNC_ENGINE_COUNT => 1,
+        A::GLOBAL_MEMORY_BUS_WIDTH => 64,
+        A::L2_CACHE_SIZE => 4 << 20,
+        A::MAX_THREADS_PER_MULTIPROCESSOR => m.device.threads_per_multiprocessor(),
+        A::COMPUTE_CAPABILITY_MAJOR => m.device.config.compute_capability.0,
+        A::COMPUTE_CAPABILITY_MINOR => m.device.config.compute_capability.1,
+        A::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR => m.device.shared_per_multiprocessor(),
+        A::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => m.device.shared_optin(),
+        A::MAX_BLOCKS_PER_MULTIPROCESSOR => m.device.blocks_per_multiprocessor(),
+        A::RESERVED_SHARED_MEMORY_PER_BLOCK => m.device.shared_reserved(),
+        A::MEMORY_POOLS_SUPPORTED | A::HOST_REGISTER_SUPPORTED | A::READ_ONLY_HOST_REGISTER_SUPPORTED => 1,
+        // What the emulator refuses, it does not advertise.
+        A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+        | A::COOPERATIVE_LAUNCH
+        | A::CLUSTER_LAUNCH
+        | A::TENSOR_MAP_ACCESS_SUPPORTED
+        | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 0,
+        // Properties of hardware that is not there: absent, as for a device that lacks them.
+        CUdevice_attribute(1..=150) => 0,
+        _ => return None,
+    } as c_int)
+}
+
+fn dump_log(
+    m: &'static Machine,
+    iterator: Out<CUlogIterator>,
+    buffer: Out<c_char>,
+    size: Out<usize>,
+    flags: c_uint,
+) -> Result {
+    require(flags == 0, || format!("the flags are {flags}, not 0"))?;
+    let from = if iterator.is_null() { 0 } else { iterator.get()? };
+    let (entries, end) = m.device.log.entries(from);
+    let text = entries.iter().map(|entry| format!("{entry}\n")).collect::<String>();
+    let written = buffer.set_text(&text, size.get()?);
+    size.set(written)?;
+    iterator.set_if(end);
+    Ok(())
+}
+
+fn log_end(m: &'static Machine, iterator: Out<CUlogIterator>, _flags: c_uint) -> Result {
+    iterator.set(m.device.log.entries(u32::MAX).1)
+}

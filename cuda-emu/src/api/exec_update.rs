@@ -1,0 +1,197 @@
+//! Changes of executable graphs in place.
+
+use std::ffi::c_uint;
+use std::sync::{Arc, OnceLock};
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::exports;
+use crate::api::node_content::{any_content, copy_content, fill_content, kernel_content};
+use crate::error::{Result, refuse, require};
+use crate::ffi::kernel_node::{KernelNode, kernel_params};
+use crate::ffi::pointer::{In, Out};
+use crate::graph::difference::{Difference, difference, unlike};
+use crate::graph::draft::Unfolding;
+use crate::graph::nodes::Content;
+use crate::handle::{ExecId, NodeId};
+use crate::machine::Machine;
+use crate::state::State;
+use crate::state::objects::Exec;
+use crate::work::Work;
+
+exports! {
+    required {
+        12000 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => set_kernel;
+        12000 cuGraphExecUpdate cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) => update;
+        11060 cuGraphNodeSetEnabled cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) => set_enabled;
+        11060 cuGraphNodeGetEnabled cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: *mut c_uint) => get_enabled;
+    }
+    optional {}
+    more {
+        10010 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => set_kernel;
+        10020 cuGraphExecMemcpyNodeSetParams cuGraphExecMemcpyNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) => set_copy;
+        10020 cuGraphExecMemsetNodeSetParams cuGraphExecMemsetNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) => set_fill;
+        12020 cuGraphExecNodeSetParams cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) => set_any;
+        10020 cuGraphExecUpdate cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult) => update_v1;
+    }
+}
+
+/// The step of a node, which must still exist.
+fn step_of(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
+    let exec = s.execs.find(exec)?;
+    let node = s.nodes.find(node)?;
+    match s.execs[exec].of_node.get(&node) {
+        Some(&step) => Ok((exec, step)),
+        None => refuse(CUresult::INVALID_VALUE, "the executable graph was not made from that node"),
+    }
+}
+
+/// Changes what a step does in launches to come; launches in flight keep the old steps.
+fn replace(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    content: impl FnOnce(&mut State) -> Result<Content>,
+) -> Result {
+    let mut s = m.state();
+    let (id, step) = step_of(&s, exec, node)?;
+    let Content::Work(work) = content(&mut s)? else {
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "a child graph of an executable graph is not changed in place",
+        );
+    };
+    let old = &s.execs[id].steps[step].work;
+    if let Some((_, why)) = unlike(old, &work) {
+        return refuse(CUresult::INVALID_VALUE, why);
+    }
+    change(&mut s.execs[id], step, work);
+    Ok(())
+}
+
+fn change(exec: &mut Exec, step: usize, work: Work) {
+    if exec.steps[step].work != work {
+        let step = &mut Arc::make_mut(&mut exec.steps)[step];
+        (step.work, step.touched) = (work, OnceLock::new());
+    }
+}
+
+fn set_kernel<P: KernelNode>(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<P>,
+) -> Result {
+    let params = kernel_params(params)?;
+    replace(m, exec, node, |s| kernel_content(s, params))
+}
+
+fn set_copy(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_MEMCPY3D_v2>,
+    _context: CUcontext,
+) -> Result {
+    let copy = copy_content(m.device, params)?;
+    replace(m, exec, node, |_| Ok(copy))
+}
+
+fn set_fill(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_MEMSET_NODE_PARAMS_v1>,
+    _context: CUcontext,
+) -> Result {
+    let fill = fill_content(m.device, params)?;
+    replace(m, exec, node, |_| Ok(fill))
+}
+
+fn set_any(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: Out<CUgraphNodeParams>,
+) -> Result {
+    let params = params.get()?;
+    replace(m, exec, node, |s| any_content(s, None, &params))
+}
+
+fn set_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) -> Result {
+    let mut s = m.state();
+    let (id, step) = switchable(&s, exec, node)?;
+    let exec = &mut s.execs[id];
+    let enabled = enabled != 0;
+    if exec.steps[step].enabled != enabled {
+        let step = &mut Arc::make_mut(&mut exec.steps)[step];
+        // Nobody has compared it with steps that ran while it was off.
+        (step.enabled, step.touched) = (enabled, OnceLock::new());
+    }
+    Ok(())
+}
+
+fn get_enabled(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, enabled: Out<c_uint>) -> Result {
+    let s = m.state();
+    let (id, step) = switchable(&s, exec, node)?;
+    enabled.set(s.execs[id].steps[step].enabled.into())
+}
+
+/// The step of a kernel, copy or fill node: no other kind can be switched off.
+fn switchable(s: &State, exec: CUgraphExec, node: CUgraphNode) -> Result<(ExecId, usize)> {
+    let (id, step) = step_of(s, exec, node)?;
+    let kind = matches!(s.execs[id].steps[step].work, Work::Kernel(_) | Work::Copy(_) | Work::Fill(_));
+    require(kind, || "only kernel, memcpy and memset nodes can be switched off".into())?;
+    Ok((id, step))
+}
+
+fn update(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    info: Out<CUgraphExecUpdateResultInfo>,
+) -> Result {
+    require(!info.is_null(), || "the result pointer is NULL".into())?;
+    let found = update_exec(m, exec, graph)?;
+    let node = |id: Option<NodeId>| id.map_or(CUgraphNode::NULL, NodeId::handle);
+    let result = found.as_ref().map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result);
+    let (error, from) = found.as_ref().map_or((None, None), |d| (d.node, d.from));
+    info.set(CUgraphExecUpdateResultInfo { result, errorNode: node(error), errorFromNode: node(from) })?;
+    refuse_difference(found)
+}
+
+fn update_v1(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    graph: CUgraph,
+    error_node: Out<CUgraphNode>,
+    result: Out<CUgraphExecUpdateResult>,
+) -> Result {
+    require(!result.is_null(), || "the result pointer is NULL".into())?;
+    let found = update_exec(m, exec, graph)?;
+    let node = found.as_ref().and_then(|d| d.node);
+    error_node.set_if(node.map_or(CUgraphNode::NULL, NodeId::handle));
+    result.set(found.as_ref().map_or(CUgraphExecUpdateResult::SUCCESS, |d| d.result))?;
+    refuse_difference(found)
+}
+
+fn refuse_difference(found: Option<Difference>) -> Result {
+    match found {
+        None => Ok(()),
+        Some(Difference { why, .. }) => refuse(CUresult::GRAPH_EXEC_UPDATE_FAILURE, why),
+    }
+}
+
+/// Gives every step the work of the graph's node, all or none.
+fn update_exec(m: &'static Machine, exec: CUgraphExec, graph: CUgraph) -> Result<Option<Difference>> {
+    let mut s = m.state();
+    let id = s.execs.find(exec)?;
+    let new = s.draft(s.graphs.find(graph)?);
+    if let Some(found) = difference(&s.execs[id].draft, &new) {
+        return Ok(Some(found));
+    }
+    for (i, step) in Unfolding::of(&new).steps.into_iter().enumerate() {
+        change(&mut s.execs[id], i, step.work);
+    }
+    Ok(None)
+}

@@ -1,0 +1,100 @@
+//! Exported functions: declared one line each, entered the same way.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use warpwright_driver_sys::CUresult;
+
+use crate::error::{Error, Result};
+use crate::machine::{self, Machine};
+
+/// Runs the body of an exported function: nothing unwinds into C, nothing runs before `cuInit`.
+pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> Result) -> CUresult {
+    let machine = machine::current();
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        machine.admit(name)?;
+        body(machine)
+    }));
+    match result {
+        Ok(Ok(())) => CUresult::SUCCESS,
+        Ok(Err(Error { code, text })) => {
+            if !text.is_empty() {
+                machine.device.log.add(format!("{name}: {text}"));
+            }
+            code
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text");
+            machine.device.log.finding(format!("{name}: the emulator panicked: {text}"));
+            CUresult::UNKNOWN
+        }
+    }
+}
+
+/// One exported function: its base name, the version that introduced this ABI, its exported name.
+pub(crate) struct Export {
+    pub(crate) base: &'static str,
+    pub(crate) since: u32,
+    pub(crate) symbol: &'static str,
+    /// Whether it is a field of [`Api`].
+    pub(crate) tabled: bool,
+    pub(crate) address: fn() -> *const c_void,
+}
+
+/// Whether a driver of `version` has what came with version `since`.
+pub(crate) fn since(since: u32, version: u32) -> bool {
+    since <= version
+}
+
+/// Declares the exported functions of a chapter, one line each: `since base symbol(arguments) => body`.
+///
+/// The body is a safe function of the machine and the arguments as `CArgument` converts them. `required` and `optional`
+/// functions are fields of [`Api`] as well, where the compiler compares the types; `more` are exported only.
+macro_rules! exports {
+    (
+        required { $($rs:literal $rb:ident $r:ident($($ra:ident: $rt:ty),*) => $rf:path;)* }
+        optional { $($os:literal $ob:ident $o:ident($($oa:ident: $ot:ty),*) => $of:path;)* }
+        more { $($ms:literal $mb:ident $m:ident($($ma:ident: $mt:ty),*) => $mf:path;)* }
+    ) => {
+        $crate::api::export::exported! {
+            $(true $rs $rb $r($($ra: $rt),*) => $rf;)*
+            $(true $os $ob $o($($oa: $ot),*) => $of;)*
+            $(false $ms $mb $m($($ma: $mt),*) => $mf;)*
+        }
+
+        /// Fills the fields of this chapter that a driver of `version` has.
+        #[allow(unused_variables)]
+        pub(crate) fn fill_api(api: &mut warpwright_driver_sys::Api, version: u32) {
+            $(api.$r = $r;)*
+            $(api.$o = $crate::api::export::since($os, version).then_some($o);)*
+        }
+    };
+}
+
+/// The functions themselves and the list of them.
+macro_rules! exported {
+    ($($tabled:literal $since:literal $base:ident $symbol:ident($($arg:ident: $type:ty),*) => $body:path;)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[allow(clippy::too_many_arguments)]
+            unsafe extern "C" fn $symbol($($arg: $type),*) -> warpwright_driver_sys::CUresult {
+                $crate::api::export::enter(stringify!($symbol), move |machine| {
+                    // SAFETY: the caller keeps the contract of the driver API for every argument.
+                    $body(machine, $(unsafe { $crate::ffi::pointer::CArgument::convert($arg) }),*)
+                })
+            }
+        )*
+
+        /// The functions of this chapter.
+        pub(crate) const EXPORTS: &[$crate::api::export::Export] = &[$($crate::api::export::Export {
+            base: stringify!($base),
+            since: $since,
+            symbol: stringify!($symbol),
+            tabled: $tabled,
+            address: || $symbol as *const std::ffi::c_void,
+        }),*];
+    };
+}
+
+pub(crate) use {exported, exports};

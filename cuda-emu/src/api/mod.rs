@@ -1,0 +1,22 @@
+//! The driver API by chapter: what each exported function does with its arguments.
+
+#![allow(unsafe_code, non_snake_case)]
+
+pub(crate) mod capture;
+pub(crate) mod context;
+pub(crate) mod copy;
+pub(crate) mod device;
+mod dot;
+pub(crate) mod edges;
+pub(crate) mod event;
+pub(crate) mod exec;
+pub(crate) mod exec_update;
+pub(crate) mod export;
+pub(crate) mod graph;
+pub(crate) mod launch;
+pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod node;
+mod node_content;
+pub(crate) mod stream;
+pub(crate) mod symbols;

@@ -1,0 +1,115 @@
+//! `cuGetProcAddress`, and the list of every exported function that it searches.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::{Export, exports};
+use crate::api::{
+    capture, context, copy, device, edges, event, exec, exec_update, graph, launch, memory, module, node,
+    stream,
+};
+use crate::error::{Result, refuse, require};
+use crate::ffi::pointer::{In, Out};
+use crate::machine::Machine;
+
+exports! {
+    required {}
+    optional {
+        12000 cuGetProcAddress cuGetProcAddress_v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, found: *mut CUdriverProcAddressQueryResult) => proc_address;
+    }
+    more {
+        11030 cuGetProcAddress cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) => proc_address_v1;
+    }
+}
+
+/// The functions of every chapter.
+pub(crate) fn chapters() -> impl Iterator<Item = &'static [Export]> {
+    let others = [
+        device::EXPORTS,
+        context::EXPORTS,
+        module::EXPORTS,
+        memory::EXPORTS,
+        copy::EXPORTS,
+        launch::EXPORTS,
+        stream::EXPORTS,
+        event::EXPORTS,
+        graph::EXPORTS,
+        node::EXPORTS,
+        edges::EXPORTS,
+        exec::EXPORTS,
+        exec_update::EXPORTS,
+        capture::EXPORTS,
+    ];
+    others.into_iter().chain([EXPORTS])
+}
+
+/// The driver as a table. Functions that a driver of `version` does not have are absent.
+pub(crate) fn table(version: u32) -> Api {
+    let fills = [
+        device::fill_api,
+        context::fill_api,
+        module::fill_api,
+        memory::fill_api,
+        copy::fill_api,
+        launch::fill_api,
+        stream::fill_api,
+        event::fill_api,
+        graph::fill_api,
+        node::fill_api,
+        edges::fill_api,
+        exec::fill_api,
+        exec_update::fill_api,
+        capture::fill_api,
+        fill_api,
+    ];
+    let mut api = Api::empty();
+    fills.into_iter().for_each(|fill| fill(&mut api, version));
+    api
+}
+
+/// The newest ABI of a base name at or below a version.
+fn resolve(base: &str, version: u32) -> Result<*const c_void, CUdriverProcAddressQueryResult> {
+    let named = || chapters().flatten().filter(|export| export.base == base);
+    let newest = named().filter(|export| export.since <= version).max_by_key(|export| export.since);
+    match newest {
+        Some(export) => Ok((export.address)()),
+        None if named().next().is_some() => Err(CUdriverProcAddressQueryResult::VERSION_NOT_SUFFICIENT),
+        None => Err(CUdriverProcAddressQueryResult::SYMBOL_NOT_FOUND),
+    }
+}
+
+fn proc_address(
+    m: &'static Machine,
+    symbol: In<c_char>,
+    function: Out<*mut c_void>,
+    version: c_int,
+    flags: u64,
+    found: Out<CUdriverProcAddressQueryResult>,
+) -> Result {
+    let base = symbol.text()?;
+    require(flags <= 2, || format!("the flags {flags} are unknown"))?;
+    let known = 0..=m.device.config.driver_version as c_int;
+    require(known.contains(&version), || format!("version {version} is above the driver's"))?;
+    let resolved = resolve(base, version as u32);
+    found.set_if(resolved.err().unwrap_or(CUdriverProcAddressQueryResult::SUCCESS));
+    function.set(resolved.unwrap_or(std::ptr::null()).cast_mut())
+}
+
+/// The 11.3 form, which reports an unknown name as NOT_FOUND.
+fn proc_address_v1(
+    m: &'static Machine,
+    symbol: In<c_char>,
+    function: Out<*mut c_void>,
+    version: c_int,
+    flags: u64,
+) -> Result {
+    let base = symbol.text()?;
+    require(flags <= 2, || format!("the flags {flags} are unknown"))?;
+    let known = 0..=m.device.config.driver_version as c_int;
+    require(known.contains(&version), || format!("version {version} is above the driver's"))?;
+    match resolve(base, version as u32) {
+        Ok(address) => function.set(address.cast_mut()),
+        Err(_) => refuse(CUresult::NOT_FOUND, format!("there is no {base}")),
+    }
+}

@@ -1,0 +1,81 @@
+//! Parameters of kernels and of graph nodes, as the driver API lays them out.
+
+use std::ffi::c_void;
+
+use warpwright_driver_sys::*;
+
+use crate::error::{Result, refuse, require};
+use crate::ffi::host::HostSpan;
+use crate::ffi::pointer::{In, Out};
+
+/// Packs the values that `list` points to, one pointer a parameter, into a parameter buffer.
+pub(crate) fn pack(list: Out<'_, *mut c_void>, params: &[(usize, usize)]) -> Result<Box<[u8]>> {
+    let bytes = params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
+    let mut packed = vec![0; bytes].into_boxed_slice();
+    let pointers = list.slice(params.len())?;
+    for (i, (&(offset, size), &value)) in params.iter().zip(pointers).enumerate() {
+        require(!value.is_null(), || format!("kernelParams[{i}] is NULL"))?;
+        packed[offset..offset + size].copy_from_slice(HostSpan::new(value as usize).bytes(size));
+    }
+    Ok(packed)
+}
+
+/// The parameter buffer that an `extra` list names.
+pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
+    let (mut buffer, mut size) = (None, None);
+    for i in 0..8 {
+        let word = |j: usize| extra.element(2 * i + j).get();
+        match word(0)? as usize {
+            CU_LAUNCH_PARAM_END => break,
+            CU_LAUNCH_PARAM_BUFFER_POINTER => buffer = Some(word(1)? as usize),
+            CU_LAUNCH_PARAM_BUFFER_SIZE => size = Some(In::inner(word(1)?.cast::<usize>()).get()?),
+            other => return refuse(CUresult::INVALID_VALUE, format!("extra holds the unknown tag {other}")),
+        }
+    }
+    match (buffer, size) {
+        (_, Some(0)) => Ok(Vec::new()),
+        (Some(buffer), Some(size)) if buffer != 0 => Ok(HostSpan::new(buffer).bytes(size).to_vec()),
+        _ => refuse(CUresult::INVALID_VALUE, "extra names no buffer or no size"),
+    }
+}
+
+/// The parameters of a kernel node as a program sees them: values, and a pointer to each.
+pub(crate) struct ExposedParams {
+    pointers: Box<[usize]>,
+    _values: Box<[u64]>,
+}
+
+impl ExposedParams {
+    /// The array of pointers, valid as long as this is.
+    pub(super) fn pointers(&self) -> *mut *mut c_void {
+        self.pointers.as_ptr() as *mut *mut c_void
+    }
+
+    pub(crate) fn new(packed: &[u8], params: &[(usize, usize)]) -> Self {
+        let words = packed.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_ne_bytes(word)
+        });
+        let values: Box<[u64]> = words.collect();
+        let base = values.as_ptr() as usize;
+        Self { pointers: params.iter().map(|(offset, _)| base + offset).collect(), _values: values }
+    }
+}
+
+/// A member of the union of a node of any type, beginning at a word of it.
+pub(crate) fn node_member<T: NodeMember>(params: &CUgraphNodeParams, word: usize) -> In<'_, T> {
+    assert!(word * 8 + size_of::<T>() <= size_of_val(&params.params), "the member fits the union");
+    In::inner(params.params[word..].as_ptr().cast())
+}
+
+/// Structures of integers, pointers and handles only, for which any bytes are a value.
+pub(crate) trait NodeMember: Copy {}
+
+impl NodeMember for CUDA_KERNEL_NODE_PARAMS_v2 {}
+
+impl NodeMember for CUDA_MEMCPY3D_v2 {}
+
+impl NodeMember for CUDA_MEMSET_NODE_PARAMS_v1 {}
+
+impl NodeMember for CUDA_HOST_NODE_PARAMS_v1 {}

@@ -1,0 +1,251 @@
+//! Pointers and other arguments of a caller in C.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::marker::PhantomData;
+
+use warpwright_driver_sys::*;
+
+use crate::error::{Result, refuse, require};
+
+/// An argument as C passes it, and its conversion to what safe code uses.
+pub(crate) trait CArgument {
+    type Inside;
+
+    /// # Safety
+    /// The value is one that the contract of the driver API allows for this argument.
+    unsafe fn convert(self) -> Self::Inside;
+}
+
+/// A pointer through which the driver writes, and where the API says so reads: `T` or an array of `T`.
+pub(crate) struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+/// A pointer through which the driver reads: `T` or an array of `T`.
+pub(crate) struct In<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<T> Clone for Out<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Out<'_, T> {}
+
+impl<T> Clone for In<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for In<'_, T> {}
+
+impl<T: 'static> CArgument for *mut T {
+    type Inside = Out<'static, T>;
+
+    unsafe fn convert(self) -> Self::Inside {
+        Out(self, PhantomData)
+    }
+}
+
+impl<T: 'static> CArgument for *const T {
+    type Inside = In<'static, T>;
+
+    unsafe fn convert(self) -> Self::Inside {
+        In(self, PhantomData)
+    }
+}
+
+macro_rules! by_value {
+    ($($type:ty),* $(,)?) => {$(
+        impl CArgument for $type {
+            type Inside = Self;
+
+            unsafe fn convert(self) -> Self {
+                self
+            }
+        }
+    )*};
+}
+
+by_value!(
+    c_int,
+    c_uint,
+    u8,
+    u16,
+    u64,
+    usize,
+    CUresult,
+    CUcontext,
+    CUmodule,
+    CUfunction,
+    CUstream,
+    CUevent,
+    CUgraph,
+    CUgraphNode,
+    CUgraphExec,
+    CUdevice_attribute,
+    CUfunction_attribute,
+    CUstreamCaptureMode,
+    CUhostFn,
+    CUstream_flags,
+    CUevent_flags,
+    CUmemhostalloc_flags,
+    CUmemhostregister_flags,
+    CUgraphInstantiate_flags,
+    CUgraphDebugDot_flags,
+);
+
+impl<'a, T> Out<'a, T> {
+    /// A pointer that the caller wrote into a structure or an array which it passed.
+    pub(super) fn inner(pointer: *mut T) -> Self {
+        Self(pointer, PhantomData)
+    }
+
+    /// No pointer.
+    pub(crate) const fn null() -> Self {
+        Self(std::ptr::null_mut(), PhantomData)
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The address, for memory of the caller that outlives the call.
+    pub(crate) fn address(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Element `index` of an array of the caller.
+    pub(super) fn element(self, index: usize) -> Self {
+        Self(self.0.wrapping_add(index), PhantomData)
+    }
+
+    /// The same pointer where the API says `void*` and means another type.
+    pub(crate) fn cast<U>(self) -> Out<'a, U> {
+        Out(self.0.cast(), PhantomData)
+    }
+
+    /// Writes the result; a NULL pointer is refused.
+    pub(crate) fn set(self, value: T) -> Result {
+        require(!self.is_null(), || "a result pointer is NULL".into())?;
+        self.set_if(value);
+        Ok(())
+    }
+
+    /// Writes the result if the caller wants it.
+    pub(crate) fn set_if(self, value: T) {
+        if !self.is_null() {
+            // SAFETY: not NULL, so by the contract of the API valid for one write.
+            unsafe { self.0.write(value) }
+        }
+    }
+
+    /// Writes element `index` of an array of the caller.
+    pub(crate) fn set_at(self, index: usize, value: T) {
+        // SAFETY: the caller passed a count above `index`, so by contract the element is its own.
+        unsafe { self.0.add(index).write(value) }
+    }
+
+    /// Writes an array that the caller made large enough.
+    pub(crate) fn set_all(self, values: impl IntoIterator<Item = T>) {
+        for (i, value) in values.into_iter().enumerate() {
+            self.set_at(i, value);
+        }
+    }
+}
+
+impl<T: Copy> Out<'_, T> {
+    /// Reads an argument that is read as well as written.
+    pub(crate) fn get(self) -> Result<T> {
+        In(self.0.cast_const(), PhantomData).get()
+    }
+
+    /// The first `count` elements.
+    pub(crate) fn slice(self, count: usize) -> Result<&'static [T]> {
+        In(self.0.cast_const(), PhantomData).slice(count)
+    }
+}
+
+impl<'a, T: Copy> In<'a, T> {
+    /// The value that the pointer points to.
+    pub(crate) fn get(self) -> Result<T> {
+        require(!self.is_null(), || "an argument pointer is NULL".into())?;
+        // SAFETY: not NULL, so by the contract of the API valid for one read. Unaligned reads cost nothing here.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// The first `count` elements; NULL is an empty array.
+    pub(crate) fn slice(self, count: usize) -> Result<&'a [T]> {
+        if count == 0 {
+            return Ok(&[]);
+        }
+        require(!self.is_null(), || format!("an array of {count} is NULL"))?;
+        require(self.0.is_aligned(), || "an array is not aligned".into())?;
+        // SAFETY: not NULL and aligned; by contract the caller passed the length of its own array.
+        Ok(unsafe { std::slice::from_raw_parts(self.0, count) })
+    }
+}
+
+impl<T> In<'_, T> {
+    /// A pointer that the caller wrote into a structure or an array which it passed.
+    pub(super) fn inner(pointer: *const T) -> Self {
+        Self(pointer, PhantomData)
+    }
+
+    /// No pointer.
+    pub(crate) const fn null() -> Self {
+        Self(std::ptr::null(), PhantomData)
+    }
+
+    pub(crate) fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The address, for memory of the caller that outlives the call.
+    pub(crate) fn address(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl<'a> In<'a, c_char> {
+    /// The bytes of a C string without their NUL.
+    pub(crate) fn bytes(self) -> Result<&'a [u8]> {
+        require(!self.is_null(), || "a string is NULL".into())?;
+        // SAFETY: not NULL, so by contract a string that ends with NUL.
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_bytes())
+    }
+
+    /// A C string that must be UTF-8.
+    pub(crate) fn text(self) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes()?)
+            .or_else(|_| refuse(CUresult::INVALID_VALUE, "a string is not UTF-8"))
+    }
+}
+
+impl Out<'_, c_char> {
+    /// Writes `text` cut to `capacity` bytes with its NUL; the bytes written.
+    pub(crate) fn set_text(self, text: &str, capacity: usize) -> usize {
+        if self.is_null() || capacity == 0 {
+            return 0;
+        }
+        let bytes = &text.as_bytes()[..text.len().min(capacity - 1)];
+        self.set_all(bytes.iter().chain(&[0]).map(|&b| b as c_char));
+        bytes.len() + 1
+    }
+}
+
+impl Out<'static, CUlaunchAttribute> {
+    /// The attributes of a launch, which the FFI boundary converted with its configuration.
+    pub(crate) fn from_config(config: &CUlaunchConfig) -> Self {
+        Self(config.attrs, PhantomData)
+    }
+}
+
+/// The address of a C string, a `char*` passed as an untyped pointer under the same contract.
+pub(crate) fn as_text(address: usize) -> Out<'static, c_char> {
+    Out(address as *mut c_char, PhantomData)
+}
+
+/// An image of a module: its first bytes tell whether it is binary, else it is text up to NUL.
+pub(crate) fn image_text(image: In<'_, c_void>) -> Result<&[u8]> {
+    In(image.0.cast::<c_char>(), PhantomData).bytes()
+}

@@ -1,0 +1,115 @@
+//! The search for missing edges in the traces of a launch.
+//!
+//! Two steps that no path of edges orders may run at the same time on a GPU, so what they touched is compared. On a
+//! GPU the two kernels of a programmatic edge may overlap; here the second runs after the first has ended. So what a
+//! kernel touched before its `griddepcontrol.wait` is compared with every kernel that may then still run, and a kernel
+//! that ends without waiting is reported.
+
+use ptx_emu::{AllocationInfo, Conflict, ConflictKind, Place};
+use warpwright_driver_sys::CUresult;
+
+use crate::error::{Error, Result};
+use crate::graph::step::ExecStep;
+use crate::graph::topology::{Topology, has};
+
+/// Compares the steps that were traced in this launch with every step that nothing orders with them.
+pub(crate) fn compare(topology: &Topology, steps: &[ExecStep], fresh: &[usize]) -> Result {
+    Comparison { topology, steps }.orders(fresh)
+}
+
+struct Comparison<'a> {
+    topology: &'a Topology,
+    steps: &'a [ExecStep],
+}
+
+impl Comparison<'_> {
+    fn orders(&self, fresh: &[usize]) -> Result {
+        let touched = |i: usize| self.steps[i].accesses();
+        for (a, b) in (0..self.steps.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
+            let new = fresh.contains(&a) || fresh.contains(&b);
+            let (true, Some(first), Some(second)) = (new, touched(a), touched(b)) else { continue };
+            if self.topology.ordered(a, b) {
+                continue;
+            }
+            if let Some(conflict) = first.conflict(second) {
+                return Err(self.missing_edge(a, b, &conflict));
+            }
+        }
+        if self.topology.programmatic.is_empty() { Ok(()) } else { self.overlaps() }
+    }
+
+    /// Finds kernels that a programmatic edge leads to and that do not wait, or touch shared bytes before they wait.
+    fn overlaps(&self) -> Result {
+        for &(a, b) in &self.topology.programmatic {
+            if self.steps[b].accesses().is_some_and(|accesses| !accesses.waited()) {
+                return Err(self.missing_wait(a, b));
+            }
+        }
+        // What is switched off has no accesses, and nobody says when it lets the next one start.
+        let late =
+            |step: usize| self.steps[step].accesses().is_some_and(|a| a.triggers().iter().all(|t| t.waited));
+        let (before, ended) = (self.topology.before(), self.topology.ended(late));
+        for (a, b) in (0..self.steps.len()).flat_map(|b| (0..self.steps.len()).map(move |a| (a, b))) {
+            if !has(&before[b], a) || has(&ended[b], a) {
+                continue;
+            }
+            let (Some(first), Some(second)) = (self.steps[a].accesses(), self.steps[b].accesses()) else {
+                continue;
+            };
+            if let Some(conflict) = second.before_wait_conflict(first) {
+                return Err(self.early_access(a, b, &conflict));
+            }
+        }
+        Ok(())
+    }
+
+    fn missing_edge(&self, a: usize, b: usize, c: &Conflict) -> Error {
+        let (a, b) = (self.node(a), self.node(b));
+        failed(format!(
+            "MissingEdge: no path of edges orders {a} and {b}\n{}\n  add an edge between them",
+            story(&a, &b, c, "")
+        ))
+    }
+
+    fn missing_wait(&self, a: usize, b: usize) -> Error {
+        let (a, b) = (self.node(a), self.node(b));
+        failed(format!(
+            "MissingWait: {b} follows {a} by a programmatic edge and ends without griddepcontrol.wait in some block\n  \
+             what comes after {b} cannot rely on {a}\n  \
+             execute griddepcontrol.wait in every block, or make the edge a full one"
+        ))
+    }
+
+    fn early_access(&self, a: usize, b: usize, c: &Conflict) -> Error {
+        let (a, b) = (self.node(a), self.node(b));
+        failed(format!(
+            "EarlyAccess: {b} may start before {a} ends, because of a programmatic edge\n{}\n  \
+             execute griddepcontrol.wait before, or make the edge a full one",
+            story(&a, &b, c, ", before its griddepcontrol.wait")
+        ))
+    }
+
+    fn node(&self, step: usize) -> String {
+        format!("node {step} ({})", self.steps[step].work.name())
+    }
+}
+
+fn failed(text: String) -> Error {
+    Error { code: CUresult::LAUNCH_FAILED, text }
+}
+
+/// Describes what two nodes do to the same bytes; `when` says when the second does it.
+fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
+    let (did, does) = match c.kind {
+        ConflictKind::WriteWrite => ("writes", "writes"),
+        ConflictKind::WriteRead => ("writes", "reads"),
+        ConflictKind::ReadWrite => ("reads", "writes"),
+    };
+    // A copy or a fill has no line.
+    let at = |place: &Place| if place.line == 0 { String::new() } else { format!(" at {place}") };
+    let AllocationInfo { label, base, bytes } = &c.allocation;
+    let (offset, first, second) = (c.address - base, at(&c.first.1), at(&c.second.1));
+    format!(
+        "  {a} {did} offset {offset} of `{label}` (0x{base:x}, {bytes} bytes){first}\n  {b} {does} it{second}{when}"
+    )
+}

@@ -1,0 +1,66 @@
+//! Whether one graph can take the place of another in an executable graph.
+
+use warpwright_driver_sys::CUgraphExecUpdateResult;
+
+use crate::graph::draft::{Draft, DraftContent, DraftNode};
+use crate::handle::NodeId;
+use crate::work::Work;
+use crate::work::copy::Location;
+
+/// Why a graph does not fit an executable graph: the result and up to two nodes.
+pub(crate) struct Difference {
+    pub(crate) result: CUgraphExecUpdateResult,
+    pub(crate) node: Option<NodeId>,
+    pub(crate) from: Option<NodeId>,
+    pub(crate) why: &'static str,
+}
+
+/// Pairs the nodes of two graphs by order and finds the first that does not fit.
+pub(crate) fn difference(old: &Draft, new: &Draft) -> Option<Difference> {
+    if old.nodes.len() != new.nodes.len() {
+        let (result, why) = (CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED, "the number of nodes differs");
+        return Some(Difference { result, node: None, from: None, why });
+    }
+    let mut pairs = old.nodes.iter().zip(&new.nodes);
+    pairs.find_map(|(a, b)| edges_differ(new, a, b).or_else(|| content_differs(a, b)))
+}
+
+fn edges_differ(new: &Draft, a: &DraftNode, b: &DraftNode) -> Option<Difference> {
+    if a.after == b.after {
+        return None;
+    }
+    let changed = b.after.iter().enumerate().find(|(i, edge)| a.after.get(*i) != Some(*edge));
+    let from = changed.map(|(_, &(from, _))| new.nodes[from].id);
+    let (result, why) =
+        (CUgraphExecUpdateResult::ERROR_TOPOLOGY_CHANGED, "the dependencies of a node differ");
+    Some(Difference { result, node: Some(b.id), from, why })
+}
+
+fn content_differs(a: &DraftNode, b: &DraftNode) -> Option<Difference> {
+    let (result, why) = match (&a.content, &b.content) {
+        (DraftContent::Work(a), DraftContent::Work(work)) => unlike(a, work)?,
+        (DraftContent::Child(a), DraftContent::Child(child)) => return difference(a, child),
+        _ => (CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED, "the type of a node differs"),
+    };
+    Some(Difference { result, node: Some(b.id), from: None, why })
+}
+
+/// Why one piece of work cannot take the place of another, or none.
+pub(crate) fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult, &'static str)> {
+    use CUgraphExecUpdateResult as R;
+    let side = |place: &Location| matches!(place, Location::Device(_));
+    match (old, new) {
+        (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => {
+            Some((R::ERROR_UNSUPPORTED_FUNCTION_CHANGE, "the function is of another context"))
+        }
+        (Work::Copy(a), Work::Copy(b))
+            if (side(&a.to.place), side(&a.from.place)) != (side(&b.to.place), side(&b.from.place)) =>
+        {
+            Some((R::ERROR_PARAMETERS_CHANGED, "the copy is between other kinds of memory"))
+        }
+        _ if old.node_type() != new.node_type() => {
+            Some((R::ERROR_NODE_TYPE_CHANGED, "the parameters are of another type than the node"))
+        }
+        _ => None,
+    }
+}

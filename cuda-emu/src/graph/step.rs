@@ -1,0 +1,42 @@
+//! A step of an executable graph: the work of one node.
+
+use std::sync::{Arc, OnceLock};
+
+use ptx_emu::Accesses;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::work::Work;
+
+#[derive(Clone)]
+pub(crate) struct ExecStep {
+    pub(crate) work: Work,
+    pub(crate) enabled: bool,
+    /// What it touched when it was traced; empty again after a change.
+    pub(crate) touched: OnceLock<Arc<Accesses>>,
+}
+
+impl ExecStep {
+    pub(crate) fn new(work: Work) -> Self {
+        Self { work, enabled: true, touched: OnceLock::new() }
+    }
+
+    /// What it touched, if it runs and was traced.
+    pub(crate) fn accesses(&self) -> Option<&Accesses> {
+        self.touched.get().filter(|_| self.enabled).map(Arc::as_ref)
+    }
+
+    /// Runs it as step `number`, traced if that was not done yet. Returns whether it was traced now.
+    pub(crate) fn run(&self, device: &Device, number: usize) -> Result<bool> {
+        if !self.enabled {
+            return Ok(false);
+        }
+        let trace = device.config.check_graphs && self.touched.get().is_none();
+        let in_graph = |failure: Error| Error {
+            text: format!("{}\n  in node {number} ({}) of a graph", failure.text, self.work.name()),
+            ..failure
+        };
+        let touched = self.work.run(device, trace.then(|| self.work.name())).map_err(in_graph)?;
+        Ok(touched.is_some_and(|touched| self.touched.set(Arc::new(touched)).is_ok()))
+    }
+}

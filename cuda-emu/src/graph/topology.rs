@@ -1,0 +1,102 @@
+//! The edges between the steps of an executable graph, and the orders that they permit.
+
+use std::sync::OnceLock;
+
+/// The edges between steps.
+#[derive(Default)]
+pub(crate) struct Topology {
+    /// The steps that wait for each step.
+    pub(crate) next: Vec<Vec<usize>>,
+    /// How many steps each step waits for.
+    pub(crate) waits: Vec<usize>,
+    /// The edges whose second step may start before the first ends.
+    pub(crate) programmatic: Vec<(usize, usize)>,
+    /// For each step the set of steps before it, in bits; made when first asked for.
+    before: OnceLock<Vec<Box<[u64]>>>,
+}
+
+impl Topology {
+    /// Visits the steps in an order that the edges permit; `pick` chooses among those that are ready. Gives how many
+    /// it visited, which is fewer than there are when edges form a cycle.
+    pub(crate) fn walk<E>(
+        &self,
+        mut pick: impl FnMut(&[usize]) -> usize,
+        mut visit: impl FnMut(usize) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        let mut waits = self.waits.clone();
+        let mut ready: Vec<usize> = (0..waits.len()).filter(|&i| waits[i] == 0).collect();
+        let mut visited = 0;
+        while !ready.is_empty() {
+            let step = ready.swap_remove(pick(&ready));
+            visit(step)?;
+            visited += 1;
+            for &next in &self.next[step] {
+                waits[next] -= 1;
+                if waits[next] == 0 {
+                    ready.push(next);
+                }
+            }
+        }
+        Ok(visited)
+    }
+
+    /// For each step the steps before it, as bits.
+    pub(crate) fn before(&self) -> &[Box<[u64]>] {
+        self.before.get_or_init(|| {
+            let words = self.waits.len().div_ceil(64);
+            let mut before = vec![vec![0u64; words].into_boxed_slice(); self.waits.len()];
+            let visit = |step: usize| {
+                let mut own = before[step].clone();
+                own[step / 64] |= 1 << (step % 64);
+                for &next in &self.next[step] {
+                    before[next].iter_mut().zip(&own).for_each(|(bits, own)| *bits |= own);
+                }
+                Ok::<(), ()>(())
+            };
+            let _ = self.walk(|_| 0, visit);
+            before
+        })
+    }
+
+    /// Whether a path of edges orders two steps.
+    pub(crate) fn ordered(&self, a: usize, b: usize) -> bool {
+        let before = self.before();
+        has(&before[a], b) || has(&before[b], a)
+    }
+
+    /// For each step the steps that have ended when it starts, as bits, which programmatic edges make fewer than
+    /// those before it. A step may start when the step before it on such an edge triggers; `late` says
+    /// whether that one has waited for everything before it by then.
+    pub(crate) fn ended(&self, late: impl Fn(usize) -> bool) -> Vec<Box<[u64]>> {
+        let before = self.before();
+        let mut ended: Vec<Box<[u64]>> =
+            before.iter().map(|bits| vec![0; bits.len()].into_boxed_slice()).collect();
+        let visit = |step: usize| {
+            for &next in &self.next[step] {
+                let early = self.programmatic.contains(&(step, next));
+                let mut known = if early && !late(step) { ended[step].clone() } else { before[step].clone() };
+                known[step / 64] |= u64::from(!early) << (step % 64);
+                ended[next].iter_mut().zip(&known).for_each(|(bits, known)| *bits |= known);
+            }
+            Ok::<(), ()>(())
+        };
+        let _ = self.walk(|_| 0, visit);
+        ended
+    }
+
+    /// A step on a cycle, or one that a cycle precedes.
+    pub(crate) fn stuck(&self) -> Option<usize> {
+        let mut seen = vec![false; self.waits.len()];
+        let visit = |step: usize| {
+            seen[step] = true;
+            Ok::<(), ()>(())
+        };
+        let _ = self.walk(|_| 0, visit);
+        seen.iter().position(|seen| !seen)
+    }
+}
+
+/// Whether a step is in a set of steps.
+pub(crate) fn has(bits: &[u64], step: usize) -> bool {
+    bits[step / 64] >> (step % 64) & 1 == 1
+}

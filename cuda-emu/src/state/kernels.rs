@@ -1,0 +1,102 @@
+//! Kernels of loaded modules: looked up by handle, and checked as the driver checks a launch.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use warpwright_driver_sys::{CUfunction, CUresult};
+
+use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
+use crate::error::{Result, refuse, require};
+use crate::ffi::kernel_node::Geometry;
+use crate::ffi::params::{pack, unpack_extra};
+use crate::ffi::pointer::Out;
+use crate::handle::ModuleId;
+use crate::state::State;
+use crate::work::KernelWork;
+use crate::work::function::Function;
+
+impl State {
+    /// Removes a module; what still uses its kernels fails when it runs.
+    pub(crate) fn unload(&mut self, id: ModuleId) {
+        let Some(module) = self.modules.remove(id) else { return };
+        module.parsed.unload(&self.device.memory);
+        for function in module.functions {
+            if let Some(function) = self.functions.remove(function) {
+                function.unload();
+            }
+        }
+    }
+
+    /// The function of a handle, which must be of the current context.
+    pub(crate) fn function(&self, handle: CUfunction) -> Result<&Arc<Function>> {
+        let function = &self.functions[self.functions.find(handle)?];
+        if function.context != self.current()? {
+            return refuse(CUresult::INVALID_HANDLE, "the function belongs to another context");
+        }
+        Ok(function)
+    }
+
+    /// A kernel ready to run, checked as the driver checks a launch.
+    pub(crate) fn kernel_work(
+        &self,
+        function: CUfunction,
+        geometry: Geometry,
+        params: Out<*mut c_void>,
+        extra: Out<*mut c_void>,
+    ) -> Result<KernelWork> {
+        let function = self.function(function)?;
+        check_geometry(function, geometry)?;
+        let params = packed(function, params, extra)?;
+        Ok(KernelWork { function: Arc::clone(function), geometry, params })
+    }
+}
+
+fn check_geometry(f: &Function, g: Geometry) -> Result {
+    let name = &f.kernel.name;
+    let within =
+        |dims: [u32; 3], most: [u32; 3]| dims.iter().zip(most).all(|(&d, most)| (1..=most).contains(&d));
+    require(within(g.grid, MAX_GRID), || {
+        format!("{name}: a grid of {:?}, at least 1, at most {MAX_GRID:?}", g.grid)
+    })?;
+    require(within(g.block, MAX_BLOCK), || {
+        format!("{name}: a block of {:?}, at least 1, at most {MAX_BLOCK:?}", g.block)
+    })?;
+    let threads: u32 = g.block.iter().product();
+    require(threads <= MAX_THREADS, || {
+        format!("{name}: a block of {threads} threads, at most {MAX_THREADS}")
+    })?;
+    if let Some(required) = f.kernel.reqntid {
+        require(g.block == required, || {
+            format!("{name}: a block of {:?}, but .reqntid is {required:?}", g.block)
+        })?;
+    }
+    let most = f.max_threads();
+    require(threads <= most, || format!("{name}: a block of {threads} threads, but .maxntid allows {most}"))?;
+    let room = f.dynamic_shared();
+    require(g.shared <= room, || {
+        format!(
+            "{name}: {} bytes of dynamic shared memory, at most {room}; \
+             MAX_DYNAMIC_SHARED_SIZE_BYTES of the function raises that",
+            g.shared
+        )
+    })
+}
+
+/// The parameter buffer of a launch, from `kernelParams` or `extra`.
+fn packed(f: &Function, params: Out<*mut c_void>, extra: Out<*mut c_void>) -> Result<Box<[u8]>> {
+    require(params.is_null() || extra.is_null(), || "kernelParams and extra are both set".into())?;
+    if extra.is_null() {
+        return pack(params, &f.params);
+    }
+    let mut buffer = unpack_extra(extra)?;
+    let bytes = f.params.iter().map(|(offset, size)| offset + size).max().unwrap_or(0);
+    require(buffer.len() >= bytes, || {
+        format!(
+            "{}: extra holds {} bytes of parameters, the kernel takes {bytes}",
+            f.kernel.name,
+            buffer.len()
+        )
+    })?;
+    buffer.truncate(bytes);
+    Ok(buffer.into_boxed_slice())
+}

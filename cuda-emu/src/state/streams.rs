@@ -1,0 +1,107 @@
+//! Streams: the order between them, and the way work gets into them.
+
+use std::ffi::c_int;
+
+use warpwright_driver_sys::{CUresult, CUstream};
+
+use crate::error::{Result, refuse};
+use crate::handle::{ContextId, StreamId};
+use crate::queue::{Queue, Task, Ticket};
+use crate::state::objects::{Stream, StreamKind};
+use crate::state::{State, capture};
+use crate::work::Work;
+
+impl State {
+    /// The stream of a handle in the current context; NULL and the two special handles are streams as well.
+    pub(crate) fn stream(&mut self, handle: CUstream) -> Result<StreamId> {
+        let context = self.context()?;
+        match handle.0 as usize {
+            0 | 1 => Ok(self.legacy_stream(context)),
+            2 => Ok(self.thread_stream(context)),
+            _ => {
+                let id = self.streams.find(handle)?;
+                if self.streams[id].context != context {
+                    return refuse(CUresult::INVALID_HANDLE, "the stream belongs to another context");
+                }
+                Ok(id)
+            }
+        }
+    }
+
+    /// The legacy stream of a context, made when it is first used.
+    pub(crate) fn legacy_stream(&mut self, context: ContextId) -> StreamId {
+        if let Some(id) = self.contexts[context].legacy {
+            return id;
+        }
+        let id = self.new_stream(context, StreamKind::Legacy, 0);
+        self.contexts[context].legacy = Some(id);
+        id
+    }
+
+    /// The default stream of this thread, which is a blocking stream.
+    pub(crate) fn thread_stream(&mut self, context: ContextId) -> StreamId {
+        let thread = std::thread::current().id();
+        if let Some(&id) = self.contexts[context].per_thread.get(&thread) {
+            return id;
+        }
+        let id = self.new_stream(context, StreamKind::Blocking, 0);
+        self.contexts[context].per_thread.insert(thread, id);
+        id
+    }
+
+    pub(crate) fn new_stream(&mut self, context: ContextId, kind: StreamKind, priority: c_int) -> StreamId {
+        let queue = Queue::new(self.device, self.contexts[context].sticky.clone());
+        self.streams.insert(Stream { context, kind, queue, capture: None, priority })
+    }
+
+    /// The work that a stream's next task must come after, besides the stream's own.
+    fn prerequisites(&self, id: StreamId) -> Vec<Ticket> {
+        let stream = &self.streams[id];
+        let wanted = match stream.kind {
+            StreamKind::Legacy => StreamKind::Blocking,
+            StreamKind::Blocking => StreamKind::Legacy,
+            StreamKind::NonBlocking => return Vec::new(),
+        };
+        let others = self.streams.iter().map(|(_, other)| other);
+        let others = others.filter(|other| other.context == stream.context && other.kind == wanted);
+        others.map(|other| other.queue.last()).filter(|ticket| !ticket.is_done()).collect()
+    }
+
+    /// Waiting for the legacy stream is waiting for every blocking stream as well.
+    pub(crate) fn prerequisites_of_wait(&self, id: StreamId) -> Vec<Ticket> {
+        if self.streams[id].kind == StreamKind::Legacy { self.prerequisites(id) } else { Vec::new() }
+    }
+
+    /// Puts a task into a stream that does not capture.
+    pub(crate) fn enqueue(&mut self, id: StreamId, task: Task) -> Result<Ticket> {
+        capture::refuse_implicit(self, id)?;
+        for ticket in self.prerequisites(id) {
+            self.streams[id].queue.push(Task::After(ticket));
+        }
+        Ok(self.streams[id].queue.push(task))
+    }
+
+    /// Gives work to a stream: to its queue or, while it captures, to its graph. No ticket when captured.
+    pub(crate) fn submit(&mut self, id: StreamId, work: Work) -> Result<Option<Ticket>> {
+        if self.streams[id].capture.is_some() {
+            capture::record(self, id, work)?;
+            return Ok(None);
+        }
+        self.enqueue(id, Task::Run(work)).map(Some)
+    }
+
+    /// What synchronous work on the legacy stream waits for.
+    pub(crate) fn before_synchronous(&mut self, context: ContextId) -> Result<Vec<Ticket>> {
+        let legacy = self.legacy_stream(context);
+        capture::refuse_implicit(self, legacy)?;
+        let mut waiting = self.prerequisites(legacy);
+        waiting.push(self.streams[legacy].queue.last());
+        Ok(waiting)
+    }
+
+    /// The last work of every stream of a context.
+    pub(crate) fn outstanding(&self, context: ContextId) -> Vec<Ticket> {
+        let streams = self.streams.iter().map(|(_, stream)| stream);
+        streams.filter(|stream| stream.context == context).map(|stream| stream.queue.last()).collect()
+    }
+}

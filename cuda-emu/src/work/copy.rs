@@ -1,0 +1,178 @@
+//! Copies and fills.
+
+use std::sync::Arc;
+
+use crate::device::Device;
+use crate::error::{Result, require};
+use crate::ffi::host::HostSpan;
+
+/// Runs of device memory as (address, bytes).
+pub(crate) type Ranges = Vec<(u64, u64)>;
+
+/// Where bytes of a copy lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// Device memory, or pinned memory, whose device address is its own.
+    Device(u64),
+    /// Memory that only the program knows.
+    Host(HostSpan),
+    /// Bytes taken when the call was made.
+    Staged(Arc<[u8]>),
+}
+
+/// One side of a copy: where it begins and how far apart its rows and slices are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyEnd {
+    pub(crate) place: Location,
+    pub(crate) pitch: usize,
+    pub(crate) slice: usize,
+}
+
+/// A copy of `depth` slices of `height` rows of `width` bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyWork {
+    pub(crate) to: CopyEnd,
+    pub(crate) from: CopyEnd,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+}
+
+/// A fill of `height` rows of `width` elements of `size` bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FillWork {
+    pub(crate) to: u64,
+    pub(crate) pitch: usize,
+    pub(crate) value: u32,
+    pub(crate) size: usize,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+
+impl Location {
+    /// The place of an address that may be device memory, pinned memory or memory of the program.
+    pub(crate) fn of(device: &Device, address: u64) -> Self {
+        match device.memory.find(address) {
+            Some(_) => Self::Device(address),
+            None => Self::Host(HostSpan::new(address as usize)),
+        }
+    }
+}
+
+impl CopyEnd {
+    /// An end of a run of bytes.
+    pub(crate) fn plain(place: Location) -> Self {
+        Self { place, pitch: 0, slice: 0 }
+    }
+
+    fn device_rows(&self, copy: &CopyWork) -> Ranges {
+        let Location::Device(address) = self.place else { return Vec::new() };
+        let start = |z, y| address + (z * self.slice + y * self.pitch) as u64;
+        copy.rows().map(|(z, y)| (start(z, y), copy.width as u64)).collect()
+    }
+}
+
+impl CopyWork {
+    /// A copy of a run of bytes.
+    pub(crate) fn plain(to: Location, from: Location, bytes: usize) -> Self {
+        Self { to: CopyEnd::plain(to), from: CopyEnd::plain(from), width: bytes, height: 1, depth: 1 }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let height = self.height;
+        (0..self.depth).flat_map(move |z| (0..height).map(move |y| (z, y)))
+    }
+
+    /// The device memory read and the device memory written.
+    pub(crate) fn ranges(&self) -> (Ranges, Ranges) {
+        (self.from.device_rows(self), self.to.device_rows(self))
+    }
+
+    /// Refuses ranges that are not within an allocation.
+    pub(crate) fn check(&self, device: &Device) -> Result {
+        let (reads, writes) = self.ranges();
+        check_ranges(device, reads.iter().chain(&writes))
+    }
+
+    pub(crate) fn run(&self, device: &Device) -> Result {
+        for (z, y) in self.rows() {
+            let to = z * self.to.slice + y * self.to.pitch;
+            let from = z * self.from.slice + y * self.from.pitch;
+            self.run_row(device, to, from)?;
+        }
+        Ok(())
+    }
+
+    fn run_row(&self, device: &Device, to: usize, from: usize) -> Result {
+        let (memory, bytes) = (&device.memory, self.width);
+        match (&self.to.place, &self.from.place) {
+            (Location::Device(a), Location::Device(b)) => {
+                memory.copy(a + to as u64, b + from as u64, bytes as u64)?
+            }
+            (Location::Device(a), Location::Host(b)) => {
+                memory.write(a + to as u64, b.at(from).bytes(bytes))?
+            }
+            (Location::Device(a), Location::Staged(b)) => {
+                memory.write(a + to as u64, &b[from..from + bytes])?
+            }
+            (Location::Host(a), Location::Device(b)) => {
+                let b = b + from as u64;
+                report_uninitialised(device, b, bytes as u64);
+                memory.read(b, a.at(to).bytes_mut(bytes))?;
+            }
+            (Location::Host(a), Location::Host(b)) => {
+                let copy = b.at(from).bytes(bytes).to_vec();
+                a.at(to).bytes_mut(bytes).copy_from_slice(&copy);
+            }
+            (Location::Host(a), Location::Staged(b)) => {
+                a.at(to).bytes_mut(bytes).copy_from_slice(&b[from..from + bytes])
+            }
+            (Location::Staged(_), _) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that nobody wrote reach the host: hardware gives garbage, so this is a finding and no failure.
+fn report_uninitialised(device: &Device, address: u64, bytes: u64) {
+    if let Ok(Some(at)) = device.memory.uninitialised(address, bytes) {
+        let whose = device.memory.find(at);
+        let whose = whose.map_or_else(String::new, |a| format!(" of `{}`", a.label));
+        device.log.finding(format!(
+            "UninitialisedCopy: a copy to the host reads 0x{at:x}{whose}, which nobody has written"
+        ));
+    }
+}
+
+impl FillWork {
+    /// The device memory written.
+    pub(crate) fn ranges(&self) -> Ranges {
+        let bytes = (self.width * self.size) as u64;
+        (0..self.height).map(|y| (self.to + (y * self.pitch) as u64, bytes)).collect()
+    }
+
+    /// Refuses what the driver refuses: element size, alignment, memory that is not there.
+    pub(crate) fn check(&self, device: &Device) -> Result {
+        require(matches!(self.size, 1 | 2 | 4), || format!("elements of {} bytes", self.size))?;
+        require(self.to.is_multiple_of(self.size as u64), || {
+            format!("0x{:x} is not aligned to elements of {} bytes", self.to, self.size)
+        })?;
+        check_ranges(device, self.ranges().iter())
+    }
+
+    pub(crate) fn run(&self, device: &Device) -> Result {
+        let pattern = self.value.to_le_bytes();
+        for (address, _) in self.ranges() {
+            device.memory.fill(address, &pattern[..self.size], self.width as u64)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_ranges<'a>(device: &Device, ranges: impl Iterator<Item = &'a (u64, u64)>) -> Result {
+    for &(address, bytes) in ranges.filter(|range| range.1 > 0) {
+        let inside = device.memory.find(address).is_some_and(|a| bytes <= a.bytes - (address - a.base));
+        require(inside, || format!("{bytes} bytes at 0x{address:x} do not lie within one live allocation"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Kernels of loaded modules.
+
+use std::ffi::{CString, c_int};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+use ptx_emu::Kernel;
+use warpwright_driver_sys::CUfunction;
+
+use crate::device::{MAX_THREADS, SHARED};
+use crate::handle::{ContextId, ModuleId};
+
+/// A kernel of a module with the attributes that a program may set.
+pub(crate) struct Function {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) context: ContextId,
+    /// Offset and size of each parameter.
+    pub(crate) params: Vec<(usize, usize)>,
+    pub(crate) module: ModuleId,
+    pub(crate) name: CString,
+    pub(crate) handle: OnceLock<CUfunction>,
+    pub(crate) version: c_int,
+    loaded: AtomicBool,
+    pub(crate) dynamic_shared: AtomicI32,
+    pub(crate) carveout: AtomicI32,
+}
+
+impl Function {
+    /// A function of a module of PTX version `(major, minor)`.
+    pub(crate) fn new(
+        context: ContextId,
+        module: ModuleId,
+        (major, minor): (u32, u32),
+        kernel: Arc<Kernel>,
+    ) -> Self {
+        Self {
+            context,
+            params: kernel.params.iter().map(|p| (p.offset as usize, p.size as usize)).collect(),
+            module,
+            name: CString::new(kernel.name.as_str()).unwrap_or_default(),
+            handle: OnceLock::new(),
+            version: (major * 10 + minor) as c_int,
+            loaded: AtomicBool::new(true),
+            dynamic_shared: AtomicI32::new((SHARED.saturating_sub(kernel.static_shared)) as c_int),
+            carveout: AtomicI32::new(-1),
+            kernel,
+        }
+    }
+
+    /// Its handle, known once the table has given one.
+    pub(crate) fn handle(&self) -> CUfunction {
+        self.handle.get().copied().unwrap_or(CUfunction::NULL)
+    }
+
+    /// Marks it as unloaded: launches that are still queued fail.
+    pub(crate) fn unload(&self) {
+        self.loaded.store(false, Relaxed);
+    }
+
+    /// Whether its module is still loaded.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.load(Relaxed)
+    }
+
+    /// Dynamic shared memory that a launch may ask for.
+    pub(crate) fn dynamic_shared(&self) -> u32 {
+        self.dynamic_shared.load(Relaxed) as u32
+    }
+
+    /// Threads that a block may have.
+    pub(crate) fn max_threads(&self) -> u32 {
+        let bound = self.kernel.reqntid.or(self.kernel.maxntid);
+        bound.map_or(MAX_THREADS, |[x, y, z]| x.saturating_mul(y).saturating_mul(z))
+    }
+}
