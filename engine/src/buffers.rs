@@ -8,15 +8,15 @@ use crate::Error;
 use crate::config::Config;
 use crate::model::Outline;
 
-/// What one step hands to the next, and one kernel to another.
+/// State and activations that both paths use.
 pub(crate) struct Buffers {
     /// Positions.
     pub(crate) ctx: u32,
-    /// Parts into which attention cuts the positions.
+    /// Splits of attention.
     pub(crate) splits: u32,
     /// Tokens that end a text.
     pub(crate) stop_tokens: Vec<u32>,
-    /// `[8]`, see `warpwright_kernels::state`
+    /// `[8]`: see `warpwright_kernels::state`
     pub(crate) state: Buffer<u32>,
     /// `[ctx]`
     pub(crate) prompt: Buffer<u32>,
@@ -60,7 +60,7 @@ pub(crate) struct Buffers {
     pub(crate) token: Buffer<u32>,
 }
 
-/// Positions for which one more split of attention is worth its block.
+/// Positions per split of attention.
 const SPLIT: u32 = 32;
 const MAX_SPLITS: u32 = 64;
 
@@ -126,17 +126,18 @@ pub(crate) fn cache_bytes(c: &Config, ctx: u32) -> u64 {
 
 /// Bytes of everything else, but for a few kilobytes.
 pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
-    // What ranges of attention leave; a chain of one column and one of several have up to three times as much together.
+    // Partial results of attention; a pipeline with batch 1 and one with a larger batch together use up to three
+    // times as much.
     let part = 4 * u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
     let ffn = 3 * u64::from(c.feed_forward);
     4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + columns_bytes(c)
 }
 
-/// The most columns of a chain.
+/// The largest batch of a pipeline.
 const COLUMNS: u64 = 8;
 
-/// Bytes of what a chain of so many columns has of its own.
+/// Bytes of a batched pipeline's own buffers.
 fn columns_bytes(c: &Config) -> u64 {
     let floats = [c.hidden, 2 * c.q_len(), c.q_len() + 2 * c.kv_len(), c.feed_forward, c.vocab];
     4 * COLUMNS * floats.into_iter().map(u64::from).sum::<u64>()

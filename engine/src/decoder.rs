@@ -1,11 +1,11 @@
-//! The decoder: a model on a device, ready to write tokens.
+//! The decoder: a model on a device, ready to generate tokens.
 //!
-//! A launch is a graph of one step or of several. Token, position and the end of the text are state in device memory,
-//! so that the host sends nothing; it reads a launch's tokens from pinned memory after the launch's event, while the
-//! next one already runs. After the end of a text, steps change nothing: at most the rest of a launch and the next
+//! A launch is a graph of one or several steps. Token, position and the done flag are state in device memory, so the
+//! host sends nothing. It reads a launch's tokens from pinned memory after the launch's event, while the next launch
+//! already runs. After the end of a text, steps change nothing: at most the rest of one launch and the next launch
 //! are wasted.
 //!
-//! A chain takes in a prompt several tokens at once, for which it reads the weights once.
+//! The pipeline prefills several tokens of a prompt per step and reads the weights once for all of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,25 +15,25 @@ use warpwright_driver::{
 };
 
 use crate::buffers::Buffers;
-use crate::chain::{self, Chain, Links};
 use crate::config::Config;
 use crate::kernels::Kernels;
 use crate::model::{Outline, Weights};
 use crate::packed::Packed;
-use crate::path::{Fit, Path};
+use crate::path::{Path, ResolvedPlan};
+use crate::pipeline::{self, Pipeline, Workspace};
 use crate::random::Pools;
 use crate::tuning::Tuning;
 use crate::upload::Job;
-use crate::weights::Loaded;
+use crate::weights::DeviceTensor;
 use crate::{Error, Loading, Model, forward, info, memory, packed, upload, weights};
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Launch {
-    /// As one graph, built by hand. Where the path is a chain, its kernels overlap.
+    /// As one hand-built graph. Kernels of the pipeline overlap.
     #[default]
     Graph,
-    /// As one graph, built by hand, in which no kernels overlap.
+    /// As one hand-built graph without overlap.
     Plain,
     /// As one graph that the driver captured from a stream.
     Capture,
@@ -44,68 +44,68 @@ pub enum Launch {
 /// Which kernels to decode with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Prefer {
-    /// The fastest that take the model on the device.
+    /// The fastest kernels that support the model on the device.
     #[default]
     Fast,
-    /// Those that take every model on every device.
+    /// The kernels that support every model on every device.
     Simple,
 }
 
 /// What a decoder is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Positions that it has room for, at most the model's own.
+    /// The context length, at most the model's own.
     pub ctx: u32,
     /// How a step reaches the device.
     pub launch: Launch,
-    /// Tokens of one launch, if it is a graph and so many are wanted.
+    /// Tokens per launch, for graphs and if that many are wanted.
     pub tokens_per_launch: u32,
-    /// Tokens of a prompt that a chain takes in at once: 1, 2, 4 or 8. What is between counts as the one below.
-    pub columns: u32,
+    /// Tokens of a prompt that the pipeline prefills per step: 1, 2, 4 or 8. Other values are rounded down.
+    pub prefill_batch: u32,
     /// Which kernels to decode with; fixed once the weights are loaded.
     pub prefer: Prefer,
-    /// How kernels of the chain divide their blocks.
+    /// How the pipeline's kernels divide their blocks.
     pub tuning: Tuning,
 }
 
 impl Options {
-    /// The rest as it is best.
+    /// The best values for the other options.
     pub fn new(ctx: u32, launch: Launch) -> Options {
         Options {
             ctx,
             launch,
             tokens_per_launch: 8,
-            columns: 8,
+            prefill_batch: 8,
             prefer: Prefer::Fast,
             tuning: Tuning::default(),
         }
     }
 
-    fn at_once(&self) -> u32 {
-        1 << self.columns.clamp(1, 8).ilog2()
+    fn batch(&self) -> u32 {
+        1 << self.prefill_batch.clamp(1, 8).ilog2()
     }
 }
 
-/// What a step is for.
+/// What a step computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// To make a token.
-    Token,
-    /// To take in a token of the prompt that is not its last; nobody needs its logits.
-    Prompt,
-    /// To take in as many tokens of the prompt at once as [`Options::columns`] says.
-    Prompts,
-    /// The same with the logits after each.
-    Tokens,
+pub enum StepKind {
+    /// Decodes one token.
+    Decode,
+    /// Prefills one token of the prompt except the last, without logits.
+    Prefill,
+    /// Prefills a batch of [`Options::prefill_batch`] tokens without logits.
+    PrefillBatch,
+    /// Processes a batch of [`Options::prefill_batch`] given tokens, with the logits after each.
+    LogitsBatch,
 }
 
 /// A model on a device.
 pub struct Decoder {
     pub(crate) machine: Machine,
     pub(crate) stream: Stream,
-    /// Of alternate launches.
+    /// Events of alternating launches.
     events: [Event; 2],
-    plan: Plan,
+    steps: Steps,
     path: Path,
     loading: Loading,
 }
@@ -121,27 +121,27 @@ pub(crate) struct Machine {
 enum Pass {
     Simple {
         kernels: Box<Kernels>,
-        weights: Weights<Loaded>,
+        weights: Weights<DeviceTensor>,
     },
-    Chained {
-        chain: Box<Chain>,
+    Pipeline {
+        pipeline: Box<Pipeline>,
         weights: Packed,
-        links: Box<Links>,
-        /// The same for several columns.
-        columns: Option<Box<(Chain, Links)>>,
+        workspace: Box<Workspace>,
+        /// Kernels and workspace for batches larger than 1.
+        batched: Option<Box<(Pipeline, Workspace)>>,
     },
 }
 
-enum Plan {
+enum Steps {
     Graph(Box<Graphs>),
-    /// Kernels launched by the latest step of each kind.
-    Eager(HashMap<Kind, usize>),
+    /// The number of kernels that the latest step of each kind launched.
+    Eager(HashMap<StepKind, usize>),
 }
 
 struct Graphs {
-    /// Steps of each kind that the decoder has.
-    steps: HashMap<Kind, Recorded>,
-    /// So many steps for tokens in one, if more than one.
+    /// One graph per kind of step.
+    steps: HashMap<StepKind, Recorded>,
+    /// A graph of several decode steps, and their number.
     many: Option<(u32, Recorded)>,
 }
 
@@ -151,11 +151,11 @@ struct Recorded {
 }
 
 impl Decoder {
-    /// Loads the model and prepares its steps. `progress` hears the bytes of weights copied so far, from other
-    /// threads.
+    /// Loads the model and prepares its steps. `progress` is called with the bytes of weights copied so far, from
+    /// other threads.
     ///
     /// # Errors
-    /// A context that the model or the device has no room for, and what the driver refuses.
+    /// A context that exceeds the model or the device's memory, and driver errors.
     pub fn new(
         context: &Context,
         model: &Model,
@@ -164,14 +164,14 @@ impl Decoder {
     ) -> Result<Decoder, Error> {
         let (start, outline) = (Instant::now(), &model.outline);
         Decoder::check(context, outline, options)?;
-        let (mut decoder, end) = upload::beside(context, model, progress, |jobs| {
-            Decoder::make(context, outline, options, start, jobs.taker())
+        let (mut decoder, end) = upload::with_uploader(context, model, progress, |jobs| {
+            Decoder::make(context, outline, options, start, jobs.sink())
         })?;
         decoder.loading.weights = end - start;
         Ok(decoder)
     }
 
-    /// The same of a model that is no file: its weights are random, its texts nonsense.
+    /// The same for a model without a file: its weights are random, its texts nonsense.
     ///
     /// # Errors
     /// As [`new`](Decoder::new).
@@ -185,21 +185,22 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Allocates what the model needs, asks for its weights and prepares its steps, whether the weights are there or
-    /// not.
+    /// Allocates memory, requests the weights and prepares the steps. It does not wait for the weights.
     fn make<'a>(
         context: &Context,
         outline: &'a Outline,
         options: Options,
         start: Instant,
-        ask: impl FnMut(Job<'a>) -> Result<(), Error>,
+        request: impl FnMut(Job<'a>) -> Result<(), Error>,
     ) -> Result<Decoder, Error> {
-        let fit = Fit::of(outline, context.device(), options.tuning, options.prefer);
-        let path = Path::from(&fit);
-        let pass = match fit {
-            Ok(fit) => Pass::chained(context, fit, outline, options, packed::load(context, outline, ask)?)?,
+        let plan = ResolvedPlan::of(outline, context.device(), options.tuning, options.prefer);
+        let path = Path::from(&plan);
+        let pass = match plan {
+            Ok(plan) => {
+                Pass::pipeline(context, plan, outline, options, packed::load(context, outline, request)?)?
+            }
             Err(_) => {
-                let weights = weights::load(context, outline, ask)?;
+                let weights = weights::load(context, outline, request)?;
                 Pass::Simple { kernels: Box::new(Kernels::load(context, outline)?), weights }
             }
         };
@@ -216,10 +217,10 @@ impl Decoder {
     /// As [`new`](Decoder::new).
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
-        let Decoder { machine: Machine { pass, buffers, .. }, stream, plan, path, loading, .. } = self;
+        let Decoder { machine: Machine { pass, buffers, .. }, stream, steps, path, loading, .. } = self;
         let context = stream.context().clone();
-        // There may be no room for both the old and the new, and the stream keeps what it ran.
-        drop((buffers, plan, stream));
+        // The device may not have enough memory for both, and the stream keeps its last work alive.
+        drop((buffers, steps, stream));
         let pass = pass.with_options(&context, outline, options)?;
         Decoder::assemble(&context, outline, pass, path, loading, options)
     }
@@ -243,14 +244,14 @@ impl Decoder {
     ) -> Result<Decoder, Error> {
         let buffers = Buffers::new(context, outline, options.ctx)?;
         let machine = Machine { config: outline.config.clone(), buffers, pass };
-        let plan = match options.launch {
-            Launch::Eager => Plan::Eager(HashMap::new()),
-            launch => Plan::graph(machine.kinds(), options.tokens_per_launch, |kind, steps| {
+        let steps = match options.launch {
+            Launch::Eager => Steps::Eager(HashMap::new()),
+            launch => Steps::graph(machine.kinds(), options.tokens_per_launch, |kind, steps| {
                 machine.graph(context, launch, kind, steps)
             })?,
         };
         let events = [Event::untimed(context)?, Event::untimed(context)?];
-        Ok(Decoder { machine, stream: Stream::new(context)?, events, plan, path, loading })
+        Ok(Decoder { machine, stream: Stream::new(context)?, events, steps, path, loading })
     }
 
     /// Which kernels decode.
@@ -263,62 +264,62 @@ impl Decoder {
         &self.loading
     }
 
-    /// A step of the chain.
-    pub(crate) fn chained(&self) -> Result<chain::Step<'_>, Error> {
+    /// A step of the pipeline.
+    pub(crate) fn pipeline_step(&self) -> Result<pipeline::PipelineStep<'_>, Error> {
         let Machine { pass, buffers, .. } = &self.machine;
         match pass {
-            Pass::Chained { chain, weights, links, .. } => {
-                Ok(chain::Step::new(chain, weights, buffers, links))
+            Pass::Pipeline { pipeline, weights, workspace, .. } => {
+                Ok(pipeline::PipelineStep::new(pipeline, weights, buffers, workspace))
             }
-            Pass::Simple { .. } => Err(Error::NoChain { path: self.path.clone() }),
+            Pass::Simple { .. } => Err(Error::NoPipeline { path: self.path.clone() }),
         }
     }
 
-    /// Writes on from `prompt`: the likeliest token each time, at most `limit` of them, up to and with a token
-    /// that ends the text, or until the context is full.
+    /// Continues `prompt` greedily: the argmax token each time, at most `limit` tokens, up to and including an
+    /// end-of-text token, or until the context is full.
     ///
     /// # Errors
-    /// A prompt that is empty, does not fit the context, or has a number that is no token.
+    /// A prompt that is empty, longer than the context, or contains an id outside the vocabulary.
     pub fn generate(&mut self, prompt: &[u32], limit: u32) -> Result<Generation<'_>, Error> {
         self.start(prompt)?;
-        self.take_in(prompt.len() as u32 - 1)?;
+        self.prefill(prompt.len() as u32 - 1)?;
         let first = prompt.len() as u32 - 1;
         let limit = limit.min(self.machine.buffers.ctx - first);
         Ok(Generation::new(self, first, limit))
     }
 
-    /// Takes in so many tokens of the prompt, the last excluded.
-    pub(crate) fn take_in(&mut self, mut left: u32) -> Result<(), Error> {
-        let columns = self.columns();
+    /// Prefills this many tokens of the prompt, the last excluded.
+    pub(crate) fn prefill(&mut self, mut left: u32) -> Result<(), Error> {
+        let batch = self.prefill_batch();
         while left > 0 {
             let (kind, taken) =
-                if left.min(columns) > 1 { (Kind::Prompts, columns) } else { (Kind::Prompt, 1) };
+                if left.min(batch) > 1 { (StepKind::PrefillBatch, batch) } else { (StepKind::Prefill, 1) };
             self.launch(kind)?;
             left -= taken.min(left);
         }
         Ok(())
     }
 
-    /// Tokens of a prompt that are taken in at once.
-    pub fn columns(&self) -> u32 {
-        self.machine.columns().map_or(1, |step| step.chain.fit.columns)
+    /// Tokens of a prompt that one step prefills.
+    pub fn prefill_batch(&self) -> u32 {
+        self.machine.batched().map_or(1, |step| step.pipeline.plan.batch)
     }
 
-    /// Feeds `ids` and gives the logits after each: rows of `vocab`.
+    /// Processes `ids` and yields the logits after each: rows of `vocab`.
     ///
     /// # Errors
     /// As [`generate`](Decoder::generate).
-    pub fn logits(&mut self, ids: &[u32]) -> Result<Rows<'_>, Error> {
+    pub fn logits(&mut self, ids: &[u32]) -> Result<LogitRows<'_>, Error> {
         self.start(ids)?;
-        Ok(Rows { decoder: self, position: 0, end: ids.len() as u32, read: VecDeque::new() })
+        Ok(LogitRows { decoder: self, position: 0, end: ids.len() as u32, read: VecDeque::new() })
     }
 
-    /// Kernels that a step launches: the graph's nodes, or those of the latest eager step of this kind. 0 if there is
-    /// no such step.
-    pub fn launches(&self, kind: Kind) -> usize {
-        match &self.plan {
-            Plan::Graph(graphs) => graphs.steps.get(&kind).map_or(0, |graph| graph.nodes),
-            Plan::Eager(launched) => launched.get(&kind).copied().unwrap_or(0),
+    /// The number of kernels of a step: the graph's nodes, or the launches of the latest eager step of this kind; 0
+    /// if there is none.
+    pub fn launches(&self, kind: StepKind) -> usize {
+        match &self.steps {
+            Steps::Graph(graphs) => graphs.steps.get(&kind).map_or(0, |graph| graph.nodes),
+            Steps::Eager(launched) => launched.get(&kind).copied().unwrap_or(0),
         }
     }
 
@@ -326,11 +327,11 @@ impl Decoder {
     ///
     /// # Errors
     /// What the driver refuses.
-    pub fn dot(&self, kind: Kind) -> Result<String, Error> {
+    pub fn dot(&self, kind: StepKind) -> Result<String, Error> {
         Ok(self.machine.graph(self.stream.context(), Launch::Graph, kind, 1)?.dot())
     }
 
-    /// Puts the decoder at the start of a prompt.
+    /// Resets the decoder to the start of a prompt.
     pub(crate) fn start(&mut self, prompt: &[u32]) -> Result<(), Error> {
         let (b, vocab) = (&self.machine.buffers, self.machine.config.vocab);
         check_prompt(prompt, vocab, b.ctx)?;
@@ -340,25 +341,25 @@ impl Decoder {
         Ok(())
     }
 
-    /// A step of a kind that the decoder has.
-    pub(crate) fn launch(&mut self, kind: Kind) -> Result<(), Error> {
-        match &mut self.plan {
-            Plan::Graph(graphs) => graphs.steps[&kind].exec.launch(&self.stream)?,
-            Plan::Eager(launched) => {
+    /// Launches a step.
+    pub(crate) fn launch(&mut self, kind: StepKind) -> Result<(), Error> {
+        match &mut self.steps {
+            Steps::Graph(graphs) => graphs.steps[&kind].exec.launch(&self.stream)?,
+            Steps::Eager(launched) => {
                 launched.insert(kind, count(&self.stream, &self.machine, kind)?);
             }
         }
         Ok(())
     }
 
-    /// One launch that makes up to `limit` tokens, and how many it makes.
+    /// Launches up to `limit` decode steps; returns how many.
     pub(crate) fn launch_tokens(&mut self, limit: u32) -> Result<u32, Error> {
-        let Plan::Graph(graphs) = &self.plan else {
-            return self.launch(Kind::Token).map(|()| 1);
+        let Steps::Graph(graphs) = &self.steps else {
+            return self.launch(StepKind::Decode).map(|()| 1);
         };
         let (tokens, graph) = match &graphs.many {
             Some((tokens, graph)) if *tokens <= limit => (*tokens, graph),
-            _ => (1, &graphs.steps[&Kind::Token]),
+            _ => (1, &graphs.steps[&StepKind::Decode]),
         };
         graph.exec.launch(&self.stream)?;
         Ok(tokens)
@@ -366,42 +367,43 @@ impl Decoder {
 }
 
 impl Pass {
-    /// Compiles the kernels; the weights may still be on their way.
-    fn chained(
+    /// Compiles the kernels; the weights may still be loading.
+    fn pipeline(
         context: &Context,
-        fit: Fit,
+        plan: ResolvedPlan,
         outline: &Outline,
         options: Options,
         weights: Packed,
     ) -> Result<Pass, Error> {
-        let load = |fit: Fit| {
-            let links = Links::new(context, &fit, options.ctx)?;
-            Ok::<_, Error>((Chain::load(context, fit, outline)?, links))
+        let load = |plan: ResolvedPlan| {
+            let workspace = Workspace::new(context, &plan, options.ctx)?;
+            Ok::<_, Error>((Pipeline::load(context, plan, outline)?, workspace))
         };
-        let columns = Some(options.at_once()).filter(|&columns| columns > 1).map(|columns| fit.by(columns));
-        let columns = columns.map(load).transpose()?.map(Box::new);
-        let (chain, links) = load(fit)?;
-        Ok(Pass::Chained { chain: Box::new(chain), weights, links: Box::new(links), columns })
+        let batched =
+            Some(options.batch()).filter(|&batched| batched > 1).map(|batched| plan.with_batch(batched));
+        let batched = batched.map(load).transpose()?.map(Box::new);
+        let (pipeline, workspace) = load(plan)?;
+        Ok(Pass::Pipeline { pipeline: Box::new(pipeline), weights, workspace: Box::new(workspace), batched })
     }
 
     /// The same weights under other options.
     fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
         match self {
-            Pass::Chained { chain, weights, columns, .. }
-                if chain.fit.tuning == options.tuning
-                    && columns.as_ref().map_or(1, |columns| columns.0.fit.columns) == options.at_once() =>
+            Pass::Pipeline { pipeline, weights, batched, .. }
+                if pipeline.plan.tuning == options.tuning
+                    && batched.as_ref().map_or(1, |batched| batched.0.plan.batch) == options.batch() =>
             {
-                let links = Box::new(Links::new(context, &chain.fit, options.ctx)?);
-                let columns = columns.map(|columns| {
-                    let links = Links::new(context, &columns.0.fit, options.ctx)?;
-                    Ok::<_, Error>(Box::new((columns.0, links)))
+                let workspace = Box::new(Workspace::new(context, &pipeline.plan, options.ctx)?);
+                let batched = batched.map(|batched| {
+                    let workspace = Workspace::new(context, &batched.0.plan, options.ctx)?;
+                    Ok::<_, Error>(Box::new((batched.0, workspace)))
                 });
-                Ok(Pass::Chained { chain, weights, links, columns: columns.transpose()? })
+                Ok(Pass::Pipeline { pipeline, weights, workspace, batched: batched.transpose()? })
             }
-            Pass::Chained { weights, .. } => {
-                let fit = Fit::of(outline, context.device(), options.tuning, Prefer::Fast);
+            Pass::Pipeline { weights, .. } => {
+                let plan = ResolvedPlan::of(outline, context.device(), options.tuning, Prefer::Fast);
                 let wrong = |problem| Error::Tuning { text: options.tuning.to_string(), problem };
-                Pass::chained(context, fit.map_err(wrong)?, outline, options, weights)
+                Pass::pipeline(context, plan.map_err(wrong)?, outline, options, weights)
             }
             simple => Ok(simple),
         }
@@ -410,57 +412,57 @@ impl Pass {
 
 impl Machine {
     /// One step.
-    fn run(&self, queue: &mut impl Queue, kind: Kind) -> Result<(), warpwright_driver::Error> {
+    fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), warpwright_driver::Error> {
         let Machine { config, buffers, pass } = self;
         match pass {
             Pass::Simple { kernels, weights } => {
-                forward::Step { config, kernels, weights, buffers }.run(queue, kind)
+                forward::SimpleStep { config, kernels, weights, buffers }.run(queue, kind)
             }
-            Pass::Chained { chain, weights, links, .. } => match kind {
-                Kind::Token | Kind::Prompt => {
-                    chain::Step::new(chain, weights, buffers, links).run(queue, kind)
+            Pass::Pipeline { pipeline, weights, workspace, .. } => match kind {
+                StepKind::Decode | StepKind::Prefill => {
+                    pipeline::PipelineStep::new(pipeline, weights, buffers, workspace).run(queue, kind)
                 }
-                Kind::Tokens | Kind::Prompts => {
-                    self.columns().expect("only chains of columns have such steps").run(queue, kind)
+                StepKind::LogitsBatch | StepKind::PrefillBatch => {
+                    self.batched().expect("only a batched pipeline has such steps").run(queue, kind)
                 }
             },
         }
     }
 
-    /// A step of several columns, where the pass has them.
-    fn columns(&self) -> Option<chain::Step<'_>> {
-        let Pass::Chained { weights, columns: Some(columns), .. } = &self.pass else {
+    /// A step of the batched pipeline, if there is one.
+    fn batched(&self) -> Option<pipeline::PipelineStep<'_>> {
+        let Pass::Pipeline { weights, batched: Some(batched), .. } = &self.pass else {
             return None;
         };
-        let (chain, links) = &**columns;
-        Some(chain::Step::new(chain, weights, &self.buffers, links))
+        let (pipeline, workspace) = &**batched;
+        Some(pipeline::PipelineStep::new(pipeline, weights, &self.buffers, workspace))
     }
 
-    /// The kinds of steps that the pass has.
-    fn kinds(&self) -> &'static [Kind] {
-        match self.columns() {
-            None => &[Kind::Token, Kind::Prompt],
-            Some(_) => &[Kind::Token, Kind::Prompt, Kind::Prompts, Kind::Tokens],
+    /// The kinds of steps that the pass supports.
+    fn kinds(&self) -> &'static [StepKind] {
+        match self.batched() {
+            None => &[StepKind::Decode, StepKind::Prefill],
+            Some(_) => &[StepKind::Decode, StepKind::Prefill, StepKind::PrefillBatch, StepKind::LogitsBatch],
         }
     }
 
-    /// So many steps as a graph.
-    fn graph(&self, context: &Context, launch: Launch, kind: Kind, steps: u32) -> Result<Graph, Error> {
+    /// This many steps as a graph.
+    fn graph(&self, context: &Context, launch: Launch, kind: StepKind, steps: u32) -> Result<Graph, Error> {
         let mut recorder = match (launch, &self.pass) {
             (Launch::Capture, _) => return self.captured(context, kind, steps),
-            (Launch::Graph, Pass::Chained { .. }) => Recorder::chain(context)?,
+            (Launch::Graph, Pass::Pipeline { .. }) => Recorder::chain(context)?,
             _ => Recorder::new(context)?,
         };
         for _ in 0..steps {
-            // Attention reads the cache's older rows before it waits: what steps before this one wrote.
+            // Attention prefetches older rows of the cache before it waits: rows that previous steps wrote.
             recorder.part();
             self.run(&mut recorder, kind)?;
         }
         Ok(recorder.finish())
     }
 
-    /// So many steps as a graph that the driver made of what a stream was given.
-    fn captured(&self, context: &Context, kind: Kind, steps: u32) -> Result<Graph, Error> {
+    /// This many steps as a graph that the driver captured from a stream.
+    fn captured(&self, context: &Context, kind: StepKind, steps: u32) -> Result<Graph, Error> {
         let stream = Stream::new(context)?;
         Ok(capture(&stream, CaptureMode::ThreadLocal, |queue| {
             (0..steps).try_for_each(|_| self.run(queue, kind))
@@ -468,16 +470,16 @@ impl Machine {
     }
 }
 
-impl Plan {
+impl Steps {
     fn graph(
-        kinds: &[Kind],
+        kinds: &[StepKind],
         tokens: u32,
-        of: impl Fn(Kind, u32) -> Result<Graph, Error>,
-    ) -> Result<Plan, Error> {
+        of: impl Fn(StepKind, u32) -> Result<Graph, Error>,
+    ) -> Result<Steps, Error> {
         let recorded = |kind, steps| Recorded::new(&of(kind, steps)?);
-        let many = if tokens > 1 { Some((tokens, recorded(Kind::Token, tokens)?)) } else { None };
+        let many = if tokens > 1 { Some((tokens, recorded(StepKind::Decode, tokens)?)) } else { None };
         let steps = kinds.iter().map(|&kind| Ok((kind, recorded(kind, 1)?)));
-        Ok(Plan::Graph(Box::new(Graphs { steps: steps.collect::<Result<_, Error>>()?, many })))
+        Ok(Steps::Graph(Box::new(Graphs { steps: steps.collect::<Result<_, Error>>()?, many })))
     }
 }
 
@@ -487,14 +489,14 @@ impl Recorded {
     }
 }
 
-/// Runs the step kernel by kernel and counts them.
-fn count(stream: &Stream, machine: &Machine, kind: Kind) -> Result<usize, Error> {
+/// Launches the step kernel by kernel and counts the launches.
+fn count(stream: &Stream, machine: &Machine, kind: StepKind) -> Result<usize, Error> {
     let mut counted = Counted { stream, count: 0 };
     machine.run(&mut counted, kind)?;
     Ok(counted.count)
 }
 
-/// A stream that counts what it takes.
+/// A stream that counts launches.
 struct Counted<'a> {
     stream: &'a Stream,
     count: usize,
@@ -512,7 +514,7 @@ impl Queue for Counted<'_> {
     }
 }
 
-/// Tokens as they are made.
+/// Tokens as they are generated.
 pub struct Generation<'a> {
     decoder: &'a mut Decoder,
     /// The position of the first token's step.
@@ -520,12 +522,12 @@ pub struct Generation<'a> {
     limit: u32,
     /// Tokens of all launches.
     launched: u32,
-    /// Tokens of those that are over.
+    /// Tokens of the completed launches.
     made: u32,
     read: u32,
-    /// Tokens of all launches up to each that may not be over.
+    /// For each launch in flight, the total number of tokens up to its end.
     under_way: VecDeque<u32>,
-    /// Launches that are over.
+    /// Completed launches.
     over: usize,
 }
 
@@ -550,13 +552,13 @@ impl<'a> Generation<'a> {
         Generation { decoder, first, limit, launched: 0, made: 0, read: 0, under_way, over: 0 }
     }
 
-    /// Tokens of the launches that are over: those that came, those that come without waiting, and steps past the end
-    /// of the text.
+    /// Tokens of the completed launches: those already yielded, those available without waiting, and steps past the
+    /// end of the text.
     pub fn made(&self) -> u32 {
         self.made
     }
 
-    /// Keeps two launches under way, then waits for the earlier.
+    /// Keeps two launches in flight, then waits for the earlier one.
     fn wait(&mut self) -> Result<(), Error> {
         while self.under_way.len() < 2 && self.launched < self.limit {
             self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
@@ -582,16 +584,16 @@ impl<'a> Generation<'a> {
     }
 }
 
-/// Logits, a row a token.
-pub struct Rows<'a> {
+/// Logits, one row per token.
+pub struct LogitRows<'a> {
     decoder: &'a mut Decoder,
     position: u32,
     end: u32,
-    /// Rows of a launch that nobody has seen.
+    /// Rows of a launch that have not been yielded yet.
     read: VecDeque<Vec<f32>>,
 }
 
-impl Iterator for Rows<'_> {
+impl Iterator for LogitRows<'_> {
     type Item = Result<Vec<f32>, Error>;
 
     fn next(&mut self) -> Option<Result<Vec<f32>, Error>> {
@@ -604,7 +606,7 @@ impl Iterator for Rows<'_> {
     }
 }
 
-impl Rows<'_> {
+impl LogitRows<'_> {
     fn row(&mut self) -> Result<Vec<f32>, Error> {
         let row = match self.read.pop_front() {
             Some(row) => row,
@@ -616,18 +618,18 @@ impl Rows<'_> {
         }
     }
 
-    /// The rows of one token or of several; gives the first of them.
+    /// Launches one token or a batch; returns the first row.
     fn launch(&mut self) -> Result<Vec<f32>, Error> {
         let left = self.end - self.position;
-        if left.min(self.decoder.columns()) == 1 {
-            self.decoder.launch(Kind::Token)?;
+        if left.min(self.decoder.prefill_batch()) == 1 {
+            self.decoder.launch(StepKind::Decode)?;
             return Ok(self.decoder.stream.read(&self.decoder.machine.buffers.logits)?);
         }
-        self.decoder.launch(Kind::Tokens)?;
+        self.decoder.launch(StepKind::LogitsBatch)?;
         let Decoder { machine, stream, .. } = &*self.decoder;
-        let step = machine.columns().expect("there are several columns");
-        let (vocab, columns) = (machine.config.vocab as usize, step.chain.fit.columns.min(left) as usize);
-        let rows = stream.read(&step.logits().view_range(0..columns * vocab))?;
+        let step = machine.batched().expect("the batch is larger than 1");
+        let (vocab, batched) = (machine.config.vocab as usize, step.pipeline.plan.batch.min(left) as usize);
+        let rows = stream.read(&step.logits().view_range(0..batched * vocab))?;
         self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
         Ok(self.read.pop_front().expect("there is a column"))
     }
@@ -638,7 +640,7 @@ fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {
     if (1..=limit).contains(&ctx) { Ok(()) } else { Err(Error::Context { ctx, limit }) }
 }
 
-/// Refuses a prompt that would make the device read what is not there.
+/// Refuses a prompt that would make the device read out of bounds.
 fn check_prompt(prompt: &[u32], vocab: u32, ctx: u32) -> Result<(), Error> {
     if prompt.is_empty() {
         return Err(Error::NoPrompt);

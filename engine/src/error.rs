@@ -34,7 +34,7 @@ pub enum Error {
         "the same steps gave other tokens when they were queued without waiting: the device or a kernel is at fault"
     )]
     OtherTokens,
-    #[error("the prompt has no tokens; a model needs at least one to write on from")]
+    #[error("the prompt has no tokens; a model needs at least one to continue from")]
     NoPrompt,
     #[error("the prompt has {len} tokens; the context has room for {ctx}")]
     PromptLength { len: usize, ctx: u32 },
@@ -53,9 +53,9 @@ pub enum Error {
     Logit { position: u32, token: usize, value: f32 },
     #[error("the tuning \"{text}\" is not understood: {problem}")]
     Tuning { text: String, problem: String },
-    #[error("only the kernels of a chain can be looked at alone; what decodes here is {path}")]
-    NoChain { path: crate::Path },
-    #[error("the kernels take no times; those of a tuning that profiles do")]
+    #[error("only the pipeline's kernels can be measured separately; this model decodes with {path}")]
+    NoPipeline { path: crate::Path },
+    #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error("no logit after position {position} is a number: the weights are damaged or overflow")]
     NoToken { position: u32 },

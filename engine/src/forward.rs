@@ -1,10 +1,9 @@
-//! The forward pass: one token through the model, written once, over any queue.
+//! The forward pass with the simple kernels: one token through the model, written once, over any queue.
 //!
-//! With `x` the residual stream, `W` the matrices and `norm` RMSNorm, each block computes
-//! `x += Wo attention(rope(Wq norm(x)), rope(Wk norm(x)), Wv norm(x))` and
-//! `x += Wdown (silu(Wgate norm(x)) * Wup norm(x))`; the head is `W norm(x)`.
-//! Where a model norms its heads, those of `Wq norm(x)` and `Wk norm(x)` pass an RMSNorm each before `rope`.
-//! Token and position are read from device memory, so that every step makes the same launches.
+//! With `x` the residual stream, `W` the matrices and `norm` RMSNorm, each block computes `x += Wo attention(rope(Wq
+//! norm(x)), rope(Wk norm(x)), Wv norm(x))` and `x += Wdown (silu(Wgate norm(x)) * Wup norm(x))`; the head is `W
+//! norm(x)`. Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before `rope`.
+//! Token and position are read from device memory, so every step makes the same launches.
 
 use warpwright_driver::{Error, Queue, View};
 use warpwright_kernels::Team;
@@ -19,24 +18,24 @@ use warpwright_kernels::swiglu::SwiGluArgs;
 
 use crate::buffers::Buffers;
 use crate::config::Config;
-use crate::decoder::Kind;
+use crate::decoder::StepKind;
 use crate::kernels::Kernels;
 use crate::model::{Block, Weights};
-use crate::weights::Loaded;
+use crate::weights::DeviceTensor;
 
 /// Everything a step needs.
-pub(crate) struct Step<'a> {
+pub(crate) struct SimpleStep<'a> {
     pub(crate) config: &'a Config,
     pub(crate) kernels: &'a Kernels,
-    pub(crate) weights: &'a Weights<Loaded>,
+    pub(crate) weights: &'a Weights<DeviceTensor>,
     pub(crate) buffers: &'a Buffers,
 }
 
-impl Step<'_> {
+impl SimpleStep<'_> {
     /// One step.
-    pub(crate) fn run(&self, queue: &mut impl Queue, kind: Kind) -> Result<(), Error> {
+    pub(crate) fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), Error> {
         self.blocks(queue)?;
-        if kind == Kind::Token {
+        if kind == StepKind::Decode {
             self.head(queue)?;
             self.argmax(queue)?;
         }
@@ -64,7 +63,7 @@ impl Step<'_> {
         queue.launch(&self.kernels.embed, args)
     }
 
-    fn attention(&self, queue: &mut impl Queue, index: usize, w: &Block<Loaded>) -> Result<(), Error> {
+    fn attention(&self, queue: &mut impl Queue, index: usize, w: &Block<DeviceTensor>) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &w.attn_norm)?;
         for (i, (matrix, y)) in [(&w.q, &b.q), (&w.k, &b.k), (&w.v, &b.v)].into_iter().enumerate() {
@@ -80,7 +79,7 @@ impl Step<'_> {
         self.gemv_add(queue, &w.o, &b.heads)
     }
 
-    fn feed_forward(&self, queue: &mut impl Queue, w: &Block<Loaded>) -> Result<(), Error> {
+    fn feed_forward(&self, queue: &mut impl Queue, w: &Block<DeviceTensor>) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &w.ffn_norm)?;
         self.gemv(queue, &w.gate, &b.normed, &b.gate)?;
@@ -95,7 +94,7 @@ impl Step<'_> {
         self.gemv(queue, self.weights.head(), &self.buffers.normed, &self.buffers.logits)
     }
 
-    fn norm(&self, queue: &mut impl Queue, w: &Loaded) -> Result<(), Error> {
+    fn norm(&self, queue: &mut impl Queue, w: &DeviceTensor) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
         let args = RmsNormArgs {
             x: b.x.view(),
@@ -107,7 +106,13 @@ impl Step<'_> {
         queue.launch(&self.kernels.norm, args)
     }
 
-    fn gemv(&self, queue: &mut impl Queue, w: &Loaded, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
+    fn gemv(
+        &self,
+        queue: &mut impl Queue,
+        w: &DeviceTensor,
+        x: &View<f32>,
+        y: &View<f32>,
+    ) -> Result<(), Error> {
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvArgs { w: w.bytes.clone(), x: x.clone(), y: y.clone(), rows, n };
         queue.launch(&self.kernels.gemv[&(w.format, Team::of(w.format, rows, n))], args)
@@ -116,8 +121,8 @@ impl Step<'_> {
     fn gemv_bias(
         &self,
         queue: &mut impl Queue,
-        w: &Loaded,
-        bias: &Loaded,
+        w: &DeviceTensor,
+        bias: &DeviceTensor,
         y: &View<f32>,
     ) -> Result<(), Error> {
         let (x, bias) = (self.buffers.normed.view(), bias.bytes.cast()?);
@@ -126,12 +131,12 @@ impl Step<'_> {
         queue.launch(&self.kernels.gemv_bias[&(w.format, Team::of(w.format, rows, n))], args)
     }
 
-    /// Queries or keys, each head normed; in between they lie where attention's result will.
+    /// Queries or keys with head norm; attention's output buffer holds the intermediate.
     fn gemv_normed(
         &self,
         queue: &mut impl Queue,
-        w: &Loaded,
-        norm: &Loaded,
+        w: &DeviceTensor,
+        norm: &DeviceTensor,
         y: &View<f32>,
     ) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
@@ -142,7 +147,7 @@ impl Step<'_> {
     }
 
     /// Adds `W x` to the residual stream.
-    fn gemv_add(&self, queue: &mut impl Queue, w: &Loaded, x: &View<f32>) -> Result<(), Error> {
+    fn gemv_add(&self, queue: &mut impl Queue, w: &DeviceTensor, x: &View<f32>) -> Result<(), Error> {
         let y = self.buffers.x.view();
         let (rows, n) = (y.len() as u32, x.len() as u32);
         let args = GemvAddArgs { w: w.bytes.clone(), x: x.clone(), y, rows, n };

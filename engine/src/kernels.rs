@@ -19,7 +19,7 @@ use crate::weights::format;
 pub(crate) struct Kernels {
     pub(crate) embed: Kernel<Embed>,
     pub(crate) norm: Kernel<RmsNorm>,
-    /// Of the heads of Q and K, where a model norms them.
+    /// The head norm of Q and K.
     pub(crate) head_norm: Kernel<RmsNorm>,
     pub(crate) rope: Kernel<Rope>,
     pub(crate) attention: Kernel<Attention>,
@@ -61,7 +61,7 @@ impl Kernels {
     }
 }
 
-/// The matrices by what becomes of their product.
+/// The matrices by the epilogue of their product.
 struct Uses<'a> {
     plain: Vec<&'a Tensor>,
     biased: Vec<&'a Tensor>,
@@ -89,7 +89,7 @@ fn by_format<K: KernelDef>(
     Ok(by_key(context, matrices.iter().map(|matrix| choice(matrix)), |(format, team)| kernel(format, team))?)
 }
 
-/// The kernel of each key that differs. They are compiled one after the other, as drivers do it anyway, whoever asks.
+/// One kernel for each distinct key. They are compiled one after the other, because drivers serialize compilation.
 pub(crate) fn by_key<K: Ord + Copy, D: KernelDef>(
     context: &Context,
     keys: impl IntoIterator<Item = K>,
@@ -112,7 +112,7 @@ pub(crate) fn pairing(architecture: Architecture) -> Pairing {
     }
 }
 
-/// The shipped variant that reads each key for the most query heads.
+/// The shipped variant with the most query heads per block.
 fn attention(c: &Config) -> Result<Attention, Error> {
     let group = c.heads / c.kv_heads;
     let variants = (1..=group).rev().filter(|queries| group.is_multiple_of(*queries));

@@ -22,9 +22,8 @@
 //! # }
 //! ```
 
-mod alone;
 mod buffers;
-mod chain;
+
 pub mod config;
 mod decoder;
 mod error;
@@ -34,9 +33,11 @@ pub mod info;
 mod kernels;
 mod loading;
 mod memory;
+mod microbench;
 pub mod model;
 mod packed;
 pub mod path;
+mod pipeline;
 mod profile;
 mod random;
 mod round;
@@ -46,17 +47,17 @@ pub mod tuning;
 mod upload;
 mod weights;
 
-pub use alone::{Effort, Rotation};
-pub use chain::Product;
 pub use config::Config;
-pub use decoder::{Decoder, Generation, Kind, Launch, Options, Prefer, Rows};
+pub use decoder::{Decoder, Generation, Launch, LogitRows, Options, Prefer, StepKind};
 pub use error::Error;
 pub use loading::Loading;
 pub use memory::Needs;
+pub use microbench::{ColdSet, Effort};
 pub use model::{Model, Outline};
 pub use path::Path;
-pub use profile::{Link, Profile, Times};
-pub use round::{Prompt, Round};
+pub use pipeline::Product;
+pub use profile::{KernelNode, Profile, Times};
+pub use round::{Prefill, Round};
 pub use shape::{Quantization, Shape};
 pub use tokenizer::Tokenizer;
 pub use tuning::Tuning;

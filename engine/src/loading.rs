@@ -1,24 +1,24 @@
-//! How long it takes to get a decoder ready.
+//! The time to prepare a decoder.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a decoder was made of, and when. Weights come to the device while kernels are compiled and graphs made, so
-/// that the decoder is ready after the longer of the two times.
+/// Loading times. Weights are uploaded while kernels are compiled and graphs are built, so the decoder is ready after
+/// the longer of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loading {
     /// Bytes of weights.
     pub bytes: u64,
-    /// From the beginning until the last of them was in its place on the device.
+    /// From the start until the last weight was on the device.
     pub weights: Duration,
-    /// From the beginning until the kernels were compiled, and all that they need had its memory.
+    /// From the start until the kernels were compiled and their memory was allocated.
     pub kernels: Duration,
-    /// From the beginning until the graphs were made too.
+    /// From the start until the graphs were built.
     pub graphs: Duration,
 }
 
 impl Loading {
-    /// From the beginning until the decoder could take a prompt.
+    /// From the start until the decoder is ready for a prompt.
     pub fn ready(&self) -> Duration {
         self.weights.max(self.graphs)
     }

@@ -1,4 +1,4 @@
-//! What a decoder takes of a device's memory, part by part, and whether it is there.
+//! A decoder's memory requirements, itemized, compared with the free device memory.
 
 use warpwright_driver::Context;
 
@@ -12,7 +12,7 @@ pub struct Needs {
     pub weights: u64,
     /// Of the keys and values of all positions.
     pub cache: u64,
-    /// Of everything else, but for a few kilobytes: what one kernel hands to the next.
+    /// Bytes of everything else except a few kilobytes: state and activations.
     pub work: u64,
 }
 
@@ -26,13 +26,13 @@ impl Needs {
         }
     }
 
-    /// All parts.
+    /// The total.
     pub fn total(self) -> u64 {
         self.weights + self.cache + self.work
     }
 }
 
-/// Compares what will be allocated with what is free, before any of it is.
+/// Compares the required memory with the free memory, before anything is allocated.
 pub(crate) fn check(context: &Context, outline: &Outline, ctx: u32) -> Result<(), Error> {
     let needs = Needs::of(outline, ctx);
     let (free, total) = context.memory()?;

@@ -1,11 +1,12 @@
-//! A model's weights on a device as the chain reads them: matrices as tiles, those read together in one buffer.
+//! A model's weights on a device as the pipeline reads them: matrices as tiles; matrices that one kernel reads share
+//! a buffer.
 //!
-//! Packing moves bits and adds none, so that it is known where all weights lie before any of them is there.
+//! Packing permutes bits and adds none, so all addresses are known before any weight is loaded.
 
 use std::ops::Range;
 
 use warpwright_driver::{Buffer, Context, View};
-use warpwright_kernels::{Format, Pairing, Rows};
+use warpwright_kernels::{Format, Pairing, RowOrder};
 
 use crate::Error;
 use crate::config::Config;
@@ -13,53 +14,53 @@ use crate::gguf::Tensor;
 use crate::kernels::pairing;
 use crate::model::{self, Outline};
 use crate::upload::Job;
-use crate::weights::{Loaded, format};
+use crate::weights::{DeviceTensor, format};
 
 /// All weights.
 pub(crate) struct Packed {
-    /// Tiles if it is the LM head as well, else the file's rows.
-    pub(crate) embed: Loaded,
-    pub(crate) blocks: Vec<Block>,
+    /// Tiles if tied with the LM head, else the file's rows.
+    pub(crate) embed: DeviceTensor,
+    pub(crate) blocks: Vec<PackedBlock>,
     pub(crate) norm: View<f32>,
     /// Tiles.
-    pub(crate) head: Loaded,
+    pub(crate) head: DeviceTensor,
 }
 
-/// Those of a transformer block. All matrices are tiles.
+/// The weights of a transformer block. All matrices are tiles.
 #[derive(Clone)]
-pub(crate) struct Block {
+pub(crate) struct PackedBlock {
     pub(crate) attn_norm: View<f32>,
     pub(crate) qkv: View<u8>,
     /// Of q, k and v.
     pub(crate) formats: [Format; 3],
-    /// Of q, k and v, in one.
+    /// The biases of q, k and v, concatenated.
     pub(crate) bias: Option<View<f32>>,
-    /// Of the norms of q's and k's heads, in one.
+    /// The head norms of q and k, concatenated.
     pub(crate) qk_norm: Option<View<f32>>,
-    pub(crate) o: Loaded,
+    pub(crate) o: DeviceTensor,
     pub(crate) ffn_norm: View<f32>,
-    pub(crate) gate_up: Loaded,
-    pub(crate) down: Loaded,
+    pub(crate) gate_up: DeviceTensor,
+    pub(crate) down: DeviceTensor,
 }
 
-/// Allocates the weights of a model for which the chain is made, and asks for what is to be in them.
+/// Allocates the weights of a model that the pipeline supports, and requests their contents.
 pub(crate) fn load<'a>(
     context: &Context,
     outline: &'a Outline,
-    ask: impl FnMut(Job<'a>) -> Result<(), Error>,
+    request: impl FnMut(Job<'a>) -> Result<(), Error>,
 ) -> Result<Packed, Error> {
     let w = &outline.weights;
-    let mut load = Load { context, config: &outline.config, ask };
+    let mut load = Load { context, config: &outline.config, request };
     let (embed, head) = match &w.head {
-        Some(head) => (load.raw(&[&w.embed])?, load.tiles(Rows::PLAIN, &[head])?),
+        Some(head) => (load.raw(&[&w.embed])?, load.tiles(RowOrder::PLAIN, &[head])?),
         None => {
-            let both = load.tiles(Rows::PLAIN, &[&w.embed])?;
+            let both = load.tiles(RowOrder::PLAIN, &[&w.embed])?;
             (both.clone(), both)
         }
     };
     let blocks = w.blocks.iter().map(|b| load.block(b)).collect::<Result<_, _>>()?;
     let norm = load.floats(&[&w.norm])?;
-    let loaded = |bytes, tensor| Loaded { bytes, format: format(tensor) };
+    let loaded = |bytes, tensor| DeviceTensor { bytes, format: format(tensor) };
     let (embed, head) = (loaded(embed, &w.embed), loaded(head, w.head()));
     Ok(Packed { embed, blocks, norm, head })
 }
@@ -67,12 +68,12 @@ pub(crate) fn load<'a>(
 struct Load<'c, A> {
     context: &'c Context,
     config: &'c Config,
-    ask: A,
+    request: A,
 }
 
 impl<'a, A: FnMut(Job<'a>) -> Result<(), Error>> Load<'_, A> {
-    fn block(&mut self, b: &'a model::Block<Tensor>) -> Result<Block, Error> {
-        Ok(Block {
+    fn block(&mut self, b: &'a model::Block<Tensor>) -> Result<PackedBlock, Error> {
+        Ok(PackedBlock {
             attn_norm: self.floats(&[&b.attn_norm])?,
             qkv: self.qkv(b)?,
             formats: [&b.q, &b.k, &b.v].map(format),
@@ -80,7 +81,10 @@ impl<'a, A: FnMut(Job<'a>) -> Result<(), Error>> Load<'_, A> {
             qk_norm: b.qk_norm.as_ref().map(|norms| self.floats(&norms.each_ref())).transpose()?,
             o: self.matrix(&b.o)?,
             ffn_norm: self.floats(&[&b.ffn_norm])?,
-            gate_up: Loaded { bytes: self.tiles(Rows::GATE_UP, &[&b.gate, &b.up])?, format: format(&b.gate) },
+            gate_up: DeviceTensor {
+                bytes: self.tiles(RowOrder::GATE_UP, &[&b.gate, &b.up])?,
+                format: format(&b.gate),
+            },
             down: self.matrix(&b.down)?,
         })
     }
@@ -88,25 +92,25 @@ impl<'a, A: FnMut(Job<'a>) -> Result<(), Error>> Load<'_, A> {
     fn qkv(&mut self, b: &'a model::Block<Tensor>) -> Result<View<u8>, Error> {
         let c = self.config;
         let pairs = match pairing(c.architecture) {
-            Pairing::Interleaved => Rows::interleaved(c.head_dim),
-            Pairing::HalfSplit => Rows::half_split(c.head_dim),
+            Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
+            Pairing::HalfSplit => RowOrder::half_split(c.head_dim),
         };
         let (buffer, parts) = self.buffer(&[&b.q, &b.k, &b.v])?;
         for ((tensor, rows), part) in
-            [(&b.q, pairs), (&b.k, pairs), (&b.v, Rows::PLAIN)].into_iter().zip(parts)
+            [(&b.q, pairs), (&b.k, pairs), (&b.v, RowOrder::PLAIN)].into_iter().zip(parts)
         {
-            (self.ask)(Job { tensors: vec![tensor], tiles: Some(rows), to: buffer.view_range(part) })?;
+            (self.request)(Job { tensors: vec![tensor], tiles: Some(rows), to: buffer.view_range(part) })?;
         }
         Ok(buffer)
     }
 
-    fn matrix(&mut self, tensor: &'a Tensor) -> Result<Loaded, Error> {
-        Ok(Loaded { bytes: self.tiles(Rows::PLAIN, &[tensor])?, format: format(tensor) })
+    fn matrix(&mut self, tensor: &'a Tensor) -> Result<DeviceTensor, Error> {
+        Ok(DeviceTensor { bytes: self.tiles(RowOrder::PLAIN, &[tensor])?, format: format(tensor) })
     }
 
-    fn tiles(&mut self, rows: Rows, matrices: &[&'a Tensor]) -> Result<View<u8>, Error> {
+    fn tiles(&mut self, rows: RowOrder, matrices: &[&'a Tensor]) -> Result<View<u8>, Error> {
         let (buffer, _) = self.buffer(matrices)?;
-        (self.ask)(Job { tensors: matrices.to_vec(), tiles: Some(rows), to: buffer.clone() })?;
+        (self.request)(Job { tensors: matrices.to_vec(), tiles: Some(rows), to: buffer.clone() })?;
         Ok(buffer)
     }
 
@@ -117,12 +121,12 @@ impl<'a, A: FnMut(Job<'a>) -> Result<(), Error>> Load<'_, A> {
     fn raw(&mut self, tensors: &[&'a Tensor]) -> Result<View<u8>, Error> {
         let (buffer, parts) = self.buffer(tensors)?;
         for (tensor, part) in tensors.iter().zip(parts) {
-            (self.ask)(Job { tensors: vec![tensor], tiles: None, to: buffer.view_range(part) })?;
+            (self.request)(Job { tensors: vec![tensor], tiles: None, to: buffer.view_range(part) })?;
         }
         Ok(buffer)
     }
 
-    /// A buffer for all of the tensors, and where each is in it.
+    /// A buffer for all of the tensors, and the range of each in it.
     fn buffer(&self, tensors: &[&Tensor]) -> Result<(View<u8>, Vec<Range<usize>>), Error> {
         let mut end = 0;
         let parts = tensors.iter().map(|tensor| {

@@ -1,65 +1,65 @@
-//! What each kernel of a step did when.
+//! Per-kernel timestamps of a step.
 
-use crate::chain::Product;
-use crate::decoder::Kind;
+use crate::decoder::StepKind;
+use crate::pipeline::Product;
 use crate::{Decoder, Error};
 
 /// A kernel of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Link {
+pub struct KernelNode {
     /// What it is for: `qkv`, `attention`, `o`, `gate_up`, `down` or `head`.
-    pub part: &'static str,
+    pub role: &'static str,
     /// Its name.
     pub kernel: String,
     /// Bytes of weights, or of keys and values, that it reads.
     pub bytes: u64,
 }
 
-/// The times of one kernel: of each block, by [`Stamp`](warpwright_kernels::tiled::plan::Stamp). A time that a block
-/// did not take is 0.
+/// The timestamps of one kernel: per block, by [`Timestamp`](warpwright_kernels::tiled::plan::Timestamp). A timestamp
+/// that a block did not record is 0.
 pub type Times = Vec<[u64; 8]>;
 
-/// Some steps, and the times of their kernels.
+/// The timestamps of some steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// The kernels of a step in order, but for the one that embeds, which takes no times.
-    pub links: Vec<Link>,
-    /// Of each step the times of each kernel.
+    /// The kernels of a step in order, without the embedding, which records no timestamps.
+    pub nodes: Vec<KernelNode>,
+    /// Per step, the timestamps of each kernel.
     pub steps: Vec<Vec<Times>>,
 }
 
 impl Decoder {
-    /// Decodes `tokens` tokens, the first of which attends `attended` positions, and reads what times the kernels of
-    /// each took. The options' tuning must say that they [do](crate::Tuning::profile), and the path be a chain.
+    /// Decodes `tokens` tokens, the first of which attends to `attended` positions, and reads the kernels'
+    /// timestamps. Requires the pipeline, and a tuning that [profiles](crate::Tuning::profile).
     ///
     /// # Errors
-    /// As [`round`](Decoder::round), and kernels that take no times.
+    /// As [`round`](Decoder::round), and kernels that record no timestamps.
     pub fn profile(&mut self, attended: u32, tokens: u32) -> Result<Profile, Error> {
         self.prepare(attended, tokens)?;
-        if !self.chained()?.chain.fit.tuning.profile {
+        if !self.pipeline_step()?.pipeline.plan.tuning.profile {
             return Err(Error::NoTimes);
         }
-        let links = self.chained()?.list(attended);
+        let nodes = self.pipeline_step()?.list(attended);
         let mut steps = vec![];
         for _ in 0..tokens {
-            self.launch(Kind::Token)?;
+            self.launch(StepKind::Decode)?;
             self.stream.synchronize()?;
-            steps.push(self.chained()?.links.times()?);
+            steps.push(self.pipeline_step()?.workspace.times()?);
         }
-        Ok(Profile { links, steps })
+        Ok(Profile { nodes, steps })
     }
 }
 
-impl crate::chain::Step<'_> {
-    /// The kernels of a step that attends so many positions.
-    fn list(&self, attended: u32) -> Vec<Link> {
+impl crate::pipeline::PipelineStep<'_> {
+    /// The kernels of a step that attends to this many positions.
+    fn list(&self, attended: u32) -> Vec<KernelNode> {
         let product = |product: Product, index| {
             let bytes = self.tiles(product, index).len() as u64;
-            Link { part: product.name(), kernel: self.kernel(product, index).into(), bytes }
+            KernelNode { role: product.name(), kernel: self.kernel(product, index).into(), bytes }
         };
         let layer = |index| {
-            let attention = Link {
-                part: "attention",
+            let attention = KernelNode {
+                role: "attention",
                 kernel: self.attention_kernel().into(),
                 bytes: self.kv_bytes(attended),
             };

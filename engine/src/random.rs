@@ -1,7 +1,7 @@
-//! Random numbers on a device, for decoding without a file.
+//! Random weights on a device, for decoding without a file.
 //!
-//! Blocks or tiles are made on the host once, a pool for each format, and copied on the device from a new place in the pool
-//! each time. Values repeat; addresses, which are what reading memory is about, do not.
+//! The host generates a pool of blocks or tiles for each format once, and they are copied on the device from random
+//! offsets in the pool. Values repeat, but addresses, which determine memory traffic, do not.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use crate::model::Outline;
 use crate::upload::Job;
 use crate::weights::format;
 
-/// Bytes of a pool: quickly made, and copied in few pieces.
+/// Bytes of a pool: fast to generate, and few copies.
 const POOL: usize = 1 << 20;
 
 const SEED: u64 = 1;
 
-/// What a pool is made of.
+/// The unit of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Unit {
     /// Blocks as in a file.
@@ -49,7 +49,7 @@ impl Unit {
 pub(crate) struct Pools {
     stream: Stream,
     random: Random,
-    /// The largest weight, about.
+    /// The approximate magnitude of the largest weight.
     size: f32,
     pools: BTreeMap<Unit, Buffer<u8>>,
 }
@@ -59,8 +59,8 @@ impl Pools {
         Ok(Pools { stream: Stream::new(context)?, random: Random(SEED), size, pools: BTreeMap::new() })
     }
 
-    /// For the weights of a model. What a matrix makes of a normed vector is about as long as the vector, so that
-    /// nothing overflows, in f16 neither.
+    /// For the weights of a model. A matrix roughly preserves the length of a normalized vector, so nothing
+    /// overflows, not even in f16.
     pub(crate) fn of(context: &Context, outline: &Outline) -> Result<Pools, Error> {
         Pools::new(context, 2.0 / (outline.config.hidden as f32).sqrt())
     }
@@ -79,7 +79,7 @@ impl Pools {
         Ok(())
     }
 
-    /// Fills what a job is about.
+    /// Fills the destination of a job.
     pub(crate) fn write(&mut self, job: &Job<'_>) -> Result<(), Error> {
         let (tensor, to) = (job.tensors[0], &job.to);
         match (job.tiles, tensor.dims.len()) {
@@ -103,7 +103,7 @@ impl Pools {
         Ok(self.pools.entry(unit).or_insert(pool).view())
     }
 
-    /// A norm's weights are near 1, a bias is small.
+    /// Norm weights near 1, small biases.
     fn vector(&mut self, tensor: &Tensor) -> Vec<u8> {
         let middle = if tensor.name.ends_with("bias") { 0.0 } else { 1.0 };
         let numbers = self.random.units(tensor.range.len() / 4);

@@ -1,11 +1,11 @@
-//! Timed rounds: how long a decoder takes for a token, on the wall and on the device.
+//! Timed rounds: the time per token, wall clock and on the device.
 
 use std::time::{Duration, Instant};
 
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
 
-use crate::decoder::{Generation, Kind};
+use crate::decoder::{Generation, StepKind};
 use crate::random::{Pools, Unit};
 use crate::{Decoder, Error};
 
@@ -14,47 +14,48 @@ use crate::{Decoder, Error};
 pub struct Round {
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// From the first launch until the host has read the last token, each read while the next step runs.
+    /// Wall clock: from the first launch until the host has read the last token. Each token is read while the next
+    /// step runs.
     pub wall: Duration,
-    /// From the first launch to the last step's end on the device, steps queued without a look at the tokens.
+    /// Device time: from the first launch to the end of the last step, queued without reading the tokens.
     pub device: Duration,
 }
 
-/// A prompt that was taken in.
+/// A timed prefill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prompt {
-    /// The token behind it.
+pub struct Prefill {
+    /// The first generated token.
     pub token: u32,
-    /// From the first launch to the end of the step that made this token, on the device.
+    /// Device time from the first launch to the end of the step that generated this token.
     pub device: Duration,
 }
 
 impl Decoder {
-    /// Takes in a prompt of `len` tokens, the same in every round, and makes the token behind it.
+    /// Prefills a prompt of `len` tokens, the same in every round, and generates the next token.
     ///
     /// # Errors
-    /// A prompt without tokens or with more than there is room for, and what the driver refuses.
-    pub fn prompt(&mut self, len: u32) -> Result<Prompt, Error> {
+    /// A prompt without tokens or longer than the context, and driver errors.
+    pub fn time_prefill(&mut self, len: u32) -> Result<Prefill, Error> {
         let vocab = u64::from(self.machine.config.vocab);
-        // Steps of a prime go through all of most vocabularies.
+        // A prime stride visits every id of most vocabularies.
         let ids: Vec<u32> = (0..u64::from(len)).map(|i| (i * 7919 % vocab) as u32).collect();
         self.start(&ids)?;
         let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
         start.record(&self.stream)?;
-        self.take_in(len - 1)?;
-        self.launch(Kind::Token)?;
+        self.prefill(len - 1)?;
+        self.launch(StepKind::Decode)?;
         end.record(&self.stream)?;
         end.synchronize()?;
         let token = self.machine.buffers.out.read(len as usize - 1);
-        Ok(Prompt { token, device: end.since(&start)? })
+        Ok(Prefill { token, device: end.since(&start)? })
     }
 
-    /// Decodes `tokens` tokens, the first of which attends `attended` positions, without a prompt: keys and values
-    /// of the positions before are random, the same in every round. A token that ends texts would end the round: to
-    /// time steps, clear [`Outline::stop`](crate::Outline::stop) before the decoder is made.
+    /// Decodes `tokens` tokens, the first of which attends to `attended` positions, without a prompt: keys and values
+    /// of the preceding positions are random, the same in every round. An end-of-text token would end the round: to
+    /// time steps, clear [`Outline::stop`](crate::Outline::stop) before creating the decoder.
     ///
     /// # Errors
-    /// More positions than there is room for, what the driver refuses, and logits that are not numbers.
+    /// A context that is too short, driver errors, and logits that are NaN.
     pub fn round(&mut self, attended: u32, tokens: u32) -> Result<Round, Error> {
         self.prepare(attended, tokens)?;
         let (read, wall) = self.on_the_wall(attended, tokens)?;
@@ -65,7 +66,7 @@ impl Decoder {
         Ok(Round { tokens: read, wall, device })
     }
 
-    /// Puts the decoder where the next of so many tokens attends `attended` positions, all of them random.
+    /// Prepares decoding from `attended` positions with random keys and values.
     pub(crate) fn prepare(&mut self, attended: u32, tokens: u32) -> Result<(), Error> {
         self.check_room(attended, tokens)?;
         self.fill_caches()?;
@@ -87,7 +88,7 @@ impl Decoder {
         pools.finish()
     }
 
-    /// Puts the decoder where the next step attends so many positions.
+    /// Sets the state so that the next step attends to this many positions.
     fn place(&self, attended: u32) -> Result<(), Error> {
         Ok(self.stream.write(&self.machine.buffers.state, &[0, attended - 1, 0, 0, 0, 0, 0, 0])?)
     }

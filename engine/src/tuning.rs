@@ -1,6 +1,6 @@
-//! How the kernels of the chain divide their blocks.
+//! How the pipeline's kernels divide their blocks.
 //!
-//! What nobody asks for otherwise follows from the matrix. `warpwright bench --tune` measures what it should say.
+//! Without an option, the plan is derived from the matrix.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,52 +10,52 @@ use warpwright_kernels::tiled::{Copies, Plan, Trigger};
 
 use crate::Error;
 
-/// A plan for each product of the chain, their shared memory, and how attention ends. What is not given follows from
-/// the model.
+/// A plan for each product of the pipeline, their shared memory, and attention's trigger. Missing values are derived
+/// from the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning {
     /// Of queries, keys and values.
     pub qkv: Option<Plan>,
-    /// Of the projection behind attention.
+    /// Of the output projection after attention.
     pub o: Option<Plan>,
-    /// Of the first half of the feed-forward block.
+    /// Of gate and up.
     pub gate_up: Option<Plan>,
-    /// Of its second half.
+    /// Of the down projection.
     pub down: Option<Plan>,
     /// Of the LM head.
     pub head: Option<Plan>,
-    /// Bytes of shared memory of a block: half of a multiprocessor's if not given.
+    /// Bytes of shared memory of a block; half of an SM's by default.
     pub shared: Option<u32>,
-    /// When the kernel behind attention may start.
+    /// When the kernel after attention may start.
     pub attention: Option<Trigger>,
-    /// Whether the kernels leave the times that [`Decoder::profile`](crate::Decoder::profile) reads.
+    /// Whether the kernels record the timestamps that [`Decoder::profile`](crate::Decoder::profile) reads.
     pub profile: bool,
 }
 
-/// Fewer rows than this leave a multiprocessor one row block or two.
+/// With fewer rows, an SM gets one or two row blocks.
 const FEW_ROWS: u32 = 3072;
-/// Rows of 16-bit weights that are shorter want more warps.
+/// Shorter rows of 16-bit weights are faster with more warps.
 const SHORT_ROWS: u32 = 4096;
 
 /// The plan of a matrix in this format with `rows` of `n`. Measured on an H200.
 ///
-/// Few long rows want more warps: they have the activations sooner, of which there are many. Where there are more rows,
-/// those warps' sums take memory from the ring.
-pub(crate) fn plan_of(format: Format, rows: u32, n: u32) -> Plan {
+/// Few, long rows are faster with more warps, which encode the many activations sooner. With more rows, the partial
+/// sums of more warps would take shared memory from the ring.
+pub(crate) fn default_plan(format: Format, rows: u32, n: u32) -> Plan {
     match format {
-        Format::F16 | Format::BF16 if n < SHORT_ROWS => Plan::SHORT_HALVES,
-        Format::F16 | Format::BF16 => Plan::HALVES,
-        _ if rows < FEW_ROWS && n > rows => Plan::SHORT,
-        _ => Plan::SHIPPED,
+        Format::F16 | Format::BF16 if n < SHORT_ROWS => Plan::HALF_SHORT_ROWS,
+        Format::F16 | Format::BF16 => Plan::HALF,
+        _ if rows < FEW_ROWS && n > rows => Plan::TWELVE_WARPS,
+        _ => Plan::DEFAULT,
     }
 }
 
-/// The plan behind a product over weights in `before`. Behind those of 4 and 5 bits it gains by holding back, on an
-/// H200; behind others it loses. Q, K and V and the LM head, too, lose by it.
-pub(crate) fn behind(before: Format, plan: Plan) -> Plan {
+/// The plan after a product over weights in the format `before`. After products over 4- and 5-bit weights, throttled
+/// prefetch is faster on an H200; after others it is slower. QKV and the LM head are always slower with it.
+pub(crate) fn throttled_after(before: Format, plan: Plan) -> Plan {
     match (before, plan) {
-        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::SHORT) => Plan::SHORT_HELD,
-        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::SHIPPED) => Plan::HELD,
+        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::TWELVE_WARPS) => Plan::TWELVE_WARPS_THROTTLED,
+        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::DEFAULT) => Plan::THROTTLED,
         _ => plan,
     }
 }
@@ -71,7 +71,7 @@ impl Tuning {
         tuning
     }
 
-    /// The products by name.
+    /// The plans by product name.
     fn plans(&mut self) -> [(&'static str, &mut Option<Plan>); 5] {
         let Tuning { qkv, o, gate_up, down, head, .. } = self;
         [("qkv", qkv), ("o", o), ("gate_up", gate_up), ("down", down), ("head", head)]
@@ -85,10 +85,11 @@ impl Tuning {
         };
         match name {
             "shared" => self.shared = Some(number(value)?),
-            "attention" => self.attention = Some(trigger(value).ok_or(format!("{value} is no trigger"))?),
+            "attention" => self.attention = Some(trigger(value).ok_or(format!("{value} is not a trigger"))?),
             _ => {
                 let of = self.plans().into_iter().find(|(known, _)| *known == name);
-                let unknown = || format!("{name} is none of qkv, o, gate_up, down, head, attention, shared");
+                let unknown =
+                    || format!("{name} is not one of qkv, o, gate_up, down, head, attention, shared");
                 let (_, of) = of.ok_or_else(unknown)?;
                 *of = Some(plan(value)?);
             }
@@ -98,7 +99,7 @@ impl Tuning {
 }
 
 fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("{text} is no whole number"))
+    text.parse().map_err(|_| format!("{text} is not an integer"))
 }
 
 fn trigger(text: &str) -> Option<Trigger> {
@@ -109,8 +110,8 @@ fn name(trigger: Trigger) -> &'static str {
     TRIGGERS.into_iter().find(|(_, known)| *known == trigger).expect("all are in the table").0
 }
 
-/// `4x2_first`: warps of a group, groups, and when the next kernel may start. `4x2_first_early6` asks for 6 stages
-/// before the product before has asked for its last tile, and then for the others.
+/// `4x2_first`: warps per group, groups, and trigger. `4x2_first_early6` prefetches at most 6 stages before the
+/// previous product has issued its last load.
 ///
 /// # Errors
 /// What is wrong with the text.
@@ -118,7 +119,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
     let parsed = || {
         let (warps, rest) = text.split_once('_')?;
         let (width, groups) = warps.split_once('x')?;
-        let (trigger, early) = match rest.split_once("_early") {
+        let (trigger, prefetch_limit) = match rest.split_once("_early") {
             Some((trigger, stages)) => (trigger, Some(stages.parse().ok()?)),
             None => (rest, None),
         };
@@ -127,25 +128,25 @@ pub fn plan(text: &str) -> Result<Plan, String> {
             groups: groups.parse().ok()?,
             trigger: self::trigger(trigger)?,
             copies: Copies::Bulk,
-            early,
-            columns: 1,
+            prefetch_limit,
+            batch: 1,
             profile: false,
         })
     };
     let plan =
-        parsed().ok_or(format!("{text} is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"))?;
+        parsed().ok_or(format!("{text} is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"))?;
     let most = [plan.width, plan.groups].into_iter().try_fold(1, u32::checked_mul);
     match most {
         Some(1..=31) => Ok(plan),
-        _ => Err(format!("{text} has not 1 to 31 warps")),
+        _ => Err(format!("{text} must have 1 to 31 warps")),
     }
 }
 
 impl FromStr for Tuning {
     type Err = Error;
 
-    /// Parts between commas, each over those before it: a plan for all products (`4x2_first`), one for some
-    /// (`down=8x1_waited`), or `shared=100000`.
+    /// Comma-separated settings; later ones override earlier ones: a plan for all products (`4x2_first`), for one
+    /// product (`down=8x1_waited`), or `shared=100000`.
     fn from_str(text: &str) -> Result<Tuning, Error> {
         let mut tuning = Tuning::default();
         let wrong = |problem| Error::Tuning { text: text.into(), problem };
@@ -155,7 +156,7 @@ impl FromStr for Tuning {
 }
 
 impl fmt::Display for Tuning {
-    /// What is given, as it is parsed.
+    /// The given values, in the syntax that is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut copy = *self;
         let plans = copy.plans().map(|(of, plan)| plan.map(|plan| format!("{of}={}", plan_name(plan))));
@@ -170,8 +171,8 @@ impl fmt::Display for Tuning {
 
 /// As [`Tuning`] parses it.
 pub fn plan_name(plan: Plan) -> String {
-    let early = plan.early.map_or(String::new(), |stages| format!("_early{stages}"));
-    format!("{}x{}_{}{early}", plan.width, plan.groups, name(plan.trigger))
+    let prefetch_limit = plan.prefetch_limit.map_or(String::new(), |stages| format!("_early{stages}"));
+    format!("{}x{}_{}{prefetch_limit}", plan.width, plan.groups, name(plan.trigger))
 }
 
 #[cfg(test)]
@@ -203,29 +204,30 @@ mod tests {
             (Format::BF16, 4096, 14336, "2x2_first"),
         ];
         for (format, rows, n, plan) in cases {
-            assert_eq!(plan_name(plan_of(format, rows, n)), plan);
+            assert_eq!(plan_name(default_plan(format, rows, n)), plan);
         }
-        let behind = |before, rows| plan_name(behind(before, plan_of(Format::Q6_K, rows, 8192)));
+        let throttled =
+            |before, rows| plan_name(throttled_after(before, default_plan(Format::Q6_K, rows, 8192)));
         assert_eq!(
-            [256, 4096].map(|rows| behind(Format::Q4_K, rows)),
+            [256, 4096].map(|rows| throttled(Format::Q4_K, rows)),
             ["2x6_first_early6", "2x4_first_early6"]
         );
-        assert_eq!([256, 4096].map(|rows| behind(Format::Q6_K, rows)), ["2x6_first", "2x4_first"]);
+        assert_eq!([256, 4096].map(|rows| throttled(Format::Q6_K, rows)), ["2x6_first", "2x4_first"]);
     }
 
     #[test]
     fn says_what_is_no_tuning() {
         let cases = [
-            ("", " is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
-            ("4x2_late", "4x2_late is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
+            ("", " is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
+            ("4x2_late", "4x2_late is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
             (
                 "4x2_first_early",
-                "4x2_first_early is no plan such as 4x2_first, 4x2_first_early6 or 8x1_waited",
+                "4x2_first_early is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited",
             ),
-            ("8x4_first", "8x4_first has not 1 to 31 warps"),
-            ("up=4x2_first", "up is none of qkv, o, gate_up, down, head, attention, shared"),
-            ("nap=0", "nap is none of qkv, o, gate_up, down, head, attention, shared"),
-            ("shared=much", "much is no whole number"),
+            ("8x4_first", "8x4_first must have 1 to 31 warps"),
+            ("up=4x2_first", "up is not one of qkv, o, gate_up, down, head, attention, shared"),
+            ("nap=0", "nap is not one of qkv, o, gate_up, down, head, attention, shared"),
+            ("shared=much", "much is not an integer"),
         ];
         for (text, problem) in cases {
             let wanted = format!("the tuning \"{text}\" is not understood: {problem}");

@@ -1,12 +1,11 @@
-//! Weights on their way from a file to the device.
+//! Uploads weights from a file to the device.
 //!
-//! The bus is fast only from pinned memory, and one thread fills pinned memory more slowly than the bus empties it. So
-//! there are several, which share nothing but the queue that gives each its next part: a thread has a stream, two
-//! pinned pieces, and room on the device for the rows of a part. It copies a part of the mapped file into a piece,
-//! queues the copy to the device and, where rows become tiles, the kernel that packs them, and goes on while the
-//! device works.
+//! Copies are fast only from pinned memory, and one thread fills pinned memory more slowly than the bus empties it.
+//! So there are several threads, which share only the queue of chunks. Each thread has a stream, two pinned buffers,
+//! and device memory for the rows of a chunk. It copies a chunk of the mapped file into a pinned buffer, queues the
+//! copy to the device and, for tiles, the kernel that packs them. It continues while the device works.
 //!
-//! Whoever asks for weights gives out a place for each as soon as it is allocated, and does not wait for them.
+//! A request names the destination of a tensor as soon as that is allocated, and does not wait for the upload.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +16,7 @@ use std::time::Instant;
 
 use warpwright_driver::{Buffer, Context, Kernel, Queue, Staging, Stream, View};
 use warpwright_kernels::tiled::PackArgs;
-use warpwright_kernels::{Format, Pack, Rows};
+use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
 use crate::gguf::Tensor;
@@ -26,71 +25,71 @@ use crate::kernels::by_key;
 use crate::model::Model;
 use crate::weights::format;
 
-/// What is to be written to a place on the device.
+/// An upload request: tensors and their destination on the device.
 pub(crate) struct Job<'a> {
     /// A tensor, or two matrices of the same shape that become tiles together.
     pub(crate) tensors: Vec<&'a Tensor>,
-    /// How rows become tiles; else the tensor is written as it is.
-    pub(crate) tiles: Option<Rows>,
-    /// As many bytes as the tensors have.
+    /// The row order of the tiles; `None` writes the tensor unchanged.
+    pub(crate) tiles: Option<RowOrder>,
+    /// The destination, with as many bytes as the tensors.
     pub(crate) to: View<u8>,
 }
 
-/// Who takes jobs and gets them done by and by.
+/// The sender of upload requests.
 pub(crate) struct Jobs<'a> {
-    parts: Sender<Part<'a>>,
-    piece: usize,
+    chunks: Sender<Chunk<'a>>,
+    chunk_bytes: usize,
 }
 
-/// As much of a job as fits a piece.
-struct Part<'a> {
+/// A chunk of a request.
+struct Chunk<'a> {
     tensors: Vec<&'a Tensor>,
-    tiles: Option<Rows>,
-    /// The bytes of each tensor.
+    tiles: Option<RowOrder>,
+    /// The byte range in each tensor.
     range: Range<usize>,
     to: View<u8>,
 }
 
-/// Bytes of a piece; a part has as many of each tensor, but for a group of rows that has more.
-const PIECE: usize = 2 << 20;
-/// Pieces of a thread: one is filled while the other is copied.
-const PIECES: usize = 2;
-/// Threads, at most. More wait for each other: 4.9 GB took 8 threads 121 ms, 12 threads 129 and 16 threads 141, on an
-/// H200 with 16 cores.
+/// Bytes of a pinned buffer. A chunk has this many bytes of each tensor, or one group of rows if that is larger.
+const CHUNK_BYTES: usize = 2 << 20;
+/// Pinned buffers per thread: one is filled while the other is copied.
+const CHUNKS_PER_THREAD: usize = 2;
+/// The maximum number of threads. More contend: 4.9 GB took 8 threads 121 ms, 12 threads 129 and 16 threads 141, on
+/// an H200 with 16 cores.
 const THREADS: usize = 8;
 
-/// Calls `make` with somebody who takes jobs. Returns what it gives once they are done, and when they were.
-/// `progress` hears how many bytes are on their way.
-pub(crate) fn beside<'a, T>(
+/// Calls `make` with a queue for requests. Returns its result after all requests are done, and when they were.
+/// `progress` is called with the bytes copied so far.
+pub(crate) fn with_uploader<'a, T>(
     context: &Context,
     model: &'a Model,
     progress: impl FnMut(u64) + Send,
     make: impl FnOnce(Jobs<'a>) -> Result<T, Error>,
 ) -> Result<(T, Instant), Error> {
-    in_pieces(PIECE, context, model, progress, make)
+    in_chunks(CHUNK_BYTES, context, model, progress, make)
 }
 
-fn in_pieces<'a, T>(
-    piece: usize,
+fn in_chunks<'a, T>(
+    chunk_bytes: usize,
     context: &Context,
     model: &'a Model,
     progress: impl FnMut(u64) + Send,
     make: impl FnOnce(Jobs<'a>) -> Result<T, Error>,
 ) -> Result<(T, Instant), Error> {
-    let (parts, queue) = channel();
-    let (queue, told) = (Mutex::new(queue), Mutex::new((0, progress)));
-    let upload = Upload { context: context.clone(), model, piece, queue, told };
+    let (chunks, queue) = channel();
+    let (queue, reported) = (Mutex::new(queue), Mutex::new((0, progress)));
+    let upload = Upload { context: context.clone(), model, chunk_bytes, queue, reported };
     scope(|scope| {
         let done = scope.spawn(|| upload.run());
-        let made = make(Jobs { parts, piece });
+        let made = make(Jobs { chunks, chunk_bytes });
         let done = join(done);
         Ok((made?, done?))
     })
 }
 
 impl<'a> Jobs<'a> {
-    /// Takes jobs for as long as it lives.
-    pub(crate) fn taker(mut self) -> impl FnMut(Job<'a>) -> Result<(), Error> {
+    /// Converts it into a closure that accepts requests.
+    pub(crate) fn sink(mut self) -> impl FnMut(Job<'a>) -> Result<(), Error> {
         move |job| {
             self.push(job);
             Ok(())
@@ -101,39 +100,40 @@ impl<'a> Jobs<'a> {
         let Job { tensors, tiles, to } = job;
         let (count, len) = (tensors.len(), tensors[0].range.len());
         let group = tiles.map_or(1, |rows| group(rows, tensors[0]));
-        let step = (self.piece / group).max(1) * group;
+        let step = (self.chunk_bytes / group).max(1) * group;
         for start in (0..len).step_by(step) {
             let range = start..len.min(start + step);
             let to = to.view_range(count * range.start..count * range.end);
-            // Nobody takes it after an error, which `beside` returns.
-            let _ = self.parts.send(Part { tensors: tensors.clone(), tiles, range, to });
+            // The receiver is gone only after an error, which `with_uploader` returns.
+            let _ = self.chunks.send(Chunk { tensors: tensors.clone(), tiles, range, to });
         }
     }
 }
 
-/// Bytes of the rows of a matrix that become tiles together.
-fn group(rows: Rows, matrix: &Tensor) -> usize {
+/// Bytes of a group of rows, which becomes tiles together.
+fn group(rows: RowOrder, matrix: &Tensor) -> usize {
     rows.stride as usize * format(matrix).row_bytes(matrix.dims[0] as usize)
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Upload<'a, P> {
     context: Context,
     model: &'a Model,
-    piece: usize,
-    queue: Mutex<Receiver<Part<'a>>>,
-    /// Bytes, and who hears of them.
-    told: Mutex<(u64, P)>,
+    chunk_bytes: usize,
+    queue: Mutex<Receiver<Chunk<'a>>>,
+    /// Bytes so far, and the progress callback.
+    reported: Mutex<(u64, P)>,
 }
 
 type Kernels = BTreeMap<Format, Kernel<Pack>>;
 
 impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
-    /// Does all jobs, until nobody has more. Gives the time at which the last one was done.
+    /// Processes requests until the sender is dropped. Returns the time at which the last one was done.
     fn run(&self) -> Result<Instant, Error> {
         let outline = &self.model.outline;
         scope(|scope| {
-            let workers = scope.spawn(|| each(0..self.threads(), |_| Worker::new(&self.context, self.piece)));
+            let workers =
+                scope.spawn(|| each(0..self.threads(), |_| Worker::new(&self.context, self.chunk_bytes)));
             let formats = outline.weights.iter().map(format).filter(|format| format.tile().is_some());
             let kernels = by_key(&self.context, formats, |format| Pack { format })?;
             let ends = each(join(workers)?, |worker| self.work(worker, &kernels))?;
@@ -141,34 +141,34 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
         })
     }
 
-    /// No more than there is work for.
+    /// At most one thread per chunk.
     fn threads(&self) -> usize {
         let cores = available_parallelism().map_or(1, usize::from);
-        let pieces = weight_bytes(&self.model.outline).div_ceil(self.piece as u64);
+        let pieces = weight_bytes(&self.model.outline).div_ceil(self.chunk_bytes as u64);
         THREADS.min(cores).min(pieces as usize).max(1)
     }
 
     fn work(&self, mut worker: Worker, kernels: &Kernels) -> Result<Instant, Error> {
-        while let Some(part) = self.next() {
-            worker.bring(self.model, kernels, &part)?;
-            self.tell(part.to.len());
+        while let Some(chunk) = self.next() {
+            worker.upload(self.model, kernels, &chunk)?;
+            self.report(chunk.to.len());
         }
         worker.stream.synchronize()?;
         Ok(Instant::now())
     }
 
-    fn next(&self) -> Option<Part<'a>> {
+    fn next(&self) -> Option<Chunk<'a>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
     }
 
-    fn tell(&self, bytes: usize) {
-        let (done, progress) = &mut *self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    fn report(&self, bytes: usize) {
+        let (done, progress) = &mut *self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         *done += bytes as u64;
         progress(*done);
     }
 }
 
-/// What `f` gives for each item, in their order, each on a thread of its own; or the first error.
+/// The results of `f` for each item, in order, each on its own thread; or the first error.
 fn each<T: Send, R: Send>(
     items: impl IntoIterator<Item = T>,
     f: impl Fn(T) -> Result<R, Error> + Sync,
@@ -180,42 +180,42 @@ fn each<T: Send, R: Send>(
     })
 }
 
-/// What a thread gave; its panic is the caller's.
+/// A thread's result; a panic is propagated.
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What a thread has to itself.
+/// The resources of one thread.
 struct Worker {
     stream: Stream,
     staging: Staging,
-    /// Rows that become tiles.
+    /// Rows before they are packed into tiles.
     rows: Buffer<u8>,
 }
 
 impl Worker {
-    fn new(context: &Context, piece: usize) -> Result<Worker, Error> {
+    fn new(context: &Context, chunk_bytes: usize) -> Result<Worker, Error> {
         Ok(Worker {
             stream: Stream::new(context)?,
-            staging: Staging::new(context, PIECES, piece)?,
-            rows: Buffer::uninit(context, 2 * piece)?.labelled("rows"),
+            staging: Staging::new(context, CHUNKS_PER_THREAD, chunk_bytes)?,
+            rows: Buffer::uninit(context, 2 * chunk_bytes)?.labelled("rows"),
         })
     }
 
-    /// Queues everything that brings a part to its place.
-    fn bring(&mut self, model: &Model, kernels: &Kernels, part: &Part) -> Result<(), Error> {
-        let to = if part.tiles.is_some() { self.rows(part.to.len())? } else { part.to.clone() };
-        for (tensor, at) in part.tensors.iter().zip((0..).step_by(part.range.len())) {
-            let bytes = &model.gguf.data(tensor)[part.range.clone()];
+    /// Queues all work that uploads a chunk.
+    fn upload(&mut self, model: &Model, kernels: &Kernels, chunk: &Chunk) -> Result<(), Error> {
+        let to = if chunk.tiles.is_some() { self.rows(chunk.to.len())? } else { chunk.to.clone() };
+        for (tensor, at) in chunk.tensors.iter().zip((0..).step_by(chunk.range.len())) {
+            let bytes = &model.gguf.data(tensor)[chunk.range.clone()];
             self.staging.write(&self.stream, &to.view_range(at..at + bytes.len()), bytes)?;
         }
-        match part.tiles {
-            Some(rows) => self.pack(rows, &kernels[&format(part.tensors[0])], part, &to),
+        match chunk.tiles {
+            Some(rows) => self.pack(rows, &kernels[&format(chunk.tensors[0])], chunk, &to),
             None => Ok(()),
         }
     }
 
-    /// Room for rows: more where a group of them is longer than a piece.
+    /// A device buffer for rows, grown if a group of rows is larger than a chunk.
     fn rows(&mut self, bytes: usize) -> Result<View<u8>, Error> {
         if self.rows.len() < bytes {
             self.rows = Buffer::uninit(self.stream.context(), bytes)?.labelled("rows");
@@ -223,14 +223,20 @@ impl Worker {
         Ok(self.rows.view_range(0..bytes))
     }
 
-    fn pack(&self, rows: Rows, kernel: &Kernel<Pack>, part: &Part, from: &View<u8>) -> Result<(), Error> {
-        let (n, len) = (part.tensors[0].dims[0] as u32, part.range.len());
+    fn pack(
+        &self,
+        rows: RowOrder,
+        kernel: &Kernel<Pack>,
+        chunk: &Chunk,
+        from: &View<u8>,
+    ) -> Result<(), Error> {
+        let (n, len) = (chunk.tensors[0].dims[0] as u32, chunk.range.len());
         let args = PackArgs {
             lo: from.view_range(0..len),
             hi: from.view_range(from.len() - len..from.len()),
-            y: part.to.clone(),
+            y: chunk.to.clone(),
             n,
-            row_blocks: (part.to.len() / (16 * format(part.tensors[0]).row_bytes(n as usize))) as u32,
+            row_blocks: (chunk.to.len() / (16 * format(chunk.tensors[0]).row_bytes(n as usize))) as u32,
             per: rows.per,
             stride: rows.stride,
             step: rows.step,
@@ -263,25 +269,25 @@ mod tests {
         let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
         let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
         // Longer than some groups of rows, and less than half as long as others.
-        let (piece, mut told) = (2_000, 0);
-        let tell = |bytes| told = bytes;
-        let packed = in_pieces(piece, &context, &model, tell, |jobs| {
-            packed::load(&context, &model.outline, jobs.taker())
+        let (chunk_bytes, mut reported) = (2_000, 0);
+        let report = |bytes| reported = bytes;
+        let packed = in_chunks(chunk_bytes, &context, &model, report, |jobs| {
+            packed::load(&context, &model.outline, jobs.sink())
         });
         let (packed, _) = packed.unwrap();
-        assert_eq!(told, weight_bytes(&model.outline));
+        assert_eq!(reported, weight_bytes(&model.outline));
 
         let (c, w) = (&model.outline.config, &model.outline.weights.blocks[3]);
         let tiles = |rows, lo: &Tensor, hi: &Tensor| {
             tile::pack(format(lo), rows, model.gguf.data(lo), model.gguf.data(hi), lo.dims[0] as usize)
         };
-        let pairs = Rows::interleaved(c.head_dim);
-        let qkv = [tiles(pairs, &w.q, &w.q), tiles(pairs, &w.k, &w.k), tiles(Rows::PLAIN, &w.v, &w.v)];
+        let pairs = RowOrder::interleaved(c.head_dim);
+        let qkv = [tiles(pairs, &w.q, &w.q), tiles(pairs, &w.k, &w.k), tiles(RowOrder::PLAIN, &w.v, &w.v)];
         let block = &packed.blocks[3];
         assert!(block.qkv.to_vec().unwrap() == qkv.concat());
-        assert!(block.gate_up.bytes.to_vec().unwrap() == tiles(Rows::GATE_UP, &w.gate, &w.up));
-        assert!(block.down.bytes.to_vec().unwrap() == tiles(Rows::PLAIN, &w.down, &w.down));
+        assert!(block.gate_up.bytes.to_vec().unwrap() == tiles(RowOrder::GATE_UP, &w.gate, &w.up));
+        assert!(block.down.bytes.to_vec().unwrap() == tiles(RowOrder::PLAIN, &w.down, &w.down));
         let embed = &model.outline.weights.embed;
-        assert!(packed.head.bytes.to_vec().unwrap() == tiles(Rows::PLAIN, embed, embed));
+        assert!(packed.head.bytes.to_vec().unwrap() == tiles(RowOrder::PLAIN, embed, embed));
     }
 }

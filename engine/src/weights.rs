@@ -1,4 +1,4 @@
-//! A model's weights on a device as the file has them.
+//! A model's weights on a device as the file stores them.
 
 use warpwright_driver::{Buffer, Context, View};
 use warpwright_kernels::Format;
@@ -8,23 +8,23 @@ use crate::gguf::Tensor;
 use crate::model::{Outline, Weights};
 use crate::upload::Job;
 
-/// A tensor on a device: the file's bytes, or tiles of them, and how to read them.
+/// A tensor on a device: the file's bytes or tiles, and their format.
 #[derive(Clone)]
-pub(crate) struct Loaded {
+pub(crate) struct DeviceTensor {
     pub(crate) bytes: View<u8>,
     pub(crate) format: Format,
 }
 
-/// Allocates every weight, and asks for what is to be in it.
+/// Allocates every weight, and requests its contents.
 pub(crate) fn load<'a>(
     context: &Context,
     outline: &'a Outline,
-    mut ask: impl FnMut(Job<'a>) -> Result<(), Error>,
-) -> Result<Weights<Loaded>, Error> {
+    mut request: impl FnMut(Job<'a>) -> Result<(), Error>,
+) -> Result<Weights<DeviceTensor>, Error> {
     outline.weights.try_map(|tensor| {
         let bytes = Buffer::uninit(context, tensor.range.len())?.labelled(&tensor.name).view();
-        ask(Job { tensors: vec![tensor], tiles: None, to: bytes.clone() })?;
-        Ok(Loaded { bytes, format: format(tensor) })
+        request(Job { tensors: vec![tensor], tiles: None, to: bytes.clone() })?;
+        Ok(DeviceTensor { bytes, format: format(tensor) })
     })
 }
 

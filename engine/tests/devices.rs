@@ -37,7 +37,7 @@ fn outline(shape: &Shape, quantization: &str) -> Outline {
 }
 
 fn in_turn(capability: &str) -> Path {
-    Path::InTurn { reason: format!("compute capability {capability} is below 9.0") }
+    Path::Sequential { reason: format!("compute capability {capability} is below 9.0") }
 }
 
 /// What a decoder says: the logits after each of a few tokens, and the tokens it goes on with after many.
@@ -54,10 +54,12 @@ fn every_device_decodes() {
     let models = [small("llama", "q4_k_m"), small("qwen2.5", "bf16")];
     let context = device((9, 0));
     let wanted: Vec<_> = models.iter().map(|model| decode(&context, model)).collect();
-    for (capability, path) in [((8, 0), in_turn("8.0")), ((8, 6), in_turn("8.6")), ((12, 0), Path::Chained)] {
+    for (capability, path) in
+        [((8, 0), in_turn("8.0")), ((8, 6), in_turn("8.6")), ((12, 0), Path::Overlapped)]
+    {
         let context = device(capability);
         for (model, (chained, logits, tokens)) in models.iter().zip(&wanted) {
-            assert_eq!(*chained, Path::Chained);
+            assert_eq!(*chained, Path::Overlapped);
             let wanted = (path.clone(), logits.clone(), tokens.clone());
             assert_eq!(decode(&context, model), wanted, "{capability:?}");
         }

@@ -1,6 +1,6 @@
-//! The end of a step: the next token becomes the state's, and the host can read it.
+//! The last kernel of a step: it stores the next token in the state and makes it readable by the host.
 //!
-//! While the prompt lasts, the next token is the prompt's. It ends with a stop token or with the context.
+//! Inside the prompt, the next token is the prompt's. Decoding ends at a stop token or at the end of the context.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -10,7 +10,7 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`Advance`].
     pub struct AdvanceArgs {
-        /// `[1]`: what the model chose
+        /// `[1]`: the token that the model chose
         token: In<u32>,
         /// `[ctx]`, of which the state's `PROMPT_LEN` count
         prompt: In<u32>,
@@ -55,18 +55,19 @@ impl KernelDef for Advance {
 
     fn program<'k>(&self, k: Builder<'k>, a: AdvanceArgs<Dev<'k>>) {
         let AdvanceArgs { token, prompt, stop, state, out, stops, ctx } = a;
-        let tape = Tape { prompt, stop, state, out, stops, ctx };
-        k.when(k.tid().eq(0), || tape.step(k, token.ld()));
+        let step = DecodeStep { prompt, stop, state, out, stops, ctx };
+        k.when(k.tid().eq(0), || step.run(k, token.ld()));
     }
 
     fn reference(&self, a: AdvanceArgs<Cpu<'_>>) {
         let AdvanceArgs { token, prompt, stop, state, out, stops, ctx } = a;
-        Tape { prompt, stop, state, out, stops, ctx }.step_on(token[0]);
+        DecodeStep { prompt, stop, state, out, stops, ctx }.run_on_cpu(token[0]);
     }
 }
 
-/// What a step reads and writes besides the token that the model chose; the types are those of a side.
-pub(crate) struct Tape<P, S, O, N> {
+/// The decode state update: what it reads and writes besides the chosen token. The type parameters are pointers on
+/// the device and slices on the CPU.
+pub(crate) struct DecodeStep<P, S, O, N> {
     pub(crate) prompt: P,
     pub(crate) stop: P,
     pub(crate) state: S,
@@ -75,15 +76,15 @@ pub(crate) struct Tape<P, S, O, N> {
     pub(crate) ctx: N,
 }
 
-impl<'k> Tape<Ptr<'k, u32, Read>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, Write>, U32<'k>> {
-    /// The step, by one thread.
-    pub(crate) fn step(&self, k: Builder<'k>, chosen: U32<'k>) {
+impl<'k> DecodeStep<Ptr<'k, u32, Read>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, Write>, U32<'k>> {
+    /// Runs the update in one thread.
+    pub(crate) fn run(&self, k: Builder<'k>, chosen: U32<'k>) {
         let state = self.state.fresh();
         let (position, done) = (state.at(POSITION).ld(), state.at(DONE).ld());
-        k.when(done.eq(0) & position.lt(self.ctx), || self.go_on(k, chosen, position));
+        k.when(done.eq(0) & position.lt(self.ctx), || self.advance(k, chosen, position));
     }
 
-    fn go_on(&self, k: Builder<'k>, chosen: U32<'k>, position: U32<'k>) {
+    fn advance(&self, k: Builder<'k>, chosen: U32<'k>, position: U32<'k>) {
         let next = position + 1;
         let prompted = next.lt(self.state.fresh().at(PROMPT_LEN).ld().min(self.ctx));
         let mut token = k.var(chosen);
@@ -102,9 +103,9 @@ impl<'k> Tape<Ptr<'k, u32, Read>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, Write>, 
     }
 }
 
-impl Tape<&[u32], &mut [u32], &mut [u32], u32> {
-    /// The step on the CPU.
-    pub(crate) fn step_on(self, chosen: u32) {
+impl DecodeStep<&[u32], &mut [u32], &mut [u32], u32> {
+    /// Runs the update on the CPU.
+    pub(crate) fn run_on_cpu(self, chosen: u32) {
         let [token, position, done, prompt_len] = [TOKEN, POSITION, DONE, PROMPT_LEN].map(|i| i as usize);
         let (now, next) = (self.state[position], self.state[position] + 1);
         if self.state[done] != 0 || now >= self.ctx {

@@ -1,7 +1,7 @@
-//! Greedy choice: the index of the largest logit, in two launches.
+//! Greedy sampling (argmax over the logits), in two launches.
 //!
-//! [`ArgmaxBlocks`] leaves the best of each block, [`ArgmaxFinal`] the best of all. Of equals the lowest index
-//! wins; NaN never wins; where nothing but NaN is, the token is `u32::MAX`, which no vocabulary has.
+//! [`ArgmaxBlocks`] stores the maximum of each block, [`ArgmaxFinal`] reduces them. Ties go to the lowest index. NaN
+//! never wins. If every logit is NaN, the token is `u32::MAX`, which no vocabulary contains.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -35,13 +35,13 @@ args! {
     }
 }
 
-/// The best of each block; the lengths of `value` and `index` say how many blocks there are.
+/// Per-block argmax. The lengths of `value` and `index` give the number of blocks.
 pub struct ArgmaxBlocks {
     /// Threads of a block.
     pub threads: u32,
 }
 
-/// The best of the blocks' best, found by one warp.
+/// Reduces the per-block results. One warp does it.
 pub struct ArgmaxFinal;
 
 const WARP: u32 = 32;
@@ -140,7 +140,7 @@ fn first_largest(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     })
 }
 
-/// A candidate and its place.
+/// A candidate and its index.
 #[derive(Clone, Copy)]
 struct Best<'k> {
     value: F32<'k>,
@@ -181,7 +181,7 @@ fn best_of<'k>(
     Best { value: value.get(), index: index.get() }
 }
 
-/// Rows that a choice can get wrong: `(what, elements)`.
+/// Inputs with ties, NaN and infinities: `(name, elements)`.
 fn rows(seed: u64, n: usize) -> Vec<(&'static str, Vec<f32>)> {
     let mut random = Random(seed);
     let mut row = |what, special: &[(usize, f32)]| {

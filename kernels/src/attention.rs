@@ -1,10 +1,10 @@
-//! Attention of one token over the cache, split over positions: `softmax(scale * q k^T) v`.
+//! Attention of one token over the KV cache, split over positions: `softmax(scale * q k^T) v`.
 //!
-//! [`Attention`] gives each block a contiguous range of the positions and a few query heads that share a head of
-//! keys and values, which it thus reads once. A team of lanes takes a position, each lane 8 dimensions of it. With
-//! scores in units of log2, a team keeps the running maximum `m`, the sum `s` of `2^(score - m)`, and the values
-//! weighted by it; a new maximum scales the old sums by `2^(m_old - m_new)`. At the end the teams of a block, and
-//! then in [`AttentionCombine`] the blocks of a head, are brought to their common maximum and added.
+//! [`Attention`] assigns a contiguous range of the positions and a few query heads of one KV head to each block, so
+//! each key and value is read once per block. A team of lanes processes one position, 8 dimensions per lane. The
+//! softmax is online: with scores in log2 units, a team keeps the running maximum `m`, the sum `s` of `2^(score - m)`
+//! and the weighted values. A new maximum rescales the old sums by `2^(m_old - m_new)`. At the end the teams of a
+//! block, and then in [`AttentionCombine`] the blocks of a head, are rescaled to their common maximum and added.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -29,7 +29,7 @@ args! {
         part: Out<f32>,
         /// Query heads.
         heads: u32,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: u32,
         /// Positions of the cache.
         ctx: u32,
@@ -49,12 +49,12 @@ args! {
         y: Out<f32>,
         /// Query heads.
         heads: u32,
-        /// Parts of a head.
+        /// Partial results per head.
         splits: u32,
     }
 }
 
-/// The parts: one block per `queries` heads and range of positions.
+/// Computes the partial results: one block per `queries` heads and range of positions.
 pub struct Attention {
     /// Dimensions of a head: a multiple of 8, at most 256.
     pub head_dim: u32,
@@ -62,7 +62,7 @@ pub struct Attention {
     pub queries: u32,
 }
 
-/// The sum of the parts: one block per head.
+/// Combines the partial results: one block per head.
 pub struct AttentionCombine {
     /// Dimensions of a head, at most 1024.
     pub head_dim: u32,
@@ -72,10 +72,10 @@ pub struct AttentionCombine {
 const WARPS: u32 = 4;
 /// Dimensions of a lane: 16 bytes of the cache.
 const DIMS: usize = 8;
-/// Parts that a thread of [`AttentionCombine`] has in flight.
-const PARTS_AHEAD: u32 = 8;
-/// A weight each fits the shared memory of every device.
-const MOST_SPLITS: u32 = 8192;
+/// Partial results that a thread of [`AttentionCombine`] has in flight.
+const PARTIALS_IN_FLIGHT: u32 = 8;
+/// One weight per split fits into the shared memory of every device.
+const MAX_SPLITS: u32 = 8192;
 
 impl KernelDef for Attention {
     type Args<S: Side> = AttentionArgs<S>;
@@ -96,7 +96,7 @@ impl KernelDef for Attention {
         self.multiple("heads", a.heads, a.kv_heads)?;
         self.multiple("heads / kv_heads", a.heads / a.kv_heads, self.queries)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.range("splits", a.splits, 1, MOST_SPLITS)?;
+        self.range("splits", a.splits, 1, MAX_SPLITS)?;
         self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
@@ -172,12 +172,12 @@ impl Attention {
         if self.queries > 4 { 1 } else { 2 }
     }
 
-    /// Positions of a step of the block's teams.
+    /// Positions that the teams of a block process per iteration.
     fn step(&self) -> u32 {
         32 / self.team() * WARPS * self.ahead()
     }
 
-    /// The block's own positions, for its heads.
+    /// Processes the block's positions for its query heads.
     fn attend<'k>(
         &self,
         k: Builder<'k>,
@@ -211,14 +211,14 @@ impl Attention {
                 positions.iter().map(row).collect()
             };
             let (keys, values) = (load(keys), load(values));
-            let keys: Vec<_> = keys.into_iter().map(eight).collect();
+            let keys: Vec<_> = keys.into_iter().map(unpack8).collect();
             let score = |query: &Query<'k>, (key, position): (&[F32<'k>; DIMS], &U32<'k>)| {
                 let score = lanes_sum(self.team() - 1, query.dot(*key));
                 position.le(last).select(score, f32::NEG_INFINITY)
             };
             let scores = |query| keys.iter().zip(&positions).map(|key| score(query, key)).collect();
             let scores: Vec<Vec<_>> = queries.iter().map(scores).collect();
-            let values: Vec<_> = values.into_iter().map(eight).collect();
+            let values: Vec<_> = values.into_iter().map(unpack8).collect();
             for (query, scores) in queries.iter_mut().zip(scores) {
                 query.add(&scores, &values);
             }
@@ -228,12 +228,12 @@ impl Attention {
 }
 
 /// Four words of two halves each, as floats.
-fn eight(words: [U32<'_>; 4]) -> [F32<'_>; DIMS] {
+fn unpack8(words: [U32<'_>; 4]) -> [F32<'_>; DIMS] {
     let pairs = words.map(|word| word.bits::<f16x2>().unpack());
     from_fn(|i| pairs[i / 2][i % 2].cvt::<f32>())
 }
 
-/// A query head in one lane: its dimensions, and what the lane's team has summed.
+/// A query head in one lane: its dimensions, and the team's running sums.
 struct Query<'k> {
     q: [F32<'k>; DIMS],
     max: Var<'k, f32>,
@@ -242,7 +242,7 @@ struct Query<'k> {
 }
 
 impl<'k> Query<'k> {
-    /// The least float stands for no maximum yet: infinity less itself would be NaN.
+    /// `f32::MIN` stands for "no maximum yet": infinity minus infinity would be NaN.
     fn new(k: Builder<'k>, at: Ptr<'k, f32, Read>, factor: F32<'k>) -> Query<'k> {
         let q = [at.ld4(), at.at(4).ld4()];
         let q = from_fn(|i| q[i / 4][i % 4] * factor);
@@ -276,7 +276,7 @@ impl<'k> Query<'k> {
 }
 
 impl Attention {
-    /// Brings the teams of the block to their common maximum and stores the sum of their sums.
+    /// Rescales the teams of the block to their common maximum and stores the sum of their sums.
     fn gather<'k>(
         &self,
         k: Builder<'k>,
@@ -336,7 +336,7 @@ impl KernelDef for AttentionCombine {
 
     fn grid(&self, a: &AttentionCombineArgs<Shape>) -> Result<Grid, ShapeError> {
         self.range("the kernel's head_dim", self.head_dim, 1, 1024)?;
-        self.range("splits", a.splits, 1, MOST_SPLITS)?;
+        self.range("splits", a.splits, 1, MAX_SPLITS)?;
         let part = [a.heads, a.splits, self.head_dim + 2];
         self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
         self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
@@ -365,8 +365,8 @@ impl KernelDef for AttentionCombine {
         k.note("the weighted values, some parts in flight at a time");
         k.when(tid.lt(self.head_dim), || {
             let mut acc = k.var(0.0);
-            k.for_each(0, a.splits, PARTS_AHEAD, |first| {
-                for i in (0..PARTS_AHEAD).map(|i| first + i) {
+            k.for_each(0, a.splits, PARTIALS_IN_FLIGHT, |first| {
+                for i in (0..PARTIALS_IN_FLIGHT).map(|i| first + i) {
                     let at = i.min(a.splits - 1);
                     let weight = i.lt(a.splits).select(weights.at(at).ld(), 0.0);
                     acc.fma(weight, row(at).at(tid).ld());
@@ -456,7 +456,7 @@ impl Variant for AttentionCombine {
 }
 
 impl AttentionCombine {
-    /// Of the `splits` parts of a head, the last ones are idle and the rest far apart.
+    /// Of the `splits` partial results of a head, the last ones are empty and the others differ widely.
     fn case(&self, seed: u64, heads: u32, splits: u32, busy: u32) -> Case {
         let mut random = Random(seed);
         let dim = self.head_dim as usize;

@@ -1,6 +1,6 @@
 //! Cases: arguments to run a kernel on, and how far from its reference it may be.
 
-use crate::tiled::eights;
+use crate::tiled::block_float;
 use ptx_gen::{AnyKernel, CpuArg, Param, ParamKind, f16};
 
 /// A kernel with cases to run it on.
@@ -14,7 +14,7 @@ pub trait Variant: AnyKernel {
 /// Arguments for one run.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The shapes, for people: `rows=3 n=1100`.
+    /// The shapes, human-readable: `rows=3 n=1100`.
     pub label: String,
     /// The arguments, in order: inputs filled, outputs of the right length.
     pub args: Vec<CpuArg>,
@@ -27,21 +27,21 @@ pub struct Case {
 pub struct Comparison {
     /// The largest difference of an output, relative to the largest magnitude in that output's reference.
     ///
-    /// Integers differ by 0 or infinity; so does what is not finite. Where a 16-bit float is the neighbour of the
-    /// right one, that is the rounding of a number next to a tie and counts as [`NEIGHBOUR`]; of eights, what is more
-    /// than a step counts besides.
+    /// Integers differ by 0 or infinity; so do values that are not finite. If a 16-bit float is the neighbour of the
+    /// expected one, the difference is the rounding of a number next to a tie and counts as [`NEIGHBOUR`]. For block
+    /// floating point, only what exceeds one quantization step counts, plus [`NEIGHBOUR`].
     pub error: f64,
     /// Where the largest difference is: argument, index, number found, number wanted.
     pub worst: Option<(String, usize, f64, f64)>,
 }
 
-/// What one rounding of an `f32` is, relative to it: the least difference that two ways of computing have.
+/// The relative error of one `f32` rounding: the smallest difference that two ways of computing have.
 pub const NEIGHBOUR: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// Compares the outputs of a run with those of the reference. Where 16-bit whole numbers are followed by the scales of
-/// their eights (see [`eights`]), what they stand for is compared.
+/// Compares the outputs of a run with those of the reference. Where 16-bit integers are followed by their block
+/// scales (see [`block_float`]), the decoded values are compared.
 ///
-/// Both lists are of the kernel's arguments, in order and of the same lengths.
+/// Both lists hold the kernel's arguments, in order and of the same lengths.
 pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Comparison {
     let mut all = Comparison { error: 0.0, worst: None };
     for (place, param) in params.iter().enumerate() {
@@ -74,15 +74,16 @@ fn difference(found: f64, wanted: f64, grain: &Grain, i: usize, scale: f64) -> f
         Grain::Half { bits, least } if apart <= wanted.abs().log2().floor().max(*least).exp2() / bits => {
             NEIGHBOUR
         }
-        // Where the largest of an eight is a little off, so are all, and the neighbour is a little more than a step away.
-        Grain::Eights(steps) => {
-            (apart - f64::from(steps[i / eights::EIGHT as usize])).max(0.0) / scale + NEIGHBOUR
+        // If the largest element of a block is slightly off, so is the block's scale, and the neighbouring value is
+        // slightly more than one step away.
+        Grain::BlockFloat(steps) => {
+            (apart - f64::from(steps[i / block_float::BFP_BLOCK as usize])).max(0.0) / scale + NEIGHBOUR
         }
         _ => apart / scale,
     }
 }
 
-/// How near the numbers of a buffer lie.
+/// The resolution of a buffer's numbers.
 enum Grain {
     /// Integers, which must be exactly right.
     Exact,
@@ -90,20 +91,20 @@ enum Grain {
     Single,
     /// A 16-bit float: the steps between two powers of 2, and the least exponent.
     Half { bits: f64, least: f64 },
-    /// Whole numbers of these scales.
-    Eights(Vec<f32>),
+    /// Block floating point with these block scales.
+    BlockFloat(Vec<f32>),
 }
 
-/// What the first of some arguments stand for, perhaps with the second.
+/// The decoded values of the first argument; block floating point takes its scales from the second.
 fn meant(found: &[CpuArg], wanted: &[CpuArg]) -> ([Vec<f64>; 2], Grain) {
-    let eights = |args: &[CpuArg]| match args {
+    let decoded = |args: &[CpuArg]| match args {
         [CpuArg::U16(values), CpuArg::F32(scales), ..] => {
-            Some((eights::decode(values, scales), scales.clone()))
+            Some((block_float::decode(values, scales), scales.clone()))
         }
         _ => None,
     };
-    if let (Some((found, _)), Some((wanted, scales))) = (eights(found), eights(wanted)) {
-        return ([found, wanted].map(|v| v.into_iter().map(f64::from).collect()), Grain::Eights(scales));
+    if let (Some((found, _)), Some((wanted, scales))) = (decoded(found), decoded(wanted)) {
+        return ([found, wanted].map(|v| v.into_iter().map(f64::from).collect()), Grain::BlockFloat(scales));
     }
     let grain = match wanted[0] {
         CpuArg::F32(_) => Grain::Single,

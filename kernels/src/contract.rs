@@ -1,21 +1,23 @@
-//! Clauses that most launch contracts share.
+//! Checks that most launch contracts share.
 
 use crate::format::Format;
-use crate::piece::Split;
+use crate::fragment::LaneSplit;
 use ptx_gen::{KernelDef, ShapeError};
 
-/// The most elements of a buffer that kernels index: indices are 32 bits, and a loop may step past the end.
-const MOST: usize = 1 << 31;
+/// The maximum number of elements of an indexed buffer: indices are 32 bits, and a loop may step past the end.
+const MAX_ELEMENTS: usize = 1 << 31;
 
-/// The most weights of a row: its bytes are counted in 32 bits.
-const LONGEST_ROW: u32 = 1 << 29;
+/// The maximum number of weights of a row: its bytes are counted in 32 bits.
+const MAX_ROW_LEN: u32 = 1 << 29;
 
-/// Clauses in the words of the contract, for any kernel.
+/// Launch-contract checks, available on every kernel.
 pub(crate) trait Contract: KernelDef {
     /// `name` has as many elements as the product of `factors`, which `formula` spells.
     fn length(&self, name: &str, found: usize, formula: &str, factors: &[u32]) -> Result<(), ShapeError> {
         let wanted = factors.iter().fold(1usize, |n, &f| n.saturating_mul(f as usize));
-        self.require(wanted <= MOST, || format!("{formula} is {wanted}, must be at most {MOST}"))?;
+        self.require(wanted <= MAX_ELEMENTS, || {
+            format!("{formula} is {wanted}, must be at most {MAX_ELEMENTS}")
+        })?;
         self.require(found == wanted, || {
             format!("{name} has {found} elements, must have {formula} = {wanted}")
         })
@@ -33,10 +35,10 @@ pub(crate) trait Contract: KernelDef {
         })
     }
 
-    /// `name` is a matrix of `rows` rows of `n` weights, which lanes can divide among them.
+    /// `name` is a matrix of `rows` rows of `n` weights, and `n` can be divided among lanes.
     fn matrix(&self, name: &str, found: usize, format: Format, rows: u32, n: u32) -> Result<(), ShapeError> {
-        self.multiple("n", n, Split::of(format).len)?;
-        self.range("n", n, 1, LONGEST_ROW)?;
+        self.multiple("n", n, LaneSplit::of(format).len)?;
+        self.range("n", n, 1, MAX_ROW_LEN)?;
         let row = format.row_bytes(n as usize);
         self.require(found == rows as usize * row, || {
             let weights = format!("{n} {} weights", format.name());

@@ -1,12 +1,12 @@
-//! The embedding of the current token: row `state[TOKEN]` of a table as a GGUF file holds it, as floats.
+//! The embedding of the current token: row `state[TOKEN]` of a table as a GGUF file stores it, converted to `f32`.
 //!
-//! Each thread copies a piece of a block (`piece.rs`). A token that the table lacks gives NaN, which no later
-//! kernel can hide, and reads nothing.
+//! Each thread copies one fragment of a block (`fragment.rs`). A token outside the table gives NaN, which every later
+//! kernel propagates, and reads nothing.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::piece::{Bytes, Group, Split, piece};
+use crate::fragment::{Bytes, Group, LaneSplit, fragment};
 use crate::state;
 use ptx_gen::*;
 
@@ -48,7 +48,7 @@ impl KernelDef for Embed {
     }
 
     fn grid(&self, a: &EmbedArgs<Shape>) -> Result<Grid, ShapeError> {
-        let split = Split::of(self.format);
+        let split = LaneSplit::of(self.format);
         self.exactly("state", a.state, state::LEN)?;
         self.matrix("table", a.table, self.format, a.vocab, a.n)?;
         self.length("y", a.y, "n", &[a.n])?;
@@ -56,11 +56,11 @@ impl KernelDef for Embed {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: EmbedArgs<Dev<'k>>) {
-        let split = Split::of(self.format);
+        let split = LaneSplit::of(self.format);
         let thread = k.ctaid() * THREADS + k.tid();
         k.when(split.block(thread).lt(split.blocks(a.n)), || {
             let token = a.state.at(state::TOKEN).ld();
-            copy_piece(
+            copy_fragment(
                 k,
                 Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n },
                 token,
@@ -83,32 +83,32 @@ pub(crate) struct Table<'k> {
     pub(crate) n: U32<'k>,
 }
 
-/// Stores in `y` the piece of a token's row that is `thread`'s.
-pub(crate) fn copy_piece<'k>(
+/// Stores the fragment of a token's row that belongs to `thread` in `y`.
+pub(crate) fn copy_fragment<'k>(
     k: Builder<'k>,
     table: Table<'k>,
     token: U32<'k>,
     thread: U32<'k>,
     y: Ptr<'k, f32, Write>,
 ) {
-    let split = Split::of(table.format);
-    let piece = piece(table.format, k, thread);
+    let split = LaneSplit::of(table.format);
+    let fragment = fragment(table.format, k, thread);
     let block = split.block(thread);
-    let y = y.at(piece.first()).row(block, 4 * split.len);
-    let store = |four: usize, v| y.at(split.fours[four]).st4(v);
+    let y = y.at(fragment.first()).row(block, 4 * split.len);
+    let store = |i: usize, v| y.at(split.float4s[i]).st4(v);
     k.when(token.lt(table.vocab), || {
         let row = table.bytes.row(token, split.blocks(table.n) * split.bytes);
-        let places = piece.places(row.row(block, split.bytes));
-        let weights = weights(&piece.unpack(&piece.load(&places, 0)));
+        let addresses = fragment.addresses(row.row(block, split.bytes));
+        let weights = weights(&fragment.unpack(&fragment.load(&addresses, 0)));
         weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
     })
     .otherwise(|| {
         let nan = k.val(f32::NAN);
-        (0..split.fours.len()).for_each(|i| store(i, [nan; 4]));
+        (0..split.float4s.len()).for_each(|i| store(i, [nan; 4]));
     });
 }
 
-/// The row of a token, or NaN, the obvious way.
+/// The row of a token, or NaN, computed naively.
 pub(crate) fn copy_row(format: Format, table: &[u8], token: u32, y: &mut [f32]) {
     match table.chunks_exact(format.row_bytes(y.len())).nth(token as usize) {
         Some(row) => y.copy_from_slice(&format.dequantize(row)),
@@ -128,7 +128,7 @@ fn weights<'k>(groups: &[Group<'k>]) -> Vec<F32<'k>> {
 
 impl Variant for Embed {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let block = Split::of(self.format).len as usize;
+        let block = LaneSplit::of(self.format).len as usize;
         // The first row, one in the middle, the last, one past the last; rows of one block and of many threads.
         [
             (0, 5, block),

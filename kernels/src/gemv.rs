@@ -1,19 +1,19 @@
-//! Matrix times vector, the matrix as a GGUF file holds it: `y[r] = sum over i of W[r,i] * x[i]`.
+//! Matrix-vector product over a matrix as a GGUF file stores it: `y[r] = sum over i of W[r,i] * x[i]`.
 //!
-//! Decoding is these products and little else, and each reads its matrix once, so the speed to reach is that of
-//! memory. A [`Team`] takes two rows, so that what it loads of `x` serves both; its lanes take pieces of the rows'
-//! blocks (`piece.rs`), several at a time, and issue all loads of a round before the first product. What is left
-//! after whole rounds goes piece by piece. A row's sum is that of its lanes' sums.
+//! Decoding consists mostly of these products. Each reads its matrix once, so the bound is memory bandwidth. A
+//! [`Team`] computes two rows, so each loaded element of `x` is used twice. Its lanes take fragments of the rows'
+//! blocks (`fragment.rs`), several at a time, and issue all loads of an iteration before the first multiplication.
+//! The remainder is processed one fragment at a time. The row's result is the sum over the lanes.
 //!
-//! The team is a warp where there are rows enough to fill a device with warps, and a block of warps for few and
-//! long rows, which would otherwise leave memory idle.
+//! A team is a warp if there are enough rows to fill the device with warps. For few, long rows a team is a block of
+//! warps, which keeps more loads in flight.
 //!
-//! Three kernels differ in what becomes of the sum: stored, stored with a bias, added to what is there.
+//! Three kernels share the product and differ in the epilogue: store, add a bias and store, add to the output.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::piece::{Bytes, Group, Piece, Split, piece};
+use crate::fragment::{Bytes, Fragment, Group, LaneSplit, fragment};
 use crate::reduce::{block_sum, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -23,7 +23,7 @@ const ROWS: usize = 2;
 /// Warps of a block.
 const WARPS: u32 = 4;
 
-/// Who takes two rows.
+/// The threads that compute two rows together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Team {
     /// A warp.
@@ -35,10 +35,10 @@ pub enum Team {
 impl Team {
     /// The team for a matrix of `rows` rows of `n` weights.
     ///
-    /// A block pays where each of its warps has blocks of a row to visit, and where warps alone would be too few:
-    /// 8192 rows are 31 warps for each of 132 multiprocessors.
+    /// A block is used if each of its warps has blocks of a row to process and if warps alone would be too few: 8192
+    /// rows are 31 warps for each of 132 SMs.
     pub fn of(format: Format, rows: u32, n: u32) -> Team {
-        let split = Split::of(format);
+        let split = LaneSplit::of(format);
         let visited = WARPS * split.blocks_of_warp();
         if rows < 8192 && n / split.len >= visited { Team::Block } else { Team::Warp }
     }
@@ -67,11 +67,11 @@ impl Team {
     }
 }
 
-/// What keeps memory busy: bytes in flight.
+/// How many loads are in flight.
 struct Tuning {
-    /// Pieces of each row that a lane loads in a round.
+    /// Fragments of each row that a lane loads per iteration.
     depth: u32,
-    /// Blocks of a multiprocessor: the most that leave registers for all those loads.
+    /// Resident blocks per SM: the maximum that leaves enough registers for these loads.
     blocks: u32,
 }
 
@@ -138,7 +138,7 @@ args! {
 pub struct Gemv {
     /// The format of `W`.
     pub format: Format,
-    /// Who takes two of its rows.
+    /// The threads that compute two of its rows.
     pub team: Team,
 }
 
@@ -147,7 +147,7 @@ pub struct Gemv {
 pub struct GemvBias {
     /// The format of `W`.
     pub format: Format,
-    /// Who takes two of its rows.
+    /// The threads that compute two of its rows.
     pub team: Team,
 }
 
@@ -156,7 +156,7 @@ pub struct GemvBias {
 pub struct GemvAdd {
     /// The format of `W`.
     pub format: Format,
-    /// Who takes two of its rows.
+    /// The threads that compute two of its rows.
     pub team: Team,
 }
 
@@ -257,7 +257,7 @@ impl KernelDef for GemvAdd {
     }
 }
 
-/// What all three ask of lengths.
+/// The length checks that all three share.
 fn contract(
     kernel: &impl KernelDef,
     format: Format,
@@ -280,7 +280,7 @@ struct Matrix<'k> {
     n: U32<'k>,
 }
 
-/// Gives the sum of each row to `done`, in one thread.
+/// Calls `done` with the sum of each row, in one thread.
 fn product<'k>(
     k: Builder<'k>,
     team: Team,
@@ -295,7 +295,7 @@ fn product<'k>(
     let first = index * ROWS as u32;
     k.when(first.lt(w.rows), || {
         let rows = [first, first + 1];
-        let sums = Lane::new(k, lane, team, &w, rows, x).sums(k, thread);
+        let sums = GemvLane::new(k, lane, team, &w, rows, x).sums(k, thread);
         for (row, sum) in rows.into_iter().zip(sums) {
             let sum = team.sum(k, sum.get());
             k.when(thread.eq(0) & row.lt(w.rows), || done(row, sum));
@@ -304,27 +304,27 @@ fn product<'k>(
 }
 
 /// What a lane computes with.
-struct Lane<'k> {
-    split: Split,
-    piece: Box<dyn Piece<'k> + 'k>,
+struct GemvLane<'k> {
+    split: LaneSplit,
+    fragment: Box<dyn Fragment<'k> + 'k>,
     depth: u32,
     /// Blocks that the team's lanes visit at once.
     step: u32,
     /// Blocks of a row.
     blocks: U32<'k>,
     rows: [Bytes<'k>; ROWS],
-    /// The activations of the lane's piece of the first block.
+    /// The activations of the lane's fragment in the first block.
     x: Ptr<'k, f32, Read>,
 }
 
-/// What is loaded of one piece: its activations, and its words of each row.
-struct Loaded<'k> {
+/// One loaded fragment: its activations, and its words of each row.
+struct LoadedFragment<'k> {
     x: Vec<F32<'k>>,
     rows: [Vec<U32<'k>>; ROWS],
 }
 
-impl<'k> Lane<'k> {
-    /// A row past the end stands for the last, so that nobody reads outside.
+impl<'k> GemvLane<'k> {
+    /// A row past the end is replaced by the last row, so no thread reads out of bounds.
     fn new(
         k: Builder<'k>,
         lane: U32<'k>,
@@ -333,17 +333,17 @@ impl<'k> Lane<'k> {
         rows: [U32<'k>; ROWS],
         x: Ptr<'k, f32, Read>,
     ) -> Self {
-        let split = Split::of(w.format);
-        let piece = piece(w.format, k, lane);
+        let split = LaneSplit::of(w.format);
+        let fragment = fragment(w.format, k, lane);
         let blocks = split.blocks(w.n);
         let (last, row_bytes) = (w.rows - 1, blocks * split.bytes);
         let rows = rows.map(|row| w.bytes.row(row.min(last), row_bytes));
-        let x = x.at(piece.first());
+        let x = x.at(fragment.first());
         let step = split.blocks_of_warp() * team.warps();
-        Lane { split, piece, depth: tuning(w.format).depth, step, blocks, rows, x }
+        GemvLane { split, fragment, depth: tuning(w.format).depth, step, blocks, rows, x }
     }
 
-    /// The part of the sum of each row that is the team's `thread`'s.
+    /// The contribution of one thread of the team to the sum of each row.
     fn sums(&self, k: Builder<'k>, thread: U32<'k>) -> [Var<'k, f32>; ROWS] {
         let mut sums = from_fn(|_| k.var(0.0));
         let (first, step) = (self.split.block(thread), self.step);
@@ -356,23 +356,24 @@ impl<'k> Lane<'k> {
         sums
     }
 
-    /// Adds `pieces` pieces of each row, the first of them in `block`: all loads, then all products.
-    fn round(&self, sums: &mut [Var<'k, f32>; ROWS], block: U32<'k>, pieces: u32) {
-        for loaded in self.load(block, pieces) {
-            let rows = loaded.rows.map(|words| self.piece.unpack(&words));
+    /// Adds `fragments` fragments of each row, the first of them in `block`: all loads first, then all
+    /// multiplications.
+    fn round(&self, sums: &mut [Var<'k, f32>; ROWS], block: U32<'k>, fragments: u32) {
+        for loaded in self.load(block, fragments) {
+            let rows = loaded.rows.map(|words| self.fragment.unpack(&words));
             add(sums, &rows, &loaded.x);
         }
     }
 
-    fn load(&self, block: U32<'k>, pieces: u32) -> Vec<Loaded<'k>> {
-        let Split { len, bytes, fours, .. } = self.split;
+    fn load(&self, block: U32<'k>, fragments: u32) -> Vec<LoadedFragment<'k>> {
+        let LaneSplit { len, bytes, float4s, .. } = self.split;
         let x = self.x.row(block, 4 * len);
-        let rows = self.rows.map(|row| self.piece.places(row.row(block, bytes)));
-        let loaded = |blocks| Loaded {
-            x: fours.iter().flat_map(|four| x.at(blocks * len + four).ld4()).collect(),
-            rows: rows.each_ref().map(|places| self.piece.load(places, blocks * bytes)),
+        let rows = self.rows.map(|row| self.fragment.addresses(row.row(block, bytes)));
+        let loaded = |blocks| LoadedFragment {
+            x: float4s.iter().flat_map(|four| x.at(blocks * len + four).ld4()).collect(),
+            rows: rows.each_ref().map(|addresses| self.fragment.load(addresses, blocks * bytes)),
         };
-        (0..pieces).map(|i| loaded(i * self.step)).collect()
+        (0..fragments).map(|i| loaded(i * self.step)).collect()
     }
 }
 
@@ -432,10 +433,10 @@ fn cases(
     seed: u64,
     rest: impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
 ) -> Vec<Case> {
-    let split = Split::of(format);
+    let split = LaneSplit::of(format);
     let block = split.len as usize;
     let round = block * (split.blocks_of_warp() * team.warps() * tuning(format).depth) as usize;
-    // One block; fewer blocks than lanes; whole rounds and a rest; more than one block of threads; long rows.
+    // One block; fewer blocks than lanes; full iterations and a remainder; more than one block of threads; long rows.
     let sizes =
         [(1, block), (2, 3 * block), (5, 2 * round + block), (9, round), (19, block), (3, 4096 + round)];
     let calm = sizes.into_iter().map(|(rows, n)| (rows, n, 1.0));
@@ -451,8 +452,8 @@ fn case(
     rest: &impl Fn(&mut Random, usize) -> Vec<Vec<f32>>,
 ) -> Case {
     let w = format.random(rows * n / format.block_len() as usize, 1.0, random);
-    // Activations with the signs of the first row make its sum about as large as that of the magnitudes, which is
-    // what rounding errors are relative to.
+    // Activations with the signs of the first row make its sum about as large as the sum of the magnitudes, to which
+    // rounding errors are relative.
     let mut x: Vec<f32> =
         format.dequantize(&w)[..n].iter().map(|w| 0.5 * random.unit() + w.signum()).collect();
     x.iter_mut().step_by(n.div_ceil(3)).for_each(|x| *x *= outlier);

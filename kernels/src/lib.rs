@@ -1,11 +1,12 @@
 //! The kernels that decode language models, written in [`ptx_gen`].
 //!
-//! Each file is one kernel: its formula, its arguments, its launch contract, its program, and the same on the
-//! CPU the obvious way, which is the specification. [`ALL`] lists every shipped variant; snapshots, `ptxas`, the
-//! emulator, `check` and benchmarks walk it.
+//! Each file is one kernel: its formula, its arguments, its launch contract, its program, and a naive CPU reference,
+//! which is the specification. [`ALL`] lists every shipped variant; snapshots, `ptxas`, the emulator, `check` and
+//! benchmarks walk it.
 //!
-//! Weights are the bytes of a GGUF file, row by row; activations and sums are `f32`. Kernels over rows run
-//! from sm_75 up, those of a chain ([`tiled`]) from sm_80; none assumes a size that its contract does not check.
+//! The simple kernels read weights as a GGUF file stores them, row by row, and run on sm_75 and newer. The kernels of
+//! the overlapped pipeline ([`tiled`]) read packed tiles and run on sm_80 and newer. Activations and sums are `f32`.
+//! No kernel assumes a size that its contract does not check.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +17,8 @@ pub mod case;
 mod contract;
 pub mod embed;
 pub mod format;
+mod fragment;
 pub mod gemv;
-mod piece;
 pub mod read;
 pub mod reduce;
 pub mod rms_norm;
@@ -37,9 +38,9 @@ pub use read::Read;
 pub use rms_norm::RmsNorm;
 pub use rope::{Pairing, Rope};
 pub use swiglu::SwiGlu;
-pub use tiled::{EmbedRows, EmbedTiled, Pack, Rows, Tile};
+pub use tiled::{EmbedRows, EmbedTiled, Pack, RowOrder, Tile};
 
-/// Every shipped variant, in the order of a forward pass; then what packs weights, and what measures.
+/// Every shipped variant, in the order of a forward pass, followed by the packing and the measuring kernels.
 pub static ALL: &[&dyn Variant] = &[
     &Embed { format: Format::F32 },
     &Embed { format: Format::F16 },
@@ -52,28 +53,28 @@ pub static ALL: &[&dyn Variant] = &[
     &Embed { format: Format::Q4_K },
     &Embed { format: Format::Q5_K },
     &Embed { format: Format::Q6_K },
-    &EmbedTiled { format: Format::F16, chained: true, columns: 1 },
-    &EmbedTiled { format: Format::BF16, chained: true, columns: 1 },
-    &EmbedTiled { format: Format::Q4_0, chained: true, columns: 1 },
-    &EmbedTiled { format: Format::Q8_0, chained: true, columns: 1 },
-    &EmbedTiled { format: Format::Q4_K, chained: true, columns: 1 },
-    &EmbedTiled { format: Format::Q5_K, chained: true, columns: 1 },
-    &EmbedTiled { format: Format::Q6_K, chained: true, columns: 1 },
-    &EmbedRows { format: Format::F32, chained: true, columns: 1 },
-    &EmbedRows { format: Format::F16, chained: true, columns: 1 },
-    &EmbedRows { format: Format::BF16, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q4_0, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q4_1, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q5_0, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q5_1, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q8_0, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q4_K, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q5_K, chained: true, columns: 1 },
-    &EmbedRows { format: Format::Q6_K, chained: true, columns: 1 },
-    &EmbedTiled { format: Format::Q6_K, chained: false, columns: 1 },
-    &EmbedRows { format: Format::Q4_K, chained: false, columns: 1 },
-    &EmbedTiled { format: Format::Q6_K, chained: true, columns: 8 },
-    &EmbedRows { format: Format::Q4_K, chained: true, columns: 8 },
+    &EmbedTiled { format: Format::F16, overlap: true, batch: 1 },
+    &EmbedTiled { format: Format::BF16, overlap: true, batch: 1 },
+    &EmbedTiled { format: Format::Q4_0, overlap: true, batch: 1 },
+    &EmbedTiled { format: Format::Q8_0, overlap: true, batch: 1 },
+    &EmbedTiled { format: Format::Q4_K, overlap: true, batch: 1 },
+    &EmbedTiled { format: Format::Q5_K, overlap: true, batch: 1 },
+    &EmbedTiled { format: Format::Q6_K, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::F32, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::F16, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::BF16, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q4_0, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q4_1, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q5_0, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q5_1, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q8_0, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q4_K, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q5_K, overlap: true, batch: 1 },
+    &EmbedRows { format: Format::Q6_K, overlap: true, batch: 1 },
+    &EmbedTiled { format: Format::Q6_K, overlap: false, batch: 1 },
+    &EmbedRows { format: Format::Q4_K, overlap: false, batch: 1 },
+    &EmbedTiled { format: Format::Q6_K, overlap: true, batch: 8 },
+    &EmbedRows { format: Format::Q4_K, overlap: true, batch: 8 },
     &RmsNorm { threads: 256 },
     &RmsNorm { threads: 1024 },
     &Gemv { format: Format::F32, team: Team::Warp },
@@ -169,121 +170,121 @@ pub static ALL: &[&dyn Variant] = &[
     &AttentionCombine { head_dim: 96 },
     &AttentionCombine { head_dim: 128 },
     &AttentionCombine { head_dim: 256 },
-    &tiled::Qkv::shipped([Format::Q4_K; 3], Pairing::Interleaved, false),
-    &tiled::Qkv::shipped([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true),
-    &tiled::Qkv::shipped([Format::Q8_0; 3], Pairing::HalfSplit, false),
-    &tiled::Qkv::shipped([Format::BF16; 3], Pairing::Interleaved, true),
-    &tiled::Qkv::shipped([Format::F16; 3], Pairing::HalfSplit, false),
-    &tiled::Qkv::shipped([Format::Q4_0; 3], Pairing::Interleaved, false),
-    &tiled::Qkv::shipped([Format::Q5_K, Format::Q5_K, Format::Q6_K], Pairing::HalfSplit, true),
+    &tiled::Qkv::with_default_plan([Format::Q4_K; 3], Pairing::Interleaved, false),
+    &tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true),
+    &tiled::Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, false),
+    &tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, true),
+    &tiled::Qkv::with_default_plan([Format::F16; 3], Pairing::HalfSplit, false),
+    &tiled::Qkv::with_default_plan([Format::Q4_0; 3], Pairing::Interleaved, false),
+    &tiled::Qkv::with_default_plan([Format::Q5_K, Format::Q5_K, Format::Q6_K], Pairing::HalfSplit, true),
     &tiled::Qkv {
-        plan: tiled::Plan::SHIPPED_ASYNC,
-        ..tiled::Qkv::shipped([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true)
+        plan: tiled::Plan::DEFAULT_ASYNC,
+        ..tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true)
     },
     &tiled::Qkv {
-        plan: tiled::Plan::SHORT_HALVES,
-        ..tiled::Qkv::shipped([Format::BF16; 3], Pairing::HalfSplit, true)
+        plan: tiled::Plan::HALF_SHORT_ROWS,
+        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::HalfSplit, true)
     },
     &tiled::Qkv {
-        plan: tiled::Plan::HALVES,
-        ..tiled::Qkv::shipped([Format::BF16; 3], Pairing::Interleaved, false)
-    },
-    &tiled::Qkv {
-        finish: tiled::Finish::Raw,
-        ..tiled::Qkv::shipped([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, false)
+        plan: tiled::Plan::HALF,
+        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, false)
     },
     &tiled::Qkv {
         finish: tiled::Finish::Raw,
-        ..tiled::Qkv::shipped([Format::BF16; 3], Pairing::HalfSplit, true)
-    },
-    &tiled::Qkv {
-        plan: tiled::Plan::SHIPPED.by(8),
-        ..tiled::Qkv::shipped([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true)
-    },
-    &tiled::Qkv {
-        plan: tiled::Plan::HALVES.by(8),
-        ..tiled::Qkv::shipped([Format::BF16; 3], Pairing::Interleaved, false)
+        ..tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, false)
     },
     &tiled::Qkv {
         finish: tiled::Finish::Raw,
-        plan: tiled::Plan::SHIPPED.by(8),
-        ..tiled::Qkv::shipped([Format::Q5_K; 3], Pairing::HalfSplit, false)
+        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::HalfSplit, true)
     },
-    &tiled::HeadNorm { chained: true, columns: 1 },
-    &tiled::HeadNorm { chained: false, columns: 1 },
-    &tiled::HeadNorm { chained: true, columns: 8 },
-    &tiled::AttentionChained::shipped(64, 1),
-    &tiled::AttentionChained::shipped(64, 2),
-    &tiled::AttentionChained::shipped(64, 3),
-    &tiled::AttentionChained::shipped(64, 4),
-    &tiled::AttentionChained::shipped(64, 7),
-    &tiled::AttentionChained::shipped(64, 8),
-    &tiled::AttentionChained::shipped(80, 1),
-    &tiled::AttentionChained::shipped(96, 1),
-    &tiled::AttentionChained::shipped(128, 1),
-    &tiled::AttentionChained::shipped(128, 2),
-    &tiled::AttentionChained::shipped(128, 3),
-    &tiled::AttentionChained::shipped(128, 4),
-    &tiled::AttentionChained::shipped(128, 5),
-    &tiled::AttentionChained::shipped(128, 6),
-    &tiled::AttentionChained::shipped(128, 7),
-    &tiled::AttentionChained::shipped(128, 8),
-    &tiled::AttentionChained::shipped(128, 9),
-    &tiled::AttentionChained::shipped(128, 16),
-    &tiled::AttentionChained::shipped(256, 1),
-    &tiled::AttentionChained::shipped(256, 2),
-    &tiled::AttentionChained::shipped(256, 4),
-    &tiled::AttentionChained::shipped(256, 8),
-    &tiled::AttentionChained::shipped(64, 7).by(8),
-    &tiled::AttentionChained::shipped(128, 1).by(3),
-    &tiled::AttentionChained::shipped(128, 4).by(8),
-    &tiled::AttentionChained::shipped(128, 9).by(2),
-    &tiled::AttentionChained::shipped_plain(64, 1),
-    &tiled::AttentionChained::shipped_plain(128, 4),
-    &tiled::AttentionChained::shipped_plain(256, 9),
-    &tiled::AttentionChained::shipped_plain(128, 4).by(8),
-    &tiled::Project { format: Format::Q4_0, plan: tiled::Plan::HELD },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::HELD },
-    &tiled::Project { format: Format::Q5_K, plan: tiled::Plan::HELD },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::SHIPPED },
-    &tiled::Project { format: Format::Q8_0, plan: tiled::Plan::SHIPPED },
-    &tiled::Project { format: Format::F16, plan: tiled::Plan::HALVES },
-    &tiled::Project { format: Format::BF16, plan: tiled::Plan::HALVES },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::SHORT_HELD },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::SHORT },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::HELD },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::SHORT_HELD },
-    &tiled::Project { format: Format::BF16, plan: tiled::Plan::SHORT_HALVES },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::SHIPPED_ASYNC },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::SHIPPED.by(8) },
-    &tiled::Project { format: Format::Q4_0, plan: tiled::Plan::SHIPPED.by(4) },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::SHIPPED.by(8) },
-    &tiled::Project { format: Format::F16, plan: tiled::Plan::HALVES.by(4) },
-    &tiled::Project { format: Format::BF16, plan: tiled::Plan::SHORT_HALVES.by(8) },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::SHIPPED_ASYNC.by(4) },
-    &tiled::GateUp { format: Format::Q4_0, plan: tiled::Plan::HELD },
-    &tiled::GateUp { format: Format::Q4_K, plan: tiled::Plan::HELD },
-    &tiled::GateUp { format: Format::Q5_K, plan: tiled::Plan::HELD },
-    &tiled::GateUp { format: Format::Q6_K, plan: tiled::Plan::SHIPPED },
-    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::SHIPPED },
-    &tiled::GateUp { format: Format::F16, plan: tiled::Plan::HALVES },
-    &tiled::GateUp { format: Format::BF16, plan: tiled::Plan::HALVES },
-    &tiled::GateUp { format: Format::BF16, plan: tiled::Plan::SHORT_HALVES },
-    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::SHIPPED_ASYNC },
-    &tiled::GateUp { format: Format::Q4_K, plan: tiled::Plan::SHIPPED.by(8) },
-    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::SHIPPED.by(8) },
-    &tiled::GateUp { format: Format::F16, plan: tiled::Plan::HALVES.by(2) },
-    &tiled::Head { format: Format::Q4_0, plan: tiled::Plan::SHIPPED },
-    &tiled::Head { format: Format::Q4_K, plan: tiled::Plan::SHIPPED },
-    &tiled::Head { format: Format::Q5_K, plan: tiled::Plan::SHIPPED },
-    &tiled::Head { format: Format::Q6_K, plan: tiled::Plan::SHIPPED },
-    &tiled::Head { format: Format::Q8_0, plan: tiled::Plan::SHIPPED },
-    &tiled::Head { format: Format::F16, plan: tiled::Plan::HALVES },
-    &tiled::Head { format: Format::BF16, plan: tiled::Plan::HALVES },
-    &tiled::Head { format: Format::BF16, plan: tiled::Plan::SHIPPED_ASYNC },
-    &tiled::Head { format: Format::Q6_K, plan: tiled::Plan::SHIPPED.by(8) },
-    &tiled::Head { format: Format::BF16, plan: tiled::Plan::HALVES.by(4) },
-    &tiled::Deal { columns: 8 },
+    &tiled::Qkv {
+        plan: tiled::Plan::DEFAULT.with_batch(8),
+        ..tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true)
+    },
+    &tiled::Qkv {
+        plan: tiled::Plan::HALF.with_batch(8),
+        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, false)
+    },
+    &tiled::Qkv {
+        finish: tiled::Finish::Raw,
+        plan: tiled::Plan::DEFAULT.with_batch(8),
+        ..tiled::Qkv::with_default_plan([Format::Q5_K; 3], Pairing::HalfSplit, false)
+    },
+    &tiled::HeadNorm { overlap: true, batch: 1 },
+    &tiled::HeadNorm { overlap: false, batch: 1 },
+    &tiled::HeadNorm { overlap: true, batch: 8 },
+    &tiled::PipelinedAttention::new(64, 1),
+    &tiled::PipelinedAttention::new(64, 2),
+    &tiled::PipelinedAttention::new(64, 3),
+    &tiled::PipelinedAttention::new(64, 4),
+    &tiled::PipelinedAttention::new(64, 7),
+    &tiled::PipelinedAttention::new(64, 8),
+    &tiled::PipelinedAttention::new(80, 1),
+    &tiled::PipelinedAttention::new(96, 1),
+    &tiled::PipelinedAttention::new(128, 1),
+    &tiled::PipelinedAttention::new(128, 2),
+    &tiled::PipelinedAttention::new(128, 3),
+    &tiled::PipelinedAttention::new(128, 4),
+    &tiled::PipelinedAttention::new(128, 5),
+    &tiled::PipelinedAttention::new(128, 6),
+    &tiled::PipelinedAttention::new(128, 7),
+    &tiled::PipelinedAttention::new(128, 8),
+    &tiled::PipelinedAttention::new(128, 9),
+    &tiled::PipelinedAttention::new(128, 16),
+    &tiled::PipelinedAttention::new(256, 1),
+    &tiled::PipelinedAttention::new(256, 2),
+    &tiled::PipelinedAttention::new(256, 4),
+    &tiled::PipelinedAttention::new(256, 8),
+    &tiled::PipelinedAttention::new(64, 7).with_batch(8),
+    &tiled::PipelinedAttention::new(128, 1).with_batch(3),
+    &tiled::PipelinedAttention::new(128, 4).with_batch(8),
+    &tiled::PipelinedAttention::new(128, 9).with_batch(2),
+    &tiled::PipelinedAttention::without_overlap(64, 1),
+    &tiled::PipelinedAttention::without_overlap(128, 4),
+    &tiled::PipelinedAttention::without_overlap(256, 9),
+    &tiled::PipelinedAttention::without_overlap(128, 4).with_batch(8),
+    &tiled::Project { format: Format::Q4_0, plan: tiled::Plan::THROTTLED },
+    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::THROTTLED },
+    &tiled::Project { format: Format::Q5_K, plan: tiled::Plan::THROTTLED },
+    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::DEFAULT },
+    &tiled::Project { format: Format::Q8_0, plan: tiled::Plan::DEFAULT },
+    &tiled::Project { format: Format::F16, plan: tiled::Plan::HALF },
+    &tiled::Project { format: Format::BF16, plan: tiled::Plan::HALF },
+    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::TWELVE_WARPS_THROTTLED },
+    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::TWELVE_WARPS },
+    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::THROTTLED },
+    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::TWELVE_WARPS_THROTTLED },
+    &tiled::Project { format: Format::BF16, plan: tiled::Plan::HALF_SHORT_ROWS },
+    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::DEFAULT_ASYNC },
+    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
+    &tiled::Project { format: Format::Q4_0, plan: tiled::Plan::DEFAULT.with_batch(4) },
+    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
+    &tiled::Project { format: Format::F16, plan: tiled::Plan::HALF.with_batch(4) },
+    &tiled::Project { format: Format::BF16, plan: tiled::Plan::HALF_SHORT_ROWS.with_batch(8) },
+    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::DEFAULT_ASYNC.with_batch(4) },
+    &tiled::GateUp { format: Format::Q4_0, plan: tiled::Plan::THROTTLED },
+    &tiled::GateUp { format: Format::Q4_K, plan: tiled::Plan::THROTTLED },
+    &tiled::GateUp { format: Format::Q5_K, plan: tiled::Plan::THROTTLED },
+    &tiled::GateUp { format: Format::Q6_K, plan: tiled::Plan::DEFAULT },
+    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::DEFAULT },
+    &tiled::GateUp { format: Format::F16, plan: tiled::Plan::HALF },
+    &tiled::GateUp { format: Format::BF16, plan: tiled::Plan::HALF },
+    &tiled::GateUp { format: Format::BF16, plan: tiled::Plan::HALF_SHORT_ROWS },
+    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::DEFAULT_ASYNC },
+    &tiled::GateUp { format: Format::Q4_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
+    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::DEFAULT.with_batch(8) },
+    &tiled::GateUp { format: Format::F16, plan: tiled::Plan::HALF.with_batch(2) },
+    &tiled::LmHead { format: Format::Q4_0, plan: tiled::Plan::DEFAULT },
+    &tiled::LmHead { format: Format::Q4_K, plan: tiled::Plan::DEFAULT },
+    &tiled::LmHead { format: Format::Q5_K, plan: tiled::Plan::DEFAULT },
+    &tiled::LmHead { format: Format::Q6_K, plan: tiled::Plan::DEFAULT },
+    &tiled::LmHead { format: Format::Q8_0, plan: tiled::Plan::DEFAULT },
+    &tiled::LmHead { format: Format::F16, plan: tiled::Plan::HALF },
+    &tiled::LmHead { format: Format::BF16, plan: tiled::Plan::HALF },
+    &tiled::LmHead { format: Format::BF16, plan: tiled::Plan::DEFAULT_ASYNC },
+    &tiled::LmHead { format: Format::Q6_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
+    &tiled::LmHead { format: Format::BF16, plan: tiled::Plan::HALF.with_batch(4) },
+    &tiled::SplitPrompt { batch: 8 },
     &SwiGlu { threads: 256 },
     &ArgmaxBlocks { threads: 256 },
     &ArgmaxFinal,

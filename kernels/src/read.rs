@@ -1,8 +1,9 @@
-//! Reads memory and keeps one sum a block: the rate it reaches is the ceiling of every kernel that must read as much.
+//! Reads memory and keeps one sum per block. Its bandwidth is the upper bound for every kernel that reads as much.
 //!
-//! Blocks take tiles in turn. Of a tile each thread issues all its 16-byte loads before it adds the first, so that
-//! `threads * unroll` loads of a block are in flight; four sums a thread keep the additions off the critical path.
-//! How many blocks and loads saturate a memory is a property of the card: measure the variants, and take the best.
+//! Blocks process tiles in a grid-stride loop. Each thread issues all its 16-byte loads of a tile before it adds the
+//! first, so `threads * unroll` loads per block are in flight. Four sums per thread keep the additions off the
+//! critical path. How many blocks and loads saturate memory depends on the GPU: measure the variants and take the
+//! best.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;

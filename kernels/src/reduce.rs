@@ -60,7 +60,7 @@ fn steps(bits: u32) -> impl Iterator<Item = u32> {
     [16, 8, 4, 2, 1].into_iter().filter(move |step| bits & step != 0)
 }
 
-/// Each warp leaves its result in shared memory; then every warp reduces the `warps` results.
+/// Each warp stores its result in shared memory; then every warp reduces the `warps` results.
 #[track_caller]
 fn across_warps<'k>(
     k: Builder<'k>,

@@ -1,11 +1,12 @@
-//! Rotary position embedding of a token's queries and keys, and its place in the cache.
+//! Rotary position embedding (RoPE) of a token's queries and keys, and the append to the KV cache.
 //!
-//! A pair `(x, y)` of dimensions turns by `position * freq` revolutions:
-//! `(x cos t - y sin t, x sin t + y cos t)`. Dimensions from `rope_dim` on stay as they are. Queries turn in place;
-//! the turned key and the value go, as `f16`, to the cache row of the position.
+//! A pair `(x, y)` of dimensions is rotated by `position * freq` revolutions: `(x cos t - y sin t, x sin t + y cos
+//! t)`. Dimensions from `rope_dim` on are not rotated. Queries are rotated in place. The rotated key and the value
+//! are stored as `f16` in the cache row of the position.
 //!
-//! `sin.approx` is exact to 2^-20.9 on [-pi, pi] alone. So frequencies come in revolutions, as a sum of two `f32`,
-//! and the whole revolutions of the exact product are dropped first: the error is the same at any position.
+//! `sin.approx` is accurate to 2^-20.9 on [-pi, pi] only. Frequencies are therefore given in revolutions, as a sum of
+//! two `f32`, and the whole revolutions of the exact product are subtracted first. The error is the same at any
+//! position.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
@@ -32,11 +33,11 @@ args! {
         v_cache: InOut<f16>,
         /// Query heads.
         heads: u32,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: u32,
         /// Dimensions of a head.
         head_dim: u32,
-        /// Dimensions that turn, an even number.
+        /// Dimensions that are rotated, an even number.
         rope_dim: u32,
         /// Positions of the cache.
         ctx: u32,
@@ -46,9 +47,9 @@ args! {
 /// Which dimensions make a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pairing {
-    /// `(2j, 2j + 1)`: GGML's "normal", as Llama files have it.
+    /// GPT-J style, interleaved: `(2j, 2j + 1)`. GGML calls it "normal"; Llama files use it.
     Interleaved,
-    /// `(j, j + rope_dim / 2)`: GGML's "NeoX", as Qwen files have it.
+    /// GPT-NeoX style, half split: `(j, j + rope_dim / 2)`. GGML calls it "NeoX"; Qwen files use it.
     HalfSplit,
 }
 
@@ -60,7 +61,8 @@ pub struct Rope {
 
 const THREADS: u32 = 64;
 
-/// Revolutions a position, split for the `freq` argument: the nearest `f32` and the nearest to the rest.
+/// Revolutions per position, split for the `freq` argument: the nearest `f32`, and the nearest `f32` to the
+/// remainder.
 pub fn revolutions(v: f64) -> [f32; 2] {
     let high = v as f32;
     [high, (v - f64::from(high)) as f32]
@@ -151,21 +153,21 @@ impl KernelDef for Rope {
     fn reference(&self, a: RopeArgs<Cpu<'_>>) {
         let (position, ctx) = (a.state[POSITION as usize], a.ctx as usize);
         let (head_dim, half) = (a.head_dim as usize, a.rope_dim as usize / 2);
-        let turned = |x: &[f32]| {
-            let mut turned = x.to_vec();
+        let rotated = |x: &[f32]| {
+            let mut rotated = x.to_vec();
             for (j, (sin, cos)) in exact_angles(a.freq, position).enumerate() {
                 let [i, l] = match self.pairing {
                     Pairing::Interleaved => [2 * j, 2 * j + 1],
                     Pairing::HalfSplit => [j, j + half],
                 };
                 let (x, y) = (f64::from(x[i]), f64::from(x[l]));
-                turned[i] = (x * cos - y * sin) as f32;
-                turned[l] = (x * sin + y * cos) as f32;
+                rotated[i] = (x * cos - y * sin) as f32;
+                rotated[l] = (x * sin + y * cos) as f32;
             }
-            turned
+            rotated
         };
         for q in a.q.chunks_mut(head_dim) {
-            q.copy_from_slice(&turned(q));
+            q.copy_from_slice(&rotated(q));
         }
         if position as usize >= ctx {
             return;
@@ -173,7 +175,7 @@ impl KernelDef for Rope {
         let halves = |x: &[f32]| x.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>();
         for (head, (k, v)) in a.k.chunks(head_dim).zip(a.v.chunks(head_dim)).enumerate() {
             let row = (head * ctx + position as usize) * head_dim;
-            a.k_cache[row..row + head_dim].copy_from_slice(&halves(&turned(k)));
+            a.k_cache[row..row + head_dim].copy_from_slice(&halves(&rotated(k)));
             a.v_cache[row..row + head_dim].copy_from_slice(&halves(v));
         }
     }
@@ -184,14 +186,14 @@ fn append<'k>(k: Builder<'k>, from: U32<'k>, n: U32<'k>, x: Ptr<'k, f32, Read>, 
     k.for_each(from, n, THREADS, |i| to.at(i).st(x.at(i).ld().cvt::<f16>()));
 }
 
-/// The turn of one pair of dimensions.
-struct Turn<'k> {
+/// The rotation of one pair of dimensions.
+struct PairRotation<'k> {
     dims: [U32<'k>; 2],
     sin: F32<'k>,
     cos: F32<'k>,
 }
 
-impl<'k> Turn<'k> {
+impl<'k> PairRotation<'k> {
     fn of(&self, x: F32<'k>, y: F32<'k>) -> [F32<'k>; 2] {
         [x.fma(self.cos, -(y * self.sin)), x.fma(self.sin, y * self.cos)]
     }
@@ -203,7 +205,7 @@ impl Rope {
         k: Builder<'k>,
         a: &RopeArgs<Dev<'k>>,
         position: U32<'k>,
-        body: impl FnOnce(Turn<'k>),
+        body: impl FnOnce(PairRotation<'k>),
     ) {
         let half = a.rope_dim >> 1;
         k.for_each(k.tid(), half, THREADS, |j| {
@@ -212,24 +214,33 @@ impl Rope {
                 Pairing::Interleaved => [j * 2, j * 2 + 1],
                 Pairing::HalfSplit => [j, j + half],
             };
-            body(Turn { dims, sin: angle.sin(), cos: angle.cos() });
+            body(PairRotation { dims, sin: angle.sin(), cos: angle.cos() });
         });
     }
 }
 
 impl Variant for Rope {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Position 0 turns nothing, so there only the rounding to f16 is left, and that is exact.
-        // The last case is past the cache: only the queries turn.
+        // At position 0 only the rounding to f16 is left, and the bound is exact. The last case is past the cache:
+        // only the queries are rotated.
         [
             (RopeCase { heads: 3, kv_heads: 1, head_dim: 64, rope_dim: 64, ctx: 2, position: 0 }, 0.0),
-            (RopeCase { heads: 2, kv_heads: 2, head_dim: 80, rope_dim: 32, ctx: 18, position: 17 }, TURNED),
-            (RopeCase { heads: 4, kv_heads: 2, head_dim: 256, rope_dim: 256, ctx: 5, position: 4 }, TURNED),
+            (
+                RopeCase { heads: 2, kv_heads: 2, head_dim: 80, rope_dim: 32, ctx: 18, position: 17 },
+                ROTATION_BOUND,
+            ),
+            (
+                RopeCase { heads: 4, kv_heads: 2, head_dim: 256, rope_dim: 256, ctx: 5, position: 4 },
+                ROTATION_BOUND,
+            ),
             (
                 RopeCase { heads: 1, kv_heads: 1, head_dim: 6, rope_dim: 4, ctx: 131_072, position: 131_071 },
-                TURNED,
+                ROTATION_BOUND,
             ),
-            (RopeCase { heads: 2, kv_heads: 1, head_dim: 32, rope_dim: 32, ctx: 7, position: 7 }, TURNED),
+            (
+                RopeCase { heads: 2, kv_heads: 1, head_dim: 32, rope_dim: 32, ctx: 7, position: 7 },
+                ROTATION_BOUND,
+            ),
         ]
         .map(|(case, bound)| case.filled(seed, bound))
         .into()
@@ -246,7 +257,7 @@ pub(crate) fn frequencies(rope_dim: u32) -> Vec<f32> {
 }
 
 /// Sine and cosine are within 2^-20.9 and the angle's rounding, 2^-23; two of them meet in each result.
-const TURNED: f64 = 3e-6;
+const ROTATION_BOUND: f64 = 3e-6;
 
 #[derive(Debug)]
 struct RopeCase {

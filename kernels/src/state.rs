@@ -1,6 +1,6 @@
-//! The decoder's state in device memory: what a step needs to know and the host never sends.
+//! The decoder's state in device memory. A step reads and updates it there, so the host sends nothing per token.
 //!
-//! A `[u32; 8]`: the indices below, the rest is zero.
+//! A `[u32; 8]`: the indices below; the remaining words are zero.
 
 /// Length of the state, in words.
 pub const LEN: usize = 8;
@@ -10,5 +10,6 @@ pub const TOKEN: u32 = 0;
 pub const POSITION: u32 = 1;
 /// Whether decoding has ended: 0 or 1. Steps change nothing once it is 1.
 pub const DONE: u32 = 2;
-/// Length of the prompt: up to there, the next token is the prompt's and not the model's.
+/// Length of the prompt. While the next position is inside the prompt, the next token comes from the prompt instead
+/// of from the model.
 pub const PROMPT_LEN: u32 = 3;

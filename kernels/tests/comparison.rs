@@ -50,16 +50,16 @@ fn halves_may_be_neighbours() {
 }
 
 #[test]
-fn eights_may_be_a_step_apart() {
-    // Whole numbers from 32768 on, eight of scale 1, eight of scale 0.25: what they stand for counts.
-    let eights = |first: u16, second: u16| {
+fn block_floats_may_be_a_step_apart() {
+    // Integers with offset 32768, eight of scale 1, eight of scale 0.25: the decoded values count.
+    let args = |first: u16, second: u16| {
         [CpuArg::U16([[first; 8], [second; 8]].concat()), CpuArg::F32(vec![1.0, 0.25])]
     };
     let param = |name, kind| Param { name, doc: "", kind: ParamKind::Buffer(kind, Access::Write) };
     let params = [param("y", Kind::U16), param("y_scale", Kind::F32)];
     let cases = [(32868, 32772, 0.0), (32869, 32773, NEIGHBOUR), (32870, 32772, 0.01 + NEIGHBOUR)];
     for (first, second, apart) in cases {
-        let comparison = compare(&params, &eights(first, second), &eights(32868, 32772));
+        let comparison = compare(&params, &args(first, second), &args(32868, 32772));
         assert_eq!(comparison.error, apart, "{first} {second}");
     }
 }

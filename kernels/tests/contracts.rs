@@ -38,7 +38,7 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
     ("project_q4_k_2x4_first_early6", "y", Len(17), "y has 17 elements, must have rows = 16"),
     ("project_q4_k_2x4_first_early6", "w", Len(2303), "w has 2303 elements, must have 2304"),
     ("project_q4_k_2x4_first_early6", "asked", Len(0), "asked has 0 elements, must have blocks = 2"),
-    ("project_q4_k_2x4_first_early6", "parts", Scalar(0), "parts is 0, must be at least 1"),
+    ("project_q4_k_2x4_first_early6", "parts", Scalar(0), "max_row_blocks is 0, must be at least 1"),
     ("project_q4_k_2x4_first_early6", "stages", Scalar(3), "stages is 3, must be a multiple of 4 up to 32"),
     (
         "project_q4_k_2x4_first_early6",
@@ -46,7 +46,7 @@ const REFUSED: &[(&str, &str, ShapeArg, &str)] = &[
         Scalar(0),
         "blocks is 0, must be at least 1 and few enough to count in 32 bits",
     ),
-    ("project_q4_k_2x4_first_8_columns", "x", Len(256), "x has 256 elements, must have columns * n = 2048"),
+    ("project_q4_k_2x4_first_8_columns", "x", Len(256), "x has 256 elements, must have batch * n = 2048"),
     ("head_q6_k_2x4_first_8_columns", "state", Len(8), "state has 8 elements, must have 64"),
     ("deal_8", "columns", Len(8), "columns has 8 elements, must have 64"),
     ("deal_8", "prompt", Len(1), "prompt has 1 elements, must have ctx = 30"),
@@ -224,7 +224,7 @@ fn names_are_unique_and_cases_reproducible() {
 
 #[test]
 fn a_kernel_that_profiles_has_room_for_every_stamp() {
-    let plan = Plan { profile: true, ..Plan::SHIPPED };
+    let plan = Plan { profile: true, ..Plan::DEFAULT };
     let kernel = Project { format: Format::Q4_K, plan };
     let shapes: Vec<ShapeArg> = kernel.cases(1)[0].args.iter().map(CpuArg::shape).collect();
     let refused = kernel.geometry(&shapes).expect_err("one element is too few").what;

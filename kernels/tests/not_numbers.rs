@@ -5,7 +5,7 @@ mod machine;
 
 use machine::once;
 use ptx_gen::{CpuArg, f16};
-use warpwright_kernels::tiled::{AttentionChained, GateUp, Plan, Project, eights};
+use warpwright_kernels::tiled::{GateUp, PipelinedAttention, Plan, Project, block_float};
 use warpwright_kernels::{Case, Format, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
@@ -20,7 +20,7 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
     let found = once(kernel, &args);
     match &found[place("y")..] {
         [CpuArg::F32(y), ..] => y.clone(),
-        [CpuArg::U16(values), CpuArg::F32(scales), ..] => eights::decode(values, scales),
+        [CpuArg::U16(values), CpuArg::F32(scales), ..] => block_float::decode(values, scales),
         other => panic!("y is {:?}", other[0]),
     }
 }
@@ -28,13 +28,13 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
 #[test]
 fn what_is_no_number_is_none_behind_a_kernel() {
     // The first case of each: one row block, one position.
-    let project = |format| Project { format, plan: Plan::SHIPPED };
-    let gate_up = GateUp { format: Format::Q4_K, plan: Plan::SHIPPED };
-    let attention = AttentionChained::shipped(64, 1);
+    let project = |format| Project { format, plan: Plan::DEFAULT };
+    let gate_up = GateUp { format: Format::Q4_K, plan: Plan::DEFAULT };
+    let attention = PipelinedAttention::new(64, 1);
     let kernels: [(&dyn Variant, &str); 5] = [
         (&project(Format::Q4_K), "x_scale"),
         (&project(Format::Q6_K), "x_scale"),
-        (&Project { format: Format::BF16, plan: Plan::HALVES }, "x_scale"),
+        (&Project { format: Format::BF16, plan: Plan::HALF }, "x_scale"),
         (&gate_up, "x"),
         (&attention, "v_cache"),
     ];
@@ -42,8 +42,8 @@ fn what_is_no_number_is_none_behind_a_kernel() {
         let case = &kernel.cases(1)[0];
         for bad in [f32::NAN, f32::INFINITY] {
             let y = left(kernel, case, of, bad);
-            let eight = &y[..eights::EIGHT as usize];
-            assert!(eight.iter().all(|y| !y.is_finite()), "{} from {bad}: {eight:?}", kernel.name());
+            let block = &y[..block_float::BFP_BLOCK as usize];
+            assert!(block.iter().all(|y| !y.is_finite()), "{} from {bad}: {block:?}", kernel.name());
         }
     }
 }

@@ -7,7 +7,8 @@ use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
 use warpwright_kernels::rope::{Pairing, revolutions};
 use warpwright_kernels::{
-    Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, Rows, SwiGlu, Team, Variant, state,
+    Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder, SwiGlu, Team, Variant,
+    state,
 };
 
 fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), TestCaseError> {
@@ -126,7 +127,7 @@ proptest! {
         seed: u64,
     ) {
         let rows =
-            [Rows::PLAIN, Rows::half_split(16 * heads), Rows::interleaved(16 * heads), Rows::GATE_UP][kind];
+            [RowOrder::PLAIN, RowOrder::half_split(16 * heads), RowOrder::interleaved(16 * heads), RowOrder::GATE_UP][kind];
         let n = tiles * format.tile().map_or(0, |tile| tile.columns);
         let random = &mut Random(seed);
         let mut matrix = || format.random((groups * rows.stride * n / format.block_len()) as usize, 1.0, random);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use warpwright_engine::{Kind, Launch, Model, Options};
+use warpwright_engine::{Launch, Model, Options, StepKind};
 
 use crate::device;
 use crate::failure::Failure;
@@ -23,6 +23,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, model.outline.config.context as usize);
     let decoder = decoder(&context, &model, Options::new(ctx, Launch::Eager))?;
-    let dot = decoder.dot(Kind::Token)?;
+    let dot = decoder.dot(StepKind::Decode)?;
     write_file(&args.dot, |file| file.write(dot.as_bytes()))
 }

@@ -75,8 +75,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
     let tuning = Tuned::of(None, context.device(), &model.outline).tuning;
     let options = Options::new(ctx, args.launch.into());
-    let columns = if prompt.len() < LONG_PROMPT { 1 } else { options.columns };
-    let mut decoder = decoder(&context, &model, Options { tuning, columns, ..options })?;
+    let prefill_batch = if prompt.len() < LONG_PROMPT { 1 } else { options.prefill_batch };
+    let mut decoder = decoder(&context, &model, Options { tuning, prefill_batch, ..options })?;
     let loading = *decoder.loading();
     let mut times = Times::from(start.elapsed());
     print(args, words.as_ref(), decoder.generate(&prompt, args.n)?, |made| {

@@ -20,7 +20,7 @@ fn bench_measures_each_context() {
     for text in [
         "The times are the emulator's",
         "graph, 2 rounds of 2 tokens",
-        "decoded by a chain of overlapping kernels\nloaded 4.7 MB in ",
+        "decoded by overlapping pipeline\nloaded 4.7 MB in ",
         "read ceiling: ",
         "|   9 | ",
     ] {
@@ -166,7 +166,7 @@ fn tune_goes_by_whole_tokens_and_keeps_what_is_faster_for_later() {
     // One plan is fast on the emulator and one is slow, so that as a rule something is kept, and then nothing.
     let arguments = ["--tune", "--ctx", "1,9", "--plan", "4x1_first", "--plans", "1x1_first"];
     let (end, report) = run_in(folder, &arguments);
-    assert!(end.out.contains("decoded by a chain of overlapping kernels\n"), "{}", end.out);
+    assert!(end.out.contains("decoded by overlapping pipeline\n"), "{}", end.out);
     let other = "qkv=4x1_first,o=4x1_first,gate_up=4x1_first,down=4x1_first,head=4x1_first";
     assert_eq!(report["instead_of"], other);
     assert!(end.out.contains(&format!("starts from the built-in plans, not from {other}.\n")), "{}", end.out);

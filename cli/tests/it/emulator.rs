@@ -77,7 +77,7 @@ fn info_shows_the_model_without_loading_it() {
         "bytes of weights",
         "attn_q.weight",
         "x Q4_K",
-        "a chain of overlapping",
+        "overlapping pipeline",
     ] {
         assert!(end.out.contains(fact), "{fact}: {}", end.out);
     }

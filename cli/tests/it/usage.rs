@@ -65,7 +65,7 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["bench", MODEL, "--kernels", "--plans", "4x2"],
-            "error: invalid value '4x2' for '--plans <PLAN,PLAN,..>': 4x2 is no plan such as 4x2_first",
+            "error: invalid value '4x2' for '--plans <PLAN,PLAN,..>': 4x2 is not a plan such as 4x2_first",
         ),
         (&["bench", MODEL, "--tokens", "0"], "error: invalid value '0' for '--tokens <N>'"),
     ];

@@ -1,7 +1,7 @@
 //! Whole models on the emulator, against the reference and the oracle.
 
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::{Decoder, Kind, Launch, Model, Options, Path};
+use warpwright_engine::{Decoder, Launch, Model, Options, Path, StepKind};
 
 use crate::oracle::{self, Keep};
 use crate::synth::{Synth, synth};
@@ -73,7 +73,7 @@ fn distance(found: &[f64], wanted: &[f64]) -> f64 {
 fn check_greedy(quantization: &str) {
     let model = open(quantization);
     let mut decoder = decoder(&model, 64, Launch::Graph);
-    assert_eq!(*decoder.path(), Path::Chained);
+    assert_eq!(*decoder.path(), Path::Overlapped);
     for run in reference()[quantization].as_array().unwrap() {
         let (prompt, wanted) = (ids(&run["prompt_ids"]), ids(&run["greedy_ids"]));
         let margins = run["top8"].as_array().unwrap().iter().map(|top| {
@@ -120,7 +120,7 @@ fn logits_are_the_oracles_in_every_mode() {
         assert_eq!(bits(&rows), bits(&logits(&mut eager, &ids[..12])), "{quantization}: graph and eager");
         assert_eq!(bits(&rows[..3]), bits(&logits(&mut plain, &ids[..3])), "{quantization}: plain");
         assert_eq!(bits(&rows[..3]), bits(&logits(&mut captured, &ids[..3])), "{quantization}: captured");
-        for kind in [Kind::Token, Kind::Prompt] {
+        for kind in [StepKind::Decode, StepKind::Prefill] {
             generate(&mut eager, &ids[..2], 1);
             assert_eq!(graph.launches(kind), eager.launches(kind), "{quantization}: {kind:?}");
             assert_eq!(captured.launches(kind), eager.launches(kind), "{quantization}: {kind:?} captured");
@@ -208,7 +208,7 @@ fn refuses_what_it_has_no_room_for() {
     assert_eq!(refusal(&model, 2049, &[1]), "a context of 2049 positions; this model has 1 to 2048");
     assert_eq!(
         refusal(&model, 8, &[]),
-        "the prompt has no tokens; a model needs at least one to write on from"
+        "the prompt has no tokens; a model needs at least one to continue from"
     );
     assert_eq!(refusal(&model, 8, &[1; 9]), "the prompt has 9 tokens; the context has room for 8");
     let outside = "token 1 of the prompt is 4096; the vocabulary ends before 4096";
@@ -254,7 +254,7 @@ fn names_weights_that_are_no_numbers() {
 fn draws_the_graph() {
     let model = Model::open(&crate::asset()).unwrap();
     let decoder = decoder(&model, 16, Launch::Graph);
-    let dot = decoder.dot(Kind::Token).unwrap();
+    let dot = decoder.dot(StepKind::Decode).unwrap();
     assert!(dot.starts_with("digraph"), "{dot}");
     assert!(dot.contains("k_cache.7"), "{dot}");
 }

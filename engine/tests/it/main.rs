@@ -1,12 +1,12 @@
 //! Tests of the engine: files, numbers and tokens; the forward pass on the emulator.
 
-mod chain;
 mod config;
 mod decode;
 mod gguf;
 mod info;
 mod oracle;
 mod outliers;
+mod pipeline;
 mod quantize;
 mod random;
 mod synth;

@@ -1,99 +1,100 @@
 //! Activations in shared memory, in the order and type in which a warp's matrix instructions take them.
 //!
-//! Against quantized weights an activation is a whole number of two signed bytes, `256 high + low`, times a scale
-//! that 32 of them share: 16 bits, and products that are exact. Against 16-bit weights it is a sum of two numbers of
-//! the weights' type, the nearest and what is left. Both parts are columns of one matrix instruction, whose other
-//! columns would be idle.
+//! Against quantized weights, an activation is a 16-bit integer, split into a high and a low signed byte (`256 high +
+//! low`), times a scale that 32 of them share. The products are exact. Against 16-bit weights, it is the sum of two
+//! numbers of the weights' type: the rounded value and the residual. Both components are columns of one matrix
+//! instruction, whose other columns would be idle.
 //!
-//! Of several tokens the activations follow each other as if they were one vector, values first, then the scales:
-//! they are loaded as one, and take as many times the memory, which bounds how many tokens a kernel takes at once.
+//! The activations of a batch follow each other as if they were one vector: all values, then all scales. They are
+//! loaded as one vector. Their size bounds the batch.
 
-use super::eights::{EIGHT, Eights, LARGEST, ROUNDER, TINY};
+use super::block_float::{BFP_BLOCK, BlockFloat, MAX_CODE, MIN_LARGEST, ROUNDING};
 use crate::format::Format;
 use crate::reduce::{lanes_max, lanes_max_u32, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// How activations lie in shared memory, for `n` of them.
+/// The encoding of `n` activations in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Encoding {
-    /// For each 32: the 32 high bytes, then the 32 low ones. Behind all of them, for each 16: the scale, and the
+    /// For each 32: the 32 high bytes, then the 32 low bytes. After all of them, for each 16: the scale, and the
     /// scaled sum.
-    Digits,
-    /// For each 32: the 32 nearest `f16`, then the 32 rests, of activations over the scale. Behind all of them the
-    /// scale of each 128.
+    SplitInt8,
+    /// For each 32: the 32 values rounded to `f16`, then the 32 residuals, of activations divided by the scale. After
+    /// all of them the scale of each 128.
     F16,
-    /// For each 32: the 32 nearest `bf16`, then the 32 rests.
+    /// For each 32: the 32 values rounded to `bf16`, then the 32 residuals.
     Bf16,
 }
 
 impl Encoding {
-    /// The encoding that a format's tiles are multiplied with; `None` for a format without tiles.
+    /// The encoding for products with a format's tiles; `None` for a format without tiles.
     pub fn of(format: Format) -> Option<Encoding> {
         match format {
             Format::F32 => None,
             Format::F16 => Some(Encoding::F16),
             Format::BF16 => Some(Encoding::Bf16),
-            _ => Some(Encoding::Digits),
+            _ => Some(Encoding::SplitInt8),
         }
     }
 
-    /// Bytes that `n` activations take, a multiple of 128 for `n` a multiple of 128.
+    /// The size of `n` activations in bytes, a multiple of 128 for `n` a multiple of 128.
     pub const fn bytes(self, n: u32) -> u32 {
         (self.values(n) + self.side(n)).next_multiple_of(128)
     }
 
     const fn values(self, n: u32) -> u32 {
         match self {
-            Encoding::Digits => 2 * n,
+            Encoding::SplitInt8 => 2 * n,
             Encoding::F16 | Encoding::Bf16 => 4 * n,
         }
     }
 
     const fn side(self, n: u32) -> u32 {
         match self {
-            Encoding::Digits => n / 16 * 8,
+            Encoding::SplitInt8 => n / 16 * 8,
             Encoding::F16 => n / 128 * 4,
             Encoding::Bf16 => 0,
         }
     }
 }
 
-/// Activations that a thread takes at once.
-const CHUNK: u32 = EIGHT;
+/// Activations that a thread encodes at once.
+const CHUNK: u32 = BFP_BLOCK;
 
-/// Where a block keeps its activations.
+/// A block's activations in shared memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Activations<'k> {
     pub(crate) k: Builder<'k>,
     pub(crate) encoding: Encoding,
     /// The values, then the scales.
     pub(crate) memory: Ptr<'k, u8, Shared>,
-    /// Activations of a column.
+    /// Activations per token.
     pub(crate) n: U32<'k>,
-    /// Columns: as many vectors.
-    pub(crate) columns: u32,
-    /// Activations of all columns.
+    /// Tokens per batch.
+    pub(crate) batch: u32,
+    /// Activations of the whole batch.
     all: U32<'k>,
 }
 
-/// The threads that load, and the order of their chunks.
+/// The threads that load, and their order.
 #[derive(Clone, Copy)]
 pub(crate) struct Loaders<'k> {
     pub(crate) thread: U32<'k>,
     pub(crate) threads: u32,
 }
 
-/// Weights of a norm, some of them already in registers.
+/// The norm's weights, the first of them already in registers.
 pub(crate) struct Gamma<'k> {
     all: Ptr<'k, f32, Read>,
     first: Vec<[Var<'k, f32>; 8]>,
 }
 
 /// Chunks that a thread has in flight.
-const AHEAD: u32 = 4;
-/// Chunks that a thread encodes at once: no branch parts them, so that one's waits are another's work.
-const TOGETHER: u32 = 2;
+const CHUNKS_IN_FLIGHT: u32 = 4;
+/// Chunks that a thread encodes together, without a branch between them, so that the latency of one hides behind the
+/// other.
+const CHUNKS_INTERLEAVED: u32 = 2;
 
 impl<'k> Loaders<'k> {
     fn chunk(self, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> (U32<'k>, Pred<'k>) {
@@ -101,14 +102,14 @@ impl<'k> Loaders<'k> {
         (index, index.lt(n / CHUNK))
     }
 
-    /// Whether one of the warp's threads has chunk `i` from `base` on. The same in the whole warp.
+    /// Whether a thread of the warp has chunk `i` from `base` on. Warp-uniform.
     fn warp_has(self, k: Builder<'k>, base: impl Src<'k, u32>, i: u32, n: U32<'k>) -> Pred<'k> {
         (k.warp() * 32 + i * self.threads + base).lt(n / CHUNK)
     }
 
-    /// Loads the first weights of a norm: before the kernel waits, as they never change.
+    /// Loads the norm's first weights. They are constant, so this may run before the wait.
     pub(crate) fn gamma(self, k: Builder<'k>, all: Ptr<'k, f32, Read>, n: U32<'k>) -> Gamma<'k> {
-        let first = (0..TOGETHER).map(|i| {
+        let first = (0..CHUNKS_INTERLEAVED).map(|i| {
             let (index, inside) = self.chunk(0, i, n);
             fetch(k, all, index, inside)
         });
@@ -116,7 +117,7 @@ impl<'k> Loaders<'k> {
     }
 }
 
-/// Eight numbers of a chunk, or zeros.
+/// Loads eight numbers of a chunk, or zeros.
 fn fetch<'k, A: Loads>(
     k: Builder<'k>,
     from: Ptr<'k, f32, A>,
@@ -128,7 +129,7 @@ fn fetch<'k, A: Loads>(
     chunk
 }
 
-/// Eight numbers of a chunk, or what is there.
+/// Loads eight numbers of a chunk, or keeps the old values.
 fn fetch_into<'k, A: Loads>(
     chunk: &mut [Var<'k, f32>; 8],
     from: Ptr<'k, f32, A>,
@@ -147,32 +148,34 @@ impl<'k> Activations<'k> {
         encoding: Encoding,
         memory: Ptr<'k, u8, Shared>,
         n: U32<'k>,
-        columns: u32,
+        batch: u32,
     ) -> Self {
-        let all = if columns == 1 { n } else { n * columns };
-        Activations { k, encoding, memory, n, columns, all }
+        let all = if batch == 1 { n } else { n * batch };
+        Activations { k, encoding, memory, n, batch, all }
     }
 
-    /// Loads and encodes `x`, all columns. Whole warps; `n` is a multiple of 128.
+    /// Loads and encodes `x` of the whole batch. Whole warps; `n` is a multiple of 128.
     ///
-    /// As soon as a chunk is encoded, its registers take another one, which arrives while others are encoded.
-    pub(crate) fn load(&self, loaders: Loaders<'k>, x: Eights<'k, Fresh>) {
-        let (k, step) = (self.k, loaders.threads * AHEAD);
-        let mut chunks: Vec<_> = (0..AHEAD)
+    /// As soon as a chunk is encoded, its registers are reused for another chunk, which arrives while others are
+    /// encoded.
+    pub(crate) fn load(&self, loaders: Loaders<'k>, x: BlockFloat<'k, Fresh>) {
+        let (k, step) = (self.k, loaders.threads * CHUNKS_IN_FLIGHT);
+        let mut chunks: Vec<_> = (0..CHUNKS_IN_FLIGHT)
             .map(|i| {
                 let (index, inside) = loaders.chunk(0, i, self.all);
                 x.load(index, inside)
             })
             .collect();
         k.for_each(0, self.all / CHUNK, step, |base| {
-            for (first, chunks) in (0..).step_by(TOGETHER as usize).zip(chunks.chunks_mut(TOGETHER as usize))
+            for (first, chunks) in
+                (0..).step_by(CHUNKS_INTERLEAVED as usize).zip(chunks.chunks_mut(CHUNKS_INTERLEAVED as usize))
             {
                 k.when(loaders.warp_has(k, base, first, self.all), || {
                     for (i, chunk) in (first..).zip(chunks) {
                         let (index, inside) = loaders.chunk(base, i, self.all);
                         let (whole, scale) = chunk.get();
-                        self.encode_eight(index, inside, whole, scale);
-                        let (next, inside) = loaders.chunk(base, i + AHEAD, self.all);
+                        self.encode_block(index, inside, whole, scale);
+                        let (next, inside) = loaders.chunk(base, i + CHUNKS_IN_FLIGHT, self.all);
                         x.load_into(chunk, next, inside);
                     }
                 });
@@ -180,7 +183,7 @@ impl<'k> Activations<'k> {
         });
     }
 
-    /// Loads and encodes `x * gamma` of the only column; gives this warp's sum of `x^2`.
+    /// Loads and encodes `x * gamma` of a batch of one; returns this warp's sum of `x^2`.
     pub(crate) fn load_normed(
         &self,
         loaders: Loaders<'k>,
@@ -191,7 +194,7 @@ impl<'k> Activations<'k> {
         let mut squares = k.var(0.0);
         let mut first: Vec<_> = gamma.first.into_iter().map(Some).collect();
         let mut round = |base: Option<U32<'k>>, squares: &mut Var<'k, f32>| {
-            let chunks: Vec<_> = (0..TOGETHER)
+            let chunks: Vec<_> = (0..CHUNKS_INTERLEAVED)
                 .map(|i| {
                     let (index, inside) = match base {
                         Some(base) => loaders.chunk(base, i, self.n),
@@ -215,16 +218,16 @@ impl<'k> Activations<'k> {
             });
         };
         round(None, &mut squares);
-        let step = loaders.threads * TOGETHER;
+        let step = loaders.threads * CHUNKS_INTERLEAVED;
         k.for_each(step, self.n / CHUNK, step, |base| round(Some(base), &mut squares));
         warp_sum(squares.get())
     }
 
-    /// The same of several columns; leaves the sum of column `c` at `squares.row(c, bytes)`, for each warp one.
+    /// The same for a larger batch; stores the sum of item `c`, one per warp, at `squares.row(c, bytes)`.
     ///
-    /// The registers of a thread's first chunks take those of the next column as soon as they are encoded. What is
-    /// added in which order is the same as of an only column.
-    pub(crate) fn load_columns(
+    /// The registers of a thread's first chunks are reused for the next item as soon as they are encoded. The order
+    /// of additions is the same as for a batch of one.
+    pub(crate) fn load_batch(
         &self,
         loaders: Loaders<'k>,
         x: Ptr<'k, f32, Fresh>,
@@ -233,64 +236,66 @@ impl<'k> Activations<'k> {
     ) {
         let k = self.k;
         let first = |i: u32| loaders.chunk(0, i, self.n);
-        let mut chunks: Vec<_> = (0..TOGETHER).map(|i| fetch(k, x, first(i).0, first(i).1)).collect();
-        k.for_each(0, self.columns, 1, |column| {
-            let before = column * (self.n / CHUNK);
+        let mut chunks: Vec<_> =
+            (0..CHUNKS_INTERLEAVED).map(|i| fetch(k, x, first(i).0, first(i).1)).collect();
+        k.for_each(0, self.batch, 1, |item| {
+            let before = item * (self.n / CHUNK);
             let mut sum = k.var(0.0);
             let mut take = |i: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8], gamma: &[Var<'k, f32>; 8]| {
                 x.iter().for_each(|&x| sum.fma(x, x));
                 self.encode(before + i, inside, from_fn(|i| x[i] * &gamma[i]));
             };
-            let next = column + 1;
+            let next = item + 1;
             for (i, (chunk, gamma)) in (0..).zip(chunks.iter_mut().zip(&gamma.first)) {
                 let (index, inside) = first(i);
-                // One after the other, unlike those of an only column: registers are short here, not time.
+                // One chunk after the other, unlike the batch of one: registers are scarce here, and time is not.
                 k.when(loaders.warp_has(k, 0, i, self.n), || {
                     take(index, inside, from_fn(|i| chunk[i].get()), gamma);
-                    fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.columns));
+                    fetch_into(chunk, x.row(next, self.n * 4), index, inside & next.lt(self.batch));
                 });
             }
-            let step = loaders.threads * TOGETHER;
+            let step = loaders.threads * CHUNKS_INTERLEAVED;
             k.for_each(step, self.n / CHUNK, step, |base| {
-                for i in 0..TOGETHER {
+                for i in 0..CHUNKS_INTERLEAVED {
                     let (index, inside) = loaders.chunk(base, i, self.n);
-                    let x = fetch(k, x.row(column, self.n * 4), index, inside);
+                    let x = fetch(k, x.row(item, self.n * 4), index, inside);
                     take(index, inside, from_fn(|i| x[i].get()), &fetch(k, gamma.all, index, inside));
                 }
             });
             let sum = warp_sum(sum.get());
             let (to, bytes) = squares;
-            k.when(k.lane().eq(0), || to.row(column, bytes).at(k.warp()).st(sum));
+            k.when(k.lane().eq(0), || to.row(item, bytes).at(k.warp()).st(sum));
         });
     }
 
     fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         match self.encoding {
-            Encoding::Digits => self.encode_digits(index, inside, x),
+            Encoding::SplitInt8 => self.encode_split_int8(index, inside, x),
             Encoding::F16 => self.encode_f16(index, inside, x),
             Encoding::Bf16 => self.encode_bf16(index, inside, x),
         }
     }
 
-    /// The same of whole numbers and their scale.
-    fn encode_eight(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
+    /// Encodes integers with their block scale.
+    fn encode_block(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
         match self.encoding {
-            Encoding::Digits => {
+            Encoding::SplitInt8 => {
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
-                self.store_digits(index, inside, whole, scale * common.rcp(), common);
+                self.store_split_int8(index, inside, whole, scale * common.rcp(), common);
             }
             _ => self.encode(index, inside, whole.map(|x| x * scale)),
         }
     }
 
-    /// Four lanes have the 32 that share a scale.
-    fn encode_digits(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
-        let largest = lanes_max(3, largest(&x)).max(TINY);
-        self.store_digits(index, inside, x, largest.rcp() * LARGEST, largest * (1.0 / LARGEST));
+    /// Four lanes hold the 32 numbers that share a scale.
+    fn encode_split_int8(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
+        let largest = lanes_max(3, largest(&x)).max(MIN_LARGEST);
+        self.store_split_int8(index, inside, x, largest.rcp() * MAX_CODE, largest * (1.0 / MAX_CODE));
     }
 
-    /// The digits of numbers times `factor`, their scale, and with another lane the sum of 16.
-    fn store_digits(
+    /// Stores the high and low bytes of the numbers times `factor`, their scale, and, with another lane, the sum of
+    /// 16.
+    fn store_split_int8(
         &self,
         index: U32<'k>,
         inside: Pred<'k>,
@@ -298,24 +303,24 @@ impl<'k> Activations<'k> {
         factor: F32<'k>,
         scale: F32<'k>,
     ) {
-        let whole = x.map(|x| x.fma(factor, ROUNDER).bits::<u32>());
-        let sum = whole[1..].iter().fold(whole[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDER.to_bits());
+        let whole = x.map(|x| x.fma(factor, ROUNDING).bits::<u32>());
+        let sum = whole[1..].iter().fold(whole[0], |sum, &v| sum + v) - 8u32.wrapping_mul(ROUNDING.to_bits());
         let sum = (sum + sum.shfl_bfly(1)).bits::<i32>().cvt::<f32>() * scale;
         let high = whole.map(|v| v + 128);
         let high = [bytes(&high[..4], 1), bytes(&high[4..], 1)];
         let low = [bytes(&whole[..4], 0), bytes(&whole[4..], 0)];
         let at = self.memory.row(index >> 2, 64).row(index & 3, 8).cast::<u32>();
         let side = self.side().row(index >> 1, 8).cast::<f32>();
-        // One store a branch: then it is no branch, but a guard.
+        // One store per branch: the compiler then predicates it instead of branching.
         self.k.when(inside, || at.st2(high));
         self.k.when(inside, || at.at(8).st2(low));
         self.k.when(inside, || side.st2([scale, sum]));
     }
 
-    /// Sixteen lanes have the 128 of a tile, which share a scale.
+    /// Sixteen lanes hold the 128 numbers of a tile, which share a scale.
     fn encode_f16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         const LARGEST: f32 = 1024.0;
-        let largest = lanes_max(15, largest(&x)).max(TINY);
+        let largest = lanes_max(15, largest(&x)).max(MIN_LARGEST);
         let scale = largest * (1.0 / LARGEST);
         let inverse = largest.rcp() * LARGEST;
         let pair = |i: usize| {
@@ -347,7 +352,7 @@ impl<'k> Activations<'k> {
         self.k.when(inside, || at.at(16).st4(pairs.map(|[_, rest]| rest)));
     }
 
-    /// The first multiple of 128 behind all of it: [`Encoding::bytes`].
+    /// The first multiple of 128 after all of it: [`Encoding::bytes`].
     pub(crate) fn end(&self) -> Ptr<'k, u8, Shared> {
         let side = self.side_bytes(self.all);
         self.side().at((side + 127) & !127)
@@ -355,14 +360,14 @@ impl<'k> Activations<'k> {
 
     fn side_bytes(&self, n: U32<'k>) -> U32<'k> {
         match self.encoding {
-            Encoding::Digits => n >> 1,
+            Encoding::SplitInt8 => n >> 1,
             Encoding::F16 => n >> 5,
             Encoding::Bf16 => self.k.val(0),
         }
     }
 
-    /// Bytes of a column's values, and of its scales.
-    pub(crate) fn column_bytes(&self) -> [U32<'k>; 2] {
+    /// Bytes of a token's values, and of its scales.
+    pub(crate) fn token_bytes(&self) -> [U32<'k>; 2] {
         [self.n * self.encoding.values(1), self.side_bytes(self.n)]
     }
 

@@ -1,236 +1,240 @@
-//! Attention of one token as one kernel of a chain whose kernels overlap: `softmax(scale * q k^T) v`. sm_90; sm_80
-//! where it does not overlap.
+//! Attention of one token as one kernel of the overlapped pipeline: `softmax(scale * q k^T) v`. sm_90; sm_80 without
+//! overlap.
 //!
-//! A block works on one head of keys and values, for up to 8 of the query heads that share it, over a range of the
-//! positions. The range is cut into tiles of 16 positions, which the warps take in turn. A warp brings its own tiles
-//! to shared memory with `cp.async` and waits for no other: as many tiles as fit are there at a time, and a longer
-//! range streams through the same places. Of the first tiles, only the row of the token itself comes from the kernels
-//! just before: all others were there before this token began, and are asked for before `griddepcontrol.wait`.
+//! A block processes one KV head, for up to 8 of the query heads that share it, over a range of the positions
+//! (split-K). The range is divided into tiles of 16 positions, which the warps process round-robin. A warp loads its
+//! own tiles into shared memory with `cp.async` and does not wait for other warps. As many tiles as fit are resident
+//! at a time; a longer range streams through the same slots. Of the first tiles, only the row of the current token is
+//! written by the preceding kernels. All other rows were there before this token began, and are loaded before
+//! `griddepcontrol.wait`.
 //!
-//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries are rows 0 to 7 of the left matrix; what
-//! rounding them to f16 lost is rows 8 to 15, so that the sum of both rows is as exact as f32. A lane's scores lie as
-//! the right matrix of the second product, `v^T p`, wants the weights: it is done once for the rounded weights and
-//! once for what rounding lost.
+//! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries, rounded to f16, are rows 0 to 7 of the left
+//! matrix; the rounding residuals are rows 8 to 15, so that the sum of both rows is as exact as f32. A lane's scores
+//! already have the layout of the right matrix of the second product, `v^T p`. It is computed once for the rounded
+//! weights and once for their residuals.
 //!
-//! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values. Then the warps
-//! of a block are brought to their common maximum and added. While one block takes all positions, that is the result.
-//! Else the splits of a head leave theirs in memory. A warp has the same numbers of the same queries in each of them
-//! and draws a ticket of its own: the one that comes last adds all in the order of the splits, so that the same
-//! positions give the same bits.
+//! Each warp keeps the maximum `m` of its scores, the sum of `2^(score - m)` and the weighted values (online
+//! softmax). The warps of a block are then rescaled to their common maximum and added. If one block processes all
+//! positions, that is the result. Otherwise the splits of a head store partial results in memory. Warp `i` of every
+//! split holds the same dimensions of the same queries and draws its own ticket; the last one adds all splits in
+//! their order, so the result is deterministic.
 //!
-//! Several columns are tokens at positions of their own, each with blocks of its own, which all read the same cache.
-//! The rows of columns before it come from the kernel before, so nothing is asked for early.
+//! Each token of a batch has its own position and its own blocks, which all read the same cache. The rows of the
+//! preceding tokens of the batch come from the preceding kernel, so nothing is prefetched.
 
 mod block;
 mod cases;
 mod sums;
 
-use super::column::Column;
-use super::eights::{self, EIGHT, Eights};
-use super::plan::{MOST_COLUMNS, Stamp, Trigger};
+use super::batch::BatchItem;
+use super::block_float::{self, BFP_BLOCK, BlockFloat};
+use super::plan::{MAX_BATCH, Timestamp, Trigger};
 use crate::contract::Contract;
 use crate::state::{LEN, POSITION};
-use block::{Block, Range, Which};
+use block::{AttentionBlock, RowFilter, TileRange};
 use ptx_gen::*;
-use sums::Sum;
+use sums::OnlineSoftmax;
 
 args! {
-    /// Arguments of [`AttentionChained`].
-    pub struct AttentionChainedArgs {
-        /// `[columns, 8]`: see [`state`](crate::state); positions up to `POSITION` count
+    /// Arguments of [`PipelinedAttention`].
+    pub struct PipelinedAttentionArgs {
+        /// `[batch, 8]`: see [`state`](crate::state); positions up to `POSITION` count
         state: In<u32>,
-        /// `[columns, heads, head_dim]`, in the range of f16
+        /// `[batch, heads, head_dim]`, in the range of f16
         q: In<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: In<f16>,
         /// `[kv_heads, ctx, head_dim]`
         v_cache: In<f16>,
-        /// `[columns, heads, head_dim]` whole numbers: see [`eights`](super::eights)
+        /// `[batch, heads, head_dim]` 16-bit integers: see [`block_float`](super::block_float)
         y: Out<u16>,
-        /// `[columns, heads, head_dim / 8]`: their scales
+        /// `[batch, heads, head_dim / 8]`: their block scales
         y_scale: Out<f32>,
-        /// `[columns, heads, splits, head_dim]` weighted values, then `[columns, heads, splits, head_dim / 4, 2]`
-        /// maximum in log2 and sum of the weights, for each four values: where there are several ranges
+        /// `[batch, heads, splits, head_dim]` weighted values, then `[batch, heads, splits, head_dim / 4, 2]` maximum
+        /// in log2 and sum of the weights, for each four values: the partial results if there are several splits
         part: InOut<f32>,
-        /// `[columns, kv_heads * groups, 8]`, one of each warp: zero before and after
+        /// `[batch, kv_heads * groups, 8]`, one per warp: zero before and after
         ticket: InOut<u32>,
         /// Query heads.
         heads: u32,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: u32,
         /// Positions of the cache.
         ctx: u32,
-        /// The most ranges that the positions are split into.
+        /// The maximum number of splits of the positions.
         splits: u32,
         /// Factor of the scores: `1 / sqrt(head_dim)`.
         scale: f32,
-        /// Blocks; those without work wait too.
+        /// Blocks; idle ones execute the wait too.
         blocks: u32,
-        /// Bytes of shared memory of a block: what the other kernels of the chain ask for.
+        /// Bytes of shared memory of a block: the same as the other kernels of the pipeline.
         shared: u32,
-        /// `[blocks, 8]` where the kernel profiles: see [`Stamp`]
+        /// `[blocks, 8]` if the kernel profiles: see [`Timestamp`]
         stamps: Out<u64>,
     }
 }
 
-/// One node of a chain: as many blocks as it is given.
+/// The attention kernel of the pipeline, for any sufficient number of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AttentionChained {
+pub struct PipelinedAttention {
     /// Dimensions of a head: a multiple of 16, at most 256.
     pub head_dim: u32,
-    /// Query heads that share a head of keys and values, at most 16.
+    /// Query heads that share a KV head, at most 16.
     pub queries: u32,
-    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
-    pub chained: bool,
-    /// When the next kernel may start, if this one is chained; at the latest after the wait.
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+    /// When the next kernel may start, if kernels overlap; at the latest after the wait.
     pub trigger: Trigger,
-    /// Bytes of shared memory that a block may have, from which follow its warps and tiles.
+    /// Bytes of shared memory that a block may have. They determine its warps and tiles.
     pub memory: u32,
-    /// Tokens at once.
-    pub columns: u32,
-    /// Whether each block leaves the times of [`Stamp`]s.
+    /// Tokens per batch.
+    pub batch: u32,
+    /// Whether each block records [`Timestamp`]s.
     pub profile: bool,
 }
 
-/// Shared memory of a block where two blocks fit a multiprocessor of sm_90.
+/// Shared memory of a block if two blocks share an SM of sm_90.
 const HALF_SHARED: u32 = 115_712;
 /// Positions of a tile: the inner dimension of `mma.m16n8k16`.
 const TILE: u32 = 16;
 /// Query heads of a block: half of the rows of an `mma`.
 const QUERIES: u32 = 8;
-/// The most warps of a block: at 80 registers a thread, they leave room for a product of 12 warps and its producer in
-/// each of the four parts of a multiprocessor, which have 16,384 registers.
-const MOST_WARPS: u32 = 8;
-/// Tiles that a warp keeps, at most.
-const MOST_DEPTH: u32 = 3;
-/// Shared memory that is neither tiles nor queries, at most.
-const REST: u32 = 8 * QUERIES * MOST_WARPS;
-/// Up to so many tiles a warp, a block takes a head's positions alone: to go through them is faster than to merge the
+/// The maximum number of warps: at 80 registers per thread, they leave room for a product of 12 warps and its
+/// producer in each of the four SM partitions, which have 16,384 registers each.
+const MAX_WARPS: u32 = 8;
+/// The maximum number of resident tiles per warp.
+const MAX_DEPTH: u32 = 3;
+/// The maximum shared memory besides tiles and queries: maximum and sum of each warp and query.
+const MAX_STATS_BYTES: u32 = 8 * QUERIES * MAX_WARPS;
+/// Up to this number of tiles per warp, one block processes all positions of a head: that is faster than merging the
 /// results of two.
-const ALONE: u32 = 3;
-/// Parts that a thread has in flight when it merges.
-const PARTS_AHEAD: u32 = 8;
+const MAX_UNSPLIT_TILES: u32 = 3;
+/// Partial results that a thread has in flight when it merges.
+const PARTIALS_IN_FLIGHT: u32 = 8;
 
-impl AttentionChained {
-    /// The variant that was fastest.
-    pub const fn shipped(head_dim: u32, queries: u32) -> AttentionChained {
-        AttentionChained {
+impl PipelinedAttention {
+    /// The fastest variant.
+    pub const fn new(head_dim: u32, queries: u32) -> PipelinedAttention {
+        PipelinedAttention {
             head_dim,
             queries,
-            chained: true,
+            overlap: true,
             trigger: Trigger::First,
             memory: HALF_SHARED,
-            columns: 1,
+            batch: 1,
             profile: false,
         }
     }
 
-    /// The variant for devices older than sm_90, with as much shared memory as all of them have.
-    pub const fn shipped_plain(head_dim: u32, queries: u32) -> AttentionChained {
+    /// The variant for devices older than sm_90, with the shared memory that all of them have.
+    pub const fn without_overlap(head_dim: u32, queries: u32) -> PipelinedAttention {
         let memory = 99 << 10;
-        AttentionChained { chained: false, memory, ..AttentionChained::shipped(head_dim, queries) }
+        PipelinedAttention { overlap: false, memory, ..PipelinedAttention::new(head_dim, queries) }
     }
 
-    /// The same for so many columns.
-    pub const fn by(self, columns: u32) -> AttentionChained {
-        AttentionChained { columns, ..self }
+    /// The same for a batch of tokens.
+    pub const fn with_batch(self, batch: u32) -> PipelinedAttention {
+        PipelinedAttention { batch, ..self }
     }
 
-    /// Blocks that share a head of keys and values, each with up to 8 of its query heads.
+    /// Blocks that share a KV head, each with up to 8 of its query heads.
     pub fn groups(&self) -> u32 {
         self.queries.div_ceil(QUERIES)
     }
 
-    /// Bytes of a row in shared memory: an odd number of 16 bytes, so that eight rows meet different banks.
-    fn row(&self) -> u32 {
+    /// The stride of a row in shared memory, in bytes: an odd multiple of 16 bytes, so that eight rows use different
+    /// banks.
+    fn row_bytes(&self) -> u32 {
         2 * self.head_dim + 16
     }
 
     /// Bytes of the keys, or of the values, of a tile.
-    fn half(&self) -> u32 {
-        TILE * self.row()
+    fn kv_tile_bytes(&self) -> u32 {
+        TILE * self.row_bytes()
     }
 
-    /// Pieces of 16 bytes of a row.
-    fn pieces(&self) -> u32 {
+    /// 16-byte chunks of a row.
+    fn row_chunks(&self) -> u32 {
         self.head_dim / 8
     }
 
-    /// Tiles that fit a block, or one where none does: [`KernelDef::grid`] refuses that.
-    fn fit(&self) -> u32 {
-        (self.memory.saturating_sub(2 * QUERIES * self.row() + REST) / (2 * self.half())).max(1)
+    /// Tiles that fit a block, at least one; [`KernelDef::grid`] refuses if not even one fits.
+    fn tiles_that_fit(&self) -> u32 {
+        (self.memory.saturating_sub(2 * QUERIES * self.row_bytes() + MAX_STATS_BYTES)
+            / (2 * self.kv_tile_bytes()))
+        .max(1)
     }
 
     /// Warps of a block.
     fn warps(&self) -> u32 {
-        self.fit().min(MOST_WARPS)
+        self.tiles_that_fit().min(MAX_WARPS)
     }
 
-    /// Tiles that a block keeps.
+    /// Resident tiles of a block.
     fn tiles(&self) -> u32 {
-        self.fit().min(MOST_DEPTH * self.warps())
+        self.tiles_that_fit().min(MAX_DEPTH * self.warps())
     }
 
-    /// Tiles that a warp keeps, at most: the last warps may keep one less.
+    /// Resident tiles per warp; the last warps may have one less.
     fn depth(&self) -> u32 {
         self.tiles().div_ceil(self.warps())
     }
 
     /// Bytes of shared memory that a block needs: tiles, queries, maximum and sum of each warp.
     pub fn shared(&self) -> u32 {
-        self.tiles() * 2 * self.half() + 2 * QUERIES * self.row() + 8 * QUERIES * self.warps()
+        self.tiles() * 2 * self.kv_tile_bytes() + 2 * QUERIES * self.row_bytes() + 8 * QUERIES * self.warps()
     }
 
-    /// Positions of the shortest range where there are several: a tile for each warp.
-    pub fn positions(&self) -> u32 {
+    /// The smallest split: one tile per warp.
+    pub fn min_split_positions(&self) -> u32 {
         TILE * self.warps()
     }
 
-    /// Numbers that a split leaves of a query.
-    pub fn part(&self) -> u32 {
+    /// The length of a split's partial result of a query.
+    pub fn partial_len(&self) -> u32 {
         self.head_dim + self.head_dim / 2
     }
 
-    /// Tickets for each column: one for each warp of the blocks that share the same queries.
+    /// Tickets per token: one for each warp of the blocks that share the same queries.
     pub fn tickets(&self, kv_heads: u32) -> u32 {
-        kv_heads * self.groups() * MOST_WARPS
+        kv_heads * self.groups() * MAX_WARPS
     }
 }
 
-impl KernelDef for AttentionChained {
-    type Args<S: Side> = AttentionChainedArgs<S>;
+impl KernelDef for PipelinedAttention {
+    type Args<S: Side> = PipelinedAttentionArgs<S>;
 
     fn name(&self) -> String {
-        let AttentionChained { head_dim, queries, chained, trigger, memory, columns, profile } = self;
-        let how = match (chained, trigger) {
+        let PipelinedAttention { head_dim, queries, overlap, trigger, memory, batch, profile } = self;
+        let how = match (overlap, trigger) {
             (false, _) => "plain",
             (true, Trigger::First) => "first",
             (true, _) => "waited",
         };
         let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
-        let columns = if *columns == 1 { String::new() } else { format!("_{columns}_columns") };
+        let batch = if *batch == 1 { String::new() } else { format!("_{batch}_columns") };
         let profile = if *profile { "_profile" } else { "" };
-        format!("attention_chained_{head_dim}_{queries}_{how}{memory}{columns}{profile}")
+        format!("attention_chained_{head_dim}_{queries}_{how}{memory}{batch}{profile}")
     }
 
     fn block(&self) -> u32 {
         32 * self.warps()
     }
 
-    /// As many as leave 80 registers a thread, where those are enough.
+    /// As many as leave 80 registers per thread, if those are enough.
     fn blocks_per_sm(&self) -> Option<u32> {
-        (self.chained && matches!(self.head_dim, 64 | 128)).then_some(24 / self.warps())
+        (self.overlap && matches!(self.head_dim, 64 | 128)).then_some(24 / self.warps())
     }
 
-    fn grid(&self, a: &AttentionChainedArgs<Shape>) -> Result<Grid, ShapeError> {
+    fn grid(&self, a: &PipelinedAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("the kernel's head_dim", self.head_dim, 16)?;
         self.range("the kernel's head_dim", self.head_dim, 16, 256)?;
         self.range("the kernel's queries", self.queries, 1, 2 * QUERIES)?;
-        self.range("the kernel's columns", self.columns, 1, MOST_COLUMNS)?;
-        let columns = |name, found, formula, factors: &[u32]| {
-            super::columns(self, self.columns, name, found, formula, factors)
+        self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
+        let batched = |name, found, formula, factors: &[u32]| {
+            super::batched(self, self.batch, name, found, formula, factors)
         };
-        self.exactly("state", a.state, self.columns as usize * LEN)?;
+        self.exactly("state", a.state, self.batch as usize * LEN)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.require(a.heads == a.kv_heads * self.queries, || {
             format!("heads is {}, must be kv_heads * queries = {}", a.heads, a.kv_heads * self.queries)
@@ -240,15 +244,20 @@ impl KernelDef for AttentionChained {
         self.require(a.k_cache / 8 <= u32::MAX as usize, || {
             format!("k_cache has {} elements, must have less than 2^35", a.k_cache)
         })?;
-        columns("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
+        batched("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
         }
         let y = [a.y, a.y_scale];
-        super::eights(self, self.columns, "y", y, "head_dim * heads", &[self.head_dim, a.heads])?;
-        columns("part", a.part, "heads * splits * head_dim * 3 / 2", &[a.heads, a.splits, self.part()])?;
-        columns("ticket", a.ticket, "kv_heads * groups * 8", &[self.tickets(a.kv_heads)])?;
-        let needed = [self.columns, a.kv_heads, self.groups(), a.splits];
+        super::bfp_lengths(self, self.batch, "y", y, "head_dim * heads", &[self.head_dim, a.heads])?;
+        batched(
+            "part",
+            a.part,
+            "heads * splits * head_dim * 3 / 2",
+            &[a.heads, a.splits, self.partial_len()],
+        )?;
+        batched("ticket", a.ticket, "kv_heads * groups * 8", &[self.tickets(a.kv_heads)])?;
+        let needed = [self.batch, a.kv_heads, self.groups(), a.splits];
         self.range("blocks", a.blocks, needed.into_iter().fold(1, u32::saturating_mul), 1 << 16)?;
         self.range("the kernel's memory", self.memory, self.shared(), 1 << 20)?;
         self.range("shared", a.shared, self.shared(), self.memory)?;
@@ -256,35 +265,34 @@ impl KernelDef for AttentionChained {
         Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
     }
 
-    fn program<'k>(&self, k: Builder<'k>, a: AttentionChainedArgs<Dev<'k>>) {
-        if self.chained && self.trigger == Trigger::First {
+    fn program<'k>(&self, k: Builder<'k>, a: PipelinedAttentionArgs<Dev<'k>>) {
+        if self.overlap && self.trigger == Trigger::First {
             k.grid_trigger();
         }
-        let block = Block::new(k, self, &a);
-        block.stamp(Stamp::Begun);
-        block.stamp(Stamp::Place);
+        let block = AttentionBlock::new(k, self, &a);
+        block.timestamp(Timestamp::Begun);
+        block.timestamp(Timestamp::SmId);
 
-        let (range, position) =
-            if self.columns == 1 { self.begin(&block) } else { self.begin_columns(&block) };
-        block.stamp(Stamp::Ready);
+        let (range, position) = if self.batch == 1 { self.begin(&block) } else { self.begin_batch(&block) };
+        block.timestamp(Timestamp::Ready);
 
-        let mut sums = Sum::new(k, self);
+        let mut sums = OnlineSoftmax::new(k, self);
         block.attend(&mut sums, &range, position);
-        block.stamp(Stamp::Multiplied);
-        block.leave(&sums, &range);
+        block.timestamp(Timestamp::Multiplied);
+        block.store_sums(&sums, &range);
         k.barrier();
         k.when(!range.is_empty(), || {
             k.when(range.used.get().eq(1), || block.store_result(&range))
-                .otherwise(|| block.store_part(&range));
+                .otherwise(|| block.store_partial(&range));
         });
-        block.stamp(Stamp::Stored);
+        block.timestamp(Timestamp::Stored);
     }
 
-    fn reference(&self, a: AttentionChainedArgs<Cpu<'_>>) {
+    fn reference(&self, a: PipelinedAttentionArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
         let (ctx, splits, heads) = (a.ctx as usize, a.splits as usize, a.heads as usize);
         let (values, others) = a.part.split_at_mut(a.y.len() * splits);
-        let scales = a.y_scale.chunks_mut(dim / EIGHT as usize);
+        let scales = a.y_scale.chunks_mut(dim / BFP_BLOCK as usize);
         for (head, (y, y_scale)) in a.y.chunks_mut(dim).zip(scales).enumerate() {
             let n = ctx.min(a.state[head / heads * LEN + POSITION as usize] as usize + 1);
             let (used, share) = self.split(n, splits);
@@ -293,16 +301,16 @@ impl KernelDef for AttentionChained {
             let caches = [a.k_cache, a.v_cache].map(|c| &c[kv_head * ctx * dim..][..ctx * dim]);
             let whole = attend(q, caches, 0..n, a.scale);
             let result: Vec<f64> = whole.values.iter().map(|v| v / whole.sum).collect();
-            let (whole_numbers, scales) = eights::encode(&result);
+            let (whole_numbers, scales) = block_float::encode(&result);
             y.copy_from_slice(&whole_numbers);
             y_scale.copy_from_slice(&scales);
             for split in (0..used).filter(|_| used > 1) {
-                let part = attend(q, caches, split * share..n.min((split + 1) * share), a.scale);
+                let partial = attend(q, caches, split * share..n.min((split + 1) * share), a.scale);
                 let at = head * splits + split;
                 for pair in others[at * dim / 2..][..dim / 2].chunks_mut(2) {
-                    pair.copy_from_slice(&[part.max as f32, part.sum as f32]);
+                    pair.copy_from_slice(&[partial.max as f32, partial.sum as f32]);
                 }
-                for (value, v) in values[at * dim..][..dim].iter_mut().zip(part.values) {
+                for (value, v) in values[at * dim..][..dim].iter_mut().zip(partial.values) {
                     *value = v as f32;
                 }
             }
@@ -310,16 +318,16 @@ impl KernelDef for AttentionChained {
     }
 }
 
-impl AttentionChained {
-    /// Brings the first tiles and the queries; gives the block's tiles and the token's position.
-    fn begin<'k>(&self, block: &Block<'_, 'k>) -> (Range<'k>, U32<'k>) {
+impl PipelinedAttention {
+    /// Loads the first tiles and the queries; returns the block's tiles and the token's position.
+    fn begin<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
         let k = block.k;
         k.note("the position may still be that of the token before: then it is too small");
         let early = block.position().broadcast();
         let mut range = block.range(early);
-        block.copy_first(&range, Which::Before(early));
+        block.copy_first(&range, RowFilter::Before(early));
         let own = block.own_row(&range, early);
-        block.stamp_landed();
+        block.timestamp_landed();
         self.wait(block);
 
         k.note("the queries, the token's own row, and the position, which is right now");
@@ -331,36 +339,36 @@ impl AttentionChained {
         (range, position)
     }
 
-    /// The same of one of several columns, all of it behind the wait.
-    fn begin_columns<'k>(&self, block: &Block<'_, 'k>) -> (Range<'k>, U32<'k>) {
+    /// The same for a batch: everything is loaded after the wait.
+    fn begin_batch<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
         self.wait(block);
         let position = block.position().broadcast();
         let range = block.range(position);
-        block.copy_first(&range, Which::UpTo(position));
+        block.copy_first(&range, RowFilter::UpTo(position));
         block.commit_first();
         block.stage(block.load());
         (range, position)
     }
 
-    fn wait(&self, block: &Block<'_, '_>) {
-        if self.chained {
+    fn wait(&self, block: &AttentionBlock<'_, '_>) {
+        if self.overlap {
             block.k.grid_wait();
         }
-        block.stamp(Stamp::Waited);
-        if self.chained && self.trigger != Trigger::First {
+        block.timestamp(Timestamp::Waited);
+        if self.overlap && self.trigger != Trigger::First {
             block.k.grid_trigger();
         }
     }
 }
 
-/// Attention over a range of the positions, not yet divided by the sum of the weights.
-struct Part {
+/// Attention over a range of the positions, before the division by the sum of the weights.
+struct Partial {
     max: f64,
     sum: f64,
     values: Vec<f64>,
 }
 
-fn attend(q: &[f32], [keys, values]: [&[f16]; 2], range: std::ops::Range<usize>, scale: f32) -> Part {
+fn attend(q: &[f32], [keys, values]: [&[f16]; 2], range: std::ops::Range<usize>, scale: f32) -> Partial {
     let dim = q.len();
     let row = |cache: &[f16], p: usize| -> Vec<f64> {
         cache[p * dim..][..dim].iter().map(|x| x.to_f32().into()).collect()
@@ -371,24 +379,25 @@ fn attend(q: &[f32], [keys, values]: [&[f16]; 2], range: std::ops::Range<usize>,
     };
     let scores: Vec<f64> = range.clone().map(score).collect();
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let mut part = Part { max, sum: 0.0, values: vec![0.0; dim] };
+    let mut partial = Partial { max, sum: 0.0, values: vec![0.0; dim] };
     for (p, score) in range.zip(scores) {
         let weight = (score - max).exp2();
-        part.sum += weight;
-        for (sum, v) in part.values.iter_mut().zip(row(values, p)) {
+        partial.sum += weight;
+        for (sum, v) in partial.values.iter_mut().zip(row(values, p)) {
             *sum += weight * v;
         }
     }
-    part
+    partial
 }
 
-impl AttentionChained {
-    /// How many ranges `n` positions are split into, and the positions of each but the last: as many as leave each warp
-    /// a tile, but at most `splits`.
+impl PipelinedAttention {
+    /// The number of splits of `n` positions, and the positions of each but the last: one tile per warp, but at most
+    /// `splits`.
     fn split(&self, n: usize, splits: usize) -> (usize, usize) {
         let tiles = n.div_ceil(TILE as usize);
         let warps = self.warps() as usize;
-        let used = if tiles <= ALONE as usize * warps { 1 } else { tiles.div_ceil(warps).min(splits) };
+        let used =
+            if tiles <= MAX_UNSPLIT_TILES as usize * warps { 1 } else { tiles.div_ceil(warps).min(splits) };
         let share = tiles.div_ceil(used);
         (tiles.div_ceil(share), share * TILE as usize)
     }

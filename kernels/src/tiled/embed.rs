@@ -1,22 +1,22 @@
-//! The start of a token: its row of the embedding as floats, and the angles that turn queries and keys.
+//! The start of a token: its embedding row as floats, and the angles that rotate queries and keys.
 //!
 //! The angles are the same in every layer, so they are computed once, as [`Rope`](crate::Rope) computes them. The row
-//! is read from tiles ([`EmbedTiled`]) or from a table as a GGUF file holds it ([`EmbedRows`]). In a tile, a row's
-//! weights are where the lanes of row `g` have theirs; a thread takes a [`Place`], the words of one load of one lane,
-//! which are neighbours in the row.
+//! is read from tiles ([`EmbedTiled`]) or from a table as a GGUF file stores it ([`EmbedRows`]). In a tile, the
+//! weights of a row are spread over the lanes of row `g`; a thread takes a [`RowFragment`], the words of one load of
+//! one lane, which are consecutive in the row.
 //!
-//! Several columns are tokens of their own, each with a state of its own.
+//! Each token of a batch has its own state.
 
-use super::column::Column;
-use super::plan::MOST_COLUMNS;
+use super::batch::BatchItem;
+use super::plan::MAX_BATCH;
 use super::tile::{ROWS, Tile};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::embed::{Table, copy_piece, copy_row};
+use crate::embed::{Table, copy_fragment, copy_row};
 use crate::format::Format;
-use crate::piece::{
-    BYTE, Bytes, Code, FIVE, NIBBLE, NIBBLE_LESS_8, SELECT, SIX, SIX_LESS_32, Split, bytes, halfword, halves,
-    split, unpack_bf16, unpack_f16,
+use crate::fragment::{
+    BYTE, Bytes, Code, FIVE, LaneSplit, NIBBLE, NIBBLE_LESS_8, SELECT, SIX, SIX_LESS_32, bytes, halfword,
+    halves, split, unpack_bf16, unpack_f16,
 };
 use crate::rope::{angle, exact_angles, frequencies};
 use crate::state;
@@ -27,39 +27,39 @@ const THREADS: u32 = 64;
 
 args! {
     /// Arguments of [`EmbedTiled`] and [`EmbedRows`].
-    pub struct StartArgs {
-        /// `[columns, 8]`: see [`state`](crate::state)
+    pub struct EmbedTokenArgs {
+        /// `[batch, 8]`: see [`state`](crate::state)
         state: In<u32>,
-        /// `[vocab, n]`: tiles, [`Rows::PLAIN`](super::Rows::PLAIN), or rows, from a multiple of 16
+        /// `[vocab, n]`: tiles, [`Rows::PLAIN`](super::RowOrder::PLAIN), or rows, from a multiple of 16
         table: In<u8>,
         /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::rope::revolutions) splits them
         freq: In<f32>,
-        /// `[columns, n]`
+        /// `[batch, n]`
         y: Out<f32>,
-        /// `[columns, rope_dim / 2, 2]`: cosine and sine of each pair's angle
+        /// `[batch, rope_dim / 2, 2]`: cosine and sine of each pair's angle
         angles: Out<f32>,
         /// Row length in weights.
         n: u32,
         /// Rows of the table.
         vocab: u32,
-        /// Dimensions that turn, an even number.
+        /// Dimensions that are rotated, an even number.
         rope_dim: u32,
         /// Blocks of the grid.
         blocks: u32,
-        /// Bytes of shared memory to ask for: as the kernels after it, so that the device need not divide anew.
+        /// Bytes of shared memory: the same as the next kernels, so that the SM's carveout does not change.
         shared: u32,
     }
 }
 
-/// The kernel over tiles. The format has a tile; rows are a multiple of its columns, and a multiple of 16.
+/// The kernel over tiles. The format has a tile; rows are a multiple of its batch, and a multiple of 16.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct EmbedTiled {
     /// The format of the table.
     pub format: Format,
-    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
-    pub chained: bool,
-    /// Tokens at once.
-    pub columns: u32,
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+    /// Tokens per batch.
+    pub batch: u32,
 }
 
 /// The kernel over rows, whose length is a multiple of the format's block and of 4.
@@ -67,48 +67,49 @@ pub struct EmbedTiled {
 pub struct EmbedRows {
     /// The format of the table.
     pub format: Format,
-    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
-    pub chained: bool,
-    /// Tokens at once.
-    pub columns: u32,
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+    /// Tokens per batch.
+    pub batch: u32,
 }
 
-/// `embed_rows_f16`, and `_plain` where it is not chained.
-fn name(base: &str, format: Format, chained: bool, columns: u32) -> String {
-    let plain = if chained { "" } else { "_plain" };
-    let columns = if columns == 1 { String::new() } else { format!("_{columns}_columns") };
-    format!("{base}_{}{plain}{columns}", format.suffix())
+/// `embed_rows_f16`, and `_plain` where it is not overlap.
+fn name(base: &str, format: Format, overlap: bool, batch: u32) -> String {
+    let plain = if overlap { "" } else { "_plain" };
+    let batch = if batch == 1 { String::new() } else { format!("_{batch}_columns") };
+    format!("{base}_{}{plain}{batch}", format.suffix())
 }
 
 impl KernelDef for EmbedTiled {
-    type Args<S: Side> = StartArgs<S>;
+    type Args<S: Side> = EmbedTokenArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_tiled", self.format, self.chained, self.columns)
+        name("embed_tiled", self.format, self.overlap, self.batch)
     }
 
     fn block(&self) -> u32 {
         THREADS
     }
 
-    fn grid(&self, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
+    fn grid(&self, a: &EmbedTokenArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, self.format.tile().map_or(0, |tile| tile.columns))?;
         self.multiple("vocab", a.vocab, ROWS)?;
-        contract(self, self.format, self.columns, a)
+        contract(self, self.format, self.batch, a)
     }
 
-    fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
+    fn program<'k>(&self, k: Builder<'k>, a: EmbedTokenArgs<Dev<'k>>) {
         let tile = self.format.tile().expect("the format has a tile");
-        start(k, self.chained, self.columns, a, |a, each| {
-            let len = Place::len(self.format);
-            let (row_tiles, places) = (a.n >> tile.columns.ilog2(), tile.columns / len);
-            each.run(k, a, a.n >> len.ilog2(), |i, token, y| {
+        embed(k, self.overlap, self.batch, a, |a, tokens| {
+            let len = RowFragment::len(self.format);
+            let (row_tiles, fragments) = (a.n >> tile.columns.ilog2(), tile.columns / len);
+            tokens.run(k, a, a.n >> len.ilog2(), |i, token, y| {
                 let y = y.row(i, 4 * len);
                 let store = |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4([v[0], v[1], v[2], v[3]]);
                 k.when(token.lt(a.vocab), || {
-                    let index = (token >> 4).mad(row_tiles, i >> places.ilog2());
-                    let place = Place::new(a.table.row(index, tile.bytes), token, i & (places - 1));
-                    place.weights(self.format).chunks(4).enumerate().for_each(|(j, v)| store(j, v));
+                    let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
+                    let fragment =
+                        RowFragment::new(a.table.row(index, tile.bytes), token, i & (fragments - 1));
+                    fragment.weights(self.format).chunks(4).enumerate().for_each(|(j, v)| store(j, v));
                 })
                 .otherwise(|| {
                     let nan = k.val(f32::NAN);
@@ -118,10 +119,10 @@ impl KernelDef for EmbedTiled {
         });
     }
 
-    fn reference(&self, a: StartArgs<Cpu<'_>>) {
-        let Tile { columns, bytes } = self.format.tile().expect("the format has a tile");
+    fn reference(&self, a: EmbedTokenArgs<Cpu<'_>>) {
+        let Tile { columns: tile_columns, bytes } = self.format.tile().expect("the format has a tile");
         let n = a.n as usize;
-        let block = n / columns as usize * bytes as usize;
+        let block = n / tile_columns as usize * bytes as usize;
         for (y, state) in a.y.chunks_mut(n).zip(a.state.chunks(state::LEN)) {
             let token = state[state::TOKEN as usize] as usize;
             match a.table.chunks_exact(block).nth(token / 16) {
@@ -137,32 +138,32 @@ impl KernelDef for EmbedTiled {
 }
 
 impl KernelDef for EmbedRows {
-    type Args<S: Side> = StartArgs<S>;
+    type Args<S: Side> = EmbedTokenArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_rows", self.format, self.chained, self.columns)
+        name("embed_rows", self.format, self.overlap, self.batch)
     }
 
     fn block(&self) -> u32 {
         THREADS
     }
 
-    fn grid(&self, a: &StartArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.multiple("n", a.n, Split::of(self.format).len)?;
-        contract(self, self.format, self.columns, a)
+    fn grid(&self, a: &EmbedTokenArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, LaneSplit::of(self.format).len)?;
+        contract(self, self.format, self.batch, a)
     }
 
-    fn program<'k>(&self, k: Builder<'k>, a: StartArgs<Dev<'k>>) {
-        let split = Split::of(self.format);
-        start(k, self.chained, self.columns, a, |a, each| {
-            each.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
+    fn program<'k>(&self, k: Builder<'k>, a: EmbedTokenArgs<Dev<'k>>) {
+        let split = LaneSplit::of(self.format);
+        embed(k, self.overlap, self.batch, a, |a, tokens| {
+            tokens.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
                 let table = Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n };
-                copy_piece(k, table, token, i, y);
+                copy_fragment(k, table, token, i, y);
             });
         });
     }
 
-    fn reference(&self, a: StartArgs<Cpu<'_>>) {
+    fn reference(&self, a: EmbedTokenArgs<Cpu<'_>>) {
         for (y, state) in a.y.chunks_mut(a.n as usize).zip(a.state.chunks(state::LEN)) {
             copy_row(self.format, a.table, state[state::TOKEN as usize], y);
         }
@@ -170,78 +171,79 @@ impl KernelDef for EmbedRows {
     }
 }
 
-/// What both ask of lengths: a table has the same bytes as rows and as tiles.
+/// The length checks of both kernels: a table has the same number of bytes as rows and as tiles.
 fn contract(
     kernel: &impl KernelDef,
     format: Format,
-    columns: u32,
-    a: &StartArgs<Shape>,
+    batch: u32,
+    a: &EmbedTokenArgs<Shape>,
 ) -> Result<Grid, ShapeError> {
-    kernel.range("the kernel's columns", columns, 1, MOST_COLUMNS)?;
-    kernel.exactly("state", a.state, columns as usize * state::LEN)?;
+    kernel.range("the kernel's batch", batch, 1, MAX_BATCH)?;
+    kernel.exactly("state", a.state, batch as usize * state::LEN)?;
     kernel.matrix("table", a.table, format, a.vocab, a.n)?;
-    super::columns(kernel, columns, "y", a.y, "n", &[a.n])?;
+    super::batched(kernel, batch, "y", a.y, "n", &[a.n])?;
     kernel.multiple("rope_dim", a.rope_dim, 2)?;
     kernel.length("freq", a.freq, "rope_dim", &[a.rope_dim])?;
-    super::columns(kernel, columns, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
+    super::batched(kernel, batch, "angles", a.angles, "rope_dim", &[a.rope_dim])?;
     kernel.range("blocks", a.blocks, 1, 1 << 16)?;
     Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
 }
 
-/// Both programs: the wait of a chain's link, then the tokens' rows, then the angles.
+/// The body of both kernels: the wait, then the tokens' rows, then the angles.
 ///
-/// The next kernel does not start early: the blocks of this one end at different times, and the next one's would find
-/// two places on some multiprocessors and none on others. Each kernel after it would inherit that.
-fn start<'k>(
+/// This kernel does not trigger the next one early. Its blocks end at different times, so the next kernel's blocks
+/// would become resident unevenly, two on some SMs and none on others, and every later kernel would inherit that.
+fn embed<'k>(
     k: Builder<'k>,
-    chained: bool,
-    columns: u32,
-    a: StartArgs<Dev<'k>>,
-    rows: impl FnOnce(&StartArgs<Dev<'k>>, &Each<'k>),
+    overlap: bool,
+    batch: u32,
+    a: EmbedTokenArgs<Dev<'k>>,
+    rows: impl FnOnce(&EmbedTokenArgs<Dev<'k>>, &Tokens<'k>),
 ) {
-    if chained {
+    if overlap {
         k.grid_wait();
     }
-    let word = |column: Column<'k>, i| column.of(a.state, state::LEN as u32).at(i).fresh().ld();
-    let only = (columns == 1).then(|| [state::TOKEN, state::POSITION].map(|i| word(Column::ONLY, i)));
-    rows(&a, &Each { columns, token: only.map(|[token, _]| token) });
-    // Backwards, so that the last blocks have the angles and the first ones the rows.
+    let word = |item: BatchItem<'k>, i| item.of(a.state, state::LEN as u32).at(i).fresh().ld();
+    let only = (batch == 1).then(|| [state::TOKEN, state::POSITION].map(|i| word(BatchItem::ONLY, i)));
+    rows(&a, &Tokens { batch, token: only.map(|[token, _]| token) });
+    // In reverse order, so that the last blocks compute the angles and the first ones the rows.
     let last = a.blocks * THREADS - 1;
     let (first, pairs) = (last - thread(k), a.rope_dim >> 1);
-    let all = if columns == 1 { pairs } else { pairs * columns };
+    let all = if batch == 1 { pairs } else { pairs * batch };
     k.for_each(first, all, last + 1, |i| {
         let (j, position) = match only {
             Some([_, position]) => (i, position),
-            None => (i % pairs, word(Column::new(i / pairs), state::POSITION)),
+            None => (i % pairs, word(BatchItem::new(i / pairs), state::POSITION)),
         };
         let angle = angle(a.freq, j, position);
         a.angles.at(i << 1).st2([angle.cos(), angle.sin()]);
     });
 }
 
-/// The tokens.
-struct Each<'k> {
-    columns: u32,
-    /// The only one.
+/// The tokens of the batch.
+struct Tokens<'k> {
+    batch: u32,
+    /// The token of a batch of one.
     token: Option<U32<'k>>,
 }
 
-impl<'k> Each<'k> {
-    /// Every index below `count` of each token, each in one thread of the grid, with the token and where its row goes.
+impl<'k> Tokens<'k> {
+    /// Calls `body` for every index below `count` of each token, one per thread of the grid, with the token and its
+    /// output row.
     fn run(
         &self,
         k: Builder<'k>,
-        a: &StartArgs<Dev<'k>>,
+        a: &EmbedTokenArgs<Dev<'k>>,
         count: U32<'k>,
         body: impl FnOnce(U32<'k>, U32<'k>, Ptr<'k, f32, Write>),
     ) {
-        let all = if self.columns == 1 { count } else { count * self.columns };
+        let all = if self.batch == 1 { count } else { count * self.batch };
         k.for_each(thread(k), all, a.blocks * THREADS, |i| match self.token {
             Some(token) => body(i, token, a.y),
             None => {
-                let column = Column::new(i / count);
-                let token = column.of(a.state, state::LEN as u32).at(state::TOKEN).fresh().ld();
-                body(i % count, token, column.of(a.y, a.n))
+                let item = BatchItem::new(i / count);
+                let token = item.of(a.state, state::LEN as u32).at(state::TOKEN).fresh().ld();
+                body(i % count, token, item.of(a.y, a.n))
             }
         })
     }
@@ -261,19 +263,19 @@ fn exact(freq: &[f32], state: &[u32], angles: &mut [f32]) {
     }
 }
 
-/// Neighbouring weights of a row of a tile. `tile.rs` says where they are.
-struct Place<'k> {
+/// Consecutive weights of a row of a tile. `tile.rs` defines where they are.
+struct RowFragment<'k> {
     tile: Bytes<'k>,
     /// The first of the lane's two rows.
     g: U32<'k>,
     /// 1 for the second.
     second: U32<'k>,
-    /// Which of the row's, in the order of the columns.
+    /// The index of the fragment in the row, in the order of the columns.
     index: U32<'k>,
 }
 
-impl<'k> Place<'k> {
-    /// Weights of a place.
+impl<'k> RowFragment<'k> {
+    /// Weights of a fragment.
     fn len(format: Format) -> u32 {
         match format {
             Format::F16 | Format::BF16 => 4,
@@ -283,7 +285,7 @@ impl<'k> Place<'k> {
     }
 
     fn new(tile: Bytes<'k>, token: U32<'k>, index: U32<'k>) -> Self {
-        Place { tile, g: token & 7, second: (token >> 3) & 1, index }
+        RowFragment { tile, g: token & 7, second: (token >> 3) & 1, index }
     }
 
     fn weights(&self, format: Format) -> Vec<F32<'k>> {
@@ -301,7 +303,7 @@ impl<'k> Place<'k> {
         }
     }
 
-    /// The lane that has groups `t`, `4 + t`, ... of the row.
+    /// The lane that holds groups `t`, `4 + t`, ... of the row.
     fn lane(&self, t: U32<'k>) -> U32<'k> {
         self.g.mad(4, t)
     }
@@ -320,14 +322,14 @@ impl<'k> Place<'k> {
         words.into_iter().flat_map(|word| bytes(code, split(word), 0)).collect()
     }
 
-    /// Four weights of 16 bits: place `8 c + 2 t + u`.
+    /// Four weights of 16 bits: fragment `8 c + 2 t + u`.
     fn pair(&self) -> [U32<'k>; 2] {
         let c = ((self.index >> 3) << 1) | (self.index & 1);
         let words = self.words(c, self.lane((self.index >> 1) & 3)).at(self.second);
         [words.ld(), words.at(2).ld()]
     }
 
-    /// Eight bytes: place `16 s + 4 t + i`.
+    /// Eight bytes: fragment `16 s + 4 t + i`.
     fn q8_0(&self) -> Vec<F32<'k>> {
         let (s, lane) = (self.index >> 4, self.lane((self.index >> 2) & 3));
         let words = self.words(s.mad(4, self.index & 3), lane).at(self.second);
@@ -335,7 +337,7 @@ impl<'k> Place<'k> {
         self.codes(BYTE, [words.ld(), words.at(2).ld()]).into_iter().map(|q| q * d).collect()
     }
 
-    /// Sixteen nibbles, in the low ones of four words: place `8 s + 2 t + c`.
+    /// Sixteen nibbles, in the low ones of four words: fragment `8 s + 2 t + c`.
     fn nibbles(&self) -> [U32<'k>; 4] {
         let c = ((self.index >> 3) << 1) | (self.index & 1);
         let words = self.words(c, self.group_lane()).ld4();
@@ -360,7 +362,7 @@ impl<'k> Place<'k> {
         self.codes(NIBBLE_LESS_8, self.nibbles()).into_iter().map(|q| q * d).collect()
     }
 
-    /// Codes with the scale and the minimum of their group, which are in the words from `at` on.
+    /// Applies the scale and the minimum of the group, which are in the words from `at` on.
     fn scaled(&self, at: u32, codes: Vec<F32<'k>>) -> Vec<F32<'k>> {
         let (s, lane) = (self.index >> 3, self.group_lane());
         let words = self.tile.at(at);
@@ -374,7 +376,7 @@ impl<'k> Place<'k> {
         codes.into_iter().map(|q| q * scale - min).collect()
     }
 
-    /// Eight weights: place `8 s + 2 t + i`.
+    /// Eight weights: fragment `8 s + 2 t + i`.
     fn q6_k(&self) -> Vec<F32<'k>> {
         let (s, lane) = (self.index >> 3, self.group_lane());
         let first = ((s << 1) | (self.index & 1)) * 3;
@@ -394,19 +396,27 @@ impl<'k> Place<'k> {
 
 impl Variant for EmbedTiled {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let columns = self.format.tile().map_or(0, |tile| tile.columns);
-        // Lanes' first and second rows, the last row, and past it; fewer places than threads, and several a thread.
+        let tile_columns = self.format.tile().map_or(0, |tile| tile.columns);
+        // First and second rows of lanes, the last row, and past it; fewer fragments than threads, and several per
+        // thread.
         [
-            StartCase { token: 0, vocab: 16, n: columns, rope_dim: 2, position: 0, blocks: 1 },
-            StartCase { token: 13, vocab: 32, n: 3 * columns, rope_dim: 64, position: 0, blocks: 1 },
-            StartCase { token: 47, vocab: 48, n: 2 * columns, rope_dim: 128, position: 131_071, blocks: 2 },
-            StartCase { token: 6, vocab: 16, n: 9 * columns, rope_dim: 256, position: 77, blocks: 3 },
-            StartCase { token: 48, vocab: 48, n: columns, rope_dim: 64, position: 1, blocks: 1 },
+            EmbedCase { token: 0, vocab: 16, n: tile_columns, rope_dim: 2, position: 0, blocks: 1 },
+            EmbedCase { token: 13, vocab: 32, n: 3 * tile_columns, rope_dim: 64, position: 0, blocks: 1 },
+            EmbedCase {
+                token: 47,
+                vocab: 48,
+                n: 2 * tile_columns,
+                rope_dim: 128,
+                position: 131_071,
+                blocks: 2,
+            },
+            EmbedCase { token: 6, vocab: 16, n: 9 * tile_columns, rope_dim: 256, position: 77, blocks: 3 },
+            EmbedCase { token: 48, vocab: 48, n: tile_columns, rope_dim: 64, position: 1, blocks: 1 },
         ]
         .map(|case| {
-            let tiles = (case.vocab / ROWS * case.n / columns) as usize;
+            let tiles = (case.vocab / ROWS * case.n / tile_columns) as usize;
             let random = &mut Random(seed);
-            case.filled(super::tile::random(self.format, tiles, 1.0, random), self.columns, EXACT)
+            case.filled(super::tile::random(self.format, tiles, 1.0, random), self.batch, EXACT)
         })
         .into()
     }
@@ -414,18 +424,18 @@ impl Variant for EmbedTiled {
 
 impl Variant for EmbedRows {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let block = Split::of(self.format).len;
+        let block = LaneSplit::of(self.format).len;
         [
-            StartCase { token: 0, vocab: 5, n: block, rope_dim: 2, position: 0, blocks: 1 },
-            StartCase { token: 4, vocab: 5, n: 3 * block, rope_dim: 128, position: 131_071, blocks: 2 },
-            StartCase { token: 2, vocab: 3, n: 2048, rope_dim: 64, position: 0, blocks: 3 },
-            StartCase { token: u32::MAX, vocab: 3, n: block, rope_dim: 64, position: 1, blocks: 1 },
+            EmbedCase { token: 0, vocab: 5, n: block, rope_dim: 2, position: 0, blocks: 1 },
+            EmbedCase { token: 4, vocab: 5, n: 3 * block, rope_dim: 128, position: 131_071, blocks: 2 },
+            EmbedCase { token: 2, vocab: 3, n: 2048, rope_dim: 64, position: 0, blocks: 3 },
+            EmbedCase { token: u32::MAX, vocab: 3, n: block, rope_dim: 64, position: 1, blocks: 1 },
         ]
         .map(|case| {
             let blocks = (case.vocab * case.n / self.format.block_len()) as usize;
             let table = self.format.random(blocks, 1.0, &mut Random(seed));
             // Scale, offset and their sum round once each, here and in the definition.
-            case.filled(table, self.columns, if self.format.block_len() == 1 { EXACT } else { 4e-7 })
+            case.filled(table, self.batch, if self.format.block_len() == 1 { EXACT } else { 4e-7 })
         })
         .into()
     }
@@ -434,10 +444,10 @@ impl Variant for EmbedRows {
 /// The same numbers.
 const EXACT: f64 = 0.0;
 /// Sine and cosine are within 2^-20.9 and the angle's rounding, 2^-23.
-const TURNED: f64 = 2e-6;
+const ROTATION_BOUND: f64 = 2e-6;
 
 #[derive(Debug)]
-struct StartCase {
+struct EmbedCase {
     token: u32,
     vocab: u32,
     n: u32,
@@ -446,24 +456,24 @@ struct StartCase {
     blocks: u32,
 }
 
-impl StartCase {
+impl EmbedCase {
     /// `bound` holds at position 0, where every sine and cosine is exact.
-    fn filled(&self, table: Vec<u8>, columns: u32, bound: f64) -> Case {
-        // One column's token after the other, downwards to 0.
+    fn filled(&self, table: Vec<u8>, batch: u32, bound: f64) -> Case {
+        // The tokens of a batch have descending ids, down to 0.
         let word = |i| [self.token.saturating_sub(5 * i), self.position + i, 0, 0, 0, 0, 0, 0];
-        let state = (0..columns).flat_map(word).collect();
+        let state = (0..batch).flat_map(word).collect();
         let mut args = vec![
             CpuArg::U32(state),
             CpuArg::U8(table),
             CpuArg::F32(frequencies(self.rope_dim)),
-            CpuArg::F32(vec![0.0; (columns * self.n) as usize]),
-            CpuArg::F32(vec![0.0; (columns * self.rope_dim) as usize]),
+            CpuArg::F32(vec![0.0; (batch * self.n) as usize]),
+            CpuArg::F32(vec![0.0; (batch * self.rope_dim) as usize]),
         ];
         args.extend([self.n, self.vocab, self.rope_dim, self.blocks, 1024].map(CpuArg::scalar));
         Case {
             label: format!("{self:?}"),
             args,
-            bound: if self.position == 0 && columns == 1 { bound } else { TURNED },
+            bound: if self.position == 0 && batch == 1 { bound } else { ROTATION_BOUND },
         }
     }
 }

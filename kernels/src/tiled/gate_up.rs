@@ -1,10 +1,9 @@
-//! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`,
-//! for each column of activations.
+//! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`, for each token of a batch.
 
-use super::eights::{self, Eights};
-use super::stream::{Input, Results, Stream};
+use super::block_float::{self, BlockFloat};
+use super::stream::{Input, Results, WeightStream};
 use super::tile::ROWS;
-use super::{Layout, Plan, Runs};
+use super::{Layout, Plan, Segments};
 use super::{Packed, case};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -15,15 +14,15 @@ use std::f32::consts::LOG2_E;
 args! {
     /// Arguments of [`GateUp`].
     pub struct GateUpArgs {
-        /// `[2 * rows, n]` as tiles, [`Rows::GATE_UP`](super::Rows::GATE_UP)
+        /// `[2 * rows, n]` as tiles, [`Rows::GATE_UP`](super::RowOrder::GATE_UP)
         w: In<u8>,
-        /// `[columns, n]`
+        /// `[batch, n]`
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
-        /// `[columns, rows]` whole numbers: see [`eights`](super::eights)
+        /// `[batch, rows]` 16-bit integers: see [`block_float`](super::block_float)
         y: Out<u16>,
-        /// `[columns, rows / 8]`: their scales
+        /// `[batch, rows / 8]`: their block scales
         y_scale: Out<f32>,
         /// Rows of each of the two matrices, a multiple of 8.
         rows: u32,
@@ -33,18 +32,18 @@ args! {
         epsilon: f32,
         /// Blocks of the grid.
         blocks: u32,
-        /// Row blocks of the fullest block.
+        /// The maximum number of row blocks of a block.
         parts: u32,
         /// Stages of the ring.
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
-        /// `[blocks]`: see [`turn`](GateUpArgs::turn)
+        /// `[blocks]`: progress flags, see [`turn`](GateUpArgs::turn)
         asked: InOut<u32>,
-        /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
-        /// turn in [`asked`](GateUpArgs::asked).
+        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `asked` for
+        /// the previous product's number before it fills the rest of its ring.
         turn: u32,
-        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::plan::Stamp)
+        /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
         stamps: Out<u64>,
     }
 }
@@ -54,7 +53,7 @@ args! {
 pub struct GateUp {
     /// The format of both matrices.
     pub format: Format,
-    /// How a block is divided.
+    /// How a block is divided among its warps.
     pub plan: Plan,
 }
 
@@ -62,9 +61,9 @@ pub struct GateUp {
 const HALF: u32 = ROWS / 2;
 
 impl GateUp {
-    /// The rows of the product.
-    pub fn runs(&self, rows: u32) -> Runs {
-        Runs(vec![(self.format, rows / HALF)])
+    /// The segments of the product.
+    pub fn segments(&self, rows: u32) -> Segments {
+        Segments(vec![(self.format, rows / HALF)])
     }
 }
 
@@ -84,45 +83,45 @@ impl KernelDef for GateUp {
     }
 
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
+        let layout = Layout { blocks: a.blocks, max_row_blocks: a.parts, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, HALF)?;
-        super::columns(self, self.plan.columns, "x", a.x, "n", &[a.n])?;
+        super::batched(self, self.plan.batch, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
-        super::eights(self, self.plan.columns, "y", [a.y, a.y_scale], "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.runs(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
+        super::bfp_lengths(self, self.plan.batch, "y", [a.y, a.y_scale], "rows", &[a.rows])?;
+        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {
-        let stream = Stream {
+        let stream = WeightStream {
             k,
             plan: self.plan,
-            runs: vec![(self.format, a.rows / HALF)],
+            segments: vec![(self.format, a.rows / HALF)],
             tiles: a.w,
             n: a.n,
             blocks: a.blocks,
-            parts: a.parts,
+            max_row_blocks: a.parts,
             stages: a.stages,
-            asked: a.asked,
-            turn: a.turn,
-            stamps: a.stamps,
+            progress: a.asked,
+            sequence: a.turn,
+            timestamps: a.stamps,
         };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         let last = |r: &Results<'k>, (), ()| {
             let (first, count) = r.shares[0];
-            r.each_in_warps(count * HALF, HALF, |i, inside, column| {
-                let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, column));
+            r.each_in_warps(count * HALF, HALF, |i, inside, item| {
+                let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, item));
                 let sigmoid = ((gate * -LOG2_E).ex2() + 1.0).rcp();
-                let values = column.of(a.y, a.rows);
-                let scales = column.of_with(a.y_scale, || a.rows / eights::EIGHT);
-                Eights { k, values, scales }.store(first * HALF + i, inside, gate * sigmoid * up);
+                let values = item.of(a.y, a.rows);
+                let scales = item.of_with(a.y_scale, || a.rows / block_float::BFP_BLOCK);
+                BlockFloat { k, values, scales }.store(first * HALF + i, inside, gate * sigmoid * up);
             });
         };
         stream.run(input, |_| (), |()| (), last);
     }
 
     fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
-        self.plan.say(a.turn, a.asked);
-        let scales = a.y_scale.chunks_mut((a.rows / eights::EIGHT) as usize);
+        self.plan.publish(a.turn, a.asked);
+        let scales = a.y_scale.chunks_mut((a.rows / block_float::BFP_BLOCK) as usize);
         for ((y, y_scale), x) in a.y.chunks_mut(a.rows as usize).zip(scales).zip(a.x.chunks(a.n as usize)) {
             let x = super::normed(x, a.gamma, a.epsilon);
             let sums: Vec<f64> = super::exact64(self.format, a.w, &x).collect();
@@ -131,7 +130,7 @@ impl KernelDef for GateUp {
                 let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
                 gate / (1.0 + (-gate).exp()) * up
             };
-            let (values, scales) = eights::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
+            let (values, scales) = block_float::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
             y.copy_from_slice(&values);
             y_scale.copy_from_slice(&scales);
         }
@@ -140,22 +139,22 @@ impl KernelDef for GateUp {
 
 impl Variant for GateUp {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        case::shapes(self.format, self.plan.columns)
+        case::shapes(self.format, self.plan.batch)
             .into_iter()
             .map(|shape| {
                 let (mut random, packed) = Packed::random(self.format, shape, seed);
                 let rows = shape.rows / 2;
                 let gamma: Vec<f32> = random.units(shape.n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
-                let y = (shape.columns * rows) as usize;
+                let y = (shape.batch * rows) as usize;
                 let args = [
                     CpuArg::U8(packed.tiles),
                     CpuArg::F32(packed.x),
                     CpuArg::F32(gamma),
                     CpuArg::U16(vec![0; y]),
-                    CpuArg::F32(vec![0.0; y / eights::EIGHT as usize]),
+                    CpuArg::F32(vec![0.0; y / block_float::BFP_BLOCK as usize]),
                 ];
                 let args = args.into_iter().chain([rows, shape.n].map(CpuArg::scalar));
-                let layout = case::layout(&self.runs(rows), self.plan, shape);
+                let layout = case::layout(&self.segments(rows), self.plan, shape);
                 case::case(shape, args.chain([CpuArg::scalar(1e-5f32)]).collect(), &[], layout)
             })
             .collect()

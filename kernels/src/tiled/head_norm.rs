@@ -1,16 +1,17 @@
-//! Heads of queries and keys between their products and attention: norm, rotary embedding, append to the cache.
+//! Head norm of queries and keys between the QKV projection and attention: norm, rotary embedding, append to the KV
+//! cache.
 //!
-//! For models that norm each head before it turns: its row blocks lie in several blocks of [`Qkv`](super::Qkv), so
-//! no block of that has the sum of its squares. Here a block is a warp, and has a head at a time; a lane has pairs of
-//! dimensions, `j` and `j + head_dim / 2`. Values pass as they are.
+//! For models with head norms (Qwen3). A head's row blocks are computed by several blocks of [`Qkv`](super::Qkv), so
+//! none of them has the sum of squares. Here a block is one warp and processes one head at a time; a lane holds pairs
+//! of dimensions, `j` and `j + head_dim / 2`. Values are copied.
 //!
-//! Several columns are tokens at positions of their own, each with as many heads.
+//! Each token of a batch is at its own position and has its own heads.
 //!
-//! Blocks without a head do the work of the last one and store nothing, so that all take the same time: in a chain,
-//! the next kernel's blocks then find one place on each multiprocessor.
+//! Blocks without a head repeat the last one and store nothing, so that all blocks take the same time. In the
+//! pipeline, the next kernel's blocks then become resident evenly, one per SM.
 
-use super::column::Column;
-use super::plan::MOST_COLUMNS;
+use super::batch::BatchItem;
+use super::plan::MAX_BATCH;
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::warp_sum;
@@ -21,15 +22,15 @@ use std::array::from_fn;
 args! {
     /// Arguments of [`HeadNorm`].
     pub struct HeadNormArgs {
-        /// `[columns, heads + 2 * kv_heads, head_dim]`: queries, keys, values
+        /// `[batch, heads + 2 * kv_heads, head_dim]`: queries, keys, values
         x: In<f32>,
         /// `[2, head_dim]`: weights of the norms of queries and of keys
         gamma: In<f32>,
-        /// `[columns, 8]`: see [`state`](crate::state)
+        /// `[batch, 8]`: see [`state`](crate::state)
         state: In<u32>,
-        /// `[columns, head_dim / 2, 2]`: cosine and sine at the position
+        /// `[batch, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
-        /// `[columns, heads, head_dim]`
+        /// `[batch, heads, head_dim]`
         q: Out<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: InOut<f16>,
@@ -37,7 +38,7 @@ args! {
         v_cache: InOut<f16>,
         /// Query heads.
         heads: u32,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: u32,
         /// Dimensions of a head: an even number, at most 256.
         head_dim: u32,
@@ -47,33 +48,34 @@ args! {
         epsilon: f32,
         /// Blocks of the grid.
         blocks: u32,
-        /// Bytes of shared memory to ask for: as the kernels around it, so that the device need not divide anew.
+        /// Bytes of shared memory: the same as the neighbouring kernels, so that the SM's carveout does not change.
         shared: u32,
     }
 }
 
-/// The kernel. Pairs are those of [`Pairing::HalfSplit`](crate::Pairing): no model norms heads that turn otherwise.
+/// The kernel. Pairs are those of [`Pairing::HalfSplit`](crate::Pairing); no supported model has head norms with
+/// another pairing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeadNorm {
-    /// Whether it starts while the kernel before it still runs, and waits for its end: sm_90.
-    pub chained: bool,
-    /// Tokens at once.
-    pub columns: u32,
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+    /// Tokens per batch.
+    pub batch: u32,
 }
 
 /// Lanes of the warp that is a block.
 const WARP: u32 = 32;
-/// The most dimensions of a head, and the pairs that a lane then has.
-const MOST: u32 = 256;
-const PAIRS: usize = (MOST / 2 / WARP) as usize;
+/// The maximum head dimension, and the pairs that a lane then holds.
+const MAX_HEAD_DIM: u32 = 256;
+const PAIRS: usize = (MAX_HEAD_DIM / 2 / WARP) as usize;
 
 impl KernelDef for HeadNorm {
     type Args<S: Side> = HeadNormArgs<S>;
 
     fn name(&self) -> String {
-        let plain = if self.chained { "" } else { "_plain" };
-        let columns = if self.columns == 1 { String::new() } else { format!("_{}_columns", self.columns) };
-        format!("head_norm{plain}{columns}")
+        let plain = if self.overlap { "" } else { "_plain" };
+        let batch = if self.batch == 1 { String::new() } else { format!("_{}_columns", self.batch) };
+        format!("head_norm{plain}{batch}")
     }
 
     fn block(&self) -> u32 {
@@ -82,21 +84,21 @@ impl KernelDef for HeadNorm {
 
     fn grid(&self, a: &HeadNormArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("head_dim", a.head_dim, 2)?;
-        self.range("head_dim", a.head_dim, 2, MOST)?;
+        self.range("head_dim", a.head_dim, 2, MAX_HEAD_DIM)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.range("blocks", a.blocks, 1, 1 << 16)?;
-        self.range("the kernel's columns", self.columns, 1, MOST_COLUMNS)?;
-        let columns = |name, found, formula, factors: &[u32]| {
-            super::columns(self, self.columns, name, found, formula, factors)
+        self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
+        let batched = |name, found, formula, factors: &[u32]| {
+            super::batched(self, self.batch, name, found, formula, factors)
         };
         let heads = a.heads + 2 * a.kv_heads;
-        columns("x", a.x, "(heads + 2 * kv_heads) * head_dim", &[heads, a.head_dim])?;
+        batched("x", a.x, "(heads + 2 * kv_heads) * head_dim", &[heads, a.head_dim])?;
         self.length("gamma", a.gamma, "2 * head_dim", &[2, a.head_dim])?;
-        self.exactly("state", a.state, self.columns as usize * LEN)?;
-        columns("angles", a.angles, "head_dim", &[a.head_dim])?;
-        columns("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
+        self.exactly("state", a.state, self.batch as usize * LEN)?;
+        batched("angles", a.angles, "head_dim", &[a.head_dim])?;
+        batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
         }
@@ -104,36 +106,36 @@ impl KernelDef for HeadNorm {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: HeadNormArgs<Dev<'k>>) {
-        if self.chained {
+        if self.overlap {
             k.grid_trigger();
         }
-        let lane = Lane::new(k, &a);
-        if self.chained {
+        let lane = NormLane::new(k, &a);
+        if self.overlap {
             k.grid_wait();
         }
-        let position = |column: Column<'k>| column.of(a.state, LEN as u32).at(POSITION).fresh().ld();
-        let only = (self.columns == 1).then(|| position(Column::ONLY));
+        let position = |item: BatchItem<'k>| item.of(a.state, LEN as u32).at(POSITION).fresh().ld();
+        let only = (self.batch == 1).then(|| position(BatchItem::ONLY));
         let heads = a.heads + a.kv_heads * 2;
-        let all = if self.columns == 1 { heads } else { heads * self.columns };
+        let all = if self.batch == 1 { heads } else { heads * self.batch };
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
             let row = i.min(all - 1);
-            let (column, index, position) = match only {
-                Some(position) => (Column::ONLY, row, position),
+            let (item, index, position) = match only {
+                Some(position) => (BatchItem::ONLY, row, position),
                 None => {
-                    let column = Column::new(row / heads);
-                    (column, row % heads, position(column))
+                    let item = BatchItem::new(row / heads);
+                    (item, row % heads, position(item))
                 }
             };
             let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
-            lane.turn(Head { row, column, index, exists: i.lt(all), keys, values }, position);
+            lane.process(NormedHead { row, item, index, exists: i.lt(all), keys, values }, position);
         });
     }
 
     fn reference(&self, a: HeadNormArgs<Cpu<'_>>) {
         let (dim, ctx) = (a.head_dim as usize, a.ctx as usize);
         let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
-        let turned = |x: &[f32], gamma: &[f32], angles: &[f32]| -> Vec<f32> {
+        let rotated = |x: &[f32], gamma: &[f32], angles: &[f32]| -> Vec<f32> {
             let normed = super::normed(x, gamma, a.epsilon);
             let half = dim / 2;
             let value = |d: usize| {
@@ -144,16 +146,16 @@ impl KernelDef for HeadNorm {
             (0..dim).map(value).collect()
         };
         for (row, x) in a.x.chunks(dim).enumerate() {
-            let (column, i) = (row / (heads + 2 * kv_heads), row % (heads + 2 * kv_heads));
-            let position = a.state[column * LEN + POSITION as usize] as usize;
-            let angles = &a.angles[column * dim..][..dim];
+            let (item, i) = (row / (heads + 2 * kv_heads), row % (heads + 2 * kv_heads));
+            let position = a.state[item * LEN + POSITION as usize] as usize;
+            let angles = &a.angles[item * dim..][..dim];
             let (y, cache) = match i {
                 _ if i < heads => {
-                    let y = turned(x, &a.gamma[..dim], angles);
-                    a.q[(column * heads + i) * dim..][..dim].copy_from_slice(&y);
+                    let y = rotated(x, &a.gamma[..dim], angles);
+                    a.q[(item * heads + i) * dim..][..dim].copy_from_slice(&y);
                     continue;
                 }
-                _ if i < heads + kv_heads => (turned(x, &a.gamma[dim..], angles), &mut *a.k_cache),
+                _ if i < heads + kv_heads => (rotated(x, &a.gamma[dim..], angles), &mut *a.k_cache),
                 _ => (x.to_vec(), &mut *a.v_cache),
             };
             if position < ctx {
@@ -164,45 +166,45 @@ impl KernelDef for HeadNorm {
     }
 }
 
-/// A lane of a warp.
-struct Lane<'a, 'k> {
+/// One lane of a warp.
+struct NormLane<'a, 'k> {
     k: Builder<'k>,
     a: &'a HeadNormArgs<Dev<'k>>,
-    /// Weights of its pairs: of queries, then of keys. They never change, so they come before the wait.
+    /// Norm weights of its pairs: of queries, then of keys. They are constant, so they are loaded before the wait.
     gamma: [[Pair<'k>; PAIRS]; 2],
 }
 
 /// Both dimensions of a pair.
 type Pair<'k> = [F32<'k>; 2];
 
-/// What a warp works on.
+/// The head that a warp processes.
 #[derive(Clone, Copy)]
-struct Head<'k> {
-    /// Which of all columns' heads.
+struct NormedHead<'k> {
+    /// Its index among the heads of the whole batch.
     row: U32<'k>,
-    column: Column<'k>,
-    /// Which of queries, keys and values.
+    item: BatchItem<'k>,
+    /// Its index among the queries, keys and values of its token.
     index: U32<'k>,
-    /// Whether it is the block's to store.
+    /// Whether the block stores it.
     exists: Pred<'k>,
-    /// Whether it is past the queries.
+    /// Whether it is a key or a value.
     keys: Pred<'k>,
-    /// Whether it is past the keys too.
+    /// Whether it is a value.
     values: Pred<'k>,
 }
 
-impl<'a, 'k> Lane<'a, 'k> {
+impl<'a, 'k> NormLane<'a, 'k> {
     fn new(k: Builder<'k>, a: &'a HeadNormArgs<Dev<'k>>) -> Self {
         let gamma = [0, 1].map(|m| from_fn(|i| pair(k, a, a.gamma.row(m, a.head_dim * 4), i)));
-        Lane { k, a, gamma }
+        NormLane { k, a, gamma }
     }
 
-    fn turn(&self, head: Head<'k>, position: U32<'k>) {
+    fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
         let (k, a) = (self.k, self.a);
         let x: [Pair; PAIRS] = from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
             let mut angle = [k.var(1.0), k.var(0.0)];
-            head.column.of(a.angles, a.head_dim).row(j(k, i), 8).fresh().ld2_if(has(k, a, i), &mut angle);
+            head.item.of(a.angles, a.head_dim).row(j(k, i), 8).fresh().ld2_if(has(k, a, i), &mut angle);
             angle.map(|v| v.get())
         });
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
@@ -211,14 +213,14 @@ impl<'a, 'k> Lane<'a, 'k> {
         for (i, (x, [cos, sin])) in x.into_iter().zip(angles).enumerate() {
             let gamma = |half: usize| head.keys.select(self.gamma[1][i][half], self.gamma[0][i][half]);
             let [u, v]: Pair = from_fn(|half| x[half] * factor * gamma(half));
-            let turned = [u * cos - v * sin, u * sin + v * cos];
-            let y = from_fn(|half| head.values.select(x[half], turned[half]));
+            let rotated = [u * cos - v * sin, u * sin + v * cos];
+            let y = from_fn(|half| head.values.select(x[half], rotated[half]));
             k.when(head.exists & has(k, a, i), || self.store(i, y, head, position));
         }
     }
 
     /// Nothing is stored past the cache.
-    fn store(&self, i: usize, y: Pair<'k>, head: Head<'k>, position: U32<'k>) {
+    fn store(&self, i: usize, y: Pair<'k>, head: NormedHead<'k>, position: U32<'k>) {
         let (k, a) = (self.k, self.a);
         let [first, second] = dims(k, a, i);
         let append = |cache: Ptr<'k, f16, ReadWrite>, kv_head: U32<'k>| {
@@ -227,7 +229,7 @@ impl<'a, 'k> Lane<'a, 'k> {
             row.at(second).st(y[1].cvt::<f16>());
         };
         k.when(!head.keys, || {
-            let row = a.q.row(head.column.plus(head.index, a.heads), a.head_dim * 4);
+            let row = a.q.row(head.item.plus(head.index, a.heads), a.head_dim * 4);
             row.at(first).st(y[0]);
             row.at(second).st(y[1]);
         });
@@ -237,7 +239,7 @@ impl<'a, 'k> Lane<'a, 'k> {
     }
 }
 
-/// The number of a lane's pair `i`, and whether the head has it.
+/// The index of a lane's pair `i` in the head.
 fn j(k: Builder<'_>, i: usize) -> U32<'_> {
     k.lane() + WARP * i as u32
 }
@@ -276,17 +278,17 @@ impl HeadNorm {
         seed: u64,
     ) -> Case {
         let mut random = Random(seed);
-        let columns = self.columns;
-        let turns = (0..columns).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
-        let angles = turns.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
-        let state = (0..columns).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
+        let batch = self.batch;
+        let radians = (0..batch).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
+        let angles = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
+        let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
         let cache = random.halves((kv * ctx * dim) as usize);
         let mut args = vec![
-            CpuArg::F32(random.units((columns * (heads + 2 * kv) * dim) as usize)),
+            CpuArg::F32(random.units((batch * (heads + 2 * kv) * dim) as usize)),
             CpuArg::F32(random.units(2 * dim as usize)),
             CpuArg::U32(state),
             CpuArg::F32(angles),
-            CpuArg::F32(vec![0.0; (columns * heads * dim) as usize]),
+            CpuArg::F32(vec![0.0; (batch * heads * dim) as usize]),
             CpuArg::F16(cache.clone()),
             CpuArg::F16(cache),
         ];
@@ -294,7 +296,7 @@ impl HeadNorm {
         args.push(CpuArg::scalar(1e-5f32));
         args.extend([blocks, 1024].map(CpuArg::scalar));
         let label = format!("heads={heads} kv_heads={kv} head_dim={dim} position={position} blocks={blocks}");
-        // As of RmsNorm, and two products more.
+        // The bound of RmsNorm, plus two products.
         Case { label, args, bound: 3e-6 }
     }
 }

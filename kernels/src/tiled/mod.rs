@@ -1,33 +1,33 @@
-//! Kernels over weights packed into [`Tile`]s: those that decode at the speed of memory, and those that pack.
+//! Kernels over weights packed into [`Tile`]s: the overlapped decode pipeline, and the kernels that pack.
 //!
-//! Five kernels make a layer ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]), and [`Head`] ends a token.
-//! Models that norm their heads have a sixth, [`HeadNorm`], before attention. Each is a chain link: it starts while
-//! the one before still runs, fills its ring of weights, and waits. See [`stream`] for how.
+//! A layer is five kernels ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]); [`LmHead`] ends a token.
+//! Models with head norms have a sixth kernel, [`HeadNorm`], before attention. Each kernel is launched with
+//! programmatic dependent launch: it starts while its predecessor still runs, fills its ring of weights, and waits.
+//! See [`stream`].
 //!
-//! # Columns
+//! # Batches of tokens
 //!
-//! Each of them takes up to eight tokens at once, consecutive positions of one sequence: columns of activations, for
-//! which the weights are read once. It is a number of the kernel's definition, 1 where one token is decoded. What a
-//! token has of its own then has as many rows, one after the other: state, activations, angles, queries, results.
-//! Keys and values of all go to the same cache, each token at its position, before attention reads any of them.
+//! Each kernel processes a batch of one to eight tokens, consecutive positions of one sequence, and reads the weights
+//! once for all of them. The batch is a field of the kernel's definition; decoding uses 1. Per-token data has one row
+//! per token: state, activations, angles, queries, results. Keys and values of all tokens go to the same cache, each
+//! at its position, before attention reads any of them.
 //!
-//! - A tile's weights are unpacked once and stay in registers while one column after the other is multiplied, each
-//!   with sums of its own ([`stream`]). A column's sums are bit for bit what the token would have alone.
-//! - The activations of all columns are in shared memory, 2.5 bytes each against quantized weights and 4 against
-//!   others: 8 times 4,096 take 82 KB, but 8 times 14,336 more than a block may have. The contract refuses what does
-//!   not fit; one then launches the kernel for fewer columns, several times. Nothing encoded goes through global
-//!   memory: each tile would bring twice its bytes of activations back.
-//! - A block has its multiprocessor for itself: there is no memory for two.
-//! - Attention has blocks of its own for each column, which read the same keys and values.
-//! - [`Head`] leaves the likeliest token after each column, and no new state: who dealt the columns their tokens
-//!   ([`Deal`], for a prompt) knows how it goes on.
+//! - A tile's weights are unpacked once and stay in registers while they are multiplied with one token after the
+//!   other. Each token has its own sums ([`stream`]), bit for bit those of a batch of one.
+//! - Shared memory holds the activations of the whole batch: 2.5 bytes each against quantized weights and 4 against
+//!   others. 8 x 4,096 take 82 KB, but 8 x 14,336 exceed the limit of a block. The contract refuses what does not
+//!   fit; the caller then launches the kernel several times with a smaller batch. Encoded activations never go
+//!   through global memory: loading them for each tile would cost twice the bytes of the activations.
+//! - With a batch, a block occupies its SM alone: the shared memory is too small for two.
+//! - Attention has separate blocks for each token; they read the same keys and values.
+//! - [`LmHead`] stores the argmax token of each token of a batch and does not update the state. The caller that
+//!   assigned the tokens ([`SplitPrompt`], for a prompt) knows which of them continue.
 
 pub mod activation;
 pub mod attention;
+mod batch;
+pub mod block_float;
 mod case;
-mod column;
-mod deal;
-pub mod eights;
 mod embed;
 mod gate_up;
 mod head;
@@ -38,64 +38,65 @@ pub mod plan;
 mod product;
 mod project;
 mod qkv;
+mod split_prompt;
 pub mod stream;
 pub mod tile;
 
-pub use attention::{AttentionChained, AttentionChainedArgs};
+pub use attention::{PipelinedAttention, PipelinedAttentionArgs};
 pub(crate) use case::Packed;
-pub use deal::{Deal, DealArgs};
-pub use embed::{EmbedRows, EmbedTiled, StartArgs};
+pub use embed::{EmbedRows, EmbedTiled, EmbedTokenArgs};
 pub use gate_up::{GateUp, GateUpArgs};
-pub use head::{Head, HeadArgs};
+pub use head::{LmHead, LmHeadArgs};
 pub use head_norm::{HeadNorm, HeadNormArgs};
-pub use layout::{Layout, Runs};
+pub use layout::{Layout, Segments};
 pub use pack::{Pack, PackArgs};
 pub use plan::{Copies, Plan, Trigger};
 pub use project::{Project, ProjectArgs};
 pub use qkv::{Finish, Qkv, QkvArgs};
-pub use tile::{Rows, Tile};
+pub use split_prompt::{SplitPrompt, SplitPromptArgs};
+pub use tile::{RowOrder, Tile};
 
 use crate::contract::Contract;
 use crate::format::Format;
 use ptx_gen::{Grid, KernelDef, ShapeError};
 
-/// What all products ask of their matrix and their layout.
+/// The checks that all products share: matrix, segments and layout.
 fn contract(
     kernel: &impl KernelDef,
     w: usize,
-    runs: &Runs,
+    segments: &Segments,
     plan: Plan,
     n: u32,
     layout: Layout,
     [asked, stamps]: [usize; 2],
 ) -> Result<Grid, ShapeError> {
     let wrong = |what: String| kernel.require(false, || what);
-    kernel.range("the plan's columns", plan.columns, 1, plan::MOST_COLUMNS)?;
-    runs.check(plan, n, layout).or_else(wrong)?;
+    kernel.range("the plan's batch", plan.batch, 1, plan::MAX_BATCH)?;
+    segments.check(plan, n, layout).or_else(wrong)?;
     let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
-    kernel.exactly("w", w, runs.0.iter().map(bytes).sum())?;
+    kernel.exactly("w", w, segments.0.iter().map(bytes).sum())?;
     kernel.length("asked", asked, "blocks", &[layout.blocks])?;
     stamped(kernel, plan.profile, layout.blocks, stamps)?;
     Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
 }
 
-/// `name` has for each of the columns as many elements as the product of `factors`, which `formula` spells.
-fn columns(
+/// `name` has `batch` times as many elements as the product of `factors`, which `formula` spells.
+fn batched(
     kernel: &impl KernelDef,
-    columns: u32,
+    batch: u32,
     name: &str,
     found: usize,
     formula: &str,
     factors: &[u32],
 ) -> Result<(), ShapeError> {
-    match columns {
+    match batch {
         1 => kernel.length(name, found, formula, factors),
-        _ => kernel.length(name, found, &format!("columns * {formula}"), &[&[columns], factors].concat()),
+        _ => kernel.length(name, found, &format!("batch * {formula}"), &[&[batch], factors].concat()),
     }
 }
 
-/// The same of whole numbers and the scales of their eights.
-fn eights(
+/// The same for block floating point: the 16-bit integers and the block scales.
+fn bfp_lengths(
     kernel: &impl KernelDef,
     count: u32,
     name: &str,
@@ -103,21 +104,21 @@ fn eights(
     formula: &str,
     factors: &[u32],
 ) -> Result<(), ShapeError> {
-    columns(kernel, count, name, values, formula, factors)?;
+    batched(kernel, count, name, values, formula, factors)?;
     let [first, rest @ ..] = factors else { unreachable!("a formula has factors") };
-    let factors = [&[first / eights::EIGHT], rest].concat();
-    columns(kernel, count, &format!("{name}_scale"), scales, &format!("{formula} / 8"), &factors)
+    let factors = [&[first / block_float::BFP_BLOCK], rest].concat();
+    batched(kernel, count, &format!("{name}_scale"), scales, &format!("{formula} / 8"), &factors)
 }
 
-/// A kernel that profiles has room for the stamps of each block.
+/// A kernel that profiles has room for the timestamps of each block.
 fn stamped(kernel: &impl KernelDef, profile: bool, blocks: u32, stamps: usize) -> Result<(), ShapeError> {
-    let least = blocks as usize * plan::STAMPS as usize;
+    let least = blocks as usize * plan::TIMESTAMPS as usize;
     kernel.require(!profile || stamps >= least, || {
-        format!("stamps has {stamps} elements, must have at least blocks * {} = {least}", plan::STAMPS)
+        format!("stamps has {stamps} elements, must have at least blocks * {} = {least}", plan::TIMESTAMPS)
     })
 }
 
-/// The rows' sums in double precision, over the weights as the tiles define them.
+/// The rows' sums in double precision, over the dequantized tiles.
 fn exact64<'a>(format: Format, w: &[u8], x: &'a [f64]) -> impl Iterator<Item = f64> + 'a {
     let weights = tile::dequantize(format, w, x.len());
     let rows =

@@ -1,25 +1,25 @@
-//! Packs GGUF rows into tiles: one warp a tile, each lane the words that are its own (`tile.rs`).
+//! Packs GGUF rows into tiles: one warp per tile, each lane its own words (`tile.rs`).
 //!
-//! A lane reads its groups of rows `g` and `g + 8` as words. Where blocks are an odd number of halfwords, words are
-//! taken from the last multiple of four bytes on, and `Shift` puts them right.
+//! A lane reads its groups of rows `g` and `g + 8` as words. If blocks are an odd number of halfwords, words are
+//! loaded from the last multiple of four bytes on, and `Shift` realigns them.
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::piece::{Bytes, SELECT, halfword, join};
-use crate::tiled::tile::{Rows, pack};
+use crate::fragment::{Bytes, SELECT, halfword, join};
+use crate::tiled::tile::{RowOrder, pack};
 use ptx_gen::*;
 use std::array::from_fn;
 
 /// Warps of a block.
 const WARPS: u32 = 4;
-/// The most tiles: rows times tiles of a row are counted in 32 bits.
-const MOST: u32 = 1 << 27;
+/// The maximum number of tiles: rows times tiles of a row are counted in 32 bits.
+const MAX_TILES: u32 = 1 << 27;
 
 args! {
     /// Arguments of [`Pack`].
     pub struct PackArgs {
-        /// `[row_blocks / per * stride, row_bytes]`, from an address that is a multiple of 16: see [`Rows`]
+        /// `[row_blocks / per * stride, row_bytes]`, from an address that is a multiple of 16: see [`RowOrder`]
         lo: In<u8>,
         /// `[row_blocks / per * stride, row_bytes]`, from an address that is a multiple of 16; it may be `lo`
         hi: In<u8>,
@@ -29,13 +29,13 @@ args! {
         n: u32,
         /// Row blocks, a multiple of `per`.
         row_blocks: u32,
-        /// [`Rows::per`]
+        /// [`RowOrder::per`]
         per: u32,
-        /// [`Rows::stride`]
+        /// [`RowOrder::stride`]
         stride: u32,
-        /// [`Rows::step`]
+        /// [`RowOrder::step`]
         step: u32,
-        /// [`Rows::delta`]
+        /// [`RowOrder::delta`]
         delta: u32,
     }
 }
@@ -66,7 +66,7 @@ impl KernelDef for Pack {
         let columns = self.format.tile().map_or(0, |tile| tile.columns);
         self.multiple("n", a.n, columns)?;
         self.groups(a)?;
-        let most = MOST / (a.n / columns);
+        let most = MAX_TILES / (a.n / columns);
         self.require(a.row_blocks <= most, || {
             format!("row_blocks is {}, must be at most {most} for n = {}", a.row_blocks, a.n)
         })?;
@@ -82,20 +82,20 @@ impl KernelDef for Pack {
             let (row_block, column) = (index / row_tiles, index % row_tiles);
             let row = (((row_block % a.per) << 3) + (lane >> 2)) * a.step;
             let row = row_block / a.per * a.stride + row;
-            let part = |matrix, row: U32<'k>| Part { matrix, index: row * row_tiles + column };
-            let parts = [part(a.lo, row), part(a.hi, row + a.delta)];
-            Lane { k, lane, t: lane & 3, parts, tile: a.y.row(index, tile.bytes) }.pack(self.format);
+            let row_of = |matrix, row: U32<'k>| TileRow { matrix, index: row * row_tiles + column };
+            let rows = [row_of(a.lo, row), row_of(a.hi, row + a.delta)];
+            PackLane { k, lane, t: lane & 3, rows, tile: a.y.row(index, tile.bytes) }.pack(self.format);
         });
     }
 
     fn reference(&self, a: PackArgs<Cpu<'_>>) {
-        let rows = Rows { per: a.per, stride: a.stride, step: a.step, delta: a.delta };
+        let rows = RowOrder { per: a.per, stride: a.stride, step: a.step, delta: a.delta };
         a.y.copy_from_slice(&pack(self.format, rows, a.lo, a.hi, a.n as usize));
     }
 }
 
 impl Pack {
-    /// Whole groups, and the rows of a group inside it.
+    /// Checks that row blocks form whole groups, and that the rows of a group stay inside it.
     fn groups(&self, a: &PackArgs<Shape>) -> Result<(), ShapeError> {
         self.range("per", a.per, 1, 1 << 16)?;
         self.multiple("row_blocks", a.row_blocks, a.per)?;
@@ -105,7 +105,7 @@ impl Pack {
         })
     }
 
-    /// As many bytes as the groups have.
+    /// Checks the buffers' sizes.
     fn sizes(&self, a: &PackArgs<Shape>) -> Result<(), ShapeError> {
         let rows = (a.row_blocks / a.per) as usize * a.stride as usize;
         let row = self.format.row_bytes(a.n as usize);
@@ -121,14 +121,14 @@ impl Pack {
     }
 }
 
-/// As much of a row as a tile has of it.
-struct Part<'k> {
+/// The part of a row that belongs to one tile.
+struct TileRow<'k> {
     matrix: Bytes<'k>,
-    /// Which part of the matrix.
+    /// The index of this part in the matrix, in units of a tile's columns.
     index: U32<'k>,
 }
 
-impl<'k> Part<'k> {
+impl<'k> TileRow<'k> {
     /// Its bytes.
     fn bytes(&self, format: Format) -> Bytes<'k> {
         let columns = format.tile().map_or(0, |tile| tile.columns);
@@ -136,19 +136,19 @@ impl<'k> Part<'k> {
     }
 }
 
-/// A lane, with its part of both of its rows.
-struct Lane<'k> {
+/// A lane, with the two rows that it packs.
+struct PackLane<'k> {
     k: Builder<'k>,
     lane: U32<'k>,
-    /// Its number among the four of its rows.
+    /// Its index among the four lanes of its rows.
     t: U32<'k>,
-    parts: [Part<'k>; 2],
+    rows: [TileRow<'k>; 2],
     tile: Ptr<'k, u8, Write>,
 }
 
-impl<'k> Lane<'k> {
+impl<'k> PackLane<'k> {
     fn pack(&self, format: Format) {
-        let rows = self.parts.each_ref().map(|part| part.bytes(format));
+        let rows = self.rows.each_ref().map(|row| row.bytes(format));
         match format {
             Format::F16 | Format::BF16 => self.halves(rows),
             Format::Q8_0 => self.q8_0(rows),
@@ -209,12 +209,13 @@ impl<'k> Lane<'k> {
         let at = (self.t >> 1).mad(2 * bytes, odd * (bytes - 2));
         let rows = rows.map(|row| row.at(4 * bytes * s).at(at).cast::<u32>());
         let words = rows.map(|row| (0..=N as u32).map(|i| row.at(i).ld()).collect::<Vec<_>>());
-        // In even blocks a scale is the lower half of the first word, in odd ones the upper half.
+        // In even blocks the scale is the lower half of the first word, in odd blocks the upper half.
         let scales = words[0][0].prmt(words[1][0], Shift::halfword(odd, 0x5410).0);
         (words.map(|words| Shift::halfword(odd, 0x5432).of(&words)), scales)
     }
 
-    /// Stores set `s` of nibbles: of each row eight words of 32 codes in low nibbles, whatever is in the high ones.
+    /// Stores set `s` of nibbles: eight words of 32 codes of each row, in the low nibbles. The high nibbles are
+    /// ignored.
     fn nibbles(&self, s: u32, [a, b]: [[U32<'k>; 8]; 2]) {
         for h in 0..2 {
             let word = |j: usize| a[4 * h + j].lop3(b[4 * h + j] << 4, 0x0f0f_0f0f, SELECT);
@@ -230,7 +231,7 @@ impl<'k> Lane<'k> {
 
     fn q5_k(&self, rows: [Bytes<'k>; 2]) {
         let header = rows.map(|row| row.cast::<u32>().ld4());
-        let fifth = rows.map(|row| eight(row.at(16)).map(|word| word >> self.t));
+        let fifth = rows.map(|row| load8(row.at(16)).map(|word| word >> self.t));
         (0..2).for_each(|s| self.nibbles_k(rows.map(|row| row.at(48)), s));
         let one = |r: usize, c: u32, j: usize| {
             let word = fifth[r][4 * (c & 1) as usize + j];
@@ -241,16 +242,16 @@ impl<'k> Lane<'k> {
         self.scales_k(2560, header);
     }
 
-    /// The nibbles of group `4 s + t`: 32 bytes have those of a group in the low ones and of the next in the high.
+    /// The nibbles of group `4 s + t`: 32 bytes hold one group in the low nibbles and the next in the high nibbles.
     fn nibbles_k(&self, codes: [Bytes<'k>; 2], s: u32) {
-        let pair = |codes: Bytes<'k>| eight(codes.at(64 * s).row(self.t >> 1, 32));
+        let pair = |codes: Bytes<'k>| load8(codes.at(64 * s).row(self.t >> 1, 32));
         let shift = (self.t & 1) << 2;
         self.nibbles(s, codes.map(|codes| pair(codes).map(|word| word >> shift)));
     }
 
     /// Stores scales and minima from `at` on: low bits, high bits, and what multiplies them.
     ///
-    /// A header is `d, dmin` and three words. Byte `t` of the first two has the scale and the minimum of group `t`
+    /// A header is `d, dmin` and pack_six_bits words. Byte `t` of the first two has the scale and the minimum of group `t`
     /// in its lower six bits and the upper two bits of group `4 + t`'s above; byte `t` of the third has their lower
     /// four bits. So bits 4 to 7 of the former are the upper bits of both groups, in the tile's order.
     fn scales_k(&self, at: u32, [a, b]: [[U32<'k>; 4]; 2]) {
@@ -267,8 +268,9 @@ impl<'k> Lane<'k> {
     }
 
     fn q6_k(&self, rows: [Bytes<'k>; 2]) {
-        let codes = self.parts.each_ref().map(|part| self.q6_k_codes(part));
-        let words: Vec<_> = (0..8).flat_map(|m| three(codes.each_ref().map(|row| &row[2 * m..]))).collect();
+        let codes = self.rows.each_ref().map(|row| self.q6_k_codes(row));
+        let words: Vec<_> =
+            (0..8).flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..]))).collect();
         words.chunks(4).enumerate().for_each(|(c, w)| self.words(c as u32, [w[0], w[1], w[2], w[3]]));
         let scale = |row: Bytes<'k>, s: u32| row.at(192 + 4 * s).at(self.t).ld();
         let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
@@ -281,10 +283,10 @@ impl<'k> Lane<'k> {
     /// The codes of groups `t`, `4 + t`, `8 + t`, `12 + t` of 16, four words each.
     ///
     /// Blocks are 210 bytes, so every other one starts in the middle of a word.
-    fn q6_k_codes(&self, part: &Part<'k>) -> Vec<U32<'k>> {
-        let odd = part.index & 1;
+    fn q6_k_codes(&self, row: &TileRow<'k>) -> Vec<U32<'k>> {
+        let odd = row.index & 1;
         let shift = Shift::halfword(odd, 0x3210);
-        let block = part.matrix.row(part.index >> 1, 420).row(odd, 208);
+        let block = row.matrix.row(row.index >> 1, 420).row(odd, 208);
         let (low, high) = (block.row(self.t, 16), block.row(self.t & 1, 16));
         let four = |from: Bytes<'k>, at| {
             shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| from.cast::<u32>().at(at / 4 + i).ld()))
@@ -301,7 +303,7 @@ impl<'k> Lane<'k> {
     }
 }
 
-/// Takes words that start at an aligned address or a halfword after it: a selector of four of eight bytes.
+/// Realigns words that start at an aligned address or a halfword after it: a `prmt` selector of four of eight bytes.
 #[derive(Clone, Copy)]
 struct Shift<'k>(U32<'k>);
 
@@ -318,14 +320,14 @@ impl<'k> Shift<'k> {
 }
 
 /// Eight words from a multiple of 16 bytes on.
-fn eight(from: Bytes<'_>) -> [U32<'_>; 8] {
+fn load8(from: Bytes<'_>) -> [U32<'_>; 8] {
     let from = from.cast::<u32>();
     let (low, high) = (from.ld4(), from.at(4).ld4());
     from_fn(|i| if i < 4 { low[i] } else { high[i - 4] })
 }
 
-/// Eight columns of two rows, two words of six-bit codes each, as three words: see `tile.rs`.
-fn three<'k>([a, b]: [&[U32<'k>]; 2]) -> [U32<'k>; 3] {
+/// Packs eight columns of two rows, two words of six-bit codes each, into three words: see `tile.rs`.
+fn pack_six_bits<'k>([a, b]: [&[U32<'k>]; 2]) -> [U32<'k>; 3] {
     let last = b[1];
     [
         a[0] | ((last & 0x3030_3030) << 2),
@@ -336,13 +338,13 @@ fn three<'k>([a, b]: [&[U32<'k>]; 2]) -> [U32<'k>; 3] {
 
 impl Variant for Pack {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        // Each kind of rows; fewer tiles than warps, and more; rows of an odd and of an even number of blocks.
+        // Each row order; fewer tiles than warps, and more; rows of an odd and of an even number of blocks.
         [
-            (Rows::PLAIN, 1, 1),
-            (Rows::PLAIN, 3, 3),
-            (Rows::half_split(64), 2, 2),
-            (Rows::interleaved(32), 3, 1),
-            (Rows::GATE_UP, 2, 3),
+            (RowOrder::PLAIN, 1, 1),
+            (RowOrder::PLAIN, 3, 3),
+            (RowOrder::half_split(64), 2, 2),
+            (RowOrder::interleaved(32), 3, 1),
+            (RowOrder::GATE_UP, 2, 3),
         ]
         .map(|(rows, groups, tiles)| self.case(&mut Random(seed), rows, groups, tiles))
         .into()
@@ -351,13 +353,16 @@ impl Variant for Pack {
 
 impl Pack {
     /// `groups` groups of rows, `tiles` tiles long.
-    fn case(&self, random: &mut Random, rows: Rows, groups: u32, tiles: u32) -> Case {
+    fn case(&self, random: &mut Random, rows: RowOrder, groups: u32, tiles: u32) -> Case {
         let n = tiles * self.format.tile().map_or(0, |tile| tile.columns);
         let row_blocks = groups * rows.per;
         let blocks = groups * rows.stride * n / self.format.block_len();
         let lo = self.format.random(blocks as usize, 1.0, random);
-        let hi =
-            if rows == Rows::GATE_UP { self.format.random(blocks as usize, 1.0, random) } else { lo.clone() };
+        let hi = if rows == RowOrder::GATE_UP {
+            self.format.random(blocks as usize, 1.0, random)
+        } else {
+            lo.clone()
+        };
         let y = vec![0; row_blocks as usize * 16 * self.format.row_bytes(n as usize)];
         let mut args = vec![CpuArg::U8(lo), CpuArg::U8(hi), CpuArg::U8(y)];
         let sizes = [n, row_blocks, rows.per, rows.stride, rows.step, rows.delta];

@@ -1,81 +1,82 @@
-//! How a product divides its blocks, and the times that it leaves where it profiles.
+//! How a product divides its blocks among warps, and the timestamps that it records when it profiles.
 
 use crate::format::Format;
 use ptx_gen::*;
 
-/// When the next kernel may start: it then fills its ring, and waits.
+/// When the kernel executes `griddepcontrol.launch_dependents`, so that the next kernel may start, fill its ring, and
+/// wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Trigger {
-    /// At once: three kernels may overlap as far as shared memory allows.
+    /// At the start: three kernels may overlap as far as shared memory allows.
     First,
-    /// When the kernels before are complete: two overlap.
+    /// After `griddepcontrol.wait`: two kernels overlap.
     Waited,
-    /// When the last tile is on its way: what the next brings follows it.
+    /// After the last load is issued: the next kernel's loads queue behind it.
     Drained,
 }
 
 /// How tiles come to shared memory, and with it whether kernels overlap: both need sm_90.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Copies {
-    /// One bulk copy for each stage, in a kernel that overlaps with its neighbours: sm_90.
+    /// One bulk copy (TMA) per stage, in a kernel that overlaps with its neighbours: sm_90.
     Bulk,
-    /// `cp.async` by the lanes of the producer warp, in a kernel that starts when the one before has ended: sm_80.
+    /// `cp.async` by the lanes of the producer warp, in a kernel that starts after its predecessor has ended: sm_80.
     Async,
 }
 
-/// How a block is divided.
+/// How a block is divided among its warps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Plan {
-    /// Warps of a group, and so tiles of a stage.
+    /// Warps per group, which is also the number of tiles per stage.
     pub width: u32,
-    /// Groups of consumer warps, which take turns.
+    /// Groups of consumer warps, which process stages round-robin.
     pub groups: u32,
-    /// When the next kernel may start, if it may at all before this one has ended.
+    /// When the next kernel may start; unused if kernels do not overlap.
     pub trigger: Trigger,
-    /// How tiles come to shared memory.
+    /// How tiles are copied to shared memory.
     pub copies: Copies,
-    /// Stages that are asked for before the product before this one has asked for its last tile; if not given, as
-    /// many as the ring has.
-    pub early: Option<u32>,
-    /// Columns of activations that the weights are multiplied with, each a token of its own: 1 to 8.
-    pub columns: u32,
-    /// Whether each block leaves the times of [`Stamp`]s.
+    /// Prefetch limit: the number of stages that are loaded before the previous product has issued its last load.
+    /// `None` fills the whole ring.
+    pub prefetch_limit: Option<u32>,
+    /// Batch: tokens that the weights are multiplied with, 1 to 8.
+    pub batch: u32,
+    /// Whether each block records [`Timestamp`]s.
     pub profile: bool,
 }
 
-/// A time that a block leaves where a plan says so, on the device's clock in nanoseconds, at
-/// `stamps[8 * block + stamp]`.
+/// A time that a block records if its plan says so, from `%globaltimer` in nanoseconds, at `timestamps[8 * block +
+/// timestamp]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Stamp {
+pub enum Timestamp {
     /// The block has begun.
     Begun,
     /// The first tiles have landed.
     Landed,
-    /// The last tiles are on their way.
+    /// The last loads are issued.
     Drained,
     /// Earlier kernels are complete.
     Waited,
-    /// The activations are there.
+    /// The activations are encoded.
     Ready,
     /// The first warp's products are done.
     Multiplied,
     /// The results are stored.
     Stored,
-    /// No time: the number of the multiprocessor.
-    Place,
+    /// Not a time: the SM id.
+    SmId,
 }
 
-/// Stamps of a block.
-pub const STAMPS: u32 = 8;
+/// Timestamps per block.
+pub const TIMESTAMPS: u32 = 8;
 
-impl Stamp {
-    /// Leaves it, where `who` holds.
-    pub(crate) fn leave<'k>(self, k: Builder<'k>, who: Pred<'k>, stamps: Ptr<'k, u64, Write>) {
+impl Timestamp {
+    /// Records it in threads where `who` holds.
+    pub(crate) fn record<'k>(self, k: Builder<'k>, who: Pred<'k>, timestamps: Ptr<'k, u64, Write>) {
         k.when(who, || {
-            let value = if self == Stamp::Place { k.smid().cvt::<u64>() } else { k.globaltimer() };
-            let to = stamps.at(k.ctaid() * STAMPS).at(self as u32).cast::<u32>();
-            // Relaxed, so that what a ticket publishes does not wait for it.
+            let value = if self == Timestamp::SmId { k.smid().cvt::<u64>() } else { k.globaltimer() };
+            let to = timestamps.at(k.ctaid() * TIMESTAMPS).at(self as u32).cast::<u32>();
+            // Relaxed stores, so that the release of a ticket does not wait for them.
             to.st_relaxed(value.cvt::<u32>());
             to.at(1).st_relaxed((value >> 32).cvt::<u32>());
         });
@@ -83,33 +84,34 @@ impl Stamp {
 }
 
 impl Plan {
-    /// For large matrices of quantized weights. [`ALL`](crate::ALL) lists kernels of this plan and of each below.
-    pub const SHIPPED: Plan = Plan {
+    /// For large matrices of quantized weights. [`ALL`](crate::ALL) lists kernels with this plan and with each plan
+    /// below.
+    pub const DEFAULT: Plan = Plan {
         width: 2,
         groups: 4,
         trigger: Trigger::First,
         copies: Copies::Bulk,
-        early: None,
-        columns: 1,
+        prefetch_limit: None,
+        batch: 1,
         profile: false,
     };
-    /// For few, long rows of them.
-    pub const SHORT: Plan = Plan { groups: 6, ..Plan::SHIPPED };
-    /// For large matrices of quantized weights, behind a product over 4- or 5-bit weights.
-    pub const HELD: Plan = Plan { early: Some(6), ..Plan::SHIPPED };
-    /// The same for few, long rows.
-    pub const SHORT_HELD: Plan = Plan { early: Some(6), ..Plan::SHORT };
-    /// For large matrices of 16-bit weights.
-    pub const HALVES: Plan = Plan { groups: 2, ..Plan::SHIPPED };
-    /// For those with short rows.
-    pub const SHORT_HALVES: Plan = Plan { width: 1, groups: 8, ..Plan::SHIPPED };
+    /// Twelve consumer warps, for few, long rows of quantized weights.
+    pub const TWELVE_WARPS: Plan = Plan { groups: 6, ..Plan::DEFAULT };
+    /// Throttled prefetch, for large matrices of quantized weights after a product over 4- or 5-bit weights.
+    pub const THROTTLED: Plan = Plan { prefetch_limit: Some(6), ..Plan::DEFAULT };
+    /// Twelve warps and throttled prefetch.
+    pub const TWELVE_WARPS_THROTTLED: Plan = Plan { prefetch_limit: Some(6), ..Plan::TWELVE_WARPS };
+    /// For large matrices of 16-bit weights (`F16`, `BF16`).
+    pub const HALF: Plan = Plan { groups: 2, ..Plan::DEFAULT };
+    /// For 16-bit weights with short rows.
+    pub const HALF_SHORT_ROWS: Plan = Plan { width: 1, groups: 8, ..Plan::DEFAULT };
 
-    /// [`SHIPPED`](Plan::SHIPPED) for devices older than sm_90.
-    pub const SHIPPED_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::SHIPPED };
+    /// [`SHIPPED`](Plan::DEFAULT) for devices older than sm_90.
+    pub const DEFAULT_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::DEFAULT };
 
-    /// The same for so many columns, which hold nothing back.
-    pub const fn by(self, columns: u32) -> Plan {
-        Plan { columns, early: None, ..self }
+    /// The same plan for a batch, without a prefetch limit.
+    pub const fn with_batch(self, batch: u32) -> Plan {
+        Plan { batch, prefetch_limit: None, ..self }
     }
 
     /// Consumer warps.
@@ -122,12 +124,12 @@ impl Plan {
         32 * (self.warps() + 1)
     }
 
-    /// Blocks that a multiprocessor must be able to hold: two kernels of the chain, if they overlap.
+    /// Blocks that must fit on an SM: two if kernels overlap.
     ///
-    /// Several columns have it for themselves. That one block is enough is said where `ptxas` needs to hear it: for
-    /// quantized weights, it would then take more registers than there are on sm_120.
+    /// With a batch, one block fits. For quantized weights `ptxas` is not told, because it would then take more
+    /// registers than sm_120 has.
     pub(crate) const fn resident(self, format: Format) -> Option<u32> {
-        match self.columns {
+        match self.batch {
             1 if self.overlaps() && self.threads() <= 512 => Some(2),
             1 => Some(1),
             _ if matches!(format, Format::F16 | Format::BF16) => Some(1),
@@ -135,7 +137,7 @@ impl Plan {
         }
     }
 
-    /// As names of kernels end: `4x2_first`, `4x2_first_early6`, `4x2_async`, or `4x2_first_8_columns`.
+    /// The suffix of kernel names: `4x2_first`, `4x2_first_early6`, `4x2_async`, or `4x2_first_8_columns`.
     pub(crate) fn suffix(self) -> String {
         let how = match (self.copies, self.trigger) {
             (Copies::Async, _) => "async",
@@ -143,29 +145,29 @@ impl Plan {
             (Copies::Bulk, Trigger::Waited) => "waited",
             (Copies::Bulk, Trigger::Drained) => "drained",
         };
-        let early = self.early.map_or(String::new(), |stages| format!("_early{stages}"));
-        let columns = if self.columns == 1 { String::new() } else { format!("_{}_columns", self.columns) };
+        let prefetch = self.prefetch_limit.map_or(String::new(), |stages| format!("_early{stages}"));
+        let batch = if self.batch == 1 { String::new() } else { format!("_{}_columns", self.batch) };
         let profile = if self.profile { "_profile" } else { "" };
-        format!("{}x{}_{how}{early}{columns}{profile}", self.width, self.groups)
+        format!("{}x{}_{how}{prefetch}{batch}{profile}", self.width, self.groups)
     }
 
     pub(super) const fn overlaps(self) -> bool {
         matches!(self.copies, Copies::Bulk)
     }
 
-    /// What the blocks leave of a kernel's turn.
-    pub(crate) fn say(self, turn: u32, asked: &mut [u32]) {
+    /// The progress flags that the blocks publish: the kernel's sequence number.
+    pub(crate) fn publish(self, sequence: u32, progress: &mut [u32]) {
         if self.overlaps() {
-            asked.fill(turn);
+            progress.fill(sequence);
         }
     }
 
-    /// Whether this is where the next kernel may start.
+    /// Whether the kernel triggers the next one at this point.
     pub(super) fn triggers(self, trigger: Trigger) -> bool {
         self.overlaps() && self.trigger == trigger
     }
 
-    /// Arrivals at a full stage: of one lane, and where all copy, of their copies.
+    /// Arrivals at a full barrier: one lane, plus the copies of all lanes if lanes copy.
     pub(super) const fn arrivals(self) -> u32 {
         match self.copies {
             Copies::Bulk => 1,
@@ -174,5 +176,5 @@ impl Plan {
     }
 }
 
-/// The most columns: as many accumulators as leave room for a tile's weights.
-pub(crate) const MOST_COLUMNS: u32 = 8;
+/// The largest batch: more accumulators would leave too few registers for a tile's weights.
+pub(crate) const MAX_BATCH: u32 = 8;

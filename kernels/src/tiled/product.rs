@@ -1,17 +1,17 @@
-//! A warp multiplies a tile with the activations of its columns.
+//! A warp multiplies a tile with the activations of a batch.
 //!
-//! Of the eight columns of a matrix instruction a token needs one. Quantized weights have a scale for each group of
-//! columns, so a product over several groups must keep their sums apart: lane `4 g + t` holds, of the inner dimension,
-//! columns of the tile that belong to group `t` of four, and the activations of group `t` stand only in columns `2 t`
-//! (high digits) and `2 t + 1` (low digits) of the right matrix, zeros elsewhere. After a few instructions lane
-//! `4 g + t` has the sums of group `t` for rows `g` and `g + 8`, and applies the scales to them.
-//! (The diagonal form is in NVIDIA's terms an m16n8k32 with a block-diagonal B.)
+//! A matrix instruction has eight columns and one token needs one of them. Quantized weights have a scale per group
+//! of columns, so the sums of several groups must stay apart. Lane `4 g + t` holds, along the inner dimension, the
+//! columns of the tile that belong to group `t` of four. The activations of group `t` occupy only columns `2 t` (high
+//! bytes) and `2 t + 1` (low bytes) of the right matrix; the rest is zero. In NVIDIA's terms this is an m16n8k32 with
+//! a block-diagonal B. After a few instructions lane `4 g + t` holds the sums of group `t` for rows `g` and `g + 8`
+//! and applies the scales.
 //!
-//! Several columns of activations, which are tokens, take as many instructions each: a tile's weights are unpacked
-//! once, stay in registers, and meet one column after the other. So each column's sums are bit for bit what it would
-//! have alone.
+//! Each token of a batch takes the same number of instructions: a tile's weights are unpacked once, stay in
+//! registers, and are multiplied with one token after the other. A token's sums are therefore bit for bit those of a
+//! batch of one.
 //!
-//! Where a lane's weights are in a tile is in `tile.rs`.
+//! `tile.rs` defines where a lane's weights are in a tile.
 
 use super::activation::{Activations, Encoding};
 use super::tile::Tile;
@@ -19,8 +19,8 @@ use crate::format::Format;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// A lane's part in the products of one format.
-pub(crate) struct Product<'k> {
+/// A lane's view of the products in one format.
+pub(crate) struct TileProduct<'k> {
     k: Builder<'k>,
     format: Format,
     lane: U32<'k>,
@@ -28,27 +28,27 @@ pub(crate) struct Product<'k> {
     t: U32<'k>,
     /// Whether the lane holds activations: the others hold zeros.
     active: Pred<'k>,
-    /// Where they are in the first tile's columns.
+    /// The lane's activations for the first tile.
     x: Ptr<'k, u8, Shared>,
     /// The scales of the lane's groups.
     side: Ptr<'k, u8, Shared>,
-    /// Bytes of both from one column of activations to the next, where there are several.
+    /// Bytes of both per token; `None` for a batch of one.
     next: Option<[U32<'k>; 2]>,
 }
 
-/// What a lane has of the sums of rows `g` and `g + 8`.
-pub(crate) type Rows<'k> = [Var<'k, f32>; 2];
+/// A lane's contribution to the sums of rows `g` and `g + 8`.
+pub(crate) type RowSums<'k> = [Var<'k, f32>; 2];
 
 type Quad<'k> = [Var<'k, u32>; 4];
 
-/// The weights of two sets of four groups of 32, as the left sides of four matrix instructions each.
+/// The weights of two sets of four groups of 32, as the A fragments of four matrix instructions each.
 type Codes<'k> = [[[U32<'k>; 4]; 4]; 2];
 
-/// What a lane has of a group of 32 of a column.
+/// A lane's results for a group of 32 of one token.
 struct Set<'k> {
-    /// Sums of codes times digits, of rows `g` and `g + 8`.
+    /// Sums of codes times bytes, of rows `g` and `g + 8`.
     sums: [I32<'k>; 2],
-    /// What the digits count.
+    /// The scale of the activations.
     scale: F32<'k>,
     /// The sum of the activations.
     sum: F32<'k>,
@@ -60,57 +60,60 @@ impl<'k> Set<'k> {
         self.sums.map(|sum| sum.cvt::<f32>() * self.scale)
     }
 
-    /// Where the codes of row `g + 8` are 16 times its own plus those of row `g`: in units of its own, times 16.
-    fn parted(self) -> Set<'k> {
+    /// Separates the rows if the codes of row `g + 8` are 16 times its own plus those of row `g`. The result counts
+    /// 16 per unit of its own.
+    fn separated(self) -> Set<'k> {
         let [first, both] = self.sums;
         Set { sums: [first, both - first], ..self }
     }
 }
 
-/// Scales and minima of Q4_K and Q5_K: by set, as numbers, scale and minimum of row `g` and of row `g + 8`; and the
-/// `d` and `dmin` of both rows.
+/// Scales and minima of Q4_K and Q5_K. By set: scale and minimum of row `g`, then of row `g + 8`, as numbers; and `d`
+/// and `dmin` of both rows.
 struct Scales<'k> {
     numbers: [[F32<'k>; 4]; 2],
     d: [F32<'k>; 2],
     dmin: [F32<'k>; 2],
 }
 
-impl<'k> Product<'k> {
+impl<'k> TileProduct<'k> {
     pub(crate) fn new(k: Builder<'k>, format: Format, x: Activations<'k>) -> Self {
         let lane = k.lane();
         let (g, t) = (lane >> 2, lane & 3);
         let (active, offset) = match (x.encoding, format) {
-            (Encoding::Digits, Format::Q6_K) => ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32),
-            (Encoding::Digits, _) => ((g >> 1).eq(t), t * 64 + (g & 1) * 32),
+            (Encoding::SplitInt8, Format::Q6_K) => {
+                ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32)
+            }
+            (Encoding::SplitInt8, _) => ((g >> 1).eq(t), t * 64 + (g & 1) * 32),
             _ => (g.lt(2), g * 64 + t * 16),
         };
         let side = match (x.encoding, format) {
-            (Encoding::Digits, Format::Q6_K) => x.side().at(t * 8),
-            (Encoding::Digits, _) => x.side().at(t * 16),
+            (Encoding::SplitInt8, Format::Q6_K) => x.side().at(t * 8),
+            (Encoding::SplitInt8, _) => x.side().at(t * 16),
             _ => x.side(),
         };
-        let next = (x.columns > 1).then(|| x.column_bytes());
-        Product { k, format, lane, g, t, active, x: x.memory.at(offset), side, next }
+        let next = (x.batch > 1).then(|| x.token_bytes());
+        TileProduct { k, format, lane, g, t, active, x: x.memory.at(offset), side, next }
     }
 
-    /// Adds the products of a tile with the activations of its columns, those of tile `kt` of the row: for each column
-    /// of activations to its sums. Whole warp.
-    pub(crate) fn add(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
+    /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
+    /// Whole warp.
+    pub(crate) fn add(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         match self.format {
-            Format::Q4_0 => self.q4_0(tile, kt, columns),
-            Format::Q8_0 => self.q8_0(tile, kt, columns),
-            Format::Q4_K => self.q4_k(tile, kt, columns),
-            Format::Q5_K => self.q5_k(tile, kt, columns),
-            Format::Q6_K => self.q6_k(tile, kt, columns),
-            Format::F16 | Format::BF16 => self.halves(tile, kt, columns),
+            Format::Q4_0 => self.q4_0(tile, kt, batch),
+            Format::Q8_0 => self.q8_0(tile, kt, batch),
+            Format::Q4_K => self.q4_k(tile, kt, batch),
+            Format::Q5_K => self.q5_k(tile, kt, batch),
+            Format::Q6_K => self.q6_k(tile, kt, batch),
+            Format::F16 | Format::BF16 => self.halves(tile, kt, batch),
             other => unreachable!("{} has no tile product", other.name()),
         }
     }
 
-    /// Adds up what the lanes of a row have: in every lane, or in those with `t` = 0. Whole warp.
+    /// Sums over the lanes of a row: the result is in every lane, or in the lanes with `t` = 0. Whole warp.
     pub(crate) fn total(&self, v: F32<'k>) -> F32<'k> {
         match Encoding::of(self.format) {
-            Some(Encoding::Digits) => {
+            Some(Encoding::SplitInt8) => {
                 let v = v + v.shfl_bfly(1);
                 v + v.shfl_bfly(2)
             }
@@ -118,50 +121,50 @@ impl<'k> Product<'k> {
         }
     }
 
-    /// Row `g` of the lane, and whether it is the lane that has the total.
+    /// Row `g` of the lane, and whether this lane holds the total.
     pub(crate) fn owner(&self) -> (U32<'k>, Pred<'k>) {
         (self.g, self.t.eq(0))
     }
 
-    /// Four words of the lane's own, the `c`-th such.
+    /// The lane's `c`-th group of four words.
     fn words(&self, tile: Ptr<'k, u8, Shared>, c: u32) -> [U32<'k>; 4] {
         tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
     }
 
-    /// Activations of the lane, or zeros.
+    /// The lane's activations, or zeros.
     fn quad(&self, at: Ptr<'k, u8, Shared>) -> Quad<'k> {
         let mut quad = from_fn(|_| self.k.var(0));
         at.cast::<u32>().ld4_if(self.active, &mut quad);
         quad
     }
 
-    /// The lane's activations of a column and of tile `kt` of the row.
-    fn x(&self, kt: U32<'k>, column: u32) -> Ptr<'k, u8, Shared> {
-        self.of_column(self.x.row(kt, 512), 0, column)
+    /// The lane's activations of a token for tile `kt` of the row.
+    fn x(&self, kt: U32<'k>, item: u32) -> Ptr<'k, u8, Shared> {
+        self.of_item(self.x.row(kt, 512), 0, item)
     }
 
-    /// Their scales, of which a tile has so many bytes.
-    fn side(&self, kt: U32<'k>, bytes: u32, column: u32) -> Ptr<'k, u8, Shared> {
-        self.of_column(self.side.row(kt, bytes), 1, column)
+    /// Their scales, `bytes` bytes per tile.
+    fn side(&self, kt: U32<'k>, bytes: u32, item: u32) -> Ptr<'k, u8, Shared> {
+        self.of_item(self.side.row(kt, bytes), 1, item)
     }
 
-    fn of_column(&self, first: Ptr<'k, u8, Shared>, which: usize, column: u32) -> Ptr<'k, u8, Shared> {
-        self.next.map_or(first, |next| if column == 0 { first } else { first.row(next[which], column) })
+    fn of_item(&self, first: Ptr<'k, u8, Shared>, which: usize, item: u32) -> Ptr<'k, u8, Shared> {
+        self.next.map_or(first, |next| if item == 0 { first } else { first.row(next[which], item) })
     }
 
-    /// The products of two sets of four groups of 32 with a column.
+    /// The products of two sets of four groups of 32 with one token.
     fn sets(
         &self,
         kt: U32<'k>,
-        column: u32,
+        item: u32,
         codes: &Codes<'k>,
         multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
     ) -> [Set<'k>; 2] {
-        let (x, side) = (self.x(kt, column), self.side(kt, 128, column));
+        let (x, side) = (self.x(kt, item), self.side(kt, 128, item));
         from_fn(|s| self.set([x, side], s as u32, &codes[s], &multiply))
     }
 
-    /// The same of set `s`, whose column begins at `[x, side]`.
+    /// The same for set `s`, whose activations and scales start at `[x, side]`.
     fn set(
         &self,
         [x, side]: [Ptr<'k, u8, Shared>; 2],
@@ -170,7 +173,7 @@ impl<'k> Product<'k> {
         multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
     ) -> Set<'k> {
         let x = [0, 16].map(|i| self.quad(x.at(256 * s + i)));
-        // Two chains of two, as each instruction waits for the sums of the one before.
+        // Two dependent pairs instead of one chain of four: each instruction waits for the sums of its predecessor.
         let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
         for i in 0..4 {
             let quad = &x[i / 2];
@@ -181,21 +184,21 @@ impl<'k> Product<'k> {
         Set { sums: [0, 2].map(|r| both(&sums, r)), scale, sum: low + high }
     }
 
-    /// Set after set, as both hold too many registers for all columns.
-    fn q8_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
+    /// One set at a time: both would need too many registers for the whole batch.
+    fn q8_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         let d = tile.at(self.lane * 8).at(4096).cast::<u32>().ld2().map(halves);
         for (s, d) in (0..).zip(d) {
             let codes = from_fn(|i| self.words(tile, 4 * s + i as u32));
-            for (column, rows) in (0..).zip(&mut *columns) {
-                let at = [self.x(kt, column), self.side(kt, 128, column)];
+            for (item, rows) in (0..).zip(&mut *batch) {
+                let at = [self.x(kt, item), self.side(kt, 128, item)];
                 let set = self.set(at, s, &codes, |sums, a, b| sums.add_i8(a, b));
                 rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
             }
         }
     }
 
-    /// Row `g` in the low nibbles, row `g + 8` in the high ones. For row `g + 8` whole bytes are multiplied, of which
-    /// row `g`'s products are taken away again, which is exact and cheaper than to mask them: see [`Set::parted`].
+    /// Row `g` in the low nibbles, row `g + 8` in the high ones. For row `g + 8` whole bytes are multiplied and row
+    /// `g`'s products are subtracted again, which is exact and cheaper than masking: see [`Set::separated`].
     fn nibbles(&self, tile: Ptr<'k, u8, Shared>) -> Codes<'k> {
         let words: [_; 4] = from_fn(|c| self.words(tile, c as u32));
         from_fn(|s| {
@@ -206,11 +209,11 @@ impl<'k> Product<'k> {
         })
     }
 
-    fn q4_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
+    fn q4_0(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         let codes = self.nibbles(tile);
         let d = tile.at(self.lane * 8).at(2048).cast::<u32>().ld2().map(halves);
-        for (column, rows) in (0..).zip(columns) {
-            let sets = self.sets(kt, column, &codes, |sums, a, b| sums.add_u8(a, b)).map(Set::parted);
+        for (item, rows) in (0..).zip(batch) {
+            let sets = self.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)).map(Set::separated);
             for (set, d) in sets.into_iter().zip(d) {
                 let ([first, second], offset) = (set.scaled(), set.sum * -8.0);
                 rows[0].fma(first + offset, d[0]);
@@ -219,17 +222,17 @@ impl<'k> Product<'k> {
         }
     }
 
-    fn q4_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
+    fn q4_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         let (codes, scales) = (self.nibbles(tile), self.scales_k(tile, 2048));
         let scales = Scales { d: [scales.d[0], scales.d[1] * 0.0625], ..scales };
-        for (column, rows) in (0..).zip(columns) {
-            let sets = self.sets(kt, column, &codes, |sums, a, b| sums.add_u8(a, b));
-            scales.apply(rows, &sets.map(Set::parted));
+        for (item, rows) in (0..).zip(batch) {
+            let sets = self.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b));
+            scales.apply(rows, &sets.map(Set::separated));
         }
     }
 
-    /// Nibbles as in Q4_K, and the fifth bits of word `c` of them in word `c`: bit `2 j + r` is row `g + 8 r`'s.
-    fn q5_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
+    /// Nibbles as in Q4_K, and the fifth bits of their word `c` in word `c`: bit `2 j + r` belongs to row `g + 8 r`.
+    fn q5_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         let words: [_; 4] = from_fn(|c| self.words(tile, c as u32));
         let high = tile.at(self.lane * 16).at(2048).cast::<u32>().ld4();
         let codes = from_fn(|s| {
@@ -241,8 +244,8 @@ impl<'k> Product<'k> {
             })
         });
         let scales = self.scales_k(tile, 2560);
-        for (column, rows) in (0..).zip(columns) {
-            scales.apply(rows, &self.sets(kt, column, &codes, |sums, a, b| sums.add_u8(a, b)));
+        for (item, rows) in (0..).zip(batch) {
+            scales.apply(rows, &self.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)));
         }
     }
 
@@ -259,16 +262,16 @@ impl<'k> Product<'k> {
         Scales { numbers, d: [first[0], second[0]], dmin: [first[1], second[1]] }
     }
 
-    /// Row `g` counts 4 times less than row `g + 8`; see `tile.rs` for how 24 words hold 32.
-    fn q6_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
+    /// Row `g` counts 4 times less than row `g + 8`; `tile.rs` shows how 24 words hold 32.
+    fn q6_k(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         let words: Vec<U32> = (0..6).flat_map(|c| self.words(tile, c)).collect();
         let scales = tile.at(self.lane * 8).at(3072).cast::<u32>().ld2();
         let d = halves(tile.at(self.g * 4).at(3328).cast::<u32>().ld());
         let codes: [[_; 2]; 4] = from_fn(|s| from_fn(|i| six_bits(&words[6 * s + 3 * i..])));
         let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
         let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| factor(2 * s + r)));
-        for (column, rows) in (0..).zip(columns) {
-            let (x, side) = (self.x(kt, column), self.side(kt, 128, column));
+        for (item, rows) in (0..).zip(batch) {
+            let (x, side) = (self.x(kt, item), self.side(kt, 128, item));
             let mut scaled: [Var<f32>; 2] = from_fn(|_| self.k.var(0.0));
             for s in 0..4 {
                 let x = self.quad(x.at(128 * s as u32));
@@ -290,10 +293,10 @@ impl<'k> Product<'k> {
         }
     }
 
-    fn halves(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, columns: &mut [Rows<'k>]) {
+    fn halves(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         let words: [_; 8] = from_fn(|c| self.words(tile, c as u32));
-        for (column, rows) in (0..).zip(columns) {
-            let x = self.x(kt, column);
+        for (item, rows) in (0..).zip(batch) {
+            let x = self.x(kt, item);
             let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(self.k));
             for c in 0..4 {
                 let quad = self.quad(x.at(128 * c as u32));
@@ -305,7 +308,7 @@ impl<'k> Product<'k> {
                     }
                 }
             }
-            let scale = (self.format == Format::F16).then(|| self.side(kt, 4, column).cast::<f32>().ld());
+            let scale = (self.format == Format::F16).then(|| self.side(kt, 4, item).cast::<f32>().ld());
             for (r, row) in rows.iter_mut().enumerate() {
                 let parts = sums.each_ref().map(|s| s.0[2 * r].get() + &s.0[2 * r + 1]);
                 let sum = parts[0] + parts[1];
@@ -320,7 +323,7 @@ impl<'k> Product<'k> {
 
 impl<'k> Scales<'k> {
     /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.
-    fn apply(&self, rows: &mut Rows<'k>, sets: &[Set<'k>; 2]) {
+    fn apply(&self, rows: &mut RowSums<'k>, sets: &[Set<'k>; 2]) {
         let products = sets.each_ref().map(Set::scaled);
         for (r, row) in rows.iter_mut().enumerate() {
             let [[a, m], [b, n]] = self.numbers.map(|numbers| [numbers[2 * r], numbers[2 * r + 1]]);
@@ -330,7 +333,7 @@ impl<'k> Scales<'k> {
     }
 }
 
-/// A byte of a word as a number: in the low bits of 2^23 it is that much more.
+/// Converts a byte of a word to a float: in the low bits of 2^23 it adds its value.
 fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
     const TWO_23: f32 = 8_388_608.0;
     word.prmt(TWO_23.to_bits(), 0x7650 | byte).bits::<f32>() - TWO_23
@@ -339,7 +342,7 @@ fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
 /// `(a & b) | c`, as `lop3` counts.
 const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
 
-/// The sum of a row's high digits and low digits, the row being `r` and `r + 1` of a lane's sums.
+/// Combines the sums of a row's high and low bytes, which are sums `r` and `r + 1` of a lane.
 fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
     let sum = |r: usize| sums[1..].iter().fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r]);
     sum(r).mad(256, sum(r + 1))
@@ -350,7 +353,7 @@ fn halves(word: U32<'_>) -> [F32<'_>; 2] {
     word.bits::<f16x2>().unpack().map(|h| h.cvt::<f32>())
 }
 
-/// Four nibbles of a word, from bit `from` of each byte on, and above them bit `bit` of the bytes of `high`.
+/// Four nibbles of a word, from bit `from` of each byte on, with bit `bit` of the bytes of `high` above them.
 fn five_bits<'k>(word: U32<'k>, high: U32<'k>, bit: usize, from: u32) -> U32<'k> {
     let fifth = match bit as u32 {
         bit @ 0..=4 => high << (4 - bit),
@@ -359,7 +362,8 @@ fn five_bits<'k>(word: U32<'k>, high: U32<'k>, bit: usize, from: u32) -> U32<'k>
     fifth.lop3(0x1010_1010, (word >> from) & 0x0f0f_0f0f, AND_OR)
 }
 
-/// Four words of bytes from three words: each byte's six bits, and in the two others a part of the fourth word.
+/// Four words of bytes from three words: six bits of each byte, and the remaining bits of all three form the fourth
+/// word.
 fn six_bits<'k>(w: &[U32<'k>]) -> [U32<'k>; 4] {
     let first = w[0] & 0x3f3f_3f3f;
     let second = w[1] & 0xfcfc_fcfc;

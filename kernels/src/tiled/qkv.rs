@@ -1,16 +1,16 @@
-//! Queries, keys and values of a token: norm, three matrices, bias, rotary embedding, and the append to the cache.
-//! Where heads are normed before they turn, the sums are left as they are for [`HeadNorm`](super::HeadNorm).
+//! Queries, keys and values: norm, three matrices, bias, rotary embedding, and the append to the KV cache. For models
+//! with head norms, the sums are stored unrotated for [`HeadNorm`](super::HeadNorm).
 //!
-//! Several columns of activations are several tokens, each with a state and angles of its own.
+//! Each token of a batch has its own state and angles.
 //!
-//! The two rows of a rotary pair stand in rows `r` and `r + 8` of a row block. Angles come as cosine and sine from the
-//! kernel that embeds the token.
+//! The two rows of a rotary pair are rows `r` and `r + 8` of a row block. The kernel that embeds the token provides
+//! the angles as cosine and sine.
 
+use super::batch::BatchItem;
 use super::case;
-use super::column::Column;
-use super::stream::{Input, Results, Stream};
+use super::stream::{Input, Results, WeightStream};
 use super::tile::ROWS;
-use super::{Layout, Plan, Runs};
+use super::{Layout, Plan, Segments};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
@@ -21,19 +21,19 @@ use ptx_gen::*;
 args! {
     /// Arguments of [`Qkv`].
     pub struct QkvArgs {
-        /// `[(heads + 2 * kv_heads) * head_dim, n]` as tiles: queries and keys with the rows of a rotary pair together, values [`Rows::PLAIN`](super::Rows::PLAIN)
+        /// `[(heads + 2 * kv_heads) * head_dim, n]` as tiles: queries and keys with the rows of a rotary pair together, values [`Rows::PLAIN`](super::RowOrder::PLAIN)
         w: In<u8>,
-        /// `[columns, n]`
+        /// `[batch, n]`
         x: In<f32>,
         /// `[n]`: weights of the norm
         gamma: In<f32>,
         /// `[(heads + 2 * kv_heads) * head_dim]`: of queries, keys, values, in order; not read without bias
         bias: In<f32>,
-        /// `[columns, 8]`: see [`state`](crate::state)
+        /// `[batch, 8]`: see [`state`](crate::state)
         state: In<u32>,
-        /// `[columns, head_dim / 2, 2]`: cosine and sine at the position
+        /// `[batch, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
-        /// `[columns, heads, head_dim]`; raw: `[columns, heads + 2 * kv_heads, head_dim]`, of queries, keys, values
+        /// `[batch, heads, head_dim]`; raw: `[batch, heads + 2 * kv_heads, head_dim]`, of queries, keys, values
         q: Out<f32>,
         /// `[kv_heads, ctx, head_dim]`
         k_cache: InOut<f16>,
@@ -41,7 +41,7 @@ args! {
         v_cache: InOut<f16>,
         /// Query heads.
         heads: u32,
-        /// Heads of keys and values.
+        /// KV heads.
         kv_heads: u32,
         /// Dimensions of a head, a multiple of 16.
         head_dim: u32,
@@ -53,18 +53,18 @@ args! {
         epsilon: f32,
         /// Blocks of the grid.
         blocks: u32,
-        /// Row blocks of the fullest block.
+        /// The maximum number of row blocks of a block.
         parts: u32,
         /// Stages of the ring.
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
-        /// `[blocks]`: see [`turn`](QkvArgs::turn)
+        /// `[blocks]`: progress flags, see [`turn`](QkvArgs::turn)
         asked: InOut<u32>,
-        /// Which of a token's products this is. Where the plan holds back, it waits until the one before has left its
-        /// turn in [`asked`](QkvArgs::asked).
+        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `asked` for
+        /// the previous product's number before it fills the rest of its ring.
         turn: u32,
-        /// `[blocks, 8]` where the plan profiles: see [`Stamp`](super::plan::Stamp)
+        /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
         stamps: Out<u64>,
     }
 }
@@ -78,18 +78,18 @@ pub struct Qkv {
     pub pairing: Pairing,
     /// Whether a bias is added.
     pub bias: bool,
-    /// What becomes of the sums.
+    /// The epilogue.
     pub finish: Finish,
-    /// How a block is divided.
+    /// How a block is divided among its warps.
     pub plan: Plan,
 }
 
-/// What becomes of queries, keys and values.
+/// The epilogue of the QKV projection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finish {
-    /// Queries and keys turn; keys and values go to the cache.
+    /// Queries and keys are rotated; keys and values go to the cache.
     Append,
-    /// All stay as they are, in the order of their matrices' rows; the caches are left alone.
+    /// All sums are stored unrotated, in the order of their matrices' rows; the caches are not written.
     Raw,
 }
 
@@ -97,15 +97,15 @@ pub enum Finish {
 const PAIRS: u32 = ROWS / 2;
 
 impl Qkv {
-    /// With the shipped plan.
-    pub const fn shipped(formats: [Format; 3], pairing: Pairing, bias: bool) -> Qkv {
-        Qkv { formats, pairing, bias, finish: Finish::Append, plan: Plan::SHIPPED }
+    /// With the default plan and epilogue.
+    pub const fn with_default_plan(formats: [Format; 3], pairing: Pairing, bias: bool) -> Qkv {
+        Qkv { formats, pairing, bias, finish: Finish::Append, plan: Plan::DEFAULT }
     }
 
-    /// The rows of the product.
-    pub fn runs(&self, heads: u32, kv_heads: u32, head_dim: u32) -> Runs {
+    /// The segments of the product.
+    pub fn segments(&self, heads: u32, kv_heads: u32, head_dim: u32) -> Segments {
         let rows = [heads, kv_heads, kv_heads].map(|heads| heads * head_dim / ROWS);
-        Runs::of(self.formats.into_iter().zip(rows))
+        Segments::of(self.formats.into_iter().zip(rows))
     }
 }
 
@@ -133,27 +133,27 @@ impl KernelDef for Qkv {
     }
 
     fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout = Layout { blocks: a.blocks, parts: a.parts, stages: a.stages, shared: a.shared };
+        let layout = Layout { blocks: a.blocks, max_row_blocks: a.parts, stages: a.stages, shared: a.shared };
         self.multiple("head_dim", a.head_dim, ROWS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
-        let columns = |name, found, formula, factors: &[u32]| {
-            super::columns(self, self.plan.columns, name, found, formula, factors)
+        let batched = |name, found, formula, factors: &[u32]| {
+            super::batched(self, self.plan.batch, name, found, formula, factors)
         };
-        self.exactly("state", a.state, self.plan.columns as usize * LEN)?;
-        columns("x", a.x, "n", &[a.n])?;
+        self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
+        batched("x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         if self.bias {
             let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
         }
-        columns("angles", a.angles, "head_dim", &[a.head_dim])?;
+        batched("angles", a.angles, "head_dim", &[a.head_dim])?;
         match self.finish {
-            Finish::Append => columns("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
+            Finish::Append => batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
             Finish::Raw => {
                 let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
-                columns("q", a.q, "(heads + 2 * kv_heads) * head_dim", &rows)?;
+                batched("q", a.q, "(heads + 2 * kv_heads) * head_dim", &rows)?;
             }
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
@@ -162,7 +162,7 @@ impl KernelDef for Qkv {
         super::contract(
             self,
             a.w,
-            &self.runs(a.heads, a.kv_heads, a.head_dim),
+            &self.segments(a.heads, a.kv_heads, a.head_dim),
             self.plan,
             a.n,
             layout,
@@ -174,59 +174,59 @@ impl KernelDef for Qkv {
         let per = a.head_dim / ROWS;
         let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
         let counts = [q, kv, kv];
-        let mut runs: Vec<(Format, U32)> = vec![];
-        let mut places = vec![];
+        let mut segments: Vec<(Format, U32)> = vec![];
+        let mut starts = vec![];
         for (format, count) in self.formats.into_iter().zip(counts) {
-            match runs.last_mut() {
+            match segments.last_mut() {
                 Some((last, sum)) if *last == format => {
-                    places.push(*sum);
+                    starts.push(*sum);
                     *sum = *sum + count;
                 }
                 _ => {
-                    places.push(k.val(0));
-                    runs.push((format, count));
+                    starts.push(k.val(0));
+                    segments.push((format, count));
                 }
             }
         }
-        let stream = Stream {
+        let stream = WeightStream {
             k,
             plan: self.plan,
-            runs,
+            segments,
             tiles: a.w,
             n: a.n,
             blocks: a.blocks,
-            parts: a.parts,
+            max_row_blocks: a.parts,
             stages: a.stages,
-            asked: a.asked,
-            turn: a.turn,
-            stamps: a.stamps,
+            progress: a.asked,
+            sequence: a.turn,
+            timestamps: a.stamps,
         };
-        let place = Place { qkv: self, per, counts, places, a: &a };
+        let epilogue = QkvEpilogue { qkv: self, per, counts, starts, a: &a };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         match self.finish {
-            Finish::Append if self.plan.columns > 1 => {
-                stream.run(input, |_| (), |_| (), |r, _, _| place.store_columns(r))
+            Finish::Append if self.plan.batch > 1 => {
+                stream.run(input, |_| (), |_| (), |r, _, _| epilogue.store_batch(r))
             }
             Finish::Append => stream.run(
                 input,
-                |r| place.first(r),
-                |first| place.early(k, first),
-                |r, first, early| place.store(r, first, early),
+                |r| epilogue.first(r),
+                |first| epilogue.prefetch(k, first),
+                |r, first, prefetched| epilogue.store(r, first, prefetched),
             ),
-            Finish::Raw => stream.run(input, |_| (), |_| (), |r, _, _| place.store_raw(r)),
+            Finish::Raw => stream.run(input, |_| (), |_| (), |r, _, _| epilogue.store_raw(r)),
         }
     }
 
     fn reference(&self, a: QkvArgs<Cpu<'_>>) {
-        self.plan.say(a.turn, a.asked);
+        self.plan.publish(a.turn, a.asked);
         let (n, dim, ctx) = (a.n as usize, a.head_dim as usize, a.ctx as usize);
         let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
-        for column in 0..self.plan.columns as usize {
-            let x = super::normed(&a.x[column * n..][..n], a.gamma, a.epsilon);
-            let position = a.state[column * LEN + POSITION as usize] as usize;
-            let angles = &a.angles[column * dim..][..dim];
-            let q = a.q.len() / self.plan.columns as usize;
-            let q = &mut a.q[column * q..][..q];
+        for item in 0..self.plan.batch as usize {
+            let x = super::normed(&a.x[item * n..][..n], a.gamma, a.epsilon);
+            let position = a.state[item * LEN + POSITION as usize] as usize;
+            let angles = &a.angles[item * dim..][..dim];
+            let q = a.q.len() / self.plan.batch as usize;
+            let q = &mut a.q[item * q..][..q];
             let mut from = 0;
             let mut first = 0;
             for (run, count) in [heads, kv_heads, kv_heads].into_iter().enumerate() {
@@ -272,150 +272,156 @@ impl KernelDef for Qkv {
     }
 }
 
-/// Where results go.
-struct Place<'a, 'k> {
+/// The epilogue's view of the block's results.
+struct QkvEpilogue<'a, 'k> {
     qkv: &'a Qkv,
     /// Row blocks of a head.
     per: U32<'k>,
-    /// Row blocks of each matrix, and where they begin in their run.
+    /// Row blocks of each matrix, and where they start in their segment.
     counts: [U32<'k>; 3],
-    places: Vec<U32<'k>>,
+    starts: Vec<U32<'k>>,
     a: &'a QkvArgs<Dev<'k>>,
 }
 
-/// A block's row blocks of a matrix.
+/// A block's share of a matrix.
 #[derive(Clone, Copy)]
-struct Part<'k> {
-    /// The run that the matrix is in.
+struct MatrixShare<'k> {
+    /// The segment that contains the matrix.
     run: usize,
-    /// The first, counted in the matrix, and in the block's share of the run.
+    /// The first row block, relative to the matrix, and relative to the block's share of the segment.
     first: [U32<'k>; 2],
     count: U32<'k>,
 }
 
-/// A block's part of queries or keys, a thread's first pair of it, and whether there is one.
-struct First<'k> {
-    part: Part<'k>,
-    pair: Pair<'k>,
+/// A block's share of queries or keys, a thread's first pair in it, and whether that exists.
+struct FirstPair<'k> {
+    share: MatrixShare<'k>,
+    pair: RotaryPair<'k>,
     exists: Pred<'k>,
 }
 
-/// What is loaded before the products: the position, and for a thread's first pair of queries and of keys its angle.
-struct Early<'k> {
+/// Operands loaded before the products: the position, and the angles of a thread's first pair of queries and of keys.
+struct Prefetched<'k> {
     position: U32<'k>,
     angles: [[Var<'k, f32>; 2]; 2],
 }
 
-/// A pair of rows: head, its two dimensions, and which pair of the head it is.
-struct Pair<'k> {
+/// A rotary pair: its head, its two dimensions, and its index in the head.
+struct RotaryPair<'k> {
     head: U32<'k>,
     dims: [U32<'k>; 2],
     j: U32<'k>,
 }
 
-impl<'k> Place<'_, 'k> {
-    /// This block's part of matrix `m`.
-    fn part(&self, r: &Results<'k>, m: usize) -> Part<'k> {
+impl<'k> QkvEpilogue<'_, 'k> {
+    /// This block's share of matrix `m`.
+    fn share(&self, r: &Results<'k>, m: usize) -> MatrixShare<'k> {
         let run = (1..=m).filter(|&i| self.qkv.formats[i] != self.qkv.formats[i - 1]).count();
         let (first, count) = r.shares[run];
-        let (begin, end) = (self.places[m], self.places[m] + self.counts[m]);
+        let (begin, end) = (self.starts[m], self.starts[m] + self.counts[m]);
         let from = first.max(begin).min(end);
         let to = (first + count).min(end).max(from);
-        Part { run, first: [from - begin, from - first], count: to - from }
+        MatrixShare { run, first: [from - begin, from - first], count: to - from }
     }
 
-    /// Pair `i` of a part of queries or keys.
-    fn pair(&self, part: Part<'k>, i: U32<'k>) -> Pair<'k> {
-        let block = part.first[0] + i / PAIRS;
+    /// Pair `i` of a share of queries or keys.
+    fn pair(&self, share: MatrixShare<'k>, i: U32<'k>) -> RotaryPair<'k> {
+        let block = share.first[0] + i / PAIRS;
         let (head, j) = (block / self.per, block % self.per * PAIRS + i % PAIRS);
         let dims = match self.qkv.pairing {
             Pairing::Interleaved => [j * 2, j * 2 + 1],
             Pairing::HalfSplit => [j, j + self.a.head_dim / 2],
         };
-        Pair { head, dims, j }
+        RotaryPair { head, dims, j }
     }
 
-    fn first(&self, r: &Results<'k>) -> [First<'k>; 2] {
+    fn first(&self, r: &Results<'k>) -> [FirstPair<'k>; 2] {
         [0, 1].map(|m| {
-            let part = self.part(r, m);
-            First { part, pair: self.pair(part, r.thread), exists: r.thread.lt(part.count * PAIRS) }
+            let share = self.share(r, m);
+            FirstPair { share, pair: self.pair(share, r.thread), exists: r.thread.lt(share.count * PAIRS) }
         })
     }
 
-    fn early(&self, k: Builder<'k>, first: &[First<'k>; 2]) -> Early<'k> {
+    fn prefetch(&self, k: Builder<'k>, first: &[FirstPair<'k>; 2]) -> Prefetched<'k> {
         let position = self.a.state.at(POSITION).fresh().ld();
         let angles = first.each_ref().map(|first| {
             let mut angle = [k.var(1.0), k.var(0.0)];
             self.a.angles.row(first.pair.j, 8).fresh().ld2_if(first.exists, &mut angle);
             angle
         });
-        Early { position, angles }
+        Prefetched { position, angles }
     }
 
-    fn angle(&self, pair: &Pair<'k>) -> [F32<'k>; 2] {
+    fn angle(&self, pair: &RotaryPair<'k>) -> [F32<'k>; 2] {
         self.a.angles.row(pair.j, 8).fresh().ld2()
     }
 
-    fn store(&self, r: &Results<'k>, first: [First<'k>; 2], early: Early<'k>) {
+    fn store(&self, r: &Results<'k>, first: [FirstPair<'k>; 2], prefetched: Prefetched<'k>) {
         let k = r.k;
-        let Early { position, angles } = early;
-        for (m, (First { part, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
-            let pairs = part.count * PAIRS;
+        let Prefetched { position, angles } = prefetched;
+        for (m, (FirstPair { share, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
+            let pairs = share.count * PAIRS;
             k.when(exists, || {
-                let only = (Column::ONLY, position);
-                self.turn(r, (m, part), r.thread, pair, [angle[0].get(), angle[1].get()], only);
+                let only = (BatchItem::ONLY, position);
+                self.rotate(r, (m, share), r.thread, pair, [angle[0].get(), angle[1].get()], only);
             });
             k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
-                let pair = self.pair(part, i);
+                let pair = self.pair(share, i);
                 let angle = self.angle(&pair);
-                self.turn(r, (m, part), i, pair, angle, (Column::ONLY, position));
+                self.rotate(r, (m, share), i, pair, angle, (BatchItem::ONLY, position));
             });
         }
-        let part = self.part(r, 2);
-        let only = (Column::ONLY, position);
-        k.for_each(r.thread, part.count * ROWS, r.threads, |i| self.value(r, part, i, only));
+        let share = self.share(r, 2);
+        let only = (BatchItem::ONLY, position);
+        k.for_each(r.thread, share.count * ROWS, r.threads, |i| self.value(r, share, i, only));
     }
 
-    /// The same of several columns.
-    fn store_columns(&self, r: &Results<'k>) {
-        let position = |column: Column<'k>| column.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
+    /// The same for a batch.
+    fn store_batch(&self, r: &Results<'k>) {
+        let position = |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
         for m in [0, 1] {
-            let part = self.part(r, m);
-            r.each(part.count * PAIRS, PAIRS, |i, column| {
-                let pair = self.pair(part, i);
-                let angle = column.of(self.a.angles, self.a.head_dim).row(pair.j, 8).fresh().ld2();
-                self.turn(r, (m, part), i, pair, angle, (column, position(column)));
+            let share = self.share(r, m);
+            r.each(share.count * PAIRS, PAIRS, |i, item| {
+                let pair = self.pair(share, i);
+                let angle = item.of(self.a.angles, self.a.head_dim).row(pair.j, 8).fresh().ld2();
+                self.rotate(r, (m, share), i, pair, angle, (item, position(item)));
             });
         }
-        let part = self.part(r, 2);
-        r.each(part.count * ROWS, ROWS, |i, column| self.value(r, part, i, (column, position(column))));
+        let share = self.share(r, 2);
+        r.each(share.count * ROWS, ROWS, |i, item| self.value(r, share, i, (item, position(item))));
     }
 
-    /// Row `i` of a part of the values.
-    fn value(&self, r: &Results<'k>, part: Part<'k>, i: U32<'k>, (column, position): (Column<'k>, U32<'k>)) {
-        let row = part.first[0] * ROWS + i;
-        let v = r.row(part.run, part.first[1] + i / ROWS, i % ROWS, column);
+    /// Row `i` of a share of the values.
+    fn value(
+        &self,
+        r: &Results<'k>,
+        share: MatrixShare<'k>,
+        i: U32<'k>,
+        (item, position): (BatchItem<'k>, U32<'k>),
+    ) {
+        let row = share.first[0] * ROWS + i;
+        let v = r.row(share.run, share.first[1] + i / ROWS, i % ROWS, item);
         let v = self.biased(v, (self.a.heads + self.a.kv_heads) * self.a.head_dim + row);
         self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v, position);
     }
 
-    /// All three matrices' sums, each row in its place.
+    /// Stores the sums of all three matrices, each row in its place.
     fn store_raw(&self, r: &Results<'k>) {
         let mut before = r.k.val(0);
         for (m, heads) in [self.a.heads, self.a.kv_heads, self.a.kv_heads].into_iter().enumerate() {
-            let part = self.part(r, m);
-            r.each(part.count * ROWS, ROWS, |i, column| {
+            let share = self.share(r, m);
+            r.each(share.count * ROWS, ROWS, |i, item| {
                 let (block, row) = (i / ROWS, i % ROWS);
-                let v = r.row(part.run, part.first[1] + block, row, column);
-                let to = before + self.source(m, part.first[0] + block, row);
+                let v = r.row(share.run, share.first[1] + block, row, item);
+                let to = before + self.source(m, share.first[0] + block, row);
                 let rows = || (self.a.heads + self.a.kv_heads * 2) * self.a.head_dim;
-                column.of_with(self.a.q, rows).at(to).st(self.biased(v, to));
+                item.of_with(self.a.q, rows).at(to).st(self.biased(v, to));
             });
             before = before + heads * self.a.head_dim;
         }
     }
 
-    /// Which of its matrix's rows is row `r` of a row block.
+    /// The matrix row of row `r` of a row block.
     fn source(&self, m: usize, block: U32<'k>, r: U32<'k>) -> U32<'k> {
         if m == 2 {
             return block * ROWS + r;
@@ -428,25 +434,25 @@ impl<'k> Place<'_, 'k> {
         head * self.a.head_dim + dim
     }
 
-    fn turn(
+    fn rotate(
         &self,
         r: &Results<'k>,
-        (m, part): (usize, Part<'k>),
+        (m, share): (usize, MatrixShare<'k>),
         i: U32<'k>,
-        pair: Pair<'k>,
+        pair: RotaryPair<'k>,
         [cos, sin]: [F32<'k>; 2],
-        (column, position): (Column<'k>, U32<'k>),
+        (item, position): (BatchItem<'k>, U32<'k>),
     ) {
-        let sum = |half| r.row(part.run, part.first[1] + i / PAIRS, i % PAIRS + half, column);
+        let sum = |half| r.row(share.run, share.first[1] + i / PAIRS, i % PAIRS + half, item);
         let sums = [0, PAIRS].map(sum);
         let first = if m == 0 { pair.head } else { pair.head + self.a.heads };
         let biased = |s: usize| self.biased(sums[s], first * self.a.head_dim + pair.dims[s]);
         let (x, y) = (biased(0), biased(1));
-        let turned = [x * cos - y * sin, x * sin + y * cos];
-        for (d, v) in pair.dims.into_iter().zip(turned) {
+        let rotated = [x * cos - y * sin, x * sin + y * cos];
+        for (d, v) in pair.dims.into_iter().zip(rotated) {
             match m {
                 0 => {
-                    let q = column.of_with(self.a.q, || self.a.heads * self.a.head_dim);
+                    let q = item.of_with(self.a.q, || self.a.heads * self.a.head_dim);
                     q.at(pair.head * self.a.head_dim + d).st(v);
                 }
                 _ => self.append(r, self.a.k_cache, pair.head, d, v, position),
@@ -458,7 +464,7 @@ impl<'k> Place<'_, 'k> {
         if self.qkv.bias { v + self.a.bias.at(row).ld() } else { v }
     }
 
-    /// Nothing is stored past the cache.
+    /// Positions past the cache are not stored.
     fn append(
         &self,
         r: &Results<'k>,
@@ -488,24 +494,24 @@ impl Qkv {
         seed: u64,
     ) -> Case {
         let n = 512;
-        let runs = self.runs(heads, kv, dim);
+        let segments = self.segments(heads, kv, dim);
         let mut random = crate::case::Random(seed);
         let tiles = |&(format, count): &(Format, u32)| {
-            let columns = super::product::tile(format).columns;
-            super::tile::random(format, (count * n / columns) as usize, 1.0, &mut random)
+            let tile_columns = super::product::tile(format).columns;
+            super::tile::random(format, (count * n / tile_columns) as usize, 1.0, &mut random)
         };
-        let w: Vec<u8> = runs.0.iter().flat_map(tiles).collect();
+        let w: Vec<u8> = segments.0.iter().flat_map(tiles).collect();
         let rows = (heads + 2 * kv) * dim;
-        let columns = self.plan.columns;
-        let x = random.units((columns * n) as usize);
+        let batch = self.plan.batch;
+        let x = random.units((batch * n) as usize);
         let gamma: Vec<f32> = random.units(n as usize).iter().map(|g| 1.0 + g / 4.0).collect();
         let bias = random.units(rows as usize);
-        let turns = (0..columns).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
-        let angles: Vec<f32> = turns.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
-        let state = (0..columns).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
+        let radians = (0..batch).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
+        let angles: Vec<f32> = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
+        let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
         let cache = random.halves((kv * ctx * dim) as usize);
         let stored = if self.finish == Finish::Raw { rows } else { heads * dim };
-        let shape = case::Shape { rows, n, blocks, columns, outlier: 1.0 };
+        let shape = case::ProductCase { rows, n, blocks, batch, outlier: 1.0 };
         let mut args = vec![
             CpuArg::U8(w),
             CpuArg::F32(x),
@@ -513,12 +519,12 @@ impl Qkv {
             CpuArg::F32(bias),
             CpuArg::U32(state),
             CpuArg::F32(angles),
-            CpuArg::F32(vec![0.0; (columns * stored) as usize]),
+            CpuArg::F32(vec![0.0; (batch * stored) as usize]),
             CpuArg::F16(cache.clone()),
             CpuArg::F16(cache),
         ];
         args.extend([heads, kv, dim, ctx, n].map(CpuArg::scalar));
         args.push(CpuArg::scalar(1e-5f32));
-        case::case(shape, args, &[], case::layout(&runs, self.plan, shape))
+        case::case(shape, args, &[], case::layout(&segments, self.plan, shape))
     }
 }

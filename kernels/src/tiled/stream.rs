@@ -1,76 +1,76 @@
-//! The body that all products over tiles share: one warp brings tiles, the others multiply them.
+//! The body that all products over tiles share: a producer warp loads tiles, the consumer warps multiply them.
 //!
-//! Each block has a range of row blocks, and reads their tiles in order, each byte of the matrix once in the device.
-//! A producer warp copies them into a ring of stages in shared memory, a few tiles each. It starts at once, as
-//! weights never change; the activations come when the kernels before this one are complete. So memory stays busy
-//! across the boundary between two kernels, of which two fit a multiprocessor.
+//! Each block has a range of row blocks and reads their tiles in order; the device reads each byte of the matrix
+//! once. A producer warp copies the tiles into a ring of stages in shared memory, a few tiles per stage. It starts at
+//! once, because weights never change. The activations are read after the previous kernels have completed. Memory
+//! therefore stays busy across the boundary between two kernels; blocks of two kernels fit an SM.
 //!
-//! What a ring takes early, the kernel before has to wait for. So a plan may let only a part of the ring fill at once,
-//! and the rest when the product before has asked for all of its tiles, while memory would be idle otherwise: each
-//! block says in memory when it has asked for its last tile, and the same block of the next product looks there.
+//! A prefetched ring delays the previous kernel's own loads. A plan may therefore limit the prefetch to a part of the
+//! ring. The rest is loaded once the previous product has issued all its loads, when memory would otherwise be idle:
+//! each block publishes a progress flag after its last load, and the same block of the next product polls it.
 //!
-//! Nor does it ask for all of its first turn at once: who asks for much makes everybody wait, and the kernel before is
-//! about to ask for its activations.
+//! The first pass over the ring is throttled too: only a few loads are in flight at a time. More would delay
+//! everybody's requests, and the previous kernel is about to request its activations.
 //!
-//! That is the way of sm_90. Older devices have neither bulk copies nor kernels that overlap: there all lanes of the
-//! producer warp copy, 16 bytes each at a time, and the block has its multiprocessor for itself.
+//! All this is for sm_90 and newer. Older devices have neither bulk copies nor overlapping kernels. There all lanes
+//! of the producer warp copy 16 bytes each at a time, and a block occupies its SM alone.
 //!
-//! The consumer warps are a few groups, which take turns with the stages; a warp takes one tile of a stage. Of a row
-//! block's tiles each warp thus has some, and leaves its part of the 16 sums in shared memory, from where they are
-//! added in the order of the warps: the same bits every time.
+//! The consumer warps form groups, which process stages round-robin; each warp of a group takes one tile of a stage.
+//! So each warp computes a part of every row block's 16 sums. It stores its partial sums in shared memory, where they
+//! are added in the order of the warps: the result is deterministic.
 
 use super::activation::{Activations, Encoding, Gamma, Loaders};
-use super::column::Column;
-use super::eights::Eights;
+use super::batch::BatchItem;
+use super::block_float::BlockFloat;
 use super::layout::*;
-use super::plan::{Copies, Plan, Stamp, Trigger};
-use super::product::{Product, Rows, tile};
+use super::plan::{Copies, Plan, Timestamp, Trigger};
+use super::product::{RowSums, TileProduct, tile};
 use super::tile::ROWS;
 use crate::format::Format;
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Bytes of a ring's first turn that are under way at most. A multiprocessor's share of the memory's rate needs about
-/// as many; of more, each request waits behind others, and the kernel before waits for its own.
-const UNDER_WAY: u32 = 36 << 10;
-/// Looks at what the product before has asked for: about a tenth of a millisecond.
-const HOLD: u32 = 128;
-/// Copies of 16 bytes that a lane asks for between two looks at how many are left.
-const COPIES: u32 = 4;
+/// The maximum number of bytes in flight during the first pass over the ring. They about saturate an SM's share of
+/// the memory bandwidth; with more, requests only queue, and the previous kernel waits for its own.
+const FIRST_PASS_BYTES: u32 = 36 << 10;
+/// Polls of the previous product's progress flag: about a tenth of a millisecond.
+const MAX_POLLS: u32 = 128;
+/// Copies of 16 bytes that a lane issues per iteration.
+const COPIES_PER_PASS: u32 = 4;
 
-/// A product in a kernel.
-pub(crate) struct Stream<'k> {
+/// The weight-streaming product inside a kernel.
+pub(crate) struct WeightStream<'k> {
     pub(crate) k: Builder<'k>,
     pub(crate) plan: Plan,
-    /// The runs of row blocks, in the order of their tiles.
-    pub(crate) runs: Vec<(Format, U32<'k>)>,
+    /// The segments of row blocks, in the order of their tiles.
+    pub(crate) segments: Vec<(Format, U32<'k>)>,
     pub(crate) tiles: Ptr<'k, u8, Read>,
     pub(crate) n: U32<'k>,
     pub(crate) blocks: U32<'k>,
-    pub(crate) parts: U32<'k>,
+    pub(crate) max_row_blocks: U32<'k>,
     pub(crate) stages: U32<'k>,
-    /// `[blocks]`: the turn of the latest product whose block has asked for its last tile.
-    pub(crate) asked: Ptr<'k, u32, ReadWrite>,
-    /// The turn of this product: which of a token's products it is.
-    pub(crate) turn: U32<'k>,
-    pub(crate) stamps: Ptr<'k, u64, Write>,
+    /// `[blocks]`: progress flags. The sequence number of the latest product whose block has issued its last load.
+    pub(crate) progress: Ptr<'k, u32, ReadWrite>,
+    /// The sequence number of this product among the products of a token.
+    pub(crate) sequence: U32<'k>,
+    pub(crate) timestamps: Ptr<'k, u64, Write>,
 }
 
-/// A block's row blocks of a run.
-struct Share<'k> {
+/// A block's share of a segment.
+struct BlockShare<'k> {
     format: Format,
-    /// The first, counted in the run.
+    /// The first row block, relative to the segment.
     first: U32<'k>,
     count: U32<'k>,
     /// Where its tiles begin.
     tiles: Ptr<'k, u8, Read>,
     /// How many.
     len: U32<'k>,
-    /// Row blocks of earlier runs in this block.
+    /// Row blocks of earlier segments in this block.
     before: U32<'k>,
 }
 
-/// The ring, and what is beside it in shared memory.
+/// The ring and the barriers in shared memory.
 struct Ring<'k> {
     base: Ptr<'k, u8, Shared>,
     stages: Ptr<'k, u8, Shared>,
@@ -90,186 +90,193 @@ impl<'k> Ring<'k> {
 
 /// The input of a product.
 pub(crate) enum Input<'k, G = Ptr<'k, f32, Read>> {
-    /// What a kernel before has left for it.
-    Eights(Eights<'k, Fresh>),
-    /// The residual stream, the weights of the norm between, and its epsilon.
+    /// The block floating point output of a previous kernel.
+    BlockFloat(BlockFloat<'k, Fresh>),
+    /// The residual stream, the norm's weights, and its epsilon.
     Normed { x: Ptr<'k, f32, Fresh>, gamma: G, epsilon: F32<'k> },
 }
 
 impl<'k> Input<'k> {
-    /// The same, with the norm's first weights in registers.
-    fn begun(self, load: impl FnOnce(Ptr<'k, f32, Read>) -> Gamma<'k>) -> Input<'k, Gamma<'k>> {
+    /// Loads the norm's first weights into registers.
+    fn with_gamma(self, load: impl FnOnce(Ptr<'k, f32, Read>) -> Gamma<'k>) -> Input<'k, Gamma<'k>> {
         match self {
-            Input::Eights(x) => Input::Eights(x),
+            Input::BlockFloat(x) => Input::BlockFloat(x),
             Input::Normed { x, gamma, epsilon } => Input::Normed { x, gamma: load(gamma), epsilon },
         }
     }
 }
 
-/// What an epilogue finds: sums of rows in shared memory.
+/// The input of an epilogue: row sums in shared memory.
 pub(crate) struct Results<'k> {
     pub(crate) k: Builder<'k>,
-    /// The consumer thread.
+    /// The thread's index among the consumers.
     pub(crate) thread: U32<'k>,
     /// How many there are.
     pub(crate) threads: u32,
-    /// For each run: the first of this block's row blocks, and how many.
+    /// For each segment: this block's first row block, and their number.
     pub(crate) shares: Vec<(U32<'k>, U32<'k>)>,
-    /// Row blocks of earlier runs.
+    /// Row blocks of earlier segments.
     before: Vec<U32<'k>>,
     plan: Plan,
-    parts: Ptr<'k, u8, Shared>,
+    partials: Ptr<'k, u8, Shared>,
     factor: Factor<'k>,
-    /// Shared memory for the epilogue's own use.
+    /// The epilogue's scratch space in shared memory.
     pub(crate) scratch: Ptr<'k, u8, Shared>,
 }
 
-/// What the norm multiplies a column's sums by.
+/// The factor that the norm applies to a token's sums.
 #[derive(Clone, Copy)]
 enum Factor<'k> {
     /// Without a norm.
     None,
-    /// Of the only column.
+    /// For a batch of one.
     One(F32<'k>),
-    /// Of each column, in shared memory.
+    /// For each token, in shared memory.
     Each(Ptr<'k, f32, Shared>),
 }
 
 impl<'k> Results<'k> {
-    /// The sum of row `r` of row block `i` of this block's share of a run, of a column.
-    pub(crate) fn row(&self, run: usize, i: U32<'k>, r: impl Src<'k, u32>, column: Column<'k>) -> F32<'k> {
+    /// The sum of row `r` of row block `i` of this block's share of a segment, for one token.
+    pub(crate) fn row(&self, run: usize, i: U32<'k>, r: impl Src<'k, u32>, item: BatchItem<'k>) -> F32<'k> {
         let warps = self.plan.warps();
-        let block = self.parts.row(i + self.before[run], part_bytes(self.plan));
-        let row = column.of(block, column_bytes(warps)).row(r, 4).cast::<f32>();
+        let block = self.partials.row(i + self.before[run], partials_bytes(self.plan));
+        let row = item.of(block, token_bytes(warps)).row(r, 4).cast::<f32>();
         let parts: Vec<F32> = (0..warps).map(|w| row.at(ROWS * w).ld()).collect();
         let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
         match self.factor {
             Factor::None => sum,
             Factor::One(factor) => sum * factor,
-            Factor::Each(factors) => sum * column.of(factors, 1).ld(),
+            Factor::Each(factors) => sum * item.of(factors, 1).ld(),
         }
     }
 
-    /// Each of `count` numbers of each column, one to a thread. `unit` of them, which divides `count`, stay together.
-    pub(crate) fn each(&self, count: U32<'k>, unit: u32, body: impl FnOnce(U32<'k>, Column<'k>)) {
-        let (k, columns) = (self.k, self.plan.columns);
-        if columns == 1 {
-            return k.for_each(self.thread, count, self.threads, |i| body(i, Column::ONLY));
+    /// Calls `body` for `count` numbers of each token, one per thread. `unit` consecutive numbers, which divide
+    /// `count`, stay together.
+    pub(crate) fn each(&self, count: U32<'k>, unit: u32, body: impl FnOnce(U32<'k>, BatchItem<'k>)) {
+        let (k, batch) = (self.k, self.plan.batch);
+        if batch == 1 {
+            return k.for_each(self.thread, count, self.threads, |i| body(i, BatchItem::ONLY));
         }
-        k.for_each(self.thread, count * columns, self.threads, |i| {
-            let (i, column) = self.of_column(i, unit);
-            body(i, column);
+        k.for_each(self.thread, count * batch, self.threads, |i| {
+            let (i, item) = self.of_item(i, unit);
+            body(i, item);
         });
     }
 
-    /// Which number of which column number `i` of several columns is.
-    fn of_column(&self, i: U32<'k>, unit: u32) -> (U32<'k>, Column<'k>) {
+    /// Maps index `i` over the whole batch to a number and its token.
+    fn of_item(&self, i: U32<'k>, unit: u32) -> (U32<'k>, BatchItem<'k>) {
         let (place, r) = (i / unit, i % unit);
-        ((place / self.plan.columns).mad(unit, r), Column::new(place % self.plan.columns))
+        ((place / self.plan.batch).mad(unit, r), BatchItem::new(place % self.plan.batch))
     }
 
-    /// The same in whole warps: `body` is told which numbers are `inside`; the others stand for the last one.
+    /// The same in whole warps: `body` gets a predicate `inside`; lanes outside repeat the last number.
     pub(crate) fn each_in_warps(
         &self,
         count: U32<'k>,
         unit: u32,
-        body: impl FnOnce(U32<'k>, Pred<'k>, Column<'k>),
+        body: impl FnOnce(U32<'k>, Pred<'k>, BatchItem<'k>),
     ) {
-        let (k, columns) = (self.k, self.plan.columns);
-        let all = if columns == 1 { count } else { count * columns };
+        let (k, batch) = (self.k, self.plan.batch);
+        let all = if batch == 1 { count } else { count * batch };
         k.for_each(k.warp() * 32, all, self.threads, |first| {
             let i = first + k.lane();
             let (inside, i) = (i.lt(all), i.min(all - 1));
-            if columns == 1 {
-                return body(i, inside, Column::ONLY);
+            if batch == 1 {
+                return body(i, inside, BatchItem::ONLY);
             }
-            let (i, column) = self.of_column(i, unit);
-            body(i, inside, column);
+            let (i, item) = self.of_item(i, unit);
+            body(i, inside, item);
         });
     }
 
-    /// Each column.
-    pub(crate) fn each_column(&self, body: impl FnOnce(Column<'k>)) {
-        match self.plan.columns {
-            1 => body(Column::ONLY),
-            columns => self.k.for_each(0, columns, 1, |column| body(Column::new(column))),
+    /// Each item.
+    pub(crate) fn each_item(&self, body: impl FnOnce(BatchItem<'k>)) {
+        match self.plan.batch {
+            1 => body(BatchItem::ONLY),
+            batch => self.k.for_each(0, batch, 1, |item| body(BatchItem::new(item))),
         }
     }
 
-    /// Whether there is only one column.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.plan.columns == 1
+    /// Whether the batch is 1.
+    pub(crate) fn is_single(&self) -> bool {
+        self.plan.batch == 1
     }
 
-    /// Waits for all consumer threads.
+    /// A barrier of all consumer threads.
     pub(crate) fn barrier(&self) {
         self.k.barrier_part(CONSUMERS, 32 * self.plan.warps())
     }
 }
 
-/// Barriers of the block: the ring and the activations are ready; the consumers are together.
+/// Named barriers: the ring and the activations are ready; the consumers meet.
 const READY: u32 = 1;
 const CONSUMERS: u32 = 2;
-/// The ring's barriers are made: only where times are taken.
-const MADE: u32 = 3;
+/// The ring's mbarriers are initialized; used only if timestamps are recorded.
+const BARRIERS_READY: u32 = 3;
 
-impl<'k> Stream<'k> {
-    /// The whole kernel. In the consumers, `places` computes addresses before earlier kernels are complete, `early`
-    /// loads what `last` needs behind the activations, and `last` makes something of the sums.
+impl<'k> WeightStream<'k> {
+    /// The whole kernel. In the consumers, `addresses` computes addresses before `griddepcontrol.wait`, `prefetch` loads
+    /// the epilogue's operands after the wait, behind the activations, and `epilogue` runs last.
     pub(crate) fn run<P, T>(
         self,
         input: Input<'k>,
-        places: impl FnOnce(&Results<'k>) -> P,
-        early: impl FnOnce(&P) -> T,
-        last: impl FnOnce(&Results<'k>, P, T),
+        addresses: impl FnOnce(&Results<'k>) -> P,
+        prefetch: impl FnOnce(&P) -> T,
+        epilogue: impl FnOnce(&Results<'k>, P, T),
     ) {
         let k = self.k;
         let base = k.dynamic_shared::<u8>("memory");
-        let encoding = Encoding::of(self.runs[0].0).expect("plans have tiled formats");
-        let parts = base.at(parts_offset(self.plan));
-        let x = parts.row(self.parts, part_bytes(self.plan));
-        let x = Activations::new(k, encoding, x, self.n, self.plan.columns);
+        let encoding = Encoding::of(self.segments[0].0).expect("plans have tiled formats");
+        let partials = base.at(partials_offset(self.plan));
+        let x = partials.row(self.max_row_blocks, partials_bytes(self.plan));
+        let x = Activations::new(k, encoding, x, self.n, self.plan.batch);
         let ring = self.ring(base, &x);
         let shares = self.shares();
         if self.plan.triggers(Trigger::First) {
             k.grid_trigger();
         }
         let first = k.tid().eq(0);
-        self.stamp(first, Stamp::Begun);
-        self.stamp(first, Stamp::Place);
+        self.timestamp(first, Timestamp::Begun);
+        self.timestamp(first, Timestamp::SmId);
         k.when(k.warp().eq(self.plan.warps()), || self.produce(&ring, &shares))
-            .otherwise(|| self.consume(&ring, &shares, x, parts, input, places, early, last));
+            .otherwise(|| self.consume(&ring, &shares, x, partials, input, addresses, prefetch, epilogue));
     }
 
     fn ring(&self, base: Ptr<'k, u8, Shared>, x: &Activations<'k>) -> Ring<'k> {
-        let bytes = self.runs.iter().map(|&(format, _)| tile(format).bytes).max().expect("a run");
+        let bytes = self.segments.iter().map(|&(format, _)| tile(format).bytes).max().expect("a segment");
         Ring { base, stages: x.end(), size: self.plan.width * bytes, count: self.stages }
     }
 
-    /// Leaves a time, where `who` holds and the plan says so.
-    fn stamp(&self, who: Pred<'k>, stamp: Stamp) {
+    /// Records a timestamp where `who` holds, if the plan says so.
+    fn timestamp(&self, who: Pred<'k>, timestamp: Timestamp) {
         if self.plan.profile {
-            stamp.leave(self.k, who, self.stamps);
+            timestamp.record(self.k, who, self.timestamps);
         }
     }
 
-    /// What [`Runs::cuts`] says, for this block.
-    fn shares(&self) -> Vec<Share<'k>> {
+    /// [`Segments::partition`] for this block.
+    fn shares(&self) -> Vec<BlockShare<'k>> {
         let k = self.k;
-        let columns = tile(self.runs[0].0).columns;
-        let row_tiles = self.n / columns;
-        let cost = |format| Runs::cost(tile(format).bytes);
-        let total = self.runs.iter().map(|&(format, count)| count * cost(format)).reduce(|a, b| a + b);
-        let total = total.expect("a run");
-        let places = [k.ctaid(), k.ctaid() + 1].map(|i| i * total / self.blocks);
+        let row_tiles = self.n / tile(self.segments[0].0).columns;
+        let cost = |format| Segments::cost(tile(format).bytes);
+        let total = self.segments.iter().map(|&(format, count)| count * cost(format)).reduce(|a, b| a + b);
+        let total = total.expect("a segment");
+        let bounds = [k.ctaid(), k.ctaid() + 1].map(|i| i * total / self.blocks);
         let (mut from, mut tiles, mut before) = (k.val(0), self.tiles, k.val(0));
         let mut shares = vec![];
-        for &(format, count) in &self.runs {
-            let [first, end] = places.map(|place| ((place.max(from) - from) / cost(format)).min(count));
+        for &(format, count) in &self.segments {
+            let [first, end] = bounds.map(|bound| ((bound.max(from) - from) / cost(format)).min(count));
             let bytes = tile(format).bytes;
             let mine = tiles.row(first * row_tiles, bytes);
             let share = end - first;
-            shares.push(Share { format, first, count: share, tiles: mine, len: share * row_tiles, before });
+            shares.push(BlockShare {
+                format,
+                first,
+                count: share,
+                tiles: mine,
+                len: share * row_tiles,
+                before,
+            });
             tiles = tiles.row(count * row_tiles, bytes);
             from = from + count * cost(format);
             before = before + share;
@@ -277,14 +284,14 @@ impl<'k> Stream<'k> {
         shares
     }
 
-    /// The producer warp: makes the ring's barriers, tells that they are there, and fills stage after stage.
-    fn produce(&self, ring: &Ring<'k>, shares: &[Share<'k>]) {
+    /// The producer warp: initializes the ring's mbarriers, signals that they are ready, and fills the stages.
+    fn produce(&self, ring: &Ring<'k>, shares: &[BlockShare<'k>]) {
         let k = self.k;
         let lane = k.lane();
         k.when(lane.eq(0), || {
             k.for_each(0, ring.count, 1, |slot| {
                 ring.full(slot).init(self.plan.arrivals());
-                // Each lane arrives for its own reads: one for all, behind a barrier of the warp, is no faster.
+                // Each lane arrives for its own reads: one arrival per warp, after a warp barrier, is not faster.
                 ring.empty(slot).init(32 * self.plan.width);
             });
             if self.plan.overlaps() {
@@ -294,7 +301,7 @@ impl<'k> Stream<'k> {
         k.warp_barrier();
         k.barrier_arrive(READY, self.plan.threads());
         if self.plan.profile {
-            k.barrier_arrive(MADE, self.plan.threads());
+            k.barrier_arrive(BARRIERS_READY, self.plan.threads());
         }
         match self.plan.copies {
             Copies::Bulk => _ = k.when(lane.eq(0), || self.fill(ring, shares)),
@@ -302,30 +309,30 @@ impl<'k> Stream<'k> {
         }
     }
 
-    /// Fills stage after stage, as they become empty: the lanes that copy.
-    fn fill(&self, ring: &Ring<'k>, shares: &[Share<'k>]) {
+    /// Fills the stages as they become empty. Runs in the copying lanes.
+    fn fill(&self, ring: &Ring<'k>, shares: &[BlockShare<'k>]) {
         let k = self.k;
-        let mut cursor = Cursor::new(k);
-        let mut held = k.var(self.plan.early.unwrap_or(0));
-        let mut first_turn = k.var(0);
-        let under_way = (UNDER_WAY / ring.size).max(1);
+        let mut cursor = RingCursor::new(k);
+        let mut unthrottled = k.var(self.plan.prefetch_limit.unwrap_or(0));
+        let mut first_pass = k.var(0);
+        let in_flight = (FIRST_PASS_BYTES / ring.size).max(1);
         let policy = self.plan.overlaps().then(|| k.evict_first());
         for share in shares {
             k.note(format!("{} tiles", share.format.name()));
             let bytes = tile(share.format).bytes;
             k.for_each(0, share.len, self.plan.width, |first| {
-                // The first turn finds each stage empty: the phase before the first counts as ended.
+                // The first pass finds each stage empty: the phase before the first counts as complete.
                 self.wait(ring.empty(&cursor.slot), cursor.phase.get() ^ 1);
-                if self.plan.early.is_some() {
-                    k.when(held.get().eq(0), || self.hold());
-                    held -= 1;
+                if self.plan.prefetch_limit.is_some() {
+                    k.when(unthrottled.get().eq(0), || self.wait_for_previous());
+                    unthrottled -= 1;
                 }
                 if self.plan.overlaps() {
-                    k.when(first_turn.get().lt(ring.count), || {
-                        k.when(first_turn.get().ge(under_way), || {
-                            self.wait(ring.full(first_turn.get() - under_way), 0);
+                    k.when(first_pass.get().lt(ring.count), || {
+                        k.when(first_pass.get().ge(in_flight), || {
+                            self.wait(ring.full(first_pass.get() - in_flight), 0);
                         });
-                        first_turn += 1;
+                        first_pass += 1;
                     });
                 }
                 let len = (share.len - first).min(self.plan.width) * bytes;
@@ -343,16 +350,16 @@ impl<'k> Stream<'k> {
             });
         }
         if self.plan.overlaps() {
-            // Turns are left in their order. Below zero: the loop has waited.
-            k.when(held.get().bits::<i32>().ge(0), || self.hold());
-            self.asked.at(k.ctaid()).st_release(self.turn);
+            // Sequence numbers are published in order. A negative counter means that the loop has already waited.
+            k.when(unthrottled.get().bits::<i32>().ge(0), || self.wait_for_previous());
+            self.progress.at(k.ctaid()).st_release(self.sequence);
         }
         if self.plan.triggers(Trigger::Drained) {
             k.grid_trigger();
         }
-        self.stamp(k.lane().eq(0), Stamp::Drained);
+        self.timestamp(k.lane().eq(0), Timestamp::Drained);
         if !self.plan.overlaps() {
-            // No lane leaves with copies under way: what has been read had landed.
+            // No lane exits with copies in flight: stages that have been read had landed.
             k.for_each(0, ring.count, 1, |_| {
                 self.wait(ring.empty(&cursor.slot), cursor.phase.get() ^ 1);
                 cursor.step(k, 1, ring.count);
@@ -360,24 +367,29 @@ impl<'k> Stream<'k> {
         }
     }
 
-    /// Waits until the product before has asked for its last tile; not in a token's first, nor for ever, as what is
-    /// launched before is not this kernel's to know, and it would only be slower.
-    fn hold(&self) {
+    /// Waits until the previous product has issued its last load. The first product of a token does not wait, because
+    /// it does not know its predecessor. The wait is bounded: without it the kernel is only slower.
+    fn wait_for_previous(&self) {
         let k = self.k;
-        let mut left = k.var(self.turn.min(1) * HOLD);
-        let before = self.turn - 1;
-        let asked = self.asked.at(k.ctaid());
-        k.repeat_with(&mut left, |left| asked.ld_acquire().eq(before) | left.get().eq(0), |left| *left -= 1);
+        let mut left = k.var(self.sequence.min(1) * MAX_POLLS);
+        let before = self.sequence - 1;
+        let progress = self.progress.at(k.ctaid());
+        k.repeat_with(
+            &mut left,
+            |left| progress.ld_acquire().eq(before) | left.get().eq(0),
+            |left| *left -= 1,
+        );
     }
 
-    /// Copies `len` bytes, 16 a lane; each lane arrives when its own have landed. Whole warp.
+    /// Copies `len` bytes, 16 per lane; each lane arrives when its own copies have landed. Whole warp.
     ///
-    /// These arrivals publish nothing else, not even that the stage was empty: so one lane arrives itself too.
+    /// These arrivals do not order other accesses, not even the observation that the stage was empty. One lane
+    /// therefore also arrives itself.
     fn copy(&self, from: Ptr<'k, u8, Read>, to: Ptr<'k, u8, Shared>, len: U32<'k>, full: Mbarrier<'k>) {
         const WARP: u32 = 32 * 16;
         let k = self.k;
-        k.for_each(k.lane() << 4, len, COPIES * WARP, |first| {
-            for i in 0..COPIES {
+        k.for_each(k.lane() << 4, len, COPIES_PER_PASS * WARP, |first| {
+            for i in 0..COPIES_PER_PASS {
                 let at = first + i * WARP;
                 k.when(at.lt(len), || from.at(at).copy16(to.at(at)));
             }
@@ -386,7 +398,7 @@ impl<'k> Stream<'k> {
         k.when(k.lane().eq(0), || full.arrive());
     }
 
-    /// Waits until the phase of this parity has ended.
+    /// Waits until the phase of this parity is complete.
     fn wait(&self, barrier: Mbarrier<'k>, parity: impl Src<'k, u32>) {
         match self.plan.copies {
             Copies::Bulk => barrier.wait(parity),
@@ -394,25 +406,25 @@ impl<'k> Stream<'k> {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // one call; they are the kernel's parts
+    #[allow(clippy::too_many_arguments)] // one call; they are the kernel's components
     fn consume<P, T>(
         &self,
         ring: &Ring<'k>,
-        shares: &[Share<'k>],
+        shares: &[BlockShare<'k>],
         x: Activations<'k>,
-        parts: Ptr<'k, u8, Shared>,
+        partials: Ptr<'k, u8, Shared>,
         input: Input<'k>,
-        places: impl FnOnce(&Results<'k>) -> P,
-        early: impl FnOnce(&P) -> T,
-        last: impl FnOnce(&Results<'k>, P, T),
+        addresses: impl FnOnce(&Results<'k>) -> P,
+        prefetch: impl FnOnce(&P) -> T,
+        epilogue: impl FnOnce(&Results<'k>, P, T),
     ) {
         let k = self.k;
         let warps = self.plan.warps();
         let (thread, threads) = (k.tid(), 32 * warps);
         let loaders = Loaders { thread, threads };
-        let input = input.begun(|gamma| loaders.gamma(k, gamma, self.n));
-        let numbers = self.parts * (part_bytes(self.plan) / 4);
-        k.for_each(thread, numbers, threads, |i| parts.row(i, 4).cast::<f32>().st(0.0));
+        let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, self.n));
+        let numbers = self.max_row_blocks * (partials_bytes(self.plan) / 4);
+        k.for_each(thread, numbers, threads, |i| partials.row(i, 4).cast::<f32>().st(0.0));
 
         let mut results = Results {
             k,
@@ -421,44 +433,44 @@ impl<'k> Stream<'k> {
             shares: shares.iter().map(|s| (s.first, s.count)).collect(),
             before: shares.iter().map(|s| s.before).collect(),
             plan: self.plan,
-            parts,
+            partials,
             factor: Factor::None,
             scratch: ring.base.at(SCRATCH),
         };
-        let places = places(&results);
-        let turns = self.turns(shares, x);
+        let addresses = addresses(&results);
+        let work = self.warp_work(shares, x);
         if self.plan.profile {
-            k.barrier_part(MADE, self.plan.threads());
-            let tiles = shares.iter().map(|s| s.len).reduce(|a, b| a + b).expect("a run");
-            // The warp as a whole: a lane that went on to wait for earlier kernels would hold the others up.
+            k.barrier_part(BARRIERS_READY, self.plan.threads());
+            let tiles = shares.iter().map(|s| s.len).reduce(|a, b| a + b).expect("a segment");
+            // The whole warp: a lane that waited alone for earlier kernels would delay the others.
             k.when(k.warp().eq(0) & tiles.gt(0), || self.wait(ring.full(0), 0));
             k.warp_barrier();
         }
-        self.stamp(thread.eq(0), Stamp::Landed);
+        self.timestamp(thread.eq(0), Timestamp::Landed);
         if self.plan.overlaps() {
             k.grid_wait();
         }
-        self.stamp(thread.eq(0), Stamp::Waited);
+        self.timestamp(thread.eq(0), Timestamp::Waited);
         if self.plan.triggers(Trigger::Waited) {
             k.grid_trigger();
         }
-        let squares = ring.base.at(if results.is_alone() { SQUARES } else { PARTS }).cast::<f32>();
+        let squares = ring.base.at(if results.is_single() { SQUARES } else { PARTIALS }).cast::<f32>();
         let epsilon = match input {
-            Input::Normed { x: from, gamma, epsilon } if results.is_alone() => {
+            Input::Normed { x: from, gamma, epsilon } if results.is_single() => {
                 let sum = x.load_normed(loaders, from, gamma);
                 k.when(k.lane().eq(0), || squares.at(k.warp()).st(sum));
                 Some(epsilon)
             }
             Input::Normed { x: from, gamma, epsilon } => {
-                x.load_columns(loaders, from, gamma, (squares, SQUARES_BYTES));
+                x.load_batch(loaders, from, gamma, (squares, SQUARES_BYTES));
                 Some(epsilon)
             }
-            Input::Eights(from) => {
+            Input::BlockFloat(from) => {
                 x.load(loaders, from);
                 None
             }
         };
-        let loaded = early(&places);
+        let loaded = prefetch(&addresses);
         k.barrier_part(READY, self.plan.threads());
         let factor = |squares: Ptr<'k, f32, Shared>, epsilon| {
             let parts: Vec<F32> = (0..warps).map(|w| squares.at(w).ld()).collect();
@@ -467,79 +479,79 @@ impl<'k> Stream<'k> {
         };
         results.factor = match epsilon {
             None => Factor::None,
-            Some(epsilon) if results.is_alone() => Factor::One(factor(squares, epsilon)),
+            Some(epsilon) if results.is_single() => Factor::One(factor(squares, epsilon)),
             Some(epsilon) => {
-                // The barrier behind the products publishes them.
+                // The barrier after the products publishes them.
                 let factors = ring.base.at(SQUARES).cast::<f32>();
-                k.when(thread.lt(self.plan.columns), || {
+                k.when(thread.lt(self.plan.batch), || {
                     factors.at(thread).st(factor(squares.row(thread, SQUARES_BYTES), epsilon));
                 });
                 Factor::Each(factors)
             }
         };
-        self.stamp(thread.eq(0), Stamp::Ready);
-        self.multiply(ring, turns, parts);
-        self.stamp(thread.eq(0), Stamp::Multiplied);
+        self.timestamp(thread.eq(0), Timestamp::Ready);
+        self.multiply(ring, work, partials);
+        self.timestamp(thread.eq(0), Timestamp::Multiplied);
         k.barrier_part(CONSUMERS, threads);
-        last(&results, places, loaded);
-        self.stamp(thread.eq(0), Stamp::Stored);
+        epilogue(&results, addresses, loaded);
+        self.timestamp(thread.eq(0), Timestamp::Stored);
     }
 
-    /// What a consumer warp has to do, computed ahead.
-    fn turns(&self, shares: &[Share<'k>], x: Activations<'k>) -> Vec<Turn<'k>> {
+    /// The work of a consumer warp, computed before the wait.
+    fn warp_work(&self, shares: &[BlockShare<'k>], x: Activations<'k>) -> Vec<WarpWork<'k>> {
         let k = self.k;
         let Plan { width, groups, .. } = self.plan;
         let warp = k.warp();
         let (group, member) = (warp / width, warp % width);
-        let row_tiles = self.n / tile(self.runs[0].0).columns;
-        // Stages of earlier runs: a group's turn goes on across runs.
+        let row_tiles = self.n / tile(self.segments[0].0).columns;
+        // Stages of earlier segments: the round-robin order continues across segments.
         let mut base = k.val(0);
-        let turn = |share: &Share<'k>| {
+        let work = |share: &BlockShare<'k>| {
             let stages = (share.len + (width - 1)) / width;
             let first = (group + groups - base % groups) % groups;
             base = base + stages;
             let last = (stages + groups - 1 - first) % groups;
             let short = share.len % width;
             let idle = short.gt(0) & member.ge(short) & last.eq(0);
-            let place = Place::new(k, first * width + member, row_tiles, width * groups);
-            let product = Product::new(k, share.format, x);
-            Turn { format: share.format, product, rows: share.count, before: share.before, place, idle }
+            let cursor = TileCursor::new(k, first * width + member, row_tiles, width * groups);
+            let product = TileProduct::new(k, share.format, x);
+            WarpWork { format: share.format, product, rows: share.count, before: share.before, cursor, idle }
         };
-        shares.iter().map(turn).collect()
+        shares.iter().map(work).collect()
     }
 
-    /// A consumer warp's tiles, run by run, row block by row block.
-    fn multiply(&self, ring: &Ring<'k>, turns: Vec<Turn<'k>>, parts: Ptr<'k, u8, Shared>) {
+    /// Multiplies a consumer warp's tiles, one segment and one row block after the other.
+    fn multiply(&self, ring: &Ring<'k>, work: Vec<WarpWork<'k>>, partials: Ptr<'k, u8, Shared>) {
         let k = self.k;
         let Plan { width, groups, .. } = self.plan;
         let member = k.warp() % width;
-        let mut cursor = Cursor::at(k, k.warp() / width);
-        for mut turn in turns {
-            k.note(format!("{} tiles", turn.format.name()));
-            let mut sums: Vec<_> = (0..self.plan.columns).map(|_| from_fn(|_| k.var(0.0))).collect();
-            let (rows, row_tiles, bytes) = (turn.rows, turn.place.len, tile(turn.format).bytes);
+        let mut cursor = RingCursor::at(k, k.warp() / width);
+        for mut work in work {
+            k.note(format!("{} tiles", work.format.name()));
+            let mut sums: Vec<_> = (0..self.plan.batch).map(|_| from_fn(|_| k.var(0.0))).collect();
+            let (rows, row_tiles, bytes) = (work.rows, work.cursor.len, tile(work.format).bytes);
             k.repeat_with(
-                &mut turn,
-                |turn| turn.place.row.get().ge(rows),
-                |turn| {
+                &mut work,
+                |work| work.cursor.row.get().ge(rows),
+                |work| {
                     k.repeat_with(
-                        &mut turn.place,
-                        |place| place.kt.get().ge(row_tiles),
-                        |place| {
+                        &mut work.cursor,
+                        |tile| tile.kt.get().ge(row_tiles),
+                        |tile| {
                             self.wait(ring.full(&cursor.slot), &cursor.phase);
                             let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
-                            turn.product.add(at, place.kt.get(), &mut sums);
+                            work.product.add(at, tile.kt.get(), &mut sums);
                             ring.empty(&cursor.slot).arrive();
                             cursor.step(k, groups, ring.count);
-                            place.kt += width * groups;
+                            tile.kt += width * groups;
                         },
                     );
-                    self.leave(turn, &mut sums, parts);
-                    turn.place.next_row(k);
+                    self.store_partials(work, &mut sums, partials);
+                    work.cursor.next_row(k);
                 },
             );
             if width > 1 {
-                k.when(turn.idle, || {
+                k.when(work.idle, || {
                     self.wait(ring.full(&cursor.slot), &cursor.phase);
                     ring.empty(&cursor.slot).arrive();
                     cursor.step(k, groups, ring.count);
@@ -548,15 +560,15 @@ impl<'k> Stream<'k> {
         }
     }
 
-    /// Leaves the warp's part of a row block's sums, and begins new ones.
-    fn leave(&self, turn: &Turn<'k>, sums: &mut [Rows<'k>], parts: Ptr<'k, u8, Shared>) {
+    /// Stores the warp's partial sums of a row block and resets them.
+    fn store_partials(&self, work: &WarpWork<'k>, sums: &mut [RowSums<'k>], partials: Ptr<'k, u8, Shared>) {
         let k = self.k;
-        let (g, owner) = turn.product.owner();
-        let block = parts.row(turn.place.row.get() + turn.before, part_bytes(self.plan));
+        let (g, owner) = work.product.owner();
+        let block = partials.row(work.cursor.row.get() + work.before, partials_bytes(self.plan));
         let at = block.row(k.warp(), 4 * ROWS).row(g, 4).cast::<f32>();
-        for (column, sums) in (0..).zip(sums) {
-            let at = at.at(column * column_bytes(self.plan.warps()) / 4);
-            let totals = sums.each_ref().map(|v| turn.product.total(v.get()));
+        for (item, sums) in (0..).zip(sums) {
+            let at = at.at(item * token_bytes(self.plan.warps()) / 4);
+            let totals = sums.each_ref().map(|v| work.product.total(v.get()));
             k.when(owner, || {
                 at.st(totals[0]);
                 at.at(8).st(totals[1]);
@@ -566,37 +578,37 @@ impl<'k> Stream<'k> {
     }
 }
 
-/// A consumer warp's part of a share.
-struct Turn<'k> {
+/// A consumer warp's part of a block's share.
+struct WarpWork<'k> {
     format: Format,
-    product: Product<'k>,
+    product: TileProduct<'k>,
     /// Row blocks of the share.
     rows: U32<'k>,
-    /// Row blocks of earlier runs in this block.
+    /// Row blocks of earlier segments in this block.
     before: U32<'k>,
-    place: Place<'k>,
-    /// Whether the share's last stage is one of the warp's group, but has no tile for it.
+    cursor: TileCursor<'k>,
+    /// Whether the share's last stage belongs to the warp's group but has no tile for this warp.
     idle: Pred<'k>,
 }
 
-/// A tile's place in a matrix whose rows have `len` tiles, on a warp's way over every so many tiles.
-struct Place<'k> {
+/// The position of a tile in a matrix whose rows have `len` tiles, advanced by a fixed number of tiles.
+struct TileCursor<'k> {
     row: Var<'k, u32>,
-    /// Past the row's end when the warp is done with the row.
+    /// The tile in the row; past its end when the warp is done with the row.
     kt: Var<'k, u32>,
     len: U32<'k>,
-    /// Rows that a step goes on by at least, and their tiles.
+    /// The minimum number of rows that a step advances, and their tiles.
     step: [U32<'k>; 2],
 }
 
-impl<'k> Place<'k> {
-    /// The place of tile `i`, and steps of `by` tiles.
+impl<'k> TileCursor<'k> {
+    /// Starts at tile `i`, with steps of `by` tiles.
     fn new(k: Builder<'k>, i: U32<'k>, len: U32<'k>, by: u32) -> Self {
         let rows = (k.val(by) / len).max(1);
-        Place { row: k.var(i / len), kt: k.var(i % len), len, step: [rows, rows * len] }
+        TileCursor { row: k.var(i / len), kt: k.var(i % len), len, step: [rows, rows * len] }
     }
 
-    /// From past a row's end to the row of the next tile: a row may have none for the warp.
+    /// Moves from past a row's end to the row of the next tile. The warp may have no tile in some rows.
     fn next_row(&mut self, k: Builder<'k>) {
         self.row += self.step[0];
         self.kt -= self.step[1];
@@ -607,22 +619,22 @@ impl<'k> Place<'k> {
     }
 }
 
-/// A place in the ring: a stage, and the parity of its phase.
-struct Cursor<'k> {
+/// A position in the ring: a stage, and the parity of its phase.
+struct RingCursor<'k> {
     slot: Var<'k, u32>,
     phase: Var<'k, u32>,
 }
 
-impl<'k> Cursor<'k> {
+impl<'k> RingCursor<'k> {
     fn new(k: Builder<'k>) -> Self {
-        Cursor { slot: k.var(0), phase: k.var(0) }
+        RingCursor { slot: k.var(0), phase: k.var(0) }
     }
 
     fn at(k: Builder<'k>, slot: U32<'k>) -> Self {
-        Cursor { slot: k.var(slot), phase: k.var(0) }
+        RingCursor { slot: k.var(slot), phase: k.var(0) }
     }
 
-    /// Goes `by` stages on, in a ring of a multiple of that.
+    /// Advances by `by` stages; the number of stages is a multiple of `by`.
     fn step(&mut self, k: Builder<'k>, by: u32, count: U32<'k>) {
         self.slot += by;
         k.when(self.slot.get().ge(count), || {

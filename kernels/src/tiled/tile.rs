@@ -1,20 +1,21 @@
-//! Tiles: weights in the order in which a warp's matrix instructions take them, so that each load of it is one run.
+//! Tiles: weights in the order in which a warp's matrix instructions take them, so that each load of a warp is
+//! contiguous.
 //!
-//! Sixteen rows of a matrix are a row block, and a row block is tiles of [`Tile::columns`] columns in order. Lane
-//! `4 g + t` of a warp holds weights of rows `g` and `g + 8` of a tile; which of the matrix's rows these are, a
-//! [`Rows`] says. A tile has the bits of the GGUF blocks it stands for, each exactly once, in another order:
-//! `in_row` says where a number's bits are in a file, `in_tile` where they are in a tile, and [`pack`] copies
-//! one to the other. [`dequantize`] is what kernels over tiles are held to.
+//! Sixteen rows of a matrix are a row block. A row block is a sequence of tiles of [`Tile::columns`] columns. Lane `4
+//! g + t` of a warp holds weights of rows `g` and `g + 8` of a tile; a [`RowOrder`] maps them to rows of the matrix.
+//! A tile contains the bits of its GGUF blocks, each exactly once, in another order: `in_row` gives the position of a
+//! number's bits in the file, `in_tile` their position in a tile, and [`pack`] copies one to the other.
+//! [`dequantize`] is the specification of the kernels over tiles.
 //!
-//! Most of a tile is "words": word `x` of lane `l` is at byte `512 (x / 4) + 16 l + 4 (x mod 4)`, so that a warp loads
-//! four words of each lane at once.
+//! Most of a tile is "words": word `x` of lane `l` is at byte `512 (x / 4) + 16 l + 4 (x mod 4)`, so that a warp
+//! loads four words of each lane at once.
 
 use crate::case::Random;
 use crate::format::Format;
 use Format::*;
 use ptx_gen::{bf16, f16};
 
-/// Rows of a tile.
+/// RowOrder of a tile.
 pub const ROWS: u32 = 16;
 
 /// The size of a format's tiles.
@@ -38,55 +39,56 @@ impl Format {
     }
 }
 
-/// Which rows of one or two matrices make a row block.
+/// Which rows of one or two matrices form a row block.
 ///
 /// Row `r` below 8 of row block `b` is row `b / per * stride + (b mod per * 8 + r) * step` of the matrix `lo`, and
-/// row `r + 8` is the row `delta` after it of the matrix `hi`. So a lane has, in its two rows, what belongs together.
+/// row `r + 8` is the row `delta` after it of the matrix `hi`. A lane thus holds two rows that are used together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Rows {
+pub struct RowOrder {
     /// Row blocks of a group.
     pub per: u32,
-    /// Rows of each matrix in a group.
+    /// RowOrder of each matrix in a group.
     pub stride: u32,
     /// From one row to the next.
     pub step: u32,
-    /// From the row of `lo` to its partner in `hi`.
+    /// The distance from a row of `lo` to its partner in `hi`.
     pub delta: u32,
 }
 
-impl Rows {
+impl RowOrder {
     /// In order; `hi` is `lo`.
-    pub const PLAIN: Rows = Rows { per: 1, stride: 16, step: 1, delta: 8 };
-    /// Eight rows of the gate, and the same eight rows of the up projection: `lo` and `hi`.
-    pub const GATE_UP: Rows = Rows { per: 1, stride: 8, step: 1, delta: 0 };
+    pub const PLAIN: RowOrder = RowOrder { per: 1, stride: 16, step: 1, delta: 8 };
+    /// Eight rows of the gate projection (`lo`), and the same eight rows of the up projection (`hi`).
+    pub const GATE_UP: RowOrder = RowOrder { per: 1, stride: 8, step: 1, delta: 0 };
 
-    /// Rows `j` and `j + head_dim / 2` of a head together; `hi` is `lo`, and `head_dim` a multiple of 16.
-    pub const fn half_split(head_dim: u32) -> Rows {
-        Rows { per: head_dim / ROWS, stride: head_dim, step: 1, delta: head_dim / 2 }
+    /// NeoX pairs: rows `j` and `j + head_dim / 2` of a head; `hi` is `lo`, and `head_dim` a multiple of 16.
+    pub const fn half_split(head_dim: u32) -> RowOrder {
+        RowOrder { per: head_dim / ROWS, stride: head_dim, step: 1, delta: head_dim / 2 }
     }
 
-    /// Rows `2 j` and `2 j + 1` of a head together; `hi` is `lo`, and `head_dim` a multiple of 16.
-    pub const fn interleaved(head_dim: u32) -> Rows {
-        Rows { per: head_dim / ROWS, stride: head_dim, step: 2, delta: 1 }
+    /// GPT-J pairs: rows `2 j` and `2 j + 1` of a head; `hi` is `lo`, and `head_dim` a multiple of 16.
+    pub const fn interleaved(head_dim: u32) -> RowOrder {
+        RowOrder { per: head_dim / ROWS, stride: head_dim, step: 2, delta: 1 }
     }
 
-    /// The row that is row `r` of a row block: of `lo` for `r` below 8, of `hi` from there on.
+    /// The matrix row of row `r` of a row block: of `lo` for `r` below 8, else of `hi`.
     pub const fn source(self, row_block: u32, r: u32) -> u32 {
         let base = row_block / self.per * self.stride + (row_block % self.per * 8 + r % 8) * self.step;
         if r < 8 { base } else { base + self.delta }
     }
 
-    /// The row blocks of matrices of `rows` rows each.
+    /// The number of row blocks of matrices of `rows` rows each.
     pub const fn blocks(self, rows: u32) -> u32 {
         rows / self.stride * self.per
     }
 }
 
-/// The tiles of a matrix or two, given as GGUF rows of `n` weights: row blocks in order, a block's tiles in order.
+/// Packs one or two matrices, given as GGUF rows of `n` weights, into tiles: row blocks in order, and the tiles of
+/// each in order.
 ///
 /// # Panics
 /// If the format has no tile, or `lo` and `hi` are not whole groups of such rows.
-pub fn pack(format: Format, rows: Rows, lo: &[u8], hi: &[u8], n: usize) -> Vec<u8> {
+pub fn pack(format: Format, rows: RowOrder, lo: &[u8], hi: &[u8], n: usize) -> Vec<u8> {
     let tile = format.tile().expect("a format with a tile");
     let (row, part) = (format.row_bytes(n), format.row_bytes(tile.columns as usize));
     let row_blocks = rows.blocks((lo.len() / row) as u32);
@@ -150,13 +152,13 @@ pub fn random(format: Format, tiles: usize, size: f32, random: &mut Random) -> V
     let n = format.tile().expect("a format with a tile").columns as usize;
     let blocks = tiles * ROWS as usize * n / format.block_len() as usize;
     let rows = format.random(blocks, size, random);
-    pack(format, Rows::PLAIN, &rows, &rows, n)
+    pack(format, RowOrder::PLAIN, &rows, &rows, n)
 }
 
-/// A number of a row: of as many columns as a tile has.
+/// A number of a tile's row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Field {
-    /// What stands for the weight in this column.
+    /// The code of the weight in this column.
     Code(usize),
     /// The scale of this group of columns, an integer.
     Scale(usize),
@@ -182,34 +184,34 @@ fn fields(format: Format) -> Vec<Field> {
     (0..columns).map(Code).chain(groups).chain((0..dmins).map(|_| Dmin)).collect()
 }
 
-/// Where a number's bits are, the lowest first.
-type Bits = [Run; 3];
+/// The positions of a number's bits, the lowest first.
+type Bits = [BitRange; 3];
 
 /// `len` bits from bit `at` on, bit 0 of byte 0 being the first.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct BitRange {
     at: usize,
     len: usize,
 }
 
-impl Run {
-    const NONE: Run = Run { at: 0, len: 0 };
+impl BitRange {
+    const NONE: BitRange = BitRange { at: 0, len: 0 };
 
     /// From bit `bit` of byte `byte` on.
-    fn new(byte: usize, bit: usize, len: usize) -> Run {
-        Run { at: 8 * byte + bit, len }
+    fn new(byte: usize, bit: usize, len: usize) -> BitRange {
+        BitRange { at: 8 * byte + bit, len }
     }
 }
 
 fn one(byte: usize, bit: usize, len: usize) -> Bits {
-    [Run::new(byte, bit, len), Run::NONE, Run::NONE]
+    [BitRange::new(byte, bit, len), BitRange::NONE, BitRange::NONE]
 }
 
-fn two(low: Run, high: Run) -> Bits {
-    [low, high, Run::NONE]
+fn two(low: BitRange, high: BitRange) -> Bits {
+    [low, high, BitRange::NONE]
 }
 
-/// Where the bits of a number are in the blocks of a file: see `format.rs`.
+/// The position of a number's bits in the blocks of a file: see `format.rs`.
 fn in_row(format: Format, field: Field) -> Bits {
     match (format, field) {
         (F16 | BF16, Code(k)) => one(2 * k, 0, 16),
@@ -219,19 +221,19 @@ fn in_row(format: Format, field: Field) -> Bits {
         (Q8_0, D(j)) => one(34 * j, 0, 16),
         (Q4_K, Code(k)) => one(16 + 32 * (k / 64) + k % 32, 4 * (k / 32 % 2), 4),
         (Q5_K, Code(k)) => {
-            let low = Run::new(48 + 32 * (k / 64) + k % 32, 4 * (k / 32 % 2), 4);
-            two(low, Run::new(16 + k % 32, k / 32, 1))
+            let low = BitRange::new(48 + 32 * (k / 64) + k % 32, 4 * (k / 32 % 2), 4);
+            two(low, BitRange::new(16 + k % 32, k / 32, 1))
         }
         (Q4_K | Q5_K, Scale(j @ ..4)) => one(4 + j, 0, 6),
-        (Q4_K | Q5_K, Scale(j)) => two(Run::new(8 + j, 0, 4), Run::new(j, 6, 2)),
+        (Q4_K | Q5_K, Scale(j)) => two(BitRange::new(8 + j, 0, 4), BitRange::new(j, 6, 2)),
         (Q4_K | Q5_K, Min(j @ ..4)) => one(8 + j, 0, 6),
-        (Q4_K | Q5_K, Min(j)) => two(Run::new(8 + j, 4, 4), Run::new(4 + j, 6, 2)),
+        (Q4_K | Q5_K, Min(j)) => two(BitRange::new(8 + j, 4, 4), BitRange::new(4 + j, 6, 2)),
         (Q4_K | Q5_K, D(_)) => one(0, 0, 16),
         (Q4_K | Q5_K, Dmin) => one(2, 0, 16),
         (Q6_K, Code(k)) => {
             let (half, quarter, l) = (k / 128, k / 32 % 4, k % 32);
-            let low = Run::new(64 * half + 32 * (quarter % 2) + l, 4 * (quarter / 2), 4);
-            two(low, Run::new(128 + 32 * half + l, 2 * quarter, 2))
+            let low = BitRange::new(64 * half + 32 * (quarter % 2) + l, 4 * (quarter / 2), 4);
+            two(low, BitRange::new(128 + 32 * half + l, 2 * quarter, 2))
         }
         (Q6_K, Scale(j)) => one(192 + j, 0, 8),
         (Q6_K, D(_)) => one(208, 0, 16),
@@ -239,7 +241,7 @@ fn in_row(format: Format, field: Field) -> Bits {
     }
 }
 
-/// Where the bits of a number of row `r` are in a tile.
+/// The position of a number of row `r` in a tile.
 fn in_tile(format: Format, r: usize, field: Field) -> Bits {
     let (g, second) = (r % 8, r / 8);
     match (format, field) {
@@ -258,7 +260,7 @@ fn in_tile(format: Format, r: usize, field: Field) -> Bits {
         (Q4_K, Min(j)) => six_bits(2048, g, j, 2 * second + 1),
         (Q4_K, D(_)) => one(2240 + 8 * g + 4 * second, 0, 16),
         (Q4_K, Dmin) => one(2240 + 8 * g + 4 * second + 2, 0, 16),
-        (Q5_K, Code(k)) => two(Run::new(nibble(g, k), 4 * second, 4), fifth(g, second, k)),
+        (Q5_K, Code(k)) => two(BitRange::new(nibble(g, k), 4 * second, 4), fifth(g, second, k)),
         (Q5_K, Scale(j)) => six_bits(2560, g, j, 2 * second),
         (Q5_K, Min(j)) => six_bits(2560, g, j, 2 * second + 1),
         (Q5_K, D(_)) => one(2752 + 8 * g + 4 * second, 0, 16),
@@ -270,7 +272,7 @@ fn in_tile(format: Format, r: usize, field: Field) -> Bits {
     }
 }
 
-/// The lane of row `g` whose number among four is that of `group`.
+/// The lane of row `g` that holds `group`, among the row's four lanes.
 fn lane(g: usize, group: usize) -> usize {
     4 * g + group % 4
 }
@@ -288,9 +290,9 @@ fn nibble(g: usize, k: usize) -> usize {
 
 /// The fifth bit of column `k`: four more words, of which byte `e` of word `c` has those of byte `e` of the four words
 /// of nibbles at `512 c`, two bits for each.
-fn fifth(g: usize, second: usize, k: usize) -> Run {
+fn fifth(g: usize, second: usize, k: usize) -> BitRange {
     let (c, j) = (2 * (k / 128) + k / 16 % 2, k / 4 % 4);
-    Run::new(2048 + 16 * lane(g, k / 32) + 4 * c + k % 4, 2 * j + second, 1)
+    BitRange::new(2048 + 16 * lane(g, k / 32) + 4 * c + k % 4, 2 * j + second, 1)
 }
 
 /// Byte `v` of a lane's word at `at` has the low four bits of group `t` and those of group `4 + t`. Above these
@@ -298,31 +300,31 @@ fn fifth(g: usize, second: usize, k: usize) -> Run {
 /// of the odd one.
 fn six_bits(at: usize, g: usize, group: usize, v: usize) -> Bits {
     let (lane, set) = (lane(g, group), group / 4);
-    let high = Run::new(at + 128 + 4 * (lane / 2) + v, 4 * (lane % 2) + 2 * set, 2);
-    two(Run::new(at + 4 * lane + v, 4 * set, 4), high)
+    let high = BitRange::new(at + 128 + 4 * (lane / 2) + v, 4 * (lane % 2) + 2 * set, 2);
+    two(BitRange::new(at + 4 * lane + v, 4 * set, 4), high)
 }
 
-/// Three words hold eight columns of both rows: four bytes of six bits each, and the fourth part's bits in the two
-/// that these leave.
+/// Three words hold eight columns of both rows: six bits in each of their bytes, and the fourth word's bits in the
+/// two that remain.
 fn q6_k_code(g: usize, second: usize, k: usize) -> Bits {
     let (first, lane, e) = (3 * (k / 64 * 2 + k / 8 % 2), lane(g, k / 16), k % 4);
-    let at = |x: usize, bit, len| Run::new(word(first + x, lane) + e, bit, len);
+    let at = |x: usize, bit, len| BitRange::new(word(first + x, lane) + e, bit, len);
     match (k / 4 % 2, second) {
-        (0, 0) => [at(0, 0, 6), Run::NONE, Run::NONE],
-        (0, _) => [at(1, 2, 6), Run::NONE, Run::NONE],
-        (_, 0) => [at(2, 0, 6), Run::NONE, Run::NONE],
+        (0, 0) => [at(0, 0, 6), BitRange::NONE, BitRange::NONE],
+        (0, _) => [at(1, 2, 6), BitRange::NONE, BitRange::NONE],
+        (_, 0) => [at(2, 0, 6), BitRange::NONE, BitRange::NONE],
         _ => [at(1, 0, 2), at(2, 6, 2), at(0, 6, 2)],
     }
 }
 
 fn get(bytes: &[u8], bits: Bits) -> u16 {
-    let places = bits.into_iter().flat_map(|run| run.at..run.at + run.len);
+    let places = bits.into_iter().flat_map(|range| range.at..range.at + range.len);
     places.enumerate().fold(0, |v, (i, at)| v | u16::from(bytes[at / 8] >> (at % 8) & 1) << i)
 }
 
 /// Sets bits that are zero.
 fn put(bytes: &mut [u8], bits: Bits, v: u16) {
-    let places = bits.into_iter().flat_map(|run| run.at..run.at + run.len);
+    let places = bits.into_iter().flat_map(|range| range.at..range.at + range.len);
     places.enumerate().for_each(|(i, at)| bytes[at / 8] |= ((v >> i & 1) as u8) << (at % 8));
 }
 
@@ -355,7 +357,7 @@ mod tests {
     #[test]
     fn each_bit_of_a_tile_and_of_its_rows_belongs_to_one_number() {
         fn claim(taken: &mut [bool], bits: Bits, what: &dyn std::fmt::Debug) {
-            for at in bits.into_iter().flat_map(|run| run.at..run.at + run.len) {
+            for at in bits.into_iter().flat_map(|range| range.at..range.at + range.len) {
                 assert!(!std::mem::replace(&mut taken[at], true), "bit {at} of {what:?} is taken");
             }
         }
@@ -373,13 +375,13 @@ mod tests {
         }
     }
 
-    /// What the kernels' authors read of the layout: an index of a word or a byte, its value, the row, the column.
+    /// The layout as the kernels assume it: an index of a word or a byte, its value, the row, the column.
     #[test]
     fn tiles_are_laid_out_as_described() {
         // Byte to set, its value, then row and column whose code must change, and to what.
-        type Place = (Format, usize, u8, usize, usize, u16);
-        #[rustfmt::skip] // one place a line
-        let places: [Place; 20] = [
+        type CodeCase = (Format, usize, u8, usize, usize, u16);
+        #[rustfmt::skip] // one case per line
+        let places: [CodeCase; 20] = [
             (F16, 0, 0xff, 0, 0, 0x00ff),                                   // c 0, u 0, lane 0, a0
             (F16, 5 * 512 + 31 * 16 + 4 + 3, 0x12, 15, 2 * 32 + 24 + 4 + 1, 0x1200), // c 2, u 1, lane 31, a1
             (F16, 512 + 5 * 16 + 8, 0x34, 1, 8 + 4 + 2, 0x34),              // c 0, u 1, lane 5, a2
@@ -426,9 +428,9 @@ mod tests {
     #[test]
     fn scales_are_laid_out_as_described() {
         // Format, bytes to set, row, number, value.
-        type Place = (Format, &'static [(usize, u8)], usize, Field, u16);
-        #[rustfmt::skip] // one number a line
-        let places: [Place; 17] = [
+        type ScaleCase = (Format, &'static [(usize, u8)], usize, Field, u16);
+        #[rustfmt::skip] // one case per line
+        let places: [ScaleCase; 17] = [
             (Q8_0, &[(4096 + 6 * 8, 0x34), (4096 + 6 * 8 + 1, 0x12)], 1, D(2), 0x1234),
             (Q8_0, &[(4096 + 31 * 8 + 6, 0x34), (4096 + 31 * 8 + 7, 0x12)], 15, D(7), 0x1234),
             (Q4_K, &[(2048 + 5 * 4, 0x0a), (2176 + 2 * 4, 0x30)], 1, Scale(1), 0x3a),
@@ -454,8 +456,8 @@ mod tests {
         }
     }
 
-    /// Kinds of rows, the matrix's rows in a group, and the first group's rows in the order of the tiles: those from
-    /// 100 on are of the second matrix.
+    /// Row orders, the matrix's rows in a group, and the first group's rows in the order of the tiles. Rows from 100
+    /// on belong to the second matrix.
     #[test]
     fn rows_of_a_block() {
         let plain: Vec<u32> = (0..16).collect();
@@ -464,13 +466,13 @@ mod tests {
             [0, 1, 16, 17].into_iter().flat_map(|first| (0..8).map(move |i| first + 2 * i)).collect();
         let gate_up: Vec<u32> = (0..8).chain(100..108).collect();
         let cases = [
-            (Rows::PLAIN, 16, plain),
-            (Rows::half_split(32), 32, half_split),
-            (Rows::interleaved(32), 32, interleaved),
-            (Rows::GATE_UP, 8, gate_up),
+            (RowOrder::PLAIN, 16, plain),
+            (RowOrder::half_split(32), 32, half_split),
+            (RowOrder::interleaved(32), 32, interleaved),
+            (RowOrder::GATE_UP, 8, gate_up),
         ];
         for (rows, group, wanted) in cases {
-            let hi = if rows == Rows::GATE_UP { 100 } else { 0 };
+            let hi = if rows == RowOrder::GATE_UP { 100 } else { 0 };
             let row = |i: u32| rows.source(i / 16, i % 16) + if i % 16 < 8 { 0 } else { hi };
             let first: Vec<u32> = (0..16 * rows.per).map(row).collect();
             assert_eq!(first, wanted, "{rows:?}");
@@ -481,13 +483,13 @@ mod tests {
 
     #[test]
     fn tiles_hold_the_weights_of_the_rows() {
-        let kinds = [Rows::PLAIN, Rows::half_split(64), Rows::interleaved(32), Rows::GATE_UP];
+        let kinds = [RowOrder::PLAIN, RowOrder::half_split(64), RowOrder::interleaved(32), RowOrder::GATE_UP];
         for ((format, tile), rows) in tiled().flat_map(|tiled| kinds.map(|rows| (tiled, rows))) {
             let (n, count) = (2 * tile.columns as usize, 2 * rows.stride);
             let random = &mut Random(u64::from(rows.per));
             let mut matrix = || format.random(count as usize * n / format.block_len() as usize, 1.0, random);
             let lo = matrix();
-            let hi = if rows == Rows::GATE_UP { matrix() } else { lo.clone() };
+            let hi = if rows == RowOrder::GATE_UP { matrix() } else { lo.clone() };
             let found = dequantize(format, &pack(format, rows, &lo, &hi, n), n);
             let (lo, hi) = (format.dequantize(&lo), format.dequantize(&hi));
             assert_eq!(found.len(), (16 * rows.blocks(count)) as usize * n);

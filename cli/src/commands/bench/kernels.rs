@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::tuning::plan_name;
-use warpwright_engine::{Effort, Product, Rotation};
+use warpwright_engine::{ColdSet, Effort, Product};
 
 use super::*;
 
@@ -64,7 +64,7 @@ struct Try {
 
 /// Every product alone, with every plan that fits the model.
 pub(super) struct Alone {
-    rotations: Vec<Rotation>,
+    rotations: Vec<ColdSet>,
     tries: Vec<Try>,
     /// Plans that do not fit.
     pub(super) left_out: Vec<String>,
@@ -79,11 +79,11 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let progress = ProgressBar::new(args.plans.len() as u64);
     let alone = Alone::measure(&setup, &mut decoder, &progress)?;
     progress.inc_length(alone.rotations.len() as u64);
-    let attention = decoder.attention_alone(ctx, effort)?;
+    let attention = decoder.time_attention(ctx, effort)?;
     let mut products = vec![];
     for (i, rotation) in alone.rotations.iter().enumerate() {
         interrupt::check()?;
-        let read = decoder.read_alone(rotation, effort)?;
+        let read = decoder.time_read(rotation, effort)?;
         products.extend(rows(rotation, i, &alone.tries, read, setup.ceiling.gb_per_s));
         progress.inc(1);
     }
@@ -102,13 +102,13 @@ impl Alone {
         progress: &ProgressBar,
     ) -> Result<Alone, Failure> {
         let effort = effort(&setup.context);
-        let rotations = decoder.rotations(effort)?;
+        let rotations = decoder.cold_sets(effort)?;
         // Every buffer has numbers in it then.
         decoder.round(1, 1)?;
         let (mut tries, mut left_out) = (vec![], vec![]);
         for &plan in &setup.args.plans {
             interrupt::check()?;
-            match decoder.alone(setup.outline(), plan, &rotations, effort)? {
+            match decoder.time_product(setup.outline(), plan, &rotations, effort)? {
                 Some(times) => tries.push(Try { plan, times }),
                 None => left_out.push(plan_name(plan)),
             }
@@ -158,7 +158,7 @@ fn us(time: Duration) -> f64 {
 }
 
 /// The rows of a rotation, one for each plan.
-fn rows(rotation: &Rotation, i: usize, tries: &[Try], read: Duration, ceiling: f64) -> Vec<Row> {
+fn rows(rotation: &ColdSet, i: usize, tries: &[Try], read: Duration, ceiling: f64) -> Vec<Row> {
     let bytes = rotation.bytes as f64;
     let shortest = tries.iter().map(|of| of.times[i]).min();
     let row = |of: &Try| {
@@ -168,7 +168,7 @@ fn rows(rotation: &Rotation, i: usize, tries: &[Try], read: Duration, ceiling: f
             formats: rotation.formats.clone(),
             layers: rotation.layers,
             bytes: rotation.bytes,
-            rotated: rotation.rotated(),
+            rotated: rotation.total_bytes(),
             plan: plan_name(of.plan),
             us: time,
             gb_per_s: bytes / time / 1e3,

@@ -25,7 +25,9 @@ use svg::Document;
 use warpwright_driver::Context;
 use warpwright_engine::info::{kv_bytes, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Kind, Model, Options, Outline, Path, Quantization, Round, Shape, Tuning};
+use warpwright_engine::{
+    Decoder, Model, Options, Outline, Path, Quantization, Round, Shape, StepKind, Tuning,
+};
 use warpwright_kernels::tiled::Plan;
 
 use crate::device::{self, Choice};
@@ -235,7 +237,7 @@ fn measure_context(
     decoder = decoder.with_options(outline, setup.options(ctx, args.launch))?;
     round(&mut decoder, args.tokens.min(WARM_UP))?;
     let rounds = (0..args.rounds).map(|_| round(&mut decoder, args.tokens)).collect::<Result<_, _>>()?;
-    let nodes = decoder.launches(Kind::Token);
+    let nodes = decoder.launches(StepKind::Decode);
     Ok((decoder, Measured { ctx, others, rounds, nodes }))
 }
 
@@ -245,7 +247,7 @@ fn options(args: &Args, tuning: Tuning, ctx: u32, launch: Launch) -> Options {
     // Rounds have no prompt.
     Options {
         tuning,
-        columns: 1,
+        prefill_batch: 1,
         tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
         ..options
     }

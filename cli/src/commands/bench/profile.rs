@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::{Link, Profile, Times};
-use warpwright_kernels::tiled::plan::Stamp;
+use warpwright_engine::{KernelNode, Profile, Times};
+use warpwright_kernels::tiled::plan::Timestamp;
 
 use super::*;
 
@@ -84,7 +84,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let profile = decoder.profile(ctx, tokens)?;
     let last = profile.steps.last().expect("a token");
     let timeline: Vec<Bar> =
-        profile.links.iter().zip(last).map(|(link, times)| bar(link, times, last)).collect();
+        profile.nodes.iter().zip(last).map(|(link, times)| bar(link, times, last)).collect();
     Ok(Report {
         kernels: rows(&profile, header.read_ceiling.gb_per_s),
         header,
@@ -109,16 +109,16 @@ fn token_us(args: &Args, ctx: u32, decoder: &mut Decoder) -> Result<f64, Failure
 }
 
 /// The times of one kind that were taken.
-fn taken(times: &Times, stamp: Stamp) -> impl Iterator<Item = u64> {
+fn taken(times: &Times, stamp: Timestamp) -> impl Iterator<Item = u64> {
     times.iter().map(move |block| block[stamp as usize]).filter(|time| *time > 0)
 }
 
 fn begun(times: &Times) -> Option<u64> {
-    taken(times, Stamp::Begun).min()
+    taken(times, Timestamp::Begun).min()
 }
 
 fn ended(times: &Times) -> Option<u64> {
-    taken(times, Stamp::Stored).max()
+    taken(times, Timestamp::Stored).max()
 }
 
 /// Between two times on the device's clock, which counts nanoseconds.
@@ -140,13 +140,13 @@ impl Sample {
     fn of(times: &Times, before: Option<&Times>) -> Sample {
         let before = before.and_then(ended);
         let since = |time: Option<u64>| Some(us(time?, before?));
-        let landed = || taken(times, Stamp::Landed);
+        let landed = || taken(times, Timestamp::Landed);
         let early = before.map(|before| landed().filter(|time| *time < before).count());
         let mut places: BTreeMap<u64, usize> = BTreeMap::new();
-        times.iter().for_each(|block| *places.entry(block[Stamp::Place as usize]).or_default() += 1);
+        times.iter().for_each(|block| *places.entry(block[Timestamp::SmId as usize]).or_default() += 1);
         Sample {
             us: since(ended(times)),
-            gap: since(taken(times, Stamp::Ready).min()),
+            gap: since(taken(times, Timestamp::Ready).min()),
             ahead: since(landed().min()).map(|us| -us),
             ahead_blocks: early.map(|early| early as f64 / landed().count() as f64),
             multiprocessors: places.len(),
@@ -157,9 +157,9 @@ impl Sample {
 
 /// A row for each kind of kernel, in the order of their first.
 fn rows(profile: &Profile, ceiling: f64) -> Vec<Row> {
-    let mut kinds: Vec<(&Link, Vec<usize>)> = vec![];
-    for (i, link) in profile.links.iter().enumerate() {
-        match kinds.iter_mut().find(|(kind, _)| kind.part == link.part && kind.kernel == link.kernel) {
+    let mut kinds: Vec<(&KernelNode, Vec<usize>)> = vec![];
+    for (i, link) in profile.nodes.iter().enumerate() {
+        match kinds.iter_mut().find(|(kind, _)| kind.role == link.role && kind.kernel == link.kernel) {
             Some((_, nodes)) => nodes.push(i),
             None => kinds.push((link, vec![i])),
         }
@@ -167,7 +167,7 @@ fn rows(profile: &Profile, ceiling: f64) -> Vec<Row> {
     kinds.into_iter().map(|(link, nodes)| row(link, &nodes, profile, ceiling)).collect()
 }
 
-fn row(link: &Link, nodes: &[usize], profile: &Profile, ceiling: f64) -> Row {
+fn row(link: &KernelNode, nodes: &[usize], profile: &Profile, ceiling: f64) -> Row {
     let of_step = |step: &Vec<Times>| -> Vec<Sample> {
         let before = |i: usize| i.checked_sub(1).map(|before| &step[before]);
         nodes.iter().map(|&i| Sample::of(&step[i], before(i))).collect()
@@ -178,7 +178,7 @@ fn row(link: &Link, nodes: &[usize], profile: &Profile, ceiling: f64) -> Row {
     let us = middle(&|sample| sample.us);
     let gb_per_s = link.bytes as f64 / us / 1e3;
     Row {
-        part: link.part,
+        part: link.role,
         kernel: link.kernel.clone(),
         nodes: nodes.len(),
         us,
@@ -199,7 +199,7 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn bar(link: &Link, times: &Times, token: &[Times]) -> Bar {
+fn bar(link: &KernelNode, times: &Times, token: &[Times]) -> Bar {
     let zero = begun(&token[0]);
     let since = |time: Option<u64>| time.zip(zero).map_or(f64::NAN, |(time, zero)| us(time, zero));
     let half = |stamp| {
@@ -208,15 +208,15 @@ fn bar(link: &Link, times: &Times, token: &[Times]) -> Bar {
         since(taken.get(taken.len() / 2).copied())
     };
     Bar {
-        part: link.part,
+        part: link.role,
         kernel: link.kernel.clone(),
         bytes: link.bytes,
         begun: since(begun(times)),
         stored: since(ended(times)),
-        landed: half(Stamp::Landed),
-        waited: half(Stamp::Waited),
-        ready: half(Stamp::Ready),
-        multiplied: half(Stamp::Multiplied),
+        landed: half(Timestamp::Landed),
+        waited: half(Timestamp::Waited),
+        ready: half(Timestamp::Ready),
+        multiplied: half(Timestamp::Multiplied),
     }
 }
 

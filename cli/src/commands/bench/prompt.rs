@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use warpwright_engine::Prompt;
+use warpwright_engine::Prefill;
 
 use super::report::Spread;
 use super::*;
@@ -32,21 +32,21 @@ struct Way {
 
 pub(super) fn measure(args: &Args, tokens: u32) -> Result<Report, Failure> {
     let setup = Setup::new(args)?;
-    let options = |columns| {
+    let options = |prefill_batch| {
         let options = setup.options(1, args.launch);
-        Options { ctx: tokens, columns, ..options }
+        Options { ctx: tokens, prefill_batch, ..options }
     };
-    let mut decoder = setup.decoder(options(Options::new(1, args.launch.into()).columns))?;
+    let mut decoder = setup.decoder(options(Options::new(1, args.launch.into()).prefill_batch))?;
     let header = Header::new(&setup, &decoder);
     let mut ways = vec![];
-    let mut columns = vec![decoder.columns(), 1];
+    let mut columns = vec![decoder.prefill_batch(), 1];
     columns.dedup();
     for columns in columns {
         decoder = decoder.with_options(setup.outline(), options(columns))?;
         // The first is to warm up.
-        let mut rounds = (0..=args.rounds).map(|_| -> Result<Prompt, Failure> {
+        let mut rounds = (0..=args.rounds).map(|_| -> Result<Prefill, Failure> {
             interrupt::check()?;
-            Ok(decoder.prompt(tokens)?)
+            Ok(decoder.time_prefill(tokens)?)
         });
         rounds.next().expect("there is one")?;
         let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
@@ -56,7 +56,7 @@ pub(super) fn measure(args: &Args, tokens: u32) -> Result<Report, Failure> {
 }
 
 impl Way {
-    fn new(columns: u32, tokens: u32, rounds: &[Prompt]) -> Way {
+    fn new(columns: u32, tokens: u32, rounds: &[Prefill]) -> Way {
         let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
         Way {
             columns,

@@ -1,50 +1,50 @@
-//! A block at work: it brings tiles, attends them, and leaves a result or its part of one.
+//! The program of a block: it loads tiles, attends to them, and stores a result or a partial result.
 
-use super::sums::{Sum, Total, divided, halves};
+use super::sums::{OnlineSoftmax, SoftmaxPartial, divided, halves};
 use super::*;
 use crate::reduce::lanes_sum;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
 
-/// What the threads of a block know from the start.
-pub(super) struct Block<'a, 'k> {
+/// Values that the threads of a block compute at the start.
+pub(super) struct AttentionBlock<'a, 'k> {
     pub(super) k: Builder<'k>,
-    def: &'a AttentionChained,
-    a: &'a AttentionChainedArgs<Dev<'k>>,
-    /// Head of keys and values and group of its queries, as one number, and of several columns, which.
+    def: &'a PipelinedAttention,
+    a: &'a PipelinedAttentionArgs<Dev<'k>>,
+    /// The KV head and the query group as one number, and with a batch the token.
     unit: U32<'k>,
-    /// Which of several columns.
-    column: Column<'k>,
-    /// Which range of the positions.
+    /// The token of the batch.
+    item: BatchItem<'k>,
+    /// The split.
     split: U32<'k>,
-    /// First query head; those of a column follow those of the one before.
+    /// The first query head, counted over the batch.
     head: U32<'k>,
     /// Query heads.
     queries: U32<'k>,
-    /// The lane's first 16 bytes of the head's keys and values, of all 16 bytes of the caches.
+    /// The lane's first 16-byte chunk of the KV head, as an index into the caches.
     cached: U32<'k>,
-    /// The row of a tile that the lane copies first, and which 16 bytes of it.
+    /// The first row of a tile that the lane copies, and its 16-byte chunk.
     row: U32<'k>,
-    piece: U32<'k>,
+    chunk: U32<'k>,
     /// All tiles.
     tiles: Ptr<'k, f16, Shared>,
-    /// The queries as f16, and below them what that rounding lost.
+    /// The queries as f16, followed by their rounding residuals.
     staged: Ptr<'k, f16, Shared>,
-    /// Of each warp and query: maximum and sum.
+    /// Maximum and sum of each warp and query.
     outcome: Ptr<'k, f32, Shared>,
-    /// The next tile that comes to the place of a tile is so much further.
+    /// The distance from a tile to the next tile in the same slot.
     kept: U32<'k>,
 }
 
-/// The tiles of a block: the first, how many, and the number of ranges.
-pub(super) struct Range<'k> {
+/// The tiles of a block: the first, their number, and the number of splits.
+pub(super) struct TileRange<'k> {
     first: Var<'k, u32>,
     count: Var<'k, u32>,
     pub(super) used: Var<'k, u32>,
 }
 
-impl<'k> Range<'k> {
-    fn set(&mut self, to: &Range<'k>) {
+impl<'k> TileRange<'k> {
+    fn set(&mut self, to: &TileRange<'k>) {
         self.first.set(&to.first);
         self.count.set(&to.count);
         self.used.set(&to.used);
@@ -55,17 +55,18 @@ impl<'k> Range<'k> {
     }
 }
 
-/// Which rows of a tile to bring.
+/// The rows of a tile to load.
 #[derive(Clone, Copy)]
-pub(super) enum Which<'k> {
-    /// Those before this position, which were there before this token began. Rows past it become zero: they count
-    /// nothing, but must be numbers.
+pub(super) enum RowFilter<'k> {
+    /// Rows before this position, which were there before this token began. Rows after it are zeroed: they have no
+    /// weight, but must be finite.
     Before(U32<'k>),
-    /// All up to this position; rows past it become its own.
+    /// Rows up to this position; later rows repeat it.
     UpTo(U32<'k>),
 }
 
-/// The token's own row of keys and values, for the lanes that copy it: those of the warp in whose first tiles it is.
+/// The current token's row of keys and values, for the lanes that copy it: those of the warp whose first tiles
+/// contain it.
 pub(super) struct OwnRow<'k> {
     mine: Pred<'k>,
     from: [Ptr<'k, f16, Read>; 2],
@@ -73,49 +74,49 @@ pub(super) struct OwnRow<'k> {
 }
 
 /// Four dimensions of a query of the block; zero past the last query.
-pub(super) struct Four<'k> {
+pub(super) struct QueryFloat4<'k> {
     query: U32<'k>,
     dim: U32<'k>,
     q: [Var<'k, f32>; 4],
 }
 
-impl<'a, 'k> Block<'a, 'k> {
+impl<'a, 'k> AttentionBlock<'a, 'k> {
     pub(super) fn new(
         k: Builder<'k>,
-        def: &'a AttentionChained,
-        a: &'a AttentionChainedArgs<Dev<'k>>,
+        def: &'a PipelinedAttention,
+        a: &'a PipelinedAttentionArgs<Dev<'k>>,
     ) -> Self {
         let (groups, per_group) = (def.groups(), def.queries.div_ceil(def.groups()));
         let units = a.kv_heads * groups;
-        let all = if def.columns == 1 { units } else { units * def.columns };
+        let all = if def.batch == 1 { units } else { units * def.batch };
         let split = k.ctaid() / all;
         let unit = k.ctaid() - split * all;
-        let (column, of_column) = match def.columns {
-            1 => (Column::ONLY, unit),
-            _ => (Column::new(unit / units), unit % units),
+        let (item, of_item) = match def.batch {
+            1 => (BatchItem::ONLY, unit),
+            _ => (BatchItem::new(unit / units), unit % units),
         };
-        let (kv_head, group) = divided(of_column, groups);
+        let (kv_head, group) = divided(of_item, groups);
         let first = group * per_group;
 
         let shared = k.dynamic_shared::<f16>("tiles");
-        let staged = shared.at(def.tiles() * def.half());
-        let outcome = staged.at(QUERIES * def.row()).cast::<f32>();
+        let staged = shared.at(def.tiles() * def.kv_tile_bytes());
+        let outcome = staged.at(QUERIES * def.row_bytes()).cast::<f32>();
         let deep = k.warp().lt(def.tiles() - (def.depth() - 1) * def.warps());
         let kept = |depth| depth * def.warps();
 
-        let (row, piece) = divided(k.lane(), def.pieces());
-        Block {
+        let (row, chunk) = divided(k.lane(), def.row_chunks());
+        AttentionBlock {
             k,
             def,
             a,
             unit,
-            column,
+            item,
             split,
-            head: column.plus(kv_head * def.queries + first, a.heads),
+            head: item.plus(kv_head * def.queries + first, a.heads),
             queries: (k.val(def.queries) - first).min(per_group),
-            cached: (kv_head * a.ctx).mad(def.pieces(), piece),
+            cached: (kv_head * a.ctx).mad(def.row_chunks(), chunk),
             row,
-            piece,
+            chunk,
             tiles: shared,
             staged,
             outcome,
@@ -123,15 +124,15 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Leaves a time, where the kernel profiles.
-    pub(super) fn stamp(&self, stamp: Stamp) {
+    /// Records a timestamp if the kernel profiles.
+    pub(super) fn timestamp(&self, timestamp: Timestamp) {
         if self.def.profile {
-            stamp.leave(self.k, self.k.tid().eq(0), self.a.stamps);
+            timestamp.record(self.k, self.k.tid().eq(0), self.a.stamps);
         }
     }
 
-    /// Where the kernel profiles, its first warp waits for its first tiles: they become a group of copies of their own.
-    pub(super) fn stamp_landed(&self) {
+    /// If the kernel profiles, its first warp waits for its first tiles, as a separate group of copies.
+    pub(super) fn timestamp_landed(&self) {
         let k = self.k;
         if self.def.profile {
             k.when(k.warp().eq(0), || {
@@ -139,62 +140,62 @@ impl<'a, 'k> Block<'a, 'k> {
                 k.wait_copies(0);
             });
         }
-        self.stamp(Stamp::Landed);
+        self.timestamp(Timestamp::Landed);
     }
 
-    /// The position as it is in memory.
+    /// The position from memory.
     pub(super) fn position(&self) -> U32<'k> {
-        self.column.of(self.a.state, LEN as u32).at(POSITION).fresh().ld().min(self.a.ctx - 1)
+        self.item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld().min(self.a.ctx - 1)
     }
 
-    /// This block's tiles once the token is at `position`: see [`AttentionChained::split`].
-    pub(super) fn range(&self, position: U32<'k>) -> Range<'k> {
+    /// This block's tiles for a token at `position`: see [`PipelinedAttention::split`].
+    pub(super) fn range(&self, position: U32<'k>) -> TileRange<'k> {
         let tiles = (position >> TILE.ilog2()) + 1;
         let warps = self.def.warps();
         let (most, _) = divided(tiles + (warps - 1), warps);
-        let used = tiles.le(ALONE * warps).select(1, most.min(self.a.splits));
+        let used = tiles.le(MAX_UNSPLIT_TILES * warps).select(1, most.min(self.a.splits));
         let share = (tiles + used - 1) / used;
         let first = self.split * share;
         let k = self.k;
-        Range {
+        TileRange {
             first: k.var(first),
             count: k.var(tiles.max(first).min(first + share) - first),
             used: k.var((tiles + share - 1) / share),
         }
     }
 
-    /// The lane's 16 bytes of the row of a position.
+    /// The lane's 16 bytes of a position's row.
     fn cached(&self, cache: Ptr<'k, f16, Read>, position: U32<'k>) -> Ptr<'k, f16, Read> {
-        cache.row(position.mad(self.def.pieces(), self.cached), 16)
+        cache.row(position.mad(self.def.row_chunks(), self.cached), 16)
     }
 
-    /// The place of a tile: of those that come first, each has its own.
-    fn place(&self, number: U32<'k>) -> Ptr<'k, f16, Shared> {
-        self.tiles.row(number, 2 * self.def.half())
+    /// The slot of a tile; the first tiles have one each.
+    fn slot(&self, number: U32<'k>) -> Ptr<'k, f16, Shared> {
+        self.tiles.row(number, 2 * self.def.kv_tile_bytes())
     }
 
-    /// Brings rows of the first tiles.
-    pub(super) fn copy_first(&self, range: &Range<'k>, which: Which<'k>) {
+    /// Loads rows of the first tiles.
+    pub(super) fn copy_first(&self, range: &TileRange<'k>, which: RowFilter<'k>) {
         let (k, def) = (self.k, self.def);
         let count = range.count.get().min(def.tiles());
         k.for_each(k.warp(), count, def.warps(), |number| {
             let tile = number + &range.first;
-            [0, 1].into_iter().for_each(|half| self.copy(half, self.place(number), tile, which))
+            [0, 1].into_iter().for_each(|half| self.copy(half, self.slot(number), tile, which))
         });
     }
 
-    /// Brings rows of the keys (`half` 0) or the values (1) of a tile: as many at a time as the lanes hold pieces.
-    fn copy(&self, half: u32, place: Ptr<'k, f16, Shared>, tile: U32<'k>, which: Which<'k>) {
+    /// Loads rows of the keys (`half` 0) or the values (1) of a tile, as many at a time as the lanes have chunks.
+    fn copy(&self, half: u32, slot: Ptr<'k, f16, Shared>, tile: U32<'k>, which: RowFilter<'k>) {
         let (k, def) = (self.k, self.def);
-        let rows = 32 / def.pieces();
-        let place = place.row(self.row, def.row()).at(self.piece * 8);
+        let rows = 32 / def.row_chunks();
+        let slot = slot.row(self.row, def.row_bytes()).at(self.chunk * 8);
         for first in (0..TILE).step_by(rows as usize) {
             let p = tile * TILE + self.row + first;
-            let to = place.at((half * def.half() + first * def.row()) / 2);
+            let to = slot.at((half * def.kv_tile_bytes() + first * def.row_bytes()) / 2);
             let from = |p| self.cached([self.a.k_cache, self.a.v_cache][half as usize], p);
             self.when_inside(first, || match which {
-                Which::UpTo(position) => from(p.min(position)).copy16(to),
-                Which::Before(position) => {
+                RowFilter::UpTo(position) => from(p.min(position)).copy16(to),
+                RowFilter::Before(position) => {
                     k.when(p.lt(position), || from(p).copy16(to));
                     k.when(p.gt(position), || to.cast::<u32>().st4([k.val(0); 4]));
                 }
@@ -202,95 +203,95 @@ impl<'a, 'k> Block<'a, 'k> {
         }
     }
 
-    /// Where the lane's row and `first` are a row of a tile: everywhere, if rows fill the warp evenly.
+    /// Runs `body` where the lane's row plus `first` is a row of the tile: unconditionally, if rows fill the warp
+    /// evenly.
     fn when_inside(&self, first: u32, body: impl FnOnce()) {
-        let rows = 32 / self.def.pieces();
+        let rows = 32 / self.def.row_chunks();
         let limit = rows.min(TILE - first);
-        match self.def.pieces() * limit {
+        match self.def.row_chunks() * limit {
             32 => body(),
             _ => _ = self.k.when(self.row.lt(limit), body),
         }
     }
 
-    pub(super) fn own_row(&self, range: &Range<'k>, position: U32<'k>) -> OwnRow<'k> {
+    pub(super) fn own_row(&self, range: &TileRange<'k>, position: U32<'k>) -> OwnRow<'k> {
         let (k, def) = (self.k, self.def);
         let (tile, row) = (position >> TILE.ilog2(), position & (TILE - 1));
         let number = tile - &range.first;
         let (_, warp) = divided(number, def.warps());
-        let to = self.place(number).row(row, def.row()).at(k.lane() * 8);
-        // A tile before the first has a number past all.
+        let to = self.slot(number).row(row, def.row_bytes()).at(k.lane() * 8);
+        // A tile before the first wraps to a number past all.
         let resident = number.lt(def.tiles()) & number.lt(&range.count);
         OwnRow {
-            mine: resident & warp.eq(k.warp()) & k.lane().lt(def.pieces()),
+            mine: resident & warp.eq(k.warp()) & k.lane().lt(def.row_chunks()),
             from: [self.a.k_cache, self.a.v_cache].map(|cache| self.cached(cache, position)),
-            to: [to, to.at(def.half() / 2)],
+            to: [to, to.at(def.kv_tile_bytes() / 2)],
         }
     }
 
-    /// Asks for the token's own row. With it, all that was asked for before makes the groups of copies of the first
-    /// tiles.
+    /// Loads the token's own row. It commits all loads so far as the groups of the first tiles.
     pub(super) fn copy_own(&self, own: &OwnRow<'k>) {
         self.k.when(own.mine, || own.from.iter().zip(own.to).for_each(|(from, to)| from.copy16(to)));
         self.commit_first();
     }
 
-    /// The groups of copies of the first tiles: all that was asked for so far is in the first.
+    /// Commits the groups of copies of the first tiles; all loads so far belong to the first group.
     pub(super) fn commit_first(&self) {
         (0..2 * self.def.depth()).for_each(|_| self.k.commit_copies());
     }
 
-    /// Brings the first tiles of this position, where others are.
-    pub(super) fn start_again(&self, range: &mut Range<'k>, position: U32<'k>) {
+    /// Reloads the first tiles if the position differs from the prefetched one.
+    pub(super) fn start_again(&self, range: &mut TileRange<'k>, position: U32<'k>) {
         let k = self.k;
         k.wait_copies(0);
         k.warp_barrier();
         range.set(&self.range(position));
-        self.copy_first(range, Which::UpTo(position));
+        self.copy_first(range, RowFilter::UpTo(position));
         k.commit_copies();
         k.wait_copies(0);
     }
 
-    /// Asks for the block's queries, four dimensions at a time.
-    pub(super) fn load(&self) -> Vec<Four<'k>> {
+    /// Loads the block's queries, one `float4` at a time.
+    pub(super) fn load(&self) -> Vec<QueryFloat4<'k>> {
         let (k, def) = (self.k, self.def);
-        let (fours, threads) = (def.head_dim / 4, KernelDef::block(def));
-        let four = |first| {
+        let (float4s, threads) = (def.head_dim / 4, KernelDef::block(def));
+        let float4 = |first| {
             let i = k.tid() + first;
-            let (query, four) = divided(i, fours);
-            let dim = four * 4;
+            let (query, float4) = divided(i, float4s);
+            let dim = float4 * 4;
             let mut q = from_fn(|_| k.var(0.0));
             let from = self.a.q.at((self.head + query) * def.head_dim + dim);
             from.fresh().ld4_if(query.lt(self.queries), &mut q);
-            Four { query, dim, q }
+            QueryFloat4 { query, dim, q }
         };
-        (0..QUERIES * fours).step_by(threads as usize).map(four).collect()
+        (0..QUERIES * float4s).step_by(threads as usize).map(float4).collect()
     }
 
-    /// Leaves them in shared memory.
-    pub(super) fn stage(&self, fours: Vec<Four<'k>>) {
+    /// Stores them in shared memory.
+    pub(super) fn stage(&self, float4s: Vec<QueryFloat4<'k>>) {
         let (k, def) = (self.k, self.def);
-        for Four { query, dim, q } in fours {
+        for QueryFloat4 { query, dim, q } in float4s {
             k.when(query.lt(QUERIES), || {
                 let [high, low] = halves(q.map(|q| q.get()));
-                let to = self.staged.row(query, def.row()).at(dim).cast::<u32>();
+                let to = self.staged.row(query, def.row_bytes()).at(dim).cast::<u32>();
                 to.st2(high);
-                to.row(QUERIES, def.row()).st2(low);
+                to.row(QUERIES, def.row_bytes()).st2(low);
             });
         }
         k.barrier();
     }
 
-    /// The warp's own tiles of the range, each from its place, which is filled again as soon as it is free.
-    pub(super) fn attend(&self, sum: &mut Sum<'k>, range: &Range<'k>, position: U32<'k>) {
+    /// Processes the warp's tiles of the range. A slot is refilled as soon as it is free.
+    pub(super) fn attend(&self, sum: &mut OnlineSoftmax<'k>, range: &TileRange<'k>, position: U32<'k>) {
         let (k, def) = (self.k, self.def);
-        let mut place = k.var(k.warp());
+        let mut slot = k.var(k.warp());
         k.for_each(k.warp(), &range.count, def.warps(), |number| {
-            let tile = self.place(place.get());
+            let tile = self.slot(slot.get());
             let next = number + self.kept;
             let refill = |half| {
                 k.warp_barrier();
                 k.when(next.lt(&range.count), || {
-                    self.copy(half, tile, next + &range.first, Which::UpTo(position))
+                    self.copy(half, tile, next + &range.first, RowFilter::UpTo(position))
                 });
                 k.commit_copies();
             };
@@ -299,15 +300,15 @@ impl<'a, 'k> Block<'a, 'k> {
             refill(0);
             let weights = sum.weigh(k, scores);
             self.wait_landed();
-            sum.add(self.matrices(tile).at(def.half() / 2), weights);
+            sum.add(self.matrices(tile).at(def.kv_tile_bytes() / 2), weights);
             refill(1);
-            let following = place.get() + def.warps();
-            place.set(following.lt(def.tiles()).select(following, k.warp()));
+            let following = slot.get() + def.warps();
+            slot.set(following.lt(def.tiles()).select(following, k.warp()));
         });
     }
 
-    /// Waits for the keys or the values whose turn it is. A place has two groups of copies under way, keys and values;
-    /// of all that came later, none need have landed.
+    /// Waits for the next keys or values. A slot has two groups of copies in flight, keys and values; later groups
+    /// may still be in flight.
     fn wait_landed(&self) {
         let (k, def) = (self.k, self.def);
         let later = |depth: u32| k.wait_copies(2 * depth - 1);
@@ -320,22 +321,22 @@ impl<'a, 'k> Block<'a, 'k> {
         k.warp_barrier();
     }
 
-    /// The keys of a tile, from the row on whose address the lane gives to `ldmatrix`: positions 0 to 7, dimensions 0
-    /// to 7, then 8 to 15; then the same of positions 8 to 15.
-    fn matrices(&self, place: Ptr<'k, f16, Shared>) -> Ptr<'k, f16, Shared> {
+    /// The keys of a tile: the address that the lane passes to `ldmatrix`. Positions 0 to 7, dimensions 0 to 7, then
+    /// 8 to 15; then the same for positions 8 to 15.
+    fn matrices(&self, slot: Ptr<'k, f16, Shared>) -> Ptr<'k, f16, Shared> {
         let lane = self.k.lane();
-        place.row((lane & 7) + (lane >> 4) * 8, self.def.row()).at((lane >> 3 & 1) * 8)
+        slot.row((lane & 7) + (lane >> 4) * 8, self.def.row_bytes()).at((lane >> 3 & 1) * 8)
     }
 
-    /// Scores of query `lane / 4`, in units of log2: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where
-    /// `t = lane % 4`.
+    /// Scores of query `lane / 4`, in log2 units: positions `2t`, `2t + 1`, `2t + 8`, `2t + 9` of the tile, where `t
+    /// = lane % 4`.
     ///
-    /// Even and odd steps have sums of their own, so that half as many wait for each other.
-    fn scores(&self, place: Ptr<'k, f16, Shared>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
+    /// Even and odd iterations have separate sums, which halves the dependency chain.
+    fn scores(&self, slot: Ptr<'k, f16, Shared>, tile: U32<'k>, position: U32<'k>) -> [F32<'k>; 4] {
         let (k, def) = (self.k, self.def);
         let lane = k.lane();
-        let queries = self.staged.row(lane & 15, def.row()).at((lane >> 4) * 8);
-        let keys = self.matrices(place);
+        let queries = self.staged.row(lane & 15, def.row_bytes()).at((lane >> 4) * 8);
+        let keys = self.matrices(slot);
         let mut sums: [[Sums<f32>; 2]; 2] = from_fn(|_| from_fn(|_| Sums::zero(k)));
         for step in 0..def.head_dim / 16 {
             let a = A(queries.at(16 * step).ldmatrix4());
@@ -354,15 +355,15 @@ impl<'a, 'k> Block<'a, 'k> {
         })
     }
 
-    /// Leaves the warp's sums in its first place; a warp without tiles, only that it has none.
-    pub(super) fn leave(&self, sum: &Sum<'k>, range: &Range<'k>) {
+    /// Stores the warp's sums in its first slot; a warp without tiles only stores that it has none.
+    pub(super) fn store_sums(&self, sum: &OnlineSoftmax<'k>, range: &TileRange<'k>) {
         let (k, def) = (self.k, self.def);
         let (g, t) = (k.lane() >> 2, k.lane() & 3);
         let weights = lanes_sum(3, sum.weights.get());
         let outcome = self.outcome.at((k.warp() * QUERIES + g) * 2);
         k.when(t.eq(0), || outcome.st2([sum.max.get(), weights]));
         let row = def.head_dim + 4;
-        let to = self.place(k.warp()).cast::<f32>().row(t, 8 * row).at(g);
+        let to = self.slot(k.warp()).cast::<f32>().row(t, 8 * row).at(g);
         k.when(k.warp().lt(&range.count), || {
             for (i, values) in (0..).zip(&sum.values) {
                 for (offset, value) in [0, row, 8, row + 8].into_iter().zip(&values.0) {
@@ -372,57 +373,57 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// Each query and four of its dimensions, one to a thread, in whole warps: `body` is told which are `inside`; the
-    /// others stand for the last one.
-    fn each_four(&self, body: impl FnOnce(U32<'k>, U32<'k>, Pred<'k>)) {
-        let (k, fours) = (self.k, self.def.head_dim / 4);
-        let all = self.queries * fours;
+    /// Calls `body` for each query and `float4` of its dimensions, one per thread, in whole warps, with a predicate
+    /// `inside`; lanes outside repeat the last one.
+    fn each_float4(&self, body: impl FnOnce(U32<'k>, U32<'k>, Pred<'k>)) {
+        let (k, float4s) = (self.k, self.def.head_dim / 4);
+        let all = self.queries * float4s;
         k.for_each(k.warp() * 32, all, KernelDef::block(self.def), |first| {
             let i = first + k.lane();
-            let (query, four) = divided(i.min(all - 1), fours);
-            body(query, four * 4, i.lt(all));
+            let (query, float4) = divided(i.min(all - 1), float4s);
+            body(query, float4 * 4, i.lt(all));
         });
     }
 
-    /// The total of the busy warps, for a query and four dimensions.
-    fn gather(&self, query: U32<'k>, dim: U32<'k>, range: &Range<'k>) -> Total<'k> {
+    /// The total of the warps that had tiles, for a query and a `float4` of dimensions.
+    fn gather(&self, query: U32<'k>, dim: U32<'k>, range: &TileRange<'k>) -> SoftmaxPartial<'k> {
         let def = self.def;
         let outcome = self.outcome.at(query * 2);
         let values = self.tiles.cast::<f32>().at(query * (def.head_dim + 4) + dim);
         let of_warp = |warp: u32| {
             let [max, weights] = outcome.at(warp * 2 * QUERIES).ld2();
-            let values = values.row((range.count.get() - 1).min(warp), 2 * def.half()).ld4();
-            Total { max, weights, values }
+            let values = values.row((range.count.get() - 1).min(warp), 2 * def.kv_tile_bytes()).ld4();
+            SoftmaxPartial { max, weights, values }
         };
-        Total::of(&(0..def.warps()).map(of_warp).collect::<Vec<_>>())
+        SoftmaxPartial::of(&(0..def.warps()).map(of_warp).collect::<Vec<_>>())
     }
 
-    /// The result, where one block has all positions.
-    pub(super) fn store_result(&self, range: &Range<'k>) {
-        self.each_four(|query, dim, inside| self.store(query, dim, inside, self.gather(query, dim, range)));
+    /// Stores the result, if one block processed all positions.
+    pub(super) fn store_result(&self, range: &TileRange<'k>) {
+        self.each_float4(|query, dim, inside| self.store(query, dim, inside, self.gather(query, dim, range)));
     }
 
-    fn store(&self, query: U32<'k>, dim: U32<'k>, inside: Pred<'k>, total: Total<'k>) {
+    fn store(&self, query: U32<'k>, dim: U32<'k>, inside: Pred<'k>, total: SoftmaxPartial<'k>) {
         let factor = total.weights.rcp();
         let at = (self.head + query) * self.def.head_dim + dim;
-        let to = Eights { k: self.k, values: self.a.y, scales: self.a.y_scale };
+        let to = BlockFloat { k: self.k, values: self.a.y, scales: self.a.y_scale };
         to.store4(at, inside, total.values.map(|v| v * factor));
     }
 
-    /// Where a split leaves four weighted values, and the maximum and the sum of the weights.
-    fn part(&self, query: U32<'k>, dim: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
+    /// The address of a split's weighted values, and of its maximum and sum of the weights.
+    fn partial(&self, query: U32<'k>, dim: U32<'k>, split: U32<'k>) -> [Ptr<'k, f32, ReadWrite>; 2] {
         let a = self.a;
         let at = ((self.head + query) * a.splits + split) * self.def.head_dim + dim;
-        let all = self.def.columns * self.def.head_dim;
+        let all = self.def.batch * self.def.head_dim;
         [a.part.at(at), a.part.at(a.heads * a.splits * all + (at >> 1))]
     }
 
-    /// Leaves the sums of one of several splits; the warp that is the last to leave its own merges them.
-    pub(super) fn store_part(&self, range: &Range<'k>) {
+    /// Stores the partial result of a split. The last warp to do so merges all splits.
+    pub(super) fn store_partial(&self, range: &TileRange<'k>) {
         let (k, def) = (self.k, self.def);
-        self.each_four(|query, dim, inside| {
+        self.each_float4(|query, dim, inside| {
             let total = self.gather(query, dim, range);
-            let [values, outcome] = self.part(query, dim, self.split);
+            let [values, outcome] = self.partial(query, dim, self.split);
             k.when(inside, || {
                 values.st4(total.values);
                 outcome.st2([total.max, total.weights]);
@@ -432,7 +433,7 @@ impl<'a, 'k> Block<'a, 'k> {
             k.warp_barrier();
             let last = range.used.get() - 1;
             let mut drawn = k.var(0);
-            let ticket = self.a.ticket.at(self.unit * MOST_WARPS + k.warp());
+            let ticket = self.a.ticket.at(self.unit * MAX_WARPS + k.warp());
             k.when(k.lane().eq(0), || drawn.set(ticket.ticket(last)));
             let drawn = drawn.get().broadcast();
             k.warp_barrier();
@@ -440,30 +441,31 @@ impl<'a, 'k> Block<'a, 'k> {
         });
     }
 
-    /// The result of all splits, some in flight at a time.
-    fn merge(&self, range: &Range<'k>) {
+    /// Merges all splits, several loads in flight at a time.
+    fn merge(&self, range: &TileRange<'k>) {
         let k = self.k;
-        self.each_four(|query, dim, inside| {
+        self.each_float4(|query, dim, inside| {
             let [mut max, mut weights] = [f32::MIN, 0.0].map(|v| k.var(v));
             let mut values: [_; 4] = from_fn(|_| k.var(0.0));
-            let so_far = |max: &Var<'k, f32>, weights: &Var<'k, f32>, values: &[Var<'k, f32>; 4]| Total {
-                max: max.get(),
-                weights: weights.get(),
-                values: from_fn(|i| values[i].get()),
-            };
-            k.for_each(0, &range.used, PARTS_AHEAD, |first| {
+            let so_far =
+                |max: &Var<'k, f32>, weights: &Var<'k, f32>, values: &[Var<'k, f32>; 4]| SoftmaxPartial {
+                    max: max.get(),
+                    weights: weights.get(),
+                    values: from_fn(|i| values[i].get()),
+                };
+            k.for_each(0, &range.used, PARTIALS_IN_FLIGHT, |first| {
                 let of_split = |i: u32| {
                     let there = (first + i).lt(&range.used);
-                    let [from, outcome] = self.part(query, dim, first + i);
+                    let [from, outcome] = self.partial(query, dim, first + i);
                     let mut sums = [f32::MIN, 0.0].map(|v| k.var(v));
                     let mut values: [_; 4] = from_fn(|_| k.var(0.0));
                     outcome.fresh().ld2_if(there, &mut sums);
                     from.fresh().ld4_if(there, &mut values);
                     so_far(&sums[0], &sums[1], &values)
                 };
-                let mut parts = vec![so_far(&max, &weights, &values)];
-                parts.extend((0..PARTS_AHEAD).map(of_split));
-                let total = Total::of(&parts);
+                let mut partials = vec![so_far(&max, &weights, &values)];
+                partials.extend((0..PARTIALS_IN_FLIGHT).map(of_split));
+                let total = SoftmaxPartial::of(&partials);
                 max.set(total.max);
                 weights.set(total.weights);
                 values.iter_mut().zip(total.values).for_each(|(value, v)| value.set(v));

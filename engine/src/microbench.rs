@@ -1,7 +1,8 @@
-//! Kernels of the chain alone: how long each takes as a node of a chain of its kind, with any plan.
+//! Microbenchmarks of the pipeline's kernels: the time of each kernel as a node of a pipeline of its own kind, with
+//! any plan.
 //!
-//! A chain goes through the matrices of all layers in turn, so that none is in the second-level cache when its turn
-//! comes again. Where a model's own are too few for that, copies of them take turns too.
+//! The nodes cycle through the matrices of all layers, a working set that does not fit the L2 cache, so every matrix
+//! is read from memory. If the model's own matrices are too few for that, copies are added.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,25 +12,25 @@ use warpwright_kernels::Read;
 use warpwright_kernels::read::ReadArgs;
 use warpwright_kernels::tiled::Plan;
 
-use crate::chain::{Chain, Product, Step};
-use crate::path::Fit;
+use crate::path::ResolvedPlan;
+use crate::pipeline::{Pipeline, PipelineStep, Product};
 use crate::tuning::Tuning;
 use crate::{Decoder, Error, Outline};
 
-/// How long a chain of kernels must be, and how often it is run.
+/// The size of a microbenchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
-    /// The least bytes to go through before the first come again.
+    /// The minimum working set in bytes.
     pub bytes: u64,
-    /// The least kernels of a chain.
+    /// The minimum number of kernels per launch.
     pub nodes: usize,
-    /// Timed launches, of which the median counts.
+    /// Timed launches; the median counts.
     pub launches: usize,
 }
 
-/// Matrices of one product and one format, to go through in turn.
+/// A cache-cold working set: the matrices of one product in one format.
 #[derive(Clone)]
-pub struct Rotation {
+pub struct ColdSet {
     /// The product that reads them.
     pub product: Product,
     /// Their formats.
@@ -42,90 +43,91 @@ pub struct Rotation {
     tiles: Vec<(usize, View<u8>)>,
 }
 
-impl Rotation {
-    /// Bytes of all.
-    pub fn rotated(&self) -> u64 {
+impl ColdSet {
+    /// Bytes of the whole set.
+    pub fn total_bytes(&self) -> u64 {
         self.bytes * self.tiles.len() as u64
     }
 }
 
 impl Decoder {
-    /// The matrices of a chain by product and format. A decoder on another path has none.
+    /// The working sets of the pipeline's products. Empty for the simple kernels.
     ///
     /// # Errors
-    /// What the driver refuses.
-    pub fn rotations(&self, effort: Effort) -> Result<Vec<Rotation>, Error> {
-        let step = self.chained()?;
-        let mut rotations: BTreeMap<(Product, String), Rotation> = BTreeMap::new();
+    /// Driver errors.
+    pub fn cold_sets(&self, effort: Effort) -> Result<Vec<ColdSet>, Error> {
+        let step = self.pipeline_step()?;
+        let mut sets: BTreeMap<(Product, String), ColdSet> = BTreeMap::new();
         let layers = 0..step.weights.blocks.len();
         let of_layers = layers.flat_map(|index| Product::OF_LAYER.map(|product| (product, index)));
         for (product, index) in of_layers.chain([(Product::Head, 0)]) {
             let (formats, tiles) = (step.formats(product, index), step.tiles(product, index).clone());
             let bytes = tiles.len() as u64;
-            let new = Rotation { product, formats: formats.clone(), layers: 0, bytes, tiles: vec![] };
-            let rotation = rotations.entry((product, formats)).or_insert(new);
-            rotation.layers += 1;
-            rotation.tiles.push((index, tiles));
+            let new = ColdSet { product, formats: formats.clone(), layers: 0, bytes, tiles: vec![] };
+            let set = sets.entry((product, formats)).or_insert(new);
+            set.layers += 1;
+            set.tiles.push((index, tiles));
         }
-        let mut rotations: Vec<Rotation> = rotations.into_values().collect();
-        rotations.iter_mut().try_for_each(|rotation| self.lengthen(rotation, effort.bytes))?;
+        let mut sets: Vec<ColdSet> = sets.into_values().collect();
+        sets.iter_mut().try_for_each(|set| self.extend(set, effort.bytes))?;
         self.stream.synchronize()?;
-        Ok(rotations)
+        Ok(sets)
     }
 
-    /// Adds copies until there are so many bytes.
-    fn lengthen(&self, rotation: &mut Rotation, bytes: u64) -> Result<(), Error> {
+    /// Adds copies until the set has this many bytes.
+    fn extend(&self, set: &mut ColdSet, bytes: u64) -> Result<(), Error> {
         let mut stream = &self.stream;
         for i in 0.. {
-            if rotation.rotated() >= bytes {
+            if set.total_bytes() >= bytes {
                 break;
             }
-            let (index, tiles) = rotation.tiles[i].clone();
+            let (index, tiles) = set.tiles[i].clone();
             let copy = Buffer::uninit(stream.context(), tiles.len())?.labelled("copy").view();
             stream.copy(&tiles, &copy)?;
-            rotation.tiles.push((index, copy));
+            set.tiles.push((index, copy));
         }
         Ok(())
     }
 
-    /// The time of a product with this plan, for each of the rotations; none if the plan does not fit the model.
+    /// The time of a product with this plan, for each working set; `None` if the plan does not fit the model.
     ///
     /// # Errors
-    /// What the driver refuses.
-    pub fn alone(
+    /// Driver errors.
+    pub fn time_product(
         &mut self,
         outline: &Outline,
         plan: Plan,
-        rotations: &[Rotation],
+        sets: &[ColdSet],
         effort: Effort,
     ) -> Result<Option<Vec<Duration>>, Error> {
         self.prepare(1, 1)?;
         let context = self.stream.context().clone();
-        let Ok(fit) = Fit::of(outline, context.device(), Tuning::all(plan), Default::default()) else {
+        let Ok(resolved) = ResolvedPlan::of(outline, context.device(), Tuning::all(plan), Default::default())
+        else {
             return Ok(None);
         };
-        let chain = Chain::load(&context, fit, outline)?;
-        let step = Step { chain: &chain, ..self.chained()? };
-        let time = |rotation: &Rotation| {
-            let nodes = rotation.tiles.iter().cycle().take(effort.nodes.max(rotation.tiles.len()));
-            step.turn.set(0);
+        let pipeline = Pipeline::load(&context, resolved, outline)?;
+        let step = PipelineStep { pipeline: &pipeline, ..self.pipeline_step()? };
+        let time = |set: &ColdSet| {
+            let nodes = set.tiles.iter().cycle().take(effort.nodes.max(set.tiles.len()));
+            step.sequence.set(0);
             let graph = record(&context, |queue| {
-                nodes.clone().try_for_each(|(index, tiles)| {
-                    step.product(queue, rotation.product, *index, tiles.clone())
-                })
+                nodes
+                    .clone()
+                    .try_for_each(|(index, tiles)| step.product(queue, set.product, *index, tiles.clone()))
             })?;
             self.time(&graph, effort.launches)
         };
-        Ok(Some(rotations.iter().map(time).collect::<Result<_, Error>>()?))
+        Ok(Some(sets.iter().map(time).collect::<Result<_, Error>>()?))
     }
 
-    /// The time of attention over so many positions.
+    /// The time of attention over this many positions.
     ///
     /// # Errors
-    /// More positions than there is room for, and what the driver refuses.
-    pub fn attention_alone(&mut self, attended: u32, effort: Effort) -> Result<Duration, Error> {
+    /// A context that is too short, and driver errors.
+    pub fn time_attention(&mut self, attended: u32, effort: Effort) -> Result<Duration, Error> {
         self.prepare(attended, 1)?;
-        let step = self.chained()?;
+        let step = self.pipeline_step()?;
         let layers = step.weights.blocks.len();
         let graph = record(self.stream.context(), |queue| {
             (0..effort.nodes.max(layers)).try_for_each(|i| step.attention(queue, i % layers))
@@ -133,24 +135,24 @@ impl Decoder {
         self.time(&graph, effort.launches)
     }
 
-    /// The shortest time in which a kernel that only reads goes through a matrix of these, each started when the one
-    /// before has ended.
+    /// The shortest time in which a kernel that only reads streams one matrix of the set, each launched after the
+    /// previous one has ended.
     ///
     /// # Errors
-    /// What the driver refuses.
-    pub fn read_alone(&self, rotation: &Rotation, effort: Effort) -> Result<Duration, Error> {
+    /// Driver errors.
+    pub fn time_read(&self, set: &ColdSet, effort: Effort) -> Result<Duration, Error> {
         let context = self.stream.context();
         let mut shortest = Duration::MAX;
         for read in Read::ALL {
             let kernel = Kernel::load(context, read)?;
-            // What is not a whole tile is left out.
-            let len = rotation.bytes as usize / 4 / read.tile() as usize * read.tile() as usize;
+            // The remainder of a tile is skipped.
+            let len = set.bytes as usize / 4 / read.tile() as usize * read.tile() as usize;
             if len == 0 {
                 continue;
             }
             for blocks in [2, 4, 8].map(|n| n * context.device().properties().multiprocessors) {
                 let y = Buffer::uninit(context, blocks as usize)?.labelled("read.y");
-                let nodes = rotation.tiles.iter().cycle().take(effort.nodes.max(rotation.tiles.len()));
+                let nodes = set.tiles.iter().cycle().take(effort.nodes.max(set.tiles.len()));
                 let graph = record(context, |queue| {
                     nodes.clone().try_for_each(|(_, tiles)| {
                         let x = tiles.view_range(0..4 * len).cast()?;

@@ -1,12 +1,14 @@
-//! How the lanes of a warp share a row of weights.
+//! How the lanes of a warp divide a row of weights.
 //!
-//! Lanes divide a block among them, and each takes the same *piece* of every block it visits, so what depends on
-//! the piece (offsets, masks) is computed once. A piece gives [`Group`]s: weights `scale * q + offset`, where the
-//! codes `q` differ and the rest does not. Both a product and a copy of the row follow from the groups.
+//! The lanes divide a block among them, and each lane takes the same *fragment* of every block it visits, so
+//! everything that depends on the fragment (offsets, masks) is computed once. A fragment gives [`Group`]s: weights
+//! `scale * q + offset` with individual codes `q` and common scale and offset. Both the matrix-vector product and the
+//! copy of a row are built from the groups.
 //!
-//! Codes become floats without a conversion, which is slow on most chips. A float's fraction counts in units that
-//! its exponent chooses: under the exponent of `2^(23 - s)`, bit `s` counts one. A field that starts at bit `s`,
-//! masked, with that exponent above it, is the float `2^(23 - s) + field`, and one exact subtraction gives the code.
+//! Codes are converted to floats without a conversion instruction, which is slow on most GPUs. The exponent of a
+//! float chooses the unit of its fraction: under the exponent of `2^(23 - s)`, bit `s` counts one. A masked field
+//! that starts at bit `s`, with that exponent above it, is the float `2^(23 - s) + field`. One exact subtraction
+//! gives the code.
 
 use crate::format::Format;
 use ptx_gen::*;
@@ -14,23 +16,23 @@ use ptx_gen::*;
 /// The bytes of a matrix.
 pub(crate) type Bytes<'k> = Ptr<'k, u8, Read>;
 
-/// How a format's rows are divided. Weights, bytes and lanes of a block are powers of two but the bytes.
-pub(crate) struct Split {
-    /// Weights in a block: ggml's, or four for what ggml does not block.
+/// How the lanes of a warp divide a format's rows. All sizes except the bytes are powers of two.
+pub(crate) struct LaneSplit {
+    /// Weights in a block: ggml's block size, or 4 for unblocked formats.
     pub(crate) len: u32,
     /// Bytes of a block.
     pub(crate) bytes: u32,
     /// Lanes that share a block.
     pub(crate) lanes: u32,
-    /// A piece is these fours of weights: where they start, counted from the first.
-    pub(crate) fours: &'static [u32],
+    /// The `float4`s of a fragment: the offset of each within the block.
+    pub(crate) float4s: &'static [u32],
 }
 
-impl Split {
+impl LaneSplit {
     /// The division of `format`.
-    pub(crate) const fn of(format: Format) -> Split {
-        const fn split(len: u32, bytes: u32, lanes: u32, fours: &'static [u32]) -> Split {
-            Split { len, bytes, lanes, fours }
+    pub(crate) const fn of(format: Format) -> LaneSplit {
+        const fn split(len: u32, bytes: u32, lanes: u32, float4s: &'static [u32]) -> LaneSplit {
+            LaneSplit { len, bytes, lanes, float4s }
         }
         match format {
             Format::F32 => split(4, 16, 1, &[0]),
@@ -51,48 +53,48 @@ impl Split {
         n >> self.len.ilog2()
     }
 
-    /// Blocks that the lanes of a warp visit at once.
+    /// Blocks that a warp processes at once.
     pub(crate) fn blocks_of_warp(&self) -> u32 {
         32 / self.lanes
     }
 
-    /// The block of `thread`, of those that consecutive threads visit at once.
+    /// The block of `thread`, among the blocks that consecutive threads process at once.
     pub(crate) fn block<'k>(&self, thread: U32<'k>) -> U32<'k> {
         thread >> self.lanes.ilog2()
     }
 }
 
-/// What one lane takes of a block.
-pub(crate) trait Piece<'k> {
-    /// Its first weight, counted from the block's.
+/// The part of a block that one lane reads.
+pub(crate) trait Fragment<'k> {
+    /// Its first weight, relative to the block's first.
     fn first(&self) -> U32<'k>;
     /// Where its bytes are.
-    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>>;
-    /// Its words, `bytes` bytes after these places.
-    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>>;
-    /// Its weights, in the order of [`Split::fours`].
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>>;
+    /// Loads its words, at these addresses plus `bytes`.
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>>;
+    /// Its weights, in the order of [`LaneSplit::float4s`].
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>>;
 }
 
-/// Weights `scale * q + offset`; a scale left out is 1, an offset 0.
+/// Weights `scale * q + offset`; a missing scale is 1, a missing offset is 0.
 pub(crate) struct Group<'k> {
     pub(crate) q: Vec<F32<'k>>,
     pub(crate) scale: Option<F32<'k>>,
     pub(crate) offset: Option<F32<'k>>,
 }
 
-/// The piece of `thread`, whose index among those that share a block is in its low bits.
-pub(crate) fn piece<'k>(format: Format, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Piece<'k> + 'k> {
+/// The fragment of `thread`. The low bits of `thread` are its index among the lanes that share a block.
+pub(crate) fn fragment<'k>(format: Format, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
     let lane = |lanes: u32| thread & (lanes - 1);
-    let lanes = Split::of(format).lanes;
+    let lanes = LaneSplit::of(format).lanes;
     match format {
-        Format::F32 => Box::new(Plain { first: k.val(0), load: load_f32, unpack: unpack_f32 }),
-        Format::F16 => Box::new(Plain { first: k.val(0), load: load_half, unpack: unpack_f16 }),
-        Format::BF16 => Box::new(Plain { first: k.val(0), load: load_half, unpack: unpack_bf16 }),
-        Format::Q4_0 => Box::new(Small { lane: lane(lanes), min: 0, fifth: 0, code: NIBBLE_LESS_8 }),
-        Format::Q4_1 => Box::new(Small { lane: lane(lanes), min: 1, fifth: 0, code: NIBBLE }),
-        Format::Q5_0 => Box::new(Small { lane: lane(lanes), min: 0, fifth: 2, code: FIVE_LESS_16 }),
-        Format::Q5_1 => Box::new(Small { lane: lane(lanes), min: 1, fifth: 2, code: FIVE }),
+        Format::F32 => Box::new(Unquantized { first: k.val(0), load: load_f32, unpack: unpack_f32 }),
+        Format::F16 => Box::new(Unquantized { first: k.val(0), load: load_half, unpack: unpack_f16 }),
+        Format::BF16 => Box::new(Unquantized { first: k.val(0), load: load_half, unpack: unpack_bf16 }),
+        Format::Q4_0 => Box::new(LegacyQuant { lane: lane(lanes), min: 0, fifth: 0, code: NIBBLE_LESS_8 }),
+        Format::Q4_1 => Box::new(LegacyQuant { lane: lane(lanes), min: 1, fifth: 0, code: NIBBLE }),
+        Format::Q5_0 => Box::new(LegacyQuant { lane: lane(lanes), min: 0, fifth: 2, code: FIVE_LESS_16 }),
+        Format::Q5_1 => Box::new(LegacyQuant { lane: lane(lanes), min: 1, fifth: 2, code: FIVE }),
         Format::Q8_0 => Box::new(Q8::new(lane(lanes))),
         Format::Q4_K => Box::new(Q4::new(lane(lanes))),
         Format::Q5_K => Box::new(Q5(Q4::new(lane(lanes)))),
@@ -100,22 +102,22 @@ pub(crate) fn piece<'k>(format: Format, k: Builder<'k>, thread: U32<'k>) -> Box<
     }
 }
 
-/// Four weights that stand for themselves.
-struct Plain<'k> {
+/// Four unquantized weights.
+struct Unquantized<'k> {
     first: U32<'k>,
     load: fn(Bytes<'k>) -> Vec<U32<'k>>,
     unpack: fn(&[U32<'k>]) -> Vec<F32<'k>>,
 }
 
-impl<'k> Piece<'k> for Plain<'k> {
+impl<'k> Fragment<'k> for Unquantized<'k> {
     fn first(&self) -> U32<'k> {
         self.first
     }
-    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block]
     }
-    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        (self.load)(places[0].at(bytes))
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        (self.load)(addresses[0].at(bytes))
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         vec![Group { q: (self.unpack)(words), scale: None, offset: None }]
@@ -138,9 +140,10 @@ pub(crate) fn unpack_bf16<'k>(words: &[U32<'k>]) -> Vec<F32<'k>> {
     words.iter().flat_map(|&w| [(w << 16).bits(), (w & 0xffff_0000).bits()]).collect()
 }
 
-/// Four bytes of 16, whose low nibbles are weights of the first half and whose high nibbles of the second. Blocks
-/// are halfwords: the scale, the minimum, the fifth bits of all weights in order, and the nibbles.
-struct Small<'k> {
+/// ggml's legacy quantizations of 4 and 5 bits: four bytes of 16. Low nibbles are weights of the first half, high
+/// nibbles of the second half. Blocks are halfwords: the scale, the minimum, the fifth bits of all weights in order,
+/// and the nibbles.
+struct LegacyQuant<'k> {
     lane: U32<'k>,
     /// Halfwords of a minimum.
     min: u32,
@@ -149,10 +152,10 @@ struct Small<'k> {
     code: Code,
 }
 
-impl<'k> Small<'k> {
+impl<'k> LegacyQuant<'k> {
     /// The lane's four of 16 fifth bits, each at bit 4 of a byte.
     fn fifth(&self, bits: U32<'k>) -> U32<'k> {
-        // The factor puts bit i of the four at bit 8 i, among copies that the mask drops.
+        // The multiplication moves bit i of the four to bit 8 i; the mask drops the other copies.
         let four = (bits >> (self.lane << 2)) & 15;
         ((four * 0x0020_4081) & 0x0101_0101) << 4
     }
@@ -166,17 +169,17 @@ impl<'k> Small<'k> {
     }
 }
 
-impl<'k> Piece<'k> for Small<'k> {
+impl<'k> Fragment<'k> for LegacyQuant<'k> {
     fn first(&self) -> U32<'k> {
         self.lane << 2
     }
-    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block, block.row(self.lane, 4)]
     }
-    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
         let header = 1 + self.min + self.fifth;
-        let words = (0..header).map(|i| halfword(places[0], bytes + 2 * i));
-        let codes = (0..2).map(|i| halfword(places[1], bytes + 2 * (header + i)));
+        let words = (0..header).map(|i| halfword(addresses[0], bytes + 2 * i));
+        let codes = (0..2).map(|i| halfword(addresses[1], bytes + 2 * (header + i)));
         words.chain(codes).collect()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
@@ -204,15 +207,19 @@ impl<'k> Q8<'k> {
     }
 }
 
-impl<'k> Piece<'k> for Q8<'k> {
+impl<'k> Fragment<'k> for Q8<'k> {
     fn first(&self) -> U32<'k> {
         self.first
     }
-    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block, block.at(self.first)]
     }
-    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        vec![halfword(places[0], bytes), halfword(places[1], bytes + 2), halfword(places[1], bytes + 4)]
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        vec![
+            halfword(addresses[0], bytes),
+            halfword(addresses[1], bytes + 2),
+            halfword(addresses[1], bytes + 4),
+        ]
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         let &[d, q01, q23] = words else { unreachable!("three words are loaded") };
@@ -262,17 +269,17 @@ impl<'k> Q4<'k> {
     }
 }
 
-impl<'k> Piece<'k> for Q4<'k> {
+impl<'k> Fragment<'k> for Q4<'k> {
     /// The pair's 64 weights start at `64 (lane / 4)`, the lane's eight `8 (lane % 4)` later.
     fn first(&self) -> U32<'k> {
         (self.lane + (self.lane & 12)) << 3
     }
-    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block, block.row(self.lane, 8)]
     }
-    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        let header = places[0].at(bytes).cast::<u32>().ld4();
-        let codes = places[1].at(bytes + 16).stream().cast::<u32>().ld2();
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let header = addresses[0].at(bytes).cast::<u32>().ld4();
+        let codes = addresses[1].at(bytes + 16).stream().cast::<u32>().ld2();
         [&header[..], &codes].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
@@ -286,17 +293,17 @@ impl<'k> Piece<'k> for Q4<'k> {
 /// [`Q4`] with a fifth bit: those of the lane's two groups are neighbours in eight bytes that four lanes share.
 struct Q5<'k>(Q4<'k>);
 
-impl<'k> Piece<'k> for Q5<'k> {
+impl<'k> Fragment<'k> for Q5<'k> {
     fn first(&self) -> U32<'k> {
         self.0.first()
     }
-    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         vec![block, block.row(self.0.lane & 3, 8), block.row(self.0.lane, 8)]
     }
-    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        let header = places[0].at(bytes).cast::<u32>().ld4();
-        let fifth = places[1].at(bytes + 16).cast::<u32>().ld2();
-        let codes = places[2].at(bytes + 48).stream().cast::<u32>().ld2();
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let header = addresses[0].at(bytes).cast::<u32>().ld4();
+        let fifth = addresses[1].at(bytes + 16).cast::<u32>().ld2();
+        let codes = addresses[2].at(bytes + 48).stream().cast::<u32>().ld2();
         [&header[..], &fifth, &codes].concat()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
@@ -314,7 +321,7 @@ impl<'k> Piece<'k> for Q5<'k> {
     }
 }
 
-/// The same four of each 32 in half a block. Blocks are 210 bytes, so only halfwords are aligned.
+/// Four consecutive weights of each 32 in half a block. Blocks are 210 bytes, so only halfwords are aligned.
 struct Q6<'k> {
     /// Which half.
     half: U32<'k>,
@@ -328,19 +335,19 @@ impl<'k> Q6<'k> {
     }
 }
 
-impl<'k> Piece<'k> for Q6<'k> {
+impl<'k> Fragment<'k> for Q6<'k> {
     fn first(&self) -> U32<'k> {
         self.half.mad(128, self.four << 2)
     }
-    fn places(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
         let four = self.four << 2;
         let low = self.half.mad(64, four);
         let high = self.half.mad(32, four);
         let scale = self.half.mad(8, self.four >> 2);
         vec![block, block.at(low), block.at(high), block.at(scale)]
     }
-    fn load(&self, places: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        let &[block, low, high, scale] = places else { unreachable!("four places are given") };
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let &[block, low, high, scale] = addresses else { unreachable!("four addresses are given") };
         let lows = [0, 2, 32, 34].map(|at| halfword(low, bytes + at));
         let highs = [128, 130].map(|at| halfword(high, bytes + at));
         let scales = [192, 194, 196, 198].map(|at| scale.at(bytes + at).ld());
@@ -424,10 +431,10 @@ mod tests {
     #[test]
     fn pieces_make_up_whole_blocks() {
         for format in Format::ALL {
-            let Split { len, bytes, lanes, fours } = Split::of(format);
+            let LaneSplit { len, bytes, lanes, float4s } = LaneSplit::of(format);
             assert_eq!(len % format.block_len(), 0, "{}", format.name());
             assert_eq!(format.row_bytes(len as usize), bytes as usize, "{}", format.name());
-            assert_eq!(lanes * 4 * fours.len() as u32, len, "{}", format.name());
+            assert_eq!(lanes * 4 * float4s.len() as u32, len, "{}", format.name());
         }
     }
 }

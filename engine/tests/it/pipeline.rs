@@ -1,8 +1,8 @@
-//! The chain of overlapping kernels on the emulator: which models it takes, its logits, and its tokens.
+//! The overlapped pipeline on the emulator: which models it supports, its logits, and its tokens.
 
 use warpwright_engine::config::{Architecture, Config};
 use warpwright_engine::shape::QUANTIZATIONS;
-use warpwright_engine::{Decoder, Kind, Launch, Model, Options, Outline, Path, Prefer, Shape, Tuning};
+use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Path, Prefer, Shape, StepKind, Tuning};
 
 use crate::decode::{bits, check_logits, emulator, generate, logits};
 use crate::random::small;
@@ -26,12 +26,12 @@ const Q5_K_M: &Formats = &[Q6_K, Q5_K, Q5_K, Q6_K, Q5_K, Q5_K, Q5_K];
 const HALVES: &Formats = &[F16, BF16, BF16, BF16, F16, BF16, BF16];
 
 fn open(name: &str, case: Synth) -> Model {
-    Model::open(&synth(case).save(&format!("chain-{name}.gguf"))).unwrap()
+    Model::open(&synth(case).save(&format!("pipeline-{name}.gguf"))).unwrap()
 }
 
 fn decoder(model: &Model, options: Options) -> Decoder {
     let decoder = Decoder::new(&emulator(), model, options, |_| ()).unwrap();
-    assert_eq!(*decoder.path(), Path::Chained);
+    assert_eq!(*decoder.path(), Path::Overlapped);
     decoder
 }
 
@@ -60,7 +60,7 @@ fn logits_are_the_oracles() {
         let model = open(name, case);
         let ids = [3, 300, 0, 17, 17, 255, 40, 8];
         let rows = logits(&mut decoder(&model, Options::new(16, Launch::Graph)), &ids);
-        check_logits(&model, &Path::Chained, &rows, &ids);
+        check_logits(&model, &Path::Overlapped, &rows, &ids);
     }
 }
 
@@ -88,9 +88,9 @@ fn every_number_of_tokens_a_launch_gives_the_same_tokens() {
     }
 }
 
-/// A prompt taken in by several tokens at once, whose last launch is not full, against one by one.
+/// Batched prefill, whose last batch is not full, against prefill token by token.
 #[test]
-fn prompts_are_taken_in_at_once() {
+fn prompts_are_prefilled_in_batches() {
     let qwen3 = Synth { arch: "qwen3", heads: 6, kv_heads: 3, head_dim: 128, ..LLAMA };
     let cases = [
         ("k-quants", Synth { formats: K_QUANTS, tied: false, ..LLAMA }),
@@ -99,32 +99,32 @@ fn prompts_are_taken_in_at_once() {
     ];
     let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2, 77];
     for (name, case) in cases {
-        let model = open(&format!("columns-{name}"), case);
-        // The same plan for one column and for several gives the same bits.
+        let model = open(&format!("batch-{name}"), case);
+        // The same plan gives the same bits for every batch.
         let tuning = "2x4_first".parse().unwrap();
-        let of = |columns, launch| Options { columns, tuning, ..Options::new(14, launch) };
+        let of = |prefill_batch, launch| Options { prefill_batch, tuning, ..Options::new(14, launch) };
         let mut alone = decoder(&model, of(1, Launch::Graph));
         let wanted = logits(&mut alone, &ids);
         let text = generate(&mut alone, &ids, 3);
-        assert_eq!(alone.launches(Kind::Prompts), 0);
+        assert_eq!(alone.launches(StepKind::PrefillBatch), 0);
         let modes = [(8, Launch::Graph), (4, Launch::Eager), (2, Launch::Plain), (8, Launch::Capture)];
-        for (columns, launch) in modes.into_iter().take(if name == "raw" { 4 } else { 2 }) {
-            let mut together = decoder(&model, of(columns, launch));
+        for (batch, launch) in modes.into_iter().take(if name == "raw" { 4 } else { 2 }) {
+            let mut together = decoder(&model, of(batch, launch));
             let found = logits(&mut together, &ids);
-            assert_eq!(bits(&found), bits(&wanted), "{name}: {columns} columns, {launch:?}");
-            assert_eq!(generate(&mut together, &ids, 3), text, "{name}: {columns} columns, {launch:?}");
-            assert!(together.launches(Kind::Prompts) > 5, "{name}: {columns} columns, {launch:?}");
+            assert_eq!(bits(&found), bits(&wanted), "{name}: batch {batch}, {launch:?}");
+            assert_eq!(generate(&mut together, &ids, 3), text, "{name}: batch {batch}, {launch:?}");
+            assert!(together.launches(StepKind::PrefillBatch) > 5, "{name}: batch {batch}, {launch:?}");
         }
     }
 }
 
 #[test]
-fn every_length_of_a_prompt_is_taken_in() {
+fn prompts_of_every_length_are_prefilled() {
     let model = open("lengths", Synth { formats: K_QUANTS, ..LLAMA });
     let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2, 77, 20, 21, 22, 23, 24, 25, 26];
     let tuning = "2x4_first".parse().unwrap();
-    let options = |columns| Options { columns, tuning, ..Options::new(18, Launch::Graph) };
-    let [mut alone, mut together] = [1, 8].map(|columns| decoder(&model, options(columns)));
+    let options = |prefill_batch| Options { prefill_batch, tuning, ..Options::new(18, Launch::Graph) };
+    let [mut alone, mut together] = [1, 8].map(|batch| decoder(&model, options(batch)));
     for len in [1, 2, 3, 7, 8, 9, 10, 16, 17, 18] {
         let wanted = generate(&mut alone, &ids[..len], 4);
         assert_eq!(generate(&mut together, &ids[..len], 4), wanted, "{len} tokens");
@@ -152,33 +152,33 @@ fn every_tuning_gives_the_same_logits() {
         let options = Options { tuning: text.parse().unwrap(), ..Options::new(8, Launch::Graph) };
         decoder = decoder.with_options(&model.outline, options).unwrap();
         let rows = logits(&mut decoder, &ids);
-        check_logits(&model, &Path::Chained, &rows, &ids);
+        check_logits(&model, &Path::Overlapped, &rows, &ids);
         let eager = Options { launch: Launch::Eager, ..options };
         decoder = decoder.with_options(&model.outline, eager).unwrap();
         assert_eq!(bits(&logits(&mut decoder, &ids)), bits(&rows), "{text}");
     }
     let options = Options { tuning: "shared=9000".parse().unwrap(), ..Options::new(8, Launch::Graph) };
     let message = decoder.with_options(&model.outline, options).err().unwrap().to_string();
-    assert!(message.contains("the LM head over 256 columns does not fit 9000 bytes"), "{message}");
+    assert!(message.contains("the LM head with rows of 256 does not fit 9000 bytes"), "{message}");
 }
 
-/// What is changed of a model that the chain takes, and why it then takes it no more.
+/// A change to a supported model, and the reason why the pipeline then does not support it.
 type Refusal = (Synth, fn(&mut Outline), &'static str);
 
 #[test]
-fn says_why_a_model_is_not_chained() {
+fn says_why_the_pipeline_does_not_support_a_model() {
     let none = |_: &mut Outline| ();
     #[rustfmt::skip] // one refusal a line
     let cases: [Refusal; 9] = [
-        (Synth { vocab: 301, ..LLAMA }, none, "the vocabulary's size 301 is no multiple of 16"),
-        (Synth { head_dim: 24, ..LLAMA }, none, "the head's length 24 is no multiple of 16"),
-        (Synth { head_dim: 32, heads: 34, ..LLAMA }, none, "more than 16 heads share keys and values"),
-        (Synth { head_dim: 272, ..LLAMA }, none, "heads are longer than 256"),
-        (LLAMA, |outline| outline.config.rope_dim = 32, "heads turn in part"),
-        (Synth { heads: 6, head_dim: 16, kv_heads: 3, ..LLAMA }, none, "blk.0.attn_output.weight has rows of 96, no multiple of 256"),
-        (Synth { formats: &[3], ..LLAMA }, none, "token_embd.weight is Q4_1, which the chain does not read"),
-        (Synth { formats: &[Q8_0, Q8_0, F16], ..LLAMA }, none, "blk.0.attn_q.weight is Q8_0 and blk.0.attn_k.weight is F16: they need different activations"),
-        (Synth { formats: &[Q8_0, Q8_0, Q8_0, Q8_0, Q8_0, Q4_K, Q6_K], ..LLAMA }, none, "blk.0.ffn_gate.weight is Q4_K and blk.0.ffn_up.weight is Q6_K: they are not read together"),
+        (Synth { vocab: 301, ..LLAMA }, none, "the vocabulary size 301 is not a multiple of 16"),
+        (Synth { head_dim: 24, ..LLAMA }, none, "head_dim 24 is not a multiple of 16"),
+        (Synth { head_dim: 32, heads: 34, ..LLAMA }, none, "17 query heads share a KV head, at most 16 are supported"),
+        (Synth { head_dim: 272, ..LLAMA }, none, "head_dim 272 is above 256"),
+        (LLAMA, |outline| outline.config.rope_dim = 32, "partial rotary embedding (rope_dim 32 of head_dim 64) is not supported"),
+        (Synth { heads: 6, head_dim: 16, kv_heads: 3, ..LLAMA }, none, "blk.0.attn_output.weight has rows of 96, not a multiple of 256"),
+        (Synth { formats: &[3], ..LLAMA }, none, "token_embd.weight is Q4_1, which has no tiled layout"),
+        (Synth { formats: &[Q8_0, Q8_0, F16], ..LLAMA }, none, "blk.0.attn_q.weight is Q8_0 and blk.0.attn_k.weight is F16: their activations are encoded differently"),
+        (Synth { formats: &[Q8_0, Q8_0, Q8_0, Q8_0, Q8_0, Q4_K, Q6_K], ..LLAMA }, none, "blk.0.ffn_gate.weight is Q4_K and blk.0.ffn_up.weight is Q6_K: the two must have the same format"),
     ];
     let context = emulator();
     for (i, (case, edit, wanted)) in cases.into_iter().enumerate() {
@@ -190,11 +190,11 @@ fn says_why_a_model_is_not_chained() {
 }
 
 #[test]
-fn the_simple_kernels_can_be_asked_for() {
-    let model = open("asked", LLAMA);
+fn the_simple_kernels_can_be_requested() {
+    let model = open("requested", LLAMA);
     let options = Options { prefer: Prefer::Simple, ..Options::new(8, Launch::Graph) };
     let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
-    assert_eq!(*decoder.path(), Path::Simple { reason: "asked for".into() });
+    assert_eq!(*decoder.path(), Path::Simple { reason: "requested".into() });
     let rows = logits(&mut decoder, &[3, 300, 0]);
     check_logits(&model, decoder.path(), &rows, &[3, 300, 0]);
 }
@@ -214,7 +214,7 @@ fn random_weights_decode_in_rounds() {
         let quantization = QUANTIZATIONS.into_iter().find(|q| q.name == name).unwrap();
         let outline = Outline::of(&shape, quantization).unwrap();
         let mut decoder = Decoder::random(&emulator(), &outline, Options::new(110, Launch::Graph)).unwrap();
-        assert_eq!(*decoder.path(), Path::Chained, "{name}");
+        assert_eq!(*decoder.path(), Path::Overlapped, "{name}");
         let graph = decoder.round(100, 10).unwrap().tokens;
         let mut eager = decoder.with_options(&outline, Options::new(110, Launch::Eager)).unwrap();
         assert_eq!(eager.round(100, 10).unwrap().tokens, graph, "{name}");
