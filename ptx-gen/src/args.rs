@@ -232,12 +232,12 @@ macro_rules! args {
         $crate::args!(@copy $name $crate::Shape);
     };
     (@copy $name:ident $side:ty) => {
-        impl Clone for $name<$side> {
+        impl ::core::clone::Clone for $name<$side> {
             fn clone(&self) -> Self {
                 *self
             }
         }
-        impl Copy for $name<$side> {}
+        impl ::core::marker::Copy for $name<$side> {}
     };
 }
 
