@@ -36,7 +36,7 @@ const PTX: &CStr = c"
 }
 ";
 
-/// Cargo puts the library beside the test or one folder up.
+/// Cargo puts the library into the folder of the test or the one above.
 fn path() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let name = libloading::library_filename("warpwright_cuda_emu");

@@ -89,7 +89,7 @@ macro_rules! api {
                 })
             }
 
-            /// A table whose required functions answer `NOT_SUPPORTED` and whose optional ones are absent: what a test
+            /// A table whose required functions return `NOT_SUPPORTED` and whose optional ones are absent: what a test
             /// starts from, replacing the fields it needs.
             pub fn empty() -> Self {
                 Self {

@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 
 use crate::{Api, CUresult, MissingSymbol};
 
-/// The variable whose value is tried before [`NAMES`], and then alone.
+/// The variable whose value is tried instead of [`NAMES`].
 pub const OVERRIDE: &str = "WARPWRIGHT_LIBCUDA";
 
 /// The names tried, in order. The operating system's loader knows the folders.
@@ -107,7 +107,7 @@ fn open(name: &OsStr) -> Result<Library, Problem> {
     Ok(Library { api, name: name.to_string_lossy().into_owned(), version })
 }
 
-/// Asks for the version before anything else: the answer tells a driver from a stub, and dates one that lacks symbols.
+/// Asks for the version before anything else: the result tells a driver from a stub, and dates a driver that lacks symbols.
 fn version(library: &libloading::Library) -> Result<i32, Problem> {
     type Get = unsafe extern "C" fn(*mut c_int) -> CUresult;
     // SAFETY: the prototype is that of `cuda.h`, the same in every version.

@@ -1,4 +1,4 @@
-//! The driver's answer to every call.
+//! The result code of every call of the driver.
 
 use std::ffi::c_uint;
 use std::fmt;

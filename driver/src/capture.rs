@@ -121,7 +121,7 @@ impl<'s> Region<'s> {
         let failed = REGIONS.with_borrow_mut(Vec::pop).flatten();
         let graph = self.end_capture();
         if self.stream.is_capturing() {
-            // Some failures leave it so, and nothing mends it.
+            // Some failures leave it so, and nothing repairs it.
             tracing::error!("the stream still captures; use another one");
         }
         self.stream.context().end_capture();
@@ -169,8 +169,8 @@ impl Capture<'_> {
             (Event::untimed(self.stream.context())?, Event::untimed(self.stream.context())?);
         forked.record(self.stream)?;
         other.wait(&forked)?;
-        let mut beside = Capture { stream: other, pushed: self.pushed.clone() };
-        let result = work(self, &mut beside);
+        let mut second = Capture { stream: other, pushed: self.pushed.clone() };
+        let result = work(self, &mut second);
         // Joined also after an error, so that the error is that of `work` and not of a fork left open.
         let join = joined.record(other).and_then(|()| self.stream.wait(&joined));
         result.and(join)

@@ -170,11 +170,11 @@ impl Context {
         self.0.is_pending(event)
     }
 
-    pub(crate) fn leave_behind(&self, left: Left) {
+    pub(crate) fn keep_until_done(&self, left: Left) {
         lock(&self.0.left).push(left);
     }
 
-    /// Drops what dropped streams left behind, as far as its work is done.
+    /// Drops what dropped streams still held, where its work is done.
     pub(crate) fn collect(&self) {
         self.0.collect();
     }
@@ -336,7 +336,7 @@ impl Inner {
         }
     }
 
-    /// Gives back what a destructor held. Nobody can be told of a failure; after a fault of the device all fail.
+    /// Releases what a destructor held. It cannot report a failure; after a fault of the device all releases fail.
     fn release_now(&self, what: Release) {
         if let Err(error) = self.try_release(&what) {
             tracing::warn!(%error, ?what, "not released");

@@ -29,7 +29,7 @@ pub struct Properties {
     pub shared_per_block: u32,
     /// Shared memory of a multiprocessor in bytes.
     pub shared_per_multiprocessor: u32,
-    /// What of that a block takes besides its own, in bytes.
+    /// The shared memory that each block takes in addition to its own, in bytes.
     pub shared_reserved_per_block: u32,
     /// The second-level cache in bytes.
     pub l2_bytes: u32,

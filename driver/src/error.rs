@@ -51,7 +51,7 @@ pub enum LoadError {
     },
     /// The kernel driver and the CUDA driver differ in version.
     #[error(
-        "{origin}: the kernel driver and this library are of different versions; a restart after an update mends it"
+        "{origin}: the kernel driver and this library are of different versions; restart the machine after an update"
     )]
     DriverMismatch {
         /// The library.
@@ -188,7 +188,7 @@ pub enum Error {
         /// What the operation takes.
         wanted: &'static str,
     },
-    /// A dependency named twice, or one that would close a circle.
+    /// A dependency named twice, or one that would create a cycle.
     #[error("edge from node {from} to node {to}: {problem}")]
     Edge {
         /// The earlier node.
@@ -215,9 +215,9 @@ pub enum Error {
     /// A kernel that reads by `ld.global.nc` what may still be written.
     #[error(transparent)]
     Stale(#[from] Box<Stale>),
-    /// The driver has an edge otherwise than it was told.
+    /// The driver reports an edge of another kind than was added.
     #[error(
-        "edge from node {from} to node {to}: the driver was told a {wanted} edge, and has none of that kind"
+        "edge from node {from} to node {to}: a {wanted} edge was added, but the driver reports none of that kind"
     )]
     EdgeKind {
         /// The earlier node.
@@ -288,7 +288,7 @@ pub enum Error {
 #[error(
     "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} ({from_name}), \
     which writes them as {written}, may still run when it starts, so that it may find what was there before; read \
-    them by `fresh()`, or let a full edge part the two", .bytes.start, .bytes.end
+    them by `fresh()`, or put a full edge between the two", .bytes.start, .bytes.end
 )]
 pub struct Stale {
     /// The node that writes.
@@ -343,7 +343,7 @@ pub enum LaunchProblem {
     },
     /// Shared memory.
     #[error(
-        "{dynamic} bytes of dynamic shared memory beside {fixed} fixed; the device allows {limit} in all"
+        "{dynamic} bytes of dynamic and {fixed} bytes of static shared memory; the device allows {limit} in all"
     )]
     Shared {
         /// Dynamic bytes asked for.
@@ -419,7 +419,7 @@ pub enum ModuleReason {
     /// The text is newer than the driver.
     #[error(
         "the PTX is of version {ptx}, which drivers know from CUDA {needed} on; this driver serves CUDA {driver}. \
-        A newer driver or a lower .version mends it"
+        Use a newer driver or a lower .version"
     )]
     Version {
         /// `.version` of the text.

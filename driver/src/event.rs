@@ -26,7 +26,7 @@ impl Event {
         Self::with_flags(context, CUevent_flags::empty())
     }
 
-    /// An event for order alone, which is cheaper.
+    /// An event without a time, which is cheaper.
     ///
     /// # Errors
     /// What the driver refuses.

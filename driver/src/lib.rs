@@ -9,7 +9,7 @@
 //! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
 //!   [`Module`] and [`Function`]: PTX of any other source.
 //! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
-//!   each launch reads and writes, or one chain whose kernels overlap, a [`Capture`] has the driver make one.
+//!   each launch reads and writes, or one pipeline of overlapped kernels, a [`Capture`] has the driver make one.
 //! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place. An edge is full,
 //!   or [programmatic](EdgeKind::Programmatic): the later kernel starts early and waits by itself.
 //!

@@ -83,7 +83,7 @@ impl Module {
         &self.0.text
     }
 
-    /// What the compiler told: registers, spills, shared memory.
+    /// What the compiler reported: registers, spills, shared memory.
     pub fn log(&self) -> &str {
         &self.0.info
     }

@@ -44,7 +44,7 @@ pub(crate) fn cuda_of((major, minor): (u32, u32)) -> Option<(u32, u32)> {
 
 /// Whether PTX for `target` runs on a device of this compute capability; a target of unknown form is left to the driver.
 ///
-/// `sm_80` runs on 8.0 and everything newer, `sm_90a` on 9.0 alone, `sm_100f` on the newer chips of its family.
+/// `sm_80` runs on 8.0 and everything newer, `sm_90a` only on 9.0, `sm_100f` on the newer chips of its family.
 pub(crate) fn runs_on(target: &str, (major, minor): (u32, u32)) -> bool {
     let number = target.trim_start_matches("sm_");
     let digits = number.trim_end_matches(|c: char| c.is_ascii_alphabetic());

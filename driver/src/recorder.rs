@@ -1,15 +1,16 @@
 //! A recorder: a queue whose work becomes a graph, in one of two forms.
 //!
-//! [`Recorder::new`] draws the fewest edges. Work that reads bytes comes after what last wrote them; work that writes bytes comes after what wrote them and
-//! after all that read them since. Of the edges this asks for, those that a path of others implies are left out. A
-//! node is a piece of work and there is no other way to record one, so that none is lost.
+//! [`Recorder::new`] draws the fewest edges. Work that reads bytes comes after the last work that wrote them. Work that
+//! writes bytes comes after the last work that wrote them and after all work that read them since. An edge that a path
+//! of others implies is left out. Each piece of work is one node, and there is no other way to record one, so none is
+//! lost.
 //!
-//! [`Recorder::chain`] draws one chain: each piece of work after exactly the one before it, which devices start
-//! fastest. Where a kernel executes `griddepcontrol.wait` and the one before it is a kernel too, the edge is
-//! programmatic and the two overlap; everything else waits for the end of what is before it. As a kernel that does
-//! not wait is never at the end of a programmatic edge, every kernel may rely, once it has waited, on all before it,
-//! but for what it reads by `ld.global.nc`: that, no kernel before it may write with which it overlaps, and a chain
-//! that would have it so is refused. Where edges are full there is nothing to refuse.
+//! [`Recorder::pipeline`] records a pipeline of overlapped kernels: each piece of work follows the one before it, which
+//! devices start fastest. Where a kernel executes `griddepcontrol.wait` and follows a kernel, the edge is programmatic
+//! and the two overlap; every other edge is full. A kernel that does not wait is never at the end of a programmatic
+//! edge, so a kernel that has waited may rely on all work before it. The exception is what it reads by
+//! `ld.global.nc`: no kernel that overlaps it may write that, and the recorder refuses a pipeline in which one does.
+//! Full edges need no such check.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,9 +23,9 @@ use crate::{Context, EdgeKind, Error, Graph, NodeId};
 pub struct Recorder {
     graph: Graph,
     last: Option<NodeId>,
-    /// Whether the next work of a chain does not overlap.
-    apart: bool,
-    /// What the fewest edges follow from; none for a chain.
+    /// Whether the next edge of a pipeline is full.
+    full: bool,
+    /// What the fewest edges follow from; none for a pipeline.
     history: Option<History>,
 }
 
@@ -48,23 +49,23 @@ impl Recorder {
     /// # Errors
     /// What the driver refuses.
     pub fn new(context: &Context) -> Result<Self, Error> {
-        Ok(Self { graph: Graph::new(context)?, last: None, apart: false, history: Some(History::default()) })
+        Ok(Self { graph: Graph::new(context)?, last: None, full: false, history: Some(History::default()) })
     }
 
-    /// A recorder of one chain, whose kernels overlap where they wait and the device can:
-    /// [`Graph::programmatic_edges`] tells how many do. Its kernels prefer shared memory, all of them, as
+    /// A recorder of a pipeline, whose kernels overlap where they wait and the device can:
+    /// [`Graph::programmatic_edges`] says how many do. Its kernels prefer shared memory, all of them, as
     /// [`Function::prefer_shared`](crate::Function::prefer_shared) advises.
     ///
     /// # Errors
     /// What the driver refuses.
-    pub fn chain(context: &Context) -> Result<Self, Error> {
-        Ok(Self { graph: Graph::new(context)?, last: None, apart: false, history: None })
+    pub fn pipeline(context: &Context) -> Result<Self, Error> {
+        Ok(Self { graph: Graph::new(context)?, last: None, full: false, history: None })
     }
 
     /// Records work, and gives its node, by which its arguments can be changed later.
     ///
     /// # Errors
-    /// Work of another context; in a chain, [`Error::Stale`]; or what the driver refuses.
+    /// Work of another context; in a pipeline, [`Error::Stale`]; or what the driver refuses.
     pub fn record(&mut self, work: impl Into<Work>) -> Result<NodeId, Error> {
         let work = work.into();
         let node = match &mut self.history {
@@ -75,13 +76,13 @@ impl Recorder {
         Ok(node)
     }
 
-    /// Lets the next work of a chain wait for the end of what is before it, even if the two could overlap: what it,
-    /// or what overlaps with it, reads before it waits may then be what is written before this place.
-    pub fn part(&mut self) {
-        self.apart = true;
+    /// Makes the next edge of a pipeline a full one, even if the two kernels could overlap. The next kernel, and those
+    /// that overlap it, may then read before their wait what any work before this point wrote.
+    pub fn full_edge(&mut self) {
+        self.full = true;
     }
 
-    /// Adds work to the end of the chain.
+    /// Adds work to the end of the pipeline.
     fn link(&mut self, work: Work) -> Result<NodeId, Error> {
         if let Work::Launch(launch) = &work
             && self.graph.context().device().has_programmatic_edges()
@@ -89,8 +90,8 @@ impl Recorder {
             launch.function().prefer_shared()?;
         }
         let last = self.last.map(|last| &self.graph.nodes()[last.index()]);
-        let apart = std::mem::take(&mut self.apart);
-        let overlaps = !apart && last.is_some_and(|last| can_overlap(last, &work));
+        let full = std::mem::take(&mut self.full);
+        let overlaps = !full && last.is_some_and(|last| can_overlap(last, &work));
         let kind = if overlaps { EdgeKind::Programmatic } else { EdgeKind::Full };
         self.graph.add_by(kind, self.last.as_slice(), work)
     }
@@ -136,7 +137,7 @@ impl History {
         nodes.into_iter().collect()
     }
 
-    /// Adds a use. What a write covers is before it, so that nothing later need look behind the write.
+    /// Adds a use. A write replaces the uses that it covers: later work that follows it follows them, too.
     fn remember(&mut self, node: usize, used: Use) {
         let past = self.past.entry(used.region.memory()).or_default();
         if used.access.writes() {

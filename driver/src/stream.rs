@@ -1,4 +1,4 @@
-//! A stream: a queue of the device. Work in it runs in order, beside the work of other streams.
+//! A stream: a queue of the device. Work in it runs in order, concurrently with the work of other streams.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -252,7 +252,7 @@ impl Drop for Inner {
         if !flight.open.is_empty() && self.is_busy() {
             self.seal(&mut flight);
         }
-        flight.sealed.into_iter().for_each(|left| self.context.leave_behind(left));
+        flight.sealed.into_iter().for_each(|left| self.context.keep_until_done(left));
         self.context.collect();
         self.context.release(Release::Stream(self.raw));
     }

@@ -18,7 +18,7 @@ pub struct Staging {
 
 struct Piece {
     memory: Pinned<u64>,
-    /// Recorded behind the copy that still reads the memory.
+    /// Recorded after the copy that still reads the memory.
     copied: Event,
 }
 
@@ -39,7 +39,7 @@ impl Staging {
         Ok(Self { pieces: (0..pieces).map(piece).collect::<Result<_, Error>>()?, next: 0 })
     }
 
-    /// Writes a view in the order of the stream, a piece at a time: `fill` is told which elements and fills them.
+    /// Writes a view in the order of the stream, a piece at a time: `fill` gets the range of elements and fills them.
     /// They hold anything when it begins. On return `fill` is done with all of them, and the last copies may not be.
     ///
     /// # Errors

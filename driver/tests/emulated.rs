@@ -76,7 +76,7 @@ impl Bench {
         (graph, [start, left, right, join])
     }
 
-    /// Element `i` of `d`, for every `i`, is as told.
+    /// Element `i` of `d`, for every `i`, is as expected.
     fn expect(&self, what: &str, value: impl Fn(f32) -> f32) {
         let d = self.stream.read(&self.d).unwrap();
         for (i, got) in d.iter().enumerate() {
@@ -108,7 +108,7 @@ fn a_graph_by_hand_forks_joins_and_takes_new_arguments() {
     exec.set_args(left, &bench.add, bench.add(&other, &bench.b, 4.0)).unwrap();
     drop(other);
     exec.launch(&bench.stream).unwrap();
-    bench.expect("a buffer changed, and kept by the graph alone", |x| 5.0 * (x + 2.0));
+    bench.expect("a buffer changed, and kept only by the graph", |x| 5.0 * (x + 2.0));
 
     exec.set_enabled(join, false).unwrap();
     assert!(!exec.is_enabled(join).unwrap());
@@ -382,7 +382,7 @@ fn contexts_of_two_drivers_do_not_meet() {
 }
 
 #[test]
-fn threads_launch_beside_each_other() {
+fn threads_launch_concurrently() {
     let context = context();
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -391,7 +391,7 @@ fn threads_launch_beside_each_other() {
                 for _ in 0..10 {
                     bench.pass(&mut &bench.stream).unwrap();
                 }
-                bench.expect("beside others", |x| (x + 1.0) * (x + 2.0));
+                bench.expect("concurrently", |x| (x + 1.0) * (x + 2.0));
             });
         }
     });

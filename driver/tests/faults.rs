@@ -1,4 +1,4 @@
-//! Kernels that fail on the device, and what the caller is told. A fault takes the context with it, so that these
+//! Kernels that fail on the device, and what the caller gets. A fault takes the context with it, so that these
 //! tests run one after another and each begins with a context of its own.
 
 #[path = "fake/kernels.rs"]
@@ -16,7 +16,7 @@ use warpwright_driver::{
 const N: usize = 64;
 
 /// One test at a time.
-fn alone(test: impl FnOnce(Context)) {
+fn one_at_a_time(test: impl FnOnce(Context)) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
@@ -94,7 +94,7 @@ fn args(x: &Buffer<f32>, y: &Buffer<f32>) -> AddArgs<Host> {
 
 #[test]
 fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
-    alone(|context| {
+    one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let kernel = Kernel::load(&context, TooFar).unwrap();
         let (x, y) = buffers(&context);
@@ -107,7 +107,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
         }
         assert!(Buffer::<u8>::zeroed(&context, 1).is_err(), "the context is lost");
     });
-    alone(|context| {
+    one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let (x, y) = buffers(&context);
         (&stream).launch(&Kernel::load(&context, Add).unwrap(), args(&x, &y)).unwrap();
@@ -117,7 +117,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
 
 #[test]
 fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
-    alone(|context| {
+    one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let add = Kernel::load(&context, Add).unwrap();
         let (x, y) = buffers(&context);
@@ -131,7 +131,7 @@ fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
             assert!(text.contains(part), "no {part} in {text}");
         }
     });
-    alone(|context| {
+    one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let add = Kernel::load(&context, Add).unwrap();
         let (x, y) = buffers(&context);
@@ -147,12 +147,12 @@ fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
 fn a_wait_that_comes_too_late_is_found_in_a_chain() {
     let run = |late| {
         let mut found = String::new();
-        alone(|context| {
+        one_at_a_time(|context| {
             let stream = Stream::new(&context).unwrap();
             let [first, second] = [false, late].map(|late| Kernel::load(&context, Waits { late }).unwrap());
             assert!(first.function().waits() && second.function().waits());
             let (x, y) = buffers(&context);
-            let mut chain = Recorder::chain(&context).unwrap();
+            let mut chain = Recorder::pipeline(&context).unwrap();
             chain.launch(&first, args(&x, &y)).unwrap();
             chain.launch(&second, args(&y, &x)).unwrap();
             let graph = chain.finish();
@@ -171,7 +171,7 @@ fn a_wait_that_comes_too_late_is_found_in_a_chain() {
 
 #[test]
 fn a_failing_call_inside_a_capture_is_the_one_reported() {
-    alone(|context| {
+    one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let add = Kernel::load(&context, Add).unwrap();
         let (x, y) = buffers(&context);
@@ -192,7 +192,7 @@ fn a_failing_call_inside_a_capture_is_the_one_reported() {
 
 #[test]
 fn a_global_capture_forbids_other_threads_to_allocate() {
-    alone(|context| {
+    one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let add = Kernel::load(&context, Add).unwrap();
         let (x, y) = buffers(&context);

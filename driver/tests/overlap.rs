@@ -1,4 +1,4 @@
-//! Kernels that overlap: programmatic edges drawn by a chain and by hand, and what is refused.
+//! Kernels that overlap: programmatic edges drawn by a recorder and by hand, and what is refused.
 
 #![allow(unsafe_code)]
 
@@ -118,8 +118,8 @@ fn older() -> Api {
 #[test]
 fn functions_tell_whether_they_wait_and_trigger() {
     let bench = Bench::new();
-    let told = [&bench.plain, &bench.waits, &bench.triggers].map(|f| (f.waits(), f.triggers()));
-    assert_eq!(told, [(false, false), (true, false), (true, true)]);
+    let found = [&bench.plain, &bench.waits, &bench.triggers].map(|f| (f.waits(), f.triggers()));
+    assert_eq!(found, [(false, false), (true, false), (true, true)]);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_chain_overlaps_kernels_that_wait() {
     for (api, programmatic) in [(warpwright_cuda_emu::api(), true), (older(), false)] {
         let bench = Bench::on(api);
         assert_eq!(bench.context.device().has_programmatic_edges(), programmatic);
-        let mut recorder = Recorder::chain(&bench.context).unwrap();
+        let mut recorder = Recorder::pipeline(&bench.context).unwrap();
         bench.pass(&mut recorder).unwrap();
         let graph = recorder.finish();
         let kind = |could| if could && programmatic { Programmatic } else { Full };
@@ -153,9 +153,9 @@ fn a_chain_overlaps_kernels_that_wait() {
 fn a_chain_can_be_parted() {
     use EdgeKind::{Full, Programmatic};
     let bench = Bench::new();
-    let mut recorder = Recorder::chain(&bench.context).unwrap();
+    let mut recorder = Recorder::pipeline(&bench.context).unwrap();
     for _ in 0..2 {
-        recorder.part();
+        recorder.full_edge();
         recorder.record(bench.up(&bench.waits)).unwrap();
         recorder.record(bench.down(&bench.waits)).unwrap();
     }
@@ -258,11 +258,11 @@ fn a_driver_that_forgets_the_kind_of_an_edge_is_caught() {
         }
     }
     let bench = Bench::on(Api { cuGraphGetEdges_v2: Some(forget), ..warpwright_cuda_emu::api() });
-    let mut recorder = Recorder::chain(&bench.context).unwrap();
+    let mut recorder = Recorder::pipeline(&bench.context).unwrap();
     bench.pass(&mut recorder).unwrap();
     assert_eq!(
         text(recorder.finish().instantiate()),
-        "edge from node 2 to node 3: the driver was told a programmatic edge, and has none of that kind"
+        "edge from node 2 to node 3: a programmatic edge was added, but the driver reports none of that kind"
     );
 }
 
@@ -279,7 +279,7 @@ fn shared_memory_decides_how_many_blocks_fit() {
     }
     assert_eq!(
         text(bench.waits.blocks_per_sm(N as u32, properties.shared_per_block + 1)),
-        "kernel waits: 232449 bytes of dynamic shared memory beside 0 fixed; the device allows 232448 in all"
+        "kernel waits: 232449 bytes of dynamic and 0 bytes of static shared memory; the device allows 232448 in all"
     );
     (&bench.stream).push(launch(&bench.plain, &bench.a, &bench.b, half).into()).unwrap();
     assert_eq!(bench.stream.read(&bench.b).unwrap(), [1.0; N]);

@@ -1,4 +1,4 @@
-//! The edges a recorder draws, against what the driver was told.
+//! The edges a recorder draws, against those that the driver got.
 
 mod fake;
 #[path = "fake/kernels.rs"]
@@ -97,13 +97,13 @@ fn edges_follow_from_reads_and_writes_and_are_the_fewest() {
         assert_eq!(edges, wanted, "{name}");
         assert_eq!(graph.nodes().len(), steps.len(), "{name}: a node a launch");
         assert!(graph.races().is_empty(), "{name}: an edge was left out that was needed");
-        assert_eq!(told(), wanted, "{name}: what the driver was told");
+        assert_eq!(driver_edges(), wanted, "{name}: the edges of the driver");
         state(|s| s.nodes.clear());
     }
 }
 
-/// The edges the driver was told, by the number of the node.
-fn told() -> Vec<(usize, usize)> {
+/// The edges that the driver got, by the number of the node.
+fn driver_edges() -> Vec<(usize, usize)> {
     let index = |s: &fake::State, node| s.nodes.iter().position(|(n, _)| *n == node).unwrap();
     let mut edges: Vec<(usize, usize)> = state(|s| {
         let pairs =

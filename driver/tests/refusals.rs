@@ -67,7 +67,7 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
         ),
         (
             launch([1, 1, 1], 128, 170_000, good()),
-            "kernel add: 170000 bytes of dynamic shared memory beside 512 fixed; the device allows 166912 in all",
+            "kernel add: 170000 bytes of dynamic and 512 bytes of static shared memory; the device allows 166912 in all",
         ),
         (text(add.with(add_args(&x, &y, 65))), "kernel add: x and y must hold n = 65 elements"),
     ] {
@@ -177,7 +177,7 @@ fn modules_are_checked_before_the_compiler_and_quoted_after() {
         (
             ".version 9.0\n.target sm_80\n",
             "module: the PTX is of version 9.0, which drivers know from CUDA 13.0 on; this driver serves CUDA 12.4. \
-             A newer driver or a lower .version mends it \
+             Use a newer driver or a lower .version \
              [.version 9.0, .target sm_80; device 0 (Fake, compute capability 8.0), driver for CUDA 12.4]",
         ),
         (
@@ -248,7 +248,7 @@ fn views_are_checked() {
 }
 
 #[test]
-fn graphs_refuse_foreign_nodes_circles_and_forgotten_edges() {
+fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
     let context = fake::context();
     let (add, mul) = (Kernel::load(&context, Add).unwrap(), Kernel::load(&context, Mul).unwrap());
     let buffer = |name| Buffer::<f32>::zeroed(&context, 64).unwrap().labelled(name);
@@ -262,7 +262,7 @@ fn graphs_refuse_foreign_nodes_circles_and_forgotten_edges() {
     graph.add_edge(first, second).unwrap();
     assert!(graph.races().is_empty());
     assert_eq!(text(graph.add_edge(first, second)), "edge from node 0 to node 1: it is there already");
-    assert_eq!(text(graph.add_edge(second, first)), "edge from node 1 to node 0: it would close a circle");
+    assert_eq!(text(graph.add_edge(second, first)), "edge from node 1 to node 0: it would create a cycle");
 
     let mut other = Graph::new(&context).unwrap();
     let foreign = other.empty(&[]).unwrap();

@@ -450,12 +450,12 @@ impl Machine {
     fn graph(&self, context: &Context, launch: Launch, kind: StepKind, steps: u32) -> Result<Graph, Error> {
         let mut recorder = match (launch, &self.pass) {
             (Launch::Capture, _) => return self.captured(context, kind, steps),
-            (Launch::Graph, Pass::Pipeline { .. }) => Recorder::chain(context)?,
+            (Launch::Graph, Pass::Pipeline { .. }) => Recorder::pipeline(context)?,
             _ => Recorder::new(context)?,
         };
         for _ in 0..steps {
             // Attention prefetches older rows of the cache before it waits: rows that previous steps wrote.
-            recorder.part();
+            recorder.full_edge();
             self.run(&mut recorder, kind)?;
         }
         Ok(recorder.finish())

@@ -188,7 +188,7 @@ fn record(
     context: &Context,
     work: impl FnOnce(&mut Recorder) -> Result<(), warpwright_driver::Error>,
 ) -> Result<Graph, Error> {
-    let mut recorder = Recorder::chain(context)?;
+    let mut recorder = Recorder::pipeline(context)?;
     work(&mut recorder)?;
     Ok(recorder.finish())
 }

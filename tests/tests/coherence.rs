@@ -94,10 +94,10 @@ impl Bench {
 
     /// A chain of steps, each by one of the two kernels, parted where it says so.
     fn chain(&self, steps: &[(&Kernel<Step>, From, bool)]) -> Result<Graph, Error> {
-        let mut recorder = Recorder::chain(&self.context)?;
+        let mut recorder = Recorder::pipeline(&self.context)?;
         for &(kernel, from, parted) in steps {
             if parted {
-                recorder.part();
+                recorder.full_edge();
             }
             recorder.launch(kernel, self.args(from))?;
         }
@@ -129,12 +129,12 @@ fn a_chain_is_refused_that_reads_past_coherence_what_it_writes() {
     assert!(fresh.function().noncoherent().iter().eq(&["w"]));
     let next = "node 1 (cached) reads bytes 0 to 128 of b by ld.global.nc as x, and node 0 (fresh), which writes them as \
                 y, may still run when it starts, so that it may find what was there before; read them by `fresh()`, or \
-                let a full edge part the two";
+                put a full edge between the two";
     assert_eq!(text(bench.chain(&[(fresh, From::A, false), (cached, From::Low, false)])), next);
     // Those before the one before may run too.
     let later = "node 2 (cached) reads bytes 0 to 128 of a by ld.global.nc as x, and node 0 (fresh), which writes them \
                  as y, may still run when it starts, so that it may find what was there before; read them by `fresh()`, \
-                 or let a full edge part the two";
+                 or put a full edge between the two";
     let steps = [(fresh, From::High, false), (fresh, From::A, false), (cached, From::A, false)];
     assert_eq!(text(bench.chain(&steps)), later);
 }
@@ -184,7 +184,7 @@ fn graphs_by_hand_are_held_to_it_too() {
         format!(
             "node {to} (cached) reads bytes 0 to 128 of b by ld.global.nc as x, and node {from} (fresh), which writes \
              them as y, may still run when it starts, so that it may find what was there before; read them by \
-             `fresh()`, or let a full edge part the two"
+             `fresh()`, or put a full edge between the two"
         )
     };
     let mut graph = Graph::new(&bench.context).unwrap();

@@ -1,4 +1,4 @@
-//! Every object of the driver, behind one lock, and the rules that concern several of them.
+//! Every object of the driver, under one lock, and the rules that concern several of them.
 
 pub(crate) mod capture;
 pub(crate) mod graphs;

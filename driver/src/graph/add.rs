@@ -200,7 +200,7 @@ impl Graph {
     /// Adds an edge: `to` runs after `from`.
     ///
     /// # Errors
-    /// A node of another graph, an edge that is there, or one that would close a circle.
+    /// A node of another graph, an edge that is there, or one that would create a cycle.
     pub fn add_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), Error> {
         self.add_edge_of(EdgeKind::Full, from, to)
     }
@@ -219,7 +219,7 @@ impl Graph {
             return refuse("it is there already");
         }
         if a == b || self.order().precedes(b, a) {
-            return refuse("it would close a circle");
+            return refuse("it would create a cycle");
         }
         let (earlier, later) = (self.nodes[a].raw, self.nodes[b].raw);
         let edge = Edge { from, to, kind };
@@ -287,7 +287,7 @@ impl Graph {
 /// Programmatic edges become full ones where the driver lacks the functions for them.
 const PROVEN: &str = "the device has programmatic edges, which asks for this function";
 
-/// Adds a kernel by programmatic edges alone.
+/// Adds a kernel by programmatic edges only.
 fn add_kernel(call: &AddCall<'_>, launch: &Launch) -> Result<(), DriverError> {
     let driver = call.context.driver();
     let add = driver.api().cuGraphAddNode_v2.expect(PROVEN);

@@ -31,12 +31,12 @@ impl Writers {
     }
 
     /// Those that write the memory of this use.
-    fn beside(&self, used: &Use) -> &[usize] {
+    fn of_memory(&self, used: &Use) -> &[usize] {
         self.0.get(&used.region.memory()).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Refuses work that becomes node `to`, behind edges from these nodes, if it reads what may still be written.
+/// Refuses work that becomes node `to`, after these nodes, if it reads what may still be written.
 pub(crate) fn expect_coherent(
     (nodes, edges, writers): (&[Node], &[Edge], &Writers),
     into: &[(usize, EdgeKind)],
@@ -45,13 +45,13 @@ pub(crate) fn expect_coherent(
 ) -> Result<(), Error> {
     // Weights and tables are read so, and nobody writes them: most work ends here.
     let mut reads = later.uses();
-    reads.retain(|read| read.noncoherent && !writers.beside(read).is_empty());
+    reads.retain(|read| read.noncoherent && !writers.of_memory(read).is_empty());
     if reads.is_empty() {
         return Ok(());
     }
     let running = running(edges, into);
     for read in &reads {
-        let writer = writers.beside(read).iter().filter(|n| running.contains(n)).find_map(|n| {
+        let writer = writers.of_memory(read).iter().filter(|n| running.contains(n)).find_map(|n| {
             let writes = |u: &Use| u.access.writes() && u.region.overlaps(&read.region);
             Some((&nodes[*n], nodes[*n].uses().into_iter().find(writes)?))
         });
@@ -72,8 +72,8 @@ pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), 
     })
 }
 
-/// The nodes that may still run when one behind these edges starts: those from which every path to it is of
-/// programmatic edges. A full edge waits for an end, and with it for the ends of all before.
+/// The nodes that may still run when a node with these incoming edges starts: those from which every path to it has
+/// only programmatic edges. A full edge waits for the end of its first node, and so for the ends of all before it.
 fn running(edges: &[Edge], into: &[(usize, EdgeKind)]) -> BTreeSet<usize> {
     let mut before: HashMap<usize, Vec<(usize, EdgeKind)>> = HashMap::new();
     for edge in edges {

@@ -7,7 +7,8 @@ use crate::queue::{Use, Work};
 
 impl Graph {
     /// The graph in the language of Graphviz: each node with its kernel, geometry and buffers, each edge with the
-    /// buffers that make it needed, and dashed where it is programmatic. The same graph gives the same text where its buffers are labelled.
+    /// buffers that make it needed, and dashed where it is programmatic. The same graph gives the same text where its
+    /// buffers are labelled.
     pub fn dot(&self) -> String {
         let mut out =
             String::from("digraph {\n  node [shape=box fontname=monospace]\n  edge [fontname=monospace]\n");

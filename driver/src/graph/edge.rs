@@ -109,12 +109,12 @@ impl Graph {
         // SAFETY: the three arrays have room for `count`; the graph is alive.
         let code = unsafe { get(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count) };
         driver.check("cuGraphGetEdges_v2", code)?;
-        let mut told: Vec<_> =
+        let mut reported: Vec<_> =
             (0..count.min(from.len())).map(|i| (from[i].0, to[i].0, EdgeKind::of(&data[i]))).collect();
-        told.sort_unstable();
+        reported.sort_unstable();
         let missing = self.edges.iter().find(|e| {
             let [from, to] = [e.from, e.to].map(|n| self.nodes[n.index].raw.0);
-            told.binary_search(&(from, to, e.kind)).is_err()
+            reported.binary_search(&(from, to, e.kind)).is_err()
         });
         match missing {
             Some(edge) => {

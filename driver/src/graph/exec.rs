@@ -42,7 +42,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Instantiate`] with the node that the driver names; [`Error::EdgeKind`] if the driver has an edge of
-    /// another kind than it was told.
+    /// another kind than was added.
     pub fn instantiate(&self) -> Result<GraphExec, Error> {
         self.expect_edges_as_told()?;
         let raw = self.instantiate_raw()?;
@@ -67,7 +67,7 @@ impl Graph {
             // SAFETY: `exec` is ours to write; the graph is alive.
             unsafe { cu!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, flags)) }
         };
-        // With parameters the driver may answer success and still refuse in the result.
+        // With parameters the driver may return success and still report an error in the result.
         let refused = params.result_out != CUgraphInstantiateResult::SUCCESS;
         match result {
             Ok(()) if !refused => Ok(exec),
@@ -146,8 +146,8 @@ impl GraphExec {
     /// # Errors
     /// A node of another graph or that is no kernel; a kernel of another context; buffers that an unordered node
     /// touches ([`Error::Unordered`]): an edge follows from arguments, and edges do not change here; a kernel that
-    /// does not wait behind a programmatic edge ([`Error::Overlap`]), or that reads by `ld.global.nc` what a kernel
-    /// writes that may still run when it starts ([`Error::Stale`]).
+    /// a programmatic edge leads to and that does not wait ([`Error::Overlap`]); a kernel that reads by `ld.global.nc`
+    /// what a kernel writes that may still run when it starts ([`Error::Stale`]).
     pub fn set_launch(&mut self, node: NodeId, launch: Launch) -> Result<(), Error> {
         let index = self.index_of(node)?;
         let target = &self.nodes[index];

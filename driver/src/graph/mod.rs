@@ -217,7 +217,7 @@ impl Graph {
 
     pub(crate) fn order(&self) -> Order {
         Order::of(self.nodes.len(), self.edges.iter().map(Edge::indices))
-            .expect("edges that would close a circle were refused")
+            .expect("edges that would create a cycle were refused")
     }
 
     /// The number of a node of this graph.

@@ -5,7 +5,7 @@
 pub(crate) struct Order(Vec<Vec<u64>>);
 
 impl Order {
-    /// The order of `count` nodes under these edges, or none if they close a circle.
+    /// The order of `count` nodes under these edges, or none if they form a cycle.
     pub(crate) fn of(count: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Option<Self> {
         let mut before = vec![Vec::new(); count];
         let mut after = vec![Vec::new(); count];
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_order_and_circles_do_not() {
+    fn paths_order_and_cycles_do_not() {
         // 0 -> 1 -> 3, 0 -> 2 -> 3, and 70 nodes on, so that sets take more than one word.
         let mut edges = vec![(0, 1), (1, 3), (0, 2), (2, 3)];
         edges.extend((3..73).map(|n| (n, n + 1)));
