@@ -1,11 +1,10 @@
-//! Logic, shifts and permutes (manual, "Logic and Shift Instructions", `prmt`), and extended-precision
-//! arithmetic, whose carry is a hidden predicate.
+//! Logic, shifts and permutes (manual, "Logic and Shift Instructions", `prmt`).
 
 use super::integer::{insert32, insert64};
 use super::{Decoder, Row, rows};
 use crate::code::Op;
 use crate::decode::Decode;
-use crate::exec::regs::{Alu, B16, B32, B64, Raw, Regs, Slots, Undefined, map3};
+use crate::exec::regs::{Alu, B16, B32, B64, Regs, Slots, Undefined, map3};
 use crate::parse::Parsed;
 use crate::parse::types::Type;
 
@@ -16,12 +15,6 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("not", predicates),
     ("lop3", lop3),
     ("bfi", bfi),
-    ("add", extended),
-    ("addc", extended),
-    ("sub", extended),
-    ("subc", extended),
-    ("mad", extended),
-    ("madc", extended),
 ];
 
 fn shl(x: u64, n: u32, bits: u32) -> u64 {
@@ -168,103 +161,5 @@ fn bfi64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
     let (a, b, c) = (regs.get::<u64>(s.a, mask)?, regs.get::<u64>(s.b, mask)?, regs.get::<u32>(s.c, mask)?);
     let out = std::array::from_fn(|i| insert64(a[i], b[i], c[i], length[i]));
     regs.set(s.d, mask, &out);
-    Ok(())
-}
-
-/// What an extended-precision instruction adds: `b` or `a * b`, negated or not, with carry in and out.
-#[derive(Clone, Copy)]
-struct Extended {
-    carry_in: bool,
-    carry_out: bool,
-    subtract: bool,
-    product: Option<Part>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Part {
-    Low,
-    High,
-}
-
-/// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.lo.cc`, `madc.hi` and so on; plain forms are rows.
-fn extended(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let opcode = d.inst.opcode;
-    let product = match opcode {
-        "mad" | "madc" => Some(d.require(&[(".lo", Part::Low), (".hi", Part::High)])?),
-        _ => None,
-    };
-    let carry_in = opcode.ends_with('c');
-    let carry_out = d.eat(".cc");
-    if !carry_in && !carry_out {
-        return d.error(format!(
-            "`{}` is not an instruction: the suffixes do not go together, or not with this type",
-            d.name()
-        ));
-    }
-    let ty = d.ty(&[Type::U32, Type::S32, Type::U64, Type::S64])?;
-    let sources = if product.is_some() { 3 } else { 2 };
-    d.operands(1 + sources, 1 + sources)?;
-    let run: Alu = if ty.bits() == 32 { extended32 } else { extended64 };
-    let Op::Alu(_, mut slots) = d.alu(run, ty, &[ty, ty, ty][..sources])? else {
-        return d.error("not arithmetic");
-    };
-    slots.e = d.carry();
-    let what = Extended { carry_in, carry_out, subtract: opcode.starts_with("sub"), product };
-    slots.x = pack(what);
-    Ok(Op::Alu(run, slots))
-}
-
-fn pack(e: Extended) -> u32 {
-    let product = match e.product {
-        None => 0,
-        Some(Part::Low) => 1,
-        Some(Part::High) => 2,
-    };
-    u32::from(e.carry_in) | u32::from(e.carry_out) << 1 | u32::from(e.subtract) << 2 | product << 3
-}
-
-fn unpack(x: u32) -> Extended {
-    let product = [None, Some(Part::Low), Some(Part::High)][(x >> 3) as usize % 3];
-    Extended { carry_in: x & 1 != 0, carry_out: x & 2 != 0, subtract: x & 4 != 0, product }
-}
-
-fn extended32(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    carried::<u32>(regs, mask, s, 32, |r| r.into(), |w| w as u32)
-}
-
-fn extended64(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
-    carried::<u64>(regs, mask, s, 64, |r| r.into(), |w| w as u64)
-}
-
-/// Computes in 128 bits; the carry is the bit above the result, for a subtraction the borrow.
-fn carried<R: Raw>(
-    regs: &mut Regs,
-    mask: u32,
-    s: &Slots,
-    bits: u32,
-    wide: fn(R) -> u128,
-    narrow: fn(u128) -> R,
-) -> Result<(), Undefined> {
-    let e = unpack(s.x);
-    let carry = if e.carry_in { regs.pred(s.e, mask)? } else { 0 };
-    let (a, b) = (regs.get::<R>(s.a, mask)?, regs.get::<R>(s.b, mask)?);
-    let c = if e.product.is_some() { regs.get::<R>(s.c, mask)? } else { b };
-    let (mut out, mut carries) = ([R::default(); 32], 0);
-    let low = (1u128 << bits) - 1;
-    for i in 0..32 {
-        let carry = u128::from(carry >> i & 1);
-        let left = match e.product {
-            None => wide(a[i]),
-            Some(Part::Low) => wide(a[i]) * wide(b[i]) & low,
-            Some(Part::High) => wide(a[i]) * wide(b[i]) >> bits,
-        };
-        let sum = if e.subtract { left.wrapping_sub(wide(c[i]) + carry) } else { left + wide(c[i]) + carry };
-        out[i] = narrow(sum & low);
-        carries |= u32::from(sum >> bits & 1 != 0) << i;
-    }
-    regs.set(s.d, mask, &out);
-    if e.carry_out {
-        regs.set_pred(s.e, mask, carries);
-    }
     Ok(())
 }

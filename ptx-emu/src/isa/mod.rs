@@ -9,6 +9,7 @@ mod compare;
 mod control;
 mod convert;
 pub(crate) mod copy;
+mod extended;
 mod float;
 mod halves;
 mod integer;
@@ -49,6 +50,7 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     compare::DECODERS,
     convert::DECODERS,
     logic::DECODERS,
+    extended::DECODERS,
     matrix::DECODERS,
     copy::DECODERS,
 ];

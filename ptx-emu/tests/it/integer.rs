@@ -154,3 +154,89 @@ fn carries() {
     ];
     check(rows);
 }
+
+/// Subtraction leaves the carry out of `a + !b + 1`: 1 means no borrow. Chains may mix additions and subtractions.
+#[test]
+fn carries_of_mixed_chains() {
+    const LOW: u64 = 0xffff_ffff;
+    const FOUR: &str = "32 = 32 32 32 32";
+    let chain =
+        |first: &str, second: &str| format!(".reg .b32 %x;\n{first} %x, %a, %b;\n{second} %d, %c, %e");
+    let three = |first: &str, second: &str, third: &str| {
+        format!(".reg .b32 %x;\n{first} %x, %a, %b;\n{second} %x, %c, %e;\n{third} %d, %c, %e")
+    };
+    let product = ".reg .b32 %x;\nsub.cc.u32 %x, %a, %b;\nmadc.lo.u32 %d, %c, %e, %c";
+    let after_product = ".reg .b32 %x;\nmad.lo.cc.u32 %x, %a, %b, %c;\nsubc.u32 %d, %c, %e";
+    let rows: &[(String, [u64; 4], u64)] = &[
+        (chain("sub.cc.u32", "addc.u32"), [1, 1, 0, 0], 1),
+        (chain("sub.cc.u32", "addc.u32"), [0, 1, 0, 0], 0),
+        (chain("sub.cc.s32", "addc.s32"), [LOW, 3, 10, 20], 31),
+        (chain("add.cc.u32", "subc.u32"), [LOW, 1, 5, 1], 4),
+        (chain("add.cc.u32", "subc.u32"), [LOW, 0, 5, 1], 3),
+        (chain("add.cc.u32", "subc.u32"), [0, 0, 0, 0], LOW),
+        (three("sub.cc.u32", "subc.cc.u32", "addc.u32"), [0, 1, 7, 7], 14),
+        (three("sub.cc.u32", "subc.cc.u32", "addc.u32"), [1, 1, 7, 7], 15),
+        (three("sub.cc.u32", "addc.cc.u32", "subc.u32"), [1, 1, LOW, 0], LOW),
+        (three("sub.cc.u32", "addc.cc.u32", "subc.u32"), [0, 1, LOW, 0], LOW - 1),
+        (three("add.cc.u32", "subc.cc.u32", "addc.cc.u32"), [LOW, 1, 3, 4], 7),
+        (three("add.cc.u32", "addc.cc.u32", "subc.cc.u32"), [LOW, LOW, LOW, 0], LOW),
+        (product.into(), [5, 5, 3, 4], 16),
+        (product.into(), [4, 5, 3, 4], 15),
+        (after_product.into(), [LOW, 1, 1, 0], 1),
+        (after_product.into(), [2, 3, 1, 0], 0),
+    ];
+    let rows: Vec<Row> =
+        rows.iter().map(|(inst, inputs, wanted)| (FOUR, &**inst, &inputs[..], *wanted)).collect();
+    check(&rows);
+}
+
+/// The high half of a signed product is signed, with carries too.
+#[test]
+fn carries_of_signed_products() {
+    const FOUR: &str = "32 = 32 32 32 32";
+    let out = ".reg .b32 %x;\nmad.hi.cc.s32 %x, %a, %b, %c;\nadd.u32 %d, %x, %e";
+    let carry = ".reg .b32 %x;\nmad.hi.cc.s32 %x, %a, %b, %c;\naddc.u32 %d, %e, %e";
+    let wide = ".reg .b64 %x;\nmad.hi.cc.s64 %x, %a, %b, %c;\naddc.u64 %d, %x, %e";
+    let rows: &[Row] = &[
+        (FOUR, out, &[s(-1), s(-1), 5, 0], 5),
+        (FOUR, out, &[s(-1), 1, 0, 0], s(-1)),
+        (FOUR, out, &[MIN, 2, 3, 0], 2),
+        (FOUR, carry, &[s(-1), 1, 1, 3], 7),
+        (FOUR, carry, &[s(-1), s(-1), s(-1), 3], 6),
+        ("64 = 64 64 64 64", wide, &[u64::MAX, u64::MAX, 4, 1], 5),
+        ("64 = 64 64 64 64", wide, &[u64::MAX, 2, 1, 1], 2),
+    ];
+    check(rows);
+}
+
+/// Division of 128 bits by 128 bits, one bit a step: the carry out of the trial subtraction is the quotient's bit,
+/// as in the code that nvcc makes of `__int128`.
+#[test]
+fn divides_128_bits_by_the_carry() {
+    let body = "
+        .reg .b64 %n<2>, %d<2>, %r<2>, %q<2>, %x<2>, %bit; .reg .b32 %i; .reg .pred %p;
+        ld.global.v2.u64 {%n0, %n1}, [%in]; ld.global.v2.u64 {%d0, %d1}, [%in+16];
+        mov.u64 %r0, 0; mov.u64 %r1, 0; mov.u64 %q0, 0; mov.u64 %q1, 0; mov.u32 %i, 0;
+    STEP:
+        add.cc.u64 %n0, %n0, %n0; addc.cc.u64 %n1, %n1, %n1;
+        addc.cc.u64 %r0, %r0, %r0; addc.u64 %r1, %r1, %r1;
+        sub.cc.u64 %x0, %r0, %d0; subc.cc.u64 %x1, %r1, %d1;
+        addc.cc.u64 %q0, %q0, %q0; addc.u64 %q1, %q1, %q1;
+        and.b64 %bit, %q0, 1; setp.ne.u64 %p, %bit, 0;
+        @%p mov.u64 %r0, %x0; @%p mov.u64 %r1, %x1;
+        add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 128; @%p bra STEP;
+        st.global.v2.u64 [%out], {%q0, %q1}; st.global.v2.u64 [%out+16], {%r0, %r1};";
+    let rows: [(u128, u128); 5] = [
+        (u128::MAX, 7),
+        (1 << 100 | 12345, 1 << 64 | 3),
+        (0xfedc_ba98_7654_3210_0123_4567_89ab_cdef, 0x1_0000_0000_0000_0001),
+        (5, 1 << 120),
+        (1 << 127, (1 << 127) - 1),
+    ];
+    let words = |x: u128| (0..4).map(move |i| (x >> (32 * i)) as u32);
+    for (n, d) in rows {
+        let input: Vec<u32> = words(n).chain(words(d)).collect();
+        let wanted: Vec<u32> = words(n / d).chain(words(n % d)).collect();
+        assert_eq!(crate::machine::words(body, &input, 8, crate::machine::SETUP), wanted, "{n} / {d}");
+    }
+}
