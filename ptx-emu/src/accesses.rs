@@ -88,6 +88,15 @@ impl Deed {
         matches!(self, Deed::Acquire | Deed::Release)
     }
 
+    /// As other blocks see it when its scope is one block: a plain access.
+    pub(crate) fn within_block(self) -> Deed {
+        match self {
+            Deed::ReadOnly => Deed::ReadOnly,
+            _ if self.writes() => Deed::Write,
+            _ => Deed::Read,
+        }
+    }
+
     /// Whether it may meet another strong access at the same address.
     pub(crate) fn is_strong(self) -> bool {
         !matches!(self, Deed::Read | Deed::ReadOnly | Deed::Write)

@@ -166,7 +166,7 @@ pub(crate) enum Op {
         a: u32,
         space: Space,
     },
-    Fence,
+    Fence(Fence),
     Barrier(Box<Barrier>),
     WarpBarrier {
         mask: u32,
@@ -242,6 +242,7 @@ pub(crate) struct Transfer {
     /// `.nc`
     pub(crate) read_only: bool,
     pub(crate) order: Order,
+    pub(crate) scope: Scope,
     pub(crate) site: u32,
 }
 
@@ -274,6 +275,7 @@ pub(crate) struct Atomic {
     pub(crate) b: Operand,
     pub(crate) c: Option<Operand>,
     pub(crate) order: Order,
+    pub(crate) scope: Scope,
     pub(crate) site: u32,
 }
 
@@ -301,6 +303,23 @@ impl Order {
     pub(crate) fn releases(self) -> bool {
         matches!(self, Order::Release | Order::AcquireRelease)
     }
+}
+
+/// The threads among which an order holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// `.cta`, and `.cluster`, since a cluster has one block here.
+    Block,
+    /// `.gpu` and `.sys`.
+    Device,
+}
+
+/// `fence` and `membar`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fence {
+    pub(crate) acquires: bool,
+    pub(crate) releases: bool,
+    pub(crate) scope: Scope,
 }
 
 /// `mma.sync`: `d = a * b + c` with 16 rows, 8 columns and `depth` products each.

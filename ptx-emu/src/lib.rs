@@ -69,6 +69,13 @@
 //! - Single-precision arithmetic is IEEE, correctly rounded in every rounding mode; NaN results are `0x7fffffff`.
 //!   `.approx` functions are computed in double precision and rounded once: better than any device, so tests rely on
 //!   documented bounds and not on these bits. `.full` and `.approx` divisions are correctly rounded too.
+//! - `CC.CF` is the carry out of `a + b + carry`, for subtractions of `a + !b + carry`, in every instruction that writes
+//!   it: after `sub.cc` it is 1 when there was no borrow.
+//! - Lanes of one `.sync` instruction that name different masks, which may not overlap, execute it as separate groups.
+//! - A lane that shuffles a value out of a register that its source lane has not written has not written its own
+//!   destination: that is a fault where the destination is read.
+//! - Threads and blocks are ordered by barriers and by releases and acquires, through locks and tickets too: by atomics,
+//!   stores and loads that say so, and by fences with strong accesses, each at its scope. A cluster is one block.
 //! - Integer division by zero, which the manual leaves open, gives all ones.
 //! - `%warpid` is not the warp's number in its block, as on hardware. Clocks count executed instructions.
 //! - Addresses are never used twice, allocations and shared variables have unmapped gaps between them, and neither
@@ -97,16 +104,17 @@
 //!
 //! # What is not caught
 //!
-//! - Stores are visible at once and in order: a missing fence shows only as a race between warps (shared memory), or
-//!   between blocks when traced, never as a stale value. Scopes are not told apart.
+//! - Stores are visible at once and in order: a missing fence, or one whose scope is too small, shows only as a race
+//!   between warps (shared memory), or between blocks when traced, never as a stale value.
+//! - Fences and releases count for the whole warp of the lane that executes them: where lanes fence for themselves, a
+//!   race may be missed.
 //! - Lanes of one warp run in lockstep until they branch; code that needs lanes to advance independently (one lane
 //!   spinning on another of its warp) runs out of fuel.
 //! - An arrival at an mbarrier speaks for its whole warp: a `bar.warp.sync` that is missing before one lane arrives for
 //!   all does not show. A thread may suspend in `try_wait` for ever where a device would give up and say no.
 //! - Proxies: ordinary stores to shared or global memory that a bulk copy overwrites or reads in the same launch without
 //!   `fence.proxy.async`. Only the initialisation of an mbarrier is checked.
-//! - Races on global memory in launches that are not traced. Races between blocks that synchronise by fences and
-//!   atomics at different addresses.
+//! - Races on global memory in launches that are not traced.
 //! - Blocks run to their end one after another on each thread, but for those that sleep: a grid that waits for itself
 //!   without, or two blocks that wait for each other twice, run out of fuel. Any number of blocks may wait so, where a
 //!   device has places for some.

@@ -131,7 +131,7 @@ impl Worker<'_, '_> {
     fn complete(&mut self, current: &mut Warp, id: u32) {
         let state = std::mem::take(&mut self.barriers.states[id as usize]);
         let waiting: Vec<u32> = state.waiting.iter().map(|(w, _)| *w).collect();
-        self.shared.barrier(&state.participants, &waiting);
+        self.shared.clocks.barrier(&state.participants, &waiting);
         for &(index, kind) in &state.waiting {
             self.barriers.waits[index as usize] = None;
             if index == current.index {

@@ -121,6 +121,10 @@ impl<'g, 'a> Worker<'g, 'a> {
         let mut ready: Vec<u32> = (0..self.warps.len() as u32).collect();
         let (mut round, mut vain) = (0, 0);
         while !ready.is_empty() && vain < IN_VAIN {
+            if self.grid.stop.load(Relaxed) {
+                // Another block has found a fault, which is the one to report.
+                return Ok(());
+            }
             self.order(&mut ready, round);
             round += 1;
             let mut asleep = true;
@@ -200,9 +204,6 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.stats.lane_instructions += std::mem::take(&mut warp.lane_count);
         warp.executed = 0;
         self.warps[index] = warp;
-        if self.grid.stop.load(Relaxed) {
-            self.fuel = 0;
-        }
         result
     }
 

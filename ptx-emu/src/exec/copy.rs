@@ -12,7 +12,7 @@ use super::lanes;
 use super::shared::{Access, Writer};
 use super::warp::Warp;
 use crate::accesses::Deed;
-use crate::code::{Address, Bulk, Copy, Space};
+use crate::code::{Address, Bulk, Copy, Scope, Space};
 use crate::memory::Allocation;
 use crate::{Class, Fault};
 
@@ -251,7 +251,7 @@ impl<'g> Worker<'g, '_> {
         }
         for at in (0..bytes).step_by(16) {
             let part = (bytes - at).min(16);
-            self.record(w, 1 << lane, Deed::Read, Some(a), &[from + u64::from(at); 32], part)?;
+            self.record(w, 1 << lane, (Deed::Read, Scope::Device), Some(a), &[from + u64::from(at); 32], part)?;
         }
         Ok(())
     }

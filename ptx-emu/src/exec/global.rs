@@ -15,7 +15,7 @@ use super::step::extend;
 use super::trace::Rival;
 use super::warp::Warp;
 use crate::accesses::Deed;
-use crate::code::{Atomic, Order, Transfer, Width};
+use crate::code::{Atomic, Order, Scope, Transfer, Width};
 use crate::fault::OtherPlace;
 use crate::memory::{Allocation, store_part};
 use crate::{Class, Fault};
@@ -178,7 +178,7 @@ impl<'g> Worker<'g, '_> {
                 (_, Order::Weak) => Deed::Read,
                 _ => Deed::StrongRead,
             };
-            self.record(w, mask, deed, one, addresses, t.width.bytes * t.regs.len() as u32)?;
+            self.record(w, mask, (deed, t.scope), one, addresses, t.width.bytes * t.regs.len() as u32)?;
         }
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
@@ -236,7 +236,7 @@ impl<'g> Worker<'g, '_> {
                 Order::Weak => Deed::Write,
                 _ => Deed::StrongWrite,
             };
-            self.record(w, mask, deed, one, addresses, bytes)?;
+            self.record(w, mask, (deed, t.scope), one, addresses, bytes)?;
         }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
@@ -287,20 +287,19 @@ impl<'g> Worker<'g, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        deed: Deed,
+        (deed, scope): (Deed, Scope),
         one: Option<&Allocation>,
         addresses: &Addresses,
         bytes: u32,
     ) -> Checked<()> {
         let Some(mut recorder) = self.recorder.take() else { return Ok(()) };
-        if deed.is_strong() {
-            recorder.synchronise(deed.writes());
-        }
         let mut race = None;
         for lane in lanes(mask) {
             let address = addresses[lane];
             let Some(a) = one.or_else(|| self.grid.table.find(address).map(|a| &**a)) else { continue };
-            let rival = recorder.record((&self.shared, w.index), w.now.pc, deed, a, address - a.base, bytes);
+            let clocks = &self.shared.clocks;
+            let seen = if scope == Scope::Device { deed } else { deed.within_block() };
+            let rival = recorder.record((clocks, w.index), w.now.pc, seen, a, address - a.base, bytes);
             let access = Access {
                 pc: w.now.pc,
                 thread: w.index * 32 + lane as u32,
@@ -321,14 +320,14 @@ impl<'g> Worker<'g, '_> {
     /// `griddepcontrol.wait`, which counts for the whole warp.
     pub(crate) fn grid_wait(&mut self, w: &Warp) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.wait(&self.shared, w.index);
+            recorder.wait(&self.shared.clocks, w.index);
         }
     }
 
     /// `griddepcontrol.launch_dependents`.
     pub(crate) fn grid_trigger(&mut self, w: &Warp) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.trigger(&self.shared, w.index, w.now.pc);
+            recorder.trigger(&self.shared.clocks, w.index, w.now.pc);
         }
     }
 
@@ -390,7 +389,7 @@ impl<'g> Worker<'g, '_> {
                 return Err(self.read_only(w, lane, address));
             }
             if self.recorder.is_some() {
-                self.record(w, 1 << lane, Deed::Atomic, Some(a), addresses, t.bytes)?;
+                self.record(w, 1 << lane, (Deed::Atomic, t.scope), Some(a), addresses, t.bytes)?;
             }
             old[lane] = update(a, address - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
         }

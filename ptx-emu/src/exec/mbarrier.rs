@@ -11,7 +11,8 @@
 
 use super::block::{Checked, Worker};
 use super::lanes;
-use super::shared::{Access, Clock, MOST_AGENTS, Touch};
+use super::clocks::Clock;
+use super::shared::{Access, MOST_AGENTS, Touch};
 use super::warp::Warp;
 use crate::code::{Mbarrier, MbarrierDeed, MbarrierWait, Phase};
 use crate::isa::copy::MOST_COUNT;
@@ -160,7 +161,7 @@ impl Worker<'_, '_> {
                     }
                     self.arrive_at(w, l, i, counts[l])?;
                 }
-                self.shared.bump(w.index as usize);
+                self.shared.clocks.bump(w.index as usize);
                 state.into_iter().for_each(|slot| w.regs.set(slot, mask, &states));
                 Ok(())
             }
@@ -196,7 +197,7 @@ impl Worker<'_, '_> {
                 return Err(self.bad_mbarrier(w, lane, address.into(), what, ""));
             }
             None => {
-                let agent = self.shared.agent();
+                let agent = self.shared.clocks.agent();
                 self.mbarriers.agents.push((address, agent));
                 agent
             }
@@ -210,7 +211,7 @@ impl Worker<'_, '_> {
             bytes: 0,
             done: 0,
             agent,
-            base: self.shared.count(agent as u32) - self.shared.count_at_start(),
+            base: self.shared.clocks.count(agent) - self.shared.clocks.count_at_start(),
             gathered: Clock::new(),
             last: Clock::new(),
             init: self.shared.stamp(access, 15),
@@ -307,7 +308,7 @@ impl Worker<'_, '_> {
 
     /// Phases of an mbarrier that a warp knows to be complete.
     fn known_phases(&self, w: &Warp, o: &Object) -> u32 {
-        self.shared.known(w.index, o.agent).saturating_sub(o.base)
+        self.shared.clocks.known(w.index, o.agent).saturating_sub(o.base)
     }
 
     fn arrive_at(&mut self, w: &Warp, lane: usize, i: usize, count: u32) -> Checked<()> {
@@ -330,7 +331,7 @@ impl Worker<'_, '_> {
         }
         o.pending -= count;
         o.arrived = (w.now.pc, thread);
-        self.shared.release(w.index, &mut o.gathered);
+        self.shared.clocks.release(w.index, &mut o.gathered);
         self.end_phase(i).map_err(|late| self.too_late(w, thread, w.now.pc, i, late))
     }
 
@@ -378,7 +379,7 @@ impl Worker<'_, '_> {
         if let Some((warp, _, pc)) = o.waits.iter().find(late) {
             return Err((*warp, *pc));
         }
-        self.shared.end_phase(o.agent, &mut o.gathered);
+        self.shared.clocks.end_phase(o.agent, &mut o.gathered);
         o.last.clone_from(&o.gathered);
         o.done += 1;
         o.pending = o.count;
@@ -388,7 +389,7 @@ impl Worker<'_, '_> {
                 continue;
             };
             sleep.woken = Some(o.done);
-            o.waits.push((warp as u32, self.shared.count(warp as u32), sleep.pc));
+            o.waits.push((warp as u32, self.shared.clocks.count(warp), sleep.pc));
             awake.push(warp as u32);
         }
         Ok(())
@@ -468,11 +469,11 @@ impl Worker<'_, '_> {
             return Err(self.aliased(w, lane, i, done));
         }
         let o = &mut self.mbarriers.objects[i];
-        self.shared.acquire(w.index, &o.last);
+        self.shared.clocks.acquire(w.index, &o.last);
         o.copied.retain(|(of, ..)| *of >= done);
         if parity {
             o.waits.retain(|(warp, ..)| *warp != w.index);
-            o.waits.push((w.index, self.shared.count(w.index), w.now.pc));
+            o.waits.push((w.index, self.shared.clocks.count(w.index as usize), w.now.pc));
         }
         Ok(true)
     }

@@ -1,12 +1,12 @@
 //! Loads, stores and atomics: addresses, spaces, and the shared and local spaces themselves.
 
 use super::block::{Checked, Worker};
+use super::clocks::Strong;
 use super::shared::{Access, Wrong};
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
-use crate::accesses::Deed;
-use crate::code::{Address, Atomic, Operand, Order, Space, Transfer};
+use crate::code::{Address, Atomic, Fence, Operand, Order, Scope, Space, Transfer};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -19,6 +19,14 @@ enum Place {
     Global,
     Shared,
     Local,
+}
+
+/// What an access does to the bytes at its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Reads,
+    Writes,
+    Both,
 }
 
 /// Which space a generic address lies in, and the address there.
@@ -87,14 +95,13 @@ impl Worker<'_, '_> {
                 Place::Local => me.load_local(w, mask, t, addresses),
             }),
         }?;
-        self.after(w, mask, t.space, t.order, &addresses, Deed::StrongRead);
+        self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Reads);
         Ok(())
     }
 
     pub(crate) fn store(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
-        self.before(w, t.order);
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared => self.store_shared(w, mask, t, &addresses),
@@ -105,14 +112,13 @@ impl Worker<'_, '_> {
                 Place::Local => me.store_local(w, mask, t, addresses),
             }),
         }?;
-        self.after(w, mask, t.space, t.order, &addresses, Deed::StrongWrite);
+        self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Writes);
         Ok(())
     }
 
     pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;
-        self.before(w, a.order);
         match a.space {
             Space::Shared => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
@@ -122,37 +128,61 @@ impl Worker<'_, '_> {
             }),
             _ => self.atomic_global(w, mask, a, &addresses),
         }?;
-        self.after(w, mask, a.space, a.order, &addresses, Deed::Atomic);
+        self.synchronise(w, mask, a.space, (a.order, a.scope), &addresses, Does::Both);
         Ok(())
     }
 
-    /// A fence, by itself or as part of an access.
-    pub(crate) fn fence(&mut self, w: &Warp) {
-        self.shared.fence(w.index);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.fence();
+    /// `fence` and `membar`
+    pub(crate) fn fence(&mut self, w: &Warp, fence: Fence) {
+        let clocks = &mut self.shared.clocks;
+        let mut recorder = self.recorder.as_mut().filter(|_| fence.scope == Scope::Device);
+        if fence.acquires {
+            clocks.acquire_fence(w.index);
+            recorder.iter_mut().for_each(|r| r.acquire_fence(clocks, w.index));
+        }
+        if fence.releases {
+            recorder.iter_mut().for_each(|r| r.release_fence(clocks, w.index));
+            clocks.release_fence(w.index);
         }
     }
 
-    /// What a releasing access does first.
-    fn before(&mut self, w: &Warp, order: Order) {
-        if order.releases() {
-            self.fence(w);
-        }
-    }
-
-    /// What a strong access does besides: it meets others at its address, and acquires if it says so.
+    /// What a strong access does besides: it meets others at its address.
     #[inline(always)]
-    fn after(&mut self, w: &Warp, mask: u32, space: Space, order: Order, addresses: &Addresses, deed: Deed) {
-        if !order.is_strong() {
-            return;
+    fn synchronise(&mut self, w: &Warp, mask: u32, space: Space, how: (Order, Scope), at: &Addresses, does: Does) {
+        if how.0.is_strong() {
+            self.meet(w, mask, space, how, at, does);
         }
+    }
+
+    fn meet(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        space: Space,
+        (order, scope): (Order, Scope),
+        addresses: &Addresses,
+        does: Does,
+    ) {
+        let strong = Strong {
+            reads: does != Does::Writes,
+            writes: does != Does::Reads,
+            acquires: order.acquires(),
+            releases: order.releases(),
+        };
         let window = if space == Space::Shared { SHARED_WINDOW } else { 0 };
-        for lane in lanes(mask) {
-            self.shared.meet(w.index, addresses[lane].wrapping_add(window), deed.writes());
+        let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
+        let far = |key: u64| scope == Scope::Device && resolve(key).0 == Place::Global;
+        let (clocks, mut recorder) = (&mut self.shared.clocks, self.recorder.as_mut());
+        for key in keys() {
+            clocks.observe(w.index, key, strong);
+            recorder.iter_mut().filter(|_| far(key)).for_each(|r| r.observe(clocks, w.index, key, strong));
         }
-        if order.acquires() {
-            self.fence(w);
+        for key in keys() {
+            recorder.iter_mut().filter(|_| far(key)).for_each(|r| r.publish(clocks, w.index, key, strong));
+            clocks.publish(w.index, key, strong);
+        }
+        if strong.releases {
+            clocks.bump(w.index as usize);
         }
     }
 

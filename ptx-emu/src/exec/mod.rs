@@ -2,12 +2,15 @@
 
 mod barrier;
 mod block;
+mod block_order;
+mod clocks;
 mod copy;
 mod global;
 mod grid;
 mod matrix;
 mod mbarrier;
 mod memory;
+mod owners;
 pub(crate) mod regs;
 mod shared;
 mod step;

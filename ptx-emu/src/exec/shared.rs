@@ -1,22 +1,14 @@
 //! Shared memory of a block, with its shadow: what exists, what is initialised, and who touched what last.
 //!
-//! Races are found by vector clocks. Each warp counts its synchronisations; `seen[w][v]` says up to which of
-//! v's counts everything v did is ordered before w. A word remembers its last write and two reads by
-//! different threads, which suffices to blame somebody: of two unordered readers, at least one is not the
-//! writer. Lanes of one warp are ordered by `bar.warp.sync` and block barriers alone.
-//!
-//! Warps are ordered by barriers, and by a strong write after a fence (or a `.release`) that a strong read
-//! before a fence (or an `.acquire`) meets at the same address. A fence counts for its whole warp, and a
-//! read for all writes so far at its address: where lanes fence for themselves, a race may be missed.
-//!
-//! An mbarrier is an agent with a clock of its own: the number of its phases. A copy that completes on it writes as
-//! the agent, in the phase under way; who has waited for the phase has seen the write. Of bytes that a copy wrote,
-//! the last read of each warp is remembered, since the next copy must come after all of them.
+//! Races are found by [vector clocks](super::clocks). A word remembers its last write and two reads by different
+//! threads, which suffices to blame somebody: of two unordered readers, at least one is not the writer. A copy that
+//! completes on an mbarrier writes as that mbarrier's agent, in the phase under way; a thread that has waited for the
+//! phase has seen the write. Of bytes that a copy wrote, the last read of each warp is remembered, since the next copy
+//! must come after all of them.
 //!
 //! Bytes under an mbarrier or a copy in flight count as outside every variable.
 
-use std::collections::HashMap;
-
+use super::clocks::Clocks;
 use crate::code::Region;
 use crate::decode::SHARED_BASE;
 
@@ -93,31 +85,11 @@ pub(crate) struct Shared {
     layout: Vec<u8>,
     /// Whether `valid` has changed since the block began.
     covered: bool,
-    warps: usize,
-    /// Counts up to this belong to blocks that are over.
-    past: u32,
+    pub(crate) clocks: Clocks,
     /// For each word and warp, count and instruction of the last read, where a copy wrote the word; empty before
     /// the first copy.
     readers: Vec<(u32, u32)>,
     cells: Vec<Cell>,
-    seen: Vec<Clock>,
-    now: Vec<u32>,
-    /// What each warp's last fence released.
-    released: Vec<Clock>,
-    /// What each warp has read of others' releases, in force from its next fence on.
-    pending: Vec<Clock>,
-    /// What strong writes left at each address.
-    left: HashMap<u64, Clock>,
-}
-
-/// For each warp, how much of what it did is known.
-pub(crate) type Clock = Vec<u32>;
-
-fn join(to: &mut Clock, from: &Clock) {
-    if to.len() < from.len() {
-        to.resize(from.len(), 0);
-    }
-    to.iter_mut().zip(from).for_each(|(to, from)| *to = (*to).max(*from));
 }
 
 impl Shared {
@@ -132,83 +104,28 @@ impl Shared {
             let start = r.address - SHARED_BASE;
             (start..start + size(r)).for_each(|byte| valid[byte as usize / 4] |= 1 << (byte % 4));
         }
-        let warps = warps as usize;
         Shared {
             words: vec![0; words],
             init: vec![0; words],
             layout: valid.clone(),
             valid,
             covered: false,
-            warps,
-            past: 0,
+            clocks: Clocks::new(warps as usize),
             readers: Vec::new(),
             cells: vec![Cell::default(); words],
-            seen: vec![vec![0; warps]; warps],
-            now: vec![0; warps],
-            released: vec![vec![0; warps]; warps],
-            pending: vec![vec![0; warps]; warps],
-            left: HashMap::new(),
         }
     }
 
     /// Readies the memory for a new block: everything before is over, and nothing is initialised.
     pub(crate) fn start(&mut self) {
         self.init.fill(0);
-        let past = self.now.iter().copied().max().unwrap_or(0);
-        if past > u32::MAX / 2 {
+        if self.clocks.start() {
             self.cells.fill(Cell::default());
             self.readers.fill((0, 0));
         }
-        let past = if past > u32::MAX / 2 { 0 } else { past };
-        for clock in [&mut self.seen, &mut self.released, &mut self.pending].into_iter().flatten() {
-            clock.truncate(self.warps);
-            clock.fill(past);
-        }
-        self.left.clear();
-        self.now.truncate(self.warps);
-        self.now.fill(past + 1);
-        self.past = past;
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
         }
-    }
-
-    /// A new agent; nobody has seen anything of it.
-    pub(crate) fn agent(&mut self) -> usize {
-        for clock in [&mut self.seen, &mut self.released, &mut self.pending].into_iter().flatten() {
-            clock.push(self.past);
-        }
-        self.now.push(self.past + 1);
-        self.now.len() - 1
-    }
-
-    /// How often an agent has counted as far as a warp knows.
-    pub(crate) fn known(&self, warp: u32, agent: usize) -> u32 {
-        self.seen[warp as usize][agent] - self.past
-    }
-
-    /// Adds to `to` what a warp has done and knows. What it does from [`Shared::bump`] on is not part of it.
-    pub(crate) fn release(&self, warp: u32, to: &mut Clock) {
-        let w = warp as usize;
-        join(to, &self.seen[w]);
-        to[w] = to[w].max(self.now[w]);
-    }
-
-    /// What a warp, or an agent, does from now on is told apart from what it did before.
-    pub(crate) fn bump(&mut self, who: usize) {
-        self.now[who] += 1;
-    }
-
-    /// A warp learns what a release gave away.
-    pub(crate) fn acquire(&mut self, warp: u32, from: &Clock) {
-        join(&mut self.seen[warp as usize], from);
-    }
-
-    /// An agent ends a phase: the count that those who wait for it get to know.
-    pub(crate) fn end_phase(&mut self, agent: usize, to: &mut Clock) {
-        to.resize(self.now.len().max(to.len()), 0);
-        to[agent] = self.now[agent];
-        self.now[agent] += 1;
     }
 
     /// Takes whole words out of use, or gives them back.
@@ -227,13 +144,13 @@ impl Shared {
     /// A copy's words arrive: written by `by`, a thread or the first thread of an agent's number.
     pub(crate) fn land(&mut self, address: u32, values: impl Iterator<Item = u32>, by: Writer, pc: u32) {
         if self.readers.is_empty() {
-            self.readers = vec![(0, 0); self.words.len() * self.warps];
+            self.readers = vec![(0, 0); self.words.len() * self.clocks.warps()];
         }
         let (thread, who) = match by {
             Writer::Thread(thread) => (thread, thread as usize / 32),
             Writer::Agent(agent) => (agent as u32 * 32, agent),
         };
-        let write = Touch { clock: self.now[who], pc, thread: thread as u16, bytes: 15, strong: false };
+        let write = Touch { clock: self.clocks.count(who), pc, thread: thread as u16, bytes: 15, strong: false };
         let first = ((address - SHARED_BASE) / 4) as usize;
         for (i, value) in values.enumerate() {
             self.words[first + i] = value;
@@ -244,66 +161,7 @@ impl Shared {
 
     /// Whether a write was an agent's.
     pub(crate) fn by_agent(&self, touch: &Touch) -> bool {
-        usize::from(touch.thread) / 32 >= self.warps
-    }
-
-    /// Warps of the block.
-    pub(crate) fn warps(&self) -> usize {
-        self.warps
-    }
-
-    /// A warp's count of its synchronisations; never 0.
-    pub(crate) fn count(&self, warp: u32) -> u32 {
-        self.now[warp as usize]
-    }
-
-    /// What a new agent or warp counts from.
-    pub(crate) fn count_at_start(&self) -> u32 {
-        self.past + 1
-    }
-
-    /// Whether what `other` did up to a count is ordered before what a warp does now.
-    pub(crate) fn knows(&self, warp: u32, other: usize, count: u32) -> bool {
-        self.seen[warp as usize][other] >= count
-    }
-
-    /// `bar.warp.sync`.
-    pub(crate) fn sync_warp(&mut self, warp: u32) {
-        let w = warp as usize;
-        self.seen[w][w] = self.now[w];
-        self.now[w] += 1;
-    }
-
-    /// A fence: releases what the warp did so far, and acquires what its strong reads have met.
-    pub(crate) fn fence(&mut self, warp: u32) {
-        let w = warp as usize;
-        join(&mut self.seen[w], &self.pending[w]);
-        self.released[w].clone_from(&self.seen[w]);
-        self.released[w][w] = self.now[w];
-        self.now[w] += 1;
-    }
-
-    /// A strong access to an address, global or in the window on shared memory.
-    pub(crate) fn meet(&mut self, warp: u32, address: u64, writes: bool) {
-        let w = warp as usize;
-        let left = self.left.entry(address).or_insert_with(|| vec![0; self.now.len()]);
-        join(&mut self.pending[w], left);
-        if writes {
-            join(left, &self.released[w]);
-        }
-    }
-
-    /// A completed block barrier: what participants did is ordered before what those that waited do next.
-    pub(crate) fn barrier(&mut self, participants: &[u32], waiting: &[u32]) {
-        let mut joined = vec![0; self.now.len()];
-        for &p in participants {
-            join(&mut joined, &self.seen[p as usize]);
-            joined[p as usize] = joined[p as usize].max(self.now[p as usize]);
-            self.now[p as usize] += 1;
-        }
-        for &w in waiting {
-            join(&mut self.seen[w as usize], &joined);
-        }
+        usize::from(touch.thread) / 32 >= self.clocks.warps()
     }
 
     /// Checks an access to `bytes` bytes (1, 2, 4 or 8, aligned) and remembers it; gives the byte offset.
@@ -341,7 +199,7 @@ impl Shared {
         if let Some(other) = read {
             return Err(Wrong::Race { other: *other, wrote: false });
         }
-        if usize::from(cell.write.thread) / 32 >= self.warps {
+        if self.by_agent(&cell.write) {
             self.touch_copied(word, mask, access)?;
             if !access.writes {
                 return Ok(());
@@ -349,7 +207,7 @@ impl Shared {
         }
         let cell = &mut self.cells[word];
         if !access.writes {
-            remember(&mut cell.reads, new, &self.seen[access.thread as usize / 32]);
+            remember(&mut cell.reads, new, self.clocks.seen(access.thread as usize / 32));
             return Ok(());
         }
         cell.write = new.after(&cell.write);
@@ -367,19 +225,19 @@ impl Shared {
         }
         let new = self.stamp(access, 15);
         let warp = access.thread as usize / 32;
-        let seen = &self.seen[warp];
+        let (seen, past, warps) = (self.clocks.seen(warp), self.clocks.past(), self.clocks.warps());
         for word in first as usize..(first + count) as usize {
             let cell = &mut self.cells[word];
             let last = &cell.write;
             let by = usize::from(last.thread) / 32;
-            let late = last.clock > self.past && last.clock > seen[by];
+            let late = last.clock > past && last.clock > seen[by];
             let races = late && last.thread != new.thread && !(last.strong && new.strong);
             if self.valid[word] & self.init[word] != 15 || races {
                 return None;
             }
-            match by < self.warps {
+            match by < warps {
                 true => remember(&mut cell.reads, new, seen),
-                false => self.readers[word * self.warps + warp] = (new.clock, new.pc),
+                false => self.readers[word * warps + warp] = (new.clock, new.pc),
             }
         }
         Some(offset as usize)
@@ -393,8 +251,8 @@ impl Shared {
             return false;
         }
         let new = self.stamp(access, 15);
-        let (warp, past) = (access.thread as usize / 32, self.past);
-        let seen = &self.seen[warp];
+        let warp = access.thread as usize / 32;
+        let (seen, past, warps) = (self.clocks.seen(warp), self.clocks.past(), self.clocks.warps());
         let late = |t: &Touch| {
             t.clock > past && t.thread != new.thread && t.clock > seen[usize::from(t.thread) / 32]
         };
@@ -403,8 +261,8 @@ impl Shared {
             if self.valid[word] != 15 || late(&cell.write) || cell.reads.iter().any(late) {
                 return false;
             }
-            if usize::from(cell.write.thread) / 32 >= self.warps {
-                let readers = &self.readers[word * self.warps..][..self.warps];
+            if usize::from(cell.write.thread) / 32 >= warps {
+                let readers = &self.readers[word * warps..][..warps];
                 let over = |(reader, seen): (&(u32, u32), &u32)| reader.0 <= (*seen).max(past);
                 let other = |(v, pair): (usize, _)| v == warp || over(pair);
                 if !readers.iter().zip(seen).enumerate().all(other) {
@@ -419,15 +277,15 @@ impl Shared {
 
     /// An access to a word that a copy wrote: a read is remembered, a write must come after all warps' reads.
     fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), Wrong> {
-        let warp = access.thread as usize / 32;
-        let readers = &mut self.readers[word * self.warps..][..self.warps];
+        let (warp, warps) = (access.thread as usize / 32, self.clocks.warps());
+        let readers = &mut self.readers[word * warps..][..warps];
         if !access.writes {
-            readers[warp] = (self.now[warp], access.pc);
+            readers[warp] = (self.clocks.count(warp), access.pc);
             return Ok(());
         }
-        let seen = &self.seen[warp];
-        let racing = |v: &usize| *v != warp && readers[*v].0 > seen[*v].max(self.past);
-        let Some(v) = (0..self.warps).find(racing) else { return Ok(()) };
+        let (seen, past) = (self.clocks.seen(warp), self.clocks.past());
+        let racing = |v: &usize| *v != warp && readers[*v].0 > seen[*v].max(past);
+        let Some(v) = (0..warps).find(racing) else { return Ok(()) };
         let (clock, pc) = readers[v];
         let other = Touch { clock, pc, thread: v as u16 * 32, bytes: mask, strong: false };
         Err(Wrong::Race { other, wrote: false })
@@ -436,15 +294,15 @@ impl Shared {
     /// An access that happens now.
     pub(crate) fn stamp(&self, access: Access, bytes: u8) -> Touch {
         let Access { pc, thread, strong, .. } = access;
-        Touch { clock: self.now[thread as usize / 32], pc, thread: thread as u16, bytes, strong }
+        Touch { clock: self.clocks.count(thread as usize / 32), pc, thread: thread as u16, bytes, strong }
     }
 
     /// Whether an earlier access to a word and a new one touch the same bytes and nothing orders them.
     pub(crate) fn races(&self, earlier: &Touch, new: &Touch) -> bool {
-        earlier.clock > self.past
+        earlier.clock > self.clocks.past()
             && earlier.bytes & new.bytes != 0
             && earlier.thread != new.thread
-            && earlier.clock > self.seen[usize::from(new.thread) / 32][usize::from(earlier.thread) / 32]
+            && !self.clocks.ordered(earlier.thread, earlier.clock, new.thread)
             && !(earlier.strong && new.strong)
     }
 

@@ -216,9 +216,9 @@ impl Worker<'_, '_> {
             Op::Elect { d, p, mask: named } => self.elect(w, mask, *d, *p, *named)?,
             Op::WarpBarrier { mask: named } => {
                 self.check_mask(w, mask, *named)?;
-                self.shared.sync_warp(w.index);
+                self.shared.clocks.sync_lanes(w.index, mask, w.present());
             }
-            Op::Fence => self.fence(w),
+            Op::Fence(fence) => self.fence(w, *fence),
             Op::Mma(m) => self.mma(w, mask, m)?,
             Op::Mbarrier(b) => self.mbarrier(w, mask, b)?,
             Op::Bulk(b) => self.bulk(w, mask, b)?,

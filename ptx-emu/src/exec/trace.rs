@@ -1,65 +1,43 @@
-//! The record of a traced launch: bytes by instruction, and the last blocks that touched each element.
+//! The record of a traced launch: bytes by instruction, and who touched each element of global memory.
 //!
-//! A traced launch runs its blocks one after another on one thread. Two blocks that touch the same bytes,
-//! one of them writing, race whatever order they happened to run in, unless the first released its writes
-//! (a fence, then an atomic or strong store) and the second acquired (an atomic or strong load before). That
-//! test does not ask at which address they met, so it may miss a race in kernels that synchronise blocks.
-//! Within a block, threads are ordered as for [shared memory](super::shared).
+//! A traced launch runs its blocks one after another on one thread. Two blocks that touch the same bytes, one of them
+//! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
+//! block, threads are ordered as for [shared memory](super::shared).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
+use super::block_order::{BlockOrder, Exchange, Stamp};
+use super::clocks::{Clocks, Strong};
+use super::owners::Owners;
 use super::shared::{Access, Shared, Touch, same_store};
 use crate::accesses::{Accesses, ByteSet, Deed, Site, Trigger};
 use crate::fault::Place;
 use crate::memory::Allocation;
-
-/// More than one block.
-const MANY: u32 = u32::MAX;
-
-/// Bytes a page of owners covers.
-const PAGE: u64 = 4096;
 
 /// The record of one launch.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     /// By instruction, allocation, and whether `griddepcontrol.wait` came before.
     sites: HashMap<(u32, u64, bool), (Deed, ByteSet)>,
-    pages: HashMap<u64, Page>,
-    /// Number of the block that runs, from 1.
-    block: u32,
+    owners: Owners,
+    exchange: Exchange,
     /// Blocks that have begun.
     begun: u32,
-    released: HashSet<u32>,
-    fenced: bool,
-    acquired: bool,
-    /// For each warp of the running block, its count when it executed `griddepcontrol.wait`; 0 for never.
-    waits: Vec<u32>,
-    /// Blocks in which some thread executed it.
+    /// Blocks in which some thread executed `griddepcontrol.wait`.
     blocks_waited: u32,
     /// `griddepcontrol.launch_dependents`: instruction, and whether the warp had waited.
     triggers: BTreeSet<(u32, bool)>,
-    /// The last write of the running block to each word, by word address.
-    pub(crate) writes: HashMap<u64, Touch>,
+    running: Running,
 }
 
-/// What a recorder knows of a block that has begun and not ended.
-#[derive(Debug)]
-pub(crate) struct Suspended {
-    block: u32,
-    fenced: bool,
-    acquired: bool,
-    waits: Vec<u32>,
-    writes: HashMap<u64, Touch>,
-}
-
-/// Who touched the elements of one page: number of the block, 0 for nobody.
+/// What is only of the block that runs, or of one that lets another run.
 #[derive(Debug, Default)]
-struct Page {
-    /// Elements have `1 << shift` bytes.
-    shift: u32,
-    readers: Vec<u32>,
-    writers: Vec<u32>,
-    atomics: Vec<u32>,
+pub(crate) struct Running {
+    order: BlockOrder,
+    /// For each warp, its count when it executed `griddepcontrol.wait`; 0 for never.
+    waits: Vec<u32>,
+    /// The last write of the block to each word, by word address.
+    writes: HashMap<u64, Touch>,
 }
 
 /// Somebody else who touched the same bytes, and whether by writing.
@@ -75,91 +53,83 @@ impl Recorder {
     /// The next block begins.
     pub(crate) fn start(&mut self) {
         self.begun += 1;
-        self.block = self.begun;
-        (self.fenced, self.acquired) = (false, false);
-        self.writes.clear();
-        self.waits.clear();
+        let order = BlockOrder::new(self.begun);
+        let Running { mut waits, mut writes, .. } = std::mem::take(&mut self.running);
+        waits.clear();
+        writes.clear();
+        self.running = Running { order, waits, writes };
     }
 
     /// Takes what is only of the running block, so that another may run.
-    pub(crate) fn suspend(&mut self) -> Suspended {
-        let Recorder { block, fenced, acquired, waits, writes, .. } = self;
-        Suspended {
-            block: *block,
-            fenced: *fenced,
-            acquired: *acquired,
-            waits: std::mem::take(waits),
-            writes: std::mem::take(writes),
-        }
+    pub(crate) fn suspend(&mut self) -> Running {
+        std::mem::take(&mut self.running)
     }
 
     /// Goes on with a block.
-    pub(crate) fn resume(&mut self, own: Suspended) {
-        let Suspended { block, fenced, acquired, waits, writes } = own;
-        (self.block, self.fenced, self.acquired) = (block, fenced, acquired);
-        (self.waits, self.writes) = (waits, writes);
+    pub(crate) fn resume(&mut self, own: Running) {
+        self.running = own;
     }
 
     /// A warp executes `griddepcontrol.wait`.
-    pub(crate) fn wait(&mut self, shared: &Shared, warp: u32) {
-        self.blocks_waited += u32::from(self.waits.is_empty());
-        self.waits.resize(shared.warps(), 0);
-        let clock = &mut self.waits[warp as usize];
-        *clock = if *clock == 0 { shared.count(warp) } else { *clock };
+    pub(crate) fn wait(&mut self, clocks: &Clocks, warp: u32) {
+        let waits = &mut self.running.waits;
+        self.blocks_waited += u32::from(waits.is_empty());
+        waits.resize(clocks.warps(), 0);
+        let count = &mut waits[warp as usize];
+        *count = if *count == 0 { clocks.count(warp as usize) } else { *count };
     }
 
     /// A warp executes `griddepcontrol.launch_dependents`.
-    pub(crate) fn trigger(&mut self, shared: &Shared, warp: u32, pc: u32) {
-        self.triggers.insert((pc, self.waited(shared, warp)));
+    pub(crate) fn trigger(&mut self, clocks: &Clocks, warp: u32, pc: u32) {
+        self.triggers.insert((pc, self.waited(clocks, warp)));
     }
 
     /// Whether what a warp does now comes after `griddepcontrol.wait`: its own, or one of another warp that
     /// is ordered before.
-    fn waited(&self, shared: &Shared, warp: u32) -> bool {
-        let known = |(other, clock): (usize, &u32)| {
-            *clock != 0 && (other == warp as usize || shared.knows(warp, other, *clock))
+    fn waited(&self, clocks: &Clocks, warp: u32) -> bool {
+        let known = |(other, count): (usize, &u32)| {
+            *count != 0 && (other == warp as usize || clocks.knows(warp, other, *count))
         };
-        self.waits.iter().enumerate().any(known)
+        self.running.waits.iter().enumerate().any(known)
     }
 
-    /// The running block executes a fence.
-    pub(crate) fn fence(&mut self) {
-        self.fenced = true;
+    /// A fence that acquires at a scope that reaches other blocks.
+    pub(crate) fn acquire_fence(&mut self, clocks: &mut Clocks, warp: u32) {
+        self.running.order.acquire_fence(clocks, warp);
     }
 
-    /// The running block executes an atomic or a strong access, which may synchronise it with others.
-    pub(crate) fn synchronise(&mut self, writes: bool) {
-        self.acquired = true;
-        if writes && self.fenced {
-            self.released.insert(self.block);
-        }
+    /// A fence that releases at a scope that reaches other blocks; comes before that of the block's clocks.
+    pub(crate) fn release_fence(&mut self, clocks: &Clocks, warp: u32) {
+        self.running.order.release_fence(clocks, warp);
+    }
+
+    /// The reading half of a strong access to global memory at a scope that reaches other blocks.
+    pub(crate) fn observe(&mut self, clocks: &mut Clocks, warp: u32, address: u64, access: Strong) {
+        self.running.order.observe(&self.exchange, clocks, warp, address, access);
+    }
+
+    /// The writing half of a strong access to global memory at a scope that reaches other blocks.
+    pub(crate) fn publish(&mut self, clocks: &Clocks, warp: u32, address: u64, access: Strong) {
+        self.running.order.publish(&mut self.exchange, clocks, warp, address, access);
     }
 
     /// Records an access of a warp; gives the block it races with.
     pub(crate) fn record(
         &mut self,
-        (shared, warp): (&Shared, u32),
+        (clocks, warp): (&Clocks, u32),
         pc: u32,
         deed: Deed,
         a: &Allocation,
         offset: u64,
         bytes: u32,
     ) -> Option<Rival> {
-        let key = (pc, a.base, self.waited(shared, warp));
+        let key = (pc, a.base, self.waited(clocks, warp));
         let site = self.sites.entry(key).or_insert_with(|| (deed, ByteSet::default()));
         site.1.insert(offset, bytes);
-        if deed == Deed::Write {
-            self.released.remove(&self.block);
-        }
-        let page = self.pages.entry((a.base + offset) / PAGE).or_default();
-        let shift = bytes.trailing_zeros().min(2);
-        page.refine(shift);
-        let first = ((a.base + offset) % PAGE) as usize >> page.shift;
-        let count = (bytes as usize >> page.shift).max(1);
-        let (block, acquired, released) = (self.block, self.acquired, &self.released);
-        let ordered = |other: u32| other == block || acquired && other != MANY && released.contains(&other);
-        let wrote =
-            (first..first + count).fold(None, |found, i| found.or(page.touch(i, block, deed, &ordered)))?;
+        let order = &mut self.running.order;
+        let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
+        let ordered = |earlier| order.ordered(clocks, warp, earlier);
+        let wrote = self.owners.touch(a.base + offset, bytes, (me, deed), ordered)?;
         Some(Rival { wrote, pc: self.culprit(a.base, offset, wrote), thread: None })
     }
 
@@ -175,12 +145,12 @@ impl Recorder {
         let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (address % 4) };
         let new = shared.stamp(access, mask);
         for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
-            let last = self.writes.get(&word).copied().unwrap_or_default();
+            let last = self.running.writes.get(&word).copied().unwrap_or_default();
             if shared.races(&last, &new) && !(access.writes && same_store(&last, &new)) {
                 return Some(Rival { wrote: true, pc: Some(last.pc), thread: Some(last.thread) });
             }
             if access.writes {
-                self.writes.insert(word, new.after(&last));
+                self.running.writes.insert(word, new.after(&last));
             }
         }
         None
@@ -214,40 +184,5 @@ impl Recorder {
             waited: self.blocks_waited == self.begun,
             triggers: self.triggers.into_iter().map(trigger).collect(),
         }
-    }
-}
-
-impl Page {
-    /// Makes elements at most `1 << shift` bytes.
-    fn refine(&mut self, shift: u32) {
-        let elements = (PAGE >> shift) as usize;
-        if self.readers.is_empty() {
-            self.shift = shift;
-            self.readers.resize(elements, 0);
-        } else if shift < self.shift {
-            let times = 1 << (self.shift - shift);
-            for list in [&mut self.readers, &mut self.writers, &mut self.atomics] {
-                *list = list.iter().flat_map(|block| std::iter::repeat_n(*block, times)).collect();
-            }
-            self.shift = shift;
-        }
-    }
-
-    /// Notes an access to one element; gives whether the other block, if there is one, wrote.
-    fn touch(&mut self, i: usize, block: u32, deed: Deed, ordered: &impl Fn(u32) -> bool) -> Option<bool> {
-        let rival = |list: &[u32]| list.get(i).is_some_and(|other| *other != 0 && !ordered(*other));
-        let wrote = rival(&self.writers) || !deed.is_strong() && rival(&self.atomics);
-        let read = deed.writes() && rival(&self.readers);
-        let list = match deed {
-            Deed::Read | Deed::ReadOnly => &mut self.readers,
-            Deed::Write => &mut self.writers,
-            Deed::Atomic | Deed::StrongWrite | Deed::Release => &mut self.atomics,
-            Deed::StrongRead | Deed::Acquire => return wrote.then_some(true),
-        };
-        if list.is_empty() {
-            list.resize((PAGE >> self.shift) as usize, 0);
-        }
-        list[i] = if list[i] == 0 || list[i] == block { block } else { MANY };
-        if wrote || read { Some(wrote) } else { None }
     }
 }

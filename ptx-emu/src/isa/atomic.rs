@@ -4,7 +4,7 @@ use half::f16;
 
 use super::number::{Half, canon, ftz, max64, min64};
 use super::{Decoder, memory};
-use crate::code::{Atomic, Op, Operand, Order, Space};
+use crate::code::{Atomic, Op, Operand, Order, Scope, Space};
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
@@ -74,7 +74,7 @@ fn red(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let orders = &ORDERS[..if at == 0 { 2 } else { 4 }];
     let order = d.choose(orders).unwrap_or(Order::Relaxed);
-    d.choose(memory::SCOPES);
+    let scope = d.choose(memory::SCOPES).unwrap_or(Scope::Device);
     let space = d.choose(memory::SPACES).unwrap_or(Space::Generic);
     if matches!(space, Space::Const | Space::Local) {
         return d.error(format!("`{}`: atomics act on .global and .shared", d.name()));
@@ -108,5 +108,5 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let b = d.word(at + 1, ty)?;
     let c = if sources == 2 { Some(d.word(at + 2, ty)?) } else { None };
     let site = d.site();
-    Ok(Op::Atomic(Box::new(Atomic { space, address, bytes: ty.bytes(), f, d: old, b, c, order, site })))
+    Ok(Op::Atomic(Box::new(Atomic { space, address, bytes: ty.bytes(), f, d: old, b, c, order, scope, site })))
 }

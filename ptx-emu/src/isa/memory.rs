@@ -1,7 +1,7 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
 use super::Decoder;
-use crate::code::{LoadParam, Op, Operand, Order, Space, Transfer, Width};
+use crate::code::{LoadParam, Op, Operand, Order, Scope, Space, Transfer, Width};
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
 use crate::parse::ast::{Operand as Ast, OperandKind};
@@ -62,7 +62,12 @@ pub(super) const SPACES: &[(&str, Space)] = &[
 ];
 
 /// Scopes of memory ordering.
-pub(super) const SCOPES: &[(&str, ())] = &[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())];
+pub(super) const SCOPES: &[(&str, Scope)] = &[
+    (".cta", Scope::Block),
+    (".cluster", Scope::Block),
+    (".gpu", Scope::Device),
+    (".sys", Scope::Device),
+];
 
 /// How far and how long a line is cached: hints without effect here.
 const HINTS: &[(&str, ())] = &[
@@ -231,6 +236,7 @@ struct Suffixes {
     space: Space,
     param: bool,
     order: Order,
+    scope: Scope,
     read_only: bool,
     cache_hint: bool,
     ty: Type,
@@ -240,10 +246,13 @@ struct Suffixes {
 /// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
 fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, Order)]) -> Parsed<Suffixes> {
     let order = d.choose(ordered);
-    match order {
+    let scope = match order {
         Some(_) => d.require(SCOPES)?,
-        None => _ = d.eat(".weak"),
-    }
+        None => {
+            d.eat(".weak");
+            Scope::Device
+        }
+    };
     let volatile = order.is_none() && d.eat(".volatile");
     let order = if volatile { Order::Relaxed } else { order.unwrap_or(Order::Weak) };
     let param = d.choose(&[(".param", ()), (".param::entry", ())]).is_some();
@@ -259,7 +268,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, Order)]) -> Parsed<Suffixe
     if count as u32 * ty.bytes() > 32 || count == 8 && ty.bytes() != 4 {
         return d.error(format!("`{}`: a vector has at most 32 bytes", d.name()));
     }
-    Ok(Suffixes { space, param, order, read_only, cache_hint, ty, count })
+    Ok(Suffixes { space, param, order, scope, read_only, cache_hint, ty, count })
 }
 
 fn width(ty: Type) -> Width {
@@ -329,7 +338,7 @@ fn transfer(d: &mut Decode<'_, '_>, s: Suffixes, regs: Vec<Option<Operand>>, at:
     let address = d.address(at, matches!(s.space, Space::Shared | Space::Local))?;
     static_bounds(d, &s, at)?;
     let (space, width) = (s.space, width(s.ty));
-    Ok(Transfer { space, address, width, regs, read_only: s.read_only, order: s.order, site: d.site() })
+    Ok(Transfer { space, address, width, regs, read_only: s.read_only, order: s.order, scope: s.scope, site: d.site() })
 }
 
 /// An access to a static shared variable by name must lie within it, and be aligned.

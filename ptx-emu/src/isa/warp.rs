@@ -2,7 +2,8 @@
 //! Synchronization and Communication Instructions").
 
 use super::Decoder;
-use crate::code::{Barrier, BarrierKind, Op, Shuffle, ShuffleMode, Vote};
+use super::memory::SCOPES;
+use crate::code::{Barrier, BarrierKind, Fence, Op, Scope, Shuffle, ShuffleMode, Vote};
 use crate::decode::Decode;
 use crate::exec::regs::Bank;
 use crate::parse::Parsed;
@@ -99,19 +100,22 @@ fn check_literals(d: &Decode<'_, '_>, first: usize, counted: bool) -> Parsed<()>
 }
 
 fn membar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    d.require(&[(".cta", ()), (".gl", ()), (".sys", ())])?;
+    let scopes = [(".cta", Scope::Block), (".gl", Scope::Device), (".sys", Scope::Device)];
+    let scope = d.require(&scopes)?;
     d.operands(0, 0)?;
-    Ok(Op::Fence)
+    Ok(Op::Fence(Fence { acquires: true, releases: true, scope }))
 }
 
 fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if matches!(d.peek(), Some(".proxy" | ".mbarrier_init")) {
         return super::copy::proxy_fence(d);
     }
-    d.choose(&[(".sc", ()), (".acq_rel", ()), (".acquire", ()), (".release", ())]);
-    d.require(&[(".cta", ()), (".cluster", ()), (".gpu", ()), (".sys", ())])?;
+    let both = (true, true);
+    let halves = [(".sc", both), (".acq_rel", both), (".acquire", (true, false)), (".release", (false, true))];
+    let (acquires, releases) = d.choose(&halves).unwrap_or(both);
+    let scope = d.require(SCOPES)?;
     d.operands(0, 0)?;
-    Ok(Op::Fence)
+    Ok(Op::Fence(Fence { acquires, releases, scope }))
 }
 
 fn shfl(d: &mut Decode<'_, '_>) -> Parsed<Op> {

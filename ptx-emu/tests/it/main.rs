@@ -14,6 +14,7 @@ mod float;
 mod fuzz;
 mod halves;
 mod integer;
+mod locks;
 mod logic;
 mod machine;
 mod matrix;

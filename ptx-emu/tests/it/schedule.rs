@@ -279,9 +279,9 @@ fn module_variables_have_addresses() {
 fn flags_order_warps_with_fences_only() {
     let body = |store: &str, load: &str| {
         format!(
-            ".shared .b32 data; .shared .b32 flag; .reg .b32 %r<4>; .reg .pred %p<2>;
+            ".shared .b32 data; .shared .b32 flag; .shared .b32 other; .reg .b32 %r<4>; .reg .pred %p<2>;
             setp.eq.u32 %p0, %t, 0;
-            @%p0 st.shared.u32 [flag], 0;
+            @%p0 st.shared.u32 [flag], 0; @%p0 st.shared.u32 [other], 0;
             bar.sync 0;
             setp.eq.u32 %p1, %t, 32;
             @!%p0 bra OTHER;
@@ -314,6 +314,49 @@ fn flags_order_warps_with_fences_only() {
         ("st.volatile.shared.u32 [flag], 1;", "ld.volatile.shared.u32 %r0, [flag];", false),
         ("st.release.cta.shared.u32 [flag], 1;", "ld.relaxed.cta.shared.u32 %r0, [flag];", false),
         ("st.relaxed.cta.shared.u32 [flag], 1;", "ld.acquire.cta.shared.u32 %r0, [flag];", false),
+        // An acquire releases nothing, and a release acquires nothing.
+        (
+            "ld.acquire.cta.shared.u32 %r0, [flag]; st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.acquire.cta.shared.u32 %r0, [flag];",
+            false,
+        ),
+        (
+            "st.release.cta.shared.u32 [flag], 1;",
+            "ld.relaxed.cta.shared.u32 %r0, [flag]; st.release.cta.shared.u32 [other], 1;",
+            false,
+        ),
+        // A release is for its own address; a fence is for all.
+        (
+            "st.release.cta.shared.u32 [other], 1; st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.acquire.cta.shared.u32 %r0, [flag];",
+            false,
+        ),
+        (
+            "fence.acq_rel.cta; st.relaxed.cta.shared.u32 [other], 1; st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.relaxed.cta.shared.u32 %r0, [flag]; ld.relaxed.cta.shared.u32 %r2, [other]; fence.acq_rel.cta;",
+            true,
+        ),
+        // A store after a release at the same address keeps it.
+        (
+            "st.release.cta.shared.u32 [flag], 2; st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.acquire.cta.shared.u32 %r0, [flag];",
+            true,
+        ),
+        (
+            "fence.release.cta; st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.relaxed.cta.shared.u32 %r0, [flag]; fence.acquire.cta;",
+            true,
+        ),
+        (
+            "fence.acquire.cta; st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.relaxed.cta.shared.u32 %r0, [flag]; fence.acquire.cta;",
+            false,
+        ),
+        (
+            "fence.release.cta; st.relaxed.cta.shared.u32 [flag], 1;",
+            "ld.relaxed.cta.shared.u32 %r0, [flag]; fence.release.cta;",
+            false,
+        ),
     ];
     for (store, load, right) in rows {
         for order in [Order::InOrder, Order::Reversed] {

@@ -1,0 +1,221 @@
+//! Who touched each element of global memory in a traced launch, for races between blocks.
+//!
+//! An element remembers its last plain write, the strong writes since, and the plain reads since. A plain write that is
+//! ordered after all of them takes their place. Sets of reads and writes are numbered, and equal sets share a number:
+//! where all blocks read a vector, its elements have one set.
+//!
+//! Strong reads are not remembered: a plain write after one is found by a schedule that runs the writer first.
+
+use std::collections::HashMap;
+
+use super::block_order::Stamp;
+use crate::accesses::Deed;
+
+/// Bytes a page of owners covers.
+const PAGE: u64 = 4096;
+
+/// Number of a stamp, or of a set of stamps; 0 for none.
+type Id = u32;
+
+/// Stamps by number, and sets of them: each set is another with one stamp more.
+#[derive(Debug, Default)]
+struct Sets {
+    stamps: Vec<Stamp>,
+    /// For each warp number, the stamp it had last.
+    latest: Vec<Id>,
+    /// The set without the stamp, and the stamp.
+    sets: Vec<(Id, Id)>,
+    numbers: HashMap<(Id, Id), Id>,
+    /// The last insertion: set, stamp, result.
+    last: (Id, Id, Id),
+    /// The last set all of which was ordered before a warp of a block: set, block, warp.
+    ordered: (Id, u32, u32),
+}
+
+/// The elements of one page.
+#[derive(Debug, Default)]
+struct Page {
+    /// Elements have `1 << shift` bytes.
+    shift: u32,
+    readers: Vec<Id>,
+    writers: Vec<Id>,
+    strong: Vec<Id>,
+}
+
+/// The elements of global memory that a launch has touched.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    pages: HashMap<u64, Page>,
+    sets: Sets,
+}
+
+impl Sets {
+    /// The number of a stamp.
+    fn stamp(&mut self, stamp: Stamp) -> Id {
+        let warp = stamp.warp as usize;
+        if warp >= self.latest.len() {
+            self.latest.resize(warp + 1, 0);
+        }
+        let known = self.latest[warp];
+        if known != 0 && self.stamps[known as usize - 1] == stamp {
+            return known;
+        }
+        self.stamps.push(stamp);
+        self.latest[warp] = self.stamps.len() as Id;
+        self.latest[warp]
+    }
+
+    fn get(&self, stamp: Id) -> Stamp {
+        self.stamps[stamp as usize - 1]
+    }
+
+    /// The set with one stamp more.
+    fn with(&mut self, set: Id, stamp: Id) -> Id {
+        let next = self.sets.len() as Id + 1;
+        let number = *self.numbers.entry((set, stamp)).or_insert(next);
+        if number == next {
+            self.sets.push((set, stamp));
+        }
+        number
+    }
+
+    /// Adds a stamp, in place of an earlier one of the same warp if that is near at hand.
+    fn insert(&mut self, set: Id, stamp: Id) -> Id {
+        if self.last.0 == set && self.last.1 == stamp {
+            return self.last.2;
+        }
+        let new = self.get(stamp);
+        let (mut rest, mut others) = (set, Vec::new());
+        while rest != 0 {
+            let (below, top) = self.sets[rest as usize - 1];
+            let owner = self.get(top);
+            if owner.block != new.block {
+                break;
+            }
+            if owner.warp != new.warp {
+                others.push(top);
+            }
+            rest = below;
+        }
+        let kept = others.iter().rev().fold(rest, |set, top| self.with(set, *top));
+        let result = self.with(kept, stamp);
+        self.last = (set, stamp, result);
+        result
+    }
+
+    /// Whether all of a set is ordered before what a warp of a block does now.
+    fn all_ordered(&mut self, set: Id, me: Stamp, ordered: &mut impl FnMut(Stamp) -> bool) -> bool {
+        let key = (set, me.block, me.warp);
+        if set == 0 || self.ordered == key {
+            return true;
+        }
+        let mut rest = set;
+        while rest != 0 {
+            let (below, top) = self.sets[rest as usize - 1];
+            if !ordered(self.get(top)) {
+                return false;
+            }
+            rest = below;
+        }
+        self.ordered = key;
+        true
+    }
+}
+
+impl Owners {
+    /// Notes an access to up to 32 bytes; gives, when another block's access to them is not ordered before, whether that
+    /// one wrote. `ordered` says whether what a stamp's warp did then is ordered before.
+    pub(crate) fn touch(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        (me, deed): (Stamp, Deed),
+        mut ordered: impl FnMut(Stamp) -> bool,
+    ) -> Option<bool> {
+        let page = self.pages.entry(address / PAGE).or_default();
+        page.refine(bytes.trailing_zeros().min(2));
+        let first = (address % PAGE) as usize >> page.shift;
+        let count = (bytes as usize >> page.shift).max(1);
+        let stamp = self.sets.stamp(me);
+        let sets = &mut self.sets;
+        (first..first + count)
+            .fold(None, |found, i| found.or(page.touch(sets, i, (me, stamp), deed, &mut ordered)))
+    }
+}
+
+fn at(list: &[Id], i: usize) -> Id {
+    list.get(i).copied().unwrap_or(0)
+}
+
+impl Page {
+    /// Makes elements at most `1 << shift` bytes.
+    fn refine(&mut self, shift: u32) {
+        let elements = (PAGE >> shift) as usize;
+        if self.readers.is_empty() {
+            self.shift = shift;
+            self.readers.resize(elements, 0);
+        } else if shift < self.shift {
+            let times = 1 << (self.shift - shift);
+            for list in [&mut self.readers, &mut self.writers, &mut self.strong] {
+                *list = list.iter().flat_map(|owner| std::iter::repeat_n(*owner, times)).collect();
+            }
+            self.shift = shift;
+        }
+    }
+
+    fn put(&mut self, list: fn(&mut Page) -> &mut Vec<Id>, i: usize, id: Id) {
+        let elements = (PAGE >> self.shift) as usize;
+        let list = list(self);
+        if list.is_empty() {
+            list.resize(elements, 0);
+        }
+        list[i] = id;
+    }
+
+    /// Whether an access races with one of another block that wrote, or that read.
+    fn races(
+        &self,
+        sets: &mut Sets,
+        i: usize,
+        me: Stamp,
+        deed: Deed,
+        ordered: &mut impl FnMut(Stamp) -> bool,
+    ) -> Option<bool> {
+        let writer = at(&self.writers, i);
+        if writer != 0 && !ordered(sets.get(writer)) {
+            return Some(true);
+        }
+        if !deed.is_strong() && !sets.all_ordered(at(&self.strong, i), me, ordered) {
+            return Some(true);
+        }
+        let reads = deed.writes() && !sets.all_ordered(at(&self.readers, i), me, ordered);
+        reads.then_some(false)
+    }
+
+    fn touch(
+        &mut self,
+        sets: &mut Sets,
+        i: usize,
+        (me, stamp): (Stamp, Id),
+        deed: Deed,
+        ordered: &mut impl FnMut(Stamp) -> bool,
+    ) -> Option<bool> {
+        let race = self.races(sets, i, me, deed, ordered);
+        match deed {
+            Deed::Read | Deed::ReadOnly => self.readers[i] = sets.insert(self.readers[i], stamp),
+            Deed::Atomic | Deed::StrongWrite | Deed::Release => {
+                let set = sets.insert(at(&self.strong, i), stamp);
+                self.put(|page| &mut page.strong, i, set);
+            }
+            Deed::Write => {
+                self.put(|page| &mut page.writers, i, stamp);
+                self.readers[i] = 0;
+                if !self.strong.is_empty() {
+                    self.strong[i] = 0;
+                }
+            }
+            Deed::StrongRead | Deed::Acquire => {}
+        }
+        race
+    }
+}
