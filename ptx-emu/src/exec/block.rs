@@ -301,6 +301,9 @@ impl<'g, 'a> Worker<'g, 'a> {
         let names = &self.grid.code.names;
         let found = names.binary_search_by_key(&(u.bank, u.slot), |(bank, slot, _)| (*bank, *slot));
         let name = found.map_or("a temporary", |i| names[i].2.as_str());
+        if let Some((pc, lanes)) = warp.lost_at(u.slot, u.lanes).filter(|_| u.bank == Bank::W32) {
+            return self.lost_in_shuffle(warp, name, lanes, pc);
+        }
         let what = match u.bank {
             Bank::Pred => format!("predicate {name} is read before it is written"),
             _ => format!("register {name} is read before it is written"),

@@ -251,7 +251,14 @@ impl<'g> Worker<'g, '_> {
         }
         for at in (0..bytes).step_by(16) {
             let part = (bytes - at).min(16);
-            self.record(w, 1 << lane, (Deed::Read, Scope::Device), Some(a), &[from + u64::from(at); 32], part)?;
+            self.record(
+                w,
+                1 << lane,
+                (Deed::Read, Scope::Device),
+                Some(a),
+                &[from + u64::from(at); 32],
+                part,
+            )?;
         }
         Ok(())
     }

@@ -10,8 +10,8 @@
 //! are asked of the vector clocks, whatever order the warps happened to run in.
 
 use super::block::{Checked, Worker};
-use super::lanes;
 use super::clocks::Clock;
+use super::lanes;
 use super::shared::{Access, MOST_AGENTS, Touch};
 use super::warp::Warp;
 use crate::code::{Mbarrier, MbarrierDeed, MbarrierWait, Phase};

@@ -148,7 +148,15 @@ impl Worker<'_, '_> {
 
     /// What a strong access does besides: it meets others at its address.
     #[inline(always)]
-    fn synchronise(&mut self, w: &Warp, mask: u32, space: Space, how: (Order, Scope), at: &Addresses, does: Does) {
+    fn synchronise(
+        &mut self,
+        w: &Warp,
+        mask: u32,
+        space: Space,
+        how: (Order, Scope),
+        at: &Addresses,
+        does: Does,
+    ) {
         if how.0.is_strong() {
             self.meet(w, mask, space, how, at, does);
         }

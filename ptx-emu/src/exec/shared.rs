@@ -150,7 +150,8 @@ impl Shared {
             Writer::Thread(thread) => (thread, thread as usize / 32),
             Writer::Agent(agent) => (agent as u32 * 32, agent),
         };
-        let write = Touch { clock: self.clocks.count(who), pc, thread: thread as u16, bytes: 15, strong: false };
+        let write =
+            Touch { clock: self.clocks.count(who), pc, thread: thread as u16, bytes: 15, strong: false };
         let first = ((address - SHARED_BASE) / 4) as usize;
         for (i, value) in values.enumerate() {
             self.words[first + i] = value;

@@ -2,6 +2,7 @@
 
 use super::block::{Checked, Pause, Worker};
 use super::mbarrier::Answer;
+use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
@@ -210,14 +211,12 @@ impl Worker<'_, '_> {
             Op::Shuffle(s) => self.shuffle(w, mask, s)?,
             Op::Vote { mode, d, pred, mask: named } => self.vote(w, mask, *mode, *d, *pred, *named)?,
             Op::Match { all, d, p, a, wide, mask: named } => {
-                self.matches(w, mask, (*all, *d, *p, *a, *wide, *named))?
+                let m = Match { all: *all, d: *d, p: *p, a: *a, wide: *wide };
+                self.matches(w, mask, &m, *named)?
             }
             Op::Redux { f, d, a, mask: named } => self.redux(w, mask, *f, *d, *a, *named)?,
             Op::Elect { d, p, mask: named } => self.elect(w, mask, *d, *p, *named)?,
-            Op::WarpBarrier { mask: named } => {
-                self.check_mask(w, mask, *named)?;
-                self.shared.clocks.sync_lanes(w.index, mask, w.present());
-            }
+            Op::WarpBarrier { mask: named } => self.warp_barrier(w, mask, *named)?,
             Op::Fence(fence) => self.fence(w, *fence),
             Op::Mma(m) => self.mma(w, mask, m)?,
             Op::Mbarrier(b) => self.mbarrier(w, mask, b)?,

@@ -1,43 +1,84 @@
-//! Instructions in which lanes of a warp meet: `shfl`, `vote`, `match`, `redux`, `elect`.
+//! Instructions in which lanes of a warp meet: `shfl`, `vote`, `match`, `redux`, `elect`, `bar.warp.sync`.
 //!
-//! The lanes that execute a `.sync` instruction must be exactly those its mask names, save those that have
-//! exited: lanes elsewhere would wait for ever on this machine, or give a wrong value on others.
+//! Lanes of one `.sync` instruction may name different masks: those that name the same one are a group, which executes
+//! the instruction by itself. A group must be exactly the lanes that its mask names, save those that have exited: lanes
+//! elsewhere would wait for ever on this machine, or give a wrong value on others. Masks of two groups have no lane in
+//! common.
 
 use super::block::{Checked, Worker, show_lanes};
 use super::step::pred;
 use super::warp::Warp;
 use super::{lanes, set_bit};
 use crate::code::{PredSource, Shuffle, ShuffleMode, Vote};
+use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
-/// What `match.sync` is decoded to: all, destination, predicate, source, 64 bits, mask.
-type MatchParts = (bool, u32, Option<u32>, u32, bool, u32);
+/// The operands of `match.sync`; `wide` for values of 64 bits.
+pub(crate) struct Match {
+    pub(crate) all: bool,
+    pub(crate) d: u32,
+    pub(crate) p: Option<u32>,
+    pub(crate) a: u32,
+    pub(crate) wide: bool,
+}
+
+/// The groups of lanes that name one mask each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Groups {
+    masks: [u32; 32],
+    left: u32,
+}
+
+impl Iterator for Groups {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let first = lanes(self.left).next()?;
+        let group = same_mask(&self.masks, self.left, self.masks[first]);
+        self.left &= !group;
+        Some(group)
+    }
+}
+
+/// The lanes of `among` that name a mask.
+fn same_mask(masks: &[u32; 32], among: u32, mask: u32) -> u32 {
+    lanes(among).filter(|l| masks[*l] == mask).fold(0, set_bit)
+}
 
 impl Worker<'_, '_> {
-    /// Checks the mask of a `.sync` instruction that `mask` lanes execute; gives the lanes that take part.
-    pub(crate) fn check_mask(&self, w: &Warp, mask: u32, named: u32) -> Checked<u32> {
-        let masks = w.regs.get::<u32>(named, mask).map_err(|u| self.undefined(w, u))?;
-        let first = masks[mask.trailing_zeros() as usize];
-        if let Some(lane) = lanes(mask).find(|l| masks[*l] != first) {
-            let what = format!("lanes name different masks, 0x{first:08x} and 0x{:08x}", masks[lane]);
-            return Err(self.bad_mask(w, 1 << lane, what));
+    /// The groups of a `.sync` instruction that `mask` lanes execute, whose masks are in register `named`.
+    pub(crate) fn groups(&self, w: &Warp, mask: u32, named: u32) -> Checked<Groups> {
+        let masks = *w.regs.get::<u32>(named, mask).map_err(|u| self.undefined(w, u))?;
+        let groups = Groups { masks, left: mask };
+        for group in groups {
+            self.check_group(w, mask, group, &masks)?;
         }
-        if mask & !first != 0 {
+        Ok(groups)
+    }
+
+    fn check_group(&self, w: &Warp, mask: u32, group: u32, masks: &[u32; 32]) -> Checked<()> {
+        let named = masks[group.trailing_zeros() as usize];
+        if group & !named != 0 {
+            let who = show_lanes(group & !named);
+            let what = format!("{who} executes this, but the mask 0x{named:08x} does not name it");
+            return Err(self.bad_mask(w, group & !named, what));
+        }
+        if let Some(other) = lanes(mask & !group).map(|l| masks[l]).find(|other| other & named != 0) {
+            let others = same_mask(masks, mask, other);
             let what = format!(
-                "{} executes this, but the mask 0x{first:08x} does not name it",
-                show_lanes(mask & !first)
+                "{} name the mask 0x{named:08x} and {} the mask 0x{other:08x}, which overlap",
+                show_lanes(group),
+                show_lanes(others)
             );
-            return Err(self.bad_mask(w, mask & !first, what));
+            return Err(self.bad_mask(w, group | others, what));
         }
-        let missing = first & w.present() & !mask;
+        let missing = named & w.present() & !group;
         if missing != 0 {
-            let what = format!(
-                "the mask 0x{first:08x} names {}, not among those that execute this",
-                show_lanes(missing)
-            );
+            let who = show_lanes(missing);
+            let what = format!("the mask 0x{named:08x} names {who}, not among those that execute this");
             return Err(self.bad_mask(w, missing, what));
         }
-        Ok(mask)
+        Ok(())
     }
 
     fn bad_mask(&self, w: &Warp, lanes: u32, what: String) -> Box<Fault> {
@@ -57,27 +98,53 @@ impl Worker<'_, '_> {
         Err(fault)
     }
 
+    /// `bar.warp.sync`
+    pub(crate) fn warp_barrier(&mut self, w: &Warp, mask: u32, named: u32) -> Checked<()> {
+        for group in self.groups(w, mask, named)? {
+            self.shared.clocks.sync_lanes(w.index, group, w.present());
+        }
+        Ok(())
+    }
+
+    /// `shfl.sync`. A lane that reads from one that has not written the source has not written its destination either.
     pub(crate) fn shuffle(&mut self, w: &mut Warp, mask: u32, s: &Shuffle) -> Checked<()> {
-        self.check_mask(w, mask, s.mask)?;
+        let groups = self.groups(w, mask, s.mask)?;
         let read = |slot| w.regs.get::<u32>(slot, mask).copied().map_err(|u| self.undefined(w, u));
-        let (a, b, c) = (read(s.a)?, read(s.b)?, read(s.c)?);
-        let (mut out, mut valid) = (a, 0);
-        for lane in lanes(mask) {
-            let (from, within) = source(s.mode, lane as u32, b[lane], c[lane]);
-            if mask >> from & 1 == 0 {
-                let what = format!("lane {lane} reads from lane {from}, which does not execute this");
-                return Err(self.bad_mask(w, 1 << lane, what));
+        let (b, c) = (read(s.b)?, read(s.c)?);
+        let (a, written) = (w.regs.w32.lanes[s.a as usize], w.regs.w32.defined[s.a as usize]);
+        let (mut out, mut valid, mut lost) = (a, 0, 0);
+        for group in groups {
+            for lane in lanes(group) {
+                let (from, within) = source(s.mode, lane as u32, b[lane], c[lane]);
+                if group >> from & 1 == 0 {
+                    let what = format!("lane {lane} reads from lane {from}, which does not take part");
+                    return Err(self.bad_mask(w, 1 << lane, what));
+                }
+                out[lane] = a[from as usize];
+                valid |= u32::from(within) << lane;
+                lost |= (!written >> from & 1) << lane;
             }
-            out[lane] = a[from as usize];
-            valid |= u32::from(within) << lane;
         }
         if let Some(d) = s.d {
             w.regs.set(d, mask, &out);
+            w.lose(d, mask, lost);
         }
         if let Some(p) = s.p {
             w.regs.set_pred(p, mask, valid);
         }
         Ok(())
+    }
+
+    /// The fault of reading a register that `shfl` at `pc` filled from lanes that had not written the source.
+    #[cold]
+    pub(crate) fn lost_in_shuffle(&self, w: &Warp, name: &str, lanes: u32, pc: u32) -> Box<Fault> {
+        let what =
+            format!("register {name} is read, but shfl filled it from lanes that had not written the source");
+        let mut fault = self.fault(w, lanes, Class::UninitialisedRegister, what);
+        fault.instead =
+            "write the source in every lane from which another reads, or do not use what comes from there";
+        fault.other = Some(OtherPlace { place: self.place(pc), did: "filled it", who: "shfl".into() });
+        fault
     }
 
     pub(crate) fn vote(
@@ -89,35 +156,39 @@ impl Worker<'_, '_> {
         source: PredSource,
         named: u32,
     ) -> Checked<()> {
-        self.check_mask(w, mask, named)?;
+        let groups = self.groups(w, mask, named)?;
         let holds = pred(&w.regs, source, mask).map_err(|u| self.undefined(w, u))?;
         let all = |b: bool| if b { u32::MAX } else { 0 };
-        match mode {
-            Vote::Ballot => w.regs.set(d, mask, &[holds; 32]),
-            Vote::All => w.regs.set_pred(d, mask, all(holds == mask)),
-            Vote::Any => w.regs.set_pred(d, mask, all(holds != 0)),
-            Vote::Uni => w.regs.set_pred(d, mask, all(holds == 0 || holds == mask)),
+        for group in groups {
+            let holds = holds & group;
+            match mode {
+                Vote::Ballot => w.regs.set(d, group, &[holds; 32]),
+                Vote::All => w.regs.set_pred(d, group, all(holds == group)),
+                Vote::Any => w.regs.set_pred(d, group, all(holds != 0)),
+                Vote::Uni => w.regs.set_pred(d, group, all(holds == 0 || holds == group)),
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn matches(&mut self, w: &mut Warp, mask: u32, parts: MatchParts) -> Checked<()> {
-        let (all, d, p, a, wide, named) = parts;
-        self.check_mask(w, mask, named)?;
-        let values: [u64; 32] = match wide {
-            true => *w.regs.get::<u64>(a, mask).map_err(|u| self.undefined(w, u))?,
-            false => w.regs.get::<u32>(a, mask).map_err(|u| self.undefined(w, u))?.map(u64::from),
+    pub(crate) fn matches(&mut self, w: &mut Warp, mask: u32, m: &Match, named: u32) -> Checked<()> {
+        let groups = self.groups(w, mask, named)?;
+        let values: [u64; 32] = match m.wide {
+            true => *w.regs.get::<u64>(m.a, mask).map_err(|u| self.undefined(w, u))?,
+            false => w.regs.get::<u32>(m.a, mask).map_err(|u| self.undefined(w, u))?.map(u64::from),
         };
-        let equal = |lane: usize| lanes(mask).filter(|l| values[*l] == values[lane]).fold(0, set_bit);
-        let out: [u32; 32] = std::array::from_fn(|lane| match (equal(lane), all) {
-            (same, false) => same,
-            (same, true) if same == mask => mask,
-            _ => 0,
-        });
-        w.regs.set(d, mask, &out);
-        if let Some(p) = p {
-            let whole = lanes(mask).filter(|l| out[*l] == mask).fold(0, set_bit);
-            w.regs.set_pred(p, mask, whole);
+        for group in groups {
+            let equal = |lane: usize| lanes(group).filter(|l| values[*l] == values[lane]).fold(0, set_bit);
+            let out: [u32; 32] = std::array::from_fn(|lane| match (equal(lane), m.all) {
+                (same, false) => same,
+                (same, true) if same == group => group,
+                _ => 0,
+            });
+            w.regs.set(m.d, group, &out);
+            if let Some(p) = m.p {
+                let whole = lanes(group).filter(|l| out[*l] == group).fold(0, set_bit);
+                w.regs.set_pred(p, group, whole);
+            }
         }
         Ok(())
     }
@@ -131,14 +202,16 @@ impl Worker<'_, '_> {
         a: u32,
         named: u32,
     ) -> Checked<()> {
-        self.check_mask(w, mask, named)?;
-        let values = w.regs.get::<u32>(a, mask).map_err(|u| self.undefined(w, u))?;
-        let total = lanes(mask).map(|l| values[l]).reduce(f).unwrap_or(0);
-        w.regs.set(d, mask, &[total; 32]);
+        let groups = self.groups(w, mask, named)?;
+        let values = *w.regs.get::<u32>(a, mask).map_err(|u| self.undefined(w, u))?;
+        for group in groups {
+            let total = lanes(group).map(|l| values[l]).reduce(f).unwrap_or(0);
+            w.regs.set(d, group, &[total; 32]);
+        }
         Ok(())
     }
 
-    /// The leader follows from the mask and the seed: the same for the same mask, and not always lane 0.
+    /// The leader follows from the group and the seed: the same for the same mask, and not always lane 0.
     pub(crate) fn elect(
         &mut self,
         w: &mut Warp,
@@ -147,14 +220,15 @@ impl Worker<'_, '_> {
         p: u32,
         named: u32,
     ) -> Checked<()> {
-        self.check_mask(w, mask, named)?;
-        let choice =
-            super::grid::mix(self.grid.schedule.seed ^ u64::from(mask)) % u64::from(mask.count_ones());
-        let leader = lanes(mask).nth(choice as usize).unwrap_or(0);
-        if let Some(d) = d {
-            w.regs.set(d, mask, &[leader as u32; 32]);
+        for group in self.groups(w, mask, named)? {
+            let seed = self.grid.schedule.seed ^ u64::from(group);
+            let choice = super::grid::mix(seed) % u64::from(group.count_ones());
+            let leader = lanes(group).nth(choice as usize).unwrap_or(0);
+            if let Some(d) = d {
+                w.regs.set(d, group, &[leader as u32; 32]);
+            }
+            w.regs.set_pred(p, group, 1 << leader);
         }
-        w.regs.set_pred(p, mask, 1 << leader);
         Ok(())
     }
 }

@@ -13,6 +13,14 @@ pub(crate) struct Frame {
     pub(crate) mask: u32,
 }
 
+/// A register that a shuffle filled from lanes that had not written its source.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    slot: u32,
+    pc: u32,
+    lanes: u32,
+}
+
 /// Warps a multiprocessor holds.
 const WARPS: u32 = 64;
 
@@ -34,6 +42,8 @@ pub(crate) struct Warp {
     pub(crate) local_init: Vec<[u8; 32]>,
     pub(crate) executed: u64,
     pub(crate) lane_count: u64,
+    /// Lanes of registers that are not written because a shuffle had nothing to write.
+    lost: Vec<Lost>,
 }
 
 /// What a warp's special registers derive from.
@@ -91,6 +101,7 @@ impl Warp {
         self.exited = 0;
         self.now = Frame { pc: 0, join: NEVER, mask: self.live };
         self.stack.clear();
+        self.lost.clear();
         self.local_init.fill([0; 32]);
         self.regs.w32.defined.fill(0);
         self.regs.w64.defined.fill(0);
@@ -106,6 +117,24 @@ impl Warp {
                 std::array::from_fn(|lane| self.special(*special, lane as u32, id));
             self.regs.w32.defined[*slot as usize] = u32::MAX;
         }
+    }
+
+    /// A shuffle has written a 32-bit register in the lanes of `mask`, but for those of `lost`.
+    pub(crate) fn lose(&mut self, slot: u32, mask: u32, lost: u32) {
+        let of_slot = self.lost.iter_mut().filter(|l| l.slot == slot);
+        of_slot.for_each(|l| l.lanes &= !mask);
+        if lost == 0 {
+            return;
+        }
+        self.regs.w32.defined[slot as usize] &= !lost;
+        self.lost.retain(|l| l.lanes != 0);
+        self.lost.push(Lost { slot, pc: self.now.pc, lanes: lost });
+    }
+
+    /// The shuffle that left one of the lanes of a 32-bit register unwritten, and the lanes it did.
+    pub(crate) fn lost_at(&self, slot: u32, lanes: u32) -> Option<(u32, u32)> {
+        let found = self.lost.iter().find(|l| l.slot == slot && l.lanes & lanes != 0)?;
+        Some((found.pc, found.lanes & lanes))
     }
 
     /// Index of a lane's thread in its block.

@@ -108,5 +108,16 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let b = d.word(at + 1, ty)?;
     let c = if sources == 2 { Some(d.word(at + 2, ty)?) } else { None };
     let site = d.site();
-    Ok(Op::Atomic(Box::new(Atomic { space, address, bytes: ty.bytes(), f, d: old, b, c, order, scope, site })))
+    Ok(Op::Atomic(Box::new(Atomic {
+        space,
+        address,
+        bytes: ty.bytes(),
+        f,
+        d: old,
+        b,
+        c,
+        order,
+        scope,
+        site,
+    })))
 }

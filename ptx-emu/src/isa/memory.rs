@@ -62,12 +62,8 @@ pub(super) const SPACES: &[(&str, Space)] = &[
 ];
 
 /// Scopes of memory ordering.
-pub(super) const SCOPES: &[(&str, Scope)] = &[
-    (".cta", Scope::Block),
-    (".cluster", Scope::Block),
-    (".gpu", Scope::Device),
-    (".sys", Scope::Device),
-];
+pub(super) const SCOPES: &[(&str, Scope)] =
+    &[(".cta", Scope::Block), (".cluster", Scope::Block), (".gpu", Scope::Device), (".sys", Scope::Device)];
 
 /// How far and how long a line is cached: hints without effect here.
 const HINTS: &[(&str, ())] = &[
@@ -338,7 +334,16 @@ fn transfer(d: &mut Decode<'_, '_>, s: Suffixes, regs: Vec<Option<Operand>>, at:
     let address = d.address(at, matches!(s.space, Space::Shared | Space::Local))?;
     static_bounds(d, &s, at)?;
     let (space, width) = (s.space, width(s.ty));
-    Ok(Transfer { space, address, width, regs, read_only: s.read_only, order: s.order, scope: s.scope, site: d.site() })
+    Ok(Transfer {
+        space,
+        address,
+        width,
+        regs,
+        read_only: s.read_only,
+        order: s.order,
+        scope: s.scope,
+        site: d.site(),
+    })
 }
 
 /// An access to a static shared variable by name must lie within it, and be aligned.

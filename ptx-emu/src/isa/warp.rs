@@ -111,7 +111,8 @@ fn fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return super::copy::proxy_fence(d);
     }
     let both = (true, true);
-    let halves = [(".sc", both), (".acq_rel", both), (".acquire", (true, false)), (".release", (false, true))];
+    let halves =
+        [(".sc", both), (".acq_rel", both), (".acquire", (true, false)), (".release", (false, true))];
     let (acquires, releases) = d.choose(&halves).unwrap_or(both);
     let scope = d.require(SCOPES)?;
     d.operands(0, 0)?;

@@ -235,7 +235,7 @@ fn shuffle_from_a_lane_outside() {
         SETUP,
         Class::InactiveLane,
         "
-        InactiveLane: lane 0 reads from lane 9, which does not execute this
+        InactiveLane: lane 0 reads from lane 9, which does not take part
         in k, block (0,0,0), thread (0,0,0)
         at line 16: `@%p0 shfl.sync.idx.b32 %r0, %t, 9, 31, 0xff`
         all lanes that the mask names must execute it together, and no others",

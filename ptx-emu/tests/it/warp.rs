@@ -1,6 +1,8 @@
 //! Manual, "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "bar.red", special registers.
 
-use crate::machine::{SETUP, Setup, words};
+use ptx_emu::Class;
+
+use crate::machine::{SETUP, Setup, kernel, launch, words};
 
 /// Runs an instruction that turns `%t` into `%d` (and `%p`) in each lane; gives `%d | p << 31`.
 fn lanes(inst: &str, block: u32) -> Vec<u32> {
@@ -170,4 +172,174 @@ fn clocks_never_run_backwards() {
         setp.lt.u32 %p, %a, %b; setp.lt.and.u64 %p, %x, %y, %p;
         selp.u32 %a, 1, 0, %p; mad.wide.u32 %at, %t, 4, %out; st.global.u32 [%at], %a;";
     assert_eq!(words(body, &[], 32, SETUP), [1; 32]);
+}
+
+/// Lanes 0 to 15 name one mask in `%m` and lanes 16 to 31 another.
+const HALVES: &str = ".reg .b32 %m; .reg .pred %low; setp.lt.u32 %low, %t, 16;
+    selp.b32 %m, 0xffff, 0xffff0000, %low;";
+
+/// Each group of lanes that names one mask executes a `.sync` instruction by itself.
+#[test]
+fn disjoint_masks_are_groups_of_their_own() {
+    let none = "setp.eq.u32 %p, %t, 99;";
+    type Value = fn(u32) -> u32;
+    let rows: &[(&str, Value)] =
+        &[
+            ("shfl.sync.bfly.b32 %d|%p, %t, 1, 31, %m;", |l| l ^ 1 | IN),
+            ("shfl.sync.idx.b32 %d|%p, %t, 3, 0x101f, %m;", |l| l & 16 | 3 | IN),
+            ("setp.lt.u32 %p, %t, 20; vote.sync.ballot.b32 %d, %p, %m; NONE", |l| {
+                if l < 16 { 0xffff } else { 0xf_0000 }
+            }),
+            ("mov.u32 %d, 0; setp.lt.u32 %p, %t, 20; vote.sync.all.pred %p, %p, %m;", |l| {
+                if l < 16 { IN } else { 0 }
+            }),
+            ("mov.u32 %d, 0; setp.lt.u32 %p, %t, 3; vote.sync.any.pred %p, %p, %m;", |l| {
+                if l < 16 { IN } else { 0 }
+            }),
+            ("mov.u32 %d, 0; setp.lt.u32 %p, %t, 3; vote.sync.uni.pred %p, %p, %m;", |l| {
+                if l < 16 { 0 } else { IN }
+            }),
+            ("mov.u32 %d, 7; match.any.sync.b32 %d, %d, %m;", |l| if l < 16 { 0xffff } else { 0xffff_0000 }),
+            ("shr.u32 %d, %t, 4; match.all.sync.b32 %d|%p, %d, %m;", |l| {
+                if l < 16 { 0xffff | IN } else { 0xffff_0000 | IN }
+            }),
+            ("redux.sync.add.u32 %d, %t, %m;", |l| if l < 16 { 120 } else { 376 }),
+            ("redux.sync.min.u32 %d, %t, %m;", |l| l & 16),
+            ("mov.u32 %d, 5; bar.warp.sync %m;", |_| 5),
+        ];
+    for (inst, value) in rows {
+        let found = lanes(&format!("{HALVES}{}", inst.replace("NONE", none)), 32);
+        assert_eq!(found, (0..32).map(value).collect::<Vec<_>>(), "{inst}");
+    }
+    let found = lanes(&format!("{HALVES}elect.sync %d|%p, %m;"), 32);
+    for half in found.chunks(16) {
+        assert!(half.iter().all(|d| d & 31 == half[0] & 31), "{found:x?}");
+        assert_eq!(half.iter().filter(|d| **d & IN != 0).count(), 1, "{found:x?}");
+    }
+    assert_eq!((found[0] & 31 | 15, found[16] & 31 & 16), (15, 16), "each half elects one of its own");
+}
+
+/// Groups of one lane, and groups whose masks name lanes that have exited.
+#[test]
+fn groups_of_any_size() {
+    let own = "mov.u32 %d, %lanemask_eq; redux.sync.add.u32 %d, %t, %d;";
+    assert_eq!(lanes(own, 32), (0..32).collect::<Vec<_>>());
+    let four = "shr.u32 %d, %t, 2; shl.b32 %d, %d, 2; shl.b32 %d, 15, %d; redux.sync.max.u32 %d, %t, %d;"
+        .replace("shl.b32 %d, 15, %d", ".reg .b32 %f; mov.u32 %f, 15; shl.b32 %d, %f, %d");
+    assert_eq!(lanes(&four, 30), (0..30).map(|l| (l | 3).min(29)).collect::<Vec<_>>());
+}
+
+fn fault(body: &str, setup: Setup) -> ptx_emu::Fault {
+    let result = launch(&kernel(body), &[0; 256], 256, setup);
+    *result.err().unwrap_or_else(|| panic!("no fault in\n{body}"))
+}
+
+#[test]
+fn masks_that_overlap_are_refused() {
+    let body = ".reg .b32 %m, %d; .reg .pred %low; setp.lt.u32 %low, %t, 16;
+        selp.b32 %m, 0x1ffff, 0xffff0000, %low;\nredux.sync.add.u32 %d, %t, %m;";
+    let found = fault(body, SETUP);
+    assert_eq!(found.class, Class::InactiveLane);
+    assert_eq!(
+        (found.what.as_str(), found.lanes),
+        ("lanes 0-15 name the mask 0x0001ffff and lanes 16-31 the mask 0xffff0000, which overlap", u32::MAX)
+    );
+    let outside = body.replace("0x1ffff", "0x0fff");
+    assert!(fault(&outside, SETUP).what.contains("0x00000fff does not name"), "{}", fault(&outside, SETUP));
+    let absent = body.replace("0x1ffff", "0xffff").replace("redux", "@%low redux");
+    assert!(launch(&kernel(&absent), &[0; 4], 4, SETUP).is_ok());
+    let missing = absent.replace("0xffff,", "0x1ffff,");
+    assert!(fault(&missing, SETUP).what.contains("not among those"), "{}", fault(&missing, SETUP));
+}
+
+/// A group may not read from a lane of another group.
+#[test]
+fn groups_do_not_see_each_other() {
+    let body = format!(".reg .b32 %d; {HALVES} shfl.sync.bfly.b32 %d, %t, 16, 31, %m;");
+    let found = fault(&body, SETUP);
+    assert_eq!(found.class, Class::InactiveLane);
+    assert_eq!(found.what, "lane 0 reads from lane 16, which does not take part");
+}
+
+/// `bar.warp.sync` orders the memory of the lanes it names, and of no others.
+#[test]
+fn a_group_synchronises_its_own_memory_alone() {
+    let body = |partner: u32| {
+        format!(
+            ".shared .b32 s[32]; .reg .b32 %a, %b, %v; {HALVES}
+            mov.u32 %a, s; mad.lo.u32 %b, %t, 4, %a; st.shared.u32 [%b], %t;
+            bar.warp.sync %m;
+            xor.b32 %b, %t, {partner}; mad.lo.u32 %b, %b, 4, %a; ld.shared.u32 %v, [%b];"
+        )
+    };
+    for partner in [1, 8, 15] {
+        assert!(launch(&kernel(&body(partner)), &[0; 4], 4, SETUP).is_ok(), "{partner}");
+    }
+    for partner in [16, 17, 31] {
+        assert_eq!(fault(&body(partner), SETUP).class, Class::SharedRace, "{partner}");
+    }
+    // Two groups that share a lane one after the other pass on what they know.
+    let chain = body(31).replace(
+        "bar.warp.sync %m;",
+        "bar.warp.sync %m; and.b32 %b, %t, 15; setp.eq.u32 %low, %b, 0;
+         @%low bar.warp.sync 0x10001; bar.warp.sync %m;",
+    );
+    if let Err(fault) = launch(&kernel(&chain), &[0; 4], 4, SETUP) {
+        panic!("{fault}");
+    }
+}
+
+/// Only lanes that somebody reads from need to have written the register; what comes from others is not written.
+#[test]
+fn shuffles_of_partly_written_registers() {
+    let body = |write: &str, shuffle: &str, read: &str| {
+        format!(
+            ".reg .b32 %a, %d; .reg .pred %p, %q; .reg .b64 %at; mad.wide.u32 %at, %t, 4, %out;
+            {write} mov.u32 %a, %t;
+            {shuffle}
+            {read} st.global.u32 [%at], %d;"
+        )
+    };
+    let low = "setp.lt.u32 %p, %t, 16; @%p";
+    let right = [
+        (low, "shfl.sync.idx.b32 %d, %a, 3, 31, -1;", ""),
+        (low, "shfl.sync.idx.b32 %a, %a, 3, 31, -1; mov.u32 %d, %a;", ""),
+        (low, "shfl.sync.bfly.b32 %d, %a, 16, 31, -1;", "@!%p"),
+        (low, "shfl.sync.down.b32 %d, %a, 1, 31, -1;", "setp.lt.u32 %p, %t, 15; @%p"),
+        (low, "shfl.sync.bfly.b32 %d, %a, 16, 31, -1; @%p mov.u32 %d, 1;", ""),
+        (low, "shfl.sync.bfly.b32 %d|%q, %a, 16, 31, -1; selp.b32 %d, 1, 0, %q;", ""),
+        (low, "shfl.sync.down.b32 %d, %a, 8, 31, -1; shfl.sync.idx.b32 %d, %d, 2, 31, -1;", ""),
+    ];
+    for (write, shuffle, read) in right {
+        if let Err(fault) = launch(&kernel(&body(write, shuffle, read)), &[0; 4], 128, SETUP) {
+            panic!("{shuffle} {read}: {fault}");
+        }
+    }
+    let wrong = [
+        (low, "shfl.sync.bfly.b32 %d, %a, 16, 31, -1;", "", 0xffff),
+        (low, "shfl.sync.down.b32 %d, %a, 1, 31, -1;", "@%p", 0x8000),
+        (low, "mov.u32 %d, 1; shfl.sync.bfly.b32 %d, %a, 16, 31, -1;", "", 0xffff),
+        (
+            low,
+            "shfl.sync.bfly.b32 %d, %a, 16, 31, -1; shfl.sync.bfly.b32 %d, %d, 16, 31, -1;",
+            "",
+            0xffff_0000,
+        ),
+    ];
+    for (write, shuffle, read, lanes) in wrong {
+        let found = fault(&body(write, shuffle, read), SETUP);
+        assert_eq!(
+            (found.class, found.lanes),
+            (Class::UninitialisedRegister, lanes),
+            "{shuffle} {read}: {found}"
+        );
+        assert_eq!(
+            found.what,
+            "register %d is read, but shfl filled it from lanes that had not written the source"
+        );
+        let other = found.other.expect("the shuffle is named");
+        assert!(other.place.text.starts_with("shfl") && other.did == "filled it", "{other:?}");
+    }
+    let unread = body("setp.lt.u32 %q, %t, 99; setp.lt.u32 %p, %t, 16; @%p", "mov.u32 %d, 1;", "");
+    assert!(launch(&kernel(&unread), &[0; 4], 128, SETUP).is_ok());
 }
