@@ -116,6 +116,16 @@ fn load_param(regs: &mut Regs, mask: u32, params: &[u8], p: &LoadParam) {
     }
 }
 
+/// Where a warp goes on after an instruction.
+enum Next {
+    /// With the instruction that follows.
+    Following,
+    /// Where its frame says.
+    Frame,
+    /// Where its frame says, after others have had their turn.
+    Pause(Pause),
+}
+
 impl Worker<'_, '_> {
     /// Runs a warp until it waits, ends, or has executed `until` instructions.
     pub(crate) fn execute(&mut self, w: &mut Warp, until: u64) -> Checked<Pause> {
@@ -144,64 +154,68 @@ impl Worker<'_, '_> {
                 w.now.pc += 1;
                 continue;
             }
-            let done = match &step.op {
-                Op::Alu(run, slots) => run(&mut w.regs, mask, slots),
-                Op::SetP(s) => set_predicates(&mut w.regs, mask, s),
-                Op::Branch { target, join } => {
-                    w.branch(mask, *target, *join);
-                    continue;
-                }
-                Op::Load(t) => {
-                    self.load(w, mask, t)?;
-                    Ok(())
-                }
-                Op::Store(t) => {
-                    self.store(w, mask, t)?;
-                    Ok(())
-                }
-                Op::LoadParam(p) => {
-                    load_param(&mut w.regs, mask, self.grid.launch.params, p);
-                    Ok(())
-                }
-                Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
-                Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
-                Op::Exit => {
-                    w.exit(mask);
-                    continue;
-                }
-                Op::Barrier(b) => {
-                    let waits = self.barrier(w, mask, b)?;
-                    w.now.pc += 1;
-                    if waits {
-                        return Ok(Pause::Waits);
-                    }
-                    continue;
-                }
-                Op::MbarrierWait(b) => match self.wait(w, mask, b)? {
-                    Answer::Sleeps => return Ok(Pause::Waits),
-                    answer => {
-                        w.now.pc += 1;
-                        if answer == Answer::No {
-                            return Ok(Pause::Yields);
-                        }
-                        continue;
-                    }
-                },
-                Op::Sleep => {
-                    w.now.pc += 1;
-                    return Ok(Pause::Sleeps);
-                }
-                Op::BranchIndexed { index, targets, join } => {
-                    self.branch_indexed(w, mask, *index, targets, *join)?;
-                    continue;
-                }
-                op => self.rare(w, mask, op)?,
-            };
-            if let Err(u) = done {
-                return Err(self.undefined(w, u));
+            match self.operation(w, mask, &step.op)? {
+                Next::Following => w.now.pc += 1,
+                Next::Frame => {}
+                Next::Pause(pause) => return Ok(pause),
             }
-            w.now.pc += 1;
         }
+    }
+
+    #[inline(always)]
+    fn operation(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Next> {
+        let done = match op {
+            Op::Alu(run, slots) => run(&mut w.regs, mask, slots),
+            Op::SetP(s) => set_predicates(&mut w.regs, mask, s),
+            Op::Branch { target, join } => {
+                w.branch(mask, *target, *join);
+                return Ok(Next::Frame);
+            }
+            Op::Load(t) => return self.load(w, mask, t).map(|()| Next::Following),
+            Op::Store(t) => return self.store(w, mask, t).map(|()| Next::Following),
+            Op::LoadParam(p) => {
+                load_param(&mut w.regs, mask, self.grid.launch.params, p);
+                Ok(())
+            }
+            Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
+            Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
+            Op::Exit | Op::Barrier(_) | Op::MbarrierWait(_) | Op::Sleep | Op::BranchIndexed { .. } => {
+                return self.control(w, mask, op);
+            }
+            op => self.rare(w, mask, op)?,
+        };
+        match done {
+            Ok(()) => Ok(Next::Following),
+            Err(u) => Err(self.undefined(w, u)),
+        }
+    }
+
+    /// Instructions after which the warp may wait, end or go elsewhere.
+    fn control(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<Next> {
+        match op {
+            Op::Exit => {
+                w.exit(mask);
+                return Ok(Next::Frame);
+            }
+            Op::BranchIndexed { index, targets, join } => {
+                self.branch_indexed(w, mask, *index, targets, *join)?;
+                return Ok(Next::Frame);
+            }
+            Op::MbarrierWait(b) => match self.wait(w, mask, b)? {
+                // It executes the wait again when it is woken.
+                Answer::Sleeps => return Ok(Next::Pause(Pause::Waits)),
+                Answer::Given => return Ok(Next::Following),
+                Answer::No => {}
+            },
+            Op::Barrier(b) if !self.barrier(w, mask, b)? => return Ok(Next::Following),
+            _ => {}
+        }
+        w.now.pc += 1;
+        Ok(Next::Pause(match op {
+            Op::Barrier(_) => Pause::Waits,
+            Op::MbarrierWait(_) => Pause::Yields,
+            _ => Pause::Sleeps,
+        }))
     }
 
     /// Instructions that inner loops seldom hold.

@@ -1,10 +1,13 @@
 //! From text to syntax tree: [`lexer`], [`ast`], [`parser`].
 
 pub(crate) mod ast;
+mod directives;
 pub(crate) mod lexer;
 pub(crate) mod listing;
+mod operands;
 pub(crate) mod parser;
 pub(crate) mod types;
+mod variables;
 
 use crate::module::ParseError;
 

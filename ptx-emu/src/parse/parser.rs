@@ -1,8 +1,11 @@
-//! Recursive descent over the tokens; never deeper than a vector in an operand.
+//! Recursive descent over the tokens: modules, kernels and statements.
+//!
+//! It never descends deeper than a vector in an operand. Directives of a module are in [`super::directives`], variables in
+//! [`super::variables`], operands in [`super::operands`].
 
 use super::ast::*;
 use super::lexer::{Lexer, Token};
-use super::types::Type;
+use super::types::{Kind, Type};
 use super::{At, Error, Parsed, error};
 
 /// Errors after which the parser gives up.
@@ -11,8 +14,6 @@ pub(crate) const MOST_ERRORS: usize = 20;
 pub(crate) const MOST_TEXT: usize = 64 << 20;
 /// Depth of nested scopes accepted.
 const MOST_SCOPES: usize = 64;
-/// Elements of a vector operand accepted.
-const MOST_VECTOR: usize = 8;
 
 /// Parses a module, going on after an error with the next statement.
 pub(crate) fn parse(text: &str) -> Result<Module<'_>, Vec<Error>> {
@@ -32,11 +33,11 @@ pub(crate) fn parse(text: &str) -> Result<Module<'_>, Vec<Error>> {
     if p.errors.is_empty() { Ok(module) } else { Err(p.errors) }
 }
 
-struct Parser<'a> {
-    lexer: Lexer<'a>,
-    token: Token<'a>,
+pub(super) struct Parser<'a> {
+    pub(super) lexer: Lexer<'a>,
+    pub(super) token: Token<'a>,
     /// Where `token` starts.
-    at: At,
+    pub(super) at: At,
     /// Where the token before it started.
     end: At,
     errors: Vec<Error>,
@@ -54,7 +55,7 @@ fn show(token: Token<'_>) -> String {
 }
 
 impl<'a> Parser<'a> {
-    fn advance(&mut self) -> Parsed<()> {
+    pub(super) fn advance(&mut self) -> Parsed<()> {
         self.end = self.at;
         (self.token, self.at) = self.lexer.next()?;
         Ok(())
@@ -78,11 +79,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn unexpected<T>(&self, wanted: &str) -> Parsed<T> {
+    pub(super) fn unexpected<T>(&self, wanted: &str) -> Parsed<T> {
         error(self.at, format!("{} where {wanted} was expected", show(self.token)))
     }
 
-    fn eat(&mut self, mark: char) -> Parsed<bool> {
+    pub(super) fn eat(&mut self, mark: char) -> Parsed<bool> {
         let found = self.token == Token::Mark(mark);
         if found {
             self.advance()?;
@@ -90,7 +91,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    fn expect(&mut self, mark: char) -> Parsed<()> {
+    pub(super) fn expect(&mut self, mark: char) -> Parsed<()> {
         if self.eat(mark)? { Ok(()) } else { self.unexpected(&format!("`{mark}`")) }
     }
 
@@ -102,7 +103,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    fn name(&mut self, what: &str) -> Parsed<(&'a str, At)> {
+    pub(super) fn name(&mut self, what: &str) -> Parsed<(&'a str, At)> {
         match self.token {
             Token::Name(name) => {
                 let at = self.at;
@@ -113,7 +114,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn int(&mut self, what: &str, most: u64) -> Parsed<u64> {
+    pub(super) fn int(&mut self, what: &str, most: u64) -> Parsed<u64> {
         match self.token {
             Token::Number(Number::Int(n)) if n <= most.into() => {
                 self.advance()?;
@@ -126,7 +127,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.eat(',')? {
             items.push(item(self)?);
@@ -178,159 +179,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn version(&mut self) -> Parsed<(u32, u32)> {
-        self.advance()?;
-        let at = self.at;
-        let Token::Number(Number::F64(bits)) = self.token else {
-            return self.unexpected("a version such as 7.0");
-        };
-        let text = format!("{:?}", f64::from_bits(bits));
-        self.advance()?;
-        let parsed = text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        parsed.map_or_else(|| error(at, "not a version such as 7.0"), Ok)
-    }
-
-    fn target(&mut self, module: &mut Module<'a>) -> Parsed<()> {
-        self.advance()?;
-        let words = self.list(|p| p.name("a target such as sm_80"))?;
-        module.target = words.iter().copied().find(|(w, _)| w.starts_with("sm_")).or(Some(words[0]));
-        Ok(())
-    }
-
-    fn address_size(&mut self) -> Parsed<()> {
-        self.advance()?;
-        let at = self.at;
-        match self.int("the address size", 64)? {
-            64 => Ok(()),
-            n => error(at, format!("address size {n} is not supported, only 64")),
-        }
-    }
-
-    fn file(&mut self, module: &mut Module<'a>) -> Parsed<()> {
-        self.advance()?;
-        let index = self.int("a file index", u32::MAX.into())? as u32;
-        let Token::Text(name) = self.token else { return self.unexpected("a file name in quotes") };
-        self.advance()?;
-        module.files.push((index, name));
-        while self.eat(',')? {
-            self.int("a time stamp or a size", u64::MAX)?;
-        }
-        Ok(())
-    }
-
-    /// Debug sections hold nothing that executes: skips to the closing brace.
-    fn section(&mut self) -> Parsed<()> {
-        while !matches!(self.token, Token::Mark('}') | Token::End) {
-            self.advance()?;
-        }
-        self.expect('}')
-    }
-
-    fn pragma(&mut self) -> Parsed<()> {
-        self.advance()?;
-        self.list(|p| match p.token {
-            Token::Text(_) => p.advance(),
-            _ => p.unexpected("a string"),
-        })?;
-        self.expect(';')
-    }
-
-    fn variables(&mut self, external: bool) -> Parsed<Vec<Variable<'a>>> {
-        let Token::Dot(word) = self.token else { return self.unexpected("a state space") };
-        let Some(space) = space(word) else { return self.unexpected("a state space") };
-        self.advance()?;
-        let (ty, vector, align) = self.variable_type()?;
-        let variables = self.list(|p| p.variable(space, ty, vector, align, external))?;
-        self.expect(';')?;
-        Ok(variables)
-    }
-
-    /// `.align 16 .v4 .f32`, and for parameters `.ptr .global .align 16` after the type.
-    fn variable_type(&mut self) -> Parsed<(Type, u32, u32)> {
-        let (mut align, mut vector, mut ty) = (0, 1, None);
-        while let Token::Dot(word) = self.token {
-            let at = self.at;
-            self.advance()?;
-            match word {
-                ".align" if ty.is_none() => align = self.alignment()?,
-                // The alignment of what a pointer points to is a promise of the caller.
-                ".align" => _ = self.alignment()?,
-                ".v2" => vector = 2,
-                ".v4" => vector = 4,
-                ".ptr" | ".global" | ".shared" | ".const" | ".local" if ty.is_some() => {}
-                _ => match Type::parse(word) {
-                    Some(t) if ty.is_none() && t != Type::Pred => ty = Some(t),
-                    _ => return error(at, format!("`{word}` is not a type of a variable")),
-                },
-            }
-        }
-        match ty {
-            Some(ty) => Ok((ty, vector, align)),
-            None => self.unexpected("a type such as .b32"),
-        }
-    }
-
-    fn alignment(&mut self) -> Parsed<u32> {
-        let at = self.at;
-        let align = self.int("an alignment", 1 << 20)? as u32;
-        if align.is_power_of_two() {
-            Ok(align)
-        } else {
-            error(at, format!("alignment {align} is not a power of two"))
-        }
-    }
-
-    fn variable(
-        &mut self,
-        space: Space,
-        ty: Type,
-        vector: u32,
-        align: u32,
-        external: bool,
-    ) -> Parsed<Variable<'a>> {
-        let (name, at) = self.name("a variable name")?;
-        let (mut count, mut array) = (Some(1), false);
-        while self.eat('[')? {
-            array = true;
-            count = match self.token {
-                Token::Mark(']') => None,
-                _ => {
-                    let n = self.int("an array size", 1 << 40)?;
-                    count.and_then(|c: u64| c.checked_mul(n))
-                }
-            };
-            self.expect(']')?;
-        }
-        let init = if self.eat('=')? { self.initialiser()? } else { Vec::new() };
-        Ok(Variable { space, ty, vector, name, at, align, count, array, external, init })
-    }
-
-    /// A number, or numbers in braces nested one or two deep; the shape is not kept.
-    fn initialiser(&mut self) -> Parsed<Vec<Number>> {
-        let (mut depth, mut values) = (0, Vec::new());
-        loop {
-            match self.token {
-                Token::Mark('{') => depth += 1,
-                Token::Mark('}') if depth > 0 => depth -= 1,
-                Token::Mark(',') if depth > 0 => {}
-                Token::Number(_) | Token::Mark('-') => {
-                    values.push(self.number()?);
-                    if depth == 0 {
-                        return Ok(values);
-                    }
-                    continue;
-                }
-                Token::Name(_) => return error(self.at, "unsupported in ptx-emu: addresses in initialisers"),
-                _ => return self.unexpected("a value"),
-            }
-            self.advance()?;
-            if depth == 0 {
-                return Ok(values);
-            }
-        }
-    }
-
-    fn number(&mut self) -> Parsed<Number> {
+    pub(super) fn number(&mut self) -> Parsed<Number> {
         let negative = self.eat('-')?;
         let Token::Number(n) = self.token else { return self.unexpected("a number") };
         self.advance()?;
@@ -452,8 +301,7 @@ impl<'a> Parser<'a> {
 
     fn registers(&mut self) -> Parsed<Statement<'a>> {
         let Token::Dot(word) = self.token else { return self.unexpected("a register type") };
-        let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != super::types::Kind::Float)
-        else {
+        let Some(ty) = Type::parse(word).filter(|t| t.bits() != 8 || t.kind() != Kind::Float) else {
             return error(self.at, format!("`{word}` is not a register type that ptx-emu supports"));
         };
         self.advance()?;
@@ -544,102 +392,10 @@ impl<'a> Parser<'a> {
         self.expect(';')?;
         Ok(Inst { at, end, guard, opcode, mods, operands })
     }
-
-    fn operand(&mut self) -> Parsed<Operand<'a>> {
-        let at = self.at;
-        let kind = match self.token {
-            Token::Mark('{') => {
-                self.advance()?;
-                let elements = self.list(Self::scalar)?;
-                self.expect('}')?;
-                if elements.len() > MOST_VECTOR {
-                    return error(
-                        at,
-                        format!("a vector of {} elements, at most {MOST_VECTOR}", elements.len()),
-                    );
-                }
-                OperandKind::Vector(elements)
-            }
-            Token::Mark('[') => {
-                self.advance()?;
-                self.address()?
-            }
-            _ => return self.scalar(),
-        };
-        Ok(Operand { at, kind })
-    }
-
-    fn address(&mut self) -> Parsed<OperandKind<'a>> {
-        let base = match self.token {
-            Token::Name(name) => {
-                self.advance()?;
-                Some(name)
-            }
-            _ => None,
-        };
-        let offset =
-            if base.is_none() || !matches!(self.token, Token::Mark(']')) { self.offset()? } else { 0 };
-        if self.token == Token::Mark(',') {
-            return error(self.at, "unsupported in ptx-emu: tensor addresses");
-        }
-        self.expect(']')?;
-        Ok(OperandKind::Address(base, offset))
-    }
-
-    /// `+4`, `-4`, `+-4` or `4`.
-    fn offset(&mut self) -> Parsed<i64> {
-        self.eat('+')?;
-        let at = self.at;
-        match self.number()? {
-            Number::Int(n) => i64::try_from(n).or_else(|_| error(at, "the offset does not fit 64 bits")),
-            _ => error(at, "an offset is an integer"),
-        }
-    }
-
-    fn scalar(&mut self) -> Parsed<Operand<'a>> {
-        let at = self.at;
-        let kind = match self.token {
-            Token::Mark('!') => {
-                self.advance()?;
-                OperandKind::Not(self.name("a predicate")?.0)
-            }
-            Token::Name("_") => {
-                self.advance()?;
-                if self.token == Token::Mark('|') { self.after_name("_", at)? } else { OperandKind::Sink }
-            }
-            Token::Name(name) => {
-                self.advance()?;
-                self.after_name(name, at)?
-            }
-            Token::Number(_) | Token::Mark('-') => OperandKind::Number(self.number()?),
-            _ => return self.unexpected("an operand"),
-        };
-        Ok(Operand { at, kind })
-    }
-
-    fn after_name(&mut self, name: &'a str, at: At) -> Parsed<OperandKind<'a>> {
-        match self.token {
-            Token::Dot(".x" | ".y" | ".z" | ".w") => {
-                let Token::Dot(part) = self.token else { return self.unexpected("a component") };
-                let whole = self.lexer.text().get(at as usize..self.at as usize + part.len());
-                self.advance()?;
-                whole.filter(|w| w.len() == name.len() + part.len()).map_or_else(
-                    || error(at, format!("`{name}` and `{part}` must stand together")),
-                    |w| Ok(OperandKind::Name(w)),
-                )
-            }
-            Token::Mark('|') => {
-                self.advance()?;
-                Ok(OperandKind::Pair(name, self.name("a predicate")?.0))
-            }
-            Token::Mark('+' | '-') => Ok(OperandKind::Sum(name, self.offset()?)),
-            _ => Ok(OperandKind::Name(name)),
-        }
-    }
 }
 
 /// The state space a directive such as `.shared` names.
-fn space(word: &str) -> Option<Space> {
+pub(super) fn space(word: &str) -> Option<Space> {
     Some(match word {
         ".global" => Space::Global,
         ".const" => Space::Const,

@@ -1,0 +1,175 @@
+//! From syntax tree to operations: names are resolved and operand types checked.
+//!
+//! Every instruction of the text becomes exactly one operation, so a label is the number of instructions
+//! before it. Literals, special registers and addresses of variables become registers that hold their value
+//! before the kernel starts: an operand is always a register.
+//!
+//! [`declare`] reads the declarations of a kernel, [`names`] resolves names, and [`operands`] is what the decoding
+//! functions of [`isa`] see of an instruction.
+
+mod declare;
+mod names;
+mod operands;
+
+use std::collections::HashMap;
+
+use declare::{Named, Scope};
+pub(crate) use declare::{SHARED_BASE, layout};
+pub(crate) use names::bank;
+pub(crate) use operands::Decode;
+
+use crate::code::{Code, Constant, Guard, Op, Special, Step};
+use crate::exec::regs::Bank;
+use crate::fault::{Place, RustPlace};
+use crate::features;
+use crate::flow;
+use crate::isa::{self, Found};
+use crate::module::Param;
+use crate::parse::ast::{self, Statement, Variable};
+use crate::parse::types::Type;
+use crate::parse::{At, Error, Parsed, Source, error};
+
+/// What the kernels of a module share.
+pub(crate) struct Common<'a> {
+    pub(crate) source: &'a Source<'a>,
+    pub(crate) files: &'a [(u32, &'a str)],
+    pub(crate) target: features::Target,
+    pub(crate) variables: &'a [Variable<'a>],
+}
+
+/// A kernel under way.
+pub(crate) struct Unit<'a> {
+    common: &'a Common<'a>,
+    params: Vec<(Param, bool)>,
+    scopes: Vec<Scope<'a>>,
+    scope: usize,
+    code: Code,
+    slots: HashMap<(u32, u32), u32>,
+    constants: HashMap<(Bank, Constant), u32>,
+    specials: HashMap<Special, u32>,
+    carry: Option<u32>,
+    declarations: u32,
+    dynamic_shared: u32,
+    errors: Vec<Error>,
+}
+
+/// What one kernel becomes.
+pub(crate) struct Decoded {
+    pub(crate) code: Code,
+    pub(crate) params: Vec<Param>,
+    pub(crate) static_shared: u32,
+    pub(crate) registers: u32,
+}
+
+/// Decodes one kernel.
+pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> Result<Decoded, Vec<Error>> {
+    let mut unit = Unit {
+        common,
+        params: Vec::new(),
+        scopes: vec![Scope::default()],
+        scope: 0,
+        code: Code::default(),
+        slots: HashMap::new(),
+        constants: HashMap::new(),
+        specials: HashMap::new(),
+        carry: None,
+        declarations: 0,
+        dynamic_shared: SHARED_BASE,
+        errors: Vec::new(),
+    };
+    unit.parameters(&entry.params);
+    let static_shared = unit.declare(entry);
+    unit.instructions(entry);
+    if unit.errors.is_empty() {
+        flow::join(&mut unit.code.ops);
+        let registers = unit.code.slots[0] + 2 * unit.code.slots[1];
+        unit.code.names.sort();
+        let params = unit.params.into_iter().map(|(p, _)| p).collect();
+        return Ok(Decoded { code: unit.code, params, static_shared, registers });
+    }
+    Err(unit.errors)
+}
+
+impl<'a> Unit<'a> {
+    fn fail(&mut self, at: At, what: impl Into<String>) {
+        self.errors.push(Error { at, what: what.into() });
+    }
+
+    fn instructions(&mut self, entry: &'a ast::Entry<'a>) {
+        let mut next_scope = 0;
+        let mut rust = None;
+        for statement in &entry.body {
+            match statement {
+                Statement::Open => {
+                    next_scope += 1;
+                    self.scope = next_scope;
+                }
+                Statement::Close => self.scope = self.scopes[self.scope].parent.unwrap_or(0),
+                Statement::Targets(name, labels) => self.targets(name, labels),
+                Statement::Loc(loc) => rust = self.rust_place(loc),
+                Statement::Inst(inst) => {
+                    self.place(inst, rust.clone());
+                    if let Err(e) = self.instruction(inst) {
+                        self.errors.push(e);
+                    }
+                }
+                _ => {}
+            }
+            if self.errors.len() >= crate::parse::parser::MOST_ERRORS {
+                return;
+            }
+        }
+        if !matches!(
+            self.code.ops.last(),
+            Some(Step { guard: None, op: Op::Exit | Op::Trap | Op::Branch { .. } })
+        ) {
+            self.code.ops.push(Step { guard: None, op: Op::Exit });
+            let (line, column) = self.common.source.place(entry.at);
+            self.code.places.push(Place { line, column, text: "end of the kernel".into(), rust: None });
+        }
+    }
+
+    fn targets(&mut self, name: &'a str, labels: &[(&'a str, At)]) {
+        let found: Parsed<Vec<u32>> = labels.iter().map(|(label, at)| self.label(label, *at)).collect();
+        match found {
+            Ok(targets) => self.name(self.scope, name, labels[0].1, Named::Targets(targets)),
+            Err(e) => self.errors.push(e),
+        }
+    }
+
+    fn rust_place(&self, loc: &ast::Loc) -> Option<RustPlace> {
+        let (_, file) = self.common.files.iter().find(|(index, _)| *index == loc.file)?;
+        Some(RustPlace { file: (*file).into(), line: loc.line, column: loc.column })
+    }
+
+    fn place(&mut self, inst: &ast::Inst<'a>, rust: Option<RustPlace>) {
+        let (line, column) = self.common.source.place(inst.at);
+        let text = self.common.source.text.get(inst.at as usize..inst.end as usize).unwrap_or("");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
+        self.code.places.push(Place { line, column, text, rust });
+    }
+
+    fn instruction(&mut self, inst: &'a ast::Inst<'a>) -> Parsed<()> {
+        let mods: Vec<&str> = inst.mods.iter().map(|(m, _)| *m).collect();
+        if let Some(needs) = features::missing(inst.opcode, &mods, &self.common.target) {
+            return error(inst.at, needs);
+        }
+        let guard = match inst.guard {
+            None => None,
+            Some(g) => Some(Guard { pred: self.typed(g.name, g.at, Type::Pred)?, negated: g.negated }),
+        };
+        let name = format!("{}{}", inst.opcode, mods.concat());
+        let mut d = Decode::new(inst, self);
+        let op = match isa::find(inst.opcode, &name) {
+            Found::Row(row) => d.row(row),
+            Found::Decoder(f) => f(&mut d),
+            Found::Opcode(known) => {
+                error(inst.at, format!("`{name}` is not an instruction; there are {}", known.join(", ")))
+            }
+            Found::Unsupported => error(inst.at, format!("unsupported in ptx-emu: {name}")),
+            Found::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
+        }?;
+        self.code.ops.push(Step { guard, op });
+        Ok(())
+    }
+}

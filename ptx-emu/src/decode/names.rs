@@ -1,0 +1,180 @@
+//! Names of a kernel: registers and their slots, labels, constants and special registers.
+
+use super::Unit;
+use super::declare::Named;
+use crate::code::{Constant, Special};
+use crate::exec::regs::Bank;
+use crate::parse::types::Type;
+use crate::parse::{At, Parsed, error};
+
+/// Registers a kernel may use.
+const MOST_REGISTERS: u32 = 1_000_000;
+
+/// A register operand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Register {
+    pub(crate) ty: Type,
+    pub(crate) slot: u32,
+}
+
+impl<'a> Unit<'a> {
+    pub(super) fn lookup(&self, name: &str) -> Option<&Named> {
+        let mut scope = Some(self.scope);
+        while let Some(s) = scope {
+            if let Some(named) = self.scopes[s].names.get(name) {
+                return Some(named);
+            }
+            scope = self.scopes[s].parent;
+        }
+        None
+    }
+
+    /// The register called `name`: declared by itself, or one of `%r<N>`.
+    pub(super) fn find_register(&mut self, name: &'a str, at: At) -> Option<Register> {
+        if let Some(&Named::Register { ty, declaration, at: declared }) = self.lookup(name) {
+            return (declared < at).then(|| self.slot(ty, declaration, 0, name));
+        }
+        let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let (prefix, number) = name.split_at(name.len() - digits);
+        if number.len() > 1 && number.starts_with('0') {
+            return None;
+        }
+        let number: u32 = number.parse().ok()?;
+        let mut scope = Some(self.scope);
+        while let Some(s) = scope {
+            match self.scopes[s].families.get(prefix) {
+                Some(&(ty, declaration, count, declared)) if number < count && declared < at => {
+                    return Some(self.slot(ty, declaration, number, name));
+                }
+                _ => scope = self.scopes[s].parent,
+            }
+        }
+        None
+    }
+
+    fn slot(&mut self, ty: Type, declaration: u32, number: u32, name: &str) -> Register {
+        if let Some(&slot) = self.slots.get(&(declaration, number)) {
+            return Register { ty, slot };
+        }
+        let slot = self.fresh(bank(ty));
+        self.slots.insert((declaration, number), slot);
+        self.code.names.push((bank(ty), slot, name.to_string()));
+        Register { ty, slot }
+    }
+
+    pub(super) fn fresh(&mut self, bank: Bank) -> u32 {
+        let count = &mut self.code.slots[bank as usize];
+        let slot = *count;
+        if slot < MOST_REGISTERS {
+            *count += 1;
+        }
+        slot.min(MOST_REGISTERS - 1)
+    }
+
+    pub(super) fn typed(&mut self, name: &'a str, at: At, ty: Type) -> Parsed<u32> {
+        let register = self.named_register(name, at)?;
+        if ty.accepts(register.ty) {
+            return Ok(register.slot);
+        }
+        error(at, format!("`{name}` is a {} register where {ty} was expected", register.ty))
+    }
+
+    pub(super) fn named_register(&mut self, name: &'a str, at: At) -> Parsed<Register> {
+        if let Some(register) = self.find_register(name, at) {
+            return Ok(register);
+        }
+        let what = match self.lookup(name) {
+            Some(Named::Shared { .. } | Named::Local { .. }) => "is a variable: take its address with mov",
+            Some(Named::Label(_) | Named::Targets(_)) => "is a label",
+            Some(Named::Register { .. }) => "is declared only after this instruction",
+            None if special(name).is_some() => "is a special register: read it with mov or cvt",
+            None if self.common.variables.iter().any(|v| v.name == name) => {
+                "is a variable: take its address with mov"
+            }
+            None if self.params.iter().any(|(p, _)| p.name == name) => {
+                "is a parameter: read it with ld.param"
+            }
+            None => "is not declared as a register",
+        };
+        error(at, format!("`{name}` {what}"))
+    }
+
+    pub(super) fn label(&self, name: &str, at: At) -> Parsed<u32> {
+        match self.lookup(name) {
+            Some(Named::Label(index)) => Ok(*index),
+            _ => error(at, format!("there is no label `{name}` in this scope")),
+        }
+    }
+
+    /// The register that holds a constant.
+    pub(super) fn constant(&mut self, bank: Bank, value: Constant) -> u32 {
+        if let Some(&slot) = self.constants.get(&(bank, value)) {
+            return slot;
+        }
+        let slot = self.fresh(bank);
+        self.constants.insert((bank, value), slot);
+        self.code.constants.push((bank, slot, value));
+        slot
+    }
+
+    pub(super) fn special(&mut self, special: Special) -> u32 {
+        if let Some(&slot) = self.specials.get(&special) {
+            return slot;
+        }
+        let slot = self.fresh(Bank::W32);
+        self.specials.insert(special, slot);
+        self.code.specials.push((slot, special));
+        slot
+    }
+}
+
+/// The bank that holds registers of a type.
+pub(crate) fn bank(ty: Type) -> Bank {
+    match ty.bits() {
+        1 => Bank::Pred,
+        64.. => Bank::W64,
+        _ => Bank::W32,
+    }
+}
+
+/// Special registers that are vectors or change while a warp lives.
+pub(super) const PREDEFINED: &[&str] =
+    &["%tid", "%ntid", "%ctaid", "%nctaid", "%clock", "%clock_hi", "%clock64", "%globaltimer", "%gridid"];
+
+/// The special register a name stands for, when it has one value for the life of a warp.
+pub(super) fn special(name: &str) -> Option<Special> {
+    use crate::code::Compare::*;
+    let dimension = |name: &str| match name {
+        "x" => Some(0),
+        "y" => Some(1),
+        "z" => Some(2),
+        _ => None,
+    };
+    if let Some((register, part)) = name.split_once('.') {
+        let d = dimension(part)?;
+        return Some(match register {
+            "%tid" => Special::Tid(d),
+            "%ntid" => Special::Ntid(d),
+            "%ctaid" => Special::Ctaid(d),
+            "%nctaid" => Special::Nctaid(d),
+            _ => return None,
+        });
+    }
+    Some(match name {
+        "%laneid" => Special::LaneId,
+        "%warpid" => Special::WarpId,
+        "%nwarpid" => Special::NWarpId,
+        "%smid" => Special::SmId,
+        "%nsmid" => Special::NSmId,
+        "%lanemask_eq" => Special::LaneMask(Eq),
+        "%lanemask_lt" => Special::LaneMask(Lt),
+        "%lanemask_le" => Special::LaneMask(Le),
+        "%lanemask_gt" => Special::LaneMask(Gt),
+        "%lanemask_ge" => Special::LaneMask(Ge),
+        "%dynamic_smem_size" => Special::DynamicSmemSize,
+        "%total_smem_size" => Special::TotalSmemSize,
+        "%cluster_ctarank" => Special::ClusterCtaRank,
+        "%cluster_nctarank" => Special::ClusterNctaRank,
+        _ => return None,
+    })
+}

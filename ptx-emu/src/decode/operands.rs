@@ -1,0 +1,387 @@
+//! The instruction at hand, as its decoding function sees it: suffixes, then operands.
+
+use super::declare::Named;
+use super::names::{Register, special};
+use super::{Unit, bank};
+use crate::code::{Address, Constant, Op, Operand, PredSource};
+use crate::exec::regs::{Alu, Bank, Slots};
+use crate::isa;
+use crate::module::Param;
+use crate::parse::ast::{self, Number, OperandKind, Space};
+use crate::parse::types::{Kind, Type};
+use crate::parse::{At, Parsed, error};
+
+/// The instruction at hand, as its decoding function sees it.
+pub(crate) struct Decode<'d, 'a> {
+    pub(crate) inst: &'a ast::Inst<'a>,
+    next: usize,
+    unit: &'d mut Unit<'a>,
+}
+
+impl<'d, 'a> Decode<'d, 'a> {
+    /// Sees an instruction, of which no suffix has been read.
+    pub(super) fn new(inst: &'a ast::Inst<'a>, unit: &'d mut Unit<'a>) -> Decode<'d, 'a> {
+        Decode { inst, next: 0, unit }
+    }
+
+    /// An error at the instruction.
+    pub(crate) fn error<T>(&self, what: impl Into<String>) -> Parsed<T> {
+        error(self.inst.at, what)
+    }
+
+    /// The full name of the instruction.
+    pub(crate) fn name(&self) -> String {
+        self.inst.mods.iter().fold(self.inst.opcode.to_string(), |name, (m, _)| name + m)
+    }
+
+    /// The next suffix, not consumed.
+    pub(crate) fn peek(&self) -> Option<&'a str> {
+        self.inst.mods.get(self.next).map(|(m, _)| *m)
+    }
+
+    /// Consumes the next suffix when it is `suffix`.
+    pub(crate) fn eat(&mut self, suffix: &str) -> bool {
+        let found = self.peek() == Some(suffix);
+        self.next += usize::from(found);
+        found
+    }
+
+    /// Consumes the next suffix when it is one of `choices`.
+    pub(crate) fn choose<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
+        let next = self.peek()?;
+        let (_, value) = choices.iter().find(|(name, _)| *name == next)?;
+        self.next += 1;
+        Some(*value)
+    }
+
+    /// Consumes the next suffix, which must be one of `choices`.
+    pub(crate) fn require<T: Copy>(&mut self, choices: &[(&str, T)]) -> Parsed<T> {
+        match self.choose(choices) {
+            Some(value) => Ok(value),
+            None => self.expected(&choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    fn expected<T>(&self, wanted: &str) -> Parsed<T> {
+        match self.inst.mods.get(self.next) {
+            Some((found, at)) => {
+                error(*at, format!("`{found}` where {wanted} was expected in `{}`", self.name()))
+            }
+            None => self.error(format!("`{}` lacks {wanted}", self.name())),
+        }
+    }
+
+    /// Consumes a type suffix, which must be one of `allowed`.
+    pub(crate) fn ty(&mut self, allowed: &[Type]) -> Parsed<Type> {
+        match self.peek().and_then(Type::parse).filter(|t| allowed.contains(t)) {
+            Some(ty) => {
+                self.next += 1;
+                Ok(ty)
+            }
+            None => self.expected(&allowed.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    /// Consumes all suffixes, which were read as a whole.
+    pub(crate) fn skip(&mut self) {
+        self.next = self.inst.mods.len();
+    }
+
+    /// Checks that all suffixes were consumed.
+    pub(crate) fn end(&self) -> Parsed<()> {
+        if self.peek().is_none() { Ok(()) } else { self.expected("no further suffix") }
+    }
+
+    /// Checks that there are no further suffixes, and `least` to `most` operands.
+    pub(crate) fn operands(&self, least: usize, most: usize) -> Parsed<usize> {
+        self.end()?;
+        let n = self.inst.operands.len();
+        if (least..=most).contains(&n) {
+            return Ok(n);
+        }
+        let wanted = if least == most { least.to_string() } else { format!("{least} to {most}") };
+        self.error(format!("`{}` takes {wanted} operands, not {n}", self.name()))
+    }
+
+    /// An operand by number.
+    pub(crate) fn operand(&self, i: usize) -> &'a ast::Operand<'a> {
+        &self.inst.operands[i]
+    }
+
+    /// A register operand of exactly the right type, to be written.
+    pub(crate) fn dst(&mut self, i: usize, ty: Type) -> Parsed<u32> {
+        self.element_dst(self.operand(i), ty)
+    }
+
+    /// As [`Decode::dst`], for an element of a vector; `_` gives a register nobody reads.
+    pub(crate) fn element_dst(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<u32> {
+        match o.kind {
+            OperandKind::Name(name) => self.unit.typed(name, o.at, ty),
+            OperandKind::Sink => Ok(self.unit.fresh(bank(ty))),
+            _ => error(o.at, format!("a {ty} register was expected as destination")),
+        }
+    }
+
+    /// A register or literal operand of the right type, to be read.
+    pub(crate) fn src(&mut self, i: usize, ty: Type) -> Parsed<u32> {
+        self.element_src(self.operand(i), ty)
+    }
+
+    /// As [`Decode::src`], for an element of a vector.
+    pub(crate) fn element_src(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<u32> {
+        match o.kind {
+            OperandKind::Name("WARP_SZ") => Ok(self.unit.constant(Bank::W32, Constant::Bits(32))),
+            OperandKind::Name(name) => self.unit.typed(name, o.at, ty),
+            OperandKind::Number(n) => {
+                let value = immediate(n, ty, o.at)?;
+                Ok(self.unit.constant(bank(ty), Constant::Bits(value)))
+            }
+            _ => error(o.at, format!("a {ty} register or literal was expected")),
+        }
+    }
+
+    /// A register at least as wide as `ty`, and its own type.
+    pub(crate) fn wider(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<Register> {
+        let OperandKind::Name(name) = o.kind else {
+            return error(o.at, format!("a {ty} register was expected"));
+        };
+        let register = self.unit.named_register(name, o.at)?;
+        if ty.accepts_wider(register.ty) {
+            return Ok(register);
+        }
+        error(o.at, format!("`{name}` is a {} register where {ty} was expected", register.ty))
+    }
+
+    /// A register nobody reads.
+    pub(crate) fn scratch(&mut self, bank: Bank) -> u32 {
+        self.unit.fresh(bank)
+    }
+
+    /// The register that holds a value of type `V`.
+    pub(crate) fn literal(&mut self, bank: Bank, bits: u64) -> u32 {
+        self.unit.constant(bank, Constant::Bits(bits))
+    }
+
+    /// An integer literal operand.
+    pub(crate) fn immediate(&self, i: usize, most: u64) -> Parsed<u64> {
+        let o = self.operand(i);
+        match o.kind {
+            OperandKind::Number(Number::Int(n)) if (0..=i128::from(most)).contains(&n) => Ok(n as u64),
+            _ => error(o.at, format!("an integer literal from 0 to {most} was expected")),
+        }
+    }
+
+    /// A predicate to be written; `_` gives none.
+    pub(crate) fn pred_dst(&mut self, name: &'a str, at: At) -> Parsed<Option<u32>> {
+        if name == "_" { Ok(None) } else { self.unit.typed(name, at, Type::Pred).map(Some) }
+    }
+
+    /// A predicate to be read: `p`, `!p`, or a literal 0 or 1.
+    pub(crate) fn pred(&mut self, i: usize) -> Parsed<PredSource> {
+        let o = self.operand(i);
+        match o.kind {
+            OperandKind::Name(name) => {
+                Ok(PredSource::Register { slot: self.unit.typed(name, o.at, Type::Pred)?, negated: false })
+            }
+            OperandKind::Not(name) => {
+                Ok(PredSource::Register { slot: self.unit.typed(name, o.at, Type::Pred)?, negated: true })
+            }
+            OperandKind::Number(Number::Int(n)) => Ok(PredSource::Constant(n != 0)),
+            _ => error(o.at, "a predicate was expected"),
+        }
+    }
+
+    /// A destination `d`, `d|p` or `_|p`.
+    pub(crate) fn dst_pair(&mut self, i: usize, ty: Type) -> Parsed<(Option<u32>, Option<u32>)> {
+        let o = self.operand(i);
+        match o.kind {
+            OperandKind::Pair(d, p) => {
+                let d = if d == "_" { None } else { Some(self.unit.typed(d, o.at, ty)?) };
+                Ok((d, self.pred_dst(p, o.at)?))
+            }
+            _ => Ok((Some(self.dst(i, ty)?), None)),
+        }
+    }
+
+    /// The elements of a vector operand, or the operand alone.
+    pub(crate) fn elements(&self, i: usize) -> &'a [ast::Operand<'a>] {
+        let o = self.operand(i);
+        match &o.kind {
+            OperandKind::Vector(elements) => elements,
+            _ => std::slice::from_ref(o),
+        }
+    }
+
+    /// The label an operand names.
+    pub(crate) fn label(&self, i: usize) -> Parsed<u32> {
+        let o = self.operand(i);
+        match o.kind {
+            OperandKind::Name(name) => self.unit.label(name, o.at),
+            _ => error(o.at, "a label was expected"),
+        }
+    }
+
+    /// The list of labels an operand names.
+    pub(crate) fn label_list(&self, i: usize) -> Parsed<Vec<u32>> {
+        let o = self.operand(i);
+        match o.kind {
+            OperandKind::Name(name) => match self.unit.lookup(name) {
+                Some(Named::Targets(targets)) => Ok(targets.clone()),
+                _ => error(o.at, format!("`{name}` is not a .branchtargets list declared before")),
+            },
+            _ => error(o.at, "a list of labels was expected"),
+        }
+    }
+
+    /// The carry flag of extended-precision arithmetic.
+    pub(crate) fn carry(&mut self) -> u32 {
+        if self.unit.carry.is_none() {
+            let slot = self.unit.fresh(Bank::Pred);
+            self.unit.code.names.push((Bank::Pred, slot, "CC.CF".into()));
+            self.unit.carry = Some(slot);
+        }
+        self.unit.carry.unwrap_or(0)
+    }
+
+    /// A number for a memory instruction.
+    pub(crate) fn site(&mut self) -> u32 {
+        self.unit.code.sites += 1;
+        self.unit.code.sites - 1
+    }
+
+    /// The register that holds a special register's value.
+    pub(crate) fn special(&mut self, name: &str) -> Option<u32> {
+        special(name).map(|s| self.unit.special(s))
+    }
+
+    /// The register that holds the address of a variable plus `offset`, in the variable's own space.
+    pub(crate) fn variable(&mut self, name: &str, offset: i64, wide: bool) -> Option<u32> {
+        let bank = if wide { Bank::W64 } else { Bank::W32 };
+        let value = match self.unit.lookup(name) {
+            Some(Named::Shared { bytes: None, .. }) => {
+                Constant::Bits((i64::from(self.unit.dynamic_shared) + offset) as u64)
+            }
+            Some(Named::Shared { address, .. } | Named::Local { address }) => {
+                Constant::Bits((i64::from(*address) + offset) as u64)
+            }
+            _ => {
+                let index = self
+                    .unit
+                    .common
+                    .variables
+                    .iter()
+                    .position(|v| v.name == name && v.space != Space::Shared)?;
+                Constant::Variable(index as u32, offset)
+            }
+        };
+        Some(self.unit.constant(bank, value))
+    }
+
+    /// The parameter an address names: offset and size in the parameter block, and whether it is an array.
+    pub(crate) fn param(&self, name: &str) -> Option<(&Param, bool)> {
+        self.unit.params.iter().find(|(p, _)| p.name == name).map(|(p, array)| (p, *array))
+    }
+
+    /// The size of a static shared variable.
+    pub(crate) fn shared_bytes(&self, name: &str) -> Option<u32> {
+        match self.unit.lookup(name) {
+            Some(Named::Shared { bytes, .. }) => *bytes,
+            _ => None,
+        }
+    }
+
+    /// An address operand: a register or variable, and an offset. `short` spaces take 32-bit registers too.
+    pub(crate) fn address(&mut self, i: usize, short: bool) -> Parsed<Address> {
+        let o = self.operand(i);
+        let OperandKind::Address(base, offset) = o.kind else {
+            return error(o.at, "an address in brackets was expected");
+        };
+        let Some(name) = base else {
+            return Ok(Address { slot: self.literal(Bank::W64, 0), wide: true, offset });
+        };
+        if let Some(register) = self.unit.find_register(name, o.at) {
+            let int = !matches!(register.ty.kind(), Kind::Float | Kind::Predicate | Kind::Alternate);
+            return match register.ty.bits() {
+                64 if int => Ok(Address { slot: register.slot, wide: true, offset }),
+                32 if int && short => Ok(Address { slot: register.slot, wide: false, offset }),
+                _ => error(
+                    o.at,
+                    format!("`{name}` is a {} register; an address here is a .u64 or .b64", register.ty),
+                ),
+            };
+        }
+        match self.variable(name, 0, true) {
+            Some(slot) => Ok(Address { slot, wide: true, offset }),
+            None => error(o.at, format!("`{name}` is not declared as a register or variable")),
+        }
+    }
+
+    /// As [`Decode::row`], giving nothing when the registers do not have the row's sizes.
+    pub(crate) fn attempt(&mut self, row: &isa::Row) -> Option<Op> {
+        let fits = |d: &mut Self, i: usize, ty: Type| match d.operand(i).kind {
+            OperandKind::Name(name) => d.unit.typed(name, d.operand(i).at, ty).is_ok(),
+            _ => false,
+        };
+        let all = fits(self, 0, row.dst) && row.src.iter().enumerate().all(|(i, ty)| fits(self, i + 1, *ty));
+        if all { self.row(row).ok() } else { None }
+    }
+
+    /// The source of a conversion: a register at least as wide as its type, a special register or a
+    /// literal; and whether it is in the 64-bit bank.
+    pub(crate) fn cvt_src(&mut self, ty: Type) -> Parsed<(u32, bool)> {
+        let o = self.operand(1);
+        match o.kind {
+            OperandKind::Name(name) if ty.bits() == 32 && special(name).is_some() => match self.special(name)
+            {
+                Some(slot) => Ok((slot, false)),
+                None => self.error("not a special register"),
+            },
+            OperandKind::Name(_) => {
+                let register = self.wider(o, ty)?;
+                Ok((register.slot, register.ty.bits() == 64))
+            }
+            _ => Ok((self.src(1, ty)?, ty.bits() == 64)),
+        }
+    }
+
+    /// Decodes a table row: destination, then sources.
+    pub(crate) fn row(&mut self, row: &isa::Row) -> Parsed<Op> {
+        self.skip();
+        self.operands(1 + row.src.len(), 1 + row.src.len())?;
+        self.alu(row.run, row.dst, row.src)
+    }
+
+    /// An operation on registers: the first operand is the destination, the others are sources.
+    pub(crate) fn alu(&mut self, run: Alu, dst: Type, src: &[Type]) -> Parsed<Op> {
+        let d = self.dst(0, dst)?;
+        let mut s = [0; 4];
+        for (i, ty) in src.iter().enumerate() {
+            s[i] = self.src(i + 1, *ty)?;
+        }
+        Ok(Op::Alu(run, Slots { d, e: 0, a: s[0], b: s[1], c: s[2], x: s[3] }))
+    }
+
+    /// A word register to be read, of the bank its type says.
+    pub(crate) fn word(&mut self, i: usize, ty: Type) -> Parsed<Operand> {
+        Ok(Operand { slot: self.src(i, ty)?, bits: ty.bits() })
+    }
+}
+
+/// The bits of a literal used as a value of type `ty`.
+fn immediate(n: Number, ty: Type, at: At) -> Parsed<u64> {
+    let bits = ty.bits();
+    match (n, ty.kind()) {
+        (Number::Int(v), Kind::Bits | Kind::Unsigned | Kind::Signed) => {
+            let (least, most) = (-(1i128 << (bits - 1)), (1i128 << bits) - 1);
+            if (least..=most).contains(&v) {
+                return Ok(v as u64 & u64::MAX >> (64 - bits));
+            }
+            error(at, format!("{v} does not fit {ty}"))
+        }
+        (Number::F32(v), Kind::Float | Kind::Bits) if bits == 32 && ty != Type::F16x2 => Ok(v.into()),
+        (Number::F64(v), Kind::Float | Kind::Bits) if bits == 64 => Ok(v),
+        (Number::F64(v), Kind::Float) if ty == Type::F32 => Ok((f64::from_bits(v) as f32).to_bits().into()),
+        (Number::F32(v), Kind::Float) if ty == Type::F64 => Ok(f64::from(f32::from_bits(v)).to_bits()),
+        _ => error(at, format!("this literal cannot be a {ty} operand")),
+    }
+}

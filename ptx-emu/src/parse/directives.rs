@@ -1,0 +1,65 @@
+//! Directives of a module: `.version`, `.target`, `.file` and what is skipped.
+
+use super::ast::*;
+use super::lexer::Token;
+use super::parser::Parser;
+use super::{Parsed, error};
+
+impl<'a> Parser<'a> {
+    pub(super) fn version(&mut self) -> Parsed<(u32, u32)> {
+        self.advance()?;
+        let at = self.at;
+        let Token::Number(Number::F64(bits)) = self.token else {
+            return self.unexpected("a version such as 7.0");
+        };
+        let text = format!("{:?}", f64::from_bits(bits));
+        self.advance()?;
+        let parsed = text.split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        parsed.map_or_else(|| error(at, "not a version such as 7.0"), Ok)
+    }
+
+    pub(super) fn target(&mut self, module: &mut Module<'a>) -> Parsed<()> {
+        self.advance()?;
+        let words = self.list(|p| p.name("a target such as sm_80"))?;
+        module.target = words.iter().copied().find(|(w, _)| w.starts_with("sm_")).or(Some(words[0]));
+        Ok(())
+    }
+
+    pub(super) fn address_size(&mut self) -> Parsed<()> {
+        self.advance()?;
+        let at = self.at;
+        match self.int("the address size", 64)? {
+            64 => Ok(()),
+            n => error(at, format!("address size {n} is not supported, only 64")),
+        }
+    }
+
+    pub(super) fn file(&mut self, module: &mut Module<'a>) -> Parsed<()> {
+        self.advance()?;
+        let index = self.int("a file index", u32::MAX.into())? as u32;
+        let Token::Text(name) = self.token else { return self.unexpected("a file name in quotes") };
+        self.advance()?;
+        module.files.push((index, name));
+        while self.eat(',')? {
+            self.int("a time stamp or a size", u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// Debug sections hold nothing that executes: skips to the closing brace.
+    pub(super) fn section(&mut self) -> Parsed<()> {
+        while !matches!(self.token, Token::Mark('}') | Token::End) {
+            self.advance()?;
+        }
+        self.expect('}')
+    }
+
+    pub(super) fn pragma(&mut self) -> Parsed<()> {
+        self.advance()?;
+        self.list(|p| match p.token {
+            Token::Text(_) => p.advance(),
+            _ => p.unexpected("a string"),
+        })?;
+        self.expect(';')
+    }
+}

@@ -1,0 +1,103 @@
+//! Operands of an instruction: registers, literals, vectors and addresses.
+
+use super::ast::*;
+use super::lexer::Token;
+use super::parser::Parser;
+use super::{At, Parsed, error};
+
+/// Elements of a vector operand accepted.
+const MOST_VECTOR: usize = 8;
+
+impl<'a> Parser<'a> {
+    pub(super) fn operand(&mut self) -> Parsed<Operand<'a>> {
+        let at = self.at;
+        let kind = match self.token {
+            Token::Mark('{') => {
+                self.advance()?;
+                let elements = self.list(Self::scalar)?;
+                self.expect('}')?;
+                if elements.len() > MOST_VECTOR {
+                    return error(
+                        at,
+                        format!("a vector of {} elements, at most {MOST_VECTOR}", elements.len()),
+                    );
+                }
+                OperandKind::Vector(elements)
+            }
+            Token::Mark('[') => {
+                self.advance()?;
+                self.address()?
+            }
+            _ => return self.scalar(),
+        };
+        Ok(Operand { at, kind })
+    }
+
+    fn address(&mut self) -> Parsed<OperandKind<'a>> {
+        let base = match self.token {
+            Token::Name(name) => {
+                self.advance()?;
+                Some(name)
+            }
+            _ => None,
+        };
+        let offset =
+            if base.is_none() || !matches!(self.token, Token::Mark(']')) { self.offset()? } else { 0 };
+        if self.token == Token::Mark(',') {
+            return error(self.at, "unsupported in ptx-emu: tensor addresses");
+        }
+        self.expect(']')?;
+        Ok(OperandKind::Address(base, offset))
+    }
+
+    /// `+4`, `-4`, `+-4` or `4`.
+    fn offset(&mut self) -> Parsed<i64> {
+        self.eat('+')?;
+        let at = self.at;
+        match self.number()? {
+            Number::Int(n) => i64::try_from(n).or_else(|_| error(at, "the offset does not fit 64 bits")),
+            _ => error(at, "an offset is an integer"),
+        }
+    }
+
+    fn scalar(&mut self) -> Parsed<Operand<'a>> {
+        let at = self.at;
+        let kind = match self.token {
+            Token::Mark('!') => {
+                self.advance()?;
+                OperandKind::Not(self.name("a predicate")?.0)
+            }
+            Token::Name("_") => {
+                self.advance()?;
+                if self.token == Token::Mark('|') { self.after_name("_", at)? } else { OperandKind::Sink }
+            }
+            Token::Name(name) => {
+                self.advance()?;
+                self.after_name(name, at)?
+            }
+            Token::Number(_) | Token::Mark('-') => OperandKind::Number(self.number()?),
+            _ => return self.unexpected("an operand"),
+        };
+        Ok(Operand { at, kind })
+    }
+
+    fn after_name(&mut self, name: &'a str, at: At) -> Parsed<OperandKind<'a>> {
+        match self.token {
+            Token::Dot(".x" | ".y" | ".z" | ".w") => {
+                let Token::Dot(part) = self.token else { return self.unexpected("a component") };
+                let whole = self.lexer.text().get(at as usize..self.at as usize + part.len());
+                self.advance()?;
+                whole.filter(|w| w.len() == name.len() + part.len()).map_or_else(
+                    || error(at, format!("`{name}` and `{part}` must stand together")),
+                    |w| Ok(OperandKind::Name(w)),
+                )
+            }
+            Token::Mark('|') => {
+                self.advance()?;
+                Ok(OperandKind::Pair(name, self.name("a predicate")?.0))
+            }
+            Token::Mark('+' | '-') => Ok(OperandKind::Sum(name, self.offset()?)),
+            _ => Ok(OperandKind::Name(name)),
+        }
+    }
+}
