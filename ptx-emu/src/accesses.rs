@@ -1,7 +1,7 @@
-//! Which bytes a launch read and wrote, and whether two launches conflict.
+//! The bytes that a launch read and wrote, and whether two launches conflict.
 
 use crate::Memory;
-use crate::fault::{AllocationInfo, Place};
+use crate::fault::{AllocationInfo, SourcePlace};
 
 /// The bytes a traced launch read and wrote, by instruction and allocation.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Accesses {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourcePlace,
     /// Whether the thread had executed `griddepcontrol.wait` before. One that had not may start the dependents of
     /// this launch while the launches before it still run.
     pub waited: bool,
@@ -25,9 +25,9 @@ pub struct Trigger {
 /// What one instruction did to one allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
-    pub(crate) place: Place,
+    pub(crate) place: SourcePlace,
     pub(crate) pc: u32,
-    pub(crate) deed: Deed,
+    pub(crate) operation: MemoryOperation,
     pub(crate) allocation: AllocationInfo,
     /// Whether `griddepcontrol.wait` came before.
     pub(crate) waited: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Site {
 
 /// What an access does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum MemoryOperation {
     Read,
     /// A read that promises that nobody writes during the launch: `.nc`.
     ReadOnly,
@@ -73,72 +73,84 @@ pub struct Conflict {
     /// Who did what.
     pub kind: ConflictKind,
     /// Kernel and instruction of the first launch.
-    pub first: (String, Place),
+    pub first: (String, SourcePlace),
     /// Kernel and instruction of the second launch.
-    pub second: (String, Place),
+    pub second: (String, SourcePlace),
 }
 
-impl Deed {
+impl MemoryOperation {
     pub(crate) fn writes(self) -> bool {
-        matches!(self, Deed::Write | Deed::StrongWrite | Deed::Release | Deed::Atomic)
+        matches!(
+            self,
+            MemoryOperation::Write
+                | MemoryOperation::StrongWrite
+                | MemoryOperation::Release
+                | MemoryOperation::Atomic
+        )
     }
 
-    /// Whether it is one by which kernels that run at the same time tell each other how far they are.
-    fn tells(self) -> bool {
-        matches!(self, Deed::Acquire | Deed::Release)
+    /// Whether kernels that overlap use it to communicate progress.
+    fn is_progress(self) -> bool {
+        matches!(self, MemoryOperation::Acquire | MemoryOperation::Release)
     }
 
     /// As other blocks see it when its scope is one block: a plain access.
-    pub(crate) fn within_block(self) -> Deed {
+    pub(crate) fn within_block(self) -> MemoryOperation {
         match self {
-            Deed::ReadOnly => Deed::ReadOnly,
-            _ if self.writes() => Deed::Write,
-            _ => Deed::Read,
+            MemoryOperation::ReadOnly => MemoryOperation::ReadOnly,
+            _ if self.writes() => MemoryOperation::Write,
+            _ => MemoryOperation::Read,
         }
     }
 
     /// Whether it may meet another strong access at the same address.
     pub(crate) fn is_strong(self) -> bool {
-        !matches!(self, Deed::Read | Deed::ReadOnly | Deed::Write)
+        !matches!(self, MemoryOperation::Read | MemoryOperation::ReadOnly | MemoryOperation::Write)
     }
 }
 
 impl Accesses {
     /// What a copy or a fill touches, as runs of (address, bytes). In a conflict it stands under `name`, at line 0.
     pub fn of_host(memory: &Memory, name: &str, reads: &[(u64, u64)], writes: &[(u64, u64)]) -> Accesses {
-        let deeds = [(reads, Deed::Read), (writes, Deed::Write)];
-        let runs = deeds.into_iter().flat_map(|(runs, deed)| runs.iter().map(move |run| (*run, deed)));
-        let sites = runs.filter_map(|((address, bytes), deed)| {
+        let operations = [(reads, MemoryOperation::Read), (writes, MemoryOperation::Write)];
+        let runs = operations
+            .into_iter()
+            .flat_map(|(runs, operation)| runs.iter().map(move |run| (*run, operation)));
+        let sites = runs.filter_map(|((address, bytes), operation)| {
             let allocation = memory.find(address)?;
-            let place = Place { line: 0, column: 0, text: name.into(), rust: None };
+            let place = SourcePlace { line: 0, column: 0, text: name.into(), rust: None };
             let bytes = ByteSet::run(address - allocation.base, bytes);
-            Some(Site { place, pc: 0, deed, allocation, waited: true, bytes })
+            Some(Site { place, pc: 0, operation, allocation, waited: true, bytes })
         });
         Accesses { kernel: name.into(), sites: sites.collect(), waited: true, triggers: Vec::new() }
     }
 
-    /// The conflict at the lowest address with a launch that nothing orders after this one. Atomics do not
-    /// conflict with atomics, nor with strong loads.
+    /// The conflict at the lowest address with a launch that nothing orders after this one. At device scope, atomics do
+    /// not conflict with atomics or with strong loads.
     pub fn conflict(&self, later: &Accesses) -> Option<Conflict> {
         let counter = |a: &Site, b: &Site| {
-            let meets = |one: Deed, other: Deed| {
-                one == Deed::Atomic && matches!(other, Deed::Atomic | Deed::StrongRead | Deed::Acquire)
+            let meets = |one: MemoryOperation, other: MemoryOperation| {
+                one == MemoryOperation::Atomic
+                    && matches!(
+                        other,
+                        MemoryOperation::Atomic | MemoryOperation::StrongRead | MemoryOperation::Acquire
+                    )
             };
-            meets(a.deed, b.deed) || meets(b.deed, a.deed)
+            meets(a.operation, b.operation) || meets(b.operation, a.operation)
         };
         self.conflict_where(later, |a, b| !counter(a, b))
     }
 
     /// The conflict of what this launch did before `griddepcontrol.wait` with anything `earlier` did, when only
-    /// programmatic edges lead from there to here. The first of the conflict is `earlier`. Here atomics and strong
-    /// accesses conflict as others do, but for loads that acquire and stores that release among each other: by them
-    /// kernels that overlap tell each other how far they are.
+    /// programmatic edges lead from there to here. The first of the conflict is `earlier`. Atomics and strong accesses
+    /// conflict like others here. The exception is an acquire load and a release store at device scope, with which
+    /// overlapping kernels communicate progress.
     ///
     /// An access counts as after the wait when its warp has waited, or is ordered after a warp that has: by a block
     /// barrier, an mbarrier or a fence. `griddepcontrol.wait` in one lane counts for its warp.
     pub fn before_wait_conflict(&self, earlier: &Accesses) -> Option<Conflict> {
-        let tell = |a: &Site, b: &Site| a.deed.tells() && b.deed.tells();
-        earlier.conflict_where(self, |a, b| !b.waited && !tell(a, b))
+        let progress = |a: &Site, b: &Site| a.operation.is_progress() && b.operation.is_progress();
+        earlier.conflict_where(self, |a, b| !b.waited && !progress(a, b))
     }
 
     /// Whether every block executed `griddepcontrol.wait`; a launch that did not says nothing, by ending, of the
@@ -158,7 +170,7 @@ impl Accesses {
         let pairs = self.sites.iter().flat_map(|a| later.sites.iter().map(move |b| (a, b)));
         let conflicts = pairs.filter(|(a, b)| counts(a, b)).filter_map(|(a, b)| Some((a, b, clash(a, b)?)));
         let (a, b, address) = conflicts.min_by_key(|(.., address)| *address)?;
-        let kind = match (a.deed.writes(), b.deed.writes()) {
+        let kind = match (a.operation.writes(), b.operation.writes()) {
             (true, true) => ConflictKind::WriteWrite,
             (true, false) => ConflictKind::WriteRead,
             _ => ConflictKind::ReadWrite,
@@ -174,7 +186,7 @@ impl Accesses {
 
     /// A `.nc` load and a write of the same bytes, and their lowest address.
     pub(crate) fn read_only_written(&self) -> Option<(&Site, &Site, u64)> {
-        let read_only = self.sites.iter().filter(|s| s.deed == Deed::ReadOnly);
+        let read_only = self.sites.iter().filter(|s| s.operation == MemoryOperation::ReadOnly);
         let pairs = read_only.flat_map(|a| self.sites.iter().map(move |b| (a, b)));
         pairs.filter_map(|(a, b)| Some((a, b, clash(a, b)?))).min_by_key(|(.., address)| *address)
     }
@@ -182,7 +194,7 @@ impl Accesses {
 
 /// The lowest address two sites share, when one of them writes it.
 fn clash(a: &Site, b: &Site) -> Option<u64> {
-    if !a.deed.writes() && !b.deed.writes() || a.allocation.base != b.allocation.base {
+    if !a.operation.writes() && !b.operation.writes() || a.allocation.base != b.allocation.base {
         return None;
     }
     Some(a.allocation.base + a.bytes.first_shared(&b.bytes)?)

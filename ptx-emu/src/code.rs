@@ -1,4 +1,4 @@
-//! What the decoder makes of a kernel: operations with registers, labels and addresses resolved.
+//! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 use crate::parse::types::Type;
@@ -6,9 +6,9 @@ use crate::parse::types::Type;
 /// Everything needed to execute one kernel.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
-    pub(crate) ops: Vec<Step>,
+    pub(crate) ops: Vec<Instruction>,
     /// Start and end of each instruction in the text, and its `.loc`.
-    pub(crate) places: Vec<crate::fault::Place>,
+    pub(crate) places: Vec<crate::fault::SourcePlace>,
     /// Registers of each bank.
     pub(crate) slots: [u32; 3],
     /// Slots that hold a value before the kernel starts: literals and addresses.
@@ -38,14 +38,14 @@ pub(crate) struct Region {
 
 /// One instruction: its guard and what it does.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
-    pub(crate) guard: Option<Guard>,
+pub(crate) struct Instruction {
+    pub(crate) guard: Option<ResolvedGuard>,
     pub(crate) op: Op,
 }
 
 /// `@p` or `@!p`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Guard {
+pub(crate) struct ResolvedGuard {
     pub(crate) pred: u32,
     pub(crate) negated: bool,
 }
@@ -127,11 +127,11 @@ pub(crate) enum Op {
     /// `fence.proxy.async`, `fence.mbarrier_init`: mbarriers become known to copies.
     ProxyFence,
     /// `cp.async.bulk` to shared memory
-    Bulk(Box<Bulk>),
+    Bulk(Box<BulkCopy>),
     /// `cp.async.bulk.prefetch.L2`
     BulkPrefetch(Box<(Address, u32)>),
     /// `cp.async`
-    Copy(Box<Copy>),
+    Copy(Box<ThreadCopy>),
     /// `cp.async.commit_group`
     CopyCommit,
     /// `cp.async.wait_group`, and with nothing to keep `cp.async.wait_all`
@@ -238,10 +238,10 @@ pub(crate) struct Transfer {
     pub(crate) address: Address,
     pub(crate) width: Width,
     /// One register for each element; `None` for a sink.
-    pub(crate) regs: Vec<Option<Operand>>,
+    pub(crate) regs: Vec<Option<RegisterOperand>>,
     /// `.nc`
     pub(crate) read_only: bool,
-    pub(crate) order: Order,
+    pub(crate) order: MemoryOrder,
     pub(crate) scope: Scope,
     pub(crate) site: u32,
 }
@@ -251,12 +251,12 @@ pub(crate) struct Transfer {
 pub(crate) struct LoadParam {
     pub(crate) offset: u32,
     pub(crate) width: Width,
-    pub(crate) regs: Vec<Option<Operand>>,
+    pub(crate) regs: Vec<Option<RegisterOperand>>,
 }
 
 /// A register of either word bank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Operand {
+pub(crate) struct RegisterOperand {
     pub(crate) slot: u32,
     /// Size of the register: 16, 32 or 64.
     pub(crate) bits: u32,
@@ -271,17 +271,17 @@ pub(crate) struct Atomic {
     /// New value from old, `b` and `c`.
     pub(crate) f: fn(u64, u64, u64) -> u64,
     /// Where the old value goes; `None` for `red`.
-    pub(crate) d: Option<Operand>,
-    pub(crate) b: Operand,
-    pub(crate) c: Option<Operand>,
-    pub(crate) order: Order,
+    pub(crate) d: Option<RegisterOperand>,
+    pub(crate) b: RegisterOperand,
+    pub(crate) c: Option<RegisterOperand>,
+    pub(crate) order: MemoryOrder,
     pub(crate) scope: Scope,
     pub(crate) site: u32,
 }
 
 /// How an access is ordered with others (manual, "Memory Consistency Model").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum MemoryOrder {
     Weak,
     /// Also `.volatile`.
     Relaxed,
@@ -290,18 +290,18 @@ pub(crate) enum Order {
     AcquireRelease,
 }
 
-impl Order {
+impl MemoryOrder {
     /// Whether it may meet other such accesses at its address.
     pub(crate) fn is_strong(self) -> bool {
-        self != Order::Weak
+        self != MemoryOrder::Weak
     }
 
     pub(crate) fn acquires(self) -> bool {
-        matches!(self, Order::Acquire | Order::AcquireRelease)
+        matches!(self, MemoryOrder::Acquire | MemoryOrder::AcquireRelease)
     }
 
     pub(crate) fn releases(self) -> bool {
-        matches!(self, Order::Release | Order::AcquireRelease)
+        matches!(self, MemoryOrder::Release | MemoryOrder::AcquireRelease)
     }
 }
 
@@ -364,12 +364,12 @@ impl Element {
 pub(crate) struct Mbarrier {
     pub(crate) space: Space,
     pub(crate) address: Address,
-    pub(crate) deed: MbarrierDeed,
+    pub(crate) operation: MbarrierOperation,
 }
 
 /// What is done to an mbarrier; operands are slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MbarrierDeed {
+pub(crate) enum MbarrierOperation {
     Init { count: u32 },
     Inval,
     ExpectTx { bytes: u32 },
@@ -397,7 +397,7 @@ pub(crate) enum Phase {
 
 /// A bulk copy from global to shared memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Bulk {
+pub(crate) struct BulkCopy {
     pub(crate) to: Address,
     pub(crate) from: Address,
     /// Slot of the number of bytes.
@@ -407,7 +407,7 @@ pub(crate) struct Bulk {
 
 /// A thread's own copy from global to shared memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Copy {
+pub(crate) struct ThreadCopy {
     pub(crate) to: Address,
     pub(crate) from: Address,
     pub(crate) bytes: u32,

@@ -1,4 +1,4 @@
-//! What a run found wrong: one fault names the rule broken, where, by whom and on what.
+//! Faults: the rule that was broken, where, by which threads, and on which memory.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ pub struct RustPlace {
 
 /// A place in the PTX text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct SourcePlace {
     /// Line, from 1.
     pub line: u32,
     /// Column, from 1.
@@ -94,7 +94,7 @@ pub struct AllocationInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OtherPlace {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourcePlace,
     /// What it did: "wrote", "read".
     pub did: &'static str,
     /// Who did it, such as "warp 1" or "block (2,0,0)".
@@ -119,7 +119,7 @@ pub struct Fault {
     /// Lanes to blame within the thread's warp, bit i for lane i.
     pub lanes: u32,
     /// The instruction; `None` for faults of the launch itself.
-    pub place: Option<Place>,
+    pub place: Option<SourcePlace>,
     /// The other instruction to blame, for races and barriers that disagree.
     pub other: Option<OtherPlace>,
     /// The address accessed.
@@ -130,7 +130,7 @@ pub struct Fault {
     pub seed: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: `{}`", self.line, self.text)?;
         match &self.rust {

@@ -1,5 +1,6 @@
-//! Which PTX version and target each instruction form needs: own table, checked against the text's
-//! `.version` and `.target`.
+//! The `.version` and `.target` that each instruction form needs, checked against those of the text.
+//!
+//! The table is written from the PTX manual. It shares nothing with the table that generates PTX.
 
 /// What the module declares.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,17 @@
-//! Where diverged lanes meet again: the immediate post-dominator of each branch.
+//! Reconvergence: the immediate post-dominator of each branch.
 //!
-//! Basic blocks are single instructions collapsed into runs; post-dominators are found on the reversed
-//! graph by the iteration of Cooper, Harvey and Kennedy. Lanes that exit early never come back, so the others
-//! need not wait for them: only the last `exit` of the text is the exit of the graph. A branch from which no
-//! path leads there has no post-dominator: its lanes never meet.
+//! Runs of instructions form basic blocks. Post-dominators are found on the reversed graph with the iteration of
+//! Cooper, Harvey and Kennedy. Lanes that exit early never return, so the others do not wait for them: only the last
+//! `exit` of the text is the exit of the graph. A branch from which no path leads there has no post-dominator, and its
+//! lanes never reconverge.
 
-use crate::code::{Op, Step};
+use crate::code::{Instruction, Op};
 
 /// No place to meet.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 /// Fills in the `join` of every branch.
-pub(crate) fn join(ops: &mut [Step]) {
+pub(crate) fn join(ops: &mut [Instruction]) {
     let graph = Graph::new(ops);
     let joins = graph.post_dominators();
     for (index, step) in ops.iter_mut().enumerate() {
@@ -30,7 +30,7 @@ struct Graph {
 }
 
 /// Where control may go after instruction `i`, other than to `i + 1`.
-fn jumps(step: &Step) -> &[u32] {
+fn jumps(step: &Instruction) -> &[u32] {
     match &step.op {
         Op::Branch { target, .. } => std::slice::from_ref(target),
         Op::BranchIndexed { targets, .. } => targets,
@@ -38,17 +38,17 @@ fn jumps(step: &Step) -> &[u32] {
     }
 }
 
-/// Whether control may go on to the next instruction.
-fn falls(step: &Step) -> bool {
+/// Whether control may continue with the next instruction.
+fn falls(step: &Instruction) -> bool {
     !ends_block(step) || step.guard.is_some()
 }
 
-fn ends_block(step: &Step) -> bool {
+fn ends_block(step: &Instruction) -> bool {
     matches!(step.op, Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Trap)
 }
 
 impl Graph {
-    fn new(ops: &[Step]) -> Graph {
+    fn new(ops: &[Instruction]) -> Graph {
         let mut leader = vec![false; ops.len() + 1];
         leader[0] = true;
         for (i, step) in ops.iter().enumerate() {
@@ -98,7 +98,7 @@ impl Graph {
 }
 
 /// The blocks that follow the one that ends with instruction `index`.
-fn follow(ops: &[Step], index: usize, block_of: &[u32], final_exit: Option<usize>) -> Vec<u32> {
+fn follow(ops: &[Instruction], index: usize, block_of: &[u32], final_exit: Option<usize>) -> Vec<u32> {
     let step = &ops[index];
     let mut next: Vec<u32> = jumps(step).iter().map(|t| block_of[*t as usize]).collect();
     if falls(step) {

@@ -1,4 +1,4 @@
-//! Launching a kernel: geometry, schedule, result.
+//! Launching a kernel: geometry, schedule and result.
 
 use crate::{Accesses, Fault, Kernel, Memory};
 

@@ -1,11 +1,11 @@
-//! One device's global memory: allocations at virtual addresses, each with its storage and shadow.
+//! The global memory of one device: allocations at virtual addresses, with storage and shadow.
 //!
-//! Storage is words of `AtomicU32`, accessed relaxed, so that blocks on several threads may share it
-//! without `unsafe`. Device addresses come from a range that is never reused: an address of a freed
-//! allocation stays recognisable for ever. Gaps between allocations are never mapped.
+//! Storage is words of `AtomicU32` with relaxed accesses, so blocks on several threads can share it without `unsafe`.
+//! Device addresses are never reused, so the address of a freed allocation can always be recognised. The gaps between
+//! allocations are never mapped.
 //!
-//! The shadow holds one bit a byte: initialised or not. `prefix` says how many leading bytes are known
-//! to be initialised, so a filled allocation costs one comparison.
+//! The shadow holds one bit per byte: initialised or not. `prefix` counts the leading bytes that are known to be
+//! initialised, so a filled allocation costs one comparison.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +31,7 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug)]
 pub struct Memory {
     capacity: u64,
-    state: Mutex<State>,
+    state: Mutex<Usage>,
     table: RwLock<Arc<Table>>,
     /// Addresses of the variables of each module that has run here, by the module's number.
     statics: Mutex<HashMap<u64, Arc<[u64]>>>,
@@ -39,7 +39,7 @@ pub struct Memory {
 
 /// Bookkeeping that only allocation and freeing touch.
 #[derive(Debug)]
-struct State {
+struct Usage {
     next: u64,
     used: u64,
 }
@@ -189,7 +189,7 @@ impl Memory {
     pub fn new(capacity: u64) -> Memory {
         Memory {
             capacity,
-            state: Mutex::new(State { next: FIRST, used: 0 }),
+            state: Mutex::new(Usage { next: FIRST, used: 0 }),
             table: RwLock::default(),
             statics: Mutex::default(),
         }

@@ -8,7 +8,7 @@ use crate::code::Code;
 use crate::decode::{Common, Decoded, decode, layout};
 use crate::features::Target;
 use crate::memory::{Memory, MemoryError, Static};
-use crate::parse::ast::{self, Number, Space};
+use crate::parse::ast::{self, Number, StateSpace};
 use crate::parse::types::Type;
 use crate::parse::{Error, Source, listing, parser};
 
@@ -218,14 +218,14 @@ fn statics(variables: &[ast::Variable<'_>]) -> (Statics, Vec<Error>) {
     let mut errors = Vec::new();
     let mut out = Vec::new();
     for v in variables {
-        let shared = v.space == Space::Shared;
+        let shared = v.space == StateSpace::Shared;
         let bytes =
             if shared { Some(0) } else { layout(v).map(|(bytes, _)| bytes).filter(|b| *b <= MOST_STATIC) };
         let Some(bytes) = bytes else {
             errors.push(Error { at: v.at, what: format!("`{}` has more than {MOST_STATIC} bytes", v.name) });
             continue;
         };
-        if !shared && (v.external || v.count.is_none() || v.space == Space::Local) {
+        if !shared && (v.external || v.count.is_none() || v.space == StateSpace::Local) {
             errors.push(Error {
                 at: v.at,
                 what: format!("`{}`: this variable has no definition here", v.name),
@@ -238,7 +238,7 @@ fn statics(variables: &[ast::Variable<'_>]) -> (Statics, Vec<Error>) {
                 what: format!("`{}` has more initial values than elements", v.name),
             });
         }
-        out.push(Static { name: v.name.into(), constant: v.space == Space::Const, bytes, init });
+        out.push(Static { name: v.name.into(), constant: v.space == StateSpace::Const, bytes, init });
     }
     (Statics { id: NEXT.fetch_add(1, Relaxed), variables: out }, errors)
 }

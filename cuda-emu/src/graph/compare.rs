@@ -5,7 +5,7 @@
 //! kernel touched before its `griddepcontrol.wait` is compared with every kernel that may then still run, and a kernel
 //! that ends without waiting is reported.
 
-use ptx_emu::{AllocationInfo, Conflict, ConflictKind, Place};
+use ptx_emu::{AllocationInfo, Conflict, ConflictKind, SourcePlace};
 use warpwright_driver_sys::CUresult;
 
 use crate::error::{Error, Result};
@@ -106,7 +106,7 @@ fn story(a: &str, b: &str, c: &Conflict, when: &str) -> String {
         ConflictKind::ReadWrite => ("reads", "writes"),
     };
     // A copy or a fill has no line.
-    let at = |place: &Place| if place.line == 0 { String::new() } else { format!(" at {place}") };
+    let at = |place: &SourcePlace| if place.line == 0 { String::new() } else { format!(" at {place}") };
     let AllocationInfo { label, base, bytes } = &c.allocation;
     let (offset, first, second) = (c.address - base, at(&c.first.1), at(&c.second.1));
     format!(

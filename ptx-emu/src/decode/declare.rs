@@ -7,7 +7,7 @@ use super::names::{PREDEFINED, special};
 use crate::code::Region;
 use crate::module::Param;
 use crate::parse::At;
-use crate::parse::ast::{self, OperandKind, Space, Statement, Variable};
+use crate::parse::ast::{self, OperandKind, StateSpace, Statement, Variable};
 use crate::parse::types::Type;
 
 /// First address of the shared space: not 0, so that a zero pointer is no variable.
@@ -21,7 +21,7 @@ const MOST_LOCAL: u64 = 512 << 10;
 
 /// A declared name.
 #[derive(Clone, Debug)]
-pub(super) enum Named {
+pub(super) enum Declared {
     Register { ty: Type, declaration: u32, at: At },
     Shared { address: u32, bytes: Option<u32> },
     Local { address: u32 },
@@ -30,9 +30,9 @@ pub(super) enum Named {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Scope<'a> {
+pub(super) struct NameScope<'a> {
     pub(super) parent: Option<usize>,
-    pub(super) names: HashMap<&'a str, Named>,
+    pub(super) names: HashMap<&'a str, Declared>,
     /// `%r<N>`: type, declaration, count and place.
     pub(super) families: HashMap<&'a str, (Type, u32, u32, At)>,
 }
@@ -68,7 +68,7 @@ impl<'a> Unit<'a> {
     /// Declares all names and lays out shared and local memory; returns the static shared bytes.
     pub(super) fn declare(&mut self, entry: &ast::Entry<'a>) -> u32 {
         let mentioned = mentioned(entry);
-        let shared = |v: &&Variable<'a>| v.space == Space::Shared && mentioned.contains(v.name);
+        let shared = |v: &&Variable<'a>| v.space == StateSpace::Shared && mentioned.contains(v.name);
         let (mut cursor, mut total) = (SHARED_BASE, 0);
         let mut dynamic = Vec::new();
         for v in self.common.variables.iter().filter(shared) {
@@ -78,12 +78,12 @@ impl<'a> Unit<'a> {
         for statement in &entry.body {
             match statement {
                 Statement::Open => {
-                    self.scopes.push(Scope { parent: Some(scope), ..Scope::default() });
+                    self.scopes.push(NameScope { parent: Some(scope), ..NameScope::default() });
                     scope = self.scopes.len() - 1;
                 }
                 Statement::Close => scope = self.scopes[scope].parent.unwrap_or(0),
                 Statement::Inst(_) => index += 1,
-                Statement::Label(name, at) => self.name(scope, name, *at, Named::Label(index)),
+                Statement::Label(name, at) => self.name(scope, name, *at, Declared::Label(index)),
                 Statement::Registers(ty, names) => names.iter().for_each(|n| self.register(scope, *ty, n)),
                 Statement::Variable(v) => {
                     self.scope = scope;
@@ -103,7 +103,7 @@ impl<'a> Unit<'a> {
         total as u32
     }
 
-    pub(super) fn name(&mut self, scope: usize, name: &'a str, at: At, named: Named) {
+    pub(super) fn name(&mut self, scope: usize, name: &'a str, at: At, named: Declared) {
         let taken = self.scopes[scope].names.insert(name, named).is_some();
         if taken {
             self.fail(at, format!("`{name}` is declared twice in this scope"));
@@ -120,7 +120,7 @@ impl<'a> Unit<'a> {
             return self.fail(n.at, "unsupported in ptx-emu: .b128 registers");
         }
         match n.count {
-            None => self.name(scope, n.name, n.at, Named::Register { ty, declaration, at: n.at }),
+            None => self.name(scope, n.name, n.at, Declared::Register { ty, declaration, at: n.at }),
             Some(count) => {
                 let families = &mut self.scopes[scope].families;
                 if families.insert(n.name, (ty, declaration, count, n.at)).is_some() {
@@ -138,8 +138,8 @@ impl<'a> Unit<'a> {
         dynamic: &mut Vec<(&'a str, u32)>,
     ) {
         match v.space {
-            Space::Shared => self.declare_shared(v, cursor, total, dynamic),
-            Space::Local => self.declare_local(v),
+            StateSpace::Shared => self.declare_shared(v, cursor, total, dynamic),
+            StateSpace::Local => self.declare_local(v),
             _ => self.fail(v.at, "only .reg, .shared and .local variables can be declared in a kernel"),
         }
     }
@@ -162,7 +162,7 @@ impl<'a> Unit<'a> {
                 self.fail(v.at, format!("`{}` has no size: only .extern .shared may lack one", v.name));
             }
             dynamic.push((v.name, align.max(16)));
-            return self.name(self.scope, v.name, v.at, Named::Shared { address: 0, bytes: None });
+            return self.name(self.scope, v.name, v.at, Declared::Shared { address: 0, bytes: None });
         }
         let address = cursor.next_multiple_of(align.max(1));
         *cursor = address + bytes as u32 + SHARED_GAP;
@@ -171,7 +171,7 @@ impl<'a> Unit<'a> {
             *cursor = SHARED_BASE;
         }
         self.code.shared.push(Region { name: v.name.into(), address, bytes: bytes as u32, dynamic: false });
-        self.name(self.scope, v.name, v.at, Named::Shared { address, bytes: Some(bytes as u32) });
+        self.name(self.scope, v.name, v.at, Declared::Shared { address, bytes: Some(bytes as u32) });
     }
 
     /// Dynamic shared memory follows the static variables; all its names share one address.
@@ -193,7 +193,7 @@ impl<'a> Unit<'a> {
             self.code.local = 0;
             self.fail(v.at, format!("more than {MOST_LOCAL} bytes of local memory"));
         }
-        self.name(self.scope, v.name, v.at, Named::Local { address });
+        self.name(self.scope, v.name, v.at, Declared::Local { address });
     }
 }
 

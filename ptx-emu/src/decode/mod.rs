@@ -1,11 +1,11 @@
-//! From syntax tree to operations: names are resolved and operand types checked.
+//! From syntax tree to decoded instructions: resolves names and checks operand types.
 //!
-//! Every instruction of the text becomes exactly one operation, so a label is the number of instructions
-//! before it. Literals, special registers and addresses of variables become registers that hold their value
-//! before the kernel starts: an operand is always a register.
+//! Every instruction of the text becomes exactly one decoded instruction, so a label is the number of instructions
+//! before it. Every operand is a register: literals, special registers and addresses of variables are put into
+//! registers before the kernel starts.
 //!
-//! [`declare`] reads the declarations of a kernel, [`names`] resolves names, and [`operands`] is what the decoding
-//! functions of [`isa`] see of an instruction.
+//! [`declare`] reads the declarations of a kernel, [`names`] resolves names, and [`operands`] gives the decoding
+//! functions of [`isa`] access to suffixes and operands.
 
 mod declare;
 mod names;
@@ -13,17 +13,17 @@ mod operands;
 
 use std::collections::HashMap;
 
-use declare::{Named, Scope};
+use declare::{Declared, NameScope};
 pub(crate) use declare::{SHARED_BASE, layout};
 pub(crate) use names::bank;
 pub(crate) use operands::Decode;
 
-use crate::code::{Code, Constant, Guard, Op, Special, Step};
+use crate::code::{Code, Constant, Instruction, Op, ResolvedGuard, Special};
 use crate::exec::regs::Bank;
-use crate::fault::{Place, RustPlace};
+use crate::fault::{RustPlace, SourcePlace};
 use crate::features;
 use crate::flow;
-use crate::isa::{self, Found};
+use crate::isa::{self, Lookup};
 use crate::module::Param;
 use crate::parse::ast::{self, Statement, Variable};
 use crate::parse::types::Type;
@@ -37,11 +37,11 @@ pub(crate) struct Common<'a> {
     pub(crate) variables: &'a [Variable<'a>],
 }
 
-/// A kernel under way.
+/// A kernel while it is decoded.
 pub(crate) struct Unit<'a> {
     common: &'a Common<'a>,
     params: Vec<(Param, bool)>,
-    scopes: Vec<Scope<'a>>,
+    scopes: Vec<NameScope<'a>>,
     scope: usize,
     code: Code,
     slots: HashMap<(u32, u32), u32>,
@@ -66,7 +66,7 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> R
     let mut unit = Unit {
         common,
         params: Vec::new(),
-        scopes: vec![Scope::default()],
+        scopes: vec![NameScope::default()],
         scope: 0,
         code: Code::default(),
         slots: HashMap::new(),
@@ -121,18 +121,18 @@ impl<'a> Unit<'a> {
         }
         if !matches!(
             self.code.ops.last(),
-            Some(Step { guard: None, op: Op::Exit | Op::Trap | Op::Branch { .. } })
+            Some(Instruction { guard: None, op: Op::Exit | Op::Trap | Op::Branch { .. } })
         ) {
-            self.code.ops.push(Step { guard: None, op: Op::Exit });
+            self.code.ops.push(Instruction { guard: None, op: Op::Exit });
             let (line, column) = self.common.source.place(entry.at);
-            self.code.places.push(Place { line, column, text: "end of the kernel".into(), rust: None });
+            self.code.places.push(SourcePlace { line, column, text: "end of the kernel".into(), rust: None });
         }
     }
 
     fn targets(&mut self, name: &'a str, labels: &[(&'a str, At)]) {
         let found: Parsed<Vec<u32>> = labels.iter().map(|(label, at)| self.label(label, *at)).collect();
         match found {
-            Ok(targets) => self.name(self.scope, name, labels[0].1, Named::Targets(targets)),
+            Ok(targets) => self.name(self.scope, name, labels[0].1, Declared::Targets(targets)),
             Err(e) => self.errors.push(e),
         }
     }
@@ -146,7 +146,7 @@ impl<'a> Unit<'a> {
         let (line, column) = self.common.source.place(inst.at);
         let text = self.common.source.text.get(inst.at as usize..inst.end as usize).unwrap_or("");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
-        self.code.places.push(Place { line, column, text, rust });
+        self.code.places.push(SourcePlace { line, column, text, rust });
     }
 
     fn instruction(&mut self, inst: &'a ast::Inst<'a>) -> Parsed<()> {
@@ -156,20 +156,22 @@ impl<'a> Unit<'a> {
         }
         let guard = match inst.guard {
             None => None,
-            Some(g) => Some(Guard { pred: self.typed(g.name, g.at, Type::Pred)?, negated: g.negated }),
+            Some(g) => {
+                Some(ResolvedGuard { pred: self.typed(g.name, g.at, Type::Pred)?, negated: g.negated })
+            }
         };
         let name = format!("{}{}", inst.opcode, mods.concat());
         let mut d = Decode::new(inst, self);
         let op = match isa::find(inst.opcode, &name) {
-            Found::Row(row) => d.row(row),
-            Found::Decoder(f) => f(&mut d),
-            Found::Opcode(known) => {
+            Lookup::Row(row) => d.row(row),
+            Lookup::Decoder(f) => f(&mut d),
+            Lookup::Opcode(known) => {
                 error(inst.at, format!("`{name}` is not an instruction; there are {}", known.join(", ")))
             }
-            Found::Unsupported => error(inst.at, format!("unsupported in ptx-emu: {name}")),
-            Found::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
+            Lookup::Unsupported => error(inst.at, format!("unsupported in ptx-emu: {name}")),
+            Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
         }?;
-        self.code.ops.push(Step { guard, op });
+        self.code.ops.push(Instruction { guard, op });
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Names of a kernel: registers and their slots, labels, constants and special registers.
 
 use super::Unit;
-use super::declare::Named;
+use super::declare::Declared;
 use crate::code::{Constant, Special};
 use crate::exec::regs::Bank;
 use crate::parse::types::Type;
@@ -18,7 +18,7 @@ pub(crate) struct Register {
 }
 
 impl<'a> Unit<'a> {
-    pub(super) fn lookup(&self, name: &str) -> Option<&Named> {
+    pub(super) fn lookup(&self, name: &str) -> Option<&Declared> {
         let mut scope = Some(self.scope);
         while let Some(s) = scope {
             if let Some(named) = self.scopes[s].names.get(name) {
@@ -31,7 +31,7 @@ impl<'a> Unit<'a> {
 
     /// The register called `name`: declared by itself, or one of `%r<N>`.
     pub(super) fn find_register(&mut self, name: &'a str, at: At) -> Option<Register> {
-        if let Some(&Named::Register { ty, declaration, at: declared }) = self.lookup(name) {
+        if let Some(&Declared::Register { ty, declaration, at: declared }) = self.lookup(name) {
             return (declared < at).then(|| self.slot(ty, declaration, 0, name));
         }
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -84,9 +84,11 @@ impl<'a> Unit<'a> {
             return Ok(register);
         }
         let what = match self.lookup(name) {
-            Some(Named::Shared { .. } | Named::Local { .. }) => "is a variable: take its address with mov",
-            Some(Named::Label(_) | Named::Targets(_)) => "is a label",
-            Some(Named::Register { .. }) => "is declared only after this instruction",
+            Some(Declared::Shared { .. } | Declared::Local { .. }) => {
+                "is a variable: take its address with mov"
+            }
+            Some(Declared::Label(_) | Declared::Targets(_)) => "is a label",
+            Some(Declared::Register { .. }) => "is declared only after this instruction",
             None if special(name).is_some() => "is a special register: read it with mov or cvt",
             None if self.common.variables.iter().any(|v| v.name == name) => {
                 "is a variable: take its address with mov"
@@ -101,7 +103,7 @@ impl<'a> Unit<'a> {
 
     pub(super) fn label(&self, name: &str, at: At) -> Parsed<u32> {
         match self.lookup(name) {
-            Some(Named::Label(index)) => Ok(*index),
+            Some(Declared::Label(index)) => Ok(*index),
             _ => error(at, format!("there is no label `{name}` in this scope")),
         }
     }

@@ -1,17 +1,17 @@
-//! The instruction at hand, as its decoding function sees it: suffixes, then operands.
+//! The current instruction as its decoding function reads it: suffixes first, then operands.
 
-use super::declare::Named;
+use super::declare::Declared;
 use super::names::{Register, special};
 use super::{Unit, bank};
-use crate::code::{Address, Constant, Op, Operand, PredSource};
+use crate::code::{Address, Constant, Op, PredSource, RegisterOperand};
 use crate::exec::regs::{Alu, Bank, Slots};
 use crate::isa;
 use crate::module::Param;
-use crate::parse::ast::{self, Number, OperandKind, Space};
+use crate::parse::ast::{self, Number, OperandKind, StateSpace};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{At, Parsed, error};
 
-/// The instruction at hand, as its decoding function sees it.
+/// The current instruction as its decoding function reads it.
 pub(crate) struct Decode<'d, 'a> {
     pub(crate) inst: &'a ast::Inst<'a>,
     next: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Decode<'d, 'a> {
 }
 
 impl<'d, 'a> Decode<'d, 'a> {
-    /// Sees an instruction, of which no suffix has been read.
+    /// Starts reading an instruction; no suffix has been consumed.
     pub(super) fn new(inst: &'a ast::Inst<'a>, unit: &'d mut Unit<'a>) -> Decode<'d, 'a> {
         Decode { inst, next: 0, unit }
     }
@@ -226,7 +226,7 @@ impl<'d, 'a> Decode<'d, 'a> {
         let o = self.operand(i);
         match o.kind {
             OperandKind::Name(name) => match self.unit.lookup(name) {
-                Some(Named::Targets(targets)) => Ok(targets.clone()),
+                Some(Declared::Targets(targets)) => Ok(targets.clone()),
                 _ => error(o.at, format!("`{name}` is not a .branchtargets list declared before")),
             },
             _ => error(o.at, "a list of labels was expected"),
@@ -258,10 +258,10 @@ impl<'d, 'a> Decode<'d, 'a> {
     pub(crate) fn variable(&mut self, name: &str, offset: i64, wide: bool) -> Option<u32> {
         let bank = if wide { Bank::W64 } else { Bank::W32 };
         let value = match self.unit.lookup(name) {
-            Some(Named::Shared { bytes: None, .. }) => {
+            Some(Declared::Shared { bytes: None, .. }) => {
                 Constant::Bits((i64::from(self.unit.dynamic_shared) + offset) as u64)
             }
-            Some(Named::Shared { address, .. } | Named::Local { address }) => {
+            Some(Declared::Shared { address, .. } | Declared::Local { address }) => {
                 Constant::Bits((i64::from(*address) + offset) as u64)
             }
             _ => {
@@ -270,7 +270,7 @@ impl<'d, 'a> Decode<'d, 'a> {
                     .common
                     .variables
                     .iter()
-                    .position(|v| v.name == name && v.space != Space::Shared)?;
+                    .position(|v| v.name == name && v.space != StateSpace::Shared)?;
                 Constant::Variable(index as u32, offset)
             }
         };
@@ -285,7 +285,7 @@ impl<'d, 'a> Decode<'d, 'a> {
     /// The size of a static shared variable.
     pub(crate) fn shared_bytes(&self, name: &str) -> Option<u32> {
         match self.unit.lookup(name) {
-            Some(Named::Shared { bytes, .. }) => *bytes,
+            Some(Declared::Shared { bytes, .. }) => *bytes,
             _ => None,
         }
     }
@@ -362,8 +362,8 @@ impl<'d, 'a> Decode<'d, 'a> {
     }
 
     /// A word register to be read, of the bank its type says.
-    pub(crate) fn word(&mut self, i: usize, ty: Type) -> Parsed<Operand> {
-        Ok(Operand { slot: self.src(i, ty)?, bits: ty.bits() })
+    pub(crate) fn word(&mut self, i: usize, ty: Type) -> Parsed<RegisterOperand> {
+        Ok(RegisterOperand { slot: self.src(i, ty)?, bits: ty.bits() })
     }
 }
 

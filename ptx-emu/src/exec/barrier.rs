@@ -1,7 +1,7 @@
 //! The sixteen barriers of a block (manual, "bar, barrier").
 //!
-//! A barrier counts threads by whole warps. It completes when as many have arrived as its first user
-//! expected; those that wait go on, and the barrier is ready for use again.
+//! A barrier counts threads in whole warps. It completes when the number of arrivals reaches the count that its first
+//! user gave. The waiting warps then continue, and the barrier can be used again.
 
 use super::block::{Checked, Worker, show_lanes};
 use super::step::pred;
@@ -12,16 +12,16 @@ use crate::{Class, Fault};
 /// Barriers a block has.
 const COUNT: usize = 16;
 
-/// State of one barrier.
+/// BarrierState of one barrier.
 #[derive(Clone, Debug, Default)]
-struct State {
+struct BarrierState {
     arrived: u32,
     expected: u32,
     /// Instruction of the first to arrive.
     first: u32,
     reduces: bool,
     participants: Vec<u32>,
-    /// Warps that wait, with what each writes when it goes on.
+    /// Warps that wait, with what each writes when it is released.
     waiting: Vec<(u32, BarrierKind)>,
     /// Threads whose predicate was true, and threads in all.
     holds: u32,
@@ -33,7 +33,7 @@ struct State {
 pub(crate) struct Barriers {
     /// Threads of the block, in whole warps.
     all: u32,
-    states: Vec<State>,
+    states: Vec<BarrierState>,
     /// For each warp that waits: barrier and instruction.
     waits: Vec<Option<(u32, u32)>>,
     released: Vec<u32>,
@@ -43,17 +43,22 @@ impl Barriers {
     pub(crate) fn new(threads: u32) -> Barriers {
         let warps = threads.div_ceil(32);
         let waits = vec![None; warps as usize];
-        Barriers { all: warps * 32, states: vec![State::default(); COUNT], waits, released: Vec::new() }
+        Barriers {
+            all: warps * 32,
+            states: vec![BarrierState::default(); COUNT],
+            waits,
+            released: Vec::new(),
+        }
     }
 
-    /// Readies the barriers for a new block.
+    /// Prepares the barriers for a new block.
     pub(crate) fn start(&mut self) {
-        self.states.fill(State::default());
+        self.states.fill(BarrierState::default());
         self.waits.fill(None);
         self.released.clear();
     }
 
-    /// The warps that may go on since this was last asked.
+    /// The warps released since the last call.
     pub(crate) fn released(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.released)
     }
@@ -108,7 +113,7 @@ impl Worker<'_, '_> {
         };
         let state = &mut self.barriers.states[id as usize];
         if state.arrived == 0 {
-            *state = State { expected: count, reduces, first: w.now.pc, ..State::default() };
+            *state = BarrierState { expected: count, reduces, first: w.now.pc, ..BarrierState::default() };
         } else if state.expected != count || state.reduces != reduces {
             return Err(self.disagree(w, id, count));
         }
@@ -127,7 +132,7 @@ impl Worker<'_, '_> {
         Ok(self.barriers.waits[w.index as usize].is_some())
     }
 
-    /// Lets everybody go on who waits at a barrier.
+    /// Releases all warps that wait at a barrier.
     fn complete(&mut self, current: &mut Warp, id: u32) {
         let state = std::mem::take(&mut self.barriers.states[id as usize]);
         let waiting: Vec<u32> = state.waiting.iter().map(|(w, _)| *w).collect();
@@ -183,7 +188,7 @@ impl Worker<'_, '_> {
     }
 }
 
-/// Writes a barrier's reduction to the registers of a warp that goes on.
+/// Writes a barrier's reduction to the registers of a released warp.
 fn reduce(w: &mut Warp, kind: BarrierKind, holds: u32, threads: u32) {
     let mask = w.live;
     let all = |b: bool| if b { u32::MAX } else { 0 };

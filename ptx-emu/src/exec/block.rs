@@ -1,7 +1,7 @@
-//! One block: its warps take turns until all have exited.
+//! Runs one block: its warps take turns until all have exited.
 //!
-//! A warp runs until it reaches a barrier, exits, or has used up its turn; which warp is next is the
-//! schedule's choice. Between barriers the order of warps is free, so the schedule may run any warp first.
+//! A turn ends when the warp reaches a barrier, exits, or has executed its share of instructions. The schedule chooses
+//! which warp runs next. It may choose any, because nothing orders warps between barriers.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,24 +15,24 @@ use super::regs::{Bank, Undefined};
 use super::shared::Shared;
 use super::trace::Recorder;
 use super::warp::{Identity, Warp};
-use crate::fault::{AllocationInfo, OtherPlace, Place};
+use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Order, Stats, Trace};
 use crate::{Class, Fault};
 
 /// Instructions a warp may execute before another gets its turn, so that a warp may wait for another.
 const TURN: u64 = 10_000;
 
-/// Turns that all end in a wait in vain, after which nothing can be expected any more.
-const IN_VAIN: u32 = 1 << 16;
+/// Turns in a row that end in a failed wait, after which the block is considered stuck.
+const MOST_FAILED_WAITS: u32 = 1 << 16;
 
-/// How long a thread of the host sleeps for a block that waits for those of others.
-const NAP: std::time::Duration = std::time::Duration::from_micros(20);
+/// How long a host thread backs off while its block waits for blocks of other threads.
+const BACK_OFF: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// Multiprocessors that `%nsmid` tells of.
+/// Number of multiprocessors in `%nsmid`.
 const SMS: u32 = 4;
 
 thread_local! {
-    /// Warps of launches that are over: a large kernel's registers take longer to allocate than to use.
+    /// Warps of finished launches: the registers of a large kernel take longer to allocate than to use.
     static SPARE: RefCell<Vec<Warp>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -44,7 +44,7 @@ fn spare() -> Warp {
 /// What a result is when the launch must end.
 pub(crate) type Checked<T> = Result<T, Box<Fault>>;
 
-/// A thread of the host, and the block it runs.
+/// A host thread and the block that it runs.
 pub(crate) struct Worker<'g, 'a> {
     pub(crate) grid: &'g Grid<'a>,
     pub(crate) block: [u32; 3],
@@ -64,13 +64,13 @@ pub(crate) struct Worker<'g, 'a> {
 /// Why a warp's turn is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// It has used up its turn.
+    /// It has executed its share of instructions.
     Turn,
     /// It waits at a barrier.
     Waits,
-    /// It asked for something in vain, and asks again after the others.
+    /// Its wait failed. It tries again after the others had their turn.
     Yields,
-    /// It sleeps, as one does that waits for another block.
+    /// It executed `nanosleep`, as a warp does that polls for another block.
     Sleeps,
     /// All its lanes have exited.
     Ended,
@@ -96,7 +96,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
     }
 
-    /// What this worker has done.
+    /// The statistics of this worker.
     pub(crate) fn finish(mut self) -> Stats {
         let place = |pc: u32| self.grid.code.places[pc as usize].clone();
         let find = |base| self.grid.table.find(base).map(|a| a.info());
@@ -119,8 +119,8 @@ impl<'g, 'a> Worker<'g, 'a> {
         let id = identity(self.grid, block);
         self.warps.iter_mut().for_each(|w| w.start(self.grid.code, &id));
         let mut ready: Vec<u32> = (0..self.warps.len() as u32).collect();
-        let (mut round, mut vain) = (0, 0);
-        while !ready.is_empty() && vain < IN_VAIN {
+        let (mut round, mut failed_waits) = (0, 0);
+        while !ready.is_empty() && failed_waits < MOST_FAILED_WAITS {
             if self.grid.stop.load(Relaxed) {
                 // Another block has found a fault, which is the one to report.
                 return Ok(());
@@ -129,23 +129,23 @@ impl<'g, 'a> Worker<'g, 'a> {
             round += 1;
             let mut asleep = true;
             for w in std::mem::take(&mut ready) {
-                vain = if self.land_due()? { 0 } else { vain };
+                failed_waits = if self.land_due()? { 0 } else { failed_waits };
                 let pause = self.turn(w as usize)?;
                 asleep &= pause == Pause::Sleeps;
                 match pause {
                     Pause::Yields => {
-                        vain += 1;
+                        failed_waits += 1;
                         ready.push(w);
                     }
                     pause => {
-                        vain = 0;
+                        failed_waits = 0;
                         ready.extend(matches!(pause, Pause::Turn | Pause::Sleeps).then_some(w));
                     }
                 }
             }
-            if asleep && !ready.is_empty() && !self.let_another() {
+            if asleep && !ready.is_empty() && !self.run_another_block() {
                 // Another thread may run the block that it waits for.
-                std::thread::sleep(NAP);
+                std::thread::sleep(BACK_OFF);
             }
             ready.extend(self.barriers.released());
             self.mbarriers.awake(&mut ready);
@@ -156,8 +156,8 @@ impl<'g, 'a> Worker<'g, 'a> {
         self.stuck()
     }
 
-    /// Runs another block to its end while this one sleeps, if one is left.
-    fn let_another(&mut self) -> bool {
+    /// Runs another block to its end while this one sleeps, if one is left; returns whether there was one.
+    fn run_another_block(&mut self) -> bool {
         let Some(turn) = self.grid.take() else { return false };
         let mut other = Worker::new(self.grid);
         let own = self.recorder.as_mut().map(|recorder| recorder.suspend());
@@ -215,11 +215,11 @@ impl<'g, 'a> Worker<'g, 'a> {
         fault
     }
 
-    /// No warp is ready: fine when all have exited and nothing is left half done.
+    /// No warp is ready. This is fine if all have exited and nothing is left incomplete.
     fn stuck(&self) -> Checked<()> {
         let Some(first) = self.warps.iter().find(|w| w.present() != 0) else { return self.left_over() };
-        let stories: Vec<String> = self.warps.iter().map(|w| self.story(w)).collect();
-        let what = format!("no warp can go on; {}", stories.join("; "));
+        let reasons: Vec<String> = self.warps.iter().map(|w| self.wait_reason(w)).collect();
+        let what = format!("no warp can go on; {}", reasons.join("; "));
         let at_barrier = |w: &Warp| w.present() == 0 || self.barriers.waiting_at(w.index).is_some();
         let (class, instead) = match self.warps.iter().all(at_barrier) {
             true => {
@@ -237,8 +237,8 @@ impl<'g, 'a> Worker<'g, 'a> {
         Err(fault)
     }
 
-    /// What keeps a warp from going on.
-    fn story(&self, w: &Warp) -> String {
+    /// Why a warp cannot run.
+    fn wait_reason(&self, w: &Warp) -> String {
         let warp = w.index;
         if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
             let line = self.place(pc).line;
@@ -254,7 +254,7 @@ impl<'g, 'a> Worker<'g, 'a> {
         }
         match w.present() {
             0 => format!("warp {warp} has exited"),
-            _ => format!("warp {warp} asks in vain in line {}", self.place(w.now.pc).line),
+            _ => format!("warp {warp} polls without success in line {}", self.place(w.now.pc).line),
         }
     }
 
@@ -291,7 +291,7 @@ impl<'g, 'a> Worker<'g, 'a> {
     }
 
     /// The place of an instruction.
-    pub(crate) fn place(&self, pc: u32) -> Place {
+    pub(crate) fn place(&self, pc: u32) -> SourcePlace {
         self.grid.code.places[(pc as usize).min(self.grid.code.places.len() - 1)].clone()
     }
 

@@ -9,9 +9,12 @@ use std::rc::Rc;
 
 use super::clocks::{Clock, Clocks, Strong, join};
 
-/// What is known of blocks: the clock of each, by number. Those who know the same share it.
+/// What is known of other blocks: the clock of each, by block number. Equal knowledge is shared.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(Option<Rc<Vec<(u32, Rc<Clock>)>>>);
+pub(crate) struct Known(Option<Rc<BlockClocks>>);
+
+/// The clocks of blocks, sorted by number.
+type BlockClocks = Vec<(u32, Rc<Clock>)>;
 
 /// One warp of one block at one count of its synchronisations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,7 +35,7 @@ struct Acquired {
 
 /// What strong writes have published at an address, and the block and warp that wrote last.
 #[derive(Debug, Default)]
-struct Published {
+struct PublishedKnown {
     known: Known,
     by: (u32, u32),
 }
@@ -61,7 +64,7 @@ pub(crate) struct BlockOrder {
 
 /// What blocks have published, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Exchange(HashMap<u64, Published>);
+pub(crate) struct Exchange(HashMap<u64, PublishedKnown>);
 
 fn covers(clock: &Clock, other: &Clock) -> bool {
     other.iter().enumerate().all(|(i, count)| clock.get(i).copied().unwrap_or(0) >= *count)
@@ -108,7 +111,7 @@ impl Known {
         if other.covers(self) {
             return self.clone_from(other);
         }
-        let mut all: Vec<(u32, Rc<Clock>)> = self.blocks().iter().chain(other.blocks()).cloned().collect();
+        let mut all: BlockClocks = self.blocks().iter().chain(other.blocks()).cloned().collect();
         all.sort_by_key(|(block, _)| *block);
         all.dedup_by(|later, first| {
             let same = later.0 == first.0;
@@ -154,8 +157,8 @@ impl BlockOrder {
         known
     }
 
-    /// Whether what a warp of any block did is ordered before what a warp of this one does now. Within the block this
-    /// is not asked.
+    /// Whether what a warp of any block did is ordered before what a warp of this block does now. Always true for this
+    /// block's own warps, which are checked separately.
     pub(crate) fn ordered(&mut self, clocks: &Clocks, warp: u32, earlier: Stamp) -> bool {
         if earlier.block == self.block {
             return true;

@@ -23,7 +23,7 @@ type LaneClocks = Box<[[u32; 32]; 32]>;
 
 /// What strong writes have published at an address, and the warp that wrote last.
 #[derive(Debug, Default)]
-struct Published {
+struct PublishedClock {
     clock: Clock,
     by: u32,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Clocks {
     fenced: Vec<Option<Clock>>,
     /// What each warp has read of others' releases, by address.
     noted: Vec<HashMap<u64, Clock>>,
-    published: HashMap<u64, Published>,
+    published: HashMap<u64, PublishedClock>,
     lanes: Vec<Option<LaneClocks>>,
 }
 
@@ -75,8 +75,8 @@ impl Clocks {
         }
     }
 
-    /// Readies the clocks for a new block. Counts go on, so that marks of the last block are known to be old; whether
-    /// they began again at 0, which takes all marks to be cleared.
+    /// Prepares the clocks for a new block. Counts continue, so marks of the last block are recognised as old. Returns
+    /// whether they restarted at 0, in which case all marks must be cleared.
     pub(crate) fn start(&mut self) -> bool {
         let past = self.now.iter().copied().max().unwrap_or(0);
         let wraps = past > u32::MAX / 2;
@@ -166,7 +166,7 @@ impl Clocks {
         to[w] = to[w].max(self.now[w]);
     }
 
-    /// What a warp, or an agent, does from now on is told apart from what it did before.
+    /// Advances the count of a warp or agent, so that later accesses differ from earlier ones.
     pub(crate) fn bump(&mut self, who: usize) {
         self.now[who] += 1;
     }
@@ -176,7 +176,7 @@ impl Clocks {
         join(&mut self.seen[warp as usize], from);
     }
 
-    /// An agent ends a phase: the count that those who wait for it get to know.
+    /// Ends a phase of an agent and adds its count to what waiting warps acquire.
     pub(crate) fn end_phase(&mut self, agent: usize, to: &mut Clock) {
         to.resize(self.now.len().max(to.len()), 0);
         to[agent] = self.now[agent];

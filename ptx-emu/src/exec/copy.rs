@@ -1,27 +1,27 @@
-//! Copies that arrive later (manual, "cp.async", "cp.async.bulk").
+//! Asynchronous copies (manual, "cp.async", "cp.async.bulk").
 //!
-//! From its issue on a copy covers its destination: nobody may touch it. A bulk copy arrives some turns later, as
-//! the seed says, or when all warps wait; only then is its source read. Arrived, it counts as written by its
-//! mbarrier, so that only those who have waited for the phase may read it. A thread's own copies arrive when the
-//! thread waits for their group, and count as written by the thread then; or with an arrival at an mbarrier, some
-//! turns after it was asked for.
+//! A copy covers its destination from issue to completion: nobody may touch it. A bulk copy completes some turns later,
+//! as the seed says, or when all warps wait; its source is read only then. Its bytes count as written by its mbarrier,
+//! so only threads that have waited for the phase may read them. A thread's own copies complete when the thread waits
+//! for their group, and count as written by the thread at that moment. With `cp.async.mbarrier.arrive` they complete
+//! some turns later, and count as written by the mbarrier.
 
 use super::block::{Checked, Worker};
 use super::grid::mix;
 use super::lanes;
 use super::shared::{Access, Writer};
 use super::warp::Warp;
-use crate::accesses::Deed;
-use crate::code::{Address, Bulk, Copy, Scope, Space};
+use crate::accesses::MemoryOperation;
+use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
 use crate::memory::Allocation;
 use crate::{Class, Fault};
 
-/// Turns that a copy takes at most while some warp can go on.
+/// Turns that a copy takes at most while some warp can run.
 const LATE: u64 = 16;
 
 /// A copy on its way.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flight {
+pub(crate) struct PendingArrival {
     pub(crate) pc: u32,
     thread: u32,
     to: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Flight {
 
 /// A thread's own copy on its way.
 #[derive(Clone, Copy, Debug)]
-struct Own {
+struct PendingCopy {
     pc: u32,
     thread: u32,
     to: u32,
@@ -51,9 +51,9 @@ struct Own {
 /// The copies of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
-    flights: Vec<Flight>,
+    arrivals: Vec<PendingArrival>,
     /// Threads' own copies, by warp.
-    own: Vec<Vec<Own>>,
+    own: Vec<Vec<PendingCopy>>,
     /// Groups that each thread has committed.
     groups: Vec<[u32; 32]>,
     /// Turns taken, and copies issued.
@@ -62,9 +62,9 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Readies for a new block.
+    /// Prepares for a new block.
     pub(crate) fn start(&mut self, warps: usize) {
-        self.flights.clear();
+        self.arrivals.clear();
         self.own.resize_with(warps, Vec::new);
         self.own.iter_mut().for_each(Vec::clear);
         self.groups.clear();
@@ -77,7 +77,7 @@ impl Copies {
         let meets = |to: u32, size: u32| {
             u64::from(to) < address.saturating_add(bytes) && address < u64::from(to) + u64::from(size)
         };
-        let flight = self.flights.iter().find(|f| meets(f.to, f.bytes)).map(|f| f.pc);
+        let flight = self.arrivals.iter().find(|f| meets(f.to, f.bytes)).map(|f| f.pc);
         flight.or_else(|| self.own.iter().flatten().find(|c| meets(c.to, c.bytes)).map(|c| c.pc))
     }
 
@@ -94,19 +94,19 @@ impl Copies {
 
     /// When the last arrival of a thread is due: the next is not before, as copies that it waits for are the former's.
     fn last_arrival(&self, thread: u32) -> u64 {
-        let of_thread = |f: &&Flight| f.before.is_some() && f.thread == thread;
-        self.flights.iter().filter(of_thread).map(|f| f.due).max().unwrap_or(0)
+        let of_thread = |f: &&PendingArrival| f.before.is_some() && f.thread == thread;
+        self.arrivals.iter().filter(of_thread).map(|f| f.due).max().unwrap_or(0)
     }
 
     /// Whether a copy completes on the mbarrier at an address.
     pub(crate) fn aims_at(&self, address: u64) -> bool {
-        self.flights.iter().any(|f| u64::from(f.barrier) == address)
+        self.arrivals.iter().any(|f| u64::from(f.barrier) == address)
     }
 }
 
 impl<'g> Worker<'g, '_> {
     /// `cp.async.bulk` from global to shared memory.
-    pub(crate) fn bulk(&mut self, w: &mut Warp, mask: u32, b: &Bulk) -> Checked<()> {
+    pub(crate) fn bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
         let (mut to, mut from, mut barrier) = ([0; 32], [0; 32], [0; 32]);
         self.shared_addresses(w, mask, &b.to, Space::Shared, &mut to)?;
         self.addresses(w, mask, &b.from, &mut from)?;
@@ -133,14 +133,23 @@ impl<'g> Worker<'g, '_> {
         let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
         if bytes > 0 {
             let (to, barrier) = (to as u32, barrier as u32);
-            self.copies.flights.push(Flight { pc, thread, to, from, bytes, barrier, due, before: None });
+            self.copies.arrivals.push(PendingArrival {
+                pc,
+                thread,
+                to,
+                from,
+                bytes,
+                barrier,
+                due,
+                before: None,
+            });
             self.shared.cover(to, bytes, true);
         }
         Ok(())
     }
 
     /// `cp.async`
-    pub(crate) fn copy(&mut self, w: &mut Warp, mask: u32, c: &Copy) -> Checked<()> {
+    pub(crate) fn copy(&mut self, w: &mut Warp, mask: u32, c: &ThreadCopy) -> Checked<()> {
         let (mut to, mut from) = ([0; 32], [0; 32]);
         self.shared_addresses(w, mask, &c.to, Space::Shared, &mut to)?;
         self.addresses(w, mask, &c.from, &mut from)?;
@@ -159,7 +168,7 @@ impl<'g> Worker<'g, '_> {
                 self.record_source(w, l, a, from[l], source_bytes)?;
             }
             self.copies.issued += 1;
-            let own = Own {
+            let own = PendingCopy {
                 pc: w.now.pc,
                 thread: w.index * 32 + l as u32,
                 to: to[l] as u32,
@@ -184,8 +193,8 @@ impl<'g> Worker<'g, '_> {
         });
     }
 
-    /// Lets those of a warp's own copies arrive that `which` holds for; whether there were any.
-    fn land_own(&mut self, warp: u32, agent: Option<usize>, which: impl Fn(&Own) -> bool) -> bool {
+    /// Completes those of a warp's own copies for which `which` holds. Returns whether there were any.
+    fn land_own(&mut self, warp: u32, agent: Option<usize>, which: impl Fn(&PendingCopy) -> bool) -> bool {
         let mut own = std::mem::take(&mut self.copies.own[warp as usize]);
         let before = own.len();
         own.retain(|c| {
@@ -213,12 +222,21 @@ impl<'g> Worker<'g, '_> {
             let due = due.max(self.copies.last_arrival(w.index * 32 + l as u32));
             let (pc, thread, barrier) = (w.now.pc, w.index * 32 + l as u32, addresses[l] as u32);
             let before = Some(self.copies.issued);
-            self.copies.flights.push(Flight { pc, thread, to: 0, from: 0, bytes: 0, barrier, due, before });
+            self.copies.arrivals.push(PendingArrival {
+                pc,
+                thread,
+                to: 0,
+                from: 0,
+                bytes: 0,
+                barrier,
+                due,
+                before,
+            });
         }
         Ok(())
     }
 
-    /// Checks that a thread may let a copy write its destination.
+    /// Checks that a copy issued by a thread may write its destination.
     fn claim(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
         let thread = w.index * 32 + lane as u32;
         let access = Access { pc: w.now.pc, thread, reads: false, writes: true, strong: false };
@@ -254,7 +272,7 @@ impl<'g> Worker<'g, '_> {
             self.record(
                 w,
                 1 << lane,
-                (Deed::Read, Scope::Device),
+                (MemoryOperation::Read, Scope::Device),
                 Some(a),
                 &[from + u64::from(at); 32],
                 part,
@@ -275,32 +293,32 @@ impl<'g> Worker<'g, '_> {
         })
     }
 
-    /// Counts a turn, and lets the copies arrive whose time has come; whether there were any.
+    /// Counts a turn and completes the copies that are due. Returns whether there were any.
     pub(crate) fn land_due(&mut self) -> Checked<bool> {
         self.copies.turns += 1;
         let mut landed = false;
-        while let Some(i) = self.copies.flights.iter().position(|f| f.due <= self.copies.turns) {
+        while let Some(i) = self.copies.arrivals.iter().position(|f| f.due <= self.copies.turns) {
             self.land(i)?;
             landed = true;
         }
         Ok(landed)
     }
 
-    /// Lets the next copy arrive, since nobody can go on without; whether there was one.
+    /// Completes the next copy, because no warp can run without it. Returns whether there was one.
     pub(crate) fn land_next(&mut self) -> Checked<bool> {
-        let flights = self.copies.flights.iter().enumerate();
-        match flights.min_by_key(|(_, f)| f.due).map(|(i, _)| i) {
+        let arrivals = self.copies.arrivals.iter().enumerate();
+        match arrivals.min_by_key(|(_, f)| f.due).map(|(i, _)| i) {
             Some(i) => self.land(i).map(|()| true),
             None => Ok(false),
         }
     }
 
     fn land(&mut self, i: usize) -> Checked<()> {
-        let f = self.copies.flights.remove(i);
-        // It was there at the issue, and does not go away while a copy is under way.
+        let f = self.copies.arrivals.remove(i);
+        // It existed at the issue, and cannot be invalidated while a copy is pending.
         let Some((target, agent)) = self.agent(f.barrier) else { return Ok(()) };
         if let Some(before) = f.before {
-            let mine = |c: &Own| c.thread == f.thread && c.number < before;
+            let mine = |c: &PendingCopy| c.thread == f.thread && c.number < before;
             let landed = self.land_own(f.thread / 32, Some(agent), mine);
             return self.copy_arrived(target, f.pc, f.thread, landed);
         }
@@ -311,7 +329,7 @@ impl<'g> Worker<'g, '_> {
 
     /// All warps have exited: every copy must have been waited for, and every byte that was expected have come.
     pub(crate) fn unfinished(&self) -> Checked<()> {
-        let flying = self.copies.flights.first().map(|f| (f.pc, f.thread));
+        let flying = self.copies.arrivals.first().map(|f| (f.pc, f.thread));
         let flying = flying.or(self.copies.own.iter().flatten().next().map(|c| (c.pc, c.thread)));
         if let Some((pc, thread)) = flying.or(self.mbarriers.forgotten()) {
             let what = "the block has ended, and nothing has waited for a copy".to_string();

@@ -1,8 +1,8 @@
-//! Global memory as a warp sees it.
+//! Global memory as a warp accesses it.
 //!
-//! The addresses of a warp usually lie in one allocation, and usually in the one the same instruction used
-//! last: then one comparison of the lowest and the highest address checks all lanes, and one more the bytes
-//! known to be initialised.
+//! The addresses of a warp usually lie in one allocation, and usually in the one that the same instruction used last.
+//! One comparison of the lowest and the highest address then checks the bounds of all lanes, and a second one checks
+//! that the bytes are initialised.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,17 +12,17 @@ use super::lanes;
 use super::memory::{Addresses, put};
 use super::shared::Access;
 use super::step::extend;
-use super::trace::Rival;
+use super::trace::RacingAccess;
 use super::warp::Warp;
-use crate::accesses::Deed;
-use crate::code::{Atomic, Order, Scope, Transfer, Width};
+use crate::accesses::MemoryOperation;
+use crate::code::{Atomic, MemoryOrder, Scope, Transfer, Width};
 use crate::fault::OtherPlace;
 use crate::memory::{Allocation, store_part};
 use crate::{Class, Fault};
 
 /// How the lanes' addresses lie to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum AddressPattern {
     /// Each lane's bytes follow the last one's.
     Consecutive,
     /// All lanes have the same address.
@@ -31,7 +31,7 @@ enum Shape {
 }
 
 #[inline(always)]
-fn shape(addresses: &Addresses, bytes: u32) -> Shape {
+fn pattern(addresses: &Addresses, bytes: u32) -> AddressPattern {
     let first = addresses[0];
     let step = u64::from(bytes);
     let (mut apart, mut uneven) = (0, 0);
@@ -40,20 +40,20 @@ fn shape(addresses: &Addresses, bytes: u32) -> Shape {
         uneven |= a.wrapping_sub(first) ^ (step * i as u64);
     }
     match (uneven, apart) {
-        (0, _) => Shape::Consecutive,
-        (_, 0) => Shape::Same,
-        _ => Shape::Scattered,
+        (0, _) => AddressPattern::Consecutive,
+        (_, 0) => AddressPattern::Same,
+        _ => AddressPattern::Scattered,
     }
 }
 
 /// Lowest address and the end of the highest access.
 #[inline(always)]
-fn span(addresses: &Addresses, shape: Shape, bytes: u32) -> (u64, u64) {
+fn span(addresses: &Addresses, pattern: AddressPattern, bytes: u32) -> (u64, u64) {
     let bytes = u64::from(bytes);
-    match shape {
-        Shape::Consecutive => (addresses[0], addresses[0].saturating_add(32 * bytes)),
-        Shape::Same => (addresses[0], addresses[0].saturating_add(bytes)),
-        Shape::Scattered => {
+    match pattern {
+        AddressPattern::Consecutive => (addresses[0], addresses[0].saturating_add(32 * bytes)),
+        AddressPattern::Same => (addresses[0], addresses[0].saturating_add(bytes)),
+        AddressPattern::Scattered => {
             let low = addresses.iter().copied().fold(u64::MAX, u64::min);
             let high = addresses.iter().copied().fold(0, u64::max);
             (low, high.saturating_add(bytes))
@@ -143,11 +143,11 @@ impl<'g> Worker<'g, '_> {
         mask: u32,
         t: &Transfer,
         addresses: &Addresses,
-        shape: Shape,
+        pattern: AddressPattern,
     ) -> Checked<Option<&'g Allocation>> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, bytes)?;
-        let (low, end) = span(addresses, shape, bytes);
+        let (low, end) = span(addresses, pattern, bytes);
         if let Some(a) = self.one(t.site, low, end) {
             if end - a.base > a.prefix() && !(end - low <= 1024 && a.is_initialised(low - a.base, end - low))
             {
@@ -169,16 +169,16 @@ impl<'g> Worker<'g, '_> {
         t: &Transfer,
         addresses: &Addresses,
     ) -> Checked<()> {
-        let shape = shape(addresses, t.width.bytes * t.regs.len() as u32);
-        let one = self.check_reads(w, mask, t, addresses, shape)?;
+        let pattern = pattern(addresses, t.width.bytes * t.regs.len() as u32);
+        let one = self.check_reads(w, mask, t, addresses, pattern)?;
         if self.recorder.is_some() {
-            let deed = match (t.read_only, t.order) {
-                (true, _) => Deed::ReadOnly,
-                (_, Order::Acquire) => Deed::Acquire,
-                (_, Order::Weak) => Deed::Read,
-                _ => Deed::StrongRead,
+            let operation = match (t.read_only, t.order) {
+                (true, _) => MemoryOperation::ReadOnly,
+                (_, MemoryOrder::Acquire) => MemoryOperation::Acquire,
+                (_, MemoryOrder::Weak) => MemoryOperation::Read,
+                _ => MemoryOperation::StrongRead,
             };
-            self.record(w, mask, (deed, t.scope), one, addresses, t.width.bytes * t.regs.len() as u32)?;
+            self.record(w, mask, (operation, t.scope), one, addresses, t.width.bytes * t.regs.len() as u32)?;
         }
         for (i, to) in t.regs.iter().enumerate() {
             let Some(to) = to else { continue };
@@ -186,7 +186,7 @@ impl<'g> Worker<'g, '_> {
             match one {
                 Some(a) if t.width.bytes == 4 && to.bits == 32 => {
                     let mut out = [0; 32];
-                    gather(a, addresses, shape, i, t.regs.len(), &mut out);
+                    gather(a, addresses, pattern, i, t.regs.len(), &mut out);
                     w.regs.set(to.slot, mask, &out);
                 }
                 Some(a) if t.width.bytes < 4 && to.bits <= 32 => {
@@ -223,20 +223,20 @@ impl<'g> Worker<'g, '_> {
     ) -> Checked<()> {
         let bytes = t.width.bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, bytes)?;
-        let shape = shape(addresses, bytes);
-        let (low, end) = span(addresses, shape, bytes);
+        let pattern = pattern(addresses, bytes);
+        let (low, end) = span(addresses, pattern, bytes);
         let one = self.one(t.site, low, end);
         if one.is_none() {
             lanes(mask)
                 .try_for_each(|lane| self.lane_allocation(w, lane, addresses[lane], bytes).map(|_| ()))?;
         }
         if self.recorder.is_some() {
-            let deed = match t.order {
-                Order::Release => Deed::Release,
-                Order::Weak => Deed::Write,
-                _ => Deed::StrongWrite,
+            let operation = match t.order {
+                MemoryOrder::Release => MemoryOperation::Release,
+                MemoryOrder::Weak => MemoryOperation::Write,
+                _ => MemoryOperation::StrongWrite,
             };
-            self.record(w, mask, (deed, t.scope), one, addresses, bytes)?;
+            self.record(w, mask, (operation, t.scope), one, addresses, bytes)?;
         }
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
@@ -287,7 +287,7 @@ impl<'g> Worker<'g, '_> {
         &mut self,
         w: &Warp,
         mask: u32,
-        (deed, scope): (Deed, Scope),
+        (operation, scope): (MemoryOperation, Scope),
         one: Option<&Allocation>,
         addresses: &Addresses,
         bytes: u32,
@@ -298,22 +298,22 @@ impl<'g> Worker<'g, '_> {
             let address = addresses[lane];
             let Some(a) = one.or_else(|| self.grid.table.find(address).map(|a| &**a)) else { continue };
             let clocks = &self.shared.clocks;
-            let seen = if scope == Scope::Device { deed } else { deed.within_block() };
-            let rival = recorder.record((clocks, w.index), w.now.pc, seen, a, address - a.base, bytes);
+            let seen = if scope == Scope::Device { operation } else { operation.within_block() };
+            let racing = recorder.record((clocks, w.index), w.now.pc, seen, a, address - a.base, bytes);
             let access = Access {
                 pc: w.now.pc,
                 thread: w.index * 32 + lane as u32,
                 reads: true,
-                writes: deed.writes(),
-                strong: deed.is_strong(),
+                writes: operation.writes(),
+                strong: operation.is_strong(),
             };
-            let rival = rival.or(recorder.within_block(&self.shared, access, address, bytes));
-            race = race.or(rival.map(|rival| (lane, address, rival)));
+            let racing = racing.or(recorder.within_block(&self.shared, access, address, bytes));
+            race = race.or(racing.map(|racing| (lane, address, racing)));
         }
         self.recorder = Some(recorder);
         match race {
             None => Ok(()),
-            Some((lane, address, rival)) => Err(self.global_race(w, lane, deed, address, rival)),
+            Some((lane, address, racing)) => Err(self.global_race(w, lane, operation, address, racing)),
         }
     }
 
@@ -332,10 +332,17 @@ impl<'g> Worker<'g, '_> {
     }
 
     #[cold]
-    fn global_race(&self, w: &Warp, lane: usize, deed: Deed, address: u64, rival: Rival) -> Box<Fault> {
-        let (does, has) = (passive(deed.writes()), passive(rival.wrote));
-        let did = if rival.wrote { "wrote" } else { "read" };
-        let (kind, instead) = match rival.thread {
+    fn global_race(
+        &self,
+        w: &Warp,
+        lane: usize,
+        operation: MemoryOperation,
+        address: u64,
+        racing: RacingAccess,
+    ) -> Box<Fault> {
+        let (does, has) = (passive(operation.writes()), passive(racing.wrote));
+        let did = if racing.wrote { "wrote" } else { "read" };
+        let (kind, instead) = match racing.thread {
             None => (
                 "block",
                 "blocks run in any order: split the work so that no two share bytes, or use atomics",
@@ -347,7 +354,7 @@ impl<'g> Worker<'g, '_> {
         );
         let mut fault = self.fault(w, 1 << lane, Class::GlobalRace, what);
         fault.instead = instead;
-        fault.other = match (rival.pc, rival.thread) {
+        fault.other = match (racing.pc, racing.thread) {
             (Some(pc), Some(thread)) => Some(self.earlier(pc, thread.into(), did)),
             (Some(pc), None) => Some(OtherPlace { place: self.place(pc), did, who: "another block".into() }),
             (None, _) => None,
@@ -389,7 +396,7 @@ impl<'g> Worker<'g, '_> {
                 return Err(self.read_only(w, lane, address));
             }
             if self.recorder.is_some() {
-                self.record(w, 1 << lane, (Deed::Atomic, t.scope), Some(a), addresses, t.bytes)?;
+                self.record(w, 1 << lane, (MemoryOperation::Atomic, t.scope), Some(a), addresses, t.bytes)?;
             }
             old[lane] = update(a, address - a.base, t.bytes, |m| (t.f)(m, b[lane], c[lane]));
         }
@@ -402,15 +409,22 @@ impl<'g> Worker<'g, '_> {
 
 /// Loads word `i` of the `count` words at each lane's address, which were checked.
 #[inline(always)]
-fn gather(a: &Allocation, addresses: &Addresses, shape: Shape, i: usize, count: usize, out: &mut [u32; 32]) {
+fn gather(
+    a: &Allocation,
+    addresses: &Addresses,
+    pattern: AddressPattern,
+    i: usize,
+    count: usize,
+    out: &mut [u32; 32],
+) {
     let words = a.words();
     let index = |address: u64| ((address - a.base) / 4) as usize;
     let first = index(addresses[0]);
-    match (shape, count) {
-        (Shape::Consecutive, 1) => consecutive::<1>(&words[first..], i, out),
-        (Shape::Consecutive, 2) => consecutive::<2>(&words[first..], i, out),
-        (Shape::Consecutive, 4) => consecutive::<4>(&words[first..], i, out),
-        (Shape::Same, _) => *out = [words[first + i].load(Relaxed); 32],
+    match (pattern, count) {
+        (AddressPattern::Consecutive, 1) => consecutive::<1>(&words[first..], i, out),
+        (AddressPattern::Consecutive, 2) => consecutive::<2>(&words[first..], i, out),
+        (AddressPattern::Consecutive, 4) => consecutive::<4>(&words[first..], i, out),
+        (AddressPattern::Same, _) => *out = [words[first + i].load(Relaxed); 32],
         _ => out.iter_mut().zip(addresses).for_each(|(out, at)| *out = words[index(*at) + i].load(Relaxed)),
     }
 }

@@ -1,13 +1,13 @@
-//! `mma.sync` and `ldmatrix`: matrices whose elements lie spread over the registers of a warp.
+//! `mma.sync` and `ldmatrix`: matrices whose elements are spread over the registers of a warp.
 //!
-//! With g = lane / 4 and t = lane % 4, element i of register r of a lane is, where e elements fill a register,
+//! Let g = lane / 4 and t = lane % 4, and let e elements fill a register. Element i of register r of a lane is
 //!
-//! - of a: row g + 8 (r mod 2), column e t + i + 4 e (r / 2);
-//! - of b: row e t + i + 4 e r, column g;
-//! - of c and d: row g + 8 (r / 2), column 2 t + r mod 2.
+//! - in a: row g + 8 (r mod 2), column e t + i + 4 e (r / 2);
+//! - in b: row e t + i + 4 e r, column g;
+//! - in c and d: row g + 8 (r / 2), column 2 t + r mod 2.
 //!
-//! Integer products wrap. Of halves, products are exact and are added to `c` one after another in order of
-//! k, each sum rounded to a single, to nearest even; the manual leaves order and rounding open.
+//! Integer products wrap. Products of halves are exact. They are added to `c` in order of k, and each sum is rounded to
+//! the nearest single; the manual leaves order and rounding open.
 
 use half::{bf16, f16};
 

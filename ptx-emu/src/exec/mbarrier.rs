@@ -1,20 +1,20 @@
 //! Barriers in shared memory that count arrivals and bytes (manual, "mbarrier").
 //!
-//! A phase is complete when as many threads have arrived as the count says and as many bytes have come as were
-//! expected; then the next begins. Who waits for a phase knows what those who arrived had done.
+//! A phase completes when all expected arrivals and bytes have come; then the next phase begins. A thread that has
+//! waited for a phase is ordered after everything that the arriving threads had done.
 //!
-//! A wait names one bit of its phase. So that another timing gives the same answer, two things must hold whenever
-//! a wait succeeds: the warp knows that the phase before was complete, else the wait might have been satisfied by
-//! one two phases back; and the next phase ends only after the wait, else the wait might have come too late. An
-//! arrival must know that the phase before is complete, else it might have been one too many of that one. All
-//! are asked of the vector clocks, whatever order the warps happened to run in.
+//! A wait names only the parity of its phase. To give the same answer under every timing, a successful wait must meet
+//! two conditions. The warp must know that the previous phase was complete; otherwise the phase two before could have
+//! satisfied the wait. And the next phase may end only after the wait; otherwise the wait could have come too late. An
+//! arrival must know that the previous phase is complete; otherwise it could have been one too many for that phase. The
+//! vector clocks decide all three, whatever order the warps happened to run in.
 
 use super::block::{Checked, Worker};
 use super::clocks::Clock;
 use super::lanes;
-use super::shared::{Access, MOST_AGENTS, Touch};
+use super::shared::{Access, LastAccess, MOST_AGENTS};
 use super::warp::Warp;
-use crate::code::{Mbarrier, MbarrierDeed, MbarrierWait, Phase};
+use crate::code::{Mbarrier, MbarrierOperation, MbarrierWait, Phase};
 use crate::isa::copy::MOST_COUNT;
 use crate::{Class, Fault};
 
@@ -23,7 +23,7 @@ const MOST_BYTES: i64 = (1 << 20) - 1;
 
 /// One barrier.
 #[derive(Debug)]
-struct Object {
+struct MbarrierState {
     address: u32,
     count: u32,
     /// Arrivals that the phase lacks.
@@ -37,9 +37,9 @@ struct Object {
     base: u32,
     /// What the threads that arrived so far knew.
     gathered: Clock,
-    /// What those who wait for the last phase get to know.
+    /// What a wait for the last phase acquires.
     last: Clock,
-    init: Touch,
+    init: LastAccess,
     /// Whether copies know that it is initialised.
     fenced: bool,
     /// Warps that have waited for the last phase: warp, its count, instruction.
@@ -52,7 +52,7 @@ struct Object {
 
 /// A warp that sleeps in `try_wait`.
 #[derive(Clone, Copy, Debug)]
-struct Sleep {
+struct Waiter {
     address: u32,
     pc: u32,
     /// Phases complete when it was woken.
@@ -62,11 +62,11 @@ struct Sleep {
 /// The mbarriers of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Mbarriers {
-    objects: Vec<Object>,
+    objects: Vec<MbarrierState>,
     /// Agents of addresses that were mbarriers before.
     agents: Vec<(u32, usize)>,
     /// For each warp, its sleep.
-    sleeps: Vec<Option<Sleep>>,
+    sleeps: Vec<Option<Waiter>>,
     /// For each warp, the wait that failed last: address and phase.
     failed: Vec<Option<(u64, u64)>>,
     awake: Vec<u32>,
@@ -74,17 +74,17 @@ pub(crate) struct Mbarriers {
 
 /// How a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum WaitOutcome {
     /// With an answer.
-    Given,
+    Answered,
     /// With the answer no, for which others get their turn.
-    No,
+    NotYet,
     /// Not yet: the warp sleeps and executes it again.
-    Sleeps,
+    Suspended,
 }
 
 impl Mbarriers {
-    /// Readies for a new block.
+    /// Prepares for a new block.
     pub(crate) fn start(&mut self, warps: usize) {
         self.objects.clear();
         self.agents.clear();
@@ -95,7 +95,7 @@ impl Mbarriers {
         self.failed.resize(warps, None);
     }
 
-    /// The warps that were woken since this was last asked.
+    /// Moves the warps that were woken since the last call to `ready`.
     pub(crate) fn awake(&mut self, ready: &mut Vec<u32>) {
         ready.append(&mut self.awake);
     }
@@ -105,8 +105,8 @@ impl Mbarriers {
     }
 
     /// The mbarrier among `bytes` bytes.
-    pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<(u32, Touch)> {
-        let meets = |o: &&Object| {
+    pub(crate) fn within(&self, address: u64, bytes: u64) -> Option<(u32, LastAccess)> {
+        let meets = |o: &&MbarrierState| {
             u64::from(o.address) < address.saturating_add(bytes) && address < u64::from(o.address) + 8
         };
         self.objects.iter().find(meets).map(|o| (o.address, o.init))
@@ -136,20 +136,20 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, 8)?;
-        match b.deed {
-            MbarrierDeed::Init { count } => {
+        match b.operation {
+            MbarrierOperation::Init { count } => {
                 let counts = self.words(w, mask, count)?;
                 lanes(mask).try_for_each(|l| self.init(w, l, addresses[l], counts[l]))
             }
-            MbarrierDeed::Inval => lanes(mask).try_for_each(|l| self.inval(w, l, addresses[l])),
-            MbarrierDeed::ExpectTx { bytes } => {
+            MbarrierOperation::Inval => lanes(mask).try_for_each(|l| self.inval(w, l, addresses[l])),
+            MbarrierOperation::ExpectTx { bytes } => {
                 let bytes = self.words(w, mask, bytes)?;
                 lanes(mask).try_for_each(|l| {
                     let i = self.object(w, l, addresses[l])?;
                     self.expect(w, l, i, bytes[l].into())
                 })
             }
-            MbarrierDeed::Arrive { state, expect, count } => {
+            MbarrierOperation::Arrive { state, expect, count } => {
                 let expect = expect.map(|slot| self.words(w, mask, slot)).transpose()?;
                 let counts = count.map_or(Ok([1; 32]), |slot| self.words(w, mask, slot))?;
                 let mut states = [0; 32];
@@ -204,7 +204,7 @@ impl Worker<'_, '_> {
         };
         self.shared.cover(address, 8, true);
         let access = Access { thread: w.index * 32 + lane as u32, ..access };
-        self.mbarriers.objects.push(Object {
+        self.mbarriers.objects.push(MbarrierState {
             address,
             count,
             pending: count,
@@ -307,7 +307,7 @@ impl Worker<'_, '_> {
     }
 
     /// Phases of an mbarrier that a warp knows to be complete.
-    fn known_phases(&self, w: &Warp, o: &Object) -> u32 {
+    fn known_phases(&self, w: &Warp, o: &MbarrierState) -> u32 {
         self.shared.clocks.known(w.index, o.agent).saturating_sub(o.base)
     }
 
@@ -412,9 +412,9 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// `mbarrier.try_wait` and `.test_wait`. A first wait in vain says no, so that a missing loop shows; a second
+    /// `mbarrier.try_wait` and `.test_wait`. The first failed wait returns false, so that a missing loop shows; a second
     /// `try_wait` for the same phase sleeps until the phase is complete.
-    pub(crate) fn wait(&mut self, w: &mut Warp, mask: u32, b: &MbarrierWait) -> Checked<Answer> {
+    pub(crate) fn wait(&mut self, w: &mut Warp, mask: u32, b: &MbarrierWait) -> Checked<WaitOutcome> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, mask, &b.address, b.space, &mut addresses)?;
         self.check_alignment(w, mask, &addresses, 8)?;
@@ -435,17 +435,17 @@ impl Worker<'_, '_> {
         if yes == mask {
             *failed = None;
         } else if again && same && b.suspends {
-            let sleep = Sleep { address: key.0 as u32, pc: w.now.pc, woken: None };
+            let sleep = Waiter { address: key.0 as u32, pc: w.now.pc, woken: None };
             self.mbarriers.sleeps[w.index as usize] = Some(sleep);
-            return Ok(Answer::Sleeps);
+            return Ok(WaitOutcome::Suspended);
         }
         if let Some(p) = b.p {
             w.regs.set_pred(p, mask, yes);
         }
-        Ok(if yes == mask { Answer::Given } else { Answer::No })
+        Ok(if yes == mask { WaitOutcome::Answered } else { WaitOutcome::NotYet })
     }
 
-    /// Whether a phase is complete; if so, the warp gets to know what was done before.
+    /// Whether a phase is complete. If so, the warp is ordered after it.
     fn is_over(&mut self, w: &Warp, lane: usize, address: u64, how: Phase, phase: u64) -> Checked<bool> {
         let i = self.object(w, lane, address)?;
         let sleep = self.mbarriers.sleeps[w.index as usize].take();
@@ -496,7 +496,7 @@ impl Worker<'_, '_> {
 
     /// `fence.proxy.async` and `fence.mbarrier_init`: copies know the mbarriers that the warp has initialised.
     pub(crate) fn proxy_fence(&mut self, w: &Warp) {
-        let own = |o: &&mut Object| u32::from(o.init.thread) / 32 == w.index;
+        let own = |o: &&mut MbarrierState| u32::from(o.init.thread) / 32 == w.index;
         self.mbarriers.objects.iter_mut().filter(own).for_each(|o| o.fenced = true);
     }
 

@@ -1,12 +1,12 @@
-//! Loads, stores and atomics: addresses, spaces, and the shared and local spaces themselves.
+//! Loads, stores and atomics: addresses, alignment and memory order.
 
 use super::block::{Checked, Worker};
 use super::clocks::Strong;
-use super::shared::{Access, Wrong};
+use super::shared::{Access, AccessError};
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
-use crate::code::{Address, Atomic, Fence, Operand, Order, Scope, Space, Transfer};
+use crate::code::{Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, Space, Transfer};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -15,7 +15,7 @@ pub(crate) type Addresses = [u64; 32];
 
 /// A space an address resolves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Resolved {
     Global,
     Shared,
     Local,
@@ -30,16 +30,16 @@ enum Does {
 }
 
 /// Which space a generic address lies in, and the address there.
-fn resolve(address: u64) -> (Place, u64) {
+fn resolve(address: u64) -> (Resolved, u64) {
     match address {
-        a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Place::Shared, a - SHARED_WINDOW),
-        a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (Place::Local, a - LOCAL_WINDOW),
-        a => (Place::Global, a),
+        a if a.wrapping_sub(SHARED_WINDOW) < WINDOW => (Resolved::Shared, a - SHARED_WINDOW),
+        a if a.wrapping_sub(LOCAL_WINDOW) < WINDOW => (Resolved::Local, a - LOCAL_WINDOW),
+        a => (Resolved::Global, a),
     }
 }
 
 /// Writes a register of any size in the lanes of a mask.
-pub(crate) fn put(w: &mut Warp, to: Operand, mask: u32, values: &[u64; 32]) {
+pub(crate) fn put(w: &mut Warp, to: RegisterOperand, mask: u32, values: &[u64; 32]) {
     match to.bits {
         64 => w.regs.set(to.slot, mask, values),
         _ => w.regs.set(to.slot, mask, &values.map(|v| v as u32)),
@@ -48,7 +48,7 @@ pub(crate) fn put(w: &mut Warp, to: Operand, mask: u32, values: &[u64; 32]) {
 
 impl Worker<'_, '_> {
     /// Reads a register of any size.
-    pub(crate) fn take(&self, w: &Warp, from: Operand, mask: u32) -> Checked<[u64; 32]> {
+    pub(crate) fn take(&self, w: &Warp, from: RegisterOperand, mask: u32) -> Checked<[u64; 32]> {
         let values = match from.bits {
             64 => w.regs.get::<u64>(from.slot, mask).copied(),
             _ => w.regs.get::<u32>(from.slot, mask).map(|v| v.map(u64::from)),
@@ -90,9 +90,9 @@ impl Worker<'_, '_> {
             Space::Shared => self.load_shared(w, mask, t, &addresses),
             Space::Local => self.load_local(w, mask, t, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
-                Place::Global => me.load_global(w, mask, t, addresses),
-                Place::Shared => me.load_shared(w, mask, t, addresses),
-                Place::Local => me.load_local(w, mask, t, addresses),
+                Resolved::Global => me.load_global(w, mask, t, addresses),
+                Resolved::Shared => me.load_shared(w, mask, t, addresses),
+                Resolved::Local => me.load_local(w, mask, t, addresses),
             }),
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Reads);
@@ -107,9 +107,9 @@ impl Worker<'_, '_> {
             Space::Shared => self.store_shared(w, mask, t, &addresses),
             Space::Local => self.store_local(w, mask, t, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
-                Place::Global => me.store_global(w, mask, t, addresses),
-                Place::Shared => me.store_shared(w, mask, t, addresses),
-                Place::Local => me.store_local(w, mask, t, addresses),
+                Resolved::Global => me.store_global(w, mask, t, addresses),
+                Resolved::Shared => me.store_shared(w, mask, t, addresses),
+                Resolved::Local => me.store_local(w, mask, t, addresses),
             }),
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Writes);
@@ -122,9 +122,9 @@ impl Worker<'_, '_> {
         match a.space {
             Space::Shared => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
-                Place::Global => me.atomic_global(w, mask, a, addresses),
-                Place::Shared => me.atomic_shared(w, mask, a, addresses),
-                Place::Local => Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory")),
+                Resolved::Global => me.atomic_global(w, mask, a, addresses),
+                Resolved::Shared => me.atomic_shared(w, mask, a, addresses),
+                Resolved::Local => Err(me.fault(w, mask, Class::OutOfBounds, "an atomic on local memory")),
             }),
             _ => self.atomic_global(w, mask, a, &addresses),
         }?;
@@ -153,7 +153,7 @@ impl Worker<'_, '_> {
         w: &Warp,
         mask: u32,
         space: Space,
-        how: (Order, Scope),
+        how: (MemoryOrder, Scope),
         at: &Addresses,
         does: Does,
     ) {
@@ -167,7 +167,7 @@ impl Worker<'_, '_> {
         w: &Warp,
         mask: u32,
         space: Space,
-        (order, scope): (Order, Scope),
+        (order, scope): (MemoryOrder, Scope),
         addresses: &Addresses,
         does: Does,
     ) {
@@ -179,7 +179,7 @@ impl Worker<'_, '_> {
         };
         let window = if space == Space::Shared { SHARED_WINDOW } else { 0 };
         let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
-        let far = |key: u64| scope == Scope::Device && resolve(key).0 == Place::Global;
+        let far = |key: u64| scope == Scope::Device && resolve(key).0 == Resolved::Global;
         let (clocks, mut recorder) = (&mut self.shared.clocks, self.recorder.as_mut());
         for key in keys() {
             clocks.observe(w.index, key, strong);
@@ -200,9 +200,9 @@ impl Worker<'_, '_> {
         w: &mut Warp,
         mask: u32,
         addresses: &Addresses,
-        mut f: impl FnMut(&mut Self, &mut Warp, u32, Place, &Addresses) -> Checked<()>,
+        mut f: impl FnMut(&mut Self, &mut Warp, u32, Resolved, &Addresses) -> Checked<()>,
     ) -> Checked<()> {
-        for place in [Place::Global, Place::Shared, Place::Local] {
+        for place in [Resolved::Global, Resolved::Shared, Resolved::Local] {
             let these = lanes(mask).filter(|l| resolve(addresses[*l]).0 == place).fold(0, set_bit);
             if these != 0 {
                 let first = addresses[these.trailing_zeros() as usize];
@@ -349,30 +349,30 @@ impl Worker<'_, '_> {
         address: u64,
         bytes: u32,
         access: Access,
-        wrong: Wrong,
+        wrong: AccessError,
     ) -> Box<Fault> {
         let does = if access.writes { "written" } else { "read" };
         match wrong {
-            Wrong::Outside => {
+            AccessError::Outside => {
                 if let Some(fault) = self.covered(w, lane, address, bytes, does) {
                     return fault;
                 }
             }
-            Wrong::Race { other, .. } if self.shared.by_agent(&other) => {
+            AccessError::Race { other, .. } if self.shared.by_agent(&other) => {
                 return self.not_waited(w, lane, address, other.pc, does);
             }
             _ => {}
         }
         let (class, address, what, instead) = match wrong {
-            Wrong::Outside => {
+            AccessError::Outside => {
                 let what = format!("shared memory is {does} at 0x{address:x}, outside every variable");
                 (Class::OutOfBounds, address, what, "the address must lie within one shared variable")
             }
-            Wrong::Uninitialised { byte } => {
+            AccessError::Uninitialised { byte } => {
                 let what = "shared memory is read that no thread of the block has written".to_string();
                 (Class::UninitialisedShared, byte.into(), what, "write it first, and put a barrier between")
             }
-            Wrong::Race { .. } => {
+            AccessError::Race { .. } => {
                 let what = format!(
                     "shared memory is {does} while another thread uses it, and nothing orders the two"
                 );
@@ -383,7 +383,7 @@ impl Worker<'_, '_> {
         fault.instead = instead;
         fault.address = Some(address);
         fault.allocation = self.shared_variable(address);
-        if let Wrong::Race { other, wrote } = wrong {
+        if let AccessError::Race { other, wrote } = wrong {
             fault.other =
                 Some(self.earlier(other.pc, other.thread.into(), if wrote { "wrote" } else { "read" }));
         }

@@ -1,4 +1,4 @@
-//! Executes a launch: blocks over worker threads, warps of a block in turn, 32 lanes at once.
+//! Executes a launch: blocks on worker threads, the warps of a block in turn, 32 lanes at once.
 
 mod barrier;
 mod block;

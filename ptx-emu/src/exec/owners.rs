@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use super::block_order::Stamp;
-use crate::accesses::Deed;
+use crate::accesses::MemoryOperation;
 
 /// Bytes a page of owners covers.
 const PAGE: u64 = 4096;
@@ -79,7 +79,7 @@ impl Sets {
         number
     }
 
-    /// Adds a stamp, in place of an earlier one of the same warp if that is near at hand.
+    /// Adds a stamp. It replaces an earlier one of the same warp if only stamps of the same block lie above it.
     fn insert(&mut self, set: Id, stamp: Id) -> Id {
         if self.last.0 == set && self.last.1 == stamp {
             return self.last.2;
@@ -129,7 +129,7 @@ impl Owners {
         &mut self,
         address: u64,
         bytes: u32,
-        (me, deed): (Stamp, Deed),
+        (me, operation): (Stamp, MemoryOperation),
         mut ordered: impl FnMut(Stamp) -> bool,
     ) -> Option<bool> {
         let page = self.pages.entry(address / PAGE).or_default();
@@ -139,7 +139,7 @@ impl Owners {
         let stamp = self.sets.stamp(me);
         let sets = &mut self.sets;
         (first..first + count)
-            .fold(None, |found, i| found.or(page.touch(sets, i, (me, stamp), deed, &mut ordered)))
+            .fold(None, |found, i| found.or(page.touch(sets, i, (me, stamp), operation, &mut ordered)))
     }
 }
 
@@ -178,17 +178,17 @@ impl Page {
         sets: &mut Sets,
         i: usize,
         me: Stamp,
-        deed: Deed,
+        operation: MemoryOperation,
         ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> Option<bool> {
         let writer = at(&self.writers, i);
         if writer != 0 && !ordered(sets.get(writer)) {
             return Some(true);
         }
-        if !deed.is_strong() && !sets.all_ordered(at(&self.strong, i), me, ordered) {
+        if !operation.is_strong() && !sets.all_ordered(at(&self.strong, i), me, ordered) {
             return Some(true);
         }
-        let reads = deed.writes() && !sets.all_ordered(at(&self.readers, i), me, ordered);
+        let reads = operation.writes() && !sets.all_ordered(at(&self.readers, i), me, ordered);
         reads.then_some(false)
     }
 
@@ -197,24 +197,26 @@ impl Page {
         sets: &mut Sets,
         i: usize,
         (me, stamp): (Stamp, Id),
-        deed: Deed,
+        operation: MemoryOperation,
         ordered: &mut impl FnMut(Stamp) -> bool,
     ) -> Option<bool> {
-        let race = self.races(sets, i, me, deed, ordered);
-        match deed {
-            Deed::Read | Deed::ReadOnly => self.readers[i] = sets.insert(self.readers[i], stamp),
-            Deed::Atomic | Deed::StrongWrite | Deed::Release => {
+        let race = self.races(sets, i, me, operation, ordered);
+        match operation {
+            MemoryOperation::Read | MemoryOperation::ReadOnly => {
+                self.readers[i] = sets.insert(self.readers[i], stamp)
+            }
+            MemoryOperation::Atomic | MemoryOperation::StrongWrite | MemoryOperation::Release => {
                 let set = sets.insert(at(&self.strong, i), stamp);
                 self.put(|page| &mut page.strong, i, set);
             }
-            Deed::Write => {
+            MemoryOperation::Write => {
                 self.put(|page| &mut page.writers, i, stamp);
                 self.readers[i] = 0;
                 if !self.strong.is_empty() {
                     self.strong[i] = 0;
                 }
             }
-            Deed::StrongRead | Deed::Acquire => {}
+            MemoryOperation::StrongRead | MemoryOperation::Acquire => {}
         }
         race
     }

@@ -1,7 +1,7 @@
-//! The registers of one warp, a value for each of 32 lanes, and the values the instructions see in them.
+//! The registers of a warp, with a value for each of 32 lanes, and the typed values that instructions see in them.
 //!
-//! 32-bit and 64-bit registers have a file each; narrower values occupy a 32-bit register. A predicate is
-//! one bit a lane. `defined` has a bit set for each lane that was written.
+//! 32-bit and 64-bit registers have a file each. Narrower values occupy a 32-bit register. A predicate is one bit per
+//! lane. `defined` has a bit for each lane that has written the register.
 
 use half::{bf16, f16};
 
@@ -189,7 +189,7 @@ pub(crate) struct Slots {
 /// Executes one arithmetic instruction for the lanes of a mask.
 pub(crate) type Alu = fn(&mut Regs, u32, &Slots) -> Result<(), Undefined>;
 
-/// Lanes computed at a time: few enough that the compiler keeps them in vector registers.
+/// Lanes computed at a time; few enough that the compiler keeps them in vector registers.
 const CHUNK: usize = 8;
 
 /// Writes `f(lane)` to every lane of `mask`. Sources may be the destination itself: a chunk is read whole

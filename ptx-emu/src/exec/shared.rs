@@ -1,12 +1,12 @@
-//! Shared memory of a block, with its shadow: what exists, what is initialised, and who touched what last.
+//! Shared memory of a block with its shadow: what exists, what is initialised, and who accessed it last.
 //!
-//! Races are found by [vector clocks](super::clocks). A word remembers its last write and two reads by different
-//! threads, which suffices to blame somebody: of two unordered readers, at least one is not the writer. A copy that
-//! completes on an mbarrier writes as that mbarrier's agent, in the phase under way; a thread that has waited for the
-//! phase has seen the write. Of bytes that a copy wrote, the last read of each warp is remembered, since the next copy
-//! must come after all of them.
+//! Races are found with [vector clocks](super::clocks). A word remembers its last write and two reads by different
+//! threads. Two are enough to find a race: of two unordered readers, at least one is not the writer. A copy that
+//! completes on an mbarrier writes as that mbarrier's agent, in the current phase; a thread that has waited for the
+//! phase is ordered after the write. For bytes that a copy wrote, the last read of each warp is remembered, because the
+//! next copy must come after all of them.
 //!
-//! Bytes under an mbarrier or a copy in flight count as outside every variable.
+//! Bytes of an mbarrier or under a pending copy count as outside every variable.
 
 use super::clocks::Clocks;
 use crate::code::Region;
@@ -14,7 +14,7 @@ use crate::decode::SHARED_BASE;
 
 /// One access to some bytes of a word.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Touch {
+pub(crate) struct LastAccess {
     /// The warp's count when it happened; 0 for never.
     clock: u32,
     pub(crate) pc: u32,
@@ -25,27 +25,27 @@ pub(crate) struct Touch {
     strong: bool,
 }
 
-impl Touch {
+impl LastAccess {
     /// This write, and what its thread wrote to the same word since it last synchronised.
-    pub(crate) fn after(self, last: &Touch) -> Touch {
+    pub(crate) fn after(self, last: &LastAccess) -> LastAccess {
         let same = last.thread == self.thread && last.clock == self.clock;
-        Touch { bytes: self.bytes | if same { last.bytes } else { 0 }, ..self }
+        LastAccess { bytes: self.bytes | if same { last.bytes } else { 0 }, ..self }
     }
 }
 
 /// Whether two writes are lanes of one store, which do not race: whether their values agree is checked apart.
-pub(crate) fn same_store(earlier: &Touch, new: &Touch) -> bool {
+pub(crate) fn same_store(earlier: &LastAccess, new: &LastAccess) -> bool {
     earlier.pc == new.pc && earlier.thread / 32 == new.thread / 32
 }
 
 /// Agents a block may have; with 32 warps and a number of 16 bits there is room for more.
 pub(crate) const MOST_AGENTS: usize = 1024;
 
-/// Who touched a word.
+/// The last accesses to a word.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    write: Touch,
-    reads: [Touch; 2],
+    write: LastAccess,
+    reads: [LastAccess; 2],
 }
 
 /// What an access does.
@@ -59,7 +59,7 @@ pub(crate) struct Access {
     pub(crate) strong: bool,
 }
 
-/// Who writes what a copy brings.
+/// The writer of the bytes of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Writer {
     Thread(u32),
@@ -68,10 +68,10 @@ pub(crate) enum Writer {
 
 /// What is wrong with an access.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum AccessError {
     Outside,
     Uninitialised { byte: u32 },
-    Race { other: Touch, wrote: bool },
+    Race { other: LastAccess, wrote: bool },
 }
 
 /// Shared memory of a block.
@@ -116,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Readies the memory for a new block: everything before is over, and nothing is initialised.
+    /// Prepares the memory for a new block: all earlier accesses are over, and nothing is initialised.
     pub(crate) fn start(&mut self) {
         self.init.fill(0);
         if self.clocks.start() {
@@ -151,27 +151,27 @@ impl Shared {
             Writer::Agent(agent) => (agent as u32 * 32, agent),
         };
         let write =
-            Touch { clock: self.clocks.count(who), pc, thread: thread as u16, bytes: 15, strong: false };
+            LastAccess { clock: self.clocks.count(who), pc, thread: thread as u16, bytes: 15, strong: false };
         let first = ((address - SHARED_BASE) / 4) as usize;
         for (i, value) in values.enumerate() {
             self.words[first + i] = value;
             self.init[first + i] = 15;
-            self.cells[first + i] = Cell { write, reads: [Touch::default(); 2] };
+            self.cells[first + i] = Cell { write, reads: [LastAccess::default(); 2] };
         }
     }
 
     /// Whether a write was an agent's.
-    pub(crate) fn by_agent(&self, touch: &Touch) -> bool {
+    pub(crate) fn by_agent(&self, touch: &LastAccess) -> bool {
         usize::from(touch.thread) / 32 >= self.clocks.warps()
     }
 
     /// Checks an access to `bytes` bytes (1, 2, 4 or 8, aligned) and remembers it; gives the byte offset.
     #[inline]
-    pub(crate) fn touch(&mut self, address: u64, bytes: u32, access: Access) -> Result<usize, Wrong> {
+    pub(crate) fn touch(&mut self, address: u64, bytes: u32, access: Access) -> Result<usize, AccessError> {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let first = offset / 4;
         if first + u64::from(bytes.div_ceil(4)) > self.words.len() as u64 {
-            return Err(Wrong::Outside);
+            return Err(AccessError::Outside);
         }
         let first = first as usize;
         let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (offset % 4) };
@@ -182,23 +182,23 @@ impl Shared {
     }
 
     #[inline]
-    fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), Wrong> {
+    fn touch_word(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         if mask & !self.valid[word] != 0 {
-            return Err(Wrong::Outside);
+            return Err(AccessError::Outside);
         }
         if access.reads && mask & !self.init[word] != 0 {
             let byte = (mask & !self.init[word]).trailing_zeros();
-            return Err(Wrong::Uninitialised { byte: word as u32 * 4 + byte + SHARED_BASE });
+            return Err(AccessError::Uninitialised { byte: word as u32 * 4 + byte + SHARED_BASE });
         }
         let new = self.stamp(access, mask);
-        let unordered = |t: &Touch| self.races(t, &new);
+        let unordered = |t: &LastAccess| self.races(t, &new);
         let cell = &self.cells[word];
         if unordered(&cell.write) && !(access.writes && same_store(&cell.write, &new)) {
-            return Err(Wrong::Race { other: cell.write, wrote: true });
+            return Err(AccessError::Race { other: cell.write, wrote: true });
         }
         let read = cell.reads.iter().find(|t| access.writes && unordered(t));
         if let Some(other) = read {
-            return Err(Wrong::Race { other: *other, wrote: false });
+            return Err(AccessError::Race { other: *other, wrote: false });
         }
         if self.by_agent(&cell.write) {
             self.touch_copied(word, mask, access)?;
@@ -254,7 +254,7 @@ impl Shared {
         let new = self.stamp(access, 15);
         let warp = access.thread as usize / 32;
         let (seen, past, warps) = (self.clocks.seen(warp), self.clocks.past(), self.clocks.warps());
-        let late = |t: &Touch| {
+        let late = |t: &LastAccess| {
             t.clock > past && t.thread != new.thread && t.clock > seen[usize::from(t.thread) / 32]
         };
         for word in first as usize..(first + count) as usize {
@@ -277,7 +277,7 @@ impl Shared {
     }
 
     /// An access to a word that a copy wrote: a read is remembered, a write must come after all warps' reads.
-    fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), Wrong> {
+    fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         let (warp, warps) = (access.thread as usize / 32, self.clocks.warps());
         let readers = &mut self.readers[word * warps..][..warps];
         if !access.writes {
@@ -288,18 +288,24 @@ impl Shared {
         let racing = |v: &usize| *v != warp && readers[*v].0 > seen[*v].max(past);
         let Some(v) = (0..warps).find(racing) else { return Ok(()) };
         let (clock, pc) = readers[v];
-        let other = Touch { clock, pc, thread: v as u16 * 32, bytes: mask, strong: false };
-        Err(Wrong::Race { other, wrote: false })
+        let other = LastAccess { clock, pc, thread: v as u16 * 32, bytes: mask, strong: false };
+        Err(AccessError::Race { other, wrote: false })
     }
 
     /// An access that happens now.
-    pub(crate) fn stamp(&self, access: Access, bytes: u8) -> Touch {
+    pub(crate) fn stamp(&self, access: Access, bytes: u8) -> LastAccess {
         let Access { pc, thread, strong, .. } = access;
-        Touch { clock: self.clocks.count(thread as usize / 32), pc, thread: thread as u16, bytes, strong }
+        LastAccess {
+            clock: self.clocks.count(thread as usize / 32),
+            pc,
+            thread: thread as u16,
+            bytes,
+            strong,
+        }
     }
 
     /// Whether an earlier access to a word and a new one touch the same bytes and nothing orders them.
-    pub(crate) fn races(&self, earlier: &Touch, new: &Touch) -> bool {
+    pub(crate) fn races(&self, earlier: &LastAccess, new: &LastAccess) -> bool {
         earlier.clock > self.clocks.past()
             && earlier.bytes & new.bytes != 0
             && earlier.thread != new.thread
@@ -336,14 +342,14 @@ impl Shared {
 }
 
 /// Remembers a read: in place of one that is over, or of the thread's own, or of the second.
-fn remember(reads: &mut [Touch; 2], new: Touch, seen: &[u32]) {
-    let over = |t: &Touch| t.clock <= seen[usize::from(t.thread) / 32];
-    let own = |t: &Touch| t.thread == new.thread && t.clock == new.clock;
+fn remember(reads: &mut [LastAccess; 2], new: LastAccess, seen: &[u32]) {
+    let over = |t: &LastAccess| t.clock <= seen[usize::from(t.thread) / 32];
+    let own = |t: &LastAccess| t.thread == new.thread && t.clock == new.clock;
     let (at, keep) = match reads {
         [a, _] if own(a) => (0, a.bytes),
         [_, b] if own(b) => (1, b.bytes),
         [a, _] if over(a) || a.thread == new.thread => (0, 0),
         _ => (1, 0),
     };
-    reads[at] = Touch { bytes: new.bytes | keep, ..new };
+    reads[at] = LastAccess { bytes: new.bytes | keep, ..new };
 }

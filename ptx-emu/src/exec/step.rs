@@ -1,12 +1,12 @@
 //! The interpreter loop.
 
 use super::block::{Checked, Pause, Worker};
-use super::mbarrier::Answer;
+use super::mbarrier::WaitOutcome;
 use super::sync::Match;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
-use crate::code::{Combine, Guard, LoadParam, Op, PredSource, SetP, Space, Test, Window};
+use crate::code::{Combine, LoadParam, Op, PredSource, ResolvedGuard, SetP, Space, Test, Window};
 use crate::exec::regs::{Regs, Undefined};
 
 /// The lanes of `mask` in which a predicate holds.
@@ -19,7 +19,7 @@ pub(crate) fn pred(regs: &Regs, source: PredSource, mask: u32) -> Result<u32, Un
     }
 }
 
-fn guarded(regs: &Regs, guard: Guard, mask: u32) -> Result<u32, Undefined> {
+fn guarded(regs: &Regs, guard: ResolvedGuard, mask: u32) -> Result<u32, Undefined> {
     pred(regs, PredSource::Register { slot: guard.pred, negated: guard.negated }, mask)
 }
 
@@ -116,7 +116,7 @@ fn load_param(regs: &mut Regs, mask: u32, params: &[u8], p: &LoadParam) {
     }
 }
 
-/// Where a warp goes on after an instruction.
+/// Where a warp continues after an instruction.
 enum Next {
     /// With the instruction that follows.
     Following,
@@ -203,9 +203,9 @@ impl Worker<'_, '_> {
             }
             Op::MbarrierWait(b) => match self.wait(w, mask, b)? {
                 // It executes the wait again when it is woken.
-                Answer::Sleeps => return Ok(Next::Pause(Pause::Waits)),
-                Answer::Given => return Ok(Next::Following),
-                Answer::No => {}
+                WaitOutcome::Suspended => return Ok(Next::Pause(Pause::Waits)),
+                WaitOutcome::Answered => return Ok(Next::Following),
+                WaitOutcome::NotYet => {}
             },
             Op::Barrier(b) if !self.barrier(w, mask, b)? => return Ok(Next::Following),
             _ => {}

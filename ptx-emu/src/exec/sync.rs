@@ -1,9 +1,10 @@
-//! Instructions in which lanes of a warp meet: `shfl`, `vote`, `match`, `redux`, `elect`, `bar.warp.sync`.
+//! Instructions in which lanes of a warp exchange values or meet: `shfl`, `vote`, `match`, `redux`, `elect`,
+//! `bar.warp.sync`.
 //!
-//! Lanes of one `.sync` instruction may name different masks: those that name the same one are a group, which executes
-//! the instruction by itself. A group must be exactly the lanes that its mask names, save those that have exited: lanes
-//! elsewhere would wait for ever on this machine, or give a wrong value on others. Masks of two groups have no lane in
-//! common.
+//! Lanes of one `.sync` instruction may name different masks. The lanes that name the same mask form a group, and each
+//! group executes the instruction separately. A group must consist of exactly the lanes that its mask names, except
+//! those that have exited: a lane elsewhere would wait for ever here, or give a wrong value on other machines. The
+//! masks of two groups have no lane in common.
 
 use super::block::{Checked, Worker, show_lanes};
 use super::step::pred;

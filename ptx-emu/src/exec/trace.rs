@@ -9,16 +9,16 @@ use std::collections::{BTreeSet, HashMap};
 use super::block_order::{BlockOrder, Exchange, Stamp};
 use super::clocks::{Clocks, Strong};
 use super::owners::Owners;
-use super::shared::{Access, Shared, Touch, same_store};
-use crate::accesses::{Accesses, ByteSet, Deed, Site, Trigger};
-use crate::fault::Place;
+use super::shared::{Access, LastAccess, Shared, same_store};
+use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
+use crate::fault::SourcePlace;
 use crate::memory::Allocation;
 
 /// The record of one launch.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     /// By instruction, allocation, and whether `griddepcontrol.wait` came before.
-    sites: HashMap<(u32, u64, bool), (Deed, ByteSet)>,
+    sites: HashMap<(u32, u64, bool), (MemoryOperation, ByteSet)>,
     owners: Owners,
     exchange: Exchange,
     /// Blocks that have begun.
@@ -30,19 +30,19 @@ pub(crate) struct Recorder {
     running: Running,
 }
 
-/// What is only of the block that runs, or of one that lets another run.
+/// The state of one block: the running one, or one that is suspended while another runs.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     order: BlockOrder,
     /// For each warp, its count when it executed `griddepcontrol.wait`; 0 for never.
     waits: Vec<u32>,
     /// The last write of the block to each word, by word address.
-    writes: HashMap<u64, Touch>,
+    writes: HashMap<u64, LastAccess>,
 }
 
-/// Somebody else who touched the same bytes, and whether by writing.
+/// An earlier access to the same bytes that races with the current one, and whether it wrote.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rival {
+pub(crate) struct RacingAccess {
     pub(crate) wrote: bool,
     pub(crate) pc: Option<u32>,
     /// The thread, when it is one of the same block.
@@ -60,12 +60,12 @@ impl Recorder {
         self.running = Running { order, waits, writes };
     }
 
-    /// Takes what is only of the running block, so that another may run.
+    /// Suspends the running block, so that another can run.
     pub(crate) fn suspend(&mut self) -> Running {
         std::mem::take(&mut self.running)
     }
 
-    /// Goes on with a block.
+    /// Resumes a suspended block.
     pub(crate) fn resume(&mut self, own: Running) {
         self.running = own;
     }
@@ -118,19 +118,19 @@ impl Recorder {
         &mut self,
         (clocks, warp): (&Clocks, u32),
         pc: u32,
-        deed: Deed,
+        operation: MemoryOperation,
         a: &Allocation,
         offset: u64,
         bytes: u32,
-    ) -> Option<Rival> {
+    ) -> Option<RacingAccess> {
         let key = (pc, a.base, self.waited(clocks, warp));
-        let site = self.sites.entry(key).or_insert_with(|| (deed, ByteSet::default()));
+        let site = self.sites.entry(key).or_insert_with(|| (operation, ByteSet::default()));
         site.1.insert(offset, bytes);
         let order = &mut self.running.order;
         let me = Stamp { block: order.block, warp, count: clocks.count(warp as usize) };
         let ordered = |earlier| order.ordered(clocks, warp, earlier);
-        let wrote = self.owners.touch(a.base + offset, bytes, (me, deed), ordered)?;
-        Some(Rival { wrote, pc: self.culprit(a.base, offset, wrote), thread: None })
+        let wrote = self.owners.touch(a.base + offset, bytes, (me, operation), ordered)?;
+        Some(RacingAccess { wrote, pc: self.instruction_that(a.base, offset, wrote), thread: None })
     }
 
     /// Finds an unordered write of the running block to the same bytes, and notes a new one. Reads are not
@@ -141,13 +141,13 @@ impl Recorder {
         access: Access,
         address: u64,
         bytes: u32,
-    ) -> Option<Rival> {
+    ) -> Option<RacingAccess> {
         let mask = if bytes >= 4 { 15 } else { ((1 << bytes) - 1) << (address % 4) };
         let new = shared.stamp(access, mask);
         for word in address / 4..address / 4 + u64::from(bytes.div_ceil(4)) {
             let last = self.running.writes.get(&word).copied().unwrap_or_default();
             if shared.races(&last, &new) && !(access.writes && same_store(&last, &new)) {
-                return Some(Rival { wrote: true, pc: Some(last.pc), thread: Some(last.thread) });
+                return Some(RacingAccess { wrote: true, pc: Some(last.pc), thread: Some(last.thread) });
             }
             if access.writes {
                 self.running.writes.insert(word, new.after(&last));
@@ -157,23 +157,25 @@ impl Recorder {
     }
 
     /// An instruction that did it.
-    fn culprit(&self, base: u64, offset: u64, wrote: bool) -> Option<u32> {
-        let did = |(deed, bytes): &(Deed, ByteSet)| deed.writes() == wrote && bytes.contains(offset);
+    fn instruction_that(&self, base: u64, offset: u64, wrote: bool) -> Option<u32> {
+        let did = |(operation, bytes): &(MemoryOperation, ByteSet)| {
+            operation.writes() == wrote && bytes.contains(offset)
+        };
         self.sites.iter().filter(|((_, b, _), site)| *b == base && did(site)).map(|((pc, ..), _)| *pc).min()
     }
 
-    /// The record as the caller sees it, in order of instruction and address.
+    /// The finished record, sorted by instruction and address.
     pub(crate) fn finish(
         self,
         kernel: &str,
-        place: impl Fn(u32) -> Place,
+        place: impl Fn(u32) -> SourcePlace,
         find: impl Fn(u64) -> Option<crate::AllocationInfo>,
     ) -> Accesses {
         let mut sites: Vec<Site> = self
             .sites
             .into_iter()
-            .filter_map(|((pc, base, waited), (deed, bytes))| {
-                Some(Site { place: place(pc), pc, deed, allocation: find(base)?, waited, bytes })
+            .filter_map(|((pc, base, waited), (operation, bytes))| {
+                Some(Site { place: place(pc), pc, operation, allocation: find(base)?, waited, bytes })
             })
             .collect();
         sites.sort_by_key(|s| (s.pc, s.allocation.base, s.waited));

@@ -1,4 +1,4 @@
-//! One warp: registers, where its lanes are, and the lanes that wait to meet them.
+//! One warp: its registers, the position of its lanes, and the lanes that wait to reconverge.
 
 use super::regs::{Bank, File, Raw, Regs};
 use crate::code::{Code, Compare, Constant, Special};
@@ -119,7 +119,7 @@ impl Warp {
         }
     }
 
-    /// A shuffle has written a 32-bit register in the lanes of `mask`, but for those of `lost`.
+    /// Records that a shuffle wrote a 32-bit register in the lanes of `mask` except those of `lost`.
     pub(crate) fn lose(&mut self, slot: u32, mask: u32, lost: u32) {
         let of_slot = self.lost.iter_mut().filter(|l| l.slot == slot);
         of_slot.for_each(|l| l.lanes &= !mask);
@@ -174,7 +174,7 @@ impl Warp {
         self.live & !self.exited
     }
 
-    /// Sends `taken` to `target` while the others go on; they meet at `join`.
+    /// Sends `taken` to `target` while the others continue; they reconverge at `join`.
     pub(crate) fn branch(&mut self, taken: u32, target: u32, join: u32) {
         let next = self.now.pc + 1;
         match taken {
@@ -205,7 +205,7 @@ impl Warp {
         }
     }
 
-    /// Goes on with the lanes that wait; with none, the warp has ended and its mask is empty.
+    /// Continues with the lanes that wait. If there are none, the warp has ended and its mask is empty.
     pub(crate) fn resume(&mut self) {
         self.now.mask = 0;
         while let Some(mut frame) = self.stack.pop() {

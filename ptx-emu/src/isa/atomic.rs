@@ -4,7 +4,7 @@ use half::f16;
 
 use super::number::{Half, canon, ftz, max64, min64};
 use super::{Decoder, memory};
-use crate::code::{Atomic, Op, Operand, Order, Scope, Space};
+use crate::code::{Atomic, MemoryOrder, Op, RegisterOperand, Scope, Space};
 use crate::decode::Decode;
 use crate::parse::Parsed;
 use crate::parse::ast::OperandKind;
@@ -46,11 +46,11 @@ const OPERATIONS: &[(&str, &[Type], Update)] = &[
 const ADD_SHARED: Update = |m, b, _| f32s(m, b, |m, b| canon(m + b));
 
 /// The semantics of `atom`; `red`, which gives no value, has the first two.
-const ORDERS: &[(&str, Order)] = &[
-    (".relaxed", Order::Relaxed),
-    (".release", Order::Release),
-    (".acquire", Order::Acquire),
-    (".acq_rel", Order::AcquireRelease),
+const ORDERS: &[(&str, MemoryOrder)] = &[
+    (".relaxed", MemoryOrder::Relaxed),
+    (".release", MemoryOrder::Release),
+    (".acquire", MemoryOrder::Acquire),
+    (".acq_rel", MemoryOrder::AcquireRelease),
 ];
 
 fn f32s(a: u64, b: u64, f: impl Fn(f32, f32) -> f32) -> u64 {
@@ -73,7 +73,7 @@ fn red(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 /// `{.sem}{.scope}{.space}.op{.level::cache_hint}.type`, the address being operand `at`.
 fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let orders = &ORDERS[..if at == 0 { 2 } else { 4 }];
-    let order = d.choose(orders).unwrap_or(Order::Relaxed);
+    let order = d.choose(orders).unwrap_or(MemoryOrder::Relaxed);
     let scope = d.choose(memory::SCOPES).unwrap_or(Scope::Device);
     let space = d.choose(memory::SPACES).unwrap_or(Space::Generic);
     if matches!(space, Space::Const | Space::Local) {
@@ -101,7 +101,7 @@ fn decode(d: &mut Decode<'_, '_>, at: usize) -> Parsed<Op> {
     let sources = if op == ".cas" { 2 } else { 1 };
     d.operands(at + 1 + sources, at + 1 + sources)?;
     let old = match (at, matches!(d.operand(0).kind, OperandKind::Sink)) {
-        (1, false) => Some(Operand { slot: d.dst(0, ty)?, bits: ty.bits() }),
+        (1, false) => Some(RegisterOperand { slot: d.dst(0, ty)?, bits: ty.bits() }),
         _ => None,
     };
     let address = d.address(at, space == Space::Shared)?;

@@ -1,4 +1,4 @@
-//! Control flow and what does nothing here (manual, "Control Flow Instructions", "Miscellaneous").
+//! Control flow, and instructions that do nothing here (manual, "Control Flow Instructions", "Miscellaneous").
 
 use super::Decoder;
 use crate::code::Op;
@@ -71,7 +71,7 @@ fn griddepcontrol(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(if waits { Op::GridWait } else { Op::GridTrigger })
 }
 
-/// Registers are not counted here; the number and who executes it are checked.
+/// Registers are not counted here. The number and the executing lanes are checked.
 fn setmaxnreg(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".inc", ()), (".dec", ())])?;
     d.require(&[(".sync", ())])?;

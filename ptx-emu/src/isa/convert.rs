@@ -1,4 +1,4 @@
-//! `cvt` (manual, "cvt"): the frequent pairs as rows, all others through the exact value.
+//! `cvt` (manual, "cvt"): frequent pairs of types are rows, all others go through the exact value.
 
 use half::{bf16, f16};
 

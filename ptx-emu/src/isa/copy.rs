@@ -2,7 +2,7 @@
 //! Asynchronous copy", "Parallel Synchronization and Communication Instructions: mbarrier").
 
 use super::Decoder;
-use crate::code::{Bulk, Copy, Mbarrier, MbarrierDeed, MbarrierWait, Op, Phase, Space};
+use crate::code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Op, Phase, Space, ThreadCopy};
 use crate::decode::Decode;
 use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
@@ -12,7 +12,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[("mbarrier", mbarrier), ("cp",
 
 /// What the suffix after `mbarrier` says.
 #[derive(Clone, Copy)]
-enum Form {
+enum CopyForm {
     Init,
     Inval,
     ExpectTx,
@@ -23,39 +23,39 @@ enum Form {
 
 fn mbarrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let forms = &[
-        (".init", Form::Init),
-        (".inval", Form::Inval),
-        (".expect_tx", Form::ExpectTx),
-        (".arrive", Form::Arrive),
-        (".test_wait", Form::TestWait),
-        (".try_wait", Form::TryWait),
+        (".init", CopyForm::Init),
+        (".inval", CopyForm::Inval),
+        (".expect_tx", CopyForm::ExpectTx),
+        (".arrive", CopyForm::Arrive),
+        (".test_wait", CopyForm::TestWait),
+        (".try_wait", CopyForm::TryWait),
     ];
     let Some(form) = d.choose(forms) else {
         return d.error(format!("unsupported in ptx-emu: {}", d.name()));
     };
     match form {
-        Form::Init => {
+        CopyForm::Init => {
             let space = place(d)?;
             d.operands(2, 2)?;
             literal(d, 1, 1, MOST_COUNT)?;
-            let deed = MbarrierDeed::Init { count: d.src(1, Type::U32)? };
-            change(d, space, 0, deed)
+            let operation = MbarrierOperation::Init { count: d.src(1, Type::U32)? };
+            change(d, space, 0, operation)
         }
-        Form::Inval => {
+        CopyForm::Inval => {
             let space = place(d)?;
             d.operands(1, 1)?;
-            change(d, space, 0, MbarrierDeed::Inval)
+            change(d, space, 0, MbarrierOperation::Inval)
         }
-        Form::ExpectTx => {
+        CopyForm::ExpectTx => {
             semantics(d, ".relaxed");
             let space = place(d)?;
             d.operands(2, 2)?;
-            let deed = MbarrierDeed::ExpectTx { bytes: d.src(1, Type::U32)? };
-            change(d, space, 0, deed)
+            let operation = MbarrierOperation::ExpectTx { bytes: d.src(1, Type::U32)? };
+            change(d, space, 0, operation)
         }
-        Form::Arrive => arrive(d),
-        Form::TestWait => wait(d, false),
-        Form::TryWait => wait(d, true),
+        CopyForm::Arrive => arrive(d),
+        CopyForm::TestWait => wait(d, false),
+        CopyForm::TryWait => wait(d, true),
     }
 }
 
@@ -85,9 +85,9 @@ fn literal(d: &Decode<'_, '_>, i: usize, least: u64, most: u64) -> Parsed<()> {
     }
 }
 
-fn change(d: &mut Decode<'_, '_>, space: Space, at: usize, deed: MbarrierDeed) -> Parsed<Op> {
+fn change(d: &mut Decode<'_, '_>, space: Space, at: usize, operation: MbarrierOperation) -> Parsed<Op> {
     let address = d.address(at, space == Space::Shared)?;
-    Ok(Op::Mbarrier(Box::new(Mbarrier { space, address, deed })))
+    Ok(Op::Mbarrier(Box::new(Mbarrier { space, address, operation })))
 }
 
 /// `mbarrier.arrive{.expect_tx}{.release.scope}{.shared}.b64 state, [a]{, count | bytes}`
@@ -105,7 +105,7 @@ fn arrive(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let last = if n == 3 { Some(d.src(2, Type::U32)?) } else { None };
     let (expect, count) = if expects { (last, None) } else { (None, last) };
-    change(d, space, 1, MbarrierDeed::Arrive { state, expect, count })
+    change(d, space, 1, MbarrierOperation::Arrive { state, expect, count })
 }
 
 /// `mbarrier.{test,try}_wait{.parity}{.acquire.scope}{.shared}.b64 p, [a], phase{, time}`
@@ -185,7 +185,7 @@ fn single(d: &mut Decode<'_, '_>, cg: bool) -> Parsed<Op> {
     }
     let source_bytes = if n > least { Some(d.src(3, Type::U32)?) } else { None };
     let (to, from) = (d.address(0, true)?, d.address(1, false)?);
-    Ok(Op::Copy(Box::new(Copy { to, from, bytes, source_bytes })))
+    Ok(Op::Copy(Box::new(ThreadCopy { to, from, bytes, source_bytes })))
 }
 
 /// `cp.async.commit_group`, `cp.async.wait_group n` and `cp.async.wait_all`
@@ -241,7 +241,7 @@ fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if prefetches {
         return Ok(Op::BulkPrefetch(Box::new((d.address(0, false)?, d.src(1, Type::U32)?))));
     }
-    Ok(Op::Bulk(Box::new(Bulk {
+    Ok(Op::Bulk(Box::new(BulkCopy {
         to: d.address(0, true)?,
         from: d.address(1, false)?,
         bytes: d.src(2, Type::U32)?,

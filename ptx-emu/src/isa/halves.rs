@@ -1,6 +1,6 @@
-//! Half-precision arithmetic, single and in pairs (manual, "Half Precision Floating-Point Instructions").
+//! Half-precision arithmetic, scalar and packed (manual, "Half Precision Floating-Point Instructions").
 //!
-//! Operations are computed in double precision, rounded to odd where inexact, and rounded once more.
+//! Results are computed in double precision, rounded to odd where inexact, and then rounded once more.
 
 use half::{bf16, f16};
 

@@ -1,4 +1,4 @@
-//! Products of small matrices spread over a warp's registers (manual, "Warp-Level Matrix Multiply-Accumulate
+//! Products of small matrices spread over the registers of a warp (manual, "Warp-Level Matrix Multiply-Accumulate
 //! Instructions").
 
 use super::Decoder;

@@ -1,7 +1,7 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
 use super::Decoder;
-use crate::code::{LoadParam, Op, Operand, Order, Scope, Space, Transfer, Width};
+use crate::code::{LoadParam, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Width};
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
 use crate::parse::ast::{Operand as Ast, OperandKind};
@@ -231,7 +231,7 @@ fn unpack4(regs: &mut Regs, mask: u32, s: &Slots) -> Result<(), Undefined> {
 struct Suffixes {
     space: Space,
     param: bool,
-    order: Order,
+    order: MemoryOrder,
     scope: Scope,
     read_only: bool,
     cache_hint: bool,
@@ -240,7 +240,7 @@ struct Suffixes {
 }
 
 /// `{.weak | .volatile | .relaxed.scope | .acquire.scope | .release.scope}{.ss}{hints}{.nc}{hints}{.vec}.type`
-fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, Order)]) -> Parsed<Suffixes> {
+fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, MemoryOrder)]) -> Parsed<Suffixes> {
     let order = d.choose(ordered);
     let scope = match order {
         Some(_) => d.require(SCOPES)?,
@@ -250,7 +250,7 @@ fn suffixes(d: &mut Decode<'_, '_>, ordered: &[(&str, Order)]) -> Parsed<Suffixe
         }
     };
     let volatile = order.is_none() && d.eat(".volatile");
-    let order = if volatile { Order::Relaxed } else { order.unwrap_or(Order::Weak) };
+    let order = if volatile { MemoryOrder::Relaxed } else { order.unwrap_or(MemoryOrder::Weak) };
     let param = d.choose(&[(".param", ()), (".param::entry", ())]).is_some();
     let space = if param { Space::Const } else { d.choose(SPACES).unwrap_or(Space::Generic) };
     while d.choose(HINTS).is_some() {}
@@ -281,7 +281,7 @@ fn elements<'a>(d: &Decode<'_, 'a>, i: usize, count: usize) -> Parsed<&'a [Ast<'
 }
 
 fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let s = suffixes(d, &[(".relaxed", Order::Relaxed), (".acquire", Order::Acquire)])?;
+    let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".acquire", MemoryOrder::Acquire)])?;
     if s.read_only && !matches!(s.space, Space::Global | Space::Generic) {
         return d.error("`.nc` loads from .global only");
     }
@@ -292,7 +292,7 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
             OperandKind::Sink => None,
             _ => {
                 let register = d.wider(element, s.ty)?;
-                Some(Operand { slot: register.slot, bits: register.ty.bits() })
+                Some(RegisterOperand { slot: register.slot, bits: register.ty.bits() })
             }
         });
     }
@@ -303,7 +303,7 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let s = suffixes(d, &[(".relaxed", Order::Relaxed), (".release", Order::Release)])?;
+    let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)])?;
     if s.read_only || s.param || s.space == Space::Const {
         return d.error(format!("`{}`: this space can only be read", d.name()));
     }
@@ -313,9 +313,9 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         regs.push(Some(match element.kind {
             OperandKind::Name(_) => {
                 let register = d.wider(element, s.ty)?;
-                Operand { slot: register.slot, bits: register.ty.bits() }
+                RegisterOperand { slot: register.slot, bits: register.ty.bits() }
             }
-            _ => Operand { slot: d.element_src(element, s.ty)?, bits: s.ty.bits().max(16) },
+            _ => RegisterOperand { slot: d.element_src(element, s.ty)?, bits: s.ty.bits().max(16) },
         }));
     }
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
@@ -330,7 +330,12 @@ fn operands(d: &mut Decode<'_, '_>, s: &Suffixes) -> Parsed<()> {
     Ok(())
 }
 
-fn transfer(d: &mut Decode<'_, '_>, s: Suffixes, regs: Vec<Option<Operand>>, at: usize) -> Parsed<Transfer> {
+fn transfer(
+    d: &mut Decode<'_, '_>,
+    s: Suffixes,
+    regs: Vec<Option<RegisterOperand>>,
+    at: usize,
+) -> Parsed<Transfer> {
     let address = d.address(at, matches!(s.space, Space::Shared | Space::Local))?;
     static_bounds(d, &s, at)?;
     let (space, width) = (s.space, width(s.ty));
@@ -358,7 +363,7 @@ fn static_bounds(d: &Decode<'_, '_>, s: &Suffixes, at: usize) -> Parsed<()> {
     Ok(())
 }
 
-fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<Operand>>) -> Parsed<Op> {
+fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand>>) -> Parsed<Op> {
     let o = d.operand(1);
     let OperandKind::Address(Some(name), offset) = o.kind else {
         return error(

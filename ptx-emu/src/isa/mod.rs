@@ -1,8 +1,8 @@
-//! The instruction set: one row or one function for each instruction of the manual, in its words.
+//! The instruction set: one row or one function for each instruction, named as in the manual.
 //!
-//! Arithmetic is a table of rows, each a full name such as `mad.lo.s32` with what it computes in one lane;
-//! names in braces stand for all their alternatives. Instructions with state or structure (memory, control,
-//! warps, barriers, conversions, comparisons) have a decoding function each.
+//! Arithmetic is a table of rows. A row is a full name such as `mad.lo.s32` and what it computes in one lane; braces in
+//! a name hold alternatives. Instructions with state or structure (memory, control flow, warps, barriers, conversions,
+//! comparisons) have a decoding function each.
 
 mod atomic;
 mod compare;
@@ -38,7 +38,7 @@ pub(crate) struct Row {
     pub(crate) run: Alu,
 }
 
-/// Decodes the instruction at hand.
+/// Decodes the current instruction.
 type Decoder = fn(&mut Decode<'_, '_>) -> Parsed<Op>;
 
 /// Instructions that need more than a row.
@@ -99,7 +99,7 @@ const UNSUPPORTED: &[&str] = &[
 ];
 
 /// How an opcode is decoded.
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     Decoder(Decoder),
     Row(&'static Row),
     /// Known rows of this opcode, none of which has these suffixes.
@@ -135,12 +135,12 @@ fn expand(pattern: &str) -> Vec<String> {
 }
 
 /// Looks up an instruction by opcode and full name.
-pub(crate) fn find(opcode: &str, name: &str) -> Found {
+pub(crate) fn find(opcode: &str, name: &str) -> Lookup {
     if let Some(row) = index().rows.get(name) {
-        return Found::Row(row);
+        return Lookup::Row(row);
     }
     if let Some(decoder) = index().decoders.get(opcode) {
-        return Found::Decoder(*decoder);
+        return Lookup::Decoder(*decoder);
     }
     let known: Vec<_> = ROWS
         .iter()
@@ -149,9 +149,9 @@ pub(crate) fn find(opcode: &str, name: &str) -> Found {
         .filter(|n| n.split(['.', '{']).next() == Some(opcode))
         .collect();
     match known.is_empty() {
-        false => Found::Opcode(known),
-        true if UNSUPPORTED.contains(&opcode) => Found::Unsupported,
-        true => Found::Unknown,
+        false => Lookup::Opcode(known),
+        true if UNSUPPORTED.contains(&opcode) => Lookup::Unsupported,
+        true => Lookup::Unknown,
     }
 }
 

@@ -1,7 +1,7 @@
-//! Numerics: rounding, flushing and the canonical NaN of the hardware.
+//! Numerics: rounding, flushing of subnormals, and the hardware's canonical NaN.
 //!
-//! `.approx` functions are computed in double precision and rounded once, so they are better than any
-//! device; a test may rely on the documented bound only.
+//! `.approx` functions are computed in double precision and rounded once, so they are more precise than any device. A
+//! test may rely on the documented bound only.
 
 use half::{bf16, f16};
 

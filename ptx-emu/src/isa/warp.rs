@@ -43,16 +43,20 @@ fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 }
 
 #[derive(Clone, Copy)]
-enum Form {
+enum BarrierForm {
     Sync,
     Arrive,
     Red,
 }
 
 fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    let form = d.require(&[(".sync", Form::Sync), (".arrive", Form::Arrive), (".red", Form::Red)])?;
+    let form = d.require(&[
+        (".sync", BarrierForm::Sync),
+        (".arrive", BarrierForm::Arrive),
+        (".red", BarrierForm::Red),
+    ])?;
     let reduction = match form {
-        Form::Red => Some(d.require(&[(".popc", 0), (".and", 1), (".or", 2)])?),
+        BarrierForm::Red => Some(d.require(&[(".popc", 0), (".and", 1), (".or", 2)])?),
         _ => None,
     };
     if d.inst.opcode == "barrier" {
@@ -61,8 +65,8 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let first = usize::from(reduction.is_some());
     let kind = match (form, reduction) {
-        (Form::Sync, _) => BarrierKind::Sync,
-        (Form::Arrive, _) => BarrierKind::Arrive,
+        (BarrierForm::Sync, _) => BarrierKind::Sync,
+        (BarrierForm::Arrive, _) => BarrierKind::Arrive,
         (_, reduction) => {
             let ty = d.ty(if reduction == Some(0) { &[Type::U32] } else { &[Type::Pred] })?;
             let n = d.operands(3, 4)?;
@@ -75,9 +79,9 @@ fn block_barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         }
     };
     let counted = match form {
-        Form::Sync => d.operands(1, 2)? == 2,
-        Form::Arrive => d.operands(2, 2)? == 2,
-        Form::Red => d.operands(3, 4)? == 4,
+        BarrierForm::Sync => d.operands(1, 2)? == 2,
+        BarrierForm::Arrive => d.operands(2, 2)? == 2,
+        BarrierForm::Red => d.operands(3, 4)? == 4,
     };
     check_literals(d, first, counted)?;
     let id = d.src(first, Type::U32)?;

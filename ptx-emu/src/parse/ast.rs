@@ -1,4 +1,4 @@
-//! The syntax tree: what the text says, names unresolved.
+//! The syntax tree: what the text says, before names are resolved.
 
 use super::At;
 use super::types::Type;
@@ -16,7 +16,7 @@ pub(crate) struct Module<'a> {
 
 /// A state space a variable can be declared in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
+pub(crate) enum StateSpace {
     Global,
     Const,
     Shared,
@@ -27,7 +27,7 @@ pub(crate) enum Space {
 /// A declared variable or parameter.
 #[derive(Debug)]
 pub(crate) struct Variable<'a> {
-    pub(crate) space: Space,
+    pub(crate) space: StateSpace,
     pub(crate) ty: Type,
     /// Elements per declared element: 2 or 4 for `.v2`, `.v4`.
     pub(crate) vector: u32,

@@ -39,7 +39,7 @@ impl<'a> Lexer<'a> {
         self.text
     }
 
-    /// Moves to the start of the next line, so that parsing can go on after a bad token.
+    /// Moves to the start of the next line, so that parsing can continue after a bad token.
     pub(crate) fn skip_line(&mut self) {
         let rest = &self.text.as_bytes()[self.pos..];
         self.pos += rest.iter().position(|b| *b == b'\n').map_or(rest.len(), |i| i + 1);

@@ -1,4 +1,4 @@
-//! What the parser understood, as text again: for comparing it with what was meant.
+//! Prints the syntax tree as text, so that tests can compare what was parsed with what was written.
 
 use super::ast::{Inst, Module, Number, Operand, OperandKind, Statement};
 

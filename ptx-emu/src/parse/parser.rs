@@ -214,7 +214,7 @@ impl<'a> Parser<'a> {
             return self.unexpected("`.param`");
         }
         let (ty, vector, align) = self.variable_type()?;
-        self.variable(Space::Param, ty, vector, align, false)
+        self.variable(StateSpace::Param, ty, vector, align, false)
     }
 
     fn performance(&mut self, entry: &mut Entry<'a>) -> Parsed<()> {
@@ -395,12 +395,12 @@ impl<'a> Parser<'a> {
 }
 
 /// The state space a directive such as `.shared` names.
-pub(super) fn space(word: &str) -> Option<Space> {
+pub(super) fn space(word: &str) -> Option<StateSpace> {
     Some(match word {
-        ".global" => Space::Global,
-        ".const" => Space::Const,
-        ".shared" => Space::Shared,
-        ".local" => Space::Local,
+        ".global" => StateSpace::Global,
+        ".const" => StateSpace::Const,
+        ".shared" => StateSpace::Shared,
+        ".local" => StateSpace::Local,
         _ => return None,
     })
 }

@@ -54,7 +54,7 @@ impl<'a> Parser<'a> {
 
     pub(super) fn variable(
         &mut self,
-        space: Space,
+        space: StateSpace,
         ty: Type,
         vector: u32,
         align: u32,

@@ -2,7 +2,7 @@
 //!
 //! The 1,684 kernels that these tables made in November 2026 also ran on an H200 (driver 580.159). It left the same
 //! bytes, save for `tanh.approx`, printed addresses and `%nwarpid`; NaNs through `cvt.f32.bf16` and `%warpid` were
-//! mended after it.
+//! fixed afterwards.
 
 mod compare;
 mod control;
