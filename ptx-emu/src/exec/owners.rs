@@ -84,6 +84,9 @@ impl Sets {
         if self.last.0 == set && self.last.1 == stamp {
             return self.last.2;
         }
+        if set != 0 && self.sets[set as usize - 1].1 == stamp {
+            return set;
+        }
         let new = self.get(stamp);
         let (mut rest, mut others) = (set, Vec::new());
         while rest != 0 {
