@@ -53,7 +53,7 @@ fn key(device: &Device, outline: &Outline) -> [String; 2] {
     let shape = [c.layers, c.hidden, c.feed_forward, c.heads, c.kv_heads, c.head_dim, c.vocab];
     let shape = shape.map(|n| n.to_string()).join("x");
     let block = outline.weights.blocks.first();
-    let formats = block.map(|b| [&b.q, &b.o, &b.gate, &b.down].map(|tensor| tensor.kind.name).join("-"));
+    let formats = block.map(|b| [&b.q, &b.o, &b.gate, &b.down].map(|tensor| tensor.format.name()).join("-"));
     let model = format!("{} {shape} {}", c.architecture.name(), formats.unwrap_or_default());
     [device.name().to_owned(), model]
 }

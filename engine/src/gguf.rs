@@ -179,9 +179,9 @@ impl Gguf {
         Ok(Gguf { path: path.to_owned(), directory, map })
     }
 
-    /// The bytes of a tensor of this file.
-    pub fn data(&self, tensor: &Tensor) -> &[u8] {
-        &self.map[tensor.range.clone()]
+    /// The bytes of a tensor of this file, by its range.
+    pub fn data(&self, range: &Range<usize>) -> &[u8] {
+        &self.map[range.clone()]
     }
 }
 

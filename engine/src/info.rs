@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::gguf::Tensor;
-use crate::model::Outline;
+use crate::model::{Outline, Weight};
 
 /// Tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +27,7 @@ pub fn classes(model: &Outline) -> Vec<Class> {
             classes.push(Class { name: name.to_owned(), dims, formats: BTreeMap::new(), bytes: 0 });
             classes.len() - 1
         });
-        *classes[at].formats.entry(tensor.kind.name).or_default() += 1;
+        *classes[at].formats.entry(tensor.format.name()).or_default() += 1;
         classes[at].bytes += bytes(tensor);
     }
     classes
@@ -39,7 +38,7 @@ fn role(name: &str) -> &str {
     name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map_or(name, |(_, role)| role)
 }
 
-fn bytes(tensor: &Tensor) -> u64 {
+fn bytes(tensor: &Weight) -> u64 {
     tensor.range.len() as u64
 }
 

@@ -11,9 +11,7 @@ use warpwright_kernels::{
 
 use crate::Error;
 use crate::config::{Architecture, Config};
-use crate::gguf::Tensor;
-use crate::model::{Outline, Weights};
-use crate::weights::format;
+use crate::model::{Outline, Weight, Weights};
 
 /// One loaded kernel for each launch of a step.
 pub(crate) struct Kernels {
@@ -44,7 +42,7 @@ impl Kernels {
         let head_dim = c.head_dim;
         let uses = Uses::of(w);
         Ok(Kernels {
-            embed: Kernel::load(context, Embed { format: format(&w.embed) })?,
+            embed: Kernel::load(context, Embed { format: w.embed.format })?,
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
             rope: Kernel::load(context, Rope { pairing: pairing(c.architecture) })?,
@@ -63,13 +61,13 @@ impl Kernels {
 
 /// The matrices by the epilogue of their product.
 struct Uses<'a> {
-    plain: Vec<&'a Tensor>,
-    biased: Vec<&'a Tensor>,
-    added: Vec<&'a Tensor>,
+    plain: Vec<&'a Weight>,
+    biased: Vec<&'a Weight>,
+    added: Vec<&'a Weight>,
 }
 
 impl<'a> Uses<'a> {
-    fn of(w: &'a Weights<Tensor>) -> Uses<'a> {
+    fn of(w: &'a Weights<Weight>) -> Uses<'a> {
         let mut uses = Uses { plain: vec![w.head()], biased: vec![], added: vec![] };
         for b in &w.blocks {
             uses.plain.extend([&b.gate, &b.up]);
@@ -83,7 +81,7 @@ impl<'a> Uses<'a> {
 
 fn by_format<K: KernelDef>(
     context: &Context,
-    matrices: &[&Tensor],
+    matrices: &[&Weight],
     kernel: impl Fn(Format, Team) -> K,
 ) -> Result<BTreeMap<(Format, Team), Kernel<K>>, Error> {
     Ok(by_key(context, matrices.iter().map(|matrix| choice(matrix)), |(format, team)| kernel(format, team))?)
@@ -100,8 +98,8 @@ pub(crate) fn by_key<K: Ord + Copy, D: KernelDef>(
 }
 
 /// The kernel for a matrix: its format and the team for its shape.
-fn choice(matrix: &Tensor) -> (Format, Team) {
-    let (format, length) = (format(matrix), |i: usize| matrix.dims[i] as u32);
+fn choice(matrix: &Weight) -> (Format, Team) {
+    let (format, length) = (matrix.format, |i: usize| matrix.dims[i] as u32);
     (format, Team::of(format, length(1), length(0)))
 }
 

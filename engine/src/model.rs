@@ -1,13 +1,14 @@
 //! A model: its outline, which is its hyperparameters and the name, shape and format of each weight, and a file
 //! that holds the weights.
 
+use std::ops::Range;
 use std::path::Path;
 
 use warpwright_kernels::Format;
 
 use crate::Error;
 use crate::config::{Config, Problem};
-use crate::gguf::{Gguf, Tensor, Value};
+use crate::gguf::{Gguf, Value};
 
 /// A checked model file. Nothing is loaded yet.
 #[derive(Debug)]
@@ -24,11 +25,31 @@ pub struct Outline {
     /// The hyperparameters.
     pub config: Config,
     /// The tensors.
-    pub weights: Weights<Tensor>,
+    pub weights: Weights<Weight>,
     /// The tokens that end a text: those of `tokenizer.ggml.{eos,eot,eom}_token_id`.
     pub stop: Vec<u32>,
     /// What each rotary frequency is divided by, where a file says.
     pub rope_factors: Option<Vec<f32>>,
+}
+
+/// A tensor that the forward pass reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weight {
+    /// Its name in GGUF files.
+    pub name: String,
+    /// Lengths, the contiguous dimension first: a `[rows, n]` matrix is `[n, rows]`.
+    pub dims: Vec<u64>,
+    /// The number format: one that kernels read.
+    pub format: Format,
+    /// Its bytes in the file; without a file, they start at 0.
+    pub range: Range<usize>,
+}
+
+impl Weight {
+    /// Length of a row: a matrix's `n`, or a vector's length.
+    pub fn row_len(&self) -> u32 {
+        self.dims[0] as u32
+    }
 }
 
 /// One `T` for each weight of a model: its tensor in the file, or its buffer on a device.
@@ -147,7 +168,7 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     let config = Config::read(&gguf.directory)?;
     let weights = layout(gguf, &config)?;
     check_strays(gguf, &config, &weights)?;
-    let rope_factors = weights.rope_factors.as_ref().map(|tensor| factors(gguf, tensor)).transpose()?;
+    let rope_factors = weights.rope_factors.as_ref().map(|weight| factors(gguf, weight)).transpose()?;
     Ok(Outline { stop: stop(gguf, config.vocab)?, config, weights, rope_factors })
 }
 
@@ -161,13 +182,13 @@ pub(crate) trait Source {
     /// Whether there is a tensor of this name.
     fn has(&self, name: &str) -> bool;
     /// The matrix of `rows` rows of `n` weights.
-    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Tensor, Problem>;
+    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem>;
     /// The `n` numbers in F32.
-    fn vector(&self, name: &str, n: u32) -> Result<Tensor, Problem>;
+    fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem>;
 }
 
 /// The tensors of a model, by their names in GGUF files.
-pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Tensor>, Problem> {
+pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>, Problem> {
     let (head, factors) = ("output.weight", "rope_freqs.weight");
     Ok(Weights {
         embed: source.matrix("token_embd.weight", c.vocab, c.hidden)?,
@@ -178,7 +199,7 @@ pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Tensor>
     })
 }
 
-fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Tensor>, Problem> {
+fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Weight>, Problem> {
     let matrix = |name: &str, rows, n| source.matrix(&format!("blk.{index}.{name}.weight"), rows, n);
     let vector = |name: &str, n| source.vector(&format!("blk.{index}.{name}"), n);
     let bias = || -> Result<_, Problem> {
@@ -211,17 +232,17 @@ impl Source for Gguf {
         self.directory.tensors.contains_key(name)
     }
 
-    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Tensor, Problem> {
+    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
         find(self, name, vec![n.into(), rows.into()], &Format::ALL)
     }
 
-    fn vector(&self, name: &str, n: u32) -> Result<Tensor, Problem> {
+    fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
         find(self, name, vec![n.into()], &[Format::F32])
     }
 }
 
 /// A file's tensor by name, shape and format.
-fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Result<Tensor, Problem> {
+fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Result<Weight, Problem> {
     let name = name.to_owned();
     let Some(tensor) = gguf.directory.tensors.get(&name) else {
         return Err(Problem::MissingTensor { name, expected });
@@ -229,11 +250,11 @@ fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Resu
     if trimmed(&tensor.dims) != trimmed(&expected) {
         return Err(Problem::Shape { name, found: tensor.dims.clone(), expected });
     }
-    if !formats.iter().any(|format| format.ggml_type() == tensor.kind.id) {
+    let Some(&format) = formats.iter().find(|format| format.ggml_type() == tensor.kind.id) else {
         let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
         return Err(Problem::Format { name, found: tensor.kind.name, supported });
-    }
-    Ok(tensor.clone())
+    };
+    Ok(Weight { name, dims: tensor.dims.clone(), format, range: tensor.range.clone() })
 }
 
 /// Writers differ in whether a shape ends in ones.
@@ -242,16 +263,16 @@ fn trimmed(dims: &[u64]) -> &[u64] {
     &dims[..len]
 }
 
-fn factors(gguf: &Gguf, tensor: &Tensor) -> Result<Vec<f32>, Problem> {
-    let values = floats(gguf.data(tensor));
+fn factors(gguf: &Gguf, weight: &Weight) -> Result<Vec<f32>, Problem> {
+    let values = floats(gguf.data(&weight.range));
     match values.iter().position(|x| !(x.is_finite() && *x > 0.0)) {
-        Some(index) => Err(Problem::RopeFactor { name: tensor.name.clone(), index, value: values[index] }),
+        Some(index) => Err(Problem::RopeFactor { name: weight.name.clone(), index, value: values[index] }),
         None => Ok(values),
     }
 }
 
 /// A tensor that the forward pass does not read is a feature that it does not have.
-fn check_strays(gguf: &Gguf, c: &Config, weights: &Weights<Tensor>) -> Result<(), Problem> {
+fn check_strays(gguf: &Gguf, c: &Config, weights: &Weights<Weight>) -> Result<(), Problem> {
     let known: std::collections::BTreeSet<&str> = weights.iter().map(|t| t.name.as_str()).collect();
     match gguf.directory.tensors.keys().find(|name| !known.contains(name.as_str())) {
         Some(name) => Err(Problem::StrayTensor { name: name.clone(), architecture: c.architecture.name() }),

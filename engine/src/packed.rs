@@ -10,11 +10,10 @@ use warpwright_kernels::{Format, Pairing, RowOrder};
 
 use crate::Error;
 use crate::config::Config;
-use crate::gguf::Tensor;
 use crate::kernels::pairing;
-use crate::model::{self, Outline};
+use crate::model::{self, Outline, Weight};
 use crate::upload::Job;
-use crate::weights::{DeviceTensor, format};
+use crate::weights::DeviceTensor;
 
 /// All weights.
 pub(crate) struct Packed {
@@ -60,7 +59,7 @@ pub(crate) fn load<'a>(
     };
     let blocks = w.blocks.iter().map(|b| load.block(b)).collect::<Result<_, _>>()?;
     let norm = load.floats(&[&w.norm])?;
-    let loaded = |bytes, tensor| DeviceTensor { bytes, format: format(tensor) };
+    let loaded = |bytes, tensor: &Weight| DeviceTensor { bytes, format: tensor.format };
     let (embed, head) = (loaded(embed, &w.embed), loaded(head, w.head()));
     Ok(Packed { embed, blocks, norm, head })
 }
@@ -72,24 +71,24 @@ struct Load<'c, A> {
 }
 
 impl<'a, A: FnMut(Job<'a>) -> Result<(), Error>> Load<'_, A> {
-    fn block(&mut self, b: &'a model::Block<Tensor>) -> Result<PackedBlock, Error> {
+    fn block(&mut self, b: &'a model::Block<Weight>) -> Result<PackedBlock, Error> {
         Ok(PackedBlock {
             attn_norm: self.floats(&[&b.attn_norm])?,
             qkv: self.qkv(b)?,
-            formats: [&b.q, &b.k, &b.v].map(format),
+            formats: [&b.q, &b.k, &b.v].map(|w| w.format),
             bias: b.bias.as_ref().map(|bias| self.floats(&bias.each_ref())).transpose()?,
             qk_norm: b.qk_norm.as_ref().map(|norms| self.floats(&norms.each_ref())).transpose()?,
             o: self.matrix(&b.o)?,
             ffn_norm: self.floats(&[&b.ffn_norm])?,
             gate_up: DeviceTensor {
                 bytes: self.tiles(RowOrder::GATE_UP, &[&b.gate, &b.up])?,
-                format: format(&b.gate),
+                format: b.gate.format,
             },
             down: self.matrix(&b.down)?,
         })
     }
 
-    fn qkv(&mut self, b: &'a model::Block<Tensor>) -> Result<View<u8>, Error> {
+    fn qkv(&mut self, b: &'a model::Block<Weight>) -> Result<View<u8>, Error> {
         let c = self.config;
         let pairs = match pairing(c.architecture) {
             Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
@@ -104,21 +103,21 @@ impl<'a, A: FnMut(Job<'a>) -> Result<(), Error>> Load<'_, A> {
         Ok(buffer)
     }
 
-    fn matrix(&mut self, tensor: &'a Tensor) -> Result<DeviceTensor, Error> {
-        Ok(DeviceTensor { bytes: self.tiles(RowOrder::PLAIN, &[tensor])?, format: format(tensor) })
+    fn matrix(&mut self, tensor: &'a Weight) -> Result<DeviceTensor, Error> {
+        Ok(DeviceTensor { bytes: self.tiles(RowOrder::PLAIN, &[tensor])?, format: tensor.format })
     }
 
-    fn tiles(&mut self, rows: RowOrder, matrices: &[&'a Tensor]) -> Result<View<u8>, Error> {
+    fn tiles(&mut self, rows: RowOrder, matrices: &[&'a Weight]) -> Result<View<u8>, Error> {
         let (buffer, _) = self.buffer(matrices)?;
         (self.request)(Job { tensors: matrices.to_vec(), tiles: Some(rows), to: buffer.clone() })?;
         Ok(buffer)
     }
 
-    fn floats(&mut self, tensors: &[&'a Tensor]) -> Result<View<f32>, Error> {
+    fn floats(&mut self, tensors: &[&'a Weight]) -> Result<View<f32>, Error> {
         Ok(self.raw(tensors)?.cast()?)
     }
 
-    fn raw(&mut self, tensors: &[&'a Tensor]) -> Result<View<u8>, Error> {
+    fn raw(&mut self, tensors: &[&'a Weight]) -> Result<View<u8>, Error> {
         let (buffer, parts) = self.buffer(tensors)?;
         for (tensor, part) in tensors.iter().zip(parts) {
             (self.request)(Job { tensors: vec![tensor], tiles: None, to: buffer.view_range(part) })?;
@@ -127,7 +126,7 @@ impl<'a, A: FnMut(Job<'a>) -> Result<(), Error>> Load<'_, A> {
     }
 
     /// A buffer for all of the tensors, and the range of each in it.
-    fn buffer(&self, tensors: &[&Tensor]) -> Result<(View<u8>, Vec<Range<usize>>), Error> {
+    fn buffer(&self, tensors: &[&Weight]) -> Result<(View<u8>, Vec<Range<usize>>), Error> {
         let mut end = 0;
         let parts = tensors.iter().map(|tensor| {
             let start = end;

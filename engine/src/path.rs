@@ -12,11 +12,9 @@ use warpwright_kernels::{Format, tiled};
 
 use crate::config::Config;
 use crate::decoder::Prefer;
-use crate::gguf::Tensor;
 use crate::kernels::pairing;
-use crate::model::{Block, Outline};
+use crate::model::{Block, Outline, Weight};
 use crate::tuning::{Tuning, default_plan, throttled_after};
-use crate::weights::format;
 
 /// Which kernels decode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,19 +170,25 @@ impl ResolvedPlan {
     fn check_weights(&self, outline: &Outline) -> Result<(), String> {
         let w = &outline.weights;
         check_tensor(w.head())?;
-        self.head(format(w.head()))?;
+        self.head(w.head().format)?;
         w.blocks.iter().try_for_each(|b| {
             [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down].into_iter().try_for_each(check_tensor)?;
             self.check_block(b)
         })
     }
 
-    fn check_block(&self, b: &Block<Tensor>) -> Result<(), String> {
-        let same = |what: &str, a: &Tensor, b: &Tensor, same: bool| match same {
+    fn check_block(&self, b: &Block<Weight>) -> Result<(), String> {
+        let same = |what: &str, a: &Weight, b: &Weight, same: bool| match same {
             true => Ok(()),
-            false => Err(format!("{} is {} and {} is {}: {what}", a.name, a.kind.name, b.name, b.kind.name)),
+            false => Err(format!(
+                "{} is {} and {} is {}: {what}",
+                a.name,
+                a.format.name(),
+                b.name,
+                b.format.name()
+            )),
         };
-        let encoding = |t: &Tensor| Encoding::of(format(t));
+        let encoding = |t: &Weight| Encoding::of(t.format);
         for other in [&b.k, &b.v] {
             same(
                 "their activations are encoded differently",
@@ -193,11 +197,11 @@ impl ResolvedPlan {
                 encoding(&b.q) == encoding(other),
             )?;
         }
-        same("the two must have the same format", &b.gate, &b.up, format(&b.gate) == format(&b.up))?;
-        self.qkv([&b.q, &b.k, &b.v].map(format))?;
-        self.o(format(&b.o))?;
-        self.gate_up(format(&b.gate))?;
-        self.down(format(&b.gate), format(&b.down)).map(drop)
+        same("the two must have the same format", &b.gate, &b.up, b.gate.format == b.up.format)?;
+        self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?;
+        self.o(b.o.format)?;
+        self.gate_up(b.gate.format)?;
+        self.down(b.gate.format, b.down.format).map(drop)
     }
 
     /// Adapts a plan to this device.
@@ -354,13 +358,13 @@ fn shared(properties: &Properties) -> [u32; 2] {
     [half.min(whole), whole].map(|bytes| bytes / 128 * 128)
 }
 
-fn check_tensor(tensor: &Tensor) -> Result<(), String> {
-    let (name, kind) = (&tensor.name, tensor.kind.name);
-    match format(tensor).tile() {
+fn check_tensor(tensor: &Weight) -> Result<(), String> {
+    let (name, format) = (&tensor.name, tensor.format.name());
+    match tensor.format.tile() {
         Some(tile) => match tensor.dims[0] % u64::from(tile.columns) {
             0 => Ok(()),
             _ => Err(format!("{name} has rows of {}, not a multiple of {}", tensor.dims[0], tile.columns)),
         },
-        None => Err(format!("{name} is {kind}, which has no tiled layout")),
+        None => Err(format!("{name} is {format}, which has no tiled layout")),
     }
 }

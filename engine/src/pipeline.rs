@@ -26,12 +26,11 @@ use warpwright_kernels::{Advance, Format, state};
 
 use crate::buffers::Buffers;
 use crate::decoder::StepKind;
-use crate::gguf::Tensor;
 use crate::kernels::by_key;
-use crate::model::{Outline, Weights};
+use crate::model::{Outline, Weight, Weights};
 use crate::packed::{Packed, PackedBlock};
 use crate::path::ResolvedPlan;
-use crate::weights::{DeviceTensor, format};
+use crate::weights::DeviceTensor;
 
 /// Kernels of a layer.
 const NODES: usize = 5;
@@ -143,9 +142,9 @@ impl Pipeline {
     /// Loads the kernels of a model that the pipeline supports.
     pub(crate) fn load(context: &Context, plan: ResolvedPlan, outline: &Outline) -> Result<Pipeline, Error> {
         let (w, blocks) = (&outline.weights, || outline.weights.blocks.iter());
-        let qkv = blocks().map(|b| [&b.q, &b.k, &b.v].map(format));
-        let down = |b: &crate::model::Block<Tensor>| plan.down(format(&b.gate), format(&b.down));
-        let projects = blocks().flat_map(|b| [plan.o(format(&b.o)), down(b)]);
+        let qkv = blocks().map(|b| [&b.q, &b.k, &b.v].map(|w| w.format));
+        let down = |b: &crate::model::Block<Weight>| plan.down(b.gate.format, b.down.format);
+        let projects = blocks().flat_map(|b| [plan.o(b.o.format), down(b)]);
         let split_prompt = (plan.batch > 1).then_some(SplitPrompt { batch: plan.batch });
         Ok(Pipeline {
             split_prompt: split_prompt.map(|kernel| Kernel::load(context, kernel)).transpose()?,
@@ -154,10 +153,10 @@ impl Pipeline {
             head_norm: plan.head_norm().map(|kernel| Kernel::load(context, kernel)).transpose()?,
             attention: Kernel::load(context, plan.attention())?,
             project: by_key(context, projects.map(|project| resolved(project).0), |project| project)?,
-            gate_up: by_key(context, blocks().map(|b| format(&b.gate)), |format| {
+            gate_up: by_key(context, blocks().map(|b| b.gate.format), |format| {
                 resolved(plan.gate_up(format)).0
             })?,
-            head: Kernel::load(context, resolved(plan.head(format(w.head()))).0)?,
+            head: Kernel::load(context, resolved(plan.head(w.head().format)).0)?,
             advance: Kernel::load(context, Advance)?,
             plan,
         })
@@ -170,8 +169,8 @@ fn resolved<T>(plan: Result<T, String>) -> T {
 }
 
 impl EmbedKernel {
-    fn load(context: &Context, w: &Weights<Tensor>, plan: &ResolvedPlan) -> Result<EmbedKernel, Error> {
-        let (format, overlap, batch) = (format(&w.embed), plan.overlaps(), plan.batch);
+    fn load(context: &Context, w: &Weights<Weight>, plan: &ResolvedPlan) -> Result<EmbedKernel, Error> {
+        let (format, overlap, batch) = (w.embed.format, plan.overlaps(), plan.batch);
         Ok(match w.head {
             None => EmbedKernel::Tiles(Kernel::load(context, EmbedTiled { format, overlap, batch })?),
             Some(_) => EmbedKernel::Rows(Kernel::load(context, EmbedRows { format, overlap, batch })?),

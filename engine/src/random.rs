@@ -10,10 +10,8 @@ use warpwright_kernels::tiled::tile;
 use warpwright_kernels::{Format, Random};
 
 use crate::Error;
-use crate::gguf::Tensor;
-use crate::model::Outline;
+use crate::model::{Outline, Weight};
 use crate::upload::Job;
-use crate::weights::format;
 
 /// Bytes of a pool: fast to generate, and few copies.
 const POOL: usize = 1 << 20;
@@ -83,9 +81,9 @@ impl Pools {
     pub(crate) fn write(&mut self, job: &Job<'_>) -> Result<(), Error> {
         let (tensor, to) = (job.tensors[0], &job.to);
         match (job.tiles, tensor.dims.len()) {
-            (Some(_), _) => self.fill(Unit::Tile(format(tensor)), to),
+            (Some(_), _) => self.fill(Unit::Tile(tensor.format), to),
             (None, 1) => Ok(to.write(&self.vector(tensor))?),
-            (None, _) => self.fill(Unit::Block(format(tensor)), to),
+            (None, _) => self.fill(Unit::Block(tensor.format), to),
         }
     }
 
@@ -104,7 +102,7 @@ impl Pools {
     }
 
     /// Norm weights near 1, small biases.
-    fn vector(&mut self, tensor: &Tensor) -> Vec<u8> {
+    fn vector(&mut self, tensor: &Weight) -> Vec<u8> {
         let middle = if tensor.name.ends_with("bias") { 0.0 } else { 1.0 };
         let numbers = self.random.units(tensor.range.len() / 4);
         numbers.into_iter().flat_map(|x| (middle + x / 4.0).to_le_bytes()).collect()

@@ -9,8 +9,7 @@ use warpwright_kernels::Format::{BF16, F16, F32, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0};
 use crate::Error;
 use crate::config::Architecture::{self, Llama, Qwen2, Qwen3};
 use crate::config::{Config, Problem};
-use crate::gguf::{TENSOR_TYPES, Tensor};
-use crate::model::{Outline, Source, layout};
+use crate::model::{Outline, Source, Weight, layout};
 
 /// A model's hyperparameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,12 +118,12 @@ impl Source for Plan<'_> {
         name == "output.weight" && !self.shape.tied
     }
 
-    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Tensor, Problem> {
-        tensor(name, vec![n.into(), rows.into()], self.format(name))
+    fn matrix(&self, name: &str, rows: u32, n: u32) -> Result<Weight, Problem> {
+        weight(name, vec![n.into(), rows.into()], self.format(name))
     }
 
-    fn vector(&self, name: &str, n: u32) -> Result<Tensor, Problem> {
-        tensor(name, vec![n.into()], F32)
+    fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
+        weight(name, vec![n.into()], F32)
     }
 }
 
@@ -160,14 +159,13 @@ fn use_more_bits(layer: u32, layers: u32) -> bool {
     layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2
 }
 
-fn tensor(name: &str, dims: Vec<u64>, format: Format) -> Result<Tensor, Problem> {
-    let kind = TENSOR_TYPES.iter().find(|kind| kind.id == format.ggml_type()).expect("ggml has every format");
-    if !dims[0].is_multiple_of(kind.block_len) {
-        let (name, len, block) = (name.to_owned(), dims[0], kind.block_len);
-        return Err(Problem::RowLength { name, len, format: kind.name, block });
+fn weight(name: &str, dims: Vec<u64>, format: Format) -> Result<Weight, Problem> {
+    let (name, len, block) = (name.to_owned(), dims[0], format.block_len().into());
+    if !len.is_multiple_of(block) {
+        return Err(Problem::RowLength { name, len, format: format.name(), block });
     }
-    let bytes = dims.iter().product::<u64>() / kind.block_len * kind.block_bytes;
-    Ok(Tensor { name: name.to_owned(), dims, kind, range: 0..bytes as usize })
+    let bytes = dims.iter().product::<u64>() / block * u64::from(format.block_bytes());
+    Ok(Weight { name, dims, format, range: 0..bytes as usize })
 }
 
 #[cfg(test)]

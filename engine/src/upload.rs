@@ -19,16 +19,14 @@ use warpwright_kernels::tiled::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
-use crate::gguf::Tensor;
 use crate::info::weight_bytes;
 use crate::kernels::by_key;
-use crate::model::Model;
-use crate::weights::format;
+use crate::model::{Model, Weight};
 
 /// An upload request: tensors and their destination on the device.
 pub(crate) struct Job<'a> {
     /// A tensor, or two matrices of the same shape that become tiles together.
-    pub(crate) tensors: Vec<&'a Tensor>,
+    pub(crate) tensors: Vec<&'a Weight>,
     /// The row order of the tiles; `None` writes the tensor unchanged.
     pub(crate) tiles: Option<RowOrder>,
     /// The destination, with as many bytes as the tensors.
@@ -43,7 +41,7 @@ pub(crate) struct Jobs<'a> {
 
 /// A chunk of a request.
 struct Chunk<'a> {
-    tensors: Vec<&'a Tensor>,
+    tensors: Vec<&'a Weight>,
     tiles: Option<RowOrder>,
     /// The byte range in each tensor.
     range: Range<usize>,
@@ -111,8 +109,8 @@ impl<'a> Jobs<'a> {
 }
 
 /// Bytes of a group of rows, which becomes tiles together.
-fn group(rows: RowOrder, matrix: &Tensor) -> usize {
-    rows.stride as usize * format(matrix).row_bytes(matrix.dims[0] as usize)
+fn group(rows: RowOrder, matrix: &Weight) -> usize {
+    rows.stride as usize * matrix.format.row_bytes(matrix.dims[0] as usize)
 }
 
 /// State shared by the threads.
@@ -134,7 +132,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
         scope(|scope| {
             let workers =
                 scope.spawn(|| each(0..self.threads(), |_| Worker::new(&self.context, self.chunk_bytes)));
-            let formats = outline.weights.iter().map(format).filter(|format| format.tile().is_some());
+            let formats = outline.weights.iter().map(|w| w.format).filter(|format| format.tile().is_some());
             let kernels = by_key(&self.context, formats, |format| Pack { format })?;
             let ends = each(join(workers)?, |worker| self.work(worker, &kernels))?;
             Ok(ends.into_iter().max().expect("there is a thread"))
@@ -206,11 +204,11 @@ impl Worker {
     fn upload(&mut self, model: &Model, kernels: &Kernels, chunk: &Chunk) -> Result<(), Error> {
         let to = if chunk.tiles.is_some() { self.rows(chunk.to.len())? } else { chunk.to.clone() };
         for (tensor, at) in chunk.tensors.iter().zip((0..).step_by(chunk.range.len())) {
-            let bytes = &model.gguf.data(tensor)[chunk.range.clone()];
+            let bytes = &model.gguf.data(&tensor.range)[chunk.range.clone()];
             self.staging.write(&self.stream, &to.view_range(at..at + bytes.len()), bytes)?;
         }
         match chunk.tiles {
-            Some(rows) => self.pack(rows, &kernels[&format(chunk.tensors[0])], chunk, &to),
+            Some(rows) => self.pack(rows, &kernels[&chunk.tensors[0].format], chunk, &to),
             None => Ok(()),
         }
     }
@@ -236,7 +234,7 @@ impl Worker {
             hi: from.view_range(from.len() - len..from.len()),
             y: chunk.to.clone(),
             n,
-            row_blocks: (chunk.to.len() / (16 * format(chunk.tensors[0]).row_bytes(n as usize))) as u32,
+            row_blocks: (chunk.to.len() / (16 * chunk.tensors[0].format.row_bytes(n as usize))) as u32,
             per: rows.per,
             stride: rows.stride,
             step: rows.step,
@@ -278,8 +276,14 @@ mod tests {
         assert_eq!(reported, weight_bytes(&model.outline));
 
         let (c, w) = (&model.outline.config, &model.outline.weights.blocks[3]);
-        let tiles = |rows, lo: &Tensor, hi: &Tensor| {
-            tile::pack(format(lo), rows, model.gguf.data(lo), model.gguf.data(hi), lo.dims[0] as usize)
+        let tiles = |rows, lo: &Weight, hi: &Weight| {
+            tile::pack(
+                lo.format,
+                rows,
+                model.gguf.data(&lo.range),
+                model.gguf.data(&hi.range),
+                lo.dims[0] as usize,
+            )
         };
         let pairs = RowOrder::interleaved(c.head_dim);
         let qkv = [tiles(pairs, &w.q, &w.q), tiles(pairs, &w.k, &w.k), tiles(RowOrder::PLAIN, &w.v, &w.v)];

@@ -4,7 +4,6 @@ use warpwright_driver::{Buffer, Context, View};
 use warpwright_kernels::Format;
 
 use crate::Error;
-use crate::gguf::Tensor;
 use crate::model::{Outline, Weights};
 use crate::upload::Job;
 
@@ -24,11 +23,6 @@ pub(crate) fn load<'a>(
     outline.weights.try_map(|tensor| {
         let bytes = Buffer::uninit(context, tensor.range.len())?.labelled(&tensor.name).view();
         request(Job { tensors: vec![tensor], tiles: None, to: bytes.clone() })?;
-        Ok(DeviceTensor { bytes, format: format(tensor) })
+        Ok(DeviceTensor { bytes, format: tensor.format })
     })
-}
-
-/// The format of one of a model's tensors.
-pub(crate) fn format(tensor: &Tensor) -> Format {
-    Format::from_ggml_type(tensor.kind.id).expect("Model::open refuses formats that no kernel reads")
 }

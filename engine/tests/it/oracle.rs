@@ -6,8 +6,7 @@
 use ptx_gen::f16;
 use warpwright_engine::Model;
 use warpwright_engine::config::Architecture;
-use warpwright_engine::gguf::Tensor;
-use warpwright_engine::model::Block;
+use warpwright_engine::model::{Block, Weight};
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, PartialEq)]
@@ -38,7 +37,7 @@ pub(crate) fn watched(
     keep: Keep,
     mut watch: impl FnMut(Place, &[f64]),
 ) -> Vec<Vec<f64>> {
-    let numbers = |t: &Tensor| Ok::<_, ()>(dequantize(t.kind.name, model.gguf.data(t)));
+    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), model.gguf.data(&w.range)));
     let weights = model.outline.weights.try_map(numbers).unwrap();
     let c = &model.outline.config;
     let hidden = c.hidden as usize;
