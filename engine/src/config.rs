@@ -1,5 +1,7 @@
 //! A model's hyperparameters, read from a GGUF's metadata and held against each other.
 
+use warpwright_kernels::Pairing;
+
 use crate::gguf::{Directory, Value};
 
 /// The model families whose forward pass this engine knows.
@@ -21,6 +23,14 @@ impl Architecture {
     /// The name in `general.architecture`, which is also the prefix of the keys.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, a)| *a == self).expect("ALL lists every variant").0
+    }
+
+    /// Which dimensions of a head are a rotary pair.
+    pub fn pairing(self) -> Pairing {
+        match self {
+            Architecture::Llama => Pairing::Interleaved,
+            Architecture::Qwen2 | Architecture::Qwen3 => Pairing::HalfSplit,
+        }
     }
 
     /// Whether Q, K and V have biases.

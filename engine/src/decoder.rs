@@ -11,21 +11,24 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use warpwright_driver::{
-    CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, Work, capture,
+    CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, View, Work, capture,
 };
 
 use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::kernels::Kernels;
 use crate::model::{Outline, Weights};
-use crate::packed::Packed;
-use crate::path::{Path, ResolvedPlan};
-use crate::pipeline::{self, Pipeline, Workspace};
+use crate::path::Path;
+use crate::pipeline::Unsupported;
+use crate::pipeline::kernels::Pipeline;
+use crate::pipeline::resolved::{Resolved, ResolvedStep};
+use crate::pipeline::step::PipelineStep;
+use crate::pipeline::weights::{Packed, packed};
+use crate::pipeline::workspace::Workspace;
 use crate::random::Pools;
 use crate::tuning::Tuning;
-use crate::upload::Job;
-use crate::weights::DeviceTensor;
-use crate::{Error, Loading, Model, forward, info, memory, packed, upload, weights};
+use crate::weights::{DeviceTensor, Job};
+use crate::{Error, Loading, Model, forward, info, memory, upload, weights};
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,12 +127,18 @@ enum Pass {
         weights: Weights<DeviceTensor>,
     },
     Pipeline {
-        pipeline: Box<Pipeline>,
-        weights: Packed,
-        workspace: Box<Workspace>,
-        /// Kernels and workspace for batches larger than 1.
-        batched: Option<Box<(Pipeline, Workspace)>>,
+        weights: Packed<View<u8>>,
+        /// For steps of one token.
+        single: Box<LoadedStep>,
+        /// For steps of several tokens.
+        batched: Option<Box<LoadedStep>>,
     },
+}
+
+/// The kernels of a step of the pipeline, and their workspace.
+struct LoadedStep {
+    pipeline: Pipeline,
+    workspace: Workspace,
 }
 
 enum Steps {
@@ -193,11 +202,17 @@ impl Decoder {
         start: Instant,
         request: impl FnMut(Job<'a>) -> Result<(), Error>,
     ) -> Result<Decoder, Error> {
-        let plan = ResolvedPlan::of(outline, context.device(), options.tuning, options.prefer);
-        let path = Path::from(&plan);
-        let pass = match plan {
-            Ok(plan) => {
-                Pass::pipeline(context, plan, outline, options, packed::load(context, outline, request)?)?
+        let resolved = match options.prefer {
+            Prefer::Simple => Err(Unsupported::Requested),
+            Prefer::Fast => Resolved::of(outline, context.device(), options.tuning, options.batch()),
+        };
+        let path = Path::from(&resolved);
+        let pass = match resolved {
+            Ok(resolved) => {
+                let weights = packed(outline).load(context, request)?;
+                let single = LoadedStep::new(context, resolved.single, None, options.ctx)?;
+                let batched = resolved.batched.map(|step| LoadedStep::new(context, step, None, options.ctx));
+                Pass::Pipeline { weights, single: single.into(), batched: batched.transpose()?.map(Box::new) }
             }
             Err(_) => {
                 let weights = weights::load(context, outline, request)?;
@@ -265,12 +280,10 @@ impl Decoder {
     }
 
     /// A step of the pipeline.
-    pub(crate) fn pipeline_step(&self) -> Result<pipeline::PipelineStep<'_>, Error> {
+    pub(crate) fn pipeline_step(&self) -> Result<PipelineStep<'_>, Error> {
         let Machine { pass, buffers, .. } = &self.machine;
         match pass {
-            Pass::Pipeline { pipeline, weights, workspace, .. } => {
-                Ok(pipeline::PipelineStep::new(pipeline, weights, buffers, workspace))
-            }
+            Pass::Pipeline { single, weights, .. } => Ok(single.step(weights, buffers)),
             Pass::Simple { .. } => Err(Error::NoPipeline { path: self.path.clone() }),
         }
     }
@@ -302,7 +315,7 @@ impl Decoder {
 
     /// Tokens of a prompt that one step prefills.
     pub fn prefill_batch(&self) -> u32 {
-        self.machine.batched().map_or(1, |step| step.pipeline.plan.batch)
+        self.machine.batched().map_or(1, |step| step.pipeline.resolved.batch)
     }
 
     /// Processes `ids` and yields the logits after each: rows of `vocab`.
@@ -367,46 +380,43 @@ impl Decoder {
 }
 
 impl Pass {
-    /// Compiles the kernels; the weights may still be loading.
-    fn pipeline(
-        context: &Context,
-        plan: ResolvedPlan,
-        outline: &Outline,
-        options: Options,
-        weights: Packed,
-    ) -> Result<Pass, Error> {
-        let load = |plan: ResolvedPlan| {
-            let workspace = Workspace::new(context, &plan, options.ctx)?;
-            Ok::<_, Error>((Pipeline::load(context, plan, outline)?, workspace))
-        };
-        let batched =
-            Some(options.batch()).filter(|&batched| batched > 1).map(|batched| plan.with_batch(batched));
-        let batched = batched.map(load).transpose()?.map(Box::new);
-        let (pipeline, workspace) = load(plan)?;
-        Ok(Pass::Pipeline { pipeline: Box::new(pipeline), weights, workspace: Box::new(workspace), batched })
-    }
-
     /// The same weights under other options.
     fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
-        match self {
-            Pass::Pipeline { pipeline, weights, batched, .. }
-                if pipeline.plan.tuning == options.tuning
-                    && batched.as_ref().map_or(1, |batched| batched.0.plan.batch) == options.batch() =>
-            {
-                let workspace = Box::new(Workspace::new(context, &pipeline.plan, options.ctx)?);
-                let batched = batched.map(|batched| {
-                    let workspace = Workspace::new(context, &batched.0.plan, options.ctx)?;
-                    Ok::<_, Error>(Box::new((batched.0, workspace)))
-                });
-                Ok(Pass::Pipeline { pipeline, weights, workspace, batched: batched.transpose()? })
-            }
-            Pass::Pipeline { weights, .. } => {
-                let plan = ResolvedPlan::of(outline, context.device(), options.tuning, Prefer::Fast);
-                let wrong = |problem| Error::Tuning { text: options.tuning.to_string(), problem };
-                Pass::pipeline(context, plan.map_err(wrong)?, outline, options, weights)
-            }
-            simple => Ok(simple),
-        }
+        let Pass::Pipeline { weights, single, batched } = self else {
+            return Ok(self);
+        };
+        let resolved = Resolved::of(outline, context.device(), options.tuning, options.batch());
+        let resolved = resolved.map_err(|problem| Error::Tuning {
+            text: options.tuning.to_string(),
+            problem: problem.to_string(),
+        })?;
+        // The workspaces go before there are new ones.
+        let single = single.pipeline;
+        let batched = batched.map(|step| step.pipeline);
+        let single = LoadedStep::new(context, resolved.single, Some(single), options.ctx)?;
+        let batched = resolved.batched.map(|step| LoadedStep::new(context, step, batched, options.ctx));
+        Ok(Pass::Pipeline { weights, single: single.into(), batched: batched.transpose()?.map(Box::new) })
+    }
+}
+
+impl LoadedStep {
+    /// Compiles the kernels, unless there are the same already.
+    fn new(
+        context: &Context,
+        resolved: ResolvedStep,
+        old: Option<Pipeline>,
+        ctx: u32,
+    ) -> Result<LoadedStep, Error> {
+        let workspace = Workspace::new(context, &resolved, ctx)?;
+        let pipeline = match old {
+            Some(old) if old.resolved == resolved => old,
+            _ => Pipeline::load(context, resolved)?,
+        };
+        Ok(LoadedStep { pipeline, workspace })
+    }
+
+    fn step<'a>(&'a self, weights: &'a Packed<View<u8>>, buffers: &'a Buffers) -> PipelineStep<'a> {
+        PipelineStep::new(&self.pipeline, weights, buffers, &self.workspace)
     }
 }
 
@@ -418,10 +428,8 @@ impl Machine {
             Pass::Simple { kernels, weights } => {
                 forward::SimpleStep { config, kernels, weights, buffers }.run(queue, kind)
             }
-            Pass::Pipeline { pipeline, weights, workspace, .. } => match kind {
-                StepKind::Decode | StepKind::Prefill => {
-                    pipeline::PipelineStep::new(pipeline, weights, buffers, workspace).run(queue, kind)
-                }
+            Pass::Pipeline { single, weights, .. } => match kind {
+                StepKind::Decode | StepKind::Prefill => single.step(weights, buffers).run(queue, kind),
                 StepKind::LogitsBatch | StepKind::PrefillBatch => {
                     self.batched().expect("only a batched pipeline has such steps").run(queue, kind)
                 }
@@ -430,12 +438,11 @@ impl Machine {
     }
 
     /// A step of the batched pipeline, if there is one.
-    fn batched(&self) -> Option<pipeline::PipelineStep<'_>> {
+    fn batched(&self) -> Option<PipelineStep<'_>> {
         let Pass::Pipeline { weights, batched: Some(batched), .. } = &self.pass else {
             return None;
         };
-        let (pipeline, workspace) = &**batched;
-        Some(pipeline::PipelineStep::new(pipeline, weights, &self.buffers, workspace))
+        Some(batched.step(weights, &self.buffers))
     }
 
     /// The kinds of steps that the pass supports.
@@ -628,7 +635,8 @@ impl LogitRows<'_> {
         self.decoder.launch(StepKind::LogitsBatch)?;
         let Decoder { machine, stream, .. } = &*self.decoder;
         let step = machine.batched().expect("the batch is larger than 1");
-        let (vocab, batched) = (machine.config.vocab as usize, step.pipeline.plan.batch.min(left) as usize);
+        let (vocab, batched) =
+            (machine.config.vocab as usize, step.pipeline.resolved.batch.min(left) as usize);
         let rows = stream.read(&step.logits().view_range(0..batched * vocab))?;
         self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
         Ok(self.read.pop_front().expect("there is a column"))

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::memory::Needs;
+use crate::pipeline::Unsupported;
 use crate::{config, gguf, tokenizer};
 
 /// Why a model cannot be opened or run.
@@ -97,4 +98,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Error, config::Problem, gguf::Fault, tokenizer::Fault);
+debug_is_display!(Error, Unsupported, config::Problem, gguf::Fault, tokenizer::Fault);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::{Outline, Weight};
+use crate::pipeline::weights::packed;
 
 /// Tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,18 +43,17 @@ fn bytes(tensor: &Weight) -> u64 {
     tensor.range.len() as u64
 }
 
-/// Bytes of all weights: what [`Decoder::new`](crate::Decoder::new) copies.
+/// Bytes of all weights on a device: what [`Decoder::new`](crate::Decoder::new) copies. Packing moves bits and adds
+/// none, so they are the same for the simple kernels.
 pub fn weight_bytes(model: &Outline) -> u64 {
-    model.weights.iter().map(bytes).sum()
+    packed(model).iter().map(|stored| stored.bytes() as u64).sum()
 }
 
 /// Bytes of weights that a token reads: all but the embedding, of which it is one row unless it is the LM
 /// head as well.
 pub fn token_bytes(model: &Outline) -> u64 {
-    let w = &model.weights;
-    let all = weight_bytes(model);
-    let row = bytes(&w.embed) / u64::from(model.config.vocab);
-    if w.head.is_some() { all - bytes(&w.embed) + row } else { all + row }
+    let embed = packed(model).embed.map_or(0, |stored| stored.bytes() as u64);
+    weight_bytes(model) - embed + bytes(&model.weights.embed) / u64::from(model.config.vocab)
 }
 
 /// Bytes of keys and values that a token reads for each position before it, in f16.

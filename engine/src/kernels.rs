@@ -6,11 +6,11 @@ use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::{
     ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, Format, Gemv, GemvAdd,
-    GemvBias, Pairing, RmsNorm, Rope, SwiGlu, Team,
+    GemvBias, RmsNorm, Rope, SwiGlu, Team,
 };
 
 use crate::Error;
-use crate::config::{Architecture, Config};
+use crate::config::Config;
 use crate::model::{Outline, Weight, Weights};
 
 /// One loaded kernel for each launch of a step.
@@ -45,7 +45,7 @@ impl Kernels {
             embed: Kernel::load(context, Embed { format: w.embed.format })?,
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
-            rope: Kernel::load(context, Rope { pairing: pairing(c.architecture) })?,
+            rope: Kernel::load(context, Rope { pairing: c.architecture.pairing() })?,
             attention: Kernel::load(context, attention(c)?)?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
             swiglu: Kernel::load(context, SwiGlu { threads: THREADS })?,
@@ -101,13 +101,6 @@ pub(crate) fn by_key<K: Ord + Copy, D: KernelDef>(
 fn choice(matrix: &Weight) -> (Format, Team) {
     let (format, length) = (matrix.format, |i: usize| matrix.dims[i] as u32);
     (format, Team::of(format, length(1), length(0)))
-}
-
-pub(crate) fn pairing(architecture: Architecture) -> Pairing {
-    match architecture {
-        Architecture::Llama => Pairing::Interleaved,
-        Architecture::Qwen2 | Architecture::Qwen3 => Pairing::HalfSplit,
-    }
 }
 
 /// The shipped variant with the most query heads per block.

@@ -12,8 +12,10 @@ use warpwright_kernels::Read;
 use warpwright_kernels::read::ReadArgs;
 use warpwright_kernels::tiled::Plan;
 
-use crate::path::ResolvedPlan;
-use crate::pipeline::{Pipeline, PipelineStep, Product};
+use crate::pipeline::Product;
+use crate::pipeline::kernels::Pipeline;
+use crate::pipeline::resolved::Resolved;
+use crate::pipeline::step::PipelineStep;
 use crate::tuning::Tuning;
 use crate::{Decoder, Error, Outline};
 
@@ -61,7 +63,8 @@ impl Decoder {
         let layers = 0..step.weights.blocks.len();
         let of_layers = layers.flat_map(|index| Product::OF_LAYER.map(|product| (product, index)));
         for (product, index) in of_layers.chain([(Product::Head, 0)]) {
-            let (formats, tiles) = (step.formats(product, index), step.tiles(product, index).clone());
+            let (formats, tiles) =
+                (step.pipeline.resolved.formats(product, index), step.tiles(product, index).clone());
             let bytes = tiles.len() as u64;
             let new = ColdSet { product, formats: formats.clone(), layers: 0, bytes, tiles: vec![] };
             let set = sets.entry((product, formats)).or_insert(new);
@@ -102,19 +105,16 @@ impl Decoder {
     ) -> Result<Option<Vec<Duration>>, Error> {
         self.prepare(1, 1)?;
         let context = self.stream.context().clone();
-        let Ok(resolved) = ResolvedPlan::of(outline, context.device(), Tuning::all(plan), Default::default())
-        else {
+        let Ok(resolved) = Resolved::of(outline, context.device(), Tuning::all(plan), 1) else {
             return Ok(None);
         };
-        let pipeline = Pipeline::load(&context, resolved, outline)?;
+        let pipeline = Pipeline::load(&context, resolved.single)?;
         let step = PipelineStep { pipeline: &pipeline, ..self.pipeline_step()? };
         let time = |set: &ColdSet| {
             let nodes = set.tiles.iter().cycle().take(effort.nodes.max(set.tiles.len()));
             step.sequence.set(0);
             let graph = record(&context, |queue| {
-                nodes
-                    .clone()
-                    .try_for_each(|(index, tiles)| step.product(queue, set.product, *index, tiles.clone()))
+                nodes.clone().try_for_each(|(index, tiles)| step.product(queue, set.product, *index, tiles))
             })?;
             self.time(&graph, effort.launches)
         };

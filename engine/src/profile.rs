@@ -1,5 +1,7 @@
 //! Per-kernel timestamps of a step.
 
+use ptx_gen::KernelDef;
+
 use crate::decoder::StepKind;
 use crate::pipeline::Product;
 use crate::{Decoder, Error};
@@ -36,7 +38,7 @@ impl Decoder {
     /// As [`round`](Decoder::round), and kernels that record no timestamps.
     pub fn profile(&mut self, attended: u32, tokens: u32) -> Result<Profile, Error> {
         self.prepare(attended, tokens)?;
-        if !self.pipeline_step()?.pipeline.plan.tuning.profile {
+        if !self.pipeline_step()?.pipeline.resolved.profile {
             return Err(Error::NoTimes);
         }
         let nodes = self.pipeline_step()?.list(attended);
@@ -50,17 +52,17 @@ impl Decoder {
     }
 }
 
-impl crate::pipeline::PipelineStep<'_> {
+impl crate::pipeline::step::PipelineStep<'_> {
     /// The kernels of a step that attends to this many positions.
     fn list(&self, attended: u32) -> Vec<KernelNode> {
         let product = |product: Product, index| {
             let bytes = self.tiles(product, index).len() as u64;
-            KernelNode { role: product.name(), kernel: self.kernel(product, index).into(), bytes }
+            KernelNode { role: product.name(), kernel: self.pipeline.resolved.kernel(product, index), bytes }
         };
         let layer = |index| {
             let attention = KernelNode {
                 role: "attention",
-                kernel: self.attention_kernel().into(),
+                kernel: KernelDef::name(&self.pipeline.resolved.attention),
                 bytes: self.kv_bytes(attended),
             };
             let [qkv, o, gate_up, down] = Product::OF_LAYER.map(|of| product(of, index));

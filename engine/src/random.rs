@@ -11,7 +11,7 @@ use warpwright_kernels::{Format, Random};
 
 use crate::Error;
 use crate::model::{Outline, Weight};
-use crate::upload::Job;
+use crate::weights::Job;
 
 /// Bytes of a pool: fast to generate, and few copies.
 const POOL: usize = 1 << 20;
@@ -79,11 +79,11 @@ impl Pools {
 
     /// Fills the destination of a job.
     pub(crate) fn write(&mut self, job: &Job<'_>) -> Result<(), Error> {
-        let (tensor, to) = (job.tensors[0], &job.to);
-        match (job.tiles, tensor.dims.len()) {
-            (Some(_), _) => self.fill(Unit::Tile(tensor.format), to),
-            (None, 1) => Ok(to.write(&self.vector(tensor))?),
-            (None, _) => self.fill(Unit::Block(tensor.format), to),
+        let (weight, to) = (job.part.weight, &job.to);
+        match (job.part.tiles, weight.dims.len()) {
+            (Some(_), _) => self.fill(Unit::Tile(weight.format), to),
+            (None, 1) => Ok(to.write(&self.vector(weight))?),
+            (None, _) => self.fill(Unit::Block(weight.format), to),
         }
     }
 
@@ -102,9 +102,9 @@ impl Pools {
     }
 
     /// Norm weights near 1, small biases.
-    fn vector(&mut self, tensor: &Weight) -> Vec<u8> {
-        let middle = if tensor.name.ends_with("bias") { 0.0 } else { 1.0 };
-        let numbers = self.random.units(tensor.range.len() / 4);
+    fn vector(&mut self, weight: &Weight) -> Vec<u8> {
+        let middle = if weight.name.ends_with("bias") { 0.0 } else { 1.0 };
+        let numbers = self.random.units(weight.range.len() / 4);
         numbers.into_iter().flat_map(|x| (middle + x / 4.0).to_le_bytes()).collect()
     }
 }

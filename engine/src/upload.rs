@@ -22,16 +22,7 @@ use crate::Error;
 use crate::info::weight_bytes;
 use crate::kernels::by_key;
 use crate::model::{Model, Weight};
-
-/// An upload request: tensors and their destination on the device.
-pub(crate) struct Job<'a> {
-    /// A tensor, or two matrices of the same shape that become tiles together.
-    pub(crate) tensors: Vec<&'a Weight>,
-    /// The row order of the tiles; `None` writes the tensor unchanged.
-    pub(crate) tiles: Option<RowOrder>,
-    /// The destination, with as many bytes as the tensors.
-    pub(crate) to: View<u8>,
-}
+use crate::weights::{Job, Part};
 
 /// The sender of upload requests.
 pub(crate) struct Jobs<'a> {
@@ -41,14 +32,13 @@ pub(crate) struct Jobs<'a> {
 
 /// A chunk of a request.
 struct Chunk<'a> {
-    tensors: Vec<&'a Weight>,
-    tiles: Option<RowOrder>,
-    /// The byte range in each tensor.
+    part: Part<'a>,
+    /// The byte range in each weight.
     range: Range<usize>,
     to: View<u8>,
 }
 
-/// Bytes of a pinned buffer. A chunk has this many bytes of each tensor, or one group of rows if that is larger.
+/// Bytes of a pinned buffer. A chunk has this many bytes of each weight, or one group of rows if that is larger.
 const CHUNK_BYTES: usize = 2 << 20;
 /// Pinned buffers per thread: one is filled while the other is copied.
 const CHUNKS_PER_THREAD: usize = 2;
@@ -95,22 +85,22 @@ impl<'a> Jobs<'a> {
     }
 
     fn push(&mut self, job: Job<'a>) {
-        let Job { tensors, tiles, to } = job;
-        let (count, len) = (tensors.len(), tensors[0].range.len());
-        let group = tiles.map_or(1, |rows| group(rows, tensors[0]));
+        let Job { part, to } = job;
+        let (count, len) = (part.weights().count(), part.weight.range.len());
+        let group = part.tiles.map_or(1, |rows| group(rows, part.weight));
         let step = (self.chunk_bytes / group).max(1) * group;
         for start in (0..len).step_by(step) {
             let range = start..len.min(start + step);
             let to = to.view_range(count * range.start..count * range.end);
             // The receiver is gone only after an error, which `with_uploader` returns.
-            let _ = self.chunks.send(Chunk { tensors: tensors.clone(), tiles, range, to });
+            let _ = self.chunks.send(Chunk { part, range, to });
         }
     }
 }
 
 /// Bytes of a group of rows, which becomes tiles together.
 fn group(rows: RowOrder, matrix: &Weight) -> usize {
-    rows.stride as usize * matrix.format.row_bytes(matrix.dims[0] as usize)
+    rows.stride as usize * matrix.format.row_bytes(matrix.row_len() as usize)
 }
 
 /// State shared by the threads.
@@ -202,13 +192,13 @@ impl Worker {
 
     /// Queues all work that uploads a chunk.
     fn upload(&mut self, model: &Model, kernels: &Kernels, chunk: &Chunk) -> Result<(), Error> {
-        let to = if chunk.tiles.is_some() { self.rows(chunk.to.len())? } else { chunk.to.clone() };
-        for (tensor, at) in chunk.tensors.iter().zip((0..).step_by(chunk.range.len())) {
-            let bytes = &model.gguf.data(&tensor.range)[chunk.range.clone()];
+        let to = if chunk.part.tiles.is_some() { self.rows(chunk.to.len())? } else { chunk.to.clone() };
+        for (weight, at) in chunk.part.weights().zip((0..).step_by(chunk.range.len())) {
+            let bytes = &model.gguf.data(&weight.range)[chunk.range.clone()];
             self.staging.write(&self.stream, &to.view_range(at..at + bytes.len()), bytes)?;
         }
-        match chunk.tiles {
-            Some(rows) => self.pack(rows, &kernels[&chunk.tensors[0].format], chunk, &to),
+        match chunk.part.tiles {
+            Some(rows) => self.pack(rows, &kernels[&chunk.part.format()], chunk, &to),
             None => Ok(()),
         }
     }
@@ -228,13 +218,13 @@ impl Worker {
         chunk: &Chunk,
         from: &View<u8>,
     ) -> Result<(), Error> {
-        let (n, len) = (chunk.tensors[0].dims[0] as u32, chunk.range.len());
+        let (weight, len) = (chunk.part.weight, chunk.range.len());
         let args = PackArgs {
             lo: from.view_range(0..len),
             hi: from.view_range(from.len() - len..from.len()),
             y: chunk.to.clone(),
-            n,
-            row_blocks: (chunk.to.len() / (16 * chunk.tensors[0].format.row_bytes(n as usize))) as u32,
+            n: weight.row_len(),
+            row_blocks: (chunk.to.len() / (16 * weight.format.row_bytes(weight.row_len() as usize))) as u32,
             per: rows.per,
             stride: rows.stride,
             step: rows.step,
@@ -251,7 +241,7 @@ mod tests {
     use warpwright_kernels::tiled::tile;
 
     use super::*;
-    use crate::packed;
+    use crate::pipeline::weights::packed;
 
     #[test]
     fn threads_give_results_in_order() {
@@ -270,7 +260,7 @@ mod tests {
         let (chunk_bytes, mut reported) = (2_000, 0);
         let report = |bytes| reported = bytes;
         let packed = in_chunks(chunk_bytes, &context, &model, report, |jobs| {
-            packed::load(&context, &model.outline, jobs.sink())
+            packed(&model.outline).load(&context, jobs.sink())
         });
         let (packed, _) = packed.unwrap();
         assert_eq!(reported, weight_bytes(&model.outline));
@@ -289,9 +279,9 @@ mod tests {
         let qkv = [tiles(pairs, &w.q, &w.q), tiles(pairs, &w.k, &w.k), tiles(RowOrder::PLAIN, &w.v, &w.v)];
         let block = &packed.blocks[3];
         assert!(block.qkv.to_vec().unwrap() == qkv.concat());
-        assert!(block.gate_up.bytes.to_vec().unwrap() == tiles(RowOrder::GATE_UP, &w.gate, &w.up));
-        assert!(block.down.bytes.to_vec().unwrap() == tiles(RowOrder::PLAIN, &w.down, &w.down));
+        assert!(block.gate_up.to_vec().unwrap() == tiles(RowOrder::GATE_UP, &w.gate, &w.up));
+        assert!(block.down.to_vec().unwrap() == tiles(RowOrder::PLAIN, &w.down, &w.down));
         let embed = &model.outline.weights.embed;
-        assert!(packed.head.bytes.to_vec().unwrap() == tiles(RowOrder::PLAIN, embed, embed));
+        assert!(packed.head.to_vec().unwrap() == tiles(RowOrder::PLAIN, embed, embed));
     }
 }

@@ -4,7 +4,7 @@ use warpwright_cuda_emu::{EmulatorConfig, configure};
 use warpwright_driver::{Context, Driver};
 use warpwright_engine::config::Config;
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
-use warpwright_engine::{Decoder, Launch, Options, Outline, Path, Shape, Tuning};
+use warpwright_engine::{Decoder, Launch, Options, Outline, Path, Shape, Tuning, Unsupported};
 
 /// A device of this compute capability, and with the shared memory of such.
 fn device(compute_capability: (u32, u32)) -> Context {
@@ -36,8 +36,8 @@ fn outline(shape: &Shape, quantization: &str) -> Outline {
     Outline::of(shape, quantization).unwrap()
 }
 
-fn in_turn(capability: &str) -> Path {
-    Path::Sequential { reason: format!("compute capability {capability} is below 9.0") }
+fn in_turn(capability: (u32, u32)) -> Path {
+    Path::Sequential { reason: Unsupported::Capability { found: capability, needed: 9 } }
 }
 
 /// What a decoder says: the logits after each of a few tokens, and the tokens it goes on with after many.
@@ -55,7 +55,7 @@ fn every_device_decodes() {
     let context = device((9, 0));
     let wanted: Vec<_> = models.iter().map(|model| decode(&context, model)).collect();
     for (capability, path) in
-        [((8, 0), in_turn("8.0")), ((8, 6), in_turn("8.6")), ((12, 0), Path::Overlapped)]
+        [((8, 0), in_turn((8, 0))), ((8, 6), in_turn((8, 6))), ((12, 0), Path::Overlapped)]
     {
         let context = device(capability);
         for (model, (chained, logits, tokens)) in models.iter().zip(&wanted) {
@@ -66,8 +66,8 @@ fn every_device_decodes() {
         large_models_fit(&context, &path);
     }
     let old = device((7, 5));
-    let reason = "compute capability 7.5 is below 8.0".to_owned();
-    assert_eq!(Path::of(&models[0], old.device(), Tuning::default()), Path::Simple { reason });
+    let path = Path::of(&models[0], old.device(), Tuning::default());
+    assert_eq!(path.to_string(), "simple kernels: compute capability 7.5 is below 8.0");
 }
 
 /// What a device with little shared memory has no place for, it does in several rounds.

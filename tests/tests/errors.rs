@@ -12,7 +12,7 @@ use ptx_emu::{Memory, Module};
 use ptx_gen::{ErrorKind, Target};
 use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
 use warpwright_driver::{DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Stale};
-use warpwright_engine::{config, gguf, tokenizer};
+use warpwright_engine::{Unsupported, config, gguf, tokenizer};
 
 /// The crates that return errors to a program.
 const LIBRARIES: &[&str] = &["ptx-gen", "ptx-emu", "driver-sys", "driver", "cuda-emu", "kernels", "engine"];
@@ -147,6 +147,7 @@ fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
     vec![
         ("engine::Error", open.into()),
         ("engine::Error", driver.into()),
+        ("engine::unsupported::Unsupported", Unsupported::Capability { found: (7, 5), needed: 8 }.into()),
         ("engine::config::Problem", config::Problem::MissingKey("general.architecture".into()).into()),
         ("engine::gguf::Fault", gguf::Fault::BigEndian.into()),
         ("engine::tokenizer::Fault", tokenizer::Fault::NoMerges.into()),

@@ -1,0 +1,460 @@
+//! Which kernel, plan and layout each product of the pipeline has: decided once, for a model, a device and a tuning.
+//!
+//! Kernels are compiled from a [`Resolved`], launches take its layouts, and `info`, `bench` and the choice of a path
+//! read it. Nothing else in the engine chooses a plan or computes a layout.
+
+use ptx_gen::KernelDef;
+use warpwright_driver::{Device, Properties};
+use warpwright_kernels::Format;
+use warpwright_kernels::tiled::activation::Encoding;
+use warpwright_kernels::tiled::{
+    Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
+    Project, Qkv, Segments, SplitPrompt, Trigger,
+};
+
+use super::product::Product;
+use super::unsupported::Unsupported;
+use crate::config::Config;
+use crate::model::{Block, Outline, Weight};
+use crate::path::Path;
+use crate::tuning::{Tuning, default_plan, throttled_after};
+
+/// The pipeline of a model on a device.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Resolved {
+    /// A step of one token.
+    pub(crate) single: ResolvedStep,
+    /// A step of several tokens, if the options ask for it.
+    pub(crate) batched: Option<ResolvedStep>,
+    /// Why its kernels do not overlap, if they do not.
+    pub(crate) sequential: Option<Unsupported>,
+}
+
+/// All kernels of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ResolvedStep {
+    pub(crate) config: Config,
+    /// Tokens of the step.
+    pub(crate) batch: u32,
+    /// SMs of the device.
+    pub(crate) sms: u32,
+    /// Shared memory of a product's block, in bytes.
+    pub(crate) shared: u32,
+    /// Whether the kernels record timestamps.
+    pub(crate) profile: bool,
+    /// For several tokens.
+    pub(crate) split_prompt: Option<SplitPrompt>,
+    pub(crate) embed: ResolvedEmbed,
+    /// In order.
+    pub(crate) layers: Vec<ResolvedLayer>,
+    /// For models that normalize heads.
+    pub(crate) head_norm: Option<HeadNorm>,
+    pub(crate) attention: PipelinedAttention,
+    pub(crate) head: ResolvedProduct<LmHead>,
+}
+
+/// The kernel that embeds a token: over the LM head's tiles if the model has no other matrix, else over rows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum ResolvedEmbed {
+    Tiles(EmbedTiled),
+    Rows(EmbedRows),
+}
+
+/// The products of a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ResolvedLayer {
+    pub(crate) qkv: ResolvedProduct<Qkv>,
+    pub(crate) o: ResolvedProduct<Project>,
+    pub(crate) gate_up: ResolvedProduct<GateUp>,
+    pub(crate) down: ResolvedProduct<Project>,
+}
+
+/// A product's kernel, which has the formats and the plan, and how it is launched on the device.
+///
+/// The plan's batch is the number of tokens of a launch. It is smaller than the step's if the activations of all do
+/// not fit shared memory; the product is then launched several times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ResolvedProduct<K> {
+    pub(crate) kernel: K,
+    pub(crate) layout: Layout,
+}
+
+/// Query heads per block of attention, at most.
+const ATTENTION_QUERIES: u32 = 8;
+/// Query heads that share a KV head, at most.
+const MAX_GROUP: u32 = 2 * ATTENTION_QUERIES;
+/// Dimensions of a head, at most.
+const MAX_HEAD_DIM: u32 = 256;
+/// Blocks of a product per SM, at most, which then run one after the other; with timestamps only one.
+const MAX_ROUNDS: u32 = 16;
+/// Ranges of positions into which attention is split, at most.
+const MAX_SPLITS: u32 = 64;
+
+impl Resolved {
+    /// Resolves steps of one token, and of `batch` tokens if that is more than one.
+    pub(crate) fn of(
+        outline: &Outline,
+        device: &Device,
+        tuning: Tuning,
+        batch: u32,
+    ) -> Result<Resolved, Unsupported> {
+        let target = Target::of(device)?;
+        check_config(&outline.config)?;
+        let resolver = |shared| Resolver { outline, tuning, target, batch: 1, shared };
+        let single = |shared| resolver(tuning.shared.unwrap_or(shared)).step();
+        let single = single(target.preferred).or_else(|_| single(target.whole))?;
+        // Its plans are those of one token, so that its sums are too. It records no timestamps.
+        let shared = target.whole.max(single.shared);
+        let tuning = Tuning { profile: false, ..tuning };
+        let batched =
+            (batch > 1).then(|| Resolver { tuning, batch, ..resolver(shared) }.step()).transpose()?;
+        Ok(Resolved { single, batched, sequential: target.sequential() })
+    }
+}
+
+impl Path {
+    /// The path of a model on a device.
+    pub fn of(outline: &Outline, device: &Device, tuning: Tuning) -> Path {
+        Path::from(&Resolved::of(outline, device, tuning, 1))
+    }
+
+    pub(crate) fn from(resolved: &Result<Resolved, Unsupported>) -> Path {
+        match resolved {
+            Ok(Resolved { sequential: None, .. }) => Path::Overlapped,
+            Ok(Resolved { sequential: Some(reason), .. }) => Path::Sequential { reason: reason.clone() },
+            Err(reason) => Path::Simple { reason: reason.clone() },
+        }
+    }
+}
+
+impl ResolvedStep {
+    /// The name of a product's kernel.
+    pub(crate) fn kernel(&self, product: Product, layer: usize) -> String {
+        self.described(product, layer).0
+    }
+
+    /// The formats of a product, without duplicates: `Q4_K + Q6_K`.
+    pub(crate) fn formats(&self, product: Product, layer: usize) -> String {
+        let mut formats = self.described(product, layer).1;
+        formats.dedup();
+        formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(" + ")
+    }
+
+    fn described(&self, product: Product, layer: usize) -> (String, Vec<Format>) {
+        let layer = &self.layers[layer];
+        match product {
+            Product::Qkv => (layer.qkv.kernel.name(), layer.qkv.kernel.formats.to_vec()),
+            Product::O => (layer.o.kernel.name(), vec![layer.o.kernel.format]),
+            Product::GateUp => (layer.gate_up.kernel.name(), vec![layer.gate_up.kernel.format]),
+            Product::Down => (layer.down.kernel.name(), vec![layer.down.kernel.format]),
+            Product::Head => (self.head.kernel.name(), vec![self.head.kernel.format]),
+        }
+    }
+
+    /// Blocks of a product, at most.
+    pub(crate) fn max_blocks(&self) -> u32 {
+        self.sms * MAX_ROUNDS
+    }
+
+    /// KV heads of all tokens, each counted as often as its query heads need blocks.
+    fn attention_units(&self) -> u32 {
+        let groups = (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES);
+        self.batch * self.config.kv_heads * groups
+    }
+
+    /// Blocks of attention: one per SM, or more if it needs them.
+    pub(crate) fn attention_blocks(&self, splits: u32) -> u32 {
+        self.sms.max(self.attention_units() * splits)
+    }
+
+    /// Ranges of positions into which attention is split: as many as there are SMs for.
+    pub(crate) fn splits(&self, ctx: u32) -> u32 {
+        let useful = ctx.div_ceil(self.attention.min_split_positions());
+        (self.sms / self.attention_units()).min(useful).clamp(1, MAX_SPLITS)
+    }
+}
+
+/// What the device decides.
+#[derive(Clone, Copy)]
+struct Target {
+    capability: (u32, u32),
+    /// How tiles come to shared memory, and so whether kernels overlap.
+    copies: Copies,
+    sms: u32,
+    /// Shared memory per block, in bytes: half an SM's if kernels overlap, so that blocks of two kernels fit.
+    preferred: u32,
+    /// The same of a block that has its SM for itself.
+    whole: u32,
+}
+
+impl Target {
+    fn of(device: &Device) -> Result<Target, Unsupported> {
+        let (properties, capability) = (device.properties(), device.compute_capability());
+        let [half, whole] = shared(&properties);
+        let (copies, preferred) = match capability.0 {
+            ..8 => return Err(Unsupported::Capability { found: capability, needed: 8 }),
+            8 => (Copies::Async, whole),
+            9.. => (Copies::Bulk, half),
+        };
+        Ok(Target { capability, copies, sms: properties.multiprocessors, preferred, whole })
+    }
+
+    fn overlaps(&self) -> bool {
+        self.copies == Copies::Bulk
+    }
+
+    fn sequential(&self) -> Option<Unsupported> {
+        (!self.overlaps()).then_some(Unsupported::Capability { found: self.capability, needed: 9 })
+    }
+}
+
+/// Shared memory of a block of which two fit an SM, and of one that has it for itself.
+fn shared(properties: &Properties) -> [u32; 2] {
+    let half = properties.shared_per_multiprocessor / 2;
+    let half = half.saturating_sub(properties.shared_reserved_per_block);
+    let whole = properties.shared_per_block;
+    [half.min(whole), whole].map(|bytes| bytes / 128 * 128)
+}
+
+fn check_config(c: &Config) -> Result<(), Unsupported> {
+    let multiple = |what, found: u32, multiple| match found % multiple {
+        0 => Ok(()),
+        _ => Err(Unsupported::Multiple { what, found, multiple }),
+    };
+    multiple("head_dim", c.head_dim, 16)?;
+    multiple("the hidden size", c.hidden, 16)?;
+    multiple("the feed-forward size", c.feed_forward, 8)?;
+    multiple("the vocabulary size", c.vocab, 16)?;
+    let Config { head_dim, rope_dim, .. } = *c;
+    match c.heads / c.kv_heads {
+        _ if head_dim > MAX_HEAD_DIM => Err(Unsupported::HeadDim { found: head_dim, max: MAX_HEAD_DIM }),
+        found if found > MAX_GROUP => Err(Unsupported::Group { found, max: MAX_GROUP }),
+        _ if rope_dim != head_dim => Err(Unsupported::PartialRope { rope_dim, head_dim }),
+        _ => Ok(()),
+    }
+}
+
+fn check_block(b: &Block<Weight>) -> Result<(), Unsupported> {
+    [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down].into_iter().try_for_each(check_matrix)?;
+    let encoding = |w: &Weight| Encoding::of(w.format);
+    for other in [&b.k, &b.v] {
+        if encoding(&b.q) != encoding(other) {
+            return Err(mixed(&b.q, other, "their activations are encoded differently"));
+        }
+    }
+    match b.gate.format == b.up.format {
+        true => Ok(()),
+        false => Err(mixed(&b.gate, &b.up, "the two must have the same format")),
+    }
+}
+
+fn mixed(a: &Weight, b: &Weight, why: &'static str) -> Unsupported {
+    Unsupported::Mixed { tensors: [a, b].map(|w| (w.name.clone(), w.format)), why }
+}
+
+fn check_matrix(w: &Weight) -> Result<(), Unsupported> {
+    let (tensor, len) = (w.name.clone(), w.row_len());
+    match w.format.tile() {
+        None => Err(Unsupported::Layout { tensor, format: w.format }),
+        Some(tile) if len % tile.columns != 0 => {
+            Err(Unsupported::RowLength { tensor, len, multiple: tile.columns })
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Decides the kernels of one step.
+#[derive(Clone, Copy)]
+struct Resolver<'a> {
+    outline: &'a Outline,
+    tuning: Tuning,
+    target: Target,
+    batch: u32,
+    /// Shared memory of a product's block.
+    shared: u32,
+}
+
+impl Resolver<'_> {
+    fn step(&self) -> Result<ResolvedStep, Unsupported> {
+        let (w, batch, overlap) = (&self.outline.weights, self.batch, self.target.overlaps());
+        check_matrix(w.head())?;
+        let head = self.head(w.head().format)?;
+        let layers = w.blocks.iter().map(|b| self.layer(b)).collect::<Result<_, _>>()?;
+        let config = self.outline.config.clone();
+        let head_norm = config.architecture.normed_heads().then_some(HeadNorm { overlap, batch });
+        Ok(ResolvedStep {
+            config,
+            batch,
+            sms: self.target.sms,
+            shared: self.shared,
+            profile: self.tuning.profile,
+            split_prompt: (batch > 1).then_some(SplitPrompt { batch }),
+            embed: self.embed(),
+            layers,
+            head_norm,
+            attention: self.attention(),
+            head,
+        })
+    }
+
+    fn embed(&self) -> ResolvedEmbed {
+        let (w, overlap, batch) = (&self.outline.weights, self.target.overlaps(), self.batch);
+        let format = w.embed.format;
+        match w.head {
+            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch }),
+            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch }),
+        }
+    }
+
+    fn attention(&self) -> PipelinedAttention {
+        let c = &self.outline.config;
+        PipelinedAttention {
+            head_dim: c.head_dim,
+            queries: c.heads / c.kv_heads,
+            overlap: self.target.overlaps(),
+            trigger: self.tuning.attention.unwrap_or(Trigger::First),
+            // Whatever the tuning says.
+            memory: self.target.preferred,
+            batch: self.batch,
+            profile: self.tuning.profile,
+        }
+    }
+
+    fn layer(&self, b: &Block<Weight>) -> Result<ResolvedLayer, Unsupported> {
+        check_block(b)?;
+        Ok(ResolvedLayer {
+            qkv: self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?,
+            o: self.o(b.o.format)?,
+            gate_up: self.gate_up(b.gate.format)?,
+            down: self.down(b.gate.format, b.down.format)?,
+        })
+    }
+
+    fn qkv(&self, formats: [Format; 3]) -> Result<ResolvedProduct<Qkv>, Unsupported> {
+        let c = &self.outline.config;
+        let default = || default_plan(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
+        let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
+        let kernel = Qkv {
+            formats,
+            pairing: c.architecture.pairing(),
+            bias: c.architecture.biased(),
+            finish,
+            plan: self.plan(self.tuning.qkv.unwrap_or_else(default)),
+        };
+        let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
+        let (plan, layout) = self.fit(Product::Qkv, &segments, kernel.plan, c.hidden)?;
+        Ok(ResolvedProduct { kernel: Qkv { plan, ..kernel }, layout })
+    }
+
+    /// The output projection. The queries before it usually have its format.
+    fn o(&self, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
+        let c = &self.outline.config;
+        let default = || throttled_after(format, default_plan(format, c.hidden, c.q_len()));
+        self.project(Product::O, format, self.tuning.o.unwrap_or_else(default), c.q_len())
+    }
+
+    /// The down projection, after gate and up in the format `before`.
+    fn down(&self, before: Format, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
+        let c = &self.outline.config;
+        let default = || throttled_after(before, default_plan(format, c.hidden, c.feed_forward));
+        self.project(Product::Down, format, self.tuning.down.unwrap_or_else(default), c.feed_forward)
+    }
+
+    fn project(
+        &self,
+        product: Product,
+        format: Format,
+        plan: Plan,
+        n: u32,
+    ) -> Result<ResolvedProduct<Project>, Unsupported> {
+        let kernel = Project { format, plan: self.plan(plan) };
+        let segments = kernel.segments(self.outline.config.hidden);
+        let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
+        Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout })
+    }
+
+    /// Gate and up. The output projection before them usually has their format.
+    fn gate_up(&self, format: Format) -> Result<ResolvedProduct<GateUp>, Unsupported> {
+        let c = &self.outline.config;
+        let default = || throttled_after(format, default_plan(format, 2 * c.feed_forward, c.hidden));
+        let kernel = GateUp { format, plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)) };
+        let segments = kernel.segments(c.feed_forward);
+        let (plan, layout) = self.fit(Product::GateUp, &segments, kernel.plan, c.hidden)?;
+        Ok(ResolvedProduct { kernel: GateUp { plan, ..kernel }, layout })
+    }
+
+    fn head(&self, format: Format) -> Result<ResolvedProduct<LmHead>, Unsupported> {
+        let c = &self.outline.config;
+        let default = || default_plan(format, c.vocab, c.hidden);
+        let kernel = LmHead { format, plan: self.plan(self.tuning.head.unwrap_or_else(default)) };
+        let segments = kernel.segments(c.vocab);
+        let (plan, layout) = self.fit(Product::Head, &segments, kernel.plan, c.hidden)?;
+        Ok(ResolvedProduct { kernel: LmHead { plan, ..kernel }, layout })
+    }
+
+    /// The plan as the device and the batch allow it.
+    fn plan(&self, plan: Plan) -> Plan {
+        let plan = match plan {
+            // Twelve warps have too few registers each for the sums of a batch.
+            Plan::TWELVE_WARPS | Plan::TWELVE_WARPS_THROTTLED if self.batch > 1 => Plan::DEFAULT,
+            plan => plan,
+        };
+        let prefetch_limit = plan.prefetch_limit.filter(|_| self.target.overlaps());
+        Plan { copies: self.target.copies, prefetch_limit, profile: self.tuning.profile, ..plan }
+    }
+
+    /// The plan with as many tokens per launch as fit shared memory, and its layout.
+    fn fit(
+        &self,
+        product: Product,
+        segments: &Segments,
+        plan: Plan,
+        n: u32,
+    ) -> Result<(Plan, Layout), Unsupported> {
+        // More blocks have fewer rows each, and so fewer sums.
+        let rounds = 1..=if self.tuning.profile { 1 } else { MAX_ROUNDS };
+        let mut batches = (0..=self.batch.ilog2()).map(|halvings| self.batch >> halvings);
+        let found = batches.find_map(|batch| {
+            let plan = if batch == 1 { plan } else { plan.with_batch(batch) };
+            let layout = |rounds| segments.layout(plan, n, rounds * self.target.sms, self.shared);
+            let layout = rounds.clone().find_map(layout)?;
+            // A block waits for the progress of the same block of the previous product.
+            let prefetch_limit = plan.prefetch_limit.filter(|_| layout.blocks == self.target.sms);
+            Some((Plan { prefetch_limit, ..plan }, layout))
+        });
+        found.ok_or(Unsupported::SharedMemory { product, n, shared: self.shared })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use warpwright_driver::Driver;
+
+    use super::*;
+    use crate::shape::{QUANTIZATIONS, SHAPES};
+
+    /// The batch has the plans of one token, but for twelve warps.
+    #[test]
+    fn what_decodes_one_token_decodes_a_batch() {
+        let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+        let device = &driver.devices().unwrap()[0];
+        for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
+            let Ok(outline) = Outline::of(shape, quantization) else { continue };
+            let name = format!("{} {}", shape.name, quantization.name);
+            let Ok(single) = Resolved::of(&outline, device, Tuning::default(), 1) else {
+                assert!(Resolved::of(&outline, device, Tuning::default(), 8).is_err(), "{name}");
+                continue;
+            };
+            assert_eq!(single.batched, None, "{name}");
+            let both = Resolved::of(&outline, device, Tuning::default(), 8).unwrap();
+            assert_eq!(both.single, single.single, "{name}");
+            let batched = both.batched.unwrap();
+            assert_eq!(batched.layers.len(), single.single.layers.len(), "{name}");
+            for (one, many) in single.single.layers.iter().zip(&batched.layers) {
+                let warps = |plan: Plan| if plan.groups == 6 { 8 } else { plan.warps() };
+                assert_eq!(warps(one.down.kernel.plan), many.down.kernel.plan.warps(), "{name}");
+                assert_eq!(one.qkv.kernel.formats, many.qkv.kernel.formats, "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The forward pass as a pipeline of overlapped kernels over packed weights.
+//!
+//! It computes the same sums as `forward.rs` in five kernels per layer: QKV (norm, three products, bias, rotary
+//! embedding, append to the cache); attention; the output projection; gate and up (norm, two products, the gate); the
+//! down projection. For models with head norms, the first kernel stops after the bias, and a sixth kernel norms,
+//! rotates and appends. The pipeline starts with a kernel that embeds the token and ends with the LM head, which
+//! samples and advances the state. Each kernel prefetches weights while its predecessor still runs, and waits for the
+//! predecessor's end before it reads anything else.
+//!
+//! The same pipeline prefills several tokens of a prompt as a batch: see `warpwright_kernels::tiled`. It then starts
+//! with a kernel that assigns the tokens and ends before sampling. If the shared memory does not hold the activations
+//! of the whole batch, a product is launched several times with a smaller batch.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use warpwright_driver::{Elem, Error, Queue, View};
+use warpwright_kernels::advance::AdvanceArgs;
+use warpwright_kernels::tiled::{
+    EmbedTokenArgs, GateUpArgs, HeadNormArgs, LmHeadArgs, PipelinedAttentionArgs, Project, ProjectArgs,
+    QkvArgs, SplitPromptArgs,
+};
+
+use super::kernels::{EmbedKernel, LoadedProduct, Pipeline};
+use super::product::Product;
+use super::weights::Packed;
+use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, Workspace};
+use crate::buffers::Buffers;
+use crate::decoder::StepKind;
+
+/// Everything that a step of the pipeline needs.
+pub(crate) struct PipelineStep<'a> {
+    pub(crate) pipeline: &'a Pipeline,
+    pub(crate) weights: &'a Packed<View<u8>>,
+    pub(crate) buffers: &'a Buffers,
+    pub(crate) workspace: &'a Workspace,
+    /// The sequence number of the next product.
+    pub(crate) sequence: Cell<u32>,
+}
+
+impl<'a> PipelineStep<'a> {
+    pub(crate) fn new(
+        pipeline: &'a Pipeline,
+        weights: &'a Packed<View<u8>>,
+        buffers: &'a Buffers,
+        workspace: &'a Workspace,
+    ) -> Self {
+        PipelineStep { pipeline, weights, buffers, workspace, sequence: Cell::new(0) }
+    }
+
+    /// Launches one step for every token of the batch.
+    pub(crate) fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), Error> {
+        self.sequence.set(0);
+        self.split_prompt(queue)?;
+        self.embed(queue)?;
+        for (index, block) in self.weights.blocks.iter().enumerate() {
+            self.qkv(queue, index, &block.qkv)?;
+            self.head_norm(queue, index)?;
+            self.attention(queue, index)?;
+            self.o(queue, index, &block.o)?;
+            self.gate_up(queue, index, &block.gate_up)?;
+            self.down(queue, index, &block.down)?;
+        }
+        match kind {
+            StepKind::Decode | StepKind::LogitsBatch => self.head(queue, &self.weights.head),
+            StepKind::Prefill => self.advance(queue),
+            StepKind::PrefillBatch => Ok(()),
+        }
+    }
+
+    /// The logits of each token of the batch.
+    pub(crate) fn logits(&self) -> View<f32> {
+        self.vectors().logits
+    }
+
+    fn vectors(&self) -> BatchVectors {
+        self.workspace.vectors(self.buffers)
+    }
+
+    /// The progress flags, and the sequence number of the next product.
+    fn progress(&self, blocks: u32) -> (View<u32>, u32) {
+        let sequence = self.sequence.get();
+        self.sequence.set(sequence + 1);
+        (self.workspace.progress.view_range(0..blocks as usize), sequence)
+    }
+
+    /// The batch in sub-batches of `at_once` tokens.
+    fn sub_batches(&self, at_once: u32) -> impl Iterator<Item = SubBatch> {
+        let batch = self.pipeline.resolved.batch;
+        (0..batch)
+            .step_by(at_once as usize)
+            .map(move |first| SubBatch { range: first..first + at_once, batch })
+    }
+
+    /// Assigns the tokens of a batch.
+    fn split_prompt(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let (Some(kernel), b) = (&self.pipeline.split_prompt, self.buffers) else {
+            return Ok(());
+        };
+        let (prompt, state) = (b.prompt.view(), b.state.view());
+        queue.launch(kernel, SplitPromptArgs { prompt, state, columns: self.vectors().state, ctx: b.ctx })
+    }
+
+    /// Launches a product of a layer over these tiles: the layer's own, or others of the same formats.
+    pub(crate) fn product(
+        &self,
+        queue: &mut impl Queue,
+        product: Product,
+        layer: usize,
+        tiles: &View<u8>,
+    ) -> Result<(), Error> {
+        match product {
+            Product::Qkv => self.qkv(queue, layer, tiles),
+            Product::O => self.o(queue, layer, tiles),
+            Product::GateUp => self.gate_up(queue, layer, tiles),
+            Product::Down => self.down(queue, layer, tiles),
+            Product::Head => self.head(queue, tiles),
+        }
+    }
+
+    /// The tiles of a product of a layer.
+    pub(crate) fn tiles(&self, product: Product, layer: usize) -> &'a View<u8> {
+        let block = &self.weights.blocks[layer];
+        match product {
+            Product::Qkv => &block.qkv,
+            Product::O => &block.o,
+            Product::GateUp => &block.gate_up,
+            Product::Down => &block.down,
+            Product::Head => &self.weights.head,
+        }
+    }
+
+    /// Bytes of keys and values that one layer's attention reads over this many positions, in f16.
+    pub(crate) fn kv_bytes(&self, attended: u32) -> u64 {
+        2 * 2 * u64::from(self.pipeline.resolved.config.kv_len()) * u64::from(attended)
+    }
+
+    fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let c = &step.config;
+        let args = EmbedTokenArgs {
+            state: v.state,
+            table: self.weights.embed().clone(),
+            freq: b.freq.view(),
+            y: v.x,
+            angles: self.workspace.angles.view(),
+            n: c.hidden,
+            vocab: c.vocab,
+            rope_dim: c.rope_dim,
+            blocks: step.sms,
+            shared: step.shared,
+        };
+        match &self.pipeline.embed {
+            EmbedKernel::Tiles(kernel) => queue.launch(kernel, args),
+            EmbedKernel::Rows(kernel) => queue.launch(kernel, args),
+        }
+    }
+
+    fn qkv(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
+        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let c = &step.config;
+        let (w, LoadedProduct { kernel, layout }) =
+            (&self.weights.blocks[index], &self.pipeline.layers[index].qkv);
+        let q = if w.qk_norm.is_some() { self.workspace.raw.view() } else { v.q };
+        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
+            let (progress, sequence) = self.progress(layout.blocks);
+            let args = QkvArgs {
+                w: tiles.clone(),
+                x: tokens.of(&v.x),
+                gamma: w.attn_norm.cast()?,
+                // Without a bias it is not read, but the launch needs a valid buffer.
+                bias: w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
+                state: tokens.of(&v.state),
+                angles: tokens.of(&self.workspace.angles),
+                q: tokens.of(&q),
+                k_cache: b.k_cache[index].view(),
+                v_cache: b.v_cache[index].view(),
+                heads: c.heads,
+                kv_heads: c.kv_heads,
+                head_dim: c.head_dim,
+                ctx: b.ctx,
+                n: c.hidden,
+                epsilon: c.epsilon,
+                blocks: layout.blocks,
+                parts: layout.max_row_blocks,
+                stages: layout.stages,
+                shared: layout.shared,
+                asked: progress,
+                turn: sequence,
+                stamps: self.workspace.timestamps(NODES * index),
+            };
+            queue.launch(kernel, args)
+        })
+    }
+
+    /// Head norm, rotary embedding and append to the cache, for models with head norms.
+    fn head_norm(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+        let (Some(kernel), Some(gamma)) = (&self.pipeline.head_norm, &self.weights.blocks[index].qk_norm)
+        else {
+            return Ok(());
+        };
+        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let c = &step.config;
+        let args = HeadNormArgs {
+            x: self.workspace.raw.view(),
+            gamma: gamma.cast()?,
+            state: v.state,
+            angles: self.workspace.angles.view(),
+            q: v.q,
+            k_cache: b.k_cache[index].view(),
+            v_cache: b.v_cache[index].view(),
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            head_dim: c.head_dim,
+            ctx: b.ctx,
+            epsilon: c.epsilon,
+            blocks: step.sms,
+            shared: step.attention.memory,
+        };
+        queue.launch(kernel, args)
+    }
+
+    pub(crate) fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+        let (b, v, step, splits) =
+            (self.buffers, self.vectors(), &self.pipeline.resolved, self.workspace.splits);
+        let c = &step.config;
+        let args = PipelinedAttentionArgs {
+            state: v.state,
+            q: v.q,
+            k_cache: b.k_cache[index].view(),
+            v_cache: b.v_cache[index].view(),
+            y: self.workspace.heads.values.view(),
+            y_scale: self.workspace.heads.scales.view(),
+            part: self.workspace.attention_partials.view(),
+            ticket: self.workspace.attention_ticket.view(),
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            ctx: b.ctx,
+            splits,
+            scale: 1.0 / (c.head_dim as f32).sqrt(),
+            blocks: step.attention_blocks(splits),
+            shared: step.attention.memory,
+            stamps: self.workspace.timestamps(NODES * index + 1),
+        };
+        queue.launch(&self.pipeline.attention, args)
+    }
+
+    fn o(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
+        self.project(queue, NODES * index + 2, &self.pipeline.layers[index].o, tiles, &self.workspace.heads)
+    }
+
+    fn down(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
+        self.project(
+            queue,
+            NODES * index + 4,
+            &self.pipeline.layers[index].down,
+            tiles,
+            &self.workspace.inner,
+        )
+    }
+
+    /// Adds `W x` to the residual stream.
+    fn project(
+        &self,
+        queue: &mut impl Queue,
+        node: usize,
+        LoadedProduct { kernel, layout }: &LoadedProduct<Project>,
+        tiles: &View<u8>,
+        x: &BlockFloatBuffer,
+    ) -> Result<(), Error> {
+        let (y, batch) = (self.vectors().x, self.pipeline.resolved.batch);
+        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
+            let (progress, sequence) = self.progress(layout.blocks);
+            let args = ProjectArgs {
+                w: tiles.clone(),
+                x: tokens.of(&x.values),
+                x_scale: tokens.of(&x.scales),
+                rows: y.len() as u32 / batch,
+                n: x.values.len() as u32 / batch,
+                y: tokens.of(&y),
+                blocks: layout.blocks,
+                parts: layout.max_row_blocks,
+                stages: layout.stages,
+                shared: layout.shared,
+                asked: progress,
+                turn: sequence,
+                stamps: self.workspace.timestamps(node),
+            };
+            queue.launch(kernel, args)
+        })
+    }
+
+    fn gate_up(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
+        let (v, step) = (self.vectors(), &self.pipeline.resolved);
+        let LoadedProduct { kernel, layout } = &self.pipeline.layers[index].gate_up;
+        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
+            let (progress, sequence) = self.progress(layout.blocks);
+            let args = GateUpArgs {
+                w: tiles.clone(),
+                x: tokens.of(&v.x),
+                gamma: self.weights.blocks[index].ffn_norm.cast()?,
+                y: tokens.of(&self.workspace.inner.values),
+                y_scale: tokens.of(&self.workspace.inner.scales),
+                rows: step.config.feed_forward,
+                n: step.config.hidden,
+                epsilon: step.config.epsilon,
+                blocks: layout.blocks,
+                parts: layout.max_row_blocks,
+                stages: layout.stages,
+                shared: layout.shared,
+                asked: progress,
+                turn: sequence,
+                stamps: self.workspace.timestamps(NODES * index + 3),
+            };
+            queue.launch(kernel, args)
+        })
+    }
+
+    /// The logits and the argmax token; for a batch of one also the next position.
+    fn head(&self, queue: &mut impl Queue, tiles: &View<u8>) -> Result<(), Error> {
+        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let LoadedProduct { kernel, layout } = &self.pipeline.head;
+        let blocks = (kernel.def().plan.batch * layout.blocks) as usize;
+        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
+            let (progress, sequence) = self.progress(layout.blocks);
+            let args = LmHeadArgs {
+                w: tiles.clone(),
+                x: tokens.of(&v.x),
+                gamma: self.weights.norm.cast()?,
+                logits: tokens.of(&v.logits),
+                value: self.workspace.value.view_range(0..blocks),
+                index: self.workspace.index.view_range(0..blocks),
+                ticket: self.workspace.head_ticket.view(),
+                prompt: b.prompt.view(),
+                stop: b.stop.view(),
+                state: tokens.of(&v.state),
+                out: b.out.view(),
+                rows: step.config.vocab,
+                n: step.config.hidden,
+                epsilon: step.config.epsilon,
+                stops: b.stop_tokens.len() as u32,
+                ctx: b.ctx,
+                blocks: layout.blocks,
+                parts: layout.max_row_blocks,
+                stages: layout.stages,
+                shared: layout.shared,
+                asked: progress,
+                turn: sequence,
+                stamps: self.workspace.timestamps(NODES * self.weights.blocks.len()),
+            };
+            queue.launch(kernel, args)
+        })
+    }
+
+    fn advance(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let b = self.buffers;
+        let args = AdvanceArgs {
+            token: b.token.view(),
+            prompt: b.prompt.view(),
+            stop: b.stop.view(),
+            state: b.state.view(),
+            out: b.out.view(),
+            stops: b.stop_tokens.len() as u32,
+            ctx: b.ctx,
+        };
+        queue.launch(&self.pipeline.advance, args)
+    }
+}
+
+/// A sub-batch.
+struct SubBatch {
+    range: Range<u32>,
+    /// Tokens of the whole batch.
+    batch: u32,
+}
+
+impl SubBatch {
+    /// The sub-batch's rows of a buffer with one row per token.
+    fn of<T: Elem>(&self, all: &View<T>) -> View<T> {
+        let len = all.len() / self.batch as usize;
+        all.view_range(self.range.start as usize * len..self.range.end as usize * len)
+    }
+}
