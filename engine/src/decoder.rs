@@ -17,7 +17,7 @@ use warpwright_driver::{
 use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::kernels::Kernels;
-use crate::model::{Outline, Weights};
+use crate::model::Outline;
 use crate::path::Path;
 use crate::pipeline::Unsupported;
 use crate::pipeline::kernels::Pipeline;
@@ -26,8 +26,9 @@ use crate::pipeline::step::PipelineStep;
 use crate::pipeline::weights::{Packed, packed};
 use crate::pipeline::workspace::Workspace;
 use crate::random::Pools;
+use crate::simple::products::Products;
 use crate::tuning::Tuning;
-use crate::weights::{DeviceTensor, Job};
+use crate::weights::Job;
 use crate::{Error, Loading, Model, forward, info, memory, upload, weights};
 
 /// How a step reaches the device.
@@ -124,7 +125,7 @@ pub(crate) struct Machine {
 enum Pass {
     Simple {
         kernels: Box<Kernels>,
-        weights: Weights<DeviceTensor>,
+        products: Box<Products>,
     },
     Pipeline {
         weights: Packed<View<u8>>,
@@ -215,8 +216,9 @@ impl Decoder {
                 Pass::Pipeline { weights, single: single.into(), batched: batched.transpose()?.map(Box::new) }
             }
             Err(_) => {
-                let weights = weights::load(context, outline, request)?;
-                Pass::Simple { kernels: Box::new(Kernels::load(context, outline)?), weights }
+                let products = Products::load(context, outline, &weights::load(context, outline, request)?)?;
+                let kernels = Box::new(Kernels::load(context, outline)?);
+                Pass::Simple { kernels, products: products.into() }
             }
         };
         let (bytes, kernels) = (info::weight_bytes(outline), start.elapsed());
@@ -425,8 +427,8 @@ impl Machine {
     fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), warpwright_driver::Error> {
         let Machine { config, buffers, pass } = self;
         match pass {
-            Pass::Simple { kernels, weights } => {
-                forward::SimpleStep { config, kernels, weights, buffers }.run(queue, kind)
+            Pass::Simple { kernels, products } => {
+                forward::SimpleStep { config, kernels, products, buffers }.run(queue, kind)
             }
             Pass::Pipeline { single, weights, .. } => match kind {
                 StepKind::Decode | StepKind::Prefill => single.step(weights, buffers).run(queue, kind),

@@ -6,7 +6,6 @@
 //! Token and position are read from device memory, so every step makes the same launches.
 
 use warpwright_driver::{Error, Queue, View};
-use warpwright_kernels::Team;
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::attention::{AttentionArgs, AttentionCombineArgs};
@@ -15,19 +14,19 @@ use warpwright_kernels::gemv::{GemvAddArgs, GemvArgs, GemvBiasArgs};
 use warpwright_kernels::rms_norm::RmsNormArgs;
 use warpwright_kernels::rope::RopeArgs;
 use warpwright_kernels::swiglu::SwiGluArgs;
+use warpwright_kernels::{Gemv, GemvAdd};
 
 use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::decoder::StepKind;
 use crate::kernels::Kernels;
-use crate::model::{Block, Weights};
-use crate::weights::DeviceTensor;
+use crate::simple::products::{Layer, Matrix, Products, Projection};
 
 /// Everything a step needs.
 pub(crate) struct SimpleStep<'a> {
     pub(crate) config: &'a Config,
     pub(crate) kernels: &'a Kernels,
-    pub(crate) weights: &'a Weights<DeviceTensor>,
+    pub(crate) products: &'a Products,
     pub(crate) buffers: &'a Buffers,
 }
 
@@ -44,18 +43,18 @@ impl SimpleStep<'_> {
 
     fn blocks(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
-        for (index, block) in self.weights.blocks.iter().enumerate() {
-            self.attention(queue, index, block)?;
-            self.feed_forward(queue, block)?;
+        for (index, layer) in self.products.layers.iter().enumerate() {
+            self.attention(queue, index, layer)?;
+            self.feed_forward(queue, layer)?;
         }
         Ok(())
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (b, table) = (&self.buffers, &self.weights.embed);
+        let (b, table) = (&self.buffers, &self.products.embed);
         let args = EmbedArgs {
             state: b.state.view(),
-            table: table.bytes.clone(),
+            table: table.clone(),
             y: b.x.view(),
             n: self.config.hidden,
             vocab: self.config.vocab,
@@ -63,95 +62,70 @@ impl SimpleStep<'_> {
         queue.launch(&self.kernels.embed, args)
     }
 
-    fn attention(&self, queue: &mut impl Queue, index: usize, w: &Block<DeviceTensor>) -> Result<(), Error> {
+    fn attention(&self, queue: &mut impl Queue, index: usize, layer: &Layer) -> Result<(), Error> {
         let b = &self.buffers;
-        self.norm(queue, &w.attn_norm)?;
-        for (i, (matrix, y)) in [(&w.q, &b.q), (&w.k, &b.k), (&w.v, &b.v)].into_iter().enumerate() {
-            let norm = w.qk_norm.as_ref().and_then(|norms| norms.get(i));
-            match (&w.bias, norm) {
-                (Some(bias), _) => self.gemv_bias(queue, matrix, &bias[i], y)?,
-                (None, Some(norm)) => self.gemv_normed(queue, matrix, norm, y)?,
-                (None, None) => self.gemv(queue, matrix, &b.normed, y)?,
-            }
+        self.norm(queue, &layer.attn_norm)?;
+        for (projection, y) in layer.qkv.iter().zip([&b.q, &b.k, &b.v]) {
+            self.project(queue, projection, y)?;
         }
         self.rope(queue, index)?;
         self.attend(queue, index)?;
-        self.gemv_add(queue, &w.o, &b.heads)
+        self.gemv_add(queue, &layer.o, &b.heads)
     }
 
-    fn feed_forward(&self, queue: &mut impl Queue, w: &Block<DeviceTensor>) -> Result<(), Error> {
+    fn feed_forward(&self, queue: &mut impl Queue, layer: &Layer) -> Result<(), Error> {
         let b = &self.buffers;
-        self.norm(queue, &w.ffn_norm)?;
-        self.gemv(queue, &w.gate, &b.normed, &b.gate)?;
-        self.gemv(queue, &w.up, &b.normed, &b.up)?;
+        self.norm(queue, &layer.ffn_norm)?;
+        self.gemv(queue, &layer.gate, &b.gate)?;
+        self.gemv(queue, &layer.up, &b.up)?;
         let (gate, up, y) = (b.gate.view(), b.up.view(), b.inner.view());
         queue.launch(&self.kernels.swiglu, SwiGluArgs { gate, up, y, n: self.config.feed_forward })?;
-        self.gemv_add(queue, &w.down, &b.inner)
+        self.gemv_add(queue, &layer.down, &b.inner)
     }
 
     fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        self.norm(queue, &self.weights.norm)?;
-        self.gemv(queue, self.weights.head(), &self.buffers.normed, &self.buffers.logits)
+        self.norm(queue, &self.products.norm)?;
+        self.gemv(queue, &self.products.head, &self.buffers.logits)
     }
 
-    fn norm(&self, queue: &mut impl Queue, w: &DeviceTensor) -> Result<(), Error> {
+    fn norm(&self, queue: &mut impl Queue, w: &View<f32>) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
-        let args = RmsNormArgs {
-            x: b.x.view(),
-            w: w.bytes.cast()?,
-            y: b.normed.view(),
-            n: c.hidden,
-            eps: c.epsilon,
-        };
+        let args =
+            RmsNormArgs { x: b.x.view(), w: w.clone(), y: b.normed.view(), n: c.hidden, eps: c.epsilon };
         queue.launch(&self.kernels.norm, args)
     }
 
-    fn gemv(
-        &self,
-        queue: &mut impl Queue,
-        w: &DeviceTensor,
-        x: &View<f32>,
-        y: &View<f32>,
-    ) -> Result<(), Error> {
-        let (rows, n) = (y.len() as u32, x.len() as u32);
-        let args = GemvArgs { w: w.bytes.clone(), x: x.clone(), y: y.clone(), rows, n };
-        queue.launch(&self.kernels.gemv[&(w.format, Team::of(w.format, rows, n))], args)
-    }
-
-    fn gemv_bias(
-        &self,
-        queue: &mut impl Queue,
-        w: &DeviceTensor,
-        bias: &DeviceTensor,
-        y: &View<f32>,
-    ) -> Result<(), Error> {
-        let (x, bias) = (self.buffers.normed.view(), bias.bytes.cast()?);
-        let (rows, n) = (y.len() as u32, x.len() as u32);
-        let args = GemvBiasArgs { w: w.bytes.clone(), x, bias, y: y.clone(), rows, n };
-        queue.launch(&self.kernels.gemv_bias[&(w.format, Team::of(w.format, rows, n))], args)
-    }
-
-    /// Queries or keys with head norm; attention's output buffer holds the intermediate.
-    fn gemv_normed(
-        &self,
-        queue: &mut impl Queue,
-        w: &DeviceTensor,
-        norm: &DeviceTensor,
-        y: &View<f32>,
-    ) -> Result<(), Error> {
+    /// Queries, keys or values of the normed residual stream.
+    fn project(&self, queue: &mut impl Queue, projection: &Projection, y: &View<f32>) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
-        let x = b.heads.view_range(0..y.len());
-        self.gemv(queue, w, &b.normed, &x)?;
-        let args = RmsNormArgs { x, w: norm.bytes.cast()?, y: y.clone(), n: c.head_dim, eps: c.epsilon };
-        queue.launch(&self.kernels.head_norm, args)
+        match projection {
+            Projection::Plain(matrix) => self.gemv(queue, matrix, y),
+            Projection::Biased(Matrix { kernel, w, rows, n }, bias) => {
+                let (x, y, bias) = (b.normed.view(), y.clone(), bias.clone());
+                queue.launch(kernel, GemvBiasArgs { w: w.clone(), x, bias, y, rows: *rows, n: *n })
+            }
+            Projection::Normed(matrix, norm) => {
+                // Attention's output buffer holds the intermediate.
+                let x = b.heads.view_range(0..y.len());
+                self.gemv(queue, matrix, &x)?;
+                let args = RmsNormArgs { x, w: norm.clone(), y: y.clone(), n: c.head_dim, eps: c.epsilon };
+                queue.launch(&self.kernels.head_norm, args)
+            }
+        }
+    }
+
+    /// `W x` of the normed residual stream.
+    fn gemv(&self, queue: &mut impl Queue, matrix: &Matrix<Gemv>, y: &View<f32>) -> Result<(), Error> {
+        let Matrix { kernel, w, rows, n } = matrix;
+        let (x, y) = (self.buffers.normed.view(), y.clone());
+        queue.launch(kernel, GemvArgs { w: w.clone(), x, y, rows: *rows, n: *n })
     }
 
     /// Adds `W x` to the residual stream.
-    fn gemv_add(&self, queue: &mut impl Queue, w: &DeviceTensor, x: &View<f32>) -> Result<(), Error> {
-        let y = self.buffers.x.view();
-        let (rows, n) = (y.len() as u32, x.len() as u32);
-        let args = GemvAddArgs { w: w.bytes.clone(), x: x.clone(), y, rows, n };
-        queue.launch(&self.kernels.gemv_add[&(w.format, Team::of(w.format, rows, n))], args)
+    fn gemv_add(&self, queue: &mut impl Queue, matrix: &Matrix<GemvAdd>, x: &View<f32>) -> Result<(), Error> {
+        let Matrix { kernel, w, rows, n } = matrix;
+        let (x, y) = (x.clone(), self.buffers.x.view());
+        queue.launch(kernel, GemvAddArgs { w: w.clone(), x, y, rows: *rows, n: *n })
     }
 
     fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {

@@ -26,6 +26,7 @@ mod buffers;
 
 pub mod config;
 mod decoder;
+mod distinct;
 mod error;
 mod forward;
 pub mod gguf;
@@ -41,6 +42,7 @@ mod profile;
 mod random;
 mod round;
 pub mod shape;
+mod simple;
 pub mod tokenizer;
 pub mod tuning;
 mod upload;

@@ -50,6 +50,11 @@ impl Weight {
     pub fn row_len(&self) -> u32 {
         self.dims[0] as u32
     }
+
+    /// Rows of a matrix; 1 of a vector.
+    pub fn rows(&self) -> u32 {
+        self.dims.get(1).map_or(1, |rows| *rows as u32)
+    }
 }
 
 /// One `T` for each weight of a model: its tensor in the file, or its buffer on a device.
@@ -254,7 +259,7 @@ fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Resu
         let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
         return Err(Problem::Format { name, found: tensor.kind.name, supported });
     };
-    Ok(Weight { name, dims: tensor.dims.clone(), format, range: tensor.range.clone() })
+    Ok(Weight { name, dims: expected, format, range: tensor.range.clone() })
 }
 
 /// Writers differ in whether a shape ends in ones.

@@ -7,7 +7,7 @@
 //!
 //! A request names the destination of a tensor as soon as that is allocated, and does not wait for the upload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,6 @@ use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
 use crate::info::weight_bytes;
-use crate::kernels::by_key;
 use crate::model::{Model, Weight};
 use crate::weights::{Job, Part};
 
@@ -123,7 +122,9 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
             let workers =
                 scope.spawn(|| each(0..self.threads(), |_| Worker::new(&self.context, self.chunk_bytes)));
             let formats = outline.weights.iter().map(|w| w.format).filter(|format| format.tile().is_some());
-            let kernels = by_key(&self.context, formats, |format| Pack { format })?;
+            let formats: BTreeSet<Format> = formats.collect();
+            let load = |format| Ok((format, Kernel::load(&self.context, Pack { format })?));
+            let kernels = formats.into_iter().map(load).collect::<Result<_, Error>>()?;
             let ends = each(join(workers)?, |worker| self.work(worker, &kernels))?;
             Ok(ends.into_iter().max().expect("there is a thread"))
         })

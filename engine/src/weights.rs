@@ -32,12 +32,6 @@ pub(crate) struct Job<'a> {
     pub(crate) to: View<u8>,
 }
 
-/// A tensor on a device as the file has it.
-pub(crate) struct DeviceTensor {
-    pub(crate) bytes: View<u8>,
-    pub(crate) format: Format,
-}
-
 impl<'a> Part<'a> {
     fn rows(weight: &'a Weight) -> Part<'a> {
         Part { weight, other: None, tiles: None }
@@ -104,8 +98,8 @@ impl<'a> Stored<'a> {
 
 /// What each buffer of the simple kernels holds: a tensor as the file has it. The factors of the rotary frequencies
 /// stay on the host.
-pub(crate) fn unpacked(outline: &Outline) -> Weights<Part<'_>> {
-    let Ok(weights) = outline.weights.try_map(|weight| Ok::<_, Infallible>(Part::rows(weight)));
+pub(crate) fn unpacked(outline: &Outline) -> Weights<Stored<'_>> {
+    let Ok(weights) = outline.weights.try_map(|weight| Ok::<_, Infallible>(Stored::rows([weight])));
     Weights { rope_factors: None, ..weights }
 }
 
@@ -114,11 +108,8 @@ pub(crate) fn load<'a>(
     context: &Context,
     outline: &'a Outline,
     mut request: impl FnMut(Job<'a>) -> Result<(), Error>,
-) -> Result<Weights<DeviceTensor>, Error> {
-    unpacked(outline).try_map(|&part| {
-        let bytes = Stored(vec![part]).load(context, &mut request)?;
-        Ok(DeviceTensor { bytes, format: part.format() })
-    })
+) -> Result<Weights<View<u8>>, Error> {
+    unpacked(outline).try_map(|stored| stored.load(context, &mut request))
 }
 
 #[cfg(test)]
@@ -133,7 +124,7 @@ mod tests {
         for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
             let Ok(outline) = Outline::of(shape, quantization) else { continue };
             let packed: usize = packed(&outline).iter().map(Stored::bytes).sum();
-            let unpacked: usize = unpacked(&outline).iter().map(Part::bytes).sum();
+            let unpacked: usize = unpacked(&outline).iter().map(Stored::bytes).sum();
             let all: usize = outline.weights.iter().map(|weight| weight.range.len()).sum();
             assert_eq!([packed, unpacked], [all, all], "{} {}", shape.name, quantization.name);
         }

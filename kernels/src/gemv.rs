@@ -134,7 +134,7 @@ args! {
 }
 
 /// The kernel `y = W x`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gemv {
     /// The format of `W`.
     pub format: Format,
@@ -143,7 +143,7 @@ pub struct Gemv {
 }
 
 /// The kernel `y = W x + bias`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GemvBias {
     /// The format of `W`.
     pub format: Format,
@@ -152,7 +152,7 @@ pub struct GemvBias {
 }
 
 /// The kernel `y += W x`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GemvAdd {
     /// The format of `W`.
     pub format: Format,

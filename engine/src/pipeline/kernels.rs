@@ -10,6 +10,7 @@ use warpwright_kernels::tiled::{
 };
 
 use super::resolved::{ResolvedEmbed, ResolvedProduct, ResolvedStep};
+use crate::distinct::Distinct;
 
 /// The loaded kernels of a step.
 pub(crate) struct Pipeline {
@@ -48,17 +49,17 @@ pub(super) struct LoadedProduct<K> {
 }
 
 impl Pipeline {
-    /// Compiles one kernel after the other, as drivers serialize compilation anyway.
+    /// Compiles the kernels.
     pub(crate) fn load(context: &Context, step: ResolvedStep) -> Result<Pipeline, Error> {
         let mut qkv = Distinct::new(context);
         let mut project = Distinct::new(context);
         let mut gate_up = Distinct::new(context);
         let layers = step.layers.iter().map(|layer| {
             Ok(LayerKernels {
-                qkv: qkv.load(&layer.qkv)?,
-                o: project.load(&layer.o)?,
-                gate_up: gate_up.load(&layer.gate_up)?,
-                down: project.load(&layer.down)?,
+                qkv: LoadedProduct::load(&mut qkv, &layer.qkv)?,
+                o: LoadedProduct::load(&mut project, &layer.o)?,
+                gate_up: LoadedProduct::load(&mut gate_up, &layer.gate_up)?,
+                down: LoadedProduct::load(&mut project, &layer.down)?,
             })
         });
         let layers = layers.collect::<Result<_, Error>>()?;
@@ -70,7 +71,7 @@ impl Pipeline {
             layers,
             head_norm: head_norm.transpose()?,
             attention: Kernel::load(context, step.attention)?,
-            head: Distinct::new(context).load(&step.head)?,
+            head: LoadedProduct::load(&mut Distinct::new(context), &step.head)?,
             advance: Kernel::load(context, Advance)?,
             resolved: step,
         })
@@ -86,24 +87,8 @@ impl EmbedKernel {
     }
 }
 
-/// Loads each distinct kernel once.
-struct Distinct<'c, K> {
-    context: &'c Context,
-    loaded: Vec<Arc<Kernel<K>>>,
-}
-
-impl<'c, K: KernelDef + Copy + PartialEq> Distinct<'c, K> {
-    fn new(context: &'c Context) -> Distinct<'c, K> {
-        Distinct { context, loaded: vec![] }
-    }
-
-    fn load(&mut self, product: &ResolvedProduct<K>) -> Result<LoadedProduct<K>, Error> {
-        let ResolvedProduct { kernel, layout } = *product;
-        if let Some(known) = self.loaded.iter().find(|known| *known.def() == kernel) {
-            return Ok(LoadedProduct { kernel: known.clone(), layout });
-        }
-        let kernel = Arc::new(Kernel::load(self.context, kernel)?);
-        self.loaded.push(kernel.clone());
-        Ok(LoadedProduct { kernel, layout })
+impl<K: KernelDef + Copy + PartialEq> LoadedProduct<K> {
+    fn load(kernels: &mut Distinct<'_, K>, product: &ResolvedProduct<K>) -> Result<LoadedProduct<K>, Error> {
+        Ok(LoadedProduct { kernel: kernels.load(product.kernel)?, layout: product.layout })
     }
 }

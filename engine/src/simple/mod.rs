@@ -1,0 +1,3 @@
+//! The forward pass with one kernel per operation, over the file's rows, for every model and device.
+
+pub(crate) mod products;
