@@ -18,6 +18,7 @@ use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::kernels::Kernels;
 use crate::model::Outline;
+use crate::options::{Launch, Options, Prefer, StepKind};
 use crate::path::Path;
 use crate::pipeline::Unsupported;
 use crate::pipeline::kernels::Pipeline;
@@ -27,81 +28,8 @@ use crate::pipeline::weights::{Packed, packed};
 use crate::pipeline::workspace::Workspace;
 use crate::random::Pools;
 use crate::simple::products::Products;
-use crate::tuning::Tuning;
 use crate::weights::Job;
 use crate::{Error, Loading, Model, forward, info, memory, upload, weights};
-
-/// How a step reaches the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Launch {
-    /// As one hand-built graph. Kernels of the pipeline overlap.
-    #[default]
-    Graph,
-    /// As one hand-built graph without overlap.
-    Plain,
-    /// As one graph that the driver captured from a stream.
-    Capture,
-    /// Kernel by kernel.
-    Eager,
-}
-
-/// Which kernels to decode with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Prefer {
-    /// The fastest kernels that support the model on the device.
-    #[default]
-    Fast,
-    /// The kernels that support every model on every device.
-    Simple,
-}
-
-/// What a decoder is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
-    /// The context length, at most the model's own.
-    pub ctx: u32,
-    /// How a step reaches the device.
-    pub launch: Launch,
-    /// Tokens per launch, for graphs and if that many are wanted.
-    pub tokens_per_launch: u32,
-    /// Tokens of a prompt that the pipeline prefills per step: 1, 2, 4 or 8. Other values are rounded down.
-    pub prefill_batch: u32,
-    /// Which kernels to decode with; fixed once the weights are loaded.
-    pub prefer: Prefer,
-    /// How the pipeline's kernels divide their blocks.
-    pub tuning: Tuning,
-}
-
-impl Options {
-    /// The best values for the other options.
-    pub fn new(ctx: u32, launch: Launch) -> Options {
-        Options {
-            ctx,
-            launch,
-            tokens_per_launch: 8,
-            prefill_batch: 8,
-            prefer: Prefer::Fast,
-            tuning: Tuning::default(),
-        }
-    }
-
-    fn batch(&self) -> u32 {
-        1 << self.prefill_batch.clamp(1, 8).ilog2()
-    }
-}
-
-/// What a step computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StepKind {
-    /// Decodes one token.
-    Decode,
-    /// Prefills one token of the prompt except the last, without logits.
-    Prefill,
-    /// Prefills a batch of [`Options::prefill_batch`] tokens without logits.
-    PrefillBatch,
-    /// Processes a batch of [`Options::prefill_batch`] given tokens, with the logits after each.
-    LogitsBatch,
-}
 
 /// A model on a device.
 pub struct Decoder {

@@ -18,8 +18,8 @@ use warpwright_kernels::{Gemv, GemvAdd};
 
 use crate::buffers::Buffers;
 use crate::config::Config;
-use crate::decoder::StepKind;
 use crate::kernels::Kernels;
+use crate::options::StepKind;
 use crate::simple::products::{Layer, Matrix, Products, Projection};
 
 /// Everything a step needs.

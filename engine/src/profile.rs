@@ -2,7 +2,7 @@
 
 use ptx_gen::KernelDef;
 
-use crate::decoder::StepKind;
+use crate::options::StepKind;
 use crate::pipeline::Product;
 use crate::{Decoder, Error};
 

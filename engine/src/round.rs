@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
 
-use crate::decoder::{Generation, StepKind};
+use crate::decoder::Generation;
+use crate::options::StepKind;
 use crate::random::{Pools, Unit};
 use crate::{Decoder, Error};
 

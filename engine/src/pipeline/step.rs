@@ -26,7 +26,7 @@ use super::product::Product;
 use super::weights::Packed;
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, Workspace};
 use crate::buffers::Buffers;
-use crate::decoder::StepKind;
+use crate::options::StepKind;
 
 /// Everything that a step of the pipeline needs.
 pub(crate) struct PipelineStep<'a> {
