@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::memory::Needs;
+use crate::needs::Needs;
 use crate::pipeline::Unsupported;
 use crate::{config, gguf, tokenizer};
 

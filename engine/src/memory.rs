@@ -3,18 +3,8 @@
 use warpwright_driver::Context;
 
 use crate::model::Outline;
+use crate::needs::Needs;
 use crate::{Error, buffers, info};
-
-/// Bytes on the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
-    /// Of the weights.
-    pub weights: u64,
-    /// Of the keys and values of all positions.
-    pub cache: u64,
-    /// Bytes of everything else except a few kilobytes: state and activations.
-    pub work: u64,
-}
 
 impl Needs {
     /// What a model needs with room for `ctx` positions.
@@ -24,11 +14,6 @@ impl Needs {
             cache: buffers::cache_bytes(&outline.config, ctx),
             work: buffers::work_bytes(&outline.config, ctx),
         }
-    }
-
-    /// The total.
-    pub fn total(self) -> u64 {
-        self.weights + self.cache + self.work
     }
 }
 
