@@ -18,7 +18,7 @@ use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::kernels::Kernels;
 use crate::model::Outline;
-use crate::options::{Launch, Options, Prefer, StepKind};
+use crate::options::{Launch, Options, Prefer};
 use crate::path::Path;
 use crate::pipeline::Unsupported;
 use crate::pipeline::kernels::Pipeline;
@@ -28,6 +28,7 @@ use crate::pipeline::weights::{Packed, packed};
 use crate::pipeline::workspace::Workspace;
 use crate::random::Pools;
 use crate::simple::products::Products;
+use crate::step::StepKind;
 use crate::weights::Job;
 use crate::{Error, Loading, Model, forward, info, memory, upload, weights};
 

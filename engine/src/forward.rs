@@ -19,8 +19,8 @@ use warpwright_kernels::{Gemv, GemvAdd};
 use crate::buffers::Buffers;
 use crate::config::Config;
 use crate::kernels::Kernels;
-use crate::options::StepKind;
 use crate::simple::products::{Layer, Matrix, Products, Projection};
+use crate::step::StepKind;
 
 /// Everything a step needs.
 pub(crate) struct SimpleStep<'a> {

@@ -23,7 +23,6 @@
 //! ```
 
 mod buffers;
-
 pub mod config;
 mod decoder;
 mod distinct;
@@ -45,6 +44,7 @@ mod random;
 mod round;
 pub mod shape;
 mod simple;
+mod step;
 pub mod tokenizer;
 pub mod tuning;
 mod upload;
@@ -57,11 +57,12 @@ pub use loading::Loading;
 pub use microbench::{ColdSet, Effort};
 pub use model::{Model, Outline};
 pub use needs::Needs;
-pub use options::{Launch, Options, Prefer, StepKind};
+pub use options::{Launch, Options, Prefer};
 pub use path::Path;
 pub use pipeline::{Product, Unsupported};
 pub use profile::{KernelNode, Profile, Times};
 pub use round::{Prefill, Round};
 pub use shape::{Quantization, Shape};
+pub use step::StepKind;
 pub use tokenizer::Tokenizer;
 pub use tuning::Tuning;

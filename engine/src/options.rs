@@ -1,4 +1,4 @@
-//! What a decoder is made for, and the kinds of its steps.
+//! What a decoder is made for.
 
 use crate::tuning::Tuning;
 
@@ -60,17 +60,4 @@ impl Options {
     pub(crate) fn batch(&self) -> u32 {
         1 << self.prefill_batch.clamp(1, 8).ilog2()
     }
-}
-
-/// What a step computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StepKind {
-    /// Decodes one token.
-    Decode,
-    /// Prefills one token of the prompt except the last, without logits.
-    Prefill,
-    /// Prefills a batch of [`Options::prefill_batch`] tokens without logits.
-    PrefillBatch,
-    /// Processes a batch of [`Options::prefill_batch`] given tokens, with the logits after each.
-    LogitsBatch,
 }

@@ -2,8 +2,8 @@
 
 use ptx_gen::KernelDef;
 
-use crate::options::StepKind;
 use crate::pipeline::Product;
+use crate::step::StepKind;
 use crate::{Decoder, Error};
 
 /// A kernel of a step.

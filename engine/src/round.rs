@@ -6,8 +6,8 @@ use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
 
 use crate::decoder::Generation;
-use crate::options::StepKind;
 use crate::random::{Pools, Unit};
+use crate::step::StepKind;
 use crate::{Decoder, Error};
 
 /// The same tokens, decoded twice.

@@ -26,7 +26,7 @@ use super::product::Product;
 use super::weights::Packed;
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, Workspace};
 use crate::buffers::Buffers;
-use crate::options::StepKind;
+use crate::step::StepKind;
 
 /// Everything that a step of the pipeline needs.
 pub(crate) struct PipelineStep<'a> {

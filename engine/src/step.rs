@@ -1,0 +1,15 @@
+//! The kinds of steps that a forward pass makes.
+
+/// What a step computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StepKind {
+    /// Decodes one token.
+    Decode,
+    /// Prefills one token of the prompt except the last, without logits.
+    Prefill,
+    /// Prefills a batch of [`Options::prefill_batch`](crate::Options::prefill_batch) tokens without logits.
+    PrefillBatch,
+    /// Processes a batch of [`Options::prefill_batch`](crate::Options::prefill_batch) given tokens, with the logits
+    /// after each.
+    LogitsBatch,
+}
