@@ -77,7 +77,7 @@ impl Buffers {
                 .map(|i| Ok(Buffer::uninit(context, cache_len(c, ctx))?.labelled(&format!("{name}.{i}"))))
                 .collect()
         };
-        let freq = c.revolutions(outline.rope_factors.as_deref());
+        let freq = c.rope.revolutions(outline.rope_factors.as_deref());
         let freq: Vec<f32> = freq.into_iter().flat_map(revolutions).collect();
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
         // An empty buffer has no address; a token that is in no vocabulary never stops anything.

@@ -3,6 +3,9 @@
 use warpwright_kernels::Pairing;
 
 use crate::gguf::{Directory, Value};
+use crate::keys::{Keys, MAX_SIZE};
+use crate::known;
+use crate::rope::Rope;
 
 /// The model families whose forward pass this engine knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +64,8 @@ pub struct Config {
     pub kv_heads: u32,
     /// Elements of one head.
     pub head_dim: u32,
-    /// Leading elements of a head that are rotated, even.
-    pub rope_dim: u32,
-    /// Base of the rotary frequencies.
-    pub rope_base: f64,
-    /// What rotary positions are divided by: 1 but for linear scaling.
-    pub rope_divisor: f64,
+    /// Rotary position embedding.
+    pub rope: Rope,
     /// The epsilon of each RMSNorm.
     pub epsilon: f32,
     /// Positions the model was made for.
@@ -79,33 +78,71 @@ pub struct Config {
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Problem {
-    #[error("key \"{0}\" is missing")]
+    #[error("key {0:?} is missing")]
     MissingKey(String),
-    #[error("key \"{key}\" is {found}; expected {expected}")]
+    #[error("key {key:?} is {found}; expected {expected}")]
     Key { key: String, found: String, expected: String },
-    #[error("architecture \"{found}\" is not supported; supported: {supported}")]
+    #[error("key {key:?} is {found}: {why}")]
+    RefusedKey { key: String, found: String, why: &'static str },
+    #[error(
+        "key {key:?} ({found}) is not known for architecture {architecture}, so the model could run wrongly"
+    )]
+    UnknownKey { key: String, found: String, architecture: &'static str },
+    #[error("architecture {found:?} is not supported; supported: {supported}")]
     Architecture { found: String, supported: String },
     #[error(
-        "rope scaling \"{0}\" is not supported; supported: none, linear, and per-pair factors in rope_freqs.weight"
+        "rope scaling {0:?} is not supported; supported: none, linear, yarn, and per-pair factors in rope_freqs.weight"
     )]
     RopeScaling(String),
-    #[error("tensor \"{name}\" of shape {expected:?} is missing")]
+    #[error(
+        "rope scaling multiplies cosine and sine by {magnitude} (rope.scaling.attn_factor, or yarn), \
+         which is not supported where {dim} of {head_dim} elements of a head are rotated; supported: whole heads"
+    )]
+    PartialMagnitude { magnitude: f64, dim: u32, head_dim: u32 },
+    #[error("{what} is {found}; supported: {supported}")]
+    Size { what: &'static str, found: u32, supported: &'static str },
+    #[error("tensor {name:?} of shape {expected:?} is missing")]
     MissingTensor { name: String, expected: Vec<u64> },
-    #[error("tensor \"{name}\" has shape {found:?}; expected {expected:?}")]
+    #[error("tensor {name:?} has shape {found:?}; expected {expected:?}")]
     Shape { name: String, found: Vec<u64>, expected: Vec<u64> },
-    #[error("tensor \"{name}\" is {found}; supported: {supported}")]
+    #[error("tensor {name:?} is {found}; supported: {supported}")]
     Format { name: String, found: &'static str, supported: String },
-    #[error("tensor \"{name}\" is not part of architecture {architecture}, so the model would run wrongly")]
+    #[error("tensor {name:?} is not part of architecture {architecture}, so the model would run wrongly")]
     StrayTensor { name: String, architecture: &'static str },
-    #[error("tensor \"{name}\" has rows of {len} weights, {format} needs a multiple of {block}")]
+    #[error("tensor {name:?} has rows of {len} weights, {format} needs a multiple of {block}")]
     RowLength { name: String, len: u64, format: &'static str, block: u64 },
-    #[error("tensor \"{name}\" holds {value} at index {index}; expected finite numbers above zero")]
+    #[error("tensor {name:?} holds {value} at index {index}; expected finite numbers above zero")]
     RopeFactor { name: String, index: usize, value: f32 },
 }
 
+/// The most heads of queries.
+const MAX_HEADS: u32 = 1 << 16;
+
 impl Config {
+    /// Whether there are kernels for these sizes: the simple ones, which serve every device and every number format.
+    /// Nothing else refuses a model for its sizes.
+    pub(crate) fn check(&self) -> Result<(), Problem> {
+        let Config { head_dim, hidden, feed_forward, heads, .. } = *self;
+        let sizes = [
+            (
+                "the length of a head",
+                head_dim,
+                head_dim % 8 == 0 && head_dim <= 256,
+                "a multiple of 8 up to 256",
+            ),
+            ("the hidden length", hidden, hidden % 4 == 0, "a multiple of 4"),
+            ("the feed-forward length", feed_forward, feed_forward % 4 == 0, "a multiple of 4"),
+            ("the number of heads", heads, heads <= MAX_HEADS, "at most 65536"),
+        ];
+        match sizes.into_iter().find(|(_, _, holds, _)| !holds) {
+            Some((what, found, _, supported)) => Err(Problem::Size { what, found, supported }),
+            None => Ok(()),
+        }
+    }
+
     /// Reads and checks a file's metadata.
     pub fn read(directory: &Directory) -> Result<Config, Problem> {
+        known::check_file(directory)?;
         let name = Keys { directory, prefix: "general" }.text("architecture")?;
         let name = name.ok_or(Problem::MissingKey("general.architecture".into()))?;
         let Some((prefix, architecture)) = Architecture::ALL.into_iter().find(|(known, _)| *known == name)
@@ -120,12 +157,9 @@ impl Config {
         keys.expect("attention.head_count", heads, heads % kv_heads == 0, || {
             format!("a multiple of attention.head_count_kv ({kv_heads})")
         })?;
-        let head_dim = keys.head_dim(hidden, heads)?;
-        let rope_dim = keys.size_or("rope.dimension_count", Ok(head_dim))?;
-        keys.expect("rope.dimension_count", rope_dim, rope_dim % 2 == 0 && rope_dim <= head_dim, || {
-            format!("an even number up to the head's length ({head_dim})")
-        })?;
-        Ok(Config {
+        let head_dim = head_dim(&keys, hidden, heads)?;
+        let context = keys.size("context_length")?;
+        let config = Config {
             architecture,
             layers: keys.size("block_count")?,
             hidden,
@@ -133,13 +167,14 @@ impl Config {
             heads,
             kv_heads,
             head_dim,
-            rope_dim,
-            rope_base: keys.positive("rope.freq_base")?.unwrap_or(10_000.0),
-            rope_divisor: keys.rope_divisor()?,
-            epsilon: keys.epsilon()?,
-            context: keys.size("context_length")?,
-            vocab: keys.vocab()?,
-        })
+            rope: Rope::read(&keys, head_dim, context)?,
+            epsilon: epsilon(&keys)?,
+            context,
+            vocab: vocab(&keys)?,
+        };
+        known::check_architecture(directory, &config)?;
+        config.check()?;
+        Ok(config)
     }
 
     /// Rows of the query matrix and columns of the output matrix.
@@ -152,126 +187,46 @@ impl Config {
         self.kv_heads * self.head_dim
     }
 
-    /// The rotary frequencies in revolutions a position, one a pair: `base^(-2i/rope_dim) / 2 pi`, over
-    /// the linear divisor and the pair's own factor.
-    pub fn revolutions(&self, factors: Option<&[f32]>) -> Vec<f64> {
-        (0..self.rope_dim as usize / 2)
-            .map(|i| {
-                let frequency = self.rope_base.powf(-2.0 * i as f64 / f64::from(self.rope_dim));
-                let factor = factors.map_or(1.0, |f| f64::from(f[i]));
-                frequency / (self.rope_divisor * factor * std::f64::consts::TAU)
-            })
-            .collect()
+    /// What attention multiplies its scores by, in front of the softmax.
+    ///
+    /// A magnitude of cosine and sine scales each query and each key as a whole, and so the scores by its square.
+    pub fn score_scale(&self) -> f32 {
+        (self.rope.magnitude * self.rope.magnitude) as f32 / (self.head_dim as f32).sqrt()
     }
 }
 
-/// The metadata under one prefix, with types and ranges checked.
-struct Keys<'a> {
-    directory: &'a Directory,
-    prefix: &'a str,
+fn head_dim(keys: &Keys<'_>, hidden: u32, heads: u32) -> Result<u32, Problem> {
+    if keys.get("attention.key_length").is_none() && !hidden.is_multiple_of(heads) {
+        let expected = format!("a divisor of embedding_length ({hidden})");
+        return keys.wrong("attention.head_count", heads, expected);
+    }
+    let head_dim = keys.size_or("attention.key_length", Ok(hidden / heads))?;
+    let values = keys.size_or("attention.value_length", Ok(head_dim))?;
+    keys.expect("attention.value_length", values, values == head_dim, || {
+        format!("the length of a key ({head_dim})")
+    })?;
+    keys.expect("attention.head_count", heads, heads <= MAX_SIZE / head_dim, || {
+        format!("at most {MAX_SIZE} elements in all heads of {head_dim}")
+    })?;
+    Ok(head_dim)
 }
 
-/// Sizes stay below 2^24, so that a product of two fits 48 bits and every size is exact in f32.
-const MAX_SIZE: u32 = 1 << 24;
+fn epsilon(keys: &Keys<'_>) -> Result<f32, Problem> {
+    let name = "attention.layer_norm_rms_epsilon";
+    let epsilon = keys.positive(name)?.ok_or(Problem::MissingKey(keys.key(name)))?;
+    if epsilon < 1.0 { Ok(epsilon as f32) } else { keys.wrong(name, epsilon, "a number below 1") }
+}
 
-impl<'a> Keys<'a> {
-    fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.prefix)
-    }
-
-    fn get(&self, name: &str) -> Option<&'a Value> {
-        self.directory.metadata.get(&self.key(name))
-    }
-
-    fn wrong<T>(&self, name: &str, found: impl ToString, expected: impl ToString) -> Result<T, Problem> {
-        Err(Problem::Key { key: self.key(name), found: found.to_string(), expected: expected.to_string() })
-    }
-
-    fn expect(
-        &self,
-        name: &str,
-        found: u32,
-        holds: bool,
-        expected: impl Fn() -> String,
-    ) -> Result<(), Problem> {
-        if holds { Ok(()) } else { self.wrong(name, found, expected()) }
-    }
-
-    fn size(&self, name: &str) -> Result<u32, Problem> {
-        self.size_or(name, Err(Problem::MissingKey(self.key(name))))
-    }
-
-    fn size_or(&self, name: &str, default: Result<u32, Problem>) -> Result<u32, Problem> {
-        let Some(found) = self.get(name) else { return default };
-        let number = match found {
-            Value::Unsigned(n) => u32::try_from(*n).ok(),
-            Value::Signed(n) => u32::try_from(*n).ok(),
-            _ => None,
-        };
-        match number {
-            Some(n) if (1..=MAX_SIZE).contains(&n) => Ok(n),
-            _ => self.wrong(name, found, format!("a whole number from 1 to {MAX_SIZE}")),
-        }
-    }
-
-    fn positive(&self, name: &str) -> Result<Option<f64>, Problem> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Value::Float(x)) if x.is_finite() && *x > 0.0 => Ok(Some(*x)),
-            Some(found) => self.wrong(name, found, "a finite number above zero"),
-        }
-    }
-
-    fn text(&self, name: &str) -> Result<Option<&'a str>, Problem> {
-        match self.get(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(found) => self.wrong(name, found, "a text"),
-        }
-    }
-
-    fn head_dim(&self, hidden: u32, heads: u32) -> Result<u32, Problem> {
-        if self.get("attention.key_length").is_none() && !hidden.is_multiple_of(heads) {
-            let expected = format!("a divisor of embedding_length ({hidden})");
-            return self.wrong("attention.head_count", heads, expected);
-        }
-        let head_dim = self.size_or("attention.key_length", Ok(hidden / heads))?;
-        let values = self.size_or("attention.value_length", Ok(head_dim))?;
-        self.expect("attention.value_length", values, values == head_dim, || {
-            format!("the length of a key ({head_dim})")
-        })?;
-        self.expect("attention.head_count", heads, heads <= MAX_SIZE / head_dim, || {
-            format!("at most {MAX_SIZE} elements in all heads of {head_dim}")
-        })?;
-        Ok(head_dim)
-    }
-
-    fn epsilon(&self) -> Result<f32, Problem> {
-        let name = "attention.layer_norm_rms_epsilon";
-        let epsilon = self.positive(name)?.ok_or(Problem::MissingKey(self.key(name)))?;
-        if epsilon < 1.0 { Ok(epsilon as f32) } else { self.wrong(name, epsilon, "a number below 1") }
-    }
-
-    fn rope_divisor(&self) -> Result<f64, Problem> {
-        match self.text("rope.scaling.type")? {
-            None => Ok(self.positive("rope.scale_linear")?.unwrap_or(1.0)),
-            Some("none") => Ok(1.0),
-            Some("linear") => Ok(self.positive("rope.scaling.factor")?.unwrap_or(1.0)),
-            Some(other) => Err(Problem::RopeScaling(other.to_owned())),
-        }
-    }
-
-    /// The vocabulary's size, which two keys may tell.
-    fn vocab(&self) -> Result<u32, Problem> {
-        let tokens = match self.directory.metadata.get("tokenizer.ggml.tokens") {
-            Some(Value::Array(tokens)) => Some(tokens.len() as u32),
-            _ => None,
-        };
-        let vocab = self.size_or("vocab_size", tokens.ok_or(Problem::MissingKey(self.key("vocab_size"))))?;
-        let tokens = tokens.unwrap_or(vocab);
-        self.expect("vocab_size", vocab, vocab == tokens, || {
-            format!("the length of tokenizer.ggml.tokens ({tokens})")
-        })?;
-        Ok(vocab)
-    }
+/// The vocabulary's size, which two keys may tell.
+fn vocab(keys: &Keys<'_>) -> Result<u32, Problem> {
+    let tokens = match keys.directory.metadata.get("tokenizer.ggml.tokens") {
+        Some(Value::Array(tokens)) => Some(tokens.len() as u32),
+        _ => None,
+    };
+    let vocab = keys.size_or("vocab_size", tokens.ok_or(Problem::MissingKey(keys.key("vocab_size"))))?;
+    let tokens = tokens.unwrap_or(vocab);
+    keys.expect("vocab_size", vocab, vocab == tokens, || {
+        format!("the length of tokenizer.ggml.tokens ({tokens})")
+    })?;
+    Ok(vocab)
 }

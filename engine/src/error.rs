@@ -13,6 +13,8 @@ use crate::{config, gguf, tokenizer};
 pub enum Error {
     #[error("cannot open {}: {source}", path.display())]
     Open { path: PathBuf, source: std::io::Error },
+    #[error("{} is {what}", path.display())]
+    NoFile { path: PathBuf, what: &'static str },
     #[error("{}: {fault}", path.display())]
     Gguf { path: PathBuf, fault: Box<gguf::Fault> },
     #[error("{}: {problem}", path.display())]
@@ -25,8 +27,6 @@ pub enum Error {
     Encode(String),
     #[error(transparent)]
     Driver(#[from] warpwright_driver::Error),
-    #[error("no attention kernel for heads of {head_dim}; supported: {supported}")]
-    HeadDim { head_dim: u32, supported: String },
     #[error("a context of {ctx} positions; this model has 1 to {limit}")]
     Context { ctx: u32, limit: u32 },
     #[error("a round of {needed} positions; the decoder has room for 1 to {room}")]

@@ -141,7 +141,7 @@ impl SimpleStep<'_> {
             heads: c.heads,
             kv_heads: c.kv_heads,
             head_dim: c.head_dim,
-            rope_dim: c.rope_dim,
+            rope_dim: c.rope.dim,
             ctx: b.ctx,
         };
         queue.launch(&self.kernels.rope, args)
@@ -159,7 +159,7 @@ impl SimpleStep<'_> {
             kv_heads: c.kv_heads,
             ctx: b.ctx,
             splits: b.splits,
-            scale: 1.0 / (c.head_dim as f32).sqrt(),
+            scale: c.score_scale(),
         };
         queue.launch(&self.kernels.attention, args)?;
         let args =

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 
 use crate::Error;
+use crate::value::MAX_NESTING;
+pub use crate::value::{Array, Value};
+use crate::{kind, value};
 
 /// A mapped file and its directory.
 #[derive(Debug)]
@@ -34,23 +37,6 @@ pub struct Directory {
     pub metadata: BTreeMap<String, Value>,
     /// Tensors by name.
     pub tensors: BTreeMap<String, Tensor>,
-}
-
-/// A metadata value; integers are widened.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// `u8`, `u16`, `u32` or `u64`.
-    Unsigned(u64),
-    /// `i8`, `i16`, `i32` or `i64`.
-    Signed(i64),
-    /// `f32` or `f64`.
-    Float(f64),
-    /// One byte, 0 or 1.
-    Bool(bool),
-    /// UTF-8 text.
-    String(String),
-    /// Values of one type.
-    Array(Vec<Value>),
 }
 
 /// Where a tensor lies and how its numbers are written.
@@ -104,8 +90,8 @@ const fn row(id: u32, name: &'static str, block_len: u64, block_bytes: u64) -> T
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {
-    #[error("not a GGUF file: it starts with {0:02x?}, not with \"GGUF\"")]
-    Magic([u8; 4]),
+    #[error("not a GGUF file: {0}")]
+    Magic(String),
     #[error("a big-endian GGUF file; only little-endian ones are supported")]
     BigEndian,
     #[error("GGUF version {0}; versions 2 and 3 are supported")]
@@ -122,40 +108,39 @@ pub enum Fault {
     NotBool { what: String, byte: u8 },
     #[error("{what} nests arrays deeper than {MAX_NESTING}")]
     Nesting { what: String },
-    #[error("{what} is an array of {count}; at most {MAX_ARRAY} values are supported")]
-    ArrayLength { what: String, count: u64 },
-    #[error("key \"{0}\" appears twice")]
+    #[error("{what} is an array of {count}, but the {left} bytes that follow hold at most {most}")]
+    ArrayLength { what: String, count: u64, left: usize, most: u64 },
+    #[error("the header counts {count} {what}; at most {most} are supported")]
+    Many { what: &'static str, count: u64, most: u64 },
+    #[error("key {0:?} appears twice")]
     DuplicateKey(String),
-    #[error("tensor \"{0}\" appears twice")]
+    #[error("tensor {0:?} appears twice")]
     DuplicateTensor(String),
     #[error("general.alignment is {0}; it must be an unsigned power of two from 1 to 2^30")]
     Alignment(String),
-    #[error("tensor \"{tensor}\" has {count} dimensions; 1 to 4 are allowed")]
+    #[error("tensor {tensor:?} has {count} dimensions; 1 to 4 are allowed")]
     DimensionCount { tensor: String, count: u32 },
-    #[error("tensor \"{tensor}\" has shape {dims:?}: a dimension is zero")]
+    #[error("tensor {tensor:?} has shape {dims:?}: a dimension is zero")]
     ZeroDimension { tensor: String, dims: Vec<u64> },
-    #[error("tensor \"{tensor}\" has shape {dims:?}: its size does not fit 64 bits")]
+    #[error("tensor {tensor:?} has shape {dims:?}: its size does not fit 64 bits")]
     TooLarge { tensor: String, dims: Vec<u64> },
-    #[error("tensor \"{tensor}\" has type number {id}, which ggml does not define")]
+    #[error("tensor {tensor:?} has type number {id}, which ggml does not define")]
     TensorType { tensor: String, id: u32 },
-    #[error("tensor \"{tensor}\" is {kind} with rows of {len} elements; {kind} needs a multiple of {block}")]
+    #[error("tensor {tensor:?} is {kind} with rows of {len} elements; {kind} needs a multiple of {block}")]
     RowLength { tensor: String, kind: &'static str, len: u64, block: u64 },
-    #[error("tensor \"{tensor}\" lies at data offset {offset}, which is not a multiple of {alignment}")]
+    #[error("tensor {tensor:?} lies at data offset {offset}, which is not a multiple of {alignment}")]
     Misaligned { tensor: String, offset: u64, alignment: u64 },
     #[error(
-        "tensor \"{tensor}\" needs {bytes} bytes at data offset {offset}, but the file has {available} bytes of data"
+        "tensor {tensor:?} needs {bytes} bytes at data offset {offset}, but the file has {available} bytes of data"
     )]
     Outside { tensor: String, bytes: u64, offset: u64, available: usize },
-    #[error("tensors \"{first}\" and \"{second}\" overlap")]
+    #[error("tensors {first:?} and {second:?} overlap")]
     Overlap { first: String, second: String },
 }
 
-/// Arrays of arrays of arrays are allowed; no known file needs even two levels.
-const MAX_NESTING: u32 = 3;
-
-/// A value takes up to 32 times its bytes in memory, so a wrong length could ask for more than there is.
-/// The largest vocabularies have 2^18 tokens and 2^19 merges.
-const MAX_ARRAY: u64 = 1 << 22;
+/// The most metadata pairs, and tensors. Each takes more memory than bytes in the file; the largest known files have
+/// about a hundred pairs and two thousand tensors.
+const MAX_COUNT: u64 = 1 << 16;
 
 /// The least bytes of a key-value pair: a key's length, a value type, a value of one byte.
 const MIN_PAIR: u64 = 13;
@@ -170,6 +155,10 @@ impl Gguf {
     #[allow(unsafe_code)]
     pub fn open(path: &Path) -> Result<Gguf, Error> {
         let io = |source| Error::Open { path: path.to_owned(), source };
+        // Opening a pipe would wait for a writer.
+        if let Some(what) = kind::of(&std::fs::metadata(path).map_err(io)?) {
+            return Err(Error::NoFile { path: path.to_owned(), what });
+        }
         let file = File::open(path).map_err(io)?;
         // SAFETY: the map is read-only and private to this struct; that nobody truncates the file
         // meanwhile is the caller's part of the contract above, which no program can check.
@@ -188,12 +177,14 @@ impl Gguf {
 impl Directory {
     /// Reads the directory of a whole file.
     pub fn read(file: &[u8]) -> Result<Directory, Fault> {
-        let mut r = Reader { file, at: 0 };
+        let mut r = Reader::new(file);
         let version = header(&mut r)?;
         let tensor_count = r.u64("the tensor count")?;
         let pair_count = r.u64("the metadata count")?;
         r.room("metadata pairs", pair_count, MIN_PAIR)?;
         r.room("tensors", tensor_count, MIN_TENSOR)?;
+        few("metadata pairs", pair_count)?;
+        few("tensors", tensor_count)?;
         let metadata = pairs(&mut r, pair_count)?;
         let alignment = alignment(&metadata)?;
         let found = (0..tensor_count).map(|i| description(&mut r, i)).collect::<Result<Vec<_>, _>>()?;
@@ -206,7 +197,7 @@ impl Directory {
 fn header(r: &mut Reader<'_>) -> Result<u32, Fault> {
     let magic: [u8; 4] = r.array("the magic number")?;
     if &magic != b"GGUF" {
-        return Err(Fault::Magic(magic));
+        return Err(Fault::Magic(kind::named(r.file)));
     }
     match r.u32("the version")? {
         version @ (2 | 3) => Ok(version),
@@ -215,13 +206,17 @@ fn header(r: &mut Reader<'_>) -> Result<u32, Fault> {
     }
 }
 
+fn few(what: &'static str, count: u64) -> Result<(), Fault> {
+    if count > MAX_COUNT { Err(Fault::Many { what, count, most: MAX_COUNT }) } else { Ok(()) }
+}
+
 fn pairs(r: &mut Reader<'_>, count: u64) -> Result<BTreeMap<String, Value>, Fault> {
     let mut pairs = BTreeMap::new();
     for i in 0..count {
-        let key = r.string(|| format!("the name of metadata pair {i}"))?;
-        let what = || format!("key \"{key}\"");
+        let key = r.string(|| format!("the name of metadata pair {i}"))?.to_owned();
+        let what = || format!("key {key:?}");
         let id = r.u32_of(what)?;
-        let value = r.value(id, 0, &what)?;
+        let value = value::read(r, id, &what)?;
         if pairs.contains_key(&key) {
             return Err(Fault::DuplicateKey(key));
         }
@@ -248,8 +243,8 @@ struct Description {
 }
 
 fn description(r: &mut Reader<'_>, index: u64) -> Result<Description, Fault> {
-    let tensor = r.string(|| format!("the name of tensor {index}"))?;
-    let what = || format!("the description of tensor \"{tensor}\"");
+    let tensor = r.string(|| format!("the name of tensor {index}"))?.to_owned();
+    let what = || format!("the description of tensor {tensor:?}");
     let count = r.u32_of(what)?;
     if !(1..=4).contains(&count) {
         return Err(Fault::DimensionCount { tensor, count });
@@ -309,17 +304,22 @@ fn place(
 }
 
 /// A position in the file. Whoever reads says what it reads, for the error.
-struct Reader<'a> {
+#[derive(Clone)]
+pub(crate) struct Reader<'a> {
     file: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn left(&self) -> usize {
+    pub(crate) fn new(file: &'a [u8]) -> Reader<'a> {
+        Reader { file, at: 0 }
+    }
+
+    pub(crate) fn left(&self) -> usize {
         self.file.len() - self.at
     }
 
-    fn bytes(&mut self, need: u64, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
+    pub(crate) fn bytes(&mut self, need: u64, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
         let left = self.left();
         if need > left as u64 {
             return Err(Fault::Truncated { what: what(), at: self.at, need, left });
@@ -329,7 +329,7 @@ impl<'a> Reader<'a> {
         Ok(&self.file[start..self.at])
     }
 
-    fn array_of<const N: usize>(&mut self, what: impl Fn() -> String) -> Result<[u8; N], Fault> {
+    pub(crate) fn array_of<const N: usize>(&mut self, what: impl Fn() -> String) -> Result<[u8; N], Fault> {
         let bytes = self.bytes(N as u64, what)?;
         Ok(bytes.try_into().expect("bytes() gives as many as asked"))
     }
@@ -346,11 +346,11 @@ impl<'a> Reader<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    fn u32_of(&mut self, what: impl Fn() -> String) -> Result<u32, Fault> {
+    pub(crate) fn u32_of(&mut self, what: impl Fn() -> String) -> Result<u32, Fault> {
         self.array_of(what).map(u32::from_le_bytes)
     }
 
-    fn u64_of(&mut self, what: impl Fn() -> String) -> Result<u64, Fault> {
+    pub(crate) fn u64_of(&mut self, what: impl Fn() -> String) -> Result<u64, Fault> {
         self.array_of(what).map(u64::from_le_bytes)
     }
 
@@ -360,58 +360,9 @@ impl<'a> Reader<'a> {
         if count > most { Err(Fault::Count { what, count, left, most }) } else { Ok(()) }
     }
 
-    fn string(&mut self, what: impl Fn() -> String) -> Result<String, Fault> {
+    pub(crate) fn string(&mut self, what: impl Fn() -> String) -> Result<&'a str, Fault> {
         let length = self.u64_of(&what)?;
         let bytes = self.bytes(length, &what)?;
-        let text = std::str::from_utf8(bytes).map_err(|_| Fault::NotUtf8 { what: what() })?;
-        Ok(text.to_owned())
-    }
-
-    /// A value of GGUF's type number `id`, inside `depth` arrays.
-    fn value(&mut self, id: u32, depth: u32, what: &dyn Fn() -> String) -> Result<Value, Fault> {
-        Ok(match id {
-            0 => Value::Unsigned(u8::from_le_bytes(self.array_of(what)?).into()),
-            1 => Value::Signed(i8::from_le_bytes(self.array_of(what)?).into()),
-            2 => Value::Unsigned(u16::from_le_bytes(self.array_of(what)?).into()),
-            3 => Value::Signed(i16::from_le_bytes(self.array_of(what)?).into()),
-            4 => Value::Unsigned(u32::from_le_bytes(self.array_of(what)?).into()),
-            5 => Value::Signed(i32::from_le_bytes(self.array_of(what)?).into()),
-            6 => Value::Float(f32::from_le_bytes(self.array_of(what)?).into()),
-            7 => match self.array_of(what)? {
-                [byte @ (0 | 1)] => Value::Bool(byte == 1),
-                [byte] => return Err(Fault::NotBool { what: what(), byte }),
-            },
-            8 => Value::String(self.string(what)?),
-            9 => Value::Array(self.values(depth, what)?),
-            10 => Value::Unsigned(u64::from_le_bytes(self.array_of(what)?)),
-            11 => Value::Signed(i64::from_le_bytes(self.array_of(what)?)),
-            12 => Value::Float(f64::from_le_bytes(self.array_of(what)?)),
-            id => return Err(Fault::ValueType { what: what(), id }),
-        })
-    }
-
-    fn values(&mut self, depth: u32, what: &dyn Fn() -> String) -> Result<Vec<Value>, Fault> {
-        if depth == MAX_NESTING {
-            return Err(Fault::Nesting { what: what() });
-        }
-        let id = self.u32_of(what)?;
-        let count = self.u64_of(what)?;
-        if count > MAX_ARRAY {
-            return Err(Fault::ArrayLength { what: what(), count });
-        }
-        (0..count).map(|_| self.value(id, depth + 1, what)).collect()
-    }
-}
-
-impl std::fmt::Display for Value {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Value::Unsigned(n) => write!(f, "{n}"),
-            Value::Signed(n) => write!(f, "{n}"),
-            Value::Float(x) => write!(f, "{x}"),
-            Value::Bool(b) => write!(f, "{b}"),
-            Value::String(s) => write!(f, "\"{s}\""),
-            Value::Array(values) => write!(f, "an array of {}", values.len()),
-        }
+        std::str::from_utf8(bytes).map_err(|_| Fault::NotUtf8 { what: what() })
     }
 }

@@ -38,7 +38,7 @@ impl Kernels {
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
             rope: Kernel::load(context, Rope { pairing: c.architecture.pairing() })?,
-            attention: Kernel::load(context, attention(c)?)?,
+            attention: Kernel::load(context, attention(c))?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
             swiglu: Kernel::load(context, SwiGlu { threads: THREADS })?,
             argmax: Kernel::load(context, ArgmaxBlocks { threads: THREADS })?,
@@ -48,15 +48,17 @@ impl Kernels {
     }
 }
 
-/// The shipped variant with the most query heads per block.
-fn attention(c: &Config) -> Result<Attention, Error> {
+/// The most query heads of an attention block: more run out of registers.
+const MAX_QUERIES: u32 = 8;
+
+/// The variant with the most query heads per block: a shipped one, or the same kernel for a head length that no variant
+/// is shipped for.
+fn attention(c: &Config) -> Attention {
     let group = c.heads / c.kv_heads;
-    let variants = (1..=group).rev().filter(|queries| group.is_multiple_of(*queries));
-    variants.map(|queries| Attention { head_dim: c.head_dim, queries }).find(shipped).ok_or_else(|| {
-        let all = (1..=1024).filter(|&head_dim| shipped(&Attention { head_dim, queries: 1 }));
-        let supported = all.map(|d| d.to_string()).collect::<Vec<_>>().join(", ");
-        Error::HeadDim { head_dim: c.head_dim, supported }
-    })
+    let queries = (1..=group.min(MAX_QUERIES)).rev().filter(|queries| group.is_multiple_of(*queries));
+    let variant = |queries| Attention { head_dim: c.head_dim, queries };
+    let most = queries.clone().map(variant).find(shipped);
+    most.unwrap_or_else(|| variant(queries.max().unwrap_or(1)))
 }
 
 fn shipped(kernel: &Attention) -> bool {

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use warpwright_kernels::Format;
 
-use crate::Error;
 use crate::config::{Config, Problem};
-use crate::gguf::{Gguf, Value};
+use crate::gguf::Gguf;
+use crate::{Error, stop};
 
 /// A checked model file. Nothing is loaded yet.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Outline {
     pub config: Config,
     /// The tensors.
     pub weights: Weights<Weight>,
-    /// The tokens that end a text: those of `tokenizer.ggml.{eos,eot,eom}_token_id`.
+    /// The tokens that end a text: those that the file names, and those of its vocabulary that are spelled so.
     pub stop: Vec<u32>,
     /// What each rotary frequency is divided by, where a file says.
     pub rope_factors: Option<Vec<f32>>,
@@ -174,7 +174,7 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     let weights = layout(gguf, &config)?;
     check_strays(gguf, &config, &weights)?;
     let rope_factors = weights.rope_factors.as_ref().map(|weight| factors(gguf, weight)).transpose()?;
-    Ok(Outline { stop: stop(gguf, config.vocab)?, config, weights, rope_factors })
+    Ok(Outline { stop: stop::tokens(&gguf.directory, config.vocab)?, config, weights, rope_factors })
 }
 
 /// Little-endian numbers.
@@ -200,7 +200,7 @@ pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>
         blocks: (0..c.layers).map(|i| block(source, c, i)).collect::<Result<_, _>>()?,
         norm: source.vector("output_norm.weight", c.hidden)?,
         head: source.has(head).then(|| source.matrix(head, c.vocab, c.hidden)).transpose()?,
-        rope_factors: source.has(factors).then(|| source.vector(factors, c.rope_dim / 2)).transpose()?,
+        rope_factors: source.has(factors).then(|| source.vector(factors, c.rope.dim / 2)).transpose()?,
     })
 }
 
@@ -283,22 +283,4 @@ fn check_strays(gguf: &Gguf, c: &Config, weights: &Weights<Weight>) -> Result<()
         Some(name) => Err(Problem::StrayTensor { name: name.clone(), architecture: c.architecture.name() }),
         None => Ok(()),
     }
-}
-
-fn stop(gguf: &Gguf, vocab: u32) -> Result<Vec<u32>, Problem> {
-    let mut stop = vec![];
-    for name in ["eos", "eot", "eom"] {
-        let key = format!("tokenizer.ggml.{name}_token_id");
-        match gguf.directory.metadata.get(&key) {
-            None => {}
-            Some(Value::Unsigned(id)) if *id < vocab.into() => stop.push(*id as u32),
-            Some(found) => {
-                let expected = format!("a token below the vocabulary's size ({vocab})");
-                return Err(Problem::Key { key, found: found.to_string(), expected });
-            }
-        }
-    }
-    stop.sort_unstable();
-    stop.dedup();
-    Ok(stop)
 }

@@ -10,6 +10,7 @@ use crate::Error;
 use crate::config::Architecture::{self, Llama, Qwen2, Qwen3};
 use crate::config::{Config, Problem};
 use crate::model::{Outline, Source, Weight, layout};
+use crate::rope::Rope;
 
 /// A model's hyperparameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,9 +56,7 @@ const fn shape(
         heads,
         kv_heads,
         head_dim,
-        rope_dim: head_dim,
-        rope_base,
-        rope_divisor: 1.0,
+        rope: Rope::plain(head_dim, rope_base),
         epsilon,
         context,
         vocab,
@@ -96,7 +95,10 @@ impl Outline {
     /// # Errors
     /// Rows that are not whole blocks of a format.
     pub fn of(shape: &Shape, quantization: Quantization) -> Result<Outline, Error> {
-        let layout = |quantization| layout(&Plan { shape, quantization }, &shape.config);
+        let layout = |quantization| {
+            shape.config.check()?;
+            layout(&Plan { shape, quantization }, &shape.config)
+        };
         let weights = layout(quantization).map_err(|problem| {
             let others = QUANTIZATIONS.into_iter().filter(|&other| layout(other).is_ok());
             let others = others.map(|other| other.name).collect::<Vec<_>>().join(", ");

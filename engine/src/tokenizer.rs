@@ -13,8 +13,9 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 use tokenizers::{AddedToken, PreTokenizerWrapper};
 
-use crate::Error;
-use crate::gguf::{Gguf, Value};
+use crate::config::Problem;
+use crate::gguf::{Directory, Gguf, Value};
+use crate::{Error, known, stop};
 
 /// A vocabulary in both directions.
 #[derive(Debug)]
@@ -22,87 +23,124 @@ pub struct Tokenizer {
     encoder: tokenizers::Tokenizer,
     pieces: Vec<Vec<u8>>,
     bos: Option<u32>,
+    warnings: Vec<String>,
 }
 
 /// What is wrong with a vocabulary.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 pub enum Fault {
-    #[error("tokenizer.ggml.model is \"{0}\"; supported: gpt2 (byte-level BPE)")]
+    #[error(transparent)]
+    Metadata(#[from] Problem),
+    #[error("tokenizer.ggml.model is {0:?}; supported: gpt2 (byte-level BPE)")]
     Model(String),
-    #[error("tokenizer.ggml.pre is \"{found}\"; supported: {supported}")]
+    #[error("tokenizer.ggml.pre is {found:?}; supported: {supported}")]
     PreTokenizer { found: String, supported: String },
     #[error("the vocabulary has no merges (tokenizer.ggml.merges), without which a text has no tokens")]
     NoMerges,
     #[error("key \"{key}\" is {found}; expected {expected}")]
     Key { key: &'static str, found: String, expected: String },
-    #[error("tokens {first} and {second} are both \"{text}\"")]
+    #[error("tokens {first} and {second} are both {text:?}")]
     Duplicate { first: u32, second: u32, text: String },
     #[error("the vocabulary has no token for the byte {0:#04x}")]
     NoByte(u8),
-    #[error("merge {index} is \"{text}\"; expected two tokens whose concatenation is a token")]
+    #[error("merge {index} is {text:?}; expected two tokens whose concatenation is a token")]
     Merge { index: usize, text: String },
     #[error("the tokenizer library refuses the vocabulary: {0}")]
     Library(String),
 }
 
-/// How a text is cut before merging: by name, the pattern, whether a piece that is a token is taken whole,
+/// How a text is cut before merging: by name, the patterns, each of which cuts what the one before left, whether a piece that is a token is taken whole,
 /// and whether a text begins with BOS where the file does not say.
 struct PreTokenizer {
     names: &'static [&'static str],
-    pattern: &'static str,
+    patterns: &'static [&'static str],
     ignore_merges: bool,
     add_bos: bool,
     nfc: bool,
 }
 
+impl PreTokenizer {
+    /// One cut after the other, and the spelling of bytes.
+    fn steps(&self) -> Result<Vec<PreTokenizerWrapper>, tokenizers::Error> {
+        let cut = |pattern: &&str| -> Result<PreTokenizerWrapper, tokenizers::Error> {
+            let pattern = SplitPattern::Regex((*pattern).to_owned());
+            Ok(Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?.into())
+        };
+        let spell = PreTokenizerWrapper::from(ByteLevel::new(false, true, false));
+        self.patterns.iter().map(cut).chain([Ok(spell)]).collect()
+    }
+}
+
+/// The pattern of GPT-2's `encoder.py`.
+const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
 /// The pre-tokenizers of `llama-vocab.cpp` in llama.cpp, with the patterns of the models' own
 /// `tokenizer.json`.
-const PRE_TOKENIZERS: [PreTokenizer; 3] = [
+const PRE_TOKENIZERS: [PreTokenizer; 4] = [
+    // What a file says whose maker did not know better; no model has it of its own.
     PreTokenizer {
-        names: &["gpt-2", "default"],
-        pattern: r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        names: &["default"],
+        patterns: &[r"[\p{P}$+<=>^~|]+", GPT_2, r"\p{N}+", r"[0-9][0-9][0-9]"],
         ignore_merges: false,
         add_bos: false,
         nfc: false,
     },
+    PreTokenizer { names: &["gpt-2"], patterns: &[GPT_2], ignore_merges: false, add_bos: false, nfc: false },
     PreTokenizer {
         names: &["llama-bpe", "llama3", "llama-v3"],
-        pattern: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        patterns: &[
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ],
         ignore_merges: true,
         add_bos: true,
         nfc: false,
     },
     PreTokenizer {
         names: &["qwen2", "deepseek-r1-qwen"],
-        pattern: r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        patterns: &[
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        ],
         ignore_merges: false,
         add_bos: false,
         nfc: true,
     },
 ];
 
-/// `enum llama_token_type` of `llama.h`: a token that steers the model and has no text.
-const CONTROL: i64 = 3;
+const NO_PRE_TOKENIZER: &str = "the file has no tokenizer.ggml.pre, which says how a text is cut into words, so \
+                                llama.cpp's default is used; where the model was trained with another, its texts \
+                                are worse. Convert it again with a newer llama.cpp";
+
+/// `enum llama_token_type` of `llama.h`: a piece of text.
+const NORMAL: i64 = 1;
+/// A token that steers the model and has no text.
+pub(crate) const CONTROL: i64 = 3;
 /// A token that is found in a text as it stands, before any merging.
-const USER_DEFINED: i64 = 4;
+pub(crate) const USER_DEFINED: i64 = 4;
 
 impl Tokenizer {
     /// Builds the tokenizer that a file describes.
     pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, Error> {
-        Tokenizer::read(&Tables { gguf })
+        Tokenizer::read(&Tables { directory: &gguf.directory })
             .map_err(|fault| Error::Tokenizer { path: gguf.path.clone(), fault: Box::new(fault) })
     }
 
     fn read(tables: &Tables<'_>) -> Result<Tokenizer, Fault> {
-        let pre = tables.pre_tokenizer()?;
+        known::check_tokenizer(tables.directory)?;
+        let (pre, warning) = tables.pre_tokenizer()?;
         let tokens = tables.tokens()?;
-        let types = tables.types(tokens.len())?;
+        let types = tables.types(&tokens)?;
         let alphabet = alphabet();
         let encoder = encoder(pre, &tokens, &types, tables, &alphabet)?;
         let spelled = byte_of(&alphabet);
         let pieces = std::iter::zip(&tokens, &types).map(|(t, kind)| piece(t, *kind, &spelled)).collect();
-        Ok(Tokenizer { encoder, pieces, bos: tables.bos(pre.add_bos, tokens.len())? })
+        let bos = tables.bos(pre.add_bos, tokens.len())?;
+        Ok(Tokenizer { encoder, pieces, bos, warnings: warning.into_iter().collect() })
+    }
+
+    /// What makes it doubtful that texts get the tokens that the model was trained on, a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The tokens of a text, after BOS where the model wants it. Control tokens may stand in the text by
@@ -165,67 +203,62 @@ fn unfinished(bytes: &[u8]) -> usize {
 
 /// The file's tables, typed.
 struct Tables<'a> {
-    gguf: &'a Gguf,
+    directory: &'a Directory,
 }
 
 impl<'a> Tables<'a> {
     fn get(&self, key: &'static str) -> Option<&'a Value> {
-        self.gguf.directory.metadata.get(key)
+        self.directory.metadata.get(key)
     }
 
     fn wrong<T>(&self, key: &'static str, expected: impl ToString) -> Result<T, Fault> {
-        let found = self.get(key).map_or("missing".to_owned(), Value::to_string);
+        let found = self.get(key).map_or("missing".to_owned(), Value::described);
         Err(Fault::Key { key, found, expected: expected.to_string() })
     }
 
-    fn pre_tokenizer(&self) -> Result<&'static PreTokenizer, Fault> {
-        match self.get("tokenizer.ggml.model") {
-            Some(Value::String(model)) if model == "gpt2" => {}
-            Some(Value::String(model)) => return Err(Fault::Model(model.clone())),
-            _ => return self.wrong("tokenizer.ggml.model", "a text"),
+    /// How a text is cut, and a warning where the file does not say.
+    fn pre_tokenizer(&self) -> Result<(&'static PreTokenizer, Option<String>), Fault> {
+        match self.text("tokenizer.ggml.model")? {
+            Some("gpt2") => {}
+            Some(other) => return Err(Fault::Model(other.to_owned())),
+            None => return self.wrong("tokenizer.ggml.model", "a string"),
         }
-        let name = match self.get("tokenizer.ggml.pre") {
-            None => "default",
-            Some(Value::String(name)) => name,
-            Some(_) => return self.wrong("tokenizer.ggml.pre", "a text"),
-        };
-        PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name)).ok_or_else(|| Fault::PreTokenizer {
+        let name = self.text("tokenizer.ggml.pre")?;
+        let warning = name.is_none().then(|| NO_PRE_TOKENIZER.to_owned());
+        let name = name.unwrap_or("default");
+        let pre = PRE_TOKENIZERS.iter().find(|pre| pre.names.contains(&name));
+        let pre = pre.ok_or_else(|| Fault::PreTokenizer {
             found: name.to_owned(),
             supported: PRE_TOKENIZERS.iter().flat_map(|p| p.names).copied().collect::<Vec<_>>().join(", "),
-        })
+        })?;
+        Ok((pre, warning))
+    }
+
+    fn text(&self, key: &'static str) -> Result<Option<&'a str>, Fault> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => self.wrong(key, "a string"),
+        }
     }
 
     fn strings(&self, key: &'static str) -> Result<Vec<&'a str>, Fault> {
-        let text = |value: &'a Value| match value {
-            Value::String(text) => Some(text.as_str()),
+        let strings = match self.get(key) {
+            Some(Value::Array(values)) => values.strings(),
             _ => None,
         };
-        match self.get(key) {
-            Some(Value::Array(values)) => values.iter().map(text).collect::<Option<Vec<_>>>(),
-            _ => None,
-        }
-        .map_or_else(|| self.wrong(key, "an array of texts"), Ok)
+        strings.map_or_else(|| self.wrong(key, "an array of strings"), |strings| Ok(strings.collect()))
     }
 
     fn tokens(&self) -> Result<Vec<&'a str>, Fault> {
         self.strings("tokenizer.ggml.tokens")
     }
 
-    fn types(&self, tokens: usize) -> Result<Vec<i64>, Fault> {
-        let key = "tokenizer.ggml.token_type";
-        let number = |value: &Value| match value {
-            Value::Signed(n) => Some(*n),
-            Value::Unsigned(n) => i64::try_from(*n).ok(),
-            _ => None,
-        };
-        match self.get(key) {
-            None => Ok(vec![1; tokens]),
-            Some(Value::Array(values)) if values.len() == tokens => {
-                let types = values.iter().map(number).collect::<Option<Vec<_>>>();
-                types.map_or_else(|| self.wrong(key, "an array of whole numbers"), Ok)
-            }
-            Some(_) => self.wrong(key, format!("an array of {tokens}, one for each token")),
-        }
+    /// The type of each token. What ends a text by its spelling is a control token whatever the file says.
+    fn types(&self, tokens: &[&str]) -> Result<Vec<i64>, Fault> {
+        let types = types(self.directory, tokens.len())?.unwrap_or_else(|| vec![NORMAL; tokens.len()]);
+        let kind = |(kind, token): (i64, &&str)| if stop::is_marker(token) { CONTROL } else { kind };
+        Ok(types.into_iter().zip(tokens).map(kind).collect())
     }
 
     fn merges(&self) -> Result<Vec<&'a str>, Fault> {
@@ -243,11 +276,32 @@ impl<'a> Tables<'a> {
             Some(Value::Bool(wanted)) => *wanted,
             Some(_) => return self.wrong("tokenizer.ggml.add_bos_token", "a bool"),
         };
-        match self.get("tokenizer.ggml.bos_token_id") {
+        let id = self.get("tokenizer.ggml.bos_token_id").and_then(Value::integer);
+        match id.and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < tokens) {
             _ if !wanted => Ok(None),
-            Some(Value::Unsigned(id)) if *id < tokens as u64 => Ok(Some(*id as u32)),
-            _ => self.wrong("tokenizer.ggml.bos_token_id", format!("a token below {tokens}")),
+            Some(id) => Ok(Some(id)),
+            None => self.wrong("tokenizer.ggml.bos_token_id", format!("a token below {tokens}")),
         }
+    }
+}
+
+/// The type of each of so many tokens, where a file says.
+pub(crate) fn types(directory: &Directory, tokens: usize) -> Result<Option<Vec<i64>>, Fault> {
+    let key = "tokenizer.ggml.token_type";
+    let wrong = |expected: String| {
+        let found = directory.metadata.get(key).map_or(String::new(), Value::described);
+        Fault::Key { key, found, expected }
+    };
+    match directory.metadata.get(key) {
+        None => Ok(None),
+        Some(Value::Array(values)) if values.len() == tokens => {
+            let types = values.values().map(|v| v.integer().and_then(|n| i64::try_from(n).ok()));
+            let types: Option<Vec<i64>> = types.collect();
+            // Values that are arrays themselves do not come out.
+            let types = types.filter(|types| types.len() == tokens);
+            types.map(Some).ok_or_else(|| wrong("an array of whole numbers".into()))
+        }
+        Some(_) => Err(wrong(format!("an array of {tokens}, one for each token"))),
     }
 }
 
@@ -268,10 +322,7 @@ fn encoder(
     let vocab: Vocab = ids.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect();
     let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(pre.ignore_merges);
     let mut encoder = tokenizers::Tokenizer::new(bpe.build().map_err(library)?);
-    let pattern = SplitPattern::Regex(pre.pattern.to_owned());
-    let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).map_err(library)?;
-    let spell = ByteLevel::new(false, true, false);
-    let steps: Vec<PreTokenizerWrapper> = vec![split.into(), spell.into()];
+    let steps = pre.steps().map_err(library)?;
     encoder.with_pre_tokenizer(Some(Sequence::new(steps)));
     if pre.nfc {
         encoder.with_normalizer(Some(NFC)).map_err(library)?;
@@ -329,5 +380,35 @@ fn piece(token: &str, kind: i64, spelled: &HashMap<char, u8>) -> Vec<u8> {
             Some(bytes) => bytes,
             None => token.as_bytes().to_vec(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
+
+    use super::*;
+
+    /// What a text is cut into.
+    fn cuts(pre: &str, text: &str) -> Vec<String> {
+        let pre = PRE_TOKENIZERS.iter().find(|p| p.names.contains(&pre)).unwrap();
+        let mut steps = pre.steps().unwrap();
+        steps.pop(); // the spelling of bytes
+        let mut string = PreTokenizedString::from(text);
+        Sequence::new(steps).pre_tokenize(&mut string).unwrap();
+        let splits = string.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.into_iter().map(|(piece, _, _)| piece.to_owned()).collect()
+    }
+
+    /// The pieces are those of llama.cpp's own splitter (`unicode_regex_split`) with its default patterns.
+    #[test]
+    fn the_default_cuts_as_llama_cpp_does() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/default-cuts.json");
+        let cases: Vec<(String, Vec<String>)> =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        assert!(cases.len() > 100);
+        for (text, pieces) in cases {
+            assert_eq!(cuts("default", &text), pieces, "{text:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use warpwright_cuda_emu::{EmulatorConfig, configure};
 use warpwright_driver::{Context, Driver};
 use warpwright_engine::config::Config;
+use warpwright_engine::rope::Rope;
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{Decoder, Launch, Options, Outline, Path, Shape, Tuning, Unsupported};
 
@@ -23,7 +24,7 @@ fn small(architecture: &str, quantization: &str) -> Outline {
         heads: 4,
         kv_heads: 2,
         head_dim: 64,
-        rope_dim: 64,
+        rope: Rope::plain(64, known.config.rope.base),
         context: 200,
         vocab: 304,
         ..known.config.clone()

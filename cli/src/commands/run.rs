@@ -102,7 +102,9 @@ fn open(args: &Args, model: &Model) -> (Result<Option<Tokenizer>, Failure>, Resu
 /// The tokenizer, unless the user wants to see numbers only.
 fn words(args: &Args, model: &Model) -> Result<Option<Tokenizer>, Failure> {
     let needed = args.prompt.is_some() || args.print == Print::Text;
-    Ok(needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose()?)
+    let words = needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose()?;
+    words.iter().flat_map(Tokenizer::warnings).for_each(|warning| eprintln!("warning: {warning}"));
+    Ok(words)
 }
 
 /// Prints tokens as they come, until there are no more or the user interrupts. `printed` hears of each how many the

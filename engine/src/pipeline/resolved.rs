@@ -225,7 +225,7 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
     multiple("the hidden size", c.hidden, 16)?;
     multiple("the feed-forward size", c.feed_forward, 8)?;
     multiple("the vocabulary size", c.vocab, 16)?;
-    let Config { head_dim, rope_dim, .. } = *c;
+    let (head_dim, rope_dim) = (c.head_dim, c.rope.dim);
     match c.heads / c.kv_heads {
         _ if head_dim > MAX_HEAD_DIM => Err(Unsupported::HeadDim { found: head_dim, max: MAX_HEAD_DIM }),
         found if found > MAX_GROUP => Err(Unsupported::Group { found, max: MAX_GROUP }),

@@ -146,7 +146,7 @@ impl<'a> PipelineStep<'a> {
             angles: self.workspace.angles.view(),
             n: c.hidden,
             vocab: c.vocab,
-            rope_dim: c.rope_dim,
+            rope_dim: c.rope.dim,
             blocks: step.sms,
             shared: step.shared,
         };
@@ -237,7 +237,7 @@ impl<'a> PipelineStep<'a> {
             kv_heads: c.kv_heads,
             ctx: b.ctx,
             splits,
-            scale: 1.0 / (c.head_dim as f32).sqrt(),
+            scale: c.score_scale(),
             blocks: step.attention_blocks(splits),
             shared: step.attention.memory,
             stamps: self.workspace.timestamps(NODES * index + 1),

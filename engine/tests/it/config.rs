@@ -2,16 +2,17 @@
 
 use warpwright_engine::Model;
 use warpwright_engine::config::Architecture;
+use warpwright_engine::rope::Rope;
 
 use crate::write::{File, Val, f32s};
 
-/// A llama so small that its file is written in a moment: 2 layers, 2 heads of 4, hidden 8.
-fn llama() -> File {
+/// A llama so small that its file is written in a moment: 2 layers, 2 heads of 8, hidden 16.
+pub(crate) fn llama() -> File {
     model("llama")
 }
 
 /// The same with the architecture's name, and biases and norms where that has them.
-fn model(arch: &str) -> File {
+pub(crate) fn model(arch: &str) -> File {
     let key = |name: &str| format!("{arch}.{name}");
     let mut file = File::default()
         .pair("general.architecture", Val::Str(arch.into()))
@@ -20,7 +21,7 @@ fn model(arch: &str) -> File {
         .pair(&key("attention.layer_norm_rms_epsilon"), Val::F32(1e-5));
     for (name, n) in [
         ("block_count", 2),
-        ("embedding_length", 8),
+        ("embedding_length", 16),
         ("feed_forward_length", 12),
         ("attention.head_count", 2),
         ("attention.head_count_kv", 1),
@@ -28,30 +29,30 @@ fn model(arch: &str) -> File {
     ] {
         file = file.pair(&key(name), Val::U32(n));
     }
-    file = zeros(file, "token_embd.weight", &[8, 5]);
-    file = zeros(file, "output_norm.weight", &[8]);
+    file = zeros(file, "token_embd.weight", &[16, 5]);
+    file = zeros(file, "output_norm.weight", &[16]);
     for layer in 0..2 {
         for (name, dims) in [
-            ("attn_norm.weight", &[8][..]),
-            ("attn_q.weight", &[8, 8]),
-            ("attn_k.weight", &[8, 4]),
-            ("attn_v.weight", &[8, 4]),
-            ("attn_output.weight", &[8, 8]),
-            ("ffn_norm.weight", &[8]),
-            ("ffn_gate.weight", &[8, 12]),
-            ("ffn_up.weight", &[8, 12]),
-            ("ffn_down.weight", &[12, 8]),
+            ("attn_norm.weight", &[16][..]),
+            ("attn_q.weight", &[16, 16]),
+            ("attn_k.weight", &[16, 8]),
+            ("attn_v.weight", &[16, 8]),
+            ("attn_output.weight", &[16, 16]),
+            ("ffn_norm.weight", &[16]),
+            ("ffn_gate.weight", &[16, 12]),
+            ("ffn_up.weight", &[16, 12]),
+            ("ffn_down.weight", &[12, 16]),
         ] {
             file = zeros(file, &format!("blk.{layer}.{name}"), dims);
         }
         if arch == "qwen2" {
-            for (name, n) in [("q", 8), ("k", 4), ("v", 4)] {
+            for (name, n) in [("q", 16), ("k", 8), ("v", 8)] {
                 file = zeros(file, &format!("blk.{layer}.attn_{name}.bias"), &[n]);
             }
         }
         if arch == "qwen3" {
             for name in ["q", "k"] {
-                file = zeros(file, &format!("blk.{layer}.attn_{name}_norm.weight"), &[4]);
+                file = zeros(file, &format!("blk.{layer}.attn_{name}_norm.weight"), &[8]);
             }
         }
     }
@@ -68,8 +69,8 @@ fn reads_the_small_model() {
     let model = Model::open(&crate::asset()).unwrap();
     let c = &model.outline.config;
     assert_eq!((c.layers, c.hidden, c.feed_forward, c.vocab, c.context), (8, 256, 768, 4096, 2048));
-    assert_eq!((c.heads, c.kv_heads, c.head_dim, c.rope_dim), (4, 2, 64, 64));
-    assert_eq!((c.epsilon, c.rope_base, c.rope_divisor), (1e-5, 10_000.0, 1.0));
+    assert_eq!((c.heads, c.kv_heads, c.head_dim, c.rope.dim), (4, 2, 64, 64));
+    assert_eq!((c.epsilon, c.rope), (1e-5, Rope::plain(64, 10_000.0)));
     assert_eq!(model.outline.weights.head.as_ref(), None);
     assert_eq!(model.outline.weights.iter().count(), 74);
     assert_eq!(model.outline.stop, [0]);
@@ -81,15 +82,15 @@ fn fills_in_defaults() {
     for layer in 0..2 {
         for name in ["k", "v"] {
             let name = format!("blk.{layer}.attn_{name}.weight");
-            file = zeros(file.without(&name), &name, &[8, 8]);
+            file = zeros(file.without(&name), &name, &[16, 16]);
         }
     }
     let model = Model::open(&file.save("defaults.gguf")).unwrap();
     assert_eq!(
-        (model.outline.config.kv_heads, model.outline.config.head_dim, model.outline.config.rope_dim),
-        (2, 4, 4)
+        (model.outline.config.kv_heads, model.outline.config.head_dim, model.outline.config.rope.dim),
+        (2, 8, 8)
     );
-    assert_eq!((model.outline.config.rope_base, model.outline.config.vocab), (10_000.0, 5));
+    assert_eq!((model.outline.config.rope.base, model.outline.config.vocab), (10_000.0, 5));
 }
 
 #[test]
@@ -97,12 +98,12 @@ fn scales_rotary_frequencies() {
     let linear = llama()
         .pair("llama.rope.scaling.type", Val::Str("linear".into()))
         .pair("llama.rope.scaling.factor", Val::F32(4.0))
-        .tensor("rope_freqs.weight", &[2], 0, f32s([1.0, 8.0]));
+        .tensor("rope_freqs.weight", &[4], 0, f32s([1.0, 8.0, 1.0, 1.0]));
     let model = Model::open(&linear.save("linear.gguf")).unwrap();
     let factors = model.outline.rope_factors.clone().unwrap();
-    assert_eq!(factors, [1.0, 8.0]);
-    let turns = model.outline.config.revolutions(Some(&factors));
-    let expected = [1.0 / 4.0, 0.01 / 32.0].map(|f| f / std::f64::consts::TAU);
+    assert_eq!(factors, [1.0, 8.0, 1.0, 1.0]);
+    let turns = model.outline.config.rope.revolutions(Some(&factors));
+    let expected = [1.0 / 4.0, 0.1 / 32.0, 0.01 / 4.0, 0.001 / 4.0].map(|f| f / std::f64::consts::TAU);
     for (a, b) in turns.iter().zip(expected) {
         assert!((a - b).abs() < 1e-17, "{a} {b}");
     }
@@ -124,36 +125,36 @@ fn refuses_what_does_not_fit() {
         ),
         (
             llama().pair("llama.embedding_length", text("8")),
-            "key \"llama.embedding_length\" is \"8\"; expected a whole number from 1 to 16777216",
+            "key \"llama.embedding_length\" is a string, \"8\"; expected a whole number from 1 to 16777216",
         ),
         (
             llama().pair("llama.attention.head_count", Val::U32(3)),
-            "key \"llama.attention.head_count\" is 3; expected a divisor of embedding_length (8)",
+            "key \"llama.attention.head_count\" is 3; expected a divisor of embedding_length (16)",
         ),
         (
             llama().pair("llama.attention.head_count_kv", Val::U32(4)),
             "key \"llama.attention.head_count\" is 2; expected a multiple of attention.head_count_kv (4)",
         ),
         (
-            llama().pair("llama.attention.value_length", Val::U32(8)),
-            "key \"llama.attention.value_length\" is 8; expected the length of a key (4)",
+            llama().pair("llama.attention.value_length", Val::U32(16)),
+            "key \"llama.attention.value_length\" is 16; expected the length of a key (8)",
         ),
         (
-            llama().pair("llama.rope.dimension_count", Val::U32(6)),
-            "key \"llama.rope.dimension_count\" is 6; expected an even number up to the head's length (4)",
+            llama().pair("llama.rope.dimension_count", Val::U32(10)),
+            "key \"llama.rope.dimension_count\" is 10; expected an even number up to the head's length (8)",
         ),
         (
             llama().pair("llama.rope.freq_base", Val::F32(f32::NAN)),
-            "key \"llama.rope.freq_base\" is NaN; expected a finite number above zero",
+            "key \"llama.rope.freq_base\" is NaN; expected a finite floating-point number above zero",
         ),
         (
             llama().pair("llama.attention.layer_norm_rms_epsilon", Val::F32(2.0)),
             "key \"llama.attention.layer_norm_rms_epsilon\" is 2; expected a number below 1",
         ),
         (
-            llama().pair("llama.rope.scaling.type", text("yarn")),
-            "rope scaling \"yarn\" is not supported; \
-             supported: none, linear, and per-pair factors in rope_freqs.weight",
+            llama().pair("llama.rope.scaling.type", text("longrope")),
+            "rope scaling \"longrope\" is not supported; \
+             supported: none, linear, yarn, and per-pair factors in rope_freqs.weight",
         ),
         (
             llama().pair("llama.vocab_size", Val::U32(6)),
@@ -165,14 +166,14 @@ fn refuses_what_does_not_fit() {
         ),
         (
             llama().without("blk.1.ffn_up.weight"),
-            "tensor \"blk.1.ffn_up.weight\" of shape [8, 12] is missing",
+            "tensor \"blk.1.ffn_up.weight\" of shape [16, 12] is missing",
         ),
         (
-            llama().edit("blk.1.ffn_up.weight", |t| t.dims = vec![12, 8]),
-            "tensor \"blk.1.ffn_up.weight\" has shape [12, 8]; expected [8, 12]",
+            llama().edit("blk.1.ffn_up.weight", |t| t.dims = vec![12, 16]),
+            "tensor \"blk.1.ffn_up.weight\" has shape [12, 16]; expected [16, 12]",
         ),
         (
-            llama().edit("token_embd.weight", |t| (t.kind, t.dims) = (26, vec![8, 5])),
+            llama().edit("token_embd.weight", |t| (t.kind, t.dims) = (26, vec![16, 5])),
             "tensor \"token_embd.weight\" is I32; supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, \
              Q5_K, Q6_K",
         ),
@@ -181,20 +182,20 @@ fn refuses_what_does_not_fit() {
             "tensor \"output_norm.weight\" is F16; supported: F32",
         ),
         (
-            zeros(llama(), "blk.0.attn_q.bias", &[8]),
+            zeros(llama(), "blk.0.attn_q.bias", &[16]),
             "tensor \"blk.0.attn_q.bias\" is not part of architecture llama, so the model would run wrongly",
         ),
         (
-            llama().tensor("rope_freqs.weight", &[2], 0, f32s([1.0, 0.0])),
+            llama().tensor("rope_freqs.weight", &[4], 0, f32s([1.0, 0.0, 1.0, 1.0])),
             "tensor \"rope_freqs.weight\" holds 0 at index 1; expected finite numbers above zero",
         ),
-        (model("qwen2").without("blk.0.attn_k.bias"), "tensor \"blk.0.attn_k.bias\" of shape [4] is missing"),
+        (model("qwen2").without("blk.0.attn_k.bias"), "tensor \"blk.0.attn_k.bias\" of shape [8] is missing"),
         (
             model("qwen3").without("blk.1.attn_q_norm.weight"),
-            "tensor \"blk.1.attn_q_norm.weight\" of shape [4] is missing",
+            "tensor \"blk.1.attn_q_norm.weight\" of shape [8] is missing",
         ),
         (
-            zeros(model("qwen2"), "blk.0.attn_k_norm.weight", &[4]),
+            zeros(model("qwen2"), "blk.0.attn_k_norm.weight", &[8]),
             "tensor \"blk.0.attn_k_norm.weight\" is not part of architecture qwen2, so the model would run wrongly",
         ),
     ];

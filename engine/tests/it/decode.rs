@@ -228,13 +228,6 @@ fn compares_the_memory_it_needs_with_what_is_free() {
 }
 
 #[test]
-fn names_a_head_that_no_kernel_takes() {
-    let file = synth(Synth { head_dim: 24, ..ONE });
-    let message = refusal(&Model::open(&file.save("synth-head.gguf")).unwrap(), 8, &[1]);
-    assert_eq!(message, "no attention kernel for heads of 24; supported: 64, 80, 96, 128, 256");
-}
-
-#[test]
 fn names_weights_that_are_no_numbers() {
     let nan = |t: &mut crate::write::Entry| t.data[..4].copy_from_slice(&f32::NAN.to_le_bytes());
     let path = synth(ONE).edit("blk.1.ffn_norm.weight", nan).save("synth-nan.gguf");

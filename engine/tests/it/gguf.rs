@@ -30,8 +30,10 @@ fn reads_what_was_written() {
     let directory = Directory::read(&bytes).unwrap();
     assert_eq!(directory.version, 3);
     assert_eq!(directory.metadata["flag"], Value::Bool(true));
-    let names = ["a", "b"].map(|s| Value::String(s.into()));
-    assert_eq!(directory.metadata["names"], Value::Array(names.into()));
+    let Value::Array(names) = &directory.metadata["names"] else { panic!("no array") };
+    assert_eq!(names.strings().unwrap().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(names.values().next(), Some(Value::String("a".into())));
+    assert_eq!((names.len(), names.to_string().as_str()), (2, "an array of 2"));
     let two = &directory.tensors["two"];
     assert_eq!((two.dims.as_slice(), two.kind.name), (&[32, 2][..], "Q8_0"));
     assert_eq!(bytes[two.range.clone()], [2; 68]);
@@ -92,7 +94,7 @@ fn refuses_wrong_metadata() {
         (
             "k",
             Val::Raw(9, [&[0; 4][..], &[0xff; 8]].concat()),
-            "key \"k\" is an array of 18446744073709551615; at most 4194304 values are supported",
+            "key \"k\" is an array of 18446744073709551615, but the 198 bytes that follow hold at most 198",
         ),
         (
             "general.alignment",
@@ -200,6 +202,60 @@ fn survives_mutations() {
         bytes[at..at + new.len()].copy_from_slice(&original[at..at + new.len()]);
     }
     assert!(refused > 100, "only {refused} mutations were refused");
+}
+
+/// Control characters of a file never reach a terminal.
+#[test]
+fn names_are_shown_harmless() {
+    let evil = "a\u{1b}]0;title\u{7}";
+    let shown = "\"a\\u{1b}]0;title\\u{7}\"";
+    let mut twice = sample().pair(evil, Val::Bool(true));
+    twice.pairs.push((evil.into(), Val::Bool(false)));
+    assert_eq!(fault(&twice.bytes()), format!("key {shown} appears twice"));
+    let raw = sample().pair(evil, Val::Raw(13, vec![]));
+    assert_eq!(fault(&raw.bytes()), format!("key {shown} has value type 13; GGUF defines 0 to 12"));
+    let tensor = sample().edit("two", |t| (t.name, t.dims) = (evil.into(), vec![]));
+    assert_eq!(fault(&tensor.bytes()), format!("tensor {shown} has 0 dimensions; 1 to 4 are allowed"));
+    let alignment = sample().pair("general.alignment", Val::Str(evil.into()));
+    let wanted = "it must be an unsigned power of two from 1 to 2^30";
+    assert_eq!(fault(&alignment.bytes()), format!("general.alignment is {shown}; {wanted}"));
+    let long = sample().pair("general.alignment", Val::Str("x".repeat(1000)));
+    assert_eq!(fault(&long.bytes()).len(), format!("general.alignment is \"\"...; {wanted}").len() + 200);
+}
+
+#[test]
+fn says_what_another_file_is() {
+    let safetensors = [&200u64.to_le_bytes()[..], b"{\"model.embed_tokens.weight\":{}}"].concat();
+    for (bytes, begins) in [
+        (
+            &safetensors[..],
+            "it is a safetensors file; convert its folder with llama.cpp's convert_hf_to_gguf.py",
+        ),
+        (b"PK\x03\x04\0\0\0\0", "it is a zip archive"),
+        (b"\x80\x02}q\0\0\0\0", "it is a Python pickle"),
+        (b"tjgg\x03\0\0\0", "it is a GGML file, older than GGUF"),
+        (b"version https://git-lfs.github.com/spec/v1", "it is a Git LFS pointer"),
+        (b"<!DOCTYPE html>", "it looks like a web page"),
+        (b"\x1f\x8b\x08\0\0\0", "it is compressed with gzip"),
+    ] {
+        let found = fault(bytes);
+        assert!(found.starts_with(&format!("not a GGUF file: {begins}")), "{found}");
+    }
+}
+
+#[test]
+fn says_what_a_path_is() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let refusal = |path: &std::path::Path| Gguf::open(path).unwrap_err().to_string();
+    let wanted = format!("{} is a folder; name the .gguf file in it", folder.display());
+    assert_eq!(refusal(folder), wanted);
+    let pipe = folder.join("pipe.gguf");
+    if !pipe.exists() {
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    }
+    let wanted = "is a pipe; a model is mapped into memory, so write it to a file first";
+    assert_eq!(refusal(&pipe), format!("{} {wanted}", pipe.display()));
+    assert_eq!(refusal("/dev/null".as_ref()), "/dev/null is a device; name a .gguf file");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use ptx_gen::f16;
 use warpwright_engine::Model;
 use warpwright_engine::config::Architecture;
+use warpwright_engine::gguf::Value;
 use warpwright_engine::model::{Block, Weight};
 
 /// How keys and values are kept.
@@ -113,20 +114,65 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
 
 fn rotate(model: &Model, x: &mut [f64], position: usize) {
     let c = &model.outline.config;
-    let pairs = c.rope_dim as usize / 2;
-    let factors = model.outline.rope_factors.clone().unwrap_or(vec![1.0; pairs]);
+    let (frequencies, magnitude) = rope(model);
+    let pairs = frequencies.len();
     for head in x.chunks_mut(c.head_dim as usize) {
-        for (i, factor) in factors.iter().enumerate() {
+        for (i, frequency) in frequencies.iter().enumerate() {
             let (a, b) = match c.architecture {
                 Architecture::Llama => (2 * i, 2 * i + 1),
                 Architecture::Qwen2 | Architecture::Qwen3 => (i, i + pairs),
             };
-            let frequency = c.rope_base.powf(-(i as f64) / pairs as f64);
-            let angle = position as f64 * frequency / (c.rope_divisor * f64::from(*factor));
-            let (sin, cos) = angle.sin_cos();
+            let (sin, cos) = (position as f64 * frequency).sin_cos();
+            let (sin, cos) = (magnitude * sin, magnitude * cos);
             (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
         }
     }
+}
+
+/// The rotary frequencies in radians a position, and what multiplies cosine and sine, from the file's keys: not what
+/// the library made of them. YaRN is `_compute_yarn_parameters` of transformers.
+fn rope(model: &Model) -> (Vec<f64>, f64) {
+    let c = &model.outline.config;
+    let get = |name: &str| {
+        let key = format!("{}.rope.{name}", c.architecture.name());
+        model.gguf.directory.metadata.get(&key)
+    };
+    let number = |name: &str| match get(name) {
+        Some(Value::Float(x)) => Some(*x),
+        Some(Value::Unsigned(n)) => Some(*n as f64),
+        _ => None,
+    };
+    let kind = match get("scaling.type") {
+        Some(Value::String(kind)) => kind.as_str(),
+        _ => "linear",
+    };
+    let factor = number("scaling.factor").or(number("scale_linear")).unwrap_or(1.0);
+    let factor = if kind == "none" { 1.0 } else { factor };
+    let dim = number("dimension_count").unwrap_or(c.head_dim.into());
+    let base = number("freq_base").unwrap_or(10_000.0);
+    let mut magnitude = number("scaling.attn_factor").unwrap_or(1.0);
+    let divided: Box<dyn Fn(f64) -> f64> = if kind == "yarn" {
+        magnitude *= 0.1 * factor.ln() + 1.0;
+        let original = number("scaling.original_context_length").unwrap_or(c.context.into());
+        let pi = std::f64::consts::PI;
+        let correction =
+            move |rotations: f64| dim * (original / (rotations * 2.0 * pi)).ln() / (2.0 * base.ln());
+        let fast = number("scaling.yarn_beta_fast").unwrap_or(32.0);
+        let slow = number("scaling.yarn_beta_slow").unwrap_or(1.0);
+        let low = correction(fast).floor().max(0.0);
+        let high = correction(slow).ceil().min(dim - 1.0);
+        let high = if low == high { high + 0.001 } else { high };
+        Box::new(move |i| ((i - low) / (high - low)).clamp(0.0, 1.0))
+    } else {
+        Box::new(|_| 1.0)
+    };
+    let factors = model.outline.weights.rope_factors.as_ref().map(|t| model.gguf.data(&t.range));
+    let frequency = |i: usize| {
+        let own = factors.map_or(1.0, |b| f32::from_le_bytes(b[4 * i..][..4].try_into().unwrap()).into());
+        let (whole, share) = (base.powf(-2.0 * i as f64 / dim) / own, divided(i as f64));
+        whole / factor * share + whole * (1.0 - share)
+    };
+    ((0..dim as usize / 2).map(frequency).collect(), magnitude)
 }
 
 fn norm(x: &[f64], w: &[f64], epsilon: f64) -> Vec<f64> {

@@ -1,6 +1,7 @@
 //! Models without a file, and timed rounds.
 
 use warpwright_engine::config::{Architecture, Config};
+use warpwright_engine::rope::Rope;
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Round, Shape};
 
@@ -16,7 +17,7 @@ pub(crate) fn small(architecture: Architecture, tied: bool) -> Shape {
         heads: 4,
         kv_heads: 2,
         head_dim: 64,
-        rope_dim: 64,
+        rope: Rope::plain(64, known.config.rope.base),
         context: 200,
         vocab: 300,
         ..known.config.clone()

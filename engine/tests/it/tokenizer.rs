@@ -112,6 +112,34 @@ fn cuts_as_the_model_expects() {
 }
 
 #[test]
+fn warns_where_a_file_does_not_say_how_to_cut() {
+    let more = ["12", "34", "1234"];
+    let file = vocabulary("default", &more, &["1 2", "3 4", "12 34"]);
+    let said = open(&file, "pre-default.gguf").unwrap();
+    assert_eq!(said.warnings(), [""; 0]);
+    let silent = open(&file.without("tokenizer.ggml.pre"), "pre-missing.gguf").unwrap();
+    assert_eq!(silent.warnings().len(), 1);
+    assert!(
+        silent.warnings()[0].starts_with("the file has no tokenizer.ggml.pre"),
+        "{:?}",
+        silent.warnings()
+    );
+    // Digits are cut by three, as GPT-2's pattern does not.
+    for tokenizer in [said, silent] {
+        assert_eq!(tokenizer.encode("1234").unwrap(), [256, 51, 52]);
+    }
+}
+
+/// A token that ends a text by its spelling has no text, and stands in a prompt by name, whatever its type is.
+#[test]
+fn ends_of_texts_are_control_tokens() {
+    let file = vocabulary("qwen2", &["<|im_end|>", "ab"], &["a b"]);
+    let tokenizer = open(&file, "ends.gguf").unwrap();
+    assert_eq!(tokenizer.encode("ab<|im_end|>").unwrap(), [257, 256]);
+    assert_eq!(tokenizer.piece(256), b"");
+}
+
+#[test]
 fn control_tokens_stand_in_text_by_name() {
     let tokenizer = open(&vocabulary("qwen2", &["ab"], &["a b"]), "control.gguf").unwrap();
     assert_eq!(tokenizer.encode("ab<end>a").unwrap(), [256, 257, 97]);
@@ -129,7 +157,7 @@ fn refuses_wrong_vocabularies() {
         ),
         (
             good().pair("tokenizer.ggml.pre", text("tekken")),
-            "tokenizer.ggml.pre is \"tekken\"; supported: gpt-2, default, llama-bpe, llama3, llama-v3, \
+            "tokenizer.ggml.pre is \"tekken\"; supported: default, gpt-2, llama-bpe, llama3, llama-v3, \
              qwen2, deepseek-r1-qwen",
         ),
         (
@@ -138,7 +166,7 @@ fn refuses_wrong_vocabularies() {
         ),
         (
             good().without("tokenizer.ggml.tokens"),
-            "key \"tokenizer.ggml.tokens\" is missing; expected an array of texts",
+            "key \"tokenizer.ggml.tokens\" is missing; expected an array of strings",
         ),
         (
             good().pair("tokenizer.ggml.token_type", Val::I32s(vec![1])),
@@ -157,6 +185,18 @@ fn refuses_wrong_vocabularies() {
         (
             good().pair("tokenizer.ggml.tokens", texts(&["a"])).without("tokenizer.ggml.token_type"),
             "the vocabulary has no token for the byte 0x00",
+        ),
+        (
+            good().pair("tokenizer.ggml.pre", Val::U32(1)),
+            "key \"tokenizer.ggml.pre\" is an unsigned integer, 1; expected a string",
+        ),
+        (
+            good().pair("tokenizer.ggml.add_eos_token", Val::Bool(true)),
+            "key \"tokenizer.ggml.add_eos_token\" is true: an end-of-text token after the prompt is not supported",
+        ),
+        (
+            good().pair("tokenizer.ggml.merges", texts(&["a \u{1b}[31mb"])),
+            "merge 0 is \"a \\u{1b}[31mb\"; expected two tokens whose concatenation is a token",
         ),
         (
             good().pair("tokenizer.ggml.add_bos_token", Val::Bool(true)),

@@ -1,0 +1,41 @@
+//! What a path or a file is that is no GGUF file, and what to do with it.
+
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt;
+
+/// How other files begin that are taken for models: offset, bytes, what they are and what to do.
+#[rustfmt::skip] // one kind a line
+const KINDS: [(usize, &[u8], &str); 10] = [
+    (8, b"{", "it is a safetensors file; convert its folder with llama.cpp's convert_hf_to_gguf.py"),
+    (0, b"PK\x03\x04", "it is a zip archive, as PyTorch writes; convert the model with llama.cpp's convert_hf_to_gguf.py"),
+    (0, b"\x80\x02", "it is a Python pickle; convert the model with llama.cpp's convert_hf_to_gguf.py"),
+    (0, b"tjgg", "it is a GGML file, older than GGUF; convert it with llama.cpp's convert_llama_ggml_to_gguf.py"),
+    (0, b"fmgg", "it is a GGML file, older than GGUF; convert it with llama.cpp's convert_llama_ggml_to_gguf.py"),
+    (0, b"lmgg", "it is a GGML file, older than GGUF; convert it with llama.cpp's convert_llama_ggml_to_gguf.py"),
+    (0, b"version https://git-lfs", "it is a Git LFS pointer; fetch the file itself with `git lfs pull`"),
+    (0, b"<", "it looks like a web page; download the file itself"),
+    (0, b"\x1f\x8b", "it is compressed with gzip; decompress it first"),
+    (0, b"\x28\xb5\x2f\xfd", "it is compressed with zstd; decompress it first"),
+];
+
+/// What a file is that does not begin as GGUF does.
+pub(crate) fn named(file: &[u8]) -> String {
+    let begins = |at: usize, with: &[u8]| file.get(at..).is_some_and(|rest| rest.starts_with(with));
+    match KINDS.iter().find(|(at, with, _)| begins(*at, with)) {
+        Some((_, _, what)) => (*what).to_owned(),
+        None => format!("it starts with {:02x?}, not with \"GGUF\"", &file[..file.len().min(4)]),
+    }
+}
+
+/// What a path leads to, if it is no file.
+pub(crate) fn of(metadata: &Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    [
+        (kind.is_dir(), "a folder; name the .gguf file in it"),
+        (kind.is_fifo(), "a pipe; a model is mapped into memory, so write it to a file first"),
+        (kind.is_socket(), "a socket; a model is mapped into memory, so write it to a file first"),
+        (kind.is_char_device() || kind.is_block_device(), "a device; name a .gguf file"),
+    ]
+    .into_iter()
+    .find_map(|(is, what)| is.then_some(what))
+}

@@ -1,0 +1,323 @@
+//! What every metadata key means for the forward pass, as a table: used, harmless, harmless with some values, or refused.
+//!
+//! A key that changes the forward pass and is not understood gives a model that runs wrongly and says nothing. So every
+//! key under the architecture's own prefix stands in a row; one that does not is refused by name. Outside of it, what is
+//! known to matter is refused, and the rest describes the file or belongs to other programs: `general.*`, `quantize.*`,
+//! `mradermacher.*` and the like. Names, and which values mean "absent", are those of `llama-arch.cpp` and
+//! `llama-model.cpp` of llama.cpp.
+
+use crate::config::{Config, Problem};
+use crate::gguf::{Directory, Value};
+
+/// What a key's presence means.
+enum Fate {
+    /// Something reads it.
+    Used,
+    /// It changes nothing here.
+    Harmless,
+    /// These values change nothing; others are refused.
+    Only(Neutral),
+    /// No value of it is supported.
+    Refused,
+}
+
+/// Values that change nothing.
+enum Neutral {
+    Numbers(&'static [f64]),
+    Bool(bool),
+    Strings(&'static [&'static str]),
+    /// No value at all, in an array.
+    Empty,
+    /// The scale of scores that a model has by itself, or 0.
+    ScoreScale,
+    /// A window over all positions, or 0.
+    Window,
+}
+
+/// A key, or all that begin as it does before a `*`; the first row that fits counts.
+struct Row {
+    key: &'static str,
+    fate: Fate,
+    /// Why other values are refused, and what to do.
+    why: &'static str,
+}
+
+const fn used(key: &'static str) -> Row {
+    Row { key, fate: Fate::Used, why: "" }
+}
+
+const fn harmless(key: &'static str) -> Row {
+    Row { key, fate: Fate::Harmless, why: "" }
+}
+
+const fn only(key: &'static str, neutral: Neutral, why: &'static str) -> Row {
+    Row { key, fate: Fate::Only(neutral), why }
+}
+
+const fn zero(key: &'static str, why: &'static str) -> Row {
+    only(key, Neutral::Numbers(&[0.0]), why)
+}
+
+const fn zero_or_one(key: &'static str, why: &'static str) -> Row {
+    only(key, Neutral::Numbers(&[0.0, 1.0]), why)
+}
+
+const fn refused(key: &'static str, why: &'static str) -> Row {
+    Row { key, fate: Fate::Refused, why }
+}
+
+const ADAPTER: &str =
+    "an adapter is no model; merge it into its base model with llama.cpp's llama-export-lora";
+const EXPERTS: &str = "mixtures of experts are not supported; dense models are";
+const EMBEDDING: &str =
+    "this is an embedding or ranking model, which writes no text; open the chat or base model";
+const LATENT: &str = "multi-head latent attention is not supported";
+
+/// Keys outside the architecture's prefix. What changes the text's tokens is the tokenizer's: [`TOKENIZER`].
+const FILE: &[Row] = &[
+    used("general.architecture"),
+    used("general.alignment"),
+    only(
+        "general.type",
+        Neutral::Strings(&["model"]),
+        "only a model runs; merge an adapter into its base model with llama.cpp's llama-export-lora, \
+         and for a projector (mmproj) open the model that it belongs to",
+    ),
+    harmless("general.*"),
+    only(
+        "split.count",
+        Neutral::Numbers(&[0.0, 1.0]),
+        "this is one part of a split file; merge the parts with llama.cpp's \
+         `llama-gguf-split --merge FIRST-PART OUT.gguf`",
+    ),
+    only("tokenizer.ggml.suppress_tokens", Neutral::Empty, "suppressed tokens are not supported"),
+    refused("adapter.*", ADAPTER),
+    refused("xielu.*", "the activation xIELU is not supported; SiLU is"),
+    harmless("*"),
+];
+
+/// Keys that change which tokens a text has; read where a text is encoded.
+const TOKENIZER: &[Row] = &[
+    only(
+        "tokenizer.ggml.add_eos_token",
+        Neutral::Bool(false),
+        "an end-of-text token after the prompt is not supported",
+    ),
+    only(
+        "tokenizer.ggml.add_sep_token",
+        Neutral::Bool(false),
+        "a separator token after the prompt is not supported",
+    ),
+    only("tokenizer.ggml.normalizer.lowercase", Neutral::Bool(false), "lower-casing is not supported"),
+    only(
+        "tokenizer.ggml.normalizer.strip_accents",
+        Neutral::Bool(false),
+        "stripping of accents is not supported",
+    ),
+    only(
+        "tokenizer.ggml.precompiled_charsmap",
+        Neutral::Empty,
+        "SentencePiece's normalization is not supported",
+    ),
+    harmless("*"),
+];
+
+/// Keys under the architecture's prefix, without it.
+#[rustfmt::skip] // one key a line
+const ARCHITECTURE: &[Row] = &[
+    used("vocab_size"),
+    used("context_length"),
+    used("embedding_length"),
+    used("block_count"),
+    used("feed_forward_length"),
+    used("attention.head_count"),
+    used("attention.head_count_kv"),
+    used("attention.key_length"),
+    used("attention.value_length"),
+    used("attention.layer_norm_rms_epsilon"),
+    used("rope.dimension_count"),
+    used("rope.freq_base"),
+    used("rope.scale_linear"),
+    used("rope.scaling.type"),
+    used("rope.scaling.factor"),
+    used("rope.scaling.attn_factor"),
+    used("rope.scaling.original_context_length"),
+    used("rope.scaling.yarn_ext_factor"),
+    used("rope.scaling.yarn_attn_factor"),
+    used("rope.scaling.yarn_log_multiplier"),
+    used("rope.scaling.yarn_beta_fast"),
+    used("rope.scaling.yarn_beta_slow"),
+    harmless("rope.scaling.finetuned"),
+    zero_or_one("rope.scaling.alpha", "NTK-aware rope scaling by alpha is not supported; none, linear and yarn are"),
+    zero("rope.dimension_sections", "rotary sections for images and video (M-RoPE) are not supported"),
+    only("attention.causal", Neutral::Bool(true), "attention to later positions is not supported: such a model does not write text token by token"),
+    only("attention.scale", Neutral::ScoreScale, "scores of another scale than 1 / sqrt(attention.key_length) are not supported"),
+    zero_or_one("attention.output_scale", "a scaled output of attention is not supported"),
+    zero_or_one("attention.value_scale", "scaled values of attention are not supported"),
+    zero("attention.clamp_kqv", "clamped queries, keys and values are not supported"),
+    zero("attention.max_alibi_bias", "position biases (ALiBi) are not supported; rotary embedding is"),
+    only("attention.sliding_window", Neutral::Window, "attention to a sliding window is not supported"),
+    // Without a window, which the row above refuses, nothing reads these.
+    harmless("attention.sliding_window_pattern"),
+    harmless("attention.key_length_swa"),
+    harmless("attention.value_length_swa"),
+    harmless("rope.dimension_count_swa"),
+    harmless("rope.freq_base_swa"),
+    zero("attention.shared_kv_layers", "layers that share keys and values are not supported"),
+    zero("attention.temperature_length", "scores scaled by position are not supported"),
+    zero("attention.temperature_scale", "scores scaled by position are not supported"),
+    zero("attention.q_lora_rank", LATENT),
+    zero("attention.kv_lora_rank", LATENT),
+    zero("attention.key_length_mla", LATENT),
+    zero("attention.value_length_mla", LATENT),
+    // Of LayerNorm and GroupNorm; these architectures have RMSNorm.
+    harmless("attention.layer_norm_epsilon"),
+    harmless("attention.group_norm_epsilon"),
+    zero("attention.group_norm_groups", "GroupNorm is not supported; RMSNorm is"),
+    zero("attn_logit_softcapping", "soft-capped scores are not supported"),
+    zero("final_logit_softcapping", "soft-capped logits are not supported"),
+    zero("router_logit_softcapping", EXPERTS),
+    zero_or_one("logit_scale", "scaled logits are not supported"),
+    zero_or_one("embedding_scale", "scaled embeddings are not supported"),
+    zero_or_one("residual_scale", "scaled residuals are not supported"),
+    zero("rescale_every_n_layers", "residuals that are scaled in some layers are not supported"),
+    zero("embedding_length_per_layer_input", "embeddings of each layer are not supported"),
+    only("use_parallel_residual", Neutral::Bool(false), "parallel attention and feed-forward are not supported"),
+    only("swin_norm", Neutral::Bool(false), "norms after attention and feed-forward are not supported"),
+    only("hidden_activation", Neutral::Strings(&["silu", "swish"]), "only the activation SiLU is supported"),
+    only("tensor_data_layout", Neutral::Strings(&["reference", "Meta AI original pth"]), "another order of rows than llama.cpp's is not supported"),
+    only("pooling_type", Neutral::Numbers(&[-1.0, 0.0]), EMBEDDING),
+    only("classifier.pooling_type", Neutral::Numbers(&[-1.0, 0.0]), EMBEDDING),
+    refused("classifier.output_labels", EMBEDDING),
+    zero("nextn_predict_layers", "layers that predict further tokens are not supported; a file converted without them is"),
+    zero("expert_count", EXPERTS),
+    zero("expert_used_count", EXPERTS),
+    zero("expert_shared_count", EXPERTS),
+    zero("expert_group_count", EXPERTS),
+    zero("expert_group_used_count", EXPERTS),
+    // Without experts, which the rows above refuse, nothing reads these.
+    harmless("expert_feed_forward_length"),
+    harmless("expert_shared_feed_forward_length"),
+    harmless("expert_weights_scale"),
+    harmless("expert_weights_norm"),
+    harmless("expert_gating_func"),
+    harmless("expert_group_scale"),
+    harmless("leading_dense_block_count"),
+    harmless("moe_every_n_layers"),
+    harmless("interleave_moe_layer_step"),
+    zero("decoder_block_count", "encoders with decoders are not supported; decoders alone are"),
+    harmless("decoder_start_token_id"),
+];
+
+/// Checks the keys of any file, before its architecture is looked at.
+pub(crate) fn check_file(directory: &Directory) -> Result<(), Problem> {
+    directory.metadata.iter().try_for_each(|(key, value)| match row(FILE, key) {
+        Some(row) => row.check(key, value, None),
+        None => Ok(()),
+    })
+}
+
+/// Checks the keys under the architecture's prefix.
+pub(crate) fn check_architecture(directory: &Directory, config: &Config) -> Result<(), Problem> {
+    let architecture = config.architecture.name();
+    directory.metadata.iter().try_for_each(|(key, value)| {
+        let Some(name) = key.strip_prefix(architecture).and_then(|rest| rest.strip_prefix('.')) else {
+            return Ok(());
+        };
+        match row(ARCHITECTURE, name) {
+            Some(row) => row.check(key, value, Some(config)),
+            None => Err(Problem::UnknownKey { key: key.clone(), found: value.to_string(), architecture }),
+        }
+    })
+}
+
+/// Checks the keys of the tokenizer.
+pub(crate) fn check_tokenizer(directory: &Directory) -> Result<(), Problem> {
+    directory.metadata.iter().try_for_each(|(key, value)| match row(TOKENIZER, key) {
+        Some(row) => row.check(key, value, None),
+        None => Ok(()),
+    })
+}
+
+fn row(table: &'static [Row], key: &str) -> Option<&'static Row> {
+    table.iter().find(|row| match row.key.strip_suffix('*') {
+        Some(start) => key.starts_with(start),
+        None => row.key == key,
+    })
+}
+
+impl Row {
+    fn check(&self, key: &str, value: &Value, config: Option<&Config>) -> Result<(), Problem> {
+        let key = key.to_owned();
+        let neutral = match &self.fate {
+            Fate::Used | Fate::Harmless => return Ok(()),
+            Fate::Refused => return Err(self.refusal(key, value)),
+            Fate::Only(neutral) => neutral,
+        };
+        match neutral.holds(value, config) {
+            Some(true) => Ok(()),
+            Some(false) => Err(self.refusal(key, value)),
+            None => {
+                let (found, expected) = (value.described(), neutral.kind().to_owned());
+                Err(Problem::Key { key, found, expected })
+            }
+        }
+    }
+
+    fn refusal(&self, key: String, value: &Value) -> Problem {
+        Problem::RefusedKey { key, found: value.to_string(), why: self.why }
+    }
+}
+
+impl Neutral {
+    /// Whether a value changes nothing; none if it has another type.
+    fn holds(&self, value: &Value, config: Option<&Config>) -> Option<bool> {
+        match (self, value) {
+            (Neutral::Numbers(neutral), Value::Array(array)) => {
+                Some(array.values().all(|value| value.number().is_some_and(|n| neutral.contains(&n))))
+            }
+            (Neutral::Numbers(neutral), value) => value.number().map(|n| neutral.contains(&n)),
+            (Neutral::Bool(neutral), Value::Bool(found)) => Some(found == neutral),
+            (Neutral::Strings(neutral), Value::String(found)) => Some(neutral.contains(&found.as_str())),
+            (Neutral::Empty, Value::Array(array)) => Some(array.is_empty()),
+            (Neutral::ScoreScale, Value::Float(scale)) => {
+                let own = config.map_or(0.0, |c| f64::from(c.head_dim).powf(-0.5));
+                Some(*scale == 0.0 || (scale / own - 1.0).abs() < 1e-6)
+            }
+            (Neutral::Window, value) => value
+                .integer()
+                .map(|window| window == 0 || config.is_some_and(|config| window >= config.context.into())),
+            _ => None,
+        }
+    }
+
+    /// The type of such values.
+    fn kind(&self) -> &'static str {
+        match self {
+            Neutral::Numbers(_) => "a number",
+            Neutral::Bool(_) => "a bool",
+            Neutral::Strings(_) => "a string",
+            Neutral::Empty => "an array",
+            Neutral::ScoreScale => "a floating-point number",
+            Neutral::Window => "a whole number",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every row can be reached, and says why it refuses.
+    #[test]
+    fn rows_are_distinct_and_give_reasons() {
+        for table in [FILE, TOKENIZER, ARCHITECTURE] {
+            for (i, this) in table.iter().enumerate() {
+                let example = this.key.replace('*', "x");
+                assert!(std::ptr::eq(row(table, &example).unwrap(), this), "{} comes too late", this.key);
+                let quiet = matches!(this.fate, Fate::Used | Fate::Harmless);
+                assert_eq!(quiet, this.why.is_empty(), "row {i}, {}", this.key);
+            }
+        }
+    }
+}

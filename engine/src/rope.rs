@@ -1,0 +1,150 @@
+//! Rotary position embedding: what a file's keys say of it, and the frequencies that follow.
+//!
+//! Pair `i` of a head of `dim` rotated elements is rotated by `position * base^(-2i/dim)`. A model made for a longer
+//! context than it was trained on scales these frequencies: linear scaling divides all by one factor, YaRN
+//! (<https://arxiv.org/abs/2309.00071>) only those whose period is long. `rope_freqs.weight` divides each by its own.
+
+use crate::config::Problem;
+use crate::keys::Keys;
+
+/// How the frequencies are scaled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scaling {
+    /// All frequencies are divided by this; 1 without scaling.
+    Linear(f64),
+    /// YaRN.
+    Yarn(Yarn),
+}
+
+/// The parameters of YaRN.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Yarn {
+    /// The scaled context over the original one.
+    pub factor: f64,
+    /// Positions that the model was trained on first.
+    pub original_context: u32,
+    /// A pair that rotates more often than this over the original context keeps its frequency.
+    pub beta_fast: f64,
+    /// A pair that rotates less often than this has its frequency divided by the whole factor.
+    pub beta_slow: f64,
+}
+
+/// Rotary position embedding of a model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rope {
+    /// Leading elements of a head that are rotated, even.
+    pub dim: u32,
+    /// Base of the frequencies.
+    pub base: f64,
+    /// How the frequencies differ from those of the base.
+    pub scaling: Scaling,
+    /// What cosine and sine are multiplied by: 1 but for YaRN and `rope.scaling.attn_factor`.
+    pub magnitude: f64,
+}
+
+/// Parameters of YaRN that only other architectures use, and the value with which they change nothing.
+const YARN_EXTRAS: [(&str, f64); 3] = [
+    ("rope.scaling.yarn_ext_factor", 1.0),
+    ("rope.scaling.yarn_attn_factor", 1.0),
+    ("rope.scaling.yarn_log_multiplier", 0.0),
+];
+
+impl Rope {
+    /// Rotation of whole heads without scaling.
+    pub const fn plain(head_dim: u32, base: f64) -> Rope {
+        Rope { dim: head_dim, base, scaling: Scaling::Linear(1.0), magnitude: 1.0 }
+    }
+
+    /// Reads the keys under `rope.`, as `llama_model_base::load_hparams` and `llama_context` of llama.cpp do.
+    pub(crate) fn read(keys: &Keys<'_>, head_dim: u32, context: u32) -> Result<Rope, Problem> {
+        let dim = keys.size_or("rope.dimension_count", Ok(head_dim))?;
+        keys.expect("rope.dimension_count", dim, dim % 2 == 0 && dim <= head_dim, || {
+            format!("an even number up to the head's length ({head_dim})")
+        })?;
+        let base = keys.positive("rope.freq_base")?.unwrap_or(10_000.0);
+        let scaling = scaling(keys, context)?;
+        let attention = keys.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
+        let magnitude = attention * scaling.magnitude();
+        if magnitude != 1.0 && dim != head_dim {
+            return Err(Problem::PartialMagnitude { magnitude, dim, head_dim });
+        }
+        Ok(Rope { dim, base, scaling, magnitude })
+    }
+
+    /// The frequencies in revolutions a position, one a pair, each divided by the pair's own factor.
+    pub fn revolutions(&self, factors: Option<&[f32]>) -> Vec<f64> {
+        let frequency = |i: usize| {
+            let factor = factors.map_or(1.0, |factors| f64::from(factors[i]));
+            self.base.powf(-2.0 * i as f64 / f64::from(self.dim)) / factor * self.share(i)
+        };
+        (0..self.dim as usize / 2).map(|i| frequency(i) / std::f64::consts::TAU).collect()
+    }
+
+    /// What scaling leaves of the frequency of pair `i`.
+    fn share(&self, i: usize) -> f64 {
+        match self.scaling {
+            Scaling::Linear(factor) => 1.0 / factor,
+            Scaling::Yarn(yarn) => {
+                let kept = yarn.kept(i, self.dim, self.base);
+                kept + (1.0 - kept) / yarn.factor
+            }
+        }
+    }
+}
+
+impl Scaling {
+    /// What YaRN multiplies cosine and sine by, so that attention stays as sharp over more positions.
+    fn magnitude(&self) -> f64 {
+        match self {
+            Scaling::Yarn(Yarn { factor, .. }) if *factor > 1.0 => 1.0 + 0.1 * factor.ln(),
+            _ => 1.0,
+        }
+    }
+}
+
+impl Yarn {
+    /// From 1 for a pair that keeps its frequency to 0 for one that has it divided: `rope_yarn_ramp` of ggml.
+    fn kept(&self, i: usize, dim: u32, base: f64) -> f64 {
+        let dim = f64::from(dim);
+        let original = f64::from(self.original_context);
+        // The pair that rotates this often over the original context.
+        let pair = |times: f64| dim * (original / (times * std::f64::consts::TAU)).ln() / (2.0 * base.ln());
+        let low = pair(self.beta_fast).floor().max(0.0);
+        let high = pair(self.beta_slow).ceil().min(dim - 1.0);
+        1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
+    }
+}
+
+fn scaling(keys: &Keys<'_>, context: u32) -> Result<Scaling, Problem> {
+    let factor = factor(keys)?;
+    match keys.text("rope.scaling.type")? {
+        // Without a type, a factor is linear: files older than the key have it so.
+        None | Some("linear") => Ok(Scaling::Linear(factor)),
+        Some("none") => Ok(Scaling::Linear(1.0)),
+        Some("yarn") => yarn(keys, factor, context),
+        Some(other) => Err(Problem::RopeScaling(other.to_owned())),
+    }
+}
+
+/// `rope.scaling.factor`, or `rope.scale_linear` in files older than that; 0 is none.
+fn factor(keys: &Keys<'_>) -> Result<f64, Problem> {
+    let factor = match keys.nonnegative("rope.scaling.factor")? {
+        None => keys.nonnegative("rope.scale_linear")?,
+        factor => factor,
+    };
+    Ok(factor.filter(|factor| *factor != 0.0).unwrap_or(1.0))
+}
+
+fn yarn(keys: &Keys<'_>, factor: f64, context: u32) -> Result<Scaling, Problem> {
+    for (name, neutral) in YARN_EXTRAS {
+        if let Some(found) = keys.number(name)?.filter(|found| *found != neutral) {
+            return keys.wrong(name, found, format!("{neutral}: another value is not supported"));
+        }
+    }
+    Ok(Scaling::Yarn(Yarn {
+        factor,
+        original_context: keys.size_or("rope.scaling.original_context_length", Ok(context))?,
+        beta_fast: keys.positive("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+        beta_slow: keys.positive("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+    }))
+}
