@@ -99,7 +99,13 @@ pub(crate) fn copy_fragment<'k>(
     k.when(token.lt(table.vocab), || {
         let row = table.bytes.row(token, split.blocks(table.n) * split.bytes);
         let addresses = fragment.addresses(row.row(block, split.bytes));
-        let weights = weights(&fragment.unpack(&fragment.load(&addresses, 0)));
+        let note = |what| k.note(format!("{}: {what} a fragment", table.format.name()));
+        note("load");
+        let words = fragment.load(&addresses, 0);
+        note("unpack");
+        let groups = fragment.unpack(&words);
+        note("store");
+        let weights = weights(&groups);
         weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
     })
     .otherwise(|| {

@@ -297,6 +297,7 @@ fn product<'k>(
         let rows = [first, first + 1];
         let sums = GemvLane::new(k, lane, team, &w, rows, x).sums(k, thread);
         for (row, sum) in rows.into_iter().zip(sums) {
+            k.note("the sum of a row");
             let sum = team.sum(k, sum.get());
             k.when(thread.eq(0) & row.lt(w.rows), || done(row, sum));
         }
@@ -305,6 +306,8 @@ fn product<'k>(
 
 /// What a lane computes with.
 struct GemvLane<'k> {
+    k: Builder<'k>,
+    format: Format,
     split: LaneSplit,
     fragment: Box<dyn Fragment<'k> + 'k>,
     depth: u32,
@@ -340,7 +343,13 @@ impl<'k> GemvLane<'k> {
         let rows = rows.map(|row| w.bytes.row(row.min(last), row_bytes));
         let x = x.at(fragment.first());
         let step = split.blocks_of_warp() * team.warps();
-        GemvLane { split, fragment, depth: tuning(w.format).depth, step, blocks, rows, x }
+        let depth = tuning(w.format).depth;
+        GemvLane { k, format: w.format, split, fragment, depth, step, blocks, rows, x }
+    }
+
+    /// A heading for what differs between formats.
+    fn note(&self, what: &str) {
+        self.k.note(format!("{}: {what}", self.format.name()));
     }
 
     /// The contribution of one thread of the team to the sum of each row.
@@ -349,9 +358,9 @@ impl<'k> GemvLane<'k> {
         let (first, step) = (self.split.block(thread), self.step);
         let stride = step * self.depth;
         let whole = self.blocks & !(stride - 1);
-        k.note(format!("whole rounds: {} pieces of each row", self.depth));
+        k.note("several fragments of each row at once");
         k.for_each(first, whole, stride, |block| self.round(&mut sums, block, self.depth));
-        k.note("the rest, piece by piece");
+        k.note("the rest, fragment by fragment");
         k.for_each(first + whole, self.blocks, step, |block| self.round(&mut sums, block, 1));
         sums
     }
@@ -360,7 +369,11 @@ impl<'k> GemvLane<'k> {
     /// multiplications.
     fn round(&self, sums: &mut [Var<'k, f32>; ROWS], block: U32<'k>, fragments: u32) {
         for loaded in self.load(block, fragments) {
-            let rows = loaded.rows.map(|words| self.fragment.unpack(&words));
+            let rows = loaded.rows.map(|words| {
+                self.note("unpack a fragment");
+                self.fragment.unpack(&words)
+            });
+            self.note("multiply a fragment of each row");
             add(sums, &rows, &loaded.x);
         }
     }
@@ -371,9 +384,16 @@ impl<'k> GemvLane<'k> {
         let rows = self.rows.map(|row| self.fragment.addresses(row.row(block, bytes)));
         let loaded = |blocks| LoadedFragment {
             x: float4s.iter().flat_map(|four| x.at(blocks * len + four).ld4()).collect(),
-            rows: rows.each_ref().map(|addresses| self.fragment.load(addresses, blocks * bytes)),
+            rows: rows.each_ref().map(|addresses| {
+                self.note("load a fragment");
+                self.fragment.load(addresses, blocks * bytes)
+            }),
         };
-        (0..fragments).map(|i| loaded(i * self.step)).collect()
+        let activations = |i| {
+            self.k.note("activations of a fragment");
+            loaded(i * self.step)
+        };
+        (0..fragments).map(activations).collect()
     }
 }
 

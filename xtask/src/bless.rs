@@ -1,28 +1,143 @@
-//! `cargo xtask bless`: runs the snapshot tests and accepts what they print now.
+//! `cargo xtask bless`: accepts what the snapshot tests print now, and says what changed since the last commit.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::paths;
+use crate::{names, paths, revision};
 
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Package whose snapshots to accept; all of them by default
-    packages: Vec<String>,
+pub(crate) struct Args {}
+
+/// The folder of the snapshots, and the one with a line for every kernel.
+const FOLDER: &str = "tests/tests/snapshots";
+const KERNELS: &str = "tests/tests/snapshots/snapshots__kernels.snap";
+/// Kernels that are named; of more, the families are counted.
+const NAMED: usize = 40;
+
+pub(crate) fn run(_: &Args) -> Result<()> {
+    let work = tempfile::tempdir()?;
+    let written = work.path().join("written");
+    // With INSTA_UPDATE=always insta writes the new text and the test passes: no tool to install.
+    let accept = [("INSTA_UPDATE", Path::new("always")), ("INSTA_SNAPSHOT_REFERENCES_FILE", &written)];
+    test(&accept, &["--skip", "none_is_left_over"])?;
+    for gone in left_over(&written)? {
+        println!("deleted {}", gone.display());
+        fs::remove_file(gone)?;
+    }
+    test(&[("INSTA_UPDATE", Path::new("no"))], &[])?;
+    let now = fs::read_to_string(paths::root().join(KERNELS))?;
+    let before = revision::file("HEAD", KERNELS)?.unwrap_or_default();
+    println!("{}", summary(&kernels(&before), &kernels(&now)));
+    println!("Read it as code: git diff -- {FOLDER}; cargo xtask ptx --diff HEAD KERNEL");
+    Ok(())
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
+fn test(environment: &[(&str, &Path)], arguments: &[&str]) -> Result<()> {
     let mut cargo = Command::new("cargo");
-    // With INSTA_UPDATE=always insta writes the new text and the test passes: no tool to install.
-    cargo.current_dir(paths::root()).env("INSTA_UPDATE", "always").args(["test", "--no-fail-fast"]);
-    if args.packages.is_empty() {
-        cargo.arg("--workspace");
-    }
-    for package in &args.packages {
-        cargo.args(["--package", package]);
-    }
-    ensure!(cargo.status()?.success(), "a test failed for another reason than its snapshot");
-    println!("Read the change as you would read code: git diff -- '*.snap'");
+    cargo.current_dir(paths::root()).envs(environment.iter().copied());
+    cargo.args(["test", "--quiet", "--package", "warpwright-tests", "--test", "snapshots", "--"]);
+    let status = cargo.args(arguments).status()?;
+    ensure!(status.success(), "a test failed for another reason than its snapshot");
     Ok(())
+}
+
+/// Snapshots that no test has named.
+fn left_over(written: &Path) -> Result<Vec<PathBuf>> {
+    let named = fs::read_to_string(written).context("the tests named no snapshot")?;
+    let named: BTreeSet<_> = named.lines().filter_map(|line| Path::new(line).file_name()).collect();
+    let entries = fs::read_dir(paths::root().join(FOLDER))?.collect::<Result<Vec<_>, _>>()?;
+    let snapshots = entries.into_iter().map(|entry| entry.path());
+    let snapshots = snapshots.filter(|path| path.extension().is_some_and(|extension| extension == "snap"));
+    Ok(snapshots.filter(|path| path.file_name().is_some_and(|name| !named.contains(name))).collect())
+}
+
+/// A kernel's lines and hash, by its name.
+type Kernels<'a> = BTreeMap<&'a str, (usize, &'a str)>;
+
+/// The kernels of the snapshot that lists them: name, target, lines, hash.
+fn kernels(snapshot: &str) -> Kernels<'_> {
+    let kernel = |line| match str::split(line, ' ').collect::<Vec<_>>()[..] {
+        [name, _, lines, hash] => Some((name, (lines.parse().ok()?, hash))),
+        _ => None,
+    };
+    snapshot.lines().filter_map(kernel).collect()
+}
+
+/// What happened to a kernel, and by how many lines it grew.
+struct Change<'a> {
+    name: &'a str,
+    what: &'static str,
+    lines: isize,
+}
+
+fn changes<'a>(before: &Kernels<'a>, now: &Kernels<'a>) -> Vec<Change<'a>> {
+    let all: BTreeSet<_> = before.keys().chain(now.keys()).copied().collect();
+    let change = |name: &'a str| match (before.get(name), now.get(name)) {
+        (Some((lines, _)), None) => Some(Change { name, what: "removed", lines: -(*lines as isize) }),
+        (None, Some((lines, _))) => Some(Change { name, what: "added", lines: *lines as isize }),
+        (Some(a), Some(b)) if a.1 != b.1 => {
+            Some(Change { name, what: "changed", lines: b.0 as isize - a.0 as isize })
+        }
+        _ => None,
+    };
+    all.into_iter().filter_map(change).collect()
+}
+
+fn summary(before: &Kernels, now: &Kernels) -> String {
+    let changes = changes(before, now);
+    let count = |what| changes.iter().filter(|change| change.what == what).count();
+    let head = format!(
+        "{} kernels; since HEAD {} added, {} removed, {} changed, {:+} lines",
+        now.len(),
+        count("added"),
+        count("removed"),
+        count("changed"),
+        changes.iter().map(|change| change.lines).sum::<isize>()
+    );
+    let line = |change: &Change| format!("  {:7} {} {:+} lines", change.what, change.name, change.lines);
+    let lines = if changes.len() > NAMED { families(&changes) } else { changes.iter().map(line).collect() };
+    std::iter::once(head).chain(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// A line for each family and what happened to its kernels.
+fn families(changes: &[Change]) -> Vec<String> {
+    let mut groups: BTreeMap<(&str, &str), (usize, isize)> = BTreeMap::new();
+    for change in changes {
+        let (count, lines) = groups.entry((names::family(change.name), change.what)).or_default();
+        *count += 1;
+        *lines += change.lines;
+    }
+    let line = |((family, what), (count, lines))| format!("  {what:7} {count} of {family}, {lines:+} lines");
+    groups.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{kernels, summary};
+
+    #[test]
+    fn the_summary_names_what_changed() {
+        let before = "---\nsource: x\n---\na_1 sm_75 10 aa\nb_1 sm_75 20 bb\nc_1 sm_80 30 cc\n";
+        let now = "---\nsource: x\n---\na_1 sm_75 10 aa\nb_1 sm_75 17 b2\nd_1 sm_90 5 dd\n";
+        let expected = "3 kernels; since HEAD 1 added, 1 removed, 1 changed, -28 lines\n  \
+                        changed b_1 -3 lines\n  removed c_1 -30 lines\n  added   d_1 +5 lines";
+        assert_eq!(summary(&kernels(before), &kernels(now)), expected);
+        let same = "3 kernels; since HEAD 0 added, 0 removed, 0 changed, +0 lines";
+        assert_eq!(summary(&kernels(now), &kernels(now)), same);
+    }
+
+    #[test]
+    fn many_changes_are_counted_by_family() {
+        let list = |hash: &str| (0..50).map(|i| format!("gemv_{i} sm_75 7 {hash}\n")).collect::<String>();
+        let (before, now) = (list("aa"), list("bb"));
+        let said = summary(&kernels(&before), &kernels(&now));
+        assert_eq!(
+            said,
+            "50 kernels; since HEAD 0 added, 0 removed, 50 changed, +0 lines\n  changed 50 of gemv, +0 lines"
+        );
+    }
 }

@@ -6,12 +6,16 @@ mod codegen;
 mod cubin;
 mod cuda_tools;
 mod dependencies;
+mod diff;
 mod isa;
 mod markdown;
+mod names;
 mod paths;
 mod ptx;
 mod ptxas;
+mod revision;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -21,13 +25,13 @@ use clap::Parser;
 enum Command {
     /// Check everything that a change must pass
     Ci(ci::Args),
-    /// Print the PTX of kernels, or write all of it to a folder
+    /// Print the PTX of kernels, write all of it to a folder, or compare it with another revision's
     Ptx(ptx::Args),
     /// Assemble every kernel for every target with ptxas
     Ptxas(ptxas::Args),
     /// Write the generated files
     Codegen(codegen::Args),
-    /// Accept the snapshots of the last test run
+    /// Accept what the snapshot tests print now, and say what changed
     Bless(bless::Args),
 }
 
@@ -40,11 +44,16 @@ fn main() -> ExitCode {
         Command::Bless(args) => bless::run(&args),
     };
     // Not through `main`'s result: there anyhow prints a backtrace where one is asked for.
-    result.map_or_else(
-        |error| {
+    match result {
+        Err(error) if !is_broken_pipe(&error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Whether the reader of the output has read enough: `cargo xtask ptx | head`.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask ptx`: the PTX of the kernels, for people and for programs in other languages.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -10,12 +10,14 @@ use ptx_gen::{Param, ParamKind, Program, Target};
 use serde_json::{Value, json};
 use warpwright_kernels::ALL;
 
+use crate::{diff, names};
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kernels to print; without any, a list of them
+    /// Kernels to print; without any, a list of them: by family on a terminal
     kernels: Vec<String>,
     /// Target to print for; the oldest that a kernel runs on by default
-    #[arg(long, value_parser = target)]
+    #[arg(long, value_parser = target, value_name = "sm_NN")]
     target: Option<Target>,
     /// Write NAME.ptx for each kernel (all of them by default) and index.json to this folder
     #[arg(long, value_name = "DIR")]
@@ -23,26 +25,38 @@ pub(crate) struct Args {
     /// Add .loc lines, so that profilers and the emulator show the Rust source
     #[arg(long)]
     lines: bool,
+    /// List every kernel, with its threads, shared memory and arguments
+    #[arg(long, conflicts_with_all = ["kernels", "out", "diff"])]
+    all: bool,
+    /// Print how the kernels (all of them by default) differ from those of this git revision
+    #[arg(long, value_name = "REV", conflicts_with_all = ["out", "lines", "target"])]
+    diff: Option<String>,
 }
 
 fn target(name: &str) -> Result<Target, String> {
     let known = || Target::ALL.map(|target| target.name).join(", ");
-    Target::named(name).ok_or_else(|| format!("use one of {}", known()))
+    Target::named(name).ok_or_else(|| format!("no such target; kernels are printed for {}", known()))
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(revision) = &args.diff {
+        let text = |program: &Program| Ok((program.name.clone(), text(args, program)?));
+        let now = named(&[])?.iter().map(text).collect::<Result<_>>()?;
+        return diff::print(revision, &now, &args.kernels);
+    }
     let kernels = named(&args.kernels)?;
     match &args.out {
         Some(folder) => write(args, &kernels, folder),
-        None if args.kernels.is_empty() => Ok(writeln!(io::stdout(), "{}", list(&kernels).trim_fmt())?),
+        None if args.kernels.is_empty() => list(args, &kernels),
         None => kernels.iter().try_for_each(|program| Ok(write!(io::stdout(), "{}", text(args, program)?)?)),
     }
 }
 
 /// The kernels of these names, built; all of them, by name, if none is given.
 pub(crate) fn named(names: &[String]) -> Result<Vec<Program>> {
-    if let Some(unknown) = names.iter().find(|&name| ALL.iter().all(|kernel| kernel.name() != *name)) {
-        bail!("no kernel {unknown:?}: `cargo xtask ptx` lists them");
+    let all: Vec<_> = ALL.iter().map(|kernel| kernel.name()).collect();
+    if let Some(unknown) = names.iter().find(|name| !all.contains(name)) {
+        bail!("{}", names::unknown(unknown, all.iter().map(String::as_str)));
     }
     let wanted = ALL.iter().filter(|kernel| names.is_empty() || names.contains(&kernel.name()));
     let mut programs = wanted
@@ -106,7 +120,21 @@ fn argument(param: &Param) -> Value {
     }
 }
 
-fn list(kernels: &[Program]) -> Table {
+/// Columns of a terminal.
+const WIDTH: usize = 80;
+
+/// Every kernel; on a terminal the families, unless all are asked for.
+fn list(args: &Args, kernels: &[Program]) -> Result<()> {
+    let mut out = io::stdout();
+    if args.all || !out.is_terminal() {
+        return Ok(writeln!(out, "{}", table(kernels).trim_fmt())?);
+    }
+    let families = names::families(kernels.iter().map(|program| program.name.as_str()), WIDTH);
+    writeln!(out, "{}", families.join("\n"))?;
+    Ok(writeln!(out, "\n{} kernels; `cargo xtask ptx --all` lists them", kernels.len())?)
+}
+
+fn table(kernels: &[Program]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["kernel", "threads", "shared", "arguments"]);
     for program in kernels {

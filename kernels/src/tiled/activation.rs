@@ -38,6 +38,15 @@ impl Encoding {
         }
     }
 
+    /// What an activation becomes, for headings.
+    fn name(self) -> &'static str {
+        match self {
+            Encoding::SplitInt8 => "two int8",
+            Encoding::F16 => "two f16",
+            Encoding::Bf16 => "two bf16",
+        }
+    }
+
     /// The size of `n` activations in bytes, a multiple of 128 for `n` a multiple of 128.
     pub const fn bytes(self, n: u32) -> u32 {
         (self.values(n) + self.side(n)).next_multiple_of(128)
@@ -160,6 +169,7 @@ impl<'k> Activations<'k> {
     /// encoded.
     pub(crate) fn load(&self, loaders: Loaders<'k>, x: BlockFloat<'k, Fresh>) {
         let (k, step) = (self.k, loaders.threads * CHUNKS_IN_FLIGHT);
+        k.note("activations: load block floating point");
         let mut chunks: Vec<_> = (0..CHUNKS_IN_FLIGHT)
             .map(|i| {
                 let (index, inside) = loaders.chunk(0, i, self.all);
@@ -175,6 +185,7 @@ impl<'k> Activations<'k> {
                         let (index, inside) = loaders.chunk(base, i, self.all);
                         let (whole, scale) = chunk.get();
                         self.encode_block(index, inside, whole, scale);
+                        k.note("load the next block of eight");
                         let (next, inside) = loaders.chunk(base, i + CHUNKS_IN_FLIGHT, self.all);
                         x.load_into(chunk, next, inside);
                     }
@@ -191,6 +202,7 @@ impl<'k> Activations<'k> {
         gamma: Gamma<'k>,
     ) -> F32<'k> {
         let k = self.k;
+        k.note("activations: load, and multiply by the norm's weights");
         let mut squares = k.var(0.0);
         let mut first: Vec<_> = gamma.first.into_iter().map(Some).collect();
         let mut round = |base: Option<U32<'k>>, squares: &mut Var<'k, f32>| {
@@ -235,6 +247,7 @@ impl<'k> Activations<'k> {
         squares: (Ptr<'k, f32, Shared>, u32),
     ) {
         let k = self.k;
+        k.note("activations of a batch: load, and multiply by the norm's weights");
         let first = |i: u32| loaders.chunk(0, i, self.n);
         let mut chunks: Vec<_> =
             (0..CHUNKS_INTERLEAVED).map(|i| fetch(k, x, first(i).0, first(i).1)).collect();
@@ -269,6 +282,7 @@ impl<'k> Activations<'k> {
     }
 
     fn encode(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
+        self.k.note(format!("eight activations as {}", self.encoding.name()));
         match self.encoding {
             Encoding::SplitInt8 => self.encode_split_int8(index, inside, x),
             Encoding::F16 => self.encode_f16(index, inside, x),
@@ -280,6 +294,7 @@ impl<'k> Activations<'k> {
     fn encode_block(&self, index: U32<'k>, inside: Pred<'k>, whole: [F32<'k>; 8], scale: F32<'k>) {
         match self.encoding {
             Encoding::SplitInt8 => {
+                self.k.note("eight integers as two int8, under a scale of 32");
                 let common = lanes_max_u32(3, scale.bits()).bits::<f32>();
                 self.store_split_int8(index, inside, whole, scale * common.rcp(), common);
             }

@@ -269,6 +269,7 @@ impl KernelDef for PipelinedAttention {
         if self.overlap && self.trigger == Trigger::First {
             k.grid_trigger();
         }
+        k.note("the block's heads, and the lane's part of their rows");
         let block = AttentionBlock::new(k, self, &a);
         block.timestamp(Timestamp::Begun);
         block.timestamp(Timestamp::SmId);
@@ -276,11 +277,14 @@ impl KernelDef for PipelinedAttention {
         let (range, position) = if self.batch == 1 { self.begin(&block) } else { self.begin_batch(&block) };
         block.timestamp(Timestamp::Ready);
 
+        k.note("attend the warp's tiles");
         let mut sums = OnlineSoftmax::new(k, self);
         block.attend(&mut sums, &range, position);
         block.timestamp(Timestamp::Multiplied);
+        k.note("the warp's sums into shared memory");
         block.store_sums(&sums, &range);
         k.barrier();
+        k.note("the sums of the block");
         k.when(!range.is_empty(), || {
             k.when(range.used.get().eq(1), || block.store_result(&range))
                 .otherwise(|| block.store_partial(&range));
@@ -335,12 +339,14 @@ impl PipelinedAttention {
         block.copy_own(&own);
         block.stage(loaded);
         let position = position.broadcast();
+        k.note("where the position was too small: the right tiles");
         k.when(position.ne(early), || block.start_again(&mut range, position));
         (range, position)
     }
 
     /// The same for a batch: everything is loaded after the wait.
     fn begin_batch<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
+        block.k.note("several tokens: all of it behind the wait");
         self.wait(block);
         let position = block.position().broadcast();
         let range = block.range(position);
@@ -352,6 +358,7 @@ impl PipelinedAttention {
 
     fn wait(&self, block: &AttentionBlock<'_, '_>) {
         if self.overlap {
+            block.k.note("nothing above reads what earlier kernels write, except the position and the cache");
             block.k.grid_wait();
         }
         block.timestamp(Timestamp::Waited);

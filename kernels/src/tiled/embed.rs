@@ -107,6 +107,7 @@ impl KernelDef for EmbedTiled {
                 let store = |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4([v[0], v[1], v[2], v[3]]);
                 k.when(token.lt(a.vocab), || {
                     let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
+                    k.note(format!("{}: weights of a row of a tile", self.format.name()));
                     let fragment =
                         RowFragment::new(a.table.row(index, tile.bytes), token, i & (fragments - 1));
                     fragment.weights(self.format).chunks(4).enumerate().for_each(|(j, v)| store(j, v));
@@ -203,10 +204,12 @@ fn embed<'k>(
     if overlap {
         k.grid_wait();
     }
+    k.note("rows of the tokens");
     let word = |item: BatchItem<'k>, i| item.of(a.state, state::LEN as u32).at(i).fresh().ld();
     let only = (batch == 1).then(|| [state::TOKEN, state::POSITION].map(|i| word(BatchItem::ONLY, i)));
     rows(&a, &Tokens { batch, token: only.map(|[token, _]| token) });
     // In reverse order, so that the last blocks compute the angles and the first ones the rows.
+    k.note("angles of the positions");
     let last = a.blocks * THREADS - 1;
     let (first, pairs) = (last - thread(k), a.rope_dim >> 1);
     let all = if batch == 1 { pairs } else { pairs * batch };

@@ -108,6 +108,7 @@ impl KernelDef for GateUp {
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         let last = |r: &Results<'k>, (), ()| {
             let (first, count) = r.shares[0];
+            k.note("epilogue: silu(gate) * up, as block floating point");
             r.each_in_warps(count * HALF, HALF, |i, inside, item| {
                 let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, item));
                 let sigmoid = ((gate * -LOG2_E).ex2() + 1.0).rcp();

@@ -224,6 +224,7 @@ impl<'k> BestLogit<'k> {
 fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
     let k = r.k;
     let (first, count) = r.shares[0];
+    k.note("epilogue: the block's logits, and the largest of them");
     let last = r.scratch.at(8 * r.threads / 32).cast::<u32>();
     let draw = || last.st(a.ticket.ticket(a.blocks - 1));
     r.each_item(|item| {
@@ -233,6 +234,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             item.of(a.logits, a.rows).at(row).st(logit);
             best.update(k, logit, row);
         });
+        k.note("the largest logit of the block");
         best.block(r);
         k.when(r.thread.eq(0), || {
             item.of(a.value, a.blocks).at(k.ctaid()).st(&best.value);
@@ -246,6 +248,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
             r.barrier();
         }
     });
+    k.note("the last block chooses the next token");
     if !r.is_single() {
         k.when(r.thread.eq(0), draw);
     }
@@ -256,6 +259,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
 /// Reduces the blocks' maxima and advances the state. One warp.
 fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
     let (value, index) = (item.of(a.value, a.blocks), item.of(a.index, a.blocks));
+    k.note("the largest logit of all blocks");
     let mut best = BestLogit::none(k);
     k.for_each(k.lane(), a.blocks, 32, |i| {
         best.update(k, value.at(i).fresh().ld(), index.at(i).fresh().ld());
@@ -263,6 +267,7 @@ fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
     best.warp(k);
     let (prompt, stop, state, out) = (a.prompt, a.stop, item.of(a.state, LEN as u32), a.out);
     k.when(k.lane().eq(0), || {
+        k.note("the next token");
         let chosen = best.row.get().min(a.rows - 1);
         if item.is_only() {
             return DecodeStep { prompt, stop, state, out, stops: a.stops, ctx: a.ctx }.run(k, chosen);

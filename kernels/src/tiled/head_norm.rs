@@ -109,14 +109,17 @@ impl KernelDef for HeadNorm {
         if self.overlap {
             k.grid_trigger();
         }
+        k.note("weights of the norms");
         let lane = NormLane::new(k, &a);
         if self.overlap {
+            k.note("nothing above reads what earlier kernels write");
             k.grid_wait();
         }
         let position = |item: BatchItem<'k>| item.of(a.state, LEN as u32).at(POSITION).fresh().ld();
         let only = (self.batch == 1).then(|| position(BatchItem::ONLY));
         let heads = a.heads + a.kv_heads * 2;
         let all = if self.batch == 1 { heads } else { heads * self.batch };
+        k.note("a head to each warp");
         k.for_each(0, (all + a.blocks - 1) / a.blocks, 1, |round| {
             let i = round * a.blocks + k.ctaid();
             let row = i.min(all - 1);
@@ -201,16 +204,19 @@ impl<'a, 'k> NormLane<'a, 'k> {
 
     fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
         let (k, a) = (self.k, self.a);
+        k.note("the head, and the angles of the position");
         let x: [Pair; PAIRS] = from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
             let mut angle = [k.var(1.0), k.var(0.0)];
             head.item.of(a.angles, a.head_dim).row(j(k, i), 8).fresh().ld2_if(has(k, a, i), &mut angle);
             angle.map(|v| v.get())
         });
+        k.note("sum of squares");
         let squares = x.iter().flatten().fold(k.val(0.0), |sum, &x| x.fma(x, sum));
         let mean = warp_sum(squares) * a.head_dim.cvt::<f32>().rcp();
         let factor = (mean + a.epsilon).rsqrt();
         for (i, (x, [cos, sin])) in x.into_iter().zip(angles).enumerate() {
+            k.note("norm and rotate a pair of dimensions, and store it");
             let gamma = |half: usize| head.keys.select(self.gamma[1][i][half], self.gamma[0][i][half]);
             let [u, v]: Pair = from_fn(|half| x[half] * factor * gamma(half));
             let rotated = [u * cos - v * sin, u * sin + v * cos];

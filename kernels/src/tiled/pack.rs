@@ -148,6 +148,7 @@ struct PackLane<'k> {
 
 impl<'k> PackLane<'k> {
     fn pack(&self, format: Format) {
+        self.k.note(format!("pack both rows of {}", format.name()));
         let rows = self.rows.each_ref().map(|row| row.bytes(format));
         match format {
             Format::F16 | Format::BF16 => self.halves(rows),
@@ -237,6 +238,7 @@ impl<'k> PackLane<'k> {
             let word = fifth[r][4 * (c & 1) as usize + j];
             ((word >> (4 * (c >> 1))) & 0x0101_0101) << (2 * j + r) as u32
         };
+        self.k.note("fifth bits");
         let word = |c| (1..8).fold(one(0, c, 0), |word, i| word | one(i % 2, c, i / 2));
         self.tile.at(2048).row(self.lane, 16).cast::<u32>().st4([0, 1, 2, 3].map(word));
         self.scales_k(2560, header);
@@ -255,6 +257,7 @@ impl<'k> PackLane<'k> {
     /// in its lower six bits and the upper two bits of group `4 + t`'s above; byte `t` of the third has their lower
     /// four bits. So bits 4 to 7 of the former are the upper bits of both groups, in the tile's order.
     fn scales_k(&self, at: u32, [a, b]: [[U32<'k>; 4]; 2]) {
+        self.k.note("scales and minima of Q4_K and Q5_K");
         let pick = self.t.mad(0x11, 0x40);
         let [first, second] = [a, b].map(|h| (h[1].prmt(h[2], pick), h[3].prmt(h[3] >> 4, pick)));
         let (low, next) = (join(first.0, second.0), join(first.1, second.1));
@@ -269,9 +272,11 @@ impl<'k> PackLane<'k> {
 
     fn q6_k(&self, rows: [Bytes<'k>; 2]) {
         let codes = self.rows.each_ref().map(|row| self.q6_k_codes(row));
+        self.k.note("four words of six-bit codes into three");
         let words: Vec<_> =
             (0..8).flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..]))).collect();
         words.chunks(4).enumerate().for_each(|(c, w)| self.words(c as u32, [w[0], w[1], w[2], w[3]]));
+        self.k.note("scales of Q6_K");
         let scale = |row: Bytes<'k>, s: u32| row.at(192 + 4 * s).at(self.t).ld();
         let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
         let scales = [join(set(0), set(1)), join(set(2), set(3))];

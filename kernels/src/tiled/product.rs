@@ -99,6 +99,7 @@ impl<'k> TileProduct<'k> {
     /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
     /// Whole warp.
     pub(crate) fn add(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
+        self.k.note(format!("{}: unpack a tile", self.format.name()));
         match self.format {
             Format::Q4_0 => self.q4_0(tile, kt, batch),
             Format::Q8_0 => self.q8_0(tile, kt, batch),
@@ -108,6 +109,11 @@ impl<'k> TileProduct<'k> {
             Format::F16 | Format::BF16 => self.halves(tile, kt, batch),
             other => unreachable!("{} has no tile product", other.name()),
         }
+    }
+
+    /// The heading of the multiplication by a token's activations.
+    fn token(&self) {
+        self.k.note(format!("{}: multiply by the activations of a token", self.format.name()));
     }
 
     /// Sums over the lanes of a row: the result is in every lane, or in the lanes with `t` = 0. Whole warp.
@@ -190,6 +196,7 @@ impl<'k> TileProduct<'k> {
         for (s, d) in (0..).zip(d) {
             let codes = from_fn(|i| self.words(tile, 4 * s + i as u32));
             for (item, rows) in (0..).zip(&mut *batch) {
+                self.token();
                 let at = [self.x(kt, item), self.side(kt, 128, item)];
                 let set = self.set(at, s, &codes, |sums, a, b| sums.add_i8(a, b));
                 rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
@@ -213,6 +220,7 @@ impl<'k> TileProduct<'k> {
         let codes = self.nibbles(tile);
         let d = tile.at(self.lane * 8).at(2048).cast::<u32>().ld2().map(halves);
         for (item, rows) in (0..).zip(batch) {
+            self.token();
             let sets = self.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)).map(Set::separated);
             for (set, d) in sets.into_iter().zip(d) {
                 let ([first, second], offset) = (set.scaled(), set.sum * -8.0);
@@ -226,6 +234,7 @@ impl<'k> TileProduct<'k> {
         let (codes, scales) = (self.nibbles(tile), self.scales_k(tile, 2048));
         let scales = Scales { d: [scales.d[0], scales.d[1] * 0.0625], ..scales };
         for (item, rows) in (0..).zip(batch) {
+            self.token();
             let sets = self.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b));
             scales.apply(rows, &sets.map(Set::separated));
         }
@@ -245,6 +254,7 @@ impl<'k> TileProduct<'k> {
         });
         let scales = self.scales_k(tile, 2560);
         for (item, rows) in (0..).zip(batch) {
+            self.token();
             scales.apply(rows, &self.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)));
         }
     }
@@ -271,6 +281,7 @@ impl<'k> TileProduct<'k> {
         let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
         let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| factor(2 * s + r)));
         for (item, rows) in (0..).zip(batch) {
+            self.token();
             let (x, side) = (self.x(kt, item), self.side(kt, 128, item));
             let mut scaled: [Var<f32>; 2] = from_fn(|_| self.k.var(0.0));
             for s in 0..4 {
@@ -296,6 +307,7 @@ impl<'k> TileProduct<'k> {
     fn halves(&self, tile: Ptr<'k, u8, Shared>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
         let words: [_; 8] = from_fn(|c| self.words(tile, c as u32));
         for (item, rows) in (0..).zip(batch) {
+            self.token();
             let x = self.x(kt, item);
             let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(self.k));
             for c in 0..4 {

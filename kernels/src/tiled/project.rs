@@ -104,6 +104,7 @@ impl KernelDef for Project {
         let sum = |r: &Results<'k>, i: U32<'k>, item| r.row(0, i / ROWS, i % ROWS, item);
         if self.plan.batch > 1 {
             let last = |r: &Results<'k>, (), ()| {
+                k.note("epilogue: add to the residual stream of each token");
                 r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
                     let at = place(r, i, item);
                     at.st(at.fresh().ld() + sum(r, i, item));
@@ -123,6 +124,7 @@ impl KernelDef for Project {
                 old
             },
             |r, (at, mine), old| {
+                k.note("epilogue: add to the residual stream");
                 k.when(mine, || store(r, at, r.thread, old.get()));
                 k.for_each(r.thread + r.threads, r.shares[0].1 * ROWS, r.threads, |i| {
                     let at = place(r, i, BatchItem::ONLY);

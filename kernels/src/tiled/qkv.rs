@@ -272,6 +272,9 @@ impl KernelDef for Qkv {
     }
 }
 
+/// The matrices of the product, in their order.
+const MATRICES: [&str; 3] = ["queries", "keys", "values"];
+
 /// The epilogue's view of the block's results.
 struct QkvEpilogue<'a, 'k> {
     qkv: &'a Qkv,
@@ -361,6 +364,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         let Prefetched { position, angles } = prefetched;
         for (m, (FirstPair { share, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
             let pairs = share.count * PAIRS;
+            k.note(format!("epilogue: {}, {}", MATRICES[m], self.pairing()));
             k.when(exists, || {
                 let only = (BatchItem::ONLY, position);
                 self.rotate(r, (m, share), r.thread, pair, [angle[0].get(), angle[1].get()], only);
@@ -371,6 +375,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
                 self.rotate(r, (m, share), i, pair, angle, (BatchItem::ONLY, position));
             });
         }
+        k.note("epilogue: values into the cache");
         let share = self.share(r, 2);
         let only = (BatchItem::ONLY, position);
         k.for_each(r.thread, share.count * ROWS, r.threads, |i| self.value(r, share, i, only));
@@ -380,6 +385,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
     fn store_batch(&self, r: &Results<'k>) {
         let position = |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
         for m in [0, 1] {
+            r.k.note(format!("epilogue: {} of each token, {}", MATRICES[m], self.pairing()));
             let share = self.share(r, m);
             r.each(share.count * PAIRS, PAIRS, |i, item| {
                 let pair = self.pair(share, i);
@@ -387,6 +393,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
                 self.rotate(r, (m, share), i, pair, angle, (item, position(item)));
             });
         }
+        r.k.note("epilogue: values of each token into the cache");
         let share = self.share(r, 2);
         r.each(share.count * ROWS, ROWS, |i, item| self.value(r, share, i, (item, position(item))));
     }
@@ -409,6 +416,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
     fn store_raw(&self, r: &Results<'k>) {
         let mut before = r.k.val(0);
         for (m, heads) in [self.a.heads, self.a.kv_heads, self.a.kv_heads].into_iter().enumerate() {
+            r.k.note(format!("epilogue: {} before their norm", MATRICES[m]));
             let share = self.share(r, m);
             r.each(share.count * ROWS, ROWS, |i, item| {
                 let (block, row) = (i / ROWS, i % ROWS);
@@ -434,6 +442,14 @@ impl<'k> QkvEpilogue<'_, 'k> {
         head * self.a.head_dim + dim
     }
 
+    /// The pairs of the rotation, for headings.
+    fn pairing(&self) -> &'static str {
+        match self.qkv.pairing {
+            Pairing::Interleaved => "GPT-J pairs",
+            Pairing::HalfSplit => "NeoX pairs",
+        }
+    }
+
     fn rotate(
         &self,
         r: &Results<'k>,
@@ -443,6 +459,8 @@ impl<'k> QkvEpilogue<'_, 'k> {
         [cos, sin]: [F32<'k>; 2],
         (item, position): (BatchItem<'k>, U32<'k>),
     ) {
+        let bias = if self.qkv.bias { ", with bias" } else { "" };
+        r.k.note(format!("rotate and store a pair of {}{bias}", MATRICES[m]));
         let sum = |half| r.row(share.run, share.first[1] + i / PAIRS, i % PAIRS + half, item);
         let sums = [0, PAIRS].map(sum);
         let first = if m == 0 { pair.head } else { pair.head + self.a.heads };

@@ -225,6 +225,7 @@ impl<'k> WeightStream<'k> {
         epilogue: impl FnOnce(&Results<'k>, P, T),
     ) {
         let k = self.k;
+        k.note("shared memory, and the block's range of the tiles");
         let base = k.dynamic_shared::<u8>("memory");
         let encoding = Encoding::of(self.segments[0].0).expect("plans have tiled formats");
         let partials = base.at(partials_offset(self.plan));
@@ -288,6 +289,7 @@ impl<'k> WeightStream<'k> {
     fn produce(&self, ring: &Ring<'k>, shares: &[BlockShare<'k>]) {
         let k = self.k;
         let lane = k.lane();
+        k.note("producer warp: initialize the barriers of the ring");
         k.when(lane.eq(0), || {
             k.for_each(0, ring.count, 1, |slot| {
                 ring.full(slot).init(self.plan.arrivals());
@@ -318,7 +320,7 @@ impl<'k> WeightStream<'k> {
         let in_flight = (FIRST_PASS_BYTES / ring.size).max(1);
         let policy = self.plan.overlaps().then(|| k.evict_first());
         for share in shares {
-            k.note(format!("{} tiles", share.format.name()));
+            k.note("producer warp: copy the tiles of a matrix into the ring");
             let bytes = tile(share.format).bytes;
             k.for_each(0, share.len, self.plan.width, |first| {
                 // The first pass finds each stage empty: the phase before the first counts as complete.
@@ -349,6 +351,7 @@ impl<'k> WeightStream<'k> {
                 cursor.step(k, 1, ring.count);
             });
         }
+        k.note("producer warp: all tiles are requested");
         if self.plan.overlaps() {
             // Sequence numbers are published in order. A negative counter means that the loop has already waited.
             k.when(unthrottled.get().bits::<i32>().ge(0), || self.wait_for_previous());
@@ -371,6 +374,7 @@ impl<'k> WeightStream<'k> {
     /// it does not know its predecessor. The wait is bounded: without it the kernel is only slower.
     fn wait_for_previous(&self) {
         let k = self.k;
+        k.note("wait until the product before has requested its last tile");
         let mut left = k.var(self.sequence.min(1) * MAX_POLLS);
         let before = self.sequence - 1;
         let progress = self.progress.at(k.ctaid());
@@ -423,6 +427,7 @@ impl<'k> WeightStream<'k> {
         let (thread, threads) = (k.tid(), 32 * warps);
         let loaders = Loaders { thread, threads };
         let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, self.n));
+        k.note("consumer warps: clear the partial sums");
         let numbers = self.max_row_blocks * (partials_bytes(self.plan) / 4);
         k.for_each(thread, numbers, threads, |i| partials.row(i, 4).cast::<f32>().st(0.0));
 
@@ -437,6 +442,7 @@ impl<'k> WeightStream<'k> {
             factor: Factor::None,
             scratch: ring.base.at(SCRATCH),
         };
+        k.note("consumer warps: addresses of the results, and the warp's tiles");
         let addresses = addresses(&results);
         let work = self.warp_work(shares, x);
         if self.plan.profile {
@@ -448,6 +454,7 @@ impl<'k> WeightStream<'k> {
         }
         self.timestamp(thread.eq(0), Timestamp::Landed);
         if self.plan.overlaps() {
+            k.note("nothing above reads what earlier kernels write");
             k.grid_wait();
         }
         self.timestamp(thread.eq(0), Timestamp::Waited);
@@ -470,6 +477,7 @@ impl<'k> WeightStream<'k> {
                 None
             }
         };
+        k.note("epilogue: loads that need no sums");
         let loaded = prefetch(&addresses);
         k.barrier_part(READY, self.plan.threads());
         let factor = |squares: Ptr<'k, f32, Shared>, epsilon| {
@@ -492,6 +500,7 @@ impl<'k> WeightStream<'k> {
         self.timestamp(thread.eq(0), Timestamp::Ready);
         self.multiply(ring, work, partials);
         self.timestamp(thread.eq(0), Timestamp::Multiplied);
+        k.note("all partial sums are there");
         k.barrier_part(CONSUMERS, threads);
         epilogue(&results, addresses, loaded);
         self.timestamp(thread.eq(0), Timestamp::Stored);
@@ -527,7 +536,7 @@ impl<'k> WeightStream<'k> {
         let member = k.warp() % width;
         let mut cursor = RingCursor::at(k, k.warp() / width);
         for mut work in work {
-            k.note(format!("{} tiles", work.format.name()));
+            k.note("consumer warps: multiply the tiles of a matrix");
             let mut sums: Vec<_> = (0..self.plan.batch).map(|_| from_fn(|_| k.var(0.0))).collect();
             let (rows, row_tiles, bytes) = (work.rows, work.cursor.len, tile(work.format).bytes);
             k.repeat_with(
@@ -541,16 +550,19 @@ impl<'k> WeightStream<'k> {
                             self.wait(ring.full(&cursor.slot), &cursor.phase);
                             let at = ring.stages.row(&cursor.slot, ring.size).row(member, bytes);
                             work.product.add(at, tile.kt.get(), &mut sums);
+                            k.note("free the stage, and go to the next tile");
                             ring.empty(&cursor.slot).arrive();
                             cursor.step(k, groups, ring.count);
                             tile.kt += width * groups;
                         },
                     );
                     self.store_partials(work, &mut sums, partials);
+                    k.note("next row block");
                     work.cursor.next_row(k);
                 },
             );
             if width > 1 {
+                k.note("a last stage without a tile for the warp");
                 k.when(work.idle, || {
                     self.wait(ring.full(&cursor.slot), &cursor.phase);
                     ring.empty(&cursor.slot).arrive();
@@ -563,6 +575,7 @@ impl<'k> WeightStream<'k> {
     /// Stores the warp's partial sums of a row block and resets them.
     fn store_partials(&self, work: &WarpWork<'k>, sums: &mut [RowSums<'k>], partials: Ptr<'k, u8, Shared>) {
         let k = self.k;
+        k.note("the warp's partial sums of a row block");
         let (g, owner) = work.product.owner();
         let block = partials.row(work.cursor.row.get() + work.before, partials_bytes(self.plan));
         let at = block.row(k.warp(), 4 * ROWS).row(g, 4).cast::<f32>();
