@@ -6,7 +6,6 @@ mod failure;
 mod interrupt;
 mod options;
 mod output;
-mod tuned;
 
 use std::process::ExitCode;
 

@@ -6,12 +6,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use warpwright_kernels::Format;
-use warpwright_kernels::tiled::{Copies, Plan, Trigger};
+use warpwright_kernels::tiled::{Copies, Plan};
 
 use crate::Error;
 
-/// A plan for each product of the pipeline, their shared memory, and attention's trigger. Missing values are derived
-/// from the model.
+/// A plan for each product of the pipeline, and their shared memory. Missing values are derived from the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tuning {
     /// Of queries, keys and values.
@@ -26,8 +25,6 @@ pub struct Tuning {
     pub head: Option<Plan>,
     /// Bytes of shared memory of a block; half of an SM's by default.
     pub shared: Option<u32>,
-    /// When the kernel after attention may start.
-    pub attention: Option<Trigger>,
     /// Whether the kernels record the timestamps that [`Decoder::profile`](crate::Decoder::profile) reads.
     pub profile: bool,
 }
@@ -60,9 +57,6 @@ pub(crate) fn throttled_after(before: Format, plan: Plan) -> Plan {
     }
 }
 
-const TRIGGERS: [(&str, Trigger); 3] =
-    [("first", Trigger::First), ("waited", Trigger::Waited), ("drained", Trigger::Drained)];
-
 impl Tuning {
     /// This plan for all products.
     pub(crate) fn all(plan: Plan) -> Tuning {
@@ -85,11 +79,9 @@ impl Tuning {
         };
         match name {
             "shared" => self.shared = Some(number(value)?),
-            "attention" => self.attention = Some(trigger(value).ok_or(format!("{value} is not a trigger"))?),
             _ => {
                 let of = self.plans().into_iter().find(|(known, _)| *known == name);
-                let unknown =
-                    || format!("{name} is not one of qkv, o, gate_up, down, head, attention, shared");
+                let unknown = || format!("{name} is not one of qkv, o, gate_up, down, head, shared");
                 let (_, of) = of.ok_or_else(unknown)?;
                 *of = Some(plan(value)?);
             }
@@ -102,15 +94,7 @@ fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{text} is not an integer"))
 }
 
-fn trigger(text: &str) -> Option<Trigger> {
-    TRIGGERS.into_iter().find(|(name, _)| *name == text).map(|(_, trigger)| trigger)
-}
-
-fn name(trigger: Trigger) -> &'static str {
-    TRIGGERS.into_iter().find(|(_, known)| *known == trigger).expect("all are in the table").0
-}
-
-/// `4x2_first`: warps per group, groups, and trigger. `4x2_first_early6` prefetches at most 6 stages before the
+/// `4x2_first`, as kernel names end: warps per group, and groups. `4x2_first_early6` prefetches at most 6 stages before the
 /// previous product has issued its last load.
 ///
 /// # Errors
@@ -119,22 +103,20 @@ pub fn plan(text: &str) -> Result<Plan, String> {
     let parsed = || {
         let (warps, rest) = text.split_once('_')?;
         let (width, groups) = warps.split_once('x')?;
-        let (trigger, prefetch_limit) = match rest.split_once("_early") {
-            Some((trigger, stages)) => (trigger, Some(stages.parse().ok()?)),
-            None => (rest, None),
+        let prefetch_limit = match rest.strip_prefix("first")? {
+            "" => None,
+            rest => Some(rest.strip_prefix("_early")?.parse().ok()?),
         };
         Some(Plan {
             width: width.parse().ok()?,
             groups: groups.parse().ok()?,
-            trigger: self::trigger(trigger)?,
             copies: Copies::Bulk,
             prefetch_limit,
             batch: 1,
             profile: false,
         })
     };
-    let plan =
-        parsed().ok_or(format!("{text} is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"))?;
+    let plan = parsed().ok_or(format!("{text} is not a plan such as 4x2_first or 4x2_first_early6"))?;
     let most = [plan.width, plan.groups].into_iter().try_fold(1, u32::checked_mul);
     match most {
         Some(1..=31) => Ok(plan),
@@ -146,7 +128,7 @@ impl FromStr for Tuning {
     type Err = Error;
 
     /// Comma-separated settings; later ones override earlier ones: a plan for all products (`4x2_first`), for one
-    /// product (`down=8x1_waited`), or `shared=100000`.
+    /// product (`down=8x1_first`), or `shared=100000`.
     fn from_str(text: &str) -> Result<Tuning, Error> {
         let mut tuning = Tuning::default();
         let wrong = |problem| Error::Tuning { text: text.into(), problem };
@@ -160,11 +142,8 @@ impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut copy = *self;
         let plans = copy.plans().map(|(of, plan)| plan.map(|plan| format!("{of}={}", plan_name(plan))));
-        let rest = [
-            self.attention.map(|trigger| format!("attention={}", name(trigger))),
-            self.shared.map(|shared| format!("shared={shared}")),
-        ];
-        let parts: Vec<String> = plans.into_iter().chain(rest).flatten().collect();
+        let shared = self.shared.map(|shared| format!("shared={shared}"));
+        let parts: Vec<String> = plans.into_iter().chain([shared]).flatten().collect();
         f.write_str(&parts.join(","))
     }
 }
@@ -172,7 +151,7 @@ impl fmt::Display for Tuning {
 /// As [`Tuning`] parses it.
 pub fn plan_name(plan: Plan) -> String {
     let prefetch_limit = plan.prefetch_limit.map_or(String::new(), |stages| format!("_early{stages}"));
-    format!("{}x{}_{}{prefetch_limit}", plan.width, plan.groups, name(plan.trigger))
+    format!("{}x{}_first{prefetch_limit}", plan.width, plan.groups)
 }
 
 #[cfg(test)]
@@ -182,13 +161,13 @@ mod tests {
     #[test]
     fn texts_are_tunings() {
         for text in [
-            "qkv=4x2_first,o=4x2_first,gate_up=4x2_first,down=4x2_first,head=4x2_first,attention=first",
-            "qkv=8x1_waited,o=1x1_first_early12,gate_up=4x3_drained,down=2x8_first,head=4x2_first,attention=waited,shared=99",
+            "qkv=4x2_first,o=4x2_first,gate_up=4x2_first,down=4x2_first,head=4x2_first",
+            "qkv=8x1_first,o=1x1_first_early12,gate_up=4x3_first,down=2x8_first,head=4x2_first,shared=99",
         ] {
             assert_eq!(text.parse::<Tuning>().unwrap().to_string(), text);
         }
-        let all: Tuning = "8x1_waited,o=4x2_first".parse().unwrap();
-        let text = "qkv=8x1_waited,o=4x2_first,gate_up=8x1_waited,down=8x1_waited,head=8x1_waited,";
+        let all: Tuning = "8x1_first,o=4x2_first".parse().unwrap();
+        let text = "qkv=8x1_first,o=4x2_first,gate_up=8x1_first,down=8x1_first,head=8x1_first";
         assert!(text.starts_with(&all.to_string()), "{all}");
         assert_eq!(Tuning::default().to_string(), "");
     }
@@ -218,15 +197,13 @@ mod tests {
     #[test]
     fn says_what_is_no_tuning() {
         let cases = [
-            ("", " is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
-            ("4x2_late", "4x2_late is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited"),
-            (
-                "4x2_first_early",
-                "4x2_first_early is not a plan such as 4x2_first, 4x2_first_early6 or 8x1_waited",
-            ),
+            ("", " is not a plan such as 4x2_first or 4x2_first_early6"),
+            ("4x2_late", "4x2_late is not a plan such as 4x2_first or 4x2_first_early6"),
+            ("4x2_first_early", "4x2_first_early is not a plan such as 4x2_first or 4x2_first_early6"),
+            ("4x2_waited", "4x2_waited is not a plan such as 4x2_first or 4x2_first_early6"),
             ("8x4_first", "8x4_first must have 1 to 31 warps"),
-            ("up=4x2_first", "up is not one of qkv, o, gate_up, down, head, attention, shared"),
-            ("nap=0", "nap is not one of qkv, o, gate_up, down, head, attention, shared"),
+            ("up=4x2_first", "up is not one of qkv, o, gate_up, down, head, shared"),
+            ("nap=0", "nap is not one of qkv, o, gate_up, down, head, shared"),
             ("shared=much", "much is not an integer"),
         ];
         for (text, problem) in cases {

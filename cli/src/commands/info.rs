@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_driver::Device;
 use warpwright_engine::info::{Class, classes, kv_bytes, token_bytes};
-use warpwright_engine::{Model, Path};
+use warpwright_engine::{Model, Path, Tuning};
 
 use crate::device::{self, Choice};
 use crate::failure::Failure;
-use crate::tuned::Tuned;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -30,9 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn facts(model: &Model, device: &Device) -> Table {
-    let tuned = Tuned::of(None, device, &model.outline);
-    let path = Path::of(&model.outline, device, tuned.tuning);
-    let tuning = tuned.said().map(|tuning| format!(", tuned {tuning}")).unwrap_or_default();
+    let path = Path::of(&model.outline, device, Tuning::default());
     let c = &model.outline.config;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).add_rows([
@@ -50,7 +47,7 @@ fn facts(model: &Model, device: &Device) -> Table {
         ],
         ["read per token", &format!("{} bytes of weights", token_bytes(&model.outline))],
         ["", &format!("{} bytes of KV cache for each position", kv_bytes(&model.outline))],
-        ["decoded by", &format!("{path}{tuning}")],
+        ["decoded by", &path.to_string()],
         ["", &format!("on {}", device.name())],
     ]);
     table

@@ -10,7 +10,6 @@ use warpwright_engine::{Generation, Model, Options, Tokenizer, tokenizer};
 
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
-use crate::tuned::Tuned;
 use crate::{device, interrupt};
 
 #[derive(clap::Args)]
@@ -73,10 +72,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         _ => args.prompt_ids.clone(),
     };
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
-    let tuning = Tuned::of(None, context.device(), &model.outline).tuning;
     let options = Options::new(ctx, args.launch.into());
     let prefill_batch = if prompt.len() < LONG_PROMPT { 1 } else { options.prefill_batch };
-    let mut decoder = decoder(&context, &model, Options { tuning, prefill_batch, ..options })?;
+    let mut decoder = decoder(&context, &model, Options { prefill_batch, ..options })?;
     let loading = *decoder.loading();
     let mut times = Times::from(start.elapsed());
     print(args, words.as_ref(), decoder.generate(&prompt, args.n)?, |made| {

@@ -123,7 +123,7 @@ fn ctrl_c_ends_between_two_tokens_and_leaves_no_file() {
     // Long enough that nobody would wait for the end.
     for arguments in [
         &["logits", MODEL, "--ids", &ids, "--out"][..],
-        &["bench", MODEL, "--tune", "--rounds", "100000", "--json"],
+        &["bench", MODEL, "--tokens", "1", "--rounds", "100000", "--json"],
     ] {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let files = || fs::read_dir(folder.path()).expect("it is there").count();

@@ -60,8 +60,8 @@ fn wrong_arguments_are_named() {
         ),
         (&["bench", MODEL, "--ctx", "128,0"], "error: invalid value '0' for '--ctx <N,N,..>'"),
         (
-            &["bench", MODEL, "--profile", "--tune"],
-            "error: the argument '--profile' cannot be used with '--tune'",
+            &["bench", MODEL, "--profile", "--kernels"],
+            "error: the argument '--profile' cannot be used with '--kernels'",
         ),
         (
             &["bench", MODEL, "--kernels", "--plans", "4x2"],

@@ -9,7 +9,7 @@ use warpwright_kernels::Format;
 use warpwright_kernels::tiled::activation::Encoding;
 use warpwright_kernels::tiled::{
     Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
-    Project, Qkv, Segments, SplitPrompt, Trigger,
+    Project, Qkv, Segments, SplitPrompt,
 };
 
 use super::product::Product;
@@ -312,7 +312,6 @@ impl Resolver<'_> {
             head_dim: c.head_dim,
             queries: c.heads / c.kv_heads,
             overlap: self.target.overlaps(),
-            trigger: self.tuning.attention.unwrap_or(Trigger::First),
             // Whatever the tuning says.
             memory: self.target.preferred,
             batch: self.batch,

@@ -28,7 +28,7 @@ mod sums;
 
 use super::batch::BatchItem;
 use super::block_float::{self, BFP_BLOCK, BlockFloat};
-use super::plan::{MAX_BATCH, Timestamp, Trigger};
+use super::plan::{MAX_BATCH, Timestamp};
 use crate::contract::Contract;
 use crate::state::{LEN, POSITION};
 use block::{AttentionBlock, RowFilter, TileRange};
@@ -81,10 +81,9 @@ pub struct PipelinedAttention {
     pub head_dim: u32,
     /// Query heads that share a KV head, at most 16.
     pub queries: u32,
-    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
+    /// (programmatic dependent launch): sm_90.
     pub overlap: bool,
-    /// When the next kernel may start, if kernels overlap; at the latest after the wait.
-    pub trigger: Trigger,
     /// Bytes of shared memory that a block may have. They determine its warps and tiles.
     pub memory: u32,
     /// Tokens per batch.
@@ -115,15 +114,7 @@ const PARTIALS_IN_FLIGHT: u32 = 8;
 impl PipelinedAttention {
     /// The fastest variant.
     pub const fn new(head_dim: u32, queries: u32) -> PipelinedAttention {
-        PipelinedAttention {
-            head_dim,
-            queries,
-            overlap: true,
-            trigger: Trigger::First,
-            memory: HALF_SHARED,
-            batch: 1,
-            profile: false,
-        }
+        PipelinedAttention { head_dim, queries, overlap: true, memory: HALF_SHARED, batch: 1, profile: false }
     }
 
     /// The variant for devices older than sm_90, with the shared memory that all of them have.
@@ -205,12 +196,8 @@ impl KernelDef for PipelinedAttention {
     type Args<S: Side> = PipelinedAttentionArgs<S>;
 
     fn name(&self) -> String {
-        let PipelinedAttention { head_dim, queries, overlap, trigger, memory, batch, profile } = self;
-        let how = match (overlap, trigger) {
-            (false, _) => "plain",
-            (true, Trigger::First) => "first",
-            (true, _) => "waited",
-        };
+        let PipelinedAttention { head_dim, queries, overlap, memory, batch, profile } = self;
+        let how = if *overlap { "first" } else { "plain" };
         let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
         let batch = if *batch == 1 { String::new() } else { format!("_{batch}_columns") };
         let profile = if *profile { "_profile" } else { "" };
@@ -266,7 +253,7 @@ impl KernelDef for PipelinedAttention {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PipelinedAttentionArgs<Dev<'k>>) {
-        if self.overlap && self.trigger == Trigger::First {
+        if self.overlap {
             k.grid_trigger();
         }
         k.note("the block's heads, and the lane's part of their rows");
@@ -362,9 +349,6 @@ impl PipelinedAttention {
             block.k.grid_wait();
         }
         block.timestamp(Timestamp::Waited);
-        if self.overlap && self.trigger != Trigger::First {
-            block.k.grid_trigger();
-        }
     }
 }
 

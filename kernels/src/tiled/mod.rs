@@ -50,7 +50,7 @@ pub use head::{LmHead, LmHeadArgs};
 pub use head_norm::{HeadNorm, HeadNormArgs};
 pub use layout::{Layout, Segments};
 pub use pack::{Pack, PackArgs};
-pub use plan::{Copies, Plan, Trigger};
+pub use plan::{Copies, Plan};
 pub use project::{Project, ProjectArgs};
 pub use qkv::{Finish, Qkv, QkvArgs};
 pub use split_prompt::{SplitPrompt, SplitPromptArgs};

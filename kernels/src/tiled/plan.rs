@@ -3,22 +3,11 @@
 use crate::format::Format;
 use ptx_gen::*;
 
-/// When the kernel executes `griddepcontrol.launch_dependents`, so that the next kernel may start, fill its ring, and
-/// wait.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Trigger {
-    /// At the start: three kernels may overlap as far as shared memory allows.
-    First,
-    /// After `griddepcontrol.wait`: two kernels overlap.
-    Waited,
-    /// After the last load is issued: the next kernel's loads queue behind it.
-    Drained,
-}
-
 /// How tiles come to shared memory, and with it whether kernels overlap: both need sm_90.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Copies {
-    /// One bulk copy (TMA) per stage, in a kernel that overlaps with its neighbours: sm_90.
+    /// One bulk copy (TMA) per stage, in a kernel that overlaps with its neighbours: sm_90. It executes
+    /// `griddepcontrol.launch_dependents` at its start: three kernels may overlap as far as shared memory allows.
     Bulk,
     /// `cp.async` by the lanes of the producer warp, in a kernel that starts after its predecessor has ended: sm_80.
     Async,
@@ -31,8 +20,6 @@ pub struct Plan {
     pub width: u32,
     /// Groups of consumer warps, which process stages round-robin.
     pub groups: u32,
-    /// When the next kernel may start; unused if kernels do not overlap.
-    pub trigger: Trigger,
     /// How tiles are copied to shared memory.
     pub copies: Copies,
     /// Prefetch limit: the number of stages that are loaded before the previous product has issued its last load.
@@ -86,15 +73,8 @@ impl Timestamp {
 impl Plan {
     /// For large matrices of quantized weights. [`ALL`](crate::ALL) lists kernels with this plan and with each plan
     /// below.
-    pub const DEFAULT: Plan = Plan {
-        width: 2,
-        groups: 4,
-        trigger: Trigger::First,
-        copies: Copies::Bulk,
-        prefetch_limit: None,
-        batch: 1,
-        profile: false,
-    };
+    pub const DEFAULT: Plan =
+        Plan { width: 2, groups: 4, copies: Copies::Bulk, prefetch_limit: None, batch: 1, profile: false };
     /// Twelve consumer warps, for few, long rows of quantized weights.
     pub const TWELVE_WARPS: Plan = Plan { groups: 6, ..Plan::DEFAULT };
     /// Throttled prefetch, for large matrices of quantized weights after a product over 4- or 5-bit weights.
@@ -139,11 +119,9 @@ impl Plan {
 
     /// The suffix of kernel names: `4x2_first`, `4x2_first_early6`, `4x2_async`, or `4x2_first_8_columns`.
     pub(crate) fn suffix(self) -> String {
-        let how = match (self.copies, self.trigger) {
-            (Copies::Async, _) => "async",
-            (Copies::Bulk, Trigger::First) => "first",
-            (Copies::Bulk, Trigger::Waited) => "waited",
-            (Copies::Bulk, Trigger::Drained) => "drained",
+        let how = match self.copies {
+            Copies::Async => "async",
+            Copies::Bulk => "first",
         };
         let prefetch = self.prefetch_limit.map_or(String::new(), |stages| format!("_early{stages}"));
         let batch = if self.batch == 1 { String::new() } else { format!("_{}_columns", self.batch) };
@@ -160,11 +138,6 @@ impl Plan {
         if self.overlaps() {
             progress.fill(sequence);
         }
-    }
-
-    /// Whether the kernel triggers the next one at this point.
-    pub(super) fn triggers(self, trigger: Trigger) -> bool {
-        self.overlaps() && self.trigger == trigger
     }
 
     /// Arrivals at a full barrier: one lane, plus the copies of all lanes if lanes copy.

@@ -23,7 +23,7 @@ use super::activation::{Activations, Encoding, Gamma, Loaders};
 use super::batch::BatchItem;
 use super::block_float::BlockFloat;
 use super::layout::*;
-use super::plan::{Copies, Plan, Timestamp, Trigger};
+use super::plan::{Copies, Plan, Timestamp};
 use super::product::{RowSums, TileProduct, tile};
 use super::tile::ROWS;
 use crate::format::Format;
@@ -233,7 +233,7 @@ impl<'k> WeightStream<'k> {
         let x = Activations::new(k, encoding, x, self.n, self.plan.batch);
         let ring = self.ring(base, &x);
         let shares = self.shares();
-        if self.plan.triggers(Trigger::First) {
+        if self.plan.overlaps() {
             k.grid_trigger();
         }
         let first = k.tid().eq(0);
@@ -357,9 +357,6 @@ impl<'k> WeightStream<'k> {
             k.when(unthrottled.get().bits::<i32>().ge(0), || self.wait_for_previous());
             self.progress.at(k.ctaid()).st_release(self.sequence);
         }
-        if self.plan.triggers(Trigger::Drained) {
-            k.grid_trigger();
-        }
         self.timestamp(k.lane().eq(0), Timestamp::Drained);
         if !self.plan.overlaps() {
             // No lane exits with copies in flight: stages that have been read had landed.
@@ -458,9 +455,6 @@ impl<'k> WeightStream<'k> {
             k.grid_wait();
         }
         self.timestamp(thread.eq(0), Timestamp::Waited);
-        if self.plan.triggers(Trigger::Waited) {
-            k.grid_trigger();
-        }
         let squares = ring.base.at(if results.is_single() { SQUARES } else { PARTIALS }).cast::<f32>();
         let epsilon = match input {
             Input::Normed { x: from, gamma, epsilon } if results.is_single() => {

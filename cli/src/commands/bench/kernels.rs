@@ -206,8 +206,8 @@ impl Shown for Report {
         }
         writeln!(
             out,
-            "fastest alone, over all layers: {}\nIn a token, where kernels overlap, others may be faster: --tune \
-             goes by whole tokens.",
+            "fastest alone, over all layers: {}\nIn a token, where kernels overlap, others may be faster: \
+             --plan measures whole tokens.",
             self.best
         )?;
         Ok(())

@@ -3,8 +3,8 @@
 //! All in one run, because a rate means little without the ceiling of the same card on the same day: first the read
 //! ceiling, then for each context a round as each other mode launches steps, to compare tokens and to warm up, and
 //! then the timed rounds. Whole tokens are timed, from the embedding to the choice that the host has read.
-//! Or, instead of rounds, how fast a prompt is taken in; or the kernels: when each works within a token, how fast each
-//! is alone, and with which plans a token is fastest.
+//! Or, instead of rounds, how fast a prompt is prefilled; or the kernels: when each works within a token, and how fast
+//! each is alone.
 
 mod ceiling;
 mod kernels;
@@ -13,7 +13,6 @@ mod profile;
 mod prompt;
 mod report;
 mod timeline;
-mod tune;
 
 use std::path::PathBuf;
 
@@ -35,7 +34,6 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::options::{self as shared, Launch};
 use crate::output::write_file_if;
-use crate::tuned::Tuned;
 use ceiling::Ceiling;
 use report::{Header, Measured, Report};
 
@@ -65,7 +63,7 @@ pub(crate) struct Args {
     /// Timed rounds for each context
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How the overlapping kernels divide their blocks, such as 4x2_first or qkv=4x2_first,down=8x1_waited
+    /// How the overlapping kernels divide their blocks, such as 4x2_first or qkv=4x2_first,down=8x1_first_early6
     #[arg(long, value_name = "PLAN")]
     plan: Option<Tuning>,
     /// Tokens of one launch of a graph
@@ -80,11 +78,7 @@ pub(crate) struct Args {
     /// Measure every kernel alone, with each plan, instead of rounds
     #[arg(long, group = "instead")]
     kernels: bool,
-    /// Find the plans with which whole tokens are fastest, and keep them for this device and model in the user's cache
-    /// directory if they beat the built-in ones
-    #[arg(long, group = "instead")]
-    tune: bool,
-    /// Plans that --kernels and --tune try
+    /// Plans that --kernels tries
     #[arg(
         long,
         value_name = "PLAN,PLAN,..",
@@ -94,7 +88,7 @@ pub(crate) struct Args {
     )]
     plans: Vec<Plan>,
     /// File to draw to, as SVG: tokens a second, or with --profile the kernels of a token over time
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "tune", "prompt"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt"])]
     plot: Option<PathBuf>,
     /// File to write all figures to, as JSON
     #[arg(long, value_name = "FILE")]
@@ -120,8 +114,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         deliver(args, |args| prompt::measure(args, tokens), |_| unreachable!("clap lets nobody plot prompts"))
     } else if args.kernels {
         deliver(args, kernels::measure, |_| unreachable!("clap lets nobody plot kernels"))
-    } else if args.tune {
-        deliver(args, tune::measure, |_| unreachable!("clap lets nobody plot tunings"))
     } else {
         deliver(args, measure, plot::draw)
     }
@@ -166,7 +158,6 @@ struct Setup<'a> {
     subject: Subject,
     contexts: Vec<u32>,
     context: Context,
-    tuned: Tuned,
     ceiling: Ceiling,
 }
 
@@ -175,12 +166,11 @@ impl Setup<'_> {
         let subject = Subject::open(args)?;
         let contexts = contexts(args, subject.outline())?;
         let context = device::open(args.device)?;
-        let tuned = Tuned::of(args.plan, context.device(), subject.outline());
         let largest = contexts.iter().max().expect("there is a context");
-        let options = options(args, tuned.tuning, *largest, args.launch);
+        let options = options(args, *largest, args.launch);
         Decoder::check(&context, subject.outline(), options)?;
         let ceiling = ceiling::measure(&context)?;
-        Ok(Setup { args, subject, contexts, context, tuned, ceiling })
+        Ok(Setup { args, subject, contexts, context, ceiling })
     }
 
     fn outline(&self) -> &Outline {
@@ -188,7 +178,7 @@ impl Setup<'_> {
     }
 
     fn options(&self, ctx: u32, launch: Launch) -> Options {
-        options(self.args, self.tuned.tuning, ctx, launch)
+        options(self.args, ctx, launch)
     }
 
     fn decoder(&self, options: Options) -> Result<Decoder, Failure> {
@@ -242,11 +232,11 @@ fn measure_context(
 }
 
 /// Room for one round.
-fn options(args: &Args, tuning: Tuning, ctx: u32, launch: Launch) -> Options {
+fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
     let options = Options::new(ctx + args.tokens - 1, launch.into());
     // Rounds have no prompt.
     Options {
-        tuning,
+        tuning: args.plan.unwrap_or_default(),
         prefill_batch: 1,
         tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
         ..options

@@ -29,8 +29,8 @@ pub(super) struct Header {
     random_weights: bool,
     /// Which kernels decode.
     path: String,
-    /// How they are tuned, where not by the built-in plans.
-    tuning: Option<String>,
+    /// What `--plan` asked for.
+    plan: Option<String>,
     /// How long a file took to load.
     loading: Option<Loaded>,
     pub(super) read_ceiling: Ceiling,
@@ -110,7 +110,7 @@ impl Header {
             model,
             random_weights,
             path: decoder.path().to_string(),
-            tuning: setup.tuned.said(),
+            plan: setup.args.plan.map(|plan| plan.to_string()),
             loading: (!random_weights).then(|| Loaded::from(*decoder.loading())),
             read_ceiling: setup.ceiling.clone(),
         }
@@ -125,8 +125,8 @@ impl Header {
         }
         let weights = if self.random_weights { ", random weights" } else { "" };
         writeln!(out, "{}{weights}, {work}", self.model)?;
-        let tuning = self.tuning.as_ref().map(|tuning| format!(", tuned {tuning}")).unwrap_or_default();
-        writeln!(out, "decoded by {}{tuning}", self.path)?;
+        let plan = self.plan.as_ref().map(|plan| format!(", plan {plan}")).unwrap_or_default();
+        writeln!(out, "decoded by {}{plan}", self.path)?;
         if let Some(Loaded { loading, .. }) = &self.loading {
             writeln!(out, "{loading}")?;
         }
