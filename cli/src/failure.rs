@@ -4,11 +4,13 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use warpwright_engine as engine;
+
 /// The end of `warpwright --help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
-  1    failed while running: device, driver, a kernel that `check` found wrong
+  1    failed while running: device, driver, logits that are not finite, a kernel that `check` found wrong
   2    wrong use, or an input file that cannot be used
   130  interrupted";
 
@@ -61,13 +63,14 @@ impl From<warpwright_driver::Error> for Failure {
 }
 
 /// A model, a tokenizer or a prompt that cannot be used is bad input; what a device says is not.
-impl From<warpwright_engine::Error> for Failure {
-    fn from(error: warpwright_engine::Error) -> Self {
+impl From<engine::Error> for Failure {
+    fn from(error: engine::Error) -> Self {
         let sentence = sentence(&error);
         match error {
-            warpwright_engine::Error::Driver(_) | warpwright_engine::Error::OtherTokens => {
-                Failure::Runtime(sentence)
-            }
+            engine::Error::Driver(_)
+            | engine::Error::OtherTokens
+            | engine::Error::Logit { .. }
+            | engine::Error::NoToken { .. } => Failure::Runtime(sentence),
             _ => Failure::Input(sentence),
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! The pipeline prefills several tokens of a prompt per step and reads the weights once for all of them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use warpwright_driver::{
@@ -37,7 +37,7 @@ pub struct Decoder {
     pub(crate) machine: Machine,
     pub(crate) stream: Stream,
     /// Events of alternating launches.
-    events: [Event; 2],
+    pub(crate) events: [Event; 2],
     steps: Steps,
     path: Path,
     loading: Loading,
@@ -219,19 +219,6 @@ impl Decoder {
         }
     }
 
-    /// Continues `prompt` greedily: the argmax token each time, at most `limit` tokens, up to and including an
-    /// end-of-text token, or until the context is full.
-    ///
-    /// # Errors
-    /// A prompt that is empty, longer than the context, or contains an id outside the vocabulary.
-    pub fn generate(&mut self, prompt: &[u32], limit: u32) -> Result<Generation<'_>, Error> {
-        self.start(prompt)?;
-        self.prefill(prompt.len() as u32 - 1)?;
-        let first = prompt.len() as u32 - 1;
-        let limit = limit.min(self.machine.buffers.ctx - first);
-        Ok(Generation::new(self, first, limit))
-    }
-
     /// Prefills this many tokens of the prompt, the last excluded.
     pub(crate) fn prefill(&mut self, mut left: u32) -> Result<(), Error> {
         let batch = self.prefill_batch();
@@ -247,15 +234,6 @@ impl Decoder {
     /// Tokens of a prompt that one step prefills.
     pub fn prefill_batch(&self) -> u32 {
         self.machine.batched().map_or(1, |step| step.pipeline.resolved.batch)
-    }
-
-    /// Processes `ids` and yields the logits after each: rows of `vocab`.
-    ///
-    /// # Errors
-    /// As [`generate`](Decoder::generate).
-    pub fn logits(&mut self, ids: &[u32]) -> Result<LogitRows<'_>, Error> {
-        self.start(ids)?;
-        Ok(LogitRows { decoder: self, position: 0, end: ids.len() as u32, read: VecDeque::new() })
     }
 
     /// The number of kernels of a step: the graph's nodes, or the launches of the latest eager step of this kind; 0
@@ -369,7 +347,7 @@ impl Machine {
     }
 
     /// A step of the batched pipeline, if there is one.
-    fn batched(&self) -> Option<PipelineStep<'_>> {
+    pub(crate) fn batched(&self) -> Option<PipelineStep<'_>> {
         let Pass::Pipeline { weights, batched: Some(batched), .. } = &self.pass else {
             return None;
         };
@@ -449,128 +427,6 @@ impl Queue for Counted<'_> {
         self.count += 1;
         let mut stream = self.stream;
         stream.push(work)
-    }
-}
-
-/// Tokens as they are generated.
-pub struct Generation<'a> {
-    decoder: &'a mut Decoder,
-    /// The position of the first token's step.
-    first: u32,
-    limit: u32,
-    /// Tokens of all launches.
-    launched: u32,
-    /// Tokens of the completed launches.
-    made: u32,
-    read: u32,
-    /// For each launch in flight, the total number of tokens up to its end.
-    under_way: VecDeque<u32>,
-    /// Completed launches.
-    over: usize,
-}
-
-impl Iterator for Generation<'_> {
-    type Item = Result<u32, Error>;
-
-    fn next(&mut self) -> Option<Result<u32, Error>> {
-        if self.read == self.limit {
-            return None;
-        }
-        let token = self.step();
-        // After an error or the end of the text there is nothing to wait for.
-        let over = token.as_ref().map_or(true, |id| self.decoder.machine.buffers.stop_tokens.contains(id));
-        self.limit = if over { self.read } else { self.limit };
-        Some(token)
-    }
-}
-
-impl<'a> Generation<'a> {
-    pub(crate) fn new(decoder: &'a mut Decoder, first: u32, limit: u32) -> Generation<'a> {
-        let under_way = VecDeque::new();
-        Generation { decoder, first, limit, launched: 0, made: 0, read: 0, under_way, over: 0 }
-    }
-
-    /// Tokens of the completed launches: those already yielded, those available without waiting, and steps past the
-    /// end of the text.
-    pub fn made(&self) -> u32 {
-        self.made
-    }
-
-    /// Keeps two launches in flight, then waits for the earlier one.
-    fn wait(&mut self) -> Result<(), Error> {
-        while self.under_way.len() < 2 && self.launched < self.limit {
-            self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
-            let event = &self.decoder.events[(self.over + self.under_way.len()) % 2];
-            event.record(&self.decoder.stream)?;
-            self.under_way.push_back(self.launched);
-        }
-        self.decoder.events[self.over % 2].synchronize()?;
-        self.over += 1;
-        self.made = self.under_way.pop_front().expect("tokens are wanted, so a launch is under way");
-        Ok(())
-    }
-
-    fn step(&mut self) -> Result<u32, Error> {
-        if self.read == self.made {
-            self.wait()?;
-        }
-        let position = self.first + self.read;
-        self.read += 1;
-        let (token, vocab) =
-            (self.decoder.machine.buffers.out.read(position as usize), self.decoder.machine.config.vocab);
-        if token < vocab { Ok(token) } else { Err(Error::NoToken { position }) }
-    }
-}
-
-/// Logits, one row per token.
-pub struct LogitRows<'a> {
-    decoder: &'a mut Decoder,
-    position: u32,
-    end: u32,
-    /// Rows of a launch that have not been yielded yet.
-    read: VecDeque<Vec<f32>>,
-}
-
-impl Iterator for LogitRows<'_> {
-    type Item = Result<Vec<f32>, Error>;
-
-    fn next(&mut self) -> Option<Result<Vec<f32>, Error>> {
-        if self.position == self.end {
-            return None;
-        }
-        let row = self.row();
-        self.position = if row.is_ok() { self.position + 1 } else { self.end };
-        Some(row)
-    }
-}
-
-impl LogitRows<'_> {
-    fn row(&mut self) -> Result<Vec<f32>, Error> {
-        let row = match self.read.pop_front() {
-            Some(row) => row,
-            None => self.launch()?,
-        };
-        match row.iter().position(|x| !x.is_finite()) {
-            Some(token) => Err(Error::Logit { position: self.position, token, value: row[token] }),
-            None => Ok(row),
-        }
-    }
-
-    /// Launches one token or a batch; returns the first row.
-    fn launch(&mut self) -> Result<Vec<f32>, Error> {
-        let left = self.end - self.position;
-        if left.min(self.decoder.prefill_batch()) == 1 {
-            self.decoder.launch(StepKind::Decode)?;
-            return Ok(self.decoder.stream.read(&self.decoder.machine.buffers.logits)?);
-        }
-        self.decoder.launch(StepKind::LogitsBatch)?;
-        let Decoder { machine, stream, .. } = &*self.decoder;
-        let step = machine.batched().expect("the batch is larger than 1");
-        let (vocab, batched) =
-            (machine.config.vocab as usize, step.pipeline.resolved.batch.min(left) as usize);
-        let rows = stream.read(&step.logits().view_range(0..batched * vocab))?;
-        self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
-        Ok(self.read.pop_front().expect("there is a column"))
     }
 }
 

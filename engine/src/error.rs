@@ -49,7 +49,8 @@ pub enum Error {
     )]
     Memory { needs: Needs, ctx: u32, room: u32, free: u64, total: u64 },
     #[error(
-        "the logit of token {token} after position {position} is {value}: the weights are damaged or overflow"
+        "the logit of token {token} after position {position} is {value}: the file is damaged, or the model needs \
+         numbers beyond f32, or beyond f16 in its keys and values; download the file again or try another one"
     )]
     Logit { position: u32, token: usize, value: f32 },
     #[error("the tuning \"{text}\" is not understood: {problem}")]
@@ -58,7 +59,9 @@ pub enum Error {
     NoPipeline { path: crate::Path },
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
-    #[error("no logit after position {position} is a number: the weights are damaged or overflow")]
+    #[error(
+        "no token was chosen after position {position}, of finite logits: the device or a kernel is at fault"
+    )]
     NoToken { position: u32 },
 }
 

@@ -28,6 +28,7 @@ mod decoder;
 mod distinct;
 mod error;
 mod forward;
+mod generation;
 pub mod gguf;
 pub mod info;
 mod kernels;
@@ -57,8 +58,9 @@ mod value;
 mod weights;
 
 pub use config::Config;
-pub use decoder::{Decoder, Generation, LogitRows};
+pub use decoder::Decoder;
 pub use error::Error;
+pub use generation::{End, Generation, LogitRows};
 pub use loading::Loading;
 pub use microbench::{ColdSet, Effort};
 pub use model::{Model, Outline};

@@ -43,9 +43,10 @@ impl Decoder {
         }
         let nodes = self.pipeline_step()?.list(attended);
         let mut steps = vec![];
-        for _ in 0..tokens {
+        for position in attended - 1..attended - 1 + tokens {
             self.launch(StepKind::Decode)?;
             self.stream.synchronize()?;
+            self.token(position)?;
             steps.push(self.pipeline_step()?.workspace.times()?);
         }
         Ok(Profile { nodes, steps })

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
 
-use crate::decoder::Generation;
+use crate::generation::Generation;
 use crate::random::{Pools, Unit};
 use crate::step::StepKind;
 use crate::{Decoder, Error};
@@ -35,7 +35,7 @@ impl Decoder {
     /// Prefills a prompt of `len` tokens, the same in every round, and generates the next token.
     ///
     /// # Errors
-    /// A prompt without tokens or longer than the context, and driver errors.
+    /// A prompt without tokens or longer than the context, driver errors, and logits that are not finite.
     pub fn time_prefill(&mut self, len: u32) -> Result<Prefill, Error> {
         let vocab = u64::from(self.machine.config.vocab);
         // A prime stride visits every id of most vocabularies.
@@ -47,7 +47,7 @@ impl Decoder {
         self.launch(StepKind::Decode)?;
         end.record(&self.stream)?;
         end.synchronize()?;
-        let token = self.machine.buffers.out.read(len as usize - 1);
+        let token = self.token(len - 1)?;
         Ok(Prefill { token, device: end.since(&start)? })
     }
 
@@ -56,7 +56,7 @@ impl Decoder {
     /// time steps, clear [`Outline::stop`](crate::Outline::stop) before creating the decoder.
     ///
     /// # Errors
-    /// A context that is too short, driver errors, and logits that are NaN.
+    /// A context that is too short, driver errors, and logits that are not finite.
     pub fn round(&mut self, attended: u32, tokens: u32) -> Result<Round, Error> {
         self.prepare(attended, tokens)?;
         let (read, wall) = self.on_the_wall(attended, tokens)?;
@@ -111,8 +111,8 @@ impl Decoder {
         }
         end.record(&self.stream)?;
         end.synchronize()?;
-        let first = attended as usize - 1;
-        let read = (first..first + tokens as usize).map(|i| self.machine.buffers.out.read(i)).collect();
+        let positions = attended - 1..attended - 1 + tokens;
+        let read = positions.map(|position| self.token(position)).collect::<Result<_, _>>()?;
         Ok((read, end.since(&start)?))
     }
 }

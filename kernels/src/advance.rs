@@ -1,10 +1,11 @@
 //! The last kernel of a step: it stores the next token in the state and makes it readable by the host.
 //!
-//! Inside the prompt, the next token is the prompt's. Decoding ends at a stop token or at the end of the context.
+//! Inside the prompt, the next token is the prompt's. Decoding ends at a stop token, at the end of the context,
+//! or if the model chose no token ([`NO_TOKEN`]).
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::state::{DONE, LEN, POSITION, PROMPT_LEN, TOKEN};
+use crate::state::{DONE, LEN, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
 use ptx_gen::*;
 
 args! {
@@ -95,7 +96,7 @@ impl<'k> DecodeStep<Ptr<'k, u32, Read>, Ptr<'k, u32, ReadWrite>, Ptr<'k, u32, Wr
             });
         });
         self.out.at(position).st(&token);
-        k.when(next.lt(self.ctx), || {
+        k.when(next.lt(self.ctx) & token.get().ne(NO_TOKEN), || {
             self.state.at(TOKEN).st(&token);
             self.state.at(POSITION).st(next);
         })
@@ -114,10 +115,13 @@ impl DecodeStep<&[u32], &mut [u32], &mut [u32], u32> {
         let prompted = next < self.state[prompt_len].min(self.ctx);
         let chosen = if prompted { self.prompt[next as usize] } else { chosen };
         self.out[now as usize] = chosen;
-        if !prompted && self.stop[..self.stops as usize].contains(&chosen) || next == self.ctx {
+        if !prompted && self.stop[..self.stops as usize].contains(&chosen)
+            || next == self.ctx
+            || chosen == NO_TOKEN
+        {
             self.state[done] = 1;
         }
-        if next < self.ctx {
+        if next < self.ctx && chosen != NO_TOKEN {
             self.state[token] = chosen;
             self.state[position] = next;
         }
@@ -166,6 +170,7 @@ impl Variant for Advance {
                 stops: 3,
                 token: 7,
             },
+            AdvanceCase { name: "no token", position: 3, prompt_len: 4, done: 0, stops: 3, token: NO_TOKEN },
             AdvanceCase { name: "done", position: 3, prompt_len: 4, done: 1, stops: 3, token: 7 },
             AdvanceCase { name: "past the end", position: 6, prompt_len: 4, done: 0, stops: 3, token: 7 },
         ]

@@ -1,10 +1,11 @@
 //! Greedy sampling (argmax over the logits), in two launches.
 //!
-//! [`ArgmaxBlocks`] stores the maximum of each block, [`ArgmaxFinal`] reduces them. Ties go to the lowest index. NaN
-//! never wins. If every logit is NaN, the token is `u32::MAX`, which no vocabulary contains.
+//! [`ArgmaxBlocks`] stores the maximum of each block, [`ArgmaxFinal`] reduces them. Ties go to the lowest index. A
+//! logit that is not finite counts as infinity and so wins; the token is then [`NO_TOKEN`].
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
+use crate::state::NO_TOKEN;
 use ptx_gen::*;
 
 args! {
@@ -12,9 +13,9 @@ args! {
     pub struct ArgmaxBlocksArgs {
         /// `[n]`
         x: In<f32>,
-        /// `[blocks]`: the largest element of each block's share
+        /// `[blocks]`: the largest element of each block's share; infinity if one of them is not finite
         value: Out<f32>,
-        /// `[blocks]`: where it is; `u32::MAX` in a share of NaN or of nothing
+        /// `[blocks]`: where it is; `u32::MAX` in a share of nothing
         index: Out<u32>,
         /// Length.
         n: u32,
@@ -70,8 +71,10 @@ impl KernelDef for ArgmaxBlocks {
     fn program<'k>(&self, k: Builder<'k>, a: ArgmaxBlocksArgs<Dev<'k>>) {
         let (block, warps) = (k.ctaid(), self.threads / WARP);
         let first = block * self.threads + k.tid();
-        let best =
-            best_of(k, first, a.n, k.nctaid() * self.threads, |i| Best { value: a.x.at(i).ld(), index: i });
+        let best = best_of(k, first, a.n, k.nctaid() * self.threads, |i| Best {
+            value: key(a.x.at(i).ld()),
+            index: i,
+        });
         let best = best.of_warp();
 
         k.note("the best of the warps' best");
@@ -96,7 +99,7 @@ impl KernelDef for ArgmaxBlocks {
         let (threads, blocks) = (self.threads as usize, a.value.len());
         for block in 0..blocks {
             let share = a.x.iter().enumerate().filter(|(i, _)| i / threads % blocks == block);
-            let (value, index) = first_largest(share.map(|(i, &x)| (x, i as u32)));
+            let (value, index) = first_largest(share.map(|(i, &x)| (key_on_cpu(x), i as u32)));
             (a.value[block], a.index[block]) = (value, index);
         }
     }
@@ -124,13 +127,25 @@ impl KernelDef for ArgmaxFinal {
     fn program<'k>(&self, k: Builder<'k>, a: ArgmaxFinalArgs<Dev<'k>>) {
         let of = |i| Best { value: a.value.at(i).ld(), index: a.index.at(i).ld() };
         let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
-        k.when(k.lane().eq(0), || a.token.st(best.index));
+        let token = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
+        k.when(k.lane().eq(0), || a.token.st(token));
     }
 
     fn reference(&self, a: ArgmaxFinalArgs<Cpu<'_>>) {
         let candidates = a.value.iter().copied().zip(a.index.iter().copied());
-        a.token[0] = first_largest(candidates).1;
+        let (value, index) = first_largest(candidates);
+        a.token[0] = if value < f32::INFINITY { index } else { NO_TOKEN };
     }
+}
+
+/// What logits are compared by: the logit, or infinity if it is not finite, which wins against all others.
+pub(crate) fn key(logit: F32<'_>) -> F32<'_> {
+    logit.abs().lt(f32::INFINITY).select(logit, f32::INFINITY)
+}
+
+/// The same on the CPU.
+pub(crate) fn key_on_cpu(logit: f32) -> f32 {
+    if logit.is_finite() { logit } else { f32::INFINITY }
 }
 
 /// The largest value and, of equals, the lowest index; NaN and no value at all are `(-inf, NONE)`.
@@ -195,7 +210,8 @@ fn rows(seed: u64, n: usize) -> Vec<(&'static str, Vec<f32>)> {
         row("random", &[]),
         row("ties", &[(n - 1, 2.0), (n / 2, 2.0), (n / 3, 2.0)]),
         row("NaN first", &[(0, f32::NAN), (n / 2, 2.0)]),
-        row("infinity", &[(n - 1, f32::INFINITY), (0, f32::NEG_INFINITY)]),
+        row("infinity", &[(n - 1, f32::INFINITY)]),
+        row("-infinity", &[(n / 2, f32::NEG_INFINITY)]),
     ];
     let flat = [("all NaN", f32::NAN), ("all -inf", f32::NEG_INFINITY), ("all -0", -0.0)];
     rows.into_iter().chain(flat.map(|(what, v)| (what, vec![v; n]))).collect()

@@ -13,6 +13,7 @@
 pub mod advance;
 pub mod argmax;
 pub mod attention;
+mod cache;
 pub mod case;
 mod contract;
 pub mod embed;

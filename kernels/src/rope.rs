@@ -8,6 +8,7 @@
 //! two `f32`, and the whole revolutions of the exact product are subtracted first. The error is the same at any
 //! position.
 
+use crate::cache::{key, keys};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::state::{LEN, POSITION};
@@ -140,8 +141,9 @@ impl KernelDef for Rope {
                     let (key, cache) = (a.k.at(from), a.k_cache.at(to));
                     self.each_pair(k, &a, position, |t| {
                         let [x, y] = t.of(key.at(t.dims[0]).ld(), key.at(t.dims[1]).ld());
-                        cache.at(t.dims[0]).st(x.cvt::<f16>());
-                        cache.at(t.dims[1]).st(y.cvt::<f16>());
+                        let [x, y] = keys(k, [x, y]);
+                        cache.at(t.dims[0]).st(x);
+                        cache.at(t.dims[1]).st(y);
                     });
                     append(k, k.tid() + a.rope_dim, a.head_dim, key, cache);
                 })
@@ -172,7 +174,7 @@ impl KernelDef for Rope {
         if position as usize >= ctx {
             return;
         }
-        let halves = |x: &[f32]| x.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>();
+        let halves = |x: &[f32]| x.iter().map(|&x| key(x)).collect::<Vec<_>>();
         for (head, (k, v)) in a.k.chunks(head_dim).zip(a.v.chunks(head_dim)).enumerate() {
             let row = (head * ctx + position as usize) * head_dim;
             a.k_cache[row..row + head_dim].copy_from_slice(&halves(&rotated(k)));
@@ -183,7 +185,11 @@ impl KernelDef for Rope {
 
 /// Stores `x` from element `from` of each thread on, as `f16`.
 fn append<'k>(k: Builder<'k>, from: U32<'k>, n: U32<'k>, x: Ptr<'k, f32, Read>, to: Ptr<'k, f16, ReadWrite>) {
-    k.for_each(from, n, THREADS, |i| to.at(i).st(x.at(i).ld().cvt::<f16>()));
+    k.for_each(from, n, THREADS, |i| {
+        let x = x.at(i).ld();
+        let [x, _] = keys(k, [x, x]);
+        to.at(i).st(x);
+    });
 }
 
 /// The rotation of one pair of dimensions.

@@ -10,6 +10,9 @@ pub const TOKEN: u32 = 0;
 pub const POSITION: u32 = 1;
 /// Whether decoding has ended: 0 or 1. Steps change nothing once it is 1.
 pub const DONE: u32 = 2;
+/// The choice of a step whose logits are not all finite. It ends decoding and changes neither token nor position, so
+/// later steps compute the same logits, in which the host finds what is wrong.
+pub const NO_TOKEN: u32 = u32::MAX;
 /// Length of the prompt. While the next position is inside the prompt, the next token comes from the prompt instead
 /// of from the model.
 pub const PROMPT_LEN: u32 = 3;

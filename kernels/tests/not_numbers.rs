@@ -5,8 +5,8 @@ mod machine;
 
 use machine::once;
 use ptx_gen::{CpuArg, f16};
-use warpwright_kernels::tiled::{GateUp, PipelinedAttention, Plan, Project, block_float};
-use warpwright_kernels::{Case, Format, Variant};
+use warpwright_kernels::tiled::{GateUp, HeadNorm, PipelinedAttention, Plan, Project, Qkv, block_float};
+use warpwright_kernels::{Case, Format, Pairing, Rope, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
 fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
@@ -31,12 +31,13 @@ fn what_is_no_number_is_none_behind_a_kernel() {
     let project = |format| Project { format, plan: Plan::DEFAULT };
     let gate_up = GateUp { format: Format::Q4_K, plan: Plan::DEFAULT };
     let attention = PipelinedAttention::new(64, 1);
-    let kernels: [(&dyn Variant, &str); 5] = [
+    let kernels: [(&dyn Variant, &str); 6] = [
         (&project(Format::Q4_K), "x_scale"),
         (&project(Format::Q6_K), "x_scale"),
         (&Project { format: Format::BF16, plan: Plan::HALF }, "x_scale"),
         (&gate_up, "x"),
         (&attention, "v_cache"),
+        (&attention, "k_cache"),
     ];
     for (kernel, of) in kernels {
         let case = &kernel.cases(1)[0];
@@ -45,5 +46,29 @@ fn what_is_no_number_is_none_behind_a_kernel() {
             let block = &y[..block_float::BFP_BLOCK as usize];
             assert!(block.iter().all(|y| !y.is_finite()), "{} from {bad}: {block:?}", kernel.name());
         }
+    }
+}
+
+/// An infinite key could drop its position from attention, where the query has the other sign.
+#[test]
+fn a_key_beyond_f16_is_none() {
+    let qkv = Qkv::new([Format::Q8_0; 3], Pairing::HalfSplit, true);
+    let kernels: [(&dyn Variant, &str); 3] = [
+        (&Rope { pairing: Pairing::HalfSplit }, "k"),
+        (&qkv, "bias"),
+        (&HeadNorm { overlap: true, batch: 1 }, "gamma"),
+    ];
+    for (kernel, of) in kernels {
+        let mut lost = 0;
+        for case in kernel.cases(1) {
+            let place = |name| kernel.params().iter().position(|p| p.name == name).expect("an argument");
+            let mut args = case.args.clone();
+            let CpuArg::F32(v) = &mut args[place(of)] else { panic!("{of} is no f32") };
+            v.iter_mut().for_each(|v| *v *= 1e7);
+            let CpuArg::F16(cache) = &once(kernel, &args)[place("k_cache")] else { panic!("no cache") };
+            assert!(cache.iter().all(|k| !k.to_f32().is_infinite()), "{} on {}", kernel.name(), case.label);
+            lost += cache.iter().filter(|k| k.to_f32().is_nan()).count();
+        }
+        assert!(lost > 0, "{} kept every key", kernel.name());
     }
 }

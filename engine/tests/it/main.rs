@@ -1,10 +1,12 @@
 //! Tests of the engine: files, numbers and tokens; the forward pass on the emulator.
 
+mod changes;
 mod config;
 mod decode;
 mod gguf;
 mod info;
 mod keys;
+mod not_finite;
 mod oracle;
 mod outliers;
 mod pipeline;

@@ -1,7 +1,8 @@
 //! The end of a token: norm, LM head, argmax, and the step to the next position.
 //!
 //! Each block stores the maximum of its rows. The last block reduces them, with ties going to the lowest index, and
-//! advances the state as [`Advance`](crate::Advance) does.
+//! advances the state as [`Advance`](crate::Advance) does. A logit that is not finite counts as infinity and so wins;
+//! the choice is then [`NO_TOKEN`].
 //!
 //! With a batch, it stores the argmax token of each token and does not update the state: the caller that assigned the
 //! tokens knows which of them continue.
@@ -12,10 +13,11 @@ use super::tile::ROWS;
 use super::{Layout, Plan, Segments};
 use super::{Packed, case};
 use crate::advance::DecodeStep;
+use crate::argmax::{key, key_on_cpu};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::state::{LEN, POSITION};
+use crate::state::{LEN, NO_TOKEN, POSITION};
 use ptx_gen::*;
 
 args! {
@@ -29,7 +31,7 @@ args! {
         gamma: In<f32>,
         /// `[batch, rows]`
         logits: Out<f32>,
-        /// `[batch, blocks]`: the largest logit of each block
+        /// `[batch, blocks]`: the largest logit of each block; infinity if one of them is not finite
         value: InOut<f32>,
         /// `[batch, blocks]`: its row
         index: InOut<u32>,
@@ -156,13 +158,13 @@ impl KernelDef for LmHead {
                 let [from, to] = [b, b + 1].map(|b| segments.partition(b as u32, a.blocks)[0] * ROWS);
                 let mut best = (f32::NEG_INFINITY, u32::MAX);
                 for row in from..to {
-                    let logit = logits[row as usize];
+                    let logit = key_on_cpu(logits[row as usize]);
                     best = if logit > best.0 { (logit, row) } else { best };
                 }
                 (a.value[item * blocks + b], a.index[item * blocks + b]) = best;
                 all = if best.0 > all.0 { best } else { all };
             }
-            let chosen = all.1.min(a.rows - 1);
+            let chosen = if all.0 < f32::INFINITY { all.1 } else { NO_TOKEN };
             if batch > 1 {
                 let position = a.state[item * LEN + POSITION as usize] as usize;
                 a.out.iter_mut().skip(position).take(1).for_each(|out| *out = chosen);
@@ -232,7 +234,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
         k.for_each(r.thread, count * ROWS, r.threads, |i| {
             let (row, logit) = (first * ROWS + i, r.row(0, i / ROWS, i % ROWS, item));
             item.of(a.logits, a.rows).at(row).st(logit);
-            best.update(k, logit, row);
+            best.update(k, key(logit), row);
         });
         k.note("the largest logit of the block");
         best.block(r);
@@ -268,7 +270,7 @@ fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
     let (prompt, stop, state, out) = (a.prompt, a.stop, item.of(a.state, LEN as u32), a.out);
     k.when(k.lane().eq(0), || {
         k.note("the next token");
-        let chosen = best.row.get().min(a.rows - 1);
+        let chosen = best.value.get().lt(f32::INFINITY).select(&best.row, NO_TOKEN);
         if item.is_only() {
             return DecodeStep { prompt, stop, state, out, stops: a.stops, ctx: a.ctx }.run(k, chosen);
         }

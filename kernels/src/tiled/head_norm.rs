@@ -12,6 +12,7 @@
 
 use super::batch::BatchItem;
 use super::plan::MAX_BATCH;
+use crate::cache::{key, keys};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::warp_sum;
@@ -163,7 +164,7 @@ impl KernelDef for HeadNorm {
             };
             if position < ctx {
                 let row = &mut cache[((i - heads) % kv_heads * ctx + position) * dim..][..dim];
-                row.iter_mut().zip(y).for_each(|(to, y)| *to = f16::from_f32(y));
+                row.iter_mut().zip(y).for_each(|(to, y)| *to = key(y));
             }
         }
     }
@@ -231,8 +232,9 @@ impl<'a, 'k> NormLane<'a, 'k> {
         let [first, second] = dims(k, a, i);
         let append = |cache: Ptr<'k, f16, ReadWrite>, kv_head: U32<'k>| {
             let row = cache.row(kv_head * a.ctx + position, a.head_dim * 2);
-            row.at(first).st(y[0].cvt::<f16>());
-            row.at(second).st(y[1].cvt::<f16>());
+            let y = keys(k, y);
+            row.at(first).st(y[0]);
+            row.at(second).st(y[1]);
         };
         k.when(!head.keys, || {
             let row = a.q.row(head.item.plus(head.index, a.heads), a.head_dim * 4);

@@ -11,6 +11,7 @@ use super::case;
 use super::stream::{Input, Results, WeightStream};
 use super::tile::ROWS;
 use super::{Layout, Plan, Segments};
+use crate::cache::{key, keys};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
@@ -260,7 +261,7 @@ impl KernelDef for Qkv {
                             match run {
                                 0 => q[head * dim + d] = v as f32,
                                 _ if position >= ctx => {}
-                                1 => a.k_cache[cached] = f16::from_f32(v as f32),
+                                1 => a.k_cache[cached] = key(v as f32),
                                 _ => a.v_cache[cached] = f16::from_f32(v as f32),
                             }
                         }
@@ -409,7 +410,7 @@ impl<'k> QkvEpilogue<'_, 'k> {
         let row = share.first[0] * ROWS + i;
         let v = r.row(share.run, share.first[1] + i / ROWS, i % ROWS, item);
         let v = self.biased(v, (self.a.heads + self.a.kv_heads) * self.a.head_dim + row);
-        self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v, position);
+        self.append(r, self.a.v_cache, row / self.a.head_dim, row % self.a.head_dim, v.cvt(), position);
     }
 
     /// Stores the sums of all three matrices, each row in its place.
@@ -467,14 +468,15 @@ impl<'k> QkvEpilogue<'_, 'k> {
         let biased = |s: usize| self.biased(sums[s], first * self.a.head_dim + pair.dims[s]);
         let (x, y) = (biased(0), biased(1));
         let rotated = [x * cos - y * sin, x * sin + y * cos];
-        for (d, v) in pair.dims.into_iter().zip(rotated) {
-            match m {
-                0 => {
-                    let q = item.of_with(self.a.q, || self.a.heads * self.a.head_dim);
-                    q.at(pair.head * self.a.head_dim + d).st(v);
-                }
-                _ => self.append(r, self.a.k_cache, pair.head, d, v, position),
+        if m == 0 {
+            for (d, v) in pair.dims.into_iter().zip(rotated) {
+                let q = item.of_with(self.a.q, || self.a.heads * self.a.head_dim);
+                q.at(pair.head * self.a.head_dim + d).st(v);
             }
+            return;
+        }
+        for (d, v) in pair.dims.into_iter().zip(keys(r.k, rotated)) {
+            self.append(r, self.a.k_cache, pair.head, d, v, position);
         }
     }
 
@@ -489,11 +491,11 @@ impl<'k> QkvEpilogue<'_, 'k> {
         cache: Ptr<'k, f16, ReadWrite>,
         head: U32<'k>,
         d: U32<'k>,
-        v: F32<'k>,
+        v: Val<'k, f16>,
         position: U32<'k>,
     ) {
         let at = cache.row(head * self.a.ctx + position, self.a.head_dim * 2).at(d);
-        r.k.when(position.lt(self.a.ctx), || at.st(v.cvt::<f16>()));
+        r.k.when(position.lt(self.a.ctx), || at.st(v));
     }
 }
 

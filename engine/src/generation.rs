@@ -1,0 +1,199 @@
+//! What a decoder yields: tokens as they are generated, and logits, one row per token.
+
+use std::collections::VecDeque;
+
+use crate::Error;
+use crate::decoder::{Decoder, Machine};
+use crate::step::StepKind;
+
+/// Tokens as they are generated.
+pub struct Generation<'a> {
+    decoder: &'a mut Decoder,
+    /// The position of the first token's step.
+    first: u32,
+    limit: u32,
+    end: End,
+    /// Tokens of all launches.
+    launched: u32,
+    /// Tokens of the completed launches.
+    made: u32,
+    read: u32,
+    /// For each launch in flight, the total number of tokens up to its end.
+    under_way: VecDeque<u32>,
+    /// Completed launches.
+    over: usize,
+}
+
+/// Why tokens end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The last token ends the text.
+    Text,
+    /// There is no room for another position.
+    ContextFull,
+    /// The limit is reached.
+    Limit,
+}
+
+impl Iterator for Generation<'_> {
+    type Item = Result<u32, Error>;
+
+    fn next(&mut self) -> Option<Result<u32, Error>> {
+        if self.read == self.limit {
+            return None;
+        }
+        let token = self.step();
+        let stops = |id| self.decoder.machine.buffers.stop_tokens.contains(id);
+        if token.as_ref().is_ok_and(stops) {
+            self.end = End::Text;
+        }
+        // After an error or the end of the text there is nothing to wait for.
+        if token.is_err() || self.end == End::Text {
+            self.limit = self.read;
+        }
+        Some(token)
+    }
+}
+
+impl<'a> Generation<'a> {
+    /// At most `limit` tokens, and no more than there is room for.
+    pub(crate) fn new(decoder: &'a mut Decoder, first: u32, limit: u32) -> Generation<'a> {
+        let room = decoder.machine.buffers.ctx - first;
+        let (end, limit) = if limit > room { (End::ContextFull, room) } else { (End::Limit, limit) };
+        let under_way = VecDeque::new();
+        Generation { decoder, first, limit, end, launched: 0, made: 0, read: 0, under_way, over: 0 }
+    }
+
+    /// Why there are no more tokens, once they have ended without an error.
+    pub fn end(&self) -> End {
+        self.end
+    }
+
+    /// Tokens of the completed launches: those already yielded, those available without waiting, and steps past the
+    /// end of the text.
+    pub fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// Keeps two launches in flight, then waits for the earlier one.
+    fn wait(&mut self) -> Result<(), Error> {
+        while self.under_way.len() < 2 && self.launched < self.limit {
+            self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
+            let event = &self.decoder.events[(self.over + self.under_way.len()) % 2];
+            event.record(&self.decoder.stream)?;
+            self.under_way.push_back(self.launched);
+        }
+        self.decoder.events[self.over % 2].synchronize()?;
+        self.over += 1;
+        self.made = self.under_way.pop_front().expect("tokens are wanted, so a launch is under way");
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<u32, Error> {
+        if self.read == self.made {
+            self.wait()?;
+        }
+        let position = self.first + self.read;
+        self.read += 1;
+        self.decoder.token(position)
+    }
+}
+
+/// Logits, one row per token.
+pub struct LogitRows<'a> {
+    decoder: &'a mut Decoder,
+    position: u32,
+    end: u32,
+    /// Rows of a launch that have not been yielded yet.
+    read: VecDeque<Vec<f32>>,
+}
+
+impl Iterator for LogitRows<'_> {
+    type Item = Result<Vec<f32>, Error>;
+
+    fn next(&mut self) -> Option<Result<Vec<f32>, Error>> {
+        if self.position == self.end {
+            return None;
+        }
+        let row = self.row();
+        self.position = if row.is_ok() { self.position + 1 } else { self.end };
+        Some(row)
+    }
+}
+
+impl<'a> LogitRows<'a> {
+    /// For a decoder at the start of a prompt of this many tokens.
+    pub(crate) fn new(decoder: &'a mut Decoder, tokens: u32) -> LogitRows<'a> {
+        LogitRows { decoder, position: 0, end: tokens, read: VecDeque::new() }
+    }
+
+    fn row(&mut self) -> Result<Vec<f32>, Error> {
+        let row = match self.read.pop_front() {
+            Some(row) => row,
+            None => self.launch()?,
+        };
+        check_logits(self.position, &row).map(|()| row)
+    }
+
+    /// Launches one token or a batch; returns the first row.
+    fn launch(&mut self) -> Result<Vec<f32>, Error> {
+        let left = self.end - self.position;
+        if left.min(self.decoder.prefill_batch()) == 1 {
+            self.decoder.launch(StepKind::Decode)?;
+            return Ok(self.decoder.stream.read(&self.decoder.machine.buffers.logits)?);
+        }
+        self.decoder.launch(StepKind::LogitsBatch)?;
+        let Decoder { machine, stream, .. } = &*self.decoder;
+        let step = machine.batched().expect("the batch is larger than 1");
+        let (vocab, batched) =
+            (machine.config.vocab as usize, step.pipeline.resolved.batch.min(left) as usize);
+        let rows = stream.read(&step.logits().view_range(0..batched * vocab))?;
+        self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
+        Ok(self.read.pop_front().expect("there is a row"))
+    }
+}
+
+impl Decoder {
+    /// Continues `prompt` greedily: the argmax token each time, at most `limit` tokens, up to and including an
+    /// end-of-text token, or until the context is full.
+    ///
+    /// # Errors
+    /// A prompt that is empty, longer than the context, or contains an id outside the vocabulary.
+    pub fn generate(&mut self, prompt: &[u32], limit: u32) -> Result<Generation<'_>, Error> {
+        self.start(prompt)?;
+        self.prefill(prompt.len() as u32 - 1)?;
+        let first = prompt.len() as u32 - 1;
+        Ok(Generation::new(self, first, limit))
+    }
+
+    /// Processes `ids` and yields the logits after each: rows of `vocab`.
+    ///
+    /// # Errors
+    /// As [`generate`](Decoder::generate).
+    pub fn logits(&mut self, ids: &[u32]) -> Result<LogitRows<'_>, Error> {
+        self.start(ids)?;
+        Ok(LogitRows::new(self, ids.len() as u32))
+    }
+
+    /// The token after a position whose step has completed.
+    ///
+    /// # Errors
+    /// A logit that was not finite: the device then chose no token, and every later step has left the same logits.
+    pub(crate) fn token(&self, position: u32) -> Result<u32, Error> {
+        let Machine { buffers, config, .. } = &self.machine;
+        let token = buffers.out.read(position as usize);
+        if token < config.vocab {
+            return Ok(token);
+        }
+        check_logits(position, &self.stream.read(&buffers.logits)?)?;
+        Err(Error::NoToken { position })
+    }
+}
+
+/// Refuses a row with a logit that is not finite.
+fn check_logits(position: u32, row: &[f32]) -> Result<(), Error> {
+    match row.iter().position(|x| !x.is_finite()) {
+        Some(token) => Err(Error::Logit { position, token, value: row[token] }),
+        None => Ok(()),
+    }
+}
