@@ -13,6 +13,15 @@ use crate::{config, gguf, tokenizer};
 pub enum Error {
     #[error("cannot open {}: {source}", path.display())]
     Open { path: PathBuf, source: std::io::Error },
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{} changed while it was read; wait until it is written, and start again", path.display())]
+    Changed { path: PathBuf },
+    #[error(
+        "{}: weight {index} of tensor {tensor:?} is {value}: the file is damaged; download it again or try another one",
+        path.display()
+    )]
+    Weight { path: PathBuf, tensor: String, index: usize, value: f32 },
     #[error("{} is {what}", path.display())]
     NoFile { path: PathBuf, what: &'static str },
     #[error("{}: {fault}", path.display())]

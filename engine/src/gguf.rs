@@ -1,4 +1,4 @@
-//! GGUF files, versions 2 and 3: a memory map and a checked directory of what is in it.
+//! GGUF files, versions 2 and 3: an open file and a checked directory of what is in it.
 //!
 //! A file is a header (magic, version, two counts), key-value pairs, tensor descriptions, padding, and the
 //! tensors' data, all little-endian; see `docs/gguf.md` in the ggml repository.
@@ -7,25 +7,23 @@
 //! file, aligned, and apart from each other.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
-
 use crate::Error;
+use crate::file::StableFile;
 use crate::value::MAX_NESTING;
 pub use crate::value::{Array, Value};
 use crate::{kind, value};
 
-/// A mapped file and its directory.
+/// An open file and its directory.
 #[derive(Debug)]
 pub struct Gguf {
     /// Where the file was opened.
     pub path: PathBuf,
     /// What the file says of itself.
     pub directory: Directory,
-    map: Mmap,
+    file: StableFile,
 }
 
 /// What stands before the tensors' data.
@@ -96,6 +94,8 @@ pub enum Fault {
     BigEndian,
     #[error("GGUF version {0}; versions 2 and 3 are supported")]
     Version(u32),
+    #[error("the file goes on after the {0} bytes that were read")]
+    Beyond(usize),
     #[error("the file ends inside {what}: {need} bytes are needed at offset {at}, {left} are left")]
     Truncated { what: String, at: usize, need: u64, left: usize },
     #[error("the header counts {count} {what}, but the {left} bytes that follow hold at most {most}")]
@@ -148,36 +148,74 @@ const MIN_PAIR: u64 = 13;
 /// The least bytes of a tensor description: a name's length, one dimension, a type, an offset.
 const MIN_TENSOR: u64 = 32;
 
+/// Bytes of the directory that are read first: many times what one takes that has no vocabulary.
+const FIRST: u64 = 1 << 20;
+
 impl Gguf {
-    /// Maps a file and reads its directory.
-    ///
-    /// The file must not change while it is mapped.
-    #[allow(unsafe_code)]
+    /// Opens a file and reads its directory.
     pub fn open(path: &Path) -> Result<Gguf, Error> {
-        let io = |source| Error::Open { path: path.to_owned(), source };
         // Opening a pipe would wait for a writer.
-        if let Some(what) = kind::of(&std::fs::metadata(path).map_err(io)?) {
+        let found = std::fs::metadata(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+        if let Some(what) = kind::of(&found) {
             return Err(Error::NoFile { path: path.to_owned(), what });
         }
-        let file = File::open(path).map_err(io)?;
-        // SAFETY: the map is read-only and private to this struct; that nobody truncates the file
-        // meanwhile is the caller's part of the contract above, which no program can check.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let directory = Directory::read(&map)
-            .map_err(|fault| Error::Gguf { path: path.to_owned(), fault: Box::new(fault) })?;
-        Ok(Gguf { path: path.to_owned(), directory, map })
+        let file = StableFile::open(path)?;
+        let directory = directory(path, &file)?;
+        Ok(Gguf { path: path.to_owned(), directory, file })
     }
 
     /// The bytes of a tensor of this file, by its range.
-    pub fn data(&self, range: &Range<usize>) -> &[u8] {
-        &self.map[range.clone()]
+    ///
+    /// # Errors
+    /// A file that cannot be read or has become shorter.
+    pub fn data(&self, range: &Range<usize>) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; range.len()];
+        self.read(range.start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fills `bytes` with those of the file from `start` on.
+    pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        self.file.read(start as u64, bytes)
+    }
+
+    /// Whether all that was read is of the file as it was opened.
+    ///
+    /// # Errors
+    /// A file that was written in the meantime.
+    pub fn check(&self) -> Result<(), Error> {
+        self.file.check()
+    }
+}
+
+/// Reads as much of the file as its directory takes, or a few times that.
+fn directory(path: &Path, file: &StableFile) -> Result<Directory, Error> {
+    let (mut bytes, mut most) = (vec![], FIRST);
+    loop {
+        let read = bytes.len();
+        bytes.resize(file.len().min(most) as usize, 0);
+        file.read(read as u64, &mut bytes[read..])?;
+        most *= 4;
+        match Directory::read_first(&bytes, file.len() as usize) {
+            Err(Fault::Beyond(_)) => {}
+            Ok(directory) => return file.check().map(|()| directory),
+            Err(fault) => {
+                file.check()?;
+                return Err(Error::Gguf { path: path.to_owned(), fault: Box::new(fault) });
+            }
+        }
     }
 }
 
 impl Directory {
     /// Reads the directory of a whole file.
     pub fn read(file: &[u8]) -> Result<Directory, Fault> {
-        let mut r = Reader::new(file);
+        Directory::read_first(file, file.len())
+    }
+
+    /// Reads the directory of a file of `len` bytes from the first of them; [`Fault::Beyond`] if it takes more.
+    fn read_first(first: &[u8], len: usize) -> Result<Directory, Fault> {
+        let mut r = Reader { file: first, len, at: 0 };
         let version = header(&mut r)?;
         let tensor_count = r.u64("the tensor count")?;
         let pair_count = r.u64("the metadata count")?;
@@ -188,8 +226,8 @@ impl Directory {
         let metadata = pairs(&mut r, pair_count)?;
         let alignment = alignment(&metadata)?;
         let found = (0..tensor_count).map(|i| description(&mut r, i)).collect::<Result<Vec<_>, _>>()?;
-        let data = (r.at as u64).next_multiple_of(alignment).min(file.len() as u64) as usize;
-        let tensors = place(found, data..file.len(), alignment)?;
+        let data = (r.at as u64).next_multiple_of(alignment).min(len as u64) as usize;
+        let tensors = place(found, data..len, alignment)?;
         Ok(Directory { version, metadata, tensors })
     }
 }
@@ -306,17 +344,20 @@ fn place(
 /// A position in the file. Whoever reads says what it reads, for the error.
 #[derive(Clone)]
 pub(crate) struct Reader<'a> {
+    /// The first bytes of the file.
     file: &'a [u8],
+    /// Bytes of the file.
+    len: usize,
     at: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(file: &'a [u8]) -> Reader<'a> {
-        Reader { file, at: 0 }
+        Reader { file, len: file.len(), at: 0 }
     }
 
     pub(crate) fn left(&self) -> usize {
-        self.file.len() - self.at
+        self.len - self.at
     }
 
     pub(crate) fn bytes(&mut self, need: u64, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
@@ -326,7 +367,7 @@ impl<'a> Reader<'a> {
         }
         let start = self.at;
         self.at += need as usize;
-        Ok(&self.file[start..self.at])
+        self.file.get(start..self.at).ok_or(Fault::Beyond(self.file.len()))
     }
 
     pub(crate) fn array_of<const N: usize>(&mut self, what: impl Fn() -> String) -> Result<[u8; N], Fault> {

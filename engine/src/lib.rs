@@ -27,6 +27,7 @@ pub mod config;
 mod decoder;
 mod distinct;
 mod error;
+mod file;
 mod forward;
 mod generation;
 pub mod gguf;

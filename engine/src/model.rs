@@ -160,21 +160,26 @@ impl<T> Block<T> {
 }
 
 impl Model {
-    /// Maps a GGUF file and checks all of it but the numbers inside the tensors.
+    /// Opens a GGUF file and checks all of it but the numbers inside the tensors.
     pub fn open(path: &Path) -> Result<Model, Error> {
         let gguf = Gguf::open(path)?;
         let problem = |problem| Error::Model { path: path.to_owned(), problem: Box::new(problem) };
-        let outline = outline(&gguf).map_err(problem)?;
+        let mut outline = outline(&gguf).map_err(problem)?;
+        if let Some(weight) = &outline.weights.rope_factors {
+            let numbers = floats(&gguf.data(&weight.range)?);
+            gguf.check()?;
+            outline.rope_factors = Some(factors(weight, numbers).map_err(problem)?);
+        }
         Ok(Model { gguf, outline })
     }
 }
 
+/// All but the RoPE factors, which are numbers of a tensor.
 fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     let config = Config::read(&gguf.directory)?;
     let weights = layout(gguf, &config)?;
     check_strays(gguf, &config, &weights)?;
-    let rope_factors = weights.rope_factors.as_ref().map(|weight| factors(gguf, weight)).transpose()?;
-    Ok(Outline { stop: stop::tokens(&gguf.directory, config.vocab)?, config, weights, rope_factors })
+    Ok(Outline { stop: stop::tokens(&gguf.directory, config.vocab)?, config, weights, rope_factors: None })
 }
 
 /// Little-endian numbers.
@@ -268,8 +273,7 @@ fn trimmed(dims: &[u64]) -> &[u64] {
     &dims[..len]
 }
 
-fn factors(gguf: &Gguf, weight: &Weight) -> Result<Vec<f32>, Problem> {
-    let values = floats(gguf.data(&weight.range));
+fn factors(weight: &Weight, values: Vec<f32>) -> Result<Vec<f32>, Problem> {
     match values.iter().position(|x| !(x.is_finite() && *x > 0.0)) {
         Some(index) => Err(Problem::RopeFactor { name: weight.name.clone(), index, value: values[index] }),
         None => Ok(values),

@@ -2,8 +2,8 @@
 //!
 //! Copies are fast only from pinned memory, and one thread fills pinned memory more slowly than the bus empties it.
 //! So there are several threads, which share only the queue of chunks. Each thread has a stream, two pinned buffers,
-//! and device memory for the rows of a chunk. It copies a chunk of the mapped file into a pinned buffer, queues the
-//! copy to the device and, for tiles, the kernel that packs them. It continues while the device works.
+//! and device memory for the rows of a chunk. It reads a chunk of the file into a pinned buffer, queues the copy
+//! to the device and, for tiles, the kernel that packs them. It continues while the device works.
 //!
 //! A request names the destination of a tensor as soon as that is allocated, and does not wait for the upload.
 
@@ -20,7 +20,7 @@ use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
 use crate::info::weight_bytes;
-use crate::model::{Model, Weight};
+use crate::model::{Model, Weight, floats};
 use crate::weights::{Job, Part};
 
 /// The sender of upload requests.
@@ -70,7 +70,9 @@ fn in_chunks<'a, T>(
         let done = scope.spawn(|| upload.run());
         let made = make(Jobs { chunks, chunk_bytes });
         let done = join(done);
-        Ok((made?, done?))
+        let (made, done) = (made?, done?);
+        model.gguf.check()?;
+        Ok((made, done))
     })
 }
 
@@ -169,6 +171,18 @@ fn each<T: Send, R: Send>(
     })
 }
 
+/// Refuses a norm or a bias with a number that is not finite. A NaN in a norm would be lost where activations are
+/// quantized by their maximum; in every other weight it reaches the logits.
+fn check_vector(model: &Model, weight: &Weight, start: usize, bytes: &[u8]) -> Result<(), Error> {
+    if weight.format != Format::F32 || weight.dims.iter().skip(1).any(|&n| n != 1) {
+        return Ok(());
+    }
+    let numbers = floats(bytes);
+    let Some(index) = numbers.iter().position(|x| !x.is_finite()) else { return Ok(()) };
+    let (path, tensor, value) = (model.gguf.path.clone(), weight.name.clone(), numbers[index]);
+    Err(Error::Weight { path, tensor, index: start / 4 + index, value })
+}
+
 /// A thread's result; a panic is propagated.
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -195,8 +209,18 @@ impl Worker {
     fn upload(&mut self, model: &Model, kernels: &Kernels, chunk: &Chunk) -> Result<(), Error> {
         let to = if chunk.part.tiles.is_some() { self.rows(chunk.to.len())? } else { chunk.to.clone() };
         for (weight, at) in chunk.part.weights().zip((0..).step_by(chunk.range.len())) {
-            let bytes = &model.gguf.data(&weight.range)[chunk.range.clone()];
-            self.staging.write(&self.stream, &to.view_range(at..at + bytes.len()), bytes)?;
+            let to = to.view_range(at..at + chunk.range.len());
+            let mut read = Ok(());
+            self.staging.write_with(&self.stream, &to, |range, bytes| {
+                let start = chunk.range.start + range.start;
+                if read.is_ok() {
+                    read = model.gguf.read(weight.range.start + start, bytes);
+                }
+                if read.is_ok() {
+                    read = check_vector(model, weight, start, bytes);
+                }
+            })?;
+            read?;
         }
         match chunk.part.tiles {
             Some(rows) => self.pack(rows, &kernels[&chunk.part.format()], chunk, &to),
@@ -268,13 +292,8 @@ mod tests {
 
         let (c, w) = (&model.outline.config, &model.outline.weights.blocks[3]);
         let tiles = |rows, lo: &Weight, hi: &Weight| {
-            tile::pack(
-                lo.format,
-                rows,
-                model.gguf.data(&lo.range),
-                model.gguf.data(&hi.range),
-                lo.dims[0] as usize,
-            )
+            let [a, b] = [lo, hi].map(|weight| model.gguf.data(&weight.range).unwrap());
+            tile::pack(lo.format, rows, &a, &b, lo.dims[0] as usize)
         };
         let pairs = RowOrder::interleaved(c.head_dim);
         let qkv = [tiles(pairs, &w.q, &w.q), tiles(pairs, &w.k, &w.k), tiles(RowOrder::PLAIN, &w.v, &w.v)];

@@ -52,7 +52,7 @@ fn what_is_no_number_is_none_behind_a_kernel() {
 /// An infinite key could drop its position from attention, where the query has the other sign.
 #[test]
 fn a_key_beyond_f16_is_none() {
-    let qkv = Qkv::new([Format::Q8_0; 3], Pairing::HalfSplit, true);
+    let qkv = Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, true);
     let kernels: [(&dyn Variant, &str); 3] = [
         (&Rope { pairing: Pairing::HalfSplit }, "k"),
         (&qkv, "bias"),

@@ -29,15 +29,15 @@ fn decoder(file: &File, name: &str, options: Options) -> (Model, Decoder) {
 }
 
 /// The tokens before the error, and the error.
-fn ending(decoder: &mut Decoder, prompt: &[u32]) -> (Vec<u32>, Error) {
+fn ending(decoder: &mut Decoder, what: &str) -> (Vec<u32>, Error) {
     let mut tokens = vec![];
-    for token in decoder.generate(prompt, 20).unwrap() {
+    for token in decoder.generate(&PROMPT, 20).unwrap() {
         match token {
             Ok(token) => tokens.push(token),
             Err(error) => return (tokens, error),
         }
     }
-    panic!("no error after {tokens:?}");
+    panic!("{what}: no error after {tokens:?}");
 }
 
 /// Sets the number at `index`.
@@ -55,8 +55,7 @@ fn what_is_not_finite_is_an_error_on_every_path() {
     type Edit = Box<dyn Fn(&mut Entry)>;
     let edit = |edit: Box<dyn Fn(&mut Entry)>| edit;
     let (qwen2, qwen3) = (Synth { arch: "qwen2", ..LLAMA }, Synth { arch: "qwen3", ..LLAMA });
-    let cases: [(&str, Synth, &str, Edit, u32); 8] = [
-        ("norm", LLAMA, "blk.1.ffn_norm.weight", edit(Box::new(number(0, f32::NAN))), 0),
+    let cases: [(&str, Synth, &str, Edit, u32); 7] = [
         ("overflow", LLAMA, "blk.1.ffn_norm.weight", edit(Box::new(number(5, 3e38))), 0),
         ("one-nan", LLAMA, "output.weight", edit(Box::new(scale(17, NAN))), 17),
         ("one-infinity", LLAMA, "output.weight", edit(Box::new(scale(303, INFINITY))), 303),
@@ -70,13 +69,33 @@ fn what_is_not_finite_is_an_error_on_every_path() {
         for prefer in [Prefer::Fast, Prefer::Simple] {
             let options = Options { prefer, ..Options::new(32, Launch::Graph) };
             let (_, mut decoder) = decoder(&file, name, options);
-            let (tokens, error) = ending(&mut decoder, &PROMPT);
+            let (tokens, error) = ending(&mut decoder, &format!("{name} {prefer:?}"));
             assert!(tokens.is_empty(), "{name} {prefer:?}: {tokens:?}");
             let found = match error {
                 Error::Logit { position: 2, token, value } if !value.is_finite() => token,
                 error => panic!("{name} {prefer:?}: {error}"),
             };
             assert_eq!(found, token as usize, "{name} {prefer:?}");
+        }
+    }
+}
+
+#[test]
+fn norms_and_biases_are_checked_as_they_are_loaded() {
+    let qwen2 = Synth { arch: "qwen2", ..LLAMA };
+    let cases = [("blk.1.ffn_norm.weight", 5, f32::NAN), ("blk.0.attn_v.bias", 127, f32::NEG_INFINITY)];
+    for (tensor, index, value) in cases {
+        let path = synth(qwen2).edit(tensor, number(index, value)).save("not-finite-vector.gguf");
+        let model = Model::open(&path).unwrap();
+        for prefer in [Prefer::Fast, Prefer::Simple] {
+            let options = Options { prefer, ..Options::new(8, Launch::Graph) };
+            let error = Decoder::new(&emulator(), &model, options, |_| ()).err().unwrap();
+            let wanted = format!(
+                "{}: weight {index} of tensor \"{tensor}\" is {value}: the file is damaged; download it again or try \
+                 another one",
+                path.display()
+            );
+            assert_eq!(error.to_string(), wanted);
         }
     }
 }
@@ -99,7 +118,7 @@ fn the_error_comes_where_it_happens_however_steps_are_launched() {
         ] {
             let options = Options { prefer, tokens_per_launch, ..Options::new(32, launch) };
             let (_, mut decoder) = decoder(&file, "later", options);
-            let (tokens, error) = ending(&mut decoder, &PROMPT);
+            let (tokens, error) = ending(&mut decoder, "later");
             assert_eq!(tokens, wanted[..3], "{prefer:?} {launch:?}");
             assert_eq!(
                 error.to_string(),
@@ -120,7 +139,7 @@ fn rounds_and_prompts_end_with_the_same_error() {
         other => panic!("{other:?}"),
     };
     is(decoder.round(9, 4).map(|_| ()), 8);
-    is(decoder.prompt(12).map(|_| ()), 11);
+    is(decoder.time_prefill(12).map(|_| ()), 11);
     is(decoder.logits(&PROMPT).unwrap().try_for_each(|row| row.map(|_| ())), 0);
     let profile = "shared=80000".parse().map(|tuning| warpwright_engine::Tuning { profile: true, ..tuning });
     let options = Options { tuning: profile.unwrap(), ..Options::new(32, Launch::Eager) };

@@ -38,7 +38,7 @@ pub(crate) fn watched(
     keep: Keep,
     mut watch: impl FnMut(Place, &[f64]),
 ) -> Vec<Vec<f64>> {
-    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), model.gguf.data(&w.range)));
+    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), &model.gguf.data(&w.range).unwrap()));
     let weights = model.outline.weights.try_map(numbers).unwrap();
     let c = &model.outline.config;
     let hidden = c.hidden as usize;

@@ -3,7 +3,7 @@
 use warpwright_engine::config::{Architecture, Config};
 use warpwright_engine::shape::QUANTIZATIONS;
 use warpwright_engine::{
-    Decoder, Launch, Model, Options, Outline, Path, Prefer, Shape, StepKind, Tuning, Unsupported,
+    Decoder, End, Launch, Model, Options, Outline, Path, Prefer, Shape, StepKind, Tuning, Unsupported,
 };
 
 use crate::decode::{bits, check_logits, emulator, generate, logits};
@@ -143,6 +143,23 @@ fn a_text_ends_inside_a_launch() {
     let mut decoder = decoder(&model, Options::new(40, Launch::Graph));
     assert_eq!(generate(&mut decoder, &prompt, 30), wanted[..=at]);
     assert_eq!(generate(&mut decoder, &prompt, 30), wanted[..=at]);
+    assert_eq!(end(&mut decoder, &prompt, 30), End::Text);
+}
+
+/// Why the tokens end.
+fn end(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> End {
+    let mut tokens = decoder.generate(prompt, limit).unwrap();
+    tokens.by_ref().for_each(|token| drop(token.unwrap()));
+    tokens.end()
+}
+
+#[test]
+fn tokens_end_with_their_limit_or_with_the_context() {
+    let mut decoder = decoder(&open("why", LLAMA), Options::new(8, Launch::Graph));
+    // Four positions take the prompt; the last of them and each after makes a token.
+    for (limit, why) in [(4, End::Limit), (5, End::Limit), (6, End::ContextFull)] {
+        assert_eq!(end(&mut decoder, &[3, 300, 0, 17], limit), why, "{limit}");
+    }
 }
 
 #[test]

@@ -48,10 +48,12 @@ fn requantized(path: &Path, kind: u32, block: Quantize) -> Vec<u8> {
         out[at..at + 4].copy_from_slice(&kind.to_le_bytes());
         out[at + 4..at + 12].copy_from_slice(&offset.to_le_bytes());
         match t.kind.name {
-            "F16" => {
-                source.data(&t.range).chunks_exact(64).for_each(|f16s| out.extend(block(&numbers(f16s))))
-            }
-            _ => out.extend(source.data(&t.range)),
+            "F16" => source
+                .data(&t.range)
+                .unwrap()
+                .chunks_exact(64)
+                .for_each(|f16s| out.extend(block(&numbers(f16s)))),
+            _ => out.extend(source.data(&t.range).unwrap()),
         }
     }
     out

@@ -1,0 +1,85 @@
+//! A file that must not change while it is read.
+//!
+//! It is read by offset and not mapped: of a mapped file that somebody truncates, a load ends the process. What is read
+//! while somebody writes may be half old and half new; so whoever has read asks whether the file is still the one that
+//! was opened, by its length and the time of its last change. A file that is replaced under its name, by a rename, is
+//! another one: what was opened stays as it is.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::Error;
+
+/// An open file, and what it was like when it was opened.
+#[derive(Debug)]
+pub(crate) struct StableFile {
+    path: PathBuf,
+    file: File,
+    found: Stamp,
+}
+
+/// What changes when a file is written.
+#[derive(Debug, PartialEq)]
+struct Stamp {
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl StableFile {
+    pub(crate) fn open(path: &Path) -> Result<StableFile, Error> {
+        let io = |source| Error::Open { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let found = Stamp::of(&file.metadata().map_err(io)?);
+        Ok(StableFile { path: path.to_owned(), file, found })
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn len(&self) -> u64 {
+        self.found.len
+    }
+
+    /// Fills `bytes` with those from `offset` on.
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        read_exact_at(&self.file, offset, bytes).map_err(|source| match source.kind() {
+            ErrorKind::UnexpectedEof => self.changed(),
+            _ => Error::Read { path: self.path.clone(), source },
+        })
+    }
+
+    /// Whether all that was read is of the file as it was opened.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let found = self.file.metadata();
+        let found = found.map_err(|source| Error::Read { path: self.path.clone(), source })?;
+        if Stamp::of(&found) == self.found { Ok(()) } else { Err(self.changed()) }
+    }
+
+    fn changed(&self) -> Error {
+        Error::Changed { path: self.path.clone() }
+    }
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Stamp {
+        Stamp { len: metadata.len(), modified: metadata.modified().ok() }
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut offset: u64, mut bytes: &mut [u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, offset)?;
+        if read == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[read..];
+        offset += read as u64;
+    }
+    Ok(())
+}
