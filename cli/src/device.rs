@@ -6,6 +6,7 @@ use std::str::FromStr;
 use warpwright_driver::{Context, Device, Driver};
 
 use crate::failure::{Failure, sentence};
+use crate::terminal::say;
 
 /// What the user asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +48,7 @@ impl fmt::Display for Choice {
 pub(crate) fn open(choice: Choice) -> Result<Context, Failure> {
     let device = find(choice, |reason| {
         // One line here; `devices` shows all that was tried.
-        eprintln!("no GPU, running on the emulator: {}", reason.lines().next().unwrap_or_default());
+        say(format!("no GPU, running on the emulator: {}", reason.lines().next().unwrap_or_default()));
     })?;
     Ok(Context::new(&device)?)
 }

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 
 use warpwright_engine as engine;
 
+use crate::terminal::say;
+
 /// The end of `warpwright --help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    failed while running: device, driver, logits that are not finite, a kernel that `check` found wrong
   2    wrong use, or an input file that cannot be used
-  130  interrupted";
+  130  interrupted (Ctrl-C); 143 and 129 by SIGTERM and SIGHUP";
 
 /// Why the program ends early. A variant is an exit code.
 #[derive(Debug)]
@@ -23,8 +25,8 @@ pub(crate) enum Failure {
     Input(String),
     /// The output already says what is wrong.
     Shown,
-    /// The user pressed Ctrl-C.
-    Interrupted,
+    /// The signal of this number came.
+    Interrupted(i32),
     /// Whoever read our output has closed it, and knows.
     Closed,
 }
@@ -36,11 +38,11 @@ impl Failure {
             Failure::Runtime(sentence) => (1, Some(sentence)),
             Failure::Input(sentence) => (2, Some(sentence)),
             Failure::Shown => (1, None),
-            Failure::Interrupted => (130, None),
+            Failure::Interrupted(signal) => (128 + signal as u8, None),
             Failure::Closed => (0, None),
         };
         if let Some(sentence) = sentence {
-            eprintln!("error: {sentence}");
+            say(format!("error: {sentence}"));
         }
         ExitCode::from(code)
     }

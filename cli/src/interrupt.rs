@@ -1,22 +1,98 @@
-//! Ctrl-C ends the work between two tokens, so that nothing half done is left behind; a second one ends the program at once.
+//! Signals end the program at once, and no temporary file stays behind. Only while tokens are printed does the first
+//! one wait for the token under way, so that the text ends with its statistics.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::failure::Failure;
+use crate::output;
+use crate::terminal::say;
 
-static PRESSED: AtomicBool = AtomicBool::new(false);
+/// The signal that was heeded, or 0.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+static PRINTING: AtomicBool = AtomicBool::new(false);
 
-/// From here on Ctrl-C is heeded by [`check`].
+/// From here on, signals that end programs are heeded.
 pub(crate) fn install() -> Result<(), Failure> {
-    let press = || {
-        if PRESSED.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    };
-    ctrlc::set_handler(press).map_err(|error| Failure::Runtime(format!("cannot heed Ctrl-C: {error}")))
+    listen().map_err(|error| Failure::Runtime(format!("cannot heed signals: {error}")))
+}
+
+/// While it lives, the first signal is heeded by [`check`].
+pub(crate) struct Printing;
+
+impl Printing {
+    pub(crate) fn begin() -> Printing {
+        PRINTING.store(true, Ordering::SeqCst);
+        Printing
+    }
+}
+
+impl Drop for Printing {
+    fn drop(&mut self) {
+        PRINTING.store(false, Ordering::SeqCst);
+    }
 }
 
 /// Whether to go on.
 pub(crate) fn check() -> Result<(), Failure> {
-    if PRESSED.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
+    match SIGNAL.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        signal => Err(Failure::Interrupted(signal)),
+    }
 }
+
+/// What a signal does.
+fn heed(signal: i32) {
+    let first = SIGNAL.swap(signal, Ordering::SeqCst) == 0;
+    if !(first && PRINTING.load(Ordering::SeqCst)) {
+        output::forget_all();
+        end(signal);
+    }
+    say("stopping after this token; a second signal (Ctrl-C) ends at once");
+}
+
+#[cfg(unix)]
+mod platform {
+    use super::*;
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+
+    pub(super) fn listen() -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        if !is_ignored(SIGHUP) {
+            signals.add_signal(SIGHUP)?;
+        }
+        std::thread::Builder::new().name("signals".into()).spawn(move || signals.forever().for_each(heed))?;
+        Ok(())
+    }
+
+    /// Whether whoever started the program has it ignore a signal, as `nohup` does. Not where the system does not say.
+    fn is_ignored(signal: i32) -> bool {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+    }
+
+    /// Ends without the driver's own clean-up, which other threads may still be using.
+    pub(super) fn end(signal: i32) -> ! {
+        signal_hook::low_level::exit(128 + signal)
+    }
+}
+
+#[cfg(not(unix))]
+mod platform {
+    use super::*;
+
+    const SIGINT: i32 = 2;
+
+    pub(super) fn listen() -> io::Result<()> {
+        ctrlc::set_handler(|| heed(SIGINT)).map_err(io::Error::other)
+    }
+
+    pub(super) fn end(signal: i32) -> ! {
+        std::process::exit(128 + signal)
+    }
+}
+
+use platform::{end, listen};

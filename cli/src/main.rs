@@ -2,16 +2,20 @@
 
 mod commands;
 mod device;
+mod emulation;
 mod failure;
 mod interrupt;
 mod options;
 mod output;
+mod prompt;
+mod terminal;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use commands::{bench, check, devices, graph, info, logits, run};
+use failure::Failure;
 
 #[derive(Parser)]
 #[command(name = "warpwright", version, about, after_help = failure::EXIT_CODES)]
@@ -22,7 +26,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write on from a prompt
+    /// Continue a prompt
     Run(run::Args),
     /// Feed tokens one by one and write the logits of each step
     Logits(logits::Args),
@@ -39,7 +43,19 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    match Cli::try_parse() {
+        Ok(Cli { command }) => run(command).map_or_else(Failure::report, |()| ExitCode::SUCCESS),
+        // Help and the version count as errors too.
+        Err(error) => match error.print() {
+            Err(fault) if !error.use_stderr() => Failure::from(fault).report(),
+            _ => ExitCode::from(error.exit_code() as u8),
+        },
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    interrupt::install()?;
+    match command {
         Command::Run(args) => run::run(&args),
         Command::Logits(args) => logits::run(&args),
         Command::Info(args) => info::run(&args),
@@ -47,6 +63,5 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Devices => devices::run(),
         Command::Graph(args) => graph::run(&args),
-    };
-    result.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+    }
 }

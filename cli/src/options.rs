@@ -9,6 +9,7 @@ use warpwright_engine::info::weight_bytes;
 use warpwright_engine::{self as engine, Decoder, Model, Options};
 
 use crate::device::Choice;
+use crate::emulation::{self, Work};
 use crate::failure::Failure;
 
 /// A model and where it runs.
@@ -22,6 +23,9 @@ pub(crate) struct Place {
     /// Positions to keep room for [default: as many as the work needs]
     #[arg(long, value_name = "TOKENS")]
     pub(crate) ctx: Option<u32>,
+    /// Run on the emulator even what would take it hours
+    #[arg(long)]
+    pub(crate) insist: bool,
 }
 
 impl Place {
@@ -63,8 +67,23 @@ impl From<Launch> for engine::Launch {
     }
 }
 
+/// Loads the model for so many tokens, unless the emulator would take too long.
+pub(crate) fn decoder(
+    place: &Place,
+    context: &Context,
+    model: &Model,
+    options: Options,
+    tokens: u64,
+) -> Result<Decoder, Failure> {
+    Decoder::check(context, &model.outline, options)?;
+    if !place.insist {
+        emulation::check(context, &model.outline, Work { tokens, ctx: options.ctx })?;
+    }
+    load(context, model, options)
+}
+
 /// Loads the model, with a progress bar where stderr is a terminal.
-pub(crate) fn decoder(context: &Context, model: &Model, options: Options) -> Result<Decoder, Failure> {
+pub(crate) fn load(context: &Context, model: &Model, options: Options) -> Result<Decoder, Failure> {
     let style = ProgressStyle::with_template("loading {bytes}/{total_bytes} {wide_bar}")
         .expect("the template is well formed");
     let bar = ProgressBar::new(weight_bytes(&model.outline)).with_style(style);

@@ -11,7 +11,6 @@ use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
 
 use crate::device::{self, Choice};
 use crate::failure::{Failure, sentence};
-use crate::interrupt;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -24,7 +23,6 @@ pub(crate) struct Args {
 const SEED: u64 = 1;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    interrupt::install()?;
     let context = device::open(args.device)?;
     let mut results = Vec::new();
     let end = ALL.iter().progress().try_for_each(|kernel| check(&context, *kernel, &mut results));
@@ -71,7 +69,6 @@ fn check(context: &Context, kernel: &dyn Variant, results: &mut Vec<CaseResult>)
     let (name, params) = (kernel.name(), kernel.params());
     let function = load_any(context, kernel).map_err(|error| fault(&name, "loading", &error))?;
     for Case { label, args, bound } in kernel.cases(SEED) {
-        interrupt::check()?;
         let found =
             on_device(context, &function, &params, &args).map_err(|error| fault(&name, &label, &error))?;
         let mut wanted = args;

@@ -7,6 +7,7 @@ use warpwright_driver::Device;
 
 use crate::device::{self, Choice};
 use crate::failure::Failure;
+use crate::terminal::{printable, say};
 
 pub(crate) fn run() -> Result<(), Failure> {
     let mut table = Table::new();
@@ -16,9 +17,9 @@ pub(crate) fn run() -> Result<(), Failure> {
         table.add_row(row(Choice::Cuda(gpu.ordinal()), gpu));
     }
     table.add_row(row(Choice::Emu, &device::emulator()?.device(0)?));
-    writeln!(io::stdout(), "{}", table.trim_fmt())?;
+    writeln!(io::stdout(), "{}", printable(&table.trim_fmt()))?;
     if let Err(reason) = gpus {
-        eprintln!("no GPU: {reason}");
+        say(format!("no GPU: {reason}"));
     }
     Ok(())
 }

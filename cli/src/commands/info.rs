@@ -10,6 +10,7 @@ use warpwright_engine::{Model, Path, Tuning};
 
 use crate::device::{self, Choice};
 use crate::failure::Failure;
+use crate::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -24,7 +25,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::open(&args.model)?;
     let device = device::find(args.device, |_| ())?;
     let mut out = io::stdout().lock();
-    writeln!(out, "{}\n\n{}", facts(&model, &device).trim_fmt(), tensors(&model).trim_fmt())?;
+    let text = format!("{}\n\n{}", facts(&model, &device).trim_fmt(), tensors(&model).trim_fmt());
+    writeln!(out, "{}", printable(&text))?;
     Ok(())
 }
 

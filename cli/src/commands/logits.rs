@@ -1,4 +1,4 @@
-//! `warpwright logits`: how anybody compares this engine with another.
+//! `warpwright logits`: the logits after each token, to compare this engine with another.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use warpwright_engine::{Model, Options};
 
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
-use crate::output::write_file;
-use crate::{device, interrupt};
+use crate::output::{Content, Output};
+use crate::{device, prompt};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -17,23 +17,25 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
     /// Tokens to feed, one a step: 1,5,9
-    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', required = true, value_parser = prompt::id)]
     ids: Vec<u32>,
-    /// File to write: rows of little-endian f32, [ids, vocab]
+    /// File to write: rows of little-endian f32, [ids, vocab]; - is standard output, if that is no terminal
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    interrupt::install()?;
+    let out =
+        Output { option: "--out", path: &args.out, input: Some(&args.place.model), content: Content::Bytes };
+    out.check()?;
     let model = Model::open(&args.place.model)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, args.ids.len());
-    let mut decoder = decoder(&context, &model, Options::new(ctx, args.launch.into()))?;
+    let options = Options::new(ctx, args.launch.into());
+    let mut decoder = decoder(&args.place, &context, &model, options, args.ids.len() as u64)?;
     let rows = decoder.logits(&args.ids)?;
-    write_file(&args.out, |file| {
+    out.write(|file| {
         for row in rows {
-            interrupt::check()?;
             let bytes: Vec<u8> = row?.iter().flat_map(|logit| logit.to_le_bytes()).collect();
             file.write(&bytes)?;
         }

@@ -1,15 +1,17 @@
-//! `warpwright run`: writes on from a prompt.
+//! `warpwright run`: continues a prompt.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
-use warpwright_engine::{Generation, Model, Options, Tokenizer, tokenizer};
+use warpwright_engine::{End, Generation, Model, Options, Tokenizer, tokenizer};
 
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
+use crate::prompt::{Prompt, Source};
+use crate::terminal::{printable, say};
 use crate::{device, interrupt};
 
 #[derive(clap::Args)]
@@ -19,28 +21,24 @@ pub(crate) struct Args {
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
-    /// Text to write on from
-    #[arg(long, value_name = "TEXT", required_unless_present = "prompt_ids", conflicts_with = "prompt_ids")]
-    prompt: Option<String>,
-    /// Tokens to write on from, as they are: 1,5,9
-    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',')]
-    prompt_ids: Vec<u32>,
-    /// Tokens to write at most
+    #[command(flatten)]
+    prompt: Prompt,
+    /// Tokens to make at most
     #[arg(short, value_name = "TOKENS", default_value_t = 64)]
     n: u32,
-    /// Temperature: 0, the likeliest token each time
+    /// Temperature: 0, the most likely token each time
     #[arg(long, value_name = "T", default_value = "0", value_parser = greedy)]
     temp: f32,
     /// What to print of each token
     #[arg(long, value_enum, default_value_t = Print::Text)]
     print: Print,
-    /// Print only what the model writes: no prompt, no statistics
+    /// Print only what the model makes: no prompt, no statistics
     #[arg(long)]
     quiet: bool,
 }
 
-/// Tokens of a prompt from which on it is taken in several at once: the kernels for that are compiled too, which takes a
-/// driver that has not seen them about a second.
+/// Tokens of a prompt from which on it is prefilled several at a time: the kernels for that are compiled too, which
+/// takes a driver that has not seen them about a second.
 const LONG_PROMPT: usize = 64;
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,68 +58,50 @@ fn greedy(text: &str) -> Result<f32, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let source = args.prompt.read()?;
     let start = Instant::now();
-    interrupt::install()?;
     let model = Model::open(&args.place.model)?;
     let file = start.elapsed();
-    let (words, context) = open(args, &model);
+    let (words, context) = open(args, &source, &model);
     let (words, context) = (words?, context?);
     let device = start.elapsed();
-    let prompt = match (&args.prompt, &words) {
-        (Some(text), Some(words)) => words.encode(text)?,
-        _ => args.prompt_ids.clone(),
-    };
+    let prompt = source.tokens(words.as_ref())?;
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
     let options = Options::new(ctx, args.launch.into());
     let prefill_batch = if prompt.len() < LONG_PROMPT { 1 } else { options.prefill_batch };
-    let mut decoder = decoder(&context, &model, Options { prefill_batch, ..options })?;
+    let tokens = prompt.len() as u64 + u64::from(args.n).min(u64::from(ctx));
+    let mut decoder = decoder(&args.place, &context, &model, Options { prefill_batch, ..options }, tokens)?;
     let loading = *decoder.loading();
     let mut times = Times::from(start.elapsed());
-    print(args, words.as_ref(), decoder.generate(&prompt, args.n)?, |made| {
-        times.token(start.elapsed(), made)
-    })?;
+    let printer = Printer::new(args, &source, words.as_ref())?;
+    let end = printer.print(decoder.generate(&prompt, args.n)?, |made| times.token(start.elapsed(), made))?;
     if !args.quiet {
         let [file, device] = [file, device - file].map(|time| time.as_secs_f64());
-        eprintln!("{}, {}", times.summary(), context.device().name());
-        eprintln!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}");
+        say(format!("{}, {end}, {}", times.summary(), context.device().name()));
+        say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}"));
     }
     interrupt::check()
 }
 
 /// Makes the tokenizer of a large vocabulary while the driver starts: both take their time.
-fn open(args: &Args, model: &Model) -> (Result<Option<Tokenizer>, Failure>, Result<Context, Failure>) {
+fn open(
+    args: &Args,
+    source: &Source,
+    model: &Model,
+) -> (Result<Option<Tokenizer>, Failure>, Result<Context, Failure>) {
     std::thread::scope(|scope| {
-        let words = scope.spawn(|| words(args, model));
+        let words = scope.spawn(|| words(args, source, model));
         let context = device::open(args.place.device);
         (words.join().unwrap_or_else(|panic| resume_unwind(panic)), context)
     })
 }
 
 /// The tokenizer, unless the user wants to see numbers only.
-fn words(args: &Args, model: &Model) -> Result<Option<Tokenizer>, Failure> {
-    let needed = args.prompt.is_some() || args.print == Print::Text;
+fn words(args: &Args, source: &Source, model: &Model) -> Result<Option<Tokenizer>, Failure> {
+    let needed = matches!(source, Source::Text(_)) || args.print == Print::Text;
     let words = needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose()?;
-    words.iter().flat_map(Tokenizer::warnings).for_each(|warning| eprintln!("warning: {warning}"));
+    words.iter().flat_map(Tokenizer::warnings).for_each(|warning| say(format!("warning: {warning}")));
     Ok(words)
-}
-
-/// Prints tokens as they come, until there are no more or the user interrupts. `printed` hears of each how many the
-/// launches have made so far.
-fn print(
-    args: &Args,
-    words: Option<&Tokenizer>,
-    mut tokens: Generation,
-    mut printed: impl FnMut(u32),
-) -> Result<(), Failure> {
-    let mut printer = Printer::new(args, words)?;
-    while let Some(token) = tokens.next() {
-        printer.token(token?)?;
-        printed(tokens.made());
-        if interrupt::check().is_err() {
-            break;
-        }
-    }
-    printer.end()
 }
 
 /// Standard output, and how a token becomes something to read.
@@ -137,32 +117,77 @@ enum Form<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(args: &'a Args, words: Option<&'a Tokenizer>) -> Result<Self, Failure> {
-        let mut out = io::stdout().lock();
+    fn new(args: &Args, source: &Source, words: Option<&'a Tokenizer>) -> Result<Self, Failure> {
         let form = match words {
             Some(words) if args.print == Print::Text => Form::Text(words.stream()),
             _ => Form::Ids(""),
         };
-        if let (Form::Text(_), Some(prompt), false) = (&form, &args.prompt, args.quiet) {
-            write!(out, "{prompt}")?;
-            out.flush()?;
+        let mut printer = Printer { out: io::stdout().lock(), form };
+        if let (Form::Text(_), Source::Text(prompt), false) = (&printer.form, source, args.quiet) {
+            printer.write(prompt)?;
         }
-        Ok(Printer { out, form })
+        Ok(printer)
+    }
+
+    /// Prints tokens as they come, until there are no more or the user interrupts, and gives why they ended. `printed`
+    /// hears of each how many the launches have made so far.
+    fn print(
+        mut self,
+        mut tokens: Generation,
+        mut printed: impl FnMut(u32),
+    ) -> Result<&'static str, Failure> {
+        // Not before the first token, which waits for the whole prompt.
+        let mut printing = None;
+        while let Some(token) = tokens.next() {
+            match token {
+                Ok(token) => self.token(token)?,
+                Err(error) => {
+                    self.end()?;
+                    return Err(error.into());
+                }
+            }
+            printing.get_or_insert_with(interrupt::Printing::begin);
+            printed(tokens.made());
+            if interrupt::check().is_err() {
+                self.end()?;
+                return Ok("interrupted");
+            }
+        }
+        self.end()?;
+        Ok(why(tokens.end()))
     }
 
     fn token(&mut self, id: u32) -> Result<(), Failure> {
-        match &mut self.form {
-            Form::Text(stream) => write!(self.out, "{}", stream.push(id))?,
-            Form::Ids(separator) => write!(self.out, "{}{id}", std::mem::replace(separator, " "))?,
-        }
+        let text = match &mut self.form {
+            Form::Text(stream) => stream.push(id),
+            Form::Ids(separator) => format!("{}{id}", std::mem::replace(separator, " ")),
+        };
+        self.write(&text)
+    }
+
+    /// Writes a text at once; a terminal gets no control characters.
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        let shown = if self.out.is_terminal() { printable(text) } else { text.into() };
+        self.out.write_all(shown.as_bytes())?;
         Ok(self.out.flush()?)
     }
 
-    fn end(mut self) -> Result<(), Failure> {
-        if let Form::Text(stream) = self.form {
-            write!(self.out, "{}", stream.finish())?;
-        }
-        Ok(writeln!(self.out)?)
+    /// The rest of the text, if it ended within a character, and a line break.
+    fn end(&mut self) -> Result<(), Failure> {
+        let rest = match std::mem::replace(&mut self.form, Form::Ids("")) {
+            Form::Text(stream) => stream.finish(),
+            Form::Ids(_) => String::new(),
+        };
+        self.write(&(rest + "\n"))
+    }
+}
+
+/// As the closing line says it.
+fn why(end: End) -> &'static str {
+    match end {
+        End::Text => "end of text",
+        End::ContextFull => "context full",
+        End::Limit => "limit of -n",
     }
 }
 

@@ -106,7 +106,7 @@ fn files_are_made_before_anything_is_measured() {
     let kept = kept.to_str().expect("UTF-8");
     let bench = |arguments: &[&str]| {
         // Long enough that nobody would wait for it, if it were measured.
-        let rounds = ["bench", MODEL, "--device", "emu", "--rounds", "100000"];
+        let rounds = ["bench", MODEL, "--device", "emu", "--insist", "--rounds", "100000"];
         run(&[&rounds, arguments].concat())
     };
     for arguments in [

@@ -3,5 +3,9 @@
 mod bench;
 mod emulator;
 mod input;
+mod outputs;
 mod program;
+mod prompts;
+#[cfg(unix)]
+mod signals;
 mod usage;

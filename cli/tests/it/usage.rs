@@ -38,7 +38,10 @@ fn wrong_arguments_are_named() {
             &["run", MODEL, "--prompt", "x", "-n", "many"],
             "error: invalid value 'many' for '-n <TOKENS>': invalid digit found in string",
         ),
-        (&["run", MODEL, "--prompt-ids", "1,,5"], "error: invalid value '' for '--prompt-ids <ID,ID,..>'"),
+        (
+            &["run", MODEL, "--prompt-ids", "1,,5"],
+            "error: invalid value '' for '--prompt-ids <ID,ID,..>': \"\" is no token",
+        ),
         (
             &["logits", MODEL, "--ids", "1,-5", "--out", "x"],
             "error: invalid value '-5' for '--ids <ID,ID,..>'",

@@ -63,11 +63,11 @@ struct Try {
 }
 
 /// Every product alone, with every plan that fits the model.
-pub(super) struct Alone {
+struct Alone {
     rotations: Vec<ColdSet>,
     tries: Vec<Try>,
     /// Plans that do not fit.
-    pub(super) left_out: Vec<String>,
+    left_out: Vec<String>,
 }
 
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
@@ -82,7 +82,6 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let attention = decoder.time_attention(ctx, effort)?;
     let mut products = vec![];
     for (i, rotation) in alone.rotations.iter().enumerate() {
-        interrupt::check()?;
         let read = decoder.time_read(rotation, effort)?;
         products.extend(rows(rotation, i, &alone.tries, read, setup.ceiling.gb_per_s));
         progress.inc(1);
@@ -96,18 +95,13 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
 }
 
 impl Alone {
-    pub(super) fn measure(
-        setup: &Setup,
-        decoder: &mut Decoder,
-        progress: &ProgressBar,
-    ) -> Result<Alone, Failure> {
+    fn measure(setup: &Setup, decoder: &mut Decoder, progress: &ProgressBar) -> Result<Alone, Failure> {
         let effort = effort(&setup.context);
         let rotations = decoder.cold_sets(effort)?;
         // Every buffer has numbers in it then.
         decoder.round(1, 1)?;
         let (mut tries, mut left_out) = (vec![], vec![]);
         for &plan in &setup.args.plans {
-            interrupt::check()?;
             match decoder.time_product(setup.outline(), plan, &rotations, effort)? {
                 Some(times) => tries.push(Try { plan, times }),
                 None => left_out.push(plan_name(plan)),
@@ -117,30 +111,26 @@ impl Alone {
         Ok(Alone { rotations, tries, left_out })
     }
 
-    /// The plans by the product's time over all layers, the fastest first.
-    pub(super) fn fastest(&self, product: Product) -> Vec<Plan> {
+    /// The plan with which a product takes the least time over all layers.
+    fn fastest(&self, product: Product) -> Option<Plan> {
         let whole = |of: &&Try| -> Duration {
             let both = self.rotations.iter().zip(&of.times);
             let of_product = both.filter(|(rotation, _)| rotation.product == product);
             of_product.map(|(rotation, time)| *time * rotation.layers as u32).sum()
         };
-        let mut tries: Vec<&Try> = self.tries.iter().collect();
-        tries.sort_by_key(whole);
-        tries.iter().map(|of| of.plan).collect()
+        self.tries.iter().min_by_key(whole).map(|of| of.plan)
     }
 
-    /// The first of them for each product.
+    /// That of each product.
     fn best(&self) -> String {
-        let part = |product: Product| {
-            let plan = *self.fastest(product).first()?;
-            Some(format!("{}={}", product.name(), plan_name(plan)))
-        };
+        let part =
+            |product: Product| Some(format!("{}={}", product.name(), plan_name(self.fastest(product)?)));
         products().filter_map(part).collect::<Vec<_>>().join(",")
     }
 }
 
 /// All products of a token, in its order.
-pub(super) fn products() -> impl Iterator<Item = Product> {
+fn products() -> impl Iterator<Item = Product> {
     Product::OF_LAYER.into_iter().chain([Product::Head])
 }
 

@@ -30,10 +30,10 @@ use warpwright_engine::{
 use warpwright_kernels::tiled::Plan;
 
 use crate::device::{self, Choice};
+use crate::emulation::{self, Work};
 use crate::failure::Failure;
-use crate::interrupt;
 use crate::options::{self as shared, Launch};
-use crate::output::write_file_if;
+use crate::output::{Content, Output, write_if};
 use ceiling::Ceiling;
 use report::{Header, Measured, Report};
 
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// Tokens of one launch of a graph
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     tokens_per_launch: Option<u32>,
-    /// Take in a prompt of so many tokens instead of rounds: several tokens at once, and one by one
+    /// Prefill a prompt of so many tokens instead of rounds: several tokens at a time, and one by one
     #[arg(long, value_name = "N", group = "instead", value_parser = value_parser!(u32).range(1..))]
     prompt: Option<u32>,
     /// Take the times of every kernel of a token instead of rounds
@@ -93,6 +93,9 @@ pub(crate) struct Args {
     /// File to write all figures to, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Run on the emulator even what would take it hours
+    #[arg(long)]
+    insist: bool,
 }
 
 fn shapes() -> impl TypedValueParser<Value = &'static Shape> {
@@ -107,7 +110,6 @@ fn quantizations() -> impl TypedValueParser<Value = Quantization> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    interrupt::install()?;
     if args.profile {
         deliver(args, profile::measure, profile::Report::draw)
     } else if let Some(tokens) = args.prompt {
@@ -135,8 +137,12 @@ fn deliver<R: Shown>(
     measure: impl FnOnce(&Args) -> Result<R, Failure>,
     draw: impl FnOnce(&R) -> Document,
 ) -> Result<(), Failure> {
-    let report = write_file_if(args.json.as_deref(), |json| {
-        write_file_if(args.plot.as_deref(), |plot| {
+    let [json, plot] = [("--json", &args.json), ("--plot", &args.plot)].map(|(option, path)| {
+        let (input, content) = (args.model.as_deref(), Content::Aside);
+        path.as_deref().map(|path| Output { option, path, input, content })
+    });
+    let report = write_if(json, |json| {
+        write_if(plot, |plot| {
             let report = measure(args)?;
             report.print()?;
             if let Some(file) = json {
@@ -169,6 +175,10 @@ impl Setup<'_> {
         let largest = contexts.iter().max().expect("there is a context");
         let options = options(args, *largest, args.launch);
         Decoder::check(&context, subject.outline(), options)?;
+        if !args.insist {
+            let work = Work { tokens: tokens(args, contexts.len() as u64), ctx: options.ctx };
+            emulation::check(&context, subject.outline(), work)?;
+        }
         let ceiling = ceiling::measure(&context)?;
         Ok(Setup { args, subject, contexts, context, ceiling })
     }
@@ -215,7 +225,6 @@ fn measure_context(
 ) -> Result<(Decoder, Measured), Failure> {
     let (args, outline) = (setup.args, setup.outline());
     let round = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
-        interrupt::check()?;
         progress.inc(1);
         Ok(decoder.round(ctx, tokens)?)
     };
@@ -229,6 +238,19 @@ fn measure_context(
     let rounds = (0..args.rounds).map(|_| round(&mut decoder, args.tokens)).collect::<Result<_, _>>()?;
     let nodes = decoder.launches(StepKind::Decode);
     Ok((decoder, Measured { ctx, others, rounds, nodes }))
+}
+
+/// Tokens of all that is measured, at least.
+fn tokens(args: &Args, contexts: u64) -> u64 {
+    let rounds = u64::from(args.rounds);
+    match args.prompt {
+        Some(tokens) => 2 * (1 + rounds) * u64::from(tokens),
+        // Kernel by kernel on the emulator.
+        None if args.kernels => 1 + args.plans.len() as u64,
+        None if args.profile => 2 * (1 + rounds) * u64::from(args.tokens),
+        // Each round decodes twice, and each other mode launches one.
+        None => 2 * contexts * (rounds + Launch::Graph.others().count() as u64) * u64::from(args.tokens),
+    }
 }
 
 /// Room for one round.
@@ -274,7 +296,7 @@ impl Subject {
 
     fn decoder(&self, context: &Context, options: Options) -> Result<Decoder, Failure> {
         match self {
-            Subject::File(model) => shared::decoder(context, model, options),
+            Subject::File(model) => shared::load(context, model, options),
             Subject::Random { outline, .. } => Ok(Decoder::random(context, outline, options)?),
         }
     }

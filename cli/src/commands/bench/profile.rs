@@ -101,7 +101,6 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
 fn token_us(args: &Args, ctx: u32, decoder: &mut Decoder) -> Result<f64, Failure> {
     let mut fastest = f64::INFINITY;
     for _ in 0..args.rounds {
-        interrupt::check()?;
         let round = decoder.round(ctx, args.tokens)?;
         fastest = fastest.min(round.device.as_secs_f64() * 1e6 / f64::from(args.tokens));
     }

@@ -1,4 +1,4 @@
-//! `bench --prompt`: how fast a prompt is taken in, several tokens at once and one by one.
+//! `bench --prompt`: how fast a prompt is prefilled, several tokens at a time and one by one.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use warpwright_engine::Prefill;
 use super::report::Spread;
 use super::*;
 
-/// A prompt, by how many of its tokens are taken in at once.
+/// A prompt, by how many of its tokens are prefilled at a time.
 #[derive(Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
@@ -20,13 +20,13 @@ pub(super) struct Report {
     ways: Vec<Way>,
 }
 
-/// Times are on the device, from the first launch until the token behind the prompt is made.
+/// Times are on the device, from the first launch until the token after the prompt is made.
 #[derive(Serialize)]
 struct Way {
     columns: u32,
     us_per_token: Spread,
     tokens_per_s: f64,
-    /// The token behind the prompt, in each round.
+    /// The token after the prompt, in each round.
     next: Vec<u32>,
 }
 
@@ -44,10 +44,8 @@ pub(super) fn measure(args: &Args, tokens: u32) -> Result<Report, Failure> {
     for columns in columns {
         decoder = decoder.with_options(setup.outline(), options(columns))?;
         // The first is to warm up.
-        let mut rounds = (0..=args.rounds).map(|_| -> Result<Prefill, Failure> {
-            interrupt::check()?;
-            Ok(decoder.time_prefill(tokens)?)
-        });
+        let mut rounds =
+            (0..=args.rounds).map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
         rounds.next().expect("there is one")?;
         let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
         ways.push(Way::new(columns, tokens, &rounds));

@@ -1,0 +1,46 @@
+//! What people read: never a panic because nobody can, and no control character of a file or an argument.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+/// Writes a line to stderr. If nobody can read it, there is nobody to tell.
+pub(crate) fn say(text: impl AsRef<str>) {
+    let line = format!("{}\n", printable(text.as_ref()));
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// The text with control characters as Rust writes them (`\u{1b}`), but for line breaks and tabs: a terminal would obey
+/// them.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(obeyed) {
+        return text.into();
+    }
+    let escape = |text: &mut String, c: char| {
+        if obeyed(c) { text.extend(c.escape_default()) } else { text.push(c) }
+    };
+    text.chars()
+        .fold(String::new(), |mut text, c| {
+            escape(&mut text, c);
+            text
+        })
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn a_terminal_is_told_nothing() {
+        let cases = [
+            ("plain\ttext\n", "plain\ttext\n"),
+            ("\u{1b}[2Jgone\r", "\\u{1b}[2Jgone\\r"),
+            ("\u{7}\u{9b}1m\u{7f}", "\\u{7}\\u{9b}1m\\u{7f}"),
+            ("größer 日本", "größer 日本"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(printable(text), shown);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Signals: the program ends at once with the right code, and leaves no file.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use crate::program::{End, MODEL, command};
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs").success());
+}
+
+#[test]
+fn a_signal_ends_work_at_once_and_leaves_no_file() {
+    let ids = vec!["1"; 2000].join(",");
+    // Long enough that nobody would wait for the end.
+    let logits = ["logits", MODEL, "--ids", &ids, "--out"];
+    let bench = ["bench", MODEL, "--insist", "--rounds", "100000", "--json"];
+    for (arguments, name, code) in [
+        (&logits[..], "INT", 130),
+        (&logits, "TERM", 143),
+        (&logits, "HUP", 129),
+        (&bench, "INT", 130),
+        (&bench, "TERM", 143),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let files = || fs::read_dir(folder.path()).expect("it is there").count();
+        let out = folder.path().join("out");
+        let rest = [out.to_str().expect("UTF-8"), "--device", "emu"];
+        let mut child = command(&[arguments, &rest].concat()).spawn().expect("the program starts");
+        while files() == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(child.try_wait().expect("it runs"), None);
+        }
+        signal(&child, name);
+        let end = End::from(child.wait_with_output().expect("it ends"));
+        assert_eq!((end.code, end.err.as_str(), files()), (Some(code), "", 0), "{arguments:?} {name}");
+    }
+}
+
+/// A prompt that the emulator would take minutes for.
+#[test]
+fn a_prompt_does_not_hold_a_signal_up() {
+    let ids = vec!["1"; 2000].join(",");
+    let mut child = command(&["run", MODEL, "--insist", "--device", "emu", "--prompt-ids", &ids, "-n", "8"])
+        .spawn()
+        .expect("the program starts");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(child.try_wait().expect("it runs"), None);
+    let start = Instant::now();
+    signal(&child, "INT");
+    let end = End::from(child.wait_with_output().expect("it ends"));
+    assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (Some(130), "", ""));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_text_ends_with_its_token_and_says_how_to_end_at_once() {
+    let arguments =
+        ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389", "-n", "1500", "--print", "ids"];
+    let mut child = command(&arguments).spawn().expect("the program starts");
+    let mut first = [0];
+    child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("a token");
+    signal(&child, "INT");
+    let end = End::from(child.wait_with_output().expect("it ends"));
+    assert_eq!(end.code, Some(130), "{end:?}");
+    assert!(end.out.ends_with('\n'), "{end:?}");
+    let said: Vec<&str> = end.err.lines().collect();
+    assert_eq!(said[0], "stopping after this token; a second signal (Ctrl-C) ends at once", "{end:?}");
+    assert!(said[1].ends_with(", interrupted, Warpwright CPU emulator"), "{end:?}");
+}
+
+/// As `nohup` and a shell's background jobs have it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_that_is_ignored_stays_so() {
+    let program = env!("CARGO_BIN_EXE_warpwright");
+    let line = format!(
+        "trap '' HUP; exec {program} run {MODEL} --device emu --prompt-ids 1 -n 9 --quiet --print ids"
+    );
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &line]).current_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let mut child = bash.stdout(std::process::Stdio::piped()).spawn().expect("bash runs");
+    let mut first = [0];
+    child.stdout.as_mut().expect("piped").read_exact(&mut first).expect("a token");
+    signal(&child, "HUP");
+    let end = End::from(child.wait_with_output().expect("it ends"));
+    assert_eq!((end.code, end.out.trim_end().split(' ').count()), (Some(0), 9), "{end:?}");
+}
