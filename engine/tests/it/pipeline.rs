@@ -149,7 +149,9 @@ fn a_text_ends_inside_a_launch() {
 /// Why the tokens end.
 fn end(decoder: &mut Decoder, prompt: &[u32], limit: u32) -> End {
     let mut tokens = decoder.generate(prompt, limit).unwrap();
-    tokens.by_ref().for_each(|token| drop(token.unwrap()));
+    for token in tokens.by_ref() {
+        token.unwrap();
+    }
     tokens.end()
 }
 
