@@ -1,7 +1,7 @@
 //! The builder: typed values that append instructions as they are combined.
 //!
 //! Emission is immediate and in program order: Rust's order of evaluation is the PTX order, and register
-//! numbers count up. A Rust `for` or `if` runs while building; [`Builder::for_each`], [`Builder::repeat`] and
+//! numbers count up, in each block from 0. A Rust `for` or `if` runs while building; [`Builder::for_each`], [`Builder::repeat`] and
 //! [`Builder::when`] run on the GPU.
 
 use crate::ir::*;
@@ -15,10 +15,31 @@ use std::panic::Location;
 pub(crate) struct State {
     pub(crate) params: Vec<Param>,
     pub(crate) shared: Vec<SharedArray>,
+    /// Registers of all blocks, by class.
     pub(crate) registers: [u32; 5],
     pub(crate) pinned: Vec<(Reg, Level)>,
-    /// The open blocks, innermost last.
-    pub(crate) open: Vec<Vec<Stmt>>,
+    /// The open blocks, innermost last; the kernel's own is first.
+    pub(crate) open: Vec<Block>,
+}
+
+impl State {
+    /// A kernel's own block, open and empty.
+    pub(crate) fn new() -> RefCell<State> {
+        RefCell::new(State { open: vec![Block::default()], ..State::default() })
+    }
+
+    fn innermost(&mut self) -> &mut Block {
+        self.open.last_mut().expect("the kernel's own block is open")
+    }
+
+    /// A new register of the innermost block.
+    fn reg(&mut self, kind: Kind) -> Reg {
+        let class = kind.class() as usize;
+        let next = |count: &mut u32| std::mem::replace(count, *count + 1);
+        let depth = (self.open.len() - 1) as u16;
+        let n = next(&mut self.registers[class]);
+        Reg { kind, depth, index: next(&mut self.innermost().registers[class]), n }
+    }
 }
 
 /// The kernel under construction.
@@ -101,14 +122,8 @@ impl<'k> Builder<'k> {
         Builder { state, brand: PhantomData }
     }
 
-    pub(crate) fn reg(self, kind: Kind) -> Reg {
-        let count = &mut self.state.borrow_mut().registers[kind.class() as usize];
-        *count += 1;
-        Reg { kind, n: *count - 1 }
-    }
-
     pub(crate) fn push(self, s: Stmt) {
-        self.state.borrow_mut().open.last_mut().expect("the kernel's own block is open").push(s)
+        self.state.borrow_mut().innermost().stmts.push(s)
     }
 
     #[track_caller]
@@ -137,15 +152,15 @@ impl<'k> Builder<'k> {
     }
 
     pub(crate) fn fresh<D: Ty>(self) -> Val<'k, D> {
-        self.of(self.reg(D::KIND))
+        self.of(self.state.borrow_mut().reg(D::KIND))
     }
 
     pub(crate) fn of<D: Ty>(self, reg: Reg) -> Val<'k, D> {
         Val { reg, k: self, ty: PhantomData }
     }
 
-    pub(crate) fn block(self, f: impl FnOnce()) -> Vec<Stmt> {
-        self.state.borrow_mut().open.push(vec![]);
+    pub(crate) fn block(self, f: impl FnOnce()) -> Block {
+        self.state.borrow_mut().open.push(Block::default());
         f();
         self.state.borrow_mut().open.pop().expect("pushed above")
     }
@@ -297,7 +312,7 @@ impl<'k> Builder<'k> {
     pub fn when(self, cond: Pred<'k>, body: impl FnOnce()) -> When<'k> {
         let at = Location::caller();
         let body = self.block(body);
-        self.push(Stmt::If { cond: cond.reg, body, other: vec![], at });
+        self.push(Stmt::If { cond: cond.reg, body, other: Block::default(), at });
         When(self)
     }
 
@@ -342,10 +357,13 @@ impl<'k> Builder<'k> {
     #[track_caller]
     fn looped(self, until: impl FnOnce() -> Pred<'k>, body: impl FnOnce()) {
         let at = Location::caller();
-        let mut exit = None;
-        let cond = self.block(|| exit = Some(until().reg));
+        let (mut cond, mut exit) = (vec![], None);
+        let body = self.block(|| {
+            exit = Some(until().reg);
+            cond = std::mem::take(&mut self.state.borrow_mut().innermost().stmts);
+            body();
+        });
         let exit = exit.expect("the closure ran");
-        let body = self.block(body);
         self.push(Stmt::Loop { cond, exit, body, at })
     }
 }
@@ -365,7 +383,7 @@ impl When<'_> {
     pub fn otherwise(self, body: impl FnOnce()) {
         let stmts = self.0.block(body);
         if let Some(Stmt::If { other, .. }) =
-            self.0.state.borrow_mut().open.last_mut().and_then(|block| block.last_mut())
+            self.0.state.borrow_mut().open.last_mut().and_then(|block| block.stmts.last_mut())
         {
             *other = stmts
         }

@@ -1,9 +1,10 @@
-//! The program as data: a tree of statements over numbered registers.
+//! The program as data: a tree of blocks of statements over numbered registers.
 
 use crate::isa::Op;
 use crate::target::Version;
 use crate::ty::{Class, Kind};
 use std::fmt;
+use std::ops::Deref;
 use std::panic::Location;
 
 /// A place in the Rust source of a kernel.
@@ -26,12 +27,16 @@ impl fmt::Display for Level {
     }
 }
 
-/// A register.
+/// A register: declared by the block that it is made in, whose instructions and inner blocks may use it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Reg {
     /// The type it was made for; its class follows.
     pub kind: Kind,
-    /// Its number within the class.
+    /// How many blocks stand around the one that declares it: 0 for those of the kernel's own block.
+    pub depth: u16,
+    /// Its number within the class and the block, which is in its name.
+    pub index: u32,
+    /// Its number within the class and the whole program.
     pub n: u32,
 }
 
@@ -39,12 +44,6 @@ impl Reg {
     /// The class and number: the same register under any type of that class.
     pub fn id(self) -> (Class, u32) {
         (self.kind.class(), self.n)
-    }
-}
-
-impl fmt::Display for Reg {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "%{}{}", self.kind.class().prefix(), self.n)
     }
 }
 
@@ -113,6 +112,22 @@ pub struct Inst {
     pub at: At,
 }
 
+/// A block: statements, and the registers that it declares for itself and the blocks in it.
+#[derive(Clone, Default, Debug)]
+pub struct Block {
+    /// The statements. The block dereferences to them.
+    pub stmts: Vec<Stmt>,
+    /// Registers declared, by class in the order of [`Class::ALL`].
+    pub registers: [u32; 5],
+}
+
+impl Deref for Block {
+    type Target = [Stmt];
+    fn deref(&self) -> &[Stmt] {
+        &self.stmts
+    }
+}
+
 /// A statement.
 #[derive(Clone, Debug)]
 pub enum Stmt {
@@ -125,20 +140,20 @@ pub enum Stmt {
         /// The predicate.
         cond: Reg,
         /// Run by the threads where it holds.
-        body: Vec<Stmt>,
+        body: Block,
         /// Run by the others.
-        other: Vec<Stmt>,
+        other: Block,
         /// The Rust place.
         at: At,
     },
     /// `loop { cond; if exit { break }; body }`
     Loop {
-        /// Evaluated before each round.
+        /// Evaluated before each round, in the block of the body.
         cond: Vec<Stmt>,
         /// Leaves the loop where it holds.
         exit: Reg,
-        /// The round.
-        body: Vec<Stmt>,
+        /// The round, and the registers of both.
+        body: Block,
         /// The Rust place.
         at: At,
     },
@@ -211,6 +226,17 @@ pub struct Param {
     pub kind: ParamKind,
 }
 
+/// What the rows of a program need of a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// The least compute capability, times ten.
+    pub sm: u32,
+    /// Whether it must be a target of an architecture's own.
+    pub specific: bool,
+    /// The least PTX version, apart from the target's.
+    pub version: Version,
+}
+
 /// A kernel that has passed the validator.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -224,9 +250,9 @@ pub struct Program {
     pub params: Vec<Param>,
     /// Shared arrays.
     pub shared: Vec<SharedArray>,
-    /// The statements.
-    pub body: Vec<Stmt>,
-    /// Registers used, by class in the order of [`Class::ALL`].
+    /// The kernel's own block.
+    pub body: Block,
+    /// Registers of all blocks, by class in the order of [`Class::ALL`].
     pub registers: [u32; 5],
     /// Registers whose level the builder knows better than their operands tell.
     pub(crate) pinned: Vec<(Reg, Level)>,
@@ -238,29 +264,35 @@ impl Program {
         walk(&self.body, visit)
     }
 
+    /// What its rows need of a target, in one walk.
+    pub fn needs(&self) -> Needs {
+        let mut needs = Needs { sm: 0, specific: false, version: Version(6, 0) };
+        self.each_inst(&mut |Inst { op, .. }| {
+            needs.sm = needs.sm.max(op.sm);
+            needs.specific |= op.specific;
+            needs.version = needs.version.max(op.version);
+        });
+        needs
+    }
+
     /// The least compute capability (times ten) that its rows need.
     pub fn sm(&self) -> u32 {
-        self.need(|op| op.sm).unwrap_or(0)
+        self.needs().sm
     }
 
     /// Whether a row needs a target of an architecture's own.
     pub fn specific(&self) -> bool {
-        self.need(|op| op.specific).unwrap_or(false)
+        self.needs().specific
     }
 
     /// Whether it waits for the kernels before it (`griddepcontrol.wait`), so that it may start early.
     pub fn waits(&self) -> bool {
-        self.need(|op| *op == crate::isa::GRID_WAIT).unwrap_or(false)
+        self.has(&crate::isa::GRID_WAIT)
     }
 
     /// Whether it lets the next kernel start early (`griddepcontrol.launch_dependents`).
     pub fn triggers(&self) -> bool {
-        self.need(|op| *op == crate::isa::GRID_TRIGGER).unwrap_or(false)
-    }
-
-    /// The least PTX version that its rows need, apart from its target.
-    pub fn version(&self) -> Version {
-        self.need(|op| op.version).unwrap_or(Version(6, 0))
+        self.has(&crate::isa::GRID_TRIGGER)
     }
 
     /// Static shared memory, in bytes, each array aligned to 16.
@@ -268,10 +300,10 @@ impl Program {
         self.shared.iter().filter_map(|s| s.bytes).fold(0, |sum, bytes| sum.next_multiple_of(16) + bytes)
     }
 
-    fn need<T: Ord>(&self, of: impl Fn(&Op) -> T) -> Option<T> {
-        let mut most = None;
-        self.each_inst(&mut |i| most = most.take().max(Some(of(i.op))));
-        most
+    fn has(&self, op: &Op) -> bool {
+        let mut found = false;
+        self.each_inst(&mut |i| found |= i.op == op);
+        found
     }
 }
 

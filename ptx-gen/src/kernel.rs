@@ -4,7 +4,6 @@ use crate::args::*;
 use crate::build::{Builder, State};
 use crate::check::{self, Errors};
 use crate::ir::{Param, ParamKind, Program};
-use std::cell::RefCell;
 use std::fmt;
 
 /// The blocks of a launch, and what each is given.
@@ -134,7 +133,7 @@ impl<K: KernelDef> AnyKernel for K {
     }
 
     fn build(&self) -> Result<Program, Errors> {
-        let state = RefCell::new(State { open: vec![vec![]], ..State::default() });
+        let state = State::new();
         let mut k = Builder::new(&state);
         let args = Args::make(&mut k);
         self.program(k, args);
@@ -153,7 +152,7 @@ impl<K: KernelDef> AnyKernel for K {
     }
 
     fn params(&self) -> Vec<Param> {
-        let state = RefCell::new(State { open: vec![vec![]], ..State::default() });
+        let state = State::new();
         let mut k = Builder::new(&state);
         let _: K::Args<Dev<'_>> = Args::make(&mut k);
         state.take().params

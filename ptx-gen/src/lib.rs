@@ -52,7 +52,7 @@
 //! let program = Axpy.build().expect("valid");
 //! let ptx = print(&program, Target::named("sm_75").unwrap()).unwrap();
 //! assert!(ptx.starts_with(".version 6.3\n.target sm_75\n"));
-//! assert!(ptx.contains("fma.rn.f32 %f3, %f0, %f1, %f2;"));
+//! assert!(ptx.contains("fma.rn.f32 %f1_2, %f0, %f1_0, %f1_1;"));
 //! ```
 //!
 //! A method is the mnemonic, an operator the plain operation of the type, never fused. Nothing converts
@@ -84,7 +84,8 @@ pub use asynchronous::Mbarrier;
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
 pub use check::{Error, ErrorKind, Errors, Unmatched};
 pub use ir::{
-    Access, At, Base, Imm, Inst, Level, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
+    Access, At, Base, Block, Imm, Inst, Level, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray,
+    Stmt,
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
 pub use mem::{Fresh, Loads, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};

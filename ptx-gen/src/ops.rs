@@ -40,7 +40,7 @@ impl<'k, T: Ty> Val<'k, T> {
     #[track_caller]
     pub fn bits<U: SameWidth<T>>(self) -> Val<'k, U> {
         if T::KIND.class() == U::KIND.class() {
-            return self.k.of(crate::ir::Reg { kind: U::KIND, n: self.reg.n });
+            return self.k.of(crate::ir::Reg { kind: U::KIND, ..self.reg });
         }
         self.convert(&isa::BITS)
     }

@@ -1,8 +1,11 @@
 //! The printer: a program as PTX text. Same program, same bytes; ASCII; one instruction a line.
+//!
+//! A block is a scope of PTX, in braces: its registers and labels are declared in it and end with it. Their names
+//! hold how deep the block stands and count from 0 in each, so that a change in one block changes no other.
 
 use crate::ir::*;
 use crate::target::{Target, Version};
-use crate::ty::Class;
+use crate::ty::{Class, Kind};
 use std::fmt::{self, Write};
 
 /// A program that a target cannot run.
@@ -47,69 +50,73 @@ pub fn print_with_lines(p: &Program, target: Target) -> Result<String, TargetErr
 
 /// The `.version` that [`print()`] writes for this target.
 pub fn version(p: &Program, target: Target) -> Version {
-    p.version().max(target.version)
+    p.needs().version.max(target.version)
 }
 
 #[derive(Default)]
 struct Printer {
     out: String,
-    depth: usize,
-    labels: u32,
     lines: bool,
     files: Vec<&'static str>,
     at: Option<(usize, u32)>,
+    /// Labels so far in each block around, outermost first: labels are names of their block, as registers are.
+    labels: Vec<u32>,
 }
 
 impl Printer {
     fn program(mut self, p: &Program, target: Target) -> Result<String, TargetError> {
-        let needs = p.sm();
-        if target.sm < needs || p.specific() && (!target.specific || target.sm != needs) {
-            return Err(TargetError { kernel: p.name.clone(), target, needs, specific: p.specific() });
+        let Needs { sm, specific, version } = p.needs();
+        if target.sm < sm || specific && (!target.specific || target.sm != sm) {
+            return Err(TargetError { kernel: p.name.clone(), target, needs: sm, specific });
         }
-        self.line(&format!(".version {}", version(p, target)));
-        self.line(&format!(".target {target}"));
-        self.line(".address_size 64\n");
-        for s in p.shared.iter().filter(|s| s.bytes.is_none()) {
-            self.line(&format!(".extern .shared .align 16 .b8 {}[];\n", s.name));
-        }
-        self.line(&format!(".visible .entry {}(", p.name));
-        let params: Vec<String> = p
-            .params
-            .iter()
-            .map(|q| format!("    .param .{} {}", q.kind.kind().memory_name(), q.name))
-            .collect();
-        self.line(&params.join(",\n"));
-        self.line(&format!(")\n.reqntid {}, 1, 1", p.block));
-        if let Some(blocks) = p.blocks_per_sm {
-            self.line(&format!(".minnctapersm {blocks}"));
-        }
-        self.line("{");
-        self.depth = 1;
-        for (class, n) in Class::ALL.iter().zip(p.registers).filter(|(_, n)| *n > 0) {
-            self.line(&format!(".reg .{} %{}<{n}>;", class.declared(), class.prefix()));
-        }
+        self.header(p, target, version.max(target.version));
+        self.line(format_args!("{{"));
+        self.labels.push(0);
+        self.declare(&p.body.registers);
         for s in &p.shared {
             if let Some(bytes) = s.bytes {
-                self.line(&format!(".shared .align 16 .b8 {}[{bytes}];", s.name));
+                self.line(format_args!(".shared .align 16 .b8 {}[{bytes}];", s.name));
             }
         }
-        self.block(&p.body);
-        self.line("ret;");
-        self.depth = 0;
-        self.line("}");
+        self.stmts(&p.body);
+        self.line(format_args!("ret;"));
+        self.labels.pop();
+        self.line(format_args!("}}"));
         for (i, file) in std::mem::take(&mut self.files).iter().enumerate() {
-            self.line(&format!(".file {} \"{file}\"", i + 1));
+            self.line(format_args!(".file {} \"{file}\"", i + 1));
         }
         Ok(self.out)
     }
 
-    fn line(&mut self, s: &str) {
-        let indent = 4 * self.depth;
-        writeln!(self.out, "{:indent$}{s}", "").expect("writing to a String cannot fail")
+    fn header(&mut self, p: &Program, target: Target, version: Version) {
+        self.line(format_args!(".version {version}"));
+        self.line(format_args!(".target {target}"));
+        self.line(format_args!(".address_size 64\n"));
+        for s in p.shared.iter().filter(|s| s.bytes.is_none()) {
+            self.line(format_args!(".extern .shared .align 16 .b8 {}[];\n", s.name));
+        }
+        self.line(format_args!(".visible .entry {}(", p.name));
+        for (i, q) in p.params.iter().enumerate() {
+            let comma = if i + 1 < p.params.len() { "," } else { "" };
+            self.line(format_args!("    .param .{} {}{comma}", q.kind.kind().memory_name(), q.name));
+        }
+        self.line(format_args!(")"));
+        self.line(format_args!(".reqntid {}, 1, 1", p.block));
+        if let Some(blocks) = p.blocks_per_sm {
+            self.line(format_args!(".minnctapersm {blocks}"));
+        }
     }
 
-    fn label(&mut self, label: &str) {
-        writeln!(self.out, "{label}:").expect("writing to a String cannot fail")
+    fn line(&mut self, text: fmt::Arguments<'_>) {
+        self.indent();
+        put(&mut self.out, text);
+        self.out.push('\n');
+    }
+
+    fn indent(&mut self) {
+        for _ in &self.labels {
+            self.out.push_str("    ");
+        }
     }
 
     fn loc(&mut self, at: At) {
@@ -119,134 +126,235 @@ impl Printer {
         });
         if self.at != Some((file, at.line())) {
             self.at = Some((file, at.line()));
-            self.line(&format!(".loc {} {} {}", file + 1, at.line(), at.column()));
+            self.line(format_args!(".loc {} {} {}", file + 1, at.line(), at.column()));
         }
     }
 
-    fn block(&mut self, stmts: &[Stmt]) {
+    /// A block of its own: the names that it declares end with it.
+    fn block(&mut self, registers: &[u32; 5], inside: impl FnOnce(&mut Self)) {
+        self.line(format_args!("{{"));
+        self.labels.push(0);
+        self.declare(registers);
+        inside(self);
+        self.labels.pop();
+        self.line(format_args!("}}"));
+    }
+
+    /// The registers of the innermost block, on one line.
+    fn declare(&mut self, registers: &[u32; 5]) {
+        let depth = self.labels.len() - 1;
+        let declared: Vec<String> = Class::ALL
+            .into_iter()
+            .zip(registers)
+            .filter(|(_, n)| **n > 0)
+            .map(|(class, n)| format!(".reg .{} %{}<{n}>;", class.declared(), Scoped(class.prefix(), depth)))
+            .collect();
+        if !declared.is_empty() {
+            self.line(format_args!("{}", declared.join(" ")));
+        }
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt]) {
         for s in stmts {
-            self.stmt(s)
-        }
-    }
-
-    fn nested(&mut self, stmts: &[Stmt]) {
-        self.depth += 1;
-        self.block(stmts);
-        self.depth -= 1;
-    }
-
-    fn stmt(&mut self, s: &Stmt) {
-        match s {
-            Stmt::Note(text, _) => {
-                self.out.push('\n');
-                self.line(&format!("// {text}"));
-            }
-            Stmt::Inst(i) => {
-                if self.lines {
-                    self.loc(i.at);
+            match s {
+                Stmt::Note(text, _) => {
+                    self.out.push('\n');
+                    self.line(format_args!("// {text}"));
                 }
-                self.line(&inst(i));
+                Stmt::Inst(i) => self.inst(None, i),
+                Stmt::If { cond, body, other, .. } => self.choice(*cond, body, other),
+                Stmt::Loop { cond, exit, body, .. } => self.cycle(cond, *exit, body),
             }
-            Stmt::If { cond, body, other, .. } => self.choice(*cond, body, other),
-            Stmt::Loop { cond, exit, body, .. } => self.cycle(cond, *exit, body),
         }
     }
 
-    fn choice(&mut self, cond: Reg, body: &[Stmt], other: &[Stmt]) {
-        if let ([Stmt::Inst(only)], []) = (body, other) {
-            return self.guarded(cond, only);
-        }
-        let n = self.number();
-        if other.is_empty() {
-            self.line(&format!("@!{cond} bra $end{n};"));
-            self.nested(body);
-        } else {
-            self.line(&format!("@!{cond} bra $else{n};"));
-            self.nested(body);
-            self.line(&format!("bra $end{n};"));
-            self.label(&format!("$else{n}"));
-            self.nested(other);
-        }
-        self.label(&format!("$end{n}"));
-    }
-
-    /// A branch around one instruction is a guard on it.
-    fn guarded(&mut self, cond: Reg, i: &Inst) {
+    fn inst(&mut self, guard: Option<Reg>, i: &Inst) {
         if self.lines {
             self.loc(i.at);
         }
-        self.line(&format!("@{cond} {}", inst(i)));
+        self.indent();
+        if let Some(guard) = guard {
+            put(&mut self.out, format_args!("@{guard} "));
+        }
+        written(write_inst(&mut self.out, i));
+        self.out.push('\n');
     }
 
-    fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &[Stmt]) {
-        let n = self.number();
-        self.label(&format!("$loop{n}"));
-        self.nested(cond);
-        self.line(&format!("    @{exit} bra $done{n};"));
-        self.nested(body);
-        self.line(&format!("    bra $loop{n};"));
-        self.label(&format!("$done{n}"));
+    fn choice(&mut self, cond: Reg, body: &Block, other: &Block) {
+        match (&**body, &**other) {
+            // A branch around one instruction is a guard on it.
+            ([Stmt::Inst(only)], []) if body.registers == [0; 5] => self.inst(Some(cond), only),
+            ([Stmt::Inst(only)], []) => self.block(&body.registers, |s| s.inst(Some(cond), only)),
+            (_, []) => {
+                let end = self.label("end");
+                self.line(format_args!("@!{cond} bra {end};"));
+                self.block(&body.registers, |s| s.stmts(body));
+                self.place(end);
+            }
+            _ => {
+                let (end, otherwise) = (self.label("end"), self.same("else"));
+                self.line(format_args!("@!{cond} bra {otherwise};"));
+                self.block(&body.registers, |s| s.stmts(body));
+                self.line(format_args!("bra {end};"));
+                self.place(otherwise);
+                self.block(&other.registers, |s| s.stmts(other));
+                self.place(end);
+            }
+        }
     }
 
-    fn number(&mut self) -> u32 {
-        self.labels += 1;
-        self.labels - 1
+    fn cycle(&mut self, cond: &[Stmt], exit: Reg, body: &Block) {
+        let (start, done) = (self.label("loop"), self.same("done"));
+        self.place(start);
+        self.block(&body.registers, |s| {
+            s.stmts(cond);
+            s.line(format_args!("@{exit} bra {done};"));
+            s.stmts(body);
+            s.line(format_args!("bra {start};"));
+        });
+        self.place(done);
+    }
+
+    /// A new label of the innermost block.
+    fn label(&mut self, kind: &'static str) -> Label {
+        if let Some(count) = self.labels.last_mut() {
+            *count += 1;
+        }
+        self.same(kind)
+    }
+
+    /// One more label of the statement that the last one is for.
+    fn same(&self, kind: &'static str) -> Label {
+        let n = self.labels.last().map_or(0, |count| count - 1);
+        Label(Scoped(kind, self.labels.len() - 1), n)
+    }
+
+    fn place(&mut self, label: Label) {
+        put(&mut self.out, format_args!("{label}:\n"))
+    }
+}
+
+/// What names of a block begin with, this many blocks deep: `r` or `r2_`.
+#[derive(Clone, Copy)]
+struct Scoped(&'static str, usize);
+
+impl fmt::Display for Scoped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        written_prefix(f, self.0, self.1 as u32)
+    }
+}
+
+/// A label: `$loop3` or `$loop2_3`.
+#[derive(Clone, Copy)]
+struct Label(Scoped, u32);
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "${}{}", self.0, self.1)
+    }
+}
+
+fn written_prefix(to: &mut impl Write, prefix: &str, depth: u32) -> fmt::Result {
+    to.write_str(prefix)?;
+    if depth == 0 {
+        return Ok(());
+    }
+    decimal(to, depth)?;
+    to.write_char('_')
+}
+
+fn decimal(to: &mut impl Write, n: u32) -> fmt::Result {
+    if n >= 10 {
+        decimal(to, n / 10)?;
+    }
+    to.write_char((b'0' + (n % 10) as u8).into())
+}
+
+/// `%r12`, or `%r2_12` where two blocks stand around the one that declares it.
+///
+/// A name says nothing of the blocks beside and before its own: where one of them changes, it does not.
+impl fmt::Display for Reg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        reg(f, *self)
     }
 }
 
 /// An instruction's text, with its semicolon.
 pub fn inst(i: &Inst) -> String {
-    let mut text = i.op.mnemonic(i.kind, i.from);
-    let mut separator = " ";
-    let mut next = |text: &mut String| text.push_str(std::mem::replace(&mut separator, ", "));
-    match i.dst.as_slice() {
-        [] => {}
-        [one] => {
-            next(&mut text);
-            put(&mut text, one);
-        }
-        several => {
-            next(&mut text);
-            group(&mut text, several);
-        }
-    }
-    for o in &i.src {
-        next(&mut text);
-        operand(&mut text, o);
-    }
-    text.push(';');
+    let mut text = String::new();
+    written(write_inst(&mut text, i));
     text
 }
 
-fn put(text: &mut String, v: impl fmt::Display) {
-    write!(text, "{v}").expect("writing to a String cannot fail")
+fn put(text: &mut String, v: fmt::Arguments<'_>) {
+    written(text.write_fmt(v))
 }
 
-fn group(text: &mut String, regs: &[Reg]) {
-    for (i, r) in regs.iter().enumerate() {
-        text.push_str(if i == 0 { "{" } else { ", " });
-        put(text, r);
-    }
-    text.push('}');
+fn written(result: fmt::Result) {
+    result.expect("writing to a String cannot fail")
 }
 
-fn operand(text: &mut String, o: &Operand) {
-    match o {
-        Operand::Reg(r) => put(text, r),
-        Operand::Imm(i) => put(text, i),
-        Operand::Group(regs) => group(text, regs),
-        Operand::Special(name, _) => text.push_str(name),
-        Operand::Symbol(name) => text.push_str(name),
-        Operand::Addr(base, offset) => {
-            text.push('[');
-            match base {
-                Base::Reg(r) => put(text, r),
-                Base::Symbol(name) => text.push_str(name),
-            }
-            if *offset != 0 {
-                put(text, format_args!("{offset:+}"));
-            }
-            text.push(']');
+// These few write most of the text. They do it piece by piece: `write!` takes three times as long.
+
+fn write_inst(to: &mut impl Write, i: &Inst) -> fmt::Result {
+    i.op.write_mnemonic(to, i.kind, i.from)?;
+    let mut separator = " ";
+    match &*i.dst {
+        [] => {}
+        [one] => {
+            to.write_str(separator)?;
+            reg(to, *one)?;
+            separator = ", ";
+        }
+        several => {
+            to.write_str(separator)?;
+            group(to, several)?;
+            separator = ", ";
         }
     }
+    for o in i.src.iter() {
+        to.write_str(separator)?;
+        operand(to, o)?;
+        separator = ", ";
+    }
+    to.write_char(';')
+}
+
+fn reg(to: &mut impl Write, r: Reg) -> fmt::Result {
+    to.write_char('%')?;
+    written_prefix(to, r.kind.class().prefix(), r.depth.into())?;
+    decimal(to, r.index)
+}
+
+fn group(to: &mut impl Write, regs: &[Reg]) -> fmt::Result {
+    for (i, r) in regs.iter().enumerate() {
+        to.write_str(if i == 0 { "{" } else { ", " })?;
+        reg(to, *r)?;
+    }
+    to.write_char('}')
+}
+
+fn operand(to: &mut impl Write, o: &Operand) -> fmt::Result {
+    match o {
+        Operand::Reg(r) => reg(to, *r),
+        Operand::Imm(Imm { kind: Kind::U32, bits }) if *bits <= u32::MAX.into() => decimal(to, *bits as u32),
+        Operand::Imm(i) => write!(to, "{i}"),
+        Operand::Group(regs) => group(to, regs),
+        Operand::Special(name, _) => to.write_str(name),
+        Operand::Symbol(name) => to.write_str(name),
+        Operand::Addr(base, offset) => address(to, base, *offset),
+    }
+}
+
+fn address(to: &mut impl Write, base: &Base, offset: i32) -> fmt::Result {
+    to.write_char('[')?;
+    match base {
+        Base::Reg(r) => reg(to, *r)?,
+        Base::Symbol(name) => to.write_str(name)?,
+    }
+    if offset != 0 {
+        to.write_char(if offset < 0 { '-' } else { '+' })?;
+        decimal(to, offset.unsigned_abs())?;
+    }
+    to.write_char(']')
 }

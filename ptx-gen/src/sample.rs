@@ -85,7 +85,7 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
             },
         ],
         shared: vec![SharedArray { name: "s".into(), bytes: Some(MEMORY / 8 + BARRIERS as u32) }],
-        body: s.body,
+        body: Block { stmts: s.body, registers: s.registers },
         registers: s.registers,
         pinned: vec![],
     };
@@ -104,7 +104,7 @@ impl Writer {
     fn reg(&mut self, kind: Kind) -> Reg {
         let count = &mut self.registers[kind.class() as usize];
         *count += 1;
-        Reg { kind, n: *count - 1 }
+        Reg { kind, depth: 0, index: *count - 1, n: *count - 1 }
     }
 
     #[track_caller]
@@ -158,7 +158,7 @@ impl Writer {
         let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
         let src = vec![barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })];
         let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: vec![landed], src, at };
-        self.body.push(Stmt::Loop { cond: vec![Stmt::Inst(wait)], exit: landed, body: vec![], at });
+        self.body.push(Stmt::Loop { cond: vec![Stmt::Inst(wait)], exit: landed, body: Block::default(), at });
     }
 
     /// Registers of a fragment: four words of memory each, so that a fragment is one operand.

@@ -68,7 +68,7 @@ fn a_barrier_is_made_in_the_kernel() {
         [
             "`mbarrier.arrive.shared.b64 _, [%r1+8];`: nothing makes this mbarrier; `init` it in one thread, before a \
              barrier of the block",
-            "`mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r2], 0;`: nothing makes this mbarrier; `init` it in one \
+            "`mbarrier.try_wait.parity.shared::cta.b64 %p1_0, [%r2], 0;`: nothing makes this mbarrier; `init` it in one \
              thread, before a barrier of the block",
         ]
     );
@@ -88,7 +88,7 @@ fn a_barrier_is_made_in_the_kernel() {
 
 #[test]
 fn somebody_arrives_where_somebody_waits() {
-    let nobody = "`mbarrier.test_wait.parity.shared.b64 %p0, [%r1+8], 0;`: nobody arrives at this mbarrier, so that its \
+    let nobody = "`mbarrier.test_wait.parity.shared.b64 %p1_0, [%r1+8], 0;`: nobody arrives at this mbarrier, so that its \
                   first phase never ends; `arrive` at it";
     assert_eq!(
         errors(|k, _| {
@@ -123,7 +123,7 @@ fn enough_arrive_to_end_a_phase() {
             barrier.wait(0);
         }),
         [
-            "`mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;`: at most 128 arrive at this mbarrier, and its \
+            "`mbarrier.try_wait.parity.shared::cta.b64 %p1_0, [%r1], 0;`: at most 128 arrive at this mbarrier, and its \
              first phase ends after 129; `init` it for those that arrive"
         ]
     );
@@ -224,8 +224,8 @@ fn bytes_are_expected_and_copied() {
             barrier.wait(0);
         }),
         [
-            "`cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r3], [%rd1], %r0, \
-             [%r1], %rd6;`: nobody expects the bytes of this copy, so that the phase of its mbarrier does not end with \
+            "`cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r1_0], [%rd1], %r0, \
+             [%r1], %rd1_0;`: nobody expects the bytes of this copy, so that the phase of its mbarrier does not end with \
              them; `arrive_expect` them"
         ]
     );

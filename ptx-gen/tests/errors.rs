@@ -80,7 +80,7 @@ fn a_value_stays_in_its_block() {
         k.when(k.tid().lt(3), || inner = Some(a.x.ld()));
         a.y.st(inner.expect("the closure ran"));
     });
-    assert_eq!(found, ["%f0 is used outside the block that defines it (line _); carry it out in a `var`"]);
+    assert_eq!(found, ["%f1_0 is used outside the block that defines it (line _); carry it out in a `var`"]);
 }
 
 #[test]

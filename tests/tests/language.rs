@@ -152,35 +152,36 @@ fn perform(values: &mut [u32], active: &[bool], actions: &[Action], together: bo
     }
 }
 
-/// The instructions of a program in order, as the printer lays out its tree.
-fn flat(stmts: &[Stmt], labels: &mut u32, out: &mut Vec<String>) {
+/// The instructions of a block in order, as the printer lays out its tree. Labels count from 0 in each block, and name
+/// how deep it stands.
+fn flat(stmts: &[Stmt], depth: usize, labels: &mut u32, out: &mut Vec<String>) {
     for s in stmts {
         match s {
             Stmt::Note(..) => {}
             Stmt::Inst(i) => out.push(inst(i)),
             Stmt::If { cond, body, other, .. } if other.is_empty() && is_one(body) => {
                 let mut guarded = vec![];
-                flat(body, labels, &mut guarded);
+                flat(body, depth + 1, &mut 0, &mut guarded);
                 out.push(format!("@{cond} {}", guarded.concat()));
             }
             Stmt::If { cond, body, other, .. } => {
-                let n = next(labels);
+                let n = next(depth, labels);
                 let to = if other.is_empty() { "end" } else { "else" };
                 out.push(format!("@!{cond} bra ${to}{n};"));
-                flat(body, labels, out);
+                flat(body, depth + 1, &mut 0, out);
                 if !other.is_empty() {
                     out.push(format!("bra $end{n};"));
                     out.push(format!("$else{n}:"));
-                    flat(other, labels, out);
+                    flat(other, depth + 1, &mut 0, out);
                 }
                 out.push(format!("$end{n}:"));
             }
             Stmt::Loop { cond, exit, body, .. } => {
-                let n = next(labels);
+                let (n, mut inner) = (next(depth, labels), 0);
                 out.push(format!("$loop{n}:"));
-                flat(cond, labels, out);
+                flat(cond, depth + 1, &mut inner, out);
                 out.push(format!("@{exit} bra $done{n};"));
-                flat(body, labels, out);
+                flat(body, depth + 1, &mut inner, out);
                 out.push(format!("bra $loop{n};"));
                 out.push(format!("$done{n}:"));
             }
@@ -193,14 +194,15 @@ fn is_one(body: &[Stmt]) -> bool {
     matches!(body, [Stmt::Inst(_)])
 }
 
-fn next(labels: &mut u32) -> u32 {
+fn next(depth: usize, labels: &mut u32) -> String {
     *labels += 1;
-    *labels - 1
+    let n = *labels - 1;
+    if depth == 0 { n.to_string() } else { format!("{depth}_{n}") }
 }
 
 fn stream(program: &Program) -> Vec<String> {
     let mut out = vec![];
-    flat(&program.body, &mut 0, &mut out);
+    flat(&program.body, 0, &mut 0, &mut out);
     out.push("ret;".into());
     out
 }

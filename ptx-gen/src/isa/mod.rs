@@ -36,6 +36,7 @@ pub use warp::*;
 use crate::ir::Level;
 use crate::target::Version;
 use crate::ty::Kind::{self, *};
+use std::fmt;
 
 /// One row: an instruction form.
 #[derive(PartialEq, Eq, Debug)]
@@ -200,19 +201,29 @@ impl Op {
 
     /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
     pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
-        let mut parts = self.template.split('$');
-        let mut text = parts.next().unwrap_or_default().to_string();
-        for part in parts {
-            let (placeholder, rest) = part.split_at(1);
-            text += match placeholder {
-                "t" => kind.name(),
-                "m" => kind.memory_name(),
-                "b" => kind.bits_name(),
-                _ => from.map_or("", Kind::name),
-            };
-            text += rest;
-        }
+        let mut text = String::new();
+        self.write_mnemonic(&mut text, kind, from).expect("writing to a String cannot fail");
         text
+    }
+
+    pub(crate) fn write_mnemonic(
+        &self,
+        to: &mut impl fmt::Write,
+        kind: Kind,
+        from: Option<Kind>,
+    ) -> fmt::Result {
+        let mut rest = self.template;
+        while let Some(at) = rest.bytes().position(|b| b == b'$') {
+            to.write_str(&rest[..at])?;
+            to.write_str(match rest.as_bytes().get(at + 1) {
+                Some(b't') => kind.name(),
+                Some(b'm') => kind.memory_name(),
+                Some(b'b') => kind.bits_name(),
+                _ => from.map_or("", Kind::name),
+            })?;
+            rest = rest.get(at + 2..).unwrap_or_default();
+        }
+        to.write_str(rest)
     }
 
     /// Every pair of `$t` and `$s` that the row allows.
