@@ -67,6 +67,7 @@ mod args;
 mod asynchronous;
 mod build;
 mod check;
+mod fold;
 mod ir;
 mod kernel;
 mod mem;

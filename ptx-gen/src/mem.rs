@@ -1,6 +1,7 @@
 //! Pointers that know their element and their access, in global and in shared memory.
 
 use crate::build::{Builder, Pred, Src, Val, Var};
+use crate::fold::literal;
 use crate::ir::{Base, Operand, Reg};
 use crate::isa::{self, Op};
 use crate::ops::Ordered;
@@ -100,10 +101,13 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
         if let Some(offset) = fixed(&i, &bytes).and_then(|by| self.offset.checked_add(by)) {
             return Ptr { offset, ..self };
         }
-        let src = [i, bytes, Operand::Reg(self.base)];
+        let base = Operand::Reg(self.base);
         let base = match A::ADDRESS {
-            Kind::U64 => self.k.emit::<u64, 3>(&isa::MAD_WIDE, Kind::U32, src).reg,
-            _ => self.k.emit::<u32, 3>(&isa::MAD_LO, Kind::U32, src).reg,
+            Kind::U64 => self.k.emit::<u64, 3>(&isa::MAD_WIDE, Kind::U32, [i, bytes, base]).reg,
+            _ if literal(Kind::U32, &bytes) == Some(1) => {
+                self.k.emit::<u32, 2>(&isa::ADD, Kind::U32, [base, i]).reg
+            }
+            _ => self.k.emit::<u32, 3>(&isa::MAD_LO, Kind::U32, [i, bytes, base]).reg,
         };
         Ptr { base, ..self }
     }
@@ -132,10 +136,11 @@ impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     }
 }
 
-/// The distance, if both factors are literals and it fits an instruction's offset.
+/// The distance, if the factors tell it and it fits an instruction's offset.
 fn fixed(i: &Operand, bytes: &Operand) -> Option<i32> {
-    match (i, bytes) {
-        (Operand::Imm(i), Operand::Imm(bytes)) => i.bits.checked_mul(bytes.bits)?.try_into().ok(),
+    match [i, bytes].map(|factor| literal(Kind::U32, factor)) {
+        [Some(0), _] | [_, Some(0)] => Some(0),
+        [Some(i), Some(bytes)] => i.checked_mul(bytes)?.try_into().ok(),
         _ => None,
     }
 }

@@ -1,7 +1,8 @@
 //! Operators and methods on values.
 //!
 //! A method is the mnemonic. An operator is the plain operation of the type, IEEE for floats, and is never
-//! fused: fusion is written [`fma`](Val::fma).
+//! fused: fusion is written [`fma`](Val::fma). Of integers, what a literal makes needless is left out: see
+//! [`fold`](crate::fold).
 
 use crate::build::*;
 use crate::ir::{Imm, Level, Operand};
@@ -59,14 +60,13 @@ macro_rules! operators {
             type Output = Self;
             #[track_caller]
             fn $method(self, r: R) -> Self {
-                self.binary($row(T::KIND), r.operand())
+                self.combine($row(T::KIND), r.operand())
             }
         }
         impl<'k, T: $bound, R: Src<'k, T>> ops::$assign<R> for Var<'k, T> {
             #[track_caller]
             fn $assign_method(&mut self, r: R) {
-                let d = self.0.reg;
-                self.0.k.inst($row(T::KIND), T::KIND, None, vec![d], vec![Operand::Reg(d), r.operand()]);
+                self.0.combine_in_place($row(T::KIND), r.operand())
             }
         }
     )*};
@@ -96,8 +96,7 @@ impl<'k, T: Dividable, R: Src<'k, T>> ops::Div<R> for Val<'k, T> {
     fn div(self, r: R) -> Self {
         let r = r.operand();
         match exponent(T::KIND, &r) {
-            Some(0) => self,
-            Some(n) => self.binary(&isa::SHR, lit(n)),
+            Some(n) => self.combine(&isa::SHR, lit(n)),
             None => self.binary(row(T::KIND, &isa::DIV, &isa::DIV_RN, &isa::DIV_RN), r),
         }
     }
@@ -110,7 +109,7 @@ impl<'k, T: Int, R: Src<'k, T>> ops::Rem<R> for Val<'k, T> {
         match exponent(T::KIND, &r) {
             Some(n) => {
                 let mask = Imm { kind: T::KIND, bits: (1 << n) - 1 };
-                self.binary(&isa::AND, Operand::Imm(mask))
+                self.combine(&isa::AND, Operand::Imm(mask))
             }
             None => self.binary(&isa::REM, r),
         }
@@ -120,14 +119,14 @@ impl<'k, T: Int, R: Src<'k, u32>> ops::Shl<R> for Val<'k, T> {
     type Output = Self;
     #[track_caller]
     fn shl(self, r: R) -> Self {
-        self.binary(&isa::SHL, r.operand())
+        self.combine(&isa::SHL, r.operand())
     }
 }
 impl<'k, T: Int, R: Src<'k, u32>> ops::Shr<R> for Val<'k, T> {
     type Output = Self;
     #[track_caller]
     fn shr(self, r: R) -> Self {
-        self.binary(&isa::SHR, r.operand())
+        self.combine(&isa::SHR, r.operand())
     }
 }
 impl<T: Signed> ops::Neg for Val<'_, T> {
@@ -320,8 +319,6 @@ methods! {
         mul_hi(b: u32) -> u32 = MUL_HI;
         /// `self * b` in 64 bits.
         mul_wide(b: u32) -> u64 = MUL_WIDE;
-        /// `self * b + c` in 32 bits.
-        mad(b: u32, c: u32) -> u32 = MAD_LO;
         /// `self * b + c`, product and sum in 64 bits.
         mad_wide(b: u32, c: u64) -> u64 = MAD_WIDE;
     }
@@ -334,8 +331,6 @@ methods! {
         abs() -> i32 = ABS;
         /// `self * b` in 64 bits.
         mul_wide(b: i32) -> i64 = MUL_WIDE;
-        /// `self * b + c` in 32 bits.
-        mad(b: i32, c: i32) -> i32 = MAD_LO;
     }
 }
 

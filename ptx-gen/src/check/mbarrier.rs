@@ -197,6 +197,11 @@ fn places(p: &Program) -> PerRegister<Place> {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
                 _ => Place::Unknown,
             },
+            // An index of bytes.
+            [Operand::Reg(base), _] if *i.op == isa::ADD => match *places.at(*base) {
+                Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
+                _ => Place::Unknown,
+            },
             _ => Place::Unknown,
         };
         for &d in &i.dst {
