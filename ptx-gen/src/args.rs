@@ -245,7 +245,7 @@ impl<'k> Builder<'k> {
     #[track_caller]
     fn declare<T: Lit>(self, field: Field, kind: ParamKind) -> Val<'k, T> {
         self.state.borrow_mut().params.push(Param { name: field.name, doc: field.doc, kind });
-        self.emit(&isa::LD_PARAM, T::KIND, [Operand::Addr(Base::Symbol(field.name.into()), 0)])
+        self.emit(&isa::LD_PARAM, T::KIND, [Operand::Addr(Base::Symbol(field.name), 0)])
     }
     #[track_caller]
     fn pointer<T: Elem, A: crate::mem::Space>(self, field: Field, access: Access) -> Ptr<'k, T, A> {

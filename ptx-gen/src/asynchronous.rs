@@ -23,25 +23,25 @@ impl<'k> Mbarrier<'k> {
     /// By one thread. Others may use it after a barrier of the block, copies after [`Builder::fence_mbarriers`].
     #[track_caller]
     pub fn init(self, count: impl Src<'k, u32>) {
-        self.0.k.inst(&isa::MBAR_INIT, Kind::U32, None, vec![], vec![self.0.addr(), count.operand()])
+        self.0.k.inst(&isa::MBAR_INIT, Kind::U32, None, [], [self.0.addr(), count.operand()])
     }
 
     /// Arrives, and publishes what this thread wrote to those who wait.
     #[track_caller]
     pub fn arrive(self) {
-        self.0.k.inst(&isa::MBAR_ARRIVE, Kind::U32, None, vec![], vec![self.0.addr()])
+        self.0.k.inst(&isa::MBAR_ARRIVE, Kind::U32, None, [], [self.0.addr()])
     }
 
     /// Arrives, and lets the phase wait for `bytes` more bytes, a multiple of 16. sm_90.
     #[track_caller]
     pub fn arrive_expect(self, bytes: impl Src<'k, u32>) {
-        self.0.k.inst(&isa::MBAR_EXPECT, Kind::U32, None, vec![], vec![self.0.addr(), bytes.operand()])
+        self.0.k.inst(&isa::MBAR_EXPECT, Kind::U32, None, [], [self.0.addr(), bytes.operand()])
     }
 
     /// Arrives when the [`copy16`](Ptr::copy16)s of this thread so far have landed.
     #[track_caller]
     pub fn arrive_copied(self) {
-        self.0.k.inst(&isa::CP_ASYNC_ARRIVE, Kind::U32, None, vec![], vec![self.0.addr()])
+        self.0.k.inst(&isa::CP_ASYNC_ARRIVE, Kind::U32, None, [], [self.0.addr()])
     }
 
     /// Waits until the phase of this parity has ended; sees what arrivals published and copies brought. sm_90.
@@ -72,14 +72,14 @@ impl<'k, T: Elem> Ptr<'k, T, Read> {
         landed: Mbarrier<'k>,
         policy: U64<'k>,
     ) {
-        let src = vec![to.addr(), self.addr(), bytes.operand(), landed.0.addr(), Operand::Reg(policy.reg)];
-        self.k.inst(&isa::BULK_COPY_HINT, Kind::U32, None, vec![], src)
+        let src = [to.addr(), self.addr(), bytes.operand(), landed.0.addr(), Operand::Reg(policy.reg)];
+        self.k.inst(&isa::BULK_COPY_HINT, Kind::U32, None, [], src)
     }
 
     /// Brings `bytes` bytes from here on, a multiple of 16, into the L2 cache. sm_90.
     #[track_caller]
     pub fn bulk_prefetch_l2(self, bytes: impl Src<'k, u32>) {
-        self.k.inst(&isa::BULK_PREFETCH, Kind::U32, None, vec![], vec![self.addr(), bytes.operand()])
+        self.k.inst(&isa::BULK_PREFETCH, Kind::U32, None, [], [self.addr(), bytes.operand()])
     }
 }
 
@@ -87,8 +87,8 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
     /// Copies 16 bytes to shared memory, past the L1 cache, beside this thread. sm_80.
     #[track_caller]
     pub fn copy16(self, to: Ptr<'k, T, Shared>) {
-        let src = vec![to.addr(), self.addr(), crate::build::lit(16)];
-        self.k.inst(&isa::CP_ASYNC_CG, Kind::U32, None, vec![], src)
+        let src = [to.addr(), self.addr(), crate::build::lit(16)];
+        self.k.inst(&isa::CP_ASYNC_CG, Kind::U32, None, [], src)
     }
 }
 
@@ -97,54 +97,54 @@ impl<'k> Builder<'k> {
     /// sm_90.
     #[track_caller]
     pub fn fence_mbarriers(self) {
-        self.inst(&isa::FENCE_MBAR_INIT, Kind::U32, None, vec![], vec![]);
-        self.inst(&isa::FENCE_ASYNC, Kind::U32, None, vec![], vec![]);
+        self.inst(&isa::FENCE_MBAR_INIT, Kind::U32, None, [], []);
+        self.inst(&isa::FENCE_ASYNC, Kind::U32, None, [], []);
     }
 
     /// The cache policy of what is read once: it leaves the L2 cache first. sm_80.
     #[track_caller]
     pub fn evict_first(self) -> U64<'k> {
         let policy = self.fresh::<u64>();
-        self.inst(&isa::POLICY_FIRST, Kind::U32, None, vec![policy.reg], vec![]);
+        self.inst(&isa::POLICY_FIRST, Kind::U32, None, [policy.reg], []);
         policy
     }
 
     /// Makes the [`copy16`](Ptr::copy16)s of this thread since the last group a group.
     #[track_caller]
     pub fn commit_copies(self) {
-        self.inst(&isa::CP_ASYNC_COMMIT, Kind::U32, None, vec![], vec![])
+        self.inst(&isa::CP_ASYNC_COMMIT, Kind::U32, None, [], [])
     }
 
     /// Waits until at most `groups` of this thread's latest groups of copies are under way.
     #[track_caller]
     pub fn wait_copies(self, groups: u32) {
-        self.inst(&isa::CP_ASYNC_WAIT, Kind::U32, None, vec![], vec![crate::build::lit(groups)])
+        self.inst(&isa::CP_ASYNC_WAIT, Kind::U32, None, [], [crate::build::lit(groups)])
     }
 
     /// Lets the kernel after this one start, once every block has said so or ended. It publishes nothing: the
     /// other must still [`grid_wait`](Builder::grid_wait). Without a programmatic edge it does nothing. sm_90.
     #[track_caller]
     pub fn grid_trigger(self) {
-        self.inst(&isa::GRID_TRIGGER, Kind::U32, None, vec![], vec![])
+        self.inst(&isa::GRID_TRIGGER, Kind::U32, None, [], [])
     }
 
     /// Waits until the kernels before this one are complete and what they wrote is visible. Before it, read only
     /// what no kernel writes. sm_90.
     #[track_caller]
     pub fn grid_wait(self) {
-        self.inst(&isa::GRID_WAIT, Kind::U32, None, vec![], vec![])
+        self.inst(&isa::GRID_WAIT, Kind::U32, None, [], [])
     }
 
     /// Waits until `threads` threads, whole warps of the block, are at barrier `id`, 1 to 15; orders memory.
     #[track_caller]
     pub fn barrier_part(self, id: u32, threads: impl Src<'k, u32>) {
-        self.inst(&isa::BAR_PART, Kind::U32, None, vec![], vec![crate::build::lit(id), threads.operand()])
+        self.inst(&isa::BAR_PART, Kind::U32, None, [], [crate::build::lit(id), threads.operand()])
     }
 
     /// Counts this warp towards barrier `id` of `threads` threads without waiting; publishes what it wrote.
     #[track_caller]
     pub fn barrier_arrive(self, id: u32, threads: impl Src<'k, u32>) {
-        self.inst(&isa::BAR_ARRIVE, Kind::U32, None, vec![], vec![crate::build::lit(id), threads.operand()])
+        self.inst(&isa::BAR_ARRIVE, Kind::U32, None, [], [crate::build::lit(id), threads.operand()])
     }
 
     /// One lane of the warp, always the same. Whole warp. sm_90.
@@ -156,12 +156,12 @@ impl<'k> Builder<'k> {
     /// Takes registers until each thread of these four warps has `n`, a multiple of 8. sm_90a.
     #[track_caller]
     pub fn take_registers(self, n: u32) {
-        self.inst(&isa::SETMAXNREG_INC, Kind::U32, None, vec![], vec![crate::build::lit(n)])
+        self.inst(&isa::SETMAXNREG_INC, Kind::U32, None, [], [crate::build::lit(n)])
     }
 
     /// Gives registers back until each thread of these four warps has `n`, a multiple of 8. sm_90a.
     #[track_caller]
     pub fn give_registers(self, n: u32) {
-        self.inst(&isa::SETMAXNREG_DEC, Kind::U32, None, vec![], vec![crate::build::lit(n)])
+        self.inst(&isa::SETMAXNREG_DEC, Kind::U32, None, [], [crate::build::lit(n)])
     }
 }

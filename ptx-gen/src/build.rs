@@ -4,6 +4,7 @@
 //! numbers count up, in each block from 0. A Rust `for` or `if` runs while building; [`Builder::for_each`], [`Builder::repeat`] and
 //! [`Builder::when`] run on the GPU.
 
+use crate::few::Few;
 use crate::ir::*;
 use crate::isa::{self, Op};
 use crate::ty::{Elem, Kind, Lit, Num, Ty};
@@ -21,6 +22,9 @@ pub(crate) struct State {
     /// The open blocks, innermost last; the kernel's own is first.
     pub(crate) open: Vec<Block>,
 }
+
+/// Statements that a block has room for at first: most have fewer.
+const SOME: usize = 32;
 
 impl State {
     /// A kernel's own block, open and empty.
@@ -132,10 +136,11 @@ impl<'k> Builder<'k> {
         op: &'static Op,
         kind: Kind,
         from: Option<Kind>,
-        dst: Vec<Reg>,
-        src: Vec<Operand>,
+        dst: impl Into<Few<Reg>>,
+        src: impl Into<Few<Operand>>,
     ) {
-        self.push(Stmt::Inst(Inst { op, kind, from, dst, src, at: Location::caller() }))
+        let at = Location::caller();
+        self.push(Stmt::Inst(Inst { op, kind, from, dst: dst.into(), src: src.into(), at }))
     }
 
     /// Emits `op` on `T` with a new register of type `D` for its result.
@@ -147,7 +152,7 @@ impl<'k> Builder<'k> {
         src: [Operand; N],
     ) -> Val<'k, D> {
         let d = self.fresh::<D>();
-        self.inst(op, kind, None, vec![d.reg], src.into());
+        self.inst(op, kind, None, [d.reg], src);
         d
     }
 
@@ -160,7 +165,7 @@ impl<'k> Builder<'k> {
     }
 
     pub(crate) fn block(self, f: impl FnOnce()) -> Block {
-        self.state.borrow_mut().open.push(Block::default());
+        self.state.borrow_mut().open.push(Block { stmts: Vec::with_capacity(SOME), ..Block::default() });
         f();
         self.state.borrow_mut().open.pop().expect("pushed above")
     }
@@ -273,38 +278,38 @@ impl<'k> Builder<'k> {
         let taken = self.state.borrow().shared.iter().filter(|s| base_name(&s.name) == name).count();
         let name = if taken == 0 { name.to_string() } else { format!("{name}_{taken}") };
         self.state.borrow_mut().shared.push(SharedArray { name: name.clone(), bytes });
-        let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name)]);
+        let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name.into())]);
         crate::Ptr::new(self, address.reg)
     }
 
     /// Waits until every thread of the block is here; what they wrote before is visible after.
     #[track_caller]
     pub fn barrier(self) {
-        self.inst(&isa::BAR_SYNC, Kind::U32, None, vec![], vec![lit(0)])
+        self.inst(&isa::BAR_SYNC, Kind::U32, None, [], [lit(0)])
     }
 
     /// Waits until every lane of the warp is here; what they wrote before is visible after.
     #[track_caller]
     pub fn warp_barrier(self) {
-        self.inst(&isa::BAR_WARP_SYNC, Kind::U32, None, vec![], vec![full_mask()])
+        self.inst(&isa::BAR_WARP_SYNC, Kind::U32, None, [], [full_mask()])
     }
 
     /// Orders this thread's memory accesses for the whole device.
     #[track_caller]
     pub fn fence(self) {
-        self.inst(&isa::FENCE_GPU, Kind::U32, None, vec![], vec![])
+        self.inst(&isa::FENCE_GPU, Kind::U32, None, [], [])
     }
 
     /// Stops the kernel with an error.
     #[track_caller]
     pub fn trap(self) {
-        self.inst(&isa::TRAP, Kind::U32, None, vec![], vec![])
+        self.inst(&isa::TRAP, Kind::U32, None, [], [])
     }
 
     /// Sleeps for about `ns` nanoseconds.
     #[track_caller]
     pub fn nanosleep(self, ns: impl Src<'k, u32>) {
-        self.inst(&isa::NANOSLEEP, Kind::U32, None, vec![], vec![ns.operand()])
+        self.inst(&isa::NANOSLEEP, Kind::U32, None, [], [ns.operand()])
     }
 
     /// `if cond { body }`; an `else` follows as [`When::otherwise`].
@@ -331,7 +336,7 @@ impl<'k> Builder<'k> {
             || self.emit(&isa::SETP_GE, Kind::U32, [Operand::Reg(i.reg), to]),
             || {
                 body(i);
-                self.inst(&isa::ADD, Kind::U32, None, vec![i.reg], vec![Operand::Reg(i.reg), step]);
+                self.inst(&isa::ADD, Kind::U32, None, [i.reg], [Operand::Reg(i.reg), step]);
             },
         )
     }

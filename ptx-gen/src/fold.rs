@@ -21,7 +21,7 @@ fn fold(op: &'static Op, kind: Kind, right: &Operand) -> Option<Folded> {
     use Folded::{Left, Zero};
     let bits = literal(kind, right)?;
     let ones = u64::MAX >> (64 - 8 * kind.bytes());
-    let is = |rows: &[&'static Op]| rows.iter().any(|row| std::ptr::eq(*row, op));
+    let is = |rows: &[&Op]| rows.contains(&op);
     let folded = match bits {
         0 if is(&[&isa::ADD, &isa::SUB, &isa::OR, &isa::XOR, &isa::SHL, &isa::SHR]) => Left,
         0 if is(&[&isa::MUL_LO, &isa::AND]) => Zero,
@@ -56,11 +56,11 @@ impl<'k, T: Ty> Val<'k, T> {
     /// `self = self op right`, of a variable.
     #[track_caller]
     pub(crate) fn combine_in_place(self, op: &'static Op, right: Operand) {
-        let d = vec![self.reg];
+        let d = [self.reg];
         match fold(op, T::KIND, &right) {
             Some(Folded::Left) => {}
-            Some(Folded::Zero) => self.k.inst(&isa::MOV, T::KIND, None, d, vec![zero::<T>()]),
-            None => self.k.inst(op, T::KIND, None, d, vec![Operand::Reg(self.reg), right]),
+            Some(Folded::Zero) => self.k.inst(&isa::MOV, T::KIND, None, d, [zero::<T>()]),
+            None => self.k.inst(op, T::KIND, None, d, [Operand::Reg(self.reg), right]),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The program as data: a tree of blocks of statements over numbered registers.
 
+use crate::few::Few;
 use crate::isa::Op;
 use crate::target::Version;
 use crate::ty::{Class, Kind};
@@ -77,13 +78,13 @@ pub enum Operand {
     /// A literal.
     Imm(Imm),
     /// A vector of registers, `{a, b}`.
-    Group(Vec<Reg>),
+    Group(Box<[Reg]>),
     /// An address: a base and a byte offset.
     Addr(Base, i32),
     /// A special register and how far it is the same.
     Special(&'static str, Level),
     /// The address of a shared array.
-    Symbol(String),
+    Symbol(Box<str>),
 }
 
 /// The base of an address.
@@ -92,7 +93,7 @@ pub enum Base {
     /// A register that holds an address.
     Reg(Reg),
     /// A parameter.
-    Symbol(String),
+    Symbol(&'static str),
 }
 
 /// One instruction: a row of the table and its operands.
@@ -105,9 +106,9 @@ pub struct Inst {
     /// The type `$s` stands for, in conversions.
     pub from: Option<Kind>,
     /// The registers written.
-    pub dst: Vec<Reg>,
+    pub dst: Few<Reg>,
     /// What is read.
-    pub src: Vec<Operand>,
+    pub src: Few<Operand>,
     /// The Rust place that asked for it.
     pub at: At,
 }

@@ -139,16 +139,10 @@ impl<K: KernelDef> AnyKernel for K {
         self.program(k, args);
         let State { params, shared, registers, pinned, mut open } = state.take();
         let body = open.pop().unwrap_or_default();
-        check::checked(Program {
-            name: KernelDef::name(self),
-            block: KernelDef::block(self),
-            blocks_per_sm: self.blocks_per_sm(),
-            params,
-            shared,
-            body,
-            registers,
-            pinned,
-        })
+        let (name, block, blocks_per_sm) =
+            (KernelDef::name(self), KernelDef::block(self), self.blocks_per_sm());
+        let program = Program { name, block, blocks_per_sm, params, shared, body, registers, pinned };
+        check::checked(program)
     }
 
     fn params(&self) -> Vec<Param> {

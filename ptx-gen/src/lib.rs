@@ -67,6 +67,7 @@ mod args;
 mod asynchronous;
 mod build;
 mod check;
+mod few;
 mod fold;
 mod ir;
 mod kernel;
@@ -84,6 +85,7 @@ pub use args::{
 pub use asynchronous::Mbarrier;
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
 pub use check::{Error, ErrorKind, Errors, Unmatched};
+pub use few::Few;
 pub use ir::{
     Access, At, Base, Block, Imm, Inst, Level, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray,
     Stmt,

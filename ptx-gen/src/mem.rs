@@ -1,6 +1,7 @@
 //! Pointers that know their element and their access, in global and in shared memory.
 
 use crate::build::{Builder, Pred, Src, Val, Var};
+use crate::few::Few;
 use crate::fold::literal;
 use crate::ir::{Base, Operand, Reg};
 use crate::isa::{self, Op};
@@ -149,7 +150,7 @@ impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     #[track_caller]
     fn load<const N: usize>(self, op: &'static Op) -> [Val<'k, T::Reg>; N] {
         let d: [Val<T::Reg>; N] = from_fn(|_| self.k.fresh());
-        self.k.inst(op, T::MEM, None, d.iter().map(|v| v.reg).collect(), vec![self.addr()]);
+        self.k.inst(op, T::MEM, None, d.map(|v| v.reg), [self.addr()]);
         d
     }
     /// The element here.
@@ -165,8 +166,8 @@ impl<'k, T: Elem, A: Loads> Ptr<'k, T, A> {
     }
     #[track_caller]
     fn load_if(self, op: &'static Op, cond: Pred<'k>, to: &mut [Var<'k, T::Reg>]) {
-        let dst = to.iter().map(|v| v.0.reg).collect();
-        self.k.when(cond, || self.k.inst(op, T::MEM, None, dst, vec![self.addr()]));
+        let dst: Few<_> = to.iter().map(|v| v.0.reg).collect();
+        self.k.when(cond, || self.k.inst(op, T::MEM, None, dst, [self.addr()]));
     }
     /// Loads an element into a variable where `cond` holds; elsewhere it keeps what it had.
     #[track_caller]
@@ -194,12 +195,12 @@ impl<'k, T: Elem, A: Stores> Ptr<'k, T, A> {
     /// Stores `v` here.
     #[track_caller]
     pub fn st(self, v: impl Src<'k, T::Reg>) {
-        self.k.inst(A::ST.0[0], T::MEM, None, vec![], vec![self.addr(), v.operand()])
+        self.k.inst(A::ST.0[0], T::MEM, None, [], [self.addr(), v.operand()])
     }
     #[track_caller]
     fn store(self, op: &'static Op, v: &[Val<'k, T::Reg>]) {
         let group = Operand::Group(v.iter().map(|v| v.reg).collect());
-        self.k.inst(op, T::MEM, None, vec![], vec![self.addr(), group])
+        self.k.inst(op, T::MEM, None, [], [self.addr(), group])
     }
     /// Stores two elements from here on; the address is a multiple of their size.
     #[track_caller]
@@ -217,7 +218,7 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Write> {
     /// Stores for kernels that load with [`fresh`](Ptr::fresh) while this one runs. 32 bits.
     #[track_caller]
     pub fn st_relaxed(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::ST_RELAXED, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+        self.k.inst(&isa::ST_RELAXED, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
     }
 }
 
@@ -225,7 +226,7 @@ impl<'k, T: Elem> Ptr<'k, T, Read> {
     /// Brings the line here into the L2 cache.
     #[track_caller]
     pub fn prefetch_l2(self) {
-        self.k.inst(&isa::PREFETCH_L2, Kind::U32, None, vec![], vec![self.addr()])
+        self.k.inst(&isa::PREFETCH_L2, Kind::U32, None, [], [self.addr()])
     }
 }
 
@@ -233,8 +234,8 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
     #[track_caller]
     fn fetch<const N: usize>(self, op: &'static Op, src: [Operand; N]) -> Val<'k, T> {
         let d = self.k.fresh::<T>();
-        let src = std::iter::once(self.addr()).chain(src).collect();
-        self.k.inst(op, T::KIND, None, vec![d.reg], src);
+        let src: Few<_> = std::iter::once(self.addr()).chain(src).collect();
+        self.k.inst(op, T::KIND, None, [d.reg], src);
         d
     }
     /// Adds `v` in one step; gives the old value.
@@ -265,12 +266,12 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
     /// Adds `v` in one step.
     #[track_caller]
     pub fn red_add(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::RED_ADD, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+        self.k.inst(&isa::RED_ADD, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
     }
     /// Stores, and publishes to the device and the host all that this thread wrote before. 32 bits.
     #[track_caller]
     pub fn st_release_sys(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::ST_RELEASE_SYS, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+        self.k.inst(&isa::ST_RELEASE_SYS, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
     }
     /// Loads, and sees all that a thread of the device wrote before the store it reads released it. 32 bits.
     #[track_caller]
@@ -280,7 +281,7 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, ReadWrite> {
     /// Stores, and publishes to the device all that this thread wrote before. 32 bits.
     #[track_caller]
     pub fn st_release(self, v: impl Src<'k, T>) {
-        self.k.inst(&isa::ST_RELEASE, <T as Ty>::KIND, None, vec![], vec![self.addr(), v.operand()])
+        self.k.inst(&isa::ST_RELEASE, <T as Ty>::KIND, None, [], [self.addr(), v.operand()])
     }
 }
 
@@ -294,7 +295,7 @@ impl<'k> Ptr<'k, u32, ReadWrite> {
     /// Adds `v` in one step, and publishes what this thread wrote before.
     #[track_caller]
     pub fn red_release(self, v: impl Src<'k, u32>) {
-        self.k.inst(&isa::RED_RELEASE, Kind::U32, None, vec![], vec![self.addr(), v.operand()])
+        self.k.inst(&isa::RED_RELEASE, Kind::U32, None, [], [self.addr(), v.operand()])
     }
 }
 

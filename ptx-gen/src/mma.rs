@@ -31,13 +31,13 @@ impl<'k, T: Num + Default> Sums<'k, T> {
 
     #[track_caller]
     fn add(&mut self, op: &'static Op, kind: Kind, a: A<'k>, b: [Operand; 2]) {
-        let regs: Vec<_> = self.0.iter().map(|v| v.0.reg).collect();
-        let a = Operand::Group(a.0.iter().map(|v| v.reg).collect());
+        let regs = [0, 1, 2, 3].map(|i| self.0[i].0.reg);
+        let a = Operand::Group(a.0.map(|v| v.reg).into());
         let b = b.map(|b| match b {
             Operand::Reg(r) => r,
             other => panic!("{other:?} is no register: a fragment is made of values and variables"),
         });
-        let src = vec![a, Operand::Group(b.into()), Operand::Group(regs.clone())];
+        let src = [a, Operand::Group(b.into()), Operand::Group(regs.into())];
         self.0[0].0.k.inst(op, kind, None, regs, src)
     }
 }
@@ -74,7 +74,7 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
     #[track_caller]
     fn matrices<const N: usize>(self, op: &'static Op) -> [U32<'k>; N] {
         let d: [Val<u32>; N] = std::array::from_fn(|_| self.k.fresh());
-        self.k.inst(op, Kind::U32, None, d.iter().map(|v| v.reg).collect(), vec![self.addr()]);
+        self.k.inst(op, Kind::U32, None, d.map(|v| v.reg), [self.addr()]);
         d
     }
 

@@ -49,7 +49,7 @@ impl<'k, T: Ty> Val<'k, T> {
     #[track_caller]
     fn convert<U: Ty>(self, op: &'static Op) -> Val<'k, U> {
         let d = self.k.fresh::<U>();
-        self.k.inst(op, U::KIND, Some(T::KIND), vec![d.reg], vec![self.operand_()]);
+        self.k.inst(op, U::KIND, Some(T::KIND), [d.reg], [self.operand_()]);
         d
     }
 }
@@ -362,8 +362,8 @@ impl<'k> Val<'k, f16x2> {
     #[track_caller]
     pub fn unpack(self) -> [Val<'k, f16>; 2] {
         let halves = [self.k.fresh(), self.k.fresh()];
-        let dst = halves.iter().map(|h: &Val<f16>| h.reg).collect();
-        self.k.inst(&isa::UNPACK, Kind::F16x2, None, dst, vec![Operand::Reg(self.reg)]);
+        let dst = halves.map(|h: Val<f16>| h.reg);
+        self.k.inst(&isa::UNPACK, Kind::F16x2, None, dst, [Operand::Reg(self.reg)]);
         halves
     }
 }
@@ -372,7 +372,7 @@ impl<'k> Val<'k, f16> {
     /// `self` in the low half, `high` in the high half.
     #[track_caller]
     pub fn pack(self, high: Val<'k, f16>) -> Val<'k, f16x2> {
-        self.k.emit(&isa::PACK, Kind::F16x2, [Operand::Group(vec![self.reg, high.reg])])
+        self.k.emit(&isa::PACK, Kind::F16x2, [Operand::Group([self.reg, high.reg].into())])
     }
 }
 
@@ -473,7 +473,7 @@ impl<'k, T: Num> Var<'k, T> {
     /// `self = v`.
     #[track_caller]
     pub fn set(&mut self, v: impl Src<'k, T>) {
-        self.0.k.inst(&isa::MOV, T::KIND, None, vec![self.0.reg], vec![v.operand()])
+        self.0.k.inst(&isa::MOV, T::KIND, None, [self.0.reg], [v.operand()])
     }
 }
 
@@ -482,7 +482,7 @@ impl<'k> Var<'k, f32> {
     #[track_caller]
     pub fn fma(&mut self, a: impl Src<'k, f32>, b: impl Src<'k, f32>) {
         let d = self.0.reg;
-        self.0.k.inst(&isa::FMA_RN, Kind::F32, None, vec![d], vec![a.operand(), b.operand(), Operand::Reg(d)])
+        self.0.k.inst(&isa::FMA_RN, Kind::F32, None, [d], [a.operand(), b.operand(), Operand::Reg(d)])
     }
 }
 
@@ -492,6 +492,6 @@ impl<'k, T: Ordered + Num> Var<'k, T> {
     pub fn max_with(&mut self, v: impl Src<'k, T>) {
         let d = self.0.reg;
         let op = row(T::KIND, &isa::MAX, &isa::MAX_F, &isa::MAX_F);
-        self.0.k.inst(op, T::KIND, None, vec![d], vec![Operand::Reg(d), v.operand()])
+        self.0.k.inst(op, T::KIND, None, [d], [Operand::Reg(d), v.operand()])
     }
 }

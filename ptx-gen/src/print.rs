@@ -69,6 +69,8 @@ impl Printer {
         if target.sm < sm || specific && (!target.specific || target.sm != sm) {
             return Err(TargetError { kernel: p.name.clone(), target, needs: sm, specific });
         }
+        // Most instructions make a register, and take a line.
+        self.out.reserve(p.registers.iter().sum::<u32>() as usize * 48);
         self.header(p, target, version.max(target.version));
         self.line(format_args!("{{"));
         self.labels.push(0);
@@ -114,8 +116,9 @@ impl Printer {
     }
 
     fn indent(&mut self) {
-        for _ in &self.labels {
-            self.out.push_str("    ");
+        match self.labels.len() {
+            depth @ 0..=8 => self.out.push_str(&"                                "[..4 * depth]),
+            depth => self.out.extend(std::iter::repeat_n("    ", depth)),
         }
     }
 
@@ -263,11 +266,20 @@ fn written_prefix(to: &mut impl Write, prefix: &str, depth: u32) -> fmt::Result 
     to.write_char('_')
 }
 
+/// The numbers below 100, two digits each.
+const PAIRS: &str = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849\
+                     5051525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899";
+
 fn decimal(to: &mut impl Write, n: u32) -> fmt::Result {
-    if n >= 10 {
-        decimal(to, n / 10)?;
+    let pair = &PAIRS[2 * (n % 100) as usize..][..2];
+    match n {
+        0..10 => to.write_str(&pair[1..]),
+        10..100 => to.write_str(pair),
+        _ => {
+            decimal(to, n / 100)?;
+            to.write_str(pair)
+        }
     }
-    to.write_char((b'0' + (n % 10) as u8).into())
 }
 
 /// `%r12`, or `%r2_12` where two blocks stand around the one that declares it.

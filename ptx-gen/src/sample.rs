@@ -37,7 +37,7 @@ const BARRIERS: i32 = 512;
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
     let p = s.reg(Kind::U64);
-    s.push(&isa::LD_PARAM, Kind::U64, vec![p], vec![Operand::Addr(Base::Symbol("p".into()), 0)]);
+    s.push(&isa::LD_PARAM, Kind::U64, vec![p], vec![Operand::Addr(Base::Symbol("p"), 0)]);
     let base = s.reg(Kind::U64);
     s.push(&isa::CVTA_TO_GLOBAL, Kind::U64, vec![base], vec![Operand::Reg(p)]);
     let lane = s.reg(Kind::U32);
@@ -52,7 +52,14 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let src: Vec<Operand> =
         op.form.src.iter().map(|slot| s.operand(*slot, op, kind, from, mine, near)).collect();
     let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| s.results(*slot, kind)).collect();
-    s.body.push(Stmt::Inst(Inst { op, kind, from, dst: dst.clone(), src, at: Location::caller() }));
+    s.body.push(Stmt::Inst(Inst {
+        op,
+        kind,
+        from,
+        dst: dst.clone().into(),
+        src: src.into(),
+        at: Location::caller(),
+    }));
     let mut at = RESULTS;
     for d in dst {
         s.store(d, mine, at);
@@ -109,7 +116,14 @@ impl Writer {
 
     #[track_caller]
     fn push(&mut self, op: &'static Op, kind: Kind, dst: Vec<Reg>, src: Vec<Operand>) {
-        self.body.push(Stmt::Inst(Inst { op, kind, from: None, dst, src, at: Location::caller() }))
+        self.body.push(Stmt::Inst(Inst {
+            op,
+            kind,
+            from: None,
+            dst: dst.into(),
+            src: src.into(),
+            at: Location::caller(),
+        }))
     }
 
     /// This lane's 16 bytes of shared memory, initialised.
@@ -126,7 +140,7 @@ impl Writer {
         );
         let one = self.reg(Kind::U32);
         self.push(&isa::MOV, Kind::U32, vec![one], vec![Operand::Imm(Imm { kind: Kind::U32, bits: 1 })]);
-        let values = Operand::Group(vec![one; 4]);
+        let values = Operand::Group([one; 4].into());
         self.push(&isa::ST_SHARED_V4, Kind::U32, vec![], vec![Operand::Addr(Base::Reg(address), 0), values]);
         address
     }
@@ -156,8 +170,8 @@ impl Writer {
             return;
         }
         let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
-        let src = vec![barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })];
-        let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: vec![landed], src, at };
+        let src = [barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })].into();
+        let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: [landed].into(), src, at };
         self.body.push(Stmt::Loop { cond: vec![Stmt::Inst(wait)], exit: landed, body: Block::default(), at });
     }
 
@@ -228,7 +242,7 @@ impl Writer {
             Slot::Halves => Operand::Group((0..2).map(|_| self.value(Kind::F16, mine)).collect()),
             Slot::Global => Operand::Addr(Base::Reg(mine), 0),
             Slot::Shared => Operand::Addr(Base::Reg(near), 0),
-            Slot::Param => Operand::Addr(Base::Symbol("q".into()), 0),
+            Slot::Param => Operand::Addr(Base::Symbol("q"), 0),
         }
     }
 
@@ -261,6 +275,6 @@ impl Writer {
         let words: Vec<Reg> = (0..4).map(|_| self.reg(Kind::U32)).collect();
         self.push(&isa::LD_SHARED_V4, Kind::U32, words.clone(), vec![Operand::Addr(Base::Reg(near), 0)]);
         let to = Operand::Addr(Base::Reg(mine), SHARED);
-        self.push(&isa::ST_GLOBAL_V4, Kind::U32, vec![], vec![to, Operand::Group(words)]);
+        self.push(&isa::ST_GLOBAL_V4, Kind::U32, vec![], vec![to, Operand::Group(words.into())]);
     }
 }

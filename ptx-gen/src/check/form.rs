@@ -7,27 +7,26 @@ use crate::ty::{Class, Kind};
 
 pub(super) fn check(p: &Program) -> Vec<Error> {
     let mut errors = vec![];
-    notes(&p.body, &mut errors);
-    p.each_inst(&mut |i| errors.extend(inst(i)));
+    block(&p.body, &mut errors);
     errors
 }
 
-fn notes(stmts: &[Stmt], errors: &mut Vec<Error>) {
+fn block(stmts: &[Stmt], errors: &mut Vec<Error>) {
     for s in stmts {
         match s {
-            Stmt::Inst(_) => {}
+            Stmt::Inst(i) => errors.extend(inst(i)),
             Stmt::Note(text, at) => {
                 if text.contains(|c: char| !c.is_ascii() || c.is_ascii_control()) {
                     errors.push(Error { at: Some(at), kind: ErrorKind::NotAscii })
                 }
             }
             Stmt::If { body, other, .. } => {
-                notes(body, errors);
-                notes(other, errors);
+                block(body, errors);
+                block(other, errors);
             }
             Stmt::Loop { cond, body, .. } => {
-                notes(cond, errors);
-                notes(body, errors);
+                block(cond, errors);
+                block(body, errors);
             }
         }
     }

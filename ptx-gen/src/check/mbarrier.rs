@@ -104,6 +104,8 @@ enum Place {
 struct Use<'a> {
     inst: &'a Inst,
     at: At,
+    /// Its register, and the bytes from there on.
+    address: (Reg, i32),
     place: Place,
     /// Whether whole warps execute it, each with one address.
     whole: bool,
@@ -111,10 +113,16 @@ struct Use<'a> {
 }
 
 pub(super) fn check(p: &Program, levels: &mut PerRegister<Level>) -> Vec<Error> {
-    let places = places(p);
-    let mut walk = Walk { levels, places, uses: vec![] };
+    let mut walk = Walk { levels, uses: vec![] };
     walk.block(&p.body, Around { split: Level::Block, looped: false, wait: None });
-    let uses = walk.uses;
+    let mut uses = walk.uses;
+    if uses.is_empty() {
+        return vec![];
+    }
+    let mut places = places(p);
+    for u in &mut uses {
+        u.place = places.at(u.address.0).offset(u.address.1);
+    }
     let error = |u: &Use<'_>| {
         let problem = problem(u, &uses, p.block.into())?;
         let kind = ErrorKind::Mbarrier { text: crate::print::inst(u.inst), problem };
@@ -191,7 +199,7 @@ impl Place {
 fn places(p: &Program) -> PerRegister<Place> {
     let mut places: PerRegister<Option<Place>> = PerRegister::new(p, None);
     p.each_inst(&mut |i| {
-        let place = match i.src.as_slice() {
+        let place = match &*i.src {
             [Operand::Symbol(name)] => array(p, name).map_or(Place::Unknown, |n| Place::At(n, 0)),
             [_, _, Operand::Reg(base)] if *i.op == isa::MAD_LO => match *places.at(*base) {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
@@ -234,7 +242,6 @@ struct Around {
 
 struct Walk<'a, 'p> {
     levels: &'a mut PerRegister<Level>,
-    places: PerRegister<Place>,
     uses: Vec<Use<'p>>,
 }
 
@@ -265,7 +272,8 @@ impl<'p> Walk<'_, 'p> {
         self.uses.push(Use {
             inst,
             at: wait.unwrap_or(inst.at),
-            place: self.places.at(*base).offset(*by),
+            address: (*base, *by),
+            place: Place::Unknown,
             whole: around.split.max(*self.levels.at(*base)) < Level::Lane,
             looped: around.looped,
         });

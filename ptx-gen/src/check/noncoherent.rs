@@ -59,7 +59,7 @@ fn is_address(i: &Inst) -> bool {
 /// The buffer whose address it loads.
 fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
     let Some(Operand::Addr(Base::Symbol(name), _)) = i.src.first() else { return None };
-    let param = p.params.iter().find(|param| param.name == name)?;
+    let param = p.params.iter().find(|param| param.name == *name)?;
     matches!(param.kind, ParamKind::Buffer(..)).then_some(param.name)
 }
 

@@ -4,69 +4,72 @@ use super::{Error, ErrorKind, PerRegister};
 use crate::ir::*;
 
 pub(super) fn check(p: &Program) -> Vec<Error> {
-    let mut scope =
-        Scope { live: PerRegister::new(p, false), born: PerRegister::new(p, None), errors: vec![] };
-    scope.block(&p.body);
+    let mut scope = Scope { homes: PerRegister::new(p, None), open: vec![], errors: vec![] };
+    scope.block(&[], None, &p.body);
     scope.errors
 }
 
+/// Where a register is defined.
+#[derive(Clone, Copy)]
+struct Home {
+    /// The block, by its number in the order of the text.
+    block: usize,
+    /// The place where it was first.
+    born: At,
+}
+
 struct Scope {
-    live: PerRegister<bool>,
-    born: PerRegister<Option<At>>,
+    homes: PerRegister<Option<Home>>,
+    /// Of each block so far, whether its end is still to come.
+    open: Vec<bool>,
     errors: Vec<Error>,
 }
 
 impl Scope {
-    /// A block: what it defines ends with it.
-    fn block(&mut self, stmts: &[Stmt]) {
-        let mut mine = vec![];
-        self.walk(stmts, &mut mine);
-        self.end(mine);
-    }
-
-    fn end(&mut self, mine: Vec<Reg>) {
-        for reg in mine {
-            *self.live.at(reg) = false;
+    /// A block: a loop's condition and exit, if it is one's, then the body, which runs after them. What it defines ends
+    /// with it.
+    fn block(&mut self, cond: &[Stmt], exit: Option<(Reg, At)>, body: &[Stmt]) {
+        let block = self.open.len();
+        self.open.push(true);
+        self.walk(cond, block);
+        if let Some((exit, at)) = exit {
+            self.read(exit, at);
         }
+        self.walk(body, block);
+        self.open[block] = false;
     }
 
-    fn walk(&mut self, stmts: &[Stmt], mine: &mut Vec<Reg>) {
+    fn walk(&mut self, stmts: &[Stmt], block: usize) {
         for s in stmts {
             match s {
                 Stmt::Note(..) => {}
-                Stmt::Inst(i) => self.inst(i, mine),
+                Stmt::Inst(i) => self.inst(i, block),
                 Stmt::If { cond, body, other, at } => {
                     self.read(*cond, at);
-                    self.block(body);
-                    self.block(other);
+                    self.block(&[], None, body);
+                    self.block(&[], None, other);
                 }
-                // The body sees what the condition defined: it runs after it.
-                Stmt::Loop { cond, exit, body, at } => {
-                    let mut mine = vec![];
-                    self.walk(cond, &mut mine);
-                    self.read(*exit, at);
-                    self.walk(body, &mut mine);
-                    self.end(mine);
-                }
+                Stmt::Loop { cond, exit, body, at } => self.block(cond, Some((*exit, at)), body),
             }
         }
     }
 
-    fn inst(&mut self, i: &Inst, mine: &mut Vec<Reg>) {
-        for r in reads(i) {
-            self.read(r, i.at);
+    fn inst(&mut self, i: &Inst, block: usize) {
+        for o in &i.src {
+            registers(o).iter().for_each(|r| self.read(*r, i.at));
         }
         for &d in &i.dst {
-            if !std::mem::replace(self.live.at(d), true) {
-                mine.push(d);
+            let home = self.homes.at(d).get_or_insert(Home { block, born: i.at });
+            if !self.open[home.block] {
+                home.block = block;
             }
-            self.born.at(d).get_or_insert(i.at);
         }
     }
 
     fn read(&mut self, reg: Reg, at: At) {
-        if !*self.live.at(reg) {
-            let born = self.born.at(reg).unwrap_or(at);
+        let home = *self.homes.at(reg);
+        if !home.is_some_and(|home| self.open[home.block]) {
+            let born = home.map_or(at, |home| home.born);
             self.errors.push(Error { at: Some(at), kind: ErrorKind::OutOfScope { reg, born } });
         }
     }
@@ -74,12 +77,14 @@ impl Scope {
 
 /// The registers an instruction reads.
 pub(super) fn reads(i: &Inst) -> impl Iterator<Item = Reg> {
-    i.src
-        .iter()
-        .flat_map(|o| match o {
-            Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => std::slice::from_ref(r),
-            Operand::Group(regs) => regs,
-            _ => &[],
-        })
-        .copied()
+    i.src.iter().flat_map(registers).copied()
+}
+
+/// The registers of an operand.
+pub(super) fn registers(o: &Operand) -> &[Reg] {
+    match o {
+        Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => std::slice::from_ref(r),
+        Operand::Group(regs) => regs,
+        _ => &[],
+    }
 }

@@ -4,7 +4,7 @@
 //! A result is as narrow as its narrowest operand and as the branches around it. A loop is walked until the
 //! levels of the variables it carries no longer change; levels only narrow, so that is after a few rounds.
 
-use super::scope::reads;
+use super::scope::registers;
 use super::{Error, ErrorKind, PerRegister};
 use crate::ir::*;
 
@@ -14,9 +14,16 @@ pub(super) fn check(p: &Program) -> (PerRegister<Level>, Vec<Error>) {
     for (reg, level) in &p.pinned {
         *pinned.at(*reg) = Some(*level);
     }
-    let levels = PerRegister::new(p, Level::Block);
-    let mut u =
-        Uniformity { pinned, levels, narrowed: false, skippable: 0, wait: Wait::None, errors: vec![] };
+    let (levels, defined) = (PerRegister::new(p, Level::Block), PerRegister::new(p, false));
+    let mut u = Uniformity {
+        pinned,
+        levels,
+        defined,
+        narrowed: false,
+        skippable: 0,
+        wait: Wait::None,
+        errors: vec![],
+    };
     u.block(&p.body, None);
     if let Wait::Skippable(at) = u.wait {
         u.errors.push(Error { at: Some(at), kind: ErrorKind::MayNotWait });
@@ -42,7 +49,9 @@ type Split = Option<(Level, At)>;
 struct Uniformity {
     pinned: PerRegister<Option<Level>>,
     levels: PerRegister<Level>,
-    /// Whether a level changed since somebody asked.
+    /// Whether an instruction before this one writes it: what reads it before that, stands in a loop around both.
+    defined: PerRegister<bool>,
+    /// Whether a level changed after somebody may have read it.
     narrowed: bool,
     /// Branches and loops around this place that a whole block may skip.
     skippable: u32,
@@ -76,12 +85,13 @@ impl Uniformity {
         loop {
             let outer = std::mem::take(&mut self.narrowed);
             self.errors.truncate(errors);
+            let before = *self.levels.at(exit);
             // Threads that left the loop do not evaluate its condition again.
             let inner = self.split(exit, at, split);
             self.block(cond, inner);
             let inner = self.split(exit, at, split);
             self.block(body, inner);
-            let again = self.narrowed;
+            let again = self.narrowed || *self.levels.at(exit) != before;
             self.narrowed |= outer;
             if !again {
                 self.skippable -= 1;
@@ -114,20 +124,22 @@ impl Uniformity {
         let level = around.max(i.op.result.unwrap_or_else(|| self.operands(i)));
         for d in &i.dst {
             let level = self.pinned.at(*d).unwrap_or(level);
+            let defined = std::mem::replace(self.defined.at(*d), true);
             let old = self.levels.at(*d);
-            self.narrowed |= level > *old;
+            self.narrowed |= defined && level > *old;
             *old = level.max(*old);
         }
     }
 
     fn operands(&mut self, i: &Inst) -> Level {
-        let special = i.src.iter().filter_map(|o| match o {
-            Operand::Special(_, level) => Some(*level),
-            _ => None,
-        });
-        let regs = reads(i).map(|r| *self.levels.at(r));
-        let shared = changes_under_it(i).then_some(Level::Lane);
-        special.chain(regs).chain(shared).max().unwrap_or(Level::Block)
+        let mut level = Level::Block;
+        for o in &i.src {
+            match o {
+                Operand::Special(_, of) => level = level.max(*of),
+                _ => registers(o).iter().for_each(|r| level = level.max(*self.levels.at(*r))),
+            }
+        }
+        if level < Level::Lane && changes_under_it(i) { Level::Lane } else { level }
     }
 }
 
