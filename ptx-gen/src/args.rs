@@ -217,7 +217,7 @@ macro_rules! args {
                 $crate::Field { name, doc: doc.trim() }
             }
         }
-        // As a field of another list, it is its own fields: the name and the doc comment of that field are Rust's.
+        // As a field of another list, it stands for its own fields. The field's name and doc comment stay in Rust.
         impl $crate::ArgTy for $name {
             type On<S: $crate::Side> = $name<S>;
             fn take<S: $crate::Side>(from: &mut impl $crate::Source<S>, _: $crate::Field) -> $name<S> {
@@ -227,7 +227,7 @@ macro_rules! args {
                 $crate::Args::each(v, to)
             }
         }
-        // Pointers and registers are names, lengths are numbers: a list of them is handed on by value.
+        // On these two sides every field is `Copy`, so the list is, too.
         $crate::args!(@copy $name $crate::Dev<'_>);
         $crate::args!(@copy $name $crate::Shape);
     };

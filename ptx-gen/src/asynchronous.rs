@@ -1,4 +1,4 @@
-//! Copies beside the threads that ask for them, the barriers that tell when they landed, and kernels that overlap.
+//! Asynchronous copies, the barriers that count their bytes, and kernels that overlap.
 
 use crate::build::{Builder, Pred, Src, U64};
 use crate::ir::Operand;
@@ -46,7 +46,7 @@ impl<'k> Mbarrier<'k> {
 
     /// Waits until the phase of this parity has ended; sees what arrivals published and copies brought. sm_90.
     ///
-    /// A wait that is two phases late cannot be told from one that is not.
+    /// A wait that is two phases late is indistinguishable from one in time.
     #[track_caller]
     pub fn wait(self, parity: impl Src<'k, u32>) {
         let parity = parity.operand();
@@ -84,7 +84,7 @@ impl<'k, T: Elem> Ptr<'k, T, Read> {
 }
 
 impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
-    /// Copies 16 bytes to shared memory, past the L1 cache, beside this thread. sm_80.
+    /// Copies 16 bytes to shared memory, past the L1 cache, asynchronously. sm_80.
     #[track_caller]
     pub fn copy16(self, to: Ptr<'k, T, Shared>) {
         let src = [to.addr(), self.addr(), crate::build::lit(16)];

@@ -4,6 +4,7 @@
 //! numbers count up, in each block from 0. A Rust `for` or `if` runs while building; [`Builder::for_each`], [`Builder::repeat`] and
 //! [`Builder::when`] run on the GPU.
 
+use crate::check::{Error, ErrorKind};
 use crate::few::Few;
 use crate::ir::*;
 use crate::isa::{self, Op};
@@ -19,6 +20,8 @@ pub(crate) struct State {
     /// Registers of all blocks, by class.
     pub(crate) registers: [u32; 5],
     pub(crate) pinned: Vec<(Reg, Level)>,
+    /// What is wrong and cannot be seen in the program.
+    pub(crate) errors: Vec<Error>,
     /// The open blocks, innermost last; the kernel's own is first.
     pub(crate) open: Vec<Block>,
 }
@@ -317,8 +320,10 @@ impl<'k> Builder<'k> {
     pub fn when(self, cond: Pred<'k>, body: impl FnOnce()) -> When<'k> {
         let at = Location::caller();
         let body = self.block(body);
-        self.push(Stmt::If { cond: cond.reg, body, other: Block::default(), at });
-        When(self)
+        let mut state = self.state.borrow_mut();
+        let (depth, stmts) = (state.open.len(), &mut state.innermost().stmts);
+        stmts.push(Stmt::If { cond: cond.reg, body, other: Block::default(), at });
+        When { k: self, depth, index: stmts.len() - 1 }
     }
 
     /// `for i in (from..to).step_by(step) { body(i) }`.
@@ -381,16 +386,24 @@ fn base_name(name: &str) -> &str {
 }
 
 /// The `if` just closed, for an `else`.
-pub struct When<'k>(Builder<'k>);
+pub struct When<'k> {
+    k: Builder<'k>,
+    /// How many blocks stood open around it.
+    depth: usize,
+    /// Its number in its block.
+    index: usize,
+}
 
 impl When<'_> {
-    /// `else { body }`.
+    /// `else { body }`, in the block of the `if`.
+    #[track_caller]
     pub fn otherwise(self, body: impl FnOnce()) {
-        let stmts = self.0.block(body);
-        if let Some(Stmt::If { other, .. }) =
-            self.0.state.borrow_mut().open.last_mut().and_then(|block| block.stmts.last_mut())
-        {
-            *other = stmts
+        let otherwise = self.k.block(body);
+        let mut state = self.k.state.borrow_mut();
+        let here = state.open.len() == self.depth;
+        match state.innermost().stmts.get_mut(self.index) {
+            Some(Stmt::If { other, .. }) if here => *other = otherwise,
+            _ => state.errors.push(Error { at: Some(Location::caller()), kind: ErrorKind::Elsewhere }),
         }
     }
 }

@@ -137,12 +137,12 @@ impl<K: KernelDef> AnyKernel for K {
         let mut k = Builder::new(&state);
         let args = Args::make(&mut k);
         self.program(k, args);
-        let State { params, shared, registers, pinned, mut open } = state.take();
+        let State { params, shared, registers, pinned, errors, mut open } = state.take();
         let body = open.pop().unwrap_or_default();
         let (name, block, blocks_per_sm) =
             (KernelDef::name(self), KernelDef::block(self), self.blocks_per_sm());
         let program = Program { name, block, blocks_per_sm, params, shared, body, registers, pinned };
-        check::checked(program)
+        check::checked(program, errors)
     }
 
     fn params(&self) -> Vec<Param> {

@@ -284,7 +284,7 @@ fn decimal(to: &mut impl Write, n: u32) -> fmt::Result {
 
 /// `%r12`, or `%r2_12` where two blocks stand around the one that declares it.
 ///
-/// A name says nothing of the blocks beside and before its own: where one of them changes, it does not.
+/// The name depends on no other block: a change of one block does not rename the registers of another.
 impl fmt::Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         reg(f, *self)

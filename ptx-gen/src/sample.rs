@@ -96,7 +96,8 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
         registers: s.registers,
         pinned: vec![],
     };
-    let program = crate::check::checked(program).unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
+    let program =
+        crate::check::checked(program, vec![]).unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
     Sample { op, kind, program }
 }
 

@@ -260,3 +260,38 @@ fn every_block_of_an_overlapping_kernel_waits() {
     assert_eq!(branch, [maybe]);
     assert_eq!(errors(|k, a| k.for_each(0, a.n, 1, |_| k.grid_wait())), [maybe]);
 }
+
+#[test]
+fn an_else_stands_beside_its_if() {
+    let wanted = "this `otherwise` is in a different block than its `when`; write it right after the `when`";
+    let deeper = errors(|k, a| {
+        let first = k.when(k.tid().lt(3), || a.y.st(1.0));
+        k.when(k.tid().lt(5), || first.otherwise(|| a.y.st(2.0)));
+    });
+    assert_eq!(deeper, [wanted]);
+    let outside = errors(|k, a| {
+        let mut inner = None;
+        k.when(k.tid().lt(3), || inner = Some(k.when(a.n.lt(3), || a.y.st(1.0))));
+        inner.unwrap().otherwise(|| a.y.st(2.0));
+    });
+    assert_eq!(outside, [wanted]);
+}
+
+#[test]
+fn an_else_is_its_ifs_whatever_stands_between() {
+    let program = Try {
+        name: "t",
+        block: 64,
+        blocks_per_sm: None,
+        program: |k, a| {
+            let branch = k.when(a.n.lt(3), || a.y.st(1.0));
+            k.when(a.n.gt(7), || a.y.st(3.0));
+            k.note("between");
+            branch.otherwise(|| a.y.st(2.0));
+        },
+    };
+    let text = print(&program.build().unwrap(), Target::named("sm_75").unwrap()).unwrap();
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} in {text}"));
+    let [one, two, three] = ["0f3F800000", "0f40000000", "0f40400000"].map(at);
+    assert!(one < two && two < three, "{text}");
+}

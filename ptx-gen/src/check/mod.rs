@@ -40,7 +40,7 @@ pub enum ErrorKind {
         /// The value.
         reg: Reg,
         /// Where it is defined.
-        born: At,
+        defined: At,
     },
     /// An instruction that threads must reach together stands where they are apart.
     Diverged {
@@ -51,6 +51,8 @@ pub enum ErrorKind {
         /// The branch or loop that splits them.
         branch: At,
     },
+    /// An `otherwise` is in a different block than its `when`.
+    Elsewhere,
     /// An operand is not what the row says.
     Operand {
         /// The instruction, as printed.
@@ -85,16 +87,19 @@ impl fmt::Display for Error {
             write!(f, "{}:{}: ", at.file(), at.line())?;
         }
         match &self.kind {
-            ErrorKind::OutOfScope { reg, born } => write!(
+            ErrorKind::OutOfScope { reg, defined } => write!(
                 f,
                 "{reg} is used outside the block that defines it (line {}); carry it out in a `var`",
-                born.line()
+                defined.line()
             ),
             ErrorKind::Diverged { mnemonic, needs, branch } => write!(
                 f,
                 "`{mnemonic}` needs the whole {needs}, but the branch of line {} splits it; move it out, or branch \
                  on a value that is the same in the whole {needs}",
                 branch.line()
+            ),
+            ErrorKind::Elsewhere => f.write_str(
+                "this `otherwise` is in a different block than its `when`; write it right after the `when`",
             ),
             ErrorKind::Operand { text, what } => write!(f, "`{text}`: {what}"),
             ErrorKind::MayNotWait => write!(
@@ -142,12 +147,12 @@ const MAX_RESIDENT: u32 = 1024;
 /// Bytes of static shared memory that every target has.
 const MAX_STATIC_SHARED: u32 = 48 * 1024;
 
-/// The program, if nothing is wrong with it.
+/// The program, if nothing is wrong with it, nor was when it was built.
 ///
 /// # Errors
 /// Everything that is.
-pub(crate) fn checked(p: Program) -> Result<Program, Errors> {
-    let mut errors = limits(&p);
+pub(crate) fn checked(p: Program, mut errors: Vec<Error>) -> Result<Program, Errors> {
+    errors.extend(limits(&p));
     errors.extend(names(&p));
     errors.extend(form::check(&p));
     errors.extend(scope::check(&p));

@@ -14,8 +14,8 @@ pub(super) fn check(p: &Program) -> Vec<Error> {
 struct Home {
     /// The block, by its number in the order of the text.
     block: usize,
-    /// The place where it was first.
-    born: At,
+    /// The first instruction that writes it.
+    defined: At,
 }
 
 struct Scope {
@@ -59,7 +59,7 @@ impl Scope {
             registers(o).iter().for_each(|r| self.read(*r, i.at));
         }
         for &d in &i.dst {
-            let home = self.homes.at(d).get_or_insert(Home { block, born: i.at });
+            let home = self.homes.at(d).get_or_insert(Home { block, defined: i.at });
             if !self.open[home.block] {
                 home.block = block;
             }
@@ -69,8 +69,8 @@ impl Scope {
     fn read(&mut self, reg: Reg, at: At) {
         let home = *self.homes.at(reg);
         if !home.is_some_and(|home| self.open[home.block]) {
-            let born = home.map_or(at, |home| home.born);
-            self.errors.push(Error { at: Some(at), kind: ErrorKind::OutOfScope { reg, born } });
+            let defined = home.map_or(at, |home| home.defined);
+            self.errors.push(Error { at: Some(at), kind: ErrorKind::OutOfScope { reg, defined } });
         }
     }
 }

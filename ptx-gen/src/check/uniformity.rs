@@ -49,9 +49,9 @@ type Split = Option<(Level, At)>;
 struct Uniformity {
     pinned: PerRegister<Option<Level>>,
     levels: PerRegister<Level>,
-    /// Whether an instruction before this one writes it: what reads it before that, stands in a loop around both.
+    /// Whether an earlier instruction defines it. Only then can another one have read its level already.
     defined: PerRegister<bool>,
-    /// Whether a level changed after somebody may have read it.
+    /// Whether a level changed after an instruction may have read it.
     narrowed: bool,
     /// Branches and loops around this place that a whole block may skip.
     skippable: u32,
