@@ -1,5 +1,8 @@
 //! What a literal makes needless is not emitted: of integers only.
 
+// The operations are those of the language, not of numbers.
+#![allow(clippy::erasing_op, clippy::identity_op, clippy::modulo_one)]
+
 use ptx_gen::*;
 
 args! {
