@@ -41,7 +41,7 @@ pub(crate) struct Buffers {
     /// `[kv_heads, head_dim]`
     pub(crate) v: Buffer<f32>,
     /// `[heads, splits, head_dim + 2]`
-    pub(crate) part: Buffer<f32>,
+    pub(crate) partials: Buffer<f32>,
     /// `[heads, head_dim]`
     pub(crate) heads: Buffer<f32>,
     /// `[feed_forward]`
@@ -98,7 +98,7 @@ impl Buffers {
             q: floats("q", c.q_len())?,
             k: floats("k", c.kv_len())?,
             v: floats("v", c.kv_len())?,
-            part: floats("part", c.heads * splits * (c.head_dim + 2))?,
+            partials: floats("partials", c.heads * splits * (c.head_dim + 2))?,
             heads: floats("heads", c.q_len())?,
             gate: floats("gate", c.feed_forward)?,
             up: floats("up", c.feed_forward)?,
@@ -131,14 +131,14 @@ pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
     let part = 4 * u64::from(c.heads) * u64::from(splits(ctx)) * u64::from(c.head_dim + 2);
     let rest = [2 * c.hidden, 2 * c.q_len(), 2 * c.kv_len(), c.vocab, ctx];
     let ffn = 3 * u64::from(c.feed_forward);
-    4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + columns_bytes(c)
+    4 * (part + ffn + rest.into_iter().map(u64::from).sum::<u64>()) + batch_bytes(c)
 }
 
 /// The largest batch of a pipeline.
-const COLUMNS: u64 = 8;
+const MAX_BATCH: u64 = 8;
 
 /// Bytes of a batched pipeline's own buffers.
-fn columns_bytes(c: &Config) -> u64 {
+fn batch_bytes(c: &Config) -> u64 {
     let floats = [c.hidden, 2 * c.q_len(), c.q_len() + 2 * c.kv_len(), c.feed_forward, c.vocab];
-    4 * COLUMNS * floats.into_iter().map(u64::from).sum::<u64>()
+    4 * MAX_BATCH * floats.into_iter().map(u64::from).sum::<u64>()
 }

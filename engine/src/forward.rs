@@ -154,7 +154,7 @@ impl SimpleStep<'_> {
             q: b.q.view(),
             k_cache: b.k_cache[index].view(),
             v_cache: b.v_cache[index].view(),
-            part: b.part.view(),
+            partials: b.partials.view(),
             heads: c.heads,
             kv_heads: c.kv_heads,
             ctx: b.ctx,
@@ -162,8 +162,12 @@ impl SimpleStep<'_> {
             scale: c.score_scale(),
         };
         queue.launch(&self.kernels.attention, args)?;
-        let args =
-            AttentionCombineArgs { part: b.part.view(), y: b.heads.view(), heads: c.heads, splits: b.splits };
+        let args = AttentionCombineArgs {
+            partials: b.partials.view(),
+            y: b.heads.view(),
+            heads: c.heads,
+            splits: b.splits,
+        };
         queue.launch(&self.kernels.combine, args)
     }
 

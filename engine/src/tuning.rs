@@ -94,7 +94,7 @@ fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{text} is not an integer"))
 }
 
-/// `4x2_first`, as kernel names end: warps per group, and groups. `4x2_first_early6` prefetches at most 6 stages before the
+/// `4x2_first`, as kernel names end: warps per group, and groups. `4x2_first_prefetch6` prefetches at most 6 stages before the
 /// previous product has issued its last load.
 ///
 /// # Errors
@@ -105,7 +105,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
         let (width, groups) = warps.split_once('x')?;
         let prefetch_limit = match rest.strip_prefix("first")? {
             "" => None,
-            rest => Some(rest.strip_prefix("_early")?.parse().ok()?),
+            rest => Some(rest.strip_prefix("_prefetch")?.parse().ok()?),
         };
         Some(Plan {
             width: width.parse().ok()?,
@@ -116,7 +116,7 @@ pub fn plan(text: &str) -> Result<Plan, String> {
             profile: false,
         })
     };
-    let plan = parsed().ok_or(format!("{text} is not a plan such as 4x2_first or 4x2_first_early6"))?;
+    let plan = parsed().ok_or(format!("{text} is not a plan such as 4x2_first or 4x2_first_prefetch6"))?;
     let most = [plan.width, plan.groups].into_iter().try_fold(1, u32::checked_mul);
     match most {
         Some(1..=31) => Ok(plan),
@@ -150,7 +150,7 @@ impl fmt::Display for Tuning {
 
 /// As [`Tuning`] parses it.
 pub fn plan_name(plan: Plan) -> String {
-    let prefetch_limit = plan.prefetch_limit.map_or(String::new(), |stages| format!("_early{stages}"));
+    let prefetch_limit = plan.prefetch_limit.map_or(String::new(), |stages| format!("_prefetch{stages}"));
     format!("{}x{}_first{prefetch_limit}", plan.width, plan.groups)
 }
 
@@ -162,7 +162,7 @@ mod tests {
     fn texts_are_tunings() {
         for text in [
             "qkv=4x2_first,o=4x2_first,gate_up=4x2_first,down=4x2_first,head=4x2_first",
-            "qkv=8x1_first,o=1x1_first_early12,gate_up=4x3_first,down=2x8_first,head=4x2_first,shared=99",
+            "qkv=8x1_first,o=1x1_first_prefetch12,gate_up=4x3_first,down=2x8_first,head=4x2_first,shared=99",
         ] {
             assert_eq!(text.parse::<Tuning>().unwrap().to_string(), text);
         }
@@ -189,7 +189,7 @@ mod tests {
             |before, rows| plan_name(throttled_after(before, default_plan(Format::Q6_K, rows, 8192)));
         assert_eq!(
             [256, 4096].map(|rows| throttled(Format::Q4_K, rows)),
-            ["2x6_first_early6", "2x4_first_early6"]
+            ["2x6_first_prefetch6", "2x4_first_prefetch6"]
         );
         assert_eq!([256, 4096].map(|rows| throttled(Format::Q6_K, rows)), ["2x6_first", "2x4_first"]);
     }
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn says_what_is_no_tuning() {
         let cases = [
-            ("", " is not a plan such as 4x2_first or 4x2_first_early6"),
-            ("4x2_late", "4x2_late is not a plan such as 4x2_first or 4x2_first_early6"),
-            ("4x2_first_early", "4x2_first_early is not a plan such as 4x2_first or 4x2_first_early6"),
-            ("4x2_waited", "4x2_waited is not a plan such as 4x2_first or 4x2_first_early6"),
+            ("", " is not a plan such as 4x2_first or 4x2_first_prefetch6"),
+            ("4x2_late", "4x2_late is not a plan such as 4x2_first or 4x2_first_prefetch6"),
+            ("4x2_first_prefetch", "4x2_first_prefetch is not a plan such as 4x2_first or 4x2_first_prefetch6"),
+            ("4x2_waited", "4x2_waited is not a plan such as 4x2_first or 4x2_first_prefetch6"),
             ("8x4_first", "8x4_first must have 1 to 31 warps"),
             ("up=4x2_first", "up is not one of qkv, o, gate_up, down, head, shared"),
             ("nap=0", "nap is not one of qkv, o, gate_up, down, head, shared"),

@@ -37,7 +37,7 @@ fn outline(shape: &Shape, quantization: &str) -> Outline {
     Outline::of(shape, quantization).unwrap()
 }
 
-fn in_turn(capability: (u32, u32)) -> Path {
+fn sequential(capability: (u32, u32)) -> Path {
     Path::Sequential { reason: Unsupported::Capability { found: capability, needed: 9 } }
 }
 
@@ -56,11 +56,11 @@ fn every_device_decodes() {
     let context = device((9, 0));
     let wanted: Vec<_> = models.iter().map(|model| decode(&context, model)).collect();
     for (capability, path) in
-        [((8, 0), in_turn((8, 0))), ((8, 6), in_turn((8, 6))), ((12, 0), Path::Overlapped)]
+        [((8, 0), sequential((8, 0))), ((8, 6), sequential((8, 6))), ((12, 0), Path::Overlapped)]
     {
         let context = device(capability);
-        for (model, (chained, logits, tokens)) in models.iter().zip(&wanted) {
-            assert_eq!(*chained, Path::Overlapped);
+        for (model, (overlapped, logits, tokens)) in models.iter().zip(&wanted) {
+            assert_eq!(*overlapped, Path::Overlapped);
             let wanted = (path.clone(), logits.clone(), tokens.clone());
             assert_eq!(decode(&context, model), wanted, "{capability:?}");
         }

@@ -77,7 +77,7 @@ impl KernelDef for ArgmaxBlocks {
         });
         let best = best.of_warp();
 
-        k.note("the best of the warps' best");
+        k.note("the maximum over the warps");
         let (values, indices) = (k.shared::<f32>("values", warps), k.shared::<u32>("indices", warps));
         let warp = k.warp();
         k.when(k.lane().eq(0), || {

@@ -26,7 +26,7 @@ args! {
         /// `[kv_heads, ctx, head_dim]`
         v_cache: In<f16>,
         /// `[heads, splits, head_dim + 2]`: weighted values, sum of the weights, maximum in log2
-        part: Out<f32>,
+        partials: Out<f32>,
         /// Query heads.
         heads: u32,
         /// KV heads.
@@ -44,7 +44,7 @@ args! {
     /// Arguments of [`AttentionCombine`].
     pub struct AttentionCombineArgs {
         /// `[heads, splits, head_dim + 2]`: see [`AttentionArgs`]
-        part: In<f32>,
+        partials: In<f32>,
         /// `[heads, head_dim]`
         y: Out<f32>,
         /// Query heads.
@@ -102,14 +102,14 @@ impl KernelDef for Attention {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
         }
         let part = [a.heads, a.splits, self.head_dim + 2];
-        self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
+        self.length("partials", a.partials, "heads * splits * (head_dim + 2)", &part)?;
         Ok(Grid::plane(a.heads / self.queries, a.splits))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionArgs<Dev<'k>>) {
         let (heads, split) = (k.ctaid() * self.queries, k.ctaid_y());
 
-        k.note("whole steps, dealt out evenly");
+        k.note("full iterations, evenly divided");
         let n = a.state.at(POSITION).ld().min(a.ctx - 1) + 1;
         let steps = (n + (self.step() - 1)) / self.step();
         let share = (steps + a.splits - 1) / a.splits * self.step();
@@ -117,7 +117,7 @@ impl KernelDef for Attention {
         let end = (begin + share).min(n);
 
         let width = self.head_dim + 2;
-        let part = |query| a.part.row((heads + query) * a.splits + split, 4 * width);
+        let part = |query| a.partials.row((heads + query) * a.splits + split, 4 * width);
         k.when(begin.lt(end), || self.attend(k, &a, heads, begin, end, &part)).otherwise(|| {
             k.for_each(k.tid(), self.queries * width, 32 * WARPS, |i| {
                 let max = (i % width).eq(width - 1);
@@ -131,7 +131,7 @@ impl KernelDef for Attention {
         let (ctx, splits) = (a.ctx as usize, a.splits as usize);
         let n = ctx.min(a.state[POSITION as usize] as usize + 1);
         let share = n.div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
-        for (i, part) in a.part.chunks_mut(dim + 2).enumerate() {
+        for (i, part) in a.partials.chunks_mut(dim + 2).enumerate() {
             let (head, split) = (i / splits, i % splits);
             let cache = head / (a.heads / a.kv_heads) as usize * ctx;
             let row = |cache: &[f16], p: usize| -> Vec<f64> {
@@ -192,13 +192,13 @@ impl Attention {
         let first_dim = (lane & (self.team() - 1)) * DIMS as u32;
         let dim = first_dim.min(self.head_dim - DIMS as u32);
 
-        k.note("q in units of log2; lanes past head_dim work on its end and count nothing");
+        k.note("q in log2 units; lanes past head_dim repeat its end with weight 0");
         let factor = first_dim.lt(self.head_dim).select(a.scale * LOG2_E, 0.0);
         let mut queries: Vec<Query> = (0..self.queries)
             .map(|i| Query::new(k, a.q.at((heads + i) * self.head_dim + dim), factor))
             .collect();
 
-        k.note("each team takes every so-manyth position");
+        k.note("each team processes every n-th position");
         let kv_head = heads / (a.heads / a.kv_heads);
         let row = |cache: Ptr<'k, f16, Read>| cache.at(kv_head * a.ctx * self.head_dim + dim);
         let (keys, values) = (row(a.k_cache), row(a.v_cache));
@@ -338,17 +338,17 @@ impl KernelDef for AttentionCombine {
         self.range("the kernel's head_dim", self.head_dim, 1, 1024)?;
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
         let part = [a.heads, a.splits, self.head_dim + 2];
-        self.length("part", a.part, "heads * splits * (head_dim + 2)", &part)?;
+        self.length("partials", a.partials, "heads * splits * (head_dim + 2)", &part)?;
         self.length("y", a.y, "heads * head_dim", &[a.heads, self.head_dim])?;
         Ok(Grid { shared: 4 * a.splits, ..Grid::line(a.heads) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AttentionCombineArgs<Dev<'k>>) {
         let (head, tid, threads) = (k.ctaid(), k.tid(), KernelDef::block(self));
-        let row = |split: U32<'k>| a.part.row(head * a.splits + split, 4 * (self.head_dim + 2));
+        let row = |split: U32<'k>| a.partials.row(head * a.splits + split, 4 * (self.head_dim + 2));
         let weights = k.dynamic_shared::<f32>("weights");
 
-        k.note("the maximum of the parts");
+        k.note("the maximum of the partial results");
         let mut max = k.var(f32::NEG_INFINITY);
         k.for_each(tid, a.splits, threads, |i| max.max_with(row(i).at(self.head_dim + 1).ld()));
         let max = block_max(k, threads / 32, max.get());
@@ -362,7 +362,7 @@ impl KernelDef for AttentionCombine {
         });
         let sum = block_sum(k, threads / 32, sum.get());
 
-        k.note("the weighted values, some parts in flight at a time");
+        k.note("the weighted values, several partial results in flight");
         k.when(tid.lt(self.head_dim), || {
             let mut acc = k.var(0.0);
             k.for_each(0, a.splits, PARTIALS_IN_FLIGHT, |first| {
@@ -378,7 +378,7 @@ impl KernelDef for AttentionCombine {
 
     fn reference(&self, a: AttentionCombineArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
-        let parts = a.part.chunks((dim + 2) * a.splits as usize);
+        let parts = a.partials.chunks((dim + 2) * a.splits as usize);
         for (y, parts) in a.y.chunks_mut(dim).zip(parts) {
             let max = parts.chunks(dim + 2).map(|part| part[dim + 1]).fold(f32::NEG_INFINITY, f32::max);
             let mut sums = vec![0.0; dim + 1];

@@ -135,7 +135,7 @@ impl KernelDef for Rope {
         .otherwise(|| {
             let head = (block - a.heads) % a.kv_heads;
             let (from, to) = (head * a.head_dim, (head * a.ctx + position) * a.head_dim);
-            k.note("nothing is stored past the cache");
+            k.note("positions past the cache are not stored");
             k.when(position.lt(a.ctx), || {
                 k.when(block.lt(a.heads + a.kv_heads), || {
                     let (key, cache) = (a.k.at(from), a.k_cache.at(to));

@@ -20,11 +20,11 @@ const PER_TOKEN: [&str; 12] = [
     "logits",
     "value",
     "index",
-    "part",
+    "partials",
     "ticket of attention",
 ];
 /// Not compared: partial results have another layout, and a larger batch does not update its states.
-const IGNORED: [&str; 2] = ["part", "state"];
+const IGNORED: [&str; 2] = ["partials", "state"];
 
 fn check(batched: &dyn Variant, single: &dyn Variant, batch: usize) {
     let params = batched.params();

@@ -1,4 +1,4 @@
-//! References that work in parts, against the whole computed at once.
+//! References of kernels that split a computation, against the same computation at once.
 
 use ptx_gen::{Cpu, KernelDef, f16};
 use warpwright_kernels::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
@@ -21,20 +21,20 @@ fn attention(q: &[f32], k: &[f16], v: &[f16], scale: f32) -> Vec<f64> {
 }
 
 #[test]
-fn parts_of_attention_combine_to_the_softmax() {
+fn splits_of_attention_combine_to_the_softmax() {
     let mut random = Random(1);
     let q = random.units(HEADS * DIM);
     let (k, v) = (random.halves(KV_HEADS * CTX * DIM), random.halves(KV_HEADS * CTX * DIM));
     let scale = 0.5;
     for (position, splits) in [(0, 1), (0, 5), (37, 3), (199, 1), (199, 7), (150, 64)] {
-        let mut part = vec![0.0; HEADS * splits * (DIM + 2)];
+        let mut partials = vec![0.0; HEADS * splits * (DIM + 2)];
         let mut y = vec![0.0; HEADS * DIM];
         Attention { head_dim: DIM as u32, queries: 2 }.reference(AttentionArgs::<Cpu> {
             state: &[0, position, 0, 0, 0, 0, 0, 0],
             q: &q,
             k_cache: &k,
             v_cache: &v,
-            part: &mut part,
+            partials: &mut partials,
             heads: HEADS as u32,
             kv_heads: KV_HEADS as u32,
             ctx: CTX as u32,
@@ -42,7 +42,7 @@ fn parts_of_attention_combine_to_the_softmax() {
             scale,
         });
         AttentionCombine { head_dim: DIM as u32 }.reference(AttentionCombineArgs::<Cpu> {
-            part: &part,
+            partials: &partials,
             y: &mut y,
             heads: HEADS as u32,
             splits: splits as u32,

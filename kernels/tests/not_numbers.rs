@@ -1,4 +1,4 @@
-//! What is no number does not become one: it goes on to the logits, which the engine refuses.
+//! NaN and infinity propagate to the logits, where the engine refuses them.
 
 #[allow(dead_code, reason = "nothing is compared with a reference here")]
 mod machine;
@@ -26,7 +26,7 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
 }
 
 #[test]
-fn what_is_no_number_is_none_behind_a_kernel() {
+fn nan_and_infinity_propagate_through_kernels() {
     // The first case of each: one row block, one position.
     let project = |format| Project { format, plan: Plan::DEFAULT };
     let gate_up = GateUp { format: Format::Q4_K, plan: Plan::DEFAULT };

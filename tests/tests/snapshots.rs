@@ -157,7 +157,7 @@ fn words(name: &str) -> Vec<String> {
 #[test]
 fn sizes_are_not_reviewed_again() {
     assert_eq!(words("gemv_bias_q4_0_block"), ["gemv", "bias", "q4-0", "block"]);
-    assert_eq!(words("attention_chained_128_4_first_1500"), ["attention", "chained", "first"]);
+    assert_eq!(words("attention_pipelined_128_4_first_1500"), ["attention", "pipelined", "first"]);
     assert_eq!(
         words("qkv_q4_k_q4_k_q6_k_half_split_4x2_first"),
         ["qkv", "q4-k", "q4-k", "q6-k", "half", "split", "first"]

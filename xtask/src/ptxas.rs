@@ -1,8 +1,8 @@
 //! `cargo xtask ptxas`: every kernel assembled for every target, by somebody who did not write it.
 //!
 //! A spill, a stack frame or local memory is a failure. What the assembler makes of each kernel is kept in
-//! `kernels/PTXAS.md`, so that a change of registers or size shows in review, and so do kernels of a chain that do not
-//! fit beside each other: they are slower, not wrong.
+//! `kernels/PTXAS.md`, so that a change of registers or size shows in review, and so do neighbours of the
+//! pipeline that do not fit on one SM: they are slower, not wrong.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -82,34 +82,34 @@ fn assemble_kernels(kernels: &[Program]) -> Result<AllFigures> {
     Ok(figures)
 }
 
-/// What follows what in a chain, by how names begin.
+/// Which kernel follows which in the pipeline, by the beginnings of their names.
 const FOLLOWS: [(&str, &str); 7] = [
     ("embed_tiled", "qkv"),
     ("embed_rows", "qkv"),
-    ("qkv", "attention_chained"),
-    ("attention_chained", "project"),
+    ("qkv", "attention_pipelined"),
+    ("attention_pipelined", "project"),
     ("project", "gate_up"),
     ("project", "qkv"),
     ("project", "head"),
 ];
-/// The target whose chains are tuned.
-const CHAINED: &str = "sm_90";
-/// Registers of each of the four parts of a multiprocessor.
+/// The target that the pipeline is tuned for.
+const TUNED: &str = "sm_90";
+/// Registers of each of the four SM partitions.
 const REGISTERS: u32 = 16_384;
 
-/// What a block takes of the fullest part of a multiprocessor: warps go to the parts in turn, and registers to their
-/// threads by eights.
+/// Registers that a block needs in the fullest SM partition: warps are assigned to partitions round-robin, and registers
+/// are allocated to threads in units of 8.
 fn registers(block: u32, per_thread: u32) -> u32 {
     block.div_ceil(32).div_ceil(4) * 32 * per_thread.next_multiple_of(8)
 }
 
-/// Kernels of a chain, and those that follow them but of which no block fits a multiprocessor beside one of theirs;
-/// with the registers that they take.
+/// Kernels of the pipeline, and their successors of which no block fits on an SM next to one of theirs, with the
+/// registers that they need.
 fn crowded(figures: &AllFigures) -> Vec<Vec<String>> {
     let takes = |(name, by_target): (&String, &BTreeMap<&str, Figures>)| {
-        // Kernels that older devices run too do not overlap, and those of several columns have no memory for two.
-        let alone = by_target.contains_key("sm_80") || name.ends_with("_columns");
-        let found = by_target.get(CHAINED).filter(|_| !alone)?;
+        // Kernels for older devices do not overlap, and with a larger batch shared memory is too small for two blocks.
+        let alone = by_target.contains_key("sm_80") || name.contains("_batch");
+        let found = by_target.get(TUNED).filter(|_| !alone)?;
         Some((name.clone(), registers(found.block, found.registers)))
     };
     let all: Vec<_> = figures.iter().filter_map(takes).collect();
@@ -268,14 +268,13 @@ fn page(figures: &AllFigures) -> String {
     );
     let crowded = crowded(figures);
     let tail = format!(
-        "\n## Kernels of a chain that do not fit beside each other\n\n\
-         A kernel of a chain starts while the one before it runs if a block of each fits a multiprocessor. On \
-         {CHAINED}, these pairs ask for more registers than the {REGISTERS} of each quarter of one, and wait for \
-         each other.\n\n"
+        "\n## Neighbours in the pipeline that do not fit on one SM\n\n\
+         A kernel starts while its predecessor still runs if a block of each fits on an SM. On {TUNED}, these pairs \
+         need more registers than the {REGISTERS} of an SM partition, so the second waits for the first.\n\n"
     );
     head + &markdown::table(&header(), &rows(figures))
         + &tail
-        + &markdown::table(&["kernel", "takes", "beside"], &crowded)
+        + &markdown::table(&["kernel", "registers", "neighbours"], &crowded)
 }
 
 fn terminal(figures: &AllFigures) -> Table {

@@ -99,7 +99,7 @@ fn graph_draws_every_launch() {
     assert_eq!((end.code, end.out.as_str(), end.err.as_str()), (Some(0), "", ""));
     let text = fs::read_to_string(dot).expect("the graph");
     assert!(text.starts_with("digraph"), "{text}");
-    for kernel in ["embed_tiled", "qkv", "attention_chained", "project", "gate_up", "head"] {
+    for kernel in ["embed_tiled", "qkv", "attention_pipelined", "project", "gate_up", "head"] {
         assert!(text.contains(kernel), "{kernel}");
     }
 }

@@ -44,7 +44,7 @@ fn refusal(model: &Model, ctx: u32, prompt: &[u32]) -> String {
 }
 
 /// Compares all logits with those of float64, and each row with those of float64 with its cache in f16, which
-/// rounds by far the most. A number that rounds up here and down there moves a row by up to 3e-4. The chain also
+/// rounds by far the most. A number that rounds up here and down there moves a row by up to 3e-4. The pipeline also
 /// rounds activations, to 16 bits against quantized weights.
 pub(crate) fn check_logits(model: &Model, path: &Path, rows: &[Vec<f32>], ids: &[u32]) {
     let bound = if matches!(path, Path::Simple { .. }) { 5e-4 } else { 1e-3 };

@@ -88,7 +88,7 @@ fn largest(model: &Model, ids: &[u32], at: Place) -> [f64; 2] {
     largest
 }
 
-/// The chain's logits against those of float64. What rounding keys and values to f16 costs is in the bound of all
+/// The pipeline's logits against those of float64. What rounding keys and values to f16 costs is in the bound of all
 /// logits, and can be more for a row: up to 4e-3 where the outliers of a block are differences of larger numbers.
 fn check(name: &str, file: File, at: Place) {
     let model = Model::open(&file.save(&format!("outliers-{name}.gguf"))).unwrap();

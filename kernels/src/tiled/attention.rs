@@ -52,7 +52,7 @@ args! {
         y_scale: Out<f32>,
         /// `[batch, heads, splits, head_dim]` weighted values, then `[batch, heads, splits, head_dim / 4, 2]` maximum
         /// in log2 and sum of the weights, for each four values: the partial results if there are several splits
-        part: InOut<f32>,
+        partials: InOut<f32>,
         /// `[batch, kv_heads * groups, 8]`, one per warp: zero before and after
         ticket: InOut<u32>,
         /// Query heads.
@@ -70,7 +70,7 @@ args! {
         /// Bytes of shared memory of a block: the same as the other kernels of the pipeline.
         shared: u32,
         /// `[blocks, 8]` if the kernel profiles: see [`Timestamp`]
-        stamps: Out<u64>,
+        timestamps: Out<u64>,
     }
 }
 
@@ -199,9 +199,9 @@ impl KernelDef for PipelinedAttention {
         let PipelinedAttention { head_dim, queries, overlap, memory, batch, profile } = self;
         let how = if *overlap { "first" } else { "plain" };
         let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
-        let batch = if *batch == 1 { String::new() } else { format!("_{batch}_columns") };
+        let batch = if *batch == 1 { String::new() } else { format!("_batch_{batch}") };
         let profile = if *profile { "_profile" } else { "" };
-        format!("attention_chained_{head_dim}_{queries}_{how}{memory}{batch}{profile}")
+        format!("attention_pipelined_{head_dim}_{queries}_{how}{memory}{batch}{profile}")
     }
 
     fn block(&self) -> u32 {
@@ -238,8 +238,8 @@ impl KernelDef for PipelinedAttention {
         let y = [a.y, a.y_scale];
         super::bfp_lengths(self, self.batch, "y", y, "head_dim * heads", &[self.head_dim, a.heads])?;
         batched(
-            "part",
-            a.part,
+            "partials",
+            a.partials,
             "heads * splits * head_dim * 3 / 2",
             &[a.heads, a.splits, self.partial_len()],
         )?;
@@ -248,7 +248,7 @@ impl KernelDef for PipelinedAttention {
         self.range("blocks", a.blocks, needed.into_iter().fold(1, u32::saturating_mul), 1 << 16)?;
         self.range("the kernel's memory", self.memory, self.shared(), 1 << 20)?;
         self.range("shared", a.shared, self.shared(), self.memory)?;
-        super::stamped(self, self.profile, a.blocks, a.stamps)?;
+        super::check_timestamps(self, self.profile, a.blocks, a.timestamps)?;
         Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
     }
 
@@ -282,7 +282,7 @@ impl KernelDef for PipelinedAttention {
     fn reference(&self, a: PipelinedAttentionArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
         let (ctx, splits, heads) = (a.ctx as usize, a.splits as usize, a.heads as usize);
-        let (values, others) = a.part.split_at_mut(a.y.len() * splits);
+        let (values, others) = a.partials.split_at_mut(a.y.len() * splits);
         let scales = a.y_scale.chunks_mut(dim / BFP_BLOCK as usize);
         for (head, (y, y_scale)) in a.y.chunks_mut(dim).zip(scales).enumerate() {
             let n = ctx.min(a.state[head / heads * LEN + POSITION as usize] as usize + 1);
@@ -313,7 +313,7 @@ impl PipelinedAttention {
     /// Loads the first tiles and the queries; returns the block's tiles and the token's position.
     fn begin<'k>(&self, block: &AttentionBlock<'_, 'k>) -> (TileRange<'k>, U32<'k>) {
         let k = block.k;
-        k.note("the position may still be that of the token before: then it is too small");
+        k.note("the position may still be the previous token's, which is smaller");
         let early = block.position().broadcast();
         let mut range = block.range(early);
         block.copy_first(&range, RowFilter::Before(early));
@@ -321,7 +321,7 @@ impl PipelinedAttention {
         block.timestamp_landed();
         self.wait(block);
 
-        k.note("the queries, the token's own row, and the position, which is right now");
+        k.note("the queries, the token's own row, and the final position");
         let (position, loaded) = (block.position(), block.load());
         block.copy_own(&own);
         block.stage(loaded);

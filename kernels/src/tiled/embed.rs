@@ -76,7 +76,7 @@ pub struct EmbedRows {
 /// `embed_rows_f16`, and `_plain` where it is not overlap.
 fn name(base: &str, format: Format, overlap: bool, batch: u32) -> String {
     let plain = if overlap { "" } else { "_plain" };
-    let batch = if batch == 1 { String::new() } else { format!("_{batch}_columns") };
+    let batch = if batch == 1 { String::new() } else { format!("_batch_{batch}") };
     format!("{base}_{}{plain}{batch}", format.suffix())
 }
 

@@ -33,18 +33,18 @@ args! {
         /// Blocks of the grid.
         blocks: u32,
         /// The maximum number of row blocks of a block.
-        parts: u32,
+        max_row_blocks: u32,
         /// Stages of the ring.
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
-        /// `[blocks]`: progress flags, see [`turn`](GateUpArgs::turn)
-        asked: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `asked` for
+        /// `[blocks]`: progress flags, see [`sequence`](GateUpArgs::sequence)
+        progress: InOut<u32>,
+        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
         /// the previous product's number before it fills the rest of its ring.
-        turn: u32,
+        sequence: u32,
         /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        stamps: Out<u64>,
+        timestamps: Out<u64>,
     }
 }
 
@@ -83,12 +83,13 @@ impl KernelDef for GateUp {
     }
 
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout = Layout { blocks: a.blocks, max_row_blocks: a.parts, stages: a.stages, shared: a.shared };
+        let layout =
+            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, HALF)?;
         super::batched(self, self.plan.batch, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         super::bfp_lengths(self, self.plan.batch, "y", [a.y, a.y_scale], "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
+        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.progress, a.timestamps])
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {
@@ -99,11 +100,11 @@ impl KernelDef for GateUp {
             tiles: a.w,
             n: a.n,
             blocks: a.blocks,
-            max_row_blocks: a.parts,
+            max_row_blocks: a.max_row_blocks,
             stages: a.stages,
-            progress: a.asked,
-            sequence: a.turn,
-            timestamps: a.stamps,
+            progress: a.progress,
+            sequence: a.sequence,
+            timestamps: a.timestamps,
         };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         let last = |r: &Results<'k>, (), ()| {
@@ -121,7 +122,7 @@ impl KernelDef for GateUp {
     }
 
     fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
-        self.plan.publish(a.turn, a.asked);
+        self.plan.publish(a.sequence, a.progress);
         let scales = a.y_scale.chunks_mut((a.rows / block_float::BFP_BLOCK) as usize);
         for ((y, y_scale), x) in a.y.chunks_mut(a.rows as usize).zip(scales).zip(a.x.chunks(a.n as usize)) {
             let x = super::normed(x, a.gamma, a.epsilon);

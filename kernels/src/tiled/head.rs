@@ -58,18 +58,18 @@ args! {
         /// Blocks of the grid.
         blocks: u32,
         /// The maximum number of row blocks of a block.
-        parts: u32,
+        max_row_blocks: u32,
         /// Stages of the ring.
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
-        /// `[blocks]`: progress flags, see [`turn`](LmHeadArgs::turn)
-        asked: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `asked` for
+        /// `[blocks]`: progress flags, see [`sequence`](LmHeadArgs::sequence)
+        progress: InOut<u32>,
+        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
         /// the previous product's number before it fills the rest of its ring.
-        turn: u32,
+        sequence: u32,
         /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        stamps: Out<u64>,
+        timestamps: Out<u64>,
     }
 }
 
@@ -105,7 +105,8 @@ impl KernelDef for LmHead {
     }
 
     fn grid(&self, a: &LmHeadArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout = Layout { blocks: a.blocks, max_row_blocks: a.parts, stages: a.stages, shared: a.shared };
+        let layout =
+            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, ROWS)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         let batched =
@@ -122,7 +123,7 @@ impl KernelDef for LmHead {
         })?;
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
+        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.progress, a.timestamps])
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LmHeadArgs<Dev<'k>>) {
@@ -133,18 +134,18 @@ impl KernelDef for LmHead {
             tiles: a.w,
             n: a.n,
             blocks: a.blocks,
-            max_row_blocks: a.parts,
+            max_row_blocks: a.max_row_blocks,
             stages: a.stages,
-            progress: a.asked,
-            sequence: a.turn,
-            timestamps: a.stamps,
+            progress: a.progress,
+            sequence: a.sequence,
+            timestamps: a.timestamps,
         };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         stream.run(input, |_| (), |()| (), |r, (), ()| finish(r, &a));
     }
 
     fn reference(&self, a: LmHeadArgs<Cpu<'_>>) {
-        self.plan.publish(a.turn, a.asked);
+        self.plan.publish(a.sequence, a.progress);
         let segments = self.segments(a.rows);
         let (rows, blocks, batch) = (a.rows as usize, a.blocks as usize, self.plan.batch as usize);
         for item in 0..batch {

@@ -75,7 +75,7 @@ impl KernelDef for HeadNorm {
 
     fn name(&self) -> String {
         let plain = if self.overlap { "" } else { "_plain" };
-        let batch = if self.batch == 1 { String::new() } else { format!("_{}_columns", self.batch) };
+        let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
         format!("head_norm{plain}{batch}")
     }
 

@@ -68,15 +68,15 @@ fn contract(
     plan: Plan,
     n: u32,
     layout: Layout,
-    [asked, stamps]: [usize; 2],
+    [progress, timestamps]: [usize; 2],
 ) -> Result<Grid, ShapeError> {
     let wrong = |what: String| kernel.require(false, || what);
     kernel.range("the plan's batch", plan.batch, 1, plan::MAX_BATCH)?;
     segments.check(plan, n, layout).or_else(wrong)?;
     let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
     kernel.exactly("w", w, segments.0.iter().map(bytes).sum())?;
-    kernel.length("asked", asked, "blocks", &[layout.blocks])?;
-    stamped(kernel, plan.profile, layout.blocks, stamps)?;
+    kernel.length("progress", progress, "blocks", &[layout.blocks])?;
+    check_timestamps(kernel, plan.profile, layout.blocks, timestamps)?;
     Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
 }
 
@@ -111,10 +111,18 @@ fn bfp_lengths(
 }
 
 /// A kernel that profiles has room for the timestamps of each block.
-fn stamped(kernel: &impl KernelDef, profile: bool, blocks: u32, stamps: usize) -> Result<(), ShapeError> {
+fn check_timestamps(
+    kernel: &impl KernelDef,
+    profile: bool,
+    blocks: u32,
+    timestamps: usize,
+) -> Result<(), ShapeError> {
     let least = blocks as usize * plan::TIMESTAMPS as usize;
-    kernel.require(!profile || stamps >= least, || {
-        format!("stamps has {stamps} elements, must have at least blocks * {} = {least}", plan::TIMESTAMPS)
+    kernel.require(!profile || timestamps >= least, || {
+        format!(
+            "timestamps has {timestamps} elements, must have at least blocks * {} = {least}",
+            plan::TIMESTAMPS
+        )
     })
 }
 

@@ -117,14 +117,14 @@ impl Plan {
         }
     }
 
-    /// The suffix of kernel names: `4x2_first`, `4x2_first_early6`, `4x2_async`, or `4x2_first_8_columns`.
+    /// The suffix of kernel names: `4x2_first`, `4x2_first_prefetch6`, `4x2_async`, or `4x2_first_batch_8`.
     pub(crate) fn suffix(self) -> String {
         let how = match self.copies {
             Copies::Async => "async",
             Copies::Bulk => "first",
         };
-        let prefetch = self.prefetch_limit.map_or(String::new(), |stages| format!("_early{stages}"));
-        let batch = if self.batch == 1 { String::new() } else { format!("_{}_columns", self.batch) };
+        let prefetch = self.prefetch_limit.map_or(String::new(), |stages| format!("_prefetch{stages}"));
+        let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
         let profile = if self.profile { "_profile" } else { "" };
         format!("{}x{}_{how}{prefetch}{batch}{profile}", self.width, self.groups)
     }

@@ -29,18 +29,18 @@ args! {
         /// Blocks of the grid.
         blocks: u32,
         /// The maximum number of row blocks of a block.
-        parts: u32,
+        max_row_blocks: u32,
         /// Stages of the ring.
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
-        /// `[blocks]`: progress flags, see [`turn`](ProjectArgs::turn)
-        asked: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `asked` for
+        /// `[blocks]`: progress flags, see [`sequence`](ProjectArgs::sequence)
+        progress: InOut<u32>,
+        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
         /// the previous product's number before it fills the rest of its ring.
-        turn: u32,
+        sequence: u32,
         /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        stamps: Out<u64>,
+        timestamps: Out<u64>,
     }
 }
 
@@ -76,11 +76,12 @@ impl KernelDef for Project {
     }
 
     fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout = Layout { blocks: a.blocks, max_row_blocks: a.parts, stages: a.stages, shared: a.shared };
+        let layout =
+            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, ROWS)?;
         super::bfp_lengths(self, self.plan.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
         super::batched(self, self.plan.batch, "y", a.y, "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.asked, a.stamps])
+        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.progress, a.timestamps])
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {
@@ -91,11 +92,11 @@ impl KernelDef for Project {
             tiles: a.w,
             n: a.n,
             blocks: a.blocks,
-            max_row_blocks: a.parts,
+            max_row_blocks: a.max_row_blocks,
             stages: a.stages,
-            progress: a.asked,
-            sequence: a.turn,
-            timestamps: a.stamps,
+            progress: a.progress,
+            sequence: a.sequence,
+            timestamps: a.timestamps,
         };
         let input = Input::BlockFloat(BlockFloat { k, values: a.x.fresh(), scales: a.x_scale.fresh() });
         let place = |r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>| {
@@ -135,7 +136,7 @@ impl KernelDef for Project {
     }
 
     fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
-        self.plan.publish(a.turn, a.asked);
+        self.plan.publish(a.sequence, a.progress);
         let x = block_float::decode(a.x, a.x_scale);
         for (y, x) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)) {
             for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {

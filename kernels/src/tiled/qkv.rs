@@ -55,18 +55,18 @@ args! {
         /// Blocks of the grid.
         blocks: u32,
         /// The maximum number of row blocks of a block.
-        parts: u32,
+        max_row_blocks: u32,
         /// Stages of the ring.
         stages: u32,
         /// Bytes of shared memory.
         shared: u32,
-        /// `[blocks]`: progress flags, see [`turn`](QkvArgs::turn)
-        asked: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `asked` for
+        /// `[blocks]`: progress flags, see [`sequence`](QkvArgs::sequence)
+        progress: InOut<u32>,
+        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
         /// the previous product's number before it fills the rest of its ring.
-        turn: u32,
+        sequence: u32,
         /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        stamps: Out<u64>,
+        timestamps: Out<u64>,
     }
 }
 
@@ -134,7 +134,8 @@ impl KernelDef for Qkv {
     }
 
     fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout = Layout { blocks: a.blocks, max_row_blocks: a.parts, stages: a.stages, shared: a.shared };
+        let layout =
+            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("head_dim", a.head_dim, ROWS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
@@ -167,7 +168,7 @@ impl KernelDef for Qkv {
             self.plan,
             a.n,
             layout,
-            [a.asked, a.stamps],
+            [a.progress, a.timestamps],
         )
     }
 
@@ -196,11 +197,11 @@ impl KernelDef for Qkv {
             tiles: a.w,
             n: a.n,
             blocks: a.blocks,
-            max_row_blocks: a.parts,
+            max_row_blocks: a.max_row_blocks,
             stages: a.stages,
-            progress: a.asked,
-            sequence: a.turn,
-            timestamps: a.stamps,
+            progress: a.progress,
+            sequence: a.sequence,
+            timestamps: a.timestamps,
         };
         let epilogue = QkvEpilogue { qkv: self, per, counts, starts, a: &a };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
@@ -219,7 +220,7 @@ impl KernelDef for Qkv {
     }
 
     fn reference(&self, a: QkvArgs<Cpu<'_>>) {
-        self.plan.publish(a.turn, a.asked);
+        self.plan.publish(a.sequence, a.progress);
         let (n, dim, ctx) = (a.n as usize, a.head_dim as usize, a.ctx as usize);
         let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
         for item in 0..self.plan.batch as usize {

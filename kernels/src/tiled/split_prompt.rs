@@ -18,7 +18,7 @@ args! {
         /// `[8]`: see [`state`](crate::state); afterwards past the batch, but at most at the prompt's last token
         state: InOut<u32>,
         /// `[batch, 8]`: the state of each item
-        columns: Out<u32>,
+        batch_state: Out<u32>,
         /// Positions of the cache.
         ctx: u32,
     }
@@ -35,7 +35,7 @@ impl KernelDef for SplitPrompt {
     type Args<S: Side> = SplitPromptArgs<S>;
 
     fn name(&self) -> String {
-        format!("deal_{}", self.batch)
+        format!("split_prompt_{}", self.batch)
     }
 
     fn block(&self) -> u32 {
@@ -47,7 +47,7 @@ impl KernelDef for SplitPrompt {
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
         self.exactly("state", a.state, LEN)?;
-        self.exactly("columns", a.columns, self.batch as usize * LEN)?;
+        self.exactly("batch_state", a.batch_state, self.batch as usize * LEN)?;
         Ok(Grid::line(1))
     }
 
@@ -59,7 +59,7 @@ impl KernelDef for SplitPrompt {
         let token = |at: U32<'k>| a.prompt.at(at.min(last)).ld();
         k.when(k.tid().lt(self.batch), || {
             let at = position + k.tid();
-            let to = a.columns.row(k.tid(), 4 * LEN as u32);
+            let to = a.batch_state.row(k.tid(), 4 * LEN as u32);
             to.st4([token(at), at, k.val(0), len]);
             to.at(4).st4([k.val(0); 4]);
         });
@@ -74,7 +74,7 @@ impl KernelDef for SplitPrompt {
         let (position, len) = (a.state[POSITION as usize], a.state[PROMPT_LEN as usize]);
         let last = len.min(a.ctx).max(1) - 1;
         let token = |at: u32| a.prompt[at.min(last) as usize];
-        for (at, to) in (position..).zip(a.columns.chunks_mut(LEN)) {
+        for (at, to) in (position..).zip(a.batch_state.chunks_mut(LEN)) {
             to.copy_from_slice(&[token(at), at, 0, len, 0, 0, 0, 0]);
         }
         let next = (position + self.batch).min(last);

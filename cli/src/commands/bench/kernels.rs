@@ -14,8 +14,8 @@ use warpwright_engine::{ColdSet, Effort, Product};
 use super::*;
 
 /// Plans worth trying.
-pub(super) const PLANS: &str = "1x8_first,2x2_first,2x4_first,2x4_first_early6,2x5_first,2x5_first_early6,2x6_first,\
-                                2x6_first_early6,4x1_first,4x2_first,4x3_first,8x1_first";
+pub(super) const PLANS: &str = "1x8_first,2x2_first,2x4_first,2x4_first_prefetch6,2x5_first,2x5_first_prefetch6,2x6_first,\
+                                2x6_first_prefetch6,4x1_first,4x2_first,4x3_first,8x1_first";
 
 /// Microseconds of a kernel that reads nothing.
 const START: f64 = 1.9;

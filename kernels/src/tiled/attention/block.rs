@@ -127,7 +127,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
     /// Records a timestamp if the kernel profiles.
     pub(super) fn timestamp(&self, timestamp: Timestamp) {
         if self.def.profile {
-            timestamp.record(self.k, self.k.tid().eq(0), self.a.stamps);
+            timestamp.record(self.k, self.k.tid().eq(0), self.a.timestamps);
         }
     }
 
@@ -423,7 +423,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let a = self.a;
         let at = ((self.head + query) * a.splits + split) * self.def.head_dim + dim;
         let all = self.def.batch * self.def.head_dim;
-        [a.part.at(at), a.part.at(a.heads * a.splits * all + (at >> 1))]
+        [a.partials.at(at), a.partials.at(a.heads * a.splits * all + (at >> 1))]
     }
 
     /// Stores the partial result of a split. The last warp to do so merges all splits.
