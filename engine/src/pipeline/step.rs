@@ -14,11 +14,11 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use warpwright_driver::{Elem, Error, Queue, View};
+use warpwright_driver::{Elem, Error, Host, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::tiled::{
-    EmbedTokenArgs, GateUpArgs, HeadNormArgs, LmHeadArgs, PipelinedAttentionArgs, Project, ProjectArgs,
-    QkvArgs, SplitPromptArgs,
+    EmbedTokenArgs, GateUpArgs, HeadNormArgs, Layout, LmHeadArgs, PipelinedAttentionArgs, Project,
+    ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
 };
 
 use super::kernels::{EmbedKernel, LoadedProduct, Pipeline};
@@ -77,11 +77,19 @@ impl<'a> PipelineStep<'a> {
         self.workspace.vectors(self.buffers)
     }
 
-    /// The progress flags, and the sequence number of the next product.
-    fn progress(&self, blocks: u32) -> (View<u32>, u32) {
+    /// What the next product has besides its own arguments.
+    fn stream_args(&self, layout: &Layout, node: usize) -> StreamArgs<Host> {
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
-        (self.workspace.progress.view_range(0..blocks as usize), sequence)
+        StreamArgs {
+            blocks: layout.blocks,
+            max_row_blocks: layout.max_row_blocks,
+            stages: layout.stages,
+            shared: layout.shared,
+            progress: self.workspace.progress.view_range(0..layout.blocks as usize),
+            sequence,
+            timestamps: self.workspace.timestamps(node),
+        }
     }
 
     /// The batch in sub-batches of `at_once` tokens.
@@ -98,7 +106,7 @@ impl<'a> PipelineStep<'a> {
             return Ok(());
         };
         let (prompt, state) = (b.prompt.view(), b.state.view());
-        queue.launch(kernel, SplitPromptArgs { prompt, state, columns: self.vectors().state, ctx: b.ctx })
+        queue.launch(kernel, SplitPromptArgs { prompt, state, batch_state: self.vectors().state, ctx: b.ctx })
     }
 
     /// Launches a product of a layer over these tiles: the layer's own, or others of the same formats.
@@ -163,7 +171,6 @@ impl<'a> PipelineStep<'a> {
             (&self.weights.blocks[index], &self.pipeline.layers[index].qkv);
         let q = if w.qk_norm.is_some() { self.workspace.raw.view() } else { v.q };
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let (progress, sequence) = self.progress(layout.blocks);
             let args = QkvArgs {
                 w: tiles.clone(),
                 x: tokens.of(&v.x),
@@ -181,13 +188,7 @@ impl<'a> PipelineStep<'a> {
                 ctx: b.ctx,
                 n: c.hidden,
                 epsilon: c.epsilon,
-                blocks: layout.blocks,
-                parts: layout.max_row_blocks,
-                stages: layout.stages,
-                shared: layout.shared,
-                asked: progress,
-                turn: sequence,
-                stamps: self.workspace.timestamps(NODES * index),
+                stream: self.stream_args(layout, NODES * index),
             };
             queue.launch(kernel, args)
         })
@@ -231,7 +232,7 @@ impl<'a> PipelineStep<'a> {
             v_cache: b.v_cache[index].view(),
             y: self.workspace.heads.values.view(),
             y_scale: self.workspace.heads.scales.view(),
-            part: self.workspace.attention_partials.view(),
+            partials: self.workspace.attention_partials.view(),
             ticket: self.workspace.attention_ticket.view(),
             heads: c.heads,
             kv_heads: c.kv_heads,
@@ -240,7 +241,7 @@ impl<'a> PipelineStep<'a> {
             scale: c.score_scale(),
             blocks: step.attention_blocks(splits),
             shared: step.attention.memory,
-            stamps: self.workspace.timestamps(NODES * index + 1),
+            timestamps: self.workspace.timestamps(NODES * index + 1),
         };
         queue.launch(&self.pipeline.attention, args)
     }
@@ -270,7 +271,6 @@ impl<'a> PipelineStep<'a> {
     ) -> Result<(), Error> {
         let (y, batch) = (self.vectors().x, self.pipeline.resolved.batch);
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let (progress, sequence) = self.progress(layout.blocks);
             let args = ProjectArgs {
                 w: tiles.clone(),
                 x: tokens.of(&x.values),
@@ -278,13 +278,7 @@ impl<'a> PipelineStep<'a> {
                 rows: y.len() as u32 / batch,
                 n: x.values.len() as u32 / batch,
                 y: tokens.of(&y),
-                blocks: layout.blocks,
-                parts: layout.max_row_blocks,
-                stages: layout.stages,
-                shared: layout.shared,
-                asked: progress,
-                turn: sequence,
-                stamps: self.workspace.timestamps(node),
+                stream: self.stream_args(layout, node),
             };
             queue.launch(kernel, args)
         })
@@ -294,7 +288,6 @@ impl<'a> PipelineStep<'a> {
         let (v, step) = (self.vectors(), &self.pipeline.resolved);
         let LoadedProduct { kernel, layout } = &self.pipeline.layers[index].gate_up;
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let (progress, sequence) = self.progress(layout.blocks);
             let args = GateUpArgs {
                 w: tiles.clone(),
                 x: tokens.of(&v.x),
@@ -304,13 +297,7 @@ impl<'a> PipelineStep<'a> {
                 rows: step.config.feed_forward,
                 n: step.config.hidden,
                 epsilon: step.config.epsilon,
-                blocks: layout.blocks,
-                parts: layout.max_row_blocks,
-                stages: layout.stages,
-                shared: layout.shared,
-                asked: progress,
-                turn: sequence,
-                stamps: self.workspace.timestamps(NODES * index + 3),
+                stream: self.stream_args(layout, NODES * index + 3),
             };
             queue.launch(kernel, args)
         })
@@ -322,7 +309,6 @@ impl<'a> PipelineStep<'a> {
         let LoadedProduct { kernel, layout } = &self.pipeline.head;
         let blocks = (kernel.def().plan.batch * layout.blocks) as usize;
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let (progress, sequence) = self.progress(layout.blocks);
             let args = LmHeadArgs {
                 w: tiles.clone(),
                 x: tokens.of(&v.x),
@@ -340,13 +326,7 @@ impl<'a> PipelineStep<'a> {
                 epsilon: step.config.epsilon,
                 stops: b.stop_tokens.len() as u32,
                 ctx: b.ctx,
-                blocks: layout.blocks,
-                parts: layout.max_row_blocks,
-                stages: layout.stages,
-                shared: layout.shared,
-                asked: progress,
-                turn: sequence,
-                stamps: self.workspace.timestamps(NODES * self.weights.blocks.len()),
+                stream: self.stream_args(layout, NODES * self.weights.blocks.len()),
             };
             queue.launch(kernel, args)
         })

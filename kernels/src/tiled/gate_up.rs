@@ -1,9 +1,10 @@
 //! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`, for each token of a batch.
 
 use super::block_float::{self, BlockFloat};
-use super::stream::{Input, Results, WeightStream};
+use super::epilogue::{Results, Store};
+use super::stream::{Input, StreamArgs, WeightStream};
 use super::tile::ROWS;
-use super::{Layout, Plan, Segments};
+use super::{Plan, Segments};
 use super::{Packed, case};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -30,21 +31,8 @@ args! {
         n: u32,
         /// Added to the mean square.
         epsilon: f32,
-        /// Blocks of the grid.
-        blocks: u32,
-        /// The maximum number of row blocks of a block.
-        max_row_blocks: u32,
-        /// Stages of the ring.
-        stages: u32,
-        /// Bytes of shared memory.
-        shared: u32,
-        /// `[blocks]`: progress flags, see [`sequence`](GateUpArgs::sequence)
-        progress: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
-        /// the previous product's number before it fills the rest of its ring.
-        sequence: u32,
-        /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        timestamps: Out<u64>,
+        /// What all products have.
+        stream: StreamArgs,
     }
 }
 
@@ -83,13 +71,11 @@ impl KernelDef for GateUp {
     }
 
     fn grid(&self, a: &GateUpArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout =
-            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, HALF)?;
         super::batched(self, self.plan.batch, "x", a.x, "n", &[a.n])?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         super::bfp_lengths(self, self.plan.batch, "y", [a.y, a.y_scale], "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.progress, a.timestamps])
+        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {
@@ -99,15 +85,10 @@ impl KernelDef for GateUp {
             segments: vec![(self.format, a.rows / HALF)],
             tiles: a.w,
             n: a.n,
-            blocks: a.blocks,
-            max_row_blocks: a.max_row_blocks,
-            stages: a.stages,
-            progress: a.progress,
-            sequence: a.sequence,
-            timestamps: a.timestamps,
+            args: a.stream,
         };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
-        let last = |r: &Results<'k>, (), ()| {
+        let store = |r: &Results<'k>| {
             let (first, count) = r.shares[0];
             k.note("epilogue: silu(gate) * up, as block floating point");
             r.each_in_warps(count * HALF, HALF, |i, inside, item| {
@@ -118,11 +99,11 @@ impl KernelDef for GateUp {
                 BlockFloat { k, values, scales }.store(first * HALF + i, inside, gate * sigmoid * up);
             });
         };
-        stream.run(input, |_| (), |()| (), last);
+        stream.run(input, Store(store));
     }
 
     fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
-        self.plan.publish(a.sequence, a.progress);
+        self.plan.publish(a.stream.sequence, a.stream.progress);
         let scales = a.y_scale.chunks_mut((a.rows / block_float::BFP_BLOCK) as usize);
         for ((y, y_scale), x) in a.y.chunks_mut(a.rows as usize).zip(scales).zip(a.x.chunks(a.n as usize)) {
             let x = super::normed(x, a.gamma, a.epsilon);

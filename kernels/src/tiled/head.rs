@@ -8,9 +8,10 @@
 //! tokens knows which of them continue.
 
 use super::batch::BatchItem;
-use super::stream::{Input, Results, WeightStream};
+use super::epilogue::{Results, Store};
+use super::stream::{Input, StreamArgs, WeightStream};
 use super::tile::ROWS;
-use super::{Layout, Plan, Segments};
+use super::{Plan, Segments};
 use super::{Packed, case};
 use crate::advance::DecodeStep;
 use crate::argmax::{key, key_on_cpu};
@@ -55,21 +56,8 @@ args! {
         stops: u32,
         /// Positions of the cache.
         ctx: u32,
-        /// Blocks of the grid.
-        blocks: u32,
-        /// The maximum number of row blocks of a block.
-        max_row_blocks: u32,
-        /// Stages of the ring.
-        stages: u32,
-        /// Bytes of shared memory.
-        shared: u32,
-        /// `[blocks]`: progress flags, see [`sequence`](LmHeadArgs::sequence)
-        progress: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
-        /// the previous product's number before it fills the rest of its ring.
-        sequence: u32,
-        /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        timestamps: Out<u64>,
+        /// What all products have.
+        stream: StreamArgs,
     }
 }
 
@@ -105,8 +93,6 @@ impl KernelDef for LmHead {
     }
 
     fn grid(&self, a: &LmHeadArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout =
-            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, ROWS)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         let batched =
@@ -114,8 +100,8 @@ impl KernelDef for LmHead {
         batched("x", a.x, "n", a.n)?;
         self.length("gamma", a.gamma, "n", &[a.n])?;
         batched("logits", a.logits, "rows", a.rows)?;
-        batched("value", a.value, "blocks", a.blocks)?;
-        batched("index", a.index, "blocks", a.blocks)?;
+        batched("value", a.value, "blocks", a.stream.blocks)?;
+        batched("index", a.index, "blocks", a.stream.blocks)?;
         self.exactly("ticket", a.ticket, 1)?;
         self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
         self.require(a.stop >= a.stops as usize, || {
@@ -123,7 +109,7 @@ impl KernelDef for LmHead {
         })?;
         self.exactly("state", a.state, self.plan.batch as usize * LEN)?;
         self.length("out", a.out, "ctx", &[a.ctx])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.progress, a.timestamps])
+        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LmHeadArgs<Dev<'k>>) {
@@ -133,21 +119,16 @@ impl KernelDef for LmHead {
             segments: vec![(self.format, a.rows / ROWS)],
             tiles: a.w,
             n: a.n,
-            blocks: a.blocks,
-            max_row_blocks: a.max_row_blocks,
-            stages: a.stages,
-            progress: a.progress,
-            sequence: a.sequence,
-            timestamps: a.timestamps,
+            args: a.stream,
         };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
-        stream.run(input, |_| (), |()| (), |r, (), ()| finish(r, &a));
+        stream.run(input, Store(|r: &Results<'k>| finish(r, &a)));
     }
 
     fn reference(&self, a: LmHeadArgs<Cpu<'_>>) {
-        self.plan.publish(a.sequence, a.progress);
+        self.plan.publish(a.stream.sequence, a.stream.progress);
         let segments = self.segments(a.rows);
-        let (rows, blocks, batch) = (a.rows as usize, a.blocks as usize, self.plan.batch as usize);
+        let (rows, blocks, batch) = (a.rows as usize, a.stream.blocks as usize, self.plan.batch as usize);
         for item in 0..batch {
             let x = super::normed(&a.x[item * a.n as usize..][..a.n as usize], a.gamma, a.epsilon);
             let logits = &mut a.logits[item * rows..][..rows];
@@ -156,7 +137,7 @@ impl KernelDef for LmHead {
             }
             let mut all = (f32::NEG_INFINITY, u32::MAX);
             for b in 0..blocks {
-                let [from, to] = [b, b + 1].map(|b| segments.partition(b as u32, a.blocks)[0] * ROWS);
+                let [from, to] = [b, b + 1].map(|b| segments.partition(b as u32, a.stream.blocks)[0] * ROWS);
                 let mut best = (f32::NEG_INFINITY, u32::MAX);
                 for row in from..to {
                     let logit = key_on_cpu(logits[row as usize]);
@@ -229,7 +210,7 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
     let (first, count) = r.shares[0];
     k.note("epilogue: the block's logits, and the largest of them");
     let last = r.scratch.at(8 * r.threads / 32).cast::<u32>();
-    let draw = || last.st(a.ticket.ticket(a.blocks - 1));
+    let draw = || last.st(a.ticket.ticket(a.stream.blocks - 1));
     r.each_item(|item| {
         let mut best = BestLogit::none(k);
         k.for_each(r.thread, count * ROWS, r.threads, |i| {
@@ -240,8 +221,8 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
         k.note("the largest logit of the block");
         best.block(r);
         k.when(r.thread.eq(0), || {
-            item.of(a.value, a.blocks).at(k.ctaid()).st(&best.value);
-            item.of(a.index, a.blocks).at(k.ctaid()).st(&best.row);
+            item.of(a.value, a.stream.blocks).at(k.ctaid()).st(&best.value);
+            item.of(a.index, a.stream.blocks).at(k.ctaid()).st(&best.row);
             if item.is_only() {
                 draw();
             }
@@ -256,15 +237,15 @@ fn finish<'k>(r: &Results<'k>, a: &LmHeadArgs<Dev<'k>>) {
         k.when(r.thread.eq(0), draw);
     }
     r.barrier();
-    k.when(last.ld().eq(a.blocks - 1) & k.warp().eq(0), || r.each_item(|item| choose(k, a, item)));
+    k.when(last.ld().eq(a.stream.blocks - 1) & k.warp().eq(0), || r.each_item(|item| choose(k, a, item)));
 }
 
 /// Reduces the blocks' maxima and advances the state. One warp.
 fn choose<'k>(k: Builder<'k>, a: &LmHeadArgs<Dev<'k>>, item: BatchItem<'k>) {
-    let (value, index) = (item.of(a.value, a.blocks), item.of(a.index, a.blocks));
+    let (value, index) = (item.of(a.value, a.stream.blocks), item.of(a.index, a.stream.blocks));
     k.note("the largest logit of all blocks");
     let mut best = BestLogit::none(k);
-    k.for_each(k.lane(), a.blocks, 32, |i| {
+    k.for_each(k.lane(), a.stream.blocks, 32, |i| {
         best.update(k, value.at(i).fresh().ld(), index.at(i).fresh().ld());
     });
     best.warp(k);

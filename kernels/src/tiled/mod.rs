@@ -28,16 +28,20 @@ pub mod attention;
 mod batch;
 pub mod block_float;
 mod case;
+mod consumer;
 mod embed;
+mod epilogue;
 mod gate_up;
 mod head;
 mod head_norm;
 mod layout;
 pub mod pack;
 pub mod plan;
+mod producer;
 mod product;
 mod project;
 mod qkv;
+mod ring;
 mod split_prompt;
 pub mod stream;
 pub mod tile;
@@ -54,11 +58,12 @@ pub use plan::{Copies, Plan};
 pub use project::{Project, ProjectArgs};
 pub use qkv::{Finish, Qkv, QkvArgs};
 pub use split_prompt::{SplitPrompt, SplitPromptArgs};
+pub use stream::StreamArgs;
 pub use tile::{RowOrder, Tile};
 
 use crate::contract::Contract;
 use crate::format::Format;
-use ptx_gen::{Grid, KernelDef, ShapeError};
+use ptx_gen::{Grid, KernelDef, Shape, ShapeError};
 
 /// The checks that all products share: matrix, segments and layout.
 fn contract(
@@ -67,16 +72,16 @@ fn contract(
     segments: &Segments,
     plan: Plan,
     n: u32,
-    layout: Layout,
-    [progress, timestamps]: [usize; 2],
+    args: &StreamArgs<Shape>,
 ) -> Result<Grid, ShapeError> {
+    let layout = args.layout();
     let wrong = |what: String| kernel.require(false, || what);
     kernel.range("the plan's batch", plan.batch, 1, plan::MAX_BATCH)?;
     segments.check(plan, n, layout).or_else(wrong)?;
     let bytes = |&(format, count): &(Format, u32)| count as usize * 16 * format.row_bytes(n as usize);
     kernel.exactly("w", w, segments.0.iter().map(bytes).sum())?;
-    kernel.length("progress", progress, "blocks", &[layout.blocks])?;
-    check_timestamps(kernel, plan.profile, layout.blocks, timestamps)?;
+    kernel.length("progress", args.progress, "blocks", &[layout.blocks])?;
+    check_timestamps(kernel, plan.profile, layout.blocks, args.timestamps)?;
     Ok(Grid { shared: layout.shared, ..Grid::line(layout.blocks) })
 }
 

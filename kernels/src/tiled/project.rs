@@ -2,9 +2,10 @@
 
 use super::batch::BatchItem;
 use super::block_float::{self, BlockFloat};
-use super::stream::{Input, Results, WeightStream};
+use super::epilogue::{Epilogue, Results, Store};
+use super::stream::{Input, StreamArgs, WeightStream};
 use super::tile::ROWS;
-use super::{Layout, Plan, Segments};
+use super::{Plan, Segments};
 use super::{Packed, case};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -26,21 +27,8 @@ args! {
         rows: u32,
         /// Row length in weights, a multiple of the tile's columns.
         n: u32,
-        /// Blocks of the grid.
-        blocks: u32,
-        /// The maximum number of row blocks of a block.
-        max_row_blocks: u32,
-        /// Stages of the ring.
-        stages: u32,
-        /// Bytes of shared memory.
-        shared: u32,
-        /// `[blocks]`: progress flags, see [`sequence`](ProjectArgs::sequence)
-        progress: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
-        /// the previous product's number before it fills the rest of its ring.
-        sequence: u32,
-        /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        timestamps: Out<u64>,
+        /// What all products have.
+        stream: StreamArgs,
     }
 }
 
@@ -76,12 +64,10 @@ impl KernelDef for Project {
     }
 
     fn grid(&self, a: &ProjectArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout =
-            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("rows", a.rows, ROWS)?;
         super::bfp_lengths(self, self.plan.batch, "x", [a.x, a.x_scale], "n", &[a.n])?;
         super::batched(self, self.plan.batch, "y", a.y, "rows", &[a.rows])?;
-        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, layout, [a.progress, a.timestamps])
+        super::contract(self, a.w, &self.segments(a.rows), self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {
@@ -91,58 +77,79 @@ impl KernelDef for Project {
             segments: vec![(self.format, a.rows / ROWS)],
             tiles: a.w,
             n: a.n,
-            blocks: a.blocks,
-            max_row_blocks: a.max_row_blocks,
-            stages: a.stages,
-            progress: a.progress,
-            sequence: a.sequence,
-            timestamps: a.timestamps,
+            args: a.stream,
         };
         let input = Input::BlockFloat(BlockFloat { k, values: a.x.fresh(), scales: a.x_scale.fresh() });
-        let place = |r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>| {
-            item.of(a.y, a.rows).at(r.shares[0].0 * ROWS + i)
-        };
-        let sum = |r: &Results<'k>, i: U32<'k>, item| r.row(0, i / ROWS, i % ROWS, item);
-        if self.plan.batch > 1 {
-            let last = |r: &Results<'k>, (), ()| {
-                k.note("epilogue: add to the residual stream of each token");
-                r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
-                    let at = place(r, i, item);
-                    at.st(at.fresh().ld() + sum(r, i, item));
-                });
-            };
-            return stream.run(input, |_| (), |()| (), last);
+        let residual = Residual { y: a.y, rows: a.rows };
+        match self.plan.batch {
+            1 => stream.run(input, residual),
+            _ => stream.run(input, Store(|r: &Results<'k>| residual.add_batch(r))),
         }
-        let store = |r: &Results<'k>, at: Ptr<'k, f32, ReadWrite>, i: U32<'k>, old: F32<'k>| {
-            at.st(old + sum(r, i, BatchItem::ONLY));
-        };
-        stream.run(
-            input,
-            |r| (place(r, r.thread, BatchItem::ONLY), r.thread.lt(r.shares[0].1 * ROWS)),
-            |&(at, mine)| {
-                let mut old = k.var(0.0);
-                at.fresh().ld_if(mine, &mut old);
-                old
-            },
-            |r, (at, mine), old| {
-                k.note("epilogue: add to the residual stream");
-                k.when(mine, || store(r, at, r.thread, old.get()));
-                k.for_each(r.thread + r.threads, r.shares[0].1 * ROWS, r.threads, |i| {
-                    let at = place(r, i, BatchItem::ONLY);
-                    store(r, at, i, place(r, i, BatchItem::ONLY).fresh().ld());
-                });
-            },
-        );
     }
 
     fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
-        self.plan.publish(a.sequence, a.progress);
+        self.plan.publish(a.stream.sequence, a.stream.progress);
         let x = block_float::decode(a.x, a.x_scale);
         for (y, x) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)) {
             for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {
                 *y = (sum + f64::from(*y)) as f32;
             }
         }
+    }
+}
+
+/// The epilogue: adds the sums to the residual stream.
+#[derive(Clone, Copy)]
+struct Residual<'k> {
+    y: Ptr<'k, f32, ReadWrite>,
+    rows: U32<'k>,
+}
+
+impl<'k> Residual<'k> {
+    /// Row `i` of the block, for one token.
+    fn place(&self, r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>) -> Ptr<'k, f32, ReadWrite> {
+        item.of(self.y, self.rows).at(r.shares[0].0 * ROWS + i)
+    }
+
+    fn sum(r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
+        r.row(0, i / ROWS, i % ROWS, item)
+    }
+
+    fn add_batch(&self, r: &Results<'k>) {
+        r.k.note("epilogue: add to the residual stream of each token");
+        r.each(r.shares[0].1 * ROWS, ROWS, |i, item| {
+            let at = self.place(r, i, item);
+            at.st(at.fresh().ld() + Self::sum(r, i, item));
+        });
+    }
+}
+
+impl<'k> Epilogue<'k> for Residual<'k> {
+    /// Where the thread's first row is, and whether there is one.
+    type Addresses = (Ptr<'k, f32, ReadWrite>, Pred<'k>);
+    /// What is there.
+    type Operands = Var<'k, f32>;
+
+    fn addresses(&self, r: &Results<'k>) -> Self::Addresses {
+        (self.place(r, r.thread, BatchItem::ONLY), r.thread.lt(r.shares[0].1 * ROWS))
+    }
+
+    fn prefetch(&self, k: Builder<'k>, &(at, exists): &Self::Addresses) -> Self::Operands {
+        let mut old = k.var(0.0);
+        at.fresh().ld_if(exists, &mut old);
+        old
+    }
+
+    fn store(&self, r: &Results<'k>, (at, exists): Self::Addresses, old: Self::Operands) {
+        r.k.note("epilogue: add to the residual stream");
+        let add = |at: Ptr<'k, f32, ReadWrite>, i: U32<'k>, old: F32<'k>| {
+            at.st(old + Self::sum(r, i, BatchItem::ONLY));
+        };
+        r.k.when(exists, || add(at, r.thread, old.get()));
+        r.k.for_each(r.thread + r.threads, r.shares[0].1 * ROWS, r.threads, |i| {
+            let at = self.place(r, i, BatchItem::ONLY);
+            add(at, i, self.place(r, i, BatchItem::ONLY).fresh().ld());
+        });
     }
 }
 

@@ -8,9 +8,10 @@
 
 use super::batch::BatchItem;
 use super::case;
-use super::stream::{Input, Results, WeightStream};
+use super::epilogue::{Epilogue, Results, Store};
+use super::stream::{Input, StreamArgs, WeightStream};
 use super::tile::ROWS;
-use super::{Layout, Plan, Segments};
+use super::{Plan, Segments};
 use crate::cache::{key, keys};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -52,21 +53,8 @@ args! {
         n: u32,
         /// Added to the mean square.
         epsilon: f32,
-        /// Blocks of the grid.
-        blocks: u32,
-        /// The maximum number of row blocks of a block.
-        max_row_blocks: u32,
-        /// Stages of the ring.
-        stages: u32,
-        /// Bytes of shared memory.
-        shared: u32,
-        /// `[blocks]`: progress flags, see [`sequence`](QkvArgs::sequence)
-        progress: InOut<u32>,
-        /// The sequence number of this product among a token's products. With a prefetch limit, the kernel polls `progress` for
-        /// the previous product's number before it fills the rest of its ring.
-        sequence: u32,
-        /// `[blocks, 8]` if the plan profiles: see [`Timestamp`](super::plan::Timestamp)
-        timestamps: Out<u64>,
+        /// What all products have.
+        stream: StreamArgs,
     }
 }
 
@@ -134,8 +122,6 @@ impl KernelDef for Qkv {
     }
 
     fn grid(&self, a: &QkvArgs<Shape>) -> Result<Grid, ShapeError> {
-        let layout =
-            Layout { blocks: a.blocks, max_row_blocks: a.max_row_blocks, stages: a.stages, shared: a.shared };
         self.multiple("head_dim", a.head_dim, ROWS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
@@ -166,10 +152,7 @@ impl KernelDef for Qkv {
             a.w,
             &self.segments(a.heads, a.kv_heads, a.head_dim),
             self.plan,
-            a.n,
-            layout,
-            [a.progress, a.timestamps],
-        )
+            a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
@@ -196,31 +179,21 @@ impl KernelDef for Qkv {
             segments,
             tiles: a.w,
             n: a.n,
-            blocks: a.blocks,
-            max_row_blocks: a.max_row_blocks,
-            stages: a.stages,
-            progress: a.progress,
-            sequence: a.sequence,
-            timestamps: a.timestamps,
+            args: a.stream,
         };
         let epilogue = QkvEpilogue { qkv: self, per, counts, starts, a: &a };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         match self.finish {
             Finish::Append if self.plan.batch > 1 => {
-                stream.run(input, |_| (), |_| (), |r, _, _| epilogue.store_batch(r))
+                stream.run(input, Store(|r: &Results<'k>| epilogue.append_batch(r)))
             }
-            Finish::Append => stream.run(
-                input,
-                |r| epilogue.first(r),
-                |first| epilogue.prefetch(k, first),
-                |r, first, prefetched| epilogue.store(r, first, prefetched),
-            ),
-            Finish::Raw => stream.run(input, |_| (), |_| (), |r, _, _| epilogue.store_raw(r)),
+            Finish::Append => stream.run(input, epilogue),
+            Finish::Raw => stream.run(input, Store(|r: &Results<'k>| epilogue.store_raw(r))),
         }
     }
 
     fn reference(&self, a: QkvArgs<Cpu<'_>>) {
-        self.plan.publish(a.sequence, a.progress);
+        self.plan.publish(a.stream.sequence, a.stream.progress);
         let (n, dim, ctx) = (a.n as usize, a.head_dim as usize, a.ctx as usize);
         let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
         for item in 0..self.plan.batch as usize {
@@ -340,51 +313,12 @@ impl<'k> QkvEpilogue<'_, 'k> {
         RotaryPair { head, dims, j }
     }
 
-    fn first(&self, r: &Results<'k>) -> [FirstPair<'k>; 2] {
-        [0, 1].map(|m| {
-            let share = self.share(r, m);
-            FirstPair { share, pair: self.pair(share, r.thread), exists: r.thread.lt(share.count * PAIRS) }
-        })
-    }
-
-    fn prefetch(&self, k: Builder<'k>, first: &[FirstPair<'k>; 2]) -> Prefetched<'k> {
-        let position = self.a.state.at(POSITION).fresh().ld();
-        let angles = first.each_ref().map(|first| {
-            let mut angle = [k.var(1.0), k.var(0.0)];
-            self.a.angles.row(first.pair.j, 8).fresh().ld2_if(first.exists, &mut angle);
-            angle
-        });
-        Prefetched { position, angles }
-    }
-
     fn angle(&self, pair: &RotaryPair<'k>) -> [F32<'k>; 2] {
         self.a.angles.row(pair.j, 8).fresh().ld2()
     }
 
-    fn store(&self, r: &Results<'k>, first: [FirstPair<'k>; 2], prefetched: Prefetched<'k>) {
-        let k = r.k;
-        let Prefetched { position, angles } = prefetched;
-        for (m, (FirstPair { share, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
-            let pairs = share.count * PAIRS;
-            k.note(format!("epilogue: {}, {}", MATRICES[m], self.pairing()));
-            k.when(exists, || {
-                let only = (BatchItem::ONLY, position);
-                self.rotate(r, (m, share), r.thread, pair, [angle[0].get(), angle[1].get()], only);
-            });
-            k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
-                let pair = self.pair(share, i);
-                let angle = self.angle(&pair);
-                self.rotate(r, (m, share), i, pair, angle, (BatchItem::ONLY, position));
-            });
-        }
-        k.note("epilogue: values into the cache");
-        let share = self.share(r, 2);
-        let only = (BatchItem::ONLY, position);
-        k.for_each(r.thread, share.count * ROWS, r.threads, |i| self.value(r, share, i, only));
-    }
-
-    /// The same for a batch.
-    fn store_batch(&self, r: &Results<'k>) {
+    /// Rotates and appends, for a batch.
+    fn append_batch(&self, r: &Results<'k>) {
         let position = |item: BatchItem<'k>| item.of(self.a.state, LEN as u32).at(POSITION).fresh().ld();
         for m in [0, 1] {
             r.k.note(format!("epilogue: {} of each token, {}", MATRICES[m], self.pairing()));
@@ -497,6 +431,52 @@ impl<'k> QkvEpilogue<'_, 'k> {
     ) {
         let at = cache.row(head * self.a.ctx + position, self.a.head_dim * 2).at(d);
         r.k.when(position.lt(self.a.ctx), || at.st(v));
+    }
+}
+
+/// Rotates queries and keys, and appends keys and values to the cache.
+impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
+    /// A thread's first pair of queries, and of keys.
+    type Addresses = [FirstPair<'k>; 2];
+    type Operands = Prefetched<'k>;
+
+    fn addresses(&self, r: &Results<'k>) -> Self::Addresses {
+        [0, 1].map(|m| {
+            let share = self.share(r, m);
+            FirstPair { share, pair: self.pair(share, r.thread), exists: r.thread.lt(share.count * PAIRS) }
+        })
+    }
+
+    fn prefetch(&self, k: Builder<'k>, first: &Self::Addresses) -> Prefetched<'k> {
+        let position = self.a.state.at(POSITION).fresh().ld();
+        let angles = first.each_ref().map(|first| {
+            let mut angle = [k.var(1.0), k.var(0.0)];
+            self.a.angles.row(first.pair.j, 8).fresh().ld2_if(first.exists, &mut angle);
+            angle
+        });
+        Prefetched { position, angles }
+    }
+
+    fn store(&self, r: &Results<'k>, first: Self::Addresses, prefetched: Prefetched<'k>) {
+        let k = r.k;
+        let Prefetched { position, angles } = prefetched;
+        for (m, (FirstPair { share, pair, exists }, angle)) in first.into_iter().zip(&angles).enumerate() {
+            let pairs = share.count * PAIRS;
+            k.note(format!("epilogue: {}, {}", MATRICES[m], self.pairing()));
+            k.when(exists, || {
+                let only = (BatchItem::ONLY, position);
+                self.rotate(r, (m, share), r.thread, pair, [angle[0].get(), angle[1].get()], only);
+            });
+            k.for_each(r.thread + r.threads, pairs, r.threads, |i| {
+                let pair = self.pair(share, i);
+                let angle = self.angle(&pair);
+                self.rotate(r, (m, share), i, pair, angle, (BatchItem::ONLY, position));
+            });
+        }
+        k.note("epilogue: values into the cache");
+        let share = self.share(r, 2);
+        let only = (BatchItem::ONLY, position);
+        k.for_each(r.thread, share.count * ROWS, r.threads, |i| self.value(r, share, i, only));
     }
 }
 

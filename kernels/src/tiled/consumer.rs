@@ -1,0 +1,305 @@
+//! The consumer warps: activations, products, epilogue.
+//!
+//! Everything up to [`Consumer::wait`] runs while the previous kernel still runs, and reads nothing that it writes.
+
+use super::activation::{Activations, Gamma, Loaders};
+use super::epilogue::{Epilogue, Factor, Results};
+use super::layout::*;
+use super::plan::{Plan, Timestamp};
+use super::product::{RowSums, TileProduct, tile};
+use super::ring::{Ring, RingCursor};
+use super::stream::{BARRIERS_READY, BlockShare, CONSUMERS, Input, READY, WeightStream};
+use super::tile::ROWS;
+use crate::format::Format;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// The consumers' view of the kernel.
+pub(super) struct Consumer<'a, 'k> {
+    pub(super) stream: &'a WeightStream<'k>,
+    pub(super) ring: &'a Ring<'k>,
+    pub(super) shares: &'a [BlockShare<'k>],
+    /// The activations' place in shared memory.
+    pub(super) x: Activations<'k>,
+    /// The partial sums' place in shared memory.
+    pub(super) partials: Ptr<'k, u8, Shared>,
+}
+
+/// What is ready before the wait.
+struct BeforeWait<'k, A> {
+    input: Input<'k, Gamma<'k>>,
+    results: Results<'k>,
+    addresses: A,
+    work: Vec<WarpWork<'k>>,
+}
+
+impl<'k> Consumer<'_, 'k> {
+    /// All phases, in order.
+    pub(super) fn run<E: Epilogue<'k>>(&self, input: Input<'k>, epilogue: E) {
+        let k = self.stream.k;
+        let loaders = Loaders { thread: k.tid(), threads: 32 * self.stream.plan.warps() };
+        let BeforeWait { input, mut results, addresses, work } = self.prepare(loaders, input, &epilogue);
+        self.wait(loaders);
+        let epsilon = self.load_activations(loaders, input);
+        k.note("epilogue: loads that need no sums");
+        let operands = epilogue.prefetch(k, &addresses);
+        k.barrier_part(READY, self.stream.plan.threads());
+        results.factor = epsilon.map_or(Factor::None, |epsilon| self.norm_factor(loaders, epsilon));
+        self.timestamp(loaders, Timestamp::Ready);
+        self.multiply(work);
+        self.timestamp(loaders, Timestamp::Multiplied);
+        k.note("all partial sums are there");
+        k.barrier_part(CONSUMERS, loaders.threads);
+        epilogue.store(&results, addresses, operands);
+        self.timestamp(loaders, Timestamp::Stored);
+    }
+
+    fn timestamp(&self, loaders: Loaders<'k>, timestamp: Timestamp) {
+        self.stream.timestamp(loaders.thread.eq(0), timestamp);
+    }
+
+    /// Before the wait: loads the norm's weights, clears the partial sums, and computes addresses.
+    fn prepare<E: Epilogue<'k>>(
+        &self,
+        loaders: Loaders<'k>,
+        input: Input<'k>,
+        epilogue: &E,
+    ) -> BeforeWait<'k, E::Addresses> {
+        let (k, stream) = (self.stream.k, self.stream);
+        let Loaders { thread, threads } = loaders;
+        let input = input.with_gamma(|gamma| loaders.gamma(k, gamma, stream.n));
+        k.note("consumer warps: clear the partial sums");
+        let numbers = stream.args.max_row_blocks * (partials_bytes(stream.plan) / 4);
+        k.for_each(thread, numbers, threads, |i| self.partials.row(i, 4).cast::<f32>().st(0.0));
+        let results = Results {
+            k,
+            thread,
+            threads,
+            shares: self.shares.iter().map(|s| (s.first, s.count)).collect(),
+            before: self.shares.iter().map(|s| s.before).collect(),
+            plan: stream.plan,
+            partials: self.partials,
+            factor: Factor::None,
+            scratch: self.ring.base.at(SCRATCH),
+        };
+        k.note("consumer warps: addresses of the results, and the warp's tiles");
+        let addresses = epilogue.addresses(&results);
+        BeforeWait { input, results, addresses, work: self.warp_work() }
+    }
+
+    /// Waits for the earlier kernels: after it, their results may be read.
+    fn wait(&self, loaders: Loaders<'k>) {
+        let (k, stream) = (self.stream.k, self.stream);
+        if stream.plan.profile {
+            self.wait_for_first_tiles();
+        }
+        self.timestamp(loaders, Timestamp::Landed);
+        if stream.plan.overlaps() {
+            k.note("nothing above reads what earlier kernels write");
+            k.grid_wait();
+        }
+        self.timestamp(loaders, Timestamp::Waited);
+    }
+
+    /// Only to record when they landed.
+    fn wait_for_first_tiles(&self) {
+        let (k, stream) = (self.stream.k, self.stream);
+        k.barrier_part(BARRIERS_READY, stream.plan.threads());
+        let tiles = self.shares.iter().map(|s| s.len).reduce(|a, b| a + b).expect("a segment");
+        // The whole warp: a lane that waited alone for earlier kernels would delay the others.
+        k.when(k.warp().eq(0) & tiles.gt(0), || stream.wait(self.ring.full(0), 0));
+        k.warp_barrier();
+    }
+
+    fn is_single(&self) -> bool {
+        self.stream.plan.batch == 1
+    }
+
+    /// Sums of squares: of each warp for a batch of one, else of each token.
+    fn squares(&self) -> Ptr<'k, f32, Shared> {
+        self.ring.base.at(if self.is_single() { SQUARES } else { PARTIALS }).cast::<f32>()
+    }
+
+    /// Loads and encodes the activations; the norm's epsilon if there is a norm.
+    fn load_activations(&self, loaders: Loaders<'k>, input: Input<'k, Gamma<'k>>) -> Option<F32<'k>> {
+        let (k, squares) = (self.stream.k, self.squares());
+        match input {
+            Input::Normed { x, gamma, epsilon } if self.is_single() => {
+                let sum = self.x.load_normed(loaders, x, gamma);
+                k.when(k.lane().eq(0), || squares.at(k.warp()).st(sum));
+                Some(epsilon)
+            }
+            Input::Normed { x, gamma, epsilon } => {
+                self.x.load_batch(loaders, x, gamma, (squares, SQUARES_BYTES));
+                Some(epsilon)
+            }
+            Input::BlockFloat(x) => {
+                self.x.load(loaders, x);
+                None
+            }
+        }
+    }
+
+    /// `1 / rms`, which multiplies the sums instead of the activations.
+    fn norm_factor(&self, loaders: Loaders<'k>, epsilon: F32<'k>) -> Factor<'k> {
+        if self.is_single() {
+            return Factor::One(self.factor(self.squares(), epsilon));
+        }
+        // The barrier after the products publishes them.
+        let factors = self.ring.base.at(SQUARES).cast::<f32>();
+        let (thread, squares) = (loaders.thread, self.squares());
+        self.stream.k.when(thread.lt(self.stream.plan.batch), || {
+            factors.at(thread).st(self.factor(squares.row(thread, SQUARES_BYTES), epsilon));
+        });
+        Factor::Each(factors)
+    }
+
+    fn factor(&self, squares: Ptr<'k, f32, Shared>, epsilon: F32<'k>) -> F32<'k> {
+        let parts: Vec<F32> = (0..self.stream.plan.warps()).map(|w| squares.at(w).ld()).collect();
+        let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
+        (sum * self.stream.n.cvt::<f32>().rcp() + epsilon).rsqrt()
+    }
+
+    /// The work of a consumer warp, computed before the wait.
+    fn warp_work(&self) -> Vec<WarpWork<'k>> {
+        let k = self.stream.k;
+        let Plan { width, groups, .. } = self.stream.plan;
+        let warp = k.warp();
+        let (group, member) = (warp / width, warp % width);
+        let row_tiles = self.stream.row_tiles();
+        // Stages of earlier segments: the round-robin order continues across segments.
+        let mut base = k.val(0);
+        let work = |share: &BlockShare<'k>| {
+            let stages = (share.len + (width - 1)) / width;
+            let first = (group + groups - base % groups) % groups;
+            base = base + stages;
+            let last = (stages + groups - 1 - first) % groups;
+            let short = share.len % width;
+            let idle = short.gt(0) & member.ge(short) & last.eq(0);
+            let cursor = TileCursor::new(k, first * width + member, row_tiles, width * groups);
+            let product = TileProduct::new(k, share.format, self.x);
+            WarpWork { format: share.format, product, rows: share.count, before: share.before, cursor, idle }
+        };
+        self.shares.iter().map(work).collect()
+    }
+
+    /// Multiplies a consumer warp's tiles, one segment and one row block after the other.
+    fn multiply(&self, work: Vec<WarpWork<'k>>) {
+        let k = self.stream.k;
+        let Plan { width, groups, batch, .. } = self.stream.plan;
+        let mut cursor = StageCursor { member: k.warp() % width, at: RingCursor::at(k, k.warp() / width) };
+        for mut work in work {
+            k.note("consumer warps: multiply the tiles of a matrix");
+            let mut sums: Vec<_> = (0..batch).map(|_| from_fn(|_| k.var(0.0))).collect();
+            let rows = work.rows;
+            k.repeat_with(
+                &mut work,
+                |work| work.cursor.row.get().ge(rows),
+                |work| {
+                    self.multiply_row_block(work, &mut cursor, &mut sums);
+                    self.store_partials(work, &mut sums);
+                    k.note("next row block");
+                    work.cursor.next_row(k);
+                },
+            );
+            if width > 1 {
+                k.note("a last stage without a tile for the warp");
+                k.when(work.idle, || {
+                    self.stream.wait(self.ring.full(&cursor.at.slot), &cursor.at.phase);
+                    self.ring.empty(&cursor.at.slot).arrive();
+                    cursor.at.step(k, groups, self.ring.count);
+                });
+            }
+        }
+    }
+
+    /// Adds the products of the warp's tiles of a row block.
+    fn multiply_row_block(
+        &self,
+        work: &mut WarpWork<'k>,
+        cursor: &mut StageCursor<'k>,
+        sums: &mut [RowSums<'k>],
+    ) {
+        let (k, ring) = (self.stream.k, self.ring);
+        let Plan { width, groups, .. } = self.stream.plan;
+        let (row_tiles, bytes) = (work.cursor.len, tile(work.format).bytes);
+        k.repeat_with(
+            &mut work.cursor,
+            |tile| tile.kt.get().ge(row_tiles),
+            |tile| {
+                self.stream.wait(ring.full(&cursor.at.slot), &cursor.at.phase);
+                let at = ring.stages.row(&cursor.at.slot, ring.size).row(cursor.member, bytes);
+                work.product.add(at, tile.kt.get(), sums);
+                k.note("free the stage, and go to the next tile");
+                ring.empty(&cursor.at.slot).arrive();
+                cursor.at.step(k, groups, ring.count);
+                tile.kt += width * groups;
+            },
+        );
+    }
+
+    /// Stores the warp's partial sums of a row block and resets them.
+    fn store_partials(&self, work: &WarpWork<'k>, sums: &mut [RowSums<'k>]) {
+        let (k, plan) = (self.stream.k, self.stream.plan);
+        k.note("the warp's partial sums of a row block");
+        let (g, owner) = work.product.owner();
+        let block = self.partials.row(work.cursor.row.get() + work.before, partials_bytes(plan));
+        let at = block.row(k.warp(), 4 * ROWS).row(g, 4).cast::<f32>();
+        for (item, sums) in (0..).zip(sums) {
+            let at = at.at(item * token_bytes(plan.warps()) / 4);
+            let totals = sums.each_ref().map(|v| work.product.total(v.get()));
+            k.when(owner, || {
+                at.st(totals[0]);
+                at.at(8).st(totals[1]);
+            });
+            sums.iter_mut().for_each(|v| v.set(0.0));
+        }
+    }
+}
+
+/// A warp's position in the ring, and its tile in each stage.
+struct StageCursor<'k> {
+    member: U32<'k>,
+    at: RingCursor<'k>,
+}
+
+/// A consumer warp's part of a block's share.
+struct WarpWork<'k> {
+    format: Format,
+    product: TileProduct<'k>,
+    /// Row blocks of the share.
+    rows: U32<'k>,
+    /// Row blocks of earlier segments in this block.
+    before: U32<'k>,
+    cursor: TileCursor<'k>,
+    /// Whether the share's last stage belongs to the warp's group but has no tile for this warp.
+    idle: Pred<'k>,
+}
+
+/// The position of a tile in a matrix whose rows have `len` tiles, advanced by a fixed number of tiles.
+struct TileCursor<'k> {
+    row: Var<'k, u32>,
+    /// The tile in the row; past its end when the warp is done with the row.
+    kt: Var<'k, u32>,
+    len: U32<'k>,
+    /// The minimum number of rows that a step advances, and their tiles.
+    step: [U32<'k>; 2],
+}
+
+impl<'k> TileCursor<'k> {
+    /// Starts at tile `i`, with steps of `by` tiles.
+    fn new(k: Builder<'k>, i: U32<'k>, len: U32<'k>, by: u32) -> Self {
+        let rows = (k.val(by) / len).max(1);
+        TileCursor { row: k.var(i / len), kt: k.var(i % len), len, step: [rows, rows * len] }
+    }
+
+    /// Moves from past a row's end to the row of the next tile. The warp may have no tile in some rows.
+    fn next_row(&mut self, k: Builder<'k>) {
+        self.row += self.step[0];
+        self.kt -= self.step[1];
+        k.when(self.kt.get().ge(self.len), || {
+            self.row += 1;
+            self.kt -= self.len;
+        });
+    }
+}
