@@ -5,8 +5,8 @@ use warpwright_kernels::rope::revolutions;
 use warpwright_kernels::state;
 
 use crate::Error;
-use crate::config::Config;
-use crate::model::Outline;
+use crate::model::config::Config;
+use crate::model::outline::Outline;
 
 /// State and activations that both paths use.
 pub(crate) struct Buffers {

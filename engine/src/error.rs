@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::needs::Needs;
+use crate::decode::needs::Needs;
+use crate::model::config;
+use crate::model::gguf;
+use crate::model::tokenizer;
 use crate::pipeline::Unsupported;
-use crate::{config, gguf, tokenizer};
 
 /// Why a model cannot be opened or run.
 #[derive(thiserror::Error)]

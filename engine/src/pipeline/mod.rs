@@ -1,11 +1,12 @@
 //! The forward pass as a pipeline of overlapped kernels over packed weights: what it decides, loads and launches.
 
 pub(crate) mod kernels;
+pub mod path;
 mod product;
 pub(crate) mod resolved;
 pub(crate) mod step;
+pub mod tuning;
 mod unsupported;
-pub(crate) mod weights;
 pub(crate) mod workspace;
 
 pub use product::Product;

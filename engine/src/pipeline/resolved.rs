@@ -14,10 +14,10 @@ use warpwright_kernels::tiled::{
 
 use super::product::Product;
 use super::unsupported::Unsupported;
-use crate::config::Config;
-use crate::model::{Block, Outline, Weight};
-use crate::path::Path;
-use crate::tuning::{Tuning, default_plan, throttled_after};
+use crate::model::config::Config;
+use crate::model::outline::{Block, Outline, Weight};
+use crate::pipeline::path::Path;
+use crate::pipeline::tuning::{Tuning, default_plan, throttled_after};
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -430,7 +430,7 @@ mod tests {
     use warpwright_driver::Driver;
 
     use super::*;
-    use crate::shape::{QUANTIZATIONS, SHAPES};
+    use crate::model::shape::{QUANTIZATIONS, SHAPES};
 
     /// The batch has the plans of one token, but for twelve warps.
     #[test]

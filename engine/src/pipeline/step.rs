@@ -23,10 +23,10 @@ use warpwright_kernels::tiled::{
 
 use super::kernels::{EmbedKernel, LoadedProduct, Pipeline};
 use super::product::Product;
-use super::weights::Packed;
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, Workspace};
 use crate::buffers::Buffers;
 use crate::step::StepKind;
+use crate::weights::packed::Packed;
 
 /// Everything that a step of the pipeline needs.
 pub(crate) struct PipelineStep<'a> {

@@ -7,7 +7,7 @@ use warpwright_driver::{Context, Error, Kernel, View};
 use warpwright_kernels::{Format, Gemv, GemvAdd, GemvBias, Team};
 
 use crate::distinct::Distinct;
-use crate::model::{Block, Outline, Weight, Weights};
+use crate::model::outline::{Block, Outline, Weight, Weights};
 
 /// All weights of a model.
 pub(crate) struct Products {

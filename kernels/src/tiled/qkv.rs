@@ -147,12 +147,7 @@ impl KernelDef for Qkv {
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
         }
-        super::contract(
-            self,
-            a.w,
-            &self.segments(a.heads, a.kv_heads, a.head_dim),
-            self.plan,
-            a.n, &a.stream)
+        super::contract(self, a.w, &self.segments(a.heads, a.kv_heads, a.head_dim), self.plan, a.n, &a.stream)
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
@@ -173,14 +168,7 @@ impl KernelDef for Qkv {
                 }
             }
         }
-        let stream = WeightStream {
-            k,
-            plan: self.plan,
-            segments,
-            tiles: a.w,
-            n: a.n,
-            args: a.stream,
-        };
+        let stream = WeightStream { k, plan: self.plan, segments, tiles: a.w, n: a.n, args: a.stream };
         let epilogue = QkvEpilogue { qkv: self, per, counts, starts, a: &a };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         match self.finish {

@@ -94,7 +94,10 @@ pub(crate) enum Input<'k, G = Ptr<'k, f32, Read>> {
 
 impl<'k> Input<'k> {
     /// Loads the norm's first weights into registers.
-    pub(super) fn with_gamma(self, load: impl FnOnce(Ptr<'k, f32, Read>) -> Gamma<'k>) -> Input<'k, Gamma<'k>> {
+    pub(super) fn with_gamma(
+        self,
+        load: impl FnOnce(Ptr<'k, f32, Read>) -> Gamma<'k>,
+    ) -> Input<'k, Gamma<'k>> {
         match self {
             Input::BlockFloat(x) => Input::BlockFloat(x),
             Input::Normed { x, gamma, epsilon } => Input::Normed { x, gamma: load(gamma), epsilon },

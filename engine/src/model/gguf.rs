@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::file::StableFile;
-use crate::value::MAX_NESTING;
-pub use crate::value::{Array, Value};
-use crate::{kind, value};
+use crate::model::file::StableFile;
+use crate::model::kind;
+use crate::model::value;
+use crate::model::value::MAX_NESTING;
+pub use crate::model::value::{Array, Value};
 
 /// An open file and its directory.
 #[derive(Debug)]
@@ -155,7 +156,8 @@ impl Gguf {
     /// Opens a file and reads its directory.
     pub fn open(path: &Path) -> Result<Gguf, Error> {
         // Opening a pipe would wait for a writer.
-        let found = std::fs::metadata(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+        let found =
+            std::fs::metadata(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
         if let Some(what) = kind::of(&found) {
             return Err(Error::NoFile { path: path.to_owned(), what });
         }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Outline, Weight};
-use crate::pipeline::weights::packed;
+use crate::model::outline::{Outline, Weight};
+use crate::weights::packed::packed;
 
 /// Tensors of one role and shape, over all blocks.
 #[derive(Debug, Clone, PartialEq)]

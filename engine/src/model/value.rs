@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::gguf::{Fault, Reader};
+use crate::model::gguf::{Fault, Reader};
 
 /// A metadata value; integers are widened.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::Error;
-use crate::decoder::{Decoder, Machine};
+use crate::decode::decoder::{Decoder, Machine};
 use crate::step::StepKind;
 
 /// Tokens as they are generated.

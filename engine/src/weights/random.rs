@@ -10,8 +10,8 @@ use warpwright_kernels::tiled::tile;
 use warpwright_kernels::{Format, Random};
 
 use crate::Error;
-use crate::model::{Outline, Weight};
-use crate::weights::Job;
+use crate::model::outline::{Outline, Weight};
+use crate::weights::stored::Job;
 
 /// Bytes of a pool: fast to generate, and few copies.
 const POOL: usize = 1 << 20;

@@ -2,10 +2,10 @@
 
 use warpwright_kernels::Pairing;
 
-use crate::gguf::{Directory, Value};
-use crate::keys::{Keys, MAX_SIZE};
-use crate::known;
-use crate::rope::Rope;
+use crate::model::gguf::{Directory, Value};
+use crate::model::keys::{Keys, MAX_SIZE};
+use crate::model::known;
+use crate::model::rope::Rope;
 
 /// The model families whose forward pass this engine knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

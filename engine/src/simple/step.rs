@@ -17,8 +17,8 @@ use warpwright_kernels::swiglu::SwiGluArgs;
 use warpwright_kernels::{Gemv, GemvAdd};
 
 use crate::buffers::Buffers;
-use crate::config::Config;
-use crate::kernels::Kernels;
+use crate::model::config::Config;
+use crate::simple::kernels::Kernels;
 use crate::simple::products::{Layer, Matrix, Products, Projection};
 use crate::step::StepKind;
 

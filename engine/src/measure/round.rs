@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use warpwright_driver::{Event, View};
 use warpwright_kernels::Format;
 
-use crate::generation::Generation;
-use crate::random::{Pools, Unit};
+use crate::Decoder;
+use crate::Error;
+use crate::decode::generation::Generation;
 use crate::step::StepKind;
-use crate::{Decoder, Error};
+use crate::weights::random::{Pools, Unit};
 
 /// The same tokens, decoded twice.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,7 @@
 //! Weights as buffers on a device: which tensors a buffer holds, and in what form.
 //!
 //! A table of them drives allocation and upload, and `info` and the memory check count its bytes. The pipeline's table
-//! is [`packed`](crate::pipeline::weights::packed), that of the simple kernels is [`unpacked`].
+//! is [`packed`](crate::weights::packed::packed), that of the simple kernels is [`unpacked`].
 
 use std::convert::Infallible;
 
@@ -9,7 +9,7 @@ use warpwright_driver::{Buffer, Context, View};
 use warpwright_kernels::{Format, RowOrder};
 
 use crate::Error;
-use crate::model::{Outline, Weight, Weights};
+use crate::model::outline::{Outline, Weight, Weights};
 
 /// What a buffer holds: its parts, one after the other.
 #[derive(Debug, Clone)]
@@ -115,8 +115,8 @@ pub(crate) fn load<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::weights::packed;
-    use crate::shape::{QUANTIZATIONS, SHAPES};
+    use crate::model::shape::{QUANTIZATIONS, SHAPES};
+    use crate::weights::packed::packed;
 
     /// So that what is free can be compared with what is needed before a path is chosen.
     #[test]

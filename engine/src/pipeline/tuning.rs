@@ -199,7 +199,10 @@ mod tests {
         let cases = [
             ("", " is not a plan such as 4x2_first or 4x2_first_prefetch6"),
             ("4x2_late", "4x2_late is not a plan such as 4x2_first or 4x2_first_prefetch6"),
-            ("4x2_first_prefetch", "4x2_first_prefetch is not a plan such as 4x2_first or 4x2_first_prefetch6"),
+            (
+                "4x2_first_prefetch",
+                "4x2_first_prefetch is not a plan such as 4x2_first or 4x2_first_prefetch6",
+            ),
             ("4x2_waited", "4x2_waited is not a plan such as 4x2_first or 4x2_first_prefetch6"),
             ("8x4_first", "8x4_first must have 1 to 31 warps"),
             ("up=4x2_first", "up is not one of qkv, o, gate_up, down, head, shared"),

@@ -2,9 +2,10 @@
 
 use ptx_gen::KernelDef;
 
+use crate::Decoder;
+use crate::Error;
 use crate::pipeline::Product;
 use crate::step::StepKind;
-use crate::{Decoder, Error};
 
 /// A kernel of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]

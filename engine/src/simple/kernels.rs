@@ -7,8 +7,8 @@ use warpwright_kernels::{
 };
 
 use crate::Error;
-use crate::config::Config;
-use crate::model::Outline;
+use crate::model::config::Config;
+use crate::model::outline::Outline;
 
 /// One loaded kernel for each kind of launch.
 pub(crate) struct Kernels {

@@ -12,12 +12,14 @@ use warpwright_kernels::Read;
 use warpwright_kernels::read::ReadArgs;
 use warpwright_kernels::tiled::Plan;
 
+use crate::Decoder;
+use crate::Error;
+use crate::Outline;
 use crate::pipeline::Product;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::resolved::Resolved;
 use crate::pipeline::step::PipelineStep;
-use crate::tuning::Tuning;
-use crate::{Decoder, Error, Outline};
+use crate::pipeline::tuning::Tuning;
 
 /// The size of a microbenchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 //! `mradermacher.*` and the like. Names, and which values mean "absent", are those of `llama-arch.cpp` and
 //! `llama-model.cpp` of llama.cpp.
 
-use crate::config::{Config, Problem};
-use crate::gguf::{Directory, Value};
+use crate::model::config::{Config, Problem};
+use crate::model::gguf::{Directory, Value};
 
 /// What a key's presence means.
 enum Fate {

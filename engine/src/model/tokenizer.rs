@@ -13,9 +13,11 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 use tokenizers::{AddedToken, PreTokenizerWrapper};
 
-use crate::config::Problem;
-use crate::gguf::{Directory, Gguf, Value};
-use crate::{Error, known, stop};
+use crate::Error;
+use crate::model::config::Problem;
+use crate::model::gguf::{Directory, Gguf, Value};
+use crate::model::known;
+use crate::model::stop;
 
 /// A vocabulary in both directions.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use warpwright_driver::{Context, View};
 use warpwright_kernels::{Pairing, RowOrder};
 
 use crate::Error;
-use crate::config::Config;
-use crate::model::{Block, Outline, Weight};
-use crate::weights::{Job, Stored};
+use crate::model::config::Config;
+use crate::model::outline::{Block, Outline, Weight};
+use crate::weights::stored::{Job, Stored};
 
 /// One `T` for each buffer: what it holds, or the buffer.
 #[derive(Debug, Clone)]

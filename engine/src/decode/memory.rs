@@ -2,9 +2,11 @@
 
 use warpwright_driver::Context;
 
-use crate::model::Outline;
-use crate::needs::Needs;
-use crate::{Error, buffers, info};
+use crate::Error;
+use crate::buffers;
+use crate::decode::needs::Needs;
+use crate::model::outline::Outline;
+use crate::weights::info;
 
 impl Needs {
     /// What a model needs with room for `ctx` positions.
@@ -43,7 +45,7 @@ fn room(outline: &Outline, mut over: u32, free: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::{QUANTIZATIONS, SHAPES};
+    use crate::model::shape::{QUANTIZATIONS, SHAPES};
 
     #[test]
     fn the_room_is_the_longest_context_that_fits() {

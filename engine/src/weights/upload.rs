@@ -19,9 +19,9 @@ use warpwright_kernels::tiled::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
-use crate::info::weight_bytes;
-use crate::model::{Model, Weight, floats};
-use crate::weights::{Job, Part};
+use crate::model::outline::{Model, Weight, floats};
+use crate::weights::info::weight_bytes;
+use crate::weights::stored::{Job, Part};
 
 /// The sender of upload requests.
 pub(crate) struct Jobs<'a> {
@@ -266,7 +266,7 @@ mod tests {
     use warpwright_kernels::tiled::tile;
 
     use super::*;
-    use crate::pipeline::weights::packed;
+    use crate::weights::packed::packed;
 
     #[test]
     fn threads_give_results_in_order() {

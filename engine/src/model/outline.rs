@@ -6,9 +6,10 @@ use std::path::Path;
 
 use warpwright_kernels::Format;
 
-use crate::config::{Config, Problem};
-use crate::gguf::Gguf;
-use crate::{Error, stop};
+use crate::Error;
+use crate::model::config::{Config, Problem};
+use crate::model::gguf::Gguf;
+use crate::model::stop;
 
 /// A checked model file. Nothing is loaded yet.
 #[derive(Debug)]

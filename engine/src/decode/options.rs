@@ -1,6 +1,6 @@
 //! What a decoder is made for.
 
-use crate::tuning::Tuning;
+use crate::pipeline::tuning::Tuning;
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

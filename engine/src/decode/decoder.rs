@@ -14,23 +14,30 @@ use warpwright_driver::{
     CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, View, Work, capture,
 };
 
+use crate::Error;
+use crate::Loading;
+use crate::Model;
 use crate::buffers::Buffers;
-use crate::config::Config;
-use crate::kernels::Kernels;
-use crate::model::Outline;
-use crate::options::{Launch, Options, Prefer};
-use crate::path::Path;
+use crate::decode::memory;
+use crate::decode::options::{Launch, Options, Prefer};
+use crate::model::config::Config;
+use crate::model::outline::Outline;
 use crate::pipeline::Unsupported;
 use crate::pipeline::kernels::Pipeline;
+use crate::pipeline::path::Path;
 use crate::pipeline::resolved::{Resolved, ResolvedStep};
 use crate::pipeline::step::PipelineStep;
-use crate::pipeline::weights::{Packed, packed};
 use crate::pipeline::workspace::Workspace;
-use crate::random::Pools;
+use crate::simple::kernels::Kernels;
 use crate::simple::products::Products;
+use crate::simple::step as forward;
 use crate::step::StepKind;
-use crate::weights::Job;
-use crate::{Error, Loading, Model, forward, info, memory, upload, weights};
+use crate::weights::info;
+use crate::weights::packed::{Packed, packed};
+use crate::weights::random::Pools;
+use crate::weights::stored as weights;
+use crate::weights::stored::Job;
+use crate::weights::upload;
 
 /// A model on a device.
 pub struct Decoder {

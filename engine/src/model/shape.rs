@@ -7,10 +7,10 @@ use warpwright_kernels::Format;
 use warpwright_kernels::Format::{BF16, F16, F32, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0};
 
 use crate::Error;
-use crate::config::Architecture::{self, Llama, Qwen2, Qwen3};
-use crate::config::{Config, Problem};
-use crate::model::{Outline, Source, Weight, layout};
-use crate::rope::Rope;
+use crate::model::config::Architecture::{self, Llama, Qwen2, Qwen3};
+use crate::model::config::{Config, Problem};
+use crate::model::outline::{Outline, Source, Weight, layout};
+use crate::model::rope::Rope;
 
 /// A model's hyperparameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -173,7 +173,7 @@ fn weight(name: &str, dims: Vec<u64>, format: Format) -> Result<Weight, Problem>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::info::{kv_bytes, token_bytes, weight_bytes};
+    use crate::weights::info::{kv_bytes, token_bytes, weight_bytes};
 
     fn outline(shape: &str, quantization: &str) -> Result<Outline, Error> {
         let shape = SHAPES.iter().find(|s| s.name == shape).unwrap();

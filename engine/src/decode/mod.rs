@@ -1,0 +1,8 @@
+//! Decoding: the decoder with its graphs and buffers, what it is made for, and the tokens that it gives.
+
+pub(crate) mod decoder;
+pub(crate) mod generation;
+pub(crate) mod loading;
+pub(crate) mod memory;
+pub(crate) mod needs;
+pub(crate) mod options;
