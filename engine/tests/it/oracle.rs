@@ -166,9 +166,11 @@ fn rope(model: &Model) -> (Vec<f64>, f64) {
     } else {
         Box::new(|_| 1.0)
     };
-    let factors = model.outline.weights.rope_factors.as_ref().map(|t| model.gguf.data(&t.range));
+    let factors = model.outline.weights.rope_factors.as_ref();
+    let factors = factors.map(|t| model.gguf.data(&t.range).unwrap());
     let frequency = |i: usize| {
-        let own = factors.map_or(1.0, |b| f32::from_le_bytes(b[4 * i..][..4].try_into().unwrap()).into());
+        let own =
+            factors.as_ref().map_or(1.0, |b| f32::from_le_bytes(b[4 * i..][..4].try_into().unwrap()).into());
         let (whole, share) = (base.powf(-2.0 * i as f64 / dim) / own, divided(i as f64));
         whole / factor * share + whole * (1.0 - share)
     };
