@@ -1,7 +1,7 @@
 //! The program as data: a tree of blocks of statements over numbered registers.
 
 use crate::few::Few;
-use crate::isa::Op;
+use crate::isa::{Effect, GridStep, Op};
 use crate::target::Version;
 use crate::ty::{Class, Kind};
 use std::fmt;
@@ -288,12 +288,12 @@ impl Program {
 
     /// Whether it waits for the kernels before it (`griddepcontrol.wait`), so that it may start early.
     pub fn waits(&self) -> bool {
-        self.has(&crate::isa::GRID_WAIT)
+        self.has_effect(Effect::Grid(GridStep::Wait))
     }
 
     /// Whether it lets the next kernel start early (`griddepcontrol.launch_dependents`).
     pub fn triggers(&self) -> bool {
-        self.has(&crate::isa::GRID_TRIGGER)
+        self.has_effect(Effect::Grid(GridStep::Trigger))
     }
 
     /// Static shared memory, in bytes, each array aligned to 16.
@@ -301,9 +301,9 @@ impl Program {
         self.shared.iter().filter_map(|s| s.bytes).fold(0, |sum, bytes| sum.next_multiple_of(16) + bytes)
     }
 
-    fn has(&self, op: &Op) -> bool {
+    fn has_effect(&self, effect: Effect) -> bool {
         let mut found = false;
-        self.each_inst(&mut |i| found |= i.op == op);
+        self.each_inst(&mut |i| found |= i.op.effect == effect);
         found
     }
 }

@@ -1,7 +1,7 @@
 //! A program for every row of the table, so that tests can print, assemble and execute each.
 
 use crate::ir::*;
-use crate::isa::{self, Op, Slot};
+use crate::isa::{self, Completion, Effect, GridStep, MbarrierStep, Op, Slot};
 use crate::ty::Kind;
 use std::panic::Location;
 
@@ -47,8 +47,8 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     s.push(&isa::MAD_WIDE, Kind::U32, vec![mine], vec![Operand::Reg(lane), stride, Operand::Reg(base)]);
     let near = s.shared(lane);
 
-    let barrier =
-        (*op != isa::MBAR_INIT && op.form.src.contains(&Slot::Barrier)).then(|| s.barrier(op, near));
+    let made = op.effect != Effect::Mbarrier(MbarrierStep::Init);
+    let barrier = (made && op.form.src.contains(&Slot::Barrier)).then(|| s.barrier(op, near));
     let src: Vec<Operand> =
         op.form.src.iter().map(|slot| s.operand(*slot, op, kind, from, mine, near)).collect();
     let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| s.results(*slot, kind)).collect();
@@ -68,10 +68,10 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     if let Some(barrier) = barrier {
         s.settle(op, barrier, mine, near);
     }
-    if *op == isa::GRID_TRIGGER {
+    if op.effect == Effect::Grid(GridStep::Trigger) {
         s.push(&isa::GRID_WAIT, Kind::U32, vec![], vec![]);
     }
-    if op.id.starts_with("CP_ASYNC") {
+    if leaves_copies(op.effect) {
         s.push(&isa::CP_ASYNC_WAIT_ALL, Kind::U32, vec![], vec![]);
     }
     if op.form.src.contains(&Slot::Shared) {
@@ -99,6 +99,14 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let program =
         crate::check::checked(program, vec![]).unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
     Sample { op, kind, program }
+}
+
+/// Whether copies of the thread's own may be under way after it.
+fn leaves_copies(effect: Effect) -> bool {
+    matches!(
+        effect,
+        Effect::Copy(Completion::Group) | Effect::CopyGroup | Effect::Mbarrier(MbarrierStep::ArriveCopied)
+    )
 }
 
 struct Writer {
@@ -163,7 +171,7 @@ impl Writer {
     fn settle(&mut self, op: &'static Op, barrier: Operand, mine: Reg, near: Reg) {
         let bytes = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
         let [from, to] = [mine, near].map(|reg| Operand::Addr(Base::Reg(reg), 0));
-        if *op == isa::MBAR_EXPECT {
+        if op.effect == Effect::Mbarrier(MbarrierStep::ArriveExpect) {
             self.push(&isa::BULK_COPY, Kind::U32, vec![], vec![to, from, bytes, barrier.clone()]);
         } else if op.form.src.contains(&Slot::Shared) {
             self.push(&isa::MBAR_EXPECT, Kind::U32, vec![], vec![barrier.clone(), bytes]);
@@ -220,7 +228,9 @@ impl Writer {
             // The member mask, or a distance: every lane must name the same.
             Slot::Is(Kind::U32) if mask => Operand::Imm(Imm { kind: Kind::U32, bits: u32::MAX.into() }),
             // Arrivals of a phase, which have a bound.
-            Slot::Is(Kind::U32) if *op == isa::MBAR_INIT => Operand::Imm(Imm { kind: Kind::U32, bits: 1 }),
+            Slot::Is(Kind::U32) if op.effect == Effect::Mbarrier(MbarrierStep::Init) => {
+                Operand::Imm(Imm { kind: Kind::U32, bits: 1 })
+            }
             Slot::Is(kind) => Operand::Reg(self.value(kind, mine)),
             Slot::T | Slot::Any => Operand::Reg(self.value(kind, mine)),
             Slot::S => Operand::Reg(self.value(from.unwrap_or(kind), mine)),

@@ -37,6 +37,22 @@ impl KernelDef for Try {
     fn reference(&self, _: TestArgs<Cpu<'_>>) {}
 }
 
+/// A row that the table does not have, as somebody might add it: the checks know it by what it states.
+static LD_NC_V8: isa::Op = isa::Op {
+    id: "LD_NC_V8",
+    template: "ld.global.nc.v8.$m",
+    types: &[Kind::F32],
+    from: &[],
+    form: isa::Form { dst: &[isa::Slot::Vec(8)], src: &[isa::Slot::Global] },
+    sm: 100,
+    specific: false,
+    version: Version(8, 8),
+    together: Level::Lane,
+    effect: isa::Effect::Load(isa::StateSpace::Global, isa::MemoryOrder::Noncoherent),
+    accuracy: isa::Accuracy::Exact,
+    doc: "load eight elements that no thread of the kernel writes",
+};
+
 /// The errors, without their places.
 fn errors(program: Written) -> Vec<String> {
     let Err(Errors(errors)) = Try(program).build() else { return vec![] };
@@ -330,4 +346,18 @@ fn what_is_read_past_coherence_is_known_by_name() {
     assert_eq!(noncoherent(|_, a| a.z.st(a.z.at(1).ld())), NONE);
     assert_eq!(noncoherent(|k, a| a.x.copy16(k.shared("stage", 16))), NONE);
     assert_eq!(noncoherent(|_, a| a.z.st(1.0)), NONE);
+}
+
+#[test]
+fn a_row_that_is_added_is_seen_by_what_it_states() {
+    let mut program = Try(|_, a| a.z.st(a.y.fresh().ld())).build().expect("valid");
+    assert_eq!(program.noncoherent().into_iter().collect::<Vec<_>>(), NONE);
+    for statement in &mut program.body.stmts {
+        if let Stmt::Inst(inst) = statement
+            && *inst.op == isa::LD_RELAXED
+        {
+            inst.op = &LD_NC_V8;
+        }
+    }
+    assert_eq!(program.noncoherent().into_iter().collect::<Vec<_>>(), ["y"]);
 }

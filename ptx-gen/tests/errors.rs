@@ -120,6 +120,15 @@ fn a_barrier_is_for_the_whole_block() {
 }
 
 #[test]
+fn lanes_get_their_own_parts_of_a_matrix() {
+    let found = errors(|k, _| {
+        let [part, _] = k.shared::<f16>("matrices", 128).ldmatrix2();
+        k.when(part.lt(3), || k.barrier());
+    });
+    assert_eq!(found.len(), 1, "the address is the same in every lane, the result is not: {found:?}");
+}
+
+#[test]
 fn a_shuffle_is_for_the_whole_warp() {
     let found = errors(|k, a| {
         let v = a.x.ld();

@@ -1,5 +1,6 @@
 //! The instruction table is whole: walked row by row.
 
+use ptx_gen::isa::{Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, StateSpace, Uniformity};
 use ptx_gen::{Target, isa, print, samples};
 use std::collections::BTreeSet;
 
@@ -69,5 +70,64 @@ fn targets_of_devices() {
     ];
     for ((major, minor), want) in cases {
         assert_eq!(Target::for_device(major, minor).map(|t| t.name), want, "{major}.{minor}");
+    }
+}
+
+/// What the words of a mnemonic say that it does, by the manual. Written without the table, which is held to it.
+fn effect(op: &Op) -> Effect {
+    let words: Vec<&str> = op.template.split(['.', ' ', ',']).collect();
+    let has = |word: &str| words.contains(&word);
+    let step = Effect::Mbarrier;
+    match words[0] {
+        "ld" => Effect::Load(space(&words), order(&words, MemoryOrder::Weak)),
+        "st" => Effect::Store(space(&words), order(&words, MemoryOrder::Weak)),
+        "atom" | "red" => Effect::Atomic(space(&words), order(&words, MemoryOrder::Relaxed)),
+        "ldmatrix" => Effect::LoadMatrix,
+        "prefetch" => Effect::Prefetch,
+        "cp" if has("prefetch") => Effect::Prefetch,
+        "cp" if has("bulk") => Effect::Copy(Completion::Mbarrier),
+        "cp" if has("mbarrier") => step(MbarrierStep::ArriveCopied),
+        "cp" if has("commit_group") || has("wait_group") || has("wait_all") => Effect::CopyGroup,
+        "cp" => Effect::Copy(Completion::Group),
+        "mbarrier" if has("init") => step(MbarrierStep::Init),
+        "mbarrier" if has("inval") => step(MbarrierStep::Invalidate),
+        "mbarrier" if has("expect_tx") => step(MbarrierStep::ArriveExpect),
+        "mbarrier" if has("arrive") => step(MbarrierStep::Arrive),
+        "mbarrier" if has("test_wait") || has("try_wait") => step(MbarrierStep::Wait),
+        "fence" | "membar" => Effect::Fence,
+        "bar" | "barrier" => Effect::Barrier,
+        "griddepcontrol" if has("wait") => Effect::Grid(GridStep::Wait),
+        "griddepcontrol" => Effect::Grid(GridStep::Trigger),
+        // A vote and a reduction give one value; what a shuffle gives depends on how lanes are addressed.
+        "vote" | "redux" => Effect::Exchange(Uniformity::Same(ptx_gen::Level::Warp)),
+        "shfl" if has("idx") || has("bfly") => Effect::Exchange(Uniformity::AsOperands),
+        "shfl" | "elect" => Effect::Exchange(Uniformity::Differs),
+        "trap" | "nanosleep" | "setmaxnreg" => Effect::Control,
+        _ => Effect::Pure,
+    }
+}
+
+fn space(words: &[&str]) -> StateSpace {
+    let spaces =
+        [("global", StateSpace::Global), ("shared", StateSpace::Shared), ("param", StateSpace::Param)];
+    let found = spaces.into_iter().find(|(word, _)| words.contains(word));
+    found.map(|(_, space)| space).unwrap_or_else(|| panic!("{words:?} names no state space"))
+}
+
+fn order(words: &[&str], otherwise: MemoryOrder) -> MemoryOrder {
+    let orders = [
+        ("nc", MemoryOrder::Noncoherent),
+        ("relaxed", MemoryOrder::Relaxed),
+        ("acquire", MemoryOrder::Acquire),
+        ("release", MemoryOrder::Release),
+        ("acq_rel", MemoryOrder::AcquireRelease),
+    ];
+    orders.into_iter().find(|(word, _)| words.contains(word)).map_or(otherwise, |(_, order)| order)
+}
+
+#[test]
+fn a_row_states_what_its_mnemonic_says() {
+    for op in isa::all() {
+        assert_eq!(op.effect, effect(op), "{}: {}", op.id, op.template);
     }
 }

@@ -1,6 +1,9 @@
 //! `ISA.md`: the instruction table of ptx-gen as a page.
 
-use ptx_gen::isa::{Accuracy, CHAPTERS, Op, Slot};
+use ptx_gen::isa::{
+    Accuracy, CHAPTERS, Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, Slot, StateSpace,
+    Uniformity,
+};
 use ptx_gen::{Kind, Level};
 
 use crate::markdown;
@@ -13,10 +16,11 @@ Every instruction that `ptx-gen` can emit, chapter by chapter in the order of th
 In a mnemonic `$t` is the operation's type, `$s` the source type of a conversion, `$m` the type as memory names it, `$b` its width alone.
 Operands are of the operation's type where nothing else is said; `d` is written, the others are read.
 `sm` and `PTX` are the least target and version that ptxas accepts. A row that a warp or a block must reach together says so.
+`effect` is what a row does besides computing a result from its operands; `differs` is a result that threads may not share even where their operands are the same.
 ";
 
-const HEADER: [&str; 8] =
-    ["instruction", "operands", "types", "sm", "PTX", "together", "accuracy", "meaning"];
+const HEADER: [&str; 9] =
+    ["instruction", "operands", "types", "sm", "PTX", "together", "effect", "accuracy", "meaning"];
 
 /// The whole page.
 pub(crate) fn page() -> String {
@@ -35,6 +39,7 @@ fn row(op: &Op) -> Vec<String> {
         format!("{}{}", op.sm, if op.specific { "a" } else { "" }),
         op.version.to_string(),
         together(op.together).to_owned(),
+        effect(op),
         accuracy(op.accuracy),
         op.doc.to_owned(),
     ]
@@ -78,6 +83,60 @@ fn together(level: Level) -> &'static str {
         Level::Lane => "",
         Level::Warp => "warp",
         Level::Block => "block",
+    }
+}
+
+fn effect(op: &Op) -> String {
+    let what = match op.effect {
+        Effect::Pure => String::new(),
+        Effect::Load(space, order) => format!("load {}{}", of_space(space), of_order(order)),
+        Effect::LoadMatrix => "load shared".to_owned(),
+        Effect::Store(space, order) => format!("store {}{}", of_space(space), of_order(order)),
+        Effect::Atomic(space, order) => format!("atomic {}{}", of_space(space), of_order(order)),
+        Effect::Copy(Completion::Group) => "copy, in a group".to_owned(),
+        Effect::Copy(Completion::Mbarrier) => "copy, to an mbarrier".to_owned(),
+        Effect::CopyGroup => "groups of copies".to_owned(),
+        Effect::Prefetch => "prefetch".to_owned(),
+        Effect::Fence => "fence".to_owned(),
+        Effect::Barrier => "barrier".to_owned(),
+        Effect::Mbarrier(step) => format!("mbarrier {}", of_step(step)),
+        Effect::Exchange(_) => "exchange".to_owned(),
+        Effect::Grid(GridStep::Trigger) => "starts the next kernel".to_owned(),
+        Effect::Grid(GridStep::Wait) => "waits for the kernels before".to_owned(),
+        Effect::Control => "control".to_owned(),
+    };
+    let has_result = !op.form.dst.is_empty();
+    let differs = if has_result && op.uniformity() == Uniformity::Differs { "; differs" } else { "" };
+    what + differs
+}
+
+fn of_space(space: StateSpace) -> &'static str {
+    match space {
+        StateSpace::Global => "global",
+        StateSpace::Shared => "shared",
+        StateSpace::Param => "param",
+    }
+}
+
+fn of_order(order: MemoryOrder) -> &'static str {
+    match order {
+        MemoryOrder::Weak => "",
+        MemoryOrder::Noncoherent => ", noncoherent",
+        MemoryOrder::Relaxed => ", relaxed",
+        MemoryOrder::Acquire => ", acquire",
+        MemoryOrder::Release => ", release",
+        MemoryOrder::AcquireRelease => ", acquire and release",
+    }
+}
+
+fn of_step(step: MbarrierStep) -> &'static str {
+    match step {
+        MbarrierStep::Init => "init",
+        MbarrierStep::Invalidate => "inval",
+        MbarrierStep::Arrive => "arrive",
+        MbarrierStep::ArriveExpect => "arrive, expect bytes",
+        MbarrierStep::ArriveCopied => "arrive after copies",
+        MbarrierStep::Wait => "wait",
     }
 }
 

@@ -1,8 +1,7 @@
 //! `cargo xtask ptxas`: every kernel assembled for every target, by somebody who did not write it.
 //!
 //! A spill, a stack frame or local memory is a failure. What the assembler makes of each kernel is kept in
-//! `kernels/PTXAS.md`, so that a change of registers or size shows in review, and so do neighbours of the
-//! pipeline that do not fit on one SM: they are slower, not wrong.
+//! `kernels/PTXAS.md`, so that a change of registers or size shows in review.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,8 +60,6 @@ struct Job<'a> {
 /// What ptxas made of a kernel.
 #[derive(Clone, Copy)]
 struct Figures {
-    /// Threads of a block.
-    block: u32,
     registers: u32,
     shared: u32,
     instructions: usize,
@@ -80,47 +77,6 @@ fn assemble_kernels(kernels: &[Program]) -> Result<AllFigures> {
     println!("{}", terminal(&figures));
     println!("{} kernels, {} assemblies: no spill, no stack, no local memory", kernels.len(), jobs.len());
     Ok(figures)
-}
-
-/// Which kernel follows which in the pipeline, by the beginnings of their names.
-const FOLLOWS: [(&str, &str); 7] = [
-    ("embed_tiled", "qkv"),
-    ("embed_rows", "qkv"),
-    ("qkv", "attention_pipelined"),
-    ("attention_pipelined", "project"),
-    ("project", "gate_up"),
-    ("project", "qkv"),
-    ("project", "head"),
-];
-/// The target that the pipeline is tuned for.
-const TUNED: &str = "sm_90";
-/// Registers of each of the four SM partitions.
-const REGISTERS: u32 = 16_384;
-
-/// Registers that a block needs in the fullest SM partition: warps are assigned to partitions round-robin, and registers
-/// are allocated to threads in units of 8.
-fn registers(block: u32, per_thread: u32) -> u32 {
-    block.div_ceil(32).div_ceil(4) * 32 * per_thread.next_multiple_of(8)
-}
-
-/// Kernels of the pipeline, and their successors of which no block fits on an SM next to one of theirs, with the
-/// registers that they need.
-fn crowded(figures: &AllFigures) -> Vec<Vec<String>> {
-    let takes = |(name, by_target): (&String, &BTreeMap<&str, Figures>)| {
-        // Kernels for older devices do not overlap, and with a larger batch shared memory is too small for two blocks.
-        let alone = by_target.contains_key("sm_80") || name.contains("_batch");
-        let found = by_target.get(TUNED).filter(|_| !alone)?;
-        Some((name.clone(), registers(found.block, found.registers)))
-    };
-    let all: Vec<_> = figures.iter().filter_map(takes).collect();
-    let follows =
-        |one: &str, next: &str| FOLLOWS.iter().any(|(a, b)| one.starts_with(a) && next.starts_with(b));
-    let row = |(one, a): &(String, u32)| {
-        let over = all.iter().filter(|(next, b)| follows(one, next) && a + b > REGISTERS);
-        let over: Vec<_> = over.map(|(next, b)| format!("{next}: {b}")).collect();
-        (!over.is_empty()).then(|| vec![one.clone(), a.to_string(), over.join(", ")])
-    };
-    all.iter().filter_map(row).collect()
 }
 
 /// Every row of the instruction table, in a program of its own, for the oldest and the newest target that has it.
@@ -209,7 +165,6 @@ fn figures(said: &str, cubin: &[u8], program: &Program) -> Result<Figures> {
     };
     let code = cubin::instructions(cubin, &program.name);
     Ok(Figures {
-        block: program.block,
         registers: number("registers").context("ptxas does not say how many registers")?,
         shared: number("bytes smem").unwrap_or(0),
         instructions: code.context("ptxas wrote no code for the kernel")?,
@@ -266,15 +221,7 @@ fn page(figures: &AllFigures) -> String {
          A cell holds registers / instructions; shared memory is static, in bytes. No kernel spills or uses local memory.\n\n",
         cuda_tools::VERSION
     );
-    let crowded = crowded(figures);
-    let tail = format!(
-        "\n## Neighbours in the pipeline that do not fit on one SM\n\n\
-         A kernel starts while its predecessor still runs if a block of each fits on an SM. On {TUNED}, these pairs \
-         need more registers than the {REGISTERS} of an SM partition, so the second waits for the first.\n\n"
-    );
     head + &markdown::table(&header(), &rows(figures))
-        + &tail
-        + &markdown::table(&["kernel", "registers", "neighbours"], &crowded)
 }
 
 fn terminal(figures: &AllFigures) -> Table {

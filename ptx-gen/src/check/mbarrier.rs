@@ -18,14 +18,17 @@
 
 use super::{Error, ErrorKind, PerRegister};
 use crate::ir::*;
-use crate::isa::{self, Op, Slot};
+use crate::isa::{self, Completion, Effect, MbarrierStep, Slot};
 use std::fmt;
 
-const ARRIVALS: &[&Op] = &[&isa::MBAR_ARRIVE, &isa::MBAR_EXPECT, &isa::CP_ASYNC_ARRIVE];
-const WAITS: &[&Op] = &[&isa::MBAR_TEST, &isa::MBAR_TRY];
-const COPIES: &[&Op] = &[&isa::BULK_COPY, &isa::BULK_COPY_HINT];
-const EXPECTS: &[&Op] = &[&isa::MBAR_EXPECT];
-const INITS: &[&Op] = &[&isa::MBAR_INIT];
+/// Instructions on a barrier, by what they do to it.
+type Those = fn(Effect) -> bool;
+
+const ARRIVALS: Those = |effect| matches!(effect, Effect::Mbarrier(step) if step.arrives());
+const WAITS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::Wait);
+const COPIES: Those = |effect| effect == Effect::Copy(Completion::Mbarrier);
+const EXPECTS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::ArriveExpect);
+const INITS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::Init);
 
 /// The most arrivals that a phase can wait for (PTX manual, "mbarrier.init").
 const MOST: u64 = (1 << 20) - 1;
@@ -132,10 +135,8 @@ pub(super) fn check(p: &Program, levels: &mut PerRegister<Level>) -> Vec<Error> 
 }
 
 fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
-    let is = |ops: &[&Op]| ops.contains(&u.inst.op);
-    let here = |ops: &'static [&Op]| {
-        uses.iter().filter(move |o| ops.contains(&o.inst.op) && u.place.may_be(o.place))
-    };
+    let is = |those: Those| those(u.inst.op.effect);
+    let here = |those: Those| uses.iter().filter(move |o| those(o.inst.op.effect) && u.place.may_be(o.place));
     if is(INITS) {
         return u.number().filter(|count| !(1..=MOST).contains(count)).map(Unmatched::Count);
     }
@@ -268,7 +269,7 @@ impl<'p> Walk<'_, 'p> {
     fn inst(&mut self, inst: &'p Inst, around: Around) {
         let slot = inst.op.form.src.iter().position(|slot| *slot == Slot::Barrier);
         let Some(Operand::Addr(Base::Reg(base), by)) = slot.and_then(|n| inst.src.get(n)) else { return };
-        let wait = around.wait.filter(|_| WAITS.contains(&inst.op));
+        let wait = around.wait.filter(|_| WAITS(inst.op.effect));
         self.uses.push(Use {
             inst,
             at: wait.unwrap_or(inst.at),

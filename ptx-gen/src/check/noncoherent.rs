@@ -10,12 +10,8 @@
 use super::PerRegister;
 use super::scope::reads;
 use crate::ir::*;
-use crate::isa::{self, Op, Slot};
+use crate::isa::{Effect, MemoryOrder};
 use std::collections::BTreeSet;
-
-/// The rows that load past the coherence of memory.
-const LOADS: [&Op; 6] =
-    [&isa::LD_NC, &isa::LD_NC_V2, &isa::LD_NC_V4, &isa::LD_STREAM, &isa::LD_STREAM_V2, &isa::LD_STREAM_V4];
 
 /// The parameters whose value is part of another's.
 type Sources = BTreeSet<&'static str>;
@@ -28,7 +24,7 @@ impl Program {
         while spread(self, &mut sources) {}
         let mut found = Sources::new();
         self.each_inst(&mut |i| {
-            if LOADS.contains(&i.op) {
+            if matches!(i.op.effect, Effect::Load(_, MemoryOrder::Noncoherent)) {
                 found.extend(all(i, &mut sources));
             }
         });
@@ -52,8 +48,7 @@ fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
 
 /// Whether its result may be an address computed from its operands: of 64 bits, and not out of memory.
 fn is_address(i: &Inst) -> bool {
-    let loads = [Slot::Param, Slot::Global, Slot::Shared];
-    i.dst.iter().any(|d| d.kind.bytes() == 8) && !i.op.form.src.iter().any(|slot| loads.contains(slot))
+    i.dst.iter().any(|d| d.kind.bytes() == 8) && !i.op.effect.loads()
 }
 
 /// The buffer whose address it loads.

@@ -7,6 +7,7 @@
 use super::scope::registers;
 use super::{Error, ErrorKind, PerRegister};
 use crate::ir::*;
+use crate::isa::{self, Effect, GridStep};
 
 /// What is wrong, and the level of each register.
 pub(super) fn check(p: &Program) -> (PerRegister<Level>, Vec<Error>) {
@@ -117,11 +118,15 @@ impl Uniformity {
             let kind = ErrorKind::Diverged { mnemonic, needs: i.op.together, branch };
             self.errors.push(Error { at: Some(i.at), kind });
         }
-        if *i.op == crate::isa::GRID_WAIT && self.wait != Wait::Certain {
+        if i.op.effect == Effect::Grid(GridStep::Wait) && self.wait != Wait::Certain {
             self.wait = if self.skippable == 0 { Wait::Certain } else { Wait::Skippable(i.at) };
         }
         let around = split.map_or(Level::Block, |(level, _)| level);
-        let level = around.max(i.op.result.unwrap_or_else(|| self.operands(i)));
+        let level = around.max(match i.op.uniformity() {
+            isa::Uniformity::AsOperands => self.operands(i),
+            isa::Uniformity::Same(level) => level,
+            isa::Uniformity::Differs => Level::Lane,
+        });
         for d in &i.dst {
             let level = self.pinned.at(*d).unwrap_or(level);
             let defined = std::mem::replace(self.defined.at(*d), true);
@@ -139,25 +144,6 @@ impl Uniformity {
                 _ => registers(o).iter().for_each(|r| level = level.max(*self.levels.at(*r))),
             }
         }
-        if level < Level::Lane && changes_under_it(i) { Level::Lane } else { level }
+        level
     }
-}
-
-/// Whether two threads that execute it with the same operands can get different results.
-fn changes_under_it(i: &Inst) -> bool {
-    use crate::isa::*;
-    let atomic = ATOMIC.rows.contains(&i.op);
-    atomic
-        || [
-            &LD_ACQUIRE,
-            &LD_RELAXED,
-            &LD_RELAXED_V2,
-            &LD_RELAXED_V4,
-            &MBAR_TEST,
-            &MBAR_TRY,
-            &ELECT,
-            &SHFL_UP,
-            &SHFL_DOWN,
-        ]
-        .contains(&i.op)
 }

@@ -9,12 +9,12 @@ const NOT_EQUAL: &[Kind] = &[U32, S32, U64, S64];
 table! {
     /// Comparison and selection.
     COMPARISON, "Comparison and Selection Instructions";
-    SETP_EQ  = op("setp.eq.$t",  COMPARED,  COMPARE, "p = a == b");
-    SETP_NE  = op("setp.ne.$t",  NOT_EQUAL, COMPARE, "p = a != b");
-    SETP_NEU = op("setp.neu.$t", FLOAT,     COMPARE, "p = a != b, or one is NaN");
-    SETP_LT  = op("setp.lt.$t",  COMPARED,  COMPARE, "p = a < b");
-    SETP_LE  = op("setp.le.$t",  COMPARED,  COMPARE, "p = a <= b");
-    SETP_GT  = op("setp.gt.$t",  COMPARED,  COMPARE, "p = a > b");
-    SETP_GE  = op("setp.ge.$t",  COMPARED,  COMPARE, "p = a >= b");
-    SELP     = op("selp.$t",     COMPARED,  form(&[T], &[T, T, Is(Pred)]), "d = c ? a : b");
+    SETP_EQ  = pure("setp.eq.$t",  COMPARED,  COMPARE, "p = a == b");
+    SETP_NE  = pure("setp.ne.$t",  NOT_EQUAL, COMPARE, "p = a != b");
+    SETP_NEU = pure("setp.neu.$t", FLOAT,     COMPARE, "p = a != b, or one is NaN");
+    SETP_LT  = pure("setp.lt.$t",  COMPARED,  COMPARE, "p = a < b");
+    SETP_LE  = pure("setp.le.$t",  COMPARED,  COMPARE, "p = a <= b");
+    SETP_GT  = pure("setp.gt.$t",  COMPARED,  COMPARE, "p = a > b");
+    SETP_GE  = pure("setp.ge.$t",  COMPARED,  COMPARE, "p = a >= b");
+    SELP     = pure("selp.$t",     COMPARED,  form(&[T], &[T, T, Is(Pred)]), "d = c ? a : b");
 }

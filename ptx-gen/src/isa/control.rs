@@ -8,8 +8,8 @@ use super::*;
 table! {
     /// Control flow and miscellaneous.
     CONTROL, "Control Flow and Miscellaneous Instructions";
-    TRAP      = op("trap",          &[], NULLARY, "stop the kernel with an error");
-    NANOSLEEP = op("nanosleep.u32", &[], form(&[], &[Is(U32)]), "sleep for about this many nanoseconds").needs(70, 6, 3);
-    SETMAXNREG_INC = op("setmaxnreg.inc.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), "take registers, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warp);
-    SETMAXNREG_DEC = op("setmaxnreg.dec.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), "give registers back, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warp);
+    TRAP      = op("trap",          &[], NULLARY, Effect::Control, "stop the kernel with an error");
+    NANOSLEEP = op("nanosleep.u32", &[], form(&[], &[Is(U32)]), Effect::Control, "sleep for about this many nanoseconds").needs(70, 6, 3);
+    SETMAXNREG_INC = op("setmaxnreg.inc.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), Effect::Control, "take registers, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warp);
+    SETMAXNREG_DEC = op("setmaxnreg.dec.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), Effect::Control, "give registers back, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warp);
 }

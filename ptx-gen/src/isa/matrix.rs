@@ -9,9 +9,9 @@ use super::*;
 table! {
     /// Matrix products.
     MATRIX, "Warp-Level Matrix Instructions";
-    MMA_HALF    = op("mma.sync.aligned.m16n8k16.row.col.f32.$t.$t.f32", &[F16, Bf16], form(&[Regs(F32, 4)], &[Regs(U32, 4), Regs(U32, 2), Regs(F32, 4)]), "d = a b + c; a is 16 by 16, b 16 by 8").needs(80, 7, 0).together(Level::Warp).bound("as sums of exact products, each sum within 2^-22 of the largest term");
-    MMA_INT8    = op("mma.sync.aligned.m16n8k32.row.col.s32.$t.s8.s32", &[U8, S8], form(&[Regs(S32, 4)], &[Regs(U32, 4), Regs(U32, 2), Regs(S32, 4)]), "d = a b + c, wrapping; a is 16 by 32 bytes of this type, b 32 by 8 signed bytes").needs(80, 7, 0).together(Level::Warp);
-    LDMATRIX_X2 = op("ldmatrix.sync.aligned.m8n8.x2.shared.b16", &[], form(&[Regs(U32, 2)], &[Shared]), "two 8 by 8 matrices of 16-bit elements; lanes 0 to 15 give the addresses of their rows").needs(75, 6, 5).together(Level::Warp);
-    LDMATRIX_X4 = op("ldmatrix.sync.aligned.m8n8.x4.shared.b16", &[], form(&[Regs(U32, 4)], &[Shared]), "four 8 by 8 matrices of 16-bit elements; each lane gives the address of a row").needs(75, 6, 5).together(Level::Warp);
-    LDMATRIX_X4_TRANS = op("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", &[], form(&[Regs(U32, 4)], &[Shared]), "the same, each matrix transposed").needs(75, 6, 5).together(Level::Warp);
+    MMA_HALF    = pure("mma.sync.aligned.m16n8k16.row.col.f32.$t.$t.f32", &[F16, Bf16], form(&[Regs(F32, 4)], &[Regs(U32, 4), Regs(U32, 2), Regs(F32, 4)]), "d = a b + c; a is 16 by 16, b 16 by 8").needs(80, 7, 0).together(Level::Warp).bound("as sums of exact products, each sum within 2^-22 of the largest term");
+    MMA_INT8    = pure("mma.sync.aligned.m16n8k32.row.col.s32.$t.s8.s32", &[U8, S8], form(&[Regs(S32, 4)], &[Regs(U32, 4), Regs(U32, 2), Regs(S32, 4)]), "d = a b + c, wrapping; a is 16 by 32 bytes of this type, b 32 by 8 signed bytes").needs(80, 7, 0).together(Level::Warp);
+    LDMATRIX_X2 = op("ldmatrix.sync.aligned.m8n8.x2.shared.b16", &[], form(&[Regs(U32, 2)], &[Shared]), Effect::LoadMatrix, "two 8 by 8 matrices of 16-bit elements; lanes 0 to 15 give the addresses of their rows").needs(75, 6, 5).together(Level::Warp);
+    LDMATRIX_X4 = op("ldmatrix.sync.aligned.m8n8.x4.shared.b16", &[], form(&[Regs(U32, 4)], &[Shared]), Effect::LoadMatrix, "four 8 by 8 matrices of 16-bit elements; each lane gives the address of a row").needs(75, 6, 5).together(Level::Warp);
+    LDMATRIX_X4_TRANS = op("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", &[], form(&[Regs(U32, 4)], &[Shared]), Effect::LoadMatrix, "the same, each matrix transposed").needs(75, 6, 5).together(Level::Warp);
 }

@@ -13,6 +13,7 @@ mod atomic;
 mod compare;
 mod control;
 mod convert;
+mod effect;
 mod half;
 mod logic;
 mod matrix;
@@ -26,6 +27,7 @@ pub use atomic::*;
 pub use compare::*;
 pub use control::*;
 pub use convert::*;
+pub use effect::*;
 pub use half::*;
 pub use logic::*;
 pub use matrix::*;
@@ -59,8 +61,8 @@ pub struct Op {
     pub version: Version,
     /// The threads that must reach it together.
     pub together: Level,
-    /// How far its result is the same even where its operands differ.
-    pub result: Option<Level>,
+    /// What it does besides computing a result from its operands.
+    pub effect: Effect,
     /// How exact the result is.
     pub accuracy: Accuracy,
     /// What it does, in one line.
@@ -154,7 +156,14 @@ const INT32: &[Kind] = &[U32, S32];
 const WORDS: &[Kind] = &[U32, S32, F16x2];
 const FLOAT: &[Kind] = &[F32];
 
-const fn op(template: &'static str, types: &'static [Kind], form: Form, doc: &'static str) -> Op {
+/// A row that states what it does besides computing a result.
+const fn op(
+    template: &'static str,
+    types: &'static [Kind],
+    form: Form,
+    effect: Effect,
+    doc: &'static str,
+) -> Op {
     Op {
         id: "",
         template,
@@ -165,10 +174,30 @@ const fn op(template: &'static str, types: &'static [Kind], form: Form, doc: &'s
         specific: false,
         version: Version(6, 0),
         together: Level::Lane,
-        result: None,
+        effect,
         accuracy: Accuracy::Exact,
         doc,
     }
+}
+
+/// A row whose result follows from its operands, and that does nothing else.
+///
+/// A row with an address among its operands does not compile with it: what it does there must be stated.
+const fn pure(template: &'static str, types: &'static [Kind], form: Form, doc: &'static str) -> Op {
+    assert!(!has_address(form.src), "an instruction with an address states its effect: use `op`");
+    assert!(!form.dst.is_empty(), "an instruction without a result states its effect: use `op`");
+    op(template, types, form, Effect::Pure, doc)
+}
+
+const fn has_address(src: &[Slot]) -> bool {
+    let mut i = 0;
+    while i < src.len() {
+        if matches!(src[i], Global | Shared | Barrier | Param) {
+            return true;
+        }
+        i += 1;
+    }
+    false
 }
 
 impl Op {
@@ -191,10 +220,6 @@ impl Op {
     }
     const fn together(mut self, level: Level) -> Op {
         self.together = level;
-        self
-    }
-    const fn result(mut self, level: Level) -> Op {
-        self.result = Some(level);
         self
     }
     const fn ulp(mut self, n: u32) -> Op {
@@ -231,6 +256,11 @@ impl Op {
             rest = rest.get(at + 2..).unwrap_or_default();
         }
         to.write_str(rest)
+    }
+
+    /// How far its results are the same.
+    pub fn uniformity(&self) -> Uniformity {
+        self.effect.uniformity()
     }
 
     /// Every pair of `$t` and `$s` that the row allows.
@@ -286,4 +316,21 @@ pub static CHAPTERS: [&Chapter; 13] = [
 /// Every row.
 pub fn all() -> impl Iterator<Item = &'static Op> {
     CHAPTERS.iter().flat_map(|c| c.rows).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "states its effect")]
+    fn a_load_is_no_pure_row() {
+        pure("ld.global.nc.v8.$m", FLOAT, form(&[Slot::Vec(8)], &[Global]), "load eight elements");
+    }
+
+    #[test]
+    #[should_panic(expected = "states its effect")]
+    fn a_row_without_results_is_no_pure_row() {
+        pure("fence.sc.gpu", &[], NULLARY, "order all memory accesses");
+    }
 }

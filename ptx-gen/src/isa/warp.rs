@@ -11,14 +11,14 @@ const VOTE: Form = form(&[Is(Pred)], &[Is(Pred), Is(U32)]);
 table! {
     /// Exchange between lanes.
     WARP, "Warp-Level Communication Instructions";
-    SHFL_UP     = op("shfl.sync.up.$b",      SHUFFLED, SHUFFLE, "d = a of the lane b below").together(Level::Warp);
-    SHFL_DOWN   = op("shfl.sync.down.$b",    SHUFFLED, SHUFFLE, "d = a of the lane b above").together(Level::Warp);
-    SHFL_BFLY   = op("shfl.sync.bfly.$b",    SHUFFLED, SHUFFLE, "d = a of the lane whose number differs in the bits of b").together(Level::Warp);
-    SHFL_IDX    = op("shfl.sync.idx.$b",     SHUFFLED, SHUFFLE, "d = a of lane b").together(Level::Warp);
-    VOTE_ALL    = op("vote.sync.all.pred",   &[], VOTE, "p = a holds in every lane").together(Level::Warp).result(Level::Warp);
-    VOTE_ANY    = op("vote.sync.any.pred",   &[], VOTE, "p = a holds in some lane").together(Level::Warp).result(Level::Warp);
-    VOTE_BALLOT = op("vote.sync.ballot.b32", &[], form(&[Is(U32)], &[Is(Pred), Is(U32)]), "d = a bit a lane: whether a holds there").together(Level::Warp).result(Level::Warp);
-    ELECT       = op("elect.sync _|",        &[], form(&[Is(Pred)], &[Is(U32)]), "p = this is the lane chosen of those in the mask, always the same").together(Level::Warp).needs(90, 8, 0);
-    REDUX_ADD   = op("redux.sync.add.$t",    INT32, form(&[T], &[T, Is(U32)]), "d = the sum of a over the lanes").together(Level::Warp).result(Level::Warp).needs(80, 7, 0);
-    REDUX_MAX   = op("redux.sync.max.$t",    INT32, form(&[T], &[T, Is(U32)]), "d = the largest a of the lanes").together(Level::Warp).result(Level::Warp).needs(80, 7, 0);
+    SHFL_UP     = op("shfl.sync.up.$b",      SHUFFLED, SHUFFLE, Effect::Exchange(Uniformity::Differs), "d = a of the lane b below").together(Level::Warp);
+    SHFL_DOWN   = op("shfl.sync.down.$b",    SHUFFLED, SHUFFLE, Effect::Exchange(Uniformity::Differs), "d = a of the lane b above").together(Level::Warp);
+    SHFL_BFLY   = op("shfl.sync.bfly.$b",    SHUFFLED, SHUFFLE, Effect::Exchange(Uniformity::AsOperands), "d = a of the lane whose number differs in the bits of b").together(Level::Warp);
+    SHFL_IDX    = op("shfl.sync.idx.$b",     SHUFFLED, SHUFFLE, Effect::Exchange(Uniformity::AsOperands), "d = a of lane b").together(Level::Warp);
+    VOTE_ALL    = op("vote.sync.all.pred",   &[], VOTE, Effect::Exchange(Uniformity::Same(Level::Warp)), "p = a holds in every lane").together(Level::Warp);
+    VOTE_ANY    = op("vote.sync.any.pred",   &[], VOTE, Effect::Exchange(Uniformity::Same(Level::Warp)), "p = a holds in some lane").together(Level::Warp);
+    VOTE_BALLOT = op("vote.sync.ballot.b32", &[], form(&[Is(U32)], &[Is(Pred), Is(U32)]), Effect::Exchange(Uniformity::Same(Level::Warp)), "d = a bit a lane: whether a holds there").together(Level::Warp);
+    ELECT       = op("elect.sync _|",        &[], form(&[Is(Pred)], &[Is(U32)]), Effect::Exchange(Uniformity::Differs), "p = this is the lane chosen of those in the mask, always the same").together(Level::Warp).needs(90, 8, 0);
+    REDUX_ADD   = op("redux.sync.add.$t",    INT32, form(&[T], &[T, Is(U32)]), Effect::Exchange(Uniformity::Same(Level::Warp)), "d = the sum of a over the lanes").together(Level::Warp).needs(80, 7, 0);
+    REDUX_MAX   = op("redux.sync.max.$t",    INT32, form(&[T], &[T, Is(U32)]), Effect::Exchange(Uniformity::Same(Level::Warp)), "d = the largest a of the lanes").together(Level::Warp).needs(80, 7, 0);
 }
