@@ -169,7 +169,7 @@ fn every_tuning_gives_the_same_logits() {
     let model = open("tunings", Synth { formats: K_QUANTS, ..LLAMA });
     let ids = [3, 300, 0];
     let mut decoder = decoder(&model, Options::new(8, Launch::Graph));
-    for text in ["4x1_first", "2x2_first_early1,head=8x1_first,shared=80000"] {
+    for text in ["4x1_first", "2x2_first_prefetch1,head=8x1_first,shared=80000"] {
         let options = Options { tuning: text.parse().unwrap(), ..Options::new(8, Launch::Graph) };
         decoder = decoder.with_options(&model.outline, options).unwrap();
         let rows = logits(&mut decoder, &ids);
