@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// Timed rounds for each context
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How the overlapping kernels divide their blocks, such as 4x2_first or qkv=4x2_first,down=8x1_first_early6
+    /// How the overlapping kernels divide their blocks, such as 4x2_first or qkv=4x2_first,down=8x1_first_prefetch6
     #[arg(long, value_name = "PLAN")]
     plan: Option<Tuning>,
     /// Tokens of one launch of a graph
