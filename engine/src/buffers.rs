@@ -1,7 +1,7 @@
 //! A decoder's memory on the device besides the weights.
 
 use warpwright_driver::{Buffer, Context, Pinned, f16};
-use warpwright_kernels::rope::revolutions;
+use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::state;
 
 use crate::Error;

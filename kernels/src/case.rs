@@ -1,6 +1,6 @@
 //! Cases: arguments to run a kernel on, and how far from its reference it may be.
 
-use crate::tiled::block_float;
+use crate::pipeline::block_float;
 use ptx_gen::{AnyKernel, CpuArg, Param, ParamKind, f16};
 
 /// A kernel with cases to run it on.

@@ -1,7 +1,7 @@
 //! Checks that most launch contracts share.
 
 use crate::format::Format;
-use crate::fragment::LaneSplit;
+use crate::format::fragment::LaneSplit;
 use ptx_gen::{KernelDef, ShapeError};
 
 /// The maximum number of elements of an indexed buffer: indices are 32 bits, and a loop may step past the end.

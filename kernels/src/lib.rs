@@ -4,42 +4,36 @@
 //! which is the specification. [`ALL`] lists every shipped variant; snapshots, `ptxas`, the emulator, `check` and
 //! benchmarks walk it.
 //!
-//! The simple kernels read weights as a GGUF file stores them, row by row, and run on sm_75 and newer. The kernels of
-//! the overlapped pipeline ([`tiled`]) read packed tiles and run on sm_80 and newer. Activations and sums are `f32`.
+//! The [`simple`] kernels read weights as a GGUF file stores them, row by row, and run on sm_75 and newer. The kernels of
+//! the overlapped pipeline ([`pipeline`]) read packed tiles and run on sm_80 and newer. Activations and sums are `f32`.
 //! No kernel assumes a size that its contract does not check.
 
 #![forbid(unsafe_code)]
 
 pub mod advance;
-pub mod argmax;
-pub mod attention;
 mod cache;
 pub mod case;
 mod contract;
-pub mod embed;
 pub mod format;
-mod fragment;
-pub mod gemv;
+pub mod pipeline;
 pub mod read;
 pub mod reduce;
-pub mod rms_norm;
-pub mod rope;
+pub mod simple;
 pub mod state;
-pub mod swiglu;
-pub mod tiled;
 
 pub use advance::Advance;
-pub use argmax::{ArgmaxBlocks, ArgmaxFinal};
-pub use attention::{Attention, AttentionCombine};
 pub use case::{Case, Comparison, Random, Variant, compare};
-pub use embed::Embed;
 pub use format::Format;
-pub use gemv::{Gemv, GemvAdd, GemvBias, Team};
+pub use format::tile::{RowOrder, Tile};
+pub use pipeline::{EmbedRows, EmbedTiled, Pack};
 pub use read::Read;
-pub use rms_norm::RmsNorm;
-pub use rope::{Pairing, Rope};
-pub use swiglu::SwiGlu;
-pub use tiled::{EmbedRows, EmbedTiled, Pack, RowOrder, Tile};
+pub use simple::argmax::{ArgmaxBlocks, ArgmaxFinal};
+pub use simple::attention::{Attention, AttentionCombine};
+pub use simple::embed::Embed;
+pub use simple::gemv::{Gemv, GemvAdd, GemvBias, Team};
+pub use simple::rms_norm::RmsNorm;
+pub use simple::rope::{Pairing, Rope};
+pub use simple::swiglu::SwiGlu;
 
 /// Every shipped variant, in the order of a forward pass, followed by the packing and the measuring kernels.
 pub static ALL: &[&dyn Variant] = &[
@@ -171,121 +165,133 @@ pub static ALL: &[&dyn Variant] = &[
     &AttentionCombine { head_dim: 96 },
     &AttentionCombine { head_dim: 128 },
     &AttentionCombine { head_dim: 256 },
-    &tiled::Qkv::with_default_plan([Format::Q4_K; 3], Pairing::Interleaved, false),
-    &tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true),
-    &tiled::Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, false),
-    &tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, true),
-    &tiled::Qkv::with_default_plan([Format::F16; 3], Pairing::HalfSplit, false),
-    &tiled::Qkv::with_default_plan([Format::Q4_0; 3], Pairing::Interleaved, false),
-    &tiled::Qkv::with_default_plan([Format::Q5_K, Format::Q5_K, Format::Q6_K], Pairing::HalfSplit, true),
-    &tiled::Qkv {
-        plan: tiled::Plan::DEFAULT_ASYNC,
-        ..tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true)
+    &pipeline::Qkv::with_default_plan([Format::Q4_K; 3], Pairing::Interleaved, false),
+    &pipeline::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true),
+    &pipeline::Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, false),
+    &pipeline::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, true),
+    &pipeline::Qkv::with_default_plan([Format::F16; 3], Pairing::HalfSplit, false),
+    &pipeline::Qkv::with_default_plan([Format::Q4_0; 3], Pairing::Interleaved, false),
+    &pipeline::Qkv::with_default_plan([Format::Q5_K, Format::Q5_K, Format::Q6_K], Pairing::HalfSplit, true),
+    &pipeline::Qkv {
+        plan: pipeline::Plan::DEFAULT_ASYNC,
+        ..pipeline::Qkv::with_default_plan(
+            [Format::Q4_K, Format::Q4_K, Format::Q6_K],
+            Pairing::HalfSplit,
+            true,
+        )
     },
-    &tiled::Qkv {
-        plan: tiled::Plan::HALF_SHORT_ROWS,
-        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::HalfSplit, true)
+    &pipeline::Qkv {
+        plan: pipeline::Plan::HALF_SHORT_ROWS,
+        ..pipeline::Qkv::with_default_plan([Format::BF16; 3], Pairing::HalfSplit, true)
     },
-    &tiled::Qkv {
-        plan: tiled::Plan::HALF,
-        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, false)
+    &pipeline::Qkv {
+        plan: pipeline::Plan::HALF,
+        ..pipeline::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, false)
     },
-    &tiled::Qkv {
-        finish: tiled::Finish::Raw,
-        ..tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, false)
+    &pipeline::Qkv {
+        finish: pipeline::Finish::Raw,
+        ..pipeline::Qkv::with_default_plan(
+            [Format::Q4_K, Format::Q4_K, Format::Q6_K],
+            Pairing::HalfSplit,
+            false,
+        )
     },
-    &tiled::Qkv {
-        finish: tiled::Finish::Raw,
-        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::HalfSplit, true)
+    &pipeline::Qkv {
+        finish: pipeline::Finish::Raw,
+        ..pipeline::Qkv::with_default_plan([Format::BF16; 3], Pairing::HalfSplit, true)
     },
-    &tiled::Qkv {
-        plan: tiled::Plan::DEFAULT.with_batch(8),
-        ..tiled::Qkv::with_default_plan([Format::Q4_K, Format::Q4_K, Format::Q6_K], Pairing::HalfSplit, true)
+    &pipeline::Qkv {
+        plan: pipeline::Plan::DEFAULT.with_batch(8),
+        ..pipeline::Qkv::with_default_plan(
+            [Format::Q4_K, Format::Q4_K, Format::Q6_K],
+            Pairing::HalfSplit,
+            true,
+        )
     },
-    &tiled::Qkv {
-        plan: tiled::Plan::HALF.with_batch(8),
-        ..tiled::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, false)
+    &pipeline::Qkv {
+        plan: pipeline::Plan::HALF.with_batch(8),
+        ..pipeline::Qkv::with_default_plan([Format::BF16; 3], Pairing::Interleaved, false)
     },
-    &tiled::Qkv {
-        finish: tiled::Finish::Raw,
-        plan: tiled::Plan::DEFAULT.with_batch(8),
-        ..tiled::Qkv::with_default_plan([Format::Q5_K; 3], Pairing::HalfSplit, false)
+    &pipeline::Qkv {
+        finish: pipeline::Finish::Raw,
+        plan: pipeline::Plan::DEFAULT.with_batch(8),
+        ..pipeline::Qkv::with_default_plan([Format::Q5_K; 3], Pairing::HalfSplit, false)
     },
-    &tiled::HeadNorm { overlap: true, batch: 1 },
-    &tiled::HeadNorm { overlap: false, batch: 1 },
-    &tiled::HeadNorm { overlap: true, batch: 8 },
-    &tiled::PipelinedAttention::new(64, 1),
-    &tiled::PipelinedAttention::new(64, 2),
-    &tiled::PipelinedAttention::new(64, 3),
-    &tiled::PipelinedAttention::new(64, 4),
-    &tiled::PipelinedAttention::new(64, 7),
-    &tiled::PipelinedAttention::new(64, 8),
-    &tiled::PipelinedAttention::new(80, 1),
-    &tiled::PipelinedAttention::new(96, 1),
-    &tiled::PipelinedAttention::new(128, 1),
-    &tiled::PipelinedAttention::new(128, 2),
-    &tiled::PipelinedAttention::new(128, 3),
-    &tiled::PipelinedAttention::new(128, 4),
-    &tiled::PipelinedAttention::new(128, 5),
-    &tiled::PipelinedAttention::new(128, 6),
-    &tiled::PipelinedAttention::new(128, 7),
-    &tiled::PipelinedAttention::new(128, 8),
-    &tiled::PipelinedAttention::new(128, 9),
-    &tiled::PipelinedAttention::new(128, 16),
-    &tiled::PipelinedAttention::new(256, 1),
-    &tiled::PipelinedAttention::new(256, 2),
-    &tiled::PipelinedAttention::new(256, 4),
-    &tiled::PipelinedAttention::new(256, 8),
-    &tiled::PipelinedAttention::new(64, 7).with_batch(8),
-    &tiled::PipelinedAttention::new(128, 1).with_batch(3),
-    &tiled::PipelinedAttention::new(128, 4).with_batch(8),
-    &tiled::PipelinedAttention::new(128, 9).with_batch(2),
-    &tiled::PipelinedAttention::without_overlap(64, 1),
-    &tiled::PipelinedAttention::without_overlap(128, 4),
-    &tiled::PipelinedAttention::without_overlap(256, 9),
-    &tiled::PipelinedAttention::without_overlap(128, 4).with_batch(8),
-    &tiled::Project { format: Format::Q4_0, plan: tiled::Plan::THROTTLED },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::THROTTLED },
-    &tiled::Project { format: Format::Q5_K, plan: tiled::Plan::THROTTLED },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::DEFAULT },
-    &tiled::Project { format: Format::Q8_0, plan: tiled::Plan::DEFAULT },
-    &tiled::Project { format: Format::F16, plan: tiled::Plan::HALF },
-    &tiled::Project { format: Format::BF16, plan: tiled::Plan::HALF },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::TWELVE_WARPS_THROTTLED },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::TWELVE_WARPS },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::THROTTLED },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::TWELVE_WARPS_THROTTLED },
-    &tiled::Project { format: Format::BF16, plan: tiled::Plan::HALF_SHORT_ROWS },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::DEFAULT_ASYNC },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
-    &tiled::Project { format: Format::Q4_0, plan: tiled::Plan::DEFAULT.with_batch(4) },
-    &tiled::Project { format: Format::Q6_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
-    &tiled::Project { format: Format::F16, plan: tiled::Plan::HALF.with_batch(4) },
-    &tiled::Project { format: Format::BF16, plan: tiled::Plan::HALF_SHORT_ROWS.with_batch(8) },
-    &tiled::Project { format: Format::Q4_K, plan: tiled::Plan::DEFAULT_ASYNC.with_batch(4) },
-    &tiled::GateUp { format: Format::Q4_0, plan: tiled::Plan::THROTTLED },
-    &tiled::GateUp { format: Format::Q4_K, plan: tiled::Plan::THROTTLED },
-    &tiled::GateUp { format: Format::Q5_K, plan: tiled::Plan::THROTTLED },
-    &tiled::GateUp { format: Format::Q6_K, plan: tiled::Plan::DEFAULT },
-    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::DEFAULT },
-    &tiled::GateUp { format: Format::F16, plan: tiled::Plan::HALF },
-    &tiled::GateUp { format: Format::BF16, plan: tiled::Plan::HALF },
-    &tiled::GateUp { format: Format::BF16, plan: tiled::Plan::HALF_SHORT_ROWS },
-    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::DEFAULT_ASYNC },
-    &tiled::GateUp { format: Format::Q4_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
-    &tiled::GateUp { format: Format::Q8_0, plan: tiled::Plan::DEFAULT.with_batch(8) },
-    &tiled::GateUp { format: Format::F16, plan: tiled::Plan::HALF.with_batch(2) },
-    &tiled::LmHead { format: Format::Q4_0, plan: tiled::Plan::DEFAULT },
-    &tiled::LmHead { format: Format::Q4_K, plan: tiled::Plan::DEFAULT },
-    &tiled::LmHead { format: Format::Q5_K, plan: tiled::Plan::DEFAULT },
-    &tiled::LmHead { format: Format::Q6_K, plan: tiled::Plan::DEFAULT },
-    &tiled::LmHead { format: Format::Q8_0, plan: tiled::Plan::DEFAULT },
-    &tiled::LmHead { format: Format::F16, plan: tiled::Plan::HALF },
-    &tiled::LmHead { format: Format::BF16, plan: tiled::Plan::HALF },
-    &tiled::LmHead { format: Format::BF16, plan: tiled::Plan::DEFAULT_ASYNC },
-    &tiled::LmHead { format: Format::Q6_K, plan: tiled::Plan::DEFAULT.with_batch(8) },
-    &tiled::LmHead { format: Format::BF16, plan: tiled::Plan::HALF.with_batch(4) },
-    &tiled::SplitPrompt { batch: 8 },
+    &pipeline::HeadNorm { overlap: true, batch: 1 },
+    &pipeline::HeadNorm { overlap: false, batch: 1 },
+    &pipeline::HeadNorm { overlap: true, batch: 8 },
+    &pipeline::PipelinedAttention::new(64, 1),
+    &pipeline::PipelinedAttention::new(64, 2),
+    &pipeline::PipelinedAttention::new(64, 3),
+    &pipeline::PipelinedAttention::new(64, 4),
+    &pipeline::PipelinedAttention::new(64, 7),
+    &pipeline::PipelinedAttention::new(64, 8),
+    &pipeline::PipelinedAttention::new(80, 1),
+    &pipeline::PipelinedAttention::new(96, 1),
+    &pipeline::PipelinedAttention::new(128, 1),
+    &pipeline::PipelinedAttention::new(128, 2),
+    &pipeline::PipelinedAttention::new(128, 3),
+    &pipeline::PipelinedAttention::new(128, 4),
+    &pipeline::PipelinedAttention::new(128, 5),
+    &pipeline::PipelinedAttention::new(128, 6),
+    &pipeline::PipelinedAttention::new(128, 7),
+    &pipeline::PipelinedAttention::new(128, 8),
+    &pipeline::PipelinedAttention::new(128, 9),
+    &pipeline::PipelinedAttention::new(128, 16),
+    &pipeline::PipelinedAttention::new(256, 1),
+    &pipeline::PipelinedAttention::new(256, 2),
+    &pipeline::PipelinedAttention::new(256, 4),
+    &pipeline::PipelinedAttention::new(256, 8),
+    &pipeline::PipelinedAttention::new(64, 7).with_batch(8),
+    &pipeline::PipelinedAttention::new(128, 1).with_batch(3),
+    &pipeline::PipelinedAttention::new(128, 4).with_batch(8),
+    &pipeline::PipelinedAttention::new(128, 9).with_batch(2),
+    &pipeline::PipelinedAttention::without_overlap(64, 1),
+    &pipeline::PipelinedAttention::without_overlap(128, 4),
+    &pipeline::PipelinedAttention::without_overlap(256, 9),
+    &pipeline::PipelinedAttention::without_overlap(128, 4).with_batch(8),
+    &pipeline::Project { format: Format::Q4_0, plan: pipeline::Plan::THROTTLED },
+    &pipeline::Project { format: Format::Q4_K, plan: pipeline::Plan::THROTTLED },
+    &pipeline::Project { format: Format::Q5_K, plan: pipeline::Plan::THROTTLED },
+    &pipeline::Project { format: Format::Q6_K, plan: pipeline::Plan::DEFAULT },
+    &pipeline::Project { format: Format::Q8_0, plan: pipeline::Plan::DEFAULT },
+    &pipeline::Project { format: Format::F16, plan: pipeline::Plan::HALF },
+    &pipeline::Project { format: Format::BF16, plan: pipeline::Plan::HALF },
+    &pipeline::Project { format: Format::Q4_K, plan: pipeline::Plan::TWELVE_WARPS_THROTTLED },
+    &pipeline::Project { format: Format::Q6_K, plan: pipeline::Plan::TWELVE_WARPS },
+    &pipeline::Project { format: Format::Q6_K, plan: pipeline::Plan::THROTTLED },
+    &pipeline::Project { format: Format::Q6_K, plan: pipeline::Plan::TWELVE_WARPS_THROTTLED },
+    &pipeline::Project { format: Format::BF16, plan: pipeline::Plan::HALF_SHORT_ROWS },
+    &pipeline::Project { format: Format::Q4_K, plan: pipeline::Plan::DEFAULT_ASYNC },
+    &pipeline::Project { format: Format::Q4_K, plan: pipeline::Plan::DEFAULT.with_batch(8) },
+    &pipeline::Project { format: Format::Q4_0, plan: pipeline::Plan::DEFAULT.with_batch(4) },
+    &pipeline::Project { format: Format::Q6_K, plan: pipeline::Plan::DEFAULT.with_batch(8) },
+    &pipeline::Project { format: Format::F16, plan: pipeline::Plan::HALF.with_batch(4) },
+    &pipeline::Project { format: Format::BF16, plan: pipeline::Plan::HALF_SHORT_ROWS.with_batch(8) },
+    &pipeline::Project { format: Format::Q4_K, plan: pipeline::Plan::DEFAULT_ASYNC.with_batch(4) },
+    &pipeline::GateUp { format: Format::Q4_0, plan: pipeline::Plan::THROTTLED },
+    &pipeline::GateUp { format: Format::Q4_K, plan: pipeline::Plan::THROTTLED },
+    &pipeline::GateUp { format: Format::Q5_K, plan: pipeline::Plan::THROTTLED },
+    &pipeline::GateUp { format: Format::Q6_K, plan: pipeline::Plan::DEFAULT },
+    &pipeline::GateUp { format: Format::Q8_0, plan: pipeline::Plan::DEFAULT },
+    &pipeline::GateUp { format: Format::F16, plan: pipeline::Plan::HALF },
+    &pipeline::GateUp { format: Format::BF16, plan: pipeline::Plan::HALF },
+    &pipeline::GateUp { format: Format::BF16, plan: pipeline::Plan::HALF_SHORT_ROWS },
+    &pipeline::GateUp { format: Format::Q8_0, plan: pipeline::Plan::DEFAULT_ASYNC },
+    &pipeline::GateUp { format: Format::Q4_K, plan: pipeline::Plan::DEFAULT.with_batch(8) },
+    &pipeline::GateUp { format: Format::Q8_0, plan: pipeline::Plan::DEFAULT.with_batch(8) },
+    &pipeline::GateUp { format: Format::F16, plan: pipeline::Plan::HALF.with_batch(2) },
+    &pipeline::LmHead { format: Format::Q4_0, plan: pipeline::Plan::DEFAULT },
+    &pipeline::LmHead { format: Format::Q4_K, plan: pipeline::Plan::DEFAULT },
+    &pipeline::LmHead { format: Format::Q5_K, plan: pipeline::Plan::DEFAULT },
+    &pipeline::LmHead { format: Format::Q6_K, plan: pipeline::Plan::DEFAULT },
+    &pipeline::LmHead { format: Format::Q8_0, plan: pipeline::Plan::DEFAULT },
+    &pipeline::LmHead { format: Format::F16, plan: pipeline::Plan::HALF },
+    &pipeline::LmHead { format: Format::BF16, plan: pipeline::Plan::HALF },
+    &pipeline::LmHead { format: Format::BF16, plan: pipeline::Plan::DEFAULT_ASYNC },
+    &pipeline::LmHead { format: Format::Q6_K, plan: pipeline::Plan::DEFAULT.with_batch(8) },
+    &pipeline::LmHead { format: Format::BF16, plan: pipeline::Plan::HALF.with_batch(4) },
+    &pipeline::SplitPrompt { batch: 8 },
     &SwiGlu { threads: 256 },
     &ArgmaxBlocks { threads: 256 },
     &ArgmaxFinal,

@@ -5,7 +5,9 @@ mod machine;
 
 use machine::once;
 use ptx_gen::CpuArg;
-use warpwright_kernels::tiled::{Finish, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv};
+use warpwright_kernels::pipeline::{
+    Finish, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv,
+};
 use warpwright_kernels::{Format, Pairing, Variant};
 
 /// Arguments with one row per token. The others, such as the caches, are shared.

@@ -1,8 +1,8 @@
 //! References of kernels that split a computation, against the same computation at once.
 
 use ptx_gen::{Cpu, KernelDef, f16};
-use warpwright_kernels::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
-use warpwright_kernels::attention::{AttentionArgs, AttentionCombineArgs};
+use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
+use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
 use warpwright_kernels::{ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random};
 
 const DIM: usize = 64;

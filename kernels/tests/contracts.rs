@@ -1,7 +1,7 @@
 //! What launch contracts refuse, and in which words: argument, what it is, what it must be.
 
 use ptx_gen::{AnyKernel, CpuArg, ShapeArg};
-use warpwright_kernels::tiled::{Plan, Project};
+use warpwright_kernels::pipeline::{Plan, Project};
 use warpwright_kernels::{ALL, Format, Variant};
 
 use ShapeArg::{Len, Scalar};

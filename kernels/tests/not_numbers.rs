@@ -5,7 +5,7 @@ mod machine;
 
 use machine::once;
 use ptx_gen::{CpuArg, f16};
-use warpwright_kernels::tiled::{GateUp, HeadNorm, PipelinedAttention, Plan, Project, Qkv, block_float};
+use warpwright_kernels::pipeline::{GateUp, HeadNorm, PipelinedAttention, Plan, Project, Qkv, block_float};
 use warpwright_kernels::{Case, Format, Pairing, Rope, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.

@@ -5,7 +5,7 @@ mod machine;
 use proptest::prelude::*;
 use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
-use warpwright_kernels::rope::{Pairing, revolutions};
+use warpwright_kernels::simple::rope::{Pairing, revolutions};
 use warpwright_kernels::{
     Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder, SwiGlu, Team, Variant,
     state,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use warpwright_driver::{Buffer, Context, Event, Graph, GraphExec, Kernel, Queue, Recorder, View};
 use warpwright_kernels::Read;
+use warpwright_kernels::pipeline::Plan;
 use warpwright_kernels::read::ReadArgs;
-use warpwright_kernels::tiled::Plan;
 
 use crate::Decoder;
 use crate::Error;

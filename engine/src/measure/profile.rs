@@ -18,7 +18,7 @@ pub struct KernelNode {
     pub bytes: u64,
 }
 
-/// The timestamps of one kernel: per block, by [`Timestamp`](warpwright_kernels::tiled::plan::Timestamp). A timestamp
+/// The timestamps of one kernel: per block, by [`Timestamp`](warpwright_kernels::pipeline::plan::Timestamp). A timestamp
 /// that a block did not record is 0.
 pub type Times = Vec<[u64; 8]>;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::Advance;
-use warpwright_kernels::tiled::{
+use warpwright_kernels::pipeline::{
     EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Project, Qkv, SplitPrompt,
 };
 

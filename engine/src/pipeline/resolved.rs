@@ -6,8 +6,8 @@
 use ptx_gen::KernelDef;
 use warpwright_driver::{Device, Properties};
 use warpwright_kernels::Format;
-use warpwright_kernels::tiled::activation::Encoding;
-use warpwright_kernels::tiled::{
+use warpwright_kernels::pipeline::activation::Encoding;
+use warpwright_kernels::pipeline::{
     Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
     Project, Qkv, Segments, SplitPrompt,
 };

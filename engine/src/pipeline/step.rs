@@ -7,7 +7,7 @@
 //! samples and advances the state. Each kernel prefetches weights while its predecessor still runs, and waits for the
 //! predecessor's end before it reads anything else.
 //!
-//! The same pipeline prefills several tokens of a prompt as a batch: see `warpwright_kernels::tiled`. It then starts
+//! The same pipeline prefills several tokens of a prompt as a batch: see `warpwright_kernels::pipeline`. It then starts
 //! with a kernel that assigns the tokens and ends before sampling. If the shared memory does not hold the activations
 //! of the whole batch, a product is launched several times with a smaller batch.
 
@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use warpwright_driver::{Elem, Error, Host, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
-use warpwright_kernels::tiled::{
+use warpwright_kernels::pipeline::{
     EmbedTokenArgs, GateUpArgs, HeadNormArgs, Layout, LmHeadArgs, PipelinedAttentionArgs, Project,
     ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
 };

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use warpwright_kernels::Format;
-use warpwright_kernels::tiled::{Copies, Plan};
+use warpwright_kernels::pipeline::{Copies, Plan};
 
 use crate::Error;
 

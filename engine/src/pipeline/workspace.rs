@@ -1,8 +1,8 @@
 //! The pipeline's workspace: device buffers that only the pipeline uses.
 
 use warpwright_driver::{Buffer, Context, Error, View};
+use warpwright_kernels::pipeline::{block_float, plan};
 use warpwright_kernels::state;
-use warpwright_kernels::tiled::{block_float, plan};
 
 use super::resolved::ResolvedStep;
 use crate::buffers::Buffers;
@@ -35,13 +35,13 @@ pub(crate) struct Workspace {
     pub(super) splits: u32,
     /// For batches larger than 1; otherwise the buffers that both paths share.
     batch: Option<BatchVectors>,
-    /// `[nodes, node_timestamps]` if the kernels profile, otherwise unused: see `warpwright_kernels::tiled::plan`.
+    /// `[nodes, node_timestamps]` if the kernels profile, otherwise unused: see `warpwright_kernels::pipeline::plan`.
     timestamps: Buffer<u64>,
     /// Timestamps per kernel; 0 if none profile.
     node_timestamps: usize,
 }
 
-/// Block floating point activations: see `warpwright_kernels::tiled::block_float`.
+/// Block floating point activations: see `warpwright_kernels::pipeline::block_float`.
 pub(super) struct BlockFloatBuffer {
     pub(super) values: Buffer<u16>,
     pub(super) scales: Buffer<f32>,

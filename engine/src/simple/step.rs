@@ -7,13 +7,13 @@
 
 use warpwright_driver::{Error, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
-use warpwright_kernels::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
-use warpwright_kernels::attention::{AttentionArgs, AttentionCombineArgs};
-use warpwright_kernels::embed::EmbedArgs;
-use warpwright_kernels::gemv::{GemvAddArgs, GemvArgs, GemvBiasArgs};
-use warpwright_kernels::rms_norm::RmsNormArgs;
-use warpwright_kernels::rope::RopeArgs;
-use warpwright_kernels::swiglu::SwiGluArgs;
+use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
+use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
+use warpwright_kernels::simple::embed::EmbedArgs;
+use warpwright_kernels::simple::gemv::{GemvAddArgs, GemvArgs, GemvBiasArgs};
+use warpwright_kernels::simple::rms_norm::RmsNormArgs;
+use warpwright_kernels::simple::rope::RopeArgs;
+use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::{Gemv, GemvAdd};
 
 use crate::buffers::Buffers;

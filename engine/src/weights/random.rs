@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use warpwright_driver::{Buffer, Context, Queue, Stream, View};
-use warpwright_kernels::tiled::tile;
+use warpwright_kernels::format::tile;
 use warpwright_kernels::{Format, Random};
 
 use crate::Error;

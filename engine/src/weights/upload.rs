@@ -15,7 +15,7 @@ use std::thread::{ScopedJoinHandle, available_parallelism, scope};
 use std::time::Instant;
 
 use warpwright_driver::{Buffer, Context, Kernel, Queue, Staging, Stream, View};
-use warpwright_kernels::tiled::PackArgs;
+use warpwright_kernels::pipeline::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
@@ -263,7 +263,7 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use warpwright_driver::Driver;
-    use warpwright_kernels::tiled::tile;
+    use warpwright_kernels::format::tile;
 
     use super::*;
     use crate::weights::packed::packed;

@@ -27,7 +27,7 @@ use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
     Decoder, Model, Options, Outline, Path, Quantization, Round, Shape, StepKind, Tuning,
 };
-use warpwright_kernels::tiled::Plan;
+use warpwright_kernels::pipeline::Plan;
 
 use crate::device::{self, Choice};
 use crate::emulation::{self, Work};

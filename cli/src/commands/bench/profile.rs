@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::{KernelNode, Profile, Times};
-use warpwright_kernels::tiled::plan::Timestamp;
+use warpwright_kernels::pipeline::plan::Timestamp;
 
 use super::*;
 

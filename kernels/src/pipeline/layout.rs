@@ -6,8 +6,8 @@
 use super::activation::Encoding;
 use super::plan::Plan;
 use super::product::tile;
-use super::tile::ROWS;
 use crate::format::Format;
+use crate::format::tile::ROWS;
 
 /// The maximum number of stages of a ring.
 pub(super) const MAX_STAGES: u32 = 32;

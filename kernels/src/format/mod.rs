@@ -4,6 +4,9 @@
 //! (`ggml.h`, and `block_q4_0` to `block_q6_K` with their `dequantize_row_*` in `ggml-common.h` and `ggml-quants.c`).
 //! [`Format::dequantize`] is the specification that kernels are held to.
 
+pub(crate) mod fragment;
+pub mod tile;
+
 use crate::case::Random;
 use ptx_gen::{bf16, f16};
 

@@ -3,12 +3,12 @@
 use super::block_float::{self, BlockFloat};
 use super::epilogue::{Results, Store};
 use super::stream::{Input, StreamArgs, WeightStream};
-use super::tile::ROWS;
 use super::{Packed, case};
 use super::{Plan, Segments};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
+use crate::format::tile::ROWS;
 use ptx_gen::*;
 use std::f32::consts::LOG2_E;
 

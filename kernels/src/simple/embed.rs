@@ -6,7 +6,7 @@
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::fragment::{Bytes, Group, LaneSplit, fragment};
+use crate::format::fragment::{Bytes, Group, LaneSplit, fragment};
 use crate::state;
 use ptx_gen::*;
 

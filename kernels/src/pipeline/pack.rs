@@ -6,8 +6,8 @@
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::fragment::{Bytes, SELECT, halfword, join};
-use crate::tiled::tile::{RowOrder, pack};
+use crate::format::fragment::{Bytes, SELECT, halfword, join};
+use crate::format::tile::{RowOrder, pack};
 use ptx_gen::*;
 use std::array::from_fn;
 
@@ -23,7 +23,7 @@ args! {
         lo: In<u8>,
         /// `[row_blocks / per * stride, row_bytes]`, from an address that is a multiple of 16; it may be `lo`
         hi: In<u8>,
-        /// `[row_blocks, n / columns, bytes]`, as [`Tile`](crate::tiled::Tile) has them, from a multiple of 16
+        /// `[row_blocks, n / columns, bytes]`, as [`Tile`](crate::pipeline::Tile) has them, from a multiple of 16
         y: Out<u8>,
         /// Row length in weights, a multiple of the tile's columns.
         n: u32,

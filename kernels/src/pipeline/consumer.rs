@@ -9,8 +9,8 @@ use super::plan::{Plan, Timestamp};
 use super::product::{RowSums, TileProduct, tile};
 use super::ring::{Ring, RingCursor};
 use super::stream::{BARRIERS_READY, BlockShare, CONSUMERS, Input, READY, WeightStream};
-use super::tile::ROWS;
 use crate::format::Format;
+use crate::format::tile::ROWS;
 use ptx_gen::*;
 use std::array::from_fn;
 

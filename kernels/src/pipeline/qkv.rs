@@ -10,13 +10,13 @@ use super::batch::BatchItem;
 use super::case;
 use super::epilogue::{Epilogue, Results, Store};
 use super::stream::{Input, StreamArgs, WeightStream};
-use super::tile::ROWS;
 use super::{Plan, Segments};
 use crate::cache::{key, keys};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::rope::Pairing;
+use crate::format::tile::ROWS;
+use crate::simple::rope::Pairing;
 use crate::state::{LEN, POSITION};
 use ptx_gen::*;
 
@@ -487,7 +487,7 @@ impl Qkv {
         let mut random = crate::case::Random(seed);
         let tiles = |&(format, count): &(Format, u32)| {
             let tile_columns = super::product::tile(format).columns;
-            super::tile::random(format, (count * n / tile_columns) as usize, 1.0, &mut random)
+            crate::format::tile::random(format, (count * n / tile_columns) as usize, 1.0, &mut random)
         };
         let w: Vec<u8> = segments.0.iter().flat_map(tiles).collect();
         let rows = (heads + 2 * kv) * dim;

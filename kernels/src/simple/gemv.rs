@@ -13,7 +13,7 @@
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::fragment::{Bytes, Fragment, Group, LaneSplit, fragment};
+use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit, fragment};
 use crate::reduce::{block_sum, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;

@@ -44,7 +44,6 @@ mod qkv;
 mod ring;
 mod split_prompt;
 pub mod stream;
-pub mod tile;
 
 pub use attention::{PipelinedAttention, PipelinedAttentionArgs};
 pub(crate) use case::Packed;
@@ -59,10 +58,9 @@ pub use project::{Project, ProjectArgs};
 pub use qkv::{Finish, Qkv, QkvArgs};
 pub use split_prompt::{SplitPrompt, SplitPromptArgs};
 pub use stream::StreamArgs;
-pub use tile::{RowOrder, Tile};
 
 use crate::contract::Contract;
-use crate::format::Format;
+use crate::format::{Format, tile};
 use ptx_gen::{Grid, KernelDef, Shape, ShapeError};
 
 /// The checks that all products share: matrix, segments and layout.

@@ -1,9 +1,9 @@
 //! Test cases of kernels over tiles.
 
-use super::tile::{self, ROWS};
 use super::{Layout, Plan, Segments};
 use crate::case::{Case, Random};
 use crate::format::Format;
+use crate::format::tile::{self, ROWS};
 use ptx_gen::CpuArg;
 
 /// A matrix, and the number of blocks that share it.

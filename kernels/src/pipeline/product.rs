@@ -14,8 +14,8 @@
 //! `tile.rs` defines where a lane's weights are in a tile.
 
 use super::activation::{Activations, Encoding};
-use super::tile::Tile;
 use crate::format::Format;
+use crate::format::tile::Tile;
 use ptx_gen::*;
 use std::array::from_fn;
 

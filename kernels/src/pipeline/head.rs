@@ -10,14 +10,14 @@
 use super::batch::BatchItem;
 use super::epilogue::{Results, Store};
 use super::stream::{Input, StreamArgs, WeightStream};
-use super::tile::ROWS;
 use super::{Packed, case};
 use super::{Plan, Segments};
 use crate::advance::DecodeStep;
-use crate::argmax::{key, key_on_cpu};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
+use crate::format::tile::ROWS;
+use crate::simple::argmax::{key, key_on_cpu};
 use crate::state::{LEN, NO_TOKEN, POSITION};
 use ptx_gen::*;
 

@@ -9,16 +9,16 @@
 
 use super::batch::BatchItem;
 use super::plan::MAX_BATCH;
-use super::tile::{ROWS, Tile};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
-use crate::embed::{Table, copy_fragment, copy_row};
 use crate::format::Format;
-use crate::fragment::{
+use crate::format::fragment::{
     BYTE, Bytes, Code, FIVE, LaneSplit, NIBBLE, NIBBLE_LESS_8, SELECT, SIX, SIX_LESS_32, bytes, halfword,
     halves, split, unpack_bf16, unpack_f16,
 };
-use crate::rope::{angle, exact_angles, frequencies};
+use crate::format::tile::{ROWS, Tile};
+use crate::simple::embed::{Table, copy_fragment, copy_row};
+use crate::simple::rope::{angle, exact_angles, frequencies};
 use crate::state;
 use ptx_gen::*;
 
@@ -32,7 +32,7 @@ args! {
         state: In<u32>,
         /// `[vocab, n]`: tiles, [`Rows::PLAIN`](super::RowOrder::PLAIN), or rows, from a multiple of 16
         table: In<u8>,
-        /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::rope::revolutions) splits them
+        /// `[rope_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::simple::rope::revolutions) splits them
         freq: In<f32>,
         /// `[batch, n]`
         y: Out<f32>,
@@ -128,7 +128,7 @@ impl KernelDef for EmbedTiled {
             let token = state[state::TOKEN as usize] as usize;
             match a.table.chunks_exact(block).nth(token / 16) {
                 Some(tiles) => {
-                    let rows = super::tile::dequantize(self.format, tiles, n);
+                    let rows = crate::format::tile::dequantize(self.format, tiles, n);
                     y.copy_from_slice(&rows[token % 16 * n..][..n]);
                 }
                 None => y.fill(f32::NAN),
@@ -419,7 +419,7 @@ impl Variant for EmbedTiled {
         .map(|case| {
             let tiles = (case.vocab / ROWS * case.n / tile_columns) as usize;
             let random = &mut Random(seed);
-            case.filled(super::tile::random(self.format, tiles, 1.0, random), self.batch, EXACT)
+            case.filled(crate::format::tile::random(self.format, tiles, 1.0, random), self.batch, EXACT)
         })
         .into()
     }

@@ -4,7 +4,7 @@ use super::batch::BatchItem;
 use super::layout::{partials_bytes, token_bytes};
 use super::plan::Plan;
 use super::stream::CONSUMERS;
-use super::tile::ROWS;
+use crate::format::tile::ROWS;
 use ptx_gen::*;
 
 /// What the consumers do with the sums of the block's rows.

@@ -4,12 +4,12 @@ use super::batch::BatchItem;
 use super::block_float::{self, BlockFloat};
 use super::epilogue::{Epilogue, Results, Store};
 use super::stream::{Input, StreamArgs, WeightStream};
-use super::tile::ROWS;
 use super::{Packed, case};
 use super::{Plan, Segments};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
+use crate::format::tile::ROWS;
 use ptx_gen::*;
 
 args! {

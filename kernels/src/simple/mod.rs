@@ -1,0 +1,10 @@
+//! The simple kernels, one operation each: they read weights as a GGUF file stores them, run on sm_75 and newer, and
+//! start when the previous kernel has ended.
+
+pub mod argmax;
+pub mod attention;
+pub mod embed;
+pub mod gemv;
+pub mod rms_norm;
+pub mod rope;
+pub mod swiglu;
