@@ -210,7 +210,7 @@ fn a_missing_argument_is_refused() {
 
 #[test]
 fn all_cases_meet_their_contract() {
-    for kernel in ALL {
+    for kernel in ALL.iter() {
         for case in kernel.cases(1) {
             let shapes: Vec<_> = case.args.iter().map(CpuArg::shape).collect();
             kernel.geometry(&shapes).unwrap_or_else(|e| panic!("{}: {e}", case.label));
@@ -223,7 +223,7 @@ fn names_are_unique_and_cases_reproducible() {
     let mut names: Vec<_> = ALL.iter().map(|kernel| kernel.name()).collect();
     names.sort();
     assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
-    for kernel in ALL {
+    for kernel in ALL.iter() {
         for (first, second) in kernel.cases(7).iter().zip(&kernel.cases(7)) {
             // NaN differs from itself, but not as text.
             let same = first.args == second.args || format!("{first:?}") == format!("{second:?}");

@@ -13,7 +13,7 @@ const SEED: u64 = 1;
 
 #[test]
 fn all_kernels_compute_their_reference() {
-    let failures: Vec<String> = each_in_parallel(ALL, |kernel| failures(*kernel)).concat();
+    let failures: Vec<String> = each_in_parallel(&ALL, |kernel| failures(*kernel)).concat();
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 

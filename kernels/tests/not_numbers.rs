@@ -5,7 +5,9 @@ mod machine;
 
 use machine::once;
 use ptx_gen::{CpuArg, f16};
-use warpwright_kernels::pipeline::{GateUp, HeadNorm, PipelinedAttention, Plan, Project, Qkv, block_float};
+use warpwright_kernels::pipeline::{
+    GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv, block_float,
+};
 use warpwright_kernels::{Case, Format, Pairing, Rope, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
@@ -70,5 +72,43 @@ fn a_key_beyond_f16_is_none() {
             lost += cache.iter().filter(|k| k.to_f32().is_nan()).count();
         }
         assert!(lost > 0, "{} kept every key", kernel.name());
+    }
+}
+
+/// Their reciprocals are subnormal numbers, which an approximation flushes to zero.
+#[test]
+fn activations_near_the_end_of_the_range_are_not_lost() {
+    let (plan, qkv) = (Plan::DEFAULT, [Format::Q8_0; 3]);
+    let qkv = Qkv::with_default_plan(qkv, Pairing::HalfSplit, false);
+    // With one weight of the norm that large, the others zero. The last is large in what it stores.
+    let kernels: [(&dyn Variant, f32, &str); 3] = [
+        (&LmHead { format: Format::F16, plan: Plan::HALF }, 1.5e38, "logits"),
+        (&qkv, 1.5e38, "q"),
+        (&GateUp { format: Format::Q4_K, plan }, 2e19, "y"),
+    ];
+    for (kernel, large, of) in kernels {
+        let params = kernel.params();
+        let place = |name| params.iter().position(|p| p.name == name).expect("an argument");
+        let case = &kernel.cases(1)[0];
+        let mut args = case.args.clone();
+        let CpuArg::F32(gamma) = &mut args[place("gamma")] else { panic!("gamma is no f32") };
+        gamma.fill(0.0);
+        gamma[0] = large;
+        let mut wanted = args.clone();
+        kernel.reference_on(&mut wanted).expect("the arguments fit");
+        let found = once(kernel, &args);
+        let numbers = |args: &[CpuArg]| match &args[place(of)..] {
+            [CpuArg::F32(y), ..] => y.clone(),
+            [CpuArg::U16(values), CpuArg::F32(scales), ..] => block_float::decode(values, scales),
+            other => panic!("{of} is {:?}", other[0]),
+        };
+        let (wanted, found) = (numbers(&wanted), numbers(&found));
+        let largest = wanted.iter().fold(0.0, |m: f32, y| m.max(y.abs()));
+        assert!(largest > 1e36, "{}: {largest}", kernel.name());
+        for (wanted, found) in wanted.iter().zip(&found) {
+            // The sum of a group of codes may be infinite, which the engine refuses; but nothing is lost.
+            let kept = (found - wanted).abs() < 1e-3 * largest || !found.is_finite() || !wanted.is_finite();
+            assert!(kept, "{}: {found}, wanted {wanted}", kernel.name());
+        }
     }
 }

@@ -40,7 +40,7 @@ fn needless(inst: &str) -> Option<String> {
 fn no_kernel_has_one() {
     let target = Target::named("sm_90a").expect("a target");
     let mut found = vec![];
-    for kernel in ALL {
+    for kernel in ALL.iter() {
         let program = kernel.build().unwrap_or_else(|e| panic!("{e}"));
         let text = print(&program, target).unwrap_or_else(|e| panic!("{e}"));
         let listing = Module::listing(&text).unwrap_or_else(|e| panic!("{e}"));

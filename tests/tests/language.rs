@@ -209,7 +209,7 @@ fn stream(program: &Program) -> Vec<String> {
 
 #[test]
 fn shipped_kernels_are_read_as_they_were_meant() {
-    for kernel in warpwright_kernels::ALL {
+    for kernel in warpwright_kernels::ALL.iter() {
         let program = kernel.build().unwrap_or_else(|e| panic!("{e}"));
         let oldest = Target::ALL.into_iter().find_map(|target| print_with_lines(&program, target).ok());
         let text = oldest.unwrap_or_else(|| panic!("no target has every row of {}", kernel.name()));

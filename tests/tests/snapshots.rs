@@ -76,7 +76,7 @@ fn reviewed() {
 #[test]
 fn only_the_head_of_a_kernel_depends_on_the_target() {
     let body = |text: &str| text.lines().skip(2).collect::<Vec<_>>().join("\n");
-    for variant in ALL {
+    for variant in ALL.iter() {
         let program = variant.build().unwrap_or_else(|e| panic!("{e}"));
         let bodies: BTreeSet<_> =
             Target::ALL.iter().filter_map(|&target| Some(body(&print(&program, target).ok()?))).collect();

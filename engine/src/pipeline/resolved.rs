@@ -6,7 +6,7 @@
 use ptx_gen::KernelDef;
 use warpwright_driver::{Device, Properties};
 use warpwright_kernels::Format;
-use warpwright_kernels::pipeline::activation::Encoding;
+use warpwright_kernels::format::activations::Encoding;
 use warpwright_kernels::pipeline::{
     Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
     Project, Qkv, Segments, SplitPrompt,
@@ -17,7 +17,7 @@ use super::unsupported::Unsupported;
 use crate::model::config::Config;
 use crate::model::outline::{Block, Outline, Weight};
 use crate::pipeline::path::Path;
-use crate::pipeline::tuning::{Tuning, default_plan, throttled_after};
+use crate::pipeline::tuning::{Tuning, default_plan};
 
 /// The pipeline of a model on a device.
 #[derive(Debug, Clone, PartialEq)]
@@ -348,14 +348,14 @@ impl Resolver<'_> {
     /// The output projection. The queries before it usually have its format.
     fn o(&self, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
         let c = &self.outline.config;
-        let default = || throttled_after(format, default_plan(format, c.hidden, c.q_len()));
+        let default = || default_plan(format, c.hidden, c.q_len()).after(format);
         self.project(Product::O, format, self.tuning.o.unwrap_or_else(default), c.q_len())
     }
 
     /// The down projection, after gate and up in the format `before`.
     fn down(&self, before: Format, format: Format) -> Result<ResolvedProduct<Project>, Unsupported> {
         let c = &self.outline.config;
-        let default = || throttled_after(before, default_plan(format, c.hidden, c.feed_forward));
+        let default = || default_plan(format, c.hidden, c.feed_forward).after(before);
         self.project(Product::Down, format, self.tuning.down.unwrap_or_else(default), c.feed_forward)
     }
 
@@ -375,7 +375,7 @@ impl Resolver<'_> {
     /// Gate and up. The output projection before them usually has their format.
     fn gate_up(&self, format: Format) -> Result<ResolvedProduct<GateUp>, Unsupported> {
         let c = &self.outline.config;
-        let default = || throttled_after(format, default_plan(format, 2 * c.feed_forward, c.hidden));
+        let default = || default_plan(format, 2 * c.feed_forward, c.hidden).after(format);
         let kernel = GateUp { format, plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)) };
         let segments = kernel.segments(c.feed_forward);
         let (plan, layout) = self.fit(Product::GateUp, &segments, kernel.plan, c.hidden)?;

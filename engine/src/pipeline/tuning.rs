@@ -39,21 +39,10 @@ const SHORT_ROWS: u32 = 4096;
 /// Few, long rows are faster with more warps, which encode the many activations sooner. With more rows, the partial
 /// sums of more warps would take shared memory from the ring.
 pub(crate) fn default_plan(format: Format, rows: u32, n: u32) -> Plan {
-    match format {
-        Format::F16 | Format::BF16 if n < SHORT_ROWS => Plan::HALF_SHORT_ROWS,
-        Format::F16 | Format::BF16 => Plan::HALF,
-        _ if rows < FEW_ROWS && n > rows => Plan::TWELVE_WARPS,
-        _ => Plan::DEFAULT,
-    }
-}
-
-/// The plan after a product over weights in the format `before`. After products over 4- and 5-bit weights, throttled
-/// prefetch is faster on an H200; after others it is slower. QKV and the LM head are always slower with it.
-pub(crate) fn throttled_after(before: Format, plan: Plan) -> Plan {
-    match (before, plan) {
-        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::TWELVE_WARPS) => Plan::TWELVE_WARPS_THROTTLED,
-        (Format::Q4_0 | Format::Q4_K | Format::Q5_K, Plan::DEFAULT) => Plan::THROTTLED,
-        _ => plan,
+    match Plan::large(format) {
+        Plan::HALF if n < SHORT_ROWS => Plan::HALF_SHORT_ROWS,
+        Plan::DEFAULT if rows < FEW_ROWS && n > rows => Plan::TWELVE_WARPS,
+        plan => plan,
     }
 }
 
@@ -185,8 +174,7 @@ mod tests {
         for (format, rows, n, plan) in cases {
             assert_eq!(plan_name(default_plan(format, rows, n)), plan);
         }
-        let throttled =
-            |before, rows| plan_name(throttled_after(before, default_plan(Format::Q6_K, rows, 8192)));
+        let throttled = |before, rows| plan_name(default_plan(Format::Q6_K, rows, 8192).after(before));
         assert_eq!(
             [256, 4096].map(|rows| throttled(Format::Q4_K, rows)),
             ["2x6_first_prefetch6", "2x4_first_prefetch6"]

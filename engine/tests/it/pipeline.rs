@@ -8,7 +8,9 @@ use warpwright_engine::{
 
 use crate::decode::{bits, check_logits, emulator, generate, logits};
 use crate::random::small;
-use crate::synth::{BF16, F16, Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, Synth, synth};
+use crate::synth::{
+    BF16, F16, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Synth, synth,
+};
 
 const LLAMA: Synth = Synth {
     arch: "llama",
@@ -25,6 +27,8 @@ const LLAMA: Synth = Synth {
 type Formats = [u32; 7];
 const K_QUANTS: &Formats = &[Q6_K, Q4_K, Q4_K, Q6_K, Q8_0, Q4_K, Q4_K];
 const Q5_K_M: &Formats = &[Q6_K, Q5_K, Q5_K, Q6_K, Q5_K, Q5_K, Q5_K];
+const LEGACY: &Formats = &[Q5_1, Q4_1, Q5_0, Q5_1, Q5_0, Q4_1, Q4_1];
+const TABLES: &Formats = &[IQ4_XS, IQ4_NL, IQ4_XS, Q5_K, IQ4_XS, IQ4_NL, IQ4_NL];
 const HALVES: &Formats = &[F16, BF16, BF16, BF16, F16, BF16, BF16];
 
 fn open(name: &str, case: Synth) -> Model {
@@ -56,6 +60,10 @@ fn logits_are_the_oracles() {
             "qwen3-bf16",
             Synth { formats: &[BF16], heads: 6, kv_heads: 3, head_dim: 128, tied: false, ..qwen3 },
         ),
+        ("llama-legacy", Synth { formats: LEGACY, ..LLAMA }),
+        ("llama-q2-k", Synth { formats: &[Q2_K, Q2_K, Q2_K, Q3_K, Q3_K, Q2_K, Q2_K], ..LLAMA }),
+        ("qwen2-q3-k", Synth { formats: &[Q3_K], ..qwen2 }),
+        ("qwen3-tables", Synth { formats: TABLES, ..qwen3 }),
         ("qwen2-f16", Synth { formats: &[F16], heads: 6, kv_heads: 3, head_dim: 128, ..qwen2 }),
     ];
     for (name, case) in cases {
@@ -197,7 +205,7 @@ fn says_why_the_pipeline_does_not_support_a_model() {
         (LLAMA, |outline| outline.config.head_dim = 272, "head_dim 272 is above 256"),
         (LLAMA, |outline| outline.config.rope.dim = 32, "partial rotary embedding (rope_dim 32 of head_dim 64) is not supported"),
         (Synth { heads: 6, head_dim: 16, kv_heads: 3, ..LLAMA }, none, "blk.0.attn_output.weight has rows of 96, not a multiple of 256"),
-        (Synth { formats: &[3], ..LLAMA }, none, "token_embd.weight is Q4_1, which has no tiled layout"),
+        (Synth { formats: &[0], ..LLAMA }, none, "token_embd.weight is F32, which has no tiled layout"),
         (Synth { formats: &[Q8_0, Q8_0, F16], ..LLAMA }, none, "blk.0.attn_q.weight is Q8_0 and blk.0.attn_k.weight is F16: their activations are encoded differently"),
         (Synth { formats: &[Q8_0, Q8_0, Q8_0, Q8_0, Q8_0, Q4_K, Q6_K], ..LLAMA }, none, "blk.0.ffn_gate.weight is Q4_K and blk.0.ffn_up.weight is Q6_K: the two must have the same format"),
     ];

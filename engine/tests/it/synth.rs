@@ -1,17 +1,24 @@
 //! Models of random numbers, in every architecture and number format, for what the small real model lacks.
 
 use ptx_gen::{bf16, f16};
-use warpwright_kernels::Random;
+use warpwright_kernels::{Format, Random};
 
 use crate::write::{File, Val, f32s};
 
 /// Numbers of formats in ggml.
 pub(crate) const F16: u32 = 1;
 pub(crate) const Q4_0: u32 = 2;
+pub(crate) const Q4_1: u32 = 3;
+pub(crate) const Q5_0: u32 = 6;
+pub(crate) const Q5_1: u32 = 7;
 pub(crate) const Q8_0: u32 = 8;
+pub(crate) const Q2_K: u32 = 10;
+pub(crate) const Q3_K: u32 = 11;
 pub(crate) const Q4_K: u32 = 12;
 pub(crate) const Q5_K: u32 = 13;
 pub(crate) const Q6_K: u32 = 14;
+pub(crate) const IQ4_NL: u32 = 20;
+pub(crate) const IQ4_XS: u32 = 23;
 pub(crate) const BF16: u32 = 30;
 
 /// What to make. Rows are of 256 and 512 elements, so that every format fits.
@@ -127,7 +134,10 @@ impl Make {
             12 => blocks(r, count / 256, 144, &[(0, scale / 250.0), (2, scale * 7.5 / 250.0)]),
             13 => blocks(r, count / 256, 176, &[(0, scale / 500.0), (2, scale * 15.5 / 500.0)]),
             14 => blocks(r, count / 256, 210, &[(208, scale / 2300.0)]),
-            other => panic!("no random numbers for type {other}"),
+            other => {
+                let format = Format::from_ggml_type(other).expect("a format");
+                format.random(count / format.block_len() as usize, scale, r)
+            }
         };
         self.add(name, &[n, rows], kind, data);
     }

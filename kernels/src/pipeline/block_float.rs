@@ -57,11 +57,11 @@ impl<'k> BlockFloat<'k, Write> {
     /// of eight.
     pub(crate) fn store(self, i: U32<'k>, inside: Pred<'k>, v: F32<'k>) {
         let k = self.k;
-        let largest = lanes_max_u32(7, v.abs().bits()).max(MIN_LARGEST.to_bits()).bits::<f32>();
-        let whole = whole(v, largest);
+        let scale = scale(lanes_max_u32(7, v.abs().bits()));
+        let whole = whole(v, scale.rcp());
         let pair = whole.prmt(whole.shfl_bfly(1), 0x5410);
         k.when(inside & (i & 1).eq(0), || self.values.cast::<u32>().at(i >> 1).st(pair));
-        self.store_scale(i, inside & (i & 7).eq(0), largest);
+        k.when(inside & (i & 7).eq(0), || self.scales.at(i >> 3).st(scale));
     }
 
     /// Stores numbers `i` to `i + 3` where they are `inside`. Whole warp: an odd lane holds the second half of the
@@ -70,21 +70,24 @@ impl<'k> BlockFloat<'k, Write> {
         let k = self.k;
         let bits = v.map(|v| v.abs().bits::<u32>());
         let most = lanes_max_u32(1, bits[0].max(bits[1]).max(bits[2].max(bits[3])));
-        let largest = most.max(MIN_LARGEST.to_bits()).bits::<f32>();
-        let whole = v.map(|v| whole(v, largest));
+        let scale = scale(most);
+        let inverse = scale.rcp();
+        let whole = v.map(|v| whole(v, inverse));
         let pairs = [0, 2].map(|i| whole[i].prmt(whole[i + 1], 0x5410));
         k.when(inside, || self.values.cast::<u32>().at(i >> 1).st2(pairs));
-        self.store_scale(i, inside & (i & 7).eq(0), largest);
-    }
-
-    fn store_scale(self, i: U32<'k>, mine: Pred<'k>, largest: F32<'k>) {
-        self.k.when(mine, || self.scales.at(i >> 3).st(largest * (1.0 / MAX_CODE)));
+        k.when(inside & (i & 7).eq(0), || self.scales.at(i >> 3).st(scale));
     }
 }
 
-/// The integer of `v` in the low 16 bits, where the largest magnitude of its block is `largest`.
-fn whole<'k>(v: F32<'k>, largest: F32<'k>) -> U32<'k> {
-    v.fma(largest.rcp() * MAX_CODE, ROUNDING).bits::<u32>() + ZERO
+/// The scale of a block whose largest magnitude has these bits. It and its reciprocal are normal numbers, whatever the
+/// block: a reciprocal of the largest magnitude itself would be flushed to zero above 2^126.
+fn scale(largest: U32<'_>) -> F32<'_> {
+    largest.max(MIN_LARGEST.to_bits()).bits::<f32>() * (1.0 / MAX_CODE)
+}
+
+/// The integer of `v` in the low 16 bits, where `inverse` is the reciprocal of its block's scale.
+fn whole<'k>(v: F32<'k>, inverse: F32<'k>) -> U32<'k> {
+    v.fma(inverse, ROUNDING).bits::<u32>() + ZERO
 }
 
 /// A block that is being loaded.

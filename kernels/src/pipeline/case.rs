@@ -24,7 +24,7 @@ const SHARED: [u32; 2] = [115_712, 232_448];
 
 /// One row block; blocks without work; several row blocks per block; more tiles than the ring has stages; outliers.
 pub(crate) fn shapes(format: Format, batch: u32) -> Vec<ProductCase> {
-    let of_tile = super::product::tile(format).columns;
+    let of_tile = tile::of(format).columns;
     let long = if batch == 1 { 40 } else { 20 };
     [(16, 1, 2, 1.0), (48, 5, 2, 1.0), (96, 3, 5, 1.0), (32, long, 1, 1.0), (32, 9, 3, 1e4)]
         .into_iter()
@@ -49,7 +49,7 @@ impl Packed {
     /// of the magnitudes, to which rounding errors are relative.
     pub(crate) fn random(format: Format, shape: ProductCase, seed: u64) -> (Random, Packed) {
         let mut random = Random(seed);
-        let tile_columns = super::product::tile(format).columns;
+        let tile_columns = tile::of(format).columns;
         let count = shape.rows / ROWS * (shape.n / tile_columns);
         let tiles = tile::random(format, count as usize, 1.0, &mut random);
         let weights = tile::dequantize(format, &tiles, shape.n as usize);

@@ -2,14 +2,16 @@
 //!
 //! Everything up to [`Consumer::wait`] runs while the previous kernel still runs, and reads nothing that it writes.
 
-use super::activation::{Activations, Gamma, Loaders};
 use super::epilogue::{Epilogue, Factor, Results};
 use super::layout::*;
+use super::load_activations::{Gamma, Loaders};
 use super::plan::{Plan, Timestamp};
-use super::product::{RowSums, TileProduct, tile};
 use super::ring::{Ring, RingCursor};
 use super::stream::{BARRIERS_READY, BlockShare, CONSUMERS, Input, READY, WeightStream};
 use crate::format::Format;
+use crate::format::activations::Activations;
+use crate::format::product::{RowSums, TileProduct};
+use crate::format::tile;
 use crate::format::tile::ROWS;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -222,7 +224,7 @@ impl<'k> Consumer<'_, 'k> {
     ) {
         let (k, ring) = (self.stream.k, self.ring);
         let Plan { width, groups, .. } = self.stream.plan;
-        let (row_tiles, bytes) = (work.cursor.len, tile(work.format).bytes);
+        let (row_tiles, bytes) = (work.cursor.len, tile::of(work.format).bytes);
         k.repeat_with(
             &mut work.cursor,
             |tile| tile.kt.get().ge(row_tiles),

@@ -1,9 +1,8 @@
 //! The start of a token: its embedding row as floats, and the angles that rotate queries and keys.
 //!
 //! The angles are the same in every layer, so they are computed once, as [`Rope`](crate::Rope) computes them. The row
-//! is read from tiles ([`EmbedTiled`]) or from a table as a GGUF file stores it ([`EmbedRows`]). In a tile, the
-//! weights of a row are spread over the lanes of row `g`; a thread takes a [`RowFragment`], the words of one load of
-//! one lane, which are consecutive in the row.
+//! is read from tiles ([`EmbedTiled`]), a [`RowFragment`] by each thread, or from a table as a GGUF file stores it
+//! ([`EmbedRows`]).
 //!
 //! Each token of a batch has its own state.
 
@@ -12,10 +11,8 @@ use super::plan::MAX_BATCH;
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::format::fragment::{
-    BYTE, Bytes, Code, FIVE, LaneSplit, NIBBLE, NIBBLE_LESS_8, SELECT, SIX, SIX_LESS_32, bytes, halfword,
-    halves, split, unpack_bf16, unpack_f16,
-};
+use crate::format::fragment::LaneSplit;
+use crate::format::row::RowFragment;
 use crate::format::tile::{ROWS, Tile};
 use crate::simple::embed::{Table, copy_fragment, copy_row};
 use crate::simple::rope::{angle, exact_angles, frequencies};
@@ -100,7 +97,7 @@ impl KernelDef for EmbedTiled {
     fn program<'k>(&self, k: Builder<'k>, a: EmbedTokenArgs<Dev<'k>>) {
         let tile = self.format.tile().expect("the format has a tile");
         embed(k, self.overlap, self.batch, a, |a, tokens| {
-            let len = RowFragment::len(self.format);
+            let len = self.format.tiles().row_len();
             let (row_tiles, fragments) = (a.n >> tile.columns.ilog2(), tile.columns / len);
             tokens.run(k, a, a.n >> len.ilog2(), |i, token, y| {
                 let y = y.row(i, 4 * len);
@@ -108,9 +105,9 @@ impl KernelDef for EmbedTiled {
                 k.when(token.lt(a.vocab), || {
                     let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
                     k.note(format!("{}: weights of a row of a tile", self.format.name()));
-                    let fragment =
-                        RowFragment::new(a.table.row(index, tile.bytes), token, i & (fragments - 1));
-                    fragment.weights(self.format).chunks(4).enumerate().for_each(|(j, v)| store(j, v));
+                    let tile = a.table.row(index, tile.bytes);
+                    let fragment = RowFragment::new(k, tile, token, i & (fragments - 1));
+                    self.format.tiles().row(&fragment).chunks(4).enumerate().for_each(|(j, v)| store(j, v));
                 })
                 .otherwise(|| {
                     let nan = k.val(f32::NAN);
@@ -263,137 +260,6 @@ fn exact(freq: &[f32], state: &[u32], angles: &mut [f32]) {
         for (angle, (sin, cos)) in angles.chunks_mut(2).zip(exact) {
             angle.copy_from_slice(&[cos as f32, sin as f32]);
         }
-    }
-}
-
-/// Consecutive weights of a row of a tile. `tile.rs` defines where they are.
-struct RowFragment<'k> {
-    tile: Bytes<'k>,
-    /// The first of the lane's two rows.
-    g: U32<'k>,
-    /// 1 for the second.
-    second: U32<'k>,
-    /// The index of the fragment in the row, in the order of the columns.
-    index: U32<'k>,
-}
-
-impl<'k> RowFragment<'k> {
-    /// Weights of a fragment.
-    fn len(format: Format) -> u32 {
-        match format {
-            Format::F16 | Format::BF16 => 4,
-            Format::Q8_0 | Format::Q6_K => 8,
-            _ => 16,
-        }
-    }
-
-    fn new(tile: Bytes<'k>, token: U32<'k>, index: U32<'k>) -> Self {
-        RowFragment { tile, g: token & 7, second: (token >> 3) & 1, index }
-    }
-
-    fn weights(&self, format: Format) -> Vec<F32<'k>> {
-        match format {
-            Format::F16 => unpack_f16(&self.pair()),
-            Format::BF16 => unpack_bf16(&self.pair()),
-            Format::Q4_0 => self.q4_0(),
-            Format::Q8_0 => self.q8_0(),
-            Format::Q4_K => self.scaled(2048, self.codes(NIBBLE, self.nibbles())),
-            Format::Q5_K => self.scaled(2560, self.codes(FIVE, self.fifth(self.nibbles()))),
-            Format::Q6_K => self.q6_k(),
-            Format::F32 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => {
-                unreachable!("{} has no tile", format.name())
-            }
-        }
-    }
-
-    /// The lane that holds groups `t`, `4 + t`, ... of the row.
-    fn lane(&self, t: U32<'k>) -> U32<'k> {
-        self.g.mad(4, t)
-    }
-
-    /// The four words of lane `lane` at `512 c`.
-    fn words(&self, c: U32<'k>, lane: U32<'k>) -> Ptr<'k, u32, Read> {
-        self.tile.row(c, 512).row(lane, 16).cast()
-    }
-
-    /// The binary16 value at this byte and `i` times `bytes` bytes.
-    fn half(&self, at: u32, i: U32<'k>, bytes: u32) -> F32<'k> {
-        halves(halfword(self.tile.at(at).row(i, bytes).row(self.second, 2), 0))[0]
-    }
-
-    fn codes(&self, code: Code, words: impl IntoIterator<Item = U32<'k>>) -> Vec<F32<'k>> {
-        words.into_iter().flat_map(|word| bytes(code, split(word), 0)).collect()
-    }
-
-    /// Four weights of 16 bits: fragment `8 c + 2 t + u`.
-    fn pair(&self) -> [U32<'k>; 2] {
-        let c = ((self.index >> 3) << 1) | (self.index & 1);
-        let words = self.words(c, self.lane((self.index >> 1) & 3)).at(self.second);
-        [words.ld(), words.at(2).ld()]
-    }
-
-    /// Eight bytes: fragment `16 s + 4 t + i`.
-    fn q8_0(&self) -> Vec<F32<'k>> {
-        let (s, lane) = (self.index >> 4, self.lane((self.index >> 2) & 3));
-        let words = self.words(s.mad(4, self.index & 3), lane).at(self.second);
-        let d = self.half(4096, lane.mad(2, s), 4);
-        self.codes(BYTE, [words.ld(), words.at(2).ld()]).into_iter().map(|q| q * d).collect()
-    }
-
-    /// Sixteen nibbles, in the low ones of four words: fragment `8 s + 2 t + c`.
-    fn nibbles(&self) -> [U32<'k>; 4] {
-        let c = ((self.index >> 3) << 1) | (self.index & 1);
-        let words = self.words(c, self.group_lane()).ld4();
-        words.map(|word| word >> (self.second << 2))
-    }
-
-    fn group_lane(&self) -> U32<'k> {
-        self.lane((self.index >> 1) & 3)
-    }
-
-    /// The nibbles with a fifth bit above each.
-    fn fifth(&self, nibbles: [U32<'k>; 4]) -> [U32<'k>; 4] {
-        let c = ((self.index >> 3) << 1) | (self.index & 1);
-        let bits = self.tile.at(2048).row(self.group_lane(), 16).row(c, 4).cast::<u32>().ld() >> self.second;
-        let [n0, n1, n2, n3] = nibbles;
-        let with = |nibble: U32<'k>, fifth: U32<'k>| nibble.lop3(fifth & 0x1010_1010, 0x0f0f_0f0f, SELECT);
-        [with(n0, bits << 4), with(n1, bits << 2), with(n2, bits), with(n3, bits >> 2)]
-    }
-
-    fn q4_0(&self) -> Vec<F32<'k>> {
-        let d = self.half(2048, self.group_lane().mad(2, self.index >> 3), 4);
-        self.codes(NIBBLE_LESS_8, self.nibbles()).into_iter().map(|q| q * d).collect()
-    }
-
-    /// Applies the scale and the minimum of the group, which are in the words from `at` on.
-    fn scaled(&self, at: u32, codes: Vec<F32<'k>>) -> Vec<F32<'k>> {
-        let (s, lane) = (self.index >> 3, self.group_lane());
-        let words = self.tile.at(at);
-        let row = self.second << 4;
-        let low = words.row(lane, 4).cast::<u32>().ld() >> s.mad(4, row);
-        let high = words.at(128).row(lane >> 1, 4).cast::<u32>().ld() >> (lane & 1).mad(4, s.mad(2, row));
-        // Bits 0 to 3 of each byte, below bits 0 and 1 of the other's.
-        let six = low.lop3(high << 4, 0x0f0f_0f0f, SELECT);
-        let [d, dmin] = halves(words.at(192).row(self.g, 8).row(self.second, 4).cast::<u32>().ld());
-        let (scale, min) = (d * SIX.at(six, 0), dmin * SIX.at(six, 8));
-        codes.into_iter().map(|q| q * scale - min).collect()
-    }
-
-    /// Eight weights: fragment `8 s + 2 t + i`.
-    fn q6_k(&self) -> Vec<F32<'k>> {
-        let (s, lane) = (self.index >> 3, self.group_lane());
-        let first = ((s << 1) | (self.index & 1)) * 3;
-        let word = |i: u32| {
-            let x = first + i;
-            self.words(x >> 2, lane).at(x & 3).ld()
-        };
-        let [a, b, c] = [0, 1, 2].map(word);
-        let fourth = ((a & 0xc0c0_c0c0) >> 2) | ((c & 0xc0c0_c0c0) >> 4) | (b & 0x0303_0303);
-        let first_row = self.second.eq(0);
-        let six = [first_row.select(a, b >> 2), first_row.select(c, fourth)];
-        let scale = self.tile.at(3072).row(lane, 8).row(s, 2).at(self.second).ld();
-        let scale = self.half(3328, self.g, 4) * BYTE.at(scale, 0);
-        self.codes(SIX_LESS_32, six).into_iter().map(|q| q * scale).collect()
     }
 }
 

@@ -3,10 +3,10 @@
 //! Shared memory holds, in order: full and empty barriers, sums of squares, the epilogue's scratch space, the warps'
 //! partial sums, activations, and the ring.
 
-use super::activation::Encoding;
 use super::plan::Plan;
-use super::product::tile;
 use crate::format::Format;
+use crate::format::activations::Encoding;
+use crate::format::tile;
 use crate::format::tile::ROWS;
 
 /// The maximum number of stages of a ring.
@@ -61,7 +61,7 @@ impl Segments {
     fn total(&self) -> u64 {
         self.0
             .iter()
-            .map(|&(format, count)| u64::from(count) * u64::from(Segments::cost(tile(format).bytes)))
+            .map(|&(format, count)| u64::from(count) * u64::from(Segments::cost(tile::of(format).bytes)))
             .sum()
     }
 
@@ -70,7 +70,7 @@ impl Segments {
         let mut from = 0;
         let place = u64::from(i) * self.total() / u64::from(blocks);
         let cut = |&(format, count): &(Format, u32)| {
-            let cost = u64::from(Segments::cost(tile(format).bytes));
+            let cost = u64::from(Segments::cost(tile::of(format).bytes));
             let here = place.saturating_sub(from) / cost;
             from += u64::from(count) * cost;
             (here as u32).min(count)
@@ -86,7 +86,7 @@ impl Segments {
 
     /// The largest tile, in bytes.
     fn tile_bytes(&self) -> u32 {
-        self.0.iter().map(|&(format, _)| tile(format).bytes).max().unwrap_or(0)
+        self.0.iter().map(|&(format, _)| tile::of(format).bytes).max().unwrap_or(0)
     }
 
     /// How activations are encoded; `None` if the formats need different encodings.
@@ -109,7 +109,7 @@ impl Segments {
 
     /// Checks a layout; the error says what is wrong.
     pub(crate) fn check(&self, plan: Plan, n: u32, layout: Layout) -> Result<(), String> {
-        let tile_columns = tile(self.0[0].0).columns;
+        let tile_columns = tile::of(self.0[0].0).columns;
         let Layout { blocks, max_row_blocks, stages, shared } = layout;
         if n == 0 || !n.is_multiple_of(tile_columns) {
             return Err(format!("n is {n}, must be a positive multiple of {tile_columns}"));

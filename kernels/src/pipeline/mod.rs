@@ -23,7 +23,6 @@
 //! - [`LmHead`] stores the argmax token of each token of a batch and does not update the state. The caller that
 //!   assigned the tokens ([`SplitPrompt`], for a prompt) knows which of them continue.
 
-pub mod activation;
 pub mod attention;
 mod batch;
 pub mod block_float;
@@ -35,10 +34,10 @@ mod gate_up;
 mod head;
 mod head_norm;
 mod layout;
+mod load_activations;
 pub mod pack;
 pub mod plan;
 mod producer;
-mod product;
 mod project;
 mod qkv;
 mod ring;

@@ -1,6 +1,7 @@
 //! How a product divides its blocks among warps, and the timestamps that it records when it profiles.
 
 use crate::format::Format;
+use crate::format::activations::Encoding;
 use ptx_gen::*;
 
 /// How tiles come to shared memory, and with it whether kernels overlap: both need sm_90.
@@ -86,8 +87,27 @@ impl Plan {
     /// For 16-bit weights with short rows.
     pub const HALF_SHORT_ROWS: Plan = Plan { width: 1, groups: 8, ..Plan::DEFAULT };
 
-    /// [`SHIPPED`](Plan::DEFAULT) for devices older than sm_90.
+    /// [`DEFAULT`](Plan::DEFAULT) for devices older than sm_90.
     pub const DEFAULT_ASYNC: Plan = Plan { copies: Copies::Async, ..Plan::DEFAULT };
+
+    /// For a large matrix of weights in this format.
+    pub fn large(format: Format) -> Plan {
+        match Encoding::of(format) {
+            Some(Encoding::F16 | Encoding::Bf16) => Plan::HALF,
+            _ => Plan::DEFAULT,
+        }
+    }
+
+    /// The plan after a product over weights in the format `before`. After products over 4- and 5-bit weights,
+    /// throttled prefetch is faster on an H200; after 6-bit and larger ones it is slower. QKV and the LM head are
+    /// always slower with it.
+    pub fn after(self, before: Format) -> Plan {
+        match self {
+            Plan::TWELVE_WARPS if before.bits() <= 6.0 => Plan::TWELVE_WARPS_THROTTLED,
+            Plan::DEFAULT if before.bits() <= 6.0 => Plan::THROTTLED,
+            plan => plan,
+        }
+    }
 
     /// The same plan for a batch, without a prefetch limit.
     pub const fn with_batch(self, batch: u32) -> Plan {
@@ -108,11 +128,11 @@ impl Plan {
     ///
     /// With a batch, one block fits. For quantized weights `ptxas` is not told, because it would then take more
     /// registers than sm_120 has.
-    pub(crate) const fn resident(self, format: Format) -> Option<u32> {
+    pub(crate) fn resident(self, format: Format) -> Option<u32> {
         match self.batch {
             1 if self.overlaps() && self.threads() <= 512 => Some(2),
             1 => Some(1),
-            _ if matches!(format, Format::F16 | Format::BF16) => Some(1),
+            _ if Plan::large(format) == Plan::HALF => Some(1),
             _ => None,
         }
     }

@@ -4,9 +4,9 @@
 //! progress flags of the previous product, with acquire loads.
 
 use super::plan::{Copies, Timestamp};
-use super::product::tile;
 use super::ring::{Ring, RingCursor};
 use super::stream::{BARRIERS_READY, BlockShare, READY, WeightStream};
+use crate::format::tile;
 use ptx_gen::*;
 
 /// The maximum number of bytes in flight during the first pass over the ring. They about saturate an SM's share of
@@ -106,7 +106,7 @@ impl<'k> WeightStream<'k> {
         first: U32<'k>,
         policy: Option<U64<'k>>,
     ) {
-        let bytes = tile(share.format).bytes;
+        let bytes = tile::of(share.format).bytes;
         let len = (share.len - first).min(self.plan.width) * bytes;
         let full = ring.full(&cursor.slot);
         if self.plan.overlaps() {

@@ -486,7 +486,7 @@ impl Qkv {
         let segments = self.segments(heads, kv, dim);
         let mut random = crate::case::Random(seed);
         let tiles = |&(format, count): &(Format, u32)| {
-            let tile_columns = super::product::tile(format).columns;
+            let tile_columns = crate::format::tile::of(format).columns;
             crate::format::tile::random(format, (count * n / tile_columns) as usize, 1.0, &mut random)
         };
         let w: Vec<u8> = segments.0.iter().flat_map(tiles).collect();

@@ -19,15 +19,16 @@
 //! So each warp computes a part of every row block's 16 sums. It stores its partial sums in shared memory, where they
 //! are added in the order of the warps: the result is deterministic.
 
-use super::activation::{Activations, Encoding, Gamma};
 use super::block_float::BlockFloat;
 use super::consumer::Consumer;
 use super::epilogue::Epilogue;
 use super::layout::*;
+use super::load_activations::Gamma;
 use super::plan::{Copies, Plan, Timestamp};
-use super::product::tile;
 use super::ring::Ring;
 use crate::format::Format;
+use crate::format::activations::{Activations, Encoding};
+use crate::format::tile;
 use ptx_gen::*;
 
 args! {
@@ -135,13 +136,13 @@ impl<'k> WeightStream<'k> {
     }
 
     fn ring(&self, base: Ptr<'k, u8, Shared>, x: &Activations<'k>) -> Ring<'k> {
-        let bytes = self.segments.iter().map(|&(format, _)| tile(format).bytes).max().expect("a segment");
+        let bytes = self.segments.iter().map(|&(format, _)| tile::of(format).bytes).max().expect("a segment");
         Ring { base, stages: x.end(), size: self.plan.width * bytes, count: self.args.stages }
     }
 
     /// Tiles of a row.
     pub(super) fn row_tiles(&self) -> U32<'k> {
-        self.n / tile(self.segments[0].0).columns
+        self.n / tile::of(self.segments[0].0).columns
     }
 
     /// Records a timestamp where `who` holds, if the plan says so.
@@ -155,7 +156,7 @@ impl<'k> WeightStream<'k> {
     fn shares(&self) -> Vec<BlockShare<'k>> {
         let k = self.k;
         let row_tiles = self.row_tiles();
-        let cost = |format| Segments::cost(tile(format).bytes);
+        let cost = |format| Segments::cost(tile::of(format).bytes);
         let total = self.segments.iter().map(|&(format, count)| count * cost(format)).reduce(|a, b| a + b);
         let total = total.expect("a segment");
         let bounds = [k.ctaid(), k.ctaid() + 1].map(|i| i * total / self.args.blocks);
@@ -163,7 +164,7 @@ impl<'k> WeightStream<'k> {
         let mut shares = vec![];
         for &(format, count) in &self.segments {
             let [first, end] = bounds.map(|bound| ((bound.max(from) - from) / cost(format)).min(count));
-            let bytes = tile(format).bytes;
+            let bytes = tile::of(format).bytes;
             let mine = tiles.row(first * row_tiles, bytes);
             let share = end - first;
             shares.push(BlockShare {

@@ -6,7 +6,7 @@
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::format::fragment::{Bytes, Group, LaneSplit, fragment};
+use crate::format::fragment::{Bytes, Group, LaneSplit};
 use crate::state;
 use ptx_gen::*;
 
@@ -92,7 +92,7 @@ pub(crate) fn copy_fragment<'k>(
     y: Ptr<'k, f32, Write>,
 ) {
     let split = LaneSplit::of(table.format);
-    let fragment = fragment(table.format, k, thread);
+    let fragment = table.format.of().fragment(k, thread);
     let block = split.block(thread);
     let y = y.at(fragment.first()).row(block, 4 * split.len);
     let store = |i: usize, v| y.at(split.float4s[i]).st4(v);

@@ -13,7 +13,7 @@
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
-use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit, fragment};
+use crate::format::fragment::{Bytes, Fragment, Group, LaneSplit};
 use crate::reduce::{block_sum, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -64,22 +64,6 @@ impl Team {
             Team::Warp => warp_sum(v),
             Team::Block => block_sum(k, WARPS, v),
         }
-    }
-}
-
-/// How many loads are in flight.
-struct Tuning {
-    /// Fragments of each row that a lane loads per iteration.
-    depth: u32,
-    /// Resident blocks per SM: the maximum that leaves enough registers for these loads.
-    blocks: u32,
-}
-
-const fn tuning(format: Format) -> Tuning {
-    match format {
-        Format::F32 | Format::F16 | Format::BF16 | Format::Q8_0 => Tuning { depth: 4, blocks: 8 },
-        Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => Tuning { depth: 4, blocks: 5 },
-        Format::Q4_K | Format::Q5_K | Format::Q6_K => Tuning { depth: 2, blocks: 5 },
     }
 }
 
@@ -172,7 +156,7 @@ impl KernelDef for Gemv {
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(tuning(self.format).blocks)
+        Some(self.format.of().loads().blocks)
     }
 
     fn grid(&self, a: &GemvArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -203,7 +187,7 @@ impl KernelDef for GemvBias {
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(tuning(self.format).blocks)
+        Some(self.format.of().loads().blocks)
     }
 
     fn grid(&self, a: &GemvBiasArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -235,7 +219,7 @@ impl KernelDef for GemvAdd {
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(tuning(self.format).blocks)
+        Some(self.format.of().loads().blocks)
     }
 
     fn grid(&self, a: &GemvAddArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -337,13 +321,13 @@ impl<'k> GemvLane<'k> {
         x: Ptr<'k, f32, Read>,
     ) -> Self {
         let split = LaneSplit::of(w.format);
-        let fragment = fragment(w.format, k, lane);
+        let fragment = w.format.of().fragment(k, lane);
         let blocks = split.blocks(w.n);
         let (last, row_bytes) = (w.rows - 1, blocks * split.bytes);
         let rows = rows.map(|row| w.bytes.row(row.min(last), row_bytes));
         let x = x.at(fragment.first());
         let step = split.blocks_of_warp() * team.warps();
-        let depth = tuning(w.format).depth;
+        let depth = w.format.of().loads().depth;
         GemvLane { k, format: w.format, split, fragment, depth, step, blocks, rows, x }
     }
 
@@ -455,7 +439,7 @@ fn cases(
 ) -> Vec<Case> {
     let split = LaneSplit::of(format);
     let block = split.len as usize;
-    let round = block * (split.blocks_of_warp() * team.warps() * tuning(format).depth) as usize;
+    let round = block * (split.blocks_of_warp() * team.warps() * format.of().loads().depth) as usize;
     // One block; fewer blocks than lanes; full iterations and a remainder; more than one block of threads; long rows.
     let sizes =
         [(1, block), (2, 3 * block), (5, 2 * round + block), (9, round), (19, block), (3, 4096 + round)];

@@ -1,90 +1,13 @@
-//! Activations in shared memory, in the order and type in which a warp's matrix instructions take them.
-//!
-//! Against quantized weights, an activation is a 16-bit integer, split into a high and a low signed byte (`256 high +
-//! low`), times a scale that 32 of them share. The products are exact. Against 16-bit weights, it is the sum of two
-//! numbers of the weights' type: the rounded value and the residual. Both components are columns of one matrix
-//! instruction, whose other columns would be idle.
-//!
-//! The activations of a batch follow each other as if they were one vector: all values, then all scales. They are
-//! loaded as one vector. Their size bounds the batch.
+//! Loads and encodes the activations of a batch, as one vector, in shared memory: [`Activations`].
 
 use super::block_float::{BFP_BLOCK, BlockFloat, MAX_CODE, MIN_LARGEST, ROUNDING};
-use crate::format::Format;
+use crate::format::activations::{Activations, Encoding};
 use crate::reduce::{lanes_max, lanes_max_u32, warp_sum};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// The encoding of `n` activations in shared memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Encoding {
-    /// For each 32: the 32 high bytes, then the 32 low bytes. After all of them, for each 16: the scale, and the
-    /// scaled sum.
-    SplitInt8,
-    /// For each 32: the 32 values rounded to `f16`, then the 32 residuals, of activations divided by the scale. After
-    /// all of them the scale of each 128.
-    F16,
-    /// For each 32: the 32 values rounded to `bf16`, then the 32 residuals.
-    Bf16,
-}
-
-impl Encoding {
-    /// The encoding for products with a format's tiles; `None` for a format without tiles.
-    pub fn of(format: Format) -> Option<Encoding> {
-        match format {
-            Format::F32 => None,
-            Format::F16 => Some(Encoding::F16),
-            Format::BF16 => Some(Encoding::Bf16),
-            _ => Some(Encoding::SplitInt8),
-        }
-    }
-
-    /// What an activation becomes, for headings.
-    fn name(self) -> &'static str {
-        match self {
-            Encoding::SplitInt8 => "two int8",
-            Encoding::F16 => "two f16",
-            Encoding::Bf16 => "two bf16",
-        }
-    }
-
-    /// The size of `n` activations in bytes, a multiple of 128 for `n` a multiple of 128.
-    pub const fn bytes(self, n: u32) -> u32 {
-        (self.values(n) + self.side(n)).next_multiple_of(128)
-    }
-
-    const fn values(self, n: u32) -> u32 {
-        match self {
-            Encoding::SplitInt8 => 2 * n,
-            Encoding::F16 | Encoding::Bf16 => 4 * n,
-        }
-    }
-
-    const fn side(self, n: u32) -> u32 {
-        match self {
-            Encoding::SplitInt8 => n / 16 * 8,
-            Encoding::F16 => n / 128 * 4,
-            Encoding::Bf16 => 0,
-        }
-    }
-}
-
 /// Activations that a thread encodes at once.
 const CHUNK: u32 = BFP_BLOCK;
-
-/// A block's activations in shared memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Activations<'k> {
-    pub(crate) k: Builder<'k>,
-    pub(crate) encoding: Encoding,
-    /// The values, then the scales.
-    pub(crate) memory: Ptr<'k, u8, Shared>,
-    /// Activations per token.
-    pub(crate) n: U32<'k>,
-    /// Tokens per batch.
-    pub(crate) batch: u32,
-    /// Activations of the whole batch.
-    all: U32<'k>,
-}
 
 /// The threads that load, and their order.
 #[derive(Clone, Copy)]
@@ -152,17 +75,6 @@ fn fetch_into<'k, A: Loads>(
 }
 
 impl<'k> Activations<'k> {
-    pub(crate) fn new(
-        k: Builder<'k>,
-        encoding: Encoding,
-        memory: Ptr<'k, u8, Shared>,
-        n: U32<'k>,
-        batch: u32,
-    ) -> Self {
-        let all = if batch == 1 { n } else { n * batch };
-        Activations { k, encoding, memory, n, batch, all }
-    }
-
     /// Loads and encodes `x` of the whole batch. Whole warps; `n` is a multiple of 128.
     ///
     /// As soon as a chunk is encoded, its registers are reused for another chunk, which arrives while others are
@@ -304,8 +216,9 @@ impl<'k> Activations<'k> {
 
     /// Four lanes hold the 32 numbers that share a scale.
     fn encode_split_int8(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
-        let largest = lanes_max(3, largest(&x)).max(MIN_LARGEST);
-        self.store_split_int8(index, inside, x, largest.rcp() * MAX_CODE, largest * (1.0 / MAX_CODE));
+        // The reciprocal of the scale, since that of the largest would be flushed to zero above 2^126.
+        let scale = lanes_max(3, largest(&x)).max(MIN_LARGEST) * (1.0 / MAX_CODE);
+        self.store_split_int8(index, inside, x, scale.rcp(), scale);
     }
 
     /// Stores the high and low bytes of the numbers times `factor`, their scale, and, with another lane, the sum of
@@ -335,9 +248,8 @@ impl<'k> Activations<'k> {
     /// Sixteen lanes hold the 128 numbers of a tile, which share a scale.
     fn encode_f16(&self, index: U32<'k>, inside: Pred<'k>, x: [F32<'k>; 8]) {
         const LARGEST: f32 = 1024.0;
-        let largest = lanes_max(15, largest(&x)).max(MIN_LARGEST);
-        let scale = largest * (1.0 / LARGEST);
-        let inverse = largest.rcp() * LARGEST;
+        let scale = lanes_max(15, largest(&x)).max(MIN_LARGEST) * (1.0 / LARGEST);
+        let inverse = scale.rcp();
         let pair = |i: usize| {
             let x = [x[i] * inverse, x[i + 1] * inverse];
             let near = x.map(|x| x.cvt::<f16>());
@@ -365,31 +277,6 @@ impl<'k> Activations<'k> {
         let at = self.memory.row(index >> 2, 128).row(index & 3, 16).cast::<u32>();
         self.k.when(inside, || at.st4(pairs.map(|[near, _]| near)));
         self.k.when(inside, || at.at(16).st4(pairs.map(|[_, rest]| rest)));
-    }
-
-    /// The first multiple of 128 after all of it: [`Encoding::bytes`].
-    pub(crate) fn end(&self) -> Ptr<'k, u8, Shared> {
-        let side = self.side_bytes(self.all);
-        self.side().at((side + 127) & !127)
-    }
-
-    fn side_bytes(&self, n: U32<'k>) -> U32<'k> {
-        match self.encoding {
-            Encoding::SplitInt8 => n >> 1,
-            Encoding::F16 => n >> 5,
-            Encoding::Bf16 => self.k.val(0),
-        }
-    }
-
-    /// Bytes of a token's values, and of its scales.
-    pub(crate) fn token_bytes(&self) -> [U32<'k>; 2] {
-        [self.n * self.encoding.values(1), self.side_bytes(self.n)]
-    }
-
-    /// Where the scales begin.
-    pub(crate) fn side(&self) -> Ptr<'k, u8, Shared> {
-        let width = self.encoding.values(1);
-        self.memory.at(self.all * width)
     }
 }
 

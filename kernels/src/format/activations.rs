@@ -1,0 +1,114 @@
+//! Activations in shared memory, in the order and type in which a warp's matrix instructions take them.
+//!
+//! Against quantized weights, an activation is a 16-bit integer, split into a high and a low signed byte (`256 high +
+//! low`), times a scale that 32 of them share. The products are exact. Against 16-bit weights, it is the sum of two
+//! numbers of the weights' type: the rounded value and the residual. Both components are columns of one matrix
+//! instruction, whose other columns would be idle.
+//!
+//! The activations of a batch follow each other as if they were one vector: all values, then all scales. Their size
+//! bounds the batch.
+
+use super::Format;
+use ptx_gen::*;
+
+/// The encoding of `n` activations in shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encoding {
+    /// For each 32: the 32 high bytes, then the 32 low bytes. After all of them, for each 16: the scale, and the
+    /// scaled sum.
+    SplitInt8,
+    /// For each 32: the 32 values rounded to `f16`, then the 32 residuals, of activations divided by the scale. After
+    /// all of them the scale of each 128.
+    F16,
+    /// For each 32: the 32 values rounded to `bf16`, then the 32 residuals.
+    Bf16,
+}
+
+impl Encoding {
+    /// The encoding for products with a format's tiles; `None` for a format without tiles.
+    pub fn of(format: Format) -> Option<Encoding> {
+        Some(format.of().tiles()?.encoding())
+    }
+
+    /// What an activation becomes, for headings.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Encoding::SplitInt8 => "two int8",
+            Encoding::F16 => "two f16",
+            Encoding::Bf16 => "two bf16",
+        }
+    }
+
+    /// The size of `n` activations in bytes, a multiple of 128 for `n` a multiple of 128.
+    pub const fn bytes(self, n: u32) -> u32 {
+        (self.values(n) + self.side(n)).next_multiple_of(128)
+    }
+
+    pub(crate) const fn values(self, n: u32) -> u32 {
+        match self {
+            Encoding::SplitInt8 => 2 * n,
+            Encoding::F16 | Encoding::Bf16 => 4 * n,
+        }
+    }
+
+    const fn side(self, n: u32) -> u32 {
+        match self {
+            Encoding::SplitInt8 => n / 16 * 8,
+            Encoding::F16 => n / 128 * 4,
+            Encoding::Bf16 => 0,
+        }
+    }
+}
+
+/// A block's activations in shared memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Activations<'k> {
+    pub(crate) k: Builder<'k>,
+    pub(crate) encoding: Encoding,
+    /// The values, then the scales.
+    pub(crate) memory: Ptr<'k, u8, Shared>,
+    /// Activations per token.
+    pub(crate) n: U32<'k>,
+    /// Tokens per batch.
+    pub(crate) batch: u32,
+    /// Activations of the whole batch.
+    pub(crate) all: U32<'k>,
+}
+
+impl<'k> Activations<'k> {
+    pub(crate) fn new(
+        k: Builder<'k>,
+        encoding: Encoding,
+        memory: Ptr<'k, u8, Shared>,
+        n: U32<'k>,
+        batch: u32,
+    ) -> Self {
+        let all = if batch == 1 { n } else { n * batch };
+        Activations { k, encoding, memory, n, batch, all }
+    }
+
+    /// The first multiple of 128 after all of it: [`Encoding::bytes`].
+    pub(crate) fn end(&self) -> Ptr<'k, u8, Shared> {
+        let side = self.side_bytes(self.all);
+        self.side().at((side + 127) & !127)
+    }
+
+    fn side_bytes(&self, n: U32<'k>) -> U32<'k> {
+        match self.encoding {
+            Encoding::SplitInt8 => n >> 1,
+            Encoding::F16 => n >> 5,
+            Encoding::Bf16 => self.k.val(0),
+        }
+    }
+
+    /// Bytes of a token's values, and of its scales.
+    pub(crate) fn token_bytes(&self) -> [U32<'k>; 2] {
+        [self.n * self.encoding.values(1), self.side_bytes(self.n)]
+    }
+
+    /// Where the scales begin.
+    pub(crate) fn side(&self) -> Ptr<'k, u8, Shared> {
+        let width = self.encoding.values(1);
+        self.memory.at(self.all * width)
+    }
+}

@@ -1,0 +1,79 @@
+//! 512 bytes of fifth bits after the nibbles of a tile.
+
+use super::bits::BitRange;
+use super::nibbles;
+use super::pack::PackLane;
+use super::product::{AND_OR, Codes, TileProduct, TilePtr};
+use super::row::RowFragment;
+use super::tile::lane;
+use super::unpack::SELECT;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// The first of their bytes.
+pub(super) const AT: u32 = nibbles::BYTES;
+/// Bytes of all fifth bits of a tile.
+pub(super) const BYTES: u32 = 512;
+
+/// The fifth bit of column `k` of row `r`: four more words of a lane, of which byte `e` of word `c` has those of byte
+/// `e` of the four words of nibbles at `512 c`, two bits for each.
+pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
+    let (c, j) = (2 * (k / 128) + k / 16 % 2, k / 4 % 4);
+    BitRange::new(AT as usize + 16 * lane(r, k / 32) + 4 * c + k % 4, 2 * j + r / 8, 1)
+}
+
+impl<'k> PackLane<'k> {
+    /// Stores the lane's words: `bits(r, c, j)` has in bit 0 of its bytes the fifth bits of four columns.
+    pub(super) fn fifth_bits(&self, bits: impl Fn(usize, u32, usize) -> U32<'k>) {
+        self.k.note("fifth bits");
+        let one = |r: usize, c: u32, j: usize| bits(r, c, j) << (2 * j + r) as u32;
+        let word = |c| (1..8).fold(one(0, c, 0), |word, i| word | one(i % 2, c, i / 2));
+        self.tile.at(AT).row(self.lane, 16).cast::<u32>().st4([0, 1, 2, 3].map(word));
+    }
+
+    /// The same from the fifth bits of group `4 s + t` of each row, a word in the order of the columns: `words[s][r]`.
+    pub(super) fn fifth_bits_in_order(&self, words: [[U32<'k>; 2]; 2]) {
+        self.fifth_bits(|r, c, j| {
+            let four = (words[c as usize / 2][r] >> (16 * (c % 2) + 4 * j as u32)) & 15;
+            // The multiplication moves bit i of the four to bit 8 i; the mask drops the other copies.
+            (four * 0x0020_4081) & 0x0101_0101
+        });
+    }
+}
+
+impl<'k> TileProduct<'k> {
+    /// Nibbles with the fifth bits of their word `c` in word `c`: bit `2 j + r` belongs to row `g + 8 r`.
+    pub(super) fn five_bits(&self, tile: TilePtr<'k>) -> Codes<'k> {
+        let words = self.nibble_words(tile);
+        let high = tile.at(self.lane * 16).at(AT).cast::<u32>().ld4();
+        from_fn(|s| {
+            from_fn(|i| {
+                self.k.note("fifth bits above nibbles, eight columns of both rows");
+                let c = 2 * s + i / 2;
+                let code = |j: usize, r: usize| five_bits(words[c][j], high[c], 2 * j + r, 4 * r as u32);
+                let j = 2 * (i % 2);
+                [code(j, 0), code(j, 1), code(j + 1, 0), code(j + 1, 1)]
+            })
+        })
+    }
+}
+
+/// Four nibbles of a word, from bit `from` of each byte on, with bit `bit` of the bytes of `high` above them.
+fn five_bits<'k>(word: U32<'k>, high: U32<'k>, bit: usize, from: u32) -> U32<'k> {
+    let fifth = match bit as u32 {
+        bit @ 0..=4 => high << (4 - bit),
+        bit => high >> (bit - 4),
+    };
+    fifth.lop3(0x1010_1010, (word >> from) & 0x0f0f_0f0f, AND_OR)
+}
+
+impl<'k> RowFragment<'k> {
+    /// The nibbles with a fifth bit above each.
+    pub(super) fn five_bits(&self) -> [U32<'k>; 4] {
+        let [n0, n1, n2, n3] = self.nibbles();
+        let c = ((self.index >> 3) << 1) | (self.index & 1);
+        let bits = self.tile.at(AT).row(self.group_lane(), 16).row(c, 4).cast::<u32>().ld() >> self.second;
+        let with = |nibble: U32<'k>, fifth: U32<'k>| nibble.lop3(fifth & 0x1010_1010, 0x0f0f_0f0f, SELECT);
+        [with(n0, bits << 4), with(n1, bits << 2), with(n2, bits), with(n3, bits >> 2)]
+    }
+}

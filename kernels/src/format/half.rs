@@ -1,0 +1,151 @@
+//! `F16` and `BF16`: IEEE binary16 and bfloat16, blocks of their own.
+//!
+//! A tile has 128 columns. Word `x` of a lane holds two neighbouring columns of a row.
+
+use super::activations::Encoding;
+use super::bits::{Bits, Field, one};
+use super::fragment::{Fragment, LaneSplit, Unquantized};
+use super::pack::PackLane;
+use super::product::{RowSums, TileProduct};
+use super::row::RowFragment;
+use super::tile::{lane, word};
+use super::unpack::halves;
+use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16};
+use crate::case::Random;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Half {
+    F16,
+    BF16,
+}
+
+impl BlockFormat for Half {
+    fn block(&self) -> Block {
+        let ggml_type = if *self == Half::F16 { 1 } else { 30 };
+        Block { ggml_type, len: 1, bytes: 2 }
+    }
+
+    fn numbers(&self) -> Vec<Field> {
+        Vec::new()
+    }
+
+    fn in_block(&self, _: Field) -> Bits {
+        one(0, 0, 16)
+    }
+
+    fn weight(&self, k: usize, number: &dyn Fn(Field) -> u32) -> f32 {
+        let bits = number(Field::Code(k));
+        match self {
+            Half::F16 => f16_value(bits),
+            Half::BF16 => f32::from_bits(bits << 16),
+        }
+    }
+
+    fn scale(&self, block: &mut [u8], v: f32, _: f32, _: &mut Random) {
+        match self {
+            Half::F16 => put_f16(block, 0, v),
+            Half::BF16 => block.copy_from_slice(&bf16::from_f32(v).0.to_le_bytes()),
+        }
+    }
+
+    fn split(&self) -> LaneSplit {
+        LaneSplit { len: 4, bytes: 8, lanes: 1, float4s: &[0] }
+    }
+
+    fn fragment<'k>(&self, k: Builder<'k>, _: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
+        let load = |at: Ptr<'k, u8, Read>| at.stream().cast::<u32>().ld2().into();
+        let half = *self;
+        Box::new(Unquantized { first: k.val(0), load, unpack: move |words: &[U32<'k>]| half.unpack(words) })
+    }
+
+    fn loads(&self) -> Loads {
+        Loads { depth: 4, blocks: 8 }
+    }
+
+    fn tiles(&self) -> Option<&dyn TileFormat> {
+        Some(self)
+    }
+}
+
+impl Half {
+    /// The numbers of words of two.
+    fn unpack<'k>(self, words: &[U32<'k>]) -> Vec<F32<'k>> {
+        let pair = |&w: &U32<'k>| match self {
+            Half::F16 => halves(w),
+            Half::BF16 => [(w << 16).bits(), (w & 0xffff_0000).bits()],
+        };
+        words.iter().flat_map(pair).collect()
+    }
+}
+
+impl TileFormat for Half {
+    fn columns(&self) -> u32 {
+        128
+    }
+
+    fn encoding(&self) -> Encoding {
+        if *self == Half::F16 { Encoding::F16 } else { Encoding::Bf16 }
+    }
+
+    fn in_tile(&self, r: usize, k: usize, _: Field) -> Bits {
+        let x = 8 * (k / 32) + 4 * (k / 4 % 2) + 2 * (k / 2 % 2) + r / 8;
+        one(word(x, lane(r, k / 8)) + 2 * (k % 2), 0, 16)
+    }
+
+    fn pack<'k>(&self, lane: &PackLane<'k>) {
+        let rows = lane.bytes();
+        for c in 0..4 {
+            let [a, b] = rows.map(|row| row.at(64 * c).row(lane.t, 16).cast::<u32>().ld4());
+            lane.words(2 * c, [a[0], b[0], a[1], b[1]]);
+            lane.words(2 * c + 1, [a[2], b[2], a[3], b[3]]);
+        }
+    }
+
+    fn multiply<'k>(
+        &self,
+        product: &TileProduct<'k>,
+        tile: Ptr<'k, u8, Shared>,
+        kt: U32<'k>,
+        batch: &mut [RowSums<'k>],
+    ) {
+        let words: [_; 8] = from_fn(|c| product.words(tile, c as u32));
+        for (item, rows) in (0..).zip(batch) {
+            product.token();
+            let x = product.x(kt, item);
+            let mut sums: [Sums<f32>; 2] = from_fn(|_| Sums::zero(product.k));
+            for c in 0..4 {
+                let quad = product.quad(x.at(128 * c as u32));
+                for u in 0..2 {
+                    let (a, b) = (A(words[2 * c + u]), B([&quad[2 * u], &quad[2 * u + 1]]));
+                    match self {
+                        Half::F16 => sums[u].add_f16(a, b),
+                        Half::BF16 => sums[u].add_bf16(a, b),
+                    }
+                }
+            }
+            let scale = (*self == Half::F16).then(|| product.side(kt, 4, item).cast::<f32>().ld());
+            for (r, row) in rows.iter_mut().enumerate() {
+                let parts = sums.each_ref().map(|s| s.0[2 * r].get() + &s.0[2 * r + 1]);
+                let sum = parts[0] + parts[1];
+                match scale {
+                    Some(scale) => row.fma(sum, scale),
+                    None => *row += sum,
+                }
+            }
+        }
+    }
+
+    fn row_len(&self) -> u32 {
+        4
+    }
+
+    /// Fragment `8 c + 2 t + u`.
+    fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
+        let c = ((row.index >> 3) << 1) | (row.index & 1);
+        let words = row.words(c, row.lane((row.index >> 1) & 3)).at(row.second);
+        self.unpack(&[words.ld(), words.at(2).ld()])
+    }
+}

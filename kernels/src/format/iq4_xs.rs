@@ -1,0 +1,165 @@
+//! `IQ4_XS`: `d: f16, scales_h: u16, scales_l: [u8; 4], qs: [u8; 128]`, `w = d * (scale - 32) * table[q]`.
+//!
+//! Group `j` of 32 has its codes in 16 bytes, the first 16 in the low nibbles; the low four bits of its scale are a
+//! nibble of `scales_l`, the upper two bits are in `scales_h`. A tile has the nibbles, the scales, then `d`.
+
+use super::bits::{BitRange, Bits, Field, one, two};
+use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::lookup::{IQ4, Table};
+use super::pack::PackLane;
+use super::product::{RowSums, TileProduct, TilePtr};
+use super::row::RowFragment;
+use super::tile::lane;
+use super::unpack::{SIX_LESS_32, halfword, halves, join};
+use super::{Block, BlockFormat, Loads, TileFormat, f16_value, nibbles, put_f16};
+use crate::case::Random;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// In a tile: the low bits of the scales, a halfword of each lane, of which nibble `2 s + r` is of set `s` and row
+/// `g + 8 r`; their upper bits, a byte of each lane, in the same order; and `d` of each row.
+const LOW: u32 = nibbles::BYTES;
+const HIGH: u32 = LOW + 64;
+const D: u32 = HIGH + 32;
+
+#[allow(non_camel_case_types)] // ggml's name
+pub(super) struct IQ4_XS;
+
+impl BlockFormat for IQ4_XS {
+    fn block(&self) -> Block {
+        Block { ggml_type: 23, len: 256, bytes: 136 }
+    }
+
+    fn numbers(&self) -> Vec<Field> {
+        (0..8).map(Field::Scale).chain([Field::D]).collect()
+    }
+
+    fn in_block(&self, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => one(8 + 16 * (k / 32) + k % 16, 4 * (k / 16 % 2), 4),
+            Field::Scale(j) => {
+                two(BitRange::new(4 + j / 2, 4 * (j % 2), 4), BitRange::new(2 + j / 4, 2 * (j % 4), 2))
+            }
+            _ => one(0, 0, 16),
+        }
+    }
+
+    fn weight(&self, k: usize, number: &dyn Fn(Field) -> u32) -> f32 {
+        let scale = number(Field::Scale(k / 32)) as f32 - 32.0;
+        f16_value(number(Field::D)) * scale * IQ4.value(number(Field::Code(k)))
+    }
+
+    fn scale(&self, block: &mut [u8], v: f32, _: f32, _: &mut Random) {
+        put_f16(block, 0, v / 4096.0);
+    }
+
+    fn split(&self) -> LaneSplit {
+        LaneSplit { len: 256, bytes: 136, lanes: 16, float4s: &[0, 4, 16, 20] }
+    }
+
+    fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
+        Box::new(HalfGroup { lane: thread & 15, table: IQ4.load(k) })
+    }
+
+    fn loads(&self) -> Loads {
+        Loads { depth: 2, blocks: 5 }
+    }
+
+    fn tiles(&self) -> Option<&dyn TileFormat> {
+        Some(self)
+    }
+}
+
+/// Eight bytes of a group's 16.
+struct HalfGroup<'k> {
+    lane: U32<'k>,
+    table: Table<'k>,
+}
+
+impl<'k> Fragment<'k> for HalfGroup<'k> {
+    fn first(&self) -> U32<'k> {
+        (self.lane >> 1).mad(32, (self.lane & 1) << 3)
+    }
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        vec![block, block.row(self.lane, 8)]
+    }
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let header = addresses[0].at(bytes).cast::<u32>().ld2();
+        let codes = addresses[1].at(bytes + 8).stream().cast::<u32>().ld2();
+        [header, codes].concat()
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, low, a, b] = words else { unreachable!("four words are loaded") };
+        let group = self.lane >> 1;
+        let (low, high) = ((low >> (group << 2)) & 15, (d >> ((group << 1) + 12)) & 0x30);
+        let scale = halves(d)[0] * SIX_LESS_32.at(low | high, 0);
+        let half = |half: u32| {
+            let q = [a, b].into_iter().flat_map(|w| self.table.numbers(w >> (4 * half))).collect();
+            Group { q, scale: Some(scale), offset: None }
+        };
+        vec![half(0), half(1)]
+    }
+}
+
+impl TileFormat for IQ4_XS {
+    fn in_tile(&self, r: usize, _: usize, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => two(nibbles::in_tile(r, k), BitRange::NONE),
+            Field::Scale(j) => {
+                let (lane, i) = (lane(r, j), 2 * (j / 4) + r / 8);
+                let low = BitRange::new(LOW as usize + 2 * lane, 4 * i, 4);
+                two(low, BitRange::new(HIGH as usize + lane, 2 * i, 2))
+            }
+            _ => one(D as usize + 4 * (r % 8) + 2 * (r / 8), 0, 16),
+        }
+    }
+
+    fn pack<'k>(&self, lane: &PackLane<'k>) {
+        let rows = lane.bytes();
+        let headers = rows.map(|row| row.cast::<u32>().ld2());
+        for s in 0..2 {
+            let four = |row: Bytes<'k>| {
+                let words = row.at(8 + 64 * s).row(lane.t, 16).cast::<u32>();
+                [0, 1, 2, 3].map(|i| words.at(i).ld())
+            };
+            lane.halves_of_nibbles(s, rows.map(four));
+        }
+        lane.k.note("scales of IQ4_XS");
+        let group = |s: u32| lane.t + 4 * s;
+        let order = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let lows = order.map(|(s, r): (u32, usize)| (headers[r][1] >> (group(s) << 2)) & 15);
+        let highs = order.map(|(s, r): (u32, usize)| (headers[r][0] >> ((group(s) << 1) + 16)) & 3);
+        let low = lows[0] | (lows[1] << 4) | (lows[2] << 8) | (lows[3] << 12);
+        let high = highs[0] | (highs[1] << 2) | (highs[2] << 4) | (highs[3] << 6);
+        lane.tile.at(LOW).row(lane.lane, 2).cast::<u16>().st(low);
+        lane.tile.at(HIGH).row(lane.lane, 1).st(high);
+        lane.row_words(D, [join(headers[0][0], headers[1][0])]);
+    }
+
+    fn multiply<'k>(
+        &self,
+        product: &TileProduct<'k>,
+        tile: TilePtr<'k>,
+        kt: U32<'k>,
+        batch: &mut [RowSums<'k>],
+    ) {
+        let codes = product.entries(tile, &IQ4);
+        product.k.note("IQ4_XS: scales of a tile");
+        let low = tile.at(product.lane * 2).at(LOW).cast::<u16>().ld();
+        let high = tile.at(product.lane).at(HIGH).ld();
+        let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
+        let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
+        let d = from_fn(|s| from_fn(|r| d[r] * scale(2 * s as u32 + r as u32)));
+        product.multiply_entries(&codes, d, kt, batch);
+    }
+
+    fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
+        let (s, lane) = (row.index >> 3, row.group_lane());
+        let i = (s << 1) + row.second;
+        let low = halfword(row.tile.at(LOW).row(lane, 2), 0) >> (i << 2);
+        let high = row.tile.at(HIGH).row(lane, 1).ld() >> (i << 1);
+        let scale = SIX_LESS_32.at((low & 15) | ((high & 3) << 4), 0);
+        let scale = row.half(D, row.g, 4) * scale;
+        row.entries(&IQ4).into_iter().map(|q| q * scale).collect()
+    }
+}

@@ -1,0 +1,105 @@
+//! Codes of four bits that are indices into a table of 16 signed bytes.
+
+use super::product::{Codes, RowSums, TileProduct, TilePtr};
+use super::row::RowFragment;
+use super::unpack::{BYTE, bytes, split};
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// ggml's `kvalues_iq4nl`, the table of IQ4_NL and IQ4_XS.
+pub(super) const IQ4: Lookup =
+    Lookup([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]);
+
+/// The table.
+#[derive(Clone, Copy)]
+pub(super) struct Lookup(pub(super) [i8; 16]);
+
+impl Lookup {
+    /// The entry of a code.
+    pub(super) fn value(&self, code: u32) -> f32 {
+        f32::from(self.0[code as usize])
+    }
+
+    /// The table in registers.
+    pub(super) fn load<'k>(&self, k: Builder<'k>) -> Table<'k> {
+        let word = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|j| self.0[4 * i + j] as u8));
+        Table { k, words: [0, 1, 2, 3].map(|i| k.val(word(i))) }
+    }
+}
+
+/// Four words of four entries.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'k> {
+    k: Builder<'k>,
+    words: [U32<'k>; 4],
+}
+
+impl<'k> Table<'k> {
+    /// The entries of four codes, the nibbles of the low halfword of `codes`, as bytes.
+    ///
+    /// `prmt` picks by three bits and would replicate a sign by the fourth. So it picks from each half of the table,
+    /// and then, by the fourth bit, between the two results.
+    fn four(&self, codes: U32<'k>) -> U32<'k> {
+        let three = codes & 0x7777;
+        let half = |i: usize| self.words[i].prmt(self.words[i + 1], three);
+        half(0).prmt(half(2), ((codes >> 1) & 0x4444) | 0x3210)
+    }
+
+    /// The entries of the low nibbles and of the high nibbles of a word's bytes.
+    pub(super) fn both(&self, nibbles: U32<'k>) -> [U32<'k>; 2] {
+        let (first, second) = (self.four(nibbles), self.four(nibbles >> 16));
+        [first.prmt(second, 0x6420), first.prmt(second, 0x7531)]
+    }
+
+    /// The entries of the low nibbles of a word's bytes, as numbers.
+    pub(super) fn numbers(&self, nibbles: U32<'k>) -> [F32<'k>; 4] {
+        self.k.note("entries of a table, by four nibbles");
+        let low = nibbles & 0x0f0f_0f0f;
+        let pairs = low | (low >> 4);
+        bytes(BYTE, split(self.four(pairs.prmt(pairs, 0x20))), 0)
+    }
+}
+
+impl<'k> TileProduct<'k> {
+    /// The entries of the codes of a tile.
+    pub(super) fn entries(&self, tile: TilePtr<'k>, lookup: &Lookup) -> Codes<'k> {
+        let table = lookup.load(self.k);
+        let words = self.nibble_words(tile);
+        from_fn(|s| {
+            from_fn(|i| {
+                self.k.note("entries of a table, eight columns of both rows");
+                let pair = &words[2 * s + i / 2][2 * (i % 2)..];
+                let [[a, b], [c, d]] = [table.both(pair[0]), table.both(pair[1])];
+                [a, b, c, d]
+            })
+        })
+    }
+
+    /// Adds the products of a tile of entries to the sums of each token. `d[s][r]` is the scale of the lane's group of
+    /// set `s` of row `g + 8 r`.
+    pub(super) fn multiply_entries(
+        &self,
+        codes: &Codes<'k>,
+        d: [[F32<'k>; 2]; 2],
+        kt: U32<'k>,
+        batch: &mut [RowSums<'k>],
+    ) {
+        for (item, rows) in (0..).zip(batch) {
+            self.token();
+            let sets = self.sets(kt, item, codes, |sums, a, b| sums.add_i8(a, b));
+            for (set, d) in sets.iter().zip(d) {
+                rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
+            }
+        }
+    }
+}
+
+impl<'k> RowFragment<'k> {
+    /// The entries of sixteen codes.
+    pub(super) fn entries(&self, lookup: &Lookup) -> Vec<F32<'k>> {
+        let table = lookup.load(self.k);
+        let entries = self.nibbles().into_iter().flat_map(|word| table.numbers(word)).collect();
+        self.k.note("scale the entries of a row");
+        entries
+    }
+}

@@ -1,0 +1,197 @@
+//! A warp multiplies a tile with the activations of a batch.
+//!
+//! A matrix instruction has eight columns and one token needs one of them. Quantized weights have a scale per group
+//! of columns, so the sums of several groups must stay apart. Lane `4 g + t` holds, along the inner dimension, the
+//! columns of the tile that belong to group `t` of four. The activations of group `t` occupy only columns `2 t` (high
+//! bytes) and `2 t + 1` (low bytes) of the right matrix; the rest is zero. In NVIDIA's terms this is an m16n8k32 with
+//! a block-diagonal B. After a few instructions lane `4 g + t` holds the sums of group `t` for rows `g` and `g + 8`
+//! and applies the scales.
+//!
+//! Each token of a batch takes the same number of instructions: a tile's weights are unpacked once, stay in
+//! registers, and are multiplied with one token after the other. A token's sums are therefore bit for bit those of a
+//! batch of one.
+//!
+//! `tile.rs` defines where a lane's weights are in a tile.
+
+use super::Format;
+use super::activations::{Activations, Encoding};
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// The bytes of a tile in shared memory.
+pub(crate) type TilePtr<'k> = Ptr<'k, u8, Shared>;
+
+/// A lane's view of the products in one format.
+pub(crate) struct TileProduct<'k> {
+    pub(super) k: Builder<'k>,
+    pub(super) format: Format,
+    pub(super) lane: U32<'k>,
+    pub(super) g: U32<'k>,
+    pub(super) t: U32<'k>,
+    /// Whether the lane holds activations: the others hold zeros.
+    pub(super) active: Pred<'k>,
+    /// The lane's activations for the first tile.
+    pub(super) x: Ptr<'k, u8, Shared>,
+    /// The scales of the lane's groups.
+    pub(super) side: Ptr<'k, u8, Shared>,
+    /// Bytes of both per token; `None` for a batch of one.
+    pub(super) next: Option<[U32<'k>; 2]>,
+}
+
+/// A lane's contribution to the sums of rows `g` and `g + 8`.
+pub(crate) type RowSums<'k> = [Var<'k, f32>; 2];
+
+pub(super) type Quad<'k> = [Var<'k, u32>; 4];
+
+/// The weights of two sets of four groups of 32, as the A fragments of four matrix instructions each.
+pub(super) type Codes<'k> = [[[U32<'k>; 4]; 4]; 2];
+
+/// A lane's results for a group of 32 of one token.
+pub(super) struct Set<'k> {
+    /// Sums of codes times bytes, of rows `g` and `g + 8`.
+    pub(super) sums: [I32<'k>; 2],
+    /// The scale of the activations.
+    pub(super) scale: F32<'k>,
+    /// The sum of the activations.
+    pub(super) sum: F32<'k>,
+}
+
+impl<'k> Set<'k> {
+    /// The sums in units of the codes.
+    pub(super) fn scaled(&self) -> [F32<'k>; 2] {
+        self.sums.map(|sum| sum.cvt::<f32>() * self.scale)
+    }
+
+    /// Separates the rows if the codes of row `g + 8` are 16 times its own plus those of row `g`. The result counts
+    /// 16 per unit of its own.
+    pub(super) fn separated(self) -> Set<'k> {
+        let [first, both] = self.sums;
+        Set { sums: [first, both - first], ..self }
+    }
+}
+
+impl<'k> TileProduct<'k> {
+    pub(crate) fn new(k: Builder<'k>, format: Format, x: Activations<'k>) -> Self {
+        let lane = k.lane();
+        let (g, t) = (lane >> 2, lane & 3);
+        let sixteen = format.tiles().group() == 16;
+        let (active, offset) = match x.encoding {
+            Encoding::SplitInt8 if sixteen => ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32),
+            Encoding::SplitInt8 => ((g >> 1).eq(t), t * 64 + (g & 1) * 32),
+            _ => (g.lt(2), g * 64 + t * 16),
+        };
+        let side = match x.encoding {
+            Encoding::SplitInt8 if sixteen => x.side().at(t * 8),
+            Encoding::SplitInt8 => x.side().at(t * 16),
+            _ => x.side(),
+        };
+        let next = (x.batch > 1).then(|| x.token_bytes());
+        TileProduct { k, format, lane, g, t, active, x: x.memory.at(offset), side, next }
+    }
+
+    /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
+    /// Whole warp.
+    pub(crate) fn add(&self, tile: TilePtr<'k>, kt: U32<'k>, batch: &mut [RowSums<'k>]) {
+        self.k.note(format!("{}: unpack a tile", self.format.name()));
+        self.format.tiles().multiply(self, tile, kt, batch);
+    }
+
+    /// Sums over the lanes of a row: the result is in every lane, or in the lanes with `t` = 0. Whole warp.
+    pub(crate) fn total(&self, v: F32<'k>) -> F32<'k> {
+        match self.format.tiles().encoding() {
+            Encoding::SplitInt8 => {
+                let v = v + v.shfl_bfly(1);
+                v + v.shfl_bfly(2)
+            }
+            _ => v,
+        }
+    }
+
+    /// Row `g` of the lane, and whether this lane holds the total.
+    pub(crate) fn owner(&self) -> (U32<'k>, Pred<'k>) {
+        (self.g, self.t.eq(0))
+    }
+
+    /// The heading of the multiplication by a token's activations.
+    pub(super) fn token(&self) {
+        self.k.note(format!("{}: multiply by the activations of a token", self.format.name()));
+    }
+
+    /// The lane's `c`-th group of four words.
+    pub(super) fn words(&self, tile: Ptr<'k, u8, Shared>, c: u32) -> [U32<'k>; 4] {
+        tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
+    }
+
+    /// The binary16 numbers of the lane's groups of 32, from byte `at` on: a word a set, of both rows.
+    pub(super) fn group_halves(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
+        tile.at(self.lane * 8).at(at).cast::<u32>().ld2()
+    }
+
+    /// The lane's activations, or zeros.
+    pub(super) fn quad(&self, at: Ptr<'k, u8, Shared>) -> Quad<'k> {
+        let mut quad = from_fn(|_| self.k.var(0));
+        at.cast::<u32>().ld4_if(self.active, &mut quad);
+        quad
+    }
+
+    /// The lane's activations of a token for tile `kt` of the row.
+    pub(super) fn x(&self, kt: U32<'k>, item: u32) -> Ptr<'k, u8, Shared> {
+        self.of_item(self.x.row(kt, 512), 0, item)
+    }
+
+    /// Their scales, `bytes` bytes per tile.
+    pub(super) fn side(&self, kt: U32<'k>, bytes: u32, item: u32) -> Ptr<'k, u8, Shared> {
+        self.of_item(self.side.row(kt, bytes), 1, item)
+    }
+
+    pub(super) fn of_item(&self, first: Ptr<'k, u8, Shared>, which: usize, item: u32) -> Ptr<'k, u8, Shared> {
+        self.next.map_or(first, |next| if item == 0 { first } else { first.row(next[which], item) })
+    }
+
+    /// The products of two sets of four groups of 32 with one token.
+    pub(super) fn sets(
+        &self,
+        kt: U32<'k>,
+        item: u32,
+        codes: &Codes<'k>,
+        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+    ) -> [Set<'k>; 2] {
+        let (x, side) = (self.x(kt, item), self.side(kt, 128, item));
+        from_fn(|s| self.set([x, side], s as u32, &codes[s], &multiply))
+    }
+
+    /// The same for set `s`, whose activations and scales start at `[x, side]`.
+    pub(super) fn set(
+        &self,
+        [x, side]: [Ptr<'k, u8, Shared>; 2],
+        s: u32,
+        codes: &[[U32<'k>; 4]; 4],
+        multiply: impl Fn(&mut Sums<'k, i32>, A<'k>, B<&Var<'k, u32>>),
+    ) -> Set<'k> {
+        let x = [0, 16].map(|i| self.quad(x.at(256 * s + i)));
+        // Two dependent pairs instead of one chain of four: each instruction waits for the sums of its predecessor.
+        let mut sums: [Sums<i32>; 2] = from_fn(|_| Sums::zero(self.k));
+        for i in 0..4 {
+            let quad = &x[i / 2];
+            let b = B([&quad[2 * (i % 2)], &quad[2 * (i % 2) + 1]]);
+            multiply(&mut sums[i % 2], A(codes[i]), b);
+        }
+        let [scale, low, _, high] = side.at(64 * s).cast::<f32>().ld4();
+        Set { sums: [0, 2].map(|r| both(&sums, r)), scale, sum: low + high }
+    }
+}
+
+/// Converts a byte of a word to a float: in the low bits of 2^23 it adds its value.
+pub(super) fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
+    const TWO_23: f32 = 8_388_608.0;
+    word.prmt(TWO_23.to_bits(), 0x7650 | byte).bits::<f32>() - TWO_23
+}
+
+/// `(a & b) | c`, as `lop3` counts.
+pub(super) const AND_OR: u8 = (0xf0 & 0xcc) | 0xaa;
+
+/// Combines the sums of a row's high and low bytes, which are sums `r` and `r + 1` of a lane.
+pub(super) fn both<'k>(sums: &[Sums<'k, i32>], r: usize) -> I32<'k> {
+    let sum = |r: usize| sums[1..].iter().fold(sums[0].0[r].get(), |sum, s| sum + &s.0[r]);
+    sum(r).mad(256, sum(r + 1))
+}

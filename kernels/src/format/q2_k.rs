@@ -1,0 +1,200 @@
+//! `Q2_K`: `scales: [u8; 16], qs: [u8; 64], d, dmin: f16`, `w = d * scale * q - dmin * min`.
+//!
+//! Byte `j` of `scales` has the scale of group `j` of 16 in its low nibble and the minimum in its high one. Each half
+//! of a block is 128 weights: weight `32 k + l` is in `qs[l]` from bit `2 k` on. A tile has the codes, the scales, then
+//! `d` and `dmin`.
+
+use super::bits::{BitRange, Bits, Field, one, two};
+use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::pack::PackLane;
+use super::product::{RowSums, TileProduct, TilePtr, number};
+use super::row::RowFragment;
+use super::tile::lane;
+use super::unpack::{NIBBLE, TWO, bytes, halves, join, split};
+use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16, two_bits};
+use crate::case::Random;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// In a tile: the scales, eight bytes of each lane, of which byte `2 s + r` is of set `s` and row `g + 8 r`; and `d`
+/// and `dmin` of each row.
+const SCALES: u32 = two_bits::BYTES;
+const D: u32 = SCALES + 256;
+
+#[allow(non_camel_case_types)] // ggml's name
+pub(super) struct Q2_K;
+
+impl BlockFormat for Q2_K {
+    fn block(&self) -> Block {
+        Block { ggml_type: 10, len: 256, bytes: 84 }
+    }
+
+    fn numbers(&self) -> Vec<Field> {
+        let groups = (0..16).map(Field::Scale).chain((0..16).map(Field::Min));
+        groups.chain([Field::D, Field::Dmin]).collect()
+    }
+
+    fn in_block(&self, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => one(16 + 32 * (k / 128) + k % 32, 2 * (k / 32 % 4), 2),
+            Field::Scale(j) => one(j, 0, 4),
+            Field::Min(j) => one(j, 4, 4),
+            Field::D => one(80, 0, 16),
+            Field::Dmin => one(82, 0, 16),
+        }
+    }
+
+    fn weight(&self, k: usize, number: &dyn Fn(Field) -> u32) -> f32 {
+        let scale = f16_value(number(Field::D)) * number(Field::Scale(k / 16)) as f32;
+        let min = f16_value(number(Field::Dmin)) * number(Field::Min(k / 16)) as f32;
+        scale * number(Field::Code(k)) as f32 - min
+    }
+
+    fn scale(&self, block: &mut [u8], v: f32, size: f32, random: &mut Random) {
+        put_f16(block, 80, v / 64.0);
+        put_f16(block, 82, size * random.unit() / 32.0);
+    }
+
+    fn split(&self) -> LaneSplit {
+        LaneSplit { len: 256, bytes: 84, lanes: 16, float4s: &[0, 32, 64, 96] }
+    }
+
+    fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
+        let lane = thread & 15;
+        Box::new(FourOfEach32 { half: lane >> 3, four: lane & 7 })
+    }
+
+    fn loads(&self) -> Loads {
+        Loads { depth: 2, blocks: 5 }
+    }
+
+    fn tiles(&self) -> Option<&dyn TileFormat> {
+        Some(self)
+    }
+}
+
+/// Four consecutive weights of each 32 in half a block.
+struct FourOfEach32<'k> {
+    /// Which half.
+    half: U32<'k>,
+    /// Which four.
+    four: U32<'k>,
+}
+
+impl<'k> Fragment<'k> for FourOfEach32<'k> {
+    fn first(&self) -> U32<'k> {
+        self.half.mad(128, self.four << 2)
+    }
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        let codes = self.half.mad(32, self.four << 2);
+        let scale = self.half.mad(8, self.four >> 2);
+        vec![block, block.at(codes), block.at(scale)]
+    }
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let &[block, codes, scale] = addresses else { unreachable!("three addresses are given") };
+        let d = block.at(bytes + 80).cast::<u32>().ld();
+        let codes = codes.at(bytes + 16).stream().cast::<u32>().ld();
+        let scales = [0, 2, 4, 6].map(|at| scale.at(bytes + at).ld());
+        [&[d, codes][..], &scales].concat()
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, codes, ref scales @ ..] = words else { unreachable!("six words are loaded") };
+        let [d, dmin] = halves(d);
+        let less = -dmin;
+        let codes = split(codes);
+        let group = |(i, &scale): (u32, &U32<'k>)| Group {
+            q: bytes(TWO, codes, 2 * i).into(),
+            scale: Some(d * NIBBLE.at(scale, 0)),
+            offset: Some(less * NIBBLE.at(scale, 4)),
+        };
+        (0..).zip(scales).map(group).collect()
+    }
+}
+
+impl TileFormat for Q2_K {
+    fn group(&self) -> u32 {
+        16
+    }
+
+    fn in_tile(&self, r: usize, _: usize, field: Field) -> Bits {
+        let scales = |j: usize| SCALES as usize + 8 * lane(r, j) + 2 * (j / 4) + r / 8;
+        let d = D as usize + 8 * (r % 8) + 4 * (r / 8);
+        match field {
+            Field::Code(k) => two(two_bits::in_tile(r, k), BitRange::NONE),
+            Field::Scale(j) => one(scales(j), 0, 4),
+            Field::Min(j) => one(scales(j), 4, 4),
+            Field::D => one(d, 0, 16),
+            Field::Dmin => one(d + 2, 0, 16),
+        }
+    }
+
+    /// Group `4 s + t` is half a 32 of half `s / 2` of the block.
+    fn pack<'k>(&self, lane: &PackLane<'k>) {
+        let rows = lane.bytes();
+        let (odd, shift) = (lane.t & 1, (lane.t >> 1) << 1);
+        let codes = rows.map(|row| {
+            let row = row.at(16).row(odd, 16).cast::<u32>();
+            from_fn(|s: usize| {
+                let from = row.at(8 * (s as u32 / 2));
+                from_fn(|i| from.at(i as u32).ld() >> (shift + 4 * (s as u32 % 2)))
+            })
+        });
+        lane.two_bits(&codes);
+        lane.k.note("scales of Q2_K");
+        let scales = rows.map(|row| [0, 1, 2, 3].map(|s| row.at(4 * s).at(lane.t).ld()));
+        let set = |s: usize| scales[0][s] | (scales[1][s] << 8);
+        let to = lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>();
+        to.st2([join(set(0), set(1)), join(set(2), set(3))]);
+        let d = rows.map(|row| row.at(80).cast::<u32>().ld());
+        lane.row_words(D, d);
+    }
+
+    fn multiply<'k>(
+        &self,
+        product: &TileProduct<'k>,
+        tile: TilePtr<'k>,
+        kt: U32<'k>,
+        batch: &mut [RowSums<'k>],
+    ) {
+        let codes = product.two_bits(tile, |low, _, _, _| low);
+        product.k.note("Q2_K: scales of a tile");
+        let words = tile.at(product.lane * 8).at(SCALES).cast::<u32>().ld2();
+        let [first, second] = tile.at(product.g * 8).at(D).cast::<u32>().ld2().map(halves);
+        let (d, less) = ([first[0], second[0]], [-first[1], -second[1]]);
+        let numbers = |words: [U32<'k>; 2]| -> [[F32<'k>; 2]; 4] {
+            from_fn(|s| from_fn(|r| number(words[s / 2], (2 * (s % 2) + r) as u32)))
+        };
+        let scales = numbers(words.map(|word| word & 0x0f0f_0f0f));
+        let mins = numbers(words.map(|word| (word >> 4) & 0x0f0f_0f0f));
+        for (item, rows) in (0..).zip(batch) {
+            product.token();
+            let sixteens = product.sixteens(kt, item);
+            let mut scaled: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
+            let mut offset: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
+            for (s, codes) in codes.iter().enumerate() {
+                let set = sixteens.set(s, codes);
+                for (r, sum) in set.rows().into_iter().enumerate() {
+                    scaled[r].fma(scales[s][r], sum * set.scale);
+                    offset[r].fma(mins[s][r], set.sum);
+                }
+            }
+            for r in 0..2 {
+                rows[r].fma(d[r], &scaled[r]);
+                rows[r].fma(less[r], &offset[r]);
+            }
+        }
+    }
+
+    fn row_len(&self) -> u32 {
+        8
+    }
+
+    fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
+        let codes = row.codes(TWO, row.two_bits());
+        let at = row.tile.at(SCALES).row(row.group_lane(), 8).row(row.index >> 3, 2);
+        let scales = at.at(row.second).ld();
+        let [d, dmin] = halves(row.tile.at(D).row(row.g, 8).row(row.second, 4).cast::<u32>().ld());
+        let (scale, min) = (d * NIBBLE.at(scales, 0), dmin * NIBBLE.at(scales, 4));
+        codes.into_iter().map(|q| q * scale - min).collect()
+    }
+}

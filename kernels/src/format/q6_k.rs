@@ -1,0 +1,251 @@
+//! `Q6_K`: `ql: [u8; 128], qh: [u8; 64], scales: [i8; 16], d: f16`, `w = d * scale * (q - 32)`.
+//!
+//! Each half of a block is 128 weights: weight `32 k + l` has its four low bits in a nibble of `ql[32 (k mod 2) + l]`
+//! (high for k > 1), its two high bits in `qh[l]` from bit `2 k` on. In a tile, three words hold eight columns of both
+//! rows: six bits in each of their bytes, and the fourth word's bits in the two that remain.
+
+use super::bits::{BitRange, Bits, Field, one, two};
+use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::pack::{PackLane, Shift, TileRow};
+use super::product::{AND_OR, RowSums, TileProduct, TilePtr};
+use super::row::RowFragment;
+use super::sixteens::SixteenCodes;
+use super::tile::{lane, word};
+use super::unpack::{BYTE, SELECT, SIX_LESS_32, bytes, halfword, halves, join, split};
+use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16};
+use crate::case::Random;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// The scales in a tile, then `d`.
+const SCALES: u32 = 3072;
+const D: u32 = 3328;
+
+#[allow(non_camel_case_types)] // ggml's name
+pub(super) struct Q6_K;
+
+impl BlockFormat for Q6_K {
+    fn block(&self) -> Block {
+        Block { ggml_type: 14, len: 256, bytes: 210 }
+    }
+
+    fn numbers(&self) -> Vec<Field> {
+        (0..16).map(Field::Scale).chain([Field::D]).collect()
+    }
+
+    fn in_block(&self, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => {
+                let (half, quarter, l) = (k / 128, k / 32 % 4, k % 32);
+                let low = BitRange::new(64 * half + 32 * (quarter % 2) + l, 4 * (quarter / 2), 4);
+                two(low, BitRange::new(128 + 32 * half + l, 2 * quarter, 2))
+            }
+            Field::Scale(j) => one(192 + j, 0, 8),
+            _ => one(208, 0, 16),
+        }
+    }
+
+    fn weight(&self, k: usize, number: &dyn Fn(Field) -> u32) -> f32 {
+        let scale = f32::from(number(Field::Scale(k / 16)) as u8 as i8);
+        f16_value(number(Field::D)) * scale * (number(Field::Code(k)) as f32 - 32.0)
+    }
+
+    fn scale(&self, block: &mut [u8], v: f32, _: f32, _: &mut Random) {
+        put_f16(block, 208, v / 4096.0);
+    }
+
+    fn split(&self) -> LaneSplit {
+        LaneSplit { len: 256, bytes: 210, lanes: 16, float4s: &[0, 32, 64, 96] }
+    }
+
+    fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
+        let lane = thread & 15;
+        Box::new(FourOfEach32 { half: lane >> 3, four: lane & 7 })
+    }
+
+    fn loads(&self) -> Loads {
+        Loads { depth: 2, blocks: 5 }
+    }
+
+    fn tiles(&self) -> Option<&dyn TileFormat> {
+        Some(self)
+    }
+}
+
+/// Four consecutive weights of each 32 in half a block. Blocks are 210 bytes, so only halfwords are aligned.
+struct FourOfEach32<'k> {
+    /// Which half.
+    half: U32<'k>,
+    /// Which four.
+    four: U32<'k>,
+}
+
+impl<'k> Fragment<'k> for FourOfEach32<'k> {
+    fn first(&self) -> U32<'k> {
+        self.half.mad(128, self.four << 2)
+    }
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        let four = self.four << 2;
+        let low = self.half.mad(64, four);
+        let high = self.half.mad(32, four);
+        let scale = self.half.mad(8, self.four >> 2);
+        vec![block, block.at(low), block.at(high), block.at(scale)]
+    }
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        let &[block, low, high, scale] = addresses else { unreachable!("four addresses are given") };
+        let lows = [0, 2, 32, 34].map(|at| halfword(low, bytes + at));
+        let highs = [128, 130].map(|at| halfword(high, bytes + at));
+        let scales = [192, 194, 196, 198].map(|at| scale.at(bytes + at).ld());
+        [&[halfword(block, bytes + 208)][..], &lows, &highs, &scales].concat()
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, a, b, c, e, f, g, ref scales @ ..] = words else { unreachable!("eleven words are loaded") };
+        let d = halves(d)[0];
+        let (low0, low1, high) = (join(a, b), join(c, e), join(f, g));
+        let codes = [(low0, high << 4), (low1, high << 2), (low0 >> 4, high), (low1 >> 4, high >> 2)];
+        let group = |((low, high), &scale): ((U32<'k>, U32<'k>), &U32<'k>)| Group {
+            q: bytes(SIX_LESS_32, split(low.lop3(high, 0x0f0f_0f0f, SELECT)), 0).into(),
+            scale: Some(d * BYTE.at(scale, 0)),
+            offset: None,
+        };
+        codes.into_iter().zip(scales).map(group).collect()
+    }
+}
+
+impl TileFormat for Q6_K {
+    fn group(&self) -> u32 {
+        16
+    }
+
+    fn in_tile(&self, r: usize, _: usize, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => code_in_tile(r, k),
+            Field::Scale(j) => one(SCALES as usize + 8 * lane(r, j) + 2 * (j / 4) + r / 8, 0, 8),
+            _ => one(D as usize + 4 * (r % 8) + 2 * (r / 8), 0, 16),
+        }
+    }
+
+    fn pack<'k>(&self, lane: &PackLane<'k>) {
+        let rows = lane.bytes();
+        let codes = lane.rows.each_ref().map(|row| codes(lane.t, row));
+        lane.k.note("four words of six-bit codes into three");
+        let words: Vec<_> =
+            (0..8).flat_map(|m| pack_six_bits(codes.each_ref().map(|row| &row[2 * m..]))).collect();
+        words.chunks(4).enumerate().for_each(|(c, w)| lane.words(c as u32, [w[0], w[1], w[2], w[3]]));
+        lane.k.note("scales of Q6_K");
+        let scale = |row: Bytes<'k>, s: u32| row.at(192 + 4 * s).at(lane.t).ld();
+        let set = |s| scale(rows[0], s) | (scale(rows[1], s) << 8);
+        let scales = [join(set(0), set(1)), join(set(2), set(3))];
+        lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>().st2(scales);
+        let [a, b] = rows.map(|row| halfword(row, 208));
+        lane.row_words(D, [join(a, b)]);
+    }
+
+    /// Row `g` counts 4 times less than row `g + 8`: [`six_bits`] shows how 24 words hold 32.
+    fn multiply<'k>(
+        &self,
+        product: &TileProduct<'k>,
+        tile: TilePtr<'k>,
+        kt: U32<'k>,
+        batch: &mut [RowSums<'k>],
+    ) {
+        let words: Vec<U32> = (0..6).flat_map(|c| product.words(tile, c)).collect();
+        let scales = tile.at(product.lane * 8).at(SCALES).cast::<u32>().ld2();
+        let d = halves(tile.at(product.g * 4).at(D).cast::<u32>().ld());
+        let codes: SixteenCodes = from_fn(|s| from_fn(|i| six_bits(&words[6 * s + 3 * i..])));
+        let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
+        let factors: [[_; 2]; 4] = from_fn(|s| from_fn(|r| factor(2 * s + r)));
+        for (item, rows) in (0..).zip(batch) {
+            product.token();
+            let sixteens = product.sixteens(kt, item);
+            let mut scaled: [Var<f32>; 2] = from_fn(|_| product.k.var(0.0));
+            for (s, codes) in codes.iter().enumerate() {
+                let set = sixteens.set(s, codes);
+                let offset = set.sum * -32.0;
+                let [first, second] = set.rows();
+                let products = [first.fma(set.scale, offset), second.fma(set.scale * 0.25, offset)];
+                for (r, product) in products.into_iter().enumerate() {
+                    scaled[r].fma(factors[s][r], product);
+                }
+            }
+            for r in 0..2 {
+                rows[r].fma(d[r], &scaled[r]);
+            }
+        }
+    }
+
+    fn row_len(&self) -> u32 {
+        8
+    }
+
+    /// Fragment `8 s + 2 t + i`.
+    fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
+        let (s, lane) = (row.index >> 3, row.group_lane());
+        let first = ((s << 1) | (row.index & 1)) * 3;
+        let word = |i: u32| {
+            let x = first + i;
+            row.words(x >> 2, lane).at(x & 3).ld()
+        };
+        let [a, b, c] = [0, 1, 2].map(word);
+        let fourth = ((a & 0xc0c0_c0c0) >> 2) | ((c & 0xc0c0_c0c0) >> 4) | (b & 0x0303_0303);
+        let first_row = row.second.eq(0);
+        let six = [first_row.select(a, b >> 2), first_row.select(c, fourth)];
+        let scale = row.tile.at(SCALES).row(lane, 8).row(s, 2).at(row.second).ld();
+        let scale = row.half(D, row.g, 4) * BYTE.at(scale, 0);
+        row.codes(SIX_LESS_32, six).into_iter().map(|q| q * scale).collect()
+    }
+}
+
+/// The code of column `k` of row `r` in a tile.
+fn code_in_tile(r: usize, k: usize) -> Bits {
+    let (first, lane, e) = (3 * (k / 64 * 2 + k / 8 % 2), lane(r, k / 16), k % 4);
+    let at = |x: usize, bit, len| BitRange::new(word(first + x, lane) + e, bit, len);
+    match (k / 4 % 2, r / 8) {
+        (0, 0) => [at(0, 0, 6), BitRange::NONE, BitRange::NONE],
+        (0, _) => [at(1, 2, 6), BitRange::NONE, BitRange::NONE],
+        (_, 0) => [at(2, 0, 6), BitRange::NONE, BitRange::NONE],
+        _ => [at(1, 0, 2), at(2, 6, 2), at(0, 6, 2)],
+    }
+}
+
+/// The codes of groups `t`, `4 + t`, `8 + t`, `12 + t` of 16, four words each.
+///
+/// Blocks are 210 bytes, so every other one starts in the middle of a word.
+fn codes<'k>(t: U32<'k>, row: &TileRow<'k>) -> Vec<U32<'k>> {
+    let odd = row.index & 1;
+    let shift = Shift::halfword(odd, 0x3210);
+    let block = row.matrix.row(row.index >> 1, 420).row(odd, 208);
+    let (low, high) = (block.row(t, 16), block.row(t & 1, 16));
+    let four =
+        |from: Bytes<'k>, at| shift.of::<4>(&[0, 1, 2, 3, 4].map(|i| from.cast::<u32>().at(at / 4 + i).ld()));
+    let half = |half: u32| {
+        let lows = four(low, 64 * half);
+        let highs = four(high, 128 + 32 * half).map(|word| word >> ((t >> 1) << 1));
+        let code = |low: U32<'k>, high: U32<'k>| low.lop3(high, 0x0f0f_0f0f, SELECT) & 0x3f3f_3f3f;
+        let first: [_; 4] = from_fn(|i| code(lows[i], highs[i] << 4));
+        let second: [_; 4] = from_fn(|i| code(lows[i] >> 4, highs[i]));
+        [first, second].concat()
+    };
+    [half(0), half(1)].concat()
+}
+
+/// Packs eight columns of two rows, two words of six-bit codes each, into three words.
+fn pack_six_bits<'k>([a, b]: [&[U32<'k>]; 2]) -> [U32<'k>; 3] {
+    let last = b[1];
+    [
+        a[0] | ((last & 0x3030_3030) << 2),
+        (b[0] << 2) | (last & 0x0303_0303),
+        a[1] | ((last & 0x0c0c_0c0c) << 4),
+    ]
+}
+
+/// Four words of bytes from three words: six bits of each byte, and the remaining bits of all three form the fourth
+/// word.
+fn six_bits<'k>(w: &[U32<'k>]) -> [U32<'k>; 4] {
+    let first = w[0] & 0x3f3f_3f3f;
+    let second = w[1] & 0xfcfc_fcfc;
+    let third = w[2] & 0x3f3f_3f3f;
+    let fourth = (w[2] >> 2).lop3(0x3030_3030, w[0] & 0xc0c0_c0c0, AND_OR);
+    let fourth = (w[1] << 2).lop3(0x0c0c_0c0c, fourth, AND_OR);
+    [first, second, third, fourth]
+}

@@ -1,0 +1,143 @@
+//! `Q8_0`: `d: f16, qs: [i8; 32]`, `w = d * q`.
+//!
+//! A tile has the bytes, then `d` of each group of 32.
+
+use super::bits::{Bits, Field, one};
+use super::fragment::{Bytes, Fragment, Group, LaneSplit};
+use super::pack::PackLane;
+use super::product::{RowSums, TileProduct, TilePtr};
+use super::row::RowFragment;
+use super::tile::{halves_in_tile, lane, word};
+use super::unpack::{BYTE, halfword, halves};
+use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16};
+use crate::case::Random;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// Bytes of a tile's codes.
+const CODES: u32 = 4096;
+
+#[allow(non_camel_case_types)] // ggml's name
+pub(super) struct Q8_0;
+
+impl BlockFormat for Q8_0 {
+    fn block(&self) -> Block {
+        Block { ggml_type: 8, len: 32, bytes: 34 }
+    }
+
+    fn numbers(&self) -> Vec<Field> {
+        vec![Field::D]
+    }
+
+    fn in_block(&self, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => one(2 + k, 0, 8),
+            _ => one(0, 0, 16),
+        }
+    }
+
+    fn weight(&self, k: usize, number: &dyn Fn(Field) -> u32) -> f32 {
+        f16_value(number(Field::D)) * f32::from(number(Field::Code(k)) as u8 as i8)
+    }
+
+    fn scale(&self, block: &mut [u8], v: f32, _: f32, _: &mut Random) {
+        put_f16(block, 0, v / 128.0);
+    }
+
+    fn split(&self) -> LaneSplit {
+        LaneSplit { len: 32, bytes: 34, lanes: 8, float4s: &[0] }
+    }
+
+    fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
+        Box::new(FourBytes { first: (thread & 7) << 2 })
+    }
+
+    fn loads(&self) -> Loads {
+        Loads { depth: 4, blocks: 8 }
+    }
+
+    fn tiles(&self) -> Option<&dyn TileFormat> {
+        Some(self)
+    }
+}
+
+/// Four bytes of 32, and their scale. Blocks are 34 bytes, so only halfwords are aligned.
+struct FourBytes<'k> {
+    first: U32<'k>,
+}
+
+impl<'k> Fragment<'k> for FourBytes<'k> {
+    fn first(&self) -> U32<'k> {
+        self.first
+    }
+    fn addresses(&self, block: Bytes<'k>) -> Vec<Bytes<'k>> {
+        vec![block, block.at(self.first)]
+    }
+    fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
+        vec![
+            halfword(addresses[0], bytes),
+            halfword(addresses[1], bytes + 2),
+            halfword(addresses[1], bytes + 4),
+        ]
+    }
+    fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
+        let &[d, q01, q23] = words else { unreachable!("three words are loaded") };
+        let q = [q01, q23].into_iter().flat_map(|w| [BYTE.at(w, 0), BYTE.at(w, 8)]).collect();
+        vec![Group { q, scale: Some(halves(d)[0]), offset: None }]
+    }
+}
+
+impl TileFormat for Q8_0 {
+    fn in_tile(&self, r: usize, block: usize, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => {
+                let x = 16 * (block / 4) + 4 * (k / 8) + 2 * (k / 4 % 2) + r / 8;
+                one(word(x, lane(r, block)) + k % 4, 0, 8)
+            }
+            _ => halves_in_tile(CODES, r, block),
+        }
+    }
+
+    fn pack<'k>(&self, lane: &PackLane<'k>) {
+        let rows = lane.bytes();
+        for s in 0..2 {
+            let ([a, b], d) = lane.halfword_blocks::<8>(rows, 34, s);
+            for (i, (a, b)) in (0..).zip(a.chunks(2).zip(b.chunks(2))) {
+                lane.words(4 * s + i, [a[0], b[0], a[1], b[1]]);
+            }
+            lane.group_halves(CODES, s, d);
+        }
+    }
+
+    /// One set at a time: both would need too many registers for the whole batch.
+    fn multiply<'k>(
+        &self,
+        product: &TileProduct<'k>,
+        tile: TilePtr<'k>,
+        kt: U32<'k>,
+        batch: &mut [RowSums<'k>],
+    ) {
+        let d = product.group_halves(tile, CODES).map(halves);
+        for (s, d) in (0..).zip(d) {
+            let codes = from_fn(|i| product.words(tile, 4 * s + i as u32));
+            for (item, rows) in (0..).zip(&mut *batch) {
+                product.token();
+                let at = [product.x(kt, item), product.side(kt, 128, item)];
+                let set = product.set(at, s, &codes, |sums, a, b| sums.add_i8(a, b));
+                rows.iter_mut().zip(set.scaled()).zip(d).for_each(|((row, sum), d)| row.fma(sum, d));
+            }
+        }
+    }
+
+    fn row_len(&self) -> u32 {
+        8
+    }
+
+    /// Fragment `16 s + 4 t + i`.
+    fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
+        let (s, lane) = (row.index >> 4, row.lane((row.index >> 2) & 3));
+        let words = row.words(s.mad(4, row.index & 3), lane).at(row.second);
+        let d = row.half(CODES, lane.mad(2, s), 4);
+        row.codes(BYTE, [words.ld(), words.at(2).ld()]).into_iter().map(|q| q * d).collect()
+    }
+}

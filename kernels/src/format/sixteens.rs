@@ -1,0 +1,50 @@
+//! Products of formats whose groups are 16 columns: four sets of four groups in a tile.
+
+use super::product::{TileProduct, both};
+use ptx_gen::*;
+
+/// Codes of four sets, as the A fragments of two matrix instructions each.
+pub(super) type SixteenCodes<'k> = [[[U32<'k>; 4]; 2]; 4];
+
+/// The activations of a token for a tile.
+pub(super) struct Sixteens<'p, 'k> {
+    product: &'p TileProduct<'k>,
+    x: Ptr<'k, u8, Shared>,
+    side: Ptr<'k, u8, Shared>,
+}
+
+/// A lane's results for a group of 16 of one token.
+pub(super) struct Sixteen<'k> {
+    sums: [Sums<'k, i32>; 1],
+    /// The scale of the activations.
+    pub(super) scale: F32<'k>,
+    /// The sum of the activations.
+    pub(super) sum: F32<'k>,
+}
+
+impl<'k> TileProduct<'k> {
+    /// The activations of a token for tile `kt`.
+    pub(super) fn sixteens(&self, kt: U32<'k>, item: u32) -> Sixteens<'_, 'k> {
+        Sixteens { product: self, x: self.x(kt, item), side: self.side(kt, 128, item) }
+    }
+}
+
+impl<'k> Sixteens<'_, 'k> {
+    /// The products of set `s`.
+    pub(super) fn set(&self, s: usize, codes: &[[U32<'k>; 4]; 2]) -> Sixteen<'k> {
+        let x = self.product.quad(self.x.at(128 * s as u32));
+        let mut sums = [Sums::zero(self.product.k)];
+        for (i, codes) in codes.iter().enumerate() {
+            sums[0].add_u8(A(*codes), B([&x[2 * i], &x[2 * i + 1]]));
+        }
+        let [scale, sum] = self.side.at(32 * s as u32).cast::<f32>().ld2();
+        Sixteen { sums, scale, sum }
+    }
+}
+
+impl<'k> Sixteen<'k> {
+    /// Sums of codes times integers, of rows `g` and `g + 8`.
+    pub(super) fn rows(&self) -> [F32<'k>; 2] {
+        [0, 2].map(|r| both(&self.sums, r).cvt::<f32>())
+    }
+}

@@ -1,0 +1,68 @@
+//! The first 1,024 bytes of tiles of codes of two or three bits, in groups of 16 columns: a byte has the low two bits
+//! of two columns of both rows.
+
+use super::bits::BitRange;
+use super::pack::PackLane;
+use super::product::{TileProduct, TilePtr};
+use super::row::RowFragment;
+use super::sixteens::SixteenCodes;
+use super::tile::{lane, word};
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// Bytes of the low two bits of a tile.
+pub(super) const BYTES: u32 = 1024;
+
+/// The low two bits of column `k` of row `r`. Word `2 s + i` of a lane has columns `8 i` to `8 i + 7` of group
+/// `4 s + t` of 16; bits `4 (j mod 2) + 2 r` of its byte `e` are of column `4 j + e` of row `g + 8 r`.
+pub(super) fn in_tile(r: usize, k: usize) -> BitRange {
+    let x = 2 * (k / 64) + k / 8 % 2;
+    BitRange::new(word(x, lane(r, k / 16)) + k % 4, 4 * (k / 4 % 2) + 2 * (r / 8), 2)
+}
+
+impl<'k> PackLane<'k> {
+    /// Stores the lane's words. `codes[r][s]` are four words of the codes of group `4 s + t` in the low two bits of
+    /// their bytes; the other bits are ignored.
+    pub(super) fn two_bits(&self, codes: &[[[U32<'k>; 4]; 4]; 2]) {
+        let word = |x: usize| {
+            self.k.note("eight columns of two bits of both rows");
+            let one = |n: usize| {
+                let code = codes[n % 2][x / 2][2 * (x % 2) + n / 2] & 0x0303_0303;
+                code << (2 * n as u32)
+            };
+            (1..4).fold(one(0), |word, n| word | one(n))
+        };
+        for c in 0..2 {
+            self.words(c as u32, from_fn(|i| word(4 * c + i)));
+        }
+    }
+}
+
+impl<'k> TileProduct<'k> {
+    /// The low two bits of the lane's codes, with what `above` adds to bits 2 and up of instruction `i` of set `s`.
+    pub(super) fn two_bits(
+        &self,
+        tile: TilePtr<'k>,
+        above: impl Fn(U32<'k>, usize, usize, usize) -> U32<'k>,
+    ) -> SixteenCodes<'k> {
+        let words: [[U32; 4]; 2] = from_fn(|c| self.words(tile, c as u32));
+        from_fn(|s| {
+            from_fn(|i| {
+                self.k.note("two bits, eight columns of both rows");
+                let x = 2 * s + i;
+                let low = |n: usize| (words[x / 4][x % 4] >> (2 * n as u32)) & 0x0303_0303;
+                from_fn(|n| above(low(n), s, i, n))
+            })
+        })
+    }
+}
+
+impl<'k> RowFragment<'k> {
+    /// The low two bits of eight columns, in the low bits of the bytes of two words: fragment `8 s + 2 t + i`. The
+    /// other bits are not cleared.
+    pub(super) fn two_bits(&self) -> [U32<'k>; 2] {
+        let x = ((self.index >> 3) << 1) | (self.index & 1);
+        let word = self.words(x >> 2, self.group_lane()).at(x & 3).ld() >> (self.second << 1);
+        [word, word >> 4]
+    }
+}

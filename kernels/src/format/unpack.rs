@@ -1,0 +1,69 @@
+//! Numbers of weights in registers: fields of bits to floats, halves, bytes.
+//!
+//! Codes are converted to floats without a conversion instruction, which is slow on most GPUs. The exponent of a
+//! float chooses the unit of its fraction: under the exponent of `2^(23 - s)`, bit `s` counts one. A masked field
+//! that starts at bit `s`, with that exponent above it, is the float `2^(23 - s) + field`. One exact subtraction
+//! gives the code.
+
+use super::fragment::Bytes;
+use ptx_gen::*;
+
+/// The truth table of `c ? a : b`, bit by bit, for `lop3`.
+pub(super) const SELECT: u8 = (0xaa & 0xf0) | (!0xaa & 0xcc);
+
+/// The truth table of `(a & b) ^ c`.
+const AND_XOR: u8 = (0xf0 & 0xcc) ^ 0xaa;
+
+/// What a field of bits stands for: its value after inverting the bits in `flip`, less `bias`.
+#[derive(Clone, Copy)]
+pub(super) struct Code {
+    bits: u32,
+    flip: u32,
+    bias: u32,
+}
+
+pub(super) const TWO: Code = Code { bits: 2, flip: 0, bias: 0 };
+pub(super) const THREE_LESS_4: Code = Code { bits: 3, flip: 0, bias: 4 };
+pub(super) const NIBBLE: Code = Code { bits: 4, flip: 0, bias: 0 };
+pub(super) const NIBBLE_LESS_8: Code = Code { bits: 4, flip: 0, bias: 8 };
+pub(super) const FIVE: Code = Code { bits: 5, flip: 0, bias: 0 };
+pub(super) const FIVE_LESS_16: Code = Code { bits: 5, flip: 0, bias: 16 };
+pub(super) const SIX: Code = Code { bits: 6, flip: 0, bias: 0 };
+pub(super) const SIX_LESS_32: Code = Code { bits: 6, flip: 0, bias: 32 };
+/// Two's complement, its sign bit inverted, is the number plus 128.
+pub(super) const BYTE: Code = Code { bits: 8, flip: 0x80, bias: 128 };
+
+impl Code {
+    /// The number in the bits of `w` from bit `at` on, which end below bit 23: see the top of this file.
+    pub(super) fn at<'k>(&self, w: U32<'k>, at: u32) -> F32<'k> {
+        let unit = (1 << (23 - at)) as f32;
+        let mask = ((1 << self.bits) - 1) << at;
+        let float: F32 = w.lop3(mask, unit.to_bits() | (self.flip << at), AND_XOR).bits();
+        float - (unit + self.bias as f32)
+    }
+}
+
+/// A word and its upper half, so that each byte is at bit 0 or 8 of one of them.
+pub(super) fn split(w: U32<'_>) -> [U32<'_>; 2] {
+    [w, w >> 16]
+}
+
+/// The numbers from bit `at` on of each of four bytes.
+pub(super) fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'k>; 4] {
+    [code.at(w, at), code.at(w, at + 8), code.at(upper, at), code.at(upper, at + 8)]
+}
+
+/// The two binary16 values of a word.
+pub(super) fn halves(w: U32<'_>) -> [F32<'_>; 2] {
+    w.bits::<f16x2>().unpack().map(|h| h.cvt())
+}
+
+/// The 16 bits at byte `at`.
+pub(super) fn halfword(p: Bytes<'_>, at: u32) -> U32<'_> {
+    p.at(at).cast::<u16>().ld()
+}
+
+/// Two halfwords as a word.
+pub(super) fn join<'k>(low: U32<'k>, high: U32<'k>) -> U32<'k> {
+    low.prmt(high, 0x5410)
+}

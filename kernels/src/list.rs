@@ -1,0 +1,180 @@
+//! The list of shipped kernels: products of formats and plans, and exceptions.
+
+use std::sync::LazyLock;
+
+use crate::pipeline::{
+    EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project, Qkv,
+    SplitPrompt,
+};
+use crate::simple::attention::{Attention, AttentionCombine};
+use crate::{
+    Advance, ArgmaxBlocks, ArgmaxFinal, Embed, Format, Gemv, GemvAdd, GemvBias, Pairing, Read, RmsNorm, Rope,
+    SwiGlu, Team, Variant,
+};
+use Format::*;
+
+/// Every shipped variant, in the order of a forward pass, followed by the packing and the measuring kernels.
+///
+/// A model may need others, with its own formats, head lengths and plans: kernels are generated when it is loaded. The
+/// list has each format with each kernel, and each plan with some format.
+pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
+    let mut list = List(Vec::new());
+    list.embeddings();
+    list.simple();
+    list.qkv();
+    list.attention();
+    list.project();
+    list.gate_up();
+    list.head();
+    list.rest();
+    list.0
+});
+
+/// Formats with a tile.
+fn tiled() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter().filter(|format| format.tile().is_some())
+}
+
+struct List(Vec<&'static dyn Variant>);
+
+impl List {
+    /// Adds kernels, which live as long as the program.
+    fn add<K: Variant + 'static>(&mut self, kernels: impl IntoIterator<Item = K>) {
+        self.0.extend(kernels.into_iter().map(|kernel| Box::leak(Box::new(kernel)) as &dyn Variant));
+    }
+
+    fn embeddings(&mut self) {
+        let tiles = |format| EmbedTiled { format, overlap: true, batch: 1 };
+        let rows = |format| EmbedRows { format, overlap: true, batch: 1 };
+        self.add(Format::ALL.map(|format| Embed { format }));
+        self.add(tiled().map(tiles));
+        self.add(Format::ALL.map(rows));
+        self.add([EmbedTiled { overlap: false, ..tiles(Q6_K) }]);
+        self.add([EmbedRows { overlap: false, ..rows(Q4_K) }]);
+        self.add([EmbedTiled { batch: 8, ..tiles(Q6_K) }]);
+        self.add([EmbedRows { batch: 8, ..rows(Q4_K) }]);
+    }
+
+    fn simple(&mut self) {
+        let teams =
+            || Format::ALL.into_iter().flat_map(|format| [Team::Warp, Team::Block].map(|t| (format, t)));
+        self.add([RmsNorm { threads: 256 }, RmsNorm { threads: 1024 }]);
+        self.add(teams().map(|(format, team)| Gemv { format, team }));
+        self.add(teams().map(|(format, team)| GemvBias { format, team }));
+        self.add(teams().map(|(format, team)| GemvAdd { format, team }));
+        self.add([Pairing::Interleaved, Pairing::HalfSplit].map(|pairing| Rope { pairing }));
+        self.add(heads().map(|(head_dim, queries)| Attention { head_dim, queries }));
+        self.add(HEADS.map(|(head_dim, _)| AttentionCombine { head_dim }));
+    }
+
+    fn qkv(&mut self) {
+        use Pairing::*;
+        let mixed = [Q4_K, Q4_K, Q6_K];
+        let of = Qkv::with_default_plan;
+        let with = |plan, qkv| Qkv { plan, ..qkv };
+        let raw = |qkv| Qkv { finish: Finish::Raw, ..qkv };
+        self.add([
+            of([Q4_K; 3], Interleaved, false),
+            of(mixed, HalfSplit, true),
+            of([Q8_0; 3], HalfSplit, false),
+            of([BF16; 3], Interleaved, true),
+            of([F16; 3], HalfSplit, false),
+            of([Q4_0; 3], Interleaved, false),
+            of([Q5_K, Q5_K, Q6_K], HalfSplit, true),
+            of([Q2_K, Q2_K, Q3_K], Interleaved, false),
+            of([IQ4_XS, IQ4_XS, Q5_K], HalfSplit, false),
+            with(Plan::DEFAULT_ASYNC, of(mixed, HalfSplit, true)),
+            with(Plan::HALF_SHORT_ROWS, of([BF16; 3], HalfSplit, true)),
+            with(Plan::HALF, of([BF16; 3], Interleaved, false)),
+            raw(of(mixed, HalfSplit, false)),
+            raw(of([BF16; 3], HalfSplit, true)),
+            with(Plan::DEFAULT.with_batch(8), of(mixed, HalfSplit, true)),
+            with(Plan::HALF.with_batch(8), of([BF16; 3], Interleaved, false)),
+            raw(with(Plan::DEFAULT.with_batch(8), of([Q5_K; 3], HalfSplit, false))),
+        ]);
+    }
+
+    fn attention(&mut self) {
+        self.add([(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| HeadNorm { overlap, batch }));
+        let of = PipelinedAttention::new;
+        self.add(heads().chain([(128, 9), (128, 16)]).map(|(head_dim, queries)| of(head_dim, queries)));
+        self.add([
+            of(64, 7).with_batch(8),
+            of(128, 1).with_batch(3),
+            of(128, 4).with_batch(8),
+            of(128, 9).with_batch(2),
+        ]);
+        let sequential = PipelinedAttention::without_overlap;
+        self.add([
+            sequential(64, 1),
+            sequential(128, 4),
+            sequential(256, 9),
+            sequential(128, 4).with_batch(8),
+        ]);
+    }
+
+    fn project(&mut self) {
+        self.add(tiled().map(|format| Project { format, plan: Plan::large(format).after(format) }));
+        let exceptions = [
+            (Q4_K, Plan::TWELVE_WARPS_THROTTLED),
+            (Q6_K, Plan::TWELVE_WARPS),
+            (Q6_K, Plan::THROTTLED),
+            (Q6_K, Plan::TWELVE_WARPS_THROTTLED),
+            (BF16, Plan::HALF_SHORT_ROWS),
+            (Q4_K, Plan::DEFAULT_ASYNC),
+            (Q4_K, Plan::DEFAULT.with_batch(8)),
+            (Q4_0, Plan::DEFAULT.with_batch(4)),
+            (Q2_K, Plan::DEFAULT.with_batch(4)),
+            (Q6_K, Plan::DEFAULT.with_batch(8)),
+            (F16, Plan::HALF.with_batch(4)),
+            (BF16, Plan::HALF_SHORT_ROWS.with_batch(8)),
+            (Q4_K, Plan::DEFAULT_ASYNC.with_batch(4)),
+        ];
+        self.add(exceptions.map(|(format, plan)| Project { format, plan }));
+    }
+
+    fn gate_up(&mut self) {
+        self.add(tiled().map(|format| GateUp { format, plan: Plan::large(format).after(format) }));
+        let exceptions = [
+            (BF16, Plan::HALF_SHORT_ROWS),
+            (Q8_0, Plan::DEFAULT_ASYNC),
+            (Q4_K, Plan::DEFAULT.with_batch(8)),
+            (Q8_0, Plan::DEFAULT.with_batch(8)),
+            (F16, Plan::HALF.with_batch(2)),
+        ];
+        self.add(exceptions.map(|(format, plan)| GateUp { format, plan }));
+    }
+
+    fn head(&mut self) {
+        self.add(tiled().map(|format| LmHead { format, plan: Plan::large(format) }));
+        let exceptions = [
+            (BF16, Plan::DEFAULT_ASYNC),
+            (Q6_K, Plan::DEFAULT.with_batch(8)),
+            (BF16, Plan::HALF.with_batch(4)),
+        ];
+        self.add(exceptions.map(|(format, plan)| LmHead { format, plan }));
+    }
+
+    fn rest(&mut self) {
+        self.add([SplitPrompt { batch: 8 }]);
+        self.add([SwiGlu { threads: 256 }]);
+        self.add([ArgmaxBlocks { threads: 256 }]);
+        self.add([ArgmaxFinal]);
+        self.add([Advance]);
+        self.add(tiled().map(|format| Pack { format }));
+        self.add(Read::ALL);
+    }
+}
+
+/// Head lengths, and queries for each head of keys and values, of models that exist.
+const HEADS: [(u32, &[u32]); 5] = [
+    (64, &[1, 2, 3, 4, 7, 8]),
+    (80, &[1]),
+    (96, &[1]),
+    (128, &[1, 2, 3, 4, 5, 6, 7, 8]),
+    (256, &[1, 2, 4, 8]),
+];
+
+fn heads() -> impl Iterator<Item = (u32, u32)> {
+    HEADS.into_iter().flat_map(|(head_dim, queries)| queries.iter().map(move |&queries| (head_dim, queries)))
+}
