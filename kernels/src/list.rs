@@ -140,6 +140,7 @@ impl List {
             (Q8_0, Plan::DEFAULT_ASYNC),
             (Q4_K, Plan::DEFAULT.with_batch(8)),
             (Q8_0, Plan::DEFAULT.with_batch(8)),
+            (MXFP4, Plan::DEFAULT.with_batch(4)),
             (F16, Plan::HALF.with_batch(2)),
         ];
         self.add(exceptions.map(|(format, plan)| GateUp { format, plan }));

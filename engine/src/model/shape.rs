@@ -80,11 +80,12 @@ pub struct Quantization {
 /// The quantizations that a shape can have.
 ///
 /// `q2_k` and `q3_k` have one format but for the head: llama.cpp mixes more formats into its files of these names.
-pub const QUANTIZATIONS: [Quantization; 15] = [
+pub const QUANTIZATIONS: [Quantization; 16] = [
     Quantization { name: "q2_k", most: Q2_K, more: Q2_K, head: Q6_K },
     Quantization { name: "q3_k", most: Q3_K, more: Q3_K, head: Q6_K },
     Quantization { name: "iq4_xs", most: IQ4_XS, more: IQ4_XS, head: Q6_K },
     Quantization { name: "iq4_nl", most: IQ4_NL, more: IQ4_NL, head: Q6_K },
+    Quantization { name: "mxfp4", most: MXFP4, more: MXFP4, head: Q8_0 },
     Quantization { name: "q4_1", most: Q4_1, more: Q4_1, head: Q6_K },
     Quantization { name: "q5_0", most: Q5_0, more: Q5_0, head: Q6_K },
     Quantization { name: "q5_1", most: Q5_1, more: Q5_1, head: Q6_K },
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(
             outline("qwen2.5-0.5b", "q4_k_m").unwrap_err().to_string(),
             "qwen2.5-0.5b has no q4_k_m: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
-             Q4_K needs a multiple of 256; it has iq4_nl, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32"
+             Q4_K needs a multiple of 256; it has iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32"
         );
     }
 

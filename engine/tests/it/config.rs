@@ -175,7 +175,7 @@ fn refuses_what_does_not_fit() {
         (
             llama().edit("token_embd.weight", |t| (t.kind, t.dims) = (26, vec![16, 5])),
             "tensor \"token_embd.weight\" is I32; supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, \
-             Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS",
+             Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4",
         ),
         (
             llama().edit("output_norm.weight", |t| t.kind = 1),

@@ -145,7 +145,7 @@ const ONE: Synth = Synth {
 };
 
 /// The number formats by their numbers in ggml.
-const FORMATS: &[u32] = &[0, 1, 30, 2, 3, 6, 7, 8, 12, 13, 14, 10, 11, 20, 23];
+const FORMATS: &[u32] = &[0, 1, 30, 2, 3, 6, 7, 8, 12, 13, 14, 10, 11, 20, 23, 39];
 
 #[test]
 fn every_architecture_and_format_agrees_with_the_oracle() {

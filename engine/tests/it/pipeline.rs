@@ -9,7 +9,8 @@ use warpwright_engine::{
 use crate::decode::{bits, check_logits, emulator, generate, logits};
 use crate::random::small;
 use crate::synth::{
-    BF16, F16, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Synth, synth,
+    BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Synth,
+    synth,
 };
 
 const LLAMA: Synth = Synth {
@@ -28,7 +29,7 @@ type Formats = [u32; 7];
 const K_QUANTS: &Formats = &[Q6_K, Q4_K, Q4_K, Q6_K, Q8_0, Q4_K, Q4_K];
 const Q5_K_M: &Formats = &[Q6_K, Q5_K, Q5_K, Q6_K, Q5_K, Q5_K, Q5_K];
 const LEGACY: &Formats = &[Q5_1, Q4_1, Q5_0, Q5_1, Q5_0, Q4_1, Q4_1];
-const TABLES: &Formats = &[IQ4_XS, IQ4_NL, IQ4_XS, Q5_K, IQ4_XS, IQ4_NL, IQ4_NL];
+const TABLES: &Formats = &[IQ4_XS, IQ4_NL, IQ4_XS, Q5_K, MXFP4, IQ4_NL, IQ4_NL];
 const HALVES: &Formats = &[F16, BF16, BF16, BF16, F16, BF16, BF16];
 
 fn open(name: &str, case: Synth) -> Model {
@@ -64,6 +65,7 @@ fn logits_are_the_oracles() {
         ("llama-q2-k", Synth { formats: &[Q2_K, Q2_K, Q2_K, Q3_K, Q3_K, Q2_K, Q2_K], ..LLAMA }),
         ("qwen2-q3-k", Synth { formats: &[Q3_K], ..qwen2 }),
         ("qwen3-tables", Synth { formats: TABLES, ..qwen3 }),
+        ("llama-mxfp4", Synth { formats: &[MXFP4], ..LLAMA }),
         ("qwen2-f16", Synth { formats: &[F16], heads: 6, kv_heads: 3, head_dim: 128, ..qwen2 }),
     ];
     for (name, case) in cases {

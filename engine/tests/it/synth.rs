@@ -20,6 +20,7 @@ pub(crate) const Q6_K: u32 = 14;
 pub(crate) const IQ4_NL: u32 = 20;
 pub(crate) const IQ4_XS: u32 = 23;
 pub(crate) const BF16: u32 = 30;
+pub(crate) const MXFP4: u32 = 39;
 
 /// What to make. Rows are of 256 and 512 elements, so that every format fits.
 #[derive(Clone, Copy)]

@@ -34,6 +34,7 @@ mod f32;
 mod half;
 mod iq4_nl;
 mod iq4_xs;
+mod mxfp4;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -115,6 +116,8 @@ formats! {
     IQ4_NL = iq4_nl::IQ4_NL;
     /// 256 indices into the same table: 8 groups of 32, each with a six-bit scale.
     IQ4_XS = iq4_xs::IQ4_XS;
+    /// 32 four-bit floats (E2M1) under one power of two (E8M0), as the OCP microscaling specification defines MXFP4.
+    MXFP4 = mxfp4::MXFP4;
 }
 
 /// The size of a format's blocks.

@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Type
 
-NAMES = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS".split()
+NAMES = "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
 # Bytes of a block that are a binary16 number, which must not be infinite.
 HALVES = {
     "F16": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82],
@@ -29,6 +29,9 @@ def blocks(name, count, size):
     if name in ("F32", "BF16"):
         floats = random.normal(0, 1, count).astype(np.float32).view(np.uint8).reshape(count, 4)
         data = np.ascontiguousarray(floats[:, 4 - size :])
+    if name == "MXFP4":
+        # The smallest and largest powers of two, and others.
+        data[:6, 0] = [0, 1, 2, 127, 254, 255]
     return data
 
 
