@@ -15,7 +15,7 @@ fn main() -> std::io::Result<()> {
         std::process::exit(2);
     };
     std::fs::create_dir_all(&folder)?;
-    families::MODELS
-        .iter()
-        .try_for_each(|model| std::fs::write(folder.join(format!("{}.gguf", model.name)), model.file().bytes()))
+    families::MODELS.iter().try_for_each(|model| {
+        std::fs::write(folder.join(format!("{}.gguf", model.name)), model.file().bytes())
+    })
 }

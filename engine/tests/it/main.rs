@@ -4,7 +4,6 @@ mod changes;
 mod config;
 mod decode;
 mod families;
-mod transformers;
 mod gguf;
 mod info;
 mod keys;
@@ -19,6 +18,7 @@ mod sizes;
 mod stop;
 mod synth;
 mod tokenizer;
+mod transformers;
 mod write;
 
 use std::path::{Path, PathBuf};
