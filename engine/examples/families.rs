@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 #[path = "../tests/it/families.rs"]
+#[allow(dead_code)] // The tests use the rest.
 mod families;
 #[path = "../tests/it/write.rs"]
 #[allow(dead_code)] // The tests use the rest.

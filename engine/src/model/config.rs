@@ -1,57 +1,16 @@
 //! A model's hyperparameters, read from a GGUF's metadata and held against each other.
 
-use warpwright_kernels::Pairing;
-
+pub use crate::model::architecture::Architecture;
 use crate::model::gguf::{Directory, Value};
 use crate::model::keys::{Keys, MAX_SIZE};
 use crate::model::known;
 use crate::model::rope::Rope;
 
-/// The model families whose forward pass this engine knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Architecture {
-    /// Llama. GGUF permutes the rows of Q and K so that a rotary pair is two neighbours.
-    Llama,
-    /// Qwen 2 and 2.5: a rotary pair lies half a head apart, and Q, K and V have biases.
-    Qwen2,
-    /// Qwen 3: a rotary pair lies half a head apart, and each head of Q and K passes an RMSNorm before it is rotated.
-    Qwen3,
-}
-
-impl Architecture {
-    /// All of them, by their name in `general.architecture`.
-    pub const ALL: [(&str, Architecture); 3] =
-        [("llama", Architecture::Llama), ("qwen2", Architecture::Qwen2), ("qwen3", Architecture::Qwen3)];
-
-    /// The name in `general.architecture`, which is also the prefix of the keys.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, a)| *a == self).expect("ALL lists every variant").0
-    }
-
-    /// Which dimensions of a head are a rotary pair.
-    pub fn pairing(self) -> Pairing {
-        match self {
-            Architecture::Llama => Pairing::Interleaved,
-            Architecture::Qwen2 | Architecture::Qwen3 => Pairing::HalfSplit,
-        }
-    }
-
-    /// Whether Q, K and V have biases.
-    pub fn biased(self) -> bool {
-        self == Architecture::Qwen2
-    }
-
-    /// Whether each head of Q and K is normed.
-    pub fn normed_heads(self) -> bool {
-        self == Architecture::Qwen3
-    }
-}
-
 /// The numbers that define the forward pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Which family.
-    pub architecture: Architecture,
+    pub architecture: &'static Architecture,
     /// Transformer blocks.
     pub layers: u32,
     /// Length of the residual stream.
@@ -145,12 +104,11 @@ impl Config {
         known::check_file(directory)?;
         let name = Keys { directory, prefix: "general" }.text("architecture")?;
         let name = name.ok_or(Problem::MissingKey("general.architecture".into()))?;
-        let Some((prefix, architecture)) = Architecture::ALL.into_iter().find(|(known, _)| *known == name)
-        else {
-            let supported = Architecture::ALL.map(|(known, _)| known).join(", ");
+        let Some(architecture) = Architecture::ALL.into_iter().find(|known| known.name == name) else {
+            let supported = Architecture::ALL.map(|known| known.name).join(", ");
             return Err(Problem::Architecture { found: name.to_owned(), supported });
         };
-        let keys = Keys { directory, prefix };
+        let keys = Keys { directory, prefix: architecture.name };
         let hidden = keys.size("embedding_length")?;
         let heads = keys.size("attention.head_count")?;
         let kv_heads = keys.size_or("attention.head_count_kv", Ok(heads))?;

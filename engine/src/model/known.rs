@@ -219,7 +219,7 @@ pub(crate) fn check_file(directory: &Directory) -> Result<(), Problem> {
 
 /// Checks the keys under the architecture's prefix.
 pub(crate) fn check_architecture(directory: &Directory, config: &Config) -> Result<(), Problem> {
-    let architecture = config.architecture.name();
+    let architecture = config.architecture.name;
     directory.metadata.iter().try_for_each(|(key, value)| {
         let Some(name) = key.strip_prefix(architecture).and_then(|rest| rest.strip_prefix('.')) else {
             return Ok(());

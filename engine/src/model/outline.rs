@@ -9,6 +9,7 @@ use warpwright_kernels::Format;
 use crate::Error;
 use crate::model::config::{Config, Problem};
 use crate::model::gguf::Gguf;
+use crate::model::roles::{Block, Shape};
 use crate::model::stop;
 
 /// A checked model file. Nothing is loaded yet.
@@ -44,6 +45,8 @@ pub struct Weight {
     pub format: Format,
     /// Its bytes in the file; without a file, they start at 0.
     pub range: Range<usize>,
+    /// The lengths of the tensor that it is rows of, if other weights are rows of it too.
+    pub fused: Option<Vec<u64>>,
 }
 
 impl Weight {
@@ -55,6 +58,15 @@ impl Weight {
     /// Rows of a matrix; 1 of a vector.
     pub fn rows(&self) -> u32 {
         self.dims.get(1).map_or(1, |rows| *rows as u32)
+    }
+
+    /// Some rows of a matrix, which are consecutive bytes.
+    fn slice(self, rows: Range<u32>) -> Weight {
+        let bytes = self.format.row_bytes(self.dims[0] as usize);
+        let at = |row: u32| self.range.start + row as usize * bytes;
+        let range = at(rows.start)..at(rows.end);
+        let dims = vec![self.dims[0], rows.len() as u64];
+        Weight { dims, range, fused: Some(self.dims), ..self }
     }
 }
 
@@ -71,33 +83,6 @@ pub struct Weights<T> {
     pub head: Option<T>,
     /// `[rope_dim / 2]`, F32: what each rotary frequency is divided by.
     pub rope_factors: Option<T>,
-}
-
-/// The weights of one transformer block. Norms and biases are F32.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Block<T> {
-    /// `[hidden]`
-    pub attn_norm: T,
-    /// `[heads * head_dim, hidden]`
-    pub q: T,
-    /// `[kv_heads * head_dim, hidden]`
-    pub k: T,
-    /// `[kv_heads * head_dim, hidden]`
-    pub v: T,
-    /// Of q, k and v.
-    pub bias: Option<[T; 3]>,
-    /// `[head_dim]`, for each head of q and for each of k.
-    pub qk_norm: Option<[T; 2]>,
-    /// `[hidden, heads * head_dim]`
-    pub o: T,
-    /// `[hidden]`
-    pub ffn_norm: T,
-    /// `[feed_forward, hidden]`
-    pub gate: T,
-    /// `[feed_forward, hidden]`
-    pub up: T,
-    /// `[hidden, feed_forward]`
-    pub down: T,
 }
 
 impl<T> Weights<T> {
@@ -124,38 +109,6 @@ impl<T> Weights<T> {
             blocks: self.blocks.iter().map(|b| b.try_map(&mut f)).collect::<Result<_, _>>()?,
             norm: f(&self.norm)?,
             head: self.head.as_ref().map(&mut f).transpose()?,
-        })
-    }
-}
-
-impl<T> Block<T> {
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        [&self.attn_norm, &self.q, &self.k, &self.v]
-            .into_iter()
-            .chain(self.bias.iter().flatten())
-            .chain(self.qk_norm.iter().flatten())
-            .chain([&self.o, &self.ffn_norm, &self.gate, &self.up, &self.down])
-    }
-
-    fn try_map<'a, U, E>(&'a self, f: &mut impl FnMut(&'a T) -> Result<U, E>) -> Result<Block<U>, E> {
-        Ok(Block {
-            attn_norm: f(&self.attn_norm)?,
-            q: f(&self.q)?,
-            k: f(&self.k)?,
-            v: f(&self.v)?,
-            bias: match &self.bias {
-                Some([q, k, v]) => Some([f(q)?, f(k)?, f(v)?]),
-                None => None,
-            },
-            qk_norm: match &self.qk_norm {
-                Some([q, k]) => Some([f(q)?, f(k)?]),
-                None => None,
-            },
-            o: f(&self.o)?,
-            ffn_norm: f(&self.ffn_norm)?,
-            gate: f(&self.gate)?,
-            up: f(&self.up)?,
-            down: f(&self.down)?,
         })
     }
 }
@@ -211,30 +164,15 @@ pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>
 }
 
 fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Weight>, Problem> {
-    let matrix = |name: &str, rows, n| source.matrix(&format!("blk.{index}.{name}.weight"), rows, n);
-    let vector = |name: &str, n| source.vector(&format!("blk.{index}.{name}"), n);
-    let bias = || -> Result<_, Problem> {
-        Ok([
-            vector("attn_q.bias", c.q_len())?,
-            vector("attn_k.bias", c.kv_len())?,
-            vector("attn_v.bias", c.kv_len())?,
-        ])
-    };
-    let qk_norm = || -> Result<_, Problem> {
-        Ok([vector("attn_q_norm.weight", c.head_dim)?, vector("attn_k_norm.weight", c.head_dim)?])
-    };
-    Ok(Block {
-        attn_norm: vector("attn_norm.weight", c.hidden)?,
-        q: matrix("attn_q", c.q_len(), c.hidden)?,
-        k: matrix("attn_k", c.kv_len(), c.hidden)?,
-        v: matrix("attn_v", c.kv_len(), c.hidden)?,
-        bias: c.architecture.biased().then(bias).transpose()?,
-        qk_norm: c.architecture.normed_heads().then(qk_norm).transpose()?,
-        o: matrix("attn_output", c.hidden, c.q_len())?,
-        ffn_norm: vector("ffn_norm.weight", c.hidden)?,
-        gate: matrix("ffn_gate", c.feed_forward, c.hidden)?,
-        up: matrix("ffn_up", c.feed_forward, c.hidden)?,
-        down: matrix("ffn_down", c.hidden, c.feed_forward)?,
+    Block::of(c.architecture, |role| {
+        let name = |tensor| format!("blk.{index}.{tensor}");
+        match ((role.shape)(c), role.fused(c)) {
+            (Shape::Matrix(_, n), Some(fused)) => {
+                Ok(source.matrix(&name(fused.tensor), fused.rows, n)?.slice(fused.range))
+            }
+            (Shape::Matrix(rows, n), None) => source.matrix(&name(role.tensor), rows, n),
+            (Shape::Vector(n), _) => source.vector(&name(role.tensor), n),
+        }
     })
 }
 
@@ -265,7 +203,7 @@ fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Resu
         let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
         return Err(Problem::Format { name, found: tensor.kind.name, supported });
     };
-    Ok(Weight { name, dims: expected, format, range: tensor.range.clone() })
+    Ok(Weight { name, dims: expected, format, range: tensor.range.clone(), fused: None })
 }
 
 /// Writers differ in whether a shape ends in ones.
@@ -285,7 +223,7 @@ fn factors(weight: &Weight, values: Vec<f32>) -> Result<Vec<f32>, Problem> {
 fn check_strays(gguf: &Gguf, c: &Config, weights: &Weights<Weight>) -> Result<(), Problem> {
     let known: std::collections::BTreeSet<&str> = weights.iter().map(|t| t.name.as_str()).collect();
     match gguf.directory.tensors.keys().find(|name| !known.contains(name.as_str())) {
-        Some(name) => Err(Problem::StrayTensor { name: name.clone(), architecture: c.architecture.name() }),
+        Some(name) => Err(Problem::StrayTensor { name: name.clone(), architecture: c.architecture.name }),
         None => Ok(()),
     }
 }

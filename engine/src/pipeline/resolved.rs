@@ -15,7 +15,8 @@ use warpwright_kernels::pipeline::{
 use super::product::Product;
 use super::unsupported::Unsupported;
 use crate::model::config::Config;
-use crate::model::outline::{Block, Outline, Weight};
+use crate::model::outline::{Outline, Weight};
+use crate::model::roles::Block;
 use crate::pipeline::path::Path;
 use crate::pipeline::tuning::{Tuning, default_plan, throttled_after};
 
@@ -281,7 +282,7 @@ impl Resolver<'_> {
         let head = self.head(w.head().format)?;
         let layers = w.blocks.iter().map(|b| self.layer(b)).collect::<Result<_, _>>()?;
         let config = self.outline.config.clone();
-        let head_norm = config.architecture.normed_heads().then_some(HeadNorm { overlap, batch });
+        let head_norm = config.architecture.head_norms.then_some(HeadNorm { overlap, batch });
         Ok(ResolvedStep {
             config,
             batch,
@@ -332,11 +333,11 @@ impl Resolver<'_> {
     fn qkv(&self, formats: [Format; 3]) -> Result<ResolvedProduct<Qkv>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
-        let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
+        let finish = if c.architecture.head_norms { Finish::Raw } else { Finish::Append };
         let kernel = Qkv {
             formats,
-            pairing: c.architecture.pairing(),
-            bias: c.architecture.biased(),
+            pairing: c.architecture.pairing,
+            bias: c.architecture.biases,
             finish,
             plan: self.plan(self.tuning.qkv.unwrap_or_else(default)),
         };

@@ -37,7 +37,7 @@ impl Kernels {
             embed: Kernel::load(context, Embed { format: w.embed.format })?,
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
-            rope: Kernel::load(context, Rope { pairing: c.architecture.pairing() })?,
+            rope: Kernel::load(context, Rope { pairing: c.architecture.pairing })?,
             attention: Kernel::load(context, attention(c))?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
             swiglu: Kernel::load(context, SwiGlu { threads: THREADS })?,

@@ -7,7 +7,8 @@ use warpwright_driver::{Context, Error, Kernel, View};
 use warpwright_kernels::{Format, Gemv, GemvAdd, GemvBias, Team};
 
 use crate::distinct::Distinct;
-use crate::model::outline::{Block, Outline, Weight, Weights};
+use crate::model::outline::{Outline, Weight, Weights};
+use crate::model::roles::Block;
 
 /// All weights of a model.
 pub(crate) struct Products {
@@ -82,20 +83,12 @@ struct Kernels<'c> {
 
 impl Kernels<'_> {
     fn layer(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<Layer, Error> {
-        let [q_bias, k_bias, v_bias] = match &b.bias {
-            Some(biases) => biases.each_ref().map(Some),
-            None => [None; 3],
-        };
-        let [q_norm, k_norm] = match &b.qk_norm {
-            Some(norms) => norms.each_ref().map(Some),
-            None => [None; 2],
-        };
         Ok(Layer {
             attn_norm: b.attn_norm.cast()?,
             qkv: [
-                self.projection(&w.q, &b.q, q_bias, q_norm)?,
-                self.projection(&w.k, &b.k, k_bias, k_norm)?,
-                self.projection(&w.v, &b.v, v_bias, None)?,
+                self.projection(&w.q, &b.q, &b.q_bias, &b.q_norm)?,
+                self.projection(&w.k, &b.k, &b.k_bias, &b.k_norm)?,
+                self.projection(&w.v, &b.v, &b.v_bias, &None)?,
             ],
             o: self.added(&w.o, &b.o)?,
             ffn_norm: b.ffn_norm.cast()?,
@@ -110,8 +103,8 @@ impl Kernels<'_> {
         &mut self,
         weight: &Weight,
         w: &View<u8>,
-        bias: Option<&View<u8>>,
-        norm: Option<&View<u8>>,
+        bias: &Option<View<u8>>,
+        norm: &Option<View<u8>>,
     ) -> Result<Projection, Error> {
         Ok(match (bias, norm) {
             (Some(bias), _) => Projection::Biased(self.biased(weight, w)?, bias.cast()?),

@@ -1,6 +1,6 @@
 //! What a model is, without loading it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::outline::{Outline, Weight};
 use crate::weights::packed::packed;
@@ -21,14 +21,16 @@ pub struct Class {
 /// The tensors by role, in the order of the forward pass.
 pub fn classes(model: &Outline) -> Vec<Class> {
     let mut classes: Vec<Class> = vec![];
+    let mut counted = BTreeSet::new();
     for tensor in model.weights.iter() {
         let name = role(&tensor.name);
         let at = classes.iter().position(|c| c.name == name).unwrap_or_else(|| {
-            let dims = tensor.dims.clone();
+            let dims = tensor.fused.as_ref().unwrap_or(&tensor.dims).clone();
             classes.push(Class { name: name.to_owned(), dims, formats: BTreeMap::new(), bytes: 0 });
             classes.len() - 1
         });
-        *classes[at].formats.entry(tensor.format.name()).or_default() += 1;
+        let first = counted.insert(&tensor.name);
+        *classes[at].formats.entry(tensor.format.name()).or_default() += usize::from(first);
         classes[at].bytes += bytes(tensor);
     }
     classes

@@ -8,7 +8,8 @@ use warpwright_kernels::{Pairing, RowOrder};
 
 use crate::Error;
 use crate::model::config::Config;
-use crate::model::outline::{Block, Outline, Weight};
+use crate::model::outline::{Outline, Weight};
+use crate::model::roles::Block;
 use crate::weights::stored::{Job, Stored};
 
 /// One `T` for each buffer: what it holds, or the buffer.
@@ -50,7 +51,7 @@ pub(crate) fn packed(outline: &Outline) -> Packed<Stored<'_>> {
 }
 
 fn block<'a>(c: &Config, b: &'a Block<Weight>) -> PackedBlock<Stored<'a>> {
-    let pairs = match c.architecture.pairing() {
+    let pairs = match c.architecture.pairing {
         Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
         Pairing::HalfSplit => RowOrder::half_split(c.head_dim),
     };
@@ -59,8 +60,8 @@ fn block<'a>(c: &Config, b: &'a Block<Weight>) -> PackedBlock<Stored<'a>> {
         qkv: Stored::tiles(pairs, &b.q)
             .then(Stored::tiles(pairs, &b.k))
             .then(Stored::tiles(RowOrder::PLAIN, &b.v)),
-        bias: b.bias.as_ref().map(Stored::rows),
-        qk_norm: b.qk_norm.as_ref().map(Stored::rows),
+        bias: Stored::all_of([&b.q_bias, &b.k_bias, &b.v_bias]),
+        qk_norm: Stored::all_of([&b.q_norm, &b.k_norm]),
         o: Stored::tiles(RowOrder::PLAIN, &b.o),
         ffn_norm: Stored::rows([&b.ffn_norm]),
         gate_up: Stored::tiles_of_two(RowOrder::GATE_UP, &b.gate, &b.up),

@@ -57,6 +57,11 @@ impl<'a> Stored<'a> {
         Stored(weights.into_iter().map(Part::rows).collect())
     }
 
+    /// The same of weights that a model has all of, or none.
+    pub(crate) fn all_of<const N: usize>(weights: [&'a Option<Weight>; N]) -> Option<Stored<'a>> {
+        weights.into_iter().map(|weight| weight.as_ref().map(Part::rows)).collect::<Option<_>>().map(Stored)
+    }
+
     /// A matrix as tiles.
     pub(crate) fn tiles(order: RowOrder, weight: &'a Weight) -> Stored<'a> {
         Stored(vec![Part { weight, other: None, tiles: Some(order) }])

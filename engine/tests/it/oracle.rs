@@ -5,7 +5,6 @@
 
 use ptx_gen::f16;
 use warpwright_engine::Model;
-use warpwright_engine::config::Architecture;
 use warpwright_engine::gguf::Value;
 use warpwright_engine::model::{Block, Weight};
 
@@ -84,12 +83,12 @@ impl Cache {
 fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], position: usize) -> Vec<f64> {
     let c = &model.outline.config;
     let (mut q, mut k, mut v) = (times(&b.q, x), times(&b.k, x), times(&b.v, x));
-    if let Some([q_bias, k_bias, v_bias]) = &b.bias {
+    if let (Some(q_bias), Some(k_bias), Some(v_bias)) = (&b.q_bias, &b.k_bias, &b.v_bias) {
         add(&mut q, q_bias);
         add(&mut k, k_bias);
         add(&mut v, v_bias);
     }
-    if let Some([q_norm, k_norm]) = &b.qk_norm {
+    if let (Some(q_norm), Some(k_norm)) = (&b.q_norm, &b.k_norm) {
         q = norm_heads(&q, q_norm, c.epsilon.into());
         k = norm_heads(&k, k_norm, c.epsilon.into());
     }
@@ -118,9 +117,9 @@ fn rotate(model: &Model, x: &mut [f64], position: usize) {
     let pairs = frequencies.len();
     for head in x.chunks_mut(c.head_dim as usize) {
         for (i, frequency) in frequencies.iter().enumerate() {
-            let (a, b) = match c.architecture {
-                Architecture::Llama => (2 * i, 2 * i + 1),
-                Architecture::Qwen2 | Architecture::Qwen3 => (i, i + pairs),
+            let (a, b) = match c.architecture.name {
+                "llama" => (2 * i, 2 * i + 1),
+                _ => (i, i + pairs),
             };
             let (sin, cos) = (position as f64 * frequency).sin_cos();
             let (sin, cos) = (magnitude * sin, magnitude * cos);
@@ -134,7 +133,7 @@ fn rotate(model: &Model, x: &mut [f64], position: usize) {
 fn rope(model: &Model) -> (Vec<f64>, f64) {
     let c = &model.outline.config;
     let get = |name: &str| {
-        let key = format!("{}.rope.{name}", c.architecture.name());
+        let key = format!("{}.rope.{name}", c.architecture.name);
         model.gguf.directory.metadata.get(&key)
     };
     let number = |name: &str| match get(name) {

@@ -15,7 +15,7 @@ const REMEDY: &str = "make tests/data/families.json again, as tests/data/familie
 fn supported(test: &str) -> impl Iterator<Item = (&'static families::Model, Model, Vec<f64>)> {
     let text = std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
-    let known = |model: &&families::Model| Architecture::ALL.iter().any(|(name, _)| *name == model.family);
+    let known = |model: &&families::Model| Architecture::ALL.iter().any(|known| known.name == model.family);
     let test = test.to_owned();
     MODELS.iter().filter(known).map(move |model| {
         let (file, wanted) = (model.file(), &json["models"][model.name]);
