@@ -5,12 +5,12 @@
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Device, Properties};
-use warpwright_kernels::Format;
 use warpwright_kernels::pipeline::activation::Encoding;
 use warpwright_kernels::pipeline::{
-    Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
-    Project, Qkv, Segments, SplitPrompt,
+    AngleSet, Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention,
+    Plan, Project, Qkv, Segments, Sink, SplitPrompt,
 };
+use warpwright_kernels::{Activation, EmbeddingScale, Format};
 
 use super::product::Product;
 use super::unsupported::Unsupported;
@@ -282,7 +282,8 @@ impl Resolver<'_> {
         let head = self.head(w.head().format)?;
         let layers = w.blocks.iter().map(|b| self.layer(b)).collect::<Result<_, _>>()?;
         let config = self.outline.config.clone();
-        let head_norm = config.architecture.head_norms.then_some(HeadNorm { overlap, batch });
+        let head_norm =
+            config.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles: AngleSet::ONLY });
         Ok(ResolvedStep {
             config,
             batch,
@@ -302,8 +303,8 @@ impl Resolver<'_> {
         let (w, overlap, batch) = (&self.outline.weights, self.target.overlaps(), self.batch);
         let format = w.embed.format;
         match w.head {
-            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch }),
-            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch }),
+            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch, scale: EmbeddingScale::One }),
+            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch, scale: EmbeddingScale::One }),
         }
     }
 
@@ -312,6 +313,7 @@ impl Resolver<'_> {
         PipelinedAttention {
             head_dim: c.head_dim,
             queries: c.heads / c.kv_heads,
+            window: None,
             overlap: self.target.overlaps(),
             // Whatever the tuning says.
             memory: self.target.preferred,
@@ -367,7 +369,7 @@ impl Resolver<'_> {
         plan: Plan,
         n: u32,
     ) -> Result<ResolvedProduct<Project>, Unsupported> {
-        let kernel = Project { format, plan: self.plan(plan) };
+        let kernel = Project { format, sink: Sink::Residual, plan: self.plan(plan) };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
         Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout })
@@ -377,7 +379,11 @@ impl Resolver<'_> {
     fn gate_up(&self, format: Format) -> Result<ResolvedProduct<GateUp>, Unsupported> {
         let c = &self.outline.config;
         let default = || throttled_after(format, default_plan(format, 2 * c.feed_forward, c.hidden));
-        let kernel = GateUp { format, plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)) };
+        let kernel = GateUp {
+            format,
+            activation: Activation::Silu,
+            plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
+        };
         let segments = kernel.segments(c.feed_forward);
         let (plan, layout) = self.fit(Product::GateUp, &segments, kernel.plan, c.hidden)?;
         Ok(ResolvedProduct { kernel: GateUp { plan, ..kernel }, layout })

@@ -3,7 +3,8 @@
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::{
-    ALL, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, RmsNorm, Rope, SwiGlu,
+    ALL, Activation, Advance, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Embed, EmbeddingScale,
+    RmsNorm, Rope, SwiGlu,
 };
 
 use crate::Error;
@@ -34,13 +35,13 @@ impl Kernels {
         let (c, w) = (&outline.config, &outline.weights);
         let head_dim = c.head_dim;
         Ok(Kernels {
-            embed: Kernel::load(context, Embed { format: w.embed.format })?,
+            embed: Kernel::load(context, Embed { format: w.embed.format, scale: EmbeddingScale::One })?,
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
             rope: Kernel::load(context, Rope { pairing: c.architecture.pairing })?,
             attention: Kernel::load(context, attention(c))?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
-            swiglu: Kernel::load(context, SwiGlu { threads: THREADS })?,
+            swiglu: Kernel::load(context, SwiGlu { threads: THREADS, activation: Activation::Silu })?,
             argmax: Kernel::load(context, ArgmaxBlocks { threads: THREADS })?,
             argmax_final: Kernel::load(context, ArgmaxFinal)?,
             advance: Kernel::load(context, Advance)?,
@@ -56,7 +57,7 @@ const MAX_QUERIES: u32 = 8;
 fn attention(c: &Config) -> Attention {
     let group = c.heads / c.kv_heads;
     let queries = (1..=group.min(MAX_QUERIES)).rev().filter(|queries| group.is_multiple_of(*queries));
-    let variant = |queries| Attention { head_dim: c.head_dim, queries };
+    let variant = |queries| Attention { head_dim: c.head_dim, queries, window: None };
     let most = queries.clone().map(variant).find(shipped);
     most.unwrap_or_else(|| variant(queries.max().unwrap_or(1)))
 }
