@@ -42,6 +42,12 @@ pub struct AddNormed {
 }
 
 const THREADS: u32 = 256;
+
+impl AddNormed {
+    /// Bytes of shared memory of its own.
+    pub const SHARED: u32 = 128;
+}
+
 /// Elements that a block moves at once.
 const STEP: u32 = 4 * THREADS;
 

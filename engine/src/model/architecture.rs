@@ -2,10 +2,10 @@
 //!
 //! Nothing else in the engine names a family. The tensors of a block are in [`roles`](crate::model::roles).
 
-use warpwright_kernels::Pairing;
+use warpwright_kernels::{Activation, EmbeddingScale, Pairing};
 
 /// What distinguishes the forward pass of a model family from that of Llama.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Architecture {
     /// The name in `general.architecture`, which is also the prefix of the keys.
     pub name: &'static str,
@@ -15,9 +15,38 @@ pub struct Architecture {
     pub biases: bool,
     /// Whether each head of Q and K passes an RMSNorm before it is rotated.
     pub head_norms: bool,
+    /// Whether what attention and the feed-forward give passes an RMSNorm before it is added to the residual stream.
+    pub norms_after: bool,
+    /// The activation function of the feed-forward.
+    pub activation: Activation,
+    /// What embeddings are multiplied by.
+    pub embedding_scale: EmbeddingScale,
+    /// Which layers attend to a window of the latest positions.
+    pub windows: Windows,
+    /// The number of layers of a model whose scores are multiplied by `1 / sqrt(hidden / heads)` and not by
+    /// `1 / sqrt(head_dim)`.
+    pub scores_by_hidden: Option<u32>,
+    /// Whether `rope_factors_long.weight` and `rope_factors_short.weight` may divide the rotary frequencies.
+    pub long_factors: bool,
     /// The matrices whose rows stand one after the other in one tensor of a file: the tensor, and the names that they
     /// have where each is a tensor of its own.
     pub fused: &'static [(&'static str, &'static [&'static str])],
+}
+
+/// Which layers attend to a window of the latest positions, and not to all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Windows {
+    /// None. A file that has a window is refused.
+    None,
+    /// All, if a file has a window.
+    Every,
+    /// All but each `period`-th: a file has a window. Those with a window have rotary frequencies of their own.
+    Local {
+        /// Layers from one without a window to the next.
+        period: u32,
+        /// Base of the frequencies of the others; nothing scales them.
+        rope_base: f64,
+    },
 }
 
 impl Architecture {
@@ -27,6 +56,12 @@ impl Architecture {
         pairing: Pairing::Interleaved,
         biases: false,
         head_norms: false,
+        norms_after: false,
+        activation: Activation::Silu,
+        embedding_scale: EmbeddingScale::One,
+        windows: Windows::None,
+        scores_by_hidden: None,
+        long_factors: false,
         fused: &[],
     };
 

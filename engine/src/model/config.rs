@@ -1,10 +1,10 @@
 //! A model's hyperparameters, read from a GGUF's metadata and held against each other.
 
-pub use crate::model::architecture::Architecture;
+pub use crate::model::architecture::{Architecture, Windows};
 use crate::model::gguf::{Directory, Value};
 use crate::model::keys::{Keys, MAX_SIZE};
 use crate::model::known;
-use crate::model::rope::Rope;
+use crate::model::rope::{Rope, Scaling};
 
 /// The numbers that define the forward pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,12 +25,25 @@ pub struct Config {
     pub head_dim: u32,
     /// Rotary position embedding.
     pub rope: Rope,
+    /// The latest positions that a layer with a window attends to, the token's own included.
+    pub window: Option<u32>,
+    /// Where some layers have a window and others do not.
+    pub local: Option<Local>,
     /// The epsilon of each RMSNorm.
     pub epsilon: f32,
     /// Positions the model was made for.
     pub context: u32,
     /// Tokens.
     pub vocab: u32,
+}
+
+/// Layers with a window between layers without.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Local {
+    /// Each layer whose number, counted from 1, is a multiple of this has no window.
+    pub period: u32,
+    /// Rotary position embedding of the others.
+    pub rope: Rope,
 }
 
 /// What does not fit in a model's metadata or tensors.
@@ -117,6 +130,8 @@ impl Config {
         })?;
         let head_dim = head_dim(&keys, hidden, heads)?;
         let context = keys.size("context_length")?;
+        let rope = Rope::read(&keys, head_dim, context)?;
+        let (window, local) = windows(&keys, architecture, &rope)?;
         let config = Config {
             architecture,
             layers: keys.size("block_count")?,
@@ -125,7 +140,9 @@ impl Config {
             heads,
             kv_heads,
             head_dim,
-            rope: Rope::read(&keys, head_dim, context)?,
+            rope,
+            window,
+            local,
             epsilon: epsilon(&keys)?,
             context,
             vocab: vocab(&keys)?,
@@ -149,7 +166,65 @@ impl Config {
     ///
     /// A magnitude of cosine and sine scales each query and each key as a whole, and so the scores by its square.
     pub fn score_scale(&self) -> f32 {
-        (self.rope.magnitude * self.rope.magnitude) as f32 / (self.head_dim as f32).sqrt()
+        (self.rope.magnitude * self.rope.magnitude) as f32 / self.score_root()
+    }
+
+    /// The root of the length that scores are divided by.
+    pub(crate) fn score_root(&self) -> f32 {
+        let by_hidden = self.architecture.scores_by_hidden == Some(self.layers);
+        (if by_hidden { self.hidden / self.heads } else { self.head_dim } as f32).sqrt()
+    }
+
+    /// Whether a layer is one of those with a window, between layers without.
+    fn is_local(&self, layer: u32) -> bool {
+        self.local.is_some_and(|local| !(layer + 1).is_multiple_of(local.period))
+    }
+
+    /// The latest positions that a layer attends to; all of them without a window. A window as long as the context is
+    /// none.
+    pub fn window_of(&self, layer: u32) -> Option<u32> {
+        let has = self.local.is_none() || self.is_local(layer);
+        self.window.filter(|window| has && *window < self.context)
+    }
+
+    /// The rotary embeddings of the layers: each layer has one of them.
+    pub fn ropes(&self) -> Vec<Rope> {
+        [self.rope].into_iter().chain(self.local.map(|local| local.rope)).collect()
+    }
+
+    /// Which of [`ropes`](Config::ropes) a layer has.
+    pub fn rope_of(&self, layer: u32) -> u32 {
+        self.is_local(layer).into()
+    }
+}
+
+/// The window, and which layers have it.
+///
+/// A window counts the token's own position: transformers and llama.cpp mask positions whose distance is the window or
+/// more.
+fn windows(
+    keys: &Keys<'_>,
+    architecture: &Architecture,
+    rope: &Rope,
+) -> Result<(Option<u32>, Option<Local>), Problem> {
+    let name = "attention.sliding_window";
+    match architecture.windows {
+        Windows::None => Ok((None, None)),
+        Windows::Every => {
+            let absent = keys.get(name).and_then(Value::integer) == Some(0) || keys.get(name).is_none();
+            Ok((if absent { None } else { Some(keys.size(name)?) }, None))
+        }
+        Windows::Local { period, rope_base } => {
+            let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
+            let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
+            if rope.magnitude != 1.0 || !matches!(rope.scaling, Scaling::Linear(_)) {
+                let found = keys.text("rope.scaling.type")?.unwrap_or("a magnitude");
+                return keys.wrong("rope.scaling.type", found, "none or linear, without attn_factor");
+            }
+            let scaling = Scaling::Linear(1.0);
+            let local = Local { period, rope: Rope { base, scaling, ..*rope } };
+            Ok((Some(keys.size(name)?), Some(local)))
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use warpwright_kernels::Format;
 use crate::Error;
 use crate::model::config::{Config, Problem};
 use crate::model::gguf::Gguf;
+use crate::model::keys::Keys;
 use crate::model::roles::{Block, Shape};
+use crate::model::rope::RopeFactors;
 use crate::model::stop;
 
 /// A checked model file. Nothing is loaded yet.
@@ -31,7 +33,7 @@ pub struct Outline {
     /// The tokens that end a text: those that the file names, and those of its vocabulary that are spelled so.
     pub stop: Vec<u32>,
     /// What each rotary frequency is divided by, where a file says.
-    pub rope_factors: Option<Vec<f32>>,
+    pub rope_factors: Option<RopeFactors>,
 }
 
 /// A tensor that the forward pass reads.
@@ -83,6 +85,10 @@ pub struct Weights<T> {
     pub head: Option<T>,
     /// `[rope_dim / 2]`, F32: what each rotary frequency is divided by.
     pub rope_factors: Option<T>,
+    /// The same for long contexts, and for short ones: a model has both or neither, and then no others.
+    pub rope_factors_long: Option<T>,
+    /// See `rope_factors_long`.
+    pub rope_factors_short: Option<T>,
 }
 
 impl<T> Weights<T> {
@@ -95,7 +101,9 @@ impl<T> Weights<T> {
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         [&self.embed]
             .into_iter()
-            .chain(&self.rope_factors)
+            .chain(
+                [&self.rope_factors, &self.rope_factors_long, &self.rope_factors_short].into_iter().flatten(),
+            )
             .chain(self.blocks.iter().flat_map(Block::iter))
             .chain([&self.norm])
             .chain(&self.head)
@@ -106,6 +114,8 @@ impl<T> Weights<T> {
         Ok(Weights {
             embed: f(&self.embed)?,
             rope_factors: self.rope_factors.as_ref().map(&mut f).transpose()?,
+            rope_factors_long: self.rope_factors_long.as_ref().map(&mut f).transpose()?,
+            rope_factors_short: self.rope_factors_short.as_ref().map(&mut f).transpose()?,
             blocks: self.blocks.iter().map(|b| b.try_map(&mut f)).collect::<Result<_, _>>()?,
             norm: f(&self.norm)?,
             head: self.head.as_ref().map(&mut f).transpose()?,
@@ -119,11 +129,20 @@ impl Model {
         let gguf = Gguf::open(path)?;
         let problem = |problem| Error::Model { path: path.to_owned(), problem: Box::new(problem) };
         let mut outline = outline(&gguf).map_err(problem)?;
-        if let Some(weight) = &outline.weights.rope_factors {
+        let w = &outline.weights;
+        let read = |weight: &Weight| {
             let numbers = floats(&gguf.data(&weight.range)?);
             gguf.check()?;
-            outline.rope_factors = Some(factors(weight, numbers).map_err(problem)?);
-        }
+            factors(weight, numbers).map_err(problem)
+        };
+        outline.rope_factors = match (&w.rope_factors, &w.rope_factors_short, &w.rope_factors_long) {
+            (Some(all), _, _) => Some(RopeFactors::Fixed(read(all)?)),
+            (None, Some(short), Some(long)) => {
+                let original = original_context(&gguf, &outline.config).map_err(problem)?;
+                Some(RopeFactors::ByContext { original, short: read(short)?, long: read(long)? })
+            }
+            _ => None,
+        };
         Ok(Model { gguf, outline })
     }
 }
@@ -134,6 +153,15 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     let weights = layout(gguf, &config)?;
     check_strays(gguf, &config, &weights)?;
     Ok(Outline { stop: stop::tokens(&gguf.directory, config.vocab)?, config, weights, rope_factors: None })
+}
+
+/// The longest context for which the short factors of the rotary frequencies are. The factor of cosine and sine belongs
+/// to these factors, so a file without it is not taken for one with the factor 1.
+fn original_context(gguf: &Gguf, c: &Config) -> Result<u32, Problem> {
+    let keys = Keys { directory: &gguf.directory, prefix: c.architecture.name };
+    let factor = "rope.scaling.attn_factor";
+    keys.get(factor).ok_or_else(|| Problem::MissingKey(keys.key(factor)))?;
+    keys.size("rope.scaling.original_context_length")
 }
 
 /// Little-endian numbers.
@@ -153,13 +181,22 @@ pub(crate) trait Source {
 
 /// The tensors of a model, by their names in GGUF files.
 pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>, Problem> {
-    let (head, factors) = ("output.weight", "rope_freqs.weight");
+    let head = "output.weight";
+    let factors = |name: &str, read: bool| {
+        (read && source.has(name)).then(|| source.vector(name, c.rope.dim / 2)).transpose()
+    };
+    // Where one of the two is missing, reading it says so.
+    let both = ["rope_factors_long.weight", "rope_factors_short.weight"];
+    let by_context = c.architecture.long_factors && both.into_iter().any(|name| source.has(name));
+    let long = |name| by_context.then(|| source.vector(name, c.rope.dim / 2)).transpose();
     Ok(Weights {
         embed: source.matrix("token_embd.weight", c.vocab, c.hidden)?,
         blocks: (0..c.layers).map(|i| block(source, c, i)).collect::<Result<_, _>>()?,
         norm: source.vector("output_norm.weight", c.hidden)?,
         head: source.has(head).then(|| source.matrix(head, c.vocab, c.hidden)).transpose()?,
-        rope_factors: source.has(factors).then(|| source.vector(factors, c.rope.dim / 2)).transpose()?,
+        rope_factors: factors("rope_freqs.weight", c.local.is_none() && !by_context)?,
+        rope_factors_long: long(both[0])?,
+        rope_factors_short: long(both[1])?,
     })
 }
 

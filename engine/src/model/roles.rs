@@ -142,6 +142,8 @@ roles! {
     k_norm: Option<T> = "attn_k_norm.weight", |c| Vector(c.head_dim), if head_norms;
     /// `[hidden, heads * head_dim]`
     o: T = "attn_output.weight", |c| Matrix(c.hidden, c.q_len());
+    /// `[hidden]`: after attention.
+    attn_post_norm: Option<T> = "post_attention_norm.weight", |c| Vector(c.hidden), if norms_after;
     /// `[hidden]`: before the feed-forward.
     ffn_norm: T = "ffn_norm.weight", |c| Vector(c.hidden);
     /// `[feed_forward, hidden]`
@@ -150,6 +152,8 @@ roles! {
     up: T = "ffn_up.weight", |c| Matrix(c.feed_forward, c.hidden);
     /// `[hidden, feed_forward]`
     down: T = "ffn_down.weight", |c| Matrix(c.hidden, c.feed_forward);
+    /// `[hidden]`: after the feed-forward.
+    ffn_post_norm: Option<T> = "post_ffw_norm.weight", |c| Vector(c.hidden), if norms_after;
 }
 
 #[cfg(test)]

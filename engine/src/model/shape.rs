@@ -61,6 +61,8 @@ const fn shape(
         kv_heads,
         head_dim,
         rope: Rope::plain(head_dim, rope_base),
+        window: None,
+        local: None,
         epsilon,
         context,
         vocab,

@@ -10,7 +10,7 @@ use warpwright_kernels::pipeline::{
     AngleSet, Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention,
     Plan, Project, Qkv, Segments, Sink, SplitPrompt,
 };
-use warpwright_kernels::{Activation, EmbeddingScale, Format};
+use warpwright_kernels::{AddNormed, Format};
 
 use super::product::Product;
 use super::unsupported::Unsupported;
@@ -48,9 +48,10 @@ pub(crate) struct ResolvedStep {
     pub(crate) embed: ResolvedEmbed,
     /// In order.
     pub(crate) layers: Vec<ResolvedLayer>,
-    /// For models that normalize heads.
-    pub(crate) head_norm: Option<HeadNorm>,
+    /// What the attention of all layers has in common: all but the window.
     pub(crate) attention: PipelinedAttention,
+    /// For models that norm what attention and the feed-forward give.
+    pub(crate) add_normed: Option<AddNormed>,
     pub(crate) head: ResolvedProduct<LmHead>,
 }
 
@@ -61,10 +62,13 @@ pub(crate) enum ResolvedEmbed {
     Rows(EmbedRows),
 }
 
-/// The products of a layer.
+/// The kernels of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ResolvedLayer {
     pub(crate) qkv: ResolvedProduct<Qkv>,
+    /// For models that normalize heads.
+    pub(crate) head_norm: Option<HeadNorm>,
+    pub(crate) attention: PipelinedAttention,
     pub(crate) o: ResolvedProduct<Project>,
     pub(crate) gate_up: ResolvedProduct<GateUp>,
     pub(crate) down: ResolvedProduct<Project>,
@@ -230,6 +234,7 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
     match c.heads / c.kv_heads {
         _ if head_dim > MAX_HEAD_DIM => Err(Unsupported::HeadDim { found: head_dim, max: MAX_HEAD_DIM }),
         found if found > MAX_GROUP => Err(Unsupported::Group { found, max: MAX_GROUP }),
+        _ if c.local.is_some() && !c.architecture.head_norms => Err(Unsupported::TwoRopes),
         _ if rope_dim != head_dim => Err(Unsupported::PartialRope { rope_dim, head_dim }),
         _ => Ok(()),
     }
@@ -280,10 +285,9 @@ impl Resolver<'_> {
         let (w, batch, overlap) = (&self.outline.weights, self.batch, self.target.overlaps());
         check_matrix(w.head())?;
         let head = self.head(w.head().format)?;
-        let layers = w.blocks.iter().map(|b| self.layer(b)).collect::<Result<_, _>>()?;
+        let layers = (0..).zip(&w.blocks).map(|(i, b)| self.layer(i, b)).collect::<Result<_, _>>()?;
         let config = self.outline.config.clone();
-        let head_norm =
-            config.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles: AngleSet::ONLY });
+        let add_normed = config.architecture.norms_after.then_some(AddNormed { overlap, batch });
         Ok(ResolvedStep {
             config,
             batch,
@@ -293,27 +297,27 @@ impl Resolver<'_> {
             split_prompt: (batch > 1).then_some(SplitPrompt { batch }),
             embed: self.embed(),
             layers,
-            head_norm,
-            attention: self.attention(),
+            attention: self.attention(None),
+            add_normed,
             head,
         })
     }
 
     fn embed(&self) -> ResolvedEmbed {
         let (w, overlap, batch) = (&self.outline.weights, self.target.overlaps(), self.batch);
-        let format = w.embed.format;
+        let (format, scale) = (w.embed.format, self.outline.config.architecture.embedding_scale);
         match w.head {
-            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch, scale: EmbeddingScale::One }),
-            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch, scale: EmbeddingScale::One }),
+            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch, scale }),
+            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch, scale }),
         }
     }
 
-    fn attention(&self) -> PipelinedAttention {
+    fn attention(&self, window: Option<u32>) -> PipelinedAttention {
         let c = &self.outline.config;
         PipelinedAttention {
             head_dim: c.head_dim,
             queries: c.heads / c.kv_heads,
-            window: None,
+            window,
             overlap: self.target.overlaps(),
             // Whatever the tuning says.
             memory: self.target.preferred,
@@ -322,10 +326,15 @@ impl Resolver<'_> {
         }
     }
 
-    fn layer(&self, b: &Block<Weight>) -> Result<ResolvedLayer, Unsupported> {
+    fn layer(&self, index: u32, b: &Block<Weight>) -> Result<ResolvedLayer, Unsupported> {
         check_block(b)?;
+        let c = &self.outline.config;
+        let (overlap, batch) = (self.target.overlaps(), self.batch);
+        let angles = AngleSet { index: c.rope_of(index), count: c.ropes().len() as u32 };
         Ok(ResolvedLayer {
             qkv: self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?,
+            head_norm: c.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles }),
+            attention: self.attention(c.window_of(index)),
             o: self.o(b.o.format)?,
             gate_up: self.gate_up(b.gate.format)?,
             down: self.down(b.gate.format, b.down.format)?,
@@ -369,7 +378,8 @@ impl Resolver<'_> {
         plan: Plan,
         n: u32,
     ) -> Result<ResolvedProduct<Project>, Unsupported> {
-        let kernel = Project { format, sink: Sink::Residual, plan: self.plan(plan) };
+        let sink = if self.outline.config.architecture.norms_after { Sink::Raw } else { Sink::Residual };
+        let kernel = Project { format, sink, plan: self.plan(plan) };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
         Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout })
@@ -381,7 +391,7 @@ impl Resolver<'_> {
         let default = || throttled_after(format, default_plan(format, 2 * c.feed_forward, c.hidden));
         let kernel = GateUp {
             format,
-            activation: Activation::Silu,
+            activation: c.architecture.activation,
             plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
         };
         let segments = kernel.segments(c.feed_forward);

@@ -105,7 +105,7 @@ impl<'a> Stored<'a> {
 /// stay on the host.
 pub(crate) fn unpacked(outline: &Outline) -> Weights<Stored<'_>> {
     let Ok(weights) = outline.weights.try_map(|weight| Ok::<_, Infallible>(Stored::rows([weight])));
-    Weights { rope_factors: None, ..weights }
+    Weights { rope_factors: None, rope_factors_long: None, rope_factors_short: None, ..weights }
 }
 
 /// Allocates the buffers of the simple kernels and requests what is to be in them.

@@ -55,6 +55,7 @@ args! {
 }
 
 /// Computes the partial results: one block per `queries` heads and range of positions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attention {
     /// Dimensions of a head: a multiple of 8, at most 256.
     pub head_dim: u32,
