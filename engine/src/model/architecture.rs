@@ -77,6 +77,22 @@ impl Architecture {
         ..*Architecture::LLAMA
     };
 
+    /// Gemma 3, text only. The converter has added 1 to the weights of the norms. The factor of the embeddings is
+    /// rounded to F32, as llama.cpp does; transformers rounds it to the format of the weights. A model of 62 layers is
+    /// the one of 27 billion weights.
+    pub const GEMMA3: &Architecture = &Architecture {
+        name: "gemma3",
+        pairing: Pairing::HalfSplit,
+        head_norms: true,
+        norms_after: true,
+        activation: Activation::GeluTanh,
+        embedding_scale: EmbeddingScale::RootOfLength,
+        windows: Windows::Local { period: 6, rope_base: 10_000.0 },
+        scores_by_hidden: Some(62),
+        ..*Architecture::LLAMA
+    };
+
     /// All of them.
-    pub const ALL: [&Architecture; 3] = [Architecture::LLAMA, Architecture::QWEN2, Architecture::QWEN3];
+    pub const ALL: [&Architecture; 4] =
+        [Architecture::LLAMA, Architecture::QWEN2, Architecture::QWEN3, Architecture::GEMMA3];
 }

@@ -217,11 +217,13 @@ fn windows(
         Windows::Local { period, rope_base } => {
             let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
             let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
-            if rope.magnitude != 1.0 || !matches!(rope.scaling, Scaling::Linear(_)) {
-                let found = keys.text("rope.scaling.type")?.unwrap_or("a magnitude");
-                return keys.wrong("rope.scaling.type", found, "none or linear, without attn_factor");
+            let (scaling, why) = (Scaling::Linear(1.0), "in a family whose layers have two rotary bases");
+            if let Scaling::Yarn(_) = rope.scaling {
+                return keys.wrong("rope.scaling.type", "yarn", format!("none or linear {why}"));
             }
-            let scaling = Scaling::Linear(1.0);
+            if rope.magnitude != 1.0 {
+                return keys.wrong("rope.scaling.attn_factor", rope.magnitude, format!("1 {why}"));
+            }
             let local = Local { period, rope: Rope { base, scaling, ..*rope } };
             Ok((Some(keys.size(name)?), Some(local)))
         }

@@ -19,13 +19,15 @@ const KV_HEADS: u32 = 2;
 const HEAD_DIM: u32 = 64;
 const VOCAB: u32 = 96;
 /// Positions of the random models.
-pub(crate) const CONTEXT: u32 = 64;
+const CONTEXT: u32 = 64;
 
 /// What a random model is made of. Its name is that of its file and of its entry in `families.json`.
 pub(crate) struct Model {
     pub(crate) name: &'static str,
     pub(crate) family: &'static str,
     layers: u32,
+    /// Positions that the decoder has room for.
+    pub(crate) room: u32,
     /// Whether the embedding serves as LM head.
     tied: bool,
     /// Keys below the family's name besides those that every model has.
@@ -90,6 +92,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "llama",
         family: "llama",
         layers: 2,
+        room: CONTEXT,
         tied: false,
         keys: &[("rope.freq_base", Key::F32(500.0))],
         vectors: &[],
@@ -98,6 +101,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "llama-linear",
         family: "llama",
         layers: 2,
+        room: CONTEXT,
         tied: false,
         keys: &[("rope.scaling.factor", Key::F32(4.0))],
         vectors: &[],
@@ -106,6 +110,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "llama3-rope",
         family: "llama",
         layers: 2,
+        room: CONTEXT,
         tied: true,
         keys: &[("rope.freq_base", Key::F32(500.0))],
         vectors: &[("rope_freqs.weight", HEAD_DIM / 2, [1.0, 0.125])],
@@ -114,6 +119,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "qwen2",
         family: "qwen2",
         layers: 2,
+        room: CONTEXT,
         tied: true,
         keys: &[("rope.freq_base", Key::F32(500.0))],
         vectors: &[],
@@ -122,6 +128,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "qwen3",
         family: "qwen3",
         layers: 2,
+        room: CONTEXT,
         tied: false,
         keys: &[("rope.freq_base", Key::F32(500.0))],
         vectors: &[],
@@ -130,6 +137,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "gemma3",
         family: "gemma3",
         layers: 7,
+        room: CONTEXT,
         tied: true,
         keys: &[("rope.freq_base", Key::F32(1e6)), ("attention.sliding_window", Key::U32(8))],
         vectors: &[],
@@ -138,6 +146,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "gemma3-linear",
         family: "gemma3",
         layers: 6,
+        room: CONTEXT,
         tied: true,
         keys: &[
             ("rope.freq_base", Key::F32(1e6)),
@@ -151,6 +160,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "phi3",
         family: "phi3",
         layers: 2,
+        room: CONTEXT,
         tied: false,
         keys: &[("rope.freq_base", Key::F32(500.0))],
         vectors: &[],
@@ -159,6 +169,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "phi3-window",
         family: "phi3",
         layers: 2,
+        room: CONTEXT,
         tied: false,
         keys: &[("rope.freq_base", Key::F32(500.0)), ("attention.sliding_window", Key::U32(6))],
         vectors: &[],
@@ -167,6 +178,7 @@ pub(crate) const MODELS: &[Model] = &[
         name: "phi3-longrope",
         family: "phi3",
         layers: 2,
+        room: CONTEXT,
         tied: false,
         keys: &[
             ("rope.freq_base", Key::F32(500.0)),

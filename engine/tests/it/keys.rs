@@ -3,6 +3,7 @@
 use warpwright_engine::Model;
 
 use crate::config::{llama, model};
+use crate::families::MODELS;
 use crate::write::{File, Val};
 
 fn text(s: &str) -> Val {
@@ -96,6 +97,36 @@ fn says_what_it_refuses() {
     ] {
         assert_eq!(problem("said", &llama().pair(key, value)), Some(message));
     }
+}
+
+/// Of families with windows.
+#[test]
+#[rustfmt::skip] // one key a line
+fn windows_are_read_or_refused() {
+    let two = "in a family whose layers have two rotary bases";
+    for (name, key, value, message) in [
+        ("gemma3", "attention.sliding_window_pattern", Val::U32(3), None),
+        ("gemma3", "rope.freq_base_swa", Val::F32(5000.0), None),
+        ("gemma3", "attention.key_length_swa", Val::U32(64), None),
+        ("gemma3", "hidden_activation", text("gelu_pytorch_tanh"), None),
+        ("gemma3", "attention.scale", Val::F32(0.125), None),
+        ("gemma3", "attention.sliding_window", Val::U32(0), Some("is 0; expected a whole number from 1 to 16777216".into())),
+        ("gemma3", "attention.sliding_window_pattern", text("6"), Some("is a string, \"6\"; expected a whole number from 1 to 16777216".into())),
+        ("gemma3", "attention.key_length_swa", Val::U32(32), Some("is 32: heads of another length in layers with a window are not supported".into())),
+        ("gemma3", "rope.dimension_count_swa", Val::U32(32), Some("is 32: another rotation in layers with a window is not supported".into())),
+        ("gemma3", "final_logit_softcapping", Val::F32(30.0), Some("is 30: soft-capped logits are not supported".into())),
+        ("gemma3", "hidden_activation", text("silu"), Some("is \"silu\": another activation than the family's own is not supported".into())),
+        ("gemma3", "rope.scaling.type", text("yarn"), Some(format!("is yarn; expected none or linear {two}"))),
+        ("gemma3", "rope.scaling.attn_factor", Val::F32(1.5), Some(format!("is 1.5; expected 1 {two}"))),
+    ] {
+        let model = MODELS.iter().find(|model| model.name == name).expect("a random model");
+        let key = format!("{name}.{key}");
+        let found = problem("windows", &model.file().pair(&key, value));
+        assert_eq!(found, message.map(|message: String| format!("key {key:?} {message}")));
+    }
+    let gemma3 = MODELS.iter().find(|model| model.name == "gemma3").expect("a random model");
+    let file = gemma3.file().without("gemma3.attention.sliding_window");
+    assert_eq!(problem("windows", &file).unwrap(), "key \"gemma3.attention.sliding_window\" is missing");
 }
 
 /// Keys as converters and quantizers write them, and what publishers add.
