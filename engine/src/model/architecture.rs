@@ -92,7 +92,26 @@ impl Architecture {
         ..*Architecture::LLAMA
     };
 
+    /// Phi 3, 3.5 and 4. A file's window holds in every layer, as in transformers; llama.cpp ignores it
+    /// (`load_arch_hparams` of `models/phi3.cpp`), which gives other logits beyond the window.
+    pub const PHI3: &Architecture = &Architecture {
+        name: "phi3",
+        pairing: Pairing::HalfSplit,
+        windows: Windows::Every,
+        long_factors: true,
+        fused: &[
+            ("attn_qkv.weight", &["attn_q.weight", "attn_k.weight", "attn_v.weight"]),
+            ("ffn_up.weight", &["ffn_gate.weight", "ffn_up.weight"]),
+        ],
+        ..*Architecture::LLAMA
+    };
+
     /// All of them.
-    pub const ALL: [&Architecture; 4] =
-        [Architecture::LLAMA, Architecture::QWEN2, Architecture::QWEN3, Architecture::GEMMA3];
+    pub const ALL: [&Architecture; 5] = [
+        Architecture::LLAMA,
+        Architecture::QWEN2,
+        Architecture::QWEN3,
+        Architecture::GEMMA3,
+        Architecture::PHI3,
+    ];
 }

@@ -37,6 +37,12 @@ SAYS = {
         "rope_parameters": rope("longrope", 500.0, long_factor=LONG, short_factor=SHORT,
                                 original_max_position_embeddings=16, factor=4.0),
     },
+    "phi3-shortrope": {
+        "sliding_window": None,
+        "original_max_position_embeddings": 32,
+        "rope_parameters": rope("longrope", 500.0, long_factor=LONG, short_factor=SHORT,
+                                original_max_position_embeddings=32, factor=2.0),
+    },
 }
 
 

@@ -117,7 +117,7 @@ fn refuses_what_does_not_fit() {
         (llama().without("general.architecture"), "key \"general.architecture\" is missing"),
         (
             llama().pair("general.architecture", text("gpt2")),
-            "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3",
+            "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3, phi3",
         ),
         (llama().without("llama.block_count"), "key \"llama.block_count\" is missing"),
         (

@@ -191,6 +191,24 @@ pub(crate) const MODELS: &[Model] = &[
             ("rope_factors_short.weight", HEAD_DIM / 2, [1.0, 0.0625]),
         ],
     },
+    Model {
+        name: "phi3-shortrope",
+        family: "phi3",
+        layers: 2,
+        // As many positions as there are tokens, and fewer than the original context.
+        room: 20,
+        tied: false,
+        keys: &[
+            ("rope.freq_base", Key::F32(500.0)),
+            ("rope.scaling.original_context_length", Key::U32(CONTEXT / 2)),
+            // sqrt(1 + ln(2) / ln(32)), as transformers computes it of these lengths.
+            ("rope.scaling.attn_factor", Key::F32(1.095_445_1)),
+        ],
+        vectors: &[
+            ("rope_factors_long.weight", HEAD_DIM / 2, [1.0, 0.25]),
+            ("rope_factors_short.weight", HEAD_DIM / 2, [1.0, 0.0625]),
+        ],
+    },
 ];
 
 impl Model {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use warpwright_engine::config::{Architecture, Local};
-use warpwright_engine::rope::Scaling;
+use warpwright_engine::rope::{RopeFactors, Scaling};
 use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Prefer};
 use warpwright_kernels::{Activation, EmbeddingScale};
 
@@ -75,6 +75,13 @@ fn every_constant_matters() {
         ("gemma3", "embeddings as they are", |o| architecture(o, |a| a.embedding_scale = EmbeddingScale::One)),
         ("gemma3-linear", "no linear scaling", |o| o.config.rope.scaling = Scaling::Linear(1.0)),
         ("gemma3-linear", "linear scaling in all layers", |o| local(o, |local| local.rope.scaling = Scaling::Linear(8.0))),
+        ("phi3-window", "no window", |o| o.config.window = None),
+        ("phi3-window", "a window one shorter", |o| o.config.window = Some(5)),
+        ("phi3-longrope", "short factors", |o| factors(o, |original| *original = 64)),
+        ("phi3-longrope", "no factors", |o| o.rope_factors = None),
+        ("phi3-longrope", "cosine and sine as they are", |o| o.config.rope.magnitude = 1.0),
+        ("phi3-shortrope", "long factors", |o| factors(o, |original| *original = 16)),
+        ("phi3-shortrope", "no factors", |o| o.rope_factors = None),
     ];
     for (case, mut model, wanted) in supported("constants") {
         for (_, what, change) in changes.iter().filter(|(name, _, _)| *name == case.name) {
@@ -87,6 +94,13 @@ fn every_constant_matters() {
             assert!(found > 5e-3, "{}, {what}: the relative error is only {found:e}", case.name);
             model.outline = outline;
         }
+    }
+}
+
+fn factors(outline: &mut Outline, change: impl Fn(&mut u32)) {
+    match outline.rope_factors.as_mut() {
+        Some(RopeFactors::ByContext { original, .. }) => change(original),
+        other => panic!("no factors by context: {other:?}"),
     }
 }
 
