@@ -24,7 +24,7 @@ pub(crate) struct Buffers {
     pub(crate) stop: Buffer<u32>,
     /// `[ctx]`: the token after each position, for the host to read
     pub(crate) out: Pinned<u32>,
-    /// `[rope_dim / 2, 2]`: revolutions a position, each the sum of two
+    /// `[ropes, rope_dim / 2, 2]`: revolutions a position, each the sum of two
     pub(crate) freq: Buffer<f32>,
     /// `[kv_heads, ctx, head_dim]`, one a layer
     pub(crate) k_cache: Vec<Buffer<f16>>,
@@ -77,8 +77,9 @@ impl Buffers {
                 .map(|i| Ok(Buffer::uninit(context, cache_len(c, ctx))?.labelled(&format!("{name}.{i}"))))
                 .collect()
         };
-        let freq = c.rope.revolutions(outline.rope_factors.as_deref());
-        let freq: Vec<f32> = freq.into_iter().flat_map(revolutions).collect();
+        let factors = outline.rope_factors.as_ref().map(|factors| factors.of(ctx));
+        let freq = c.ropes().into_iter().flat_map(|rope| rope.revolutions(factors));
+        let freq: Vec<f32> = freq.flat_map(revolutions).collect();
         let argmax_blocks = c.vocab.div_ceil(ARGMAX_SHARE) as usize;
         // An empty buffer has no address; a token that is in no vocabulary never stops anything.
         let stop = if outline.stop.is_empty() { &[u32::MAX][..] } else { &outline.stop };
@@ -139,6 +140,8 @@ const MAX_BATCH: u64 = 8;
 
 /// Bytes of a batched pipeline's own buffers.
 fn batch_bytes(c: &Config) -> u64 {
-    let floats = [c.hidden, 2 * c.q_len(), c.q_len() + 2 * c.kv_len(), c.feed_forward, c.vocab];
+    // What the projections give before it is normed.
+    let raw = if c.architecture.norms_after { c.hidden } else { 0 };
+    let floats = [c.hidden + raw, 2 * c.q_len(), c.q_len() + 2 * c.kv_len(), c.feed_forward, c.vocab];
     4 * MAX_BATCH * floats.into_iter().map(u64::from).sum::<u64>()
 }

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod add_normed;
 pub mod advance;
 mod cache;
 pub mod case;
@@ -22,6 +23,7 @@ pub mod reduce;
 pub mod simple;
 pub mod state;
 
+pub use add_normed::{AddNormed, AddNormedArgs};
 pub use advance::Advance;
 pub use case::{Case, Comparison, Random, Variant, compare};
 pub use format::Format;
@@ -31,8 +33,8 @@ pub use pipeline::{EmbedRows, EmbedTiled, Pack};
 pub use read::Read;
 pub use simple::argmax::{ArgmaxBlocks, ArgmaxFinal};
 pub use simple::attention::{Attention, AttentionCombine};
-pub use simple::embed::Embed;
+pub use simple::embed::{Embed, EmbeddingScale};
 pub use simple::gemv::{Gemv, GemvAdd, GemvBias, Team};
 pub use simple::rms_norm::RmsNorm;
 pub use simple::rope::{Pairing, Rope};
-pub use simple::swiglu::SwiGlu;
+pub use simple::swiglu::{Activation, SwiGlu};

@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use crate::pipeline::{
-    EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project, Qkv,
-    SplitPrompt,
+    AngleSet, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan,
+    Project, Qkv, Sink, SplitPrompt,
 };
 use crate::simple::attention::{Attention, AttentionCombine};
 use crate::{
-    Advance, ArgmaxBlocks, ArgmaxFinal, Embed, Format, Gemv, GemvAdd, GemvBias, Pairing, Read, RmsNorm, Rope,
-    SwiGlu, Team, Variant,
+    Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv, GemvAdd,
+    GemvBias, Pairing, Read, RmsNorm, Rope, SwiGlu, Team, Variant,
 };
 use Format::*;
 
@@ -44,15 +44,19 @@ impl List {
     }
 
     fn embeddings(&mut self) {
-        let tiles = |format| EmbedTiled { format, overlap: true, batch: 1 };
-        let rows = |format| EmbedRows { format, overlap: true, batch: 1 };
-        self.add(Format::ALL.map(|format| Embed { format }));
+        let (one, root) = (EmbeddingScale::One, EmbeddingScale::RootOfLength);
+        let tiles = |format| EmbedTiled { format, overlap: true, batch: 1, scale: one };
+        let rows = |format| EmbedRows { format, overlap: true, batch: 1, scale: one };
+        self.add(Format::ALL.map(|format| Embed { format, scale: one }));
         self.add(tiled().map(tiles));
         self.add(Format::ALL.map(rows));
         self.add([EmbedTiled { overlap: false, ..tiles(Q6_K) }]);
         self.add([EmbedRows { overlap: false, ..rows(Q4_K) }]);
         self.add([EmbedTiled { batch: 8, ..tiles(Q6_K) }]);
         self.add([EmbedRows { batch: 8, ..rows(Q4_K) }]);
+        self.add([Embed { format: Q8_0, scale: root }]);
+        self.add([EmbedTiled { scale: root, ..tiles(Q8_0) }]);
+        self.add([EmbedRows { batch: 8, scale: root, ..rows(Q6_K) }]);
     }
 
     fn simple(&mut self) {
@@ -63,7 +67,10 @@ impl List {
         self.add(teams().map(|(format, team)| GemvBias { format, team }));
         self.add(teams().map(|(format, team)| GemvAdd { format, team }));
         self.add([Pairing::Interleaved, Pairing::HalfSplit].map(|pairing| Rope { pairing }));
-        self.add(heads().map(|(head_dim, queries)| Attention { head_dim, queries }));
+        let attention = |(head_dim, queries), window| Attention { head_dim, queries, window };
+        self.add(heads().map(|heads| attention(heads, None)));
+        let windows = [(96, 1, 2047), (256, 2, 1024), (256, 4, 512)];
+        self.add(windows.map(|(head_dim, queries, window)| attention((head_dim, queries), Some(window))));
         self.add(HEADS.map(|(head_dim, _)| AttentionCombine { head_dim }));
     }
 
@@ -95,7 +102,12 @@ impl List {
     }
 
     fn attention(&mut self) {
-        self.add([(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| HeadNorm { overlap, batch }));
+        let norm = |overlap, batch, angles| HeadNorm { overlap, batch, angles };
+        let of_two = |index| AngleSet { index, count: 2 };
+        self.add(
+            [(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| norm(overlap, batch, AngleSet::ONLY)),
+        );
+        self.add([(1, 1), (8, 0), (8, 1)].map(|(batch, index)| norm(true, batch, of_two(index))));
         let of = PipelinedAttention::new;
         self.add(heads().chain([(128, 9), (128, 16)]).map(|(head_dim, queries)| of(head_dim, queries)));
         self.add([
@@ -111,10 +123,18 @@ impl List {
             sequential(256, 9),
             sequential(128, 4).with_batch(8),
         ]);
+        self.add([
+            of(96, 1).with_window(2047),
+            of(256, 2).with_window(1024),
+            of(256, 4).with_window(512),
+            of(256, 4).with_window(512).with_batch(8),
+            sequential(256, 2).with_window(1024),
+        ]);
     }
 
     fn project(&mut self) {
-        self.add(tiled().map(|format| Project { format, plan: Plan::large(format).after(format) }));
+        let project = |format, plan| Project { format, sink: Sink::Residual, plan };
+        self.add(tiled().map(|format| project(format, Plan::large(format).after(format))));
         let exceptions = [
             (Q4_K, Plan::TWELVE_WARPS_THROTTLED),
             (Q6_K, Plan::TWELVE_WARPS),
@@ -130,11 +150,20 @@ impl List {
             (BF16, Plan::HALF_SHORT_ROWS.with_batch(8)),
             (Q4_K, Plan::DEFAULT_ASYNC.with_batch(4)),
         ];
-        self.add(exceptions.map(|(format, plan)| Project { format, plan }));
+        self.add(exceptions.map(|(format, plan)| project(format, plan)));
+        let raw = [
+            (Q4_K, Plan::THROTTLED),
+            (Q8_0, Plan::DEFAULT),
+            (BF16, Plan::HALF),
+            (Q8_0, Plan::DEFAULT.with_batch(8)),
+        ];
+        self.add(raw.map(|(format, plan)| Project { sink: Sink::Raw, ..project(format, plan) }));
+        self.add([(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| AddNormed { overlap, batch }));
     }
 
     fn gate_up(&mut self) {
-        self.add(tiled().map(|format| GateUp { format, plan: Plan::large(format).after(format) }));
+        let gate_up = |format, plan| GateUp { format, activation: Activation::Silu, plan };
+        self.add(tiled().map(|format| gate_up(format, Plan::large(format).after(format))));
         let exceptions = [
             (BF16, Plan::HALF_SHORT_ROWS),
             (Q8_0, Plan::DEFAULT_ASYNC),
@@ -143,7 +172,16 @@ impl List {
             (MXFP4, Plan::DEFAULT.with_batch(4)),
             (F16, Plan::HALF.with_batch(2)),
         ];
-        self.add(exceptions.map(|(format, plan)| GateUp { format, plan }));
+        self.add(exceptions.map(|(format, plan)| gate_up(format, plan)));
+        let gelu = [
+            (Q4_K, Plan::THROTTLED),
+            (Q8_0, Plan::DEFAULT),
+            (BF16, Plan::HALF),
+            (Q8_0, Plan::DEFAULT.with_batch(8)),
+        ];
+        let gelu =
+            gelu.map(|(format, plan)| GateUp { activation: Activation::GeluTanh, ..gate_up(format, plan) });
+        self.add(gelu);
     }
 
     fn head(&mut self) {
@@ -158,7 +196,8 @@ impl List {
 
     fn rest(&mut self) {
         self.add([SplitPrompt { batch: 8 }]);
-        self.add([SwiGlu { threads: 256 }]);
+        let activations = [Activation::Silu, Activation::GeluTanh];
+        self.add(activations.map(|activation| SwiGlu { threads: 256, activation }));
         self.add([ArgmaxBlocks { threads: 256 }]);
         self.add([ArgmaxFinal]);
         self.add([Advance]);

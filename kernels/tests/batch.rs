@@ -6,9 +6,9 @@ mod machine;
 use machine::once;
 use ptx_gen::CpuArg;
 use warpwright_kernels::pipeline::{
-    Finish, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv,
+    AngleSet, Finish, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv, Sink,
 };
-use warpwright_kernels::{Format, Pairing, Variant};
+use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
 /// Arguments with one row per token. The others, such as the caches, are shared.
 const PER_TOKEN: [&str; 12] = [
@@ -81,12 +81,12 @@ fn products_are_those_of_a_batch_of_one() {
     let formats =
         [Format::Q4_0, Format::Q8_0, Format::Q4_K, Format::Q5_K, Format::Q6_K, Format::F16, Format::BF16];
     for format in formats {
-        let of = |plan| Project { format, plan };
+        let of = |plan| Project { format, sink: Sink::Residual, plan };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
-    let of = |plan| GateUp { format: Format::Q4_K, plan };
+    let of = |plan| GateUp { format: Format::Q4_K, activation: Activation::Silu, plan };
     check(&of(Plan::TWELVE_WARPS.with_batch(8)), &of(Plan::TWELVE_WARPS), 8);
-    let of = |plan| GateUp { format: Format::F16, plan };
+    let of = |plan| GateUp { format: Format::F16, activation: Activation::GeluTanh, plan };
     check(&of(Plan::HALF.with_batch(2)), &of(Plan::HALF), 2);
     let of = |plan| LmHead { format: Format::Q6_K, plan };
     check(&of(Plan::DEFAULT.with_batch(2)), &of(Plan::DEFAULT), 2);
@@ -99,7 +99,7 @@ fn queries_keys_and_values_are_those_of_a_batch_of_one() {
         let of = |plan| Qkv { finish, plan, ..Qkv::with_default_plan(formats, Pairing::HalfSplit, true) };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
-    let of = |batch| HeadNorm { overlap: true, batch };
+    let of = |batch| HeadNorm { overlap: true, batch, angles: AngleSet::ONLY };
     check(&of(4), &of(1), 4);
 }
 

@@ -29,7 +29,7 @@ fn splits_of_attention_combine_to_the_softmax() {
     for (position, splits) in [(0, 1), (0, 5), (37, 3), (199, 1), (199, 7), (150, 64)] {
         let mut partials = vec![0.0; HEADS * splits * (DIM + 2)];
         let mut y = vec![0.0; HEADS * DIM];
-        Attention { head_dim: DIM as u32, queries: 2 }.reference(AttentionArgs::<Cpu> {
+        Attention { head_dim: DIM as u32, queries: 2, window: None }.reference(AttentionArgs::<Cpu> {
             state: &[0, position, 0, 0, 0, 0, 0, 0],
             q: &q,
             k_cache: &k,
@@ -104,7 +104,7 @@ fn every_known_group_of_heads_has_its_kernel() {
         (256, 8, "Gemma 2B"),
     ];
     for (head_dim, queries, model) in models {
-        let name = KernelDef::name(&Attention { head_dim, queries });
+        let name = KernelDef::name(&Attention { head_dim, queries, window: None });
         assert!(ALL.iter().any(|shipped| shipped.name() == name), "{model}: {name}");
     }
 }

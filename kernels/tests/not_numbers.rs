@@ -6,9 +6,9 @@ mod machine;
 use machine::once;
 use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::pipeline::{
-    GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv, block_float,
+    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv, Sink, block_float,
 };
-use warpwright_kernels::{Case, Format, Pairing, Rope, Variant};
+use warpwright_kernels::{Activation, Case, Format, Pairing, Rope, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
 fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
@@ -30,13 +30,13 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
 #[test]
 fn nan_and_infinity_propagate_through_kernels() {
     // The first case of each: one row block, one position.
-    let project = |format| Project { format, plan: Plan::DEFAULT };
-    let gate_up = GateUp { format: Format::Q4_K, plan: Plan::DEFAULT };
+    let project = |format| Project { format, sink: Sink::Residual, plan: Plan::DEFAULT };
+    let gate_up = GateUp { format: Format::Q4_K, activation: Activation::Silu, plan: Plan::DEFAULT };
     let attention = PipelinedAttention::new(64, 1);
     let kernels: [(&dyn Variant, &str); 6] = [
         (&project(Format::Q4_K), "x_scale"),
         (&project(Format::Q6_K), "x_scale"),
-        (&Project { format: Format::BF16, plan: Plan::HALF }, "x_scale"),
+        (&Project { format: Format::BF16, sink: Sink::Residual, plan: Plan::HALF }, "x_scale"),
         (&gate_up, "x"),
         (&attention, "v_cache"),
         (&attention, "k_cache"),
@@ -58,7 +58,7 @@ fn a_key_beyond_f16_is_none() {
     let kernels: [(&dyn Variant, &str); 3] = [
         (&Rope { pairing: Pairing::HalfSplit }, "k"),
         (&qkv, "bias"),
-        (&HeadNorm { overlap: true, batch: 1 }, "gamma"),
+        (&HeadNorm { overlap: true, batch: 1, angles: AngleSet::ONLY }, "gamma"),
     ];
     for (kernel, of) in kernels {
         let mut lost = 0;
@@ -84,7 +84,7 @@ fn activations_near_the_end_of_the_range_are_not_lost() {
     let kernels: [(&dyn Variant, f32, &str); 3] = [
         (&LmHead { format: Format::F16, plan: Plan::HALF }, 1.5e38, "logits"),
         (&qkv, 1.5e38, "q"),
-        (&GateUp { format: Format::Q4_K, plan }, 2e19, "y"),
+        (&GateUp { format: Format::Q4_K, activation: Activation::Silu, plan }, 2e19, "y"),
     ];
     for (kernel, large, of) in kernels {
         let params = kernel.params();

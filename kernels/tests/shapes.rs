@@ -7,8 +7,8 @@ use ptx_emu::Module;
 use ptx_gen::{CpuArg, Target, f16, print};
 use warpwright_kernels::simple::rope::{Pairing, revolutions};
 use warpwright_kernels::{
-    Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder, SwiGlu, Team, Variant,
-    state,
+    Activation, Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder, SwiGlu, Team,
+    Variant, state,
 };
 
 fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), TestCaseError> {
@@ -71,7 +71,7 @@ proptest! {
         let (n, random) = (4 * fours, &mut Random(seed));
         let mut args: Vec<CpuArg> = (0..3).map(|_| floats(random, n)).collect();
         args.push(CpuArg::scalar(n));
-        holds(&SwiGlu { threads: 256 }, args, 1e-6)?;
+        holds(&SwiGlu { threads: 256, activation: Activation::Silu }, args, 1e-6)?;
     }
 
     #[test]
@@ -91,7 +91,7 @@ proptest! {
         args.extend([halves(random, cache), halves(random, cache), CpuArg::F32(part)]);
         args.extend([heads, kv_heads, ctx, splits].map(CpuArg::scalar));
         args.push(CpuArg::scalar(1.0 / (head_dim as f32).sqrt()));
-        holds(&Attention { head_dim, queries }, args, 4e-6)?;
+        holds(&Attention { head_dim, queries, window: None }, args, 4e-6)?;
     }
 
     #[test]

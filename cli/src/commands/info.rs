@@ -36,7 +36,7 @@ fn facts(model: &Model, device: &Device) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).add_rows([
         ["file", &model.gguf.path.display().to_string()],
-        ["architecture", c.architecture.name()],
+        ["architecture", c.architecture.name],
         ["layers", &c.layers.to_string()],
         ["hidden", &c.hidden.to_string()],
         ["feed-forward", &c.feed_forward.to_string()],

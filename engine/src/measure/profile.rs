@@ -61,11 +61,11 @@ impl crate::pipeline::step::PipelineStep<'_> {
             let bytes = self.tiles(product, index).len() as u64;
             KernelNode { role: product.name(), kernel: self.pipeline.resolved.kernel(product, index), bytes }
         };
-        let layer = |index| {
+        let layer = |index: usize| {
             let attention = KernelNode {
                 role: "attention",
-                kernel: KernelDef::name(&self.pipeline.resolved.attention),
-                bytes: self.kv_bytes(attended),
+                kernel: KernelDef::name(&self.pipeline.resolved.layers[index].attention),
+                bytes: self.kv_bytes(index, attended),
             };
             let [qkv, o, gate_up, down] = Product::OF_LAYER.map(|of| product(of, index));
             [qkv, attention, o, gate_up, down]

@@ -1,57 +1,16 @@
 //! A model's hyperparameters, read from a GGUF's metadata and held against each other.
 
-use warpwright_kernels::Pairing;
-
+pub use crate::model::architecture::{Architecture, Windows};
 use crate::model::gguf::{Directory, Value};
 use crate::model::keys::{Keys, MAX_SIZE};
 use crate::model::known;
-use crate::model::rope::Rope;
-
-/// The model families whose forward pass this engine knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Architecture {
-    /// Llama. GGUF permutes the rows of Q and K so that a rotary pair is two neighbours.
-    Llama,
-    /// Qwen 2 and 2.5: a rotary pair lies half a head apart, and Q, K and V have biases.
-    Qwen2,
-    /// Qwen 3: a rotary pair lies half a head apart, and each head of Q and K passes an RMSNorm before it is rotated.
-    Qwen3,
-}
-
-impl Architecture {
-    /// All of them, by their name in `general.architecture`.
-    pub const ALL: [(&str, Architecture); 3] =
-        [("llama", Architecture::Llama), ("qwen2", Architecture::Qwen2), ("qwen3", Architecture::Qwen3)];
-
-    /// The name in `general.architecture`, which is also the prefix of the keys.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, a)| *a == self).expect("ALL lists every variant").0
-    }
-
-    /// Which dimensions of a head are a rotary pair.
-    pub fn pairing(self) -> Pairing {
-        match self {
-            Architecture::Llama => Pairing::Interleaved,
-            Architecture::Qwen2 | Architecture::Qwen3 => Pairing::HalfSplit,
-        }
-    }
-
-    /// Whether Q, K and V have biases.
-    pub fn biased(self) -> bool {
-        self == Architecture::Qwen2
-    }
-
-    /// Whether each head of Q and K is normed.
-    pub fn normed_heads(self) -> bool {
-        self == Architecture::Qwen3
-    }
-}
+use crate::model::rope::{Rope, Scaling};
 
 /// The numbers that define the forward pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// Which family.
-    pub architecture: Architecture,
+    pub architecture: &'static Architecture,
     /// Transformer blocks.
     pub layers: u32,
     /// Length of the residual stream.
@@ -66,12 +25,25 @@ pub struct Config {
     pub head_dim: u32,
     /// Rotary position embedding.
     pub rope: Rope,
+    /// The latest positions that a layer with a window attends to, the token's own included.
+    pub window: Option<u32>,
+    /// Where some layers have a window and others do not.
+    pub local: Option<Local>,
     /// The epsilon of each RMSNorm.
     pub epsilon: f32,
     /// Positions the model was made for.
     pub context: u32,
     /// Tokens.
     pub vocab: u32,
+}
+
+/// Layers with a window between layers without.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Local {
+    /// Each layer whose number, counted from 1, is a multiple of this has no window.
+    pub period: u32,
+    /// Rotary position embedding of the others.
+    pub rope: Rope,
 }
 
 /// What does not fit in a model's metadata or tensors.
@@ -145,12 +117,11 @@ impl Config {
         known::check_file(directory)?;
         let name = Keys { directory, prefix: "general" }.text("architecture")?;
         let name = name.ok_or(Problem::MissingKey("general.architecture".into()))?;
-        let Some((prefix, architecture)) = Architecture::ALL.into_iter().find(|(known, _)| *known == name)
-        else {
-            let supported = Architecture::ALL.map(|(known, _)| known).join(", ");
+        let Some(architecture) = Architecture::ALL.into_iter().find(|known| known.name == name) else {
+            let supported = Architecture::ALL.map(|known| known.name).join(", ");
             return Err(Problem::Architecture { found: name.to_owned(), supported });
         };
-        let keys = Keys { directory, prefix };
+        let keys = Keys { directory, prefix: architecture.name };
         let hidden = keys.size("embedding_length")?;
         let heads = keys.size("attention.head_count")?;
         let kv_heads = keys.size_or("attention.head_count_kv", Ok(heads))?;
@@ -159,6 +130,8 @@ impl Config {
         })?;
         let head_dim = head_dim(&keys, hidden, heads)?;
         let context = keys.size("context_length")?;
+        let rope = Rope::read(&keys, head_dim, context)?;
+        let (window, local) = windows(&keys, architecture, &rope)?;
         let config = Config {
             architecture,
             layers: keys.size("block_count")?,
@@ -167,7 +140,9 @@ impl Config {
             heads,
             kv_heads,
             head_dim,
-            rope: Rope::read(&keys, head_dim, context)?,
+            rope,
+            window,
+            local,
             epsilon: epsilon(&keys)?,
             context,
             vocab: vocab(&keys)?,
@@ -191,7 +166,67 @@ impl Config {
     ///
     /// A magnitude of cosine and sine scales each query and each key as a whole, and so the scores by its square.
     pub fn score_scale(&self) -> f32 {
-        (self.rope.magnitude * self.rope.magnitude) as f32 / (self.head_dim as f32).sqrt()
+        (self.rope.magnitude * self.rope.magnitude) as f32 / self.score_root()
+    }
+
+    /// The root of the length that scores are divided by.
+    pub(crate) fn score_root(&self) -> f32 {
+        let by_hidden = self.architecture.scores_by_hidden == Some(self.layers);
+        (if by_hidden { self.hidden / self.heads } else { self.head_dim } as f32).sqrt()
+    }
+
+    /// Whether a layer is one of those with a window, between layers without.
+    fn is_local(&self, layer: u32) -> bool {
+        self.local.is_some_and(|local| !(layer + 1).is_multiple_of(local.period))
+    }
+
+    /// The latest positions that a layer attends to; all of them without a window. A window as long as the context is
+    /// none.
+    pub fn window_of(&self, layer: u32) -> Option<u32> {
+        let has = self.local.is_none() || self.is_local(layer);
+        self.window.filter(|window| has && *window < self.context)
+    }
+
+    /// The rotary embeddings of the layers: each layer has one of them.
+    pub fn ropes(&self) -> Vec<Rope> {
+        [self.rope].into_iter().chain(self.local.map(|local| local.rope)).collect()
+    }
+
+    /// Which of [`ropes`](Config::ropes) a layer has.
+    pub fn rope_of(&self, layer: u32) -> u32 {
+        self.is_local(layer).into()
+    }
+}
+
+/// The window, and which layers have it.
+///
+/// A window counts the token's own position: transformers and llama.cpp mask positions whose distance is the window or
+/// more.
+fn windows(
+    keys: &Keys<'_>,
+    architecture: &Architecture,
+    rope: &Rope,
+) -> Result<(Option<u32>, Option<Local>), Problem> {
+    let name = "attention.sliding_window";
+    match architecture.windows {
+        Windows::None => Ok((None, None)),
+        Windows::Every => {
+            let absent = keys.get(name).and_then(Value::integer) == Some(0) || keys.get(name).is_none();
+            Ok((if absent { None } else { Some(keys.size(name)?) }, None))
+        }
+        Windows::Local { period, rope_base } => {
+            let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
+            let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
+            let (scaling, why) = (Scaling::Linear(1.0), "in a family whose layers have two rotary bases");
+            if let Scaling::Yarn(_) = rope.scaling {
+                return keys.wrong("rope.scaling.type", "yarn", format!("none or linear {why}"));
+            }
+            if rope.magnitude != 1.0 {
+                return keys.wrong("rope.scaling.attn_factor", rope.magnitude, format!("1 {why}"));
+            }
+            let local = Local { period, rope: Rope { base, scaling, ..*rope } };
+            Ok((Some(keys.size(name)?), Some(local)))
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 //! `mradermacher.*` and the like. Names, and which values mean "absent", are those of `llama-arch.cpp` and
 //! `llama-model.cpp` of llama.cpp.
 
-use crate::model::config::{Config, Problem};
+use warpwright_kernels::Activation;
+
+use crate::model::config::{Config, Problem, Windows};
 use crate::model::gguf::{Directory, Value};
 
 /// What a key's presence means.
@@ -30,8 +32,12 @@ enum Neutral {
     Empty,
     /// The scale of scores that a model has by itself, or 0.
     ScoreScale,
-    /// A window over all positions, or 0.
+    /// A window over all positions, or 0; any, in a family with windows.
     Window,
+    /// What the layers with a window have anyway; anything, in a family without windows. `None` if it is read.
+    OfWindows(fn(&Config) -> Option<f64>),
+    /// The activation function of the family, by its names.
+    Activation,
 }
 
 /// A key, or all that begin as it does before a `*`; the first row that fits counts.
@@ -156,13 +162,12 @@ const ARCHITECTURE: &[Row] = &[
     zero_or_one("attention.value_scale", "scaled values of attention are not supported"),
     zero("attention.clamp_kqv", "clamped queries, keys and values are not supported"),
     zero("attention.max_alibi_bias", "position biases (ALiBi) are not supported; rotary embedding is"),
-    only("attention.sliding_window", Neutral::Window, "attention to a sliding window is not supported"),
-    // Without a window, which the row above refuses, nothing reads these.
-    harmless("attention.sliding_window_pattern"),
-    harmless("attention.key_length_swa"),
-    harmless("attention.value_length_swa"),
-    harmless("rope.dimension_count_swa"),
-    harmless("rope.freq_base_swa"),
+    only("attention.sliding_window", Neutral::Window, "attention to a sliding window is not supported in this family"),
+    only("attention.sliding_window_pattern", Neutral::OfWindows(|c| c.local.is_none().then_some(0.0)), "this family has a window in every layer or in none"),
+    only("attention.key_length_swa", Neutral::OfWindows(|c| Some(c.head_dim.into())), "heads of another length in layers with a window are not supported"),
+    only("attention.value_length_swa", Neutral::OfWindows(|c| Some(c.head_dim.into())), "heads of another length in layers with a window are not supported"),
+    only("rope.dimension_count_swa", Neutral::OfWindows(|c| Some(c.rope.dim.into())), "another rotation in layers with a window is not supported"),
+    only("rope.freq_base_swa", Neutral::OfWindows(|c| c.local.is_none().then_some(c.rope.base)), "another rotary base in layers with a window is not supported in this family"),
     zero("attention.shared_kv_layers", "layers that share keys and values are not supported"),
     zero("attention.temperature_length", "scores scaled by position are not supported"),
     zero("attention.temperature_scale", "scores scaled by position are not supported"),
@@ -184,7 +189,7 @@ const ARCHITECTURE: &[Row] = &[
     zero("embedding_length_per_layer_input", "embeddings of each layer are not supported"),
     only("use_parallel_residual", Neutral::Bool(false), "parallel attention and feed-forward are not supported"),
     only("swin_norm", Neutral::Bool(false), "norms after attention and feed-forward are not supported"),
-    only("hidden_activation", Neutral::Strings(&["silu", "swish"]), "only the activation SiLU is supported"),
+    only("hidden_activation", Neutral::Activation, "another activation than the family's own is not supported"),
     only("tensor_data_layout", Neutral::Strings(&["reference", "Meta AI original pth"]), "another order of rows than llama.cpp's is not supported"),
     only("pooling_type", Neutral::Numbers(&[-1.0, 0.0]), EMBEDDING),
     only("classifier.pooling_type", Neutral::Numbers(&[-1.0, 0.0]), EMBEDDING),
@@ -219,7 +224,7 @@ pub(crate) fn check_file(directory: &Directory) -> Result<(), Problem> {
 
 /// Checks the keys under the architecture's prefix.
 pub(crate) fn check_architecture(directory: &Directory, config: &Config) -> Result<(), Problem> {
-    let architecture = config.architecture.name();
+    let architecture = config.architecture.name;
     directory.metadata.iter().try_for_each(|(key, value)| {
         let Some(name) = key.strip_prefix(architecture).and_then(|rest| rest.strip_prefix('.')) else {
             return Ok(());
@@ -281,12 +286,27 @@ impl Neutral {
             (Neutral::Strings(neutral), Value::String(found)) => Some(neutral.contains(&found.as_str())),
             (Neutral::Empty, Value::Array(array)) => Some(array.is_empty()),
             (Neutral::ScoreScale, Value::Float(scale)) => {
-                let own = config.map_or(0.0, |c| f64::from(c.head_dim).powf(-0.5));
+                let own = config.map_or(0.0, |c| 1.0 / f64::from(c.score_root()));
                 Some(*scale == 0.0 || (scale / own - 1.0).abs() < 1e-6)
             }
-            (Neutral::Window, value) => value
-                .integer()
-                .map(|window| window == 0 || config.is_some_and(|config| window >= config.context.into())),
+            (Neutral::Window, value) => value.integer().map(|window| {
+                let read = |config: &Config| config.architecture.windows != Windows::None;
+                window == 0 || config.is_some_and(|c| read(c) || window >= c.context.into())
+            }),
+            (Neutral::OfWindows(own), value) => {
+                let windows = config.filter(|config| config.architecture.windows != Windows::None);
+                match windows.and_then(own) {
+                    None => Some(true),
+                    Some(own) => value.number().map(|found| found == own),
+                }
+            }
+            (Neutral::Activation, Value::String(found)) => {
+                let names: &[&str] = match config?.architecture.activation {
+                    Activation::Silu => &["silu", "swish"],
+                    Activation::GeluTanh => &["gelu_pytorch_tanh"],
+                };
+                Some(names.contains(&found.as_str()))
+            }
             _ => None,
         }
     }
@@ -299,6 +319,8 @@ impl Neutral {
             Neutral::Strings(_) => "a string",
             Neutral::Empty => "an array",
             Neutral::ScoreScale => "a floating-point number",
+            Neutral::OfWindows(_) => "a number",
+            Neutral::Activation => "a string",
             Neutral::Window => "a whole number",
         }
     }

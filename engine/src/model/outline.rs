@@ -9,6 +9,9 @@ use warpwright_kernels::Format;
 use crate::Error;
 use crate::model::config::{Config, Problem};
 use crate::model::gguf::Gguf;
+use crate::model::keys::Keys;
+use crate::model::roles::{Block, Shape};
+use crate::model::rope::RopeFactors;
 use crate::model::stop;
 
 /// A checked model file. Nothing is loaded yet.
@@ -30,7 +33,7 @@ pub struct Outline {
     /// The tokens that end a text: those that the file names, and those of its vocabulary that are spelled so.
     pub stop: Vec<u32>,
     /// What each rotary frequency is divided by, where a file says.
-    pub rope_factors: Option<Vec<f32>>,
+    pub rope_factors: Option<RopeFactors>,
 }
 
 /// A tensor that the forward pass reads.
@@ -44,6 +47,8 @@ pub struct Weight {
     pub format: Format,
     /// Its bytes in the file; without a file, they start at 0.
     pub range: Range<usize>,
+    /// The lengths of the tensor that it is rows of, if other weights are rows of it too.
+    pub fused: Option<Vec<u64>>,
 }
 
 impl Weight {
@@ -55,6 +60,15 @@ impl Weight {
     /// Rows of a matrix; 1 of a vector.
     pub fn rows(&self) -> u32 {
         self.dims.get(1).map_or(1, |rows| *rows as u32)
+    }
+
+    /// Some rows of a matrix, which are consecutive bytes.
+    fn slice(self, rows: Range<u32>) -> Weight {
+        let bytes = self.format.row_bytes(self.dims[0] as usize);
+        let at = |row: u32| self.range.start + row as usize * bytes;
+        let range = at(rows.start)..at(rows.end);
+        let dims = vec![self.dims[0], rows.len() as u64];
+        Weight { dims, range, fused: Some(self.dims), ..self }
     }
 }
 
@@ -71,33 +85,10 @@ pub struct Weights<T> {
     pub head: Option<T>,
     /// `[rope_dim / 2]`, F32: what each rotary frequency is divided by.
     pub rope_factors: Option<T>,
-}
-
-/// The weights of one transformer block. Norms and biases are F32.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Block<T> {
-    /// `[hidden]`
-    pub attn_norm: T,
-    /// `[heads * head_dim, hidden]`
-    pub q: T,
-    /// `[kv_heads * head_dim, hidden]`
-    pub k: T,
-    /// `[kv_heads * head_dim, hidden]`
-    pub v: T,
-    /// Of q, k and v.
-    pub bias: Option<[T; 3]>,
-    /// `[head_dim]`, for each head of q and for each of k.
-    pub qk_norm: Option<[T; 2]>,
-    /// `[hidden, heads * head_dim]`
-    pub o: T,
-    /// `[hidden]`
-    pub ffn_norm: T,
-    /// `[feed_forward, hidden]`
-    pub gate: T,
-    /// `[feed_forward, hidden]`
-    pub up: T,
-    /// `[hidden, feed_forward]`
-    pub down: T,
+    /// The same for long contexts, and for short ones: a model has both or neither, and then no others.
+    pub rope_factors_long: Option<T>,
+    /// See `rope_factors_long`.
+    pub rope_factors_short: Option<T>,
 }
 
 impl<T> Weights<T> {
@@ -110,7 +101,9 @@ impl<T> Weights<T> {
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         [&self.embed]
             .into_iter()
-            .chain(&self.rope_factors)
+            .chain(
+                [&self.rope_factors, &self.rope_factors_long, &self.rope_factors_short].into_iter().flatten(),
+            )
             .chain(self.blocks.iter().flat_map(Block::iter))
             .chain([&self.norm])
             .chain(&self.head)
@@ -121,41 +114,11 @@ impl<T> Weights<T> {
         Ok(Weights {
             embed: f(&self.embed)?,
             rope_factors: self.rope_factors.as_ref().map(&mut f).transpose()?,
+            rope_factors_long: self.rope_factors_long.as_ref().map(&mut f).transpose()?,
+            rope_factors_short: self.rope_factors_short.as_ref().map(&mut f).transpose()?,
             blocks: self.blocks.iter().map(|b| b.try_map(&mut f)).collect::<Result<_, _>>()?,
             norm: f(&self.norm)?,
             head: self.head.as_ref().map(&mut f).transpose()?,
-        })
-    }
-}
-
-impl<T> Block<T> {
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        [&self.attn_norm, &self.q, &self.k, &self.v]
-            .into_iter()
-            .chain(self.bias.iter().flatten())
-            .chain(self.qk_norm.iter().flatten())
-            .chain([&self.o, &self.ffn_norm, &self.gate, &self.up, &self.down])
-    }
-
-    fn try_map<'a, U, E>(&'a self, f: &mut impl FnMut(&'a T) -> Result<U, E>) -> Result<Block<U>, E> {
-        Ok(Block {
-            attn_norm: f(&self.attn_norm)?,
-            q: f(&self.q)?,
-            k: f(&self.k)?,
-            v: f(&self.v)?,
-            bias: match &self.bias {
-                Some([q, k, v]) => Some([f(q)?, f(k)?, f(v)?]),
-                None => None,
-            },
-            qk_norm: match &self.qk_norm {
-                Some([q, k]) => Some([f(q)?, f(k)?]),
-                None => None,
-            },
-            o: f(&self.o)?,
-            ffn_norm: f(&self.ffn_norm)?,
-            gate: f(&self.gate)?,
-            up: f(&self.up)?,
-            down: f(&self.down)?,
         })
     }
 }
@@ -166,11 +129,20 @@ impl Model {
         let gguf = Gguf::open(path)?;
         let problem = |problem| Error::Model { path: path.to_owned(), problem: Box::new(problem) };
         let mut outline = outline(&gguf).map_err(problem)?;
-        if let Some(weight) = &outline.weights.rope_factors {
+        let w = &outline.weights;
+        let read = |weight: &Weight| {
             let numbers = floats(&gguf.data(&weight.range)?);
             gguf.check()?;
-            outline.rope_factors = Some(factors(weight, numbers).map_err(problem)?);
-        }
+            factors(weight, numbers).map_err(problem)
+        };
+        outline.rope_factors = match (&w.rope_factors, &w.rope_factors_short, &w.rope_factors_long) {
+            (Some(all), _, _) => Some(RopeFactors::Fixed(read(all)?)),
+            (None, Some(short), Some(long)) => {
+                let original = original_context(&gguf, &outline.config).map_err(problem)?;
+                Some(RopeFactors::ByContext { original, short: read(short)?, long: read(long)? })
+            }
+            _ => None,
+        };
         Ok(Model { gguf, outline })
     }
 }
@@ -181,6 +153,15 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     let weights = layout(gguf, &config)?;
     check_strays(gguf, &config, &weights)?;
     Ok(Outline { stop: stop::tokens(&gguf.directory, config.vocab)?, config, weights, rope_factors: None })
+}
+
+/// The longest context for which the short factors of the rotary frequencies are. The factor of cosine and sine belongs
+/// to these factors, so a file without it is not taken for one with the factor 1.
+fn original_context(gguf: &Gguf, c: &Config) -> Result<u32, Problem> {
+    let keys = Keys { directory: &gguf.directory, prefix: c.architecture.name };
+    let factor = "rope.scaling.attn_factor";
+    keys.get(factor).ok_or_else(|| Problem::MissingKey(keys.key(factor)))?;
+    keys.size("rope.scaling.original_context_length")
 }
 
 /// Little-endian numbers.
@@ -200,41 +181,35 @@ pub(crate) trait Source {
 
 /// The tensors of a model, by their names in GGUF files.
 pub(crate) fn layout(source: &impl Source, c: &Config) -> Result<Weights<Weight>, Problem> {
-    let (head, factors) = ("output.weight", "rope_freqs.weight");
+    let head = "output.weight";
+    let factors = |name: &str, read: bool| {
+        (read && source.has(name)).then(|| source.vector(name, c.rope.dim / 2)).transpose()
+    };
+    // Where one of the two is missing, reading it says so.
+    let both = ["rope_factors_long.weight", "rope_factors_short.weight"];
+    let by_context = c.architecture.long_factors && both.into_iter().any(|name| source.has(name));
+    let long = |name| by_context.then(|| source.vector(name, c.rope.dim / 2)).transpose();
     Ok(Weights {
         embed: source.matrix("token_embd.weight", c.vocab, c.hidden)?,
         blocks: (0..c.layers).map(|i| block(source, c, i)).collect::<Result<_, _>>()?,
         norm: source.vector("output_norm.weight", c.hidden)?,
         head: source.has(head).then(|| source.matrix(head, c.vocab, c.hidden)).transpose()?,
-        rope_factors: source.has(factors).then(|| source.vector(factors, c.rope.dim / 2)).transpose()?,
+        rope_factors: factors("rope_freqs.weight", c.local.is_none() && !by_context)?,
+        rope_factors_long: long(both[0])?,
+        rope_factors_short: long(both[1])?,
     })
 }
 
 fn block(source: &impl Source, c: &Config, index: u32) -> Result<Block<Weight>, Problem> {
-    let matrix = |name: &str, rows, n| source.matrix(&format!("blk.{index}.{name}.weight"), rows, n);
-    let vector = |name: &str, n| source.vector(&format!("blk.{index}.{name}"), n);
-    let bias = || -> Result<_, Problem> {
-        Ok([
-            vector("attn_q.bias", c.q_len())?,
-            vector("attn_k.bias", c.kv_len())?,
-            vector("attn_v.bias", c.kv_len())?,
-        ])
-    };
-    let qk_norm = || -> Result<_, Problem> {
-        Ok([vector("attn_q_norm.weight", c.head_dim)?, vector("attn_k_norm.weight", c.head_dim)?])
-    };
-    Ok(Block {
-        attn_norm: vector("attn_norm.weight", c.hidden)?,
-        q: matrix("attn_q", c.q_len(), c.hidden)?,
-        k: matrix("attn_k", c.kv_len(), c.hidden)?,
-        v: matrix("attn_v", c.kv_len(), c.hidden)?,
-        bias: c.architecture.biased().then(bias).transpose()?,
-        qk_norm: c.architecture.normed_heads().then(qk_norm).transpose()?,
-        o: matrix("attn_output", c.hidden, c.q_len())?,
-        ffn_norm: vector("ffn_norm.weight", c.hidden)?,
-        gate: matrix("ffn_gate", c.feed_forward, c.hidden)?,
-        up: matrix("ffn_up", c.feed_forward, c.hidden)?,
-        down: matrix("ffn_down", c.hidden, c.feed_forward)?,
+    Block::of(c.architecture, |role| {
+        let name = |tensor| format!("blk.{index}.{tensor}");
+        match ((role.shape)(c), role.fused(c)) {
+            (Shape::Matrix(_, n), Some(fused)) => {
+                Ok(source.matrix(&name(fused.tensor), fused.rows, n)?.slice(fused.range))
+            }
+            (Shape::Matrix(rows, n), None) => source.matrix(&name(role.tensor), rows, n),
+            (Shape::Vector(n), _) => source.vector(&name(role.tensor), n),
+        }
     })
 }
 
@@ -265,7 +240,7 @@ fn find(gguf: &Gguf, name: &str, expected: Vec<u64>, formats: &[Format]) -> Resu
         let supported = formats.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ");
         return Err(Problem::Format { name, found: tensor.kind.name, supported });
     };
-    Ok(Weight { name, dims: expected, format, range: tensor.range.clone() })
+    Ok(Weight { name, dims: expected, format, range: tensor.range.clone(), fused: None })
 }
 
 /// Writers differ in whether a shape ends in ones.
@@ -285,7 +260,7 @@ fn factors(weight: &Weight, values: Vec<f32>) -> Result<Vec<f32>, Problem> {
 fn check_strays(gguf: &Gguf, c: &Config, weights: &Weights<Weight>) -> Result<(), Problem> {
     let known: std::collections::BTreeSet<&str> = weights.iter().map(|t| t.name.as_str()).collect();
     match gguf.directory.tensors.keys().find(|name| !known.contains(name.as_str())) {
-        Some(name) => Err(Problem::StrayTensor { name: name.clone(), architecture: c.architecture.name() }),
+        Some(name) => Err(Problem::StrayTensor { name: name.clone(), architecture: c.architecture.name }),
         None => Ok(()),
     }
 }

@@ -42,6 +42,35 @@ pub struct Rope {
     pub magnitude: f64,
 }
 
+/// What each rotary frequency is divided by.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RopeFactors {
+    /// The same in every context.
+    Fixed(Vec<f32>),
+    /// By the context that a decoder has room for, as llama.cpp chooses them (`llama_model::get_rope_factors`).
+    /// transformers chooses by the length of the text so far, which makes a text's keys inconsistent when it grows
+    /// beyond the original context.
+    ByContext {
+        /// The longest context that counts as short.
+        original: u32,
+        /// Factors of short contexts.
+        short: Vec<f32>,
+        /// Factors of long contexts.
+        long: Vec<f32>,
+    },
+}
+
+impl RopeFactors {
+    /// The factors for a decoder with room for `ctx` positions.
+    pub fn of(&self, ctx: u32) -> &[f32] {
+        match self {
+            RopeFactors::Fixed(factors) => factors,
+            RopeFactors::ByContext { original, short, .. } if ctx <= *original => short,
+            RopeFactors::ByContext { long, .. } => long,
+        }
+    }
+}
+
 /// Parameters of YaRN that only other architectures use, and the value with which they change nothing.
 const YARN_EXTRAS: [(&str, f64); 3] = [
     ("rope.scaling.yarn_ext_factor", 1.0),

@@ -7,7 +7,7 @@ use warpwright_kernels::Format;
 use warpwright_kernels::Format::*;
 
 use crate::Error;
-use crate::model::config::Architecture::{self, Llama, Qwen2, Qwen3};
+use crate::model::architecture::Architecture;
 use crate::model::config::{Config, Problem};
 use crate::model::outline::{Outline, Source, Weight, layout};
 use crate::model::rope::Rope;
@@ -23,26 +23,30 @@ pub struct Shape {
     pub tied: bool,
 }
 
+const LLAMA: &Architecture = Architecture::LLAMA;
+const QWEN2: &Architecture = Architecture::QWEN2;
+const QWEN3: &Architecture = Architecture::QWEN3;
+
 /// Known models, from the `config.json` of each.
 #[rustfmt::skip] // one model a line
 pub const SHAPES: [Shape; 11] = [
     //                              layers hidden    ffn heads kv head   vocab context  rope base epsilon   tied
-    shape("llama3.1-8b",    Llama, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
-    shape("llama3.2-1b",    Llama, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
-    shape("llama3.2-3b",    Llama, [28,     3072,  8192,  24,  8, 128, 128256, 131072], 500_000.0,   1e-5, true),
-    shape("tinyllama-1.1b", Llama, [22,     2048,  5632,  32,  4,  64,  32000,   2048], 10_000.0,    1e-5, false),
-    shape("qwen2.5-0.5b",   Qwen2, [24,      896,  4864,  14,  2,  64, 151936,  32768], 1_000_000.0, 1e-6, true),
-    shape("qwen2.5-1.5b",   Qwen2, [28,     1536,  8960,  12,  2, 128, 151936,  32768], 1_000_000.0, 1e-6, true),
-    shape("qwen2.5-7b",     Qwen2, [28,     3584, 18944,  28,  4, 128, 152064,  32768], 1_000_000.0, 1e-6, false),
-    shape("qwen3-0.6b",     Qwen3, [28,     1024,  3072,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
-    shape("qwen3-1.7b",     Qwen3, [28,     2048,  6144,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
-    shape("qwen3-4b",       Qwen3, [36,     2560,  9728,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
-    shape("qwen3-8b",       Qwen3, [36,     4096, 12288,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, false),
+    shape("llama3.1-8b",    LLAMA, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
+    shape("llama3.2-1b",    LLAMA, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
+    shape("llama3.2-3b",    LLAMA, [28,     3072,  8192,  24,  8, 128, 128256, 131072], 500_000.0,   1e-5, true),
+    shape("tinyllama-1.1b", LLAMA, [22,     2048,  5632,  32,  4,  64,  32000,   2048], 10_000.0,    1e-5, false),
+    shape("qwen2.5-0.5b",   QWEN2, [24,      896,  4864,  14,  2,  64, 151936,  32768], 1_000_000.0, 1e-6, true),
+    shape("qwen2.5-1.5b",   QWEN2, [28,     1536,  8960,  12,  2, 128, 151936,  32768], 1_000_000.0, 1e-6, true),
+    shape("qwen2.5-7b",     QWEN2, [28,     3584, 18944,  28,  4, 128, 152064,  32768], 1_000_000.0, 1e-6, false),
+    shape("qwen3-0.6b",     QWEN3, [28,     1024,  3072,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
+    shape("qwen3-1.7b",     QWEN3, [28,     2048,  6144,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
+    shape("qwen3-4b",       QWEN3, [36,     2560,  9728,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
+    shape("qwen3-8b",       QWEN3, [36,     4096, 12288,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, false),
 ];
 
 const fn shape(
     name: &'static str,
-    architecture: Architecture,
+    architecture: &'static Architecture,
     [layers, hidden, feed_forward, heads, kv_heads, head_dim, vocab, context]: [u32; 8],
     rope_base: f64,
     epsilon: f32,
@@ -57,6 +61,8 @@ const fn shape(
         kv_heads,
         head_dim,
         rope: Rope::plain(head_dim, rope_base),
+        window: None,
+        local: None,
         epsilon,
         context,
         vocab,
@@ -177,7 +183,7 @@ fn weight(name: &str, dims: Vec<u64>, format: Format) -> Result<Weight, Problem>
         return Err(Problem::RowLength { name, len, format: format.name(), block });
     }
     let bytes = dims.iter().product::<u64>() / block * u64::from(format.block_bytes());
-    Ok(Weight { name, dims, format, range: 0..bytes as usize })
+    Ok(Weight { name, dims, format, range: 0..bytes as usize, fused: None })
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
-use warpwright_kernels::Advance;
 use warpwright_kernels::pipeline::{
     EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Project, Qkv, SplitPrompt,
 };
+use warpwright_kernels::{AddNormed, Advance};
 
 use super::resolved::{ResolvedEmbed, ResolvedProduct, ResolvedStep};
 use crate::distinct::Distinct;
@@ -21,9 +21,8 @@ pub(crate) struct Pipeline {
     pub(super) embed: EmbedKernel,
     /// In order.
     pub(super) layers: Vec<LayerKernels>,
-    /// For models with head norms.
-    pub(super) head_norm: Option<Kernel<HeadNorm>>,
-    pub(super) attention: Kernel<PipelinedAttention>,
+    /// For models with norms after attention and the feed-forward.
+    pub(super) add_normed: Option<Kernel<AddNormed>>,
     pub(super) head: LoadedProduct<LmHead>,
     pub(super) advance: Kernel<Advance>,
 }
@@ -34,9 +33,12 @@ pub(super) enum EmbedKernel {
     Rows(Kernel<EmbedRows>),
 }
 
-/// The products of a layer. Layers of the same formats share their kernels.
+/// The kernels of a layer. Layers of the same formats and windows share them.
 pub(super) struct LayerKernels {
     pub(super) qkv: LoadedProduct<Qkv>,
+    /// For models with head norms.
+    pub(super) head_norm: Option<Arc<Kernel<HeadNorm>>>,
+    pub(super) attention: Arc<Kernel<PipelinedAttention>>,
     pub(super) o: LoadedProduct<Project>,
     pub(super) gate_up: LoadedProduct<GateUp>,
     pub(super) down: LoadedProduct<Project>,
@@ -54,9 +56,13 @@ impl Pipeline {
         let mut qkv = Distinct::new(context);
         let mut project = Distinct::new(context);
         let mut gate_up = Distinct::new(context);
+        let mut head_norm = Distinct::new(context);
+        let mut attention = Distinct::new(context);
         let layers = step.layers.iter().map(|layer| {
             Ok(LayerKernels {
                 qkv: LoadedProduct::load(&mut qkv, &layer.qkv)?,
+                head_norm: layer.head_norm.map(|kernel| head_norm.load(kernel)).transpose()?,
+                attention: attention.load(layer.attention)?,
                 o: LoadedProduct::load(&mut project, &layer.o)?,
                 gate_up: LoadedProduct::load(&mut gate_up, &layer.gate_up)?,
                 down: LoadedProduct::load(&mut project, &layer.down)?,
@@ -64,13 +70,12 @@ impl Pipeline {
         });
         let layers = layers.collect::<Result<_, Error>>()?;
         let split_prompt = step.split_prompt.map(|kernel| Kernel::load(context, kernel));
-        let head_norm = step.head_norm.map(|kernel| Kernel::load(context, kernel));
+        let add_normed = step.add_normed.map(|kernel| Kernel::load(context, kernel));
         Ok(Pipeline {
             split_prompt: split_prompt.transpose()?,
             embed: EmbedKernel::load(context, step.embed)?,
             layers,
-            head_norm: head_norm.transpose()?,
-            attention: Kernel::load(context, step.attention)?,
+            add_normed: add_normed.transpose()?,
             head: LoadedProduct::load(&mut Distinct::new(context), &step.head)?,
             advance: Kernel::load(context, Advance)?,
             resolved: step,

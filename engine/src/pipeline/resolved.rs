@@ -5,17 +5,18 @@
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Device, Properties};
-use warpwright_kernels::Format;
 use warpwright_kernels::format::activations::Encoding;
 use warpwright_kernels::pipeline::{
-    Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
-    Project, Qkv, Segments, SplitPrompt,
+    AngleSet, Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention,
+    Plan, Project, Qkv, Segments, Sink, SplitPrompt,
 };
+use warpwright_kernels::{AddNormed, Format};
 
 use super::product::Product;
 use super::unsupported::Unsupported;
 use crate::model::config::Config;
-use crate::model::outline::{Block, Outline, Weight};
+use crate::model::outline::{Outline, Weight};
+use crate::model::roles::Block;
 use crate::pipeline::path::Path;
 use crate::pipeline::tuning::{Tuning, default_plan};
 
@@ -47,9 +48,10 @@ pub(crate) struct ResolvedStep {
     pub(crate) embed: ResolvedEmbed,
     /// In order.
     pub(crate) layers: Vec<ResolvedLayer>,
-    /// For models that normalize heads.
-    pub(crate) head_norm: Option<HeadNorm>,
+    /// What the attention of all layers has in common: all but the window.
     pub(crate) attention: PipelinedAttention,
+    /// For models that norm what attention and the feed-forward give.
+    pub(crate) add_normed: Option<AddNormed>,
     pub(crate) head: ResolvedProduct<LmHead>,
 }
 
@@ -60,10 +62,13 @@ pub(crate) enum ResolvedEmbed {
     Rows(EmbedRows),
 }
 
-/// The products of a layer.
+/// The kernels of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ResolvedLayer {
     pub(crate) qkv: ResolvedProduct<Qkv>,
+    /// For models that normalize heads.
+    pub(crate) head_norm: Option<HeadNorm>,
+    pub(crate) attention: PipelinedAttention,
     pub(crate) o: ResolvedProduct<Project>,
     pub(crate) gate_up: ResolvedProduct<GateUp>,
     pub(crate) down: ResolvedProduct<Project>,
@@ -229,6 +234,7 @@ fn check_config(c: &Config) -> Result<(), Unsupported> {
     match c.heads / c.kv_heads {
         _ if head_dim > MAX_HEAD_DIM => Err(Unsupported::HeadDim { found: head_dim, max: MAX_HEAD_DIM }),
         found if found > MAX_GROUP => Err(Unsupported::Group { found, max: MAX_GROUP }),
+        _ if c.local.is_some() && !c.architecture.head_norms => Err(Unsupported::TwoRopes),
         _ if rope_dim != head_dim => Err(Unsupported::PartialRope { rope_dim, head_dim }),
         _ => Ok(()),
     }
@@ -279,9 +285,9 @@ impl Resolver<'_> {
         let (w, batch, overlap) = (&self.outline.weights, self.batch, self.target.overlaps());
         check_matrix(w.head())?;
         let head = self.head(w.head().format)?;
-        let layers = w.blocks.iter().map(|b| self.layer(b)).collect::<Result<_, _>>()?;
+        let layers = (0..).zip(&w.blocks).map(|(i, b)| self.layer(i, b)).collect::<Result<_, _>>()?;
         let config = self.outline.config.clone();
-        let head_norm = config.architecture.normed_heads().then_some(HeadNorm { overlap, batch });
+        let add_normed = config.architecture.norms_after.then_some(AddNormed { overlap, batch });
         Ok(ResolvedStep {
             config,
             batch,
@@ -291,26 +297,27 @@ impl Resolver<'_> {
             split_prompt: (batch > 1).then_some(SplitPrompt { batch }),
             embed: self.embed(),
             layers,
-            head_norm,
-            attention: self.attention(),
+            attention: self.attention(None),
+            add_normed,
             head,
         })
     }
 
     fn embed(&self) -> ResolvedEmbed {
         let (w, overlap, batch) = (&self.outline.weights, self.target.overlaps(), self.batch);
-        let format = w.embed.format;
+        let (format, scale) = (w.embed.format, self.outline.config.architecture.embedding_scale);
         match w.head {
-            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch }),
-            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch }),
+            None => ResolvedEmbed::Tiles(EmbedTiled { format, overlap, batch, scale }),
+            Some(_) => ResolvedEmbed::Rows(EmbedRows { format, overlap, batch, scale }),
         }
     }
 
-    fn attention(&self) -> PipelinedAttention {
+    fn attention(&self, window: Option<u32>) -> PipelinedAttention {
         let c = &self.outline.config;
         PipelinedAttention {
             head_dim: c.head_dim,
             queries: c.heads / c.kv_heads,
+            window,
             overlap: self.target.overlaps(),
             // Whatever the tuning says.
             memory: self.target.preferred,
@@ -319,10 +326,15 @@ impl Resolver<'_> {
         }
     }
 
-    fn layer(&self, b: &Block<Weight>) -> Result<ResolvedLayer, Unsupported> {
+    fn layer(&self, index: u32, b: &Block<Weight>) -> Result<ResolvedLayer, Unsupported> {
         check_block(b)?;
+        let c = &self.outline.config;
+        let (overlap, batch) = (self.target.overlaps(), self.batch);
+        let angles = AngleSet { index: c.rope_of(index), count: c.ropes().len() as u32 };
         Ok(ResolvedLayer {
             qkv: self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?,
+            head_norm: c.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles }),
+            attention: self.attention(c.window_of(index)),
             o: self.o(b.o.format)?,
             gate_up: self.gate_up(b.gate.format)?,
             down: self.down(b.gate.format, b.down.format)?,
@@ -332,11 +344,11 @@ impl Resolver<'_> {
     fn qkv(&self, formats: [Format; 3]) -> Result<ResolvedProduct<Qkv>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
-        let finish = if c.architecture.normed_heads() { Finish::Raw } else { Finish::Append };
+        let finish = if c.architecture.head_norms { Finish::Raw } else { Finish::Append };
         let kernel = Qkv {
             formats,
-            pairing: c.architecture.pairing(),
-            bias: c.architecture.biased(),
+            pairing: c.architecture.pairing,
+            bias: c.architecture.biases,
             finish,
             plan: self.plan(self.tuning.qkv.unwrap_or_else(default)),
         };
@@ -366,7 +378,8 @@ impl Resolver<'_> {
         plan: Plan,
         n: u32,
     ) -> Result<ResolvedProduct<Project>, Unsupported> {
-        let kernel = Project { format, plan: self.plan(plan) };
+        let sink = if self.outline.config.architecture.norms_after { Sink::Raw } else { Sink::Residual };
+        let kernel = Project { format, sink, plan: self.plan(plan) };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
         Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout })
@@ -376,7 +389,11 @@ impl Resolver<'_> {
     fn gate_up(&self, format: Format) -> Result<ResolvedProduct<GateUp>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(format, 2 * c.feed_forward, c.hidden).after(format);
-        let kernel = GateUp { format, plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)) };
+        let kernel = GateUp {
+            format,
+            activation: c.architecture.activation,
+            plan: self.plan(self.tuning.gate_up.unwrap_or_else(default)),
+        };
         let segments = kernel.segments(c.feed_forward);
         let (plan, layout) = self.fit(Product::GateUp, &segments, kernel.plan, c.hidden)?;
         Ok(ResolvedProduct { kernel: GateUp { plan, ..kernel }, layout })

@@ -3,7 +3,8 @@
 //! It computes the same sums as `forward.rs` in five kernels per layer: QKV (norm, three products, bias, rotary
 //! embedding, append to the cache); attention; the output projection; gate and up (norm, two products, the gate); the
 //! down projection. For models with head norms, the first kernel stops after the bias, and a sixth kernel norms,
-//! rotates and appends. The pipeline starts with a kernel that embeds the token and ends with the LM head, which
+//! rotates and appends. Models with norms after attention and the feed-forward have a kernel for each: the projection
+//! before it stores its sums, and it norms them and adds them to the residual stream. The pipeline starts with a kernel that embeds the token and ends with the LM head, which
 //! samples and advances the state. Each kernel prefetches weights while its predecessor still runs, and waits for the
 //! predecessor's end before it reads anything else.
 //!
@@ -20,12 +21,14 @@ use warpwright_kernels::pipeline::{
     EmbedTokenArgs, GateUpArgs, HeadNormArgs, Layout, LmHeadArgs, PipelinedAttentionArgs, Project,
     ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
 };
+use warpwright_kernels::{AddNormed, AddNormedArgs};
 
 use super::kernels::{EmbedKernel, LoadedProduct, Pipeline};
 use super::product::Product;
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, Workspace};
 use crate::buffers::Buffers;
 use crate::step::StepKind;
+use crate::weights::info;
 use crate::weights::packed::Packed;
 
 /// Everything that a step of the pipeline needs.
@@ -58,8 +61,10 @@ impl<'a> PipelineStep<'a> {
             self.head_norm(queue, index)?;
             self.attention(queue, index)?;
             self.o(queue, index, &block.o)?;
+            self.add_normed(queue, block.attn_post_norm.as_ref())?;
             self.gate_up(queue, index, &block.gate_up)?;
             self.down(queue, index, &block.down)?;
+            self.add_normed(queue, block.ffn_post_norm.as_ref())?;
         }
         match kind {
             StepKind::Decode | StepKind::LogitsBatch => self.head(queue, &self.weights.head),
@@ -138,9 +143,9 @@ impl<'a> PipelineStep<'a> {
         }
     }
 
-    /// Bytes of keys and values that one layer's attention reads over this many positions, in f16.
-    pub(crate) fn kv_bytes(&self, attended: u32) -> u64 {
-        2 * 2 * u64::from(self.pipeline.resolved.config.kv_len()) * u64::from(attended)
+    /// Bytes of keys and values that a layer's attention reads at this many positions, in f16.
+    pub(crate) fn kv_bytes(&self, layer: usize, attended: u32) -> u64 {
+        info::kv_bytes_of(&self.pipeline.resolved.config, layer as u32, attended)
     }
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -154,7 +159,7 @@ impl<'a> PipelineStep<'a> {
             angles: self.workspace.angles.view(),
             n: c.hidden,
             vocab: c.vocab,
-            rope_dim: c.rope.dim,
+            rope_dim: c.rope.dim * c.ropes().len() as u32,
             blocks: step.sms,
             shared: step.shared,
         };
@@ -170,6 +175,8 @@ impl<'a> PipelineStep<'a> {
         let (w, LoadedProduct { kernel, layout }) =
             (&self.weights.blocks[index], &self.pipeline.layers[index].qkv);
         let q = if w.qk_norm.is_some() { self.workspace.raw.view() } else { v.q };
+        // Those of the first rope; where there are several, head norms rotate, and this kernel reads none.
+        let angles = self.workspace.angles.view_range(0..(step.batch * c.head_dim) as usize);
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
             let args = QkvArgs {
                 w: tiles.clone(),
@@ -178,7 +185,7 @@ impl<'a> PipelineStep<'a> {
                 // Without a bias it is not read, but the launch needs a valid buffer.
                 bias: w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
                 state: tokens.of(&v.state),
-                angles: tokens.of(&self.workspace.angles),
+                angles: tokens.of(&angles),
                 q: tokens.of(&q),
                 k_cache: b.k_cache[index].view(),
                 v_cache: b.v_cache[index].view(),
@@ -196,8 +203,8 @@ impl<'a> PipelineStep<'a> {
 
     /// Head norm, rotary embedding and append to the cache, for models with head norms.
     fn head_norm(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (Some(kernel), Some(gamma)) = (&self.pipeline.head_norm, &self.weights.blocks[index].qk_norm)
-        else {
+        let kernel = &self.pipeline.layers[index].head_norm;
+        let (Some(kernel), Some(gamma)) = (kernel, &self.weights.blocks[index].qk_norm) else {
             return Ok(());
         };
         let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
@@ -243,7 +250,7 @@ impl<'a> PipelineStep<'a> {
             shared: step.attention.memory,
             timestamps: self.workspace.timestamps(NODES * index + 1),
         };
-        queue.launch(&self.pipeline.attention, args)
+        queue.launch(&self.pipeline.layers[index].attention, args)
     }
 
     fn o(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
@@ -260,7 +267,27 @@ impl<'a> PipelineStep<'a> {
         )
     }
 
-    /// Adds `W x` to the residual stream.
+    /// Norms what the product before gives, and adds it to the residual stream: for models with norms after.
+    fn add_normed(&self, queue: &mut impl Queue, gamma: Option<&View<u8>>) -> Result<(), Error> {
+        let (v, step) = (self.vectors(), &self.pipeline.resolved);
+        let (Some(kernel), Some(projected), Some(gamma)) =
+            (&self.pipeline.add_normed, &self.workspace.projected, gamma)
+        else {
+            return Ok(());
+        };
+        let args = AddNormedArgs {
+            x: projected.view(),
+            gamma: gamma.cast()?,
+            y: v.x,
+            n: step.config.hidden,
+            epsilon: step.config.epsilon,
+            blocks: step.sms.max(step.batch),
+            shared: step.attention.memory - AddNormed::SHARED,
+        };
+        queue.launch(kernel, args)
+    }
+
+    /// Adds `W x` to the residual stream; or stores it, for models with norms after.
     fn project(
         &self,
         queue: &mut impl Queue,
@@ -269,7 +296,8 @@ impl<'a> PipelineStep<'a> {
         tiles: &View<u8>,
         x: &BlockFloatBuffer,
     ) -> Result<(), Error> {
-        let (y, batch) = (self.vectors().x, self.pipeline.resolved.batch);
+        let projected = self.workspace.projected.as_ref().map(|buffer| buffer.view());
+        let (y, batch) = (projected.unwrap_or(self.vectors().x), self.pipeline.resolved.batch);
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
             let args = ProjectArgs {
                 w: tiles.clone(),

@@ -21,6 +21,8 @@ pub enum Unsupported {
     Group { found: u32, max: u32 },
     #[error("partial rotary embedding (rope_dim {rope_dim} of head_dim {head_dim}) is not supported")]
     PartialRope { rope_dim: u32, head_dim: u32 },
+    #[error("two rotary bases without head norms are not supported")]
+    TwoRopes,
     #[error("{tensor} is {}, which has no tiled layout", format.name())]
     Layout { tensor: String, format: Format },
     #[error("{tensor} has rows of {len}, not a multiple of {multiple}")]

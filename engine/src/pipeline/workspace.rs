@@ -12,10 +12,12 @@ pub(super) const NODES: usize = 5;
 
 /// The workspace of a step. Buffers "per token" have one row for each token of the batch.
 pub(crate) struct Workspace {
-    /// `[head_dim / 2, 2]`, per token: cosine and sine at the position
+    /// `[ropes, head_dim / 2, 2]`, per token: cosine and sine at the position
     pub(super) angles: Buffer<f32>,
     /// `[heads + 2 * kv_heads, head_dim]`, per token: queries, keys and values before the head norm
     pub(super) raw: Buffer<f32>,
+    /// `[hidden]`, per token: what a projection gives, if it is normed before it is added
+    pub(super) projected: Option<Buffer<f32>>,
     /// `[max_blocks]`, per token: the largest logit of each block of the LM head, and its token
     pub(super) value: Buffer<f32>,
     pub(super) index: Buffer<u32>,
@@ -95,13 +97,15 @@ impl Workspace {
     pub(crate) fn new(context: &Context, step: &ResolvedStep, ctx: u32) -> Result<Workspace, Error> {
         let (blocks, c, attention) = (step.max_blocks() as usize, &step.config, &step.attention);
         let floats = |len: u32| Buffer::uninit(context, step.batch as usize * len as usize);
+        let projected = step.add_normed.map(|_| floats(c.hidden));
         let (splits, nodes) = (step.splits(ctx), NODES * step.layers.len() + 1);
         let tickets = (step.batch * attention.tickets(c.kv_heads)) as usize;
         let node_timestamps =
             if step.profile { (step.attention_blocks(splits) * plan::TIMESTAMPS) as usize } else { 0 };
         Ok(Workspace {
-            angles: floats(c.head_dim)?.labelled("angles"),
+            angles: floats(c.ropes().len() as u32 * c.head_dim)?.labelled("angles"),
             raw: floats(c.q_len() + 2 * c.kv_len())?.labelled("raw"),
+            projected: projected.transpose()?.map(|buffer| buffer.labelled("projected")),
             value: floats(step.max_blocks())?.labelled("head.value"),
             index: Buffer::uninit(context, step.batch as usize * blocks)?.labelled("head.index"),
             head_ticket: Buffer::zeroed(context, 1)?.labelled("head.ticket"),

@@ -1,5 +1,7 @@
 //! The kernels of a step that multiply by no weights, compiled for the device.
 
+use std::sync::Arc;
+
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::{
@@ -7,6 +9,7 @@ use warpwright_kernels::{
 };
 
 use crate::Error;
+use crate::distinct::Distinct;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 
@@ -17,7 +20,8 @@ pub(crate) struct Kernels {
     /// The head norm of Q and K.
     pub(crate) head_norm: Kernel<RmsNorm>,
     pub(crate) rope: Kernel<Rope>,
-    pub(crate) attention: Kernel<Attention>,
+    /// One a layer; layers with the same window share it.
+    pub(crate) attention: Vec<Arc<Kernel<Attention>>>,
     pub(crate) combine: Kernel<AttentionCombine>,
     pub(crate) swiglu: Kernel<SwiGlu>,
     pub(crate) argmax: Kernel<ArgmaxBlocks>,
@@ -33,14 +37,22 @@ impl Kernels {
     pub(crate) fn load(context: &Context, outline: &Outline) -> Result<Kernels, Error> {
         let (c, w) = (&outline.config, &outline.weights);
         let head_dim = c.head_dim;
+        let mut distinct = Distinct::new(context);
+        let attention = (0..c.layers).map(|layer| distinct.load(attention(c, c.window_of(layer))));
         Ok(Kernels {
-            embed: Kernel::load(context, Embed { format: w.embed.format })?,
+            embed: Kernel::load(
+                context,
+                Embed { format: w.embed.format, scale: c.architecture.embedding_scale },
+            )?,
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
-            rope: Kernel::load(context, Rope { pairing: c.architecture.pairing() })?,
-            attention: Kernel::load(context, attention(c))?,
+            rope: Kernel::load(context, Rope { pairing: c.architecture.pairing })?,
+            attention: attention.collect::<Result<_, _>>()?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
-            swiglu: Kernel::load(context, SwiGlu { threads: THREADS })?,
+            swiglu: Kernel::load(
+                context,
+                SwiGlu { threads: THREADS, activation: c.architecture.activation },
+            )?,
             argmax: Kernel::load(context, ArgmaxBlocks { threads: THREADS })?,
             argmax_final: Kernel::load(context, ArgmaxFinal)?,
             advance: Kernel::load(context, Advance)?,
@@ -53,10 +65,10 @@ const MAX_QUERIES: u32 = 8;
 
 /// The variant with the most query heads per block: a shipped one, or the same kernel for a head length that no variant
 /// is shipped for.
-fn attention(c: &Config) -> Attention {
+fn attention(c: &Config, window: Option<u32>) -> Attention {
     let group = c.heads / c.kv_heads;
     let queries = (1..=group.min(MAX_QUERIES)).rev().filter(|queries| group.is_multiple_of(*queries));
-    let variant = |queries| Attention { head_dim: c.head_dim, queries };
+    let variant = |queries| Attention { head_dim: c.head_dim, queries, window };
     let most = queries.clone().map(variant).find(shipped);
     most.unwrap_or_else(|| variant(queries.max().unwrap_or(1)))
 }

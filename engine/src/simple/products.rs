@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel, View};
-use warpwright_kernels::{Format, Gemv, GemvAdd, GemvBias, Team};
+use warpwright_kernels::{AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
 
 use crate::distinct::Distinct;
-use crate::model::outline::{Block, Outline, Weight, Weights};
+use crate::model::outline::{Outline, Weight, Weights};
+use crate::model::roles::Block;
 
 /// All weights of a model.
 pub(crate) struct Products {
@@ -24,11 +25,19 @@ pub(crate) struct Layer {
     pub(crate) attn_norm: View<f32>,
     /// Q, K and V.
     pub(crate) qkv: [Projection; 3],
-    pub(crate) o: Matrix<GemvAdd>,
+    pub(crate) o: Output,
     pub(crate) ffn_norm: View<f32>,
     pub(crate) gate: Matrix<Gemv>,
     pub(crate) up: Matrix<Gemv>,
-    pub(crate) down: Matrix<GemvAdd>,
+    pub(crate) down: Output,
+}
+
+/// What attention or the feed-forward adds to the residual stream.
+pub(crate) enum Output {
+    /// `W x`
+    Plain(Matrix<GemvAdd>),
+    /// An RMSNorm of `W x`: its kernel and weights.
+    Normed(Matrix<Gemv>, Arc<Kernel<AddNormed>>, View<f32>),
 }
 
 /// Queries, keys or values.
@@ -61,6 +70,7 @@ impl Products {
             plain: Distinct::new(context),
             biased: Distinct::new(context),
             added: Distinct::new(context),
+            normed: Distinct::new(context),
         };
         let w = &outline.weights;
         let layers = w.blocks.iter().zip(&buffers.blocks).map(|(w, b)| kernels.layer(w, b));
@@ -78,30 +88,23 @@ struct Kernels<'c> {
     plain: Distinct<'c, Gemv>,
     biased: Distinct<'c, GemvBias>,
     added: Distinct<'c, GemvAdd>,
+    normed: Distinct<'c, AddNormed>,
 }
 
 impl Kernels<'_> {
     fn layer(&mut self, w: &Block<Weight>, b: &Block<View<u8>>) -> Result<Layer, Error> {
-        let [q_bias, k_bias, v_bias] = match &b.bias {
-            Some(biases) => biases.each_ref().map(Some),
-            None => [None; 3],
-        };
-        let [q_norm, k_norm] = match &b.qk_norm {
-            Some(norms) => norms.each_ref().map(Some),
-            None => [None; 2],
-        };
         Ok(Layer {
             attn_norm: b.attn_norm.cast()?,
             qkv: [
-                self.projection(&w.q, &b.q, q_bias, q_norm)?,
-                self.projection(&w.k, &b.k, k_bias, k_norm)?,
-                self.projection(&w.v, &b.v, v_bias, None)?,
+                self.projection(&w.q, &b.q, &b.q_bias, &b.q_norm)?,
+                self.projection(&w.k, &b.k, &b.k_bias, &b.k_norm)?,
+                self.projection(&w.v, &b.v, &b.v_bias, &None)?,
             ],
-            o: self.added(&w.o, &b.o)?,
+            o: self.output(&w.o, &b.o, &b.attn_post_norm)?,
             ffn_norm: b.ffn_norm.cast()?,
             gate: self.plain(&w.gate, &b.gate)?,
             up: self.plain(&w.up, &b.up)?,
-            down: self.added(&w.down, &b.down)?,
+            down: self.output(&w.down, &b.down, &b.ffn_post_norm)?,
         })
     }
 
@@ -110,8 +113,8 @@ impl Kernels<'_> {
         &mut self,
         weight: &Weight,
         w: &View<u8>,
-        bias: Option<&View<u8>>,
-        norm: Option<&View<u8>>,
+        bias: &Option<View<u8>>,
+        norm: &Option<View<u8>>,
     ) -> Result<Projection, Error> {
         Ok(match (bias, norm) {
             (Some(bias), _) => Projection::Biased(self.biased(weight, w)?, bias.cast()?),
@@ -128,8 +131,17 @@ impl Kernels<'_> {
         matrix(&mut self.biased, |format, team| GemvBias { format, team }, weight, w)
     }
 
-    fn added(&mut self, weight: &Weight, w: &View<u8>) -> Result<Matrix<GemvAdd>, Error> {
-        matrix(&mut self.added, |format, team| GemvAdd { format, team }, weight, w)
+    fn output(&mut self, weight: &Weight, w: &View<u8>, norm: &Option<View<u8>>) -> Result<Output, Error> {
+        Ok(match norm {
+            Some(norm) => {
+                let kernel = self.normed.load(AddNormed { overlap: false, batch: 1 })?;
+                Output::Normed(self.plain(weight, w)?, kernel, norm.cast()?)
+            }
+            None => {
+                let added = |format, team| GemvAdd { format, team };
+                Output::Plain(matrix(&mut self.added, added, weight, w)?)
+            }
+        })
     }
 }
 

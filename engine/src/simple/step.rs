@@ -14,12 +14,12 @@ use warpwright_kernels::simple::gemv::{GemvAddArgs, GemvArgs, GemvBiasArgs};
 use warpwright_kernels::simple::rms_norm::RmsNormArgs;
 use warpwright_kernels::simple::rope::RopeArgs;
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
-use warpwright_kernels::{Gemv, GemvAdd};
+use warpwright_kernels::{AddNormedArgs, Gemv};
 
 use crate::buffers::Buffers;
 use crate::model::config::Config;
 use crate::simple::kernels::Kernels;
-use crate::simple::products::{Layer, Matrix, Products, Projection};
+use crate::simple::products::{Layer, Matrix, Output, Products, Projection};
 use crate::step::StepKind;
 
 /// Everything a step needs.
@@ -70,7 +70,7 @@ impl SimpleStep<'_> {
         }
         self.rope(queue, index)?;
         self.attend(queue, index)?;
-        self.gemv_add(queue, &layer.o, &b.heads)
+        self.output(queue, &layer.o, &b.heads)
     }
 
     fn feed_forward(&self, queue: &mut impl Queue, layer: &Layer) -> Result<(), Error> {
@@ -80,7 +80,7 @@ impl SimpleStep<'_> {
         self.gemv(queue, &layer.up, &b.up)?;
         let (gate, up, y) = (b.gate.view(), b.up.view(), b.inner.view());
         queue.launch(&self.kernels.swiglu, SwiGluArgs { gate, up, y, n: self.config.feed_forward })?;
-        self.gemv_add(queue, &layer.down, &b.inner)
+        self.output(queue, &layer.down, &b.inner)
     }
 
     fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -121,18 +121,31 @@ impl SimpleStep<'_> {
         queue.launch(kernel, GemvArgs { w: w.clone(), x, y, rows: *rows, n: *n })
     }
 
-    /// Adds `W x` to the residual stream.
-    fn gemv_add(&self, queue: &mut impl Queue, matrix: &Matrix<GemvAdd>, x: &View<f32>) -> Result<(), Error> {
-        let Matrix { kernel, w, rows, n } = matrix;
-        let (x, y) = (x.clone(), self.buffers.x.view());
-        queue.launch(kernel, GemvAddArgs { w: w.clone(), x, y, rows: *rows, n: *n })
+    /// Adds what attention or the feed-forward gives to the residual stream.
+    fn output(&self, queue: &mut impl Queue, output: &Output, x: &View<f32>) -> Result<(), Error> {
+        let (b, c, x) = (&self.buffers, &self.config, x.clone());
+        match output {
+            Output::Plain(Matrix { kernel, w, rows, n }) => {
+                let y = b.x.view();
+                queue.launch(kernel, GemvAddArgs { w: w.clone(), x, y, rows: *rows, n: *n })
+            }
+            Output::Normed(Matrix { kernel, w, rows, n }, add_normed, gamma) => {
+                // The normed stream has been read, and its buffer is free.
+                let y = b.normed.view();
+                queue.launch(kernel, GemvArgs { w: w.clone(), x, y: y.clone(), rows: *rows, n: *n })?;
+                let (x, y, n) = (y, b.x.view(), c.hidden);
+                let (gamma, epsilon) = (gamma.clone(), c.epsilon);
+                queue.launch(add_normed, AddNormedArgs { x, gamma, y, n, epsilon, blocks: 1, shared: 0 })
+            }
+        }
     }
 
     fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
+        let (rope, dim) = (c.rope_of(index as u32) as usize, c.rope.dim as usize);
         let args = RopeArgs {
             state: b.state.view(),
-            freq: b.freq.view(),
+            freq: b.freq.view_range(rope * dim..(rope + 1) * dim),
             q: b.q.view(),
             k: b.k.view(),
             v: b.v.view(),
@@ -161,7 +174,7 @@ impl SimpleStep<'_> {
             splits: b.splits,
             scale: c.score_scale(),
         };
-        queue.launch(&self.kernels.attention, args)?;
+        queue.launch(&self.kernels.attention[index], args)?;
         let args = AttentionCombineArgs {
             partials: b.partials.view(),
             y: b.heads.view(),

@@ -1,7 +1,8 @@
 //! What a model is, without loading it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::weights::packed::packed;
 
@@ -21,14 +22,16 @@ pub struct Class {
 /// The tensors by role, in the order of the forward pass.
 pub fn classes(model: &Outline) -> Vec<Class> {
     let mut classes: Vec<Class> = vec![];
+    let mut counted = BTreeSet::new();
     for tensor in model.weights.iter() {
         let name = role(&tensor.name);
         let at = classes.iter().position(|c| c.name == name).unwrap_or_else(|| {
-            let dims = tensor.dims.clone();
+            let dims = tensor.fused.as_ref().unwrap_or(&tensor.dims).clone();
             classes.push(Class { name: name.to_owned(), dims, formats: BTreeMap::new(), bytes: 0 });
             classes.len() - 1
         });
-        *classes[at].formats.entry(tensor.format.name()).or_default() += 1;
+        let first = counted.insert(&tensor.name);
+        *classes[at].formats.entry(tensor.format.name()).or_default() += usize::from(first);
         classes[at].bytes += bytes(tensor);
     }
     classes
@@ -56,7 +59,19 @@ pub fn token_bytes(model: &Outline) -> u64 {
     weight_bytes(model) - embed + bytes(&model.weights.embed) / u64::from(model.config.vocab)
 }
 
-/// Bytes of keys and values that a token reads for each position before it, in f16.
+/// Bytes of keys and values that a token reads that attends to this many positions, in f16: fewer than
+/// [`kv_bytes`] for each where layers have a window.
+pub fn kv_bytes_read(model: &Outline, attended: u32) -> u64 {
+    (0..model.config.layers).map(|layer| kv_bytes_of(&model.config, layer, attended)).sum()
+}
+
+/// The same of one layer.
+pub(crate) fn kv_bytes_of(c: &Config, layer: u32, attended: u32) -> u64 {
+    let attended = c.window_of(layer).map_or(attended, |window| attended.min(window));
+    u64::from(c.kv_len()) * u64::from(attended) * 2 * 2
+}
+
+/// Bytes of keys and values that a token without windows reads for each position before it, in f16.
 pub fn kv_bytes(model: &Outline) -> u64 {
     let c = &model.config;
     u64::from(c.layers) * u64::from(c.kv_len()) * 2 * 2

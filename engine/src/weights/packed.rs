@@ -8,7 +8,8 @@ use warpwright_kernels::{Pairing, RowOrder};
 
 use crate::Error;
 use crate::model::config::Config;
-use crate::model::outline::{Block, Outline, Weight};
+use crate::model::outline::{Outline, Weight};
+use crate::model::roles::Block;
 use crate::weights::stored::{Job, Stored};
 
 /// One `T` for each buffer: what it holds, or the buffer.
@@ -33,9 +34,11 @@ pub(crate) struct PackedBlock<T> {
     /// The norms of the heads of q and k.
     pub(crate) qk_norm: Option<T>,
     pub(crate) o: T,
+    pub(crate) attn_post_norm: Option<T>,
     pub(crate) ffn_norm: T,
     pub(crate) gate_up: T,
     pub(crate) down: T,
+    pub(crate) ffn_post_norm: Option<T>,
 }
 
 /// What each buffer of a model's weights holds.
@@ -50,7 +53,7 @@ pub(crate) fn packed(outline: &Outline) -> Packed<Stored<'_>> {
 }
 
 fn block<'a>(c: &Config, b: &'a Block<Weight>) -> PackedBlock<Stored<'a>> {
-    let pairs = match c.architecture.pairing() {
+    let pairs = match c.architecture.pairing {
         Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
         Pairing::HalfSplit => RowOrder::half_split(c.head_dim),
     };
@@ -59,12 +62,14 @@ fn block<'a>(c: &Config, b: &'a Block<Weight>) -> PackedBlock<Stored<'a>> {
         qkv: Stored::tiles(pairs, &b.q)
             .then(Stored::tiles(pairs, &b.k))
             .then(Stored::tiles(RowOrder::PLAIN, &b.v)),
-        bias: b.bias.as_ref().map(Stored::rows),
-        qk_norm: b.qk_norm.as_ref().map(Stored::rows),
+        bias: Stored::all_of([&b.q_bias, &b.k_bias, &b.v_bias]),
+        qk_norm: Stored::all_of([&b.q_norm, &b.k_norm]),
         o: Stored::tiles(RowOrder::PLAIN, &b.o),
+        attn_post_norm: Stored::all_of([&b.attn_post_norm]),
         ffn_norm: Stored::rows([&b.ffn_norm]),
         gate_up: Stored::tiles_of_two(RowOrder::GATE_UP, &b.gate, &b.up),
         down: Stored::tiles(RowOrder::PLAIN, &b.down),
+        ffn_post_norm: Stored::all_of([&b.ffn_post_norm]),
     }
 }
 
@@ -103,12 +108,9 @@ impl<T> Packed<T> {
 
 impl<T> PackedBlock<T> {
     fn iter(&self) -> impl Iterator<Item = &T> {
-        [&self.attn_norm, &self.qkv].into_iter().chain(&self.bias).chain(&self.qk_norm).chain([
-            &self.o,
-            &self.ffn_norm,
-            &self.gate_up,
-            &self.down,
-        ])
+        let always = [&self.attn_norm, &self.qkv, &self.o, &self.ffn_norm, &self.gate_up, &self.down];
+        let others = [&self.bias, &self.qk_norm, &self.attn_post_norm, &self.ffn_post_norm];
+        always.into_iter().chain(others.into_iter().flatten())
     }
 
     fn try_map<U, E>(&self, f: &mut impl FnMut(&T) -> Result<U, E>) -> Result<PackedBlock<U>, E> {
@@ -118,9 +120,11 @@ impl<T> PackedBlock<T> {
             bias: self.bias.as_ref().map(&mut *f).transpose()?,
             qk_norm: self.qk_norm.as_ref().map(&mut *f).transpose()?,
             o: f(&self.o)?,
+            attn_post_norm: self.attn_post_norm.as_ref().map(&mut *f).transpose()?,
             ffn_norm: f(&self.ffn_norm)?,
             gate_up: f(&self.gate_up)?,
             down: f(&self.down)?,
+            ffn_post_norm: self.ffn_post_norm.as_ref().map(&mut *f).transpose()?,
         })
     }
 }

@@ -57,6 +57,11 @@ impl<'a> Stored<'a> {
         Stored(weights.into_iter().map(Part::rows).collect())
     }
 
+    /// The same of weights that a model has all of, or none.
+    pub(crate) fn all_of<const N: usize>(weights: [&'a Option<Weight>; N]) -> Option<Stored<'a>> {
+        weights.into_iter().map(|weight| weight.as_ref().map(Part::rows)).collect::<Option<_>>().map(Stored)
+    }
+
     /// A matrix as tiles.
     pub(crate) fn tiles(order: RowOrder, weight: &'a Weight) -> Stored<'a> {
         Stored(vec![Part { weight, other: None, tiles: Some(order) }])
@@ -100,7 +105,7 @@ impl<'a> Stored<'a> {
 /// stay on the host.
 pub(crate) fn unpacked(outline: &Outline) -> Weights<Stored<'_>> {
     let Ok(weights) = outline.weights.try_map(|weight| Ok::<_, Infallible>(Stored::rows([weight])));
-    Weights { rope_factors: None, ..weights }
+    Weights { rope_factors: None, rope_factors_long: None, rope_factors_short: None, ..weights }
 }
 
 /// Allocates the buffers of the simple kernels and requests what is to be in them.

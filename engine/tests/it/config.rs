@@ -2,8 +2,9 @@
 
 use warpwright_engine::Model;
 use warpwright_engine::config::Architecture;
-use warpwright_engine::rope::Rope;
+use warpwright_engine::rope::{Rope, RopeFactors};
 
+use crate::families::MODELS;
 use crate::write::{File, Val, f32s};
 
 /// A llama so small that its file is written in a moment: 2 layers, 2 heads of 8, hidden 16.
@@ -101,8 +102,8 @@ fn scales_rotary_frequencies() {
         .tensor("rope_freqs.weight", &[4], 0, f32s([1.0, 8.0, 1.0, 1.0]));
     let model = Model::open(&linear.save("linear.gguf")).unwrap();
     let factors = model.outline.rope_factors.clone().unwrap();
-    assert_eq!(factors, [1.0, 8.0, 1.0, 1.0]);
-    let turns = model.outline.config.rope.revolutions(Some(&factors));
+    assert_eq!(factors, RopeFactors::Fixed(vec![1.0, 8.0, 1.0, 1.0]));
+    let turns = model.outline.config.rope.revolutions(Some(factors.of(8)));
     let expected = [1.0 / 4.0, 0.1 / 32.0, 0.01 / 4.0, 0.001 / 4.0].map(|f| f / std::f64::consts::TAU);
     for (a, b) in turns.iter().zip(expected) {
         assert!((a - b).abs() < 1e-17, "{a} {b}");
@@ -116,7 +117,7 @@ fn refuses_what_does_not_fit() {
         (llama().without("general.architecture"), "key \"general.architecture\" is missing"),
         (
             llama().pair("general.architecture", text("gpt2")),
-            "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3",
+            "architecture \"gpt2\" is not supported; supported: llama, qwen2, qwen3, gemma3, phi3",
         ),
         (llama().without("llama.block_count"), "key \"llama.block_count\" is missing"),
         (
@@ -208,13 +209,17 @@ fn refuses_what_does_not_fit() {
     }
 }
 
+/// So each has a model that transformers has run: see `families.rs`.
 #[test]
 fn accepts_every_architecture() {
-    for (arch, _) in Architecture::ALL {
-        let model = Model::open(&model(arch).save(&format!("{arch}.gguf"))).unwrap();
-        assert_eq!(model.outline.config.architecture.name(), arch);
-        let block = &model.outline.weights.blocks[0];
-        assert_eq!(block.bias.is_some(), arch == "qwen2", "{arch}");
-        assert_eq!(block.qk_norm.is_some(), arch == "qwen3", "{arch}");
+    for arch in Architecture::ALL {
+        let model = MODELS.iter().find(|model| model.family == arch.name);
+        let file = model.unwrap_or_else(|| panic!("no random model of {}", arch.name)).file();
+        let model = Model::open(&file.save(&format!("accepted-{}.gguf", arch.name))).unwrap();
+        assert_eq!(model.outline.config.architecture, arch);
+        let b = &model.outline.weights.blocks[0];
+        let found = [b.q_bias.is_some(), b.q_norm.is_some(), b.attn_post_norm.is_some(), b.q.fused.is_some()];
+        let wanted = [arch.biases, arch.head_norms, arch.norms_after, !arch.fused.is_empty()];
+        assert_eq!(found, wanted, "{}", arch.name);
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn compare_logits(model: &Model, rows: &[Vec<f32>], ids: &[u32], boun
 }
 
 /// The L2 norm of the difference relative to that of what is wanted.
-fn distance(found: &[f64], wanted: &[f64]) -> f64 {
+pub(crate) fn distance(found: &[f64], wanted: &[f64]) -> f64 {
     let norm = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
     norm(&mut std::iter::zip(found, wanted).map(|(f, w)| f - w)) / norm(&mut wanted.iter().copied())
 }

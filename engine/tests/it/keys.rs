@@ -3,6 +3,7 @@
 use warpwright_engine::Model;
 
 use crate::config::{llama, model};
+use crate::families::MODELS;
 use crate::write::{File, Val};
 
 fn text(s: &str) -> Val {
@@ -95,6 +96,75 @@ fn says_what_it_refuses() {
         ),
     ] {
         assert_eq!(problem("said", &llama().pair(key, value)), Some(message));
+    }
+}
+
+/// Of families with windows.
+#[test]
+#[rustfmt::skip] // one key a line
+fn windows_are_read_or_refused() {
+    let two = "in a family whose layers have two rotary bases";
+    for (name, key, value, message) in [
+        ("gemma3", "attention.sliding_window_pattern", Val::U32(3), None),
+        ("gemma3", "rope.freq_base_swa", Val::F32(5000.0), None),
+        ("gemma3", "attention.key_length_swa", Val::U32(64), None),
+        ("gemma3", "hidden_activation", text("gelu_pytorch_tanh"), None),
+        ("gemma3", "attention.scale", Val::F32(0.125), None),
+        ("gemma3", "attention.sliding_window", Val::U32(0), Some("is 0; expected a whole number from 1 to 16777216".into())),
+        ("gemma3", "attention.sliding_window_pattern", text("6"), Some("is a string, \"6\"; expected a whole number from 1 to 16777216".into())),
+        ("gemma3", "attention.key_length_swa", Val::U32(32), Some("is 32: heads of another length in layers with a window are not supported".into())),
+        ("gemma3", "rope.dimension_count_swa", Val::U32(32), Some("is 32: another rotation in layers with a window is not supported".into())),
+        ("gemma3", "final_logit_softcapping", Val::F32(30.0), Some("is 30: soft-capped logits are not supported".into())),
+        ("gemma3", "hidden_activation", text("silu"), Some("is \"silu\": another activation than the family's own is not supported".into())),
+        ("gemma3", "rope.scaling.type", text("yarn"), Some(format!("is yarn; expected none or linear {two}"))),
+        ("gemma3", "rope.scaling.attn_factor", Val::F32(1.5), Some(format!("is 1.5; expected 1 {two}"))),
+        ("phi3", "attention.sliding_window", Val::U32(0), None),
+        ("phi3", "attention.sliding_window_pattern", Val::U32(0), None),
+        ("phi3", "rope.freq_base_swa", Val::F32(500.0), None),
+        ("phi3", "attention.sliding_window_pattern", Val::U32(2), Some("is 2: this family has a window in every layer or in none".into())),
+        ("phi3", "rope.freq_base_swa", Val::F32(1e6), Some("is 1000000: another rotary base in layers with a window is not supported in this family".into())),
+        ("phi3", "attention.sliding_window", text("6"), Some("is a string, \"6\"; expected a whole number from 1 to 16777216".into())),
+    ] {
+        let model = MODELS.iter().find(|model| model.name == name).expect("a random model");
+        let key = format!("{name}.{key}");
+        let found = problem("windows", &model.file().pair(&key, value));
+        assert_eq!(found, message.map(|message: String| format!("key {key:?} {message}")));
+    }
+}
+
+/// What a family needs and a file does not say, or says twice.
+#[test]
+fn a_family_says_what_is_missing() {
+    let missing = |name: &str| format!("key \"{name}\" is missing");
+    let [long, short] = ["long", "short"].map(|kind| format!("rope_factors_{kind}.weight"));
+    let tensor = |name: &str| format!("tensor {name:?} of shape [32] is missing");
+    let stray =
+        "tensor \"rope_freqs.weight\" is not part of architecture phi3, so the model would run wrongly";
+    let freqs = |file: File| file.tensor("rope_freqs.weight", &[32], 0, vec![0; 128]);
+    let lacks = |name: &'static str| move |file: File| file.without(name);
+    let cases: [(&str, Box<dyn Fn(File) -> File>, String); 6] = [
+        (
+            "gemma3",
+            Box::new(lacks("gemma3.attention.sliding_window")),
+            missing("gemma3.attention.sliding_window"),
+        ),
+        (
+            "phi3-longrope",
+            Box::new(lacks("phi3.rope.scaling.attn_factor")),
+            missing("phi3.rope.scaling.attn_factor"),
+        ),
+        (
+            "phi3-longrope",
+            Box::new(lacks("phi3.rope.scaling.original_context_length")),
+            missing("phi3.rope.scaling.original_context_length"),
+        ),
+        ("phi3-longrope", Box::new(lacks("rope_factors_long.weight")), tensor(&long)),
+        ("phi3-longrope", Box::new(lacks("rope_factors_short.weight")), tensor(&short)),
+        ("phi3-longrope", Box::new(freqs), stray.into()),
+    ];
+    for (name, change, message) in cases {
+        let model = MODELS.iter().find(|model| model.name == name).expect("a random model");
+        assert_eq!(problem("missing", &change(model.file())).as_ref(), Some(&message), "{name}");
     }
 }
 

@@ -3,6 +3,7 @@
 mod changes;
 mod config;
 mod decode;
+mod families;
 mod gguf;
 mod info;
 mod keys;
@@ -17,6 +18,7 @@ mod sizes;
 mod stop;
 mod synth;
 mod tokenizer;
+mod transformers;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -50,4 +52,13 @@ fn models() -> [(&'static str, PathBuf); 4] {
 
 fn ids(list: &serde_json::Value) -> Vec<u32> {
     list.as_array().unwrap().iter().map(|n| n.as_u64().unwrap() as u32).collect()
+}
+
+impl write::File {
+    /// Writes the file into the tests' own folder.
+    pub(crate) fn save(&self, name: &str) -> PathBuf {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&path, self.bytes()).unwrap();
+        path
+    }
 }

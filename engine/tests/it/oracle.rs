@@ -5,10 +5,10 @@
 
 use ptx_gen::f16;
 use warpwright_engine::Model;
-use warpwright_engine::config::Architecture;
+use warpwright_engine::config::Windows;
 use warpwright_engine::gguf::Value;
 use warpwright_engine::model::{Block, Weight};
-use warpwright_kernels::Format;
+use warpwright_kernels::{Activation, EmbeddingScale, Format};
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, PartialEq)]
@@ -44,20 +44,30 @@ pub(crate) fn watched(
     let c = &model.outline.config;
     let hidden = c.hidden as usize;
     let epsilon = f64::from(c.epsilon);
-    let mut caches = vec![Cache { keep, k: vec![], v: vec![] }; weights.blocks.len()];
+    let layer = |index| Cache { keep, layer: Layer::new(model, index, ids.len()), k: vec![], v: vec![] };
+    let mut caches: Vec<Cache> = (0..weights.blocks.len()).map(layer).collect();
+    let after = |y: Vec<f64>, w: &Option<Vec<f64>>| match w {
+        Some(w) => norm(&y, w, epsilon),
+        None => y,
+    };
     let step = |(position, id): (usize, &u32)| {
         let mut x = weights.embed[*id as usize * hidden..][..hidden].to_vec();
+        if c.architecture.embedding_scale == EmbeddingScale::RootOfLength {
+            x.iter_mut().for_each(|x| *x *= f64::from((hidden as f32).sqrt()));
+        }
         for (block, cache) in std::iter::zip(&weights.blocks, &mut caches) {
             watch(Place::Stream, &x);
             let normed = norm(&x, &block.attn_norm, epsilon);
-            add(&mut x, &attention(model, block, cache, &normed, position));
+            let heads = attention(model, block, cache, &normed, position);
+            add(&mut x, &after(heads, &block.attn_post_norm));
             watch(Place::Stream, &x);
             let normed = norm(&x, &block.ffn_norm, epsilon);
             let gate = times(&block.gate, &normed);
             let up = times(&block.up, &normed);
-            let inner: Vec<f64> = std::iter::zip(gate, up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+            let gated = |(g, u)| activation(c.architecture.activation, g) * u;
+            let inner: Vec<f64> = std::iter::zip(gate, up).map(gated).collect();
             watch(Place::Block, &inner);
-            add(&mut x, &times(&block.down, &inner));
+            add(&mut x, &after(times(&block.down, &inner), &block.ffn_post_norm));
         }
         watch(Place::Stream, &x);
         times(weights.head(), &norm(&x, &weights.norm, epsilon))
@@ -65,9 +75,53 @@ pub(crate) fn watched(
     ids.iter().enumerate().map(step).collect()
 }
 
-#[derive(Clone)]
+/// `torch.nn.SiLU`, and `torch.nn.GELU(approximate="tanh")`.
+fn activation(kind: Activation, g: f64) -> f64 {
+    match kind {
+        Activation::Silu => g / (1.0 + (-g).exp()),
+        Activation::GeluTanh => {
+            let cubic = g + 0.044715 * g.powi(3);
+            0.5 * g * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * cubic).tanh())
+        }
+    }
+}
+
+/// How a layer rotates and what it attends to, from the file's keys.
+struct Layer {
+    /// In radians a position.
+    frequencies: Vec<f64>,
+    /// What multiplies cosine and sine.
+    magnitude: f64,
+    /// The latest positions that count.
+    window: usize,
+}
+
+impl Layer {
+    /// Of a text of so many tokens.
+    fn new(model: &Model, index: usize, len: usize) -> Layer {
+        let c = &model.outline.config;
+        let get = |name: &str| number(model, name);
+        let window = get("attention.sliding_window").filter(|n| *n > 0.0).map_or(usize::MAX, |n| n as usize);
+        let (frequencies, magnitude) = rope(model, len);
+        match c.architecture.windows {
+            Windows::None => Layer { frequencies, magnitude, window: usize::MAX },
+            Windows::Every => Layer { frequencies, magnitude, window },
+            Windows::Local { .. } => {
+                let period = get("attention.sliding_window_pattern").unwrap_or(6.0) as usize;
+                if index % period == period - 1 {
+                    return Layer { frequencies, magnitude, window: usize::MAX };
+                }
+                let (base, pairs) = (get("rope.freq_base_swa").unwrap_or(10_000.0), frequencies.len());
+                let frequencies = (0..pairs).map(|i| base.powf(-(i as f64) / pairs as f64)).collect();
+                Layer { frequencies, magnitude: 1.0, window }
+            }
+        }
+    }
+}
+
 struct Cache {
     keep: Keep,
+    layer: Layer,
     k: Vec<Vec<f64>>,
     v: Vec<Vec<f64>>,
 }
@@ -85,27 +139,33 @@ impl Cache {
 fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], position: usize) -> Vec<f64> {
     let c = &model.outline.config;
     let (mut q, mut k, mut v) = (times(&b.q, x), times(&b.k, x), times(&b.v, x));
-    if let Some([q_bias, k_bias, v_bias]) = &b.bias {
+    if let (Some(q_bias), Some(k_bias), Some(v_bias)) = (&b.q_bias, &b.k_bias, &b.v_bias) {
         add(&mut q, q_bias);
         add(&mut k, k_bias);
         add(&mut v, v_bias);
     }
-    if let Some([q_norm, k_norm]) = &b.qk_norm {
+    if let (Some(q_norm), Some(k_norm)) = (&b.q_norm, &b.k_norm) {
         q = norm_heads(&q, q_norm, c.epsilon.into());
         k = norm_heads(&k, k_norm, c.epsilon.into());
     }
-    rotate(model, &mut q, position);
-    rotate(model, &mut k, position);
+    rotate(model, &cache.layer, &mut q, position);
+    rotate(model, &cache.layer, &mut k, position);
     cache.push(k, v);
     let dim = c.head_dim as usize;
     let group = (c.heads / c.kv_heads) as usize;
+    // Gemma 3 of 62 layers: `query_pre_attn_scalar` of its config.json.
+    let scored =
+        if c.architecture.name == "gemma3" && c.layers == 62 { c.hidden / c.heads } else { c.head_dim };
+    let first = cache.k.len().saturating_sub(cache.layer.window);
     let heads = q.chunks(dim).enumerate().flat_map(|(head, q)| {
         let from = head / group * dim;
-        let scores: Vec<f64> =
-            cache.k.iter().map(|k| dot(q, &k[from..from + dim]) / (dim as f64).sqrt()).collect();
+        let scores: Vec<f64> = cache.k[first..]
+            .iter()
+            .map(|k| dot(q, &k[from..from + dim]) / f64::from(scored).sqrt())
+            .collect();
         let shares = softmax(&scores);
         let mut y = vec![0.0; dim];
-        for (share, v) in std::iter::zip(shares, &cache.v) {
+        for (share, v) in std::iter::zip(shares, &cache.v[first..]) {
             add(&mut y, &v[from..from + dim].iter().map(|v| share * v).collect::<Vec<_>>());
         }
         y
@@ -113,15 +173,15 @@ fn attention(model: &Model, b: &Block<Vec<f64>>, cache: &mut Cache, x: &[f64], p
     times(&b.o, &heads.collect::<Vec<_>>())
 }
 
-fn rotate(model: &Model, x: &mut [f64], position: usize) {
+fn rotate(model: &Model, layer: &Layer, x: &mut [f64], position: usize) {
     let c = &model.outline.config;
-    let (frequencies, magnitude) = rope(model);
+    let Layer { frequencies, magnitude, .. } = layer;
     let pairs = frequencies.len();
     for head in x.chunks_mut(c.head_dim as usize) {
         for (i, frequency) in frequencies.iter().enumerate() {
-            let (a, b) = match c.architecture {
-                Architecture::Llama => (2 * i, 2 * i + 1),
-                Architecture::Qwen2 | Architecture::Qwen3 => (i, i + pairs),
+            let (a, b) = match c.architecture.name {
+                "llama" => (2 * i, 2 * i + 1),
+                _ => (i, i + pairs),
             };
             let (sin, cos) = (position as f64 * frequency).sin_cos();
             let (sin, cos) = (magnitude * sin, magnitude * cos);
@@ -130,19 +190,25 @@ fn rotate(model: &Model, x: &mut [f64], position: usize) {
     }
 }
 
+/// A number under the family's prefix.
+fn number(model: &Model, name: &str) -> Option<f64> {
+    let key = format!("{}.{name}", model.outline.config.architecture.name);
+    match model.gguf.directory.metadata.get(&key)? {
+        Value::Float(x) => Some(*x),
+        Value::Unsigned(n) => Some(*n as f64),
+        _ => None,
+    }
+}
+
 /// The rotary frequencies in radians a position, and what multiplies cosine and sine, from the file's keys: not what
 /// the library made of them. YaRN is `_compute_yarn_parameters` of transformers.
-fn rope(model: &Model) -> (Vec<f64>, f64) {
+fn rope(model: &Model, len: usize) -> (Vec<f64>, f64) {
     let c = &model.outline.config;
     let get = |name: &str| {
-        let key = format!("{}.rope.{name}", c.architecture.name());
+        let key = format!("{}.rope.{name}", c.architecture.name);
         model.gguf.directory.metadata.get(&key)
     };
-    let number = |name: &str| match get(name) {
-        Some(Value::Float(x)) => Some(*x),
-        Some(Value::Unsigned(n)) => Some(*n as f64),
-        _ => None,
-    };
+    let number = |name: &str| number(model, &format!("rope.{name}"));
     let kind = match get("scaling.type") {
         Some(Value::String(kind)) => kind.as_str(),
         _ => "linear",
@@ -167,7 +233,10 @@ fn rope(model: &Model) -> (Vec<f64>, f64) {
     } else {
         Box::new(|_| 1.0)
     };
-    let factors = model.outline.weights.rope_factors.as_ref();
+    let w = &model.outline.weights;
+    let long = number("scaling.original_context_length").is_some_and(|original| len as f64 > original);
+    let by_length = if long { &w.rope_factors_long } else { &w.rope_factors_short };
+    let factors = w.rope_factors.as_ref().or(by_length.as_ref());
     let factors = factors.map(|t| model.gguf.data(&t.range).unwrap());
     let frequency = |i: usize| {
         let own =

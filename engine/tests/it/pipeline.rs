@@ -234,10 +234,10 @@ fn the_simple_kernels_can_be_requested() {
 #[test]
 fn random_weights_decode_in_rounds() {
     for (architecture, name) in [
-        (Architecture::Qwen2, "q4_k_m"),
-        (Architecture::Qwen2, "bf16"),
-        (Architecture::Qwen3, "q5_k_m"),
-        (Architecture::Llama, "q4_0"),
+        (Architecture::QWEN2, "q4_k_m"),
+        (Architecture::QWEN2, "bf16"),
+        (Architecture::QWEN3, "q5_k_m"),
+        (Architecture::LLAMA, "q4_0"),
     ] {
         let shape = small(architecture, true);
         // The LM head's tiles have 16 rows.

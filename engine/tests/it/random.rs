@@ -8,8 +8,8 @@ use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Round, Shape};
 use crate::decode::emulator;
 
 /// A shape small enough for the emulator, two layers of a known one's kind.
-pub(crate) fn small(architecture: Architecture, tied: bool) -> Shape {
-    let known = SHAPES.iter().find(|s| s.config.architecture == architecture).unwrap();
+pub(crate) fn small(architecture: &Architecture, tied: bool) -> Shape {
+    let known = SHAPES.iter().find(|s| *s.config.architecture == *architecture).unwrap();
     let config = Config {
         layers: 2,
         hidden: 256,
@@ -38,9 +38,9 @@ fn tokens(decoder: &mut Decoder, attended: u32) -> Vec<u32> {
 #[test]
 fn every_quantization_decodes_alike_in_every_round_and_mode() {
     let shapes = [
-        small(Architecture::Llama, false),
-        small(Architecture::Qwen2, true),
-        small(Architecture::Qwen3, false),
+        small(Architecture::LLAMA, false),
+        small(Architecture::QWEN2, true),
+        small(Architecture::QWEN3, false),
     ];
     for (quantization, shape) in QUANTIZATIONS.into_iter().zip(shapes.iter().cycle()) {
         let outline = Outline::of(shape, quantization).unwrap();
@@ -58,7 +58,7 @@ fn every_quantization_decodes_alike_in_every_round_and_mode() {
 #[test]
 fn logits_of_random_weights_are_finite_and_not_huge() {
     for quantization in QUANTIZATIONS {
-        let outline = Outline::of(&small(Architecture::Llama, false), quantization).unwrap();
+        let outline = Outline::of(&small(Architecture::LLAMA, false), quantization).unwrap();
         let mut decoder = Decoder::random(&emulator(), &outline, options(8, Launch::Graph)).unwrap();
         for row in decoder.logits(&[1, 2, 3]).unwrap() {
             let largest = row.unwrap().into_iter().fold(0f32, |max, x| max.max(x.abs()));
@@ -77,7 +77,7 @@ fn a_file_decodes_in_rounds_too() {
 
 #[test]
 fn refuses_a_round_without_room() {
-    let outline = Outline::of(&small(Architecture::Llama, true), QUANTIZATIONS[0]).unwrap();
+    let outline = Outline::of(&small(Architecture::LLAMA, true), QUANTIZATIONS[0]).unwrap();
     let mut decoder = Decoder::random(&emulator(), &outline, options(8, Launch::Graph)).unwrap();
     for (attended, needed) in [(6, 9), (0, 3)] {
         let message = decoder.round(attended, 4).unwrap_err().to_string();

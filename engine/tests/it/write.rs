@@ -1,7 +1,5 @@
 //! A GGUF writer for tests, which writes lies as readily as truths.
 
-use std::path::{Path, PathBuf};
-
 /// A file to be.
 #[derive(Clone, Default)]
 pub(crate) struct File {
@@ -77,13 +75,6 @@ impl File {
             out.extend(&t.data);
         }
         out
-    }
-
-    /// Writes the file into the tests' own folder.
-    pub(crate) fn save(&self, name: &str) -> PathBuf {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::write(&path, self.bytes()).unwrap();
-        path
     }
 }
 

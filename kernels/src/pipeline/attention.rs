@@ -19,6 +19,9 @@
 //! split holds the same dimensions of the same queries and draws its own ticket; the last one adds all splits in
 //! their order, so the result is deterministic.
 //!
+//! With a window, the tiles begin with the one that holds the first position that counts; the positions before it in
+//! that tile have no weight.
+//!
 //! Each token of a batch has its own position and its own blocks, which all read the same cache. The rows of the
 //! preceding tokens of the batch come from the preceding kernel, so nothing is prefetched.
 
@@ -81,6 +84,8 @@ pub struct PipelinedAttention {
     pub head_dim: u32,
     /// Query heads that share a KV head, at most 16.
     pub queries: u32,
+    /// The latest positions that count, the token's own included; all of them without a window.
+    pub window: Option<u32>,
     /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
     /// (programmatic dependent launch): sm_90.
     pub overlap: bool,
@@ -114,7 +119,15 @@ const PARTIALS_IN_FLIGHT: u32 = 8;
 impl PipelinedAttention {
     /// The fastest variant.
     pub const fn new(head_dim: u32, queries: u32) -> PipelinedAttention {
-        PipelinedAttention { head_dim, queries, overlap: true, memory: HALF_SHARED, batch: 1, profile: false }
+        PipelinedAttention {
+            head_dim,
+            queries,
+            window: None,
+            overlap: true,
+            memory: HALF_SHARED,
+            batch: 1,
+            profile: false,
+        }
     }
 
     /// The variant for devices older than sm_90, with the shared memory that all of them have.
@@ -126,6 +139,11 @@ impl PipelinedAttention {
     /// The same for a batch of tokens.
     pub const fn with_batch(self, batch: u32) -> PipelinedAttention {
         PipelinedAttention { batch, ..self }
+    }
+
+    /// The same over a window of the latest positions.
+    pub const fn with_window(self, window: u32) -> PipelinedAttention {
+        PipelinedAttention { window: Some(window), ..self }
     }
 
     /// Blocks that share a KV head, each with up to 8 of its query heads.
@@ -196,12 +214,13 @@ impl KernelDef for PipelinedAttention {
     type Args<S: Side> = PipelinedAttentionArgs<S>;
 
     fn name(&self) -> String {
-        let PipelinedAttention { head_dim, queries, overlap, memory, batch, profile } = self;
+        let PipelinedAttention { head_dim, queries, window, overlap, memory, batch, profile } = self;
+        let window = window.map_or(String::new(), |window| format!("_window_{window}"));
         let how = if *overlap { "first" } else { "plain" };
         let memory = if *memory == HALF_SHARED { String::new() } else { format!("_{memory}") };
         let batch = if *batch == 1 { String::new() } else { format!("_batch_{batch}") };
         let profile = if *profile { "_profile" } else { "" };
-        format!("attention_pipelined_{head_dim}_{queries}_{how}{memory}{batch}{profile}")
+        format!("attention_pipelined_{head_dim}_{queries}_{how}{window}{memory}{batch}{profile}")
     }
 
     fn block(&self) -> u32 {
@@ -217,6 +236,7 @@ impl KernelDef for PipelinedAttention {
         self.multiple("the kernel's head_dim", self.head_dim, 16)?;
         self.range("the kernel's head_dim", self.head_dim, 16, 256)?;
         self.range("the kernel's queries", self.queries, 1, 2 * QUERIES)?;
+        self.range("the kernel's window", self.window.unwrap_or(1), 1, 1 << 24)?;
         self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
         let batched = |name, found, formula, factors: &[u32]| {
             super::batched(self, self.batch, name, found, formula, factors)
@@ -286,17 +306,20 @@ impl KernelDef for PipelinedAttention {
         let scales = a.y_scale.chunks_mut(dim / BFP_BLOCK as usize);
         for (head, (y, y_scale)) in a.y.chunks_mut(dim).zip(scales).enumerate() {
             let n = ctx.min(a.state[head / heads * LEN + POSITION as usize] as usize + 1);
-            let (used, share) = self.split(n, splits);
+            let start = n - self.window.map_or(n, |window| n.min(window as usize));
+            let base = start / TILE as usize * TILE as usize;
+            let (used, share) = self.split(n - base, splits);
             let q = &a.q[head * dim..][..dim];
             let kv_head = head % heads / self.queries as usize;
             let caches = [a.k_cache, a.v_cache].map(|c| &c[kv_head * ctx * dim..][..ctx * dim]);
-            let whole = attend(q, caches, 0..n, a.scale);
+            let whole = attend(q, caches, start..n, a.scale);
             let result: Vec<f64> = whole.values.iter().map(|v| v / whole.sum).collect();
             let (whole_numbers, scales) = block_float::encode(&result);
             y.copy_from_slice(&whole_numbers);
             y_scale.copy_from_slice(&scales);
             for split in (0..used).filter(|_| used > 1) {
-                let partial = attend(q, caches, split * share..n.min((split + 1) * share), a.scale);
+                let at = |split: usize| (base + split * share).clamp(start, n);
+                let partial = attend(q, caches, at(split)..at(split + 1), a.scale);
                 let at = head * splits + split;
                 for pair in others[at * dim / 2..][..dim / 2].chunks_mut(2) {
                     pair.copy_from_slice(&[partial.max as f32, partial.sum as f32]);

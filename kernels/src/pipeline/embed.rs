@@ -14,10 +14,11 @@ use crate::format::Format;
 use crate::format::fragment::LaneSplit;
 use crate::format::row::RowFragment;
 use crate::format::tile::{ROWS, Tile};
-use crate::simple::embed::{Table, copy_fragment, copy_row};
+use crate::simple::embed::{EmbeddingScale, Table, copy_fragment, copy_row};
 use crate::simple::rope::{angle, exact_angles, frequencies};
 use crate::state;
 use ptx_gen::*;
+use std::array::from_fn;
 
 /// Threads of a block.
 const THREADS: u32 = 64;
@@ -39,7 +40,7 @@ args! {
         n: u32,
         /// Rows of the table.
         vocab: u32,
-        /// Dimensions that are rotated, an even number.
+        /// Dimensions that are rotated, an even number. Several sets of frequencies count as one of that many.
         rope_dim: u32,
         /// Blocks of the grid.
         blocks: u32,
@@ -57,6 +58,8 @@ pub struct EmbedTiled {
     pub overlap: bool,
     /// Tokens per batch.
     pub batch: u32,
+    /// What rows are multiplied by.
+    pub scale: EmbeddingScale,
 }
 
 /// The kernel over rows, whose length is a multiple of the format's block and of 4.
@@ -68,20 +71,22 @@ pub struct EmbedRows {
     pub overlap: bool,
     /// Tokens per batch.
     pub batch: u32,
+    /// What rows are multiplied by.
+    pub scale: EmbeddingScale,
 }
 
 /// `embed_rows_f16`, and `_plain` where it is not overlap.
-fn name(base: &str, format: Format, overlap: bool, batch: u32) -> String {
+fn name(base: &str, format: Format, overlap: bool, batch: u32, scale: EmbeddingScale) -> String {
     let plain = if overlap { "" } else { "_plain" };
     let batch = if batch == 1 { String::new() } else { format!("_batch_{batch}") };
-    format!("{base}_{}{plain}{batch}", format.suffix())
+    format!("{base}_{}{}{plain}{batch}", format.suffix(), scale.suffix())
 }
 
 impl KernelDef for EmbedTiled {
     type Args<S: Side> = EmbedTokenArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_tiled", self.format, self.overlap, self.batch)
+        name("embed_tiled", self.format, self.overlap, self.batch, self.scale)
     }
 
     fn block(&self) -> u32 {
@@ -101,7 +106,9 @@ impl KernelDef for EmbedTiled {
             let (row_tiles, fragments) = (a.n >> tile.columns.ilog2(), tile.columns / len);
             tokens.run(k, a, a.n >> len.ilog2(), |i, token, y| {
                 let y = y.row(i, 4 * len);
-                let store = |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4([v[0], v[1], v[2], v[3]]);
+                let factor = self.scale.factor(a.n);
+                let scaled = |v: F32<'k>| factor.map_or(v, |factor| v * factor);
+                let store = |j: usize, v: &[F32<'k>]| y.at(4 * j as u32).st4(from_fn(|i| scaled(v[i])));
                 k.when(token.lt(a.vocab), || {
                     let index = (token >> 4).mad(row_tiles, i >> fragments.ilog2());
                     k.note(format!("{}: weights of a row of a tile", self.format.name()));
@@ -127,6 +134,7 @@ impl KernelDef for EmbedTiled {
                 Some(tiles) => {
                     let rows = crate::format::tile::dequantize(self.format, tiles, n);
                     y.copy_from_slice(&rows[token % 16 * n..][..n]);
+                    self.scale.apply(y);
                 }
                 None => y.fill(f32::NAN),
             }
@@ -139,7 +147,7 @@ impl KernelDef for EmbedRows {
     type Args<S: Side> = EmbedTokenArgs<S>;
 
     fn name(&self) -> String {
-        name("embed_rows", self.format, self.overlap, self.batch)
+        name("embed_rows", self.format, self.overlap, self.batch, self.scale)
     }
 
     fn block(&self) -> u32 {
@@ -155,7 +163,8 @@ impl KernelDef for EmbedRows {
         let split = LaneSplit::of(self.format);
         embed(k, self.overlap, self.batch, a, |a, tokens| {
             tokens.run(k, a, split.blocks(a.n) * split.lanes, |i, token, y| {
-                let table = Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n };
+                let (format, scale) = (self.format, self.scale);
+                let table = Table { format, scale, bytes: a.table, vocab: a.vocab, n: a.n };
                 copy_fragment(k, table, token, i, y);
             });
         });
@@ -164,6 +173,7 @@ impl KernelDef for EmbedRows {
     fn reference(&self, a: EmbedTokenArgs<Cpu<'_>>) {
         for (y, state) in a.y.chunks_mut(a.n as usize).zip(a.state.chunks(state::LEN)) {
             copy_row(self.format, a.table, state[state::TOKEN as usize], y);
+            self.scale.apply(y);
         }
         exact(a.freq, a.state, a.angles);
     }

@@ -1,4 +1,5 @@
-//! The gated half of a feed-forward block: `y = silu(Wgate norm(x)) * (Wup norm(x))`, for each token of a batch.
+//! The gated half of a feed-forward block: `y = f(Wgate norm(x)) * (Wup norm(x))`, for each token of a batch. `f`
+//! is SiLU or GELU: see [`Activation`].
 
 use super::block_float::{self, BlockFloat};
 use super::epilogue::{Results, Store};
@@ -9,8 +10,8 @@ use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::tile::ROWS;
+use crate::simple::swiglu::Activation;
 use ptx_gen::*;
-use std::f32::consts::LOG2_E;
 
 args! {
     /// Arguments of [`GateUp`].
@@ -41,6 +42,8 @@ args! {
 pub struct GateUp {
     /// The format of both matrices.
     pub format: Format,
+    /// `f`
+    pub activation: Activation,
     /// How a block is divided among its warps.
     pub plan: Plan,
 }
@@ -59,7 +62,7 @@ impl KernelDef for GateUp {
     type Args<S: Side> = GateUpArgs<S>;
 
     fn name(&self) -> String {
-        format!("gate_up_{}_{}", self.format.suffix(), self.plan.suffix())
+        format!("gate_up{}_{}_{}", self.activation.suffix(), self.format.suffix(), self.plan.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -90,10 +93,13 @@ impl KernelDef for GateUp {
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         let store = |r: &Results<'k>| {
             let (first, count) = r.shares[0];
-            k.note("epilogue: silu(gate) * up, as block floating point");
+            k.note(match self.activation {
+                Activation::Silu => "epilogue: silu(gate) * up, as block floating point",
+                Activation::GeluTanh => "epilogue: gelu(gate) * up, as block floating point",
+            });
             r.each_in_warps(count * HALF, HALF, |i, inside, item| {
                 let [gate, up] = [0, HALF].map(|half| r.row(0, i / HALF, i % HALF + half, item));
-                let sigmoid = ((gate * -LOG2_E).ex2() + 1.0).rcp();
+                let sigmoid = self.activation.sigmoid(gate);
                 let values = item.of(a.y, a.rows);
                 let scales = item.of_with(a.y_scale, || a.rows / block_float::BFP_BLOCK);
                 BlockFloat { k, values, scales }.store(first * HALF + i, inside, gate * sigmoid * up);
@@ -111,7 +117,7 @@ impl KernelDef for GateUp {
             let gated = |i: usize| {
                 let (block, r) = (i / HALF as usize, i % HALF as usize);
                 let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
-                gate / (1.0 + (-gate).exp()) * up
+                self.activation.exact(gate) * up
             };
             let (values, scales) = block_float::encode(&(0..y.len()).map(gated).collect::<Vec<_>>());
             y.copy_from_slice(&values);

@@ -29,7 +29,7 @@ args! {
         gamma: In<f32>,
         /// `[batch, 8]`: see [`state`](crate::state)
         state: In<u32>,
-        /// `[batch, head_dim / 2, 2]`: cosine and sine at the position
+        /// `[batch, sets, head_dim / 2, 2]`: cosine and sine at the position
         angles: In<f32>,
         /// `[batch, heads, head_dim]`
         q: Out<f32>,
@@ -62,6 +62,39 @@ pub struct HeadNorm {
     pub overlap: bool,
     /// Tokens per batch.
     pub batch: u32,
+    /// The angles that it rotates by.
+    pub angles: AngleSet,
+}
+
+/// One of the sets of angles of a model whose layers do not all rotate alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AngleSet {
+    /// Which.
+    pub index: u32,
+    /// Of how many.
+    pub count: u32,
+}
+
+impl AngleSet {
+    /// That of a model whose layers all rotate alike.
+    pub const ONLY: AngleSet = AngleSet { index: 0, count: 1 };
+
+    /// The end of a kernel's name.
+    fn suffix(self) -> String {
+        if self == AngleSet::ONLY {
+            String::new()
+        } else {
+            format!("_angles_{}_of_{}", self.index, self.count)
+        }
+    }
+
+    /// The angles of a token, for heads of a length.
+    fn of<'k>(self, all: Ptr<'k, f32, Read>, item: BatchItem<'k>, head_dim: U32<'k>) -> Ptr<'k, f32, Read> {
+        match self {
+            AngleSet::ONLY => item.of(all, head_dim),
+            AngleSet { index, count } => item.of_with(all, || head_dim * count).at(head_dim * index),
+        }
+    }
 }
 
 /// Lanes of the warp that is a block.
@@ -76,7 +109,7 @@ impl KernelDef for HeadNorm {
     fn name(&self) -> String {
         let plain = if self.overlap { "" } else { "_plain" };
         let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
-        format!("head_norm{plain}{batch}")
+        format!("head_norm{}{plain}{batch}", self.angles.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -98,7 +131,11 @@ impl KernelDef for HeadNorm {
         batched("x", a.x, "(heads + 2 * kv_heads) * head_dim", &[heads, a.head_dim])?;
         self.length("gamma", a.gamma, "2 * head_dim", &[2, a.head_dim])?;
         self.exactly("state", a.state, self.batch as usize * LEN)?;
-        batched("angles", a.angles, "head_dim", &[a.head_dim])?;
+        self.range("the kernel's set of angles", self.angles.index, 0, self.angles.count - 1)?;
+        match self.angles {
+            AngleSet::ONLY => batched("angles", a.angles, "head_dim", &[a.head_dim])?,
+            AngleSet { count, .. } => batched("angles", a.angles, "sets * head_dim", &[count, a.head_dim])?,
+        }
         batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
             self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
@@ -111,7 +148,7 @@ impl KernelDef for HeadNorm {
             k.grid_trigger();
         }
         k.note("weights of the norms");
-        let lane = NormLane::new(k, &a);
+        let lane = NormLane::new(k, self.angles, &a);
         if self.overlap {
             k.note("nothing above reads what earlier kernels write");
             k.grid_wait();
@@ -152,7 +189,8 @@ impl KernelDef for HeadNorm {
         for (row, x) in a.x.chunks(dim).enumerate() {
             let (item, i) = (row / (heads + 2 * kv_heads), row % (heads + 2 * kv_heads));
             let position = a.state[item * LEN + POSITION as usize] as usize;
-            let angles = &a.angles[item * dim..][..dim];
+            let AngleSet { index, count } = self.angles;
+            let angles = &a.angles[(item * count as usize + index as usize) * dim..][..dim];
             let (y, cache) = match i {
                 _ if i < heads => {
                     let y = rotated(x, &a.gamma[..dim], angles);
@@ -173,6 +211,7 @@ impl KernelDef for HeadNorm {
 /// One lane of a warp.
 struct NormLane<'a, 'k> {
     k: Builder<'k>,
+    angles: AngleSet,
     a: &'a HeadNormArgs<Dev<'k>>,
     /// Norm weights of its pairs: of queries, then of keys. They are constant, so they are loaded before the wait.
     gamma: [[Pair<'k>; PAIRS]; 2],
@@ -198,9 +237,9 @@ struct NormedHead<'k> {
 }
 
 impl<'a, 'k> NormLane<'a, 'k> {
-    fn new(k: Builder<'k>, a: &'a HeadNormArgs<Dev<'k>>) -> Self {
+    fn new(k: Builder<'k>, angles: AngleSet, a: &'a HeadNormArgs<Dev<'k>>) -> Self {
         let gamma = [0, 1].map(|m| from_fn(|i| pair(k, a, a.gamma.row(m, a.head_dim * 4), i)));
-        NormLane { k, a, gamma }
+        NormLane { k, angles, a, gamma }
     }
 
     fn process(&self, head: NormedHead<'k>, position: U32<'k>) {
@@ -209,7 +248,11 @@ impl<'a, 'k> NormLane<'a, 'k> {
         let x: [Pair; PAIRS] = from_fn(|i| pair(k, a, a.x.row(head.row, a.head_dim * 4).fresh(), i));
         let angles: [Pair; PAIRS] = from_fn(|i| {
             let mut angle = [k.var(1.0), k.var(0.0)];
-            head.item.of(a.angles, a.head_dim).row(j(k, i), 8).fresh().ld2_if(has(k, a, i), &mut angle);
+            self.angles
+                .of(a.angles, head.item, a.head_dim)
+                .row(j(k, i), 8)
+                .fresh()
+                .ld2_if(has(k, a, i), &mut angle);
             angle.map(|v| v.get())
         });
         k.note("sum of squares");
@@ -287,7 +330,8 @@ impl HeadNorm {
     ) -> Case {
         let mut random = Random(seed);
         let batch = self.batch;
-        let radians = (0..batch).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
+        let rows = batch * self.angles.count;
+        let radians = (0..rows).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
         let angles = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
         let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
         let cache = random.halves((kv * ctx * dim) as usize);

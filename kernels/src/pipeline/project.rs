@@ -1,4 +1,5 @@
-//! A projection added to the residual stream: `y += W x`, for each token of a batch.
+//! A projection added to the residual stream: `y += W x`, for each token of a batch. Families that norm what attention
+//! and the feed-forward give need `W x` itself: see [`Sink`].
 
 use super::batch::BatchItem;
 use super::block_float::{self, BlockFloat};
@@ -37,8 +38,19 @@ args! {
 pub struct Project {
     /// The format of `W`.
     pub format: Format,
+    /// Where the sums go.
+    pub sink: Sink,
     /// How a block is divided among its warps.
     pub plan: Plan,
+}
+
+/// What a projection does with its sums.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Sink {
+    /// `y += W x`
+    Residual,
+    /// `y = W x`
+    Raw,
 }
 
 impl Project {
@@ -52,7 +64,8 @@ impl KernelDef for Project {
     type Args<S: Side> = ProjectArgs<S>;
 
     fn name(&self) -> String {
-        format!("project_{}_{}", self.format.suffix(), self.plan.suffix())
+        let raw = if self.sink == Sink::Raw { "raw_" } else { "" };
+        format!("project_{raw}{}_{}", self.format.suffix(), self.plan.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -81,9 +94,10 @@ impl KernelDef for Project {
         };
         let input = Input::BlockFloat(BlockFloat { k, values: a.x.fresh(), scales: a.x_scale.fresh() });
         let residual = Residual { y: a.y, rows: a.rows };
-        match self.plan.batch {
-            1 => stream.run(input, residual),
-            _ => stream.run(input, Store(|r: &Results<'k>| residual.add_batch(r))),
+        match (self.sink, self.plan.batch) {
+            (Sink::Raw, _) => stream.run(input, Store(|r: &Results<'k>| residual.store_raw(r))),
+            (Sink::Residual, 1) => stream.run(input, residual),
+            (Sink::Residual, _) => stream.run(input, Store(|r: &Results<'k>| residual.add_batch(r))),
         }
     }
 
@@ -92,7 +106,8 @@ impl KernelDef for Project {
         let x = block_float::decode(a.x, a.x_scale);
         for (y, x) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)) {
             for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {
-                *y = (sum + f64::from(*y)) as f32;
+                let old = if self.sink == Sink::Raw { 0.0 } else { f64::from(*y) };
+                *y = (sum + old) as f32;
             }
         }
     }
@@ -113,6 +128,11 @@ impl<'k> Residual<'k> {
 
     fn sum(r: &Results<'k>, i: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
         r.row(0, i / ROWS, i % ROWS, item)
+    }
+
+    fn store_raw(&self, r: &Results<'k>) {
+        r.k.note("epilogue: store the sums of each token");
+        r.each(r.shares[0].1 * ROWS, ROWS, |i, item| self.place(r, i, item).st(Self::sum(r, i, item)));
     }
 
     fn add_batch(&self, r: &Results<'k>) {

@@ -55,11 +55,14 @@ args! {
 }
 
 /// Computes the partial results: one block per `queries` heads and range of positions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attention {
     /// Dimensions of a head: a multiple of 8, at most 256.
     pub head_dim: u32,
     /// Query heads of a block: a divisor of `heads / kv_heads`.
     pub queries: u32,
+    /// The latest positions that count, the token's own included; all of them without a window.
+    pub window: Option<u32>,
 }
 
 /// Combines the partial results: one block per head.
@@ -81,7 +84,8 @@ impl KernelDef for Attention {
     type Args<S: Side> = AttentionArgs<S>;
 
     fn name(&self) -> String {
-        format!("attention_{}_{}", self.head_dim, self.queries)
+        let window = self.window.map_or(String::new(), |window| format!("_window_{window}"));
+        format!("attention_{}_{}{window}", self.head_dim, self.queries)
     }
 
     fn block(&self) -> u32 {
@@ -91,6 +95,7 @@ impl KernelDef for Attention {
     fn grid(&self, a: &AttentionArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("the kernel's head_dim", self.head_dim, DIMS as u32)?;
         self.range("the kernel's head_dim", self.head_dim, DIMS as u32, 256)?;
+        self.range("the kernel's window", self.window.unwrap_or(1), 1, 1 << 24)?;
         self.exactly("state", a.state, LEN)?;
         self.range("kv_heads", a.kv_heads, 1, a.heads)?;
         self.multiple("heads", a.heads, a.kv_heads)?;
@@ -111,9 +116,11 @@ impl KernelDef for Attention {
 
         k.note("full iterations, evenly divided");
         let n = a.state.at(POSITION).ld().min(a.ctx - 1) + 1;
-        let steps = (n + (self.step() - 1)) / self.step();
+        let counted = self.window.map_or(n, |window| n.min(window));
+        let steps = (counted + (self.step() - 1)) / self.step();
         let share = (steps + a.splits - 1) / a.splits * self.step();
         let begin = split * share;
+        let begin = self.window.map_or(begin, |_| begin + (n - counted));
         let end = (begin + share).min(n);
 
         let width = self.head_dim + 2;
@@ -130,7 +137,8 @@ impl KernelDef for Attention {
         let dim = self.head_dim as usize;
         let (ctx, splits) = (a.ctx as usize, a.splits as usize);
         let n = ctx.min(a.state[POSITION as usize] as usize + 1);
-        let share = n.div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
+        let start = n - self.window.map_or(n, |window| n.min(window as usize));
+        let share = (n - start).div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
         for (i, part) in a.partials.chunks_mut(dim + 2).enumerate() {
             let (head, split) = (i / splits, i % splits);
             let cache = head / (a.heads / a.kv_heads) as usize * ctx;
@@ -138,7 +146,8 @@ impl KernelDef for Attention {
                 cache[p * dim..][..dim].iter().map(|x| x.to_f32().into()).collect()
             };
             let q = &a.q[head * dim..][..dim];
-            let range = (cache + (split * share).min(n))..(cache + ((split + 1) * share).min(n));
+            let at = |split: usize| cache + (start + split * share).min(n);
+            let range = at(split)..at(split + 1);
             let scores: Vec<f64> = range
                 .clone()
                 .map(|p| {
@@ -408,9 +417,22 @@ impl Variant for Attention {
             AttentionCase { position: 50, ctx: 31, splits: 1, kv_heads: 1, groups: 1 },
             AttentionCase { position: 4098, ctx: 4100, splits: 24, kv_heads: 1, groups: 1 },
         ]
+        .into_iter()
+        .chain(self.window.into_iter().flat_map(window_cases))
         .map(|case| case.filled(self, seed))
-        .into()
+        .collect()
     }
+}
+
+/// A window that the positions just fill, that they exceed by one, and that begins inside of a step.
+fn window_cases(window: u32) -> [AttentionCase; 3] {
+    [(window - 1, 1), (window, 2), (2 * window + 5, 5)].map(|(position, splits)| AttentionCase {
+        position,
+        ctx: position + 1,
+        splits,
+        kv_heads: 2,
+        groups: 1,
+    })
 }
 
 #[derive(Debug)]

@@ -29,18 +29,52 @@ args! {
     }
 }
 
+/// What embeddings are multiplied by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum EmbeddingScale {
+    /// Nothing.
+    One,
+    /// The square root of their length, in `f32`.
+    RootOfLength,
+}
+
+impl EmbeddingScale {
+    /// The end of a kernel's name.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            EmbeddingScale::One => "",
+            EmbeddingScale::RootOfLength => "_scaled",
+        }
+    }
+
+    /// The factor, if there is one.
+    pub(crate) fn factor(self, n: U32<'_>) -> Option<F32<'_>> {
+        (self == EmbeddingScale::RootOfLength).then(|| n.cvt::<f32>().sqrt_rn())
+    }
+
+    /// Multiplies a row.
+    pub(crate) fn apply(self, row: &mut [f32]) {
+        let factor = (row.len() as f32).sqrt();
+        if self == EmbeddingScale::RootOfLength {
+            row.iter_mut().for_each(|x| *x *= factor);
+        }
+    }
+}
+
 /// The kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Embed {
     /// The format of the table.
     pub format: Format,
+    /// What its rows are multiplied by.
+    pub scale: EmbeddingScale,
 }
 
 impl KernelDef for Embed {
     type Args<S: Side> = EmbedArgs<S>;
 
     fn name(&self) -> String {
-        format!("embed_{}", self.format.suffix())
+        format!("embed_{}{}", self.format.suffix(), self.scale.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -60,24 +94,22 @@ impl KernelDef for Embed {
         let thread = k.ctaid() * THREADS + k.tid();
         k.when(split.block(thread).lt(split.blocks(a.n)), || {
             let token = a.state.at(state::TOKEN).ld();
-            copy_fragment(
-                k,
-                Table { format: self.format, bytes: a.table, vocab: a.vocab, n: a.n },
-                token,
-                thread,
-                a.y,
-            );
+            let (format, scale) = (self.format, self.scale);
+            let table = Table { format, scale, bytes: a.table, vocab: a.vocab, n: a.n };
+            copy_fragment(k, table, token, thread, a.y);
         });
     }
 
     fn reference(&self, a: EmbedArgs<Cpu<'_>>) {
         copy_row(self.format, a.table, a.state[state::TOKEN as usize], a.y);
+        self.scale.apply(a.y);
     }
 }
 
 /// A table in device memory.
 pub(crate) struct Table<'k> {
     pub(crate) format: Format,
+    pub(crate) scale: EmbeddingScale,
     pub(crate) bytes: Bytes<'k>,
     pub(crate) vocab: U32<'k>,
     pub(crate) n: U32<'k>,
@@ -105,7 +137,10 @@ pub(crate) fn copy_fragment<'k>(
         note("unpack");
         let groups = fragment.unpack(&words);
         note("store");
-        let weights = weights(&groups);
+        let mut weights = weights(&groups);
+        if let Some(factor) = table.scale.factor(table.n) {
+            weights.iter_mut().for_each(|weight| *weight = *weight * factor);
+        }
         weights.chunks(4).enumerate().for_each(|(i, w)| store(i, [w[0], w[1], w[2], w[3]]));
     })
     .otherwise(|| {

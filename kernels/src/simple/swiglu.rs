@@ -1,4 +1,4 @@
-//! SwiGLU: `y = silu(gate) * up`, with `silu(g) = g / (1 + e^-g)`.
+//! A gated linear unit: `y = f(gate) * up`. `f` is SiLU (SwiGLU) or GELU (GeGLU): see [`Activation`].
 //!
 //! For large `-g` the power is infinite and its reciprocal 0, so the product is 0, as it should be.
 
@@ -22,17 +22,64 @@ args! {
     }
 }
 
+/// The activation function of a feed-forward block. Both are `g * sigmoid(z)`, with a `z` of their own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Activation {
+    /// `g / (1 + e^-g)`
+    Silu,
+    /// GELU by its approximation with tanh, `g / 2 * (1 + tanh(u))` with `u = sqrt(2 / pi) * (g + 0.044715 g^3)`:
+    /// <https://arxiv.org/abs/1606.08415>. It is `g * sigmoid(2 u)`.
+    GeluTanh,
+}
+
+/// `2 sqrt(2 / pi)`
+const GELU_FACTOR: f64 = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::SQRT_2;
+const GELU_CUBE: f64 = 0.044715;
+
+impl Activation {
+    /// The end of a kernel's name: empty for SiLU.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Activation::Silu => "",
+            Activation::GeluTanh => "_gelu_tanh",
+        }
+    }
+
+    /// What `g` is multiplied by.
+    pub(crate) fn sigmoid(self, g: F32<'_>) -> F32<'_> {
+        let z = match self {
+            Activation::Silu => g * -LOG2_E,
+            Activation::GeluTanh => {
+                let [linear, cube] = [1.0, GELU_CUBE].map(|c| (-GELU_FACTOR * c) as f32 * LOG2_E);
+                (g * g).fma(cube, linear) * g
+            }
+        };
+        (z.ex2() + 1.0).rcp()
+    }
+
+    /// The function in double precision.
+    pub(crate) fn exact(self, g: f64) -> f64 {
+        let z = match self {
+            Activation::Silu => g,
+            Activation::GeluTanh => GELU_FACTOR * (g + GELU_CUBE * g.powi(3)),
+        };
+        g / (1.0 + (-z).exp())
+    }
+}
+
 /// The kernel: 4 elements a thread.
 pub struct SwiGlu {
     /// Threads of a block.
     pub threads: u32,
+    /// `f`
+    pub activation: Activation,
 }
 
 impl KernelDef for SwiGlu {
     type Args<S: Side> = SwiGluArgs<S>;
 
     fn name(&self) -> String {
-        format!("swiglu_{}", self.threads)
+        format!("swiglu_{}{}", self.threads, self.activation.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -51,20 +98,16 @@ impl KernelDef for SwiGlu {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
         k.when(i.lt(a.n), || {
             let (gate, up) = (a.gate.at(i).ld4(), a.up.at(i).ld4());
-            a.y.at(i).st4(from_fn(|j| silu(gate[j]) * up[j]));
+            a.y.at(i).st4(from_fn(|j| gate[j] * self.activation.sigmoid(gate[j]) * up[j]));
         });
     }
 
     fn reference(&self, a: SwiGluArgs<Cpu<'_>>) {
         for ((y, &gate), &up) in a.y.iter_mut().zip(a.gate).zip(a.up) {
             let (gate, up) = (f64::from(gate), f64::from(up));
-            *y = (gate / (1.0 + (-gate).exp()) * up) as f32;
+            *y = (self.activation.exact(gate) * up) as f32;
         }
     }
-}
-
-fn silu(g: F32<'_>) -> F32<'_> {
-    g * ((g * -LOG2_E).ex2() + 1.0).rcp()
 }
 
 impl Variant for SwiGlu {

@@ -87,8 +87,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let attention_bytes =
-        kv_bytes(setup.outline()) / u64::from(setup.outline().config.layers) * u64::from(ctx);
+    let attention_bytes = kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layers);
     let (attention_us, best) = (us(attention), alone.best());
     let left_out = alone.left_out;
     Ok(Report { header, ctx, products, attention_us, attention_bytes, left_out, best })

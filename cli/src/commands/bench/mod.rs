@@ -22,7 +22,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use svg::Document;
 use warpwright_driver::Context;
-use warpwright_engine::info::{kv_bytes, token_bytes};
+use warpwright_engine::info::{kv_bytes_read, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
     Decoder, Model, Options, Outline, Path, Quantization, Round, Shape, StepKind, Tuning,

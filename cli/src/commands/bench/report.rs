@@ -225,7 +225,8 @@ impl Figures {
     fn new(m: &Measured, args: &Args, outline: &Outline, ceiling: &Ceiling) -> Figures {
         let wall_us = Spread::of(args.tokens, m.rounds.iter().map(|round| round.wall));
         // The first token attends `ctx` positions, each next one more.
-        let kv_bytes = kv_bytes(outline) * (2 * u64::from(m.ctx) + u64::from(args.tokens) - 1) / 2;
+        let read = (m.ctx..m.ctx + args.tokens).map(|attended| kv_bytes_read(outline, attended));
+        let kv_bytes = read.sum::<u64>() / u64::from(args.tokens);
         let weight_bytes = token_bytes(outline);
         let gb_per_s = (weight_bytes + kv_bytes) as f64 / wall_us.median / 1e3;
         Figures {

@@ -150,18 +150,27 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
 
     /// This block's tiles for a token at `position`: see [`PipelinedAttention::split`].
     pub(super) fn range(&self, position: U32<'k>) -> TileRange<'k> {
-        let tiles = (position >> TILE.ilog2()) + 1;
+        let end = (position >> TILE.ilog2()) + 1;
+        let before = self.first_position(position).map(|first| first >> TILE.ilog2());
+        let tiles = before.map_or(end, |before| end - before);
         let warps = self.def.warps();
         let (most, _) = divided(tiles + (warps - 1), warps);
         let used = tiles.le(MAX_UNSPLIT_TILES * warps).select(1, most.min(self.a.splits));
         let share = (tiles + used - 1) / used;
         let first = self.split * share;
+        let first = before.map_or(first, |before| first + before);
         let k = self.k;
         TileRange {
             first: k.var(first),
-            count: k.var(tiles.max(first).min(first + share) - first),
+            count: k.var(end.max(first).min(first + share) - first),
             used: k.var((tiles + share - 1) / share),
         }
+    }
+
+    /// The first position that counts for a token, if there is a window.
+    fn first_position(&self, position: U32<'k>) -> Option<U32<'k>> {
+        let after = |window| position + 1 - (position + 1).min(window);
+        self.def.window.map(after)
     }
 
     /// The lane's 16 bytes of a position's row.
@@ -354,11 +363,14 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         }
         let factor = self.a.scale * LOG2_E;
         let first = tile * TILE + (lane & 3) * 2;
+        let least = self.first_position(position);
         from_fn(|i| {
             let of = |parity: usize, row: usize| sums[parity][i / 2].0[2 * row + i % 2].get();
             let score = ((of(0, 0) + of(1, 0)) + (of(0, 1) + of(1, 1))) * factor;
             let p = first + [0, 1, 8, 9][i];
-            p.le(position).select(score, f32::NEG_INFINITY)
+            let counts = p.le(position);
+            let counts = least.map_or(counts, |least| counts & p.ge(least));
+            counts.select(score, f32::NEG_INFINITY)
         })
     }
 

@@ -37,8 +37,16 @@ impl Variant for PipelinedAttention {
             _ => 0,
         };
         let long = long.into_iter().take(count);
-        short.into_iter().chain(long).map(|case| case.filled(self, seed)).collect()
+        let windows = self.window.into_iter().flat_map(|window| window_cases(window, plain));
+        short.into_iter().chain(long).chain(windows).map(|case| case.filled(self, seed)).collect()
     }
+}
+
+/// A window that the positions just fill, that they exceed by one, and that begins inside of a tile; in one split and
+/// in several.
+fn window_cases(window: u32, plain: AttentionCase) -> [AttentionCase; 4] {
+    [(window - 1, 1), (window, 2), (window + 21, 1), (2 * window + 40, 3)]
+        .map(|(position, splits)| AttentionCase { position, ctx: position + 3, splits, kv_heads: 2, ..plain })
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,116 @@
+//! Every family against what Hugging Face transformers computed in float64: see `families.rs`.
+
+use serde_json::Value;
+use warpwright_engine::config::{Architecture, Local};
+use warpwright_engine::rope::{RopeFactors, Scaling};
+use warpwright_engine::{Decoder, Launch, Model, Options, Outline, Prefer};
+use warpwright_kernels::{Activation, EmbeddingScale};
+
+use crate::decode::{distance, emulator, logits};
+use crate::families::{self, MODELS, crc32};
+use crate::oracle::{self, Keep};
+
+const REMEDY: &str = "make tests/data/families.json again, as tests/data/families.py says";
+
+/// The models of the families that the engine knows, with their logits. Their files are named after the test, because
+/// tests run at the same time.
+fn supported(test: &str) -> impl Iterator<Item = (&'static families::Model, Model, Vec<f64>)> {
+    let text = std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let known = |model: &&families::Model| Architecture::ALL.iter().any(|known| known.name == model.family);
+    let test = test.to_owned();
+    MODELS.iter().filter(known).map(move |model| {
+        let (file, wanted) = (model.file(), &json["models"][model.name]);
+        assert_eq!(wanted["crc32"], crc32(&file.bytes()), "{} has changed: {REMEDY}", model.name);
+        let rows = wanted["logits"].as_array().unwrap().iter().flat_map(|row| row.as_array().unwrap());
+        let rows = rows.map(|x| x.as_f64().unwrap()).collect();
+        (model, Model::open(&file.save(&format!("families-{test}-{}.gguf", model.name))).unwrap(), rows)
+    })
+}
+
+fn ids() -> Vec<u32> {
+    let text = std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
+    crate::ids(&serde_json::from_str::<Value>(&text).unwrap()["ids"])
+}
+
+/// transformers rounds norms, angles and probabilities to float32.
+#[test]
+fn the_oracle_agrees() {
+    for (case, model, wanted) in supported("oracle") {
+        let found = distance(&oracle::logits(&model, &ids(), Keep::Exact).concat(), &wanted);
+        assert!(found < 2e-6, "{}: the relative error is {found:e}", case.name);
+    }
+}
+
+#[test]
+fn both_passes_agree() {
+    for (case, model, wanted) in supported("passes") {
+        for prefer in [Prefer::Fast, Prefer::Simple] {
+            let options = Options { prefer, ..Options::new(case.room, Launch::Graph) };
+            let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
+            let rows = logits(&mut decoder, &ids()).concat();
+            let mut single =
+                decoder.with_options(&model.outline, Options { prefill_batch: 1, ..options }).unwrap();
+            assert_eq!(logits(&mut single, &ids()).concat(), rows, "{}: a token at a time", case.name);
+            let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
+            assert!(found < 1e-3, "{}, {}: the relative error is {found:e}", case.name, single.path());
+        }
+    }
+}
+
+/// A change to what was read of a file.
+type Change = fn(&mut Outline);
+
+/// What the families' constants are worth: without any of them the logits are far from right. So the bounds above hold
+/// each of them.
+#[test]
+fn every_constant_matters() {
+    #[rustfmt::skip] // one constant a line
+    let changes: &[(&str, &str, Change)] = &[
+        ("gemma3", "no window", |o| o.config.window = None),
+        ("gemma3", "a window one longer", |o| o.config.window = Some(9)),
+        ("gemma3", "another period", |o| local(o, |local| local.period = 5)),
+        ("gemma3", "one rotary base", |o| local(o, |local| local.rope.base = 1e6)),
+        ("gemma3", "SiLU", |o| architecture(o, |a| a.activation = Activation::Silu)),
+        ("gemma3", "embeddings as they are", |o| architecture(o, |a| a.embedding_scale = EmbeddingScale::One)),
+        ("gemma3-linear", "no linear scaling", |o| o.config.rope.scaling = Scaling::Linear(1.0)),
+        ("gemma3-linear", "linear scaling in all layers", |o| local(o, |local| local.rope.scaling = Scaling::Linear(8.0))),
+        ("phi3-window", "no window", |o| o.config.window = None),
+        ("phi3-window", "a window one shorter", |o| o.config.window = Some(5)),
+        ("phi3-longrope", "short factors", |o| factors(o, |original| *original = 64)),
+        ("phi3-longrope", "no factors", |o| o.rope_factors = None),
+        ("phi3-longrope", "cosine and sine as they are", |o| o.config.rope.magnitude = 1.0),
+        ("phi3-shortrope", "long factors", |o| factors(o, |original| *original = 16)),
+        ("phi3-shortrope", "no factors", |o| o.rope_factors = None),
+    ];
+    for (case, mut model, wanted) in supported("constants") {
+        for (_, what, change) in changes.iter().filter(|(name, _, _)| *name == case.name) {
+            let outline = model.outline.clone();
+            change(&mut model.outline);
+            let options = Options { prefer: Prefer::Simple, ..Options::new(case.room, Launch::Graph) };
+            let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
+            let rows = logits(&mut decoder, &ids()).concat();
+            let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
+            assert!(found > 5e-3, "{}, {what}: the relative error is only {found:e}", case.name);
+            model.outline = outline;
+        }
+    }
+}
+
+fn factors(outline: &mut Outline, change: impl Fn(&mut u32)) {
+    match outline.rope_factors.as_mut() {
+        Some(RopeFactors::ByContext { original, .. }) => change(original),
+        other => panic!("no factors by context: {other:?}"),
+    }
+}
+
+fn local(outline: &mut Outline, change: impl Fn(&mut Local)) {
+    change(outline.config.local.as_mut().expect("layers without a window"));
+}
+
+/// The row of the family with a change. It lives as long as the tests.
+fn architecture(outline: &mut Outline, change: impl Fn(&mut Architecture)) {
+    let mut row = *outline.config.architecture;
+    change(&mut row);
+    outline.config.architecture = Box::leak(Box::new(row));
+}

@@ -1,0 +1,149 @@
+//! RMSNorm of a vector, added to the residual stream: `y += x * gamma / sqrt(mean(x^2) + epsilon)`, for each token of
+//! a batch.
+//!
+//! For families that norm what attention and the feed-forward give (Gemma 3). Each block takes a slice of a token's
+//! elements. A slice needs the sum of all squares, so each block computes it over the whole vector, in the same order
+//! and so with the same bits: that costs no second kernel and no exchange between blocks.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::reduce::block_sum;
+use ptx_gen::*;
+use std::array::from_fn;
+
+args! {
+    /// Arguments of [`AddNormed`].
+    pub struct AddNormedArgs {
+        /// `[batch, n]`
+        x: In<f32>,
+        /// `[n]`: weights of the norm
+        gamma: In<f32>,
+        /// `[batch, n]`
+        y: InOut<f32>,
+        /// Elements of a token, a multiple of 4.
+        n: u32,
+        /// Added to the mean square.
+        epsilon: f32,
+        /// Blocks of the grid, at least one for each token.
+        blocks: u32,
+        /// Bytes of shared memory besides the kernel's own: the same as the neighbouring kernels, so that the SM's
+        /// carveout does not change.
+        shared: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddNormed {
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+    /// Tokens per batch.
+    pub batch: u32,
+}
+
+const THREADS: u32 = 256;
+
+impl AddNormed {
+    /// Bytes of shared memory of its own.
+    pub const SHARED: u32 = 128;
+}
+
+/// Elements that a block moves at once.
+const STEP: u32 = 4 * THREADS;
+
+impl KernelDef for AddNormed {
+    type Args<S: Side> = AddNormedArgs<S>;
+
+    fn name(&self) -> String {
+        let plain = if self.overlap { "" } else { "_plain" };
+        let batch = if self.batch == 1 { String::new() } else { format!("_batch_{}", self.batch) };
+        format!("add_normed{plain}{batch}")
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &AddNormedArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("the kernel's batch", self.batch, 1, 1 << 16)?;
+        self.range("n", a.n, 4, 1 << 24)?;
+        self.multiple("n", a.n, 4)?;
+        self.range("blocks", a.blocks, self.batch, 1 << 16)?;
+        self.length("gamma", a.gamma, "n", &[a.n])?;
+        for (name, found) in [("x", a.x), ("y", a.y)] {
+            self.length(name, found, "batch * n", &[self.batch, a.n])?;
+        }
+        Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AddNormedArgs<Dev<'k>>) {
+        if self.overlap {
+            k.grid_trigger();
+        }
+        k.note("the block's token, and the slice of its elements");
+        let (item, slice, slices) = match self.batch {
+            1 => (k.val(0), k.ctaid(), a.blocks),
+            batch => (k.ctaid() % batch, k.ctaid() / batch, a.blocks / batch),
+        };
+        let row = item * a.n;
+        let (x, y) = (a.x.at(row).fresh(), a.y.at(row));
+        if self.overlap {
+            k.note("nothing above reads what earlier kernels write");
+            k.grid_wait();
+        }
+        k.note("the sum of the squares of all elements");
+        let mut squares = k.var(0.0);
+        k.for_each(k.tid() * 4, a.n, STEP, |i| {
+            for v in x.at(i).ld4() {
+                squares.fma(v, v);
+            }
+        });
+        let squares = block_sum(k, THREADS / 32, squares.get());
+        k.note("norm the slice, and add it; a block past the last slice has none");
+        let factor = squares.fma(a.n.cvt::<f32>().rcp(), a.epsilon).rsqrt();
+        let first = slice.lt(slices).select(slice * STEP + k.tid() * 4, a.n);
+        k.for_each(first, a.n, slices * STEP, |i| {
+            let (x, gamma, old) = (x.at(i).ld4(), a.gamma.at(i).ld4(), y.at(i).fresh().ld4());
+            y.at(i).st4(from_fn(|j| (x[j] * factor).fma(gamma[j], old[j])));
+        });
+    }
+
+    fn reference(&self, a: AddNormedArgs<Cpu<'_>>) {
+        let n = a.n as usize;
+        for (x, y) in a.x.chunks(n).zip(a.y.chunks_mut(n)) {
+            let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
+            let factor = (mean + f64::from(a.epsilon)).sqrt().recip();
+            for (i, y) in y.iter_mut().enumerate() {
+                *y = (f64::from(*y) + f64::from(x[i]) * factor * f64::from(a.gamma[i])) as f32;
+            }
+        }
+    }
+}
+
+impl Variant for AddNormed {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // Fewer elements than a warp has, than a slice; a slice each, idle blocks; several slices a block; zeros.
+        let spare = self.batch - 1;
+        [(4, 1, 1.0), (100, 1, 1.0), (1152, 2, 1.0), (2560, 5, 1e3), (5376, 2, 1e-3), (64, 1, 0.0)]
+            .map(|(n, slices, magnitude)| self.case(seed, n, slices * self.batch + spare, magnitude))
+            .into()
+    }
+}
+
+impl AddNormed {
+    fn case(&self, seed: u64, n: u32, blocks: u32, magnitude: f32) -> Case {
+        let mut random = Random(seed);
+        let count = (self.batch * n) as usize;
+        let args = vec![
+            CpuArg::F32((0..count).map(|_| random.unit() * magnitude).collect()),
+            CpuArg::F32(random.units(n as usize)),
+            CpuArg::F32(random.units(count)),
+            CpuArg::scalar(n),
+            CpuArg::scalar(1e-5f32),
+            CpuArg::scalar(blocks),
+            CpuArg::scalar(1024u32),
+        ];
+        // The bound of RmsNorm; the sum rounds once.
+        Case { label: format!("n={n} blocks={blocks} magnitude={magnitude:e}"), args, bound: 2e-6 }
+    }
+}
