@@ -7,6 +7,7 @@ mod cubin;
 mod cuda_tools;
 mod dependencies;
 mod diff;
+mod figures;
 mod isa;
 mod markdown;
 mod names;
