@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|name| name == step.name);
     let results: Vec<_> = STEPS.iter().filter(chosen).map(|step| (step, timed(step))).collect();
     println!("\n{}", table(&results));
-    println!("Not run here, because it needs a GPU (scripts/gpu-round.sh runs it):");
+    println!("Not run here, because it needs a GPU (xtask gpu-round runs it):");
     ON_A_GPU.iter().for_each(|what| println!("  {what}"));
     let failed: Vec<_> =
         results.iter().filter(|(_, outcome)| outcome.error.is_some()).map(|(step, _)| step.name).collect();
