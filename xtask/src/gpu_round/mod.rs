@@ -16,7 +16,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::cuda_tools;
 use steps::{On, STEPS, Step};
-use work::{Job, Log, Problem};
+use work::{Job, Log, Problem, Round};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -37,16 +37,6 @@ pub(crate) struct Args {
     only: Option<String>,
     /// Model files; the sanitizers run the first
     #[arg(required = true, value_name = "MODEL")]
-    models: Vec<PathBuf>,
-}
-
-/// What the steps run, and with what.
-struct Round {
-    program: PathBuf,
-    rows: Option<PathBuf>,
-    sanitizer: Option<PathBuf>,
-    device: String,
-    logs: PathBuf,
     models: Vec<PathBuf>,
 }
 
@@ -158,7 +148,8 @@ fn verdict(outcomes: &[Outcome]) -> Result<()> {
     Ok(())
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 

@@ -7,8 +7,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::Round;
 use super::steps::{IDS, PROMPT, Work};
+
+/// What the steps run, and with what.
+pub(super) struct Round {
+    pub(super) program: PathBuf,
+    pub(super) rows: Option<PathBuf>,
+    pub(super) sanitizer: Option<PathBuf>,
+    pub(super) device: String,
+    pub(super) logs: PathBuf,
+    pub(super) models: Vec<PathBuf>,
+}
 
 /// Why a step did not pass.
 pub(super) enum Problem {
