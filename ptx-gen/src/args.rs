@@ -5,10 +5,11 @@
 //! ([`Cpu`]), and device buffers at launch, which the driver crate adds.
 
 use crate::build::{Builder, U64, Val};
+use crate::elem::{CpuArg, Elem};
 use crate::ir::{Access, Base, Operand, Param, ParamKind};
 use crate::isa;
 use crate::mem::{Ptr, Read, ReadWrite, Write};
-use crate::ty::{Elem, Kind, Lit, Scalar, Ty, bf16, f16};
+use crate::ty::{Kind, Lit, Scalar, Ty};
 use std::marker::PhantomData;
 
 /// A place an argument list can live.
@@ -306,23 +307,6 @@ impl Source<Shape> for Shapes<'_> {
             _ => panic!("argument {} is not a value; `check_args` refuses this first", field.name),
         }
     }
-}
-
-/// An argument on the CPU, untyped: a buffer's elements or a value's bits.
-#[derive(Clone, PartialEq, Debug)]
-#[allow(missing_docs)] // the variants are the element types
-pub enum CpuArg {
-    U8(Vec<u8>),
-    S8(Vec<i8>),
-    U16(Vec<u16>),
-    U32(Vec<u32>),
-    S32(Vec<i32>),
-    U64(Vec<u64>),
-    F32(Vec<f32>),
-    F16(Vec<f16>),
-    Bf16(Vec<bf16>),
-    /// A value's bits, zero-extended.
-    Scalar(u64),
 }
 
 macro_rules! each_buffer {

@@ -1,10 +1,11 @@
 //! Asynchronous copies, the barriers that count their bytes, and kernels that overlap.
 
 use crate::build::{Builder, Pred, Src, U64};
+use crate::elem::Elem;
 use crate::ir::Operand;
 use crate::isa;
 use crate::mem::{Ptr, Read, Shared, Space};
-use crate::ty::{Elem, Kind};
+use crate::ty::Kind;
 
 /// An mbarrier: counts arrivals and bytes, phase by phase. Phases are told apart by their parity, 0 first.
 #[derive(Clone, Copy)]

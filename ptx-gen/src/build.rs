@@ -8,7 +8,7 @@ use crate::check::{Error, ErrorKind};
 use crate::few::Few;
 use crate::ir::*;
 use crate::isa::{self, Op};
-use crate::ty::{Elem, Kind, Lit, Num, Ty};
+use crate::ty::{Kind, Lit, Num, Ty};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -262,29 +262,6 @@ impl<'k> Builder<'k> {
         Var(self.emit(&isa::MOV, T::KIND, [init.operand()]))
     }
 
-    /// A `.shared` array of `len` elements, aligned to 16 bytes.
-    #[track_caller]
-    pub fn shared<T: Elem>(self, name: &str, len: u32) -> crate::Ptr<'k, T, crate::Shared> {
-        self.shared_array(name, Some(len.saturating_mul(T::MEM.bytes())))
-    }
-
-    /// The `.shared` array whose size the launch gives (`Grid::shared`), aligned to 16 bytes.
-    ///
-    /// All dynamic arrays of a kernel are the same memory.
-    #[track_caller]
-    pub fn dynamic_shared<T: Elem>(self, name: &str) -> crate::Ptr<'k, T, crate::Shared> {
-        self.shared_array(name, None)
-    }
-
-    #[track_caller]
-    fn shared_array<T: Elem>(self, name: &str, bytes: Option<u32>) -> crate::Ptr<'k, T, crate::Shared> {
-        let taken = self.state.borrow().shared.iter().filter(|s| base_name(&s.name) == name).count();
-        let name = if taken == 0 { name.to_string() } else { format!("{name}_{taken}") };
-        self.state.borrow_mut().shared.push(SharedArray { name: name.clone(), bytes });
-        let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name.into())]);
-        crate::Ptr::new(self, address.reg)
-    }
-
     /// Waits until every thread of the block is here; what they wrote before is visible after.
     #[track_caller]
     pub fn barrier(self) {
@@ -375,13 +352,6 @@ impl<'k> Builder<'k> {
         });
         let exit = exit.expect("the closure ran");
         self.push(Stmt::Loop { cond, exit, body, at })
-    }
-}
-
-fn base_name(name: &str) -> &str {
-    match name.rsplit_once('_') {
-        Some((base, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => base,
-        _ => name,
     }
 }
 

@@ -8,25 +8,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::panic::Location;
 
+pub(crate) use crate::level::Level;
+pub(crate) use crate::ty::Imm;
+
 /// A place in the Rust source of a kernel.
 pub type At = &'static Location<'static>;
-
-/// How far a value is the same, or how far threads run together: over the block, a warp, or one lane.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Level {
-    /// The same in every thread of the block.
-    Block,
-    /// The same in the lanes of each warp.
-    Warp,
-    /// Each lane has its own.
-    Lane,
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(["block", "warp", "lane"][*self as usize])
-    }
-}
 
 /// A register: declared by the block that it is made in, whose instructions and inner blocks may use it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,28 +31,6 @@ impl Reg {
     /// The class and number: the same register under any type of that class.
     pub fn id(self) -> (Class, u32) {
         (self.kind.class(), self.n)
-    }
-}
-
-/// A literal: its type and its bits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Imm {
-    /// The type of the literal.
-    pub kind: Kind,
-    /// Its bits, zero-extended.
-    pub bits: u64,
-}
-
-impl fmt::Display for Imm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::F32 => write!(f, "0f{:08X}", self.bits),
-            Kind::S32 => write!(f, "{}", self.bits as u32 as i32),
-            Kind::S64 => write!(f, "{}", self.bits as i64),
-            Kind::F16 | Kind::Bf16 => write!(f, "0x{:04X}", self.bits),
-            Kind::F16x2 => write!(f, "0x{:08X}", self.bits),
-            _ => write!(f, "{}", self.bits),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::args::*;
 use crate::build::{Builder, State};
 use crate::check::{self, Errors};
+use crate::elem::CpuArg;
 use crate::ir::{Param, ParamKind, Program};
 use std::fmt;
 

@@ -67,10 +67,12 @@ mod args;
 mod asynchronous;
 mod build;
 mod check;
+mod elem;
 mod few;
 mod fold;
 mod ir;
 mod kernel;
+mod level;
 mod mem;
 mod mma;
 mod ops;
@@ -79,25 +81,24 @@ mod sample;
 mod target;
 mod ty;
 
-pub use args::{
-    ArgTy, Args, Cpu, CpuArg, Declared, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source,
-};
+pub use args::{ArgTy, Args, Cpu, Declared, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};
 pub use asynchronous::Mbarrier;
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
 pub use check::{Error, ErrorKind, Errors, Unmatched};
+pub use elem::{CpuArg, Elem};
 pub use few::Few;
 pub use ir::{
-    Access, At, Base, Block, Imm, Inst, Level, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray,
-    Stmt,
+    Access, At, Base, Block, Inst, Needs, Operand, Param, ParamKind, Program, Reg, SharedArray, Stmt,
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
+pub use level::Level;
 pub use mem::{Fresh, Loads, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
 pub use mma::{A, B, Sums};
 pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled, Signed};
 pub use print::{TargetError, inst, print, print_with_lines, version};
 pub use sample::{Sample, samples};
 pub use target::{Target, Version};
-pub use ty::{Class, Elem, Int, Int32, Kind, Lit, Num, Scalar, Ty, bf16, f16, f16x2};
+pub use ty::{Class, Imm, Int, Int32, Kind, Lit, Num, Scalar, Ty, bf16, f16, f16x2};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {

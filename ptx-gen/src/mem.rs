@@ -1,12 +1,13 @@
 //! Pointers that know their element and their access, in global and in shared memory.
 
-use crate::build::{Builder, Pred, Src, Val, Var};
+use crate::build::{Builder, Pred, Src, U32, Val, Var};
+use crate::elem::Elem;
 use crate::few::Few;
 use crate::fold::literal;
-use crate::ir::{Base, Operand, Reg};
+use crate::ir::{Base, Operand, Reg, SharedArray};
 use crate::isa::{self, Op};
 use crate::ops::Ordered;
-use crate::ty::{Elem, Kind, Num, Ty};
+use crate::ty::{Kind, Num, Ty};
 use std::array::from_fn;
 use std::marker::PhantomData;
 
@@ -304,5 +305,37 @@ impl<'k, T: Elem + Ordered + Num> Ptr<'k, T, Shared> {
     #[track_caller]
     pub fn atom_add(self, v: impl Src<'k, T>) -> Val<'k, T> {
         self.k.emit(&isa::ATOM_SHARED_ADD, T::KIND, [self.addr(), v.operand()])
+    }
+}
+
+impl<'k> Builder<'k> {
+    /// A `.shared` array of `len` elements, aligned to 16 bytes.
+    #[track_caller]
+    pub fn shared<T: Elem>(self, name: &str, len: u32) -> Ptr<'k, T, Shared> {
+        self.shared_array(name, Some(len.saturating_mul(T::MEM.bytes())))
+    }
+
+    /// The `.shared` array whose size the launch gives (`Grid::shared`), aligned to 16 bytes.
+    ///
+    /// All dynamic arrays of a kernel are the same memory.
+    #[track_caller]
+    pub fn dynamic_shared<T: Elem>(self, name: &str) -> Ptr<'k, T, Shared> {
+        self.shared_array(name, None)
+    }
+
+    #[track_caller]
+    fn shared_array<T: Elem>(self, name: &str, bytes: Option<u32>) -> Ptr<'k, T, Shared> {
+        let taken = self.state.borrow().shared.iter().filter(|s| base_name(&s.name) == name).count();
+        let name = if taken == 0 { name.to_string() } else { format!("{name}_{taken}") };
+        self.state.borrow_mut().shared.push(SharedArray { name: name.clone(), bytes });
+        let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name.into())]);
+        Ptr::new(self, address.reg)
+    }
+}
+
+fn base_name(name: &str) -> &str {
+    match name.rsplit_once('_') {
+        Some((base, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => name,
     }
 }

@@ -5,10 +5,11 @@
 //! `16+4t..16+4t+4`; for 16-bit elements `2t..2t+2` and `8+2t..8+2t+2`: register by register as [`A`] and [`B`] say.
 
 use crate::build::{Builder, Src, U32, Val, Var};
+use crate::elem::Elem;
 use crate::ir::Operand;
 use crate::isa::{self, Op};
 use crate::mem::{Ptr, Shared};
-use crate::ty::{Elem, Kind, Num};
+use crate::ty::{Kind, Num};
 
 /// A lane's part of the left matrix: row `g` and row `g + 8` of the first half of the inner dimension, then of the
 /// second.

@@ -36,35 +36,11 @@ const BARRIERS: i32 = 512;
 
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
-    let p = s.reg(Kind::U64);
-    s.push(&isa::LD_PARAM, Kind::U64, vec![p], vec![Operand::Addr(Base::Symbol("p"), 0)]);
-    let base = s.reg(Kind::U64);
-    s.push(&isa::CVTA_TO_GLOBAL, Kind::U64, vec![base], vec![Operand::Reg(p)]);
-    let lane = s.reg(Kind::U32);
-    s.push(&isa::MOV, Kind::U32, vec![lane], vec![Operand::Special("%laneid", Level::Lane)]);
-    let mine = s.reg(Kind::U64);
-    let stride = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
-    s.push(&isa::MAD_WIDE, Kind::U32, vec![mine], vec![Operand::Reg(lane), stride, Operand::Reg(base)]);
-    let near = s.shared(lane);
-
+    let [near, mine] = s.addresses();
     let made = op.effect != Effect::Mbarrier(MbarrierStep::Init);
     let barrier = (made && op.form.src.contains(&Slot::Barrier)).then(|| s.barrier(op, near));
-    let src: Vec<Operand> =
-        op.form.src.iter().map(|slot| s.operand(*slot, op, kind, from, mine, near)).collect();
-    let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| s.results(*slot, kind)).collect();
-    s.body.push(Stmt::Inst(Inst {
-        op,
-        kind,
-        from,
-        dst: dst.clone().into(),
-        src: src.into(),
-        at: Location::caller(),
-    }));
-    let mut at = RESULTS;
-    for d in dst {
-        s.store(d, mine, at);
-        at += d.kind.bytes().max(1) as i32;
-    }
+    let results = s.instruction(op, kind, from, [near, mine]);
+    s.store_all(results, mine);
     if let Some(barrier) = barrier {
         s.settle(op, barrier, mine, near);
     }
@@ -77,28 +53,27 @@ fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     if op.form.src.contains(&Slot::Shared) {
         s.show_shared(near, mine);
     }
+    let program = program(op, kind, from, s);
+    let program =
+        crate::check::checked(program, vec![]).unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
+    Sample { op, kind, program }
+}
+
+/// The program of what was written.
+fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
     let suffix = from.map_or(String::new(), |f| format!("_{}", f.name()));
-    let name = format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name());
-    let program = Program {
-        name,
+    let param = |name, kind| Param { name, doc: "", kind };
+    let q = ParamKind::Scalar(if op.form.src == [Slot::Param] { kind } else { Kind::U32 });
+    Program {
+        name: format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name()),
         block: 32,
         blocks_per_sm: None,
-        params: vec![
-            Param { name: "p", doc: "", kind: ParamKind::Buffer(Kind::U32, Access::ReadWrite) },
-            Param {
-                name: "q",
-                doc: "",
-                kind: ParamKind::Scalar(if op.form.src == [Slot::Param] { kind } else { Kind::U32 }),
-            },
-        ],
+        params: vec![param("p", ParamKind::Buffer(Kind::U32, Access::ReadWrite)), param("q", q)],
         shared: vec![SharedArray { name: "s".into(), bytes: Some(MEMORY / 8 + BARRIERS as u32) }],
         body: Block { stmts: s.body, registers: s.registers },
         registers: s.registers,
         pinned: vec![],
-    };
-    let program =
-        crate::check::checked(program, vec![]).unwrap_or_else(|e| panic!("the sample of {}: {e}", op.id));
-    Sample { op, kind, program }
+    }
 }
 
 /// Whether copies of the thread's own may be under way after it.
@@ -133,6 +108,50 @@ impl Writer {
             src: src.into(),
             at: Location::caller(),
         }))
+    }
+
+    /// The addresses of this lane's memory: shared, and global from which operands are loaded.
+    fn addresses(&mut self) -> [Reg; 2] {
+        let p = self.reg(Kind::U64);
+        self.push(&isa::LD_PARAM, Kind::U64, vec![p], vec![Operand::Addr(Base::Symbol("p"), 0)]);
+        let base = self.reg(Kind::U64);
+        self.push(&isa::CVTA_TO_GLOBAL, Kind::U64, vec![base], vec![Operand::Reg(p)]);
+        let lane = self.reg(Kind::U32);
+        self.push(&isa::MOV, Kind::U32, vec![lane], vec![Operand::Special("%laneid", Level::Lane)]);
+        let mine = self.reg(Kind::U64);
+        let stride = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
+        self.push(
+            &isa::MAD_WIDE,
+            Kind::U32,
+            vec![mine],
+            vec![Operand::Reg(lane), stride, Operand::Reg(base)],
+        );
+        [self.shared(lane), mine]
+    }
+
+    /// The row's instruction on operands from memory. Returns its results.
+    fn instruction(
+        &mut self,
+        op: &'static Op,
+        kind: Kind,
+        from: Option<Kind>,
+        [near, mine]: [Reg; 2],
+    ) -> Vec<Reg> {
+        let slots = op.form.src.iter();
+        let src: Vec<Operand> = slots.map(|slot| self.operand(*slot, op, kind, from, mine, near)).collect();
+        let dst: Vec<Reg> = op.form.dst.iter().flat_map(|slot| self.results(*slot, kind)).collect();
+        let (results, at) = (dst.clone().into(), Location::caller());
+        self.body.push(Stmt::Inst(Inst { op, kind, from, dst: results, src: src.into(), at }));
+        dst
+    }
+
+    /// Stores results one after another.
+    fn store_all(&mut self, results: Vec<Reg>, mine: Reg) {
+        let mut at = RESULTS;
+        for d in results {
+            self.store(d, mine, at);
+            at += d.kind.bytes().max(1) as i32;
+        }
     }
 
     /// This lane's 16 bytes of shared memory, initialised.

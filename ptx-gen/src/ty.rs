@@ -1,6 +1,6 @@
 //! Types: what a register holds, what memory holds, and the Rust types that stand for them.
 
-use crate::ir::Imm;
+use std::fmt;
 
 /// A PTX type, as an instruction's suffix or a buffer's element names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -128,7 +128,29 @@ impl Class {
     }
 }
 
-mod sealed {
+/// A literal: its type and its bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Imm {
+    /// The type of the literal.
+    pub kind: Kind,
+    /// Its bits, zero-extended.
+    pub bits: u64,
+}
+
+impl fmt::Display for Imm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::F32 => write!(f, "0f{:08X}", self.bits),
+            Kind::S32 => write!(f, "{}", self.bits as u32 as i32),
+            Kind::S64 => write!(f, "{}", self.bits as i64),
+            Kind::F16 | Kind::Bf16 => write!(f, "0x{:04X}", self.bits),
+            Kind::F16x2 => write!(f, "0x{:08X}", self.bits),
+            _ => write!(f, "{}", self.bits),
+        }
+    }
+}
+
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
@@ -157,18 +179,6 @@ pub trait Scalar: Lit + Send + Sync {
     fn to_bits64(self) -> u64;
     /// The value of these bits.
     fn from_bits64(bits: u64) -> Self;
-}
-
-/// What a buffer holds. Sealed, and every implementor is plain bytes without padding.
-pub trait Elem: sealed::Sealed + Copy + Default + Send + Sync + 'static {
-    /// The type in memory.
-    const MEM: Kind;
-    /// What a load of it gives: bytes and 16-bit integers widen to 32 bits.
-    type Reg: Ty;
-    /// The typed elements of an argument on the CPU, if they are of this type.
-    fn of(arg: &crate::CpuArg) -> Option<&[Self]>;
-    /// The same, mutable.
-    fn of_mut(arg: &mut crate::CpuArg) -> Option<&mut [Self]>;
 }
 
 /// IEEE binary16, as its bits.
@@ -262,10 +272,6 @@ mark! {
     Int: u32, i32, u64, i64;
     Int32: u32, i32;
 }
-impl sealed::Sealed for u8 {}
-impl sealed::Sealed for i8 {}
-impl sealed::Sealed for u16 {}
-
 macro_rules! scalars {
     ($($t:ty: $v:ident => $to:expr, $b:ident => $from:expr;)*) => {$(
         impl Scalar for $t {
@@ -279,30 +285,4 @@ scalars! {
     i32: v => v as u32 as u64, b => b as u32 as i32;
     u64: v => v, b => b;
     f32: v => v.to_bits().into(), b => f32::from_bits(b as u32);
-}
-
-macro_rules! elems {
-    ($($t:ty: $mem:ident in $reg:ty;)*) => {$(
-        impl Elem for $t {
-            const MEM: Kind = $mem;
-            type Reg = $reg;
-            fn of(arg: &crate::CpuArg) -> Option<&[Self]> {
-                match arg { crate::CpuArg::$mem(v) => Some(v), _ => None }
-            }
-            fn of_mut(arg: &mut crate::CpuArg) -> Option<&mut [Self]> {
-                match arg { crate::CpuArg::$mem(v) => Some(v), _ => None }
-            }
-        }
-    )*};
-}
-elems! {
-    u8: U8 in u32;
-    i8: S8 in i32;
-    u16: U16 in u32;
-    u32: U32 in u32;
-    i32: S32 in i32;
-    u64: U64 in u64;
-    f32: F32 in f32;
-    f16: F16 in f16;
-    bf16: Bf16 in bf16;
 }

@@ -1,5 +1,5 @@
 //! Runs every row of the instruction table on a GPU and on the emulator, on the same operands, and names the rows
-//! whose results differ by more than their accuracy. `scripts/gpu-round.sh` calls it.
+//! whose results differ by more than their accuracy. `xtask gpu-round` runs it.
 
 #![allow(unsafe_code)]
 

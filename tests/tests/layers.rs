@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The crates without cycles between their files.
-const LAYERED: &[&str] = &["driver-sys", "cuda-emu"];
+const LAYERED: &[&str] = &["ptx-gen", "driver-sys", "cuda-emu", "xtask"];
 
 /// The libraries, and the files that may read the environment.
 const LIBRARIES: &[(&str, &[&str])] = &[
@@ -168,7 +168,8 @@ fn file_of(
     path: &[String],
 ) -> String {
     let found = (1..=path.len()).rev().find_map(|len| Some((len, file_of_module(sources, &path[..len])?)));
-    let (len, file) = found.unwrap_or((0, "lib.rs".to_string()));
+    let root = if sources.contains_key("lib.rs") { "lib.rs" } else { "main.rs" };
+    let (len, file) = found.unwrap_or((0, root.to_string()));
     let Some(item) = path.get(len) else { return file };
     let again = |named: &&Vec<String>| {
         named.len() > len + 1 && named[..len] == path[..len] && named.last() == Some(item)

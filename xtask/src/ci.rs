@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: the only list of what a change must pass.
 //!
-//! Every step runs, also after a failure, so that one run names everything; the table at the end says what mends it.
+//! Every step runs, also after a failure, so that one run names everything; the table at the end says what fixes it.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,8 +21,8 @@ pub(crate) struct Args {
 struct Step {
     name: &'static str,
     work: Work,
-    /// The command that mends a failure, or that shows it closer.
-    mend: &'static str,
+    /// The command that fixes a failure, or that shows it closer.
+    fix: &'static str,
 }
 
 enum Work {
@@ -31,23 +31,23 @@ enum Work {
 }
 
 const STEPS: [Step; 9] = [
-    Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), mend: "cargo fmt --all" },
-    Step { name: "dependencies", work: Work::Own(dependencies::check), mend: "cargo deny check" },
+    Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), fix: "cargo fmt --all" },
+    Step { name: "dependencies", work: Work::Own(dependencies::check), fix: "cargo deny check" },
     Step {
         name: "clippy",
         work: Work::Cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-        mend: "cargo clippy --workspace --all-targets --fix",
+        fix: "cargo clippy --workspace --all-targets --fix",
     },
     Step {
         name: "tests",
         work: Work::Own(tests),
-        mend: "cargo test --workspace (snapshots: cargo xtask bless)",
+        fix: "cargo test --workspace (snapshots: cargo xtask bless)",
     },
-    Step { name: "documentation", work: Work::Own(documentation), mend: "cargo doc --workspace --no-deps" },
-    Step { name: "generated files", work: Work::Own(codegen::check), mend: "cargo xtask codegen" },
-    Step { name: "ptxas", work: Work::Own(ptxas::check), mend: "cargo xtask ptxas --update" },
-    Step { name: "example", work: Work::Own(example), mend: "cargo xtask ci example" },
-    Step { name: "readme", work: Work::Own(readme), mend: README },
+    Step { name: "documentation", work: Work::Own(documentation), fix: "cargo doc --workspace --no-deps" },
+    Step { name: "generated files", work: Work::Own(codegen::check), fix: "cargo xtask codegen" },
+    Step { name: "ptxas", work: Work::Own(ptxas::check), fix: "cargo xtask ptxas --update" },
+    Step { name: "example", work: Work::Own(example), fix: "cargo xtask ci example" },
+    Step { name: "readme", work: Work::Own(readme), fix: README },
 ];
 
 /// The first command of README.md, and words that the model writes after this prompt.
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|name| name == step.name);
     let results: Vec<_> = STEPS.iter().filter(chosen).map(|step| (step, timed(step))).collect();
     println!("\n{}", table(&results));
-    println!("Not run here, because it needs a GPU (scripts/gpu-round.sh runs it):");
+    println!("Not run here, because it needs a GPU (xtask gpu-round runs it):");
     ON_A_GPU.iter().for_each(|what| println!("  {what}"));
     let failed: Vec<_> =
         results.iter().filter(|(_, outcome)| outcome.error.is_some()).map(|(step, _)| step.name).collect();
@@ -90,7 +90,7 @@ fn timed(step: &Step) -> Outcome {
     }
     .err();
     if let Some(error) = &error {
-        println!("{} failed: {error:#}\nmend it with: {}", step.name, step.mend);
+        println!("{} failed: {error:#}\nfix it with: {}", step.name, step.fix);
     }
     let time = start.elapsed();
     println!("== {}: {:.1} s", step.name, time.as_secs_f64());
@@ -101,11 +101,8 @@ fn table(results: &[(&Step, Outcome)]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["step", "seconds", "result"]);
     for (step, outcome) in results {
-        let result = if outcome.error.is_some() {
-            format!("FAILED, mend with: {}", step.mend)
-        } else {
-            "passed".into()
-        };
+        let result =
+            if outcome.error.is_some() { format!("FAILED, fix with: {}", step.fix) } else { "passed".into() };
         table.add_row([step.name.to_owned(), format!("{:.1}", outcome.time.as_secs_f64()), result]);
     }
     table

@@ -1,10 +1,10 @@
-//! `cargo xtask codegen`: the files that are written from tables, and the check that they are up to date.
+//! `cargo xtask codegen`: what is written from tables and measurements, and the check that it is up to date.
 
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{isa, paths};
+use crate::{figures, isa, paths};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -14,27 +14,98 @@ pub(crate) struct Args {
 }
 
 /// A file and the text that belongs in it.
-type Generated = (&'static str, fn() -> String);
+struct Generated {
+    file: &'static str,
+    part: Part,
+    text: fn() -> Result<String>,
+}
 
-const FILES: [Generated; 1] = [("ISA.md", isa::page)];
+/// How much of the file is generated.
+#[derive(Clone, Copy)]
+enum Part {
+    Whole,
+    /// What stands between these two lines.
+    Between(&'static str, &'static str),
+}
+
+/// Around the tables of figures.
+const FIGURES: Part = Part::Between(
+    "<!-- figures: written by `cargo xtask codegen` from benchmarks/ -->\n",
+    "<!-- end of figures -->\n",
+);
+
+const FILES: [Generated; 3] = [
+    Generated { file: "ISA.md", part: Part::Whole, text: || Ok(isa::page()) },
+    Generated { file: "README.md", part: FIGURES, text: figures::readme },
+    Generated { file: "BENCHMARKS.md", part: FIGURES, text: figures::benchmarks },
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.check { check() } else { write() }
 }
 
+/// That every file holds what would be written now.
 pub(crate) fn check() -> Result<()> {
-    for (name, text) in FILES {
-        let found = fs::read_to_string(paths::root().join(name)).unwrap_or_default();
-        ensure!(found == text(), "{name} is out of date: cargo xtask codegen");
-        println!("{name} is up to date");
+    let mut stale = vec![];
+    for generated in &FILES {
+        let (found, expected) = generated.texts()?;
+        let state = if found == expected { "is up to date" } else { "is out of date" };
+        println!("{} {state}", generated.file);
+        stale.extend((found != expected).then_some(generated.file));
     }
+    ensure!(stale.is_empty(), "out of date: {}; run cargo xtask codegen", stale.join(", "));
     Ok(())
 }
 
 fn write() -> Result<()> {
-    for (name, text) in FILES {
-        fs::write(paths::root().join(name), text()).with_context(|| format!("cannot write {name}"))?;
-        println!("wrote {name}");
+    for generated in &FILES {
+        let (file, (_, text)) = (generated.file, generated.texts()?);
+        fs::write(paths::root().join(file), text).with_context(|| format!("cannot write {file}"))?;
+        println!("wrote {file}");
     }
     Ok(())
+}
+
+impl Generated {
+    /// What stands in the file, and what should.
+    fn texts(&self) -> Result<(String, String)> {
+        let path = paths::root().join(self.file);
+        let text = (self.text)()?;
+        let expected = |found: &str| self.part.filled(found, &text).context(self.file);
+        match (fs::read_to_string(&path), self.part) {
+            (Ok(found), _) => expected(&found).map(|expected| (found, expected)),
+            (Err(_), Part::Whole) => Ok((String::new(), text)),
+            (Err(error), Part::Between(..)) => Err(error).context(format!("cannot read {}", self.file)),
+        }
+    }
+}
+
+impl Part {
+    /// The page with this text in its place.
+    fn filled(self, page: &str, text: &str) -> Result<String> {
+        let Part::Between(start, end) = self else { return Ok(text.into()) };
+        let ends = page.split_once(start).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+        let (before, after) =
+            ends.with_context(|| format!("these lines are missing, in this order:\n{start}{end}"))?;
+        ensure!(!after.contains(start), "the line stands there twice: {}", start.trim_end());
+        Ok(format!("{before}{start}{text}{end}{after}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_stands_between_the_lines_is_replaced() {
+        let part = Part::Between("<a>\n", "<b>\n");
+        let filled = |page| part.filled(page, "new\n").map_err(|error| error.to_string());
+        assert_eq!(filled("x\n<a>\nold\n<b>\ny\n").as_deref(), Ok("x\n<a>\nnew\n<b>\ny\n"));
+        assert_eq!(filled("x\n<a>\n<b>\n").as_deref(), Ok("x\n<a>\nnew\n<b>\n"));
+        let missing = "these lines are missing, in this order:\n<a>\n<b>\n";
+        assert_eq!(filled("x\n<b>\n<a>\n"), Err(missing.into()));
+        assert_eq!(filled("x\n"), Err(missing.into()));
+        assert_eq!(filled("<a>\n<b>\n<a>\n<b>\n"), Err("the line stands there twice: <a>".into()));
+        assert_eq!(Part::Whole.filled("old", "new").unwrap(), "new");
+    }
 }

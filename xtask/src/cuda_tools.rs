@@ -33,7 +33,7 @@ pub(crate) fn ptxas() -> Result<PathBuf> {
     if fetched.is_file() {
         return Ok(fetched);
     }
-    if let Some(path) = installed() {
+    if let Some(path) = installed("ptxas") {
         return Ok(path);
     }
     fetch()?;
@@ -58,13 +58,14 @@ fn bin() -> PathBuf {
     paths::target().join("cuda-tools").join(VERSION).join("bin")
 }
 
-fn installed() -> Option<PathBuf> {
+/// The tool of this name in `CUDA_PATH`, `CUDA_HOME` or `PATH`.
+pub(crate) fn installed(tool: &str) -> Option<PathBuf> {
     let toolkits = ["CUDA_PATH", "CUDA_HOME"]
         .into_iter()
         .filter_map(std::env::var_os)
         .map(|dir| PathBuf::from(dir).join("bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    toolkits.chain(std::env::split_paths(&path)).map(|dir| dir.join("ptxas")).find(|file| file.is_file())
+    toolkits.chain(std::env::split_paths(&path)).map(|dir| dir.join(tool)).find(|file| file.is_file())
 }
 
 fn fetch() -> Result<()> {

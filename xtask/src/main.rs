@@ -7,6 +7,8 @@ mod cubin;
 mod cuda_tools;
 mod dependencies;
 mod diff;
+mod figures;
+mod gpu_round;
 mod isa;
 mod markdown;
 mod names;
@@ -29,10 +31,12 @@ enum Command {
     Ptx(ptx::Args),
     /// Assemble every kernel for every target with ptxas
     Ptxas(ptxas::Args),
-    /// Write the generated files
+    /// Write the generated files and tables
     Codegen(codegen::Args),
     /// Accept what the snapshot tests print now, and say what changed
     Bless(bless::Args),
+    /// Run everything that needs a GPU; the binary alone suffices, on a machine without Rust
+    GpuRound(gpu_round::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
         Command::Ptxas(args) => ptxas::run(&args),
         Command::Codegen(args) => codegen::run(&args),
         Command::Bless(args) => bless::run(&args),
+        Command::GpuRound(args) => gpu_round::run(&args),
     };
     // Not through `main`'s result: there anyhow prints a backtrace where one is asked for.
     match result {

@@ -180,56 +180,81 @@ impl KernelDef for Qkv {
         }
     }
 
-    fn reference(&self, a: QkvArgs<Cpu<'_>>) {
+    fn reference(&self, mut a: QkvArgs<Cpu<'_>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
-        let (n, dim, ctx) = (a.n as usize, a.head_dim as usize, a.ctx as usize);
-        let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
-        for item in 0..self.plan.batch as usize {
-            let x = super::normed(&a.x[item * n..][..n], a.gamma, a.epsilon);
-            let position = a.state[item * LEN + POSITION as usize] as usize;
-            let angles = &a.angles[item * dim..][..dim];
-            let q = a.q.len() / self.plan.batch as usize;
-            let q = &mut a.q[item * q..][..q];
-            let mut from = 0;
-            let mut first = 0;
-            for (run, count) in [heads, kv_heads, kv_heads].into_iter().enumerate() {
-                let format = self.formats[run];
-                let bytes = count * dim * format.row_bytes(a.n as usize);
-                let sums: Vec<f64> = super::exact64(format, &a.w[from..from + bytes], &x).collect();
-                from += bytes;
-                for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
-                    for r in 0..PAIRS as usize {
-                        let (head, j) = (b / (dim / 16), b % (dim / 16) * 8 + r);
-                        let dims = match (run, self.pairing) {
-                            (2, _) => [b % (dim / 16) * 16 + r, b % (dim / 16) * 16 + r + 8],
-                            (_, Pairing::Interleaved) => [2 * j, 2 * j + 1],
-                            (_, Pairing::HalfSplit) => [j, j + dim / 2],
-                        };
-                        let bias =
-                            |d: usize| if self.bias { a.bias[first + head * dim + d].into() } else { 0.0 };
-                        let [mut x, mut y] = [sums[r] + bias(dims[0]), sums[r + 8] + bias(dims[1])];
-                        if self.finish == Finish::Raw {
-                            dims.into_iter()
-                                .zip([x, y])
-                                .for_each(|(d, v)| q[first + head * dim + d] = v as f32);
-                            continue;
-                        }
-                        if run < 2 {
-                            let [cos, sin] = [angles[2 * j], angles[2 * j + 1]].map(f64::from);
-                            [x, y] = [x * cos - y * sin, x * sin + y * cos];
-                        }
-                        for (d, v) in dims.into_iter().zip([x, y]) {
-                            let cached = (head * ctx + position) * dim + d;
-                            match run {
-                                0 => q[head * dim + d] = v as f32,
-                                _ if position >= ctx => {}
-                                1 => a.k_cache[cached] = key(v as f32),
-                                _ => a.v_cache[cached] = f16::from_f32(v as f32),
-                            }
-                        }
-                    }
+        (0..self.plan.batch as usize).for_each(|token| self.reference_token(&mut a, token));
+    }
+}
+
+/// Two rows of one lane, for the reference.
+struct RowPair {
+    /// Which matrix: queries, keys or values.
+    matrix: usize,
+    /// Rows of the matrices before it.
+    first: usize,
+    head: usize,
+    /// Which rotary pair of the head.
+    angle: usize,
+    /// The rows within the head.
+    dims: [usize; 2],
+}
+
+impl Qkv {
+    fn reference_token(&self, a: &mut QkvArgs<Cpu<'_>>, token: usize) {
+        let (n, dim) = (a.n as usize, a.head_dim as usize);
+        let x = super::normed(&a.x[token * n..][..n], a.gamma, a.epsilon);
+        let (mut from, mut first) = (0, 0);
+        for (matrix, count) in [a.heads, a.kv_heads, a.kv_heads].into_iter().enumerate() {
+            let (format, rows) = (self.formats[matrix], count as usize * dim);
+            let bytes = rows * format.row_bytes(n);
+            let sums: Vec<f64> = super::exact64(format, &a.w[from..from + bytes], &x).collect();
+            for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
+                for r in 0..PAIRS as usize {
+                    let pair = self.row_pair(matrix, first, dim, b, r);
+                    self.reference_pair(a, token, &pair, [sums[r], sums[r + 8]]);
                 }
-                first += count * dim;
+            }
+            from += bytes;
+            first += rows;
+        }
+    }
+
+    /// The rows `r` and `r + 8` of a row block.
+    fn row_pair(&self, matrix: usize, first: usize, dim: usize, block: usize, r: usize) -> RowPair {
+        let (head, block) = (block / (dim / 16), block % (dim / 16));
+        let angle = block * 8 + r;
+        let dims = match (matrix, self.pairing) {
+            (2, _) => [block * 16 + r, block * 16 + r + 8],
+            (_, Pairing::Interleaved) => [2 * angle, 2 * angle + 1],
+            (_, Pairing::HalfSplit) => [angle, angle + dim / 2],
+        };
+        RowPair { matrix, first, head, angle, dims }
+    }
+
+    /// Bias, rotation and the place of two sums.
+    fn reference_pair(&self, a: &mut QkvArgs<Cpu<'_>>, token: usize, pair: &RowPair, sums: [f64; 2]) {
+        let &RowPair { matrix, first, head, angle, dims } = pair;
+        let (dim, ctx) = (a.head_dim as usize, a.ctx as usize);
+        let q = a.q.len() / self.plan.batch as usize * token;
+        let row = |d: usize| first + head * dim + d;
+        let bias = |i: usize| if self.bias { a.bias[row(dims[i])].into() } else { 0.0 };
+        let [mut x, mut y] = [sums[0] + bias(0), sums[1] + bias(1)];
+        if self.finish == Finish::Raw {
+            dims.into_iter().zip([x, y]).for_each(|(d, v)| a.q[q + row(d)] = v as f32);
+            return;
+        }
+        if matrix < 2 {
+            let [cos, sin] = [0, 1].map(|i| f64::from(a.angles[token * dim + 2 * angle + i]));
+            [x, y] = [x * cos - y * sin, x * sin + y * cos];
+        }
+        let position = a.state[token * LEN + POSITION as usize] as usize;
+        for (d, v) in dims.into_iter().zip([x, y]) {
+            let cached = (head * ctx + position) * dim + d;
+            match matrix {
+                0 => a.q[q + row(d)] = v as f32,
+                _ if position >= ctx => {}
+                1 => a.k_cache[cached] = key(v as f32),
+                _ => a.v_cache[cached] = f16::from_f32(v as f32),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Form: operands are what the row says, and notes are ASCII.
 
-use super::{Error, ErrorKind};
+use super::error::{Error, ErrorKind};
 use crate::ir::*;
 use crate::isa::Slot;
 use crate::ty::{Class, Kind};

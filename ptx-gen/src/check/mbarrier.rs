@@ -16,10 +16,10 @@
 //! taken for right. All that depends on numbers of a launch - which threads arrive and how often, at which stage, how
 //! many bytes, whether a wait is a phase late - is left to the emulator.
 
-use super::{Error, ErrorKind, PerRegister};
+use super::error::{Error, ErrorKind, LANES, MOST, Unmatched};
+use super::per_register::PerRegister;
 use crate::ir::*;
 use crate::isa::{self, Completion, Effect, MbarrierStep, Slot};
-use std::fmt;
 
 /// Instructions on a barrier, by what they do to it.
 type Those = fn(Effect) -> bool;
@@ -29,68 +29,6 @@ const WAITS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::Wait);
 const COPIES: Those = |effect| effect == Effect::Copy(Completion::Mbarrier);
 const EXPECTS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::ArriveExpect);
 const INITS: Those = |effect| effect == Effect::Mbarrier(MbarrierStep::Init);
-
-/// The most arrivals that a phase can wait for (PTX manual, "mbarrier.init").
-const MOST: u64 = (1 << 20) - 1;
-/// Lanes of a warp.
-const LANES: u64 = 32;
-
-/// Why a barrier's phases do not end as they should, wherever addresses lead and whatever a launch brings.
-///
-/// What depends on either, as most of what a ring of barriers can get wrong, the emulator finds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unmatched {
-    /// No `mbarrier.init` makes it.
-    NotMade,
-    /// A count that no barrier has.
-    Count(u64),
-    /// A wait, and no arrival.
-    NoArrival,
-    /// A wait, and too few arrivals for one phase.
-    TooFew {
-        /// How many arrive at most.
-        arrive: u64,
-        /// How many end a phase at least.
-        count: u64,
-    },
-    /// The lanes of a warp arrive at once at a barrier for fewer; its count.
-    TooMany(u64),
-    /// Bytes are expected, and none copied.
-    NotCopied,
-    /// Bytes are copied, and none expected.
-    NotExpected,
-}
-
-impl fmt::Display for Unmatched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unmatched::NotMade => {
-                f.write_str("nothing makes this mbarrier; `init` it in one thread, before a barrier of the block")
-            }
-            Unmatched::Count(count) => write!(f, "a count of {count}; an mbarrier's is 1 to {MOST}"),
-            Unmatched::NoArrival => {
-                f.write_str("nobody arrives at this mbarrier, so that its first phase never ends; `arrive` at it")
-            }
-            Unmatched::TooFew { arrive, count } => write!(
-                f,
-                "at most {arrive} arrive at this mbarrier, and its first phase ends after {count}; `init` it for those \
-                 that arrive"
-            ),
-            Unmatched::TooMany(count) => write!(
-                f,
-                "{LANES} lanes arrive at once at an mbarrier whose phase ends after {count}; let one lane arrive, or \
-                 `init` it for {LANES} a warp"
-            ),
-            Unmatched::NotCopied => {
-                f.write_str("no bulk copy brings bytes to this mbarrier, so that its phase never ends; `arrive` at it")
-            }
-            Unmatched::NotExpected => f.write_str(
-                "nobody expects the bytes of this copy, so that the phase of its mbarrier does not end with them; \
-                 `arrive_expect` them",
-            ),
-        }
-    }
-}
 
 /// What is known of an address in shared memory; arrays by number, all dynamic ones under that of the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

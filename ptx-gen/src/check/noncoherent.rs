@@ -7,7 +7,7 @@
 //! An address comes from a parameter if the parameter's value goes into it, through any number of registers. That is
 //! more than the truth where a pointer is chosen between two parameters, and never less.
 
-use super::PerRegister;
+use super::per_register::PerRegister;
 use super::scope::reads;
 use crate::ir::*;
 use crate::isa::{Effect, MemoryOrder};

@@ -1,6 +1,7 @@
 //! Scope: a value is used only inside the block that defines it.
 
-use super::{Error, ErrorKind, PerRegister};
+use super::error::{Error, ErrorKind};
+use super::per_register::PerRegister;
 use crate::ir::*;
 
 pub(super) fn check(p: &Program) -> Vec<Error> {

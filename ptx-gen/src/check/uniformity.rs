@@ -4,8 +4,9 @@
 //! A result is as narrow as its narrowest operand and as the branches around it. A loop is walked until the
 //! levels of the variables it carries no longer change; levels only narrow, so that is after a few rounds.
 
+use super::error::{Error, ErrorKind};
+use super::per_register::PerRegister;
 use super::scope::registers;
-use super::{Error, ErrorKind, PerRegister};
 use crate::ir::*;
 use crate::isa::{self, Effect, GridStep};
 

@@ -2,7 +2,7 @@
 //!
 //! Bit fields are of 32 bits: for 64, what ptxas makes of a length past 64 is not what the manual says (seen on an H200).
 
-use super::*;
+use super::op::*;
 
 #[rustfmt::skip] // one row a line
 table! {

@@ -1,6 +1,6 @@
 //! Copies that run beside the thread that asked for them, and the barriers that tell when they have landed.
 
-use super::*;
+use super::op::*;
 
 /// An mbarrier whose result nobody reads: the template ends in the sink `_`.
 const ARRIVE: Form = form(&[], &[Barrier]);

@@ -1,6 +1,6 @@
 //! Read-modify-write in one step.
 
-use super::*;
+use super::op::*;
 
 const FETCH_GLOBAL: Form = form(&[T], &[Global, T]);
 const FETCH_SHARED: Form = form(&[T], &[Shared, T]);

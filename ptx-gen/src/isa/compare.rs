@@ -1,6 +1,6 @@
 //! Comparison and selection. Ordered: a comparison with NaN is false, but `ne`.
 
-use super::*;
+use super::op::*;
 
 const COMPARED: &[Kind] = &[U32, S32, U64, S64, F32];
 const NOT_EQUAL: &[Kind] = &[U32, S32, U64, S64];

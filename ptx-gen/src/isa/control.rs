@@ -2,7 +2,7 @@
 //!
 //! Branches are printed from the tree of `If` and `Loop`: they have no rows.
 
-use super::*;
+use super::op::*;
 
 #[rustfmt::skip] // one row a line
 table! {

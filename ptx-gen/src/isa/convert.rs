@@ -1,6 +1,6 @@
 //! Conversions. Float to integer saturates, and NaN becomes 0.
 
-use super::*;
+use super::op::*;
 
 #[rustfmt::skip] // one row a line
 table! {

@@ -3,7 +3,7 @@
 //! The checks read these properties and no names of rows, so that they hold for a row that is added. Every row states
 //! its effect; [`Effect::Pure`] rows cannot have an address, which the table refuses when it is compiled.
 
-use crate::ir::Level;
+use crate::level::Level;
 
 /// What an instruction does besides computing a result from its operands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! Half precision: one binary16 value, or two side by side.
 
-use super::*;
+use super::op::*;
 
 const HALVES: &[Kind] = &[F16, F16x2];
 

@@ -1,6 +1,6 @@
 //! Logic and shifts. A shift by the width or more gives 0, or the sign.
 
-use super::*;
+use super::op::*;
 
 const BITS: &[Kind] = &[Pred, U32, S32, F16x2, U64, S64];
 const SHIFTED: Form = form(&[T], &[T, Is(U32)]);

@@ -3,7 +3,7 @@
 //! Which lane holds which elements is in the manual under "Matrix Fragments for mma.m16n8k16" and "...k32"; the
 //! types of [`Mma`](crate::Mma) keep the three kinds of fragment apart.
 
-use super::*;
+use super::op::*;
 
 #[rustfmt::skip] // one row a line
 table! {

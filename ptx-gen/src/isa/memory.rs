@@ -1,6 +1,6 @@
 //! Moves, loads and stores.
 
-use super::*;
+use super::op::*;
 
 const REGISTERS: &[Kind] = &[Pred, F16, Bf16, U32, S32, F16x2, F32, U64, S64];
 const SCALARS: &[Kind] = &[U32, S32, F32, U64];

@@ -1,6 +1,6 @@
 //! Barriers and fences.
 
-use super::*;
+use super::op::*;
 
 #[rustfmt::skip] // one row a line
 table! {

@@ -1,6 +1,6 @@
 //! Exchange between the lanes of a warp.
 
-use super::*;
+use super::op::*;
 
 const SHUFFLED: &[Kind] = &[U32, S32, F16x2, F32];
 /// Value, lane or distance, clamp and segment, member mask.

@@ -1,0 +1,211 @@
+//! `xtask gpu-round`: everything that needs a GPU, in one go, on a machine without Rust.
+//!
+//! The binary needs nothing of the repository: it is copied to the machine with the program and the models. Every step
+//! runs, also after a failure, and keeps its output in a file of its own; the table at the end is what to keep. A step
+//! that cannot run, because its tool is absent, fails the round as well.
+
+mod steps;
+mod work;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::cuda_tools;
+use steps::{On, STEPS, Step};
+use work::{Job, Log, Problem, Round};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The program to test: target/release/warpwright
+    #[arg(long, value_name = "FILE")]
+    warpwright: PathBuf,
+    /// target/release/examples/rows, which compares every instruction with the emulator
+    #[arg(long, value_name = "FILE")]
+    rows: Option<PathBuf>,
+    /// The GPU, as warpwright names it
+    #[arg(long, default_value = "cuda:0", value_name = "DEVICE")]
+    device: String,
+    /// Folder for the output of each step
+    #[arg(long, default_value = "gpu-round", value_name = "DIR")]
+    logs: PathBuf,
+    /// Run only the steps whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Model files; the sanitizers run the first
+    #[arg(required = true, value_name = "MODEL")]
+    models: Vec<PathBuf>,
+}
+
+/// What became of a step.
+struct Outcome {
+    name: String,
+    result: Result<(), Problem>,
+    seconds: u64,
+}
+
+/// Lines of a step's output that are shown.
+const SHOWN: usize = 12;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let outcomes = Round::new(args)?.run(args.only.as_deref().unwrap_or_default())?;
+    println!("\n{}", table(&outcomes).trim_fmt());
+    verdict(&outcomes)
+}
+
+impl Round {
+    fn new(args: &Args) -> Result<Round> {
+        fs::create_dir_all(&args.logs).with_context(|| format!("cannot make {}", args.logs.display()))?;
+        Ok(Round {
+            program: file(&args.warpwright)?,
+            rows: args.rows.as_deref().map(file).transpose()?,
+            sanitizer: sanitizer(),
+            device: args.device.clone(),
+            logs: args.logs.clone(),
+            models: args.models.iter().map(|model| file(model)).collect::<Result<_>>()?,
+        })
+    }
+
+    /// Runs the steps whose name contains this text.
+    fn run(&self, only: &str) -> Result<Vec<Outcome>> {
+        let jobs = STEPS.iter().flat_map(|step| self.jobs(step)).filter(|(name, _, _)| name.contains(only));
+        let outcomes = jobs.map(|(name, step, model)| self.step(name, step, model));
+        let outcomes = outcomes.collect::<Result<Vec<_>>>()?;
+        let names = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
+        ensure!(!outcomes.is_empty(), "no step's name contains {only:?}; there are {}", names());
+        Ok(outcomes)
+    }
+
+    /// A step with each model that it runs on, and its name there.
+    fn jobs<'a>(&'a self, step: &'a Step) -> Vec<(String, &'a Step, &'a Path)> {
+        let name = |model: &Path| match step.on {
+            On::Once => step.name.to_owned(),
+            On::EachModel => format!("{} {}", step.name, model.file_stem().unwrap_or_default().display()),
+        };
+        let models = match step.on {
+            On::Once => &self.models[..1],
+            On::EachModel => &self.models[..],
+        };
+        models.iter().map(|model| (name(model), step, model.as_path())).collect()
+    }
+
+    fn step(&self, name: String, step: &Step, model: &Path) -> Result<Outcome> {
+        println!("== {name}");
+        let log = Log::new(&self.logs, &name)?;
+        let start = Instant::now();
+        let result = Job { round: self, model, log: &log }.run(&step.work);
+        let seconds = start.elapsed().as_secs();
+        log.tail(SHOWN)?.iter().for_each(|line| println!("{line}"));
+        Ok(Outcome { name, result, seconds })
+    }
+}
+
+/// compute-sanitizer: where CUDA's tools are looked for, or in the newest toolkit in its usual place.
+fn sanitizer() -> Option<PathBuf> {
+    const NAME: &str = "compute-sanitizer";
+    let toolkits =
+        fs::read_dir("/usr/local").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let cuda =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("cuda"));
+    let usual =
+        || toolkits.filter(cuda).map(|path| path.join("bin").join(NAME)).filter(|path| path.is_file()).max();
+    cuda_tools::installed(NAME).or_else(usual)
+}
+
+/// The file's whole path.
+fn file(path: &Path) -> Result<PathBuf> {
+    ensure!(path.is_file(), "{} is no file", path.display());
+    path.canonicalize().with_context(|| path.display().to_string())
+}
+
+fn table(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["step", "result", "seconds"]);
+    for Outcome { name, result, seconds } in outcomes {
+        let result = result.as_ref().map_or_else(Problem::to_string, |()| "ok".into());
+        table.add_row([name.clone(), result, seconds.to_string()]);
+    }
+    table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+}
+
+/// An error unless every step passed.
+fn verdict(outcomes: &[Outcome]) -> Result<()> {
+    let named = |of: fn(&Problem) -> bool| {
+        let with = outcomes.iter().filter(|outcome| outcome.result.as_ref().is_err_and(of));
+        with.map(|outcome| &*outcome.name).collect::<Vec<_>>().join(", ")
+    };
+    let lists = [
+        ("failed: ", named(|problem| matches!(problem, Problem::Failed(_)))),
+        ("could not run: ", named(|problem| matches!(problem, Problem::Absent(_)))),
+    ];
+    let lists = lists.iter().filter(|(_, names)| !names.is_empty());
+    let text = lists.map(|(what, names)| format!("{what}{names}")).collect::<Vec<_>>().join("; ");
+    ensure!(text.is_empty(), "{text}");
+    Ok(())
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A program that does nothing with success, but for these cases of its arguments.
+    fn script(folder: &Path, name: &str, cases: &str) -> PathBuf {
+        let path = folder.join(name);
+        let text = format!("#!/bin/sh\nfor last; do :; done\ncase \"$*\" in\n{cases}\n*) ;;\nesac\n");
+        fs::write(&path, text).expect("a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script");
+        path
+    }
+
+    const GOOD: &str = "*'--print ids'*) echo 1 2 3;;\nlogits*) printf 'abcd' >\"$last\";;\n\
+                        graph*) echo '  n0 [label=\"a\"]';;";
+
+    fn round(folder: &Path, program: &str) -> Round {
+        Round {
+            program: script(folder, "warpwright", program),
+            rows: Some(script(folder, "rows", "")),
+            sanitizer: Some(script(folder, "sanitizer", "*racecheck*) echo RACECHECK SUMMARY: 0 hazards;;")),
+            device: "cuda:0".into(),
+            logs: folder.to_owned(),
+            models: vec!["m.gguf".into()],
+        }
+    }
+
+    fn outcome(round: &Round) -> String {
+        verdict(&round.run("").expect("steps")).map_or_else(|error| error.to_string(), |()| "passed".into())
+    }
+
+    #[test]
+    fn a_step_passes_fails_or_cannot_run_and_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let with = |program: &str| round(folder.path(), program);
+        assert_eq!(outcome(&with(GOOD)), "passed");
+        assert_eq!(outcome(&with(&format!("check*) exit 1;;\n{GOOD}"))), "failed: check");
+        let differ = "*'emu --launch graph'*'--print ids'*) echo 1 2 4;;";
+        assert_eq!(outcome(&with(&format!("{differ}\n{GOOD}"))), "failed: tokens equal m");
+        let far = "logits*emu*) printf 'abcc' >\"$last\";;";
+        assert_eq!(outcome(&with(&format!("{far}\n{GOOD}"))), "failed: logits equal m");
+        let silent = Round { sanitizer: Some(script(folder.path(), "silent", "")), ..with(GOOD) };
+        assert_eq!(outcome(&silent), "failed: racecheck run eager, 16 tokens in parts");
+        let bare = Round { rows: None, ..with(GOOD) };
+        assert_eq!(outcome(&bare), "could not run: rows against the emulator");
+        let absent = Round { sanitizer: None, ..with("devices) exit 3;;") };
+        let found = outcome(&absent);
+        assert!(
+            found.starts_with(
+                "failed: devices, tokens equal m, logits equal m; could not run: memcheck check, "
+            )
+        );
+        let unknown = with(GOOD).run("no such").err().map(|error| error.to_string());
+        assert!(unknown.is_some_and(|error| {
+            error.starts_with("no step's name contains \"no such\"; there are devices, ")
+        }));
+    }
+}
