@@ -122,7 +122,7 @@ fn head(outline: &Outline) -> Vec<u8> {
 /// The metadata, each key with its value.
 fn pairs(outline: &Outline) -> Vec<Vec<u8>> {
     let config = &outline.config;
-    let architecture = config.architecture.name();
+    let architecture = config.architecture.name;
     let pair = |key: &str, kind: u32, value: &[u8]| {
         let mut out = vec![];
         text(&mut out, key);
