@@ -142,7 +142,8 @@ fn a_family_says_what_is_missing() {
         "tensor \"rope_freqs.weight\" is not part of architecture phi3, so the model would run wrongly";
     let freqs = |file: File| file.tensor("rope_freqs.weight", &[32], 0, vec![0; 128]);
     let lacks = |name: &'static str| move |file: File| file.without(name);
-    let cases: [(&str, Box<dyn Fn(File) -> File>, String); 6] = [
+    type Change = Box<dyn Fn(File) -> File>;
+    let cases: [(&str, Change, String); 6] = [
         (
             "gemma3",
             Box::new(lacks("gemma3.attention.sliding_window")),

@@ -80,6 +80,8 @@ fn every_constant_matters() {
         ("phi3-longrope", "short factors", |o| factors(o, |original| *original = 64)),
         ("phi3-longrope", "no factors", |o| o.rope_factors = None),
         ("phi3-longrope", "cosine and sine as they are", |o| o.config.rope.magnitude = 1.0),
+        ("phi3-partial", "half of each head", |o| o.config.rope.dim = 32),
+        ("phi3-partial", "cosine and sine as they are", |o| o.config.rope.magnitude = 1.0),
         ("phi3-shortrope", "long factors", |o| factors(o, |original| *original = 16)),
         ("phi3-shortrope", "no factors", |o| o.rope_factors = None),
     ];
