@@ -1,6 +1,6 @@
 //! The overlapped pipeline on the emulator: which models it supports, its logits, and its tokens.
 
-use warpwright_engine::config::{Architecture, Config};
+use warpwright_engine::config::{Architecture, Config, Local};
 use warpwright_engine::shape::QUANTIZATIONS;
 use warpwright_engine::{
     Decoder, End, Launch, Model, Options, Outline, Path, Prefer, Shape, StepKind, Tuning, Unsupported,
@@ -190,12 +190,13 @@ type Refusal = (Synth, fn(&mut Outline), &'static str);
 fn says_why_the_pipeline_does_not_support_a_model() {
     let none = |_: &mut Outline| ();
     #[rustfmt::skip] // one refusal a line
-    let cases: [Refusal; 9] = [
+    let cases: [Refusal; 10] = [
         (Synth { vocab: 301, ..LLAMA }, none, "the vocabulary size 301 is not a multiple of 16"),
         (Synth { head_dim: 24, ..LLAMA }, none, "head_dim 24 is not a multiple of 16"),
         (Synth { head_dim: 32, heads: 34, ..LLAMA }, none, "17 query heads share a KV head, at most 16 are supported"),
         (LLAMA, |outline| outline.config.head_dim = 272, "head_dim 272 is above 256"),
         (LLAMA, |outline| outline.config.rope.dim = 32, "partial rotary embedding (rope_dim 32 of head_dim 64) is not supported"),
+        (LLAMA, |outline| outline.config.local = Some(Local { period: 6, rope: outline.config.rope }), "two rotary bases without head norms are not supported"),
         (Synth { heads: 6, head_dim: 16, kv_heads: 3, ..LLAMA }, none, "blk.0.attn_output.weight has rows of 96, not a multiple of 256"),
         (Synth { formats: &[3], ..LLAMA }, none, "token_embd.weight is Q4_1, which has no tiled layout"),
         (Synth { formats: &[Q8_0, Q8_0, F16], ..LLAMA }, none, "blk.0.attn_q.weight is Q8_0 and blk.0.attn_k.weight is F16: their activations are encoded differently"),
