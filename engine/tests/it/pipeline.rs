@@ -56,6 +56,10 @@ fn logits_are_the_oracles() {
             "qwen3-bf16",
             Synth { formats: &[BF16], heads: 6, kv_heads: 3, head_dim: 128, tied: false, ..qwen3 },
         ),
+        ("gemma3-k-quants", Synth { arch: "gemma3", formats: K_QUANTS, ..LLAMA }),
+        ("gemma3-bf16", Synth { arch: "gemma3", formats: &[BF16], kv_heads: 1, head_dim: 256, ..LLAMA }),
+        ("phi3-k-quants", Synth { arch: "phi3", formats: K_QUANTS, tied: false, ..LLAMA }),
+        ("phi3-q4-0", Synth { arch: "phi3", formats: &[Q4_0], head_dim: 96, heads: 8, kv_heads: 8, ..LLAMA }),
         ("qwen2-f16", Synth { formats: &[F16], heads: 6, kv_heads: 3, head_dim: 128, ..qwen2 }),
     ];
     for (name, case) in cases {
@@ -98,6 +102,7 @@ fn prompts_are_prefilled_in_batches() {
         ("k-quants", Synth { formats: K_QUANTS, tied: false, ..LLAMA }),
         ("raw", Synth { formats: K_QUANTS, ..qwen3 }),
         ("halves", Synth { formats: &[BF16], arch: "qwen2", ..qwen3 }),
+        ("normed", Synth { formats: K_QUANTS, arch: "gemma3", ..qwen3 }),
     ];
     let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2, 77];
     for (name, case) in cases {
