@@ -221,6 +221,9 @@ fn windows(
             Ok((if absent { None } else { Some(keys.size(name)?) }, None))
         }
         Windows::Local { period, rope_base } => {
+            // Its default is that of other families, and would be the base of the other layers.
+            let base = "rope.freq_base";
+            keys.get(base).ok_or_else(|| Problem::MissingKey(keys.key(base)))?;
             let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
             let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
             let (scaling, why) = (Scaling::Linear(1.0), "in a family whose layers have two rotary bases");
