@@ -72,7 +72,6 @@ def logits(path):
     exact_frequencies(model, config)
     if path.stem == "llama3-rope":
         divide_frequencies(model, [1 + 0.125 * i for i in range(32)])
-    # One token at a time, as a decoder sees them, and all at once: they must agree.
     with torch.no_grad():
         rows = model(torch.tensor([IDS]), use_cache=False).logits[0]
     return rows
