@@ -2,7 +2,7 @@
 
 use warpwright_cuda_emu::{EmulatorConfig, configure};
 use warpwright_driver::{Context, Driver};
-use warpwright_engine::config::Config;
+use warpwright_engine::config::{Config, Local};
 use warpwright_engine::rope::Rope;
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{Decoder, Launch, Options, Outline, Path, Shape, Tuning, Unsupported};
@@ -17,8 +17,12 @@ fn device(compute_capability: (u32, u32)) -> Context {
 /// A model of one of the shapes' kinds that decodes fast here.
 fn small(architecture: &str, quantization: &str) -> Outline {
     let known = SHAPES.iter().find(|shape| shape.name.starts_with(architecture)).unwrap();
+    // A window of fewer positions than are decoded, and a layer without.
+    let local = known.config.local.map(|local| Local { rope: Rope::plain(64, local.rope.base), ..local });
     let config = Config {
-        layers: 2,
+        layers: local.map_or(2, |local| local.period),
+        window: known.config.window.map(|_| 50),
+        local,
         hidden: 256,
         feed_forward: 512,
         heads: 4,
@@ -52,7 +56,7 @@ fn decode(context: &Context, outline: &Outline) -> (Path, Vec<Vec<u32>>, Vec<u32
 /// One test, as the emulated device is one for the process.
 #[test]
 fn every_device_decodes() {
-    let models = [small("llama", "q4_k_m"), small("qwen2.5", "bf16")];
+    let models = [small("llama", "q4_k_m"), small("qwen2.5", "bf16"), small("gemma3", "q8_0")];
     let context = device((9, 0));
     let wanted: Vec<_> = models.iter().map(|model| decode(&context, model)).collect();
     for (capability, path) in

@@ -66,10 +66,12 @@ impl List {
         self.add(teams().map(|(format, team)| Gemv { format, team }));
         self.add(teams().map(|(format, team)| GemvBias { format, team }));
         self.add(teams().map(|(format, team)| GemvAdd { format, team }));
-        self.add([Pairing::Interleaved, Pairing::HalfSplit].map(|pairing| Rope { pairing }));
+        let rope = |pairing, magnitude| Rope { pairing, magnitude };
+        self.add([rope(Pairing::Interleaved, 1.0), rope(Pairing::HalfSplit, 1.0)]);
+        self.add([rope(Pairing::HalfSplit, 1.190_238_1)]);
         let attention = |(head_dim, queries), window| Attention { head_dim, queries, window };
         self.add(heads().map(|heads| attention(heads, None)));
-        let windows = [(96, 1, 2047), (256, 2, 1024), (256, 4, 512)];
+        let windows = [(96, 1, 2047), (128, 2, 1024), (256, 2, 1024), (256, 4, 512)];
         self.add(windows.map(|(head_dim, queries, window)| attention((head_dim, queries), Some(window))));
         self.add(HEADS.map(|(head_dim, _)| AttentionCombine { head_dim }));
     }
@@ -125,6 +127,7 @@ impl List {
         ]);
         self.add([
             of(96, 1).with_window(2047),
+            of(128, 2).with_window(1024),
             of(256, 2).with_window(1024),
             of(256, 4).with_window(512),
             of(256, 4).with_window(512).with_batch(8),

@@ -56,7 +56,7 @@ fn nan_and_infinity_propagate_through_kernels() {
 fn a_key_beyond_f16_is_none() {
     let qkv = Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, true);
     let kernels: [(&dyn Variant, &str); 3] = [
-        (&Rope { pairing: Pairing::HalfSplit }, "k"),
+        (&Rope { pairing: Pairing::HalfSplit, magnitude: 1.0 }, "k"),
         (&qkv, "bias"),
         (&HeadNorm { overlap: true, batch: 1, angles: AngleSet::ONLY }, "gamma"),
     ];

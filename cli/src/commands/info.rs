@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_driver::Device;
 use warpwright_engine::info::{Class, classes, kv_bytes, token_bytes};
-use warpwright_engine::{Model, Path, Tuning};
+use warpwright_engine::{Config, Model, Path, Tuning};
 
 use crate::device::{self, Choice};
 use crate::failure::Failure;
@@ -52,7 +52,15 @@ fn facts(model: &Model, device: &Device) -> Table {
         ["decoded by", &path.to_string()],
         ["", &format!("on {}", device.name())],
     ]);
+    table.add_rows(window(c).map(|window| ["window".to_owned(), window]));
     table
+}
+
+/// How many positions a layer attends to, if not to all.
+fn window(c: &Config) -> Option<String> {
+    let windows: Vec<u32> = (0..c.layers).filter_map(|layer| c.window_of(layer)).collect();
+    let window = windows.first()?;
+    Some(format!("{window} positions, in {} of {} layers", windows.len(), c.layers))
 }
 
 fn tensors(model: &Model) -> Table {

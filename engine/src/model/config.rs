@@ -66,11 +66,6 @@ pub enum Problem {
         "rope scaling {0:?} is not supported; supported: none, linear, yarn, and per-pair factors in rope_freqs.weight"
     )]
     RopeScaling(String),
-    #[error(
-        "rope scaling multiplies cosine and sine by {magnitude} (rope.scaling.attn_factor, or yarn), \
-         which is not supported where {dim} of {head_dim} elements of a head are rotated; supported: whole heads"
-    )]
-    PartialMagnitude { magnitude: f64, dim: u32, head_dim: u32 },
     #[error("{what} is {found}; supported: {supported}")]
     Size { what: &'static str, found: u32, supported: &'static str },
     #[error("tensor {name:?} of shape {expected:?} is missing")]
@@ -164,9 +159,20 @@ impl Config {
 
     /// What attention multiplies its scores by, in front of the softmax.
     ///
-    /// A magnitude of cosine and sine scales each query and each key as a whole, and so the scores by its square.
+    /// Where whole heads are rotated, a magnitude of cosine and sine scales each query and each key as a whole, and so
+    /// the scores by its square.
     pub fn score_scale(&self) -> f32 {
-        (self.rope.magnitude * self.rope.magnitude) as f32 / self.score_root()
+        let magnitude = if self.rotates_whole_heads() { self.rope.magnitude } else { 1.0 };
+        (magnitude * magnitude) as f32 / self.score_root()
+    }
+
+    /// What cosine and sine are multiplied by themselves, as the scores do not have it.
+    pub(crate) fn angle_magnitude(&self) -> f32 {
+        if self.rotates_whole_heads() { 1.0 } else { self.rope.magnitude as f32 }
+    }
+
+    fn rotates_whole_heads(&self) -> bool {
+        self.rope.dim == self.head_dim
     }
 
     /// The root of the length that scores are divided by.
@@ -215,6 +221,9 @@ fn windows(
             Ok((if absent { None } else { Some(keys.size(name)?) }, None))
         }
         Windows::Local { period, rope_base } => {
+            // Its default is that of other families, and would be the base of the other layers.
+            let base = "rope.freq_base";
+            keys.get(base).ok_or_else(|| Problem::MissingKey(keys.key(base)))?;
             let period = keys.size_or("attention.sliding_window_pattern", Ok(period))?;
             let base = keys.positive("rope.freq_base_swa")?.unwrap_or(rope_base);
             let (scaling, why) = (Scaling::Linear(1.0), "in a family whose layers have two rotary bases");

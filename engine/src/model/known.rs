@@ -212,6 +212,9 @@ const ARCHITECTURE: &[Row] = &[
     harmless("interleave_moe_layer_step"),
     zero("decoder_block_count", "encoders with decoders are not supported; decoders alone are"),
     harmless("decoder_start_token_id"),
+    // Of an encoder of images, whose tensors are refused where the file has them.
+    harmless("vision.*"),
+    harmless("mm.*"),
 ];
 
 /// Checks the keys of any file, before its architecture is looked at.

@@ -1,6 +1,7 @@
 //! A model: its outline, which is its hyperparameters and the name, shape and format of each weight, and a file
 //! that holds the weights.
 
+use std::convert::Infallible;
 use std::ops::Range;
 use std::path::Path;
 
@@ -99,14 +100,12 @@ impl<T> Weights<T> {
 
     /// Every weight, in the order of the forward pass.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        [&self.embed]
-            .into_iter()
-            .chain(
-                [&self.rope_factors, &self.rope_factors_long, &self.rope_factors_short].into_iter().flatten(),
-            )
-            .chain(self.blocks.iter().flat_map(Block::iter))
-            .chain([&self.norm])
-            .chain(&self.head)
+        let mut all = vec![];
+        let Ok(_) = self.try_map(|weight| {
+            all.push(weight);
+            Ok::<_, Infallible>(())
+        });
+        all.into_iter()
     }
 
     /// The same structure of other things.

@@ -66,6 +66,8 @@ macro_rules! mapped {
     };
 }
 
+pub(crate) use mapped;
+
 /// `f` of a row, if the family has the weight.
 macro_rules! read {
     ($f:expr, $architecture:expr, $role:expr) => {
@@ -88,16 +90,6 @@ macro_rules! roles {
         pub(crate) const ROLES: &[Role] = &[$(Role { tensor: $tensor, shape: $shape },)*];
 
         impl<T> Block<T> {
-            /// Every weight, in the order of the forward pass.
-            pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-                let mut all = vec![];
-                let Ok(_) = self.try_map(&mut |weight| {
-                    all.push(weight);
-                    Ok::<_, std::convert::Infallible>(())
-                });
-                all.into_iter()
-            }
-
             /// The same structure of other things.
             pub(crate) fn try_map<'a, U, E>(
                 &'a self,

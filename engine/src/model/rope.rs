@@ -94,9 +94,6 @@ impl Rope {
         let scaling = scaling(keys, context)?;
         let attention = keys.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
         let magnitude = attention * scaling.magnitude();
-        if magnitude != 1.0 && dim != head_dim {
-            return Err(Problem::PartialMagnitude { magnitude, dim, head_dim });
-        }
         Ok(Rope { dim, base, scaling, magnitude })
     }
 

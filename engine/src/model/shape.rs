@@ -7,10 +7,10 @@ use warpwright_kernels::Format;
 use warpwright_kernels::Format::*;
 
 use crate::Error;
-use crate::model::architecture::Architecture;
-use crate::model::config::{Config, Problem};
+use crate::model::architecture::{Architecture, Windows};
+use crate::model::config::{Config, Local, Problem};
 use crate::model::outline::{Outline, Source, Weight, layout};
-use crate::model::rope::Rope;
+use crate::model::rope::{Rope, Scaling};
 
 /// A model's hyperparameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,10 +26,11 @@ pub struct Shape {
 const LLAMA: &Architecture = Architecture::LLAMA;
 const QWEN2: &Architecture = Architecture::QWEN2;
 const QWEN3: &Architecture = Architecture::QWEN3;
+const GEMMA3: &Architecture = Architecture::GEMMA3;
 
 /// Known models, from the `config.json` of each.
 #[rustfmt::skip] // one model a line
-pub const SHAPES: [Shape; 11] = [
+pub const SHAPES: [Shape; 13] = [
     //                              layers hidden    ffn heads kv head   vocab context  rope base epsilon   tied
     shape("llama3.1-8b",    LLAMA, [32,     4096, 14336,  32,  8, 128, 128256, 131072], 500_000.0,   1e-5, false),
     shape("llama3.2-1b",    LLAMA, [16,     2048,  8192,  32,  8,  64, 128256, 131072], 500_000.0,   1e-5, true),
@@ -42,6 +43,8 @@ pub const SHAPES: [Shape; 11] = [
     shape("qwen3-1.7b",     QWEN3, [28,     2048,  6144,  16,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
     shape("qwen3-4b",       QWEN3, [36,     2560,  9728,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, true),
     shape("qwen3-8b",       QWEN3, [36,     4096, 12288,  32,  8, 128, 151936,  40960], 1_000_000.0, 1e-6, false),
+    local(512, 1.0, shape("gemma3-1b", GEMMA3, [26, 1152, 6912, 4, 1, 256, 262144, 32768], 1_000_000.0, 1e-6, true)),
+    local(1024, 8.0, shape("gemma3-4b", GEMMA3, [34, 2560, 10240, 8, 4, 256, 262208, 131072], 1_000_000.0, 1e-6, true)),
 ];
 
 const fn shape(
@@ -68,6 +71,16 @@ const fn shape(
         vocab,
     };
     Shape { name, config, tied }
+}
+
+/// The same with a window in the layers that the family says, and linear scaling in the others.
+const fn local(window: u32, scaling: f64, mut shape: Shape) -> Shape {
+    if let Windows::Local { period, rope_base } = shape.config.architecture.windows {
+        shape.config.window = Some(window);
+        shape.config.local = Some(Local { period, rope: Rope::plain(shape.config.head_dim, rope_base) });
+        shape.config.rope.scaling = Scaling::Linear(scaling);
+    }
+    shape
 }
 
 /// Which matrix gets which format.

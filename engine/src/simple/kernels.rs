@@ -46,7 +46,10 @@ impl Kernels {
             )?,
             norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
             head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
-            rope: Kernel::load(context, Rope { pairing: c.architecture.pairing })?,
+            rope: Kernel::load(
+                context,
+                Rope { pairing: c.architecture.pairing, magnitude: c.angle_magnitude() },
+            )?,
             attention: attention.collect::<Result<_, _>>()?,
             combine: Kernel::load(context, AttentionCombine { head_dim })?,
             swiglu: Kernel::load(

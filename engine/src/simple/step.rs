@@ -2,7 +2,8 @@
 //!
 //! With `x` the residual stream, `W` the matrices and `norm` RMSNorm, each block computes `x += Wo attention(rope(Wq
 //! norm(x)), rope(Wk norm(x)), Wv norm(x))` and `x += Wdown (silu(Wgate norm(x)) * Wup norm(x))`; the head is `W
-//! norm(x)`. Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before `rope`.
+//! norm(x)`. Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before `rope`. What
+//! else a family has of its own is in its row: [`Architecture`](crate::model::config::Architecture).
 //! Token and position are read from device memory, so every step makes the same launches.
 
 use warpwright_driver::{Error, Queue, View};

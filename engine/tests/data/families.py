@@ -37,6 +37,13 @@ SAYS = {
         "rope_parameters": rope("longrope", 500.0, long_factor=LONG, short_factor=SHORT,
                                 original_max_position_embeddings=16, factor=4.0),
     },
+    # Three quarters of each head are rotated, as in Phi-4-mini.
+    "phi3-partial": {
+        "sliding_window": None,
+        "original_max_position_embeddings": 16,
+        "rope_parameters": rope("longrope", 500.0, long_factor=LONG[:24], short_factor=SHORT[:24],
+                                original_max_position_embeddings=16, factor=4.0, partial_rotary_factor=0.75),
+    },
     "phi3-shortrope": {
         "sliding_window": None,
         "original_max_position_embeddings": 32,
@@ -65,7 +72,6 @@ def logits(path):
     exact_frequencies(model, config)
     if path.stem == "llama3-rope":
         divide_frequencies(model, [1 + 0.125 * i for i in range(32)])
-    # One token at a time, as a decoder sees them, and all at once: they must agree.
     with torch.no_grad():
         rows = model(torch.tensor([IDS]), use_cache=False).logits[0]
     return rows
@@ -85,7 +91,7 @@ def exact_frequencies(model, config):
         if rope["rope_type"] == "linear":
             exact /= rope["factor"]
         if rope["rope_type"] == "longrope":
-            exact = exact / torch.tensor(SHORT, dtype=torch.float64)
+            exact = exact / torch.tensor(rope["short_factor"], dtype=torch.float64)
         assert torch.allclose(exact, buffer.double(), rtol=1e-5), (name, rope)
         buffer.copy_(exact) if buffer.dtype == torch.float64 else setattr(rotary, name, exact)
 

@@ -1,8 +1,9 @@
 //! Metadata and tensor shapes against each other.
 
 use warpwright_engine::Model;
-use warpwright_engine::config::Architecture;
+use warpwright_engine::config::{Architecture, Config};
 use warpwright_engine::rope::{Rope, RopeFactors};
+use warpwright_engine::shape::SHAPES;
 
 use crate::families::MODELS;
 use crate::write::{File, Val, f32s};
@@ -222,4 +223,27 @@ fn accepts_every_architecture() {
         let wanted = [arch.biases, arch.head_norms, arch.norms_after, !arch.fused.is_empty()];
         assert_eq!(found, wanted, "{}", arch.name);
     }
+}
+
+/// `query_pre_attn_scalar` of the config.json of each.
+#[test]
+fn gemma_3_scales_scores_by_its_size() {
+    let known = |name: &str| SHAPES.iter().find(|shape| shape.name == name).unwrap().config.clone();
+    let root = |c: &Config| 1.0 / f64::from(c.score_scale()).powi(2);
+    assert_eq!(root(&known("gemma3-4b")), 256.0);
+    let large =
+        Config { layers: 62, hidden: 5376, heads: 32, kv_heads: 16, head_dim: 128, ..known("gemma3-4b") };
+    assert!((root(&large) - 168.0).abs() < 1e-4);
+    assert!((root(&Config { layers: 61, ..large }) - 128.0).abs() < 1e-4);
+}
+
+#[test]
+fn windows_are_between_layers_without() {
+    let c = &SHAPES.iter().find(|shape| shape.name == "gemma3-1b").unwrap().config;
+    let all: Vec<u32> = (0..26).filter(|&layer| c.window_of(layer).is_none()).collect();
+    assert_eq!(all, [5, 11, 17, 23]);
+    assert!((0..26).all(|layer| c.rope_of(layer) == u32::from(!all.contains(&layer))));
+    // A window as long as the context is none; the rotary base stays.
+    let short = Config { context: 512, ..c.clone() };
+    assert_eq!((short.window_of(0), short.rope_of(0)), (None, 1));
 }

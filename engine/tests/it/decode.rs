@@ -168,6 +168,8 @@ fn every_architecture_and_format_agrees_with_the_oracle() {
         ("qwen2-wide-heads", Synth { heads: 6, kv_heads: 1, head_dim: 128, ..qwen2 }),
         ("qwen3", qwen3),
         ("qwen3-wide-heads", Synth { kv_heads: 4, head_dim: 128, tied: false, ..qwen3 }),
+        ("gemma3", Synth { arch: "gemma3", ..llama }),
+        ("phi3", Synth { arch: "phi3", tied: false, ..llama }),
         ("llama-one-format", Synth { formats: &[14], kv_heads: 4, ..llama }),
     ];
     for (name, case) in cases {

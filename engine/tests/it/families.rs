@@ -192,6 +192,24 @@ pub(crate) const MODELS: &[Model] = &[
         ],
     },
     Model {
+        name: "phi3-partial",
+        family: "phi3",
+        layers: 2,
+        room: CONTEXT,
+        tied: false,
+        keys: &[
+            ("rope.dimension_count", Key::U32(HEAD_DIM * 3 / 4)),
+            ("rope.freq_base", Key::F32(500.0)),
+            ("rope.scaling.original_context_length", Key::U32(CONTEXT / 4)),
+            // sqrt(1 + ln(4) / ln(16)), as transformers computes it of these lengths.
+            ("rope.scaling.attn_factor", Key::F32(1.224_744_9)),
+        ],
+        vectors: &[
+            ("rope_factors_long.weight", HEAD_DIM * 3 / 8, [1.0, 0.25]),
+            ("rope_factors_short.weight", HEAD_DIM * 3 / 8, [1.0, 0.0625]),
+        ],
+    },
+    Model {
         name: "phi3-shortrope",
         family: "phi3",
         layers: 2,

@@ -110,6 +110,8 @@ fn windows_are_read_or_refused() {
         ("gemma3", "attention.key_length_swa", Val::U32(64), None),
         ("gemma3", "hidden_activation", text("gelu_pytorch_tanh"), None),
         ("gemma3", "attention.scale", Val::F32(0.125), None),
+        ("gemma3", "vision.image_size", Val::U32(896), None),
+        ("gemma3", "mm.tokens_per_image", Val::U32(256), None),
         ("gemma3", "attention.sliding_window", Val::U32(0), Some("is 0; expected a whole number from 1 to 16777216".into())),
         ("gemma3", "attention.sliding_window_pattern", text("6"), Some("is a string, \"6\"; expected a whole number from 1 to 16777216".into())),
         ("gemma3", "attention.key_length_swa", Val::U32(32), Some("is 32: heads of another length in layers with a window are not supported".into())),
@@ -142,12 +144,14 @@ fn a_family_says_what_is_missing() {
         "tensor \"rope_freqs.weight\" is not part of architecture phi3, so the model would run wrongly";
     let freqs = |file: File| file.tensor("rope_freqs.weight", &[32], 0, vec![0; 128]);
     let lacks = |name: &'static str| move |file: File| file.without(name);
-    let cases: [(&str, Box<dyn Fn(File) -> File>, String); 6] = [
+    type Change = Box<dyn Fn(File) -> File>;
+    let cases: [(&str, Change, String); 7] = [
         (
             "gemma3",
             Box::new(lacks("gemma3.attention.sliding_window")),
             missing("gemma3.attention.sliding_window"),
         ),
+        ("gemma3", Box::new(lacks("gemma3.rope.freq_base")), missing("gemma3.rope.freq_base")),
         (
             "phi3-longrope",
             Box::new(lacks("phi3.rope.scaling.attn_factor")),

@@ -1,6 +1,6 @@
 //! The overlapped pipeline on the emulator: which models it supports, its logits, and its tokens.
 
-use warpwright_engine::config::{Architecture, Config};
+use warpwright_engine::config::{Architecture, Config, Local};
 use warpwright_engine::shape::QUANTIZATIONS;
 use warpwright_engine::{
     Decoder, End, Launch, Model, Options, Outline, Path, Prefer, Shape, StepKind, Tuning, Unsupported,
@@ -66,6 +66,10 @@ fn logits_are_the_oracles() {
         ("qwen2-q3-k", Synth { formats: &[Q3_K], ..qwen2 }),
         ("qwen3-tables", Synth { formats: TABLES, ..qwen3 }),
         ("llama-mxfp4", Synth { formats: &[MXFP4], ..LLAMA }),
+        ("gemma3-k-quants", Synth { arch: "gemma3", formats: K_QUANTS, ..LLAMA }),
+        ("gemma3-bf16", Synth { arch: "gemma3", formats: &[BF16], kv_heads: 1, head_dim: 256, ..LLAMA }),
+        ("phi3-k-quants", Synth { arch: "phi3", formats: K_QUANTS, tied: false, ..LLAMA }),
+        ("phi3-q4-0", Synth { arch: "phi3", formats: &[Q4_0], head_dim: 96, heads: 8, kv_heads: 8, ..LLAMA }),
         ("qwen2-f16", Synth { formats: &[F16], heads: 6, kv_heads: 3, head_dim: 128, ..qwen2 }),
     ];
     for (name, case) in cases {
@@ -108,6 +112,7 @@ fn prompts_are_prefilled_in_batches() {
         ("k-quants", Synth { formats: K_QUANTS, tied: false, ..LLAMA }),
         ("raw", Synth { formats: K_QUANTS, ..qwen3 }),
         ("halves", Synth { formats: &[BF16], arch: "qwen2", ..qwen3 }),
+        ("normed", Synth { formats: K_QUANTS, arch: "gemma3", ..qwen3 }),
     ];
     let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2, 77];
     for (name, case) in cases {
@@ -200,12 +205,13 @@ type Refusal = (Synth, fn(&mut Outline), &'static str);
 fn says_why_the_pipeline_does_not_support_a_model() {
     let none = |_: &mut Outline| ();
     #[rustfmt::skip] // one refusal a line
-    let cases: [Refusal; 9] = [
+    let cases: [Refusal; 10] = [
         (Synth { vocab: 301, ..LLAMA }, none, "the vocabulary size 301 is not a multiple of 16"),
         (Synth { head_dim: 24, ..LLAMA }, none, "head_dim 24 is not a multiple of 16"),
         (Synth { head_dim: 32, heads: 34, ..LLAMA }, none, "17 query heads share a KV head, at most 16 are supported"),
         (LLAMA, |outline| outline.config.head_dim = 272, "head_dim 272 is above 256"),
         (LLAMA, |outline| outline.config.rope.dim = 32, "partial rotary embedding (rope_dim 32 of head_dim 64) is not supported"),
+        (LLAMA, |outline| outline.config.local = Some(Local { period: 6, rope: outline.config.rope }), "two rotary bases without head norms are not supported"),
         (Synth { heads: 6, head_dim: 16, kv_heads: 3, ..LLAMA }, none, "blk.0.attn_output.weight has rows of 96, not a multiple of 256"),
         (Synth { formats: &[0], ..LLAMA }, none, "token_embd.weight is F32, which has no tiled layout"),
         (Synth { formats: &[Q8_0, Q8_0, F16], ..LLAMA }, none, "blk.0.attn_q.weight is Q8_0 and blk.0.attn_k.weight is F16: their activations are encoded differently"),

@@ -143,11 +143,6 @@ fn refuses_what_it_cannot_scale() {
              expected a finite floating-point number above zero",
         ),
         (
-            vec![("dimension_count", Val::U32(32)), ("scaling.attn_factor", Val::F32(2.0))],
-            "rope scaling multiplies cosine and sine by 2 (rope.scaling.attn_factor, or yarn), which is not supported \
-             where 32 of 64 elements of a head are rotated; supported: whole heads",
-        ),
-        (
             vec![yarn, ("scaling.yarn_log_multiplier", Val::F32(0.1))],
             "key \"llama.rope.scaling.yarn_log_multiplier\" is 0.10000000149011612; \
              expected 0: another value is not supported",

@@ -1,7 +1,8 @@
 //! Kernels over weights packed into [`Tile`]s: the overlapped decode pipeline, and the kernels that pack.
 //!
 //! A layer is five kernels ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]); [`LmHead`] ends a token.
-//! Models with head norms have a sixth kernel, [`HeadNorm`], before attention. Each kernel is launched with
+//! Models with head norms have a sixth kernel, [`HeadNorm`], before attention; models with norms after
+//! attention and the feed-forward have an [`AddNormed`](crate::AddNormed) after each [`Project`]. Each kernel is launched with
 //! programmatic dependent launch: it starts while its predecessor still runs, fills its ring of weights, and waits.
 //! See [`stream`].
 //!

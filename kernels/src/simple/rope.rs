@@ -1,7 +1,7 @@
 //! Rotary position embedding (RoPE) of a token's queries and keys, and the append to the KV cache.
 //!
 //! A pair `(x, y)` of dimensions is rotated by `position * freq` revolutions: `(x cos t - y sin t, x sin t + y cos
-//! t)`. Dimensions from `rope_dim` on are not rotated. Queries are rotated in place. The rotated key and the value
+//! t)`. Dimensions from `rope_dim` on are not rotated. Cosine and sine may be multiplied by a magnitude. Queries are rotated in place. The rotated key and the value
 //! are stored as `f16` in the cache row of the position.
 //!
 //! `sin.approx` is accurate to 2^-20.9 on [-pi, pi] only. Frequencies are therefore given in revolutions, as a sum of
@@ -58,6 +58,8 @@ pub enum Pairing {
 pub struct Rope {
     /// Which dimensions make a pair.
     pub pairing: Pairing,
+    /// What cosine and sine are multiplied by.
+    pub magnitude: f32,
 }
 
 const THREADS: u32 = 64;
@@ -90,9 +92,13 @@ impl KernelDef for Rope {
     type Args<S: Side> = RopeArgs<S>;
 
     fn name(&self) -> String {
-        match self.pairing {
-            Pairing::Interleaved => "rope_interleaved".into(),
-            Pairing::HalfSplit => "rope_half_split".into(),
+        let pairing = match self.pairing {
+            Pairing::Interleaved => "interleaved",
+            Pairing::HalfSplit => "half_split",
+        };
+        match self.magnitude {
+            1.0 => format!("rope_{pairing}"),
+            magnitude => format!("rope_{pairing}_magnitude_{:08x}", magnitude.to_bits()),
         }
     }
 
@@ -101,6 +107,7 @@ impl KernelDef for Rope {
     }
 
     fn grid(&self, a: &RopeArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.require(self.magnitude.is_finite(), || "the kernel's magnitude must be finite".into())?;
         self.exactly("state", a.state, LEN)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
@@ -157,7 +164,8 @@ impl KernelDef for Rope {
         let (head_dim, half) = (a.head_dim as usize, a.rope_dim as usize / 2);
         let rotated = |x: &[f32]| {
             let mut rotated = x.to_vec();
-            for (j, (sin, cos)) in exact_angles(a.freq, position).enumerate() {
+            for (j, angle) in exact_angles(a.freq, position).enumerate() {
+                let [sin, cos] = [angle.0, angle.1].map(|x| x * f64::from(self.magnitude));
                 let [i, l] = match self.pairing {
                     Pairing::Interleaved => [2 * j, 2 * j + 1],
                     Pairing::HalfSplit => [j, j + half],
@@ -220,7 +228,8 @@ impl Rope {
                 Pairing::Interleaved => [j * 2, j * 2 + 1],
                 Pairing::HalfSplit => [j, j + half],
             };
-            body(PairRotation { dims, sin: angle.sin(), cos: angle.cos() });
+            let scaled = |x: F32<'k>| if self.magnitude == 1.0 { x } else { x * self.magnitude };
+            body(PairRotation { dims, sin: scaled(angle.sin()), cos: scaled(angle.cos()) });
         });
     }
 }
@@ -248,7 +257,7 @@ impl Variant for Rope {
                 ROTATION_BOUND,
             ),
         ]
-        .map(|(case, bound)| case.filled(seed, bound))
+        .map(|(case, bound)| case.filled(seed, if self.magnitude == 1.0 { bound } else { ROTATION_BOUND }))
         .into()
     }
 }
