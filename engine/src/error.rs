@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::decode::needs::Needs;
-use crate::model::config;
-use crate::model::gguf;
-use crate::model::tokenizer;
-use crate::pipeline::Unsupported;
+use crate::model::problem::Problem;
+use crate::model::{fault, vocabulary_fault};
+use crate::pipeline::path::Path;
+use crate::pipeline::unsupported::Unsupported;
 
 /// Why a model cannot be opened or run.
 #[derive(thiserror::Error)]
@@ -27,13 +27,13 @@ pub enum Error {
     #[error("{} is {what}", path.display())]
     NoFile { path: PathBuf, what: &'static str },
     #[error("{}: {fault}", path.display())]
-    Gguf { path: PathBuf, fault: Box<gguf::Fault> },
+    Gguf { path: PathBuf, fault: Box<fault::Fault> },
     #[error("{}: {problem}", path.display())]
-    Model { path: PathBuf, problem: Box<config::Problem> },
+    Model { path: PathBuf, problem: Box<Problem> },
     #[error("{shape} has no {quantization}: {problem}; it has {others}")]
-    Shape { shape: &'static str, quantization: &'static str, problem: Box<config::Problem>, others: String },
+    Shape { shape: &'static str, quantization: &'static str, problem: Box<Problem>, others: String },
     #[error("{}: {fault}", path.display())]
-    Tokenizer { path: PathBuf, fault: Box<tokenizer::Fault> },
+    Tokenizer { path: PathBuf, fault: Box<vocabulary_fault::Fault> },
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
     #[error(transparent)]
@@ -67,7 +67,7 @@ pub enum Error {
     #[error("the tuning \"{text}\" is not understood: {problem}")]
     Tuning { text: String, problem: String },
     #[error("only the pipeline's kernels can be measured separately; this model decodes with {path}")]
-    NoPipeline { path: crate::Path },
+    NoPipeline { path: Path },
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error(
@@ -112,4 +112,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Error, Unsupported, config::Problem, gguf::Fault, tokenizer::Fault);
+debug_is_display!(Error, Unsupported, Problem, fault::Fault, vocabulary_fault::Fault);

@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::Error;
+pub use crate::model::fault::Fault;
 use crate::model::file::StableFile;
 use crate::model::kind;
+use crate::model::reader::Reader;
 use crate::model::value;
-use crate::model::value::MAX_NESTING;
 pub use crate::model::value::{Array, Value};
 
 /// An open file and its directory.
@@ -83,60 +84,6 @@ pub const TENSOR_TYPES: [TensorType; 33] = [
 
 const fn row(id: u32, name: &'static str, block_len: u64, block_bytes: u64) -> TensorType {
     TensorType { id, name, block_len, block_bytes }
-}
-
-/// What is wrong with a file.
-#[derive(Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // Each variant's message is its documentation.
-pub enum Fault {
-    #[error("not a GGUF file: {0}")]
-    Magic(String),
-    #[error("a big-endian GGUF file; only little-endian ones are supported")]
-    BigEndian,
-    #[error("GGUF version {0}; versions 2 and 3 are supported")]
-    Version(u32),
-    #[error("the file goes on after the {0} bytes that were read")]
-    Beyond(usize),
-    #[error("the file ends inside {what}: {need} bytes are needed at offset {at}, {left} are left")]
-    Truncated { what: String, at: usize, need: u64, left: usize },
-    #[error("the header counts {count} {what}, but the {left} bytes that follow hold at most {most}")]
-    Count { what: &'static str, count: u64, left: usize, most: u64 },
-    #[error("{what} is not UTF-8")]
-    NotUtf8 { what: String },
-    #[error("{what} has value type {id}; GGUF defines 0 to 12")]
-    ValueType { what: String, id: u32 },
-    #[error("{what} is a bool of value {byte}; 0 and 1 are allowed")]
-    NotBool { what: String, byte: u8 },
-    #[error("{what} nests arrays deeper than {MAX_NESTING}")]
-    Nesting { what: String },
-    #[error("{what} is an array of {count}, but the {left} bytes that follow hold at most {most}")]
-    ArrayLength { what: String, count: u64, left: usize, most: u64 },
-    #[error("the header counts {count} {what}; at most {most} are supported")]
-    Many { what: &'static str, count: u64, most: u64 },
-    #[error("key {0:?} appears twice")]
-    DuplicateKey(String),
-    #[error("tensor {0:?} appears twice")]
-    DuplicateTensor(String),
-    #[error("general.alignment is {0}; it must be an unsigned power of two from 1 to 2^30")]
-    Alignment(String),
-    #[error("tensor {tensor:?} has {count} dimensions; 1 to 4 are allowed")]
-    DimensionCount { tensor: String, count: u32 },
-    #[error("tensor {tensor:?} has shape {dims:?}: a dimension is zero")]
-    ZeroDimension { tensor: String, dims: Vec<u64> },
-    #[error("tensor {tensor:?} has shape {dims:?}: its size does not fit 64 bits")]
-    TooLarge { tensor: String, dims: Vec<u64> },
-    #[error("tensor {tensor:?} has type number {id}, which ggml does not define")]
-    TensorType { tensor: String, id: u32 },
-    #[error("tensor {tensor:?} is {kind} with rows of {len} elements; {kind} needs a multiple of {block}")]
-    RowLength { tensor: String, kind: &'static str, len: u64, block: u64 },
-    #[error("tensor {tensor:?} lies at data offset {offset}, which is not a multiple of {alignment}")]
-    Misaligned { tensor: String, offset: u64, alignment: u64 },
-    #[error(
-        "tensor {tensor:?} needs {bytes} bytes at data offset {offset}, but the file has {available} bytes of data"
-    )]
-    Outside { tensor: String, bytes: u64, offset: u64, available: usize },
-    #[error("tensors {first:?} and {second:?} overlap")]
-    Overlap { first: String, second: String },
 }
 
 /// The most metadata pairs, and tensors. Each takes more memory than bytes in the file; the largest known files have
@@ -340,72 +287,5 @@ fn place(
     match order.windows(2).find(|pair| pair[0].range.end > pair[1].range.start) {
         Some(pair) => Err(Fault::Overlap { first: pair[0].name.clone(), second: pair[1].name.clone() }),
         None => Ok(tensors),
-    }
-}
-
-/// A position in the file. Whoever reads says what it reads, for the error.
-#[derive(Clone)]
-pub(crate) struct Reader<'a> {
-    /// The first bytes of the file.
-    file: &'a [u8],
-    /// Bytes of the file.
-    len: usize,
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    pub(crate) fn new(file: &'a [u8]) -> Reader<'a> {
-        Reader { file, len: file.len(), at: 0 }
-    }
-
-    pub(crate) fn left(&self) -> usize {
-        self.len - self.at
-    }
-
-    pub(crate) fn bytes(&mut self, need: u64, what: impl Fn() -> String) -> Result<&'a [u8], Fault> {
-        let left = self.left();
-        if need > left as u64 {
-            return Err(Fault::Truncated { what: what(), at: self.at, need, left });
-        }
-        let start = self.at;
-        self.at += need as usize;
-        self.file.get(start..self.at).ok_or(Fault::Beyond(self.file.len()))
-    }
-
-    pub(crate) fn array_of<const N: usize>(&mut self, what: impl Fn() -> String) -> Result<[u8; N], Fault> {
-        let bytes = self.bytes(N as u64, what)?;
-        Ok(bytes.try_into().expect("bytes() gives as many as asked"))
-    }
-
-    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Fault> {
-        self.array_of(|| what.to_owned())
-    }
-
-    fn u32(&mut self, what: &str) -> Result<u32, Fault> {
-        self.array(what).map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self, what: &str) -> Result<u64, Fault> {
-        self.array(what).map(u64::from_le_bytes)
-    }
-
-    pub(crate) fn u32_of(&mut self, what: impl Fn() -> String) -> Result<u32, Fault> {
-        self.array_of(what).map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64_of(&mut self, what: impl Fn() -> String) -> Result<u64, Fault> {
-        self.array_of(what).map(u64::from_le_bytes)
-    }
-
-    /// Refuses a count of things that cannot all be in the rest of the file.
-    fn room(&self, what: &'static str, count: u64, least: u64) -> Result<(), Fault> {
-        let (left, most) = (self.left(), self.left() as u64 / least);
-        if count > most { Err(Fault::Count { what, count, left, most }) } else { Ok(()) }
-    }
-
-    pub(crate) fn string(&mut self, what: impl Fn() -> String) -> Result<&'a str, Fault> {
-        let length = self.u64_of(&what)?;
-        let bytes = self.bytes(length, &what)?;
-        std::str::from_utf8(bytes).map_err(|_| Fault::NotUtf8 { what: what() })
     }
 }

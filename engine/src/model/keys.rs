@@ -1,7 +1,7 @@
 //! Metadata under one prefix, with types and ranges checked.
 
-use crate::model::config::Problem;
 use crate::model::gguf::{Directory, Value};
+use crate::model::problem::Problem;
 
 /// The keys that begin with `prefix.`.
 pub(crate) struct Keys<'a> {

@@ -8,8 +8,10 @@
 
 use warpwright_kernels::Activation;
 
-use crate::model::config::{Config, Problem, Windows};
+use crate::model::architecture::Windows;
+use crate::model::config::Config;
 use crate::model::gguf::{Directory, Value};
+use crate::model::problem::Problem;
 
 /// What a key's presence means.
 enum Fate {

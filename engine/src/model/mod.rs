@@ -2,18 +2,24 @@
 
 pub(crate) mod architecture;
 pub mod config;
+pub(crate) mod config_keys;
+pub(crate) mod fault;
 pub(crate) mod file;
 pub mod gguf;
 pub(crate) mod keys;
 pub(crate) mod kind;
 pub(crate) mod known;
 pub(crate) mod outline;
+pub(crate) mod problem;
+pub(crate) mod reader;
 pub(crate) mod roles;
 pub mod rope;
 pub mod shape;
 pub(crate) mod stop;
+pub(crate) mod token_type;
 pub mod tokenizer;
 pub(crate) mod value;
+pub(crate) mod vocabulary_fault;
 
 pub use outline::{Model, Outline, Weight, Weights};
 pub use roles::Block;

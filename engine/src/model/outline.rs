@@ -8,9 +8,10 @@ use std::path::Path;
 use warpwright_kernels::Format;
 
 use crate::Error;
-use crate::model::config::{Config, Problem};
+use crate::model::config::Config;
 use crate::model::gguf::Gguf;
 use crate::model::keys::Keys;
+use crate::model::problem::Problem;
 use crate::model::roles::{Block, Shape};
 use crate::model::rope::RopeFactors;
 use crate::model::stop;

@@ -4,8 +4,8 @@
 //! context than it was trained on scales these frequencies: linear scaling divides all by one factor, YaRN
 //! (<https://arxiv.org/abs/2309.00071>) only those whose period is long. `rope_freqs.weight` divides each by its own.
 
-use crate::model::config::Problem;
 use crate::model::keys::Keys;
+use crate::model::problem::Problem;
 
 /// How the frequencies are scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -8,8 +8,9 @@ use warpwright_kernels::Format::*;
 
 use crate::Error;
 use crate::model::architecture::{Architecture, Windows};
-use crate::model::config::{Config, Local, Problem};
+use crate::model::config::{Config, Local};
 use crate::model::outline::{Outline, Source, Weight, layout};
+use crate::model::problem::Problem;
 use crate::model::rope::{Rope, Scaling};
 
 /// A model's hyperparameters.

@@ -3,9 +3,9 @@
 //! A chat model ends a turn with one token and a document with another, and its file names at most one of each kind. So
 //! the vocabulary's other tokens for it end a text too, known by their spelling as in `llama-vocab.cpp` of llama.cpp.
 
-use crate::model::config::Problem;
 use crate::model::gguf::{Directory, Value};
-use crate::model::tokenizer::{CONTROL, USER_DEFINED, types};
+use crate::model::problem::Problem;
+use crate::model::token_type::{CONTROL, USER_DEFINED, types};
 
 /// Spellings that nothing but the end of a text, a turn or a file has.
 const MARKERS: [&str; 18] = [

@@ -14,10 +14,11 @@ use tokenizers::tokenizer::SplitDelimiterBehavior;
 use tokenizers::{AddedToken, PreTokenizerWrapper};
 
 use crate::Error;
-use crate::model::config::Problem;
 use crate::model::gguf::{Directory, Gguf, Value};
 use crate::model::known;
 use crate::model::stop;
+use crate::model::token_type::{CONTROL, NORMAL, USER_DEFINED, types};
+pub use crate::model::vocabulary_fault::Fault;
 
 /// A vocabulary in both directions.
 #[derive(Debug)]
@@ -26,30 +27,6 @@ pub struct Tokenizer {
     pieces: Vec<Vec<u8>>,
     bos: Option<u32>,
     warnings: Vec<String>,
-}
-
-/// What is wrong with a vocabulary.
-#[derive(Clone, PartialEq, thiserror::Error)]
-#[allow(missing_docs)] // Each variant's message is its documentation.
-pub enum Fault {
-    #[error(transparent)]
-    Metadata(#[from] Problem),
-    #[error("tokenizer.ggml.model is {0:?}; supported: gpt2 (byte-level BPE)")]
-    Model(String),
-    #[error("tokenizer.ggml.pre is {found:?}; supported: {supported}")]
-    PreTokenizer { found: String, supported: String },
-    #[error("the vocabulary has no merges (tokenizer.ggml.merges), without which a text has no tokens")]
-    NoMerges,
-    #[error("key \"{key}\" is {found}; expected {expected}")]
-    Key { key: &'static str, found: String, expected: String },
-    #[error("tokens {first} and {second} are both {text:?}")]
-    Duplicate { first: u32, second: u32, text: String },
-    #[error("the vocabulary has no token for the byte {0:#04x}")]
-    NoByte(u8),
-    #[error("merge {index} is {text:?}; expected two tokens whose concatenation is a token")]
-    Merge { index: usize, text: String },
-    #[error("the tokenizer library refuses the vocabulary: {0}")]
-    Library(String),
 }
 
 /// How a text is cut before merging: by name, the patterns, each of which cuts what the one before left, whether a piece that is a token is taken whole,
@@ -112,13 +89,6 @@ const PRE_TOKENIZERS: [PreTokenizer; 4] = [
 const NO_PRE_TOKENIZER: &str = "the file has no tokenizer.ggml.pre, which says how a text is cut into words, so \
                                 llama.cpp's default is used; where the model was trained with another, its texts \
                                 are worse. Convert it again with a newer llama.cpp";
-
-/// `enum llama_token_type` of `llama.h`: a piece of text.
-const NORMAL: i64 = 1;
-/// A token that steers the model and has no text.
-pub(crate) const CONTROL: i64 = 3;
-/// A token that is found in a text as it stands, before any merging.
-pub(crate) const USER_DEFINED: i64 = 4;
 
 impl Tokenizer {
     /// Builds the tokenizer that a file describes.
@@ -284,26 +254,6 @@ impl<'a> Tables<'a> {
             Some(id) => Ok(Some(id)),
             None => self.wrong("tokenizer.ggml.bos_token_id", format!("a token below {tokens}")),
         }
-    }
-}
-
-/// The type of each of so many tokens, where a file says.
-pub(crate) fn types(directory: &Directory, tokens: usize) -> Result<Option<Vec<i64>>, Fault> {
-    let key = "tokenizer.ggml.token_type";
-    let wrong = |expected: String| {
-        let found = directory.metadata.get(key).map_or(String::new(), Value::described);
-        Fault::Key { key, found, expected }
-    };
-    match directory.metadata.get(key) {
-        None => Ok(None),
-        Some(Value::Array(values)) if values.len() == tokens => {
-            let types = values.values().map(|v| v.integer().and_then(|n| i64::try_from(n).ok()));
-            let types: Option<Vec<i64>> = types.collect();
-            // Values that are arrays themselves do not come out.
-            let types = types.filter(|types| types.len() == tokens);
-            types.map(Some).ok_or_else(|| wrong("an array of whole numbers".into()))
-        }
-        Some(_) => Err(wrong(format!("an array of {tokens}, one for each token"))),
     }
 }
 

@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use crate::model::gguf::{Fault, Reader};
+use crate::model::fault::{Fault, MAX_NESTING};
+use crate::model::reader::Reader;
 
 /// A metadata value; integers are widened.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,9 +33,6 @@ pub struct Array {
     len: u64,
     bytes: Box<[u8]>,
 }
-
-/// Arrays of arrays of arrays are allowed; no known file needs even two levels.
-pub(crate) const MAX_NESTING: u32 = 3;
 
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;

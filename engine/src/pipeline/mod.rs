@@ -6,7 +6,7 @@ mod product;
 pub(crate) mod resolved;
 pub(crate) mod step;
 pub mod tuning;
-mod unsupported;
+pub(crate) mod unsupported;
 pub(crate) mod workspace;
 
 pub use product::Product;

@@ -1,11 +1,11 @@
 //! Formats of weights: what a file's bytes mean, how the simple kernels read them, and how they lie in tiles.
 //!
 //! Each format is one file with everything that kernels know of it, and one row of the table below. It says as data
-//! which bits of a block belong to which number ([`BlockFormat::in_block`]) and where the number is in a tile
-//! ([`TileFormat::in_tile`]). Everything on the CPU follows from the two: [`Format::dequantize`], which is the
+//! which bits of a block belong to which number (`BlockFormat::in_block`) and where the number is in a tile
+//! (`TileFormat::in_tile`). Everything on the CPU follows from the two: [`Format::dequantize`], which is the
 //! specification that kernels are held to, [`tile::pack`] and [`tile::dequantize`]. The programs of a format load and
-//! unpack the same bits: a fragment of a row ([`fragment`]), a row into a tile ([`pack`]), a tile times activations
-//! ([`product`]), and a row of a tile ([`row`]).
+//! unpack the same bits: a fragment of a row (`fragment.rs`), a row into a tile (`pack.rs`), a tile times activations
+//! (`product.rs`), and a row of a tile (`row.rs`).
 //!
 //! A row of a matrix is a whole number of blocks. The names, the numbers of the types and the layouts are those of
 //! ggml (`ggml.h`; `block_q4_0` and its like in `ggml-common.h`, `dequantize_row_q4_0` and its like in

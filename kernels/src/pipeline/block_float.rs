@@ -3,7 +3,7 @@
 //!
 //! Every block of the projection reads all activations, all at the same time and through a memory system that is busy
 //! with the next weights, so their size costs time: 2.5 bytes instead of the 4 of `f32`. The product encodes `f32`
-//! activations with no more bits, see [`activation`](super::activation).
+//! activations with no more bits, see `load_activations.rs`.
 
 use crate::reduce::lanes_max_u32;
 use ptx_gen::*;

@@ -1,4 +1,4 @@
-//! Kernels over weights packed into [`Tile`]s: the overlapped decode pipeline, and the kernels that pack.
+//! Kernels over weights packed into [tiles](crate::Tile): the overlapped decode pipeline, and the kernels that pack.
 //!
 //! A layer is five kernels ([`Qkv`], attention, [`Project`], [`GateUp`], [`Project`]); [`LmHead`] ends a token.
 //! Models with head norms have a sixth kernel, [`HeadNorm`], before attention; models with norms after

@@ -1,4 +1,4 @@
-//! Packs GGUF rows into tiles: one warp per tile, each lane its own words ([`PackLane`]).
+//! Packs GGUF rows into tiles: one warp per tile, each lane its own words (`format/pack.rs`).
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
