@@ -1,44 +1,72 @@
 //! The blocks of 32 weights of 4 or 5 bits: a scale, perhaps a minimum, perhaps the fifth bits of all weights in
 //! order, and 16 bytes. Low nibbles are the first 16 weights, high nibbles the others.
+//!
+//! A tile has the nibbles, the fifth bits, then the scale and then the minimum of each group of 32.
 
 use super::bits::{BitRange, Bits, Field, one, two};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
-use super::lookup::Table;
+use super::lookup::{Lookup, Table};
+use super::pack::PackLane;
+use super::product::{RowSums, Set, TileProduct, TilePtr};
+use super::row::RowFragment;
+use super::tile::halves_in_tile;
 use super::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
-use super::{Block, Loads};
+use super::{Block, BlockFormat, Loads, TileFormat, f16_value, fifth_bits, nibbles, put_f16};
+use crate::case::Random;
 use ptx_gen::*;
 
-/// The layout of a block.
-#[derive(Clone, Copy)]
+/// A format of such blocks.
 pub(super) struct Legacy {
     /// The type's number in a GGUF file.
     pub(super) ggml_type: u32,
-    /// Whether there is a minimum after the scale.
+    /// Whether there is a minimum after the scale: `w = d * q + m`; else `w = d * q`.
     pub(super) min: bool,
     /// Whether there are fifth bits.
     pub(super) fifth: bool,
+    /// What codes stand for.
+    pub(super) values: Values,
+}
+
+/// What codes stand for.
+pub(super) enum Values {
+    /// Numbers, less a bias.
+    Numbers(Code),
+    /// Entries of a table.
+    Entries(Lookup),
 }
 
 impl Legacy {
     /// The byte of the fifth bits.
-    fn fifth_bits(self) -> usize {
+    fn fifth_bits(&self) -> usize {
         2 + 2 * usize::from(self.min)
     }
 
     /// The first byte of nibbles.
-    fn nibbles(self) -> usize {
+    fn nibbles(&self) -> usize {
         self.fifth_bits() + 4 * usize::from(self.fifth)
     }
 
-    pub(super) fn block(self) -> Block {
+    /// The scales in a tile.
+    fn scales(&self) -> u32 {
+        nibbles::BYTES + if self.fifth { fifth_bits::BYTES } else { 0 }
+    }
+
+    /// The minima in a tile.
+    fn minima(&self) -> u32 {
+        self.scales() + 256
+    }
+}
+
+impl BlockFormat for Legacy {
+    fn block(&self) -> Block {
         Block { ggml_type: self.ggml_type, len: 32, bytes: self.nibbles() as u32 + 16 }
     }
 
-    pub(super) fn numbers(self) -> Vec<Field> {
+    fn numbers(&self) -> Vec<Field> {
         if self.min { vec![Field::D, Field::Dmin] } else { vec![Field::D] }
     }
 
-    pub(super) fn in_block(self, field: Field) -> Bits {
+    fn in_block(&self, field: Field) -> Bits {
         match field {
             Field::Dmin => one(2, 0, 16),
             Field::Code(k) => {
@@ -50,32 +78,62 @@ impl Legacy {
         }
     }
 
-    pub(super) fn split(self) -> LaneSplit {
+    fn weight(&self, k: usize, number: &dyn Fn(Field) -> u32) -> f32 {
+        let code = number(Field::Code(k));
+        let q = match &self.values {
+            Values::Numbers(numbers) => code as f32 - numbers.bias as f32,
+            Values::Entries(table) => table.value(code),
+        };
+        let scaled = f16_value(number(Field::D)) * q;
+        if self.min { scaled + f16_value(number(Field::Dmin)) } else { scaled }
+    }
+
+    fn scale(&self, block: &mut [u8], v: f32, size: f32, random: &mut Random) {
+        let largest = match &self.values {
+            Values::Numbers(numbers) if numbers.bias > 0 => numbers.bias as f32,
+            Values::Numbers(numbers) => (1 << numbers.bits) as f32,
+            Values::Entries(_) => 128.0,
+        };
+        put_f16(block, 0, v / largest);
+        if self.min {
+            put_f16(block, 2, size * random.unit() / 2.0);
+        }
+    }
+
+    fn split(&self) -> LaneSplit {
         LaneSplit { len: 32, bytes: self.block().bytes, lanes: 4, float4s: &[0, 16] }
     }
 
-    pub(super) fn loads(self) -> Loads {
+    fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
+        let values = match &self.values {
+            Values::Numbers(code) => LoadedValues::Numbers(*code),
+            Values::Entries(table) => LoadedValues::Entries(table.load(k)),
+        };
+        let (min, header) = (self.min, self.nibbles() as u32 / 2);
+        Box::new(LegacyFragment { lane: thread & 3, min, header, values })
+    }
+
+    fn loads(&self) -> Loads {
         Loads { depth: 4, blocks: 5 }
     }
 
-    /// The fragment of `thread`: codes are numbers, or indices into a table.
-    pub(super) fn fragment<'k>(self, thread: U32<'k>, values: Values<'k>) -> Box<dyn Fragment<'k> + 'k> {
-        Box::new(LegacyFragment { lane: thread & 3, layout: self, values })
+    fn tiles(&self) -> Option<&dyn TileFormat> {
+        Some(self)
     }
 }
 
-/// What codes stand for.
-#[derive(Clone, Copy)]
-pub(super) enum Values<'k> {
+enum LoadedValues<'k> {
     Numbers(Code),
-    Table(Table<'k>),
+    Entries(Table<'k>),
 }
 
 /// Four bytes of 16. Blocks are halfwords.
 struct LegacyFragment<'k> {
     lane: U32<'k>,
-    layout: Legacy,
-    values: Values<'k>,
+    min: bool,
+    /// Halfwords before the nibbles.
+    header: u32,
+    values: LoadedValues<'k>,
 }
 
 impl<'k> LegacyFragment<'k> {
@@ -92,9 +150,9 @@ impl<'k> LegacyFragment<'k> {
             Some(&bits) => nibbles.lop3(self.fifth(bits), 0x0f0f_0f0f, SELECT),
             None => nibbles,
         };
-        match self.values {
-            Values::Numbers(code) => bytes(code, split(codes), 0).into(),
-            Values::Table(table) => table.numbers(codes).into(),
+        match &self.values {
+            LoadedValues::Numbers(code) => bytes(*code, split(codes), 0).into(),
+            LoadedValues::Entries(table) => table.numbers(codes).into(),
         }
     }
 }
@@ -107,14 +165,14 @@ impl<'k> Fragment<'k> for LegacyFragment<'k> {
         vec![block, block.row(self.lane, 4)]
     }
     fn load(&self, addresses: &[Bytes<'k>], bytes: u32) -> Vec<U32<'k>> {
-        let header = self.layout.nibbles() as u32 / 2;
+        let header = self.header;
         let words = (0..header).map(|i| halfword(addresses[0], bytes + 2 * i));
         let codes = (0..2).map(|i| halfword(addresses[1], bytes + 2 * (header + i)));
         words.chain(codes).collect()
     }
     fn unpack(&self, words: &[U32<'k>]) -> Vec<Group<'k>> {
         let (header, codes) = words.split_at(words.len() - 2);
-        let (scales, fifth) = header.split_at(1 + usize::from(self.layout.min));
+        let (scales, fifth) = header.split_at(1 + usize::from(self.min));
         let nibbles = join(codes[0], codes[1]);
         let scale = halves(scales[0])[0];
         let offset = scales.get(1).map(|&m| halves(m)[0]);
@@ -123,5 +181,105 @@ impl<'k> Fragment<'k> for LegacyFragment<'k> {
             Group { q, scale: Some(scale), offset }
         };
         vec![group(0), group(1)]
+    }
+}
+
+impl TileFormat for Legacy {
+    fn in_tile(&self, r: usize, block: usize, field: Field) -> Bits {
+        match field {
+            Field::Code(k) => {
+                let column = 32 * block + k;
+                let fifth = if self.fifth { fifth_bits::in_tile(r, column) } else { BitRange::NONE };
+                two(nibbles::in_tile(r, column), fifth)
+            }
+            Field::Dmin => halves_in_tile(self.minima(), r, block),
+            _ => halves_in_tile(self.scales(), r, block),
+        }
+    }
+
+    fn pack<'k>(&self, lane: &PackLane<'k>) {
+        let rows = lane.bytes();
+        // The words after the scale and the minimum.
+        let words = 4 + u32::from(self.fifth);
+        let fifth = [0, 1].map(|s| {
+            let (words, header) = lane.blocks(rows, self.block().bytes, words, s);
+            lane.halves_of_nibbles(s, words.each_ref().map(|w| [4, 3, 2, 1].map(|back| w[w.len() - back])));
+            lane.group_halves(self.scales(), s, header[0]);
+            if self.min {
+                lane.group_halves(self.minima(), s, header[1]);
+            }
+            words.map(|w| w[0])
+        });
+        if self.fifth {
+            lane.fifth_bits_in_order(fifth);
+        }
+    }
+
+    fn multiply<'k>(
+        &self,
+        product: &TileProduct<'k>,
+        tile: TilePtr<'k>,
+        kt: U32<'k>,
+        batch: &mut [RowSums<'k>],
+    ) {
+        let codes = match &self.values {
+            Values::Entries(table) => product.entries(tile, table),
+            Values::Numbers(_) if self.fifth => product.five_bits(tile),
+            Values::Numbers(_) => product.nibbles(tile),
+        };
+        product.k.note(format!("{}: scales of a tile", product.format.name()));
+        let d = product.group_halves(tile, self.scales()).map(halves);
+        let m = self.min.then(|| product.group_halves(tile, self.minima()).map(halves));
+        for (item, rows) in (0..).zip(batch) {
+            product.token();
+            let sets = match &self.values {
+                Values::Entries(_) => product.sets(kt, item, &codes, |sums, a, b| sums.add_i8(a, b)),
+                Values::Numbers(_) => product.sets(kt, item, &codes, |sums, a, b| sums.add_u8(a, b)),
+            };
+            for (s, set) in sets.into_iter().enumerate() {
+                self.add(rows, set, d[s], m.map(|m| m[s]));
+            }
+        }
+    }
+
+    fn row<'k>(&self, row: &RowFragment<'k>) -> Vec<F32<'k>> {
+        let d = row.half_of_group(self.scales());
+        let m = self.min.then(|| row.half_of_group(self.minima()));
+        let q = match &self.values {
+            Values::Entries(table) => row.entries(table),
+            Values::Numbers(code) if self.fifth => row.codes(*code, row.five_bits()),
+            Values::Numbers(code) => row.codes(*code, row.nibbles()),
+        };
+        let weight = |q: F32<'k>| match m {
+            Some(m) => q.fma(d, m),
+            None => q * d,
+        };
+        q.into_iter().map(weight).collect()
+    }
+}
+
+impl Legacy {
+    /// Adds the products of a group, with its scale and minimum for each row.
+    fn add<'k>(&self, rows: &mut RowSums<'k>, set: Set<'k>, d: [F32<'k>; 2], m: Option<[F32<'k>; 2]>) {
+        let bias = match &self.values {
+            Values::Numbers(numbers) => numbers.bias as f32,
+            Values::Entries(_) => 0.0,
+        };
+        // Nibbles of row `g + 8` are multiplied together with those of row `g`, and count 16.
+        let together = !self.fifth && matches!(self.values, Values::Numbers(_));
+        let set = if together { set.separated() } else { set };
+        let (sums, offset) = (set.scaled(), (bias > 0.0).then(|| set.sum * -bias));
+        for (r, row) in rows.iter_mut().enumerate() {
+            let sum = match (offset, together && r == 1) {
+                (Some(offset), true) => sums[r].fma(0.0625, offset),
+                (Some(offset), false) => sums[r] + offset,
+                (None, true) => sums[r] * 0.0625,
+                (None, false) => sums[r],
+            };
+            row.fma(sum, d[r]);
+            if let Some(m) = m {
+                row.fma(set.sum, m[r]);
+            }
+        }
     }
 }

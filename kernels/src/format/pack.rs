@@ -58,26 +58,41 @@ impl<'k> PackLane<'k> {
         self.k.when(self.t.eq(0), store);
     }
 
-    /// `N` words of codes of both rows, and their scales as one word, from block `4 s + t` of `bytes` bytes.
-    pub(super) fn halfword_blocks<const N: usize>(
+    /// Words of block `4 s + t` of `bytes` bytes, of both rows: those after its header, which is a binary16 number or
+    /// two, and the header's numbers of both rows in a word each.
+    pub(super) fn blocks(
         &self,
         rows: [Bytes<'k>; 2],
         bytes: u32,
+        words: u32,
         s: u32,
-    ) -> ([[U32<'k>; N]; 2], U32<'k>) {
+    ) -> ([Vec<U32<'k>>; 2], Vec<U32<'k>>) {
+        if bytes.is_multiple_of(4) {
+            let from = rows.map(|row| row.at(4 * bytes * s).row(self.t, bytes).cast::<u32>());
+            let [a, b] = from.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
+            let header = [0x5410, 0x7632].map(|half| a[0].prmt(b[0], half));
+            return ([a[1..].into(), b[1..].into()], header.into());
+        }
+        let (words, scale) = self.halfword_blocks(rows, bytes, words, s);
+        (words, vec![scale])
+    }
+
+    /// `words` words of codes of both rows, and their scales as one word, from block `4 s + t` of `bytes` bytes, an
+    /// odd number of halfwords.
+    pub(super) fn halfword_blocks(
+        &self,
+        rows: [Bytes<'k>; 2],
+        bytes: u32,
+        words: u32,
+        s: u32,
+    ) -> ([Vec<U32<'k>>; 2], U32<'k>) {
         let odd = self.t & 1;
         let at = (self.t >> 1).mad(2 * bytes, odd * (bytes - 2));
         let rows = rows.map(|row| row.at(4 * bytes * s).at(at).cast::<u32>());
-        let words = rows.map(|row| (0..=N as u32).map(|i| row.at(i).ld()).collect::<Vec<_>>());
+        let loaded = rows.map(|row| (0..=words).map(|i| row.at(i).ld()).collect::<Vec<_>>());
         // In even blocks the scale is the lower half of the first word, in odd blocks the upper half.
-        let scales = words[0][0].prmt(words[1][0], Shift::halfword(odd, 0x5410).0);
-        (words.map(|words| Shift::halfword(odd, 0x5432).of(&words)), scales)
-    }
-
-    /// The first `N` words of block `4 s + t` of `bytes` bytes, which are words.
-    pub(super) fn word_blocks<const N: usize>(&self, row: Bytes<'k>, bytes: u32, s: u32) -> [U32<'k>; N] {
-        let words = row.at(4 * bytes * s).row(self.t, bytes).cast::<u32>();
-        from_fn(|i| words.at(i as u32).ld())
+        let scales = loaded[0][0].prmt(loaded[1][0], Shift::halfword(odd, 0x5410).0);
+        (loaded.map(|words| Shift::halfword(odd, 0x5432).all(&words)), scales)
     }
 
     /// Stores a binary16 number of group `4 s + t` of both rows, of those that start at byte `at`.
@@ -95,6 +110,11 @@ impl<'k> Shift<'k> {
     /// `selector`, one halfword on where `odd` is 1.
     pub(super) fn halfword(odd: U32<'k>, selector: u32) -> Self {
         Shift(odd.mad(0x2222, selector))
+    }
+
+    /// Words of one more.
+    fn all(self, words: &[U32<'k>]) -> Vec<U32<'k>> {
+        words.windows(2).map(|pair| pair[0].prmt(pair[1], self.0)).collect()
     }
 
     /// `N` words of `N + 1`.

@@ -101,7 +101,7 @@ impl TileFormat for Q8_0 {
     fn pack<'k>(&self, lane: &PackLane<'k>) {
         let rows = lane.bytes();
         for s in 0..2 {
-            let ([a, b], d) = lane.halfword_blocks::<8>(rows, 34, s);
+            let ([a, b], d) = lane.halfword_blocks(rows, 34, 8, s);
             for (i, (a, b)) in (0..).zip(a.chunks(2).zip(b.chunks(2))) {
                 lane.words(4 * s + i, [a[0], b[0], a[1], b[1]]);
             }

@@ -17,9 +17,9 @@ const AND_XOR: u8 = (0xf0 & 0xcc) ^ 0xaa;
 /// What a field of bits stands for: its value after inverting the bits in `flip`, less `bias`.
 #[derive(Clone, Copy)]
 pub(super) struct Code {
-    bits: u32,
+    pub(super) bits: u32,
     flip: u32,
-    bias: u32,
+    pub(super) bias: u32,
 }
 
 pub(super) const TWO: Code = Code { bits: 2, flip: 0, bias: 0 };
