@@ -148,9 +148,9 @@ fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("engine::Error", open.into()),
         ("engine::Error", driver.into()),
         ("engine::unsupported::Unsupported", Unsupported::Capability { found: (7, 5), needed: 8 }.into()),
-        ("engine::config::Problem", config::Problem::MissingKey("general.architecture".into()).into()),
-        ("engine::gguf::Fault", gguf::Fault::BigEndian.into()),
-        ("engine::tokenizer::Fault", tokenizer::Fault::NoMerges.into()),
+        ("engine::problem::Problem", config::Problem::MissingKey("general.architecture".into()).into()),
+        ("engine::fault::Fault", gguf::Fault::BigEndian.into()),
+        ("engine::vocabulary_fault::Fault", tokenizer::Fault::NoMerges.into()),
     ]
 }
 

@@ -89,7 +89,7 @@ fn a_bench_without_room_is_refused_before_it_starts() {
         (
             &["--shape", "qwen2.5-0.5b", "--quant", "q6_k"],
             "qwen2.5-0.5b has no q6_k: tensor \"blk.0.attn_q.weight\" has rows of 896 weights, \
-             Q6_K needs a multiple of 256; it has q4_0, q8_0, bf16, f16, f32",
+             Q6_K needs a multiple of 256; it has iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, q8_0, bf16, f16, f32",
         ),
         (
             &["--shape", "llama3.1-8b", "--quant", "f32"],

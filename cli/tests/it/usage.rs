@@ -59,7 +59,8 @@ fn wrong_arguments_are_named() {
         ),
         (
             &["bench", "--shape", "llama3.1-8b", "--quant", "q2"],
-            "error: invalid value 'q2' for '--quant <NAME>'\n  [possible values: q4_0, q4_k_m, q5_k_m, q6_k, q8_0, bf16, f16, f32]",
+            "error: invalid value 'q2' for '--quant <NAME>'\n  [possible values: q2_k, q3_k, iq4_xs, iq4_nl, mxfp4, q4_1, q5_0, q5_1, q4_0, \
+             q4_k_m, q5_k_m, q6_k, q8_0, bf16, f16, f32]",
         ),
         (&["bench", MODEL, "--ctx", "128,0"], "error: invalid value '0' for '--ctx <N,N,..>'"),
         (

@@ -80,9 +80,9 @@ mod tests {
     fn a_number_is_put_together_from_its_bits() {
         let bits = [BitRange::new(1, 4, 4), BitRange::new(0, 6, 2), BitRange::new(2, 0, 9)];
         let mut bytes = [0; 4];
-        put(&mut bytes, bits, 0b1_0000_0011_10_0101);
+        put(&mut bytes, bits, 0x40e5);
         assert_eq!(bytes, [0b1000_0000, 0b0101_0000, 0b0000_0011, 0b0000_0001]);
-        assert_eq!(get(&bytes, bits), 0b1_0000_0011_10_0101);
+        assert_eq!(get(&bytes, bits), 0x40e5);
         assert_eq!(get(&[0xff; 4], one(0, 0, 32)), u32::MAX);
     }
 }
