@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use crate::pipeline::{
-    AngleSet, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan,
-    Project, Qkv, Sink, SplitPrompt,
+    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
+    ProjectOutput, Qkv, QkvOutput, SplitPrompt,
 };
 use crate::simple::attention::{Attention, AttentionCombine};
 use crate::{
@@ -81,7 +81,7 @@ impl List {
         let mixed = [Q4_K, Q4_K, Q6_K];
         let of = Qkv::with_default_plan;
         let with = |plan, qkv| Qkv { plan, ..qkv };
-        let raw = |qkv| Qkv { finish: Finish::Raw, ..qkv };
+        let raw = |qkv| Qkv { output: QkvOutput::Raw, ..qkv };
         self.add([
             of([Q4_K; 3], Interleaved, false),
             of(mixed, HalfSplit, true),
@@ -136,7 +136,7 @@ impl List {
     }
 
     fn project(&mut self) {
-        let project = |format, plan| Project { format, sink: Sink::Residual, plan };
+        let project = |format, plan| Project { format, output: ProjectOutput::Residual, plan };
         self.add(tiled().map(|format| project(format, Plan::large(format).after(format))));
         let exceptions = [
             (Q4_K, Plan::TWELVE_WARPS_THROTTLED),
@@ -160,7 +160,7 @@ impl List {
             (BF16, Plan::HALF),
             (Q8_0, Plan::DEFAULT.with_batch(8)),
         ];
-        self.add(raw.map(|(format, plan)| Project { sink: Sink::Raw, ..project(format, plan) }));
+        self.add(raw.map(|(format, plan)| Project { output: ProjectOutput::Raw, ..project(format, plan) }));
         self.add([(true, 1), (false, 1), (true, 8)].map(|(overlap, batch)| AddNormed { overlap, batch }));
     }
 

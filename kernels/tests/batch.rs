@@ -6,7 +6,7 @@ mod machine;
 use machine::once;
 use ptx_gen::CpuArg;
 use warpwright_kernels::pipeline::{
-    AngleSet, Finish, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv, Sink,
+    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv, QkvOutput,
 };
 use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
@@ -81,7 +81,7 @@ fn products_are_those_of_a_batch_of_one() {
     let formats =
         [Format::Q4_0, Format::Q8_0, Format::Q4_K, Format::Q5_K, Format::Q6_K, Format::F16, Format::BF16];
     for format in formats {
-        let of = |plan| Project { format, sink: Sink::Residual, plan };
+        let of = |plan| Project { format, output: ProjectOutput::Residual, plan };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
     let of = |plan| GateUp { format: Format::Q4_K, activation: Activation::Silu, plan };
@@ -95,8 +95,8 @@ fn products_are_those_of_a_batch_of_one() {
 #[test]
 fn queries_keys_and_values_are_those_of_a_batch_of_one() {
     let formats = [Format::Q4_K, Format::Q4_K, Format::Q6_K];
-    for finish in [Finish::Append, Finish::Raw] {
-        let of = |plan| Qkv { finish, plan, ..Qkv::with_default_plan(formats, Pairing::HalfSplit, true) };
+    for output in [QkvOutput::Append, QkvOutput::Raw] {
+        let of = |plan| Qkv { output, plan, ..Qkv::with_default_plan(formats, Pairing::HalfSplit, true) };
         check(&of(Plan::DEFAULT.with_batch(3)), &of(Plan::DEFAULT), 3);
     }
     let of = |batch| HeadNorm { overlap: true, batch, angles: AngleSet::ONLY };

@@ -1,7 +1,7 @@
 //! What launch contracts refuse, and in which words: argument, what it is, what it must be.
 
 use ptx_gen::{AnyKernel, CpuArg, ShapeArg};
-use warpwright_kernels::pipeline::{Plan, Project, Sink};
+use warpwright_kernels::pipeline::{Plan, Project, ProjectOutput};
 use warpwright_kernels::{ALL, Format, Variant};
 
 use ShapeArg::{Len, Scalar};
@@ -235,7 +235,7 @@ fn names_are_unique_and_cases_reproducible() {
 #[test]
 fn a_kernel_that_profiles_has_room_for_every_stamp() {
     let plan = Plan { profile: true, ..Plan::DEFAULT };
-    let kernel = Project { format: Format::Q4_K, sink: Sink::Residual, plan };
+    let kernel = Project { format: Format::Q4_K, output: ProjectOutput::Residual, plan };
     let shapes: Vec<ShapeArg> = kernel.cases(1)[0].args.iter().map(CpuArg::shape).collect();
     let refused = kernel.geometry(&shapes).expect_err("one element is too few").what;
     assert_eq!(refused, "timestamps has 1 elements, must have at least blocks * 8 = 16");

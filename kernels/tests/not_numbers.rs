@@ -6,7 +6,7 @@ mod machine;
 use machine::once;
 use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::pipeline::{
-    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, Qkv, Sink, block_float,
+    AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv, block_float,
 };
 use warpwright_kernels::{Activation, Case, Format, Pairing, Rope, Variant};
 
@@ -30,13 +30,13 @@ fn left(kernel: &dyn Variant, case: &Case, of: &str, bad: f32) -> Vec<f32> {
 #[test]
 fn nan_and_infinity_propagate_through_kernels() {
     // The first case of each: one row block, one position.
-    let project = |format| Project { format, sink: Sink::Residual, plan: Plan::DEFAULT };
+    let project = |format| Project { format, output: ProjectOutput::Residual, plan: Plan::DEFAULT };
     let gate_up = GateUp { format: Format::Q4_K, activation: Activation::Silu, plan: Plan::DEFAULT };
     let attention = PipelinedAttention::new(64, 1);
     let kernels: [(&dyn Variant, &str); 6] = [
         (&project(Format::Q4_K), "x_scale"),
         (&project(Format::Q6_K), "x_scale"),
-        (&Project { format: Format::BF16, sink: Sink::Residual, plan: Plan::HALF }, "x_scale"),
+        (&Project { format: Format::BF16, output: ProjectOutput::Residual, plan: Plan::HALF }, "x_scale"),
         (&gate_up, "x"),
         (&attention, "v_cache"),
         (&attention, "k_cache"),

@@ -7,8 +7,8 @@ use ptx_gen::KernelDef;
 use warpwright_driver::{Device, Properties};
 use warpwright_kernels::format::activations::Encoding;
 use warpwright_kernels::pipeline::{
-    AngleSet, Copies, EmbedRows, EmbedTiled, Finish, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention,
-    Plan, Project, Qkv, Segments, Sink, SplitPrompt,
+    AngleSet, Copies, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
+    Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt,
 };
 use warpwright_kernels::{AddNormed, Format};
 
@@ -344,12 +344,12 @@ impl Resolver<'_> {
     fn qkv(&self, formats: [Format; 3]) -> Result<ResolvedProduct<Qkv>, Unsupported> {
         let c = &self.outline.config;
         let default = || default_plan(formats[0], c.q_len() + 2 * c.kv_len(), c.hidden);
-        let finish = if c.architecture.head_norms { Finish::Raw } else { Finish::Append };
+        let output = if c.architecture.head_norms { QkvOutput::Raw } else { QkvOutput::Append };
         let kernel = Qkv {
             formats,
             pairing: c.architecture.pairing,
             bias: c.architecture.biases,
-            finish,
+            output,
             plan: self.plan(self.tuning.qkv.unwrap_or_else(default)),
         };
         let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
@@ -378,8 +378,12 @@ impl Resolver<'_> {
         plan: Plan,
         n: u32,
     ) -> Result<ResolvedProduct<Project>, Unsupported> {
-        let sink = if self.outline.config.architecture.norms_after { Sink::Raw } else { Sink::Residual };
-        let kernel = Project { format, sink, plan: self.plan(plan) };
+        let output = if self.outline.config.architecture.norms_after {
+            ProjectOutput::Raw
+        } else {
+            ProjectOutput::Residual
+        };
+        let kernel = Project { format, output, plan: self.plan(plan) };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
         Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout })

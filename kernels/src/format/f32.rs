@@ -2,7 +2,7 @@
 
 use super::bits::{Bits, Field, one};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
-use super::{Block, BlockFormat, Loads, TileFormat};
+use super::{Block, BlockFormat, TileFormat};
 use crate::case::Random;
 use ptx_gen::*;
 
@@ -37,10 +37,6 @@ impl BlockFormat for Binary32 {
         let load = |at: Ptr<'k, u8, Read>| at.stream().cast::<u32>().ld4().into();
         let unpack = |words: &[U32<'k>]| words.iter().map(|w| w.bits()).collect();
         Box::new(Unquantized { first: k.val(0), load, unpack })
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 4, blocks: 8 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

@@ -10,7 +10,7 @@ use super::product::{RowSums, TileProduct};
 use super::row::RowFragment;
 use super::tile::{lane, word};
 use super::unpack::halves;
-use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16};
+use super::{Block, BlockFormat, TileFormat, f16_value, put_f16};
 use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -59,10 +59,6 @@ impl BlockFormat for Half {
         let load = |at: Ptr<'k, u8, Read>| at.stream().cast::<u32>().ld2().into();
         let half = *self;
         Box::new(Unquantized { first: k.val(0), load, unpack: move |words: &[U32<'k>]| half.unpack(words) })
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 4, blocks: 8 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

@@ -11,7 +11,7 @@ use super::product::{RowSums, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{SIX_LESS_32, halfword, halves, join};
-use super::{Block, BlockFormat, Loads, TileFormat, f16_value, nibbles, put_f16};
+use super::{Block, BlockFormat, TileFormat, f16_value, nibbles, put_f16};
 use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -59,10 +59,6 @@ impl BlockFormat for IQ4_XS {
 
     fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         Box::new(HalfGroup { lane: thread & 15, table: IQ4.load(k) })
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 2, blocks: 5 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

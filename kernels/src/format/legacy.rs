@@ -11,7 +11,7 @@ use super::product::{RowSums, Set, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::halves_in_tile;
 use super::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, Loads, TileFormat, f16_value, fifth_bits, nibbles, put_f16};
+use super::{Block, BlockFormat, TileFormat, f16_value, fifth_bits, nibbles, put_f16};
 use crate::case::Random;
 use ptx_gen::*;
 
@@ -111,10 +111,6 @@ impl BlockFormat for Legacy {
         };
         let (min, header) = (self.min, self.nibbles() as u32 / 2);
         Box::new(LegacyFragment { lane: thread & 3, min, header, values })
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 4, blocks: 5 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

@@ -165,7 +165,13 @@ pub(crate) trait BlockFormat: Sync {
     fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k>;
 
     /// How many loads of a matrix-vector product are in flight.
-    fn loads(&self) -> Loads;
+    fn loads(&self) -> Loads {
+        match self.block().len {
+            1 => Loads { depth: 4, blocks: 8 },
+            32 => Loads { depth: 4, blocks: 5 },
+            _ => Loads { depth: 2, blocks: 5 },
+        }
+    }
 
     /// The format's tiles, if there are kernels that read them.
     fn tiles(&self) -> Option<&dyn TileFormat>;

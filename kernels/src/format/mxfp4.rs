@@ -11,7 +11,7 @@ use super::pack::PackLane;
 use super::product::{RowSums, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
-use super::{Block, BlockFormat, Loads, TileFormat, nibbles};
+use super::{Block, BlockFormat, TileFormat, nibbles};
 use crate::case::Random;
 use ptx_gen::*;
 
@@ -57,10 +57,6 @@ impl BlockFormat for MXFP4 {
 
     fn fragment<'k>(&self, k: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         Box::new(FourBytes { lane: thread & 3, table: E2M1.load(k) })
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 4, blocks: 5 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

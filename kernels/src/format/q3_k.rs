@@ -13,7 +13,7 @@ use super::product::{AND_OR, RowSums, TileProduct, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{SIX_LESS_32, THREE_LESS_4, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16, two_bits};
+use super::{Block, BlockFormat, TileFormat, f16_value, put_f16, two_bits};
 use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -65,10 +65,6 @@ impl BlockFormat for Q3_K {
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         let lane = thread & 15;
         Box::new(FourOfEach32 { half: lane >> 3, four: lane & 7 })
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 2, blocks: 5 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

@@ -10,7 +10,7 @@ use super::pack::PackLane;
 use super::product::{RowSums, Set, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::unpack::{NIBBLE, bytes, split};
-use super::{Block, BlockFormat, Loads, TileFormat, nibbles};
+use super::{Block, BlockFormat, TileFormat, nibbles};
 use crate::case::Random;
 use crate::format::bits::BitRange;
 use ptx_gen::*;
@@ -51,10 +51,6 @@ impl BlockFormat for Q4_K {
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         Box::new(EightBytes::new(thread & 15))
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 2, blocks: 5 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

@@ -11,7 +11,7 @@ use super::product::{RowSums, TileProduct, TilePtr};
 use super::q4_k::EightBytes;
 use super::row::RowFragment;
 use super::unpack::{FIVE, SELECT, bytes, split};
-use super::{Block, BlockFormat, Loads, TileFormat, fifth_bits, nibbles};
+use super::{Block, BlockFormat, TileFormat, fifth_bits, nibbles};
 use crate::case::Random;
 use ptx_gen::*;
 
@@ -54,10 +54,6 @@ impl BlockFormat for Q5_K {
 
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         Box::new(EightBytesAndFifth(EightBytes::new(thread & 15)))
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 2, blocks: 5 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

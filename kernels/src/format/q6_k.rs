@@ -12,7 +12,7 @@ use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
 use super::tile::{lane, word};
 use super::unpack::{BYTE, SELECT, SIX_LESS_32, bytes, halfword, halves, join, split};
-use super::{Block, BlockFormat, Loads, TileFormat, f16_value, put_f16};
+use super::{Block, BlockFormat, TileFormat, f16_value, put_f16};
 use crate::case::Random;
 use ptx_gen::*;
 use std::array::from_fn;
@@ -61,10 +61,6 @@ impl BlockFormat for Q6_K {
     fn fragment<'k>(&self, _: Builder<'k>, thread: U32<'k>) -> Box<dyn Fragment<'k> + 'k> {
         let lane = thread & 15;
         Box::new(FourOfEach32 { half: lane >> 3, four: lane & 7 })
-    }
-
-    fn loads(&self) -> Loads {
-        Loads { depth: 2, blocks: 5 }
     }
 
     fn tiles(&self) -> Option<&dyn TileFormat> {

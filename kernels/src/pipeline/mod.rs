@@ -54,8 +54,8 @@ pub use head_norm::{AngleSet, HeadNorm, HeadNormArgs};
 pub use layout::{Layout, Segments};
 pub use pack::{Pack, PackArgs};
 pub use plan::{Copies, Plan};
-pub use project::{Project, ProjectArgs, Sink};
-pub use qkv::{Finish, Qkv, QkvArgs};
+pub use project::{Project, ProjectArgs, ProjectOutput};
+pub use qkv::{Qkv, QkvArgs, QkvOutput};
 pub use split_prompt::{SplitPrompt, SplitPromptArgs};
 pub use stream::StreamArgs;
 

@@ -1,5 +1,5 @@
 //! A projection added to the residual stream: `y += W x`, for each token of a batch. Families that norm what attention
-//! and the feed-forward give need `W x` itself: see [`Sink`].
+//! and the feed-forward give need `W x` itself: see [`ProjectOutput`].
 
 use super::batch::BatchItem;
 use super::block_float::{self, BlockFloat};
@@ -39,14 +39,14 @@ pub struct Project {
     /// The format of `W`.
     pub format: Format,
     /// Where the sums go.
-    pub sink: Sink,
+    pub output: ProjectOutput,
     /// How a block is divided among its warps.
     pub plan: Plan,
 }
 
 /// What a projection does with its sums.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Sink {
+pub enum ProjectOutput {
     /// `y += W x`
     Residual,
     /// `y = W x`
@@ -64,7 +64,7 @@ impl KernelDef for Project {
     type Args<S: Side> = ProjectArgs<S>;
 
     fn name(&self) -> String {
-        let raw = if self.sink == Sink::Raw { "raw_" } else { "" };
+        let raw = if self.output == ProjectOutput::Raw { "raw_" } else { "" };
         format!("project_{raw}{}_{}", self.format.suffix(), self.plan.suffix())
     }
 
@@ -94,10 +94,10 @@ impl KernelDef for Project {
         };
         let input = Input::BlockFloat(BlockFloat { k, values: a.x.fresh(), scales: a.x_scale.fresh() });
         let residual = Residual { y: a.y, rows: a.rows };
-        match (self.sink, self.plan.batch) {
-            (Sink::Raw, _) => stream.run(input, Store(|r: &Results<'k>| residual.store_raw(r))),
-            (Sink::Residual, 1) => stream.run(input, residual),
-            (Sink::Residual, _) => stream.run(input, Store(|r: &Results<'k>| residual.add_batch(r))),
+        match (self.output, self.plan.batch) {
+            (ProjectOutput::Raw, _) => stream.run(input, Store(|r: &Results<'k>| residual.store_raw(r))),
+            (ProjectOutput::Residual, 1) => stream.run(input, residual),
+            (ProjectOutput::Residual, _) => stream.run(input, Store(|r: &Results<'k>| residual.add_batch(r))),
         }
     }
 
@@ -106,7 +106,7 @@ impl KernelDef for Project {
         let x = block_float::decode(a.x, a.x_scale);
         for (y, x) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)) {
             for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {
-                let old = if self.sink == Sink::Raw { 0.0 } else { f64::from(*y) };
+                let old = if self.output == ProjectOutput::Raw { 0.0 } else { f64::from(*y) };
                 *y = (sum + old) as f32;
             }
         }

@@ -68,14 +68,14 @@ pub struct Qkv {
     /// Whether a bias is added.
     pub bias: bool,
     /// The epilogue.
-    pub finish: Finish,
+    pub output: QkvOutput,
     /// How a block is divided among its warps.
     pub plan: Plan,
 }
 
 /// The epilogue of the QKV projection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Finish {
+pub enum QkvOutput {
     /// Queries and keys are rotated; keys and values go to the cache.
     Append,
     /// All sums are stored unrotated, in the order of their matrices' rows; the caches are not written.
@@ -88,7 +88,7 @@ const PAIRS: u32 = ROWS / 2;
 impl Qkv {
     /// With the default plan and epilogue.
     pub const fn with_default_plan(formats: [Format; 3], pairing: Pairing, bias: bool) -> Qkv {
-        Qkv { formats, pairing, bias, finish: Finish::Append, plan: Plan::DEFAULT }
+        Qkv { formats, pairing, bias, output: QkvOutput::Append, plan: Plan::DEFAULT }
     }
 
     /// The segments of the product.
@@ -109,8 +109,8 @@ impl KernelDef for Qkv {
             Pairing::HalfSplit => "half_split",
         };
         let bias = if self.bias { "_bias" } else { "" };
-        let finish = if self.finish == Finish::Raw { "_raw" } else { "" };
-        format!("qkv_{formats}_{pairing}{bias}{finish}_{}", self.plan.suffix())
+        let raw = if self.output == QkvOutput::Raw { "_raw" } else { "" };
+        format!("qkv_{formats}_{pairing}{bias}{raw}_{}", self.plan.suffix())
     }
 
     fn block(&self) -> u32 {
@@ -137,9 +137,9 @@ impl KernelDef for Qkv {
             self.length("bias", a.bias, "(heads + 2 * kv_heads) * head_dim", &rows)?;
         }
         batched("angles", a.angles, "head_dim", &[a.head_dim])?;
-        match self.finish {
-            Finish::Append => batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
-            Finish::Raw => {
+        match self.output {
+            QkvOutput::Append => batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?,
+            QkvOutput::Raw => {
                 let rows = [a.heads + 2 * a.kv_heads, a.head_dim];
                 batched("q", a.q, "(heads + 2 * kv_heads) * head_dim", &rows)?;
             }
@@ -171,12 +171,12 @@ impl KernelDef for Qkv {
         let stream = WeightStream { k, plan: self.plan, segments, tiles: a.w, n: a.n, args: a.stream };
         let epilogue = QkvEpilogue { qkv: self, per, counts, starts, a: &a };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
-        match self.finish {
-            Finish::Append if self.plan.batch > 1 => {
+        match self.output {
+            QkvOutput::Append if self.plan.batch > 1 => {
                 stream.run(input, Store(|r: &Results<'k>| epilogue.append_batch(r)))
             }
-            Finish::Append => stream.run(input, epilogue),
-            Finish::Raw => stream.run(input, Store(|r: &Results<'k>| epilogue.store_raw(r))),
+            QkvOutput::Append => stream.run(input, epilogue),
+            QkvOutput::Raw => stream.run(input, Store(|r: &Results<'k>| epilogue.store_raw(r))),
         }
     }
 
@@ -239,7 +239,7 @@ impl Qkv {
         let row = |d: usize| first + head * dim + d;
         let bias = |i: usize| if self.bias { a.bias[row(dims[i])].into() } else { 0.0 };
         let [mut x, mut y] = [sums[0] + bias(0), sums[1] + bias(1)];
-        if self.finish == Finish::Raw {
+        if self.output == QkvOutput::Raw {
             dims.into_iter().zip([x, y]).for_each(|(d, v)| a.q[q + row(d)] = v as f32);
             return;
         }
@@ -524,7 +524,7 @@ impl Qkv {
         let angles: Vec<f32> = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
         let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
         let cache = random.halves((kv * ctx * dim) as usize);
-        let stored = if self.finish == Finish::Raw { rows } else { heads * dim };
+        let stored = if self.output == QkvOutput::Raw { rows } else { heads * dim };
         let shape = case::ProductCase { rows, n, blocks, batch, outlier: 1.0 };
         let mut args = vec![
             CpuArg::U8(w),
