@@ -99,9 +99,19 @@ fn open(
 /// The tokenizer, unless the user wants to see numbers only.
 fn words(args: &Args, source: &Source, model: &Model) -> Result<Option<Tokenizer>, Failure> {
     let needed = matches!(source, Source::Text(_)) || args.print == Print::Text;
-    let words = needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose()?;
+    let words = needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose().map_err(without_words)?;
     words.iter().flat_map(Tokenizer::warnings).for_each(|warning| say(format!("warning: {warning}")));
     Ok(words)
+}
+
+/// What a tokenizer that cannot be made leaves to do.
+fn without_words(error: warpwright_engine::Error) -> Failure {
+    match Failure::from(error) {
+        Failure::Input(sentence) => {
+            Failure::Input(format!("{sentence}; token ids need no tokenizer: --prompt-ids 1,2 --print ids"))
+        }
+        other => other,
+    }
 }
 
 /// Standard output, and how a token becomes something to read.

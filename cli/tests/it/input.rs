@@ -103,3 +103,30 @@ fn a_bench_without_room_is_refused_before_it_starts() {
         assert_eq!(run(&arguments), refused(2, sentence), "{arguments:?}");
     }
 }
+
+/// Token ids go in and come out where no tokenizer can be made, and the refusal of a text says so.
+#[test]
+fn a_model_without_its_tokenizer_decodes_ids() {
+    let mut bytes =
+        fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/rustdoc-7m-Q4_K_M.gguf")).unwrap();
+    let key = b"tokenizer.ggml.model";
+    let at = bytes.windows(key.len()).position(|found| found == key).expect("the key") + key.len();
+    let value = at + 12..at + 16; // after the type and the length
+    assert_eq!(&bytes[value.clone()], b"gpt2");
+    bytes[value].copy_from_slice(b"bert");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("no-tokenizer.gguf");
+    fs::write(&path, bytes).unwrap();
+    let file = path.to_str().expect("UTF-8");
+    let place = ["--device", "emu", "-n", "2", "--quiet"];
+    let sentence = format!(
+        "{file}: tokenizer.ggml.model is \"bert\"; supported: gpt2 (byte-level BPE); \
+         token ids need no tokenizer: --prompt-ids 1,2 --print ids"
+    );
+    for prompt in [["--prompt", "x"], ["--prompt-ids", "5,9"]] {
+        assert_eq!(run(&[&["run", file], &prompt[..], &place].concat()), refused(2, &sentence));
+    }
+    let end = run(&[&["run", file, "--prompt-ids", "5,9", "--print", "ids"], &place[..]].concat());
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    assert_eq!(end.out.split_whitespace().filter_map(|id| id.parse::<u32>().ok()).count(), 2);
+}
