@@ -5,17 +5,22 @@
 //!
 //! What is done right here, because it is easy to do wrong: the capture is always ended, also after an error or a
 //! panic; the first call that failed is reported and not only `STREAM_CAPTURE_INVALIDATED`, which follows from it;
-//! destructors that would call the driver wait until the end; a graph the driver took back is not touched.
+//! destructors that would call the driver wait until the end; what another thread gives the stream meanwhile is
+//! refused, under the lock that the beginning and the end take; a graph the driver took back is not touched.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 use driver_sys::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUstreamCaptureMode, CUstreamCaptureStatus,
 };
 
-use crate::graph::{EdgeKind, NodeKind};
+use crate::graph::{EdgeKind, NodeKind, Owner};
+use crate::lock::lock;
 use crate::queue::{Queue, Work};
+use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error, Event, Graph, Stream};
 
 /// Which calls a capture forbids meanwhile: allocation, module loading and such.
@@ -32,7 +37,34 @@ pub enum CaptureMode {
 /// A queue whose work becomes nodes of a captured graph.
 pub struct Capture<'s> {
     stream: &'s Stream,
+    captured: Arc<Captured>,
     pushed: Rc<RefCell<Vec<(CUgraphNode, Work)>>>,
+}
+
+/// What a capture has: its streams point to it while it lasts.
+pub(crate) struct Captured {
+    thread: ThreadId,
+    /// What captured work needs beside the memory and the kernels that its nodes name.
+    owners: Mutex<Vec<Owner>>,
+    /// The streams that joined it.
+    joined: Mutex<Vec<Arc<Timeline>>>,
+}
+
+impl Captured {
+    fn new() -> Arc<Self> {
+        let thread = std::thread::current().id();
+        Arc::new(Self { thread, owners: Mutex::default(), joined: Mutex::default() })
+    }
+
+    /// Whether this thread captures.
+    pub(crate) fn is_here(&self) -> bool {
+        self.thread == std::thread::current().id()
+    }
+
+    /// Keeps something for as long as the graph that becomes of the capture.
+    pub(crate) fn keep(&self, owner: Owner) {
+        lock(&self.owners).push(owner);
+    }
 }
 
 thread_local! {
@@ -40,10 +72,12 @@ thread_local! {
     static REGIONS: RefCell<Vec<Option<DriverError>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Remembers the first failure of the innermost region on this thread.
+/// Remembers the first failure of the innermost region on this thread. At the thread's end there is none.
 pub(crate) fn note(error: &DriverError) {
-    REGIONS.with_borrow_mut(|regions| {
-        if let Some(first) = regions.last_mut() {
+    let _ = REGIONS.try_with(|regions| {
+        if let Ok(mut regions) = regions.try_borrow_mut()
+            && let Some(first) = regions.last_mut()
+        {
             first.get_or_insert_with(|| error.clone());
         }
     });
@@ -53,19 +87,20 @@ pub(crate) fn note(error: &DriverError) {
 ///
 /// # Errors
 /// [`Error::Capture`] with the first failure of the region - the call that failed on this thread, else what `work`
-/// returned, else what the driver said at the end.
+/// returned, else what the driver said at the end. [`Error::Capturing`] if the stream captures already.
 pub fn capture(
     stream: &Stream,
     mode: CaptureMode,
     work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
 ) -> Result<Graph, Error> {
     let region = Region::begin(stream, mode)?;
-    let mut capture = Capture { stream, pushed: Rc::default() };
+    let mut capture = Capture { stream, captured: region.captured.clone(), pushed: Rc::default() };
     let result = work(&mut capture);
+    let owners = std::mem::take(&mut *lock(&capture.captured.owners));
     let ended = region.end();
     let pushed = capture.pushed.take();
     match (result, ended.failed, ended.graph) {
-        (Ok(()), _, Ok(raw)) => adopt(stream.context(), raw, pushed),
+        (Ok(()), _, Ok(raw)) => adopt(stream.context(), raw, pushed, owners),
         (Err(first), _, Ok(raw)) => {
             // The capture itself went well: its graph is ours to destroy.
             drop(Graph::adopt(stream.context(), raw));
@@ -86,6 +121,7 @@ fn broken(failed: Option<DriverError>, returned: Option<Error>, end: DriverError
 /// A region of capture: while it lives, the stream captures and destructors wait.
 struct Region<'s> {
     stream: &'s Stream,
+    captured: Arc<Captured>,
     open: bool,
 }
 
@@ -104,11 +140,19 @@ impl<'s> Region<'s> {
             CaptureMode::ThreadLocal => CUstreamCaptureMode::THREAD_LOCAL,
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
         };
-        // SAFETY: the stream is alive and not the legacy stream.
-        unsafe { cu!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
-        context.begin_capture();
+        let captured = Captured::new();
+        context.driver().gate().begin(|| {
+            let mut turn = stream.begin("a capture")?;
+            // Destructors that run meanwhile ask for the work before the capture by this fence.
+            turn.fence();
+            // SAFETY: the stream is alive and not the legacy stream.
+            unsafe { cu!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
+            turn.join(&captured);
+            Ok::<_, Error>(())
+        })?;
+        lock(&captured.joined).push(stream.timeline().clone());
         REGIONS.with_borrow_mut(|regions| regions.push(None));
-        Ok(Self { stream, open: true })
+        Ok(Self { stream, captured, open: true })
     }
 
     fn end(mut self) -> Ended {
@@ -120,21 +164,36 @@ impl<'s> Region<'s> {
     fn close(&self) -> Ended {
         let failed = REGIONS.with_borrow_mut(Vec::pop).flatten();
         let graph = self.end_capture();
-        if self.stream.is_capturing() {
-            // Some failures leave it so, and nothing repairs it.
-            tracing::error!("the stream still captures; use another one");
-        }
-        self.stream.context().end_capture();
+        self.stream.context().driver().gate().end();
         Ended { failed, graph }
     }
 
     fn end_capture(&self) -> Result<CUgraph, DriverError> {
         let context = self.stream.context();
         let _current = context.enter()?;
+        let joined = std::mem::take(&mut *lock(&self.captured.joined));
         let mut graph = CUgraph::NULL;
+        // Under the stream's lock, so that no work comes between the end and the word that it ended.
+        let mut state = self.stream.timeline().lock();
         // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
-        unsafe { cu!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }?;
-        Ok(graph)
+        let ended =
+            unsafe { cu!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }.map(|()| graph);
+        state.capture = None;
+        drop(state);
+        joined.iter().for_each(|timeline| timeline.lock().capture = None);
+        if self.still_captures() {
+            // Some failures leave it so, and nothing repairs it.
+            tracing::error!("the stream still captures; use another one");
+        }
+        ended
+    }
+
+    fn still_captures(&self) -> bool {
+        let mut status = CUstreamCaptureStatus::NONE;
+        let ask = self.stream.context().driver().api().cuStreamIsCapturing;
+        // SAFETY: `status` is ours to write; the stream is alive.
+        let code = unsafe { ask(self.stream.raw(), &mut status) };
+        code == driver_sys::CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
     }
 }
 
@@ -159,25 +218,48 @@ impl Capture<'_> {
     /// Captures two chains side by side: `work` gets this queue and one over `other`, which joins at the end.
     ///
     /// # Errors
-    /// What `work` returns, a stream of another context, or what the driver refuses.
+    /// What `work` returns, a stream of another context or in another capture, or what the driver refuses.
     pub fn fork(
         &mut self,
         other: &Stream,
         work: impl FnOnce(&mut Self, &mut Capture<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let (forked, joined) =
-            (Event::untimed(self.stream.context())?, Event::untimed(self.stream.context())?);
+        let context = self.stream.context();
+        crate::event::expect_same(&other.name(), other.context(), "the capture", context)?;
+        let (forked, joined) = (Event::untimed(context)?, Event::untimed(context)?);
         forked.record(self.stream)?;
-        other.wait(&forked)?;
-        let mut second = Capture { stream: other, pushed: self.pushed.clone() };
+        self.draw_in(other, &forked)?;
+        let mut second =
+            Capture { stream: other, captured: self.captured.clone(), pushed: self.pushed.clone() };
         let result = work(self, &mut second);
         // Joined also after an error, so that the error is that of `work` and not of a fork left open.
-        let join = joined.record(other).and_then(|()| self.stream.wait(&joined));
+        let join = joined.record(other).and_then(|()| self.join(other, &joined));
         result.and(join)
     }
 
+    /// Draws a stream into the capture: it waits for an event of it.
+    fn draw_in(&self, other: &Stream, forked: &Event) -> Result<(), Error> {
+        let (_current, driver) = (other.context().enter()?, other.context().driver());
+        let mut turn = other.begin("a capture")?;
+        turn.fence();
+        // SAFETY: stream and event are alive and of one context.
+        unsafe { cu!(driver, cuStreamWaitEvent(other.raw(), forked.raw(), 0)) }?;
+        turn.join(&self.captured);
+        lock(&self.captured.joined).push(other.timeline().clone());
+        Ok(())
+    }
+
+    /// Lets the capturing stream wait for the one that joined, which is its own again.
+    fn join(&self, other: &Stream, joined: &Event) -> Result<(), Error> {
+        let (_current, driver) = (other.context().enter()?, other.context().driver());
+        let _state = self.stream.timeline().lock();
+        // SAFETY: stream and event are alive and of one context.
+        unsafe { cu!(driver, cuStreamWaitEvent(self.stream.raw(), joined.raw(), 0)) }?;
+        Ok(())
+    }
+
     /// The node that the stream's next work would come after: the one captured last.
-    fn captured(&self) -> Result<CUgraphNode, Error> {
+    fn last(&self) -> Result<CUgraphNode, Error> {
         let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
         let (mut after, mut count) = (std::ptr::null(), 0);
         let context = self.stream.context();
@@ -197,6 +279,12 @@ impl Capture<'_> {
     }
 }
 
+impl std::fmt::Debug for Capture<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Capture({:?})", self.stream)
+    }
+}
+
 impl Queue for Capture<'_> {
     fn context(&self) -> &Context {
         self.stream.context()
@@ -204,24 +292,36 @@ impl Queue for Capture<'_> {
 
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(self.stream.context())?;
-        work.enqueue(self.stream)?;
-        let node = self.captured()?;
+        {
+            let _state = self.stream.timeline().lock();
+            let _current = self.stream.context().enter()?;
+            work.call(self.stream.context().driver(), self.stream)?;
+        }
+        let node = self.last()?;
         self.pushed.borrow_mut().push((node, work));
         Ok(())
     }
 }
 
 /// Makes a graph of what was captured: our work in the order of pushing, then what else the driver shows.
-fn adopt(context: &Context, raw: CUgraph, pushed: Vec<(CUgraphNode, Work)>) -> Result<Graph, Error> {
+fn adopt(
+    context: &Context,
+    raw: CUgraph,
+    pushed: Vec<(CUgraphNode, Work)>,
+    owners: Vec<Owner>,
+) -> Result<Graph, Error> {
     let mut graph = Graph::adopt(context, raw);
+    graph.own(owners);
     let _current = context.enter()?;
     let shown = nodes_of(context, raw)?;
     let mut placed: Vec<CUgraphNode> = Vec::with_capacity(shown.len());
     for (node, work) in pushed {
-        graph.own(work.owners());
         if shown.contains(&node) && !placed.contains(&node) {
             graph.push_node(node, NodeKind::Work(work));
             placed.push(node);
+        } else {
+            // The driver shows no node of it, and still the graph may need what it names.
+            graph.own([Arc::new(work) as Owner]);
         }
     }
     for node in shown {

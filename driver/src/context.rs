@@ -3,34 +3,39 @@
 //! It is the device's primary context, shared with every other user of it in the process, and never reset. Each call
 //! that needs it makes it current and restores what was current before.
 
-use std::any::Any;
-use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, Weak};
 
-use driver_sys::{
-    CUcontext, CUdevice_attribute, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmodule, CUresult, CUstream,
-    CUstream_flags,
-};
+use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags};
 
 use crate::error::DriverError;
-use crate::{Device, Driver, Error, stream};
+use crate::lock::lock;
+use crate::order::Order;
+use crate::release::{Pending, Release};
+use crate::timeline::{Mark, Timeline};
+use crate::{Device, Driver, Error};
 
 /// A device in use. Clones share it, and so does every other `Context` of the same device and driver.
+///
+/// When the last of it is dropped (every stream, buffer and graph has a share) it waits for work that is still in
+/// flight, and gives the device back.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
-/// Something that work on the device needs, kept until that work is done.
-pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+/// Gives everything back when it is dropped.
+pub(crate) struct Inner(ManuallyDrop<Resources>);
 
-pub(crate) struct Inner {
+pub(crate) struct Resources {
     device: Device,
     raw: CUcontext,
     limits: Limits,
     /// For copies that the caller waits for. The legacy stream would not wait for ours, and breaks captures.
     transfer: CUstream,
-    streams: Mutex<Vec<Weak<stream::Inner>>>,
-    deferral: Mutex<Deferral>,
-    left: Mutex<Vec<Left>>,
+    /// Every stream that may still have work, also after its last [`Stream`](crate::Stream) is gone.
+    streams: Mutex<Vec<Arc<Timeline>>>,
+    order: Order,
+    pending: Pending,
 }
 
 /// What a launch may ask of the device.
@@ -38,51 +43,15 @@ pub(crate) struct Inner {
 pub(crate) struct Limits {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
-}
-
-/// While a stream captures, destructors wait: most of what they call would end the capture.
-#[derive(Default)]
-struct Deferral {
-    captures: usize,
-    waiting: Vec<Release>,
-}
-
-/// Owners whose stream is gone, and the event after which nothing needs them.
-pub(crate) struct Left {
-    pub(crate) event: CUevent,
-    pub(crate) owners: Vec<Owner>,
-}
-
-/// What a destructor gives back.
-#[derive(Debug)]
-pub(crate) enum Release {
-    Memory(CUdeviceptr),
-    Pinned(HostPointer),
-    Module(CUmodule),
-    Stream(CUstream),
-    Event(CUevent),
-    Graph(CUgraph),
-    Exec(CUgraphExec),
-}
-
-/// An address of host memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostPointer(pub(crate) *mut c_void);
-
-// SAFETY: it is an address; whoever goes through it says why the memory is there and who else uses it.
-unsafe impl Send for HostPointer {}
-// SAFETY: as above.
-unsafe impl Sync for HostPointer {}
-
-/// A lock whose data stays whole whatever a holder does.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) threads: u32,
 }
 
 /// The context is current on this thread for as long as this lives.
-pub(crate) struct Current<'a> {
+pub struct Current<'a> {
     driver: &'a Driver,
     pushed: bool,
+    /// The stack of contexts is the thread's.
+    thread: std::marker::PhantomData<*const ()>,
 }
 
 impl Context {
@@ -97,10 +66,11 @@ impl Context {
             contexts.iter().filter_map(Weak::upgrade).find(|c| c.device.ordinal() == device.ordinal());
         if let Some(inner) = in_use {
             drop(contexts);
-            inner.collect();
-            return Ok(Self(inner));
+            let context = Self(inner);
+            context.collect();
+            return Ok(context);
         }
-        let inner = Arc::new(Inner::retain(device)?);
+        let inner = Arc::new(Inner(ManuallyDrop::new(Resources::retain(device)?)));
         contexts.push(Arc::downgrade(&inner));
         Ok(Self(inner))
     }
@@ -127,16 +97,62 @@ impl Context {
         Ok((free, total))
     }
 
-    /// Waits until every stream of this context that does not capture is idle.
+    /// Waits until every stream of this context that does not capture is idle, those included whose last
+    /// [`Stream`](crate::Stream) was dropped.
     ///
     /// # Errors
     /// A fault of the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
         // Each stream on its own: cuCtxSynchronize may end a capture on another thread.
-        let streams: Vec<_> = lock(&self.0.streams).iter().filter_map(Weak::upgrade).collect();
-        streams.iter().filter(|s| !s.is_capturing()).try_for_each(|s| s.synchronize())?;
-        self.0.collect();
-        Ok(())
+        let streams = lock(&self.0.streams).clone();
+        let result = streams.iter().try_for_each(|s| self.wait_for(s));
+        drop(streams);
+        self.collect();
+        result
+    }
+
+    /// Waits until the stream has done what it was given so far.
+    pub(crate) fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
+        let state = timeline.lock();
+        if timeline.captures(&state, *self.driver()) {
+            return Ok(());
+        }
+        let queued = state.queued;
+        drop(state);
+        let _current = self.enter()?;
+        // SAFETY: the stream is alive for as long as its timeline is in somebody's hands.
+        let result = unsafe { cu!(self.driver(), cuStreamSynchronize(timeline.raw)) };
+        self.waited(timeline, queued, result).map_err(Error::from)
+    }
+
+    /// Remembers what a wait for a stream says: that the work is done, or that after a fault nothing runs any more.
+    pub(crate) fn waited(
+        &self,
+        timeline: &Timeline,
+        queued: u64,
+        result: Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        if result.as_ref().err().is_none_or(|error| error.code.is_device_fault()) {
+            self.passed(timeline, queued);
+        }
+        result
+    }
+
+    /// Remembers that so much of a stream's work is done.
+    pub(crate) fn passed(&self, timeline: &Timeline, queued: u64) {
+        timeline.reached(queued);
+        if self.0.order.several() {
+            self.0.order.wait(&self.0.order.clock(timeline.slot, queued));
+        }
+    }
+
+    /// Makes the context current on this thread until the guard is dropped. Every call sees to that by itself; a
+    /// thread that makes many spares each of them the trouble.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn enter(&self) -> Result<Current<'_>, DriverError> {
+        self.0.enter()
     }
 
     /// Runs `f` with the context current on this thread: for calls that this crate does not wrap.
@@ -153,130 +169,94 @@ impl Context {
         self.0.raw
     }
 
+    /// The stream for copies that the caller waits for.
+    pub(crate) fn transfer(&self) -> CUstream {
+        self.0.transfer
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    pub(crate) fn enter(&self) -> Result<Current<'_>, DriverError> {
-        self.0.enter()
+    pub(crate) fn order(&self) -> &Order {
+        &self.0.order
     }
 
-    pub(crate) fn release(&self, what: Release) {
-        self.0.release(what);
-    }
-
-    /// Whether work before the event is still to do.
-    pub(crate) fn is_pending(&self, event: CUevent) -> bool {
-        self.0.is_pending(event)
-    }
-
-    pub(crate) fn keep_until_done(&self, left: Left) {
-        lock(&self.0.left).push(left);
-    }
-
-    /// Drops what dropped streams still held, where its work is done.
-    pub(crate) fn collect(&self) {
-        self.0.collect();
-    }
-
+    #[inline]
     pub(crate) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    pub(crate) fn add_stream(&self, stream: &Arc<stream::Inner>) {
+    /// Releases what a destructor holds, once no stream can use it.
+    pub(crate) fn release(&self, what: Release) {
+        let context = self.clone();
+        self.driver().gate().pass(move || {
+            let left = context.0.release(what);
+            (left, context)
+        });
+    }
+
+    /// Releases what waits and is done with, streams included.
+    pub(crate) fn collect(&self) {
+        let context = self.clone();
+        self.driver().gate().pass(move || {
+            let left = context.0.collect();
+            (left, context)
+        });
+    }
+
+    /// Runs a call that takes memory. Where there is none left, memory that only waits to be released is released,
+    /// and the call is made once more.
+    pub(crate) fn with_memory<T>(
+        &self,
+        mut take: impl FnMut() -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let missing = |r: &Result<T, DriverError>| {
+            let none_left = |e: &DriverError| e.code == CUresult::OUT_OF_MEMORY;
+            r.as_ref().err().is_some_and(none_left) && !self.0.pending.is_empty()
+        };
+        let mut result = take();
+        if missing(&result) {
+            self.collect();
+            result = take();
+        }
+        if missing(&result) {
+            // A failure of earlier work is reported by whoever waits for that work.
+            let _ = self.synchronize();
+            result = take();
+        }
+        result
+    }
+
+    /// Adds a stream: `make` gives its handle. It begins after the work that was given while there was only one stream.
+    pub(crate) fn add_stream(
+        &self,
+        borrowed: bool,
+        make: impl FnOnce() -> Result<CUstream, DriverError>,
+    ) -> Result<Arc<Timeline>, Error> {
+        let _current = self.enter()?;
         let mut streams = lock(&self.0.streams);
-        streams.retain(|s| s.strong_count() > 0);
-        streams.push(Arc::downgrade(stream));
-    }
-
-    /// Copies from the host and waits.
-    ///
-    /// # Safety
-    /// `to` is device memory of at least `from.len()` bytes.
-    pub(crate) unsafe fn upload(&self, to: CUdeviceptr, from: &[u8]) -> Result<(), Error> {
-        // SAFETY: the caller vouches for `to`; the context lives as long as its transfer stream.
-        unsafe { self.upload_on(self.0.transfer, to, from) }
-    }
-
-    /// Copies to the host and waits.
-    ///
-    /// # Safety
-    /// `from` is device memory of at least `to.len()` bytes.
-    pub(crate) unsafe fn download(&self, to: &mut [u8], from: CUdeviceptr) -> Result<(), Error> {
-        // SAFETY: the caller vouches for `from`; the context lives as long as its transfer stream.
-        unsafe { self.download_on(self.0.transfer, to, from) }
-    }
-
-    /// Fills with one byte and waits.
-    ///
-    /// # Safety
-    /// `to` is device memory of at least `bytes` bytes.
-    pub(crate) unsafe fn clear(&self, to: CUdeviceptr, bytes: usize) -> Result<(), Error> {
-        let (_current, driver, stream) = (self.enter()?, self.driver(), self.0.transfer);
-        // SAFETY: the caller vouches for `to`.
-        unsafe {
-            cu!(driver, cuMemsetD8Async(to, 0, bytes, stream))?;
-            cu!(driver, cuStreamSynchronize(stream))?;
+        let raw = make()?;
+        let was_single = !self.0.order.several();
+        let (slot, count) = self.0.order.add();
+        let timeline = Arc::new(Timeline::new(raw, slot, borrowed, count));
+        if was_single && self.0.order.several() {
+            // From here on uses are remembered. Whoever saw the old answer has left the stream's lock by now.
+            let marks: Vec<Mark> = streams.iter().filter_map(|s| s.mark(*self.driver())).collect();
+            marks.into_iter().for_each(|mark| self.0.order.put_first(mark));
         }
-        Ok(())
-    }
-
-    /// Copies from the host in the order of `stream`, and waits.
-    ///
-    /// # Safety
-    /// `stream` is alive and of this context; `to` is device memory of at least `from.len()` bytes.
-    pub(crate) unsafe fn upload_on(
-        &self,
-        stream: CUstream,
-        to: CUdeviceptr,
-        from: &[u8],
-    ) -> Result<(), Error> {
-        let (_current, driver) = (self.enter()?, self.driver());
-        // SAFETY: the caller vouches for `to`; `from` lives until the wait returns.
-        unsafe {
-            cu!(driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream))?;
-            cu!(driver, cuStreamSynchronize(stream))?;
+        streams.push(timeline.clone());
+        drop(streams);
+        if let Some(mark) = self.0.order.begin(slot).filter(|mark| !mark.is_reached()) {
+            mark.hold(&timeline, *self.driver())?;
         }
-        Ok(())
+        Ok(timeline)
     }
+}
 
-    /// Copies to the host in the order of `stream`, and waits.
-    ///
-    /// # Safety
-    /// `stream` is alive and of this context; `from` is device memory of at least `to.len()` bytes.
-    pub(crate) unsafe fn download_on(
-        &self,
-        stream: CUstream,
-        to: &mut [u8],
-        from: CUdeviceptr,
-    ) -> Result<(), Error> {
-        let (_current, driver) = (self.enter()?, self.driver());
-        // SAFETY: the caller vouches for `from`; `to` is ours to write and lives until the wait returns.
-        unsafe {
-            cu!(driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), stream))?;
-            cu!(driver, cuStreamSynchronize(stream))?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn has_captures(&self) -> bool {
-        lock(&self.0.deferral).captures > 0
-    }
-
-    /// From here on, destructors wait.
-    pub(crate) fn begin_capture(&self) {
-        lock(&self.0.deferral).captures += 1;
-    }
-
-    /// Ends what [`begin_capture`](Self::begin_capture) began, and does the destructors' work that waited.
-    pub(crate) fn end_capture(&self) {
-        let mut deferral = lock(&self.0.deferral);
-        deferral.captures -= 1;
-        if deferral.captures == 0 {
-            let waiting = std::mem::take(&mut deferral.waiting);
-            drop(deferral);
-            waiting.into_iter().for_each(|what| self.0.release_now(what));
-        }
+impl std::fmt::Display for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.0.device, self.driver().origin())
     }
 }
 
@@ -286,7 +266,10 @@ impl std::fmt::Debug for Context {
     }
 }
 
-impl Inner {
+/// What is dropped outside of all locks.
+type Left = Vec<Box<dyn std::any::Any + Send>>;
+
+impl Resources {
     fn retain(device: &Device) -> Result<Self, Error> {
         let driver = device.driver();
         let limits = Limits::of(device)?;
@@ -299,8 +282,8 @@ impl Inner {
             limits,
             transfer: CUstream::NULL,
             streams: Mutex::default(),
-            deferral: Mutex::default(),
-            left: Mutex::default(),
+            order: Order::default(),
+            pending: Pending::default(),
         };
         let mut transfer = CUstream::NULL;
         {
@@ -313,6 +296,7 @@ impl Inner {
         Ok(inner)
     }
 
+    #[inline]
     fn enter(&self) -> Result<Current<'_>, DriverError> {
         let driver = self.device.driver();
         let mut current = CUcontext::NULL;
@@ -323,74 +307,105 @@ impl Inner {
             // SAFETY: the context is retained for as long as this lives.
             unsafe { cu!(driver, cuCtxPushCurrent_v2(self.raw)) }?;
         }
-        Ok(Current { driver, pushed })
+        Ok(Current { driver, pushed, thread: std::marker::PhantomData })
     }
 
-    fn release(&self, what: Release) {
-        let mut deferral = lock(&self.deferral);
-        if deferral.captures > 0 {
-            deferral.waiting.push(what);
-        } else {
-            drop(deferral);
-            self.release_now(what);
+    fn release(&self, what: Release) -> Left {
+        let Ok(_current) = self.enter() else { return Left::new() };
+        let driver = *self.device.driver();
+        if let Release::Event(_) = what {
+            // The driver itself keeps an event that work waits for.
+            return what.now(driver).into_iter().collect();
+        }
+        let marks: Vec<Mark> = lock(&self.streams).iter().filter_map(|s| s.mark(driver)).collect();
+        if marks.is_empty() {
+            return what.now(driver).into_iter().collect();
+        }
+        self.pending.push(marks, what);
+        self.collect()
+    }
+
+    fn collect(&self) -> Left {
+        let Ok(_current) = self.enter() else { return Left::new() };
+        let driver = *self.device.driver();
+        let mut streams = lock(&self.streams);
+        streams.iter().for_each(|s| s.poll(driver));
+        self.order.forget_done();
+        let done = self.pending.take_done();
+        // No `Stream` and no mark has a share of what only this list names.
+        let gone = streams.extract_if(.., |s| Arc::strong_count(s) == 1 && s.is_idle());
+        gone.for_each(|timeline| self.destroy(&timeline));
+        drop(streams);
+        done.into_iter().filter_map(|what| what.now(driver)).collect()
+    }
+
+    /// Destroys a stream that is idle.
+    fn destroy(&self, timeline: &Timeline) {
+        let driver = *self.device.driver();
+        self.order.remove(timeline.slot, timeline.queued());
+        timeline.take_events().into_iter().for_each(|event| drop(Release::Event(event).now(driver)));
+        if !timeline.borrowed {
+            destroy_stream(driver, timeline.raw);
         }
     }
 
-    /// Releases what a destructor held. It cannot report a failure; after a fault of the device all releases fail.
-    fn release_now(&self, what: Release) {
-        if let Err(error) = self.try_release(&what) {
-            tracing::warn!(%error, ?what, "not released");
+    /// Waits for all work, releases everything, and gives the device back.
+    fn finish(self) -> Left {
+        let driver = *self.device.driver();
+        let left = self.enter().map(|_current| self.empty()).unwrap_or_default();
+        // SAFETY: gives back the reference that `retain` took; nothing of the context is left.
+        if let Err(error) = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(self.device.raw())) } {
+            tracing::warn!(%error, "context not released");
         }
+        left
     }
 
-    fn try_release(&self, what: &Release) -> Result<(), DriverError> {
-        let (_current, driver) = (self.enter()?, self.device.driver());
-        // SAFETY: the destructor that made the value owned the object and was the last to name it.
-        unsafe {
-            match *what {
-                Release::Memory(address) => cu!(driver, cuMemFree_v2(address)),
-                Release::Pinned(pointer) => cu!(driver, cuMemFreeHost(pointer.0)),
-                Release::Module(module) => cu!(driver, cuModuleUnload(module)),
-                Release::Stream(stream) => cu!(driver, cuStreamDestroy_v2(stream)),
-                Release::Event(event) => cu!(driver, cuEventDestroy_v2(event)),
-                Release::Graph(graph) => cu!(driver, cuGraphDestroy(graph)),
-                Release::Exec(exec) => cu!(driver, cuGraphExecDestroy(exec)),
+    /// Waits for all work, and releases everything in the context.
+    fn empty(&self) -> Left {
+        let driver = *self.device.driver();
+        let streams = std::mem::take(&mut *lock(&self.streams));
+        for timeline in streams.iter().filter(|s| !s.is_idle()) {
+            // SAFETY: the stream is alive.
+            if let Err(error) = unsafe { cu!(driver, cuStreamSynchronize(timeline.raw)) } {
+                tracing::warn!(%error, "work in flight at the end of its context");
             }
         }
+        let left = self.pending.take_all().into_iter().filter_map(|what| what.now(driver)).collect();
+        streams.iter().for_each(|timeline| self.destroy(timeline));
+        destroy_stream(driver, self.transfer);
+        left
     }
+}
 
-    fn collect(&self) {
-        let left = std::mem::take(&mut *lock(&self.left));
-        let (busy, done): (Vec<_>, Vec<_>) = left.into_iter().partition(|l| self.is_pending(l.event));
-        lock(&self.left).extend(busy);
-        for Left { event, owners } in done {
-            self.release(Release::Event(event));
-            drop(owners);
-        }
+fn destroy_stream(driver: Driver, raw: CUstream) {
+    if raw.is_null() {
+        return;
     }
-
-    /// Whether work before the event is still to do; a device that failed does none.
-    fn is_pending(&self, event: CUevent) -> bool {
-        let Ok(_current) = self.enter() else { return false };
-        // SAFETY: the event is alive; a query changes nothing.
-        unsafe { (self.device.driver().api().cuEventQuery)(event) == CUresult::NOT_READY }
+    // SAFETY: nobody else names the stream.
+    if let Err(error) = unsafe { cu!(driver, cuStreamDestroy_v2(raw)) } {
+        tracing::warn!(%error, "stream not destroyed");
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.transfer.is_null() {
-            self.release_now(Release::Stream(self.transfer));
-        }
-        let driver = self.device.driver();
-        // SAFETY: gives back the reference that `retain` took; nothing of the context is left.
-        if let Err(error) = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(self.device.raw())) } {
-            tracing::warn!(%error, "context not released");
-        }
+        // SAFETY: this is the destructor, so that nobody uses what is taken.
+        let resources = unsafe { ManuallyDrop::take(&mut self.0) };
+        let gate = resources.device.driver().gate();
+        gate.pass(move || resources.finish());
+    }
+}
+
+impl Deref for Inner {
+    type Target = Resources;
+
+    fn deref(&self) -> &Resources {
+        &self.0
     }
 }
 
 impl Drop for Current<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.pushed {
             let mut popped = CUcontext::NULL;
@@ -416,6 +431,7 @@ impl Limits {
                 get(CUdevice_attribute::MAX_BLOCK_DIM_Y)?,
                 get(CUdevice_attribute::MAX_BLOCK_DIM_Z)?,
             ],
+            threads: get(CUdevice_attribute::MAX_THREADS_PER_BLOCK)?,
         })
     }
 }

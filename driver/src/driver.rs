@@ -1,41 +1,39 @@
 //! The driver: found, opened, started.
 
 use std::ffi::{CStr, OsStr, c_char};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Mutex, Weak};
 
 use driver_sys::{Api, CUlogIterator, CUresult, Library};
 
-use crate::context;
 use crate::error::{DriverError, Error, LoadError};
-use crate::{Device, capture};
+use crate::gate::Gate;
+use crate::lock::lock;
+use crate::{Device, capture, context};
 
-/// A started driver. Clones share it.
-#[derive(Clone)]
-pub struct Driver(Arc<Inner>);
+/// A started driver. Clones are the same driver, and so is every other `Driver` of the same library.
+#[derive(Clone, Copy)]
+pub struct Driver(&'static Inner);
 
-struct Inner {
-    api: Api,
-    origin: String,
+pub(crate) struct Inner {
+    library: &'static Library,
     version: i32,
     contexts: Mutex<Vec<Weak<context::Inner>>>,
     /// How far the driver's log has been shown.
     seen: Mutex<CUlogIterator>,
+    gate: Gate,
 }
 
-/// The library, opened once for the process and never closed.
-fn library() -> &'static Result<Library, driver_sys::LoadError> {
-    static LIBRARY: OnceLock<Result<Library, driver_sys::LoadError>> = OnceLock::new();
-    LIBRARY.get_or_init(Library::find)
-}
+/// The drivers that were started: one for each library, for as long as the process runs.
+static STARTED: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
 
 /// Whether a driver library opens. Opens it, and does nothing else.
 pub fn is_driver_available() -> bool {
-    library().is_ok()
+    Library::find().is_ok()
 }
 
 /// Why no driver library opens, or none if one does. Opens it, and does nothing else.
-pub fn driver_load_error() -> Option<&'static driver_sys::LoadError> {
-    library().as_ref().err()
+pub fn driver_load_error() -> Option<driver_sys::LoadError> {
+    Library::find().err()
 }
 
 impl Driver {
@@ -44,44 +42,45 @@ impl Driver {
     /// # Errors
     /// What each name tried said, or why the driver did not start.
     pub fn load() -> Result<Self, LoadError> {
-        let library = library().as_ref().map_err(Clone::clone)?;
-        Self::from_api(library.api.clone(), &library.name)
+        Self::of(Library::find()?)
     }
 
     /// Starts the driver at `path`.
     ///
     /// # Errors
     /// Why it is not a driver, or why it did not start.
-    pub fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
-        let library = Library::open(path)?;
-        Self::from_api(library.api, &library.name)
+    ///
+    /// # Safety
+    /// What the library exports under a name of `cuda.h` is that function, with that prototype.
+    pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
+        // SAFETY: the caller vouches for the library.
+        Self::of(unsafe { Library::open(path) }?)
     }
 
-    /// Starts a driver whose functions are `api`; `origin` names it in errors.
+    /// Starts the driver of an open library. The second call for a library gives the driver that the first one
+    /// started.
     ///
     /// # Errors
     /// Why it did not start.
-    pub fn from_api(api: Api, origin: &str) -> Result<Self, LoadError> {
-        let mut inner = Inner {
-            api,
-            origin: origin.to_string(),
-            version: 0,
-            contexts: Mutex::default(),
-            seen: Mutex::default(),
-        };
-        inner.start().map_err(|source| start_error(origin, source))?;
-        tracing::debug!(origin, version = inner.version, "driver started");
-        Ok(Self(Arc::new(inner)))
+    pub fn of(library: &'static Library) -> Result<Self, LoadError> {
+        let mut started = lock(&STARTED);
+        if let Some(inner) = started.iter().find(|inner| std::ptr::eq(inner.library, library)) {
+            return Ok(Self(inner));
+        }
+        let inner = Inner::start(library).map_err(|source| start_error(library.name(), source))?;
+        let inner: &'static Inner = Box::leak(Box::new(inner));
+        started.push(inner);
+        Ok(Self(inner))
     }
 
     /// The raw functions.
-    pub fn api(&self) -> &Api {
-        &self.0.api
+    pub fn api(&self) -> &'static Api {
+        self.0.library.api()
     }
 
     /// The library's name or path.
     pub fn origin(&self) -> &str {
-        &self.0.origin
+        self.0.library.name()
     }
 
     /// The newest CUDA version it serves, as major and minor.
@@ -117,13 +116,46 @@ impl Driver {
     }
 
     /// Turns a code into a result, and tells a capture on this thread of the first failure.
+    #[inline]
     pub(crate) fn check(&self, call: &'static str, code: CUresult) -> Result<(), DriverError> {
-        self.0.check(call, code)
+        if code == CUresult::SUCCESS { Ok(()) } else { Err(self.failure(call, code)) }
+    }
+
+    /// The error of a function that this driver lacks.
+    #[cold]
+    pub(crate) fn lacks(&self, function: &'static str) -> Error {
+        let since = Api::NAMES.iter().find(|f| f.name == function).map_or(0, |f| f.since);
+        let (major, minor) = self.version();
+        Error::Unsupported {
+            function,
+            needed: format!("{}.{}", since / 1000, since % 1000 / 10),
+            driver: format!("{major}.{minor}"),
+        }
     }
 
     /// The contexts in use, so that a device has one and not several that do not know of each other.
-    pub(crate) fn contexts(&self) -> &Mutex<Vec<Weak<context::Inner>>> {
+    pub(crate) fn contexts(&self) -> &'static Mutex<Vec<Weak<context::Inner>>> {
         &self.0.contexts
+    }
+
+    /// What keeps destructors out of captures.
+    pub(crate) fn gate(&self) -> &'static Gate {
+        &self.0.gate
+    }
+
+    #[cold]
+    fn failure(&self, call: &'static str, code: CUresult) -> DriverError {
+        let name = code.name().is_none().then(|| self.0.name_of(code)).flatten();
+        let error = DriverError { call, code, name, log: self.0.log() };
+        capture::note(&error);
+        error
+    }
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor) = self.version();
+        write!(f, "Driver({}, CUDA {major}.{minor})", self.origin())
     }
 }
 
@@ -139,47 +171,39 @@ fn start_error(origin: &str, source: DriverError) -> LoadError {
 }
 
 impl Inner {
-    fn start(&mut self) -> Result<(), DriverError> {
-        // SAFETY: the call takes no pointer and may be made again.
-        let code = unsafe { (self.api.cuInit)(0) };
-        self.check("cuInit", code)?;
-        // SAFETY: the number is ours to write.
-        let code = unsafe { (self.api.cuDriverGetVersion)(&mut self.version) };
-        self.check("cuDriverGetVersion", code)?;
-        if let Some(current) = self.api.cuLogsCurrent {
-            // SAFETY: the number is ours to write.
-            let code = unsafe { current(&mut *context::lock(&self.seen), 0) };
-            self.check("cuLogsCurrent", code)?;
-        }
-        Ok(())
-    }
-
-    fn check(&self, call: &'static str, code: CUresult) -> Result<(), DriverError> {
-        let Err(code) = code.ok() else { return Ok(()) };
-        let error = DriverError {
-            call,
-            code,
-            name: code.name().is_none().then(|| self.name_of(code)).flatten(),
-            log: self.log(),
+    fn start(library: &'static Library) -> Result<Self, DriverError> {
+        let api = library.api();
+        let mut inner = Self {
+            library,
+            version: 0,
+            contexts: Mutex::default(),
+            seen: Mutex::default(),
+            gate: Gate::default(),
         };
-        capture::note(&error);
-        Err(error)
+        let failed = |call, code: CUresult| match code.ok() {
+            Ok(()) => Ok(()),
+            Err(code) => Err(DriverError { call, code, name: inner_name(api, code), log: Box::default() }),
+        };
+        // SAFETY: the call takes no pointer and may be made again.
+        failed("cuInit", unsafe { (api.cuInit)(0) })?;
+        // SAFETY: the number is ours to write.
+        failed("cuDriverGetVersion", unsafe { (api.cuDriverGetVersion)(&mut inner.version) })?;
+        if let Some(current) = api.cuLogsCurrent {
+            // SAFETY: the number is ours to write.
+            failed("cuLogsCurrent", unsafe { current(&mut *lock(&inner.seen), 0) })?;
+        }
+        tracing::debug!(origin = library.name(), version = inner.version, "driver started");
+        Ok(inner)
     }
 
-    /// The driver's name of a code newer than this crate.
     fn name_of(&self, code: CUresult) -> Option<Box<str>> {
-        let mut text: *const c_char = std::ptr::null();
-        // SAFETY: `text` is ours to write.
-        let known =
-            unsafe { (self.api.cuGetErrorName)(code, &mut text) } == CUresult::SUCCESS && !text.is_null();
-        // SAFETY: the driver's names are static C strings.
-        known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
+        inner_name(self.library.api(), code)
     }
 
     /// What the driver has logged since the last time, on drivers that keep a log.
     fn log(&self) -> Box<str> {
-        let Some(dump) = self.api.cuLogsDumpToMemory else { return Box::default() };
-        let mut seen = context::lock(&self.seen);
+        let Some(dump) = self.library.api().cuLogsDumpToMemory else { return Box::default() };
+        let mut seen = lock(&self.seen);
         let mut text = vec![0u8; 16 << 10];
         let mut size = text.len();
         // SAFETY: the driver writes at most `size` bytes into `text`, the number it wrote, and how far it read.
@@ -190,6 +214,18 @@ impl Inner {
         text.truncate(size);
         trimmed(&text).into()
     }
+}
+
+/// The driver's name of a code newer than this crate.
+fn inner_name(api: &Api, code: CUresult) -> Option<Box<str>> {
+    if code.name().is_some() {
+        return None;
+    }
+    let mut text: *const c_char = std::ptr::null();
+    // SAFETY: `text` is ours to write.
+    let known = unsafe { (api.cuGetErrorName)(code, &mut text) } == CUresult::SUCCESS && !text.is_null();
+    // SAFETY: the driver's names are static C strings.
+    known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into())
 }
 
 /// Text up to its NUL, less the white space around it.

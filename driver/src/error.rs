@@ -85,6 +85,16 @@ pub enum Error {
     /// A call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
+    /// The driver lacks a function.
+    #[error("{function}: this driver serves CUDA {driver}, and the function came with CUDA {needed}")]
+    Unsupported {
+        /// The function's exported name.
+        function: &'static str,
+        /// The first CUDA version that has it.
+        needed: String,
+        /// The version that the driver serves.
+        driver: String,
+    },
     /// There is no device of that number.
     #[error("no device {ordinal}: the driver has {count}")]
     NoDevice {
@@ -273,6 +283,25 @@ pub enum Error {
         /// The work.
         work: String,
     },
+    /// An event that a capture recorded, used outside of the capture.
+    #[error("{what}: a capture recorded the event, so that it marks a place in a graph; record it in a stream first")]
+    CapturedEvent {
+        /// The use.
+        what: &'static str,
+    },
+    /// Work that touches what work of another stream touches, one of them writing, and no order between the two.
+    #[error(
+        "{buffer}: work of {other} on it is not ordered with what {stream} was given now; let {stream} wait for an \
+        event that {other} records after its work, or synchronize {other} first"
+    )]
+    UnorderedStreams {
+        /// The bytes.
+        buffer: String,
+        /// The stream that was given the later work.
+        stream: String,
+        /// The stream of the earlier work.
+        other: String,
+    },
     /// A capture that failed: the first call of the region that did, and how the driver ended it.
     #[error("capture: {first}{}", .end.as_ref().map(|e| format!("\n  and the capture ended with {e}")).unwrap_or_default())]
     Capture {
@@ -281,6 +310,17 @@ pub enum Error {
         /// What ending the capture said, if it said no.
         end: Option<DriverError>,
     },
+}
+
+impl Error {
+    /// Whether the device faulted: the context is lost, and nothing runs any more.
+    pub fn is_device_fault(&self) -> bool {
+        match self {
+            Self::Driver(error) | Self::Capture { end: Some(error), .. } => error.code.is_device_fault(),
+            Self::Capture { first, .. } => first.is_device_fault(),
+            _ => false,
+        }
+    }
 }
 
 /// A kernel that reads by `ld.global.nc` what a kernel writes that may still run when it starts.
@@ -316,6 +356,16 @@ pub enum LaunchProblem {
     /// A dimension of the grid.
     #[error("grid.{axis} is {got}; the device allows 1 to {limit}")]
     Grid {
+        /// `x`, `y` or `z`.
+        axis: char,
+        /// What was asked for.
+        got: u32,
+        /// What the device allows.
+        limit: u32,
+    },
+    /// A dimension of the block.
+    #[error("block.{axis} is {got}; the device allows 1 to {limit}")]
+    BlockAxis {
         /// `x`, `y` or `z`.
         axis: char,
         /// What was asked for.

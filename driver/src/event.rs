@@ -1,20 +1,36 @@
 //! An event: a place in a stream, to wait for and to measure from.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use driver_sys::{CUevent, CUevent_flags};
+use driver_sys::{CUevent, CUevent_flags, CUresult};
 
-use crate::context::{Owner, Release};
+use crate::lock::lock;
+use crate::order::Clock;
+use crate::release::Release;
+use crate::timeline::Mark;
 use crate::{Context, Error, Stream};
 
 /// A place in a stream. Clones share it.
 #[derive(Clone)]
-pub struct Event(Arc<Inner>);
+pub struct Event(pub(crate) Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     context: Context,
     raw: CUevent,
+    place: Mutex<Place>,
+}
+
+/// Where an event was recorded last, as far as is known.
+#[derive(Clone, Default)]
+pub(crate) enum Place {
+    /// Nowhere, or where this crate did not see it.
+    #[default]
+    Unknown,
+    /// In a stream that captured.
+    Captured,
+    /// After so much work of a stream, and of others where there are several.
+    Recorded(Mark, Clock),
 }
 
 impl Event {
@@ -39,7 +55,12 @@ impl Event {
         let mut raw = CUevent::NULL;
         // SAFETY: `raw` is ours to write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
-        Ok(Self(Arc::new(Inner { context: context.clone(), raw })))
+        Ok(Self(Arc::new(Inner { context: context.clone(), raw, place: Mutex::default() })))
+    }
+
+    /// Its context.
+    pub fn context(&self) -> &Context {
+        &self.0.context
     }
 
     /// Marks the place after everything queued in the stream so far.
@@ -47,29 +68,50 @@ impl Event {
     /// # Errors
     /// A stream of another context, or what the driver refuses.
     pub fn record(&self, stream: &Stream) -> Result<(), Error> {
-        self.expect_in(stream.context(), "a stream")?;
-        let _current = self.0.context.enter()?;
-        // SAFETY: event and stream are alive and of one context.
-        unsafe { cu!(self.0.context.driver(), cuEventRecord(self.0.raw, stream.raw())) }?;
-        Ok(())
+        stream.record(self)
     }
 
     /// Waits until the place is passed.
     ///
     /// # Errors
-    /// A fault of the device.
+    /// An event recorded last in a capture ([`Error::CapturedEvent`]), or a fault of the device.
     pub fn synchronize(&self) -> Result<(), Error> {
+        let place = self.expect_recorded("waiting for it on the host")?;
         let _current = self.0.context.enter()?;
         // SAFETY: the event is alive.
-        unsafe { cu!(self.0.context.driver(), cuEventSynchronize(self.0.raw)) }?;
-        Ok(())
+        let result = unsafe { cu!(self.0.context.driver(), cuEventSynchronize(self.0.raw)) };
+        self.passed(&place, result.as_ref().err().is_none_or(|e| e.code.is_device_fault()));
+        result.map_err(Error::from)
+    }
+
+    /// Whether the place is passed.
+    ///
+    /// # Errors
+    /// As [`synchronize`](Self::synchronize).
+    pub fn is_done(&self) -> Result<bool, Error> {
+        let place = self.expect_recorded("asking for it")?;
+        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
+        // SAFETY: the event is alive; a query changes nothing.
+        match unsafe { (driver.api().cuEventQuery)(self.0.raw) } {
+            CUresult::NOT_READY => Ok(false),
+            code => {
+                driver.check("cuEventQuery", code)?;
+                self.passed(&place, true);
+                Ok(true)
+            }
+        }
     }
 
     /// The time on the device from `start` to this.
     ///
     /// # Errors
-    /// An event that was not recorded, is not passed yet, or keeps no time.
+    /// An event of another context, one recorded last in a capture, or one that was not recorded, is not passed yet,
+    /// or keeps no time.
     pub fn since(&self, start: &Self) -> Result<Duration, Error> {
+        start.expect_in(&self.0.context, "an event to measure to")?;
+        for event in [start, self] {
+            event.expect_recorded("measuring from or to it")?;
+        }
         let _current = self.0.context.enter()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive; the number is ours to write.
@@ -79,33 +121,66 @@ impl Event {
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
 
-    pub(crate) fn raw(&self) -> CUevent {
+    /// The raw handle.
+    pub fn raw(&self) -> CUevent {
         self.0.raw
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        self.0.clone()
+    pub(crate) fn place(&self) -> Place {
+        lock(&self.0.place).clone()
+    }
+
+    /// Remembers where the event was recorded.
+    pub(crate) fn set_place(&self, place: Place) {
+        let old = std::mem::replace(&mut *lock(&self.0.place), place);
+        drop(old);
     }
 
     pub(crate) fn expect_in(&self, context: &Context, user: &str) -> Result<(), Error> {
         expect_same("an event", &self.0.context, user, context)
     }
+
+    /// Refuses an event that a capture has.
+    fn expect_recorded(&self, what: &'static str) -> Result<Place, Error> {
+        match self.place() {
+            Place::Captured => Err(Error::CapturedEvent { what }),
+            place => Ok(place),
+        }
+    }
+
+    /// Remembers that the place was passed.
+    fn passed(&self, place: &Place, passed: bool) {
+        if let (Place::Recorded(mark, clock), true) = (place, passed) {
+            mark.timeline.reached(mark.queued);
+            self.0.context.order().wait(clock);
+        }
+    }
 }
 
 /// Refuses to let things of two contexts meet.
+#[inline]
 pub(crate) fn expect_same(what: &str, theirs: &Context, user: &str, ours: &Context) -> Result<(), Error> {
-    if theirs.same(ours) {
-        return Ok(());
-    }
-    Err(Error::WrongContext {
+    if theirs.same(ours) { Ok(()) } else { Err(wrong_context(what, theirs, user, ours)) }
+}
+
+#[cold]
+fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Error {
+    Error::WrongContext {
         what: what.to_string(),
-        theirs: theirs.device().to_string(),
+        theirs: theirs.to_string(),
         user: user.to_string(),
-        ours: ours.device().to_string(),
-    })
+        ours: ours.to_string(),
+    }
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Event({:?})", self.0.raw.0)
+    }
 }
 
 impl Drop for Inner {
+    /// The driver keeps an event that work still waits for.
     fn drop(&mut self) {
         self.context.release(Release::Event(self.raw));
     }

@@ -1,10 +1,10 @@
 //! Kernels of the generator, built, printed for the device, and loaded.
 
-use ptx_gen::{AnyKernel, Args, Geometry, Grid, KernelDef, Target, print_with_lines};
+use ptx_gen::{AnyKernel, Args, Grid, KernelDef, Target, print_with_lines};
 
 use crate::error::LaunchProblem;
-use crate::launch::{Collect, Shapes};
-use crate::{Context, Error, Function, Host, HostArg, Launch, Module};
+use crate::launch::{Arg, Collect, Shapes, enqueue_typed};
+use crate::{Context, Error, Function, Host, HostArg, Launch, LaunchConfig, Module, Stream};
 
 /// A loaded kernel with typed arguments.
 pub struct Kernel<K> {
@@ -23,8 +23,15 @@ impl<K: KernelDef> Kernel<K> {
     ///
     /// # Errors
     /// [`Error::Build`] with everything the generator found; [`Error::Module`] with the compiler's logs.
-    pub fn load(context: &Context, def: K) -> Result<Self, Error> {
-        let function = load_function(context, &def)?;
+    ///
+    /// # Safety
+    /// For all arguments that the kernel's contract ([`KernelDef::grid`]) accepts, its program stays within the buffers
+    /// it is given, and no two of its threads use the same bytes, one of them writing, without an order between them.
+    /// Whoever loads a kernel signs for that; whoever launches it need not. Running the program on the emulator over
+    /// the edges of its contract is evidence: there every buffer lies by itself, and each such access is an error.
+    pub unsafe fn load(context: &Context, def: K) -> Result<Self, Error> {
+        // SAFETY: the caller vouches for the kernel.
+        let function = unsafe { load_function(context, &def) }?;
         Ok(Self { def, function })
     }
 
@@ -42,18 +49,39 @@ impl<K: KernelDef> Kernel<K> {
     ///
     /// # Errors
     /// As [`Launch::new`], and what the contract refuses.
-    pub fn with(&self, args: K::Args<Host>) -> Result<Launch, Error> {
+    pub fn with(&self, args: K::Args<Host<'_>>) -> Result<Launch, Error> {
         let mut collected = Collect::default();
         args.each(&mut collected);
-        let args = collected.0;
+        Launch::typed(&self.function, self.config(&collected.0)?, &collected.0)
+    }
+
+    /// Launches the kernel in a stream.
+    #[inline]
+    pub(crate) fn enqueue(&self, stream: &Stream, args: &K::Args<Host<'_>>) -> Result<(), Error> {
+        let mut collected = Collect::default();
+        args.each(&mut collected);
+        enqueue_typed(stream, &self.function, self.config(&collected.0)?, &collected.0)
+    }
+
+    /// The shape that the contract gives these arguments.
+    #[inline]
+    fn config(&self, args: &[Arg<'_>]) -> Result<LaunchConfig, Error> {
         let grid = self.def.grid(&Args::make(&mut Shapes(args.iter())));
         let Grid { x, y, z, shared } =
             grid.map_err(|e| self.function.refuse(LaunchProblem::Shape(e.what)))?;
-        Launch::new(
-            &self.function,
-            Geometry { grid: [x, y, z], block: KernelDef::block(&self.def), shared },
-            args,
-        )
+        Ok(LaunchConfig::new([x, y, z], [KernelDef::block(&self.def), 1, 1]).shared(shared))
+    }
+}
+
+impl<K> std::fmt::Debug for Kernel<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kernel({})", self.function.name())
+    }
+}
+
+impl std::fmt::Debug for AnyFunction<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AnyFunction({})", self.function.name())
     }
 }
 
@@ -79,19 +107,24 @@ impl AnyFunction<'_> {
 ///
 /// # Errors
 /// As [`Kernel::load`].
-pub fn load_any<'k>(context: &Context, def: &'k dyn AnyKernel) -> Result<AnyFunction<'k>, Error> {
-    let function = load_function(context, def)?;
+///
+/// # Safety
+/// As [`Kernel::load`].
+pub unsafe fn load_any<'k>(context: &Context, def: &'k dyn AnyKernel) -> Result<AnyFunction<'k>, Error> {
+    // SAFETY: the caller vouches for the kernel.
+    let function = unsafe { load_function(context, def) }?;
     Ok(AnyFunction { def, function })
 }
 
-fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Function, Error> {
+/// # Safety
+/// As [`Kernel::load`].
+unsafe fn load_function(context: &Context, def: &dyn AnyKernel) -> Result<Function, Error> {
     let name = def.name();
     let fail = |text: String| Error::Build { kernel: name.clone(), text };
     let program = def.build().map_err(|e| fail(e.to_string()))?;
     let text = print_with_lines(&program, target(context, &name)?).map_err(|e| fail(e.to_string()))?;
     let module = Module::load(context, &text)?;
-    // SAFETY: the text was printed from the program that declares these parameters, and the kernel's contract, which
-    // a reference and the emulator test, keeps it within its buffers.
+    // SAFETY: the text was printed from the program that declares these parameters, and the caller vouches for the rest.
     unsafe { module.printed(&program) }
 }
 

@@ -1,21 +1,61 @@
-//! A launch: a function, its geometry and its arguments, checked before anybody queues it.
+//! A launch: a function, its shape and its arguments, checked before anybody queues it.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
-use ptx_gen::{Access, Elem, Field, Geometry, Kind, Param, ParamKind, Scalar, Side, Sink, Source, Ty};
+use ptx_gen::{Access, Elem, Field, Geometry, Kind, Scalar, Side, Sink, Source, Ty};
 use ptx_gen::{Shape, ShapeArg};
+use smallvec::SmallVec;
 
+use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
-use crate::{Context, Error, Function, Region, View};
+use crate::module::{Parameter, ParameterType};
+use crate::{Context, DriverError, Driver, Error, Function, Region, Stream, View};
 
 /// On the host, at launch: views of device memory, and numbers.
-pub struct Host;
+pub struct Host<'a>(std::marker::PhantomData<&'a ()>);
 
-impl Side for Host {
-    type In<T: Elem> = View<T>;
-    type Out<T: Elem> = View<T>;
-    type InOut<T: Elem> = View<T>;
+impl<'a> Side for Host<'a> {
+    type In<T: Elem> = &'a View<T>;
+    type Out<T: Elem> = &'a View<T>;
+    type InOut<T: Elem> = &'a View<T>;
     type Scalar<T: Scalar> = T;
+}
+
+/// Blocks, threads and shared memory of a launch, and how it meets the work around it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LaunchConfig {
+    /// Blocks, in three dimensions.
+    pub grid: [u32; 3],
+    /// Threads of a block, in three dimensions.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes. More than the default of 48 KiB is asked for by itself.
+    pub shared: u32,
+}
+
+impl LaunchConfig {
+    /// So many blocks of so many threads, in one dimension.
+    pub const fn line(blocks: u32, threads: u32) -> Self {
+        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 }
+    }
+
+    /// A grid of blocks in three dimensions.
+    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
+        Self { grid, block, shared: 0 }
+    }
+
+    /// The same with so much dynamic shared memory, in bytes.
+    #[must_use]
+    pub const fn shared(self, bytes: u32) -> Self {
+        Self { shared: bytes, ..self }
+    }
+}
+
+impl From<Geometry> for LaunchConfig {
+    fn from(geometry: Geometry) -> Self {
+        Self { grid: geometry.grid, block: [geometry.block, 1, 1], shared: geometry.shared }
+    }
 }
 
 /// An argument at launch, untyped.
@@ -23,39 +63,91 @@ impl Side for Host {
 pub enum HostArg {
     /// A buffer.
     Buffer(Region),
-    /// A value: its type, and its bits, zero-extended.
+    /// A number: its type, and its bits, zero-extended.
     Scalar(Kind, u64),
+    /// Anything else by value: its type and its bytes.
+    Value(ElementType, Box<[u8]>),
 }
 
+/// An argument at launch, lent for as long as the launch takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Arg<'a> {
+    Buffer(&'a Region),
+    Scalar(Kind, u64),
+    Value(ElementType, &'a [u8]),
+}
+
+/// The arguments of a launch.
+pub(crate) type Args<'a> = SmallVec<[Arg<'a>; 16]>;
+
 impl HostArg {
-    /// A value.
+    /// A number that kernels of `ptx-gen` take.
     pub fn scalar<T: Scalar>(value: T) -> Self {
         Self::Scalar(<T as Ty>::KIND, value.to_bits64())
     }
 
-    /// What the launch contract sees of it.
-    pub fn shape(&self) -> ShapeArg {
-        match self {
-            Self::Buffer(region) => ShapeArg::Len(region.bytes() / region.elem().bytes() as usize),
-            Self::Scalar(_, bits) => ShapeArg::Scalar(*bits),
-        }
+    /// Anything by value.
+    pub fn value<T: Element>(value: T) -> Self {
+        Self::Value(T::TYPE, as_bytes(&[value]).into())
     }
 
-    fn describe(&self) -> String {
+    /// What the launch contract sees of it.
+    pub fn shape(&self) -> ShapeArg {
+        self.lend().shape()
+    }
+
+    pub(crate) fn lend(&self) -> Arg<'_> {
         match self {
-            Self::Buffer(region) => format!("a buffer of {} ({region})", region.elem().name()),
-            Self::Scalar(kind, _) => format!("a {} value", kind.name()),
+            Self::Buffer(region) => Arg::Buffer(region),
+            Self::Scalar(kind, bits) => Arg::Scalar(*kind, *bits),
+            Self::Value(ty, bytes) => Arg::Value(*ty, bytes),
         }
     }
 }
 
-impl<T: Elem> From<&View<T>> for HostArg {
+impl Arg<'_> {
+    fn shape(self) -> ShapeArg {
+        match self {
+            Self::Buffer(region) => ShapeArg::Len(region.bytes() / region.elem().size().max(1)),
+            Self::Scalar(_, bits) => ShapeArg::Scalar(bits),
+            // Contracts see buffers and numbers; nothing of `ptx-gen` takes other values.
+            Self::Value(..) => ShapeArg::Scalar(0),
+        }
+    }
+
+    fn own(self) -> HostArg {
+        match self {
+            Self::Buffer(region) => HostArg::Buffer(region.clone()),
+            Self::Scalar(kind, bits) => HostArg::Scalar(kind, bits),
+            Self::Value(ty, bytes) => HostArg::Value(ty, bytes.into()),
+        }
+    }
+
+    fn describe(self) -> String {
+        match self {
+            Self::Buffer(region) => format!("a buffer of {} ({region})", region.elem().name()),
+            Self::Scalar(kind, _) => format!("a {} value", kind.name()),
+            Self::Value(ty, _) => format!("a {} value of {} bytes", ty.name(), ty.size()),
+        }
+    }
+
+    fn fits(self, wanted: ParameterType) -> bool {
+        match (wanted, self) {
+            (ParameterType::Buffer(elem, _), Self::Buffer(region)) => region.elem() == elem,
+            (ParameterType::Value(ty), Self::Scalar(kind, _)) => ty.kind() == Some(kind),
+            (ParameterType::Value(wanted), Self::Value(ty, _)) => ty == wanted,
+            _ => false,
+        }
+    }
+}
+
+impl<T> From<&View<T>> for HostArg {
     fn from(view: &View<T>) -> Self {
         Self::Buffer(view.region().clone())
     }
 }
 
-impl<T: Elem> From<View<T>> for HostArg {
+impl<T> From<View<T>> for HostArg {
     fn from(view: View<T>) -> Self {
         Self::from(&view)
     }
@@ -63,36 +155,36 @@ impl<T: Elem> From<View<T>> for HostArg {
 
 /// Collects a typed argument list.
 #[derive(Default)]
-pub(crate) struct Collect(pub(crate) Vec<HostArg>);
+pub(crate) struct Collect<'a>(pub(crate) Args<'a>);
 
-impl Sink<Host> for Collect {
-    fn input<T: Elem>(&mut self, _: Field, v: &View<T>) {
-        self.0.push(v.into());
+impl<'a> Sink<Host<'a>> for Collect<'a> {
+    fn input<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
+        self.0.push(Arg::Buffer(v.region()));
     }
-    fn output<T: Elem>(&mut self, _: Field, v: &View<T>) {
-        self.0.push(v.into());
+    fn output<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
+        self.0.push(Arg::Buffer(v.region()));
     }
-    fn inout<T: Elem>(&mut self, _: Field, v: &View<T>) {
-        self.0.push(v.into());
+    fn inout<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
+        self.0.push(Arg::Buffer(v.region()));
     }
     fn scalar<T: Scalar>(&mut self, _: Field, v: &T) {
-        self.0.push(HostArg::scalar(*v));
+        self.0.push(Arg::Scalar(<T as Ty>::KIND, v.to_bits64()));
     }
 }
 
 /// Gives the shapes of a collected list of the same type, so that every `next` is there and of the right sort.
-pub(crate) struct Shapes<'a>(pub(crate) std::slice::Iter<'a, HostArg>);
+pub(crate) struct Shapes<'a, 'r>(pub(crate) std::slice::Iter<'a, Arg<'r>>);
 
-impl Shapes<'_> {
+impl Shapes<'_, '_> {
     fn len(&mut self) -> usize {
-        match self.0.next().map(HostArg::shape) {
+        match self.0.next().map(|arg| arg.shape()) {
             Some(ShapeArg::Len(len)) => len,
             _ => unreachable!("the list was collected from the same fields"),
         }
     }
 }
 
-impl Source<Shape> for Shapes<'_> {
+impl Source<Shape> for Shapes<'_, '_> {
     fn input<T: Elem>(&mut self, _: Field) -> usize {
         self.len()
     }
@@ -104,113 +196,221 @@ impl Source<Shape> for Shapes<'_> {
     }
     fn scalar<T: Scalar>(&mut self, _: Field) -> T {
         match self.0.next() {
-            Some(HostArg::Scalar(_, bits)) => T::from_bits64(*bits),
+            Some(Arg::Scalar(_, bits)) => T::from_bits64(*bits),
             _ => unreachable!("the list was collected from the same fields"),
         }
     }
 }
 
-/// A checked launch. Clones name the same work.
+/// A checked launch, ready to be given to a stream any number of times. Clones are the same launch.
 #[derive(Clone)]
-pub struct Launch {
+pub struct Launch(Arc<Inner>);
+
+struct Inner {
     function: Function,
-    geometry: Geometry,
+    config: LaunchConfig,
     args: Vec<HostArg>,
+    slots: Slots,
+}
+
+/// The values of arguments, each at the start of 64-bit words, and where each begins.
+struct Slots {
+    words: SmallVec<[u64; 16]>,
+    starts: SmallVec<[u16; 16]>,
 }
 
 impl Launch {
-    /// Checks a launch: the arguments against the parameters, the geometry against device and kernel, and that no
+    /// Checks a launch: the arguments against the parameters, the shape against device and kernel, and that no
     /// argument shares bytes with one that is written.
     ///
     /// # Errors
     /// [`Error::Launch`] names the kernel, the argument, what it takes and what it was given; [`Error::WrongContext`]
     /// names a buffer that the kernel cannot reach.
-    pub fn new(function: &Function, geometry: Geometry, args: Vec<HostArg>) -> Result<Self, Error> {
-        check_types(function, &args)?;
-        check_contexts(function, &args)?;
-        check_overlaps(function, &args)?;
-        function.admit(&geometry)?;
-        Ok(Self { function: function.clone(), geometry, args })
+    pub fn new(
+        function: &Function,
+        config: impl Into<LaunchConfig>,
+        args: Vec<HostArg>,
+    ) -> Result<Self, Error> {
+        let (config, lent) = (config.into(), args.iter().map(HostArg::lend).collect::<Args<'_>>());
+        check_types(function, &lent)?;
+        check(function, &config, &lent)?;
+        let slots = Slots::of(&lent);
+        drop(lent);
+        Ok(Self(Arc::new(Inner { function: function.clone(), config, args, slots })))
+    }
+
+    /// A launch of arguments that have the types of the parameters.
+    pub(crate) fn typed(function: &Function, config: LaunchConfig, args: &[Arg<'_>]) -> Result<Self, Error> {
+        check(function, &config, args)?;
+        let slots = Slots::of(args);
+        let args = args.iter().map(|arg| arg.own()).collect();
+        Ok(Self(Arc::new(Inner { function: function.clone(), config, args, slots })))
     }
 
     /// The kernel.
     pub fn function(&self) -> &Function {
-        &self.function
+        &self.0.function
     }
 
     /// Blocks, threads and dynamic shared memory.
-    pub fn geometry(&self) -> Geometry {
-        self.geometry
+    pub fn config(&self) -> LaunchConfig {
+        self.0.config
     }
 
     /// The arguments, in order.
     pub fn args(&self) -> &[HostArg] {
-        &self.args
+        &self.0.args
     }
 
     pub(crate) fn context(&self) -> &Context {
-        self.function.context()
+        self.0.function.context()
     }
 
     /// The buffers, each with its parameter's name and what is done to it.
-    pub(crate) fn buffers(&self) -> impl Iterator<Item = (&'static str, &Region, Access)> {
-        buffers(self.function.params(), &self.args)
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = (&'static str, &Region, Access)> + Clone {
+        let params = self.0.function.params().iter();
+        params.zip(&self.0.args).filter_map(|(param, arg)| match (param.ty, arg) {
+            (ParameterType::Buffer(_, access), HostArg::Buffer(region)) => Some((param.name, region, access)),
+            _ => None,
+        })
     }
 
     /// Hands the arguments to a call as the driver wants them: an array of pointers to values.
+    #[inline]
     pub(crate) fn with_params<R>(&self, call: impl FnOnce(*mut *mut c_void) -> R) -> R {
-        // Values stand at the start of 64-bit slots, which is right because every machine with CUDA is little-endian.
-        let mut values: Vec<u64> = self.args.iter().map(value).collect();
-        let mut pointers: Vec<*mut c_void> =
-            values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+        self.0.slots.with_pointers(call)
+    }
+
+    /// Refuses a queue of another context. The buffers were compared with the kernel's when the launch was made.
+    #[inline]
+    pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
+        crate::event::expect_same(self.0.function.name(), self.context(), "the queue", context)
+    }
+
+    /// Queues the launch in a stream.
+    #[inline]
+    pub(crate) fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
+        let turn = stream.begin(self.0.function.name())?;
+        turn.admit(self.buffers().map(|(_, region, access)| (region, access)))?;
+        turn.enqueue(|driver| self.call(driver, stream))
+    }
+
+    /// Makes the call that gives the launch to a stream, which may capture.
+    #[inline]
+    pub(crate) fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
+        let Inner { function, config, slots, .. } = &*self.0;
+        // SAFETY: the launch was checked, and it holds its function and its memory.
+        slots.with_pointers(|params| unsafe { call(driver, function, config, stream, params) })
+    }
+}
+
+impl std::fmt::Debug for Launch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Launch({}, {:?})", self.0.function.name(), self.0.config)
+    }
+}
+
+/// Checks a typed launch and queues it in a stream, without making a [`Launch`] of it.
+#[inline]
+pub(crate) fn enqueue_typed(
+    stream: &Stream,
+    function: &Function,
+    config: LaunchConfig,
+    args: &[Arg<'_>],
+) -> Result<(), Error> {
+    check(function, &config, args)?;
+    crate::event::expect_same(function.name(), function.context(), "the queue", stream.context())?;
+    let turn = stream.begin(function.name())?;
+    turn.admit(buffers(function.params(), args).map(|(_, region, access)| (region, access)))?;
+    turn.enqueue(|driver| {
+        // SAFETY: the launch was checked, and the caller lends its memory until it is queued.
+        Slots::of(args).with_pointers(|params| unsafe { call(driver, function, &config, stream, params) })
+    })
+}
+
+/// # Safety
+/// The arguments are those of the function, and the memory they name is there until the launch is queued: whoever
+/// releases it later waits for the stream.
+#[inline]
+unsafe fn call(
+    driver: &Driver,
+    function: &Function,
+    config: &LaunchConfig,
+    stream: &Stream,
+    params: *mut *mut c_void,
+) -> Result<(), DriverError> {
+    let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared } = *config;
+    let (function, raw, extra) = (function.raw(), stream.raw(), std::ptr::null_mut());
+    // SAFETY: function and stream are alive and of one context; the caller vouches for the arguments.
+    unsafe { cu!(driver, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, raw, params, extra)) }
+}
+
+impl Slots {
+    #[inline]
+    fn of(args: &[Arg<'_>]) -> Self {
+        let mut slots = Self { words: SmallVec::new(), starts: SmallVec::new() };
+        for arg in args {
+            slots.starts.push(slots.words.len() as u16);
+            match *arg {
+                Arg::Buffer(region) => slots.words.push(region.address()),
+                Arg::Scalar(_, bits) => slots.words.push(bits),
+                Arg::Value(_, bytes) => slots.words.extend(bytes.chunks(8).map(word)),
+            }
+        }
+        slots
+    }
+
+    #[inline]
+    fn with_pointers<R>(&self, call: impl FnOnce(*mut *mut c_void) -> R) -> R {
+        // Numbers stand at the start of 64-bit words, which is right because every machine with CUDA is little-endian.
+        let words = self.words.as_ptr();
+        let pointer = |start: &u16| words.wrapping_add(usize::from(*start)).cast_mut().cast();
+        let mut pointers: SmallVec<[*mut c_void; 16]> = self.starts.iter().map(pointer).collect();
         call(pointers.as_mut_ptr())
     }
 }
 
-fn value(arg: &HostArg) -> u64 {
-    match arg {
-        HostArg::Buffer(region) => region.address(),
-        HostArg::Scalar(_, bits) => *bits,
-    }
+/// Up to eight bytes as the low ones of a word.
+fn word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
 }
 
 fn buffers<'a>(
-    params: &'a [Param],
-    args: &'a [HostArg],
-) -> impl Iterator<Item = (&'static str, &'a Region, Access)> {
-    params.iter().zip(args).filter_map(|(param, arg)| match (param.kind, arg) {
-        (ParamKind::Buffer(_, access), HostArg::Buffer(region)) => Some((param.name, region, access)),
+    params: &'a [Parameter],
+    args: &'a [Arg<'a>],
+) -> impl Iterator<Item = (&'static str, &'a Region, Access)> + Clone {
+    params.iter().zip(args).filter_map(|(param, arg)| match (param.ty, *arg) {
+        (ParameterType::Buffer(_, access), Arg::Buffer(region)) => Some((param.name, region, access)),
         _ => None,
     })
 }
 
-fn check_types(function: &Function, args: &[HostArg]) -> Result<(), Error> {
+/// What is checked of every launch, typed or not.
+#[inline]
+fn check(function: &Function, config: &LaunchConfig, args: &[Arg<'_>]) -> Result<(), Error> {
+    check_contexts(function, args)?;
+    check_overlaps(function, args)?;
+    function.admit(config)
+}
+
+fn check_types(function: &Function, args: &[Arg<'_>]) -> Result<(), Error> {
     let params = function.params();
     if args.len() != params.len() {
         return Err(function.refuse(LaunchProblem::Count { got: args.len(), wanted: params.len() }));
     }
     for (index, (param, arg)) in params.iter().zip(args).enumerate() {
-        let fits = match (param.kind, arg) {
-            (ParamKind::Buffer(elem, _), HostArg::Buffer(region)) => region.elem() == elem,
-            (ParamKind::Scalar(kind), HostArg::Scalar(given, _)) => *given == kind,
-            _ => false,
-        };
-        if !fits {
-            let (name, got, wanted) = (param.name.to_string(), arg.describe(), wanted(param.kind));
+        if !arg.fits(param.ty) {
+            let (name, got, wanted) = (param.name.to_string(), arg.describe(), param.ty.describe());
             return Err(function.refuse(LaunchProblem::Argument { index, name, got, wanted }));
         }
     }
     Ok(())
 }
 
-fn wanted(kind: ParamKind) -> String {
-    match kind {
-        ParamKind::Buffer(elem, _) => format!("a buffer of {}", elem.name()),
-        ParamKind::Scalar(kind) => format!("a {} value", kind.name()),
-    }
-}
-
-fn check_contexts(function: &Function, args: &[HostArg]) -> Result<(), Error> {
+#[inline]
+fn check_contexts(function: &Function, args: &[Arg<'_>]) -> Result<(), Error> {
     for (name, region, _) in buffers(function.params(), args) {
         if !region.context().same(function.context()) {
             region.expect_in(function.context(), &format!("kernel {}, argument {name}", function.name()))?;
@@ -219,20 +419,21 @@ fn check_contexts(function: &Function, args: &[HostArg]) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_overlaps(function: &Function, args: &[HostArg]) -> Result<(), Error> {
-    let written = buffers(function.params(), args).enumerate().filter(|(_, (_, _, access))| access.writes());
-    for (i, (writer, region, _)) in written {
-        for (j, (name, other, _)) in buffers(function.params(), args).enumerate() {
-            if i != j && region.overlaps(other) {
-                let (first, second) = if i < j { (writer, name) } else { (name, writer) };
-                return Err(function.refuse(LaunchProblem::Overlap {
-                    first: first.to_string(),
-                    second: second.to_string(),
-                    buffer: region.name(),
-                    writer: writer.to_string(),
-                }));
+#[inline]
+fn check_overlaps(function: &Function, args: &[Arg<'_>]) -> Result<(), Error> {
+    for (i, writer) in buffers(function.params(), args).enumerate().filter(|(_, (.., access))| access.writes()) {
+        for (j, other) in buffers(function.params(), args).enumerate() {
+            if i != j && writer.1.overlaps(other.1) {
+                let (first, second) = if i < j { (writer, other) } else { (other, writer) };
+                return Err(overlap(function, [first.0, second.0], (writer.0, writer.1)));
             }
         }
     }
     Ok(())
+}
+
+#[cold]
+fn overlap(function: &Function, [first, second]: [&str; 2], (writer, region): (&str, &Region)) -> Error {
+    let [first, second, writer] = [first, second, writer].map(str::to_string);
+    function.refuse(LaunchProblem::Overlap { first, second, buffer: region.name(), writer })
 }

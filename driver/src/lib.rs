@@ -33,26 +33,27 @@
 //! use warpwright_driver::*;
 //!
 //! # fn main() -> Result<(), Error> {
-//! # let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator")?;
+//! # let driver = Driver::of(warpwright_cuda_emu::library())?;
 //! # /*
 //! let driver = Driver::load()?;
 //! # */
 //! let context = Context::new(&driver.device(0)?)?;
 //! let stream = Stream::new(&context)?;
-//! let add = Kernel::load(&context, Add)?; // y = x + add
+//! // SAFETY: the program stays below `n`, and the contract refuses buffers that are shorter.
+//! let add = unsafe { Kernel::load(&context, Add) }?; // y = x + add
 //! let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::zeroed(&context, 2)?);
 //!
 //! let mut recorder = Recorder::new(&context)?;
-//! recorder.launch(&add, AddArgs { x: x.view(), y: y.view(), n: 2, add: 10.0 })?;
+//! recorder.launch(&add, AddArgs { x: &x, y: &y, n: 2, add: 10.0 })?;
 //! let node = recorder.last().unwrap();
-//! recorder.launch(&add, AddArgs { x: y.view(), y: x.view(), n: 2, add: 100.0 })?;
+//! recorder.launch(&add, AddArgs { x: &y, y: &x, n: 2, add: 100.0 })?;
 //! let graph = recorder.finish();
 //! assert_eq!(graph.edges().len(), 1); // the second reads what the first wrote
 //!
 //! let mut exec = graph.instantiate()?;
 //! exec.launch(&stream)?;
 //! assert_eq!(stream.read(&x)?, [111.0, 112.0]);
-//! exec.set_args(node, &add, AddArgs { x: x.view(), y: y.view(), n: 2, add: 0.0 })?;
+//! exec.set_args(node, &add, AddArgs { x: &x, y: &y, n: 2, add: 0.0 })?;
 //! exec.launch(&stream)?;
 //! assert_eq!(stream.read(&x)?, [211.0, 212.0]);
 //! # Ok(())
@@ -78,30 +79,37 @@ mod capture;
 mod context;
 mod device;
 mod driver;
+mod element;
 mod error;
 mod event;
+mod gate;
 mod graph;
 mod kernel;
 mod launch;
+mod lock;
 mod memory;
 mod module;
+mod order;
 mod ptx;
 mod queue;
 mod recorder;
+mod release;
 mod stream;
+mod timeline;
 mod upload;
 
 pub use capture::{Capture, CaptureMode, capture};
-pub use context::Context;
+pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
+pub use element::{Element, ElementType};
 pub use error::{DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
 pub use event::Event;
 pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
 pub use kernel::{AnyFunction, Kernel, load_any};
-pub use launch::{Host, HostArg, Launch};
+pub use launch::{Host, HostArg, Launch, LaunchConfig};
 pub use memory::{Buffer, Pinned, Region, View};
-pub use module::{Function, Module};
+pub use module::{Function, Module, Parameter, ParameterType};
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
 pub use queue::{Copy, Fill, Hazard, Queue, Use, Work};
 pub use recorder::Recorder;

@@ -7,14 +7,18 @@ use std::ffi::{CString, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUdeviceptr, CUmemhostalloc_flags, CUresult};
-use ptx_gen::{Elem, Kind};
+use driver_sys::{CUdeviceptr, CUmemhostalloc_flags, CUresult, CUstream};
 
-use crate::context::{HostPointer, Owner, Release, lock};
+use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
 use crate::event::expect_same;
-use crate::{Context, Error};
+use crate::lock::lock;
+use crate::order::Touched;
+use crate::release::{HostPointer, Release};
+use crate::{Context, Driver, Error};
 
 /// One allocation, of the device or of the host.
 pub(crate) struct Allocation {
@@ -23,6 +27,8 @@ pub(crate) struct Allocation {
     bytes: usize,
     host: Option<HostPointer>,
     label: Mutex<Option<String>>,
+    /// What streams did to it, where there are several.
+    touched: Touched,
 }
 
 /// Bytes of one allocation, with the type that their view gave them.
@@ -31,7 +37,7 @@ pub struct Region {
     allocation: Arc<Allocation>,
     start: usize,
     bytes: usize,
-    elem: Kind,
+    elem: ElementType,
 }
 
 /// Elements of one allocation. Clones see the same memory and keep it alive.
@@ -49,7 +55,7 @@ pub struct Pinned<T> {
     host: HostPointer,
 }
 
-impl<T: Elem> Buffer<T> {
+impl<T: Element> Buffer<T> {
     /// `len` elements with whatever the memory holds.
     ///
     /// # Errors
@@ -57,13 +63,13 @@ impl<T: Elem> Buffer<T> {
     pub fn uninit(context: &Context, len: usize) -> Result<Self, Error> {
         let bytes = byte_len::<T>(len);
         let _current = context.enter()?;
-        let mut address = 0;
-        // SAFETY: `address` is ours to write. The driver refuses no bytes, so that an empty buffer has one.
-        let result = unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) };
-        result.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        let allocation =
-            Allocation { context: context.clone(), address, bytes, host: None, label: Mutex::default() };
-        Ok(Self(View::of(Arc::new(allocation))))
+        let address = context.with_memory(|| {
+            let mut address = 0;
+            // SAFETY: `address` is ours to write. The driver refuses no bytes, so that an empty buffer has one.
+            unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) }.map(|()| address)
+        });
+        let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
+        Ok(Self(View::of(Arc::new(Allocation::new(context, address, bytes, None)))))
     }
 
     /// `len` elements of all bits zero.
@@ -74,7 +80,7 @@ impl<T: Elem> Buffer<T> {
         let buffer = Self::uninit(context, len)?;
         if len > 0 {
             // SAFETY: the memory is the buffer's, of that many bytes.
-            unsafe { context.clear(buffer.address(), byte_len::<T>(len)) }?;
+            unsafe { clear(context, buffer.address(), byte_len::<T>(len)) }?;
         }
         Ok(buffer)
     }
@@ -102,7 +108,7 @@ impl<T: Elem> Buffer<T> {
     }
 }
 
-impl<T: Elem> Pinned<T> {
+impl<T: Element> Pinned<T> {
     /// `len` elements of all bits zero.
     ///
     /// # Errors
@@ -111,20 +117,16 @@ impl<T: Elem> Pinned<T> {
         let bytes = byte_len::<T>(len);
         let (_current, driver) = (context.enter()?, context.driver());
         let flags = CUmemhostalloc_flags::PORTABLE | CUmemhostalloc_flags::DEVICEMAP;
-        let mut pointer: *mut c_void = std::ptr::null_mut();
-        // SAFETY: `pointer` is ours to write.
-        let result = unsafe { cu!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) };
-        result.map_err(|e| or_out_of_memory(e, context, bytes))?;
+        let pointer = context.with_memory(|| {
+            let mut pointer: *mut c_void = std::ptr::null_mut();
+            // SAFETY: `pointer` is ours to write.
+            unsafe { cu!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }.map(|()| pointer)
+        });
+        let pointer = pointer.map_err(|e| or_out_of_memory(e, context, bytes))?;
         // SAFETY: the driver gave at least that many bytes, and nobody else has them.
         unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
         let host = HostPointer(pointer);
-        let mut allocation = Allocation {
-            context: context.clone(),
-            address: 0,
-            bytes,
-            host: Some(host),
-            label: Mutex::default(),
-        };
+        let mut allocation = Allocation::new(context, 0, bytes, Some(host));
         // SAFETY: `address` is ours to write; the pointer came from `cuMemHostAlloc` with DEVICEMAP.
         unsafe { cu!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
         Ok(Self { view: View::of(Arc::new(allocation)), host })
@@ -142,13 +144,17 @@ impl<T: Elem> Pinned<T> {
         self.view.clone()
     }
 
-    /// Element `index` as the host sees it now. A kernel may write it at the same time; the value is old or new.
+    /// Element `index` as the host sees it now. A kernel may write it at the same time; each part of up to 8 bytes is
+    /// old or new.
     ///
     /// # Panics
     /// If there is no such element.
     pub fn read(&self, index: usize) -> T {
-        // SAFETY: `at` checks the index; every bit pattern is a value; the device may write it, hence volatile.
-        unsafe { self.at(index).read_volatile() }
+        let at = self.at(index);
+        let mut value = T::zeros(1)[0];
+        // SAFETY: `at` is an element of this memory, which lives; both have the size of an element.
+        unsafe { read_atomic(at.cast(), std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
+        value
     }
 
     /// Writes element `index` for the device to see.
@@ -156,13 +162,41 @@ impl<T: Elem> Pinned<T> {
     /// # Panics
     /// If there is no such element.
     pub fn write(&self, index: usize, value: T) {
-        // SAFETY: `at` checks the index; the device may read it at the same time, hence volatile.
-        unsafe { self.at(index).write_volatile(value) }
+        // SAFETY: as in `read`.
+        unsafe { write_atomic(self.at(index).cast(), std::ptr::from_ref(&value).cast(), size_of::<T>()) };
+    }
+
+    /// Writes elements from `start` on.
+    ///
+    /// # Panics
+    /// If they reach beyond the end.
+    pub fn write_slice(&self, start: usize, values: &[T]) {
+        values.iter().enumerate().for_each(|(i, value)| self.write(start + i, *value));
+    }
+
+    /// The elements as a slice of the host.
+    ///
+    /// # Safety
+    /// While the slice lives nobody writes the memory: no work that does is in flight, and no thread calls
+    /// [`write`](Self::write).
+    pub unsafe fn as_slice(&self) -> &[T] {
+        // SAFETY: the memory is this one's, aligned by the driver, every pattern of bits is a value, and the caller
+        // keeps writers away.
+        unsafe { std::slice::from_raw_parts(self.host(), self.len()) }
+    }
+
+    /// The elements as a slice of the host, to be written.
+    ///
+    /// # Safety
+    /// While the slice lives nobody else uses the memory: no work that does is in flight.
+    pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.host(), self.len()) }
     }
 
     /// Every element as the host sees it now.
     pub fn to_vec(&self) -> Vec<T> {
-        (0..self.len()).map(|i| self.read(i)).collect()
+        (0..self.len()).map(|index| self.read(index)).collect()
     }
 
     /// Where the elements lie on the host.
@@ -177,15 +211,10 @@ impl<T: Elem> Pinned<T> {
     }
 }
 
-impl<T: Elem> View<T> {
-    fn of(allocation: Arc<Allocation>) -> Self {
-        let bytes = allocation.bytes;
-        Self { region: Region { allocation, start: 0, bytes, elem: T::MEM }, elem: PhantomData }
-    }
-
+impl<T> View<T> {
     /// Elements.
     pub fn len(&self) -> usize {
-        self.region.bytes / size_of::<T>()
+        self.region.bytes / size_of::<T>().max(1)
     }
 
     /// Whether there is none.
@@ -227,17 +256,33 @@ impl<T: Elem> View<T> {
         Some(Self { region: Region { start, bytes, ..self.region.clone() }, elem: PhantomData })
     }
 
+    pub(crate) fn expect_len(&self, what: &'static str, got: usize) -> Result<(), Error> {
+        if got == self.len() { Ok(()) } else { Err(wrong_len(what, got, &self.region, self.len())) }
+    }
+}
+
+#[cold]
+fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Error {
+    Error::Transfer { what, problem: format!("{got} elements for {region}, which has {len}") }
+}
+
+impl<T: Element> View<T> {
+    fn of(allocation: Arc<Allocation>) -> Self {
+        let bytes = allocation.bytes;
+        Self { region: Region { allocation, start: 0, bytes, elem: T::TYPE }, elem: PhantomData }
+    }
+
     /// The same bytes as elements of another type.
     ///
     /// # Errors
     /// [`Error::Cast`] if they are not a whole number of aligned elements.
-    pub fn cast<U: Elem>(&self) -> Result<View<U>, Error> {
-        let size = size_of::<U>();
-        if !self.region.bytes.is_multiple_of(size) || !self.address().is_multiple_of(size as u64) {
+    pub fn cast<U: Element>(&self) -> Result<View<U>, Error> {
+        let size = size_of::<U>().max(1);
+        if !self.region.bytes.is_multiple_of(size) || !self.address().is_multiple_of(U::TYPE.align() as u64) {
             let (what, bytes) = (self.region.to_string(), self.region.bytes);
-            return Err(Error::Cast { what, bytes, address: self.address(), to: U::MEM.name() });
+            return Err(Error::Cast { what, bytes, address: self.address(), to: U::TYPE.name() });
         }
-        Ok(View { region: Region { elem: U::MEM, ..self.region.clone() }, elem: PhantomData })
+        Ok(View { region: Region { elem: U::TYPE, ..self.region.clone() }, elem: PhantomData })
     }
 
     /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
@@ -247,10 +292,10 @@ impl<T: Elem> View<T> {
     /// What the driver reports, faults of earlier work included.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         self.context().synchronize()?;
-        let mut to = vec![T::default(); self.len()];
+        let mut to = T::zeros(self.len());
         if !self.is_empty() {
             // SAFETY: the memory is the view's, of that many bytes.
-            unsafe { self.context().download(as_bytes_mut(&mut to), self.address()) }?;
+            unsafe { download(self.context(), as_bytes_mut(&mut to), self.address()) }?;
         }
         Ok(to)
     }
@@ -271,15 +316,7 @@ impl<T: Elem> View<T> {
             return Ok(());
         }
         // SAFETY: the memory is the view's, and its length was checked.
-        unsafe { self.context().upload(self.address(), as_bytes(from)) }
-    }
-
-    pub(crate) fn expect_len(&self, what: &'static str, got: usize) -> Result<(), Error> {
-        if got == self.len() {
-            return Ok(());
-        }
-        let problem = format!("{got} elements for {}, which has {}", self.region, self.len());
-        Err(Error::Transfer { what, problem })
+        unsafe { upload(self.context(), self.address(), as_bytes(from)) }
     }
 }
 
@@ -295,7 +332,7 @@ impl Region {
     }
 
     /// The type its view gave the elements.
-    pub fn elem(&self) -> Kind {
+    pub fn elem(&self) -> ElementType {
         self.elem
     }
 
@@ -323,8 +360,8 @@ impl Region {
         &self.allocation.context
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        self.allocation.clone()
+    pub(crate) fn touched(&self) -> &Touched {
+        &self.allocation.touched
     }
 
     /// A number that tells one memory from another for as long as both live.
@@ -372,6 +409,11 @@ impl fmt::Debug for Region {
 }
 
 impl Allocation {
+    fn new(context: &Context, address: CUdeviceptr, bytes: usize, host: Option<HostPointer>) -> Self {
+        let (label, touched) = (Mutex::default(), Touched::default());
+        Self { context: context.clone(), address, bytes, host, label, touched }
+    }
+
     /// Remembers the label, and tells an emulator.
     fn set_label(&self, label: &str) {
         *lock(&self.label) = Some(label.to_string());
@@ -436,14 +478,108 @@ fn or_out_of_memory(error: crate::DriverError, context: &Context, bytes: usize) 
     }
 }
 
-/// The bytes of elements.
-pub(crate) fn as_bytes<T: Elem>(from: &[T]) -> &[u8] {
-    // SAFETY: `Elem` is sealed over plain numbers without padding.
-    unsafe { std::slice::from_raw_parts(from.as_ptr().cast(), size_of_val(from)) }
+/// Copies from the host and waits.
+///
+/// # Safety
+/// `to` is device memory of at least `from.len()` bytes.
+unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> Result<(), Error> {
+    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
+    // SAFETY: the caller vouches for `to`; `from` lives until the wait returns.
+    unsafe {
+        cu!(driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream))?;
+        wait_for_copy(driver, stream)
+    }
 }
 
-/// The bytes of elements, to be overwritten.
-pub(crate) fn as_bytes_mut<T: Elem>(to: &mut [T]) -> &mut [u8] {
-    // SAFETY: `Elem` is sealed over plain numbers without padding, of which every bit pattern is a value.
-    unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), size_of_val(to)) }
+/// Copies to the host and waits.
+///
+/// # Safety
+/// `from` is device memory of at least `to.len()` bytes.
+unsafe fn download(context: &Context, to: &mut [u8], from: CUdeviceptr) -> Result<(), Error> {
+    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
+    // SAFETY: the caller vouches for `from`; `to` lives until the wait returns.
+    unsafe {
+        cu!(driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), stream))?;
+        wait_for_copy(driver, stream)
+    }
+}
+
+/// Fills with zeros and waits.
+///
+/// # Safety
+/// `to` is device memory of at least `bytes` bytes.
+unsafe fn clear(context: &Context, to: CUdeviceptr, bytes: usize) -> Result<(), Error> {
+    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
+    // SAFETY: the caller vouches for `to`.
+    unsafe {
+        cu!(driver, cuMemsetD8Async(to, 0, bytes, stream))?;
+        wait_for_copy(driver, stream)
+    }
+}
+
+/// Waits for a copy from or to memory that the caller lends. Where the driver refuses to wait, the copy may still run,
+/// and there is nothing to do but to ask until it is done.
+///
+/// # Safety
+/// The stream is alive.
+pub(crate) unsafe fn wait_for_copy(driver: &Driver, stream: CUstream) -> Result<(), Error> {
+    // SAFETY: the caller vouches for the stream.
+    let waited = unsafe { cu!(driver, cuStreamSynchronize(stream)) };
+    if waited.as_ref().is_err_and(|error| !error.code.is_device_fault()) {
+        // SAFETY: as above.
+        while unsafe { (driver.api().cuStreamQuery)(stream) } == CUresult::NOT_READY {
+            std::thread::yield_now();
+        }
+    }
+    waited.map_err(Error::from)
+}
+
+/// Calls `$part` for consecutive parts of the largest size that divides address and length: 8, 4, 2 or 1 bytes.
+macro_rules! by_parts {
+    ($shared:ident, $bytes:ident, $part:ident) => {
+        match ($shared as usize | $bytes).trailing_zeros() {
+            0 => $part!(AtomicU8, u8),
+            1 => $part!(AtomicU16, u16),
+            2 => $part!(AtomicU32, u32),
+            _ => $part!(AtomicU64, u64),
+        }
+    };
+}
+
+/// Reads bytes that other threads of the host and the device may write.
+///
+/// # Safety
+/// Both pointers have that many bytes, and `to` is the caller's.
+unsafe fn read_atomic(shared: *mut u8, to: *mut u8, bytes: usize) {
+    macro_rules! read {
+        ($atomic:ident, $int:ident) => {
+            for i in 0..bytes / size_of::<$int>() {
+                // SAFETY: part `i` is within both, and the shared one is aligned; the other need not be.
+                unsafe {
+                    let value = (*shared.cast::<$atomic>().add(i)).load(Relaxed);
+                    to.cast::<$int>().add(i).write_unaligned(value);
+                }
+            }
+        };
+    }
+    by_parts!(shared, bytes, read);
+}
+
+/// Writes bytes that other threads of the host and the device may use.
+///
+/// # Safety
+/// Both pointers have that many bytes.
+unsafe fn write_atomic(shared: *mut u8, from: *const u8, bytes: usize) {
+    macro_rules! write {
+        ($atomic:ident, $int:ident) => {
+            for i in 0..bytes / size_of::<$int>() {
+                // SAFETY: part `i` is within both, and the shared one is aligned; the other need not be.
+                unsafe {
+                    let value = from.cast::<$int>().add(i).read_unaligned();
+                    (*shared.cast::<$atomic>().add(i)).store(value, Relaxed);
+                }
+            }
+        };
+    }
+    by_parts!(shared, bytes, write);
 }

@@ -1,18 +1,20 @@
 //! Modules: PTX compiled by the driver, and the functions in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
-use ptx_gen::{Geometry, Param, ParamKind, Program};
+use ptx_gen::{Access, Param, ParamKind, Program};
 
-use crate::context::{Owner, Release};
 use crate::driver::trimmed;
+use crate::element::{Element, ElementType};
 use crate::error::{DriverError, LaunchProblem, ModuleError, ModuleReason};
+use crate::lock::lock;
 use crate::ptx::{self, Header};
-use crate::{Context, Error};
+use crate::release::Release;
+use crate::{Context, Error, LaunchConfig};
 
 /// Room for each log of the compiler, in bytes.
 const LOG: usize = 16 << 10;
@@ -26,17 +28,103 @@ struct ModuleInner {
     raw: CUmodule,
     text: String,
     info: String,
+    /// What was asked of each kernel, by handle: two `Function`s of one kernel are one to the driver.
+    settings: Mutex<HashMap<CUfunction, Arc<Settings>>>,
+}
+
+/// What was asked of a kernel of the driver.
+struct Settings {
+    /// The dynamic shared memory that it may have now.
+    dynamic_shared: AtomicU32,
+    /// Held while the driver is asked for more, so that nobody lowers it; whether shared memory is preferred.
+    prefers_shared: Mutex<bool>,
+}
+
+/// A parameter of a kernel: its name, and what it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// Its name, for errors and pictures.
+    pub name: &'static str,
+    /// What it takes.
+    pub ty: ParameterType,
+}
+
+/// What a parameter takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParameterType {
+    /// The address of elements in device memory, and what the kernel does to them.
+    Buffer(ElementType, Access),
+    /// A value.
+    Value(ElementType),
+}
+
+impl Parameter {
+    /// A buffer of `T`.
+    pub const fn buffer<T: Element>(name: &'static str, access: Access) -> Self {
+        Self { name, ty: ParameterType::Buffer(T::TYPE, access) }
+    }
+
+    /// A `T` by value.
+    pub const fn value<T: Element>(name: &'static str) -> Self {
+        Self { name, ty: ParameterType::Value(T::TYPE) }
+    }
+}
+
+impl From<&Param> for Parameter {
+    fn from(param: &Param) -> Self {
+        let ty = match param.kind {
+            ParamKind::Buffer(kind, access) => ParameterType::Buffer(kind.into(), access),
+            ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
+        };
+        Self { name: param.name, ty }
+    }
+}
+
+impl From<&Parameter> for Parameter {
+    fn from(parameter: &Parameter) -> Self {
+        *parameter
+    }
+}
+
+impl ParameterType {
+    /// `a buffer of f32`, `a f32 value`.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::Buffer(elem, _) => format!("a buffer of {}", elem.name()),
+            Self::Value(ty) => format!("a {} value", ty.name()),
+        }
+    }
+
+    /// Its size and its alignment in the parameter list, in bytes.
+    fn layout(self) -> (usize, usize) {
+        match self {
+            Self::Buffer(..) => (8, 8),
+            Self::Value(ty) => (ty.size(), ty.align()),
+        }
+    }
 }
 
 /// A kernel of a module, with its declared parameters. Clones share it, and it keeps its module loaded.
 #[derive(Clone)]
 pub struct Function(Arc<FunctionInner>);
 
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Function({})", self.0.name)
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Module").field(&ptx::entries(&self.0.text)).finish()
+    }
+}
+
 struct FunctionInner {
     module: Module,
     raw: CUfunction,
     name: String,
-    params: Vec<Param>,
+    params: Vec<Parameter>,
     max_threads: u32,
     fixed_shared: u32,
     registers: u32,
@@ -44,10 +132,7 @@ struct FunctionInner {
     waits: bool,
     triggers: bool,
     noncoherent: BTreeSet<&'static str>,
-    /// The dynamic shared memory that the driver allows this function now.
-    dynamic_shared: AtomicU32,
-    /// Whether the driver was asked to give shared memory all it can.
-    prefers_shared: AtomicBool,
+    settings: Arc<Settings>,
 }
 
 impl Module {
@@ -70,6 +155,7 @@ impl Module {
             raw,
             text: text.to_string(),
             info: logs.info,
+            settings: Mutex::default(),
         })))
     }
 
@@ -97,9 +183,12 @@ impl Module {
     /// # Safety
     /// - The kernel's parameters are `params`, in order and with natural alignment, a buffer being a `.u64` address.
     /// - It touches no memory but its buffers, each as its access says and within the length launched with.
-    pub unsafe fn function(&self, name: &str, params: &[Param]) -> Result<Function, Error> {
+    pub unsafe fn function<'p, P: 'p>(&self, name: &str, params: &'p [P]) -> Result<Function, Error>
+    where
+        Parameter: From<&'p P>,
+    {
         // SAFETY: the caller vouches for the kernel.
-        unsafe { self.find(name, params, BTreeSet::new()) }
+        unsafe { self.find(name, params.iter().map(Parameter::from).collect(), BTreeSet::new()) }
     }
 
     /// The kernel that was printed from this program.
@@ -111,7 +200,10 @@ impl Module {
     /// The module's text was printed from the program, which touches no memory but its buffers, as above.
     pub(crate) unsafe fn printed(&self, program: &Program) -> Result<Function, Error> {
         // SAFETY: the parameters are the program's, and the caller vouches for the kernel.
-        unsafe { self.find(&program.name, &program.params, program.noncoherent()) }
+        unsafe {
+            let params = program.params.iter().map(Parameter::from).collect();
+            self.find(&program.name, params, program.noncoherent())
+        }
     }
 
     /// # Safety
@@ -119,7 +211,7 @@ impl Module {
     unsafe fn find(
         &self,
         name: &str,
-        params: &[Param],
+        params: Vec<Parameter>,
         noncoherent: BTreeSet<&'static str>,
     ) -> Result<Function, Error> {
         let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
@@ -137,7 +229,7 @@ impl Module {
             module: self.clone(),
             raw,
             name: name.to_string(),
-            params: params.to_vec(),
+            params,
             max_threads: get(CUfunction_attribute::MAX_THREADS_PER_BLOCK)?,
             fixed_shared: get(CUfunction_attribute::SHARED_SIZE_BYTES)?,
             registers: get(CUfunction_attribute::NUM_REGS)?,
@@ -145,8 +237,7 @@ impl Module {
             waits: has("griddepcontrol.wait"),
             triggers: has("griddepcontrol.launch_dependents"),
             noncoherent,
-            prefers_shared: AtomicBool::new(false),
-            dynamic_shared: AtomicU32::new(get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)?),
+            settings: self.0.settings(raw, get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)?),
         };
         inner.check_params()?;
         inner.load_now()?;
@@ -158,6 +249,14 @@ impl Module {
         let reason = ModuleReason::NoFunction { name: name.to_string(), entries };
         let header = Header::of(&self.0.text);
         Error::from(Box::new(describe(&self.0.context, &header, &self.0.text, reason, Logs::default())))
+    }
+}
+
+impl ModuleInner {
+    /// What was asked of this kernel: at first the dynamic shared memory that the driver says.
+    fn settings(&self, raw: CUfunction, dynamic_shared: u32) -> Arc<Settings> {
+        let new = || Settings { dynamic_shared: dynamic_shared.into(), prefers_shared: Mutex::new(false) };
+        lock(&self.settings).entry(raw).or_insert_with(|| Arc::new(new())).clone()
     }
 }
 
@@ -174,7 +273,7 @@ impl Function {
     }
 
     /// Its declared parameters.
-    pub fn params(&self) -> &[Param] {
+    pub fn params(&self) -> &[Parameter] {
         &self.0.params
     }
 
@@ -240,12 +339,15 @@ impl Function {
         Ok(blocks as u32)
     }
 
-    pub(crate) fn raw(&self) -> CUfunction {
+    /// The raw handle. It is valid for as long as this lives.
+    #[inline]
+    pub fn raw(&self) -> CUfunction {
         self.0.raw
     }
 
-    pub(crate) fn owner(&self) -> Owner {
-        self.0.clone()
+    /// Whether both are the same kernel of the driver, with the same parameters.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn refuse(&self, problem: LaunchProblem) -> Error {
@@ -253,35 +355,60 @@ impl Function {
     }
 
     /// Checks a launch against the device and the kernel, and opts in to shared memory beyond the default.
-    pub(crate) fn admit(&self, geometry: &Geometry) -> Result<(), Error> {
+    #[inline]
+    pub(crate) fn admit(&self, config: &LaunchConfig) -> Result<(), Error> {
         let limits = self.context().limits();
-        for ((axis, got), limit) in "xyz".chars().zip(geometry.grid).zip(limits.grid) {
-            if got == 0 || got > limit {
-                return Err(self.refuse(LaunchProblem::Grid { axis, got, limit }));
-            }
+        let within = |got: [u32; 3], limit: [u32; 3]| (0..3).all(|i| got[i] != 0 && got[i] <= limit[i]);
+        let threads = config.block.iter().fold(1, |n: u32, d| n.saturating_mul(*d));
+        let fits = within(config.grid, limits.grid) && within(config.block, limits.block);
+        if !fits || threads > self.0.max_threads.min(limits.threads) {
+            return Err(self.misfit(config, threads));
         }
-        let (got, limit) = (geometry.block, limits.block[0]);
-        if got == 0 || got > limit {
-            return Err(self.refuse(LaunchProblem::Block { got, limit }));
-        }
-        let (limit, registers) = (self.0.max_threads, self.0.registers);
-        if got > limit {
-            return Err(self.refuse(LaunchProblem::Threads { got, limit, registers }));
-        }
-        self.admit_shared(geometry.shared)
+        self.admit_shared(config.shared)
     }
 
+    /// What does not fit of a launch that does not.
+    #[cold]
+    fn misfit(&self, config: &LaunchConfig, threads: u32) -> Error {
+        let limits = self.context().limits();
+        let beyond = |got: [u32; 3], limit: [u32; 3]| {
+            let axis = (0..3).find(|i| got[*i] == 0 || got[*i] > limit[*i])?;
+            Some((['x', 'y', 'z'][axis], got[axis], limit[axis]))
+        };
+        if let Some((axis, got, limit)) = beyond(config.grid, limits.grid) {
+            return self.refuse(LaunchProblem::Grid { axis, got, limit });
+        }
+        if let Some((axis, got, limit)) = beyond(config.block, limits.block) {
+            return self.refuse(LaunchProblem::BlockAxis { axis, got, limit });
+        }
+        if threads > limits.threads {
+            return self.refuse(LaunchProblem::Block { got: threads, limit: limits.threads });
+        }
+        let (limit, registers) = (self.0.max_threads, self.0.registers);
+        self.refuse(LaunchProblem::Threads { got: threads, limit, registers })
+    }
+
+    #[inline]
     fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
-        if dynamic <= self.0.dynamic_shared.load(Ordering::Acquire) {
+        if dynamic <= self.0.settings.dynamic_shared.load(Ordering::Acquire) {
             return Ok(());
         }
+        self.raise_shared(dynamic)
+    }
+
+    #[cold]
+    fn raise_shared(&self, dynamic: u32) -> Result<(), Error> {
         let (fixed, limit) = (self.0.fixed_shared, self.context().device().properties().shared_per_block);
         if u64::from(dynamic) + u64::from(fixed) > u64::from(limit) {
             return Err(self.refuse(LaunchProblem::Shared { dynamic, fixed, limit }));
         }
-        self.set_attribute(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic as i32)?;
-        self.0.dynamic_shared.fetch_max(dynamic, Ordering::AcqRel);
-        self.prefer_shared()
+        let settings = &self.0.settings;
+        let mut prefers_shared = lock(&settings.prefers_shared);
+        if dynamic > settings.dynamic_shared.load(Ordering::Acquire) {
+            self.set_attribute(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic as i32)?;
+            settings.dynamic_shared.store(dynamic, Ordering::Release);
+        }
+        self.prefer(&mut prefers_shared)
     }
 
     /// Asks the driver to give shared memory all that it can of what it shares with the first-level cache, as a
@@ -291,12 +418,15 @@ impl Function {
     /// # Errors
     /// What the driver refuses.
     pub fn prefer_shared(&self) -> Result<(), Error> {
+        self.prefer(&mut lock(&self.0.settings.prefers_shared))
+    }
+
+    fn prefer(&self, prefers_shared: &mut bool) -> Result<(), Error> {
         const ALL: i32 = 100;
-        if self.0.prefers_shared.load(Ordering::Acquire) {
-            return Ok(());
+        if !*prefers_shared {
+            self.set_attribute(CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT, ALL)?;
+            *prefers_shared = true;
         }
-        self.set_attribute(CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT, ALL)?;
-        self.0.prefers_shared.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -315,17 +445,17 @@ impl FunctionInner {
         let Some(info) = driver.api().cuFuncGetParamInfo else { return Ok(()) };
         // The driver is asked for no parameter that is not there: tools that watch it report such calls as errors.
         let count = ptx::param_count(&self.module.0.text, &self.name).unwrap_or(self.params.len());
-        let mut end = 0;
+        let mut end: usize = 0;
         for index in 0..count.max(self.params.len()) {
             let (mut offset, mut size) = (0, 0);
             // SAFETY: both numbers are ours to write, and the call writes them or refuses.
             let mut known = || unsafe { info(self.raw, index, &mut offset, &mut size) } == CUresult::SUCCESS;
             let loaded = index < count && known();
-            let declared = self.params.get(index).map(|p| (size_of_param(p), p.name));
-            let expected = declared.map(|(size, _)| (usize::next_multiple_of(end, size), size));
+            let declared = self.params.get(index);
+            let expected = declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));
             let found = loaded.then_some((offset, size));
             if expected != found {
-                let name = declared.map_or("beyond the last", |(_, name)| name).to_string();
+                let name = declared.map_or("beyond the last", |p| p.name).to_string();
                 let (declared, loaded) = (place(expected), place(found));
                 return Err(Error::Signature { kernel: self.name.clone(), index, name, declared, loaded });
             }
@@ -340,14 +470,6 @@ impl FunctionInner {
         let Some(load) = driver.api().cuFuncLoad else { return Ok(()) };
         // SAFETY: the function is of a loaded module.
         driver.check("cuFuncLoad", unsafe { load(self.raw) }).map_err(Error::from)
-    }
-}
-
-/// The size of a parameter in bytes, which is also its alignment.
-fn size_of_param(param: &Param) -> usize {
-    match param.kind {
-        ParamKind::Buffer(..) => 8,
-        ParamKind::Scalar(kind) => kind.bytes() as usize,
     }
 }
 

@@ -3,11 +3,10 @@
 //! A forward pass is a function over a queue, written once. Pushed into a stream it runs; pushed into a recorder or a
 //! capture it becomes a graph.
 
-use ptx_gen::{Access, Elem, Geometry, KernelDef};
+use ptx_gen::{Access, KernelDef};
 
-use crate::context::Owner;
-use crate::memory::as_bytes;
-use crate::{AnyFunction, Context, Error, Host, HostArg, Kernel, Launch, Region, Stream, View};
+use crate::element::{Element, as_bytes};
+use crate::{AnyFunction, Context, DriverError, Driver, Error, Host, HostArg, Kernel, Launch, Region, Stream, View};
 
 /// What takes work.
 pub trait Queue {
@@ -24,7 +23,7 @@ pub trait Queue {
     ///
     /// # Errors
     /// As [`Kernel::with`] and [`push`](Self::push).
-    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host>) -> Result<(), Error> {
+    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
         self.push(kernel.with(args)?.into())
     }
 
@@ -40,7 +39,7 @@ pub trait Queue {
     ///
     /// # Errors
     /// Views of different length or that overlap; else as [`push`](Self::push).
-    fn copy<T: Elem>(&mut self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
+    fn copy<T: Element>(&mut self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         self.push(Work::copy(from, to)?)
     }
 
@@ -48,13 +47,62 @@ pub trait Queue {
     ///
     /// # Errors
     /// An 8-byte element whose halves differ, which the driver cannot do; else as [`push`](Self::push).
-    fn fill<T: Elem>(&mut self, to: &View<T>, value: T) -> Result<(), Error> {
+    fn fill<T: Element>(&mut self, to: &View<T>, value: T) -> Result<(), Error> {
         self.push(Work::fill(to, value)?)
     }
 }
 
+impl Stream {
+    /// Queues a piece of work.
+    ///
+    /// # Errors
+    /// Work of another context; [`Error::UnorderedStreams`]; [`Error::Capturing`]; or what the driver refuses.
+    pub fn run(&self, work: &Work) -> Result<(), Error> {
+        work.expect_in(self.context())?;
+        work.enqueue(self)
+    }
+
+    /// Queues a launch that was made before: the cheapest way to launch a kernel, many times.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    #[inline]
+    pub fn run_launch(&self, launch: &Launch) -> Result<(), Error> {
+        launch.expect_in(self.context())?;
+        launch.enqueue(self)
+    }
+}
+
+impl Queue for Stream {
+    fn context(&self) -> &Context {
+        Stream::context(self)
+    }
+
+    fn push(&mut self, work: Work) -> Result<(), Error> {
+        self.run(&work)
+    }
+
+    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
+        kernel.enqueue(self, &args)
+    }
+}
+
+impl Queue for &Stream {
+    fn context(&self) -> &Context {
+        Stream::context(self)
+    }
+
+    fn push(&mut self, work: Work) -> Result<(), Error> {
+        self.run(&work)
+    }
+
+    fn launch<K: KernelDef>(&mut self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
+        kernel.enqueue(self, &args)
+    }
+}
+
 /// A piece of work.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Work {
     /// A kernel.
     Launch(Launch),
@@ -65,14 +113,14 @@ pub enum Work {
 }
 
 /// A copy within one context.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Copy {
     from: Region,
     to: Region,
 }
 
 /// Memory set to one value.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Fill {
     to: Region,
     value: u32,
@@ -103,7 +151,7 @@ impl Work {
     ///
     /// # Errors
     /// Views of different length, or that overlap.
-    pub fn copy<T: Elem>(from: &View<T>, to: &View<T>) -> Result<Self, Error> {
+    pub fn copy<T: Element>(from: &View<T>, to: &View<T>) -> Result<Self, Error> {
         to.expect_len("copy", from.len())?;
         let (from, to) = (from.region().clone(), to.region().clone());
         if from.overlaps(&to) {
@@ -116,7 +164,7 @@ impl Work {
     ///
     /// # Errors
     /// An 8-byte value whose halves differ, which the driver cannot do.
-    pub fn fill<T: Elem>(to: &View<T>, value: T) -> Result<Self, Error> {
+    pub fn fill<T: Element>(to: &View<T>, value: T) -> Result<Self, Error> {
         let to = to.region().clone();
         let (value, width) = match *as_bytes(&[value]) {
             [a] => (u32::from(a), 1),
@@ -157,47 +205,39 @@ impl Work {
         }
     }
 
-    /// Everything it needs alive.
-    pub(crate) fn owners(&self) -> Vec<Owner> {
-        let mut owners: Vec<Owner> = self.uses().iter().map(|u| u.region.owner()).collect();
-        if let Self::Launch(launch) = self {
-            owners.push(launch.function().owner());
-        }
-        owners
-    }
-
     /// Refuses work of another context.
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
         match self {
-            // Its buffers were compared with the kernel's context when the launch was made.
-            Self::Launch(launch) => {
-                let kernel = format!("kernel {}", launch.function().name());
-                crate::event::expect_same(&kernel, launch.context(), "the queue", context)
-            }
+            Self::Launch(launch) => launch.expect_in(context),
             _ => self.uses().iter().try_for_each(|u| u.region.expect_in(context, "the queue")),
         }
     }
 
-    /// Queues it in a stream. The caller keeps the owners.
+    /// Queues it in a stream.
     pub(crate) fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
-        let _current = stream.context().enter()?;
         match self {
-            Self::Launch(launch) => enqueue_launch(launch, stream),
-            Self::Copy(copy) => copy.enqueue(stream),
-            Self::Fill(fill) => fill.enqueue(stream),
+            Self::Launch(launch) => launch.enqueue(stream),
+            Self::Copy(copy) => {
+                let turn = stream.begin("copy")?;
+                turn.admit([(&copy.from, Access::Read), (&copy.to, Access::Write)].into_iter())?;
+                turn.enqueue(|driver| copy.call(driver, stream))
+            }
+            Self::Fill(fill) => {
+                let turn = stream.begin("fill")?;
+                turn.admit(std::iter::once((&fill.to, Access::Write)))?;
+                turn.enqueue(|driver| fill.call(driver, stream))
+            }
         }
     }
-}
 
-fn enqueue_launch(launch: &Launch, stream: &Stream) -> Result<(), Error> {
-    let Geometry { grid: [x, y, z], block, shared } = launch.geometry();
-    let (driver, function, raw) = (stream.context().driver(), launch.function().raw(), stream.raw());
-    // SAFETY: function and stream are alive and of one context; the parameters were checked against the signature,
-    // and the caller keeps their memory alive.
-    launch.with_params(|params| unsafe {
-        cu!(driver, cuLaunchKernel(function, x, y, z, block, 1, 1, shared, raw, params, std::ptr::null_mut()))
-    })?;
-    Ok(())
+    /// Makes the call that gives it to a stream, which may capture.
+    pub(crate) fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
+        match self {
+            Self::Launch(launch) => launch.call(driver, stream),
+            Self::Copy(copy) => copy.call(driver, stream),
+            Self::Fill(fill) => fill.call(driver, stream),
+        }
+    }
 }
 
 impl Copy {
@@ -211,20 +251,19 @@ impl Copy {
         &self.to
     }
 
-    fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
-        let (driver, raw, bytes) = (stream.context().driver(), stream.raw(), self.to.bytes());
+    fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
+        let (raw, bytes) = (stream.raw(), self.to.bytes());
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: both regions are alive, of that size and of the stream's context; the caller keeps them.
+        // SAFETY: both regions are alive, of that size and of the stream's context; whoever releases them waits for the stream.
         unsafe {
             match (self.to.host(), self.from.host()) {
                 (Some(to), None) => cu!(driver, cuMemcpyDtoHAsync_v2(to, self.from.address(), bytes, raw)),
                 (None, Some(from)) => cu!(driver, cuMemcpyHtoDAsync_v2(self.to.address(), from, bytes, raw)),
                 _ => cu!(driver, cuMemcpyDtoDAsync_v2(self.to.address(), self.from.address(), bytes, raw)),
             }
-        }?;
-        Ok(())
+        }
     }
 }
 
@@ -244,21 +283,19 @@ impl Fill {
         self.to.bytes() / self.width as usize
     }
 
-    fn enqueue(&self, stream: &Stream) -> Result<(), Error> {
-        let (driver, raw, to, count) =
-            (stream.context().driver(), stream.raw(), self.to.address(), self.count());
+    fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
+        let (raw, to, count) = (stream.raw(), self.to.address(), self.count());
         if count == 0 {
             return Ok(());
         }
-        // SAFETY: the region is alive, of that size and of the stream's context; the caller keeps it.
+        // SAFETY: the region is alive, of that size and of the stream's context; whoever releases it waits for the stream.
         unsafe {
             match self.width {
                 1 => cu!(driver, cuMemsetD8Async(to, self.value as u8, count, raw)),
                 2 => cu!(driver, cuMemsetD16Async(to, self.value as u16, count, raw)),
                 _ => cu!(driver, cuMemsetD32Async(to, self.value, count, raw)),
             }
-        }?;
-        Ok(())
+        }
     }
 }
 

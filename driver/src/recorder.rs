@@ -15,7 +15,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::graph::edge::can_overlap;
-use crate::graph::order::Order;
 use crate::queue::{Queue, Use, Work, hazard};
 use crate::{Context, EdgeKind, Error, Graph, NodeId};
 
@@ -32,7 +31,6 @@ pub struct Recorder {
 /// What was recorded, as far as later work may have to come after it.
 #[derive(Default)]
 struct History {
-    order: Order,
     /// The uses by memory. Only looked up, never walked.
     past: HashMap<usize, Vec<Past>>,
 }
@@ -116,10 +114,9 @@ impl History {
     /// Adds work after the fewest nodes that it must come after.
     fn record(&mut self, graph: &mut Graph, work: Work) -> Result<NodeId, Error> {
         let uses = work.uses();
-        let after = self.order.last_of(&self.conflicts(&uses));
+        let after = graph.order.last_of(&self.conflicts(&uses));
         let ids: Vec<NodeId> = after.iter().map(|i| graph.nodes()[*i].id()).collect();
         let node = graph.add(&ids, work)?;
-        self.order.push(&after);
         uses.into_iter().for_each(|used| self.remember(node.index(), used));
         Ok(node)
     }

@@ -1,35 +1,42 @@
 //! A stream: a queue of the device. Work in it runs in order, concurrently with the work of other streams.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, MutexGuard};
 
-use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
-use ptx_gen::Elem;
+use driver_sys::{CUresult, CUstream, CUstream_flags};
+use ptx_gen::Access;
 
-use crate::context::{Left, Owner, Release, lock};
-use crate::memory::{as_bytes, as_bytes_mut};
-use crate::queue::{Queue, Work};
-use crate::{Context, Error, Event, View};
+use crate::capture::Captured;
+use crate::element::{Element, as_bytes, as_bytes_mut};
+use crate::event::Place;
+use crate::memory::wait_for_copy;
+use crate::order::Clock;
+use crate::timeline::{Mark, State, Timeline};
+use crate::{Context, DriverError, Error, Event, Region, View};
 
 /// A stream of its own order: it neither waits for the legacy stream nor makes it wait. Clones share it.
+///
+/// What queued work needs stays alive until the work is done, whatever is dropped before. Work of two streams that
+/// touches the same bytes, one of them writing, needs an order: [`wait`](Self::wait) for an [`Event`] of the other, or
+/// a wait of the host between the two. Without one it is refused ([`Error::UnorderedStreams`]).
+///
+/// The second stream of a context begins after the work that the first one had been given by then.
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 
-pub(crate) struct Inner {
-    context: Context,
-    raw: CUstream,
-    flight: Mutex<Flight>,
+struct Inner {
+    // Dropped first, so that the collection finds the stream without a holder.
+    timeline: Arc<Timeline>,
+    context: Collected,
 }
 
-/// What the queued work needs. A batch is sealed with an event, and dropped once the event has passed.
-#[derive(Default)]
-struct Flight {
-    open: Vec<Owner>,
-    sealed: VecDeque<Left>,
-}
+/// A context that destroys what is idle when a stream's share of it is dropped. It waits for nothing.
+struct Collected(Context);
 
-/// Owners in a batch: some hundred launches, so that the event costs nothing against them.
-const BATCH: usize = 1024;
+/// The right to give a stream one piece of work.
+pub(crate) struct Turn<'s> {
+    stream: &'s Stream,
+    state: MutexGuard<'s, State>,
+}
 
 impl Stream {
     /// A new stream.
@@ -37,27 +44,62 @@ impl Stream {
     /// # Errors
     /// What the driver refuses.
     pub fn new(context: &Context) -> Result<Self, Error> {
-        let _current = context.enter()?;
-        let mut raw = CUstream::NULL;
-        // SAFETY: `raw` is ours to write.
-        unsafe { cu!(context.driver(), cuStreamCreate(&mut raw, CUstream_flags::NON_BLOCKING)) }?;
-        let inner = Inner { context: context.clone(), raw, flight: Mutex::default() };
-        let inner = Arc::new(inner);
-        context.add_stream(&inner);
-        Ok(Self(inner))
+        let driver = context.driver();
+        Self::add(context, false, || {
+            let mut raw = CUstream::NULL;
+            // SAFETY: `raw` is ours to write.
+            unsafe { cu!(driver, cuStreamCreate(&mut raw, CUstream_flags::NON_BLOCKING)) }?;
+            Ok(raw)
+        })
+    }
+
+    /// A stream that somebody else made, such as another crate in the same process. It is not destroyed.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    ///
+    /// # Safety
+    /// `raw` is a stream of the context, and stays one until the `Stream`, its clones and the work given to them are
+    /// gone. Work that others give it is ordered by them.
+    pub unsafe fn from_raw(context: &Context, raw: CUstream) -> Result<Self, Error> {
+        Self::add(context, true, || Ok(raw))
+    }
+
+    pub(crate) fn add(
+        context: &Context,
+        borrowed: bool,
+        make: impl FnOnce() -> Result<CUstream, DriverError>,
+    ) -> Result<Self, Error> {
+        let timeline = context.add_stream(borrowed, make)?;
+        Ok(Self(Arc::new(Inner { timeline, context: Collected(context.clone()) })))
+    }
+
+    /// The same stream with a name, which errors show.
+    #[must_use]
+    pub fn labelled(self, label: &str) -> Self {
+        self.context().order().rename(self.0.timeline.slot, label);
+        self
+    }
+
+    /// `stream` and its label, or its number.
+    pub fn name(&self) -> String {
+        self.context().order().name(self.0.timeline.slot)
     }
 
     /// Its context.
     pub fn context(&self) -> &Context {
-        &self.0.context
+        &self.0.context.0
     }
 
     /// Waits until everything queued so far is done.
     ///
     /// # Errors
-    /// A fault of the device, or what else the driver reports of earlier work.
+    /// [`Error::Capturing`]; a fault of the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.0.synchronize()
+        self.begin("waiting for the stream")?;
+        self.context().wait_for(&self.0.timeline)?;
+        self.context().collect();
+        Ok(())
     }
 
     /// Whether everything queued so far is done.
@@ -65,195 +107,214 @@ impl Stream {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn is_idle(&self) -> Result<bool, Error> {
+        let queued = self.begin("asking for the stream")?.state.queued;
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         // SAFETY: the stream is alive; a query changes nothing.
-        match unsafe { (driver.api().cuStreamQuery)(self.0.raw) } {
+        match unsafe { (driver.api().cuStreamQuery)(self.raw()) } {
             CUresult::NOT_READY => Ok(false),
-            code => driver.check("cuStreamQuery", code).map(|()| true).map_err(Error::from),
+            code => {
+                let result = driver.check("cuStreamQuery", code);
+                self.context().waited(&self.0.timeline, queued, result)?;
+                Ok(true)
+            }
         }
     }
 
     /// Work queued after this runs after what the event marks.
     ///
     /// # Errors
-    /// An event of another context, or what the driver refuses.
+    /// An event of another context; one that a capture recorded ([`Error::CapturedEvent`]), which would draw the
+    /// stream into the capture: [`Capture::fork`](crate::Capture::fork) does that; or what the driver refuses.
     pub fn wait(&self, event: &Event) -> Result<(), Error> {
         event.expect_in(self.context(), "a stream")?;
-        let _current = self.context().enter()?;
-        // SAFETY: stream and event are alive and of one context.
-        unsafe { cu!(self.context().driver(), cuStreamWaitEvent(self.0.raw, event.raw(), 0)) }?;
+        let place = event.place();
+        if let Place::Captured = place {
+            return Err(Error::CapturedEvent { what: "a stream's wait for it" });
+        }
+        let turn = self.begin("waiting for an event")?;
+        turn.enqueue(|driver| {
+            // SAFETY: stream and event are alive and of one context.
+            unsafe { cu!(driver, cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
+        })?;
+        if let Place::Recorded(_, clock) = &place {
+            self.context().order().join(self.0.timeline.slot, clock);
+        }
         Ok(())
+    }
+
+    /// Says that all work given to `other` so far runs before what this stream is given from now on, because of
+    /// something that this crate does not see: a wait on memory, another library's event, a kernel that waits.
+    ///
+    /// # Safety
+    /// It does.
+    pub unsafe fn assume_after(&self, other: &Self) {
+        let (slot, queued) = (other.0.timeline.slot, other.0.timeline.queued());
+        self.context().order().join(self.0.timeline.slot, &self.context().order().clock(slot, queued));
     }
 
     /// Writes elements into device memory in the order of this stream, and waits.
     ///
     /// # Errors
-    /// A length that is not the view's, or what the driver reports.
-    pub fn write<T: Elem>(&self, to: &View<T>, from: &[T]) -> Result<(), Error> {
+    /// A length that is not the view's, [`Error::Capturing`], or what the driver reports.
+    pub fn write<T: Element>(&self, to: &View<T>, from: &[T]) -> Result<(), Error> {
         to.expect_len("write", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
-        // SAFETY: the view's memory lives as long as the view, and its length was checked.
-        self.0.settle(|| unsafe { self.context().upload_on(self.0.raw, to.address(), as_bytes(from)) })
+        let from = as_bytes(from);
+        self.transfer("write", to.region(), Access::Write, |driver| {
+            // SAFETY: the view's memory lives as long as the view, its length was checked, and `from` outlives the wait.
+            unsafe { cu!(driver, cuMemcpyHtoDAsync_v2(to.address(), from.as_ptr().cast(), from.len(), self.raw())) }
+        })
     }
 
     /// Reads device memory in the order of this stream, and waits.
     ///
     /// # Errors
-    /// What the driver reports, faults of earlier work included.
-    pub fn read<T: Elem>(&self, from: &View<T>) -> Result<Vec<T>, Error> {
-        from.region().expect_in(self.context(), "a stream")?;
-        let mut to = vec![T::default(); from.len()];
-        let bytes = as_bytes_mut(&mut to);
-        // SAFETY: the view's memory lives as long as the view, and `to` has its length.
-        self.0.settle(|| unsafe { self.context().download_on(self.0.raw, bytes, from.address()) })?;
+    /// [`Error::Capturing`], or what the driver reports, faults of earlier work included.
+    pub fn read<T: Element>(&self, from: &View<T>) -> Result<Vec<T>, Error> {
+        let mut to = T::zeros(from.len());
+        self.read_into(from, &mut to)?;
         Ok(to)
+    }
+
+    /// Reads device memory into a slice in the order of this stream, and waits.
+    ///
+    /// # Errors
+    /// A length that is not the view's; else as [`read`](Self::read).
+    pub fn read_into<T: Element>(&self, from: &View<T>, to: &mut [T]) -> Result<(), Error> {
+        from.expect_len("read", to.len())?;
+        from.region().expect_in(self.context(), "a stream")?;
+        let to = as_bytes_mut(to);
+        self.transfer("read", from.region(), Access::Read, |driver| {
+            // SAFETY: the view's memory lives as long as the view, and `to` has its length and outlives the wait.
+            unsafe { cu!(driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.address(), to.len(), self.raw())) }
+        })
+    }
+
+    /// Queues a copy between the device and memory that the caller lends, and waits for it.
+    fn transfer(
+        &self,
+        what: &str,
+        region: &Region,
+        access: Access,
+        copy: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
+    ) -> Result<(), Error> {
+        if region.bytes() == 0 {
+            return self.begin(what).map(drop);
+        }
+        let turn = self.begin(what)?;
+        turn.admit(std::iter::once((region, access)))?;
+        turn.enqueue(copy)?;
+        let queued = self.0.timeline.queued();
+        let _current = self.context().enter()?;
+        // SAFETY: the stream is alive.
+        let waited = unsafe { wait_for_copy(self.context().driver(), self.raw()) };
+        if waited.as_ref().err().is_none_or(Error::is_device_fault) {
+            self.context().passed(&self.0.timeline, queued);
+        }
+        waited
     }
 
     /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
     pub fn raw(&self) -> CUstream {
-        self.0.raw
+        self.0.timeline.raw
     }
 
-    pub(crate) fn is_capturing(&self) -> bool {
-        self.0.is_capturing()
+    pub(crate) fn timeline(&self) -> &Arc<Timeline> {
+        &self.0.timeline
     }
 
-    /// Keeps the owners until everything queued so far is done.
-    pub(crate) fn keep(&self, owners: impl IntoIterator<Item = Owner>) {
-        let done = self.0.keep(owners);
-        // Outside the lock: dropping may free memory, and that may wait.
-        drop(done);
-    }
-}
-
-impl Queue for Stream {
-    fn context(&self) -> &Context {
-        Stream::context(self)
-    }
-
-    fn push(&mut self, work: Work) -> Result<(), Error> {
-        (&*self).push(work)
-    }
-}
-
-impl Queue for &Stream {
-    fn context(&self) -> &Context {
-        Stream::context(self)
-    }
-
-    fn push(&mut self, work: Work) -> Result<(), Error> {
-        work.expect_in(Stream::context(self))?;
-        if self.0.is_capturing() {
-            // The graph that becomes of it would not own what the work needs.
-            return Err(Error::Capturing { work: work.name().to_string() });
+    /// Takes the stream for one piece of work. A stream that captures is refused: the graph that becomes of the work
+    /// would not own what the work needs, and the work would not run.
+    #[inline]
+    pub(crate) fn begin(&self, what: &str) -> Result<Turn<'_>, Error> {
+        let state = self.0.timeline.lock();
+        if self.0.timeline.captures(&state, *self.context().driver()) {
+            return Err(capturing(what));
         }
-        work.enqueue(self)?;
-        self.keep(work.owners());
+        Ok(Turn { stream: self, state })
+    }
+
+    pub(crate) fn record(&self, event: &Event) -> Result<(), Error> {
+        event.expect_in(self.context(), "a stream")?;
+        let timeline = &self.0.timeline;
+        let state = timeline.lock();
+        let (_current, driver) = (self.context().enter()?, self.context().driver());
+        // SAFETY: event and stream are alive and of one context.
+        unsafe { cu!(driver, cuEventRecord(event.raw(), self.raw())) }?;
+        let place = match &state.capture {
+            Some(_) => Place::Captured,
+            None => Place::Recorded(self.mark(&state), self.clock(&state)),
+        };
+        drop(state);
+        event.set_place(place);
         Ok(())
     }
-}
 
-impl Inner {
-    /// Whether a capture of this context has the stream, also one that reached it through an event.
-    pub(crate) fn is_capturing(&self) -> bool {
-        if !self.context.has_captures() {
-            return false;
-        }
-        let Ok(_current) = self.context.enter() else { return false };
-        let mut status = CUstreamCaptureStatus::NONE;
-        // SAFETY: `status` is ours to write; the stream is alive.
-        let code = unsafe { (self.context.driver().api().cuStreamIsCapturing)(self.raw, &mut status) };
-        code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
+    /// The place after what was given so far.
+    fn mark(&self, state: &State) -> Mark {
+        Mark { timeline: self.0.timeline.clone(), queued: state.queued }
     }
 
-    pub(crate) fn synchronize(&self) -> Result<(), Error> {
-        self.settle(|| {
-            let _current = self.context.enter()?;
-            // SAFETY: the stream is alive.
-            unsafe { cu!(self.context.driver(), cuStreamSynchronize(self.raw)) }?;
-            Ok(())
-        })
-    }
-
-    /// Runs a call that waits for the stream, and drops the owners of what was queued before it.
-    fn settle(&self, wait: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let queued = std::mem::take(&mut *lock(&self.flight));
-        let result = wait();
-        // After a fault nothing runs any more. After another refusal the work may still run.
-        let over = match &result {
-            Err(Error::Driver(error)) => error.code.is_device_fault(),
-            other => other.is_ok(),
-        };
-        if over {
-            queued.sealed.iter().for_each(|l| self.context.release(Release::Event(l.event)));
-        } else {
-            let mut flight = lock(&self.flight);
-            flight.open.extend(queued.open);
-            flight.sealed.extend(queued.sealed);
-        }
-        result
-    }
-
-    /// Whether queued work is still to do. A stream that captures may not be asked.
-    fn is_busy(&self) -> bool {
-        if self.is_capturing() {
-            return false;
-        }
-        let Ok(_current) = self.context.enter() else { return false };
-        // SAFETY: the stream is alive; a query changes nothing.
-        unsafe { (self.context.driver().api().cuStreamQuery)(self.raw) == CUresult::NOT_READY }
-    }
-
-    /// Adds owners, and returns those of batches that are done.
-    fn keep(&self, owners: impl IntoIterator<Item = Owner>) -> Vec<Left> {
-        let mut flight = lock(&self.flight);
-        flight.open.extend(owners);
-        if flight.open.len() < BATCH || self.is_capturing() {
-            return Vec::new();
-        }
-        self.seal(&mut flight);
-        let mut done = Vec::new();
-        while flight.sealed.front().is_some_and(|l| !self.context.is_pending(l.event)) {
-            done.extend(flight.sealed.pop_front());
-        }
-        done.iter().for_each(|l| self.context.release(Release::Event(l.event)));
-        done
-    }
-
-    /// Marks the place after which the open batch is not needed. Without an event it stays open.
-    fn seal(&self, flight: &mut Flight) {
-        match self.mark() {
-            Ok(event) => {
-                let owners = std::mem::take(&mut flight.open);
-                flight.sealed.push_back(Left { event, owners });
-            }
-            Err(error) => tracing::warn!(%error, "a batch of owners stays until the stream is idle"),
-        }
-    }
-
-    /// An event recorded here and now.
-    fn mark(&self) -> Result<CUevent, Error> {
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
-        let mut event = CUevent::NULL;
-        // SAFETY: `event` is ours to write; the stream is alive.
-        unsafe {
-            cu!(driver, cuEventCreate(&mut event, CUevent_flags::DISABLE_TIMING))?;
-            cu!(driver, cuEventRecord(event, self.raw))?;
-        }
-        Ok(event)
+    /// What comes before it, this stream's own work included.
+    fn clock(&self, state: &State) -> Clock {
+        self.context().order().clock(self.0.timeline.slot, state.queued)
     }
 }
 
-impl Drop for Inner {
-    /// Waits for nothing: what queued work still needs is left to the context.
+#[cold]
+fn capturing(what: &str) -> Error {
+    Error::Capturing { work: what.to_string() }
+}
+
+impl Turn<'_> {
+    /// Refuses work that touches what work of another stream touches that is not before it.
+    #[inline]
+    pub(crate) fn admit<'a>(
+        &self,
+        uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
+    ) -> Result<(), Error> {
+        let order = self.stream.context().order();
+        if !order.several() {
+            return Ok(());
+        }
+        order.admit((self.stream.0.timeline.slot, self.state.queued + 1), uses)
+    }
+
+    /// Gives the stream the work that `call` makes, and ends the turn.
+    #[inline]
+    pub(crate) fn enqueue(
+        mut self,
+        call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
+    ) -> Result<(), Error> {
+        let context = self.stream.context();
+        let _current = context.enter()?;
+        // Counted whatever the call returns: it may have queued something.
+        self.state.queued += 1;
+        call(context.driver()).map_err(Error::from)
+    }
+}
+
+impl Turn<'_> {
+    /// Sees to a fence after what was given so far.
+    pub(crate) fn fence(&mut self) {
+        let driver = *self.stream.context().driver();
+        self.stream.0.timeline.fence(&mut self.state, driver);
+    }
+
+    /// The stream captures from here on.
+    pub(crate) fn join(mut self, capture: &Arc<Captured>) {
+        self.state.capture = Some(capture.clone());
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stream({}, {:?})", self.name(), self.context().device())
+    }
+}
+
+impl Drop for Collected {
     fn drop(&mut self) {
-        let flight = self.flight.get_mut().unwrap_or_else(|e| e.into_inner());
-        let mut flight = std::mem::take(flight);
-        if !flight.open.is_empty() && self.is_busy() {
-            self.seal(&mut flight);
-        }
-        flight.sealed.into_iter().for_each(|left| self.context.keep_until_done(left));
-        self.context.collect();
-        self.context.release(Release::Stream(self.raw));
+        self.0.collect();
     }
 }

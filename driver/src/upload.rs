@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use ptx_gen::Elem;
 
+use crate::element::Element;
 use crate::queue::{Queue, Work};
 use crate::{Context, Error, Event, Pinned, Stream, View};
 
@@ -44,7 +44,7 @@ impl Staging {
     ///
     /// # Errors
     /// A view or stream of another context, a stream that captures, or what the driver reports.
-    pub fn write_with<T: Elem>(
+    pub fn write_with<T: Element>(
         &mut self,
         mut stream: &Stream,
         to: &View<T>,
@@ -73,7 +73,7 @@ impl Staging {
     ///
     /// # Errors
     /// A length that is not the view's; else as [`write_with`](Self::write_with).
-    pub fn write<T: Elem>(&mut self, stream: &Stream, to: &View<T>, from: &[T]) -> Result<(), Error> {
+    pub fn write<T: Element>(&mut self, stream: &Stream, to: &View<T>, from: &[T]) -> Result<(), Error> {
         to.expect_len("write", from.len())?;
         self.write_with(stream, to, |range, piece| piece.copy_from_slice(&from[range]))
     }

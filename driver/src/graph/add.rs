@@ -8,13 +8,15 @@ use driver_sys::{
     CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1,
     CUgraph, CUgraphNode, CUgraphNodeParams_kernel, CUgraphNodeType, CUmemorytype,
 };
-use ptx_gen::{Elem, KernelDef};
+use ptx_gen::KernelDef;
+use smallvec::SmallVec;
 
-use super::coherence::{expect_all_coherent, expect_coherent};
-use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind};
-use crate::context::Owner;
+use super::coherence::{Writers, expect_all_coherent, expect_coherent};
+use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, Owner};
+use crate::element::Element;
 use crate::event::expect_same;
 use crate::queue::{Copy, Fill, Work};
+use crate::release::Release;
 use crate::{Context, DriverError, Error, Event, Host, Kernel, Launch, View};
 
 /// What every call that adds a node takes.
@@ -34,7 +36,29 @@ macro_rules! add {
 }
 
 /// A function that the driver calls on a thread of its own.
-struct HostCall(Box<dyn Fn() + Send + Sync>);
+type HostFunction = Box<dyn Fn() + Send + Sync>;
+
+/// The share of a graph in such a function. The last one leaves it to the context, which drops it when no launch can
+/// call it.
+struct HostCall {
+    context: Context,
+    function: Option<Box<HostFunction>>,
+}
+
+impl HostCall {
+    /// What the driver hands to [`call_host`].
+    fn data(&self) -> *mut c_void {
+        self.function.as_ref().map_or(std::ptr::null_mut(), |f| std::ptr::from_ref(&**f).cast_mut().cast())
+    }
+}
+
+impl Drop for HostCall {
+    fn drop(&mut self) {
+        if let Some(function) = self.function.take() {
+            self.context.release(Release::Object(function));
+        }
+    }
+}
 
 impl Graph {
     /// Adds work after the given nodes.
@@ -69,20 +93,18 @@ impl Graph {
         let from = after.iter().map(|n| self.index_of(*n)).collect::<Result<Vec<_>, _>>()?;
         self.expect_overlap(&from, self.nodes.len(), &work)?;
         let into: Vec<_> = from.iter().map(|f| (*f, EdgeKind::Programmatic)).collect();
-        let graph = (&self.nodes[..], &self.edges[..], &self.writers);
-        expect_coherent(graph, &into, self.nodes.len(), &work)?;
+        let writers = self.writers.get_or_insert_with(|| Writers::of(&self.nodes));
+        expect_coherent((&self.nodes, &self.edges, writers), &into, self.nodes.len(), &work)?;
         // Without a node before it there is no edge, and it may be of any sort.
         let Work::Launch(launch) = &work else { return self.add_full(after, work) };
-        let owners = work.owners();
         let kind = NodeKind::Work(work.clone());
-        self.insert(EdgeKind::Programmatic, after, kind, owners, |call| add_kernel(call, launch))
+        self.insert(EdgeKind::Programmatic, after, kind, None, |call| add_kernel(call, launch))
     }
 
     fn add_full(&mut self, after: &[NodeId], work: Work) -> Result<NodeId, Error> {
         work.expect_in(self.context())?;
-        let owners = work.owners();
         let kind = NodeKind::Work(work.clone());
-        self.insert(EdgeKind::Full, after, kind, owners, |call| match &work {
+        self.insert(EdgeKind::Full, after, kind, None, |call| match &work {
             Work::Launch(launch) => with_kernel_params(launch, |params| {
                 // SAFETY: the parameters name a loaded function and live arguments, which the driver copies.
                 unsafe { add!(call, cuGraphAddKernelNode_v2(params)) }
@@ -108,7 +130,7 @@ impl Graph {
         &mut self,
         after: &[NodeId],
         kernel: &Kernel<K>,
-        args: K::Args<Host>,
+        args: K::Args<Host<'_>>,
     ) -> Result<NodeId, Error> {
         self.add(after, kernel.with(args)?)
     }
@@ -117,7 +139,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Work::copy`] and [`add`](Self::add).
-    pub fn copy<T: Elem>(&mut self, after: &[NodeId], from: &View<T>, to: &View<T>) -> Result<NodeId, Error> {
+    pub fn copy<T: Element>(&mut self, after: &[NodeId], from: &View<T>, to: &View<T>) -> Result<NodeId, Error> {
         self.add(after, Work::copy(from, to)?)
     }
 
@@ -125,7 +147,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Work::fill`] and [`add`](Self::add).
-    pub fn fill<T: Elem>(&mut self, after: &[NodeId], to: &View<T>, value: T) -> Result<NodeId, Error> {
+    pub fn fill<T: Element>(&mut self, after: &[NodeId], to: &View<T>, value: T) -> Result<NodeId, Error> {
         self.add(after, Work::fill(to, value)?)
     }
 
@@ -134,7 +156,7 @@ impl Graph {
     /// # Errors
     /// A node of another graph, or what the driver refuses.
     pub fn empty(&mut self, after: &[NodeId]) -> Result<NodeId, Error> {
-        self.insert(EdgeKind::Full, after, NodeKind::Empty, Vec::new(), |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Empty, None, |call| {
             // SAFETY: the call names nodes of the graph.
             unsafe { add!(call, cuGraphAddEmptyNode()) }
         })
@@ -150,10 +172,10 @@ impl Graph {
         after: &[NodeId],
         function: impl Fn() + Send + Sync + 'static,
     ) -> Result<NodeId, Error> {
-        let owner = Arc::new(HostCall(Box::new(function)));
-        let params =
-            CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(call_host), userData: Arc::as_ptr(&owner) as *mut c_void };
-        self.insert(EdgeKind::Full, after, NodeKind::Host, vec![owner], |call| {
+        let function: Box<HostFunction> = Box::new(Box::new(function));
+        let owner = Arc::new(HostCall { context: self.context().clone(), function: Some(function) });
+        let params = CUDA_HOST_NODE_PARAMS_v1 { r#fn: Some(call_host), userData: owner.data() };
+        self.insert(EdgeKind::Full, after, NodeKind::Host, Some(owner), |call| {
             // SAFETY: the graph's owners keep the function for as long as the graph or an exec of it lives.
             unsafe { add!(call, cuGraphAddHostNode(&params)) }
         })
@@ -166,7 +188,8 @@ impl Graph {
     pub fn child(&mut self, after: &[NodeId], child: &Graph) -> Result<NodeId, Error> {
         expect_same("a graph", child.context(), "its parent", self.context())?;
         let uses = child.nodes.iter().flat_map(Node::uses).collect();
-        self.insert(EdgeKind::Full, after, NodeKind::Child(uses), child.owners.clone(), |call| {
+        let keeps: Owner = Arc::new((child.nodes.clone(), child.owners.clone()));
+        self.insert(EdgeKind::Full, after, NodeKind::Child(uses), Some(keeps), |call| {
             let (child, _calls) = child.raw.begin();
             // SAFETY: both graphs are alive; the driver copies the child.
             unsafe { add!(call, cuGraphAddChildGraphNode(child)) }
@@ -179,7 +202,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn record(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
-        self.insert(EdgeKind::Full, after, NodeKind::Record, vec![event.owner()], |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Record, Some(event.0.clone()), |call| {
             // SAFETY: the event is alive, and the graph's owners keep it.
             unsafe { add!(call, cuGraphAddEventRecordNode(event.raw())) }
         })
@@ -191,7 +214,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn wait(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
-        self.insert(EdgeKind::Full, after, NodeKind::Wait, vec![event.owner()], |call| {
+        self.insert(EdgeKind::Full, after, NodeKind::Wait, Some(event.0.clone()), |call| {
             // SAFETY: the event is alive, and the graph's owners keep it.
             unsafe { add!(call, cuGraphAddEventWaitNode(event.raw())) }
         })
@@ -218,7 +241,7 @@ impl Graph {
         if self.edges.iter().any(|e| e.indices() == (a, b)) {
             return refuse("it is there already");
         }
-        if a == b || self.order().precedes(b, a) {
+        if a == b || self.order.precedes(b, a) {
             return refuse("it would create a cycle");
         }
         let (earlier, later) = (self.nodes[a].raw, self.nodes[b].raw);
@@ -235,6 +258,7 @@ impl Graph {
                 self.add_programmatic(earlier, later)?;
             }
         }
+        self.order.add_edge(a, b);
         self.edges.push(edge);
         Ok(())
     }
@@ -263,13 +287,14 @@ impl Graph {
         edges: EdgeKind,
         after: &[NodeId],
         kind: NodeKind,
-        owners: Vec<Owner>,
+        keeps: Option<Owner>,
         add: impl FnOnce(&AddCall<'_>) -> Result<(), DriverError>,
     ) -> Result<NodeId, Error> {
-        let mut indices = after.iter().map(|n| self.index_of(*n)).collect::<Result<Vec<_>, _>>()?;
+        let mut indices =
+            after.iter().map(|n| self.index_of(*n)).collect::<Result<SmallVec<[usize; 8]>, _>>()?;
         indices.sort_unstable();
         indices.dedup();
-        let handles: Vec<CUgraphNode> = indices.iter().map(|i| self.nodes[*i].raw).collect();
+        let handles: SmallVec<[CUgraphNode; 8]> = indices.iter().map(|i| self.nodes[*i].raw).collect();
         let mut node = CUgraphNode::NULL;
         {
             let (graph, _calls) = self.raw.begin();
@@ -277,9 +302,8 @@ impl Graph {
             let (after, count) = (handles.as_ptr(), handles.len());
             add(&AddCall { context: &self.raw.context, graph, node: &mut node, after, count })?;
         }
-        self.owners.extend(owners);
-        let id = self.push_node(node, kind);
-        self.push_edges(indices.into_iter().map(|from| (from, id.index, edges)));
+        let id = self.push_after(node, kind, keeps, &indices);
+        indices.into_iter().for_each(|from| self.push_edge(from, id.index, edges));
         Ok(id)
     }
 }
@@ -308,9 +332,9 @@ fn add_kernel(call: &AddCall<'_>, launch: &Launch) -> Result<(), DriverError> {
 
 /// Runs a host node's function.
 unsafe extern "C" fn call_host(data: *mut c_void) {
-    // SAFETY: the node was added with a pointer to a `HostCall` that its graph owns.
-    let call = unsafe { &*data.cast::<HostCall>() };
-    if catch_unwind(AssertUnwindSafe(|| (call.0)())).is_err() {
+    // SAFETY: the node was added with a pointer to a function that lives until no launch can call it.
+    let call = unsafe { &*data.cast::<HostFunction>() };
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("a host node panicked");
     }
 }
@@ -320,17 +344,17 @@ pub(crate) fn with_kernel_params<R>(
     launch: &Launch,
     call: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS_v2) -> R,
 ) -> R {
-    let geometry = launch.geometry();
+    let config = launch.config();
     launch.with_params(|kernel_params| {
         call(&CUDA_KERNEL_NODE_PARAMS_v2 {
             func: launch.function().raw(),
-            gridDimX: geometry.grid[0],
-            gridDimY: geometry.grid[1],
-            gridDimZ: geometry.grid[2],
-            blockDimX: geometry.block,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: geometry.shared,
+            gridDimX: config.grid[0],
+            gridDimY: config.grid[1],
+            gridDimZ: config.grid[2],
+            blockDimX: config.block[0],
+            blockDimY: config.block[1],
+            blockDimZ: config.block[2],
+            sharedMemBytes: config.shared,
             kernelParams: kernel_params,
             ..CUDA_KERNEL_NODE_PARAMS_v2::zeroed()
         })

@@ -18,7 +18,7 @@ impl Graph {
         }
         for &Edge { from, to, kind } in self.edges() {
             let style = if kind == EdgeKind::Programmatic { " style=dashed" } else { "" };
-            let reasons = self.reasons(from, to).into_iter();
+            let reasons = self.reasons(from, to).unwrap_or_default().into_iter();
             let reasons: Vec<String> =
                 reasons.map(|(hazard, name)| escape(&format!("{name} {}", hazard.name()))).collect();
             let (from, to, reasons) = (from.index(), to.index(), reasons.join("\\n"));
@@ -32,11 +32,14 @@ impl Graph {
 fn label(node: &Node) -> Vec<String> {
     let mut lines = vec![node.name()];
     if let NodeKind::Work(Work::Launch(launch)) = node.kind() {
-        let geometry = launch.geometry();
-        let [x, y, z] = geometry.grid;
-        let shared =
-            if geometry.shared > 0 { format!(", {} B shared", geometry.shared) } else { String::new() };
-        lines.push(format!("{x}x{y}x{z} blocks of {}{shared}", geometry.block));
+        let config = launch.config();
+        let [x, y, z] = config.grid;
+        let block = match config.block {
+            [threads, 1, 1] => threads.to_string(),
+            [a, b, c] => format!("{a}x{b}x{c}"),
+        };
+        let shared = if config.shared > 0 { format!(", {} B shared", config.shared) } else { String::new() };
+        lines.push(format!("{x}x{y}x{z} blocks of {block}{shared}"));
     }
     let uses = node.uses();
     for (verb, which) in [

@@ -1,37 +1,45 @@
 //! A graph made ready: launched as a whole, changed in place.
 
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use driver_sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExec, CUgraphExecUpdateResultInfo, CUgraphInstantiate_flags,
     CUgraphInstantiateResult, CUgraphNode, CUresult,
 };
-use ptx_gen::KernelDef;
+use ptx_gen::{Access, KernelDef};
 
 use super::add::with_kernel_params;
 use super::coherence::expect_all_coherent;
 use super::order::Order;
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph, conflict, edge};
-use crate::context::{Owner, Release, lock};
+use super::Owner;
 use crate::event::expect_same;
 use crate::queue::{Use, Work};
-use crate::{Context, DriverError, Error, Host, Kernel, Launch, Stream};
+use crate::release::Release;
+use crate::{Context, DriverError, Error, Host, Kernel, Launch, Region, Stream};
 
-/// A graph ready to launch. It runs once at a time: each launch waits for the one before.
+/// A graph ready to launch. It runs once at a time: each launch waits for the one before. Launching takes it mutably,
+/// because the driver's graphs are not for two threads at once.
 pub struct GraphExec {
-    inner: Arc<Inner>,
+    // Dropped first: what the nodes need is released after it.
+    inner: Inner,
     id: u64,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
     order: Order,
+    /// What the whole graph touches, once it is asked for.
+    touched: OnceLock<Vec<(Region, Access)>>,
+    /// The nodes that use each memory, once it is asked for. Only looked up, never walked.
+    users: OnceLock<HashMap<usize, Vec<usize>>>,
+    /// What it needs beside what its nodes name.
+    owners: Vec<Owner>,
 }
 
 struct Inner {
     /// The plan: a change of arguments names its nodes.
     graph: Arc<RawGraph>,
     raw: CUgraphExec,
-    /// Only ever added to. Nothing tells what an exec still uses after an update.
-    owners: Mutex<Vec<Owner>>,
 }
 
 /// The call that says which node it refuses.
@@ -46,10 +54,16 @@ impl Graph {
     pub fn instantiate(&self) -> Result<GraphExec, Error> {
         self.expect_edges_as_told()?;
         let raw = self.instantiate_raw()?;
-        let owners = Mutex::new(self.owners.clone());
-        let inner = Arc::new(Inner { graph: self.raw.clone(), raw, owners });
-        let (nodes, edges) = (self.nodes.clone(), self.edges.clone());
-        Ok(GraphExec { inner, id: self.id, nodes, edges, order: self.order() })
+        Ok(GraphExec {
+            inner: Inner { graph: self.raw.clone(), raw },
+            id: self.id,
+            nodes: self.nodes.clone(),
+            edges: self.edges.clone(),
+            order: self.order.clone(),
+            touched: OnceLock::new(),
+            users: OnceLock::new(),
+            owners: self.owners.clone(),
+        })
     }
 
     fn instantiate_raw(&self) -> Result<CUgraphExec, Error> {
@@ -105,27 +119,70 @@ impl GraphExec {
     /// Does now what the first launch would do: hands the graph to the device.
     ///
     /// # Errors
-    /// A stream of another context, or what the driver refuses.
-    pub fn upload(&self, stream: &Stream) -> Result<(), Error> {
+    /// A stream of another context, [`Error::Capturing`], or what the driver refuses.
+    pub fn upload(&mut self, stream: &Stream) -> Result<(), Error> {
         self.expect_stream(stream)?;
+        let raw = self.inner.raw;
+        stream.begin("uploading a graph")?.enqueue(|driver| {
+            // SAFETY: exec and stream are alive and of one context, and whoever destroys the exec waits for the stream.
+            unsafe { cu!(driver, cuGraphUpload(raw, stream.raw())) }
+        })
+    }
+
+    /// Queues the whole graph. What it needs stays alive until it has run, whatever is dropped before.
+    ///
+    /// In a stream that this thread captures, the graph becomes a node of the captured graph, as it is now.
+    ///
+    /// # Errors
+    /// A stream of another context; [`Error::UnorderedStreams`]; [`Error::Capturing`] if another thread captures the
+    /// stream; or what the driver refuses.
+    #[inline]
+    pub fn launch(&mut self, stream: &Stream) -> Result<(), Error> {
+        self.expect_stream(stream)?;
+        let turn = match stream.begin("a graph") {
+            Ok(turn) => turn,
+            Err(error) => return self.launch_captured(stream, error),
+        };
+        if self.context().order().several() {
+            turn.admit(self.touched().iter().map(|(region, access)| (region, *access)))?;
+        }
+        let raw = self.inner.raw;
+        // SAFETY: exec and stream are alive and of one context, and whoever releases what the graph needs waits for
+        // the stream.
+        turn.enqueue(|driver| unsafe { cu!(driver, cuGraphLaunch(raw, stream.raw())) })
+    }
+
+    /// Launches into a stream that this thread captures. The captured graph keeps what this one names now.
+    #[cold]
+    fn launch_captured(&self, stream: &Stream, refused: Error) -> Result<(), Error> {
+        let state = stream.timeline().lock();
+        let Some(capture) = state.capture.clone().filter(|capture| capture.is_here()) else {
+            return Err(refused);
+        };
         let _current = self.context().enter()?;
-        // SAFETY: exec and stream are alive and of one context.
-        unsafe { cu!(self.context().driver(), cuGraphUpload(self.inner.raw, stream.raw())) }?;
-        stream.keep([self.inner.clone() as Owner]);
+        // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
+        unsafe { cu!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
+        drop(state);
+        capture.keep(Arc::new((self.nodes.clone(), self.owners.clone())));
         Ok(())
     }
 
-    /// Queues the whole graph. The stream keeps what it needs until it has run.
-    ///
-    /// # Errors
-    /// A stream of another context, or what the driver refuses.
-    pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
-        self.expect_stream(stream)?;
-        let _current = self.context().enter()?;
-        // SAFETY: exec and stream are alive and of one context; the stream keeps the exec and with it its owners.
-        unsafe { cu!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
-        stream.keep([self.inner.clone() as Owner]);
-        Ok(())
+    /// What the whole graph touches: each region once.
+    fn touched(&self) -> &[(Region, Access)] {
+        self.touched.get_or_init(|| {
+            let mut found: Vec<(Region, Access)> = Vec::new();
+            let mut places: HashMap<(usize, usize, usize), usize> = HashMap::new();
+            for used in self.nodes.iter().flat_map(Node::uses) {
+                let range = used.region.range();
+                let place = places.entry((used.region.memory(), range.start, range.end)).or_insert(found.len());
+                match found.get_mut(*place) {
+                    Some((_, access)) if *access != used.access => *access = Access::ReadWrite,
+                    Some(_) => {}
+                    None => found.push((used.region, used.access)),
+                }
+            }
+            found
+        })
     }
 
     /// Changes the arguments of a kernel node, and with them its geometry, for launches from now on.
@@ -136,7 +193,7 @@ impl GraphExec {
         &mut self,
         node: NodeId,
         kernel: &Kernel<K>,
-        args: K::Args<Host>,
+        args: K::Args<Host<'_>>,
     ) -> Result<(), Error> {
         self.set_launch(node, kernel.with(args)?)
     }
@@ -150,24 +207,39 @@ impl GraphExec {
     /// what a kernel writes that may still run when it starts ([`Error::Stale`]).
     pub fn set_launch(&mut self, node: NodeId, launch: Launch) -> Result<(), Error> {
         let index = self.index_of(node)?;
-        let target = &self.nodes[index];
-        if !matches!(target.kind, NodeKind::Work(Work::Launch(_))) {
+        if !matches!(self.nodes[index].kind, NodeKind::Work(Work::Launch(_))) {
             return Err(self.wrong_kind(index, "only a kernel has arguments"));
         }
-        expect_same(
-            &format!("kernel {}", launch.function().name()),
-            launch.context(),
-            "the graph",
-            self.context(),
-        )?;
-        let work = Work::Launch(launch);
+        launch.expect_in(self.context())?;
+        if self.touches_more(index, &launch) {
+            self.expect_place(index, &launch)?;
+        }
+        self.set_params(self.nodes[index].raw, &launch)?;
+        // The node lets go of what it named before; launches in flight that still use it are waited for.
+        self.nodes[index].kind = NodeKind::Work(Work::Launch(launch));
+        Ok(())
+    }
+
+    /// Whether a launch is of another kernel than the node's, or touches bytes that the node's does not.
+    fn touches_more(&self, index: usize, launch: &Launch) -> bool {
+        let NodeKind::Work(Work::Launch(old)) = &self.nodes[index].kind else { return true };
+        let same = |(a, b): ((_, &Region, Access), (_, &Region, Access))| a.2 == b.2 && a.1.covers(b.1);
+        !old.function().same(launch.function())
+            || old.buffers().count() != launch.buffers().count()
+            || !old.buffers().zip(launch.buffers()).all(same)
+    }
+
+    /// Refuses a launch that the edges of this node do not fit, and remembers what it touches.
+    fn expect_place(&mut self, index: usize, launch: &Launch) -> Result<(), Error> {
+        let (node, work) = (self.nodes[index].id, Work::Launch(launch.clone()));
         let overlapped = self.programmatic().filter(|e| e.to == node).map(|e| &self.nodes[e.from.index]);
         edge::expect_overlap(overlapped, index, &work)?;
         self.expect_ordered(index, &work)?;
         self.expect_coherent_with(node, &work)?;
-        self.set_params(target.raw, &work)?;
-        lock(&self.inner.owners).extend(work.owners());
-        self.nodes[index].kind = NodeKind::Work(work);
+        if let Some(users) = self.users.get_mut() {
+            launch.buffers().for_each(|(_, region, _)| users.entry(region.memory()).or_default().push(index));
+        }
+        self.touched = OnceLock::new();
         Ok(())
     }
 
@@ -223,8 +295,11 @@ impl GraphExec {
             let (node, from) = (graph.name_of(info.errorNode), graph.name_of(info.errorFromNode));
             return Err(Error::Update { source, result: info.result, node, from });
         }
-        lock(&self.inner.owners).extend(graph.owners.iter().cloned());
-        self.nodes.iter_mut().zip(&graph.nodes).for_each(|(mine, theirs)| mine.kind = theirs.kind.clone());
+        for (mine, theirs) in self.nodes.iter_mut().zip(&graph.nodes) {
+            (mine.kind, mine.keeps) = (theirs.kind.clone(), theirs.keeps.clone());
+        }
+        self.owners = graph.owners.clone();
+        (self.touched, self.users) = (OnceLock::new(), OnceLock::new());
         Ok(())
     }
 
@@ -232,8 +307,7 @@ impl GraphExec {
         self.edges.iter().filter(|e| e.kind == EdgeKind::Programmatic)
     }
 
-    fn set_params(&self, node: CUgraphNode, work: &Work) -> Result<(), Error> {
-        let Work::Launch(launch) = work else { return Ok(()) };
+    fn set_params(&self, node: CUgraphNode, launch: &Launch) -> Result<(), Error> {
         let _current = self.context().enter()?;
         let (_, _calls) = self.inner.graph.begin();
         let (driver, exec) = (self.context().driver(), self.inner.raw);
@@ -249,10 +323,8 @@ impl GraphExec {
         let old = self.nodes[index].uses();
         let same = |a: &Use, b: &Use| a.access == b.access && a.region.covers(&b.region);
         let new: Vec<Use> = work.uses().into_iter().filter(|n| !old.iter().any(|o| same(o, n))).collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        for (other, node) in self.nodes.iter().enumerate() {
+        for other in self.users_of(&new) {
+            let node = &self.nodes[other];
             let ordered =
                 other == index || self.order.precedes(other, index) || self.order.precedes(index, other);
             let met = if ordered { None } else { conflict(&new, &node.uses()).map(|region| region.name()) };
@@ -262,6 +334,22 @@ impl GraphExec {
             }
         }
         Ok(())
+    }
+
+    /// The nodes that may use memory of these uses, in order.
+    fn users_of(&self, uses: &[Use]) -> Vec<usize> {
+        let all = self.users.get_or_init(|| {
+            let mut users: HashMap<usize, Vec<usize>> = HashMap::new();
+            for (index, node) in self.nodes.iter().enumerate() {
+                node.uses().iter().for_each(|u| users.entry(u.region.memory()).or_default().push(index));
+            }
+            users
+        });
+        let mut found: Vec<usize> =
+            uses.iter().filter_map(|u| all.get(&u.region.memory())).flatten().copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// Refuses work in this node's place by which a kernel would read what may still be written.
@@ -297,8 +385,13 @@ impl GraphExec {
     }
 }
 
+impl std::fmt::Debug for GraphExec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GraphExec({} nodes)", self.nodes.len())
+    }
+}
+
 impl Drop for Inner {
-    /// The driver frees an exec that runs once it has run; the stream that runs it keeps this until then.
     fn drop(&mut self) {
         self.graph.context.release(Release::Exec(self.raw));
     }

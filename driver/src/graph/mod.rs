@@ -10,12 +10,14 @@ pub(crate) mod edge;
 mod exec;
 pub(crate) mod order;
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use driver_sys::{CUgraph, CUgraphNode, CUgraphNodeType};
 
-use crate::context::{Owner, Release, lock};
+use crate::lock::lock;
+use crate::release::Release;
 use crate::queue::{Hazard, Use, Work, hazard};
 use crate::{Context, Error, Region};
 use coherence::Writers;
@@ -24,13 +26,19 @@ use order::Order;
 pub use edge::{Edge, EdgeKind};
 pub use exec::GraphExec;
 
+/// Something that a graph needs, kept for as long as the graph and what is made of it.
+pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
+
 /// Nodes and edges.
 pub struct Graph {
     pub(crate) raw: Arc<RawGraph>,
     id: u64,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
-    writers: Writers,
+    pub(crate) order: Order,
+    /// Once it is asked for.
+    writers: Option<Writers>,
+    /// What captured work needs that no node of ours stands for.
     owners: Vec<Owner>,
 }
 
@@ -54,10 +62,12 @@ pub struct Node {
     pub(crate) raw: CUgraphNode,
     pub(crate) id: NodeId,
     kind: NodeKind,
+    /// What it needs beside its work: a function of the host, an event, a child's nodes.
+    keeps: Option<Owner>,
 }
 
 /// What a node does.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NodeKind {
     /// A launch, a copy or a fill.
@@ -120,11 +130,7 @@ impl Node {
 
     /// What it reads and writes, as far as this crate knows.
     pub fn uses(&self) -> Vec<Use> {
-        match &self.kind {
-            NodeKind::Work(work) => work.uses(),
-            NodeKind::Child(uses) => uses.clone(),
-            _ => Vec::new(),
-        }
+        self.kind.uses()
     }
 
     /// Its number and name, for errors.
@@ -138,6 +144,16 @@ impl Node {
             NodeKind::Work(Work::Copy(_)) => "a copy",
             NodeKind::Work(Work::Fill(_)) => "a fill",
             _ => "neither kernel, copy nor fill",
+        }
+    }
+}
+
+impl NodeKind {
+    fn uses(&self) -> Vec<Use> {
+        match self {
+            Self::Work(work) => work.uses(),
+            Self::Child(uses) => uses.clone(),
+            _ => Vec::new(),
         }
     }
 }
@@ -161,7 +177,7 @@ impl Graph {
         let raw = Arc::new(RawGraph { context: context.clone(), raw, calls: Mutex::default() });
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         let (nodes, edges, owners) = (Vec::new(), Vec::new(), Vec::new());
-        Self { raw, id, nodes, edges, writers: Writers::default(), owners }
+        Self { raw, id, nodes, edges, order: Order::default(), writers: None, owners }
     }
 
     /// Its context.
@@ -180,23 +196,27 @@ impl Graph {
     }
 
     /// What makes an edge needed: the buffers that both nodes touch, and how.
-    pub fn reasons(&self, from: NodeId, to: NodeId) -> Vec<(Hazard, String)> {
+    ///
+    /// # Errors
+    /// A node of another graph.
+    pub fn reasons(&self, from: NodeId, to: NodeId) -> Result<Vec<(Hazard, String)>, Error> {
+        let (from, to) = (self.index_of(from)?, self.index_of(to)?);
         let mut reasons = Vec::new();
-        for a in self.nodes[from.index].uses() {
-            for b in self.nodes[to.index].uses() {
+        for a in self.nodes[from].uses() {
+            for b in self.nodes[to].uses() {
                 let reason = hazard(a.access, b.access).map(|hazard| (hazard, a.region.name()));
                 reasons.extend(reason.filter(|_| a.region.overlaps(&b.region)));
             }
         }
         reasons.sort();
         reasons.dedup();
-        reasons
+        Ok(reasons)
     }
 
     /// Pairs of nodes that no path of edges orders and that touch the same bytes, one of them writing: the edges that
     /// were forgotten. A recorded graph has none.
     pub fn races(&self) -> Vec<Race> {
-        let order = self.order();
+        let order = &self.order;
         let uses: Vec<Vec<Use>> = self.nodes.iter().map(Node::uses).collect();
         let mut races = Vec::new();
         for (b, later) in uses.iter().enumerate() {
@@ -215,37 +235,63 @@ impl Graph {
         races
     }
 
-    pub(crate) fn order(&self) -> Order {
-        Order::of(self.nodes.len(), self.edges.iter().map(Edge::indices))
-            .expect("edges that would create a cycle were refused")
-    }
-
     /// The number of a node of this graph.
     pub(crate) fn index_of(&self, node: NodeId) -> Result<usize, Error> {
-        if node.graph == self.id { Ok(node.index) } else { Err(Error::ForeignNode { node: node.index }) }
+        let known = node.graph == self.id && node.index < self.nodes.len();
+        if known { Ok(node.index) } else { Err(Error::ForeignNode { node: node.index }) }
     }
 
-    /// Remembers a node that the driver has.
+    /// Remembers a node that the driver has, and that no edge leads to yet.
     pub(crate) fn push_node(&mut self, raw: CUgraphNode, kind: NodeKind) -> NodeId {
+        self.push_after(raw, kind, None, &[])
+    }
+
+    /// Remembers a node that the driver has, after these nodes.
+    fn push_after(
+        &mut self,
+        raw: CUgraphNode,
+        kind: NodeKind,
+        keeps: Option<Owner>,
+        after: &[usize],
+    ) -> NodeId {
         let id = NodeId { graph: self.id, index: self.nodes.len() };
-        self.nodes.push(Node { raw, id, kind });
-        self.writers.add(id.index, &self.nodes[id.index].uses());
+        if let Some(writers) = &mut self.writers {
+            writers.add(id.index, &kind.uses());
+        }
+        self.nodes.push(Node { raw, id, kind, keeps });
+        self.order.push(after);
         id
     }
 
     /// Remembers edges that the driver has.
     pub(crate) fn push_edges(&mut self, edges: impl IntoIterator<Item = (usize, usize, EdgeKind)>) {
+        for (from, to, kind) in edges {
+            self.order.add_edge(from, to);
+            self.push_edge(from, to, kind);
+        }
+    }
+
+    /// Remembers an edge whose order is known.
+    fn push_edge(&mut self, from: usize, to: usize, kind: EdgeKind) {
         let id = |index| NodeId { graph: self.id, index };
-        self.edges.extend(edges.into_iter().map(|(from, to, kind)| Edge {
-            from: id(from),
-            to: id(to),
-            kind,
-        }));
+        self.edges.push(Edge { from: id(from), to: id(to), kind });
     }
 
     /// Keeps owners for as long as the graph and what is made of it lives.
     pub(crate) fn own(&mut self, owners: impl IntoIterator<Item = Owner>) {
         self.owners.extend(owners);
+    }
+}
+
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Graph({} nodes, {} edges)", self.nodes.len(), self.edges.len())
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({})", self.describe())
     }
 }
 

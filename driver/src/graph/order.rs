@@ -1,44 +1,48 @@
 //! The order that edges make: which node is before which, and which edges are enough.
 
-/// For each node the set of nodes before it, as bits.
+use smallvec::SmallVec;
+
+/// A set of nodes, as bits; of 512 without memory of its own.
+type Set = SmallVec<[u64; 8]>;
+
+/// For each node the set of nodes before it, kept as nodes and edges are added.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Order(Vec<Vec<u64>>);
+pub(crate) struct Order {
+    before: Vec<Set>,
+    /// Whether an edge leads from the node, so that others may have it in their sets.
+    leads: Vec<bool>,
+}
 
 impl Order {
-    /// The order of `count` nodes under these edges, or none if they form a cycle.
-    pub(crate) fn of(count: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Option<Self> {
-        let mut before = vec![Vec::new(); count];
-        let mut after = vec![Vec::new(); count];
-        for (from, to) in edges {
-            before[to].push(from);
-            after[from].push(to);
+    /// Adds a node after these nodes.
+    pub(crate) fn push(&mut self, after: &[usize]) {
+        let mut before = Set::new();
+        for &node in after {
+            self.add_to(&mut before, node);
+            self.leads[node] = true;
         }
-        let mut missing: Vec<usize> = before.iter().map(Vec::len).collect();
-        let mut ready: Vec<usize> = (0..count).filter(|n| missing[*n] == 0).collect();
-        let mut order = Self(vec![Vec::new(); count]);
-        let mut placed = 0;
-        while let Some(node) = ready.pop() {
-            placed += 1;
-            order.0[node] = order.with_ancestors(&before[node]);
-            for &next in &after[node] {
-                missing[next] -= 1;
-                if missing[next] == 0 {
-                    ready.push(next);
+        self.before.push(before);
+        self.leads.push(false);
+    }
+
+    /// Adds an edge, which must not create a cycle.
+    pub(crate) fn add_edge(&mut self, from: usize, to: usize) {
+        let mut earlier = Set::new();
+        self.add_to(&mut earlier, from);
+        self.leads[from] = true;
+        unite(&mut self.before[to], &earlier);
+        if self.leads[to] {
+            for node in 0..self.before.len() {
+                if self.precedes(to, node) {
+                    unite(&mut self.before[node], &earlier);
                 }
             }
         }
-        (placed == count).then_some(order)
-    }
-
-    /// Adds a node after these nodes.
-    pub(crate) fn push(&mut self, after: &[usize]) {
-        let ancestors = self.with_ancestors(after);
-        self.0.push(ancestors);
     }
 
     /// Whether a path of edges leads from `a` to `b`.
     pub(crate) fn precedes(&self, a: usize, b: usize) -> bool {
-        self.0[b].get(a / 64).is_some_and(|word| word >> (a % 64) & 1 == 1)
+        self.before[b].get(a / 64).is_some_and(|word| word >> (a % 64) & 1 == 1)
     }
 
     /// The fewest of `nodes` after which all of them are done: those that no other of them comes after.
@@ -46,17 +50,21 @@ impl Order {
         nodes.iter().copied().filter(|a| !nodes.iter().any(|b| self.precedes(*a, *b))).collect()
     }
 
-    /// The nodes and all that is before them.
-    fn with_ancestors(&self, nodes: &[usize]) -> Vec<u64> {
-        let mut set = Vec::new();
-        for &node in nodes {
-            let ancestors = &self.0[node];
-            set.resize(set.len().max(ancestors.len()).max(node / 64 + 1), 0);
-            set.iter_mut().zip(ancestors).for_each(|(s, a)| *s |= a);
-            set[node / 64] |= 1 << (node % 64);
+    /// Adds a node and all that is before it to a set.
+    fn add_to(&self, set: &mut Set, node: usize) {
+        unite(set, &self.before[node]);
+        if set.len() <= node / 64 {
+            set.resize(node / 64 + 1, 0);
         }
-        set
+        set[node / 64] |= 1 << (node % 64);
     }
+}
+
+fn unite(set: &mut Set, other: &[u64]) {
+    if set.len() < other.len() {
+        set.resize(other.len(), 0);
+    }
+    set.iter_mut().zip(other).for_each(|(a, b)| *a |= b);
 }
 
 #[cfg(test)]
@@ -64,16 +72,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_order_and_cycles_do_not() {
+    fn paths_order_the_nodes_whenever_their_edges_come() {
         // 0 -> 1 -> 3, 0 -> 2 -> 3, and 70 nodes on, so that sets take more than one word.
-        let mut edges = vec![(0, 1), (1, 3), (0, 2), (2, 3)];
-        edges.extend((3..73).map(|n| (n, n + 1)));
-        let order = Order::of(74, edges.iter().copied()).unwrap();
+        let mut order = Order::default();
+        for after in [&[][..], &[0], &[0], &[]] {
+            order.push(after);
+        }
+        (4..74).for_each(|n| order.push(&[n - 1]));
+        assert!(!order.precedes(0, 73));
+        order.add_edge(1, 3);
+        order.add_edge(2, 3);
         assert!(order.precedes(0, 73) && order.precedes(2, 70));
         assert!(!order.precedes(1, 2) && !order.precedes(3, 3) && !order.precedes(73, 0));
         assert_eq!(order.last_of(&[0, 1, 2]), [1, 2]);
         assert_eq!(order.last_of(&[0, 1, 2, 3]), [3]);
-        edges.push((73, 0));
-        assert!(Order::of(74, edges).is_none());
     }
 }

@@ -1,0 +1,54 @@
+//! What keeps destructors out of captures.
+//!
+//! While a stream captures, most calls that a destructor makes are refused and end the capture: on the capturing
+//! thread, or on every thread. So a destructor's calls wait until no capture of the driver is left. One lock covers
+//! the question and the calls, so that no capture begins between the two.
+
+use std::any::Any;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use crate::lock::lock;
+
+/// Calls that wait for the end of the captures. What one returns is dropped outside of the lock.
+type Waiting = Vec<Box<dyn FnOnce() -> Box<dyn Any> + Send>>;
+
+/// The captures of one driver, and what waits for their end.
+#[derive(Default)]
+pub(crate) struct Gate {
+    captures: RwLock<usize>,
+    waiting: Mutex<Waiting>,
+}
+
+impl Gate {
+    /// Begins a capture by `start`, once no destructor is in the driver.
+    pub(crate) fn begin<R, E>(&self, start: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
+        let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
+        let started = start()?;
+        *captures += 1;
+        Ok(started)
+    }
+
+    /// Ends what [`begin`](Self::begin) began, and makes the calls that waited.
+    pub(crate) fn end(&self) {
+        let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
+        *captures -= 1;
+        if *captures == 0 {
+            let waiting = std::mem::take(&mut *lock(&self.waiting));
+            drop(captures);
+            waiting.into_iter().for_each(|call| self.pass(call));
+        }
+    }
+
+    /// Makes a destructor's calls now, or once no capture is left. What they return is dropped outside of the lock:
+    /// whatever has a destructor of this crate must be returned, because that would come here again.
+    pub(crate) fn pass<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
+        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        if *captures > 0 {
+            lock(&self.waiting).push(Box::new(move || Box::new(calls())));
+            return;
+        }
+        let left = calls();
+        drop(captures);
+        drop(left);
+    }
+}

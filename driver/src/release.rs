@@ -1,0 +1,93 @@
+//! What destructors give back, once nothing on the device can use it.
+//!
+//! Work names memory, kernels and graphs by address, and whoever gives a stream work holds what the work names. So when
+//! the last holder drops a thing, all work that uses it was given before. It is released when every stream of the
+//! context has come as far as it was given then. Until then it waits here, as a bare handle that keeps nothing alive.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use driver_sys::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmodule};
+
+use crate::lock::lock;
+use crate::timeline::Mark;
+use crate::{Driver, DriverError};
+
+/// What a destructor gives back.
+pub(crate) enum Release {
+    Memory(CUdeviceptr),
+    Pinned(HostPointer),
+    Module(CUmodule),
+    Event(CUevent),
+    Graph(CUgraph),
+    Exec(CUgraphExec),
+    /// Something of the program, such as the function of a host node.
+    Object(Box<dyn Any + Send>),
+}
+
+/// An address of host memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostPointer(pub(crate) *mut c_void);
+
+// SAFETY: it is an address; whoever goes through it says why the memory is there and who else uses it.
+unsafe impl Send for HostPointer {}
+// SAFETY: as above.
+unsafe impl Sync for HostPointer {}
+
+/// What waits to be released, with the places that streams must reach before.
+#[derive(Default)]
+pub(crate) struct Pending(Mutex<Vec<(Vec<Mark>, Release)>>);
+
+impl Pending {
+    pub(crate) fn push(&self, marks: Vec<Mark>, what: Release) {
+        lock(&self.0).push((marks, what));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
+    /// Takes out what nothing can use any more.
+    pub(crate) fn take_done(&self) -> Vec<Release> {
+        let mut pending = lock(&self.0);
+        let done = pending.extract_if(.., |(marks, _)| marks.iter().all(Mark::is_reached));
+        done.map(|(_, what)| what).collect()
+    }
+
+    /// Takes out everything.
+    pub(crate) fn take_all(&self) -> Vec<Release> {
+        std::mem::take(&mut *lock(&self.0)).into_iter().map(|(_, what)| what).collect()
+    }
+}
+
+impl Release {
+    /// Gives it back, and returns what is to be dropped outside of all locks. A destructor cannot report a failure;
+    /// after a fault of the device all of these calls fail.
+    pub(crate) fn now(self, driver: Driver) -> Option<Box<dyn Any + Send>> {
+        match self.call(driver) {
+            Ok(left) => left,
+            Err(error) => {
+                tracing::warn!(%error, "not released");
+                None
+            }
+        }
+    }
+
+    fn call(self, driver: Driver) -> Result<Option<Box<dyn Any + Send>>, DriverError> {
+        // SAFETY: the destructor that made the value owned the object and was the last to name it, and no work that
+        // uses it is left. The caller made its context current.
+        unsafe {
+            match self {
+                Self::Memory(address) => cu!(driver, cuMemFree_v2(address))?,
+                Self::Pinned(pointer) => cu!(driver, cuMemFreeHost(pointer.0))?,
+                Self::Module(module) => cu!(driver, cuModuleUnload(module))?,
+                Self::Event(event) => cu!(driver, cuEventDestroy_v2(event))?,
+                Self::Graph(graph) => cu!(driver, cuGraphDestroy(graph))?,
+                Self::Exec(exec) => cu!(driver, cuGraphExecDestroy(exec))?,
+                Self::Object(object) => return Ok(Some(object)),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,194 @@
+//! What a stream was given and how far it has come, as numbers: the n-th piece of work is done when the stream has
+//! reached n.
+//!
+//! Nothing that work needs is kept for each launch. A destructor asks instead how far each stream must come before
+//! nothing can use what it releases (see `release`), and a stream finds out how far it has come by events that it
+//! records only then: fences.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStatus};
+
+use crate::capture::Captured;
+use crate::lock::lock;
+use crate::{Driver, DriverError};
+
+/// The driver's stream and what it was given. It outlives the [`Stream`](crate::Stream) until it is idle.
+pub(crate) struct Timeline {
+    pub(crate) raw: CUstream,
+    /// Its place in the tables of the context's [`Order`](crate::order::Order).
+    pub(crate) slot: usize,
+    /// Whether somebody else made it, who destroys it.
+    pub(crate) borrowed: bool,
+    /// Pieces of work known to be done.
+    done: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// Under the stream's lock: whether it captures, and the numbers.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Where captured work goes, while a capture has the stream.
+    pub(crate) capture: Option<Arc<Captured>>,
+    /// Pieces of work given.
+    pub(crate) queued: u64,
+    /// Events, each with the pieces of work before it, in order.
+    fences: VecDeque<(u64, CUevent)>,
+    /// Events to use again.
+    spare: Vec<CUevent>,
+}
+
+/// A place in a stream: reached when so many pieces of work are done.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) queued: u64,
+}
+
+impl Timeline {
+    /// A stream of which `done` pieces of work are counted as done.
+    pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
+        let state = Mutex::new(State { queued: done, ..State::default() });
+        Self { raw, slot, borrowed, done: AtomicU64::new(done), state }
+    }
+
+    /// The right to give the stream work. Nothing that has a destructor of this crate may be dropped under it.
+    #[inline]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The pieces of work given so far.
+    pub(crate) fn queued(&self) -> u64 {
+        self.lock().queued
+    }
+
+    /// Remembers that so many pieces of work are done.
+    pub(crate) fn reached(&self, queued: u64) {
+        self.reach(&mut self.lock(), queued);
+    }
+
+    /// Whether so many pieces of work are known to be done.
+    pub(crate) fn has_reached(&self, queued: u64) -> bool {
+        self.done() >= queued
+    }
+
+    /// The place after what was given so far, with a fence there; none if all of it is done. While the stream
+    /// captures, the fence is the one that the beginning of the capture left.
+    pub(crate) fn mark(self: &Arc<Self>, driver: Driver) -> Option<Mark> {
+        let mut state = self.lock();
+        if self.done() == state.queued {
+            return None;
+        }
+        if state.capture.is_none() {
+            self.fence(&mut state, driver);
+        }
+        Some(Mark { timeline: self.clone(), queued: state.queued })
+    }
+
+    /// Sees to a fence after what was given so far. Without one, where the driver refuses an event, the work counts as
+    /// done when the stream is idle.
+    pub(crate) fn fence(&self, state: &mut State, driver: Driver) {
+        if self.done() == state.queued || state.fences.back().is_some_and(|(queued, _)| *queued == state.queued) {
+            return;
+        }
+        match state.spare.pop().map_or_else(|| new_event(driver), Ok) {
+            // SAFETY: event and stream are alive and of one context, which the caller made current.
+            Ok(event) => match unsafe { cu!(driver, cuEventRecord(event, self.raw)) } {
+                Ok(()) => state.fences.push_back((state.queued, event)),
+                Err(_) => state.spare.push(event),
+            },
+            Err(error) => tracing::warn!(%error, "memory in use is released when the stream is idle"),
+        }
+    }
+
+    /// Finds out how far the stream has come. A stream that captures may not be asked, nor one that is given work now.
+    pub(crate) fn poll(&self, driver: Driver) {
+        let Ok(mut state) = self.state.try_lock() else { return };
+        if state.capture.is_some() {
+            return;
+        }
+        while let Some(&(queued, event)) = state.fences.front() {
+            // SAFETY: the event is alive; a query changes nothing. After a fault nothing runs, and no code is NOT_READY.
+            if unsafe { (driver.api().cuEventQuery)(event) } == CUresult::NOT_READY {
+                return;
+            }
+            self.reach(&mut state, queued);
+        }
+        if self.done() < state.queued {
+            // SAFETY: the stream is alive; a query changes nothing.
+            let code = unsafe { (driver.api().cuStreamQuery)(self.raw) };
+            if code != CUresult::NOT_READY {
+                let queued = state.queued;
+                self.reach(&mut state, queued);
+            }
+        }
+    }
+
+    /// Whether everything given is known to be done, and nobody captures.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.capture.is_none() && self.done() == state.queued
+    }
+
+    /// Whether a capture has the stream: one of this crate, or for a borrowed stream anybody's.
+    pub(crate) fn captures(&self, state: &State, driver: Driver) -> bool {
+        state.capture.is_some() || (self.borrowed && self.is_captured_by_others(driver))
+    }
+
+    fn is_captured_by_others(&self, driver: Driver) -> bool {
+        let mut status = CUstreamCaptureStatus::NONE;
+        let Some(ask) = Some(driver.api().cuStreamIsCapturing) else { return false };
+        // SAFETY: `status` is ours to write; the stream is alive.
+        let code = unsafe { ask(self.raw, &mut status) };
+        code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
+    }
+
+    #[inline]
+    fn done(&self) -> u64 {
+        self.done.load(Acquire)
+    }
+
+    fn reach(&self, state: &mut State, queued: u64) {
+        let done = self.done.fetch_max(queued, AcqRel).max(queued);
+        while let Some(&(_, event)) = state.fences.front().filter(|(at, _)| *at <= done) {
+            state.fences.pop_front();
+            state.spare.push(event);
+        }
+    }
+
+    /// The events, to be destroyed with the stream.
+    pub(crate) fn take_events(&self) -> Vec<CUevent> {
+        let mut state = self.lock();
+        let mut events = std::mem::take(&mut state.spare);
+        events.extend(state.fences.drain(..).map(|(_, event)| event));
+        events
+    }
+}
+
+impl Mark {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.timeline.has_reached(self.queued)
+    }
+
+    /// Lets the other stream wait for this place: by the fence there, or where there is none on the host.
+    pub(crate) fn hold(&self, later: &Timeline, driver: Driver) -> Result<(), DriverError> {
+        let state = self.timeline.lock();
+        match state.fences.iter().find(|(at, _)| *at >= self.queued) {
+            // SAFETY: stream and event are alive and of one context, which the caller made current.
+            Some((_, event)) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, *event, 0)) },
+            // SAFETY: the stream is alive.
+            None => unsafe { cu!(driver, cuStreamSynchronize(self.timeline.raw)) },
+        }
+    }
+}
+
+fn new_event(driver: Driver) -> Result<CUevent, DriverError> {
+    let mut event = CUevent::NULL;
+    // SAFETY: `event` is ours to write.
+    unsafe { cu!(driver, cuEventCreate(&mut event, CUevent_flags::DISABLE_TIMING)) }?;
+    Ok(event)
+}
