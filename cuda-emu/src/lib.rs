@@ -49,8 +49,6 @@ mod queue;
 mod state;
 mod work;
 
-use std::sync::{Mutex, PoisonError};
-
 use warpwright_driver_sys::{Api, Library};
 
 pub use config::EmulatorConfig;
@@ -64,20 +62,10 @@ pub fn api() -> Api {
     api::symbols::table(machine::current().device.config.driver_version)
 }
 
-/// The driver as a library, to hand to what is safe over any driver: one for the process and each driver version that
-/// is configured.
+/// The driver as a library, to hand to what is safe over any driver: one for the process, until [`configure`] makes a
+/// new machine, which has its own.
 pub fn library() -> &'static Library {
-    static LIBRARIES: Mutex<Vec<(u32, &'static Library)>> = Mutex::new(Vec::new());
-    let version = machine::current().device.config.driver_version;
-    let mut known = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, library)) = known.iter().find(|(of, _)| *of == version) {
-        return library;
-    }
-    // SAFETY: the functions of the table are this crate's, written to do what `cuda.h` says of their names.
-    #[allow(unsafe_code)]
-    let library = unsafe { Library::of(api(), "warpwright-cuda-emu") };
-    known.push((version, library));
-    library
+    machine::current().library()
 }
 
 /// The exported names that are fields of the table, and those that are not.

@@ -69,8 +69,8 @@ api! {
 
         // Launch.
         4000 cuLaunchKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void);
-
-        // used by driver; becomes optional with it
+    }
+    optional {
         11040 cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
         2000 cuCtxSynchronize();
         9000 cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int);
@@ -106,8 +106,7 @@ api! {
         10000 cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
         10000 cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
         11030 cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize);
-    }
-    optional {
+
         // Start, log.
         11030 cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64);
         12000 cuGetProcAddress_v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, found: *mut CUdriverProcAddressQueryResult);

@@ -146,7 +146,7 @@ impl<'s> Region<'s> {
             // Destructors that run meanwhile ask for the work before the capture by this fence.
             turn.fence();
             // SAFETY: the stream is alive and not the legacy stream.
-            unsafe { cu!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
+            unsafe { cu_if_there!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
             turn.join(&captured);
             Ok::<_, Error>(())
         })?;
@@ -177,7 +177,7 @@ impl<'s> Region<'s> {
         let mut state = self.stream.timeline().lock();
         // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
         let ended =
-            unsafe { cu!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }.map(|()| graph);
+            unsafe { cu_if_there!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }.map(|()| graph);
         state.capture = None;
         drop(state);
         joined.iter().for_each(|timeline| timeline.lock().capture = None);
@@ -190,7 +190,7 @@ impl<'s> Region<'s> {
 
     fn still_captures(&self) -> bool {
         let mut status = CUstreamCaptureStatus::NONE;
-        let ask = self.stream.context().driver().api().cuStreamIsCapturing;
+        let Some(ask) = self.stream.context().driver().api().cuStreamIsCapturing else { return false };
         // SAFETY: `status` is ours to write; the stream is alive.
         let code = unsafe { ask(self.stream.raw(), &mut status) };
         code == driver_sys::CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
@@ -266,7 +266,7 @@ impl Capture<'_> {
         let (_current, driver, raw) = (context.enter()?, context.driver(), self.stream.raw());
         // SAFETY: all of it is ours to write; the graph's handle is not used.
         unsafe {
-            cu!(
+            cu_if_there!(
                 driver,
                 cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
             )
@@ -339,11 +339,11 @@ fn adopt(
 fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error> {
     let mut count = 0;
     // SAFETY: without an array the call writes the number only.
-    unsafe { cu!(context.driver(), cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)) }?;
+    unsafe { cu_if_there!(context.driver(), cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)) }?;
     let mut nodes = vec![CUgraphNode::NULL; count];
     if count > 0 {
         // SAFETY: the array has room for that many.
-        unsafe { cu!(context.driver(), cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count)) }?;
+        unsafe { cu_if_there!(context.driver(), cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count)) }?;
     }
     Ok(nodes)
 }
@@ -351,7 +351,7 @@ fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error
 fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgraphNode, EdgeKind)>, Error> {
     let (null, mut count) = (std::ptr::null_mut(), 0);
     // SAFETY: without arrays the call writes the number only.
-    unsafe { cu!(context.driver(), cuGraphGetEdges(graph, null, null, &mut count)) }?;
+    unsafe { cu_if_there!(context.driver(), cuGraphGetEdges(graph, null, null, &mut count)) }?;
     let (mut from, mut to) = (vec![CUgraphNode::NULL; count], vec![CUgraphNode::NULL; count]);
     let mut data = vec![CUgraphEdgeData::zeroed(); count];
     if count > 0 {
@@ -363,7 +363,7 @@ fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgra
             driver.check("cuGraphGetEdges_v2", code)?;
         } else {
             // SAFETY: both arrays have room for that many.
-            unsafe { cu!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
+            unsafe { cu_if_there!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
         }
     }
     let kinds = data.iter().map(EdgeKind::of);
@@ -374,7 +374,7 @@ fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgra
 fn kind_of(context: &Context, node: CUgraphNode) -> Result<NodeKind, Error> {
     let mut kind = CUgraphNodeType::EMPTY;
     // SAFETY: `kind` is ours to write; the node is of a graph that is alive.
-    unsafe { cu!(context.driver(), cuGraphNodeGetType(node, &mut kind)) }?;
+    unsafe { cu_if_there!(context.driver(), cuGraphNodeGetType(node, &mut kind)) }?;
     Ok(match kind {
         CUgraphNodeType::EMPTY => NodeKind::Empty,
         CUgraphNodeType::EVENT_RECORD => NodeKind::Record,

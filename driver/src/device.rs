@@ -108,7 +108,7 @@ impl Device {
     pub fn uuid(&self) -> Result<[u8; 16], Error> {
         let mut uuid = CUuuid::zeroed();
         // SAFETY: `uuid` is ours to write.
-        unsafe { cu!(self.driver, cuDeviceGetUuid_v2(&mut uuid, self.raw)) }?;
+        unsafe { cu_if_there!(self.driver, cuDeviceGetUuid_v2(&mut uuid, self.raw)) }?;
         Ok(uuid.bytes)
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, Weak};
 
 use driver_sys::{Api, CUlogIterator, CUresult, Library};
 
-use crate::error::{DriverError, Error, LoadError};
+use crate::error::{Absent, DriverError, Error, LoadError};
 use crate::gate::Gate;
 use crate::lock::lock;
 use crate::{Device, capture, context};
@@ -123,14 +123,18 @@ impl Driver {
 
     /// The error of a function that this driver lacks.
     #[cold]
-    pub(crate) fn lacks(&self, function: &'static str) -> Error {
-        let since = Api::NAMES.iter().find(|f| f.name == function).map_or(0, |f| f.since);
-        let (major, minor) = self.version();
-        Error::Unsupported {
-            function,
-            needed: format!("{}.{}", since / 1000, since % 1000 / 10),
-            driver: format!("{major}.{minor}"),
-        }
+    pub(crate) fn lacks(&self, call: &'static str) -> DriverError {
+        let since = Api::function(call).map_or(0, |f| f.since as u32);
+        let absent = Absent { needed: (since / 1000, since % 1000 / 10), driver: self.version() };
+        let error = DriverError {
+            call,
+            code: CUresult::NOT_SUPPORTED,
+            name: None,
+            log: Box::default(),
+            absent: Some(absent),
+        };
+        capture::note(&error);
+        error
     }
 
     /// The contexts in use, so that a device has one and not several that do not know of each other.
@@ -146,7 +150,7 @@ impl Driver {
     #[cold]
     fn failure(&self, call: &'static str, code: CUresult) -> DriverError {
         let name = code.name().is_none().then(|| self.0.name_of(code)).flatten();
-        let error = DriverError { call, code, name, log: self.0.log() };
+        let error = DriverError { call, code, name, log: self.0.log(), absent: None };
         capture::note(&error);
         error
     }
@@ -182,7 +186,7 @@ impl Inner {
         };
         let failed = |call, code: CUresult| match code.ok() {
             Ok(()) => Ok(()),
-            Err(code) => Err(DriverError { call, code, name: inner_name(api, code), log: Box::default() }),
+            Err(code) => Err(DriverError { call, code, name: inner_name(api, code), log: Box::default(), absent: None }),
         };
         // SAFETY: the call takes no pointer and may be made again.
         failed("cuInit", unsafe { (api.cuInit)(0) })?;

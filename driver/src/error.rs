@@ -16,10 +16,24 @@ pub struct DriverError {
     pub name: Option<Box<str>>,
     /// The driver's own log, where it keeps one.
     pub log: Box<str>,
+    /// Set where the driver lacks the function, so that it was not called; the code is `NOT_SUPPORTED` then.
+    pub absent: Option<Absent>,
+}
+
+/// A function that a driver lacks, by CUDA versions: major and minor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Absent {
+    /// The first that has it.
+    pub needed: (u32, u32),
+    /// What the driver serves.
+    pub driver: (u32, u32),
 }
 
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(Absent { needed: (a, b), driver: (c, d) }) = self.absent {
+            return write!(f, "{} came with CUDA {a}.{b}, and this driver serves CUDA {c}.{d}", self.call);
+        }
         match &self.name {
             Some(name) => write!(f, "{}: {name} ({})", self.call, self.code.0)?,
             None => write!(f, "{}: {}", self.call, self.code)?,
@@ -82,19 +96,9 @@ pub enum Error {
     /// There is no driver.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A call failed.
+    /// A call failed, or the driver lacks the function ([`DriverError::absent`]).
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// The driver lacks a function.
-    #[error("{function}: this driver serves CUDA {driver}, and the function came with CUDA {needed}")]
-    Unsupported {
-        /// The function's exported name.
-        function: &'static str,
-        /// The first CUDA version that has it.
-        needed: String,
-        /// The version that the driver serves.
-        driver: String,
-    },
     /// There is no device of that number.
     #[error("no device {ordinal}: the driver has {count}")]
     NoDevice {

@@ -75,6 +75,16 @@ macro_rules! cu {
     };
 }
 
+/// The same for a function that not every driver has: an absent one is an error that says which driver has it.
+macro_rules! cu_if_there {
+    ($driver:expr, $call:ident($($arg:expr),* $(,)?)) => {
+        match $driver.api().$call {
+            Some(call) => $driver.check(stringify!($call), call($($arg),*)),
+            None => Err($driver.lacks(stringify!($call))),
+        }
+    };
+}
+
 mod capture;
 mod context;
 mod device;
@@ -103,7 +113,7 @@ pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
 pub use element::{Element, ElementType};
-pub use error::{DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
+pub use error::{Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
 pub use event::Event;
 pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
 pub use kernel::{AnyFunction, Kernel, load_any};

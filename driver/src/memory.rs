@@ -120,7 +120,7 @@ impl<T: Element> Pinned<T> {
         let pointer = context.with_memory(|| {
             let mut pointer: *mut c_void = std::ptr::null_mut();
             // SAFETY: `pointer` is ours to write.
-            unsafe { cu!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }.map(|()| pointer)
+            unsafe { cu_if_there!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }.map(|()| pointer)
         });
         let pointer = pointer.map_err(|e| or_out_of_memory(e, context, bytes))?;
         // SAFETY: the driver gave at least that many bytes, and nobody else has them.
@@ -128,7 +128,7 @@ impl<T: Element> Pinned<T> {
         let host = HostPointer(pointer);
         let mut allocation = Allocation::new(context, 0, bytes, Some(host));
         // SAFETY: `address` is ours to write; the pointer came from `cuMemHostAlloc` with DEVICEMAP.
-        unsafe { cu!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
+        unsafe { cu_if_there!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
         Ok(Self { view: View::of(Arc::new(allocation)), host })
     }
 

@@ -334,7 +334,7 @@ impl Function {
         let (mut blocks, block, shared) = (0, block as i32, dynamic_shared as usize);
         // SAFETY: `blocks` is ours to write; the function is loaded.
         unsafe {
-            cu!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared))
+            cu_if_there!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared))
         }?;
         Ok(blocks as u32)
     }
@@ -433,7 +433,7 @@ impl Function {
     fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
         let _current = self.context().enter()?;
         // SAFETY: the function is loaded.
-        unsafe { cu!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
+        unsafe { cu_if_there!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
         Ok(())
     }
 }

@@ -292,8 +292,8 @@ impl Fill {
         unsafe {
             match self.width {
                 1 => cu!(driver, cuMemsetD8Async(to, self.value as u8, count, raw)),
-                2 => cu!(driver, cuMemsetD16Async(to, self.value as u16, count, raw)),
-                _ => cu!(driver, cuMemsetD32Async(to, self.value, count, raw)),
+                2 => cu_if_there!(driver, cuMemsetD16Async(to, self.value as u16, count, raw)),
+                _ => cu_if_there!(driver, cuMemsetD32Async(to, self.value, count, raw)),
             }
         }
     }

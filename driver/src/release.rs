@@ -80,11 +80,11 @@ impl Release {
         unsafe {
             match self {
                 Self::Memory(address) => cu!(driver, cuMemFree_v2(address))?,
-                Self::Pinned(pointer) => cu!(driver, cuMemFreeHost(pointer.0))?,
+                Self::Pinned(pointer) => cu_if_there!(driver, cuMemFreeHost(pointer.0))?,
                 Self::Module(module) => cu!(driver, cuModuleUnload(module))?,
                 Self::Event(event) => cu!(driver, cuEventDestroy_v2(event))?,
-                Self::Graph(graph) => cu!(driver, cuGraphDestroy(graph))?,
-                Self::Exec(exec) => cu!(driver, cuGraphExecDestroy(exec))?,
+                Self::Graph(graph) => cu_if_there!(driver, cuGraphDestroy(graph))?,
+                Self::Exec(exec) => cu_if_there!(driver, cuGraphExecDestroy(exec))?,
                 Self::Object(object) => return Ok(Some(object)),
             }
         }

@@ -141,7 +141,7 @@ impl Timeline {
 
     fn is_captured_by_others(&self, driver: Driver) -> bool {
         let mut status = CUstreamCaptureStatus::NONE;
-        let Some(ask) = Some(driver.api().cuStreamIsCapturing) else { return false };
+        let Some(ask) = driver.api().cuStreamIsCapturing else { return false };
         // SAFETY: `status` is ours to write; the stream is alive.
         let code = unsafe { ask(self.raw, &mut status) };
         code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE

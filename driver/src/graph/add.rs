@@ -31,7 +31,7 @@ struct AddCall<'a> {
 /// Calls a function that adds a node: the arguments that all of them take, then its own.
 macro_rules! add {
     ($call:ident, $name:ident($($arg:expr),*)) => {
-        cu!($call.context.driver(), $name($call.node, $call.graph, $call.after, $call.count $(, $arg)*))
+        cu_if_there!($call.context.driver(), $name($call.node, $call.graph, $call.after, $call.count $(, $arg)*))
     };
 }
 
@@ -267,7 +267,7 @@ impl Graph {
         let _current = self.context().enter()?;
         let (graph, _calls) = self.raw.begin();
         // SAFETY: both nodes are of the graph.
-        unsafe { cu!(self.context().driver(), cuGraphAddDependencies(graph, &from, &to, 1)) }?;
+        unsafe { cu_if_there!(self.context().driver(), cuGraphAddDependencies(graph, &from, &to, 1)) }?;
         Ok(())
     }
 

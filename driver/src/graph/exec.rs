@@ -79,7 +79,7 @@ impl Graph {
         } else {
             let flags = CUgraphInstantiate_flags::empty();
             // SAFETY: `exec` is ours to write; the graph is alive.
-            unsafe { cu!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, flags)) }
+            unsafe { cu_if_there!(driver, cuGraphInstantiateWithFlags(&mut exec, graph, flags)) }
         };
         // With parameters the driver may return success and still report an error in the result.
         let refused = params.result_out != CUgraphInstantiateResult::SUCCESS;
@@ -95,6 +95,7 @@ impl Graph {
             code: CUresult::INVALID_VALUE,
             name: None,
             log: Box::default(),
+            absent: None,
         });
         Error::Instantiate { source, result: params.result_out, node: self.name_of(params.hErrNode_out) }
     }
@@ -125,7 +126,7 @@ impl GraphExec {
         let raw = self.inner.raw;
         stream.begin("uploading a graph")?.enqueue(|driver| {
             // SAFETY: exec and stream are alive and of one context, and whoever destroys the exec waits for the stream.
-            unsafe { cu!(driver, cuGraphUpload(raw, stream.raw())) }
+            unsafe { cu_if_there!(driver, cuGraphUpload(raw, stream.raw())) }
         })
     }
 
@@ -149,7 +150,7 @@ impl GraphExec {
         let raw = self.inner.raw;
         // SAFETY: exec and stream are alive and of one context, and whoever releases what the graph needs waits for
         // the stream.
-        turn.enqueue(|driver| unsafe { cu!(driver, cuGraphLaunch(raw, stream.raw())) })
+        turn.enqueue(|driver| unsafe { cu_if_there!(driver, cuGraphLaunch(raw, stream.raw())) })
     }
 
     /// Launches into a stream that this thread captures. The captured graph keeps what this one names now.
@@ -161,7 +162,7 @@ impl GraphExec {
         };
         let _current = self.context().enter()?;
         // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
-        unsafe { cu!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
+        unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
         drop(state);
         capture.keep(Arc::new((self.nodes.clone(), self.owners.clone())));
         Ok(())
@@ -259,7 +260,7 @@ impl GraphExec {
         let _current = self.context().enter()?;
         let (_, _calls) = self.inner.graph.begin();
         // SAFETY: the exec is alive, and the node is of the graph it was made from.
-        unsafe { cu!(self.context().driver(), cuGraphNodeSetEnabled(self.inner.raw, raw, enabled.into())) }?;
+        unsafe { cu_if_there!(self.context().driver(), cuGraphNodeSetEnabled(self.inner.raw, raw, enabled.into())) }?;
         Ok(())
     }
 
@@ -273,7 +274,7 @@ impl GraphExec {
         let (_, _calls) = self.inner.graph.begin();
         let mut enabled = 0;
         // SAFETY: `enabled` is ours to write; exec and node are alive.
-        unsafe { cu!(self.context().driver(), cuGraphNodeGetEnabled(self.inner.raw, raw, &mut enabled)) }?;
+        unsafe { cu_if_there!(self.context().driver(), cuGraphNodeGetEnabled(self.inner.raw, raw, &mut enabled)) }?;
         Ok(enabled != 0)
     }
 
@@ -289,7 +290,7 @@ impl GraphExec {
             let _current = self.context().enter()?;
             let (raw, _calls) = graph.raw.begin();
             // SAFETY: exec and graph are alive; `info` is ours to write.
-            unsafe { cu!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info)) }
+            unsafe { cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info)) }
         };
         if let Err(source) = result {
             let (node, from) = (graph.name_of(info.errorNode), graph.name_of(info.errorFromNode));
@@ -313,7 +314,7 @@ impl GraphExec {
         let (driver, exec) = (self.context().driver(), self.inner.raw);
         // SAFETY: the exec is alive, the node is of the graph it was made from, and the driver copies the parameters.
         with_kernel_params(launch, |params| unsafe {
-            cu!(driver, cuGraphExecKernelNodeSetParams_v2(exec, node, params))
+            cu_if_there!(driver, cuGraphExecKernelNodeSetParams_v2(exec, node, params))
         })?;
         Ok(())
     }

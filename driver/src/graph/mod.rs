@@ -167,7 +167,7 @@ impl Graph {
         let _current = context.enter()?;
         let mut raw = CUgraph::NULL;
         // SAFETY: `raw` is ours to write.
-        unsafe { cu!(context.driver(), cuGraphCreate(&mut raw, 0)) }?;
+        unsafe { cu_if_there!(context.driver(), cuGraphCreate(&mut raw, 0)) }?;
         Ok(Self::adopt(context, raw))
     }
 
