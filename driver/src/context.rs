@@ -114,7 +114,7 @@ impl Context {
     /// Waits until the stream has done what it was given so far.
     pub(crate) fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
         let state = timeline.lock();
-        if timeline.captures(&state, *self.driver()) {
+        if timeline.captures(&state, self) {
             return Ok(());
         }
         let queued = state.queued;

@@ -5,6 +5,8 @@
 //! the question and the calls, so that no capture begins between the two.
 
 use std::any::Any;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::lock::lock;
@@ -16,6 +18,8 @@ type Waiting = Vec<Box<dyn FnOnce() -> Box<dyn Any> + Send>>;
 #[derive(Default)]
 pub(crate) struct Gate {
     captures: RwLock<usize>,
+    /// Whether there are any, for who need not be sure.
+    any: AtomicBool,
     waiting: Mutex<Waiting>,
 }
 
@@ -25,6 +29,7 @@ impl Gate {
         let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
         let started = start()?;
         *captures += 1;
+        self.any.store(true, Release);
         Ok(started)
     }
 
@@ -33,10 +38,17 @@ impl Gate {
         let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
         *captures -= 1;
         if *captures == 0 {
+            self.any.store(false, Release);
             let waiting = std::mem::take(&mut *lock(&self.waiting));
             drop(captures);
             waiting.into_iter().for_each(|call| self.pass(call));
         }
+    }
+
+    /// Whether a capture lasts. Another thread may begin or end one right after.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Acquire)
     }
 
     /// Makes a destructor's calls now, or once no capture is left. What they return is dropped outside of the lock:

@@ -262,10 +262,6 @@ impl Launch {
         &self.0.args
     }
 
-    pub(crate) fn context(&self) -> &Context {
-        self.0.function.context()
-    }
-
     /// The buffers, each with its parameter's name and what is done to it.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (&'static str, &Region, Access)> + Clone {
         let params = self.0.function.params().iter();
@@ -284,7 +280,7 @@ impl Launch {
     /// Refuses a queue of another context. The buffers were compared with the kernel's when the launch was made.
     #[inline]
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
-        crate::event::expect_same(self.0.function.name(), self.context(), "the queue", context)
+        self.0.function.expect_in(context)
     }
 
     /// Queues the launch in a stream.
@@ -319,7 +315,7 @@ pub(crate) fn enqueue_typed(
     args: &[Arg<'_>],
 ) -> Result<(), Error> {
     check(function, &config, args)?;
-    crate::event::expect_same(function.name(), function.context(), "the queue", stream.context())?;
+    function.expect_in(stream.context())?;
     let turn = stream.begin(function.name())?;
     turn.admit(buffers(function.params(), args).map(|(_, region, access)| (region, access)))?;
     turn.enqueue(|driver| {

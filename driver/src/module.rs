@@ -10,6 +10,7 @@ use ptx_gen::{Access, Param, ParamKind, Program};
 
 use crate::driver::trimmed;
 use crate::element::{Element, ElementType};
+use crate::event::expect_same;
 use crate::error::{DriverError, LaunchProblem, ModuleError, ModuleReason};
 use crate::lock::lock;
 use crate::ptx::{self, Header};
@@ -77,12 +78,6 @@ impl From<&Param> for Parameter {
             ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
         };
         Self { name: param.name, ty }
-    }
-}
-
-impl From<&Parameter> for Parameter {
-    fn from(parameter: &Parameter) -> Self {
-        *parameter
     }
 }
 
@@ -183,12 +178,9 @@ impl Module {
     /// # Safety
     /// - The kernel's parameters are `params`, in order and with natural alignment, a buffer being a `.u64` address.
     /// - It touches no memory but its buffers, each as its access says and within the length launched with.
-    pub unsafe fn function<'p, P: 'p>(&self, name: &str, params: &'p [P]) -> Result<Function, Error>
-    where
-        Parameter: From<&'p P>,
-    {
+    pub unsafe fn function(&self, name: &str, params: &[Parameter]) -> Result<Function, Error> {
         // SAFETY: the caller vouches for the kernel.
-        unsafe { self.find(name, params.iter().map(Parameter::from).collect(), BTreeSet::new()) }
+        unsafe { self.find(name, params.to_vec(), BTreeSet::new()) }
     }
 
     /// The kernel that was printed from this program.
@@ -343,6 +335,15 @@ impl Function {
     #[inline]
     pub fn raw(&self) -> CUfunction {
         self.0.raw
+    }
+
+    /// Refuses a queue of another context.
+    #[inline]
+    pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
+        if self.context().same(context) {
+            return Ok(());
+        }
+        expect_same(&format!("kernel {}", self.name()), self.context(), "the queue", context)
     }
 
     /// Whether both are the same kernel of the driver, with the same parameters.

@@ -228,7 +228,7 @@ impl Stream {
     #[inline]
     pub(crate) fn begin(&self, what: &str) -> Result<Turn<'_>, Error> {
         let state = self.0.timeline.lock();
-        if self.0.timeline.captures(&state, *self.context().driver()) {
+        if self.0.timeline.captures(&state, self.context()) {
             return Err(capturing(what));
         }
         Ok(Turn { stream: self, state })

@@ -14,7 +14,7 @@ use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStat
 
 use crate::capture::Captured;
 use crate::lock::lock;
-use crate::{Driver, DriverError};
+use crate::{Context, Driver, DriverError};
 
 /// The driver's stream and what it was given. It outlives the [`Stream`](crate::Stream) until it is idle.
 pub(crate) struct Timeline {
@@ -134,14 +134,19 @@ impl Timeline {
         state.capture.is_none() && self.done() == state.queued
     }
 
-    /// Whether a capture has the stream: one of this crate, or for a borrowed stream anybody's.
-    pub(crate) fn captures(&self, state: &State, driver: Driver) -> bool {
-        state.capture.is_some() || (self.borrowed && self.is_captured_by_others(driver))
+    /// Whether a capture has the stream: one that knows it, or one that it was drawn into behind this crate's back.
+    #[inline]
+    pub(crate) fn captures(&self, state: &State, context: &Context) -> bool {
+        let may_be = self.borrowed || context.driver().gate().any();
+        state.capture.is_some() || (may_be && self.is_captured_by_others(context))
     }
 
-    fn is_captured_by_others(&self, driver: Driver) -> bool {
+    #[cold]
+    fn is_captured_by_others(&self, context: &Context) -> bool {
         let mut status = CUstreamCaptureStatus::NONE;
-        let Some(ask) = driver.api().cuStreamIsCapturing else { return false };
+        let (Some(ask), Ok(_current)) = (context.driver().api().cuStreamIsCapturing, context.enter()) else {
+            return false;
+        };
         // SAFETY: `status` is ours to write; the stream is alive.
         let code = unsafe { ask(self.raw, &mut status) };
         code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE

@@ -14,7 +14,7 @@ use warpwright_driver::*;
 const N: usize = 300;
 
 fn context() -> Context {
-    let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.device(0).unwrap()).unwrap()
 }
 
@@ -41,8 +41,8 @@ impl Bench {
         let zeroed = |label| Buffer::zeroed(&context, N).unwrap().labelled(label);
         Self {
             stream: Stream::new(&context).unwrap(),
-            add: Kernel::load(&context, Add).unwrap(),
-            mul: Kernel::load(&context, Mul).unwrap(),
+            add: unsafe { Kernel::load(&context, Add) }.unwrap(),
+            mul: unsafe { Kernel::load(&context, Mul) }.unwrap(),
             a: Buffer::from_slice(&context, &numbers).unwrap().labelled("a"),
             b: zeroed("b"),
             c: zeroed("c"),
@@ -51,12 +51,12 @@ impl Bench {
         }
     }
 
-    fn add(&self, x: &View<f32>, y: &View<f32>, add: f32) -> AddArgs<Host> {
-        AddArgs { x: x.clone(), y: y.clone(), n: N as u32, add }
+    fn add<'a>(&self, x: &'a View<f32>, y: &'a View<f32>, add: f32) -> AddArgs<Host<'a>> {
+        AddArgs { x, y, n: N as u32, add }
     }
 
-    fn mul(&self, x: &View<f32>, y: &View<f32>, z: &View<f32>) -> MulArgs<Host> {
-        MulArgs { x: x.clone(), y: y.clone(), z: z.clone(), n: N as u32 }
+    fn mul<'a>(&self, x: &'a View<f32>, y: &'a View<f32>, z: &'a View<f32>) -> MulArgs<Host<'a>> {
+        MulArgs { x, y, z, n: N as u32 }
     }
 
     /// `b = a + 1`, `c = a + 2`, `d = b * c`, into any queue.
@@ -213,7 +213,15 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         let event = Event::untimed(&bench.context)?;
         event.record(queue.stream())?;
         let mut aside = Stream::new(&bench.context)?;
-        aside.wait(&event)?;
+        assert_eq!(
+            text(aside.wait(&event)),
+            "a stream's wait for it: a capture recorded the event, so that it marks a place in a graph; record it in a \
+             stream first"
+        );
+        let wait = bench.context.driver().api().cuStreamWaitEvent;
+        // SAFETY: stream and event are alive. This is what the safe call refuses: the stream captures from here on.
+        let drawn_in = bench.context.run(|| unsafe { wait(aside.raw(), event.raw(), 0) })?;
+        assert_eq!(drawn_in, sys::CUresult::SUCCESS);
         let refused = aside.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0));
         assert_eq!(
             text(refused),
@@ -291,7 +299,7 @@ fn every_sort_of_node_does_its_work_in_order() {
     let names: Vec<_> = graph.nodes().iter().map(Node::name).collect();
     assert_eq!(names, ["wait", "copy", "child", "host", "empty", "record", "copy"]);
 
-    let exec = graph.instantiate().unwrap();
+    let mut exec = graph.instantiate().unwrap();
     drop(graph);
     outside.record(&bench.stream).unwrap();
     for round in 1..=2 {
@@ -338,19 +346,19 @@ fn parameters_are_compared_with_the_module() {
     let context = context();
     let ptx = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry takes(.param .u64 p, .param .u32 n)\n{\n    ret;\n}\n";
     let module = Module::load(&context, ptx).unwrap();
-    let n = Param { name: "n", doc: "", kind: ParamKind::Scalar(Kind::U32) };
-    let p = Param { name: "p", doc: "", kind: ParamKind::Buffer(Kind::F32, Access::Read) };
-    let q = Param { name: "q", ..n.clone() };
+    let n = Parameter::value::<u32>("n");
+    let p = Parameter::buffer::<f32>("p", Access::Read);
+    let q = Parameter { name: "q", ..n };
     // SAFETY: the kernel does nothing, so that no launch of it can do harm.
-    let declared = |params: &[Param]| unsafe { module.function("takes", params) };
-    assert!(declared(&[p.clone(), n.clone()]).is_ok());
+    let declared = |params: &[Parameter]| unsafe { module.function("takes", params) };
+    assert!(declared(&[p, n]).is_ok());
     for (params, wanted) in [
         (
-            vec![n.clone(), q.clone()],
+            vec![n, q],
             "parameter 0 (n) is 4 bytes at offset 0 in the declaration and 8 bytes at offset 0",
         ),
         (
-            vec![p.clone()],
+            vec![p],
             "parameter 1 (beyond the last) is absent in the declaration and 4 bytes at offset 8",
         ),
         (vec![p, n, q], "parameter 2 (q) is 4 bytes at offset 12 in the declaration and absent"),
@@ -372,13 +380,19 @@ fn memory_runs_out_with_the_numbers() {
 }
 
 #[test]
-fn contexts_of_two_drivers_do_not_meet() {
+fn a_library_has_one_driver_and_a_device_one_context() {
     let (mine, theirs) = (Bench::new(), Bench::new());
-    let refused = mine.add.with(mine.add(&mine.a, &theirs.b, 1.0));
-    assert!(text(refused).starts_with("buffer b belongs to device 0"));
-    let (graph, _) = mine.graph();
-    let exec = graph.instantiate().unwrap();
-    assert!(text(exec.launch(&theirs.stream)).starts_with("a graph belongs to device 0"));
+    mine.add.with(mine.add(&mine.a, &theirs.b, 1.0)).unwrap();
+    mine.graph().0.instantiate().unwrap().launch(&theirs.stream).unwrap();
+    theirs.stream.synchronize().unwrap();
+
+    // SAFETY: the functions are the emulator's.
+    let another = unsafe { sys::Library::of(warpwright_cuda_emu::api(), "another") };
+    let context = Context::new(&Driver::of(another).unwrap().device(0).unwrap()).unwrap();
+    let foreign = Buffer::<f32>::zeroed(&context, N).unwrap().labelled("foreign");
+    let refused = text(mine.add.with(mine.add(&mine.a, &foreign, 1.0)));
+    assert!(refused.starts_with("buffer foreign belongs to device 0 "), "{refused}");
+    assert!(refused.contains(" of another, and ") && refused.ends_with(" of emulator"), "{refused}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Kernels that fail on the device, and what the caller gets. A fault takes the context with it, so that these
 //! tests run one after another and each begins with a context of its own.
 
+#![allow(unsafe_code)]
+
 #[path = "fake/kernels.rs"]
 mod kernels;
 
@@ -19,7 +21,7 @@ const N: usize = 64;
 fn one_at_a_time(test: impl FnOnce(Context)) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     test(Context::new(&driver.device(0).unwrap()).unwrap());
 }
 
@@ -88,15 +90,15 @@ fn buffers(context: &Context) -> (Buffer<f32>, Buffer<f32>) {
     (buffer("input"), buffer("output"))
 }
 
-fn args(x: &Buffer<f32>, y: &Buffer<f32>) -> AddArgs<Host> {
-    AddArgs { x: x.view(), y: y.view(), n: N as u32, add: 1.0 }
+fn args<'a>(x: &'a Buffer<f32>, y: &'a Buffer<f32>) -> AddArgs<Host<'a>> {
+    AddArgs { x, y, n: N as u32, add: 1.0 }
 }
 
 #[test]
 fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let kernel = Kernel::load(&context, TooFar).unwrap();
+        let kernel = unsafe { Kernel::load(&context, TooFar) }.unwrap();
         let (x, y) = buffers(&context);
         (&stream).launch(&kernel, args(&x, &y)).unwrap();
         let Err(Error::Driver(error)) = stream.synchronize() else { panic!("no fault") };
@@ -110,7 +112,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let (x, y) = buffers(&context);
-        (&stream).launch(&Kernel::load(&context, Add).unwrap(), args(&x, &y)).unwrap();
+        (&stream).launch(&unsafe { Kernel::load(&context, Add) }.unwrap(), args(&x, &y)).unwrap();
         assert_eq!(y.to_vec().unwrap(), [1.0; N], "a new context works");
     });
 }
@@ -119,7 +121,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
 fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = Kernel::load(&context, Add).unwrap();
+        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
         let (x, y) = buffers(&context);
         let mut graph = Graph::new(&context).unwrap();
         graph.launch(&[], &add, args(&x, &y)).unwrap();
@@ -133,7 +135,7 @@ fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
     });
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = Kernel::load(&context, Add).unwrap();
+        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
         let (x, y) = buffers(&context);
         let mut recorder = Recorder::new(&context).unwrap();
         recorder.launch(&add, args(&x, &y)).unwrap();
@@ -149,7 +151,7 @@ fn a_wait_that_comes_too_late_is_found_in_a_chain() {
         let mut found = String::new();
         one_at_a_time(|context| {
             let stream = Stream::new(&context).unwrap();
-            let [first, second] = [false, late].map(|late| Kernel::load(&context, Waits { late }).unwrap());
+            let [first, second] = [false, late].map(|late| unsafe { Kernel::load(&context, Waits { late }) }.unwrap());
             assert!(first.function().waits() && second.function().waits());
             let (x, y) = buffers(&context);
             let mut chain = Recorder::pipeline(&context).unwrap();
@@ -173,7 +175,7 @@ fn a_wait_that_comes_too_late_is_found_in_a_chain() {
 fn a_failing_call_inside_a_capture_is_the_one_reported() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = Kernel::load(&context, Add).unwrap();
+        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
         let (x, y) = buffers(&context);
         warpwright_cuda_emu::inject("cuLaunchKernel", 2, CUresult::LAUNCH_OUT_OF_RESOURCES);
         let failed = capture(&stream, CaptureMode::ThreadLocal, |queue| {
@@ -194,7 +196,7 @@ fn a_failing_call_inside_a_capture_is_the_one_reported() {
 fn a_global_capture_forbids_other_threads_to_allocate() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = Kernel::load(&context, Add).unwrap();
+        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
         let (x, y) = buffers(&context);
         let graph = capture(&stream, CaptureMode::Global, |queue| queue.launch(&add, args(&x, &y))).unwrap();
         graph.instantiate().unwrap().launch(&stream).unwrap();

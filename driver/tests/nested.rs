@@ -1,5 +1,7 @@
 //! Argument lists within argument lists reach the kernel, the contract and the error messages as one flat list.
 
+#![allow(unsafe_code)]
+
 use ptx_gen::*;
 use warpwright_driver::{Buffer, Context, Driver, Error, Host, HostArg, Kernel, Queue, Stream};
 
@@ -58,17 +60,18 @@ impl KernelDef for Scale {
 
 /// A context of the emulator, the kernel, `x` counting up and `y` of noughts.
 fn bench() -> (Context, Kernel<Scale>, [Buffer<f32>; 2]) {
-    let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     let numbers: Vec<f32> = (0..100u8).map(f32::from).collect();
     let x = Buffer::from_slice(&context, &numbers).unwrap().labelled("x");
     let y = Buffer::zeroed(&context, 100).unwrap().labelled("y");
-    let scale = Kernel::load(&context, Scale).unwrap();
+    // SAFETY: the program stays within its range.
+    let scale = unsafe { Kernel::load(&context, Scale) }.unwrap();
     (context, scale, [x, y])
 }
 
-fn args([x, y]: &[Buffer<f32>; 2], n: u32) -> ScaleArgs<Host> {
-    ScaleArgs { add: 0.5, range: RangeArgs { x: x.view(), n, factor: 2.0 }, y: y.view() }
+fn args([x, y]: &[Buffer<f32>; 2], n: u32) -> ScaleArgs<Host<'_>> {
+    ScaleArgs { add: 0.5, range: RangeArgs { x, n, factor: 2.0 }, y }
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn the_arguments_of_a_group_are_packed_where_it_stands() {
         .iter()
         .map(|arg| match arg {
             HostArg::Scalar(_, bits) => Some(*bits),
-            HostArg::Buffer(_) => None,
+            _ => None,
         })
         .collect();
     let [add, factor] = [0.5f32, 2.0].map(|v| Some(v.to_bits().into()));
@@ -101,7 +104,7 @@ fn an_argument_of_a_group_is_named_as_it_is_declared() {
         "kernel scale: x and y must hold n = 99 elements"
     );
     let (_context, scale, [x, _]) = bench();
-    let same = ScaleArgs { add: 0.5, range: RangeArgs { x: x.view(), n: 100, factor: 2.0 }, y: x.view() };
+    let same = ScaleArgs::<Host> { add: 0.5, range: RangeArgs { x: &x, n: 100, factor: 2.0 }, y: &x };
     assert_eq!(
         text(scale.with(same).map(drop)),
         "kernel scale: arguments x and y overlap in x, and y is written"

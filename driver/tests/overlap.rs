@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use warpwright_driver::sys::{Api, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
+use warpwright_driver::sys::{Api, Library, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
 use warpwright_driver::*;
 
 const N: usize = 32;
@@ -54,15 +54,15 @@ impl Bench {
     }
 
     fn on(api: Api) -> Self {
-        let driver = Driver::from_api(api, "emulator").unwrap();
+        let driver = Driver::of(unsafe { Library::of(api, "emulator") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let text = PTX.to_string()
             + &entry("plain", "// no griddepcontrol.wait")
             + &entry("waits", "griddepcontrol.wait;")
             + &entry("triggers", "griddepcontrol.wait; griddepcontrol.launch_dependents;");
         let module = Module::load(&context, &text).unwrap();
-        let buffer = |name, access| Param { name, doc: "", kind: ParamKind::Buffer(Kind::F32, access) };
-        let params = [buffer("x", Access::Read), buffer("y", Access::Write)];
+        let params =
+            [Parameter::buffer::<f32>("x", Access::Read), Parameter::buffer::<f32>("y", Access::Write)];
         // SAFETY: the kernels take these parameters, and a block of N threads stays within N elements.
         let function = |name| unsafe { module.function(name, &params) }.unwrap();
         Self {
@@ -141,7 +141,7 @@ fn a_chain_overlaps_kernels_that_wait() {
         assert_eq!(graph.programmatic_edges(), if programmatic { 2 } else { 0 });
         assert_eq!(graph.dot().matches(" style=dashed]").count(), graph.programmatic_edges());
         assert!(graph.races().is_empty());
-        let exec = graph.instantiate().unwrap();
+        let mut exec = graph.instantiate().unwrap();
         for _ in 0..2 {
             exec.launch(&bench.stream).unwrap();
             assert_eq!(bench.stream.read(&bench.a).unwrap(), [5.0; N]);

@@ -1,5 +1,7 @@
 //! The edges a recorder draws, against those that the driver got.
 
+#![allow(unsafe_code)]
+
 mod fake;
 #[path = "fake/kernels.rs"]
 mod kernels;
@@ -24,8 +26,8 @@ impl Bench {
         let buffer = |name| (name, Buffer::zeroed(&context, 64).unwrap().labelled(name));
         Self {
             buffers: ["a", "b", "c", "d", "e"].map(buffer).into(),
-            add: Kernel::load(&context, Add).unwrap(),
-            mul: Kernel::load(&context, Mul).unwrap(),
+            add: unsafe { Kernel::load(&context, Add) }.unwrap(),
+            mul: unsafe { Kernel::load(&context, Mul) }.unwrap(),
             recorder: Recorder::new(&context).unwrap(),
         }
     }
@@ -52,12 +54,12 @@ impl Bench {
         match from.split_once('*') {
             _ if from.is_empty() => self.recorder.fill(&to, 0.0),
             Some((x, y)) => {
-                let args = MulArgs { x: self.view(x), y: self.view(y), z: to, n };
-                self.recorder.launch(&self.mul, args)
+                let (x, y) = (self.view(x), self.view(y));
+                self.recorder.launch(&self.mul, MulArgs { x: &x, y: &y, z: &to, n })
             }
             None => {
-                let args = AddArgs { x: self.view(from), y: to, n, add: 1.0 };
-                self.recorder.launch(&self.add, args)
+                let from = self.view(from);
+                self.recorder.launch(&self.add, AddArgs { x: &from, y: &to, n, add: 1.0 })
             }
         }
         .unwrap();

@@ -16,14 +16,14 @@ fn text<T>(result: Result<T, Error>) -> String {
     result.err().expect("refused").to_string()
 }
 
-fn add_args(x: &Buffer<f32>, y: &Buffer<f32>, n: u32) -> AddArgs<Host> {
-    AddArgs { x: x.view(), y: y.view(), n, add: 1.0 }
+fn add_args<'a>(x: &'a Buffer<f32>, y: &'a Buffer<f32>, n: u32) -> AddArgs<Host<'a>> {
+    AddArgs { x: &x, y: &y, n, add: 1.0 }
 }
 
 #[test]
 fn launches_name_the_kernel_the_argument_and_what_it_takes() {
     let context = fake::context();
-    let add = Kernel::load(&context, Add).unwrap();
+    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap().labelled("x");
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap().labelled("y");
     let words = Buffer::<u32>::zeroed(&context, 64).unwrap().labelled("words");
@@ -59,7 +59,7 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
         (launch([1, 70000, 1], 128, 0, good()), "kernel add: grid.y is 70000; the device allows 1 to 65535"),
         (
             launch([1, 1, 1], 2048, 0, good()),
-            "kernel add: a block of 2048 threads; the device allows 1 to 1024",
+            "kernel add: block.x is 2048; the device allows 1 to 1024",
         ),
         (
             launch([1, 1, 1], 512, 0, good()),
@@ -79,7 +79,7 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
 #[test]
 fn shared_memory_beyond_the_default_is_opted_in_once() {
     let context = fake::context();
-    let add = Kernel::load(&context, Add).unwrap();
+    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap();
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap();
     let args = || vec![(&*x).into(), (&*y).into(), HostArg::scalar(64u32), HostArg::scalar(1f32)];
@@ -94,20 +94,20 @@ fn things_of_two_contexts_do_not_meet() {
     let driver = fake::driver();
     let first = Context::new(&driver.device(0).unwrap()).unwrap();
     let second = Context::new(&driver.device(1).unwrap()).unwrap();
-    let add = Kernel::load(&first, Add).unwrap();
+    let add = unsafe { Kernel::load(&first, Add) }.unwrap();
     let x = Buffer::<f32>::zeroed(&first, 64).unwrap();
     let y = Buffer::<f32>::zeroed(&second, 64).unwrap().labelled("y");
     let mut stream = Stream::new(&second).unwrap();
     assert_eq!(
         text(add.with(add_args(&x, &y, 64))),
-        "buffer y belongs to device 1 (Fake, compute capability 8.0), \
-         and kernel add, argument y to device 0 (Fake, compute capability 8.0)"
+        "buffer y belongs to device 1 (Fake, compute capability 8.0) of fake, \
+         and kernel add, argument y to device 0 (Fake, compute capability 8.0) of fake"
     );
     let y = Buffer::<f32>::zeroed(&first, 64).unwrap();
     assert_eq!(
         text(stream.launch(&add, add_args(&x, &y, 64))),
-        "kernel add belongs to device 0 (Fake, compute capability 8.0), \
-         and the queue to device 1 (Fake, compute capability 8.0)"
+        "kernel add belongs to device 0 (Fake, compute capability 8.0) of fake, \
+         and the queue to device 1 (Fake, compute capability 8.0) of fake"
     );
     let event = Event::new(&first).unwrap();
     assert!(text(stream.wait(&event)).starts_with("an event belongs to device 0"));
@@ -162,7 +162,7 @@ fn a_driver_that_does_not_start_says_why() {
         (CUresult::UNKNOWN, "fake: cuInit: CUDA_ERROR_UNKNOWN (999): an unknown internal error"),
     ] {
         fail("cuInit", code);
-        assert_eq!(Driver::from_api(fake::api(), "fake").err().unwrap().to_string(), wanted);
+        assert_eq!(Driver::of(fake::library(fake::api())).err().unwrap().to_string(), wanted);
     }
 }
 
@@ -171,7 +171,7 @@ fn modules_are_checked_before_the_compiler_and_quoted_after() {
     state(|s| {
         s.log = "ptxas application ptx input, line 5; error   : Not a name of any known instruction: 'foo'"
     });
-    let driver = Driver::from_api(fake::refusing_api(), "fake").unwrap();
+    let driver = Driver::of(fake::library(fake::refusing_api())).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     for (ptx, wanted) in [
         (
@@ -250,12 +250,12 @@ fn views_are_checked() {
 #[test]
 fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
     let context = fake::context();
-    let (add, mul) = (Kernel::load(&context, Add).unwrap(), Kernel::load(&context, Mul).unwrap());
+    let (add, mul) = (unsafe { Kernel::load(&context, Add) }.unwrap(), unsafe { Kernel::load(&context, Mul) }.unwrap());
     let buffer = |name| Buffer::<f32>::zeroed(&context, 64).unwrap().labelled(name);
     let (x, y, z) = (buffer("x"), buffer("y"), buffer("z"));
     let mut graph = Graph::new(&context).unwrap();
     let first = graph.launch(&[], &add, add_args(&x, &y, 64)).unwrap();
-    let mul_args = MulArgs { x: x.view(), y: y.view(), z: z.view(), n: 64 };
+    let mul_args = MulArgs::<Host> { x: &x, y: &y, z: &z, n: 64 };
     let second = graph.launch(&[], &mul, mul_args).unwrap();
     let race = &graph.races()[0];
     assert_eq!((race.first, race.second, race.region.name().as_str()), (first, second, "y"));
@@ -279,10 +279,10 @@ fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
 
 #[test]
 fn a_refused_update_tells_all_three_fields() {
-    let driver = Driver::from_api(
-        sys::Api { cuModuleLoadDataEx: fake::api().cuModuleLoadDataEx, ..fake::refusing_api() },
-        "fake",
-    );
+    let driver = Driver::of(fake::library(sys::Api {
+        cuModuleLoadDataEx: fake::api().cuModuleLoadDataEx,
+        ..fake::refusing_api()
+    }));
     let context = Context::new(&driver.unwrap().device(0).unwrap()).unwrap();
     let mut graph = Graph::new(&context).unwrap();
     let first = graph.empty(&[]).unwrap();
@@ -316,7 +316,7 @@ fn nodes_are_switched_and_changed_only_where_that_has_a_meaning() {
         text(exec.set_enabled(node, false)),
         "node 0 (empty) is neither kernel, copy nor fill; only a kernel, a copy or a fill can be switched"
     );
-    let add = Kernel::load(&context, Add).unwrap();
+    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
     assert_eq!(
         text(exec.set_args(node, &add, add_args(&x, &y, 64))),
@@ -363,9 +363,10 @@ fn a_stream_keeps_what_its_work_needs() {
     let stream = Stream::new(&context).unwrap();
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap();
     (&stream).fill(&x, 0.0).unwrap_err();
-    let add = Kernel::load(&context, Add).unwrap();
+    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap();
     (&stream).launch(&add, add_args(&x, &y, 64)).unwrap();
+    busy(true);
     drop((x, y, add));
     assert_eq!((count("cuMemFree_v2"), count("cuModuleUnload")), (0, 0));
     stream.synchronize().unwrap();
@@ -373,26 +374,34 @@ fn a_stream_keeps_what_its_work_needs() {
 }
 
 #[test]
-fn a_dropped_stream_leaves_its_owners_to_the_context() {
+fn a_dropped_stream_lives_until_its_work_is_done() {
     let context = fake::context();
     let stream = Stream::new(&context).unwrap();
-    let add = Kernel::load(&context, Add).unwrap();
+    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
     (&stream).launch(&add, add_args(&x, &y, 64)).unwrap();
-    fail("cuStreamQuery", CUresult::NOT_READY);
-    fail("cuEventQuery", CUresult::NOT_READY);
+    busy(true);
     drop((stream, x, y));
+    assert_eq!((count("cuMemFree_v2"), count("cuStreamDestroy_v2")), (0, 0));
     context.synchronize().unwrap();
-    assert_eq!(count("cuMemFree_v2"), 0);
-    state(|s| s.fail.remove("cuEventQuery"));
-    context.synchronize().unwrap();
-    assert_eq!(count("cuMemFree_v2"), 2);
+    assert_eq!((count("cuMemFree_v2"), count("cuStreamDestroy_v2")), (2, 1));
+}
+
+/// Whether work is still to do, for whoever asks.
+fn busy(busy: bool) {
+    for call in ["cuStreamQuery", "cuEventQuery"] {
+        if busy {
+            fail(call, CUresult::NOT_READY);
+        } else {
+            state(|s| s.fail.remove(call));
+        }
+    }
 }
 
 #[test]
 fn uses_of_a_launch_are_its_buffers() {
     let context = fake::context();
-    let add = Kernel::load(&context, Add).unwrap();
+    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
     let work = Work::Launch(add.with(add_args(&x, &y, 64)).unwrap());
     let uses: Vec<_> = work.uses().iter().map(|u| (u.name, u.access)).collect();

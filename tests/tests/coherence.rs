@@ -74,8 +74,8 @@ impl Bench {
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let zeroed = |len| Buffer::zeroed(&context, len).unwrap();
         Bench {
-            fresh: Kernel::load(&context, Step { fresh: true }).unwrap(),
-            cached: Kernel::load(&context, Step { fresh: false }).unwrap(),
+            fresh: unsafe { Kernel::load(&context, Step { fresh: true }) }.unwrap(),
+            cached: unsafe { Kernel::load(&context, Step { fresh: false }) }.unwrap(),
             w: Buffer::from_slice(&context, &[1.0; N]).unwrap().labelled("w"),
             a: zeroed(N).labelled("a"),
             b: zeroed(2 * N).labelled("b"),

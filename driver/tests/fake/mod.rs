@@ -56,7 +56,13 @@ pub fn context() -> Context {
 
 /// The driver.
 pub fn driver() -> Driver {
-    Driver::from_api(api(), "fake").unwrap()
+    Driver::of(library(api())).unwrap()
+}
+
+/// A library of these functions.
+pub fn library(api: Api) -> &'static Library {
+    // SAFETY: the functions do nothing with what they are given but what their bodies below say.
+    unsafe { Library::of(api, "fake") }
 }
 
 fn enter(name: &'static str) -> CUresult {
@@ -108,7 +114,7 @@ macro_rules! fakes {
                     }
                     code
                 }
-                $name
+                ($name as unsafe extern "C" fn($($ty),*) -> CUresult).into()
             };)*
             api
         }
@@ -216,5 +222,5 @@ pub fn refusing_api() -> Api {
         unsafe { *info = state(|s| s.update).unwrap() };
         CUresult::GRAPH_EXEC_UPDATE_FAILURE
     }
-    Api { cuModuleLoadDataEx: load, cuGraphExecUpdate_v2: update, ..api() }
+    Api { cuModuleLoadDataEx: load, cuGraphExecUpdate_v2: Some(update), ..api() }
 }
