@@ -177,7 +177,8 @@ impl<'s> Region<'s> {
         let mut state = self.stream.timeline().lock();
         // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
         let ended =
-            unsafe { cu_if_there!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }.map(|()| graph);
+            unsafe { cu_if_there!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }
+                .map(|()| graph);
         state.capture = None;
         drop(state);
         joined.iter().for_each(|timeline| timeline.lock().capture = None);

@@ -288,7 +288,9 @@ pub enum Error {
         work: String,
     },
     /// An event that a capture recorded, used outside of the capture.
-    #[error("{what}: a capture recorded the event, so that it marks a place in a graph; record it in a stream first")]
+    #[error(
+        "{what}: a capture recorded the event, so that it marks a place in a graph; record it in a stream first"
+    )]
     CapturedEvent {
         /// The use.
         what: &'static str,

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
 use crate::module::{Parameter, ParameterType};
-use crate::{Context, DriverError, Driver, Error, Function, Region, Stream, View};
+use crate::{Context, Driver, DriverError, Error, Function, Region, Stream, View};
 
 /// On the host, at launch: views of device memory, and numbers.
 pub struct Host<'a>(std::marker::PhantomData<&'a ()>);
@@ -417,7 +417,9 @@ fn check_contexts(function: &Function, args: &[Arg<'_>]) -> Result<(), Error> {
 
 #[inline]
 fn check_overlaps(function: &Function, args: &[Arg<'_>]) -> Result<(), Error> {
-    for (i, writer) in buffers(function.params(), args).enumerate().filter(|(_, (.., access))| access.writes()) {
+    for (i, writer) in
+        buffers(function.params(), args).enumerate().filter(|(_, (.., access))| access.writes())
+    {
         for (j, other) in buffers(function.params(), args).enumerate() {
             if i != j && writer.1.overlaps(other.1) {
                 let (first, second) = if i < j { (writer, other) } else { (other, writer) };

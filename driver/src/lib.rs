@@ -113,7 +113,9 @@ pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
 pub use element::{Element, ElementType};
-pub use error::{Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
+pub use error::{
+    Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale,
+};
 pub use event::Event;
 pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
 pub use kernel::{AnyFunction, Kernel, load_any};

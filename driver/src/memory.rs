@@ -120,7 +120,8 @@ impl<T: Element> Pinned<T> {
         let pointer = context.with_memory(|| {
             let mut pointer: *mut c_void = std::ptr::null_mut();
             // SAFETY: `pointer` is ours to write.
-            unsafe { cu_if_there!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }.map(|()| pointer)
+            unsafe { cu_if_there!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }
+                .map(|()| pointer)
         });
         let pointer = pointer.map_err(|e| or_out_of_memory(e, context, bytes))?;
         // SAFETY: the driver gave at least that many bytes, and nobody else has them.

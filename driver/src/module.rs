@@ -10,8 +10,8 @@ use ptx_gen::{Access, Param, ParamKind, Program};
 
 use crate::driver::trimmed;
 use crate::element::{Element, ElementType};
-use crate::event::expect_same;
 use crate::error::{DriverError, LaunchProblem, ModuleError, ModuleReason};
+use crate::event::expect_same;
 use crate::lock::lock;
 use crate::ptx::{self, Header};
 use crate::release::Release;
@@ -326,7 +326,10 @@ impl Function {
         let (mut blocks, block, shared) = (0, block as i32, dynamic_shared as usize);
         // SAFETY: `blocks` is ours to write; the function is loaded.
         unsafe {
-            cu_if_there!(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared))
+            cu_if_there!(
+                driver,
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared)
+            )
         }?;
         Ok(blocks as u32)
     }
@@ -453,7 +456,8 @@ impl FunctionInner {
             let mut known = || unsafe { info(self.raw, index, &mut offset, &mut size) } == CUresult::SUCCESS;
             let loaded = index < count && known();
             let declared = self.params.get(index);
-            let expected = declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));
+            let expected =
+                declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));
             let found = loaded.then_some((offset, size));
             if expected != found {
                 let name = declared.map_or("beyond the last", |p| p.name).to_string();

@@ -193,7 +193,8 @@ impl Tables {
         let mut touches = lock(&region.touched().0);
         touches.retain(|t| {
             let covered = bytes.start <= t.bytes.start && t.bytes.end <= bytes.end;
-            !(covered && if writes { self.is_before(slot, t.slot, t.at) } else { t.slot == slot && !t.writes })
+            !(covered
+                && if writes { self.is_before(slot, t.slot, t.at) } else { t.slot == slot && !t.writes })
         });
         touches.push(Touch { slot, at, bytes, writes });
         if touches.len().is_multiple_of(FORGET) {

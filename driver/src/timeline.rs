@@ -92,7 +92,9 @@ impl Timeline {
     /// Sees to a fence after what was given so far. Without one, where the driver refuses an event, the work counts as
     /// done when the stream is idle.
     pub(crate) fn fence(&self, state: &mut State, driver: Driver) {
-        if self.done() == state.queued || state.fences.back().is_some_and(|(queued, _)| *queued == state.queued) {
+        if self.done() == state.queued
+            || state.fences.back().is_some_and(|(queued, _)| *queued == state.queued)
+        {
             return;
         }
         match state.spare.pop().map_or_else(|| new_event(driver), Ok) {

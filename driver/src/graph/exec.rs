@@ -9,11 +9,11 @@ use driver_sys::{
 };
 use ptx_gen::{Access, KernelDef};
 
+use super::Owner;
 use super::add::with_kernel_params;
 use super::coherence::expect_all_coherent;
 use super::order::Order;
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph, conflict, edge};
-use super::Owner;
 use crate::event::expect_same;
 use crate::queue::{Use, Work};
 use crate::release::Release;
@@ -175,7 +175,8 @@ impl GraphExec {
             let mut places: HashMap<(usize, usize, usize), usize> = HashMap::new();
             for used in self.nodes.iter().flat_map(Node::uses) {
                 let range = used.region.range();
-                let place = places.entry((used.region.memory(), range.start, range.end)).or_insert(found.len());
+                let place =
+                    places.entry((used.region.memory(), range.start, range.end)).or_insert(found.len());
                 match found.get_mut(*place) {
                     Some((_, access)) if *access != used.access => *access = Access::ReadWrite,
                     Some(_) => {}
@@ -260,7 +261,9 @@ impl GraphExec {
         let _current = self.context().enter()?;
         let (_, _calls) = self.inner.graph.begin();
         // SAFETY: the exec is alive, and the node is of the graph it was made from.
-        unsafe { cu_if_there!(self.context().driver(), cuGraphNodeSetEnabled(self.inner.raw, raw, enabled.into())) }?;
+        unsafe {
+            cu_if_there!(self.context().driver(), cuGraphNodeSetEnabled(self.inner.raw, raw, enabled.into()))
+        }?;
         Ok(())
     }
 
@@ -274,7 +277,9 @@ impl GraphExec {
         let (_, _calls) = self.inner.graph.begin();
         let mut enabled = 0;
         // SAFETY: `enabled` is ours to write; exec and node are alive.
-        unsafe { cu_if_there!(self.context().driver(), cuGraphNodeGetEnabled(self.inner.raw, raw, &mut enabled)) }?;
+        unsafe {
+            cu_if_there!(self.context().driver(), cuGraphNodeGetEnabled(self.inner.raw, raw, &mut enabled))
+        }?;
         Ok(enabled != 0)
     }
 
@@ -290,7 +295,9 @@ impl GraphExec {
             let _current = self.context().enter()?;
             let (raw, _calls) = graph.raw.begin();
             // SAFETY: exec and graph are alive; `info` is ours to write.
-            unsafe { cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info)) }
+            unsafe {
+                cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info))
+            }
         };
         if let Err(source) = result {
             let (node, from) = (graph.name_of(info.errorNode), graph.name_of(info.errorFromNode));

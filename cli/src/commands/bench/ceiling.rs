@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use warpwright_driver::sys::CUdevice_attribute;
 use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Queue, Stream};
+use warpwright_engine::load_read;
 use warpwright_kernels::read::ReadArgs;
 use warpwright_kernels::{Random, Read};
 
@@ -39,7 +40,7 @@ pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
     let processors = context.device().attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
     let mut best: Option<Ceiling> = None;
     for read in Read::ALL {
-        let kernel = Kernel::load(context, read)?;
+        let kernel = load_read(context, read)?;
         for blocks in BLOCKS.map(|blocks| blocks * processors) {
             let time = fastest(&stream, &kernel, &x, blocks)?;
             let bytes = x.region().bytes();
@@ -83,7 +84,7 @@ fn fastest(
     let mut fastest = Duration::MAX;
     for _ in 0..READINGS {
         start.record(stream)?;
-        stream.launch(kernel, ReadArgs { x: x.view(), y: y.view(), n: x.len() as u32 })?;
+        stream.launch(kernel, ReadArgs { x, y: &y, n: x.len() as u32 })?;
         end.record(stream)?;
         end.synchronize()?;
         fastest = fastest.min(end.since(&start)?);
