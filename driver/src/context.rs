@@ -141,9 +141,8 @@ impl Context {
     /// Remembers that so much of a stream's work is done.
     pub(crate) fn passed(&self, timeline: &Timeline, queued: u64) {
         timeline.reached(queued);
-        if self.0.order.several() {
-            self.0.order.wait(&self.0.order.clock(timeline.slot, queued));
-        }
+        // Also while there is one stream: there may have been others, and what it did then is remembered.
+        self.0.order.wait_for(timeline.slot, queued);
     }
 
     /// Makes the context current on this thread until the guard is dropped. Every call sees to that by itself; a
@@ -242,8 +241,12 @@ impl Context {
         let timeline = Arc::new(Timeline::new(raw, slot, borrowed, count));
         if was_single && self.0.order.several() {
             // From here on uses are remembered. Whoever saw the old answer has left the stream's lock by now.
-            let marks: Vec<Mark> = streams.iter().filter_map(|s| s.mark(*self.driver())).collect();
-            marks.into_iter().for_each(|mark| self.0.order.put_first(mark));
+            for earlier in streams.iter() {
+                match earlier.mark(*self.driver()) {
+                    Some(mark) => self.0.order.put_first(mark),
+                    None => self.0.order.wait_for(earlier.slot, earlier.queued()),
+                }
+            }
         }
         streams.push(timeline.clone());
         drop(streams);

@@ -147,6 +147,17 @@ impl Order {
         clock.iter().enumerate().for_each(|(slot, at)| raise(done, slot, *at));
     }
 
+    /// The host has waited for so much work of a stream, and for what is before it.
+    pub(crate) fn wait_for(&self, slot: usize, at: u64) {
+        let tables = &mut *lock(&self.tables);
+        tables.streams[slot]
+            .clock
+            .iter()
+            .enumerate()
+            .for_each(|(slot, at)| raise(&mut tables.done, slot, *at));
+        raise(&mut tables.done, slot, at);
+    }
+
     /// Takes in work of the stream, its count being `at`: refuses it if it touches what work of another stream touches
     /// that is not before it, one of them writing.
     pub(crate) fn admit<'a>(
