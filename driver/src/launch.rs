@@ -65,8 +65,15 @@ pub enum HostArg {
     Buffer(Region),
     /// A number: its type, and its bits, zero-extended.
     Scalar(Kind, u64),
-    /// Anything else by value: its type and its bytes.
-    Value(ElementType, Box<[u8]>),
+    /// Anything else by value.
+    Value(HostValue),
+}
+
+/// A value of any type: its type and its bytes.
+#[derive(Clone, Debug)]
+pub struct HostValue {
+    ty: ElementType,
+    bytes: Box<[u8]>,
 }
 
 /// An argument at launch, lent for as long as the launch takes.
@@ -74,7 +81,7 @@ pub enum HostArg {
 pub(crate) enum Arg<'a> {
     Buffer(&'a Region),
     Scalar(Kind, u64),
-    Value(ElementType, &'a [u8]),
+    Value(&'a HostValue),
 }
 
 /// The arguments of a launch.
@@ -88,7 +95,7 @@ impl HostArg {
 
     /// Anything by value.
     pub fn value<T: Element>(value: T) -> Self {
-        Self::Value(T::TYPE, as_bytes(&[value]).into())
+        Self::Value(HostValue { ty: T::TYPE, bytes: as_bytes(&[value]).into() })
     }
 
     /// What the launch contract sees of it.
@@ -100,7 +107,7 @@ impl HostArg {
         match self {
             Self::Buffer(region) => Arg::Buffer(region),
             Self::Scalar(kind, bits) => Arg::Scalar(*kind, *bits),
-            Self::Value(ty, bytes) => Arg::Value(*ty, bytes),
+            Self::Value(value) => Arg::Value(value),
         }
     }
 }
@@ -111,7 +118,7 @@ impl Arg<'_> {
             Self::Buffer(region) => ShapeArg::Len(region.bytes() / region.elem().size().max(1)),
             Self::Scalar(_, bits) => ShapeArg::Scalar(bits),
             // Contracts see buffers and numbers; nothing of `ptx-gen` takes other values.
-            Self::Value(..) => ShapeArg::Scalar(0),
+            Self::Value(_) => ShapeArg::Scalar(0),
         }
     }
 
@@ -119,7 +126,7 @@ impl Arg<'_> {
         match self {
             Self::Buffer(region) => HostArg::Buffer(region.clone()),
             Self::Scalar(kind, bits) => HostArg::Scalar(kind, bits),
-            Self::Value(ty, bytes) => HostArg::Value(ty, bytes.into()),
+            Self::Value(value) => HostArg::Value(value.clone()),
         }
     }
 
@@ -127,7 +134,7 @@ impl Arg<'_> {
         match self {
             Self::Buffer(region) => format!("a buffer of {} ({region})", region.elem().name()),
             Self::Scalar(kind, _) => format!("a {} value", kind.name()),
-            Self::Value(ty, _) => format!("a {} value of {} bytes", ty.name(), ty.size()),
+            Self::Value(HostValue { ty, .. }) => format!("a {} value of {} bytes", ty.name(), ty.size()),
         }
     }
 
@@ -135,7 +142,7 @@ impl Arg<'_> {
         match (wanted, self) {
             (ParameterType::Buffer(elem, _), Self::Buffer(region)) => region.elem() == elem,
             (ParameterType::Value(ty), Self::Scalar(kind, _)) => ty.kind() == Some(kind),
-            (ParameterType::Value(wanted), Self::Value(ty, _)) => ty == wanted,
+            (ParameterType::Value(wanted), Self::Value(value)) => value.ty == wanted,
             _ => false,
         }
     }
@@ -209,14 +216,18 @@ pub struct Launch(Arc<Inner>);
 struct Inner {
     function: Function,
     config: LaunchConfig,
-    args: Vec<HostArg>,
+    args: Box<[HostArg]>,
     slots: Slots,
 }
 
+/// The arguments that a launch holds without memory of its own.
+const FEW: usize = 16;
+
 /// The values of arguments, each at the start of 64-bit words, and where each begins.
 struct Slots {
-    words: SmallVec<[u64; 16]>,
-    starts: SmallVec<[u16; 16]>,
+    words: SmallVec<[u64; FEW]>,
+    /// None where each takes one word.
+    starts: Option<Box<[u16]>>,
 }
 
 impl Launch {
@@ -236,6 +247,7 @@ impl Launch {
         check(function, &config, &lent)?;
         let slots = Slots::of(&lent);
         drop(lent);
+        let args = args.into();
         Ok(Self(Arc::new(Inner { function: function.clone(), config, args, slots })))
     }
 
@@ -265,7 +277,7 @@ impl Launch {
     /// The buffers, each with its parameter's name and what is done to it.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (&'static str, &Region, Access)> + Clone {
         let params = self.0.function.params().iter();
-        params.zip(&self.0.args).filter_map(|(param, arg)| match (param.ty, arg) {
+        params.zip(&*self.0.args).filter_map(|(param, arg)| match (param.ty, arg) {
             (ParameterType::Buffer(_, access), HostArg::Buffer(region)) => Some((param.name, region, access)),
             _ => None,
         })
@@ -320,7 +332,7 @@ pub(crate) fn enqueue_typed(
     turn.admit(buffers(function.params(), args).map(|(_, region, access)| (region, access)))?;
     turn.enqueue(|driver| {
         // SAFETY: the launch was checked, and the caller lends its memory until it is queued.
-        Slots::of(args).with_pointers(|params| unsafe { call(driver, function, &config, stream, params) })
+        Slots::with(args, |params| unsafe { call(driver, function, &config, stream, params) })
     })
 }
 
@@ -342,27 +354,61 @@ unsafe fn call(
 }
 
 impl Slots {
-    #[inline]
     fn of(args: &[Arg<'_>]) -> Self {
-        let mut slots = Self { words: SmallVec::new(), starts: SmallVec::new() };
-        for arg in args {
-            slots.starts.push(slots.words.len() as u16);
+        let mut words = SmallVec::new();
+        let add = |arg: &Arg<'_>| {
+            let start = words.len() as u16;
             match *arg {
-                Arg::Buffer(region) => slots.words.push(region.address()),
-                Arg::Scalar(_, bits) => slots.words.push(bits),
-                Arg::Value(_, bytes) => slots.words.extend(bytes.chunks(8).map(word)),
+                Arg::Buffer(region) => words.push(region.address()),
+                Arg::Scalar(_, bits) => words.push(bits),
+                Arg::Value(value) => words.extend(value.bytes.chunks(8).map(word)),
             }
+            start
+        };
+        if args.iter().any(|arg| matches!(arg, Arg::Value(_))) {
+            let starts = Some(args.iter().map(add).collect());
+            return Self { words, starts };
         }
-        slots
+        args.iter().map(add).for_each(drop);
+        Self { words, starts: None }
+    }
+
+    /// Hands arguments to a call, without making slots of few numbers and buffers.
+    #[inline]
+    fn with<R>(args: &[Arg<'_>], call: impl FnOnce(*mut *mut c_void) -> R) -> R {
+        let mut words = [0; FEW];
+        if args.len() > FEW || args.iter().any(|arg| matches!(arg, Arg::Value(_))) {
+            return Self::of(args).with_pointers(call);
+        }
+        for (word, arg) in words.iter_mut().zip(args) {
+            *word = match *arg {
+                Arg::Buffer(region) => region.address(),
+                Arg::Scalar(_, bits) => bits,
+                Arg::Value(_) => 0,
+            };
+        }
+        let mut pointers: [*mut c_void; FEW] = [std::ptr::null_mut(); FEW];
+        let to = words.as_mut_ptr();
+        pointers.iter_mut().enumerate().for_each(|(i, pointer)| *pointer = to.wrapping_add(i).cast());
+        call(pointers.as_mut_ptr())
     }
 
     #[inline]
     fn with_pointers<R>(&self, call: impl FnOnce(*mut *mut c_void) -> R) -> R {
         // Numbers stand at the start of 64-bit words, which is right because every machine with CUDA is little-endian.
         let words = self.words.as_ptr();
-        let pointer = |start: &u16| words.wrapping_add(usize::from(*start)).cast_mut().cast();
-        let mut pointers: SmallVec<[*mut c_void; 16]> = self.starts.iter().map(pointer).collect();
-        call(pointers.as_mut_ptr())
+        let pointer = |start: usize| -> *mut c_void { words.wrapping_add(start).cast_mut().cast() };
+        match &self.starts {
+            None if self.words.len() <= FEW => {
+                let mut pointers: [*mut c_void; FEW] = std::array::from_fn(pointer);
+                call(pointers.as_mut_ptr())
+            }
+            None => call((0..self.words.len()).map(pointer).collect::<Vec<_>>().as_mut_ptr()),
+            Some(starts) => {
+                let starts = starts.iter().map(|start| pointer((*start).into()));
+                call(starts.collect::<Vec<_>>().as_mut_ptr())
+            }
+        }
     }
 }
 

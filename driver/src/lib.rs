@@ -119,7 +119,7 @@ pub use error::{
 pub use event::Event;
 pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
 pub use kernel::{AnyFunction, Kernel, load_any};
-pub use launch::{Host, HostArg, Launch, LaunchConfig};
+pub use launch::{Host, HostArg, HostValue, Launch, LaunchConfig};
 pub use memory::{Buffer, Pinned, Region, View};
 pub use module::{Function, Module, Parameter, ParameterType};
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};

@@ -37,7 +37,7 @@ pub struct Region {
     allocation: Arc<Allocation>,
     start: usize,
     bytes: usize,
-    elem: ElementType,
+    elem: &'static ElementType,
 }
 
 /// Elements of one allocation. Clones see the same memory and keep it alive.
@@ -270,7 +270,7 @@ fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Err
 impl<T: Element> View<T> {
     fn of(allocation: Arc<Allocation>) -> Self {
         let bytes = allocation.bytes;
-        Self { region: Region { allocation, start: 0, bytes, elem: T::TYPE }, elem: PhantomData }
+        Self { region: Region { allocation, start: 0, bytes, elem: &T::TYPE }, elem: PhantomData }
     }
 
     /// The same bytes as elements of another type.
@@ -283,7 +283,7 @@ impl<T: Element> View<T> {
             let (what, bytes) = (self.region.to_string(), self.region.bytes);
             return Err(Error::Cast { what, bytes, address: self.address(), to: U::TYPE.name() });
         }
-        Ok(View { region: Region { elem: U::TYPE, ..self.region.clone() }, elem: PhantomData })
+        Ok(View { region: Region { elem: &U::TYPE, ..self.region.clone() }, elem: PhantomData })
     }
 
     /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
@@ -334,7 +334,7 @@ impl Region {
 
     /// The type its view gave the elements.
     pub fn elem(&self) -> ElementType {
-        self.elem
+        *self.elem
     }
 
     /// The label of its memory.

@@ -31,9 +31,28 @@ pub struct GraphExec {
     /// What the whole graph touches, once it is asked for.
     touched: OnceLock<Vec<(Region, Access)>>,
     /// The nodes that use each memory, once it is asked for. Only looked up, never walked.
-    users: OnceLock<HashMap<usize, Vec<usize>>>,
+    users: OnceLock<Users>,
     /// What it needs beside what its nodes name.
     owners: Vec<Owner>,
+}
+
+/// The nodes that use each memory.
+type Users = HashMap<usize, Vec<usize>>;
+
+fn add_user(users: &mut Users, memory: usize, node: usize) {
+    let nodes = users.entry(memory).or_default();
+    if !nodes.contains(&node) {
+        nodes.push(node);
+    }
+}
+
+fn remove_user(users: &mut Users, memory: usize, node: usize) {
+    if let Some(nodes) = users.get_mut(&memory) {
+        nodes.retain(|n| *n != node);
+        if nodes.is_empty() {
+            users.remove(&memory);
+        }
+    }
 }
 
 struct Inner {
@@ -239,7 +258,8 @@ impl GraphExec {
         self.expect_ordered(index, &work)?;
         self.expect_coherent_with(node, &work)?;
         if let Some(users) = self.users.get_mut() {
-            launch.buffers().for_each(|(_, region, _)| users.entry(region.memory()).or_default().push(index));
+            self.nodes[index].uses().iter().for_each(|u| remove_user(users, u.region.memory(), index));
+            launch.buffers().for_each(|(_, region, _)| add_user(users, region.memory(), index));
         }
         self.touched = OnceLock::new();
         Ok(())
@@ -347,9 +367,9 @@ impl GraphExec {
     /// The nodes that may use memory of these uses, in order.
     fn users_of(&self, uses: &[Use]) -> Vec<usize> {
         let all = self.users.get_or_init(|| {
-            let mut users: HashMap<usize, Vec<usize>> = HashMap::new();
+            let mut users = Users::new();
             for (index, node) in self.nodes.iter().enumerate() {
-                node.uses().iter().for_each(|u| users.entry(u.region.memory()).or_default().push(index));
+                node.uses().iter().for_each(|u| add_user(&mut users, u.region.memory(), index));
             }
             users
         });
