@@ -496,6 +496,12 @@ pub enum ModuleReason {
         /// The device's compute capability.
         device: String,
     },
+    /// The module has no global variable of that name.
+    #[error("no global variable {name}")]
+    NoGlobal {
+        /// The name asked for.
+        name: String,
+    },
     /// The module has no kernel of that name.
     #[error("no kernel {name}; the text has {entries}")]
     NoFunction {

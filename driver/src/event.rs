@@ -18,6 +18,8 @@ pub struct Event(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     context: Context,
     raw: CUevent,
+    /// Whether somebody else made it, who destroys it.
+    borrowed: bool,
     place: Mutex<Place>,
 }
 
@@ -55,7 +57,19 @@ impl Event {
         let mut raw = CUevent::NULL;
         // SAFETY: `raw` is ours to write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
-        Ok(Self(Arc::new(Inner { context: context.clone(), raw, place: Mutex::default() })))
+        let (context, place) = (context.clone(), Mutex::default());
+        Ok(Self(Arc::new(Inner { context, raw, borrowed: false, place })))
+    }
+
+    /// An event that somebody else made, such as another crate in the same process. It is not destroyed. Where others
+    /// record it is not known here, so that a wait for it orders nothing that
+    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`].
+    ///
+    /// # Safety
+    /// `raw` is an event of the context for as long as this or a clone of it lives.
+    pub unsafe fn from_raw(context: &Context, raw: CUevent) -> Self {
+        let (context, place) = (context.clone(), Mutex::default());
+        Self(Arc::new(Inner { context, raw, borrowed: true, place }))
     }
 
     /// Its context.
@@ -182,6 +196,8 @@ impl std::fmt::Debug for Event {
 impl Drop for Inner {
     /// The driver keeps an event that work still waits for.
     fn drop(&mut self) {
-        self.context.release(Release::Event(self.raw));
+        if !self.borrowed {
+            self.context.release(Release::Event(self.raw));
+        }
     }
 }

@@ -353,7 +353,7 @@ fn parameters_are_compared_with_the_module() {
     let declared = |params: &[Parameter]| unsafe { module.function("takes", params) };
     assert!(declared(&[p, n]).is_ok());
     for (params, wanted) in [
-        (vec![n, q], "parameter 0 (n) is 4 bytes at offset 0 in the declaration and 8 bytes at offset 0"),
+        (vec![n, q], "parameter 0 (n) is u32, an integer of 4 bytes, in the declaration and .u64"),
         (vec![p], "parameter 1 (beyond the last) is absent in the declaration and 4 bytes at offset 8"),
         (vec![p, n, q], "parameter 2 (q) is 4 bytes at offset 12 in the declaration and absent"),
     ] {

@@ -3,8 +3,8 @@
 //! A view holds its memory alive. Whoever queues work with a view hands the stream or the graph a share of it, so no
 //! buffer goes away under a kernel.
 
-use std::ffi::{CString, c_void};
 use std::any::Any;
+use std::ffi::{CString, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
