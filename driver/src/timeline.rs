@@ -112,16 +112,15 @@ impl Timeline {
             return;
         }
         while let Some(&(queued, event)) = state.fences.front() {
-            // SAFETY: the event is alive; a query changes nothing. After a fault nothing runs, and no code is NOT_READY.
-            if unsafe { (driver.api().cuEventQuery)(event) } == CUresult::NOT_READY {
+            // SAFETY: the event is alive; a query changes nothing.
+            if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
             }
             self.reach(&mut state, queued);
         }
         if self.done() < state.queued {
             // SAFETY: the stream is alive; a query changes nothing.
-            let code = unsafe { (driver.api().cuStreamQuery)(self.raw) };
-            if code != CUresult::NOT_READY {
+            if says_done(unsafe { (driver.api().cuStreamQuery)(self.raw) }) {
                 let queued = state.queued;
                 self.reach(&mut state, queued);
             }
@@ -189,6 +188,12 @@ impl Mark {
             None => unsafe { cu!(driver, cuStreamSynchronize(self.timeline.raw)) },
         }
     }
+}
+
+/// Whether an answer says that nothing of what was asked for runs: it is done, or the device is lost. Any other code
+/// says nothing.
+fn says_done(code: CUresult) -> bool {
+    code == CUresult::SUCCESS || code.is_device_fault()
 }
 
 fn new_event(driver: Driver) -> Result<CUevent, DriverError> {
