@@ -242,7 +242,7 @@ impl Context {
         let timeline = Arc::new(Timeline::new(raw, slot, borrowed, count));
         if was_single && self.0.order.several() {
             // From here on uses are remembered. Whoever saw the old answer has left the stream's lock by now.
-            let marks: Vec<Mark> = streams.iter().filter_map(|s| s.mark(*self.driver())).collect();
+            let marks: Vec<Mark> = streams.iter().filter_map(|s| s.mark(Some(*self.driver()))).collect();
             marks.into_iter().for_each(|mark| self.0.order.put_first(mark));
         }
         streams.push(timeline.clone());
@@ -302,23 +302,28 @@ impl Resources {
         let mut current = CUcontext::NULL;
         // SAFETY: `current` is ours to write.
         unsafe { cu!(driver, cuCtxGetCurrent(&mut current)) }?;
-        let pushed = current != self.raw;
-        if pushed {
-            // SAFETY: the context is retained for as long as this lives.
-            unsafe { cu!(driver, cuCtxPushCurrent_v2(self.raw)) }?;
+        if current != self.raw {
+            return self.push();
         }
-        Ok(Current { driver, pushed, thread: std::marker::PhantomData })
+        Ok(Current { driver, pushed: false, thread: std::marker::PhantomData })
+    }
+
+    fn push(&self) -> Result<Current<'_>, DriverError> {
+        let driver = self.device.driver();
+        // SAFETY: the context is retained for as long as this lives.
+        unsafe { cu!(driver, cuCtxPushCurrent_v2(self.raw)) }?;
+        Ok(Current { driver, pushed: true, thread: std::marker::PhantomData })
     }
 
     fn release(&self, what: Release) -> Left {
-        let Ok(_current) = self.enter() else { return Left::new() };
-        let driver = *self.device.driver();
-        if let Release::Event(_) = what {
-            // The driver itself keeps an event that work waits for.
-            return what.now(driver).into_iter().collect();
-        }
-        let marks: Vec<Mark> = lock(&self.streams).iter().filter_map(|s| s.mark(driver)).collect();
-        if marks.is_empty() {
+        let (current, driver) = (self.enter(), *self.device.driver());
+        let fence = current.is_ok().then_some(driver);
+        // The driver itself keeps an event that work waits for.
+        let waits = !matches!(what, Release::Event(_));
+        let streams = lock(&self.streams);
+        let marks: Vec<Mark> = streams.iter().filter(|_| waits).filter_map(|s| s.mark(fence)).collect();
+        drop(streams);
+        if marks.is_empty() && fence.is_some() {
             return what.now(driver).into_iter().collect();
         }
         self.pending.push(marks, what);
@@ -352,7 +357,10 @@ impl Resources {
     /// Waits for all work, releases everything, and gives the device back.
     fn finish(self) -> Left {
         let driver = *self.device.driver();
-        let left = self.enter().map(|_current| self.empty()).unwrap_or_default();
+        // Where the driver does not say which context is current, this one is made so all the same.
+        let left = self.enter().or_else(|_| self.push()).map(|_current| self.empty()).unwrap_or_default();
+        // Without a context, what work may still use stays for ever.
+        std::mem::forget(self.pending.take_all());
         // SAFETY: gives back the reference that `retain` took; nothing of the context is left.
         if let Err(error) = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(self.device.raw())) } {
             tracing::warn!(%error, "context not released");

@@ -76,14 +76,14 @@ impl Timeline {
         self.done() >= queued
     }
 
-    /// The place after what was given so far, with a fence there; none if all of it is done. While the stream
-    /// captures, the fence is the one that the beginning of the capture left.
-    pub(crate) fn mark(self: &Arc<Self>, driver: Driver) -> Option<Mark> {
+    /// The place after what was given so far; none if all of it is done. There is a fence if the caller can make one,
+    /// having made the context current; while the stream captures, it is the one that the beginning of the capture left.
+    pub(crate) fn mark(self: &Arc<Self>, fence: Option<Driver>) -> Option<Mark> {
         let mut state = self.lock();
         if self.done() == state.queued {
             return None;
         }
-        if state.capture.is_none() {
+        if let Some(driver) = fence.filter(|_| state.capture.is_none()) {
             self.fence(&mut state, driver);
         }
         Some(Mark { timeline: self.clone(), queued: state.queued })
