@@ -11,6 +11,7 @@ use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_fla
 
 use crate::error::DriverError;
 use crate::lock::lock;
+use crate::memory::wait_for_work;
 use crate::order::Order;
 use crate::release::{Pending, Release};
 use crate::timeline::{Mark, Timeline};
@@ -373,8 +374,8 @@ impl Resources {
         let driver = *self.device.driver();
         let streams = std::mem::take(&mut *lock(&self.streams));
         for timeline in streams.iter().filter(|s| !s.is_idle()) {
-            // SAFETY: the stream is alive.
-            if let Err(error) = unsafe { cu!(driver, cuStreamSynchronize(timeline.raw)) } {
+            // SAFETY: the stream is alive, and a capture would have a share of the context.
+            if let Err(error) = unsafe { wait_for_work(&driver, timeline.raw) } {
                 tracing::warn!(%error, "work in flight at the end of its context");
             }
         }

@@ -8,7 +8,7 @@ use ptx_gen::Access;
 use crate::capture::Captured;
 use crate::element::{Element, as_bytes, as_bytes_mut};
 use crate::event::Place;
-use crate::memory::wait_for_copy;
+use crate::memory::wait_for_work;
 use crate::order::Clock;
 use crate::timeline::{Mark, State, Timeline};
 use crate::{Context, DriverError, Error, Event, Region, View};
@@ -207,11 +207,8 @@ impl Stream {
         let queued = self.0.timeline.queued();
         let _current = self.context().enter()?;
         // SAFETY: the stream is alive.
-        let waited = unsafe { wait_for_copy(self.context().driver(), self.raw()) };
-        if waited.as_ref().err().is_none_or(Error::is_device_fault) {
-            self.context().passed(&self.0.timeline, queued);
-        }
-        waited
+        let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
+        self.context().waited(&self.0.timeline, queued, waited).map_err(Error::from)
     }
 
     /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
