@@ -141,6 +141,7 @@ impl<'s> Region<'s> {
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
         };
         let captured = Captured::new();
+        let _unwaited = stream.timeline().unwaited();
         context.driver().gate().begin(|| {
             let mut turn = stream.begin("a capture")?;
             // Destructors that run meanwhile ask for the work before the capture by this fence.
@@ -240,6 +241,7 @@ impl Capture<'_> {
     /// Draws a stream into the capture: it waits for an event of it.
     fn draw_in(&self, other: &Stream, forked: &Event) -> Result<(), Error> {
         let (_current, driver) = (other.context().enter()?, other.context().driver());
+        let _unwaited = other.timeline().unwaited();
         let mut turn = other.begin("a capture")?;
         turn.fence();
         // SAFETY: stream and event are alive and of one context.

@@ -12,9 +12,9 @@ use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_fla
 use crate::error::DriverError;
 use crate::lock::lock;
 use crate::memory::wait_for_work;
-use crate::order::Order;
+use crate::order::{Clock, Order};
 use crate::release::{Pending, Release};
-use crate::timeline::{Mark, Timeline};
+use crate::timeline::{Mark, State, Timeline};
 use crate::{Device, Driver, Error};
 
 /// A device in use. Clones share it, and so does every other `Context` of the same device and driver.
@@ -46,6 +46,9 @@ pub(crate) struct Limits {
     pub(crate) block: [u32; 3],
     pub(crate) threads: u32,
 }
+
+/// A place in a stream that somebody waits for: so much of its work, and what comes before it where there are several.
+pub(crate) type Place = (u64, Clock);
 
 /// The context is current on this thread for as long as this lives.
 pub struct Current<'a> {
@@ -113,38 +116,42 @@ impl Context {
     }
 
     /// Waits until the stream has done what it was given so far.
-    pub(crate) fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
+    fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
+        let _waiting = timeline.waiting();
         let state = timeline.lock();
         if timeline.captures(&state, self) {
             return Ok(());
         }
-        let queued = state.queued;
+        let place = self.place(timeline, &state);
         drop(state);
+        self.wait_until(timeline, place).map_err(Error::from)
+    }
+
+    /// Waits until the stream, of which the caller waits, has come so far.
+    pub(crate) fn wait_until(&self, timeline: &Timeline, place: Place) -> Result<(), DriverError> {
         let _current = self.enter()?;
         // SAFETY: the stream is alive for as long as its timeline is in somebody's hands.
         let result = unsafe { cu!(self.driver(), cuStreamSynchronize(timeline.raw)) };
-        self.waited(timeline, queued, result).map_err(Error::from)
+        self.waited(timeline, place, result)
+    }
+
+    /// The place after what the stream was given so far, to be waited for.
+    pub(crate) fn place(&self, timeline: &Timeline, state: &State) -> Place {
+        (state.queued, self.0.order.clock_if_several(timeline.slot, state.queued))
     }
 
     /// Remembers what a wait for a stream says: that the work is done, or that after a fault nothing runs any more.
     pub(crate) fn waited(
         &self,
         timeline: &Timeline,
-        queued: u64,
+        (queued, clock): Place,
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         if result.as_ref().err().is_none_or(|error| error.code.is_device_fault()) {
-            self.passed(timeline, queued);
+            timeline.reached(queued);
+            self.0.order.wait(&clock);
         }
         result
-    }
-
-    /// Remembers that so much of a stream's work is done.
-    pub(crate) fn passed(&self, timeline: &Timeline, queued: u64) {
-        timeline.reached(queued);
-        if self.0.order.several() {
-            self.0.order.wait(&self.0.order.clock(timeline.slot, queued));
-        }
     }
 
     /// Makes the context current on this thread until the guard is dropped. Every call sees to that by itself; a

@@ -134,6 +134,12 @@ impl Order {
         clock
     }
 
+    /// The same where there are several streams, else an empty one. A clock is taken before somebody waits: what the stream
+    /// is told to wait for meanwhile is not before the place that was waited for.
+    pub(crate) fn clock_if_several(&self, slot: usize, at: u64) -> Clock {
+        if self.several() { self.clock(slot, at) } else { Clock::new() }
+    }
+
     /// What the stream is given from now on comes after all that the clock counts.
     pub(crate) fn join(&self, slot: usize, clock: &[u64]) {
         let mut tables = lock(&self.tables);
@@ -143,6 +149,9 @@ impl Order {
 
     /// The host has waited for all that the clock counts.
     pub(crate) fn wait(&self, clock: &[u64]) {
+        if clock.is_empty() {
+            return;
+        }
         let done = &mut lock(&self.tables).done;
         clock.iter().enumerate().for_each(|(slot, at)| raise(done, slot, *at));
     }

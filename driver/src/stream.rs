@@ -96,8 +96,10 @@ impl Stream {
     /// # Errors
     /// [`Error::Capturing`]; a fault of the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.begin("waiting for the stream")?;
-        self.context().wait_for(&self.0.timeline)?;
+        let waiting = self.0.timeline.waiting();
+        let place = self.begin("waiting for the stream")?.place();
+        self.context().wait_until(&self.0.timeline, place)?;
+        drop(waiting);
         self.context().collect();
         Ok(())
     }
@@ -107,14 +109,15 @@ impl Stream {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn is_idle(&self) -> Result<bool, Error> {
-        let queued = self.begin("asking for the stream")?.state.queued;
+        let _waiting = self.0.timeline.waiting();
+        let place = self.begin("asking for the stream")?.place();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         // SAFETY: the stream is alive; a query changes nothing.
         match unsafe { (driver.api().cuStreamQuery)(self.raw()) } {
             CUresult::NOT_READY => Ok(false),
             code => {
                 let result = driver.check("cuStreamQuery", code);
-                self.context().waited(&self.0.timeline, queued, result)?;
+                self.context().waited(&self.0.timeline, place, result)?;
                 Ok(true)
             }
         }
@@ -201,14 +204,15 @@ impl Stream {
         if region.bytes() == 0 {
             return self.begin(what).map(drop);
         }
+        // Before the copy: nothing may come between it and the wait.
+        let (_waiting, _current) = (self.0.timeline.waiting(), self.context().enter()?);
         let turn = self.begin(what)?;
         turn.admit(std::iter::once((region, access)))?;
         turn.enqueue(copy)?;
-        let queued = self.0.timeline.queued();
-        let _current = self.context().enter()?;
-        // SAFETY: the stream is alive.
+        let place = self.context().place(&self.0.timeline, &self.0.timeline.lock());
+        // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
-        self.context().waited(&self.0.timeline, queued, waited).map_err(Error::from)
+        self.context().waited(&self.0.timeline, place, waited).map_err(Error::from)
     }
 
     /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
@@ -277,6 +281,11 @@ impl Turn<'_> {
         order.admit((self.stream.0.timeline.slot, self.state.queued + 1), uses)
     }
 
+    /// The place after what was given so far, to be waited for.
+    fn place(&self) -> crate::context::Place {
+        self.stream.context().place(&self.stream.0.timeline, &self.state)
+    }
+
     /// Gives the stream the work that `call` makes, and ends the turn.
     #[inline]
     pub(crate) fn enqueue(
@@ -284,9 +293,9 @@ impl Turn<'_> {
         call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
     ) -> Result<(), Error> {
         let context = self.stream.context();
-        let _current = context.enter()?;
-        // Counted whatever the call returns: it may have queued something.
+        // Counted whatever comes of it: what it uses is remembered, and the call may have queued something.
         self.state.queued += 1;
+        let _current = context.enter()?;
         call(context.driver()).map_err(Error::from)
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStatus};
 
@@ -26,6 +26,9 @@ pub(crate) struct Timeline {
     /// Pieces of work known to be done.
     done: AtomicU64,
     state: Mutex<State>,
+    /// Held by who waits for the stream on the host, and alone by who begins a capture: a wait would break it, and would
+    /// end before the work. Taken before every other lock.
+    waits: RwLock<()>,
 }
 
 /// Under the stream's lock: whether it captures, and the numbers.
@@ -52,13 +55,23 @@ impl Timeline {
     /// A stream of which `done` pieces of work are counted as done.
     pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
         let state = Mutex::new(State { queued: done, ..State::default() });
-        Self { raw, slot, borrowed, done: AtomicU64::new(done), state }
+        Self { raw, slot, borrowed, done: AtomicU64::new(done), state, waits: RwLock::default() }
     }
 
     /// The right to give the stream work. Nothing that has a destructor of this crate may be dropped under it.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// The right to wait for the stream: until it is given back no capture begins.
+    pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, ()> {
+        self.waits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody waits for the stream, until this is given back.
+    pub(crate) fn unwaited(&self) -> RwLockWriteGuard<'_, ()> {
+        self.waits.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pieces of work given so far.
