@@ -5,7 +5,7 @@
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags};
 
@@ -101,11 +101,12 @@ impl Context {
         Ok((free, total))
     }
 
-    /// Waits until every stream of this context that does not capture is idle, those included whose last
-    /// [`Stream`](crate::Stream) was dropped.
+    /// Waits until every stream of this context is idle, those included whose last [`Stream`](crate::Stream) was
+    /// dropped. Of a stream that captures it waits for what was given before the capture.
     ///
     /// # Errors
-    /// A fault of the device, or what else the driver reports of earlier work.
+    /// [`Error::Capturing`] if such work may still run and this thread captures, so that it may not wait; a fault of
+    /// the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
         // Each stream on its own: cuCtxSynchronize may end a capture on another thread.
         let streams = lock(&self.0.streams).clone();
@@ -119,12 +120,29 @@ impl Context {
     fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
         let _waiting = timeline.waiting();
         let state = timeline.lock();
-        if timeline.captures(&state, self) {
-            return Ok(());
-        }
         let place = self.place(timeline, &state);
+        if timeline.captures(&state, self) {
+            return self.wait_for_earlier(timeline, state, place);
+        }
         drop(state);
         self.wait_until(timeline, place).map_err(Error::from)
+    }
+
+    /// Waits for what a stream that captures was given before: by the fence there, because the stream cannot be asked.
+    #[cold]
+    fn wait_for_earlier(&self, timeline: &Timeline, state: MutexGuard<'_, State>, place: Place) -> Result<(), Error> {
+        if timeline.has_reached(place.0) {
+            return Ok(());
+        }
+        let is_here = state.capture.as_ref().is_some_and(|capture| capture.is_here());
+        let Some(event) = state.last_fence().filter(|_| !is_here) else {
+            return Err(Error::Capturing { work: "waiting for the context".into() });
+        };
+        drop(state);
+        let _current = self.enter()?;
+        // SAFETY: the event lives as long as its stream.
+        let result = unsafe { cu!(self.driver(), cuEventSynchronize(event)) };
+        self.waited(timeline, place, result).map_err(Error::from)
     }
 
     /// Waits until the stream, of which the caller waits, has come so far.

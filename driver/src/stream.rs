@@ -301,9 +301,10 @@ impl Turn<'_> {
 }
 
 impl Turn<'_> {
-    /// Sees to a fence after what was given so far.
+    /// Looks how far the stream is, and sees to a fence after what was given so far.
     pub(crate) fn fence(&mut self) {
         let driver = *self.stream.context().driver();
+        self.stream.0.timeline.look(&mut self.state, driver);
         self.stream.0.timeline.fence(&mut self.state, driver);
     }
 

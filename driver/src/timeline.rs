@@ -51,6 +51,13 @@ pub(crate) struct Mark {
     pub(crate) queued: u64,
 }
 
+impl State {
+    /// The event after what was given so far, if there is one.
+    pub(crate) fn last_fence(&self) -> Option<CUevent> {
+        self.fences.back().filter(|(queued, _)| *queued == self.queued).map(|(_, event)| *event)
+    }
+}
+
 impl Timeline {
     /// A stream of which `done` pieces of work are counted as done.
     pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
@@ -105,7 +112,7 @@ impl Timeline {
     /// Sees to a fence after what was given so far. Without one, where the driver refuses an event, the work counts as
     /// done when the stream is idle.
     pub(crate) fn fence(&self, state: &mut State, driver: Driver) {
-        if self.done() == state.queued || state.fences.back().is_some_and(|(queued, _)| *queued == state.queued) {
+        if self.done() == state.queued || state.last_fence().is_some() {
             return;
         }
         match state.spare.pop().map_or_else(|| new_event(driver), Ok) {
@@ -118,9 +125,15 @@ impl Timeline {
         }
     }
 
-    /// Finds out how far the stream has come. A stream that captures may not be asked, nor one that is given work now.
+    /// Finds out how far the stream has come, unless it is given work now.
     pub(crate) fn poll(&self, driver: Driver) {
-        let Ok(mut state) = self.state.try_lock() else { return };
+        if let Ok(mut state) = self.state.try_lock() {
+            self.look(&mut state, driver);
+        }
+    }
+
+    /// Finds out how far the stream has come. A stream that captures may not be asked.
+    pub(crate) fn look(&self, state: &mut State, driver: Driver) {
         if state.capture.is_some() {
             return;
         }
@@ -129,13 +142,13 @@ impl Timeline {
             if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
             }
-            self.reach(&mut state, queued);
+            self.reach(state, queued);
         }
         if self.done() < state.queued {
             // SAFETY: the stream is alive; a query changes nothing.
             if says_done(unsafe { (driver.api().cuStreamQuery)(self.raw) }) {
                 let queued = state.queued;
-                self.reach(&mut state, queued);
+                self.reach(state, queued);
             }
         }
     }
