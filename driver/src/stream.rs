@@ -301,10 +301,17 @@ impl Turn<'_> {
 }
 
 impl Turn<'_> {
-    /// Looks how far the stream is, and sees to a fence after what was given so far.
+    /// Looks how far the stream is, where no capture forbids to ask.
+    pub(crate) fn look(&mut self) {
+        let driver = *self.stream.context().driver();
+        if !driver.gate().any() {
+            self.stream.0.timeline.look(&mut self.state, driver);
+        }
+    }
+
+    /// Sees to a fence after what was given so far.
     pub(crate) fn fence(&mut self) {
         let driver = *self.stream.context().driver();
-        self.stream.0.timeline.look(&mut self.state, driver);
         self.stream.0.timeline.fence(&mut self.state, driver);
     }
 
