@@ -178,6 +178,7 @@ impl<'s> Region<'s> {
         let failed = REGIONS.with_borrow_mut(Vec::pop).flatten();
         let graph = self.end_capture();
         self.stream.context().driver().gate().end();
+        self.stream.context().collect();
         Ended { failed, graph }
     }
 

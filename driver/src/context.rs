@@ -222,13 +222,10 @@ impl Context {
         });
     }
 
-    /// Releases what waits and is done with, streams included.
+    /// Releases what waits and is done with, streams included. While a capture lasts it does nothing; its end does.
     pub(crate) fn collect(&self) {
-        let context = self.clone();
-        self.driver().gate().pass(move || {
-            let left = context.0.collect();
-            (left, context)
-        });
+        let left = self.driver().gate().pass_now(|| self.0.collect());
+        drop(left);
     }
 
     /// Runs a call that takes memory. Where there is none left, memory that only waits to be released is released,
