@@ -9,8 +9,7 @@ use crate::capture::Captured;
 use crate::element::{Element, as_bytes, as_bytes_mut};
 use crate::event::Place;
 use crate::memory::wait_for_work;
-use crate::order::Clock;
-use crate::timeline::{Mark, State, Timeline};
+use crate::timeline::{State, Timeline};
 use crate::{Context, DriverError, Error, Event, Region, View};
 
 /// A stream of its own order: it neither waits for the legacy stream nor makes it wait. Clones share it.
@@ -130,16 +129,16 @@ impl Stream {
     /// stream into the capture: [`Capture::fork`](crate::Capture::fork) does that; or what the driver refuses.
     pub fn wait(&self, event: &Event) -> Result<(), Error> {
         event.expect_in(self.context(), "a stream")?;
-        let place = event.place();
-        if let Place::Captured = place {
+        let turn = self.begin("waiting for an event")?;
+        let recorded = event.recorded();
+        if let Place::Captured = recorded.place() {
             return Err(Error::CapturedEvent { what: "a stream's wait for it" });
         }
-        let turn = self.begin("waiting for an event")?;
         turn.enqueue(|driver| {
             // SAFETY: stream and event are alive and of one context.
             unsafe { cu!(driver, cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
         })?;
-        if let Place::Recorded(_, clock) = &place {
+        if let Place::Recorded(.., clock) = recorded.place() {
             self.context().order().join(self.0.timeline.slot, clock);
         }
         Ok(())
@@ -240,25 +239,17 @@ impl Stream {
         let timeline = &self.0.timeline;
         let state = timeline.lock();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
-        // SAFETY: event and stream are alive and of one context.
-        unsafe { cu!(driver, cuEventRecord(event.raw(), self.raw())) }?;
-        let place = match &state.capture {
-            Some(_) => Place::Captured,
-            None => Place::Recorded(self.mark(&state), self.clock(&state)),
+        let place = if timeline.captures(&state, self.context()) {
+            Place::Captured
+        } else {
+            let clock = self.context().order().clock(timeline.slot, state.queued);
+            Place::Recorded(Arc::downgrade(timeline), state.queued, clock)
         };
-        drop(state);
-        event.set_place(place);
+        event.record_by(place, || {
+            // SAFETY: event and stream are alive and of one context.
+            unsafe { cu!(driver, cuEventRecord(event.raw(), self.raw())) }
+        })?;
         Ok(())
-    }
-
-    /// The place after what was given so far.
-    fn mark(&self, state: &State) -> Mark {
-        Mark { timeline: self.0.timeline.clone(), queued: state.queued }
-    }
-
-    /// What comes before it, this stream's own work included.
-    fn clock(&self, state: &State) -> Clock {
-        self.context().order().clock(self.0.timeline.slot, state.queued)
     }
 }
 
