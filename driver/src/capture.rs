@@ -19,7 +19,8 @@ use driver_sys::{
 
 use crate::graph::{EdgeKind, NodeKind, Owner};
 use crate::lock::lock;
-use crate::queue::{Queue, Work};
+use crate::queue::{Queue, Use, Work};
+use crate::release::Release;
 use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error, Event, Graph, Stream};
 
@@ -44,16 +45,26 @@ pub struct Capture<'s> {
 /// What a capture has: its streams point to it while it lasts.
 pub(crate) struct Captured {
     thread: ThreadId,
-    /// What captured work needs beside the memory and the kernels that its nodes name.
-    owners: Mutex<Vec<Owner>>,
+    /// The graphs that were launched into it.
+    children: Mutex<Vec<Child>>,
     /// The streams that joined it.
     joined: Mutex<Vec<Arc<Timeline>>>,
+}
+
+/// A graph within a captured one.
+pub(crate) struct Child {
+    /// Its node, if the driver told.
+    pub(crate) node: Option<CUgraphNode>,
+    /// What its nodes use.
+    pub(crate) uses: Vec<Use>,
+    /// What its nodes need, kept for as long as the graph that becomes of the capture.
+    pub(crate) keeps: Owner,
 }
 
 impl Captured {
     fn new() -> Arc<Self> {
         let thread = std::thread::current().id();
-        Arc::new(Self { thread, owners: Mutex::default(), joined: Mutex::default() })
+        Arc::new(Self { thread, children: Mutex::default(), joined: Mutex::default() })
     }
 
     /// Whether this thread captures.
@@ -61,9 +72,9 @@ impl Captured {
         self.thread == std::thread::current().id()
     }
 
-    /// Keeps something for as long as the graph that becomes of the capture.
-    pub(crate) fn keep(&self, owner: Owner) {
-        lock(&self.owners).push(owner);
+    /// Remembers a graph that was launched into the capture.
+    pub(crate) fn keep(&self, child: Child) {
+        lock(&self.children).push(child);
     }
 }
 
@@ -96,11 +107,11 @@ pub fn capture(
     let region = Region::begin(stream, mode)?;
     let mut capture = Capture { stream, captured: region.captured.clone(), pushed: Rc::default() };
     let result = work(&mut capture);
-    let owners = std::mem::take(&mut *lock(&capture.captured.owners));
+    let children = std::mem::take(&mut *lock(&capture.captured.children));
     let ended = region.end();
     let pushed = capture.pushed.take();
     match (result, ended.failed, ended.graph) {
-        (Ok(()), _, Ok(raw)) => adopt(stream.context(), raw, pushed, owners),
+        (Ok(()), _, Ok(raw)) => adopt(stream.context(), raw, pushed, children),
         (Err(first), _, Ok(raw)) => {
             // The capture itself went well: its graph is ours to destroy.
             drop(Graph::adopt(stream.context(), raw));
@@ -141,9 +152,11 @@ impl<'s> Region<'s> {
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
         };
         let captured = Captured::new();
+        let _unwaited = stream.timeline().unwaited();
         context.driver().gate().begin(|| {
             let mut turn = stream.begin("a capture")?;
-            // Destructors that run meanwhile ask for the work before the capture by this fence.
+            // Who waits meanwhile for the work before the capture asks by this fence.
+            turn.look();
             turn.fence();
             // SAFETY: the stream is alive and not the legacy stream.
             unsafe { cu_if_there!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
@@ -165,28 +178,42 @@ impl<'s> Region<'s> {
         let failed = REGIONS.with_borrow_mut(Vec::pop).flatten();
         let graph = self.end_capture();
         self.stream.context().driver().gate().end();
+        self.stream.context().collect();
         Ended { failed, graph }
     }
 
     fn end_capture(&self) -> Result<CUgraph, DriverError> {
-        let context = self.stream.context();
-        let _current = context.enter()?;
+        // The end is tried whatever this says: the context may be current all the same.
+        let _current = self.stream.context().enter();
         let joined = std::mem::take(&mut *lock(&self.captured.joined));
-        let mut graph = CUgraph::NULL;
         // Under the stream's lock, so that no work comes between the end and the word that it ended.
         let mut state = self.stream.timeline().lock();
-        // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
-        let ended =
-            unsafe { cu_if_there!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }
-                .map(|()| graph);
+        let mut ended = self.call_end();
+        if ended.is_err() && self.still_captures() {
+            // A graph that comes of the second call is not what was asked for: the first has failed.
+            ended = self.call_end().and_then(|graph| ended.inspect_err(|_| self.discard(graph)));
+        }
+        if self.still_captures() {
+            // Nothing repairs that. The stream stays marked, so that it refuses work instead of losing it.
+            tracing::error!("the stream still captures; use another one");
+            return ended;
+        }
         state.capture = None;
         drop(state);
         joined.iter().for_each(|timeline| timeline.lock().capture = None);
-        if self.still_captures() {
-            // Some failures leave it so, and nothing repairs it.
-            tracing::error!("the stream still captures; use another one");
-        }
         ended
+    }
+
+    fn call_end(&self) -> Result<CUgraph, DriverError> {
+        let mut graph = CUgraph::NULL;
+        let (driver, stream) = (self.stream.context().driver(), self.stream.raw());
+        // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
+        unsafe { cu_if_there!(driver, cuStreamEndCapture(stream, &mut graph)) }.map(|()| graph)
+    }
+
+    /// Destroys a graph that nothing names yet.
+    fn discard(&self, graph: CUgraph) {
+        drop(Release::Graph(graph).now(*self.stream.context().driver()));
     }
 
     fn still_captures(&self) -> bool {
@@ -241,6 +268,7 @@ impl Capture<'_> {
     /// Draws a stream into the capture: it waits for an event of it.
     fn draw_in(&self, other: &Stream, forked: &Event) -> Result<(), Error> {
         let (_current, driver) = (other.context().enter()?, other.context().driver());
+        let _unwaited = other.timeline().unwaited();
         let mut turn = other.begin("a capture")?;
         turn.fence();
         // SAFETY: stream and event are alive and of one context.
@@ -258,26 +286,25 @@ impl Capture<'_> {
         unsafe { cu!(driver, cuStreamWaitEvent(self.stream.raw(), joined.raw(), 0)) }?;
         Ok(())
     }
+}
 
-    /// The node that the stream's next work would come after: the one captured last.
-    fn last(&self) -> Result<CUgraphNode, Error> {
-        let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
-        let (mut after, mut count) = (std::ptr::null(), 0);
-        let context = self.stream.context();
-        let (_current, driver, raw) = (context.enter()?, context.driver(), self.stream.raw());
-        // SAFETY: all of it is ours to write; the graph's handle is not used.
-        unsafe {
-            cu_if_there!(
-                driver,
-                cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
-            )
-        }?;
-        if count != 1 || after.is_null() {
-            return Ok(CUgraphNode::NULL);
-        }
-        // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
-        Ok(unsafe { *after })
+/// The node that the stream's next work would come after: the one captured last, if the driver tells one.
+pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
+    let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
+    let (mut after, mut count) = (std::ptr::null(), 0);
+    let (_current, driver, raw) = (stream.context().enter()?, stream.context().driver(), stream.raw());
+    // SAFETY: all of it is ours to write; the graph's handle is not used.
+    unsafe {
+        cu_if_there!(
+            driver,
+            cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
+        )
+    }?;
+    if count != 1 || after.is_null() {
+        return Ok(None);
     }
+    // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
+    Ok(Some(unsafe { *after }))
 }
 
 impl std::fmt::Debug for Capture<'_> {
@@ -298,9 +325,11 @@ impl Queue for Capture<'_> {
             let _current = self.stream.context().enter()?;
             work.call(self.stream.context().driver(), self.stream)?;
         }
-        let node = self.last()?;
-        self.pushed.borrow_mut().push((node, work));
-        Ok(())
+        let node = last_node(self.stream);
+        // Remembered whatever the driver told: the graph that becomes of the capture names what the work names.
+        let known = node.as_ref().ok().copied().flatten();
+        self.pushed.borrow_mut().push((known.unwrap_or(CUgraphNode::NULL), work));
+        node.map(drop)
     }
 }
 
@@ -309,10 +338,9 @@ fn adopt(
     context: &Context,
     raw: CUgraph,
     pushed: Vec<(CUgraphNode, Work)>,
-    owners: Vec<Owner>,
+    children: Vec<Child>,
 ) -> Result<Graph, Error> {
     let mut graph = Graph::adopt(context, raw);
-    graph.own(owners);
     let _current = context.enter()?;
     let shown = nodes_of(context, raw)?;
     let mut placed: Vec<CUgraphNode> = Vec::with_capacity(shown.len());
@@ -323,6 +351,15 @@ fn adopt(
         } else {
             // The driver shows no node of it, and still the graph may need what it names.
             graph.own([Arc::new(work) as Owner]);
+        }
+    }
+    for child in children {
+        match child.node.filter(|node| shown.contains(node) && !placed.contains(node)) {
+            Some(node) => {
+                graph.push_child(node, child.uses, child.keeps);
+                placed.push(node);
+            }
+            None => graph.own([child.keeps]),
         }
     }
     for node in shown {

@@ -51,6 +51,12 @@ impl Gate {
         self.any.load(Acquire)
     }
 
+    /// Makes such calls now, or not at all while a capture lasts.
+    pub(crate) fn pass_now<T>(&self, calls: impl FnOnce() -> T) -> Option<T> {
+        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        (*captures == 0).then(calls)
+    }
+
     /// Makes a destructor's calls now, or once no capture is left. What they return is dropped outside of the lock:
     /// whatever has a destructor of this crate must be returned, because that would come here again.
     pub(crate) fn pass<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {

@@ -207,6 +207,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn record(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
+        event.give_to_graph();
         self.insert(EdgeKind::Full, after, NodeKind::Record, Some(event.0.clone()), |call| {
             // SAFETY: the event is alive, and the graph's owners keep it.
             unsafe { add!(call, cuGraphAddEventRecordNode(event.raw())) }
@@ -219,6 +220,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn wait(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
+        event.lend_to_graph();
         self.insert(EdgeKind::Full, after, NodeKind::Wait, Some(event.0.clone()), |call| {
             // SAFETY: the event is alive, and the graph's owners keep it.
             unsafe { add!(call, cuGraphAddEventWaitNode(event.raw())) }

@@ -14,6 +14,7 @@ use super::add::with_kernel_params;
 use super::coherence::expect_all_coherent;
 use super::order::Order;
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph, conflict, edge};
+use crate::capture::{Child, last_node};
 use crate::event::expect_same;
 use crate::queue::{Use, Work};
 use crate::release::Release;
@@ -183,8 +184,11 @@ impl GraphExec {
         // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
         unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
         drop(state);
-        capture.keep(Arc::new((self.nodes.clone(), self.owners.clone())));
-        Ok(())
+        let uses = self.nodes.iter().flat_map(Node::uses).collect();
+        let keeps: Owner = Arc::new((self.nodes.clone(), self.owners.clone()));
+        let node = last_node(stream);
+        capture.keep(Child { node: node.as_ref().ok().copied().flatten(), uses, keeps });
+        node.map(drop)
     }
 
     /// What the whole graph touches: each region once.

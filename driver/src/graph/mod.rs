@@ -246,6 +246,11 @@ impl Graph {
         self.push_after(raw, kind, None, &[])
     }
 
+    /// The same for a node that is a graph, with what its nodes use and need.
+    pub(crate) fn push_child(&mut self, raw: CUgraphNode, uses: Vec<Use>, keeps: Owner) {
+        self.push_after(raw, NodeKind::Child(uses), Some(keeps), &[]);
+    }
+
     /// Remembers a node that the driver has, after these nodes.
     fn push_after(
         &mut self,
