@@ -140,3 +140,7 @@ pub use stream_work::WaitFor;
 pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};
 pub use upload::Staging;
 pub use warpwright_driver_sys as sys;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
