@@ -79,6 +79,7 @@ mod ops;
 mod print;
 mod sample;
 mod target;
+mod text;
 mod ty;
 
 pub use args::{ArgTy, Args, Cpu, Declared, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};

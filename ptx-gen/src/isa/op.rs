@@ -1,7 +1,6 @@
 //! What a row of the table is, and how one is written.
 
 use crate::target::Version;
-use std::fmt;
 
 pub(super) use super::effect::*;
 pub(super) use crate::level::Level;
@@ -14,6 +13,7 @@ pub struct Op {
     pub id: &'static str,
     /// Mnemonic with placeholders: `fma.rn.$t`.
     pub template: &'static str,
+    pub(crate) head: Head,
     /// What `$t`, `$m` and `$b` may stand for; empty where the template has none.
     pub types: &'static [Kind],
     /// What `$s` may stand for.
@@ -42,6 +42,22 @@ impl PartialEq for Op {
     }
 }
 impl Eq for Op {}
+
+/// What a template begins with, up to its first placeholder or the end of this place.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) bytes: [u8; 32],
+    pub(crate) len: usize,
+}
+
+const fn head(template: &str) -> Head {
+    let (all, mut head) = (template.as_bytes(), Head { bytes: [0; 32], len: 0 });
+    while head.len < all.len() && head.len < head.bytes.len() && all[head.len] != b'$' {
+        head.bytes[head.len] = all[head.len];
+        head.len += 1;
+    }
+    head
+}
 
 /// How exact a result is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +150,7 @@ pub(super) const fn op(
     Op {
         id: "",
         template,
+        head: head(template),
         types,
         from: &[],
         form,
@@ -201,33 +218,6 @@ impl Op {
     pub(super) const fn bound(mut self, text: &'static str) -> Op {
         self.accuracy = Accuracy::Bound(text);
         self
-    }
-
-    /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
-    pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
-        let mut text = String::new();
-        self.write_mnemonic(&mut text, kind, from).expect("writing to a String cannot fail");
-        text
-    }
-
-    pub(crate) fn write_mnemonic(
-        &self,
-        to: &mut impl fmt::Write,
-        kind: Kind,
-        from: Option<Kind>,
-    ) -> fmt::Result {
-        let mut rest = self.template;
-        while let Some(at) = rest.bytes().position(|b| b == b'$') {
-            to.write_str(&rest[..at])?;
-            to.write_str(match rest.as_bytes().get(at + 1) {
-                Some(b't') => kind.name(),
-                Some(b'm') => kind.memory_name(),
-                Some(b'b') => kind.bits_name(),
-                _ => from.map_or("", Kind::name),
-            })?;
-            rest = rest.get(at + 2..).unwrap_or_default();
-        }
-        to.write_str(rest)
     }
 
     /// How far its results are the same.
