@@ -51,6 +51,17 @@ pub enum Operand {
     Symbol(Box<str>),
 }
 
+impl Operand {
+    /// The registers it names.
+    pub(crate) fn registers(&self) -> &[Reg] {
+        match self {
+            Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => std::slice::from_ref(r),
+            Operand::Group(regs) => regs,
+            _ => &[],
+        }
+    }
+}
+
 /// The base of an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Base {

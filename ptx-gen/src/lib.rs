@@ -75,6 +75,7 @@ mod kernel;
 mod level;
 mod mem;
 mod mma;
+mod mnemonic;
 mod ops;
 mod print;
 mod sample;

@@ -4,7 +4,7 @@
 //! hold how deep the block stands and count from 0 in each, so that a change in one block changes no other.
 
 use crate::ir::*;
-use crate::isa::Op;
+use crate::mnemonic::Mnemonics;
 use crate::target::{Target, Version};
 use crate::text::Text;
 use crate::ty::{Class, Kind};
@@ -39,7 +39,7 @@ impl std::error::Error for TargetError {}
 /// # Errors
 /// If the target is older than a row the program uses.
 pub fn print(p: &Program, target: Target) -> Result<String, TargetError> {
-    Printer::default().program(p, target)
+    Printer::new(p).program(p, target)
 }
 
 /// [`print()`] with `.loc` lines, so that profilers and the emulator show the Rust source of each instruction.
@@ -47,7 +47,7 @@ pub fn print(p: &Program, target: Target) -> Result<String, TargetError> {
 /// # Errors
 /// As [`print()`].
 pub fn print_with_lines(p: &Program, target: Target) -> Result<String, TargetError> {
-    Printer { lines: true, ..Printer::default() }.program(p, target)
+    Printer { lines: true, ..Printer::new(p) }.program(p, target)
 }
 
 /// The `.version` that [`print()`] writes for this target.
@@ -55,7 +55,6 @@ pub fn version(p: &Program, target: Target) -> Version {
     p.needs().version.max(target.version)
 }
 
-#[derive(Default)]
 struct Printer {
     out: Text,
     lines: bool,
@@ -63,16 +62,21 @@ struct Printer {
     at: Option<(usize, u32)>,
     /// Labels so far in each block around, outermost first: labels are names of their block, as registers are.
     labels: Vec<u32>,
+    mnemonics: Mnemonics,
 }
 
 impl Printer {
+    fn new(p: &Program) -> Self {
+        // Most instructions make a register, and take a line.
+        let out = Text::with_capacity(p.registers.iter().sum::<u32>() as usize * 48);
+        Printer { out, lines: false, files: vec![], at: None, labels: vec![], mnemonics: Mnemonics::new() }
+    }
+
     fn program(mut self, p: &Program, target: Target) -> Result<String, TargetError> {
         let Needs { sm, specific, version } = p.needs();
         if target.sm < sm || specific && (!target.specific || target.sm != sm) {
             return Err(TargetError { kernel: p.name.clone(), target, needs: sm, specific });
         }
-        // Most instructions make a register, and take a line.
-        self.out = Text::with_capacity(p.registers.iter().sum::<u32>() as usize * 48);
         self.header(p, target, version.max(target.version));
         self.plain("{");
         self.labels.push(0);
@@ -191,7 +195,8 @@ impl Printer {
         if let Some(guard) = guard {
             self.guard("@", guard);
         }
-        write_inst(&mut self.out, i);
+        self.mnemonics.write(&mut self.out, (i.op, i.kind, i.from));
+        operands(&mut self.out, i);
         self.out.put("\n");
     }
 
@@ -298,19 +303,11 @@ impl fmt::Display for Reg {
     }
 }
 
-impl Op {
-    /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
-    pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
-        let mut text = Text::default();
-        mnemonic(&mut text, self, kind, from);
-        text.finish()
-    }
-}
-
 /// An instruction's text, with its semicolon.
 pub fn inst(i: &Inst) -> String {
     let mut text = Text::default();
-    write_inst(&mut text, i);
+    text.put(&i.op.mnemonic(i.kind, i.from));
+    operands(&mut text, i);
     text.finish()
 }
 
@@ -320,8 +317,8 @@ fn put(text: &mut Text, v: fmt::Arguments<'_>) {
 
 // These few write most of the text, piece by piece: `write!` takes ten times as long.
 
-fn write_inst(to: &mut Text, i: &Inst) {
-    mnemonic(to, i.op, i.kind, i.from);
+/// The operands, and the semicolon.
+fn operands(to: &mut Text, i: &Inst) {
     match &*i.dst {
         [] => {}
         [one] => {
@@ -345,30 +342,6 @@ fn write_inst(to: &mut Text, i: &Inst) {
         operand(to, o);
     }
     to.put(";");
-}
-
-fn mnemonic(to: &mut Text, op: &Op, kind: Kind, from: Option<Kind>) {
-    to.put_start(op.head.bytes, op.head.len);
-    let mut rest = &op.template.as_bytes()[op.head.len..];
-    loop {
-        rest = match rest {
-            [] => return,
-            [b'$', placeholder, rest @ ..] => {
-                match (placeholder, from) {
-                    (b't', _) => to.name(kind),
-                    (b'm', _) => to.memory_name(kind),
-                    (b'b', _) => to.bits_name(kind),
-                    (_, Some(from)) => to.name(from),
-                    (_, None) => {}
-                }
-                rest
-            }
-            [byte, rest @ ..] => {
-                to.put_start([*byte], 1);
-                rest
-            }
-        }
-    }
 }
 
 fn group(to: &mut Text, regs: &[Reg]) {

@@ -5,7 +5,7 @@
 //! bytes, and the buffer cut after the piece.
 
 use crate::ir::Reg;
-use crate::ty::{Class, Kind};
+use crate::ty::Class;
 use std::array::from_fn;
 use std::fmt;
 use std::sync::LazyLock;
@@ -28,17 +28,11 @@ struct Common {
     /// What the names of registers begin with, by the depth of their block and by class.
     prefixes: [[Short; 5]; 10],
     decimals: [Short; 1000],
-    names: [Short; 12],
-    memory_names: [Short; 12],
-    bits_names: [Short; 12],
 }
 
 static COMMON: LazyLock<Common> = LazyLock::new(|| Common {
     prefixes: from_fn(|depth| Class::ALL.map(|class| Short::new(&prefix(class, depth)))),
     decimals: from_fn(|n| Short::new(&n.to_string())),
-    names: Kind::ALL.map(|kind| Short::new(kind.name())),
-    memory_names: Kind::ALL.map(|kind| Short::new(kind.memory_name())),
-    bits_names: Kind::ALL.map(|kind| Short::new(kind.bits_name())),
 });
 
 /// `%r`, or `%r2_` of a block that two others stand around.
@@ -113,24 +107,6 @@ impl Text {
         for place in (0..digits).rev() {
             self.bytes.push(b"0123456789ABCDEF"[(n >> (4 * place) & 15) as usize]);
         }
-    }
-
-    /// See [`Kind::name`].
-    #[inline]
-    pub(crate) fn name(&mut self, kind: Kind) {
-        self.put_short(self.common.names[kind as usize]);
-    }
-
-    /// See [`Kind::memory_name`].
-    #[inline]
-    pub(crate) fn memory_name(&mut self, kind: Kind) {
-        self.put_short(self.common.memory_names[kind as usize]);
-    }
-
-    /// See [`Kind::bits_name`].
-    #[inline]
-    pub(crate) fn bits_name(&mut self, kind: Kind) {
-        self.put_short(self.common.bits_names[kind as usize]);
     }
 
     /// What the names of a class's registers begin with, `depth` blocks deep.

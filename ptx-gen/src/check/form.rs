@@ -5,67 +5,67 @@ use crate::ir::*;
 use crate::isa::Slot;
 use crate::ty::{Class, Kind};
 
-pub(super) fn check(p: &Program) -> Vec<Error> {
-    let mut errors = vec![];
-    block(&p.body, &mut errors);
-    errors
+pub(super) fn inst(i: &Inst, errors: &mut Vec<Error>) {
+    if !(has_types(i) && has_results(i) && has_operands(i)) {
+        let kind = ErrorKind::Operand { text: crate::print::inst(i), what: wrong(i) };
+        errors.push(Error { at: Some(i.at), kind });
+    }
 }
 
-fn block(stmts: &[Stmt], errors: &mut Vec<Error>) {
-    for s in stmts {
-        match s {
-            Stmt::Inst(i) => errors.extend(inst(i)),
-            Stmt::Note(text, at) => {
-                if text.contains(|c: char| !c.is_ascii() || c.is_ascii_control()) {
-                    errors.push(Error { at: Some(at), kind: ErrorKind::NotAscii })
-                }
-            }
-            Stmt::If { body, other, .. } => {
-                block(body, errors);
-                block(other, errors);
-            }
-            Stmt::Loop { cond, body, .. } => {
-                block(cond, errors);
-                block(body, errors);
-            }
+pub(super) fn note(text: &str, at: At) -> Option<Error> {
+    let fits = text.bytes().all(|b| b.is_ascii() && !b.is_ascii_control());
+    (!fits).then_some(Error { at: Some(at), kind: ErrorKind::NotAscii })
+}
+
+#[inline]
+fn has_types(i: &Inst) -> bool {
+    let op = i.op;
+    (op.types.is_empty() || op.types.contains(&i.kind)) && i.from.is_none_or(|from| op.from.contains(&from))
+}
+
+#[inline]
+fn has_results(i: &Inst) -> bool {
+    let all =
+        |n: u32, class: Class| i.dst.len() == n as usize && i.dst.iter().all(|r| r.kind.class() == class);
+    match i.op.form.dst {
+        [] => i.dst.is_empty(),
+        [Slot::Vec(n)] => all(*n, i.kind.class()),
+        [Slot::Regs(kind, n)] => all(*n, kind.class()),
+        [Slot::Halves] => all(2, Class::Half),
+        slots => {
+            slots.len() == i.dst.len() && slots.iter().zip(&i.dst).all(|(s, r)| holds(*r, slot_kind(*s, i)))
         }
     }
 }
 
-fn inst(i: &Inst) -> Option<Error> {
-    let what = wrong(i)?;
-    let kind = ErrorKind::Operand { text: crate::print::inst(i), what };
-    Some(Error { at: Some(i.at), kind })
+#[inline]
+fn has_operands(i: &Inst) -> bool {
+    let slots = i.op.form.src;
+    slots.len() == i.src.len() && slots.iter().zip(&i.src).all(|(slot, o)| fits(*slot, o, i))
 }
 
-/// What is wrong with the operands, if anything.
-fn wrong(i: &Inst) -> Option<String> {
+/// What is wrong with the operands.
+#[cold]
+fn wrong(i: &Inst) -> String {
     let op = i.op;
+    let slots = op.form.src;
     if !op.types.is_empty() && !op.types.contains(&i.kind) {
-        return Some(format!("{} has no .{} form", op.template, i.kind.name()));
+        return format!("{} has no .{} form", op.template, i.kind.name());
     }
     if let Some(from) = i.from
         && !op.from.contains(&from)
     {
-        return Some(format!("{} does not convert from .{}", op.template, from.name()));
+        return format!("{} does not convert from .{}", op.template, from.name());
     }
-    let written = match op.form.dst {
-        [] => i.dst.is_empty(),
-        [Slot::Vec(n)] => i.dst.len() == *n as usize && i.dst.iter().all(|r| holds(*r, i.kind)),
-        [Slot::Regs(kind, n)] => i.dst.len() == *n as usize && i.dst.iter().all(|r| holds(*r, *kind)),
-        [Slot::Halves] => i.dst.len() == 2 && i.dst.iter().all(|r| r.id().0 == Class::Half),
-        slots => {
-            slots.len() == i.dst.len() && slots.iter().zip(&i.dst).all(|(s, r)| holds(*r, slot_kind(*s, i)))
+    if !has_results(i) {
+        return "the registers written are not those of the row".into();
+    }
+    match slots.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i)) {
+        Some(bad) if slots.len() == i.src.len() => {
+            format!("operand {} must be {}", bad + 1, describe(slots[bad], i))
         }
-    };
-    if !written {
-        return Some("the registers written are not those of the row".into());
+        _ => format!("takes {} operands, not {}", slots.len(), i.src.len()),
     }
-    if op.form.src.len() != i.src.len() {
-        return Some(format!("takes {} operands, not {}", op.form.src.len(), i.src.len()));
-    }
-    let bad = op.form.src.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i))?;
-    Some(format!("operand {} must be {}", bad + 1, describe(op.form.src[bad], i)))
 }
 
 /// Whether a register of this class can hold a value of this kind.

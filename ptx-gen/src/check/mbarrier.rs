@@ -18,6 +18,7 @@
 
 use super::error::{Error, ErrorKind, LANES, MOST, Unmatched};
 use super::per_register::PerRegister;
+use super::walk::Known;
 use crate::ir::*;
 use crate::isa::{self, Completion, Effect, MbarrierStep, Slot};
 
@@ -53,8 +54,8 @@ struct Use<'a> {
     looped: bool,
 }
 
-pub(super) fn check(p: &Program, levels: &mut PerRegister<Level>) -> Vec<Error> {
-    let mut walk = Walk { levels, uses: vec![] };
+pub(super) fn check(p: &Program, registers: &mut PerRegister<Known>) -> Vec<Error> {
+    let mut walk = Walk { registers, uses: vec![] };
     walk.block(&p.body, Around { split: Level::Block, looped: false, wait: None });
     let mut uses = walk.uses;
     if uses.is_empty() {
@@ -180,7 +181,7 @@ struct Around {
 }
 
 struct Walk<'a, 'p> {
-    levels: &'a mut PerRegister<Level>,
+    registers: &'a mut PerRegister<Known>,
     uses: Vec<Use<'p>>,
 }
 
@@ -191,12 +192,12 @@ impl<'p> Walk<'_, 'p> {
                 Stmt::Note(..) => {}
                 Stmt::Inst(i) => self.inst(i, around),
                 Stmt::If { cond, body, other, .. } => {
-                    let around = Around { split: around.split.max(*self.levels.at(*cond)), ..around };
+                    let around = Around { split: around.split.max(self.registers.at(*cond).level), ..around };
                     self.block(body, around);
                     self.block(other, around);
                 }
                 Stmt::Loop { cond, exit, body, at } => {
-                    let split = around.split.max(*self.levels.at(*exit));
+                    let split = around.split.max(self.registers.at(*exit).level);
                     self.block(cond, Around { split, looped: true, wait: Some(at) });
                     self.block(body, Around { split, looped: true, wait: None });
                 }
@@ -213,7 +214,7 @@ impl<'p> Walk<'_, 'p> {
             at: wait.unwrap_or(inst.at),
             address: (*base, *by),
             place: Place::Unknown,
-            whole: around.split.max(*self.levels.at(*base)) < Level::Lane,
+            whole: around.split.max(self.registers.at(*base).level) < Level::Lane,
             looped: around.looped,
         });
     }

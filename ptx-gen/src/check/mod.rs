@@ -1,25 +1,27 @@
 //! The validator: what the types cannot say. All errors at once, each with the Rust place and what to do instead.
 //!
-//! Five levels, each one walk:
-//! - *scope*: a value is used only inside the block that defines it;
-//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it, and every block
-//!   of a kernel that overlaps others waits for them;
-//! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
 //! - *form*: operands are what the row says, names and notes are what PTX allows;
+//! - *scope*: a value is used only inside the block that defines it;
+//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it;
+//! - *overlap*: every block of a kernel that overlaps others waits for them;
+//! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
 //! - *limits*: threads, parameters and shared memory are what every device has.
+//!
+//! One walk looks at all that is about one instruction; a second one, at the mbarriers of a kernel that has some.
 
 mod error;
 mod form;
 mod mbarrier;
 mod noncoherent;
+mod overlap;
 mod per_register;
-mod scope;
-mod uniformity;
+mod walk;
 
 use crate::ir::*;
 
 use error::MAX_NAME;
 pub use error::{Error, ErrorKind, Errors, Unmatched};
+use walk::Found;
 
 /// Bytes of parameters that every target takes (PTX manual, "Kernel Function Parameters").
 const MAX_PARAMS: u32 = 4352;
@@ -35,11 +37,11 @@ const MAX_STATIC_SHARED: u32 = 48 * 1024;
 pub(crate) fn checked(p: Program, mut errors: Vec<Error>) -> Result<Program, Errors> {
     errors.extend(limits(&p));
     errors.extend(names(&p));
-    errors.extend(form::check(&p));
-    errors.extend(scope::check(&p));
-    let (mut levels, found) = uniformity::check(&p);
+    let Found { errors: found, mut registers, mbarriers } = walk::walk(&p);
     errors.extend(found);
-    errors.extend(mbarrier::check(&p, &mut levels));
+    if mbarriers {
+        errors.extend(mbarrier::check(&p, &mut registers));
+    }
     if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
 }
 

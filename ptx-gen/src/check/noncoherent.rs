@@ -8,7 +8,6 @@
 //! more than the truth where a pointer is chosen between two parameters, and never less.
 
 use super::per_register::PerRegister;
-use super::scope::reads;
 use crate::ir::*;
 use crate::isa::{Effect, MemoryOrder};
 use std::collections::BTreeSet;
@@ -59,5 +58,5 @@ fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
 }
 
 fn all(i: &Inst, sources: &mut PerRegister<Sources>) -> Sources {
-    reads(i).flat_map(|r| sources.at(r).clone()).collect()
+    i.src.iter().flat_map(Operand::registers).flat_map(|r| sources.at(*r).clone()).collect()
 }

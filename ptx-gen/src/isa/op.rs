@@ -13,7 +13,6 @@ pub struct Op {
     pub id: &'static str,
     /// Mnemonic with placeholders: `fma.rn.$t`.
     pub template: &'static str,
-    pub(crate) head: Head,
     /// What `$t`, `$m` and `$b` may stand for; empty where the template has none.
     pub types: &'static [Kind],
     /// What `$s` may stand for.
@@ -42,22 +41,6 @@ impl PartialEq for Op {
     }
 }
 impl Eq for Op {}
-
-/// What a template begins with, up to its first placeholder or the end of this place.
-#[derive(Debug)]
-pub(crate) struct Head {
-    pub(crate) bytes: [u8; 32],
-    pub(crate) len: usize,
-}
-
-const fn head(template: &str) -> Head {
-    let (all, mut head) = (template.as_bytes(), Head { bytes: [0; 32], len: 0 });
-    while head.len < all.len() && head.len < head.bytes.len() && all[head.len] != b'$' {
-        head.bytes[head.len] = all[head.len];
-        head.len += 1;
-    }
-    head
-}
 
 /// How exact a result is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,7 +133,6 @@ pub(super) const fn op(
     Op {
         id: "",
         template,
-        head: head(template),
         types,
         from: &[],
         form,

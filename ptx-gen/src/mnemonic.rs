@@ -1,0 +1,66 @@
+//! Mnemonics: the templates of rows with the names of types in them.
+
+use crate::isa::Op;
+use crate::text::Text;
+use crate::ty::Kind;
+
+impl Op {
+    /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
+    pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
+        let mut parts = self.template.split('$');
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            text += match part.as_bytes().first() {
+                Some(b't') => kind.name(),
+                Some(b'm') => kind.memory_name(),
+                Some(b'b') => kind.bits_name(),
+                _ => from.map_or("", Kind::name),
+            };
+            text += part.get(1..).unwrap_or_default();
+        }
+        text
+    }
+}
+
+/// Mnemonics that were written before: a kernel has a few dozen, and most of its lines begin with one.
+pub(crate) struct Mnemonics([Option<Mnemonic>; SLOTS]);
+
+const SLOTS: usize = 128;
+
+#[derive(Clone, Copy)]
+struct Mnemonic {
+    of: (&'static Op, Kind, Option<Kind>),
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl Mnemonics {
+    pub(crate) fn new() -> Self {
+        Mnemonics([None; SLOTS])
+    }
+
+    #[inline]
+    pub(crate) fn write(&mut self, to: &mut Text, of: (&'static Op, Kind, Option<Kind>)) {
+        let slot = slot(of.0, of.1);
+        match &self.0[slot] {
+            Some(known) if known.of == of => to.put_start(known.bytes, known.len),
+            _ => self.0[slot] = write_new(to, of),
+        }
+    }
+}
+
+/// The place of a row: by its address, spread by multiplication (Fibonacci hashing).
+fn slot(op: &'static Op, kind: Kind) -> usize {
+    let row = std::ptr::from_ref(op) as u64 ^ kind as u64;
+    (row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS
+}
+
+/// The mnemonic, to write it again if it is not too long.
+#[inline(never)]
+fn write_new(to: &mut Text, of: (&'static Op, Kind, Option<Kind>)) -> Option<Mnemonic> {
+    let text = of.0.mnemonic(of.1, of.2);
+    to.put(&text);
+    let mut bytes = [0; 32];
+    bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+    Some(Mnemonic { of, bytes, len: text.len() })
+}
