@@ -7,31 +7,37 @@ use crate::ty::Kind;
 impl Op {
     /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
     pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
-        let mut parts = self.template.split('$');
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            text += match part.as_bytes().first() {
+        let mut text = Text::default();
+        self.write_mnemonic(&mut text, kind, from);
+        text.finish()
+    }
+
+    pub(crate) fn write_mnemonic(&self, to: &mut Text, kind: Kind, from: Option<Kind>) {
+        let mut rest = self.template;
+        while let Some(at) = rest.bytes().position(|b| b == b'$') {
+            to.put(&rest[..at]);
+            to.put(match rest.as_bytes().get(at + 1) {
                 Some(b't') => kind.name(),
                 Some(b'm') => kind.memory_name(),
                 Some(b'b') => kind.bits_name(),
                 _ => from.map_or("", Kind::name),
-            };
-            text += part.get(1..).unwrap_or_default();
+            });
+            rest = rest.get(at + 2..).unwrap_or_default();
         }
-        text
+        to.put(rest);
     }
 }
 
 /// Mnemonics that were written before: a kernel has a few dozen, and most of its lines begin with one.
 pub(crate) struct Mnemonics([Option<Mnemonic>; SLOTS]);
 
-const SLOTS: usize = 128;
+const SLOTS: usize = 256;
 
 #[derive(Clone, Copy)]
 struct Mnemonic {
     of: (&'static Op, Kind, Option<Kind>),
     bytes: [u8; 32],
-    len: usize,
+    len: u8,
 }
 
 impl Mnemonics {
@@ -43,7 +49,7 @@ impl Mnemonics {
     pub(crate) fn write(&mut self, to: &mut Text, of: (&'static Op, Kind, Option<Kind>)) {
         let slot = slot(of.0, of.1);
         match &self.0[slot] {
-            Some(known) if known.of == of => to.put_start(known.bytes, known.len),
+            Some(known) if known.of == of => to.put_start(known.bytes, known.len.into()),
             _ => self.0[slot] = write_new(to, of),
         }
     }
@@ -58,9 +64,10 @@ fn slot(op: &'static Op, kind: Kind) -> usize {
 /// The mnemonic, to write it again if it is not too long.
 #[inline(never)]
 fn write_new(to: &mut Text, of: (&'static Op, Kind, Option<Kind>)) -> Option<Mnemonic> {
-    let text = of.0.mnemonic(of.1, of.2);
-    to.put(&text);
+    let start = to.len();
+    of.0.write_mnemonic(to, of.1, of.2);
+    let text = to.since(start);
     let mut bytes = [0; 32];
-    bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
-    Some(Mnemonic { of, bytes, len: text.len() })
+    bytes.get_mut(..text.len())?.copy_from_slice(text);
+    Some(Mnemonic { of, bytes, len: text.len() as u8 })
 }

@@ -306,7 +306,7 @@ impl fmt::Display for Reg {
 /// An instruction's text, with its semicolon.
 pub fn inst(i: &Inst) -> String {
     let mut text = Text::default();
-    text.put(&i.op.mnemonic(i.kind, i.from));
+    i.op.write_mnemonic(&mut text, i.kind, i.from);
     operands(&mut text, i);
     text.finish()
 }
@@ -339,7 +339,10 @@ fn operands(to: &mut Text, i: &Inst) {
     }
     for o in src {
         to.put(", ");
-        operand(to, o);
+        match o {
+            Operand::Reg(r) => to.reg(*r),
+            other => operand(to, other),
+        }
     }
     to.put(";");
 }

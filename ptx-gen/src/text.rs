@@ -65,6 +65,15 @@ impl Text {
         String::from_utf8(self.bytes).expect("all pieces are text")
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What was written after the first `len` bytes.
+    pub(crate) fn since(&self, len: usize) -> &[u8] {
+        &self.bytes[len..]
+    }
+
     #[inline(always)] // most texts are constants, whose copies are a move each
     pub(crate) fn put(&mut self, text: &str) {
         self.bytes.extend_from_slice(text.as_bytes());
