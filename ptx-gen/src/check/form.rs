@@ -25,17 +25,21 @@ fn has_types(i: &Inst) -> bool {
 
 #[inline]
 fn has_results(i: &Inst) -> bool {
-    let all =
-        |n: u32, class: Class| i.dst.len() == n as usize && i.dst.iter().all(|r| r.kind.class() == class);
-    match i.op.form.dst {
-        [] => i.dst.is_empty(),
-        [Slot::Vec(n)] => all(*n, i.kind.class()),
-        [Slot::Regs(kind, n)] => all(*n, kind.class()),
-        [Slot::Halves] => all(2, Class::Half),
-        slots => {
-            slots.len() == i.dst.len() && slots.iter().zip(&i.dst).all(|(s, r)| holds(*r, slot_kind(*s, i)))
+    match (i.op.form.dst, &*i.dst) {
+        ([], []) => true,
+        ([Slot::Vec(n)], regs) => are(regs, *n, i.kind.class()),
+        ([Slot::Regs(kind, n)], regs) => are(regs, *n, kind.class()),
+        ([Slot::Halves], regs) => are(regs, 2, Class::Half),
+        ([slot], [r]) => holds(*r, slot_kind(*slot, i)),
+        (slots, regs) => {
+            slots.len() == regs.len() && slots.iter().zip(regs).all(|(s, r)| holds(*r, slot_kind(*s, i)))
         }
     }
+}
+
+/// Whether these are so many registers of a class.
+fn are(regs: &[Reg], n: u32, class: Class) -> bool {
+    regs.len() == n as usize && regs.iter().all(|r| r.kind.class() == class)
 }
 
 #[inline]
@@ -70,7 +74,7 @@ fn wrong(i: &Inst) -> String {
 
 /// Whether a register of this class can hold a value of this kind.
 fn holds(r: Reg, kind: Kind) -> bool {
-    r.id().0 == kind.class()
+    r.kind.class() == kind.class()
 }
 
 fn slot_kind(slot: Slot, i: &Inst) -> Kind {
@@ -86,38 +90,38 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
     }
 }
 
+#[inline]
 fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
-    let kind = slot_kind(slot, i);
-    match (slot, o) {
-        (
-            Slot::T
-            | Slot::S
-            | Slot::Is(_)
-            | Slot::Wide
-            | Slot::Any
-            | Slot::Parity
-            | Slot::Bytes
-            | Slot::Threads
-            | Slot::Policy,
-            Operand::Reg(r),
-        ) => holds(*r, kind),
-        (Slot::Parity, Operand::Imm(imm)) => imm.bits <= 1,
-        (Slot::Threads, Operand::Imm(imm)) => imm.bits.is_multiple_of(32) && imm.bits > 0,
-        (Slot::Bytes, Operand::Imm(imm)) => imm.bits.is_multiple_of(16),
-        (Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any, Operand::Imm(imm)) => {
-            imm.kind == register_kind(kind)
+    match o {
+        Operand::Reg(r) => is_value(slot) && holds(*r, slot_kind(slot, i)),
+        Operand::Imm(imm) => fits_literal(slot, *imm, i),
+        Operand::Group(regs) => match slot {
+            Slot::Vec(n) | Slot::Regs(_, n) => are(regs, n, slot_kind(slot, i).class()),
+            Slot::Halves => are(regs, 2, Class::Half),
+            _ => false,
+        },
+        Operand::Addr(Base::Reg(r), _) => {
+            matches!(slot, Slot::Global | Slot::Shared | Slot::Barrier) && holds(*r, slot_kind(slot, i))
         }
-        (Slot::Any, Operand::Special(..)) => true,
-        (Slot::Any, Operand::Symbol(_)) => kind == Kind::U32,
-        (Slot::Lit(low, high), Operand::Imm(imm)) => (u64::from(low)..=u64::from(high)).contains(&imm.bits),
-        (Slot::Vec(n) | Slot::Regs(_, n), Operand::Group(regs)) => {
-            regs.len() == n as usize && regs.iter().all(|r| holds(*r, kind))
-        }
-        (Slot::Halves, Operand::Group(regs)) => {
-            regs.len() == 2 && regs.iter().all(|r| r.id().0 == Class::Half)
-        }
-        (Slot::Global | Slot::Shared | Slot::Barrier, Operand::Addr(Base::Reg(r), _)) => holds(*r, kind),
-        (Slot::Param, Operand::Addr(Base::Symbol(_), _)) => true,
+        Operand::Addr(Base::Symbol(_), _) => slot == Slot::Param,
+        Operand::Special(..) => slot == Slot::Any,
+        Operand::Symbol(_) => slot == Slot::Any && i.kind == Kind::U32,
+    }
+}
+
+/// Whether a register may stand there.
+fn is_value(slot: Slot) -> bool {
+    use Slot::*;
+    matches!(slot, T | S | Is(_) | Wide | Any | Parity | Bytes | Threads | Policy)
+}
+
+fn fits_literal(slot: Slot, imm: Imm, i: &Inst) -> bool {
+    match slot {
+        Slot::Parity => imm.bits <= 1,
+        Slot::Threads => imm.bits.is_multiple_of(32) && imm.bits > 0,
+        Slot::Bytes => imm.bits.is_multiple_of(16),
+        Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any => imm.kind == register_kind(slot_kind(slot, i)),
+        Slot::Lit(low, high) => (u64::from(low)..=u64::from(high)).contains(&imm.bits),
         _ => false,
     }
 }
