@@ -42,8 +42,9 @@ impl<T> FromIterator<T> for Few<T> {
 }
 
 impl<T, const N: usize> From<[T; N]> for Few<T> {
+    #[inline]
     fn from(all: [T; N]) -> Self {
-        all.into_iter().collect()
+        if N > 3 { Few::More(Box::new(all)) } else { all.into_iter().collect() }
     }
 }
 

@@ -106,8 +106,15 @@ impl Text {
     pub(crate) fn decimal(&mut self, n: u64) {
         match self.common.decimals.get(n as usize) {
             Some(digits) => self.put_short(*digits),
-            None => self.put(&n.to_string()),
+            None => self.long_decimal(n),
         }
+    }
+
+    fn long_decimal(&mut self, n: u64) {
+        self.decimal(n / 1000);
+        let last = n % 1000;
+        self.bytes
+            .extend_from_slice(&[last / 100, last / 10 % 10, last % 10].map(|digit| b'0' + digit as u8));
     }
 
     /// A number in hexadecimal, of so many digits at least.

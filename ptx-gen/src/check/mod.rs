@@ -7,7 +7,7 @@
 //! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
 //! - *limits*: threads, parameters and shared memory are what every device has.
 //!
-//! One walk looks at all that is about one instruction; a second one, at the mbarriers of a kernel that has some.
+//! One walk looks at each instruction.
 
 mod error;
 mod form;
@@ -30,18 +30,17 @@ const MAX_RESIDENT: u32 = 1024;
 /// Bytes of static shared memory that every target has.
 const MAX_STATIC_SHARED: u32 = 48 * 1024;
 
-/// The program, if nothing is wrong with it, nor was when it was built.
+/// The program with its needs, if nothing is wrong with it, nor was when it was built.
 ///
 /// # Errors
 /// Everything that is.
-pub(crate) fn checked(p: Program, mut errors: Vec<Error>) -> Result<Program, Errors> {
+pub(crate) fn checked(mut p: Program, mut errors: Vec<Error>) -> Result<Program, Errors> {
     errors.extend(limits(&p));
     errors.extend(names(&p));
-    let Found { errors: found, mut registers, mbarriers } = walk::walk(&p);
+    let Found { errors: found, uses, needs } = walk::walk(&p);
     errors.extend(found);
-    if mbarriers {
-        errors.extend(mbarrier::check(&p, &mut registers));
-    }
+    errors.extend(mbarrier::check(&p, uses));
+    p.needs = needs;
     if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
 }
 

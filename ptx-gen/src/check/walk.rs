@@ -10,6 +10,7 @@
 
 use super::error::{Error, ErrorKind};
 use super::form;
+use super::mbarrier::{self, Loops, Use};
 use super::overlap::Overlap;
 use super::per_register::PerRegister;
 use crate::ir::*;
@@ -17,13 +18,13 @@ use crate::isa::{Effect, Uniformity};
 
 /// What is known of a register.
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+struct Known {
     /// The first instruction that writes it.
     defined: Option<At>,
     /// The block that defines it, by its number in the order of the text.
     home: u32,
     /// How far it is the same.
-    pub(super) level: Level,
+    level: Level,
     /// The level, where the builder knows it.
     pinned: Option<Level>,
     /// The widest level of what follows from it: if it gets narrower than that, what follows is out of date.
@@ -31,19 +32,19 @@ pub(super) struct Known {
 }
 
 /// What the walk finds.
-pub(super) struct Found {
+pub(super) struct Found<'p> {
     pub(super) errors: Vec<Error>,
-    pub(super) registers: PerRegister<Known>,
-    /// Whether there is an instruction on an mbarrier.
-    pub(super) mbarriers: bool,
+    /// The instructions on mbarriers.
+    pub(super) uses: Vec<Use<'p>>,
+    pub(super) needs: Needs,
 }
 
-pub(super) fn walk(p: &Program) -> Found {
+pub(super) fn walk(p: &Program) -> Found<'_> {
     let mut walk = Walk::new(p);
     walk.block(&p.body, None);
-    let Walk { registers, form, scope, uniformity, overlap, mbarriers, .. } = walk;
+    let Walk { form, scope, uniformity, overlap, uses, needs, .. } = walk;
     let errors = [form, scope, uniformity, overlap.errors(&p.name)].into_iter().flatten().collect();
-    Found { errors, registers, mbarriers }
+    Found { errors, uses, needs }
 }
 
 /// How far the branches around a place keep threads together, and the branch that splits them.
@@ -52,7 +53,7 @@ type Split = Option<(Level, At)>;
 /// The number of no block: the home of what nothing defines.
 const NOWHERE: u32 = 0;
 
-struct Walk {
+struct Walk<'p> {
     registers: PerRegister<Known>,
     /// Of each block so far, whether its end is still to come.
     open: Vec<bool>,
@@ -62,15 +63,17 @@ struct Walk {
     again: u32,
     /// Whether a level changed of which another one follows that did not.
     outdated: bool,
+    loops: Loops,
     overlap: Overlap,
-    mbarriers: bool,
+    uses: Vec<Use<'p>>,
+    needs: Needs,
     form: Vec<Error>,
     scope: Vec<Error>,
     uniformity: Vec<Error>,
 }
 
-impl Walk {
-    fn new(p: &Program) -> Self {
+impl<'p> Walk<'p> {
+    fn new(p: &'p Program) -> Self {
         let unknown =
             Known { defined: None, home: NOWHERE, level: Level::Block, pinned: None, followed: Level::Lane };
         let mut registers = PerRegister::new(p, unknown);
@@ -84,7 +87,9 @@ impl Walk {
             again: 0,
             outdated: false,
             overlap: Overlap::default(),
-            mbarriers: false,
+            loops: Loops::default(),
+            uses: vec![],
+            needs: Needs::LEAST,
             form: vec![],
             scope: vec![],
             uniformity: vec![],
@@ -92,7 +97,7 @@ impl Walk {
     }
 
     /// A block of its own: what it defines ends with it.
-    fn block(&mut self, stmts: &[Stmt], split: Split) {
+    fn block(&mut self, stmts: &'p [Stmt], split: Split) {
         self.inside(|walk| walk.stmts(stmts, split));
     }
 
@@ -105,7 +110,7 @@ impl Walk {
         self.open[inner] = false;
     }
 
-    fn stmts(&mut self, stmts: &[Stmt], split: Split) {
+    fn stmts(&mut self, stmts: &'p [Stmt], split: Split) {
         for s in stmts {
             match s {
                 Stmt::Inst(i) => self.inst(i, split),
@@ -124,18 +129,22 @@ impl Walk {
                 }
                 Stmt::Loop { cond, exit, body, at } => {
                     self.overlap.skippable += 1;
+                    self.loops.depth += 1;
                     self.inside(|walk| walk.cycle(cond, (*exit, at), body, split));
+                    self.loops.depth -= 1;
                     self.overlap.skippable -= 1;
                 }
             }
         }
     }
 
-    fn cycle(&mut self, cond: &[Stmt], exit: (Reg, At), body: &[Stmt], split: Split) {
+    fn cycle(&mut self, cond: &'p [Stmt], exit: (Reg, At), body: &'p [Stmt], split: Split) {
         self.until(|walk| {
             let outer = std::mem::take(&mut walk.outdated);
             let level = walk.condition(cond, exit, split);
+            let wait = walk.loops.condition.take();
             walk.stmts(body, narrower(split, level, exit.1));
+            walk.loops.condition = wait;
             let again = walk.outdated || walk.registers.at(exit.0).level != level;
             walk.outdated |= outer;
             !again
@@ -143,13 +152,15 @@ impl Walk {
     }
 
     /// Walks the condition of a loop, and gives the level on which the loop ends.
-    fn condition(&mut self, cond: &[Stmt], (exit, at): (Reg, At), split: Split) -> Level {
+    fn condition(&mut self, cond: &'p [Stmt], (exit, at): (Reg, At), split: Split) -> Level {
+        let outer = self.loops.condition.replace(at);
         self.until(|walk| {
             let before = walk.registers.at(exit).level;
             // Threads that left the loop do not evaluate its condition again.
             walk.stmts(cond, narrower(split, before, at));
             walk.registers.at(exit).level == before
         });
+        self.loops.condition = outer;
         let level = self.read(exit, at);
         self.follow(exit, level);
         level
@@ -157,18 +168,20 @@ impl Walk {
 
     /// Walks the same statements until they are done, with the errors of the last time.
     fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
-        let (errors, again) = (self.uniformity.len(), self.again);
+        let (errors, uses, again) = (self.uniformity.len(), self.uses.len(), self.again);
         while !done(self) {
             self.again = again + 1;
             self.uniformity.truncate(errors);
+            self.uses.truncate(uses);
         }
         self.again = again;
     }
 
     #[inline(never)] // keeps its state in registers
-    fn inst(&mut self, i: &Inst, split: Split) {
+    fn inst(&mut self, i: &'p Inst, split: Split) {
         if self.again == 0 {
             form::inst(i, &mut self.form);
+            self.needs.add(i.op);
         }
         let operands = self.operands(i);
         let around = split.map_or(Level::Block, |(level, _)| level);
@@ -188,7 +201,16 @@ impl Walk {
         }
         match i.op.effect {
             Effect::Grid(step) => self.overlap.step(step, i.at),
-            effect => self.mbarriers |= effect.is_on_mbarrier(),
+            effect if effect.is_on_mbarrier() => self.on_mbarrier(i, around),
+            _ => {}
+        }
+    }
+
+    fn on_mbarrier(&mut self, i: &'p Inst, around: Level) {
+        if let Some((base, by)) = mbarrier::address(i) {
+            let level = self.registers.at(base).level;
+            self.follow(base, level);
+            self.uses.push(Use::new(i, (base, by), around.max(level) < Level::Lane, &self.loops));
         }
     }
 
