@@ -5,8 +5,10 @@ use crate::ir::*;
 use crate::isa::Slot;
 use crate::ty::{Class, Kind};
 
-pub(super) fn inst(i: &Inst, errors: &mut Vec<Error>) {
-    if !(has_types(i) && has_results(i) && has_operands(i)) {
+/// The instruction's operands are given once more, as what they dereference to.
+#[inline]
+pub(super) fn inst(i: &Inst, dst: &[Reg], src: &[Operand], errors: &mut Vec<Error>) {
+    if !(has_types(i) && has_results(i, dst) && has_operands(i, src)) {
         let kind = ErrorKind::Operand { text: crate::print::inst(i), what: wrong(i) };
         errors.push(Error { at: Some(i.at), kind });
     }
@@ -24,8 +26,8 @@ fn has_types(i: &Inst) -> bool {
 }
 
 #[inline]
-fn has_results(i: &Inst) -> bool {
-    match (i.op.form.dst, &*i.dst) {
+fn has_results(i: &Inst, dst: &[Reg]) -> bool {
+    match (i.op.form.dst, dst) {
         ([], []) => true,
         ([Slot::Vec(n)], regs) => are(regs, *n, i.kind.class()),
         ([Slot::Regs(kind, n)], regs) => are(regs, *n, kind.class()),
@@ -43,9 +45,9 @@ fn are(regs: &[Reg], n: u32, class: Class) -> bool {
 }
 
 #[inline]
-fn has_operands(i: &Inst) -> bool {
+fn has_operands(i: &Inst, src: &[Operand]) -> bool {
     let slots = i.op.form.src;
-    slots.len() == i.src.len() && slots.iter().zip(&i.src).all(|(slot, o)| fits(*slot, o, i))
+    slots.len() == src.len() && slots.iter().zip(src).all(|(slot, o)| fits(*slot, o, i))
 }
 
 /// What is wrong with the operands.
@@ -61,7 +63,7 @@ fn wrong(i: &Inst) -> String {
     {
         return format!("{} does not convert from .{}", op.template, from.name());
     }
-    if !has_results(i) {
+    if !has_results(i, &i.dst) {
         return "the registers written are not those of the row".into();
     }
     match slots.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i)) {

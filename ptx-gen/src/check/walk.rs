@@ -179,11 +179,12 @@ impl<'p> Walk<'p> {
 
     #[inline(never)] // keeps its state in registers
     fn inst(&mut self, i: &'p Inst, split: Split) {
+        let (dst, src) = (&*i.dst, &*i.src);
         if self.again == 0 {
-            form::inst(i, &mut self.form);
+            form::inst(i, dst, src, &mut self.form);
             self.needs.add(i.op);
         }
-        let operands = self.operands(i);
+        let operands = self.operands(src, i.at);
         let around = split.map_or(Level::Block, |(level, _)| level);
         if around > i.op.together {
             self.diverged(i, split);
@@ -194,9 +195,9 @@ impl<'p> Walk<'p> {
             Uniformity::Differs => Level::Lane,
         });
         if level < Level::Lane && i.op.uniformity() == Uniformity::AsOperands {
-            i.src.iter().flat_map(Operand::registers).for_each(|r| self.follow(*r, level));
+            src.iter().flat_map(Operand::registers).for_each(|r| self.follow(*r, level));
         }
-        for d in &i.dst {
+        for d in dst {
             self.write(*d, level, i.at);
         }
         match i.op.effect {
@@ -216,12 +217,12 @@ impl<'p> Walk<'p> {
 
     /// How far what it reads is the same.
     #[inline]
-    fn operands(&mut self, i: &Inst) -> Level {
+    fn operands(&mut self, src: &[Operand], at: At) -> Level {
         let mut level = Level::Block;
-        for o in &i.src {
+        for o in src {
             match o {
-                Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => level = level.max(self.read(*r, i.at)),
-                Operand::Group(regs) => regs.iter().for_each(|r| level = level.max(self.read(*r, i.at))),
+                Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => level = level.max(self.read(*r, at)),
+                Operand::Group(regs) => regs.iter().for_each(|r| level = level.max(self.read(*r, at))),
                 Operand::Special(_, of) => level = level.max(*of),
                 Operand::Imm(_) | Operand::Symbol(_) | Operand::Addr(Base::Symbol(_), _) => {}
             }
