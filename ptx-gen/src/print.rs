@@ -267,7 +267,7 @@ impl Printer {
 
     fn guard(&mut self, mark: &str, reg: Reg) {
         self.out.put(mark);
-        self.out.reg(reg);
+        self.out.reg(&reg);
         self.out.put(" ");
     }
 }
@@ -298,7 +298,7 @@ impl Label {
 impl fmt::Display for Reg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut name = Text::default();
-        name.reg(*self);
+        name.reg(self);
         f.write_str(&name.finish())
     }
 }
@@ -323,7 +323,7 @@ fn operands(to: &mut Text, i: &Inst) {
         [] => {}
         [one] => {
             to.put(" ");
-            to.reg(*one);
+            to.reg(one);
         }
         several => {
             to.put(" ");
@@ -340,7 +340,7 @@ fn operands(to: &mut Text, i: &Inst) {
     for o in src {
         to.put(", ");
         match o {
-            Operand::Reg(r) => to.reg(*r),
+            Operand::Reg(r) => to.reg(r),
             other => operand(to, other),
         }
     }
@@ -353,14 +353,14 @@ fn group(to: &mut Text, regs: &[Reg]) {
             0 => to.put("{"),
             _ => to.put(", "),
         }
-        to.reg(*r);
+        to.reg(r);
     }
     to.put("}");
 }
 
 fn operand(to: &mut Text, o: &Operand) {
     match o {
-        Operand::Reg(r) => to.reg(*r),
+        Operand::Reg(r) => to.reg(r),
         Operand::Imm(imm) => literal(to, *imm),
         Operand::Group(regs) => group(to, regs),
         Operand::Special(name, _) => to.put(name),
@@ -403,7 +403,7 @@ impl fmt::Display for Imm {
 fn address(to: &mut Text, base: &Base, offset: i32) {
     to.put("[");
     match base {
-        Base::Reg(r) => to.reg(*r),
+        Base::Reg(r) => to.reg(r),
         Base::Symbol(name) => to.put(name),
     }
     if offset > 0 {

@@ -134,16 +134,19 @@ impl Text {
     }
 
     /// A register's name: `%r12`, or `%r2_12` where two blocks stand around the one that declares it.
-    #[inline]
-    pub(crate) fn reg(&mut self, r: Reg) {
+    #[inline(always)] // half of all text is names of registers
+    pub(crate) fn reg(&mut self, r: &Reg) {
         let (class, depth) = (r.kind.class(), usize::from(r.depth));
         match (self.common.prefixes.get(depth), self.common.decimals.get(r.index as usize)) {
             (Some(prefixes), Some(number)) => self.put_short(prefixes[class as usize].then(*number)),
-            _ => {
-                self.prefix(class, depth);
-                self.decimal(r.index.into());
-            }
+            _ => self.long_reg(r),
         }
+    }
+
+    #[cold]
+    fn long_reg(&mut self, r: &Reg) {
+        self.prefix(r.kind.class(), r.depth.into());
+        self.decimal(r.index.into());
     }
 }
 
@@ -185,7 +188,7 @@ mod tests {
                 let kind = crate::Kind::ALL.into_iter().find(|kind| kind.class() == class).unwrap();
                 let scope = if depth == 0 { String::new() } else { format!("{depth}_") };
                 let expected = format!("%{}{scope}{index}", class.prefix());
-                assert_eq!(text(|t| t.reg(Reg { kind, depth, index, n: 0 })), expected);
+                assert_eq!(text(|t| t.reg(&Reg { kind, depth, index, n: 0 })), expected);
             }
         }
     }

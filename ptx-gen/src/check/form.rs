@@ -32,9 +32,9 @@ fn has_results(i: &Inst, dst: &[Reg]) -> bool {
         ([Slot::Vec(n)], regs) => are(regs, *n, i.kind.class()),
         ([Slot::Regs(kind, n)], regs) => are(regs, *n, kind.class()),
         ([Slot::Halves], regs) => are(regs, 2, Class::Half),
-        ([slot], [r]) => holds(*r, slot_kind(*slot, i)),
+        ([slot], [r]) => holds(r, slot_kind(*slot, i)),
         (slots, regs) => {
-            slots.len() == regs.len() && slots.iter().zip(regs).all(|(s, r)| holds(*r, slot_kind(*s, i)))
+            slots.len() == regs.len() && slots.iter().zip(regs).all(|(s, r)| holds(r, slot_kind(*s, i)))
         }
     }
 }
@@ -75,7 +75,7 @@ fn wrong(i: &Inst) -> String {
 }
 
 /// Whether a register of this class can hold a value of this kind.
-fn holds(r: Reg, kind: Kind) -> bool {
+fn holds(r: &Reg, kind: Kind) -> bool {
     r.kind.class() == kind.class()
 }
 
@@ -95,7 +95,7 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
 #[inline]
 fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
     match o {
-        Operand::Reg(r) => is_value(slot) && holds(*r, slot_kind(slot, i)),
+        Operand::Reg(r) => is_value(slot) && holds(r, slot_kind(slot, i)),
         Operand::Imm(imm) => fits_literal(slot, *imm, i),
         Operand::Group(regs) => match slot {
             Slot::Vec(n) | Slot::Regs(_, n) => are(regs, n, slot_kind(slot, i).class()),
@@ -103,7 +103,7 @@ fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
             _ => false,
         },
         Operand::Addr(Base::Reg(r), _) => {
-            matches!(slot, Slot::Global | Slot::Shared | Slot::Barrier) && holds(*r, slot_kind(slot, i))
+            matches!(slot, Slot::Global | Slot::Shared | Slot::Barrier) && holds(r, slot_kind(slot, i))
         }
         Operand::Addr(Base::Symbol(_), _) => slot == Slot::Param,
         Operand::Special(..) => slot == Slot::Any,

@@ -76,7 +76,7 @@ pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<Error> {
     }
     let mut places = places(p);
     for u in &mut uses {
-        u.place = places.at(u.address.0).offset(u.address.1);
+        u.place = places.at(&u.address.0).offset(u.address.1);
     }
     let error = |u: &Use<'_>| {
         let problem = problem(u, &uses, p.block.into())?;
@@ -160,18 +160,18 @@ fn places(p: &Program) -> PerRegister<Place> {
     p.each_inst(&mut |i| {
         let place = match &*i.src {
             [Operand::Symbol(name)] => array(p, name).map_or(Place::Unknown, |n| Place::At(n, 0)),
-            [_, _, Operand::Reg(base)] if *i.op == isa::MAD_LO => match *places.at(*base) {
+            [_, _, Operand::Reg(base)] if *i.op == isa::MAD_LO => match *places.at(base) {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
                 _ => Place::Unknown,
             },
             // An index of bytes.
-            [Operand::Reg(base), _] if *i.op == isa::ADD => match *places.at(*base) {
+            [Operand::Reg(base), _] if *i.op == isa::ADD => match *places.at(base) {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
                 _ => Place::Unknown,
             },
             _ => Place::Unknown,
         };
-        for &d in &i.dst {
+        for d in &i.dst {
             let known = places.at(d);
             // Written twice, it is what both agree in.
             *known = Some(if known.is_none_or(|k| k == place) { place } else { Place::Unknown });

@@ -36,7 +36,7 @@ fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
     let mut more = false;
     p.each_inst(&mut |i| {
         let from = if is_address(i) { all(i, sources) } else { buffer(p, i).into_iter().collect() };
-        for &d in &i.dst {
+        for d in &i.dst {
             let known = sources.at(d);
             more |= !from.is_subset(known);
             known.extend(&from);
@@ -58,5 +58,5 @@ fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
 }
 
 fn all(i: &Inst, sources: &mut PerRegister<Sources>) -> Sources {
-    i.src.iter().flat_map(Operand::registers).flat_map(|r| sources.at(*r).clone()).collect()
+    i.src.iter().flat_map(Operand::registers).flat_map(|r| sources.at(r).clone()).collect()
 }

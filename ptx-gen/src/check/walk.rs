@@ -78,7 +78,7 @@ impl<'p> Walk<'p> {
             Known { defined: None, home: NOWHERE, level: Level::Block, pinned: None, followed: Level::Lane };
         let mut registers = PerRegister::new(p, unknown);
         for (reg, level) in &p.pinned {
-            registers.at(*reg).pinned = Some(*level);
+            registers.at(reg).pinned = Some(*level);
         }
         Walk {
             registers,
@@ -117,8 +117,8 @@ impl<'p> Walk<'p> {
                 Stmt::Note(text, at) if self.again == 0 => self.form.extend(form::note(text, at)),
                 Stmt::Note(..) => {}
                 Stmt::If { cond, body, other, at } => {
-                    let level = self.read(*cond, at);
-                    self.follow(*cond, level);
+                    let level = self.read(cond, at);
+                    self.follow(cond, level);
                     let inner = narrower(split, level, at);
                     // What splits a block sends some of its warps either way.
                     let whole = u32::from(level != Level::Warp);
@@ -130,7 +130,7 @@ impl<'p> Walk<'p> {
                 Stmt::Loop { cond, exit, body, at } => {
                     self.overlap.skippable += 1;
                     self.loops.depth += 1;
-                    self.inside(|walk| walk.cycle(cond, (*exit, at), body, split));
+                    self.inside(|walk| walk.cycle(cond, (exit, at), body, split));
                     self.loops.depth -= 1;
                     self.overlap.skippable -= 1;
                 }
@@ -138,7 +138,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    fn cycle(&mut self, cond: &'p [Stmt], exit: (Reg, At), body: &'p [Stmt], split: Split) {
+    fn cycle(&mut self, cond: &'p [Stmt], exit: (&Reg, At), body: &'p [Stmt], split: Split) {
         self.until(|walk| {
             let outer = std::mem::take(&mut walk.outdated);
             let level = walk.condition(cond, exit, split);
@@ -152,7 +152,7 @@ impl<'p> Walk<'p> {
     }
 
     /// Walks the condition of a loop, and gives the level on which the loop ends.
-    fn condition(&mut self, cond: &'p [Stmt], (exit, at): (Reg, At), split: Split) -> Level {
+    fn condition(&mut self, cond: &'p [Stmt], (exit, at): (&Reg, At), split: Split) -> Level {
         let outer = self.loops.condition.replace(at);
         self.until(|walk| {
             let before = walk.registers.at(exit).level;
@@ -195,10 +195,10 @@ impl<'p> Walk<'p> {
             Uniformity::Differs => Level::Lane,
         });
         if level < Level::Lane && i.op.uniformity() == Uniformity::AsOperands {
-            src.iter().flat_map(Operand::registers).for_each(|r| self.follow(*r, level));
+            src.iter().flat_map(Operand::registers).for_each(|r| self.follow(r, level));
         }
         for d in dst {
-            self.write(*d, level, i.at);
+            self.write(d, level, i.at);
         }
         match i.op.effect {
             Effect::Grid(step) => self.overlap.step(step, i.at),
@@ -209,8 +209,8 @@ impl<'p> Walk<'p> {
 
     fn on_mbarrier(&mut self, i: &'p Inst, around: Level) {
         if let Some((base, by)) = mbarrier::address(i) {
-            let level = self.registers.at(base).level;
-            self.follow(base, level);
+            let level = self.registers.at(&base).level;
+            self.follow(&base, level);
             self.uses.push(Use::new(i, (base, by), around.max(level) < Level::Lane, &self.loops));
         }
     }
@@ -221,8 +221,8 @@ impl<'p> Walk<'p> {
         let mut level = Level::Block;
         for o in src {
             match o {
-                Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => level = level.max(self.read(*r, at)),
-                Operand::Group(regs) => regs.iter().for_each(|r| level = level.max(self.read(*r, at))),
+                Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => level = level.max(self.read(r, at)),
+                Operand::Group(regs) => regs.iter().for_each(|r| level = level.max(self.read(r, at))),
                 Operand::Special(_, of) => level = level.max(*of),
                 Operand::Imm(_) | Operand::Symbol(_) | Operand::Addr(Base::Symbol(_), _) => {}
             }
@@ -232,7 +232,7 @@ impl<'p> Walk<'p> {
 
     /// The level of a register that is read here.
     #[inline]
-    fn read(&mut self, reg: Reg, at: At) -> Level {
+    fn read(&mut self, reg: &Reg, at: At) -> Level {
         let known = self.registers.at(reg);
         let (home, level) = (known.home, known.level);
         if !self.open[home as usize] {
@@ -243,13 +243,13 @@ impl<'p> Walk<'p> {
 
     /// Notes that something this level follows from a register.
     #[inline]
-    fn follow(&mut self, reg: Reg, level: Level) {
+    fn follow(&mut self, reg: &Reg, level: Level) {
         let known = self.registers.at(reg);
         known.followed = known.followed.min(level);
     }
 
     #[inline]
-    fn write(&mut self, reg: Reg, level: Level, at: At) {
+    fn write(&mut self, reg: &Reg, level: Level, at: At) {
         let known = self.registers.at(reg);
         let level = known.pinned.unwrap_or(level);
         self.outdated |= level > known.level && level > known.followed;
@@ -261,10 +261,10 @@ impl<'p> Walk<'p> {
     }
 
     #[cold]
-    fn out_of_scope(&mut self, reg: Reg, at: At) {
+    fn out_of_scope(&mut self, reg: &Reg, at: At) {
         if self.again == 0 {
             let defined = self.registers.at(reg).defined.unwrap_or(at);
-            self.scope.push(Error { at: Some(at), kind: ErrorKind::OutOfScope { reg, defined } });
+            self.scope.push(Error { at: Some(at), kind: ErrorKind::OutOfScope { reg: *reg, defined } });
         }
     }
 
