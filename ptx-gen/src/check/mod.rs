@@ -12,6 +12,8 @@
 mod error;
 mod form;
 mod mbarrier;
+#[cfg(test)]
+mod naive;
 mod noncoherent;
 mod overlap;
 mod per_register;

@@ -18,13 +18,13 @@ use crate::isa::{Effect, Uniformity};
 
 /// What is known of a register.
 #[derive(Clone, Copy)]
-struct Known {
+pub(super) struct Known {
     /// The first instruction that writes it.
     defined: Option<At>,
     /// The block that defines it, by its number in the order of the text.
     home: u32,
     /// How far it is the same.
-    level: Level,
+    pub(super) level: Level,
     /// The level, where the builder knows it.
     pinned: Option<Level>,
     /// The widest level of what follows from it: if it gets narrower than that, what follows is out of date.
@@ -45,6 +45,14 @@ pub(super) fn walk(p: &Program) -> Found<'_> {
     let Walk { form, scope, uniformity, overlap, uses, needs, .. } = walk;
     let errors = [form, scope, uniformity, overlap.errors(&p.name)].into_iter().flatten().collect();
     Found { errors, uses, needs }
+}
+
+/// What is known of each register in the end, and how many instructions stand where threads are apart.
+#[cfg(test)]
+pub(super) fn levels(p: &Program) -> (PerRegister<Known>, usize) {
+    let mut walk = Walk::new(p);
+    walk.block(&p.body, None);
+    (walk.registers, walk.uniformity.len())
 }
 
 /// How far the branches around a place keep threads together, and the branch that splits them.
