@@ -75,16 +75,26 @@ impl Random {
 }
 
 /// A few statements over these variables.
-fn write(k: Builder<'_>, vars: &[Reg], random: &mut Random, depth: usize) {
+fn write(k: Builder<'_>, vars: &[Reg], pred: Reg, random: &mut Random, depth: usize) {
     for _ in 0..3 + random.below(4) {
         let [a, b, c] = [0; 3].map(|_| vars[random.below(vars.len())]);
-        let less = || k.of::<u32>(b).lt(k.of::<u32>(c));
-        match random.below(12) {
+        let before = random.below(8);
+        let less = || {
+            match before {
+                0 => k.barrier(),
+                1 => k.inst(&isa::MOV, Kind::U32, None, [c], [Operand::Reg(a)]),
+                _ => {}
+            }
+            let less = k.of::<u32>(b).lt(k.of::<u32>(c));
+            if before == 2 { k.of(pred) } else { less }
+        };
+        match random.below(13) {
             0 => k.inst(&isa::MOV, Kind::U32, None, [a], [Operand::Special("%tid.x", Level::Lane)]),
             1 => k.inst(&isa::MOV, Kind::U32, None, [a], [Operand::Special("%ctaid.x", Level::Block)]),
             2 => k.barrier(),
-            3 | 4 if depth > 0 => drop(k.when(less(), || write(k, vars, random, depth - 1))),
-            5..8 if depth > 0 => k.repeat(less, || write(k, vars, random, depth - 1)),
+            3 | 4 if depth > 0 => drop(k.when(less(), || write(k, vars, pred, random, depth - 1))),
+            5..8 if depth > 0 => k.repeat(less, || write(k, vars, pred, random, depth - 1)),
+            9 => k.inst(&isa::SETP_LT, Kind::U32, None, [pred], [Operand::Reg(b), Operand::Reg(c)]),
             8 => k.inst(&isa::ADD, Kind::U32, None, [a], [Operand::Reg(b), Operand::Reg(c)]),
             _ => k.inst(&isa::MOV, Kind::U32, None, [a], [Operand::Reg(b)]),
         }
@@ -95,7 +105,8 @@ fn program(seed: u64) -> Program {
     let state = State::new();
     let k = Builder::new(&state);
     let vars: [Var<'_, u32>; 6] = std::array::from_fn(|_| k.var(0u32));
-    write(k, &vars.map(|v| v.0.reg), &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), 4);
+    let pred = vars[0].0.lt(&vars[1]).reg;
+    write(k, &vars.map(|v| v.0.reg), pred, &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1), 4);
     let State { registers, pinned, mut open, .. } = state.take();
     let (body, needs) = (open.pop().unwrap_or_default(), Needs::LEAST);
     let (name, params, shared) = ("random".into(), vec![], vec![]);

@@ -153,9 +153,9 @@ impl<'p> Walk<'p> {
             let wait = walk.loops.condition.take();
             walk.stmts(body, narrower(split, level, exit.1));
             walk.loops.condition = wait;
-            let again = walk.outdated || walk.registers.at(exit.0).level != level;
+            let done = !walk.outdated;
             walk.outdated |= outer;
-            !again
+            done
         });
     }
 
