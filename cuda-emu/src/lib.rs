@@ -2,8 +2,8 @@
 //!
 //! Built as `libwarpwright_cuda_emu.so` it exports the driver API under its real, versioned names with the real ABI.
 //! A program that loads the driver at run time runs on it unchanged: hand it the file in place of `libcuda.so.1`, or
-//! put it in front of the search path under that name. Linked into a program it gives the same functions as a table,
-//! [`api`].
+//! put it in front of the search path under that name. Linked into a program it gives the same functions as a
+//! library, [`library`], or as a table, [`api`].
 //!
 //! The device is "Warpwright CPU emulator", compute capability 9.0. It runs kernels as `ptx-emu` does, so what a GPU
 //! lets pass is an error here: a load out of bounds, bytes read that nobody wrote, a race in a block. The first
@@ -49,7 +49,9 @@ mod queue;
 mod state;
 mod work;
 
-use warpwright_driver_sys::Api;
+use std::sync::{Mutex, PoisonError};
+
+use warpwright_driver_sys::{Api, Library};
 
 pub use config::EmulatorConfig;
 pub use exported::{
@@ -60,6 +62,22 @@ pub use machine::{configure, findings, inject};
 /// The driver as a table. Functions that the configured driver version does not have are absent.
 pub fn api() -> Api {
     api::symbols::table(machine::current().device.config.driver_version)
+}
+
+/// The driver as a library, to hand to what is safe over any driver: one for the process and each driver version that
+/// is configured.
+pub fn library() -> &'static Library {
+    static LIBRARIES: Mutex<Vec<(u32, &'static Library)>> = Mutex::new(Vec::new());
+    let version = machine::current().device.config.driver_version;
+    let mut known = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, library)) = known.iter().find(|(of, _)| *of == version) {
+        return library;
+    }
+    // SAFETY: the functions of the table are this crate's, written to do what `cuda.h` says of their names.
+    #[allow(unsafe_code)]
+    let library = unsafe { Library::of(api(), "warpwright-cuda-emu") };
+    known.push((version, library));
+    library
 }
 
 /// The exported names that are fields of the table, and those that are not.

@@ -47,6 +47,16 @@ handles! {
     CUgraphExec;
     /// A texture array, here only as a field of copies.
     CUarray;
+    /// A loaded library: the machine code of some kernels, independent of a context.
+    CUlibrary;
+    /// A link in progress.
+    CUlinkState;
+    /// A pool of memory that streams allocate from.
+    CUmemoryPool;
+    /// An object of the program that graphs keep alive.
+    CUuserObject;
+    /// A callback registered with the driver's log.
+    CUlogsCallbackHandle;
 }
 
 /// A device by its number, counted from 0.
@@ -54,3 +64,9 @@ pub type CUdevice = c_int;
 
 /// An address in device memory.
 pub type CUdeviceptr = u64;
+
+/// The condition of a conditional node.
+pub type CUgraphConditionalHandle = u64;
+
+/// Memory that is not mapped to an address yet.
+pub type CUmemGenericAllocationHandle = u64;

@@ -5,6 +5,12 @@
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+#[cfg(unix)]
+use libloading::os::unix as os;
+#[cfg(windows)]
+use libloading::os::windows as os;
 
 use crate::{Api, CUresult, MissingSymbol};
 
@@ -18,14 +24,15 @@ pub const NAMES: &[&str] = if cfg!(windows) {
     &["libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1", "libcuda.so"]
 };
 
-/// An open driver library.
+/// A driver library, open until the process ends.
+///
+/// A reference to one is a promise: every function of its table is the function that `cuda.h` declares under that
+/// name, and stays so. [`Library::find`] takes the word of the operating system for it; who calls [`Library::open`] or
+/// [`Library::of`] gives their own.
 pub struct Library {
-    /// Its functions.
-    pub api: Api,
-    /// The name it was opened by.
-    pub name: String,
-    /// The newest CUDA version it serves, 1000 * major + 10 * minor.
-    pub version: i32,
+    api: Api,
+    name: String,
+    version: i32,
 }
 
 /// One name that was tried, and what became of it.
@@ -63,26 +70,66 @@ pub struct LoadError {
 }
 
 impl Library {
-    /// Opens the driver: the library that [`OVERRIDE`] names if it is set, else the first of [`NAMES`] that serves.
+    /// The machine's driver: the library that [`OVERRIDE`] names if it is set, else the first of [`NAMES`] that serves.
+    /// Looked for once; every later call gives the same answer.
     ///
     /// # Errors
     /// What each name said.
-    pub fn find() -> Result<Self, LoadError> {
-        match std::env::var_os(OVERRIDE) {
+    pub fn find() -> Result<&'static Self, LoadError> {
+        static FOUND: OnceLock<Result<&'static Library, LoadError>> = OnceLock::new();
+        let found = FOUND.get_or_init(|| match std::env::var_os(OVERRIDE) {
             Some(path) => Self::first_of([path.as_os_str()], true),
             None => Self::first_of(NAMES.iter().map(OsStr::new), false),
-        }
+        });
+        found.clone()
     }
 
-    /// Opens the library at `path`, or that the loader finds by that name.
+    /// The library at `path`, or that the loader finds by that name. What the loader knows to be the same library is
+    /// the same [`Library`].
     ///
     /// # Errors
     /// Why it is not a driver.
-    pub fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
+    ///
+    /// # Safety
+    /// The library has nothing against being opened, and what it exports under a name of the table is the function
+    /// that `cuda.h` declares under that name.
+    pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<&'static Self, LoadError> {
         Self::first_of([path.as_ref()], false)
     }
 
-    fn first_of<'a>(names: impl IntoIterator<Item = &'a OsStr>, overridden: bool) -> Result<Self, LoadError> {
+    /// A driver whose functions are `api`, made in this program; `name` stands for it in messages. It lives as long as
+    /// the process. Its version is what its `cuDriverGetVersion` says, 0 where that fails.
+    ///
+    /// # Safety
+    /// Every function of the table does what `cuda.h` says of its name, for every caller that keeps its side.
+    pub unsafe fn of(api: Api, name: &str) -> &'static Self {
+        let mut version = 0;
+        // SAFETY: the call writes one integer, by the caller's word.
+        if unsafe { (api.cuDriverGetVersion)(&mut version) } != CUresult::SUCCESS {
+            version = 0;
+        }
+        Box::leak(Box::new(Self { api, name: name.into(), version }))
+    }
+
+    /// Its functions.
+    pub fn api(&self) -> &Api {
+        &self.api
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The newest CUDA version it serves, 1000 * major + 10 * minor, as it said when it was opened.
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    fn first_of<'a>(
+        names: impl IntoIterator<Item = &'a OsStr>,
+        overridden: bool,
+    ) -> Result<&'static Self, LoadError> {
         let mut attempts = Vec::new();
         for name in names {
             match open(name) {
@@ -94,17 +141,40 @@ impl Library {
     }
 }
 
-/// Opens one library and resolves the table.
-fn open(name: &OsStr) -> Result<Library, Problem> {
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library").field("name", &self.name).field("version", &self.version).finish()
+    }
+}
+
+/// The libraries that are open, each with the loader's handle of it.
+static OPEN: Mutex<Vec<(usize, &'static Library)>> = Mutex::new(Vec::new());
+
+/// Opens one library and resolves the table, unless that was done before.
+fn open(name: &OsStr) -> Result<&'static Library, Problem> {
     // SAFETY: opening runs the library's initialisers; a library by these names is a driver, or what the user chose.
     let library =
         unsafe { libloading::Library::new(name) }.map_err(|e| Problem::NotOpened(with_source(&e)))?;
-    let library = ManuallyDrop::new(library);
+    let (handle, library) = kept(library);
+    let mut all = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, known)) = all.iter().find(|(other, _)| *other == handle) {
+        return Ok(known);
+    }
     let version = version(&library)?;
     // SAFETY: the library exports the functions of `cuda.h` under their names, and is never closed.
     let api = unsafe { Api::load(|symbol| address(&library, symbol)) };
     let api = api.map_err(|missing| Problem::TooOld(version, missing))?;
-    Ok(Library { api, name: name.to_string_lossy().into_owned(), version })
+    let made = Box::leak(Box::new(Library { api, name: name.to_string_lossy().into_owned(), version }));
+    all.push((handle, made));
+    Ok(made)
+}
+
+/// The loader's handle of a library, and the library so that it is never closed.
+fn kept(library: libloading::Library) -> (usize, ManuallyDrop<libloading::Library>) {
+    let handle = os::Library::from(library).into_raw();
+    // SAFETY: the handle was just taken out of a library.
+    let library = unsafe { os::Library::from_raw(handle) };
+    (handle as usize, ManuallyDrop::new(library.into()))
 }
 
 /// Asks for the version before anything else: the result tells a driver from a stub, and dates a driver that lacks symbols.
@@ -189,8 +259,17 @@ mod tests {
     }
 
     #[test]
+    fn a_table_made_in_the_program_is_a_library() {
+        // SAFETY: the functions of the empty table refuse every call, which `cuda.h` allows.
+        let library = unsafe { Library::of(Api::empty(), "nothing") };
+        assert_eq!((library.name(), library.version()), ("nothing", 0));
+        assert!(library.api().cuLaunchKernelEx.is_none());
+    }
+
+    #[test]
     fn a_path_without_a_library_is_named() {
-        let error = Library::open("/nowhere/libcuda.so.1").err().unwrap();
+        // SAFETY: there is no such file.
+        let error = unsafe { Library::open("/nowhere/libcuda.so.1") }.unwrap_err();
         assert_eq!(error.attempts.len(), 1);
         assert!(error.to_string().contains("/nowhere/libcuda.so.1: "), "{error}");
     }

@@ -1,9 +1,10 @@
 //! Structures that cross the FFI boundary, each with its size and the offset of each field, checked when this crate compiles.
 
-use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
+use std::ffi::{c_char, c_float, c_int, c_uchar, c_uint, c_ushort, c_void};
 
-use crate::constants::*;
+use crate::codes::*;
 use crate::handles::*;
+use crate::result::CUresult;
 
 macro_rules! structs {
     ($($(#[$doc:meta])* struct $name:ident: $size:literal { $($offset:literal $field:ident: $type:ty,)* })*) => {$(
@@ -30,6 +31,17 @@ macro_rules! structs {
 
 /// A function that the driver calls on the host, as a node of a graph.
 pub type CUhostFn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// A function that the driver calls on the host when a stream came to it.
+pub type CUstreamCallback =
+    Option<unsafe extern "C" fn(stream: CUstream, status: CUresult, user_data: *mut c_void)>;
+
+/// A function that gives the dynamic shared memory of a block of some size, in bytes.
+pub type CUoccupancyB2DSize = Option<unsafe extern "C" fn(block_size: c_int) -> usize>;
+
+/// A function that the driver calls with a message of its log.
+pub type CUlogsCallback =
+    Option<unsafe extern "C" fn(data: *mut c_void, level: CUlogLevel, message: *mut c_char, length: usize)>;
 
 /// A place in the driver's log, opaque; 0 is its beginning.
 pub type CUlogIterator = c_uint;
@@ -104,12 +116,200 @@ structs! {
         192 Depth: usize,
     }
 
+    /// A memset node of `cuGraphAddNode`, with its context.
+    struct CUDA_MEMSET_NODE_PARAMS_v2: 48 {
+        0 dst: CUdeviceptr,
+        8 pitch: usize,
+        16 value: c_uint,
+        20 elementSize: c_uint,
+        24 width: usize,
+        32 height: usize,
+        40 ctx: CUcontext,
+    }
+    /// A copy of a rectangle of bytes.
+    struct CUDA_MEMCPY2D_v2: 128 {
+        0 srcXInBytes: usize,
+        8 srcY: usize,
+        16 srcMemoryType: CUmemorytype,
+        24 srcHost: *const c_void,
+        32 srcDevice: CUdeviceptr,
+        40 srcArray: CUarray,
+        48 srcPitch: usize,
+        56 dstXInBytes: usize,
+        64 dstY: usize,
+        72 dstMemoryType: CUmemorytype,
+        80 dstHost: *mut c_void,
+        88 dstDevice: CUdeviceptr,
+        96 dstArray: CUarray,
+        104 dstPitch: usize,
+        112 WidthInBytes: usize,
+        120 Height: usize,
+    }
+    /// A copy of a box of bytes between contexts.
+    struct CUDA_MEMCPY3D_PEER: 200 {
+        0 srcXInBytes: usize,
+        8 srcY: usize,
+        16 srcZ: usize,
+        24 srcLOD: usize,
+        32 srcMemoryType: CUmemorytype,
+        40 srcHost: *const c_void,
+        48 srcDevice: CUdeviceptr,
+        56 srcArray: CUarray,
+        64 srcContext: CUcontext,
+        72 srcPitch: usize,
+        80 srcHeight: usize,
+        88 dstXInBytes: usize,
+        96 dstY: usize,
+        104 dstZ: usize,
+        112 dstLOD: usize,
+        120 dstMemoryType: CUmemorytype,
+        128 dstHost: *mut c_void,
+        136 dstDevice: CUdeviceptr,
+        144 dstArray: CUarray,
+        152 dstContext: CUcontext,
+        160 dstPitch: usize,
+        168 dstHeight: usize,
+        176 WidthInBytes: usize,
+        184 Height: usize,
+        192 Depth: usize,
+    }
+    /// A copy node of `cuGraphAddNode`. `flags` and `reserved` are zero.
+    struct CUDA_MEMCPY_NODE_PARAMS: 216 {
+        0 flags: c_int,
+        4 reserved: c_int,
+        8 copyCtx: CUcontext,
+        16 copyParams: CUDA_MEMCPY3D_v2,
+    }
+    /// A child graph node of `cuGraphAddNode`. `ownership` is 0 to clone the graph, 1 to move it, since CUDA 12.9.
+    struct CUDA_CHILD_GRAPH_NODE_PARAMS: 16 {
+        0 graph: CUgraph,
+        8 ownership: c_int,
+    }
+    /// An event record node of `cuGraphAddNode`. `ctx` exists since CUDA 13.4.
+    struct CUDA_EVENT_RECORD_NODE_PARAMS: 16 {
+        0 event: CUevent,
+        8 ctx: CUcontext,
+    }
+    /// An event wait node of `cuGraphAddNode`.
+    struct CUDA_EVENT_WAIT_NODE_PARAMS: 8 {
+        0 event: CUevent,
+    }
+    /// A memory free node of `cuGraphAddNode`.
+    struct CUDA_MEM_FREE_NODE_PARAMS: 8 {
+        0 dptr: CUdeviceptr,
+    }
+    /// A place where memory lies.
+    struct CUmemLocation: 8 {
+        0 r#type: CUmemLocationType,
+        4 id: c_int,
+    }
+    /// What a place may do with memory.
+    struct CUmemAccessDesc: 12 {
+        0 location: CUmemLocation,
+        8 flags: CUmemAccess_flags,
+    }
+    /// A pool of memory to create. What is not named is zero.
+    struct CUmemPoolProps: 88 {
+        0 allocType: CUmemAllocationType,
+        4 handleTypes: CUmemAllocationHandleType,
+        8 location: CUmemLocation,
+        16 win32SecurityAttributes: *mut c_void,
+        24 maxSize: usize,
+        32 usage: c_ushort,
+        34 reserved: [c_uchar; 54],
+    }
+    /// A pointer of a pool for another process.
+    struct CUmemPoolPtrExportData: 64 {
+        0 reserved: [c_uchar; 64],
+    }
+    /// Memory to create without an address.
+    struct CUmemAllocationProp: 32 {
+        0 r#type: CUmemAllocationType,
+        4 requestedHandleTypes: CUmemAllocationHandleType,
+        8 location: CUmemLocation,
+        16 win32HandleMetaData: *mut c_void,
+        24 compressionType: c_uchar,
+        25 gpuDirectRDMACapable: c_uchar,
+        26 usage: c_ushort,
+        28 reserved: [c_uchar; 4],
+    }
+    /// A memory allocation node. `dptr` is written when the node is added.
+    struct CUDA_MEM_ALLOC_NODE_PARAMS_v1: 120 {
+        0 poolProps: CUmemPoolProps,
+        88 accessDescs: *const CUmemAccessDesc,
+        96 accessDescCount: usize,
+        104 bytesize: usize,
+        112 dptr: CUdeviceptr,
+    }
+    /// An operation of a stream on one word of memory. A 32-bit value stands in the low half of `value`.
+    struct CUstreamBatchMemOpParams: 48 {
+        0 operation: CUstreamBatchMemOpType,
+        8 address: CUdeviceptr,
+        16 value: u64,
+        24 flags: c_uint,
+        32 alias: CUdeviceptr,
+        40 pad: u64,
+    }
+    /// A node of operations on words of memory.
+    struct CUDA_BATCH_MEM_OP_NODE_PARAMS_v1: 32 {
+        0 ctx: CUcontext,
+        8 count: c_uint,
+        16 paramArray: *mut CUstreamBatchMemOpParams,
+        24 flags: c_uint,
+    }
+    /// A conditional node. The driver writes `phGraph_out`: the bodies, which belong to the node.
+    struct CUDA_CONDITIONAL_NODE_PARAMS: 32 {
+        0 handle: CUgraphConditionalHandle,
+        8 r#type: CUgraphConditionalNodeType,
+        12 size: c_uint,
+        16 phGraph_out: *mut CUgraph,
+        24 ctx: CUcontext,
+    }
+    /// Part of a device that a context is kept to: a number of multiprocessors.
+    struct CUexecAffinityParam: 8 {
+        0 r#type: CUexecAffinityType,
+        4 smCount: c_uint,
+    }
+    /// A context to create. `cigParams` belongs to graphics and is NULL.
+    struct CUctxCreateParams: 24 {
+        0 execAffinityParams: *mut CUexecAffinityParam,
+        8 numExecAffinityParams: c_int,
+        16 cigParams: *mut c_void,
+    }
+    /// A range of memory that the cache treats in its own way, as the value of an attribute.
+    struct CUaccessPolicyWindow: 32 {
+        0 base_ptr: *mut c_void,
+        8 num_bytes: usize,
+        16 hitRatio: c_float,
+        20 hitProp: CUaccessProperty,
+        24 missProp: CUaccessProperty,
+    }
+    /// Memory of this process for another one.
+    struct CUipcMemHandle: 64 {
+        0 reserved: [c_char; 64],
+    }
+    /// An event of this process for another one.
+    struct CUipcEventHandle: 64 {
+        0 reserved: [c_char; 64],
+    }
     /// A host node.
     struct CUDA_HOST_NODE_PARAMS_v1: 16 {
         0 r#fn: CUhostFn,
         8 userData: *mut c_void,
     }
 
+    /// A host node of `cuGraphAddNode` as CUDA 13.4 declares it; 12.2 has the first 16 bytes, 13.2 the first 24.
+    struct CUDA_HOST_NODE_PARAMS_v2: 32 {
+        0 r#fn: CUhostFn,
+        8 userData: *mut c_void,
+        16 syncMode: c_uint,
+        24 ctx: CUcontext,
+    }
+    /// The value of an attribute of a launch, a stream or a kernel node: integers stand at the start, a cluster as
+    /// three 32-bit numbers.
+    struct CUlaunchAttributeValue: 64 {
+        0 words: [u64; 8],
+    }
     /// A node of any type, for `cuGraphAddNode_v2`. Every byte past the member that `type` selects is zero.
     struct CUgraphNodeParams: 256 {
         0 r#type: CUgraphNodeType,
@@ -176,3 +376,20 @@ structs! {
         0 bytes: [c_uchar; 16],
     }
 }
+
+/// The description of a tensor in memory, which `cuTensorMapEncodeTiled` and its like write. Opaque.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CUtensorMap {
+    /// What only the hardware reads.
+    pub opaque: [u64; 16],
+}
+
+impl CUtensorMap {
+    /// All bytes zero, which describes nothing.
+    pub const fn zeroed() -> Self {
+        Self { opaque: [0; 16] }
+    }
+}
+
+const _: () = assert!(size_of::<CUtensorMap>() == 128 && align_of::<CUtensorMap>() == 64);

@@ -23,8 +23,8 @@ struct Inner {
 }
 
 /// The library, opened once for the process and never closed.
-fn library() -> &'static Result<Library, driver_sys::LoadError> {
-    static LIBRARY: OnceLock<Result<Library, driver_sys::LoadError>> = OnceLock::new();
+fn library() -> &'static Result<&'static Library, driver_sys::LoadError> {
+    static LIBRARY: OnceLock<Result<&'static Library, driver_sys::LoadError>> = OnceLock::new();
     LIBRARY.get_or_init(Library::find)
 }
 
@@ -45,7 +45,7 @@ impl Driver {
     /// What each name tried said, or why the driver did not start.
     pub fn load() -> Result<Self, LoadError> {
         let library = library().as_ref().map_err(Clone::clone)?;
-        Self::from_api(library.api.clone(), &library.name)
+        Self::from_api(library.api().clone(), library.name())
     }
 
     /// Starts the driver at `path`.
@@ -53,8 +53,9 @@ impl Driver {
     /// # Errors
     /// Why it is not a driver, or why it did not start.
     pub fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
-        let library = Library::open(path)?;
-        Self::from_api(library.api, &library.name)
+        // SAFETY: the caller names a driver.
+        let library = unsafe { Library::open(path) }?;
+        Self::from_api(library.api().clone(), library.name())
     }
 
     /// Starts a driver whose functions are `api`; `origin` names it in errors.

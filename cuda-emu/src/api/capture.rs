@@ -1,7 +1,6 @@
 //! Stream capture.
 
 use std::collections::HashSet;
-use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
@@ -18,27 +17,23 @@ use crate::state::objects::{Capture, CaptureMember, StreamKind};
 use crate::state::{State, capture};
 
 exports! {
-    required {
+    table {
         10010 cuStreamBeginCapture cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) => begin;
         10000 cuStreamEndCapture cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) => end;
         10000 cuStreamIsCapturing cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) => is_capturing;
         11030 cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize) => info;
         10010 cuThreadExchangeStreamCaptureMode cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) => exchange_mode;
+        12030 cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode) => begin_to_graph;
+        12030 cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) => info_v3;
+        11030 cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies(stream: CUstream, nodes: *mut CUgraphNode, count: usize, flags: CUstreamUpdateCaptureDependencies_flags) => update_dependencies;
     }
-    optional {}
     more {
         10000 cuStreamBeginCapture cuStreamBeginCapture(stream: CUstream) => begin_global;
-        12030 cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode) => begin_to_graph;
         10010 cuStreamGetCaptureInfo cuStreamGetCaptureInfo(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64) => info_v1;
-        12030 cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) => info_v3;
-        11030 cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies(stream: CUstream, nodes: *mut CUgraphNode, count: usize, flags: c_uint) => update_dependencies;
     }
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// Flag of an update: replace the dependencies instead of adding to them.
-const SET: c_uint = 1;
 
 fn begin_global(m: &'static Machine, stream: CUstream) -> Result {
     begin(m, stream, CUstreamCaptureMode::GLOBAL)
@@ -211,15 +206,16 @@ fn update_dependencies(
     stream: CUstream,
     nodes: Out<CUgraphNode>,
     count: usize,
-    flags: c_uint,
+    flags: CUstreamUpdateCaptureDependencies_flags,
 ) -> Result {
-    no_flags(flags & !SET)?;
+    let set = CUstreamUpdateCaptureDependencies_flags::SET;
+    no_flags((flags - set).bits())?;
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let graph = s.captures[&s.member(stream)?.capture].graph;
     let nodes = nodes_of(&s, graph, nodes.slice(count)?)?;
     let Some(member) = &mut s.streams[stream].capture else { return Ok(()) };
-    if flags & SET != 0 {
+    if flags.contains(set) {
         member.after.clear();
     }
     for node in nodes {

@@ -17,7 +17,7 @@ use crate::state::objects::Context;
 use crate::state::{CURRENT, State, capture};
 
 exports! {
-    required {
+    table {
         7000 cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice) => primary_retain;
         11000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2(device: CUdevice) => primary_release;
         4000 cuCtxSetCurrent cuCtxSetCurrent(context: CUcontext) => set_current;
@@ -26,24 +26,23 @@ exports! {
         4000 cuCtxPopCurrent cuCtxPopCurrent_v2(context: *mut CUcontext) => pop_current;
         2000 cuCtxGetDevice cuCtxGetDevice(device: *mut CUdevice) => get_device;
         2000 cuCtxSynchronize cuCtxSynchronize() => synchronize;
-    }
-    optional {}
-    more {
-        7000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease(device: CUdevice) => primary_release;
         11000 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2(device: CUdevice) => primary_reset;
-        11000 cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: c_uint) => primary_set_flags;
-        7000 cuDevicePrimaryCtxGetState cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int) => primary_state;
-        3020 cuCtxCreate cuCtxCreate_v2(context: *mut CUcontext, flags: c_uint, device: CUdevice) => create;
+        11000 cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: CUctx_flags) => primary_set_flags;
+        7000 cuDevicePrimaryCtxGetState cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut CUctx_flags, active: *mut c_int) => primary_state;
+        3020 cuCtxCreate cuCtxCreate_v2(context: *mut CUcontext, flags: CUctx_flags, device: CUdevice) => create;
         4000 cuCtxDestroy cuCtxDestroy_v2(context: CUcontext) => destroy;
         3020 cuCtxGetApiVersion cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint) => api_version;
-        7000 cuCtxGetFlags cuCtxGetFlags(flags: *mut c_uint) => get_flags;
+        7000 cuCtxGetFlags cuCtxGetFlags(flags: *mut CUctx_flags) => get_flags;
         5050 cuCtxGetStreamPriorityRange cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) => priority_range;
-        3010 cuCtxGetLimit cuCtxGetLimit(value: *mut usize, limit: c_int) => get_limit;
-        3010 cuCtxSetLimit cuCtxSetLimit(limit: c_int, value: usize) => set_limit;
+        3010 cuCtxGetLimit cuCtxGetLimit(value: *mut usize, limit: CUlimit) => get_limit;
+        3010 cuCtxSetLimit cuCtxSetLimit(limit: CUlimit, value: usize) => set_limit;
+    }
+    more {
+        7000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease(device: CUdevice) => primary_release;
     }
 }
 
-fn new_context(s: &mut State, flags: u32) -> ContextId {
+fn new_context(s: &mut State, flags: CUctx_flags) -> ContextId {
     let (sticky, per_thread) = (Arc::default(), HashMap::new());
     s.contexts.insert(Context { flags, sticky, legacy: None, per_thread })
 }
@@ -91,7 +90,7 @@ fn primary_reset(m: &'static Machine, dev: CUdevice) -> Result {
     Ok(())
 }
 
-fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: c_uint) -> Result {
+fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: CUctx_flags) -> Result {
     device::check(dev)?;
     let mut s = m.state();
     s.primary.flags = flags;
@@ -101,14 +100,14 @@ fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: c_uint) -> Resul
     Ok(())
 }
 
-fn primary_state(m: &'static Machine, dev: CUdevice, flags: Out<c_uint>, active: Out<c_int>) -> Result {
+fn primary_state(m: &'static Machine, dev: CUdevice, flags: Out<CUctx_flags>, active: Out<c_int>) -> Result {
     device::check(dev)?;
     let s = m.state();
     flags.set(s.primary.flags)?;
     active.set(s.primary.id.is_some().into())
 }
 
-fn create(m: &'static Machine, context: Out<CUcontext>, flags: c_uint, dev: CUdevice) -> Result {
+fn create(m: &'static Machine, context: Out<CUcontext>, flags: CUctx_flags, dev: CUdevice) -> Result {
     device::check(dev)?;
     require(!context.is_null(), || "the result pointer is NULL".into())?;
     let id = new_context(&mut m.state(), flags);
@@ -209,7 +208,7 @@ fn api_version(m: &'static Machine, context: CUcontext, version: Out<c_uint>) ->
     version.set(3020)
 }
 
-fn get_flags(m: &'static Machine, flags: Out<c_uint>) -> Result {
+fn get_flags(m: &'static Machine, flags: Out<CUctx_flags>) -> Result {
     let s = m.state();
     flags.set(s.contexts[s.current()?].flags)
 }
@@ -222,17 +221,17 @@ fn priority_range(m: &'static Machine, least: Out<c_int>, greatest: Out<c_int>) 
 }
 
 /// Limits are accepted, and read as the driver's defaults: stack, printf buffer and heap of a GPU do not exist.
-fn get_limit(m: &'static Machine, value: Out<usize>, limit: c_int) -> Result {
+fn get_limit(m: &'static Machine, value: Out<usize>, limit: CUlimit) -> Result {
     m.state().context()?;
     match limit {
-        0 => value.set(1024),
-        1 => value.set(1 << 20),
-        2 => value.set(8 << 20),
-        _ => refuse(CUresult::UNSUPPORTED_LIMIT, format!("limit {limit} is not emulated")),
+        CUlimit::STACK_SIZE => value.set(1024),
+        CUlimit::PRINTF_FIFO_SIZE => value.set(1 << 20),
+        CUlimit::MALLOC_HEAP_SIZE => value.set(8 << 20),
+        _ => refuse(CUresult::UNSUPPORTED_LIMIT, format!("limit {limit:?} is not emulated")),
     }
 }
 
-fn set_limit(m: &'static Machine, limit: c_int, _value: usize) -> Result {
+fn set_limit(m: &'static Machine, limit: CUlimit, _value: usize) -> Result {
     m.state().context()?;
-    if (0..=2).contains(&limit) { Ok(()) } else { Err(CUresult::UNSUPPORTED_LIMIT.into()) }
+    if (0..=2).contains(&limit.0) { Ok(()) } else { Err(CUresult::UNSUPPORTED_LIMIT.into()) }
 }

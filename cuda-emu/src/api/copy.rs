@@ -15,7 +15,7 @@ use crate::work::Work;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
 
 exports! {
-    required {
+    table {
         3020 cuMemcpyHtoD cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, bytes: usize) => copy_to_device;
         3020 cuMemcpyDtoH cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize) => copy_to_host;
         3020 cuMemcpyDtoD cuMemcpyDtoD_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) => copy_on_device;
@@ -28,12 +28,10 @@ exports! {
         3020 cuMemsetD8Async cuMemsetD8Async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) => fill_8_async;
         3020 cuMemsetD16Async cuMemsetD16Async(to: CUdeviceptr, value: u16, count: usize, stream: CUstream) => fill_16_async;
         3020 cuMemsetD32Async cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => fill_32_async;
-    }
-    optional {}
-    more {
         4000 cuMemcpy cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) => copy_unified;
         4000 cuMemcpyAsync cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) => copy_unified_async;
     }
+    more {}
 }
 
 /// Runs a copy or a fill before the call returns, after the work of the legacy stream.

@@ -13,7 +13,7 @@ use crate::ffi::pointer::Out;
 use crate::machine::Machine;
 
 exports! {
-    required {
+    table {
         2000 cuInit cuInit(flags: c_uint) => init;
         2020 cuDriverGetVersion cuDriverGetVersion(version: *mut c_int) => driver_version;
         6000 cuGetErrorName cuGetErrorName(error: CUresult, text: *mut *const c_char) => error_name;
@@ -24,8 +24,6 @@ exports! {
         3020 cuDeviceTotalMem cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice) => total_memory;
         2000 cuDeviceGetAttribute cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) => get_attribute;
         11040 cuDeviceGetUuid cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) => get_uuid;
-    }
-    optional {
         12090 cuLogsCurrent cuLogsCurrent(iterator: *mut CUlogIterator, flags: c_uint) => log_end;
         12090 cuLogsDumpToMemory cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint) => dump_log;
     }

@@ -11,16 +11,12 @@ use crate::machine::Machine;
 use crate::state::State;
 
 exports! {
-    required {
+    table {
         10000 cuGraphAddDependencies cuGraphAddDependencies(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) => add_edges;
         10000 cuGraphGetNodes cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) => get_nodes;
         10000 cuGraphGetEdges cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize) => get_edges;
-    }
-    optional {
         12030 cuGraphAddDependencies cuGraphAddDependencies_v2(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize) => add_edges_with_data;
         12030 cuGraphGetEdges cuGraphGetEdges_v2(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) => get_edges_with_data;
-    }
-    more {
         10000 cuGraphRemoveDependencies cuGraphRemoveDependencies(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, count: usize) => remove_edges;
         12030 cuGraphRemoveDependencies cuGraphRemoveDependencies_v2(graph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize) => remove_edges_with_data;
         10000 cuGraphGetRootNodes cuGraphGetRootNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) => get_roots;
@@ -29,6 +25,7 @@ exports! {
         10000 cuGraphNodeGetDependentNodes cuGraphNodeGetDependentNodes(node: CUgraphNode, nodes: *mut CUgraphNode, count: *mut usize) => get_after;
         12030 cuGraphNodeGetDependentNodes cuGraphNodeGetDependentNodes_v2(node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize) => get_after_with_data;
     }
+    more {}
 }
 
 /// The data of `count` edges; none is full dependencies.

@@ -16,11 +16,11 @@ use crate::state::{State, capture};
 use crate::work::Work;
 use crate::work::mark::Mark;
 
-/// Flag of record and wait: in a capture, make it a node instead of an edge.
+/// Flag of a wait: in a capture, make it a node instead of an edge.
 const EXTERNAL: c_uint = 1;
 
 exports! {
-    required {
+    table {
         2000 cuEventCreate cuEventCreate(event: *mut CUevent, flags: CUevent_flags) => create;
         4000 cuEventDestroy cuEventDestroy_v2(event: CUevent) => destroy;
         2000 cuEventRecord cuEventRecord(event: CUevent, stream: CUstream) => record;
@@ -28,12 +28,10 @@ exports! {
         2000 cuEventQuery cuEventQuery(event: CUevent) => query;
         2000 cuEventElapsedTime cuEventElapsedTime(milliseconds: *mut c_float, start: CUevent, end: CUevent) => elapsed;
         3020 cuStreamWaitEvent cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint) => wait;
-    }
-    optional {}
-    more {
-        11010 cuEventRecordWithFlags cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: c_uint) => record_with_flags;
+        11010 cuEventRecordWithFlags cuEventRecordWithFlags(event: CUevent, stream: CUstream, flags: CUevent_record_flags) => record_with_flags;
         12080 cuEventElapsedTime cuEventElapsedTime_v2(milliseconds: *mut c_float, start: CUevent, end: CUevent) => elapsed;
     }
+    more {}
 }
 
 fn create(m: &'static Machine, event: Out<CUevent>, flags: CUevent_flags) -> Result {
@@ -55,11 +53,17 @@ fn destroy(m: &'static Machine, event: CUevent) -> Result {
 }
 
 fn record(m: &'static Machine, event: CUevent, stream: CUstream) -> Result {
-    record_with_flags(m, event, stream, 0)
+    record_with_flags(m, event, stream, CUevent_record_flags::empty())
 }
 
-fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flags: c_uint) -> Result {
-    no_flags(flags & !EXTERNAL)?;
+fn record_with_flags(
+    m: &'static Machine,
+    event: CUevent,
+    stream: CUstream,
+    flags: CUevent_record_flags,
+) -> Result {
+    let external = flags.contains(CUevent_record_flags::EXTERNAL);
+    no_flags((flags - CUevent_record_flags::EXTERNAL).bits())?;
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let id = s.events.find(event)?;
@@ -67,15 +71,13 @@ fn record_with_flags(m: &'static Machine, event: CUevent, stream: CUstream, flag
         return refuse(CUresult::INVALID_HANDLE, "event and stream belong to different contexts");
     }
     if s.streams[stream].capture.is_some() {
-        return match flags & EXTERNAL {
-            0 => capture::record_event(&mut s, stream, id),
-            _ => {
-                let cell = s.events[id].cell.clone();
-                s.submit(stream, Work::Record(cell)).map(drop)
-            }
-        };
+        if external {
+            let cell = s.events[id].cell.clone();
+            return s.submit(stream, Work::Record(cell)).map(drop);
+        }
+        return capture::record_event(&mut s, stream, id);
     }
-    require(flags & EXTERNAL == 0, || "the stream does not capture, so EXTERNAL means nothing".into())?;
+    require(!external, || "the stream does not capture, so EXTERNAL means nothing".into())?;
     capture::refuse_implicit(&mut s, stream)?;
     let reach = s.events[id].cell.record();
     s.events[id].captured = None;

@@ -18,19 +18,17 @@ use crate::state::objects::Exec;
 use crate::state::{State, capture};
 
 exports! {
-    required {
+    table {
         11040 cuGraphInstantiateWithFlags cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: CUgraphInstantiate_flags) => instantiate_with_flags;
         11010 cuGraphUpload cuGraphUpload(exec: CUgraphExec, stream: CUstream) => upload;
         10000 cuGraphLaunch cuGraphLaunch(exec: CUgraphExec, stream: CUstream) => launch;
         10000 cuGraphExecDestroy cuGraphExecDestroy(exec: CUgraphExec) => destroy;
-    }
-    optional {
         12000 cuGraphInstantiateWithParams cuGraphInstantiateWithParams(exec: *mut CUgraphExec, graph: CUgraph, params: *mut CUDA_GRAPH_INSTANTIATE_PARAMS) => instantiate_with_params;
+        12000 cuGraphExecGetFlags cuGraphExecGetFlags(exec: CUgraphExec, flags: *mut u64) => get_flags;
     }
     more {
         10000 cuGraphInstantiate cuGraphInstantiate(exec: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log: *mut c_char, log_bytes: usize) => instantiate_with_log;
         11000 cuGraphInstantiate cuGraphInstantiate_v2(exec: *mut CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, log: *mut c_char, log_bytes: usize) => instantiate_with_log;
-        12000 cuGraphExecGetFlags cuGraphExecGetFlags(exec: CUgraphExec, flags: *mut u64) => get_flags;
     }
 }
 

@@ -20,20 +20,18 @@ use crate::state::objects::Exec;
 use crate::work::Work;
 
 exports! {
-    required {
+    table {
         12000 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => set_kernel;
         12000 cuGraphExecUpdate cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) => update;
         11060 cuGraphNodeSetEnabled cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) => set_enabled;
         11060 cuGraphNodeGetEnabled cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: *mut c_uint) => get_enabled;
-    }
-    optional {}
-    more {
         10010 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => set_kernel;
         10020 cuGraphExecMemcpyNodeSetParams cuGraphExecMemcpyNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) => set_copy;
         10020 cuGraphExecMemsetNodeSetParams cuGraphExecMemsetNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) => set_fill;
         12020 cuGraphExecNodeSetParams cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) => set_any;
         10020 cuGraphExecUpdate cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult) => update_v1;
     }
+    more {}
 }
 
 /// The step of a node, which must still exist.

@@ -43,31 +43,49 @@ pub(crate) struct Export {
 }
 
 /// Whether a driver of `version` has what came with version `since`.
-pub(crate) fn since(since: u32, version: u32) -> bool {
+pub(crate) fn has(version: u32, since: u32) -> bool {
     since <= version
+}
+
+/// A field of [`Api`](warpwright_driver_sys::Api): a function that every driver has, or one that it may lack.
+pub(crate) trait Field<F> {
+    /// Fills the field, unless the driver is too old for a function that may be absent.
+    fn fill(&mut self, function: F, exists: bool);
+}
+
+impl<F> Field<F> for F {
+    fn fill(&mut self, function: F, _exists: bool) {
+        *self = function;
+    }
+}
+
+impl<F> Field<F> for Option<F> {
+    fn fill(&mut self, function: F, exists: bool) {
+        *self = exists.then_some(function);
+    }
 }
 
 /// Declares the exported functions of a chapter, one line each: `since base symbol(arguments) => body`.
 ///
-/// The body is a safe function of the machine and the arguments as `CArgument` converts them. `required` and `optional`
-/// functions are fields of [`Api`] as well, where the compiler compares the types; `more` are exported only.
+/// The body is a safe function of the machine and the arguments as `CArgument` converts them. Functions of the `table`
+/// are fields of [`Api`](warpwright_driver_sys::Api) as well, where the compiler compares the types; `more` are
+/// exported only.
 macro_rules! exports {
     (
-        required { $($rs:literal $rb:ident $r:ident($($ra:ident: $rt:ty),*) => $rf:path;)* }
-        optional { $($os:literal $ob:ident $o:ident($($oa:ident: $ot:ty),*) => $of:path;)* }
+        table { $($ts:literal $tb:ident $t:ident($($ta:ident: $tt:ty),*) => $tf:path;)* }
         more { $($ms:literal $mb:ident $m:ident($($ma:ident: $mt:ty),*) => $mf:path;)* }
     ) => {
         $crate::api::export::exported! {
-            $(true $rs $rb $r($($ra: $rt),*) => $rf;)*
-            $(true $os $ob $o($($oa: $ot),*) => $of;)*
+            $(true $ts $tb $t($($ta: $tt),*) => $tf;)*
             $(false $ms $mb $m($($ma: $mt),*) => $mf;)*
         }
 
         /// Fills the fields of this chapter that a driver of `version` has.
-        #[allow(unused_variables)]
         pub(crate) fn fill_api(api: &mut warpwright_driver_sys::Api, version: u32) {
-            $(api.$r = $r;)*
-            $(api.$o = $crate::api::export::since($os, version).then_some($o);)*
+            $({
+                type Function = unsafe extern "C" fn($($tt),*) -> warpwright_driver_sys::CUresult;
+                $crate::api::export::Field::<Function>::fill(&mut api.$t, $t, $crate::api::export::has(version, $ts));
+            })*
         }
     };
 }

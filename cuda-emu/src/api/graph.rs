@@ -13,16 +13,14 @@ use crate::machine::Machine;
 use crate::state::capture;
 
 exports! {
-    required {
+    table {
         10000 cuGraphCreate cuGraphCreate(graph: *mut CUgraph, flags: c_uint) => create;
         10000 cuGraphDestroy cuGraphDestroy(graph: CUgraph) => destroy;
         10000 cuGraphClone cuGraphClone(clone: *mut CUgraph, original: CUgraph) => clone_graph;
         11030 cuGraphDebugDotPrint cuGraphDebugDotPrint(graph: CUgraph, path: *const c_char, flags: CUgraphDebugDot_flags) => print_dot;
-    }
-    optional {}
-    more {
         10000 cuGraphNodeFindInClone cuGraphNodeFindInClone(node: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph) => find_in_clone;
     }
+    more {}
 }
 
 fn create(m: &'static Machine, graph: Out<CUgraph>, flags: c_uint) -> Result {

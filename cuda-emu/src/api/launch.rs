@@ -13,10 +13,8 @@ use crate::machine::Machine;
 use crate::work::Work;
 
 exports! {
-    required {
+    table {
         4000 cuLaunchKernel cuLaunchKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) => launch;
-    }
-    optional {
         11060 cuLaunchKernelEx cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void) => launch_with_config;
     }
     more {}

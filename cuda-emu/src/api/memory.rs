@@ -1,6 +1,6 @@
 //! Memory: allocation, registration and queries.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_uint, c_void};
 
 use ptx_emu::MemoryError;
 use warpwright_driver_sys::*;
@@ -14,7 +14,7 @@ use crate::state::objects::{Allocation, AllocationKind};
 use crate::state::{State, capture};
 
 exports! {
-    required {
+    table {
         3020 cuMemAlloc cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) => alloc;
         3020 cuMemFree cuMemFree_v2(address: CUdeviceptr) => free;
         3020 cuMemGetInfo cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => info;
@@ -25,16 +25,13 @@ exports! {
         3020 cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2(address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint) => host_device_pointer;
         11020 cuMemAllocAsync cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) => alloc_async;
         11020 cuMemFreeAsync cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) => free_async;
-    }
-    optional {
         0 emuMemSetLabel emuMemSetLabel(address: CUdeviceptr, label: *const c_char) => set_label;
-    }
-    more {
         3020 cuMemAllocHost cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) => host_alloc_plain;
         3020 cuMemGetAddressRange cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) => address_range;
-        2030 cuMemHostGetFlags cuMemHostGetFlags(flags: *mut c_uint, pointer: *mut c_void) => host_flags;
-        4000 cuPointerGetAttribute cuPointerGetAttribute(data: *mut c_void, attribute: c_int, address: CUdeviceptr) => pointer_attribute;
+        2030 cuMemHostGetFlags cuMemHostGetFlags(flags: *mut CUmemhostalloc_flags, pointer: *mut c_void) => host_flags;
+        4000 cuPointerGetAttribute cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr) => pointer_attribute;
     }
+    more {}
 }
 
 /// The code for memory that the host cannot have.
@@ -176,10 +173,10 @@ fn host_device_pointer(
     address.set(at)
 }
 
-fn host_flags(m: &'static Machine, flags: Out<c_uint>, pointer: Out<c_void>) -> Result {
+fn host_flags(m: &'static Machine, flags: Out<CUmemhostalloc_flags>, pointer: Out<c_void>) -> Result {
     let s = m.state();
     s.context()?;
-    flags.set(s.host_allocation(pointer.address() as u64)?.bits())
+    flags.set(s.host_allocation(pointer.address() as u64)?)
 }
 
 fn address_range(
@@ -203,7 +200,7 @@ fn address_range(
 fn pointer_attribute(
     m: &'static Machine,
     data: Out<c_void>,
-    attribute: c_int,
+    attribute: CUpointer_attribute,
     address: CUdeviceptr,
 ) -> Result {
     let s = m.state();
@@ -214,7 +211,7 @@ fn pointer_attribute(
     let owner = s.allocations.get(&found.base);
     let host = owner.is_some_and(|a| matches!(a.kind, AllocationKind::Host(_)));
     let kind = if host { CUmemorytype::HOST } else { CUmemorytype::DEVICE };
-    match attribute {
+    match attribute.0 {
         1 => data.cast().set(owner.map_or(CUcontext::NULL, |a| a.context.handle())),
         2 => data.cast().set(kind.0),
         3 => data.cast().set(address),

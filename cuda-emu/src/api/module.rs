@@ -18,7 +18,7 @@ use crate::state::objects::Module;
 use crate::work::function::Function;
 
 exports! {
-    required {
+    table {
         2010 cuModuleLoadDataEx cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) => load_with_options;
         2000 cuModuleUnload cuModuleUnload(module: CUmodule) => unload;
         2000 cuModuleGetFunction cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char) => get_function;
@@ -26,22 +26,19 @@ exports! {
         2020 cuFuncGetAttribute cuFuncGetAttribute(value: *mut c_int, attribute: CUfunction_attribute, function: CUfunction) => get_attribute;
         9000 cuFuncSetAttribute cuFuncSetAttribute(function: CUfunction, attribute: CUfunction_attribute, value: c_int) => set_attribute;
         6050 cuOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: CUfunction, block_size: c_int, dynamic_shared: usize) => occupancy;
-    }
-    optional {
         12030 cuFuncGetName cuFuncGetName(name: *mut *const c_char, function: CUfunction) => get_name;
         12040 cuFuncGetParamInfo cuFuncGetParamInfo(function: CUfunction, index: usize, offset: *mut usize, size: *mut usize) => param_info;
         12040 cuFuncLoad cuFuncLoad(function: CUfunction) => load_function;
-    }
-    more {
         2000 cuModuleLoad cuModuleLoad(module: *mut CUmodule, path: *const c_char) => load_file;
         2000 cuModuleLoadData cuModuleLoadData(module: *mut CUmodule, image: *const c_void) => load;
         12040 cuModuleGetFunctionCount cuModuleGetFunctionCount(count: *mut c_uint, module: CUmodule) => function_count;
-        11070 cuModuleGetLoadingMode cuModuleGetLoadingMode(mode: *mut c_int) => loading_mode;
-        3000 cuFuncSetCacheConfig cuFuncSetCacheConfig(function: CUfunction, config: c_int) => set_cache_config;
+        11070 cuModuleGetLoadingMode cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) => loading_mode;
+        3000 cuFuncSetCacheConfig cuFuncSetCacheConfig(function: CUfunction, config: CUfunc_cache) => set_cache_config;
         11000 cuFuncGetModule cuFuncGetModule(module: *mut CUmodule, function: CUfunction) => get_module;
-        12040 cuFuncIsLoaded cuFuncIsLoaded(state: *mut c_int, function: CUfunction) => is_loaded;
+        12040 cuFuncIsLoaded cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) => is_loaded;
         13020 cuFuncGetParamCount cuFuncGetParamCount(function: CUfunction, count: *mut usize) => param_count;
     }
+    more {}
 }
 
 /// The log buffers of a load: where the text goes and where its size is written back.
@@ -313,9 +310,9 @@ fn load_function(m: &'static Machine, function: CUfunction) -> Result {
     m.state().function(function).map(drop)
 }
 
-fn is_loaded(m: &'static Machine, state: Out<c_int>, function: CUfunction) -> Result {
+fn is_loaded(m: &'static Machine, state: Out<CUfunctionLoadingState>, function: CUfunction) -> Result {
     m.state().function(function)?;
-    state.set(1)
+    state.set(CUfunctionLoadingState::LOADED)
 }
 
 fn function_count(m: &'static Machine, count: Out<c_uint>, module: CUmodule) -> Result {
@@ -323,12 +320,11 @@ fn function_count(m: &'static Machine, count: Out<c_uint>, module: CUmodule) -> 
     count.set(s.modules[s.modules.find(module)?].parsed.kernels().count() as c_uint)
 }
 
-fn loading_mode(_: &'static Machine, mode: Out<c_int>) -> Result {
-    const EAGER: c_int = 1;
-    mode.set(EAGER)
+fn loading_mode(_: &'static Machine, mode: Out<CUmoduleLoadingMode>) -> Result {
+    mode.set(CUmoduleLoadingMode::EAGER_LOADING)
 }
 
-fn set_cache_config(m: &'static Machine, function: CUfunction, _config: c_int) -> Result {
+fn set_cache_config(m: &'static Machine, function: CUfunction, _config: CUfunc_cache) -> Result {
     m.state().function(function).map(drop)
 }
 

@@ -15,14 +15,11 @@ use crate::state::objects::StreamKind;
 use crate::work::Work;
 
 exports! {
-    required {
+    table {
         2000 cuStreamCreate cuStreamCreate(stream: *mut CUstream, flags: CUstream_flags) => create;
         4000 cuStreamDestroy cuStreamDestroy_v2(stream: CUstream) => destroy;
         2000 cuStreamSynchronize cuStreamSynchronize(stream: CUstream) => synchronize;
         2000 cuStreamQuery cuStreamQuery(stream: CUstream) => query;
-    }
-    optional {}
-    more {
         5050 cuStreamCreateWithPriority cuStreamCreateWithPriority(stream: *mut CUstream, flags: CUstream_flags, priority: c_int) => create_with_priority;
         5050 cuStreamGetPriority cuStreamGetPriority(stream: CUstream, priority: *mut c_int) => get_priority;
         5050 cuStreamGetFlags cuStreamGetFlags(stream: CUstream, flags: *mut CUstream_flags) => get_flags;
@@ -30,6 +27,7 @@ exports! {
         12000 cuStreamGetId cuStreamGetId(stream: CUstream, number: *mut u64) => get_number;
         10000 cuLaunchHostFunc cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) => launch_host_function;
     }
+    more {}
 }
 
 fn create(m: &'static Machine, stream: Out<CUstream>, flags: CUstream_flags) -> Result {

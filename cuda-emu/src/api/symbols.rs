@@ -14,13 +14,11 @@ use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 
 exports! {
-    required {}
-    optional {
+    table {
         12000 cuGetProcAddress cuGetProcAddress_v2(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64, found: *mut CUdriverProcAddressQueryResult) => proc_address;
-    }
-    more {
         11030 cuGetProcAddress cuGetProcAddress(symbol: *const c_char, function: *mut *mut c_void, version: c_int, flags: u64) => proc_address_v1;
     }
+    more {}
 }
 
 /// The functions of every chapter.

@@ -16,18 +16,23 @@ use crate::work::mark::EventCell;
 
 /// A context: what a fault destroys, and what owns streams, modules and memory.
 pub(crate) struct Context {
-    pub(crate) flags: u32,
+    pub(crate) flags: CUctx_flags,
     pub(crate) sticky: Arc<Sticky>,
     pub(crate) legacy: Option<StreamId>,
     pub(crate) per_thread: HashMap<ThreadId, StreamId>,
 }
 
 /// The primary context, alive while it is retained.
-#[derive(Default)]
 pub(crate) struct Primary {
     pub(crate) id: Option<ContextId>,
     pub(crate) retained: u64,
-    pub(crate) flags: u32,
+    pub(crate) flags: CUctx_flags,
+}
+
+impl Default for Primary {
+    fn default() -> Self {
+        Self { id: None, retained: 0, flags: CUctx_flags::empty() }
+    }
 }
 
 /// A loaded module.
