@@ -128,17 +128,51 @@ impl Memory {
         self.alloc_as(device, bytes, false)
     }
 
+    /// An address for `bytes` of memory, which [`Memory::alloc_at`] allocates; nothing lies there until then.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`].
+    pub fn reserve(&self, bytes: u64) -> Result<u64, MemoryError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > self.capacity || state.next > LAST - self.capacity {
+            return Err(MemoryError::OutOfMemory {
+                asked: bytes,
+                used: state.of(0),
+                capacity: self.capacity,
+            });
+        }
+        let base = state.next;
+        state.next += (bytes + GAP).next_multiple_of(2 * ALIGN);
+        Ok(base)
+    }
+
     fn alloc_as(&self, device: u32, bytes: u64, constant: bool) -> Result<u64, MemoryError> {
+        let base = self.reserve(bytes)?;
+        self.insert_device(base, device, bytes, constant)?;
+        Ok(base)
+    }
+
+    /// Allocates `bytes` of uninitialised memory of a device at an address that was [reserved](Memory::reserve) for
+    /// them, and at which nothing lies now.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`], [`MemoryError::OutOfBounds`] when something lies there.
+    pub fn alloc_at(&self, base: u64, device: u32, bytes: u64) -> Result<(), MemoryError> {
+        if self.find(base).is_some() {
+            return Err(MemoryError::OutOfBounds { address: base, bytes });
+        }
+        self.insert_device(base, device, bytes, false)
+    }
+
+    fn insert_device(&self, base: u64, device: u32, bytes: u64, constant: bool) -> Result<(), MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let used = state.of(device);
         let full = MemoryError::OutOfMemory { asked: bytes, used, capacity: self.capacity };
-        if bytes > self.capacity - used || state.next > LAST - self.capacity {
+        if bytes > self.capacity - used {
             return Err(full);
         }
         let storage = zeroed(words_for(bytes)).ok_or(full.clone())?;
         let shadow = zeroed(words_for(bytes.div_ceil(8))).ok_or(full)?;
-        let base = state.next;
-        state.next += (bytes + GAP).next_multiple_of(2 * ALIGN);
         state.used.insert(device, used + bytes);
         self.insert(Allocation {
             shadow,
@@ -151,7 +185,7 @@ impl Memory {
                 Some(device),
             )
         });
-        Ok(base)
+        Ok(())
     }
 
     /// Allocates `bytes` of pinned host memory, zeroed, which counts as initialised.
