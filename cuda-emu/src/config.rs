@@ -5,7 +5,7 @@ use ptx_emu::{Order, Schedule};
 /// The emulated driver and its devices.
 #[derive(Clone, Debug)]
 pub struct EmulatorConfig {
-    /// Devices, all alike.
+    /// Devices, all alike; at least one, at most 64.
     pub devices: u32,
     /// Memory of each device in bytes.
     pub memory: u64,

@@ -17,6 +17,9 @@ pub(crate) struct Device {
     pub(crate) conditions: Conditions,
 }
 
+/// Largest number of devices.
+const MOST_DEVICES: u32 = 64;
+
 /// Largest number of threads in a block.
 pub(crate) const MAX_THREADS: u32 = 1024;
 
@@ -30,7 +33,8 @@ pub(crate) const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 pub(crate) const SHARED: u32 = 48 << 10;
 
 impl Device {
-    pub(crate) fn leak(config: EmulatorConfig) -> &'static Self {
+    pub(crate) fn leak(mut config: EmulatorConfig) -> &'static Self {
+        config.devices = config.devices.clamp(1, MOST_DEVICES);
         let memory = Memory::new(config.memory);
         let (graph_memory, conditions) = (GraphMemory::default(), Conditions::default());
         Box::leak(Box::new(Self { config, memory, log: Log::default(), graph_memory, conditions }))
