@@ -155,6 +155,8 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         | A::READ_ONLY_HOST_REGISTER_SUPPORTED
         | A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
         | A::MANAGED_MEMORY
+        | A::HOST_MEMORY_POOLS_SUPPORTED
+        | A::HOST_NUMA_MEMORY_POOLS_SUPPORTED
         | A::CONCURRENT_MANAGED_ACCESS
         | A::STREAM_PRIORITIES_SUPPORTED
         | A::CAN_USE_64_BIT_STREAM_MEM_OPS
