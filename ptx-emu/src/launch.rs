@@ -63,6 +63,8 @@ pub struct Stats {
     pub lane_instructions: u64,
     /// Instructions executed, counted once a warp.
     pub warp_instructions: u64,
+    /// The conditions of conditional nodes that the kernel set, by `cudaGraphSetConditional`, and to what, in order.
+    pub conditions: Vec<(u64, u32)>,
     /// What was read and written, when traced.
     pub accesses: Option<Accesses>,
 }

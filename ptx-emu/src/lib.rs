@@ -95,6 +95,7 @@
 //! - The first `try_wait` for an incomplete phase returns false at once, so that a missing loop shows. The next one
 //!   suspends until the phase is complete. `test_wait` never suspends.
 //! - `setmaxnreg` changes nothing.
+//! - What a kernel sets by `cudaGraphSetConditional` is in its [`Stats`].
 //! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, cache hints and policies, and `prefetch` have no effect.
 //! - `nanosleep` ends the warp's turn. When all runnable warps of a block sleep, as in a loop that polls what another
@@ -129,7 +130,7 @@
 //!   launch is [cooperative](Place::cooperative): then every block has a thread. Any number of blocks may be resident,
 //!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
-//! - Not implemented, and refused by name: device functions and calls, `wmma` and `wgmma`, `mma` of types other than
+//! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `wmma` and `wgmma`, `mma` of types other than
 //!   halves and bytes, `stmatrix`, bulk copies other than from global to shared memory, tensor maps, clusters,
 //!   textures, surfaces, 128-bit values, SIMD video instructions.
 

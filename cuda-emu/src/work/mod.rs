@@ -214,6 +214,13 @@ impl KernelWork {
         let (device_number, peers) = (reach.device, reach.peers());
         let place = Place { device: device_number, peers: &peers, cooperative: self.cooperative };
         let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
-        stats.map(|stats| stats.accesses).map_err(|fault| with_owner(device, device_number, fault))
+        let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
+        for (handle, value) in stats.conditions {
+            if !device.conditions.set(handle, value) {
+                let text = format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
+                return Err(Error { code: CUresult::LAUNCH_FAILED, text });
+            }
+        }
+        Ok(stats.accesses)
     }
 }

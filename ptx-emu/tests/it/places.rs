@@ -42,6 +42,31 @@ poll:
     @%p bra round;
     ret;
 }
+.extern .func cudaGraphSetConditional
+(
+    .param .b64 handle,
+    .param .b32 value
+);
+.visible .entry decide(.param .u64 handle)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %h;
+    .reg .pred %p;
+    ld.param.u64 %h, [handle];
+    mov.u32 %r1, %tid.x;
+    setp.ne.u32 %p, %r1, 0;
+    @%p bra done;
+    add.u32 %r1, %r1, 3;
+    {
+        .param .b64 param0;
+        st.param.b64 [param0+0], %h;
+        .param .b32 param1;
+        st.param.b32 [param1+0], %r1;
+        call.uni cudaGraphSetConditional, (param0, param1);
+    }
+done:
+    ret;
+}
 ";
 
 fn launch(
@@ -60,6 +85,14 @@ fn launch(
 fn put(memory: &Memory, y: u64, i: u32, place: &Place<'_>) -> Result<Stats, Box<Fault>> {
     let params = [&y.to_le_bytes()[..], &i.to_le_bytes(), &7u32.to_le_bytes()].concat();
     launch(memory, "put", 1, &params, place)
+}
+
+#[test]
+fn a_kernel_sets_a_condition() {
+    let handle = 0x1234_5678_9abc_def0u64;
+    let memory = Memory::new(1 << 10);
+    let stats = launch(&memory, "decide", 2, &handle.to_le_bytes(), &Place::default()).unwrap();
+    assert_eq!(stats.conditions, [(handle, 3), (handle, 3)], "one lane of each block");
 }
 
 fn word(memory: &Memory, address: u64) -> u32 {
