@@ -212,7 +212,7 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         bench.pass(queue)?;
         let event = Event::untimed(&bench.context)?;
         event.record(queue.stream())?;
-        let mut aside = Stream::new(&bench.context)?;
+        let aside = Stream::new(&bench.context)?;
         assert_eq!(
             text(aside.wait(&event)),
             "a stream's wait for it: a capture recorded the event, so that it marks a place in a graph; record it in a \

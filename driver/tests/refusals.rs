@@ -94,7 +94,7 @@ fn things_of_two_contexts_do_not_meet() {
     let add = unsafe { Kernel::load(&first, Add) }.unwrap();
     let x = Buffer::<f32>::zeroed(&first, 64).unwrap();
     let y = Buffer::<f32>::zeroed(&second, 64).unwrap().labelled("y");
-    let mut stream = Stream::new(&second).unwrap();
+    let stream = Stream::new(&second).unwrap();
     assert_eq!(
         text(add.with(add_args(&x, &y, 64))),
         "buffer y belongs to device 1 (Fake, compute capability 8.0) of fake, \

@@ -217,7 +217,8 @@ impl KernelWork {
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {
             if !device.conditions.set(handle, value) {
-                let text = format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
+                let text =
+                    format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
                 return Err(Error { code: CUresult::LAUNCH_FAILED, text });
             }
         }

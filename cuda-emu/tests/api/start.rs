@@ -110,7 +110,10 @@ fn proc_address_gives_the_abi_of_the_version_asked_for() {
         (code, function as usize, found.0)
     };
     assert_eq!(ask("cuMemAlloc", 13000), (0, emu.api.cuMemAlloc_v2 as usize, 0));
-    assert_eq!(ask("cuGraphAddKernelNode", 12000), (0, emu.api.cuGraphAddKernelNode_v2.map_or(0, |f| f as usize), 0));
+    assert_eq!(
+        ask("cuGraphAddKernelNode", 12000),
+        (0, emu.api.cuGraphAddKernelNode_v2.map_or(0, |f| f as usize), 0)
+    );
     let (_, old, _) = ask("cuGraphAddKernelNode", 11040);
     assert!(old != 0 && old != emu.api.cuGraphAddKernelNode_v2.map_or(0, |f| f as usize));
     assert_eq!(ask("cuGraphAddNode", 12000), (0, 0, 2));

@@ -256,7 +256,7 @@ impl Worker {
             step: rows.step,
             delta: rows.delta,
         };
-        let mut stream = &self.stream;
+        let stream = &self.stream;
         Ok(stream.launch(kernel, args)?)
     }
 }
