@@ -152,3 +152,18 @@ fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
         assert_eq!(said.is_err(), apart, "{said:?} with allocations {by} elements apart");
     });
 }
+
+#[test]
+fn a_piece_whose_event_is_refused_is_not_filled_under_its_copy() {
+    use warpwright_driver::sys::CUresult;
+    let context = sim::fresh();
+    let stream = Stream::new(&context).unwrap();
+    let to = Buffer::<u8>::uninit(&context, 64).unwrap();
+    let mut staging = Staging::new(&context, 2, 32).unwrap();
+    sim::fail("cuEventRecord", CUresult::UNKNOWN, 1);
+    assert!(text(staging.write(&stream, &to, &[1; 64])).starts_with("cuEventRecord"));
+    assert!(stream.is_idle().unwrap(), "the copy from the piece is done");
+    staging.write(&stream, &to, &[2; 64]).unwrap();
+    drop((staging, stream, to, context));
+    sim::expect_clean("staging");
+}
