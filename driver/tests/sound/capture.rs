@@ -64,7 +64,8 @@ fn a_graph_launched_into_a_capture_keeps_the_arguments_that_it_had_then() {
 fn what_a_captured_graph_touches_counts_between_streams() {
     emulator(|context| {
         let (one, two) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
-        let (x, y) = (Buffer::<f32>::zeroed(&context, N).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let (x, y) =
+            (Buffer::<f32>::zeroed(&context, N).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
         let mut graph = Graph::new(&context).unwrap();
         graph.copy(&[], &x, &y).unwrap();
         let mut exec = graph.instantiate().unwrap();
@@ -130,8 +131,11 @@ fn a_wait_for_the_stream_ends_no_capture_of_another_thread() {
             scope.spawn(|| {
                 while !stop.load(SeqCst) {
                     context.synchronize().unwrap();
-                    let _ = stream.synchronize().map_err(|e| assert!(matches!(e, Error::Capturing { .. }), "{e}"));
-                    let _ = stream.is_idle().map_err(|e| assert!(matches!(e, Error::Capturing { .. }), "{e}"));
+                    let _ = stream
+                        .synchronize()
+                        .map_err(|e| assert!(matches!(e, Error::Capturing { .. }), "{e}"));
+                    let _ =
+                        stream.is_idle().map_err(|e| assert!(matches!(e, Error::Capturing { .. }), "{e}"));
                 }
             });
             for _ in 0..rounds(3000) {
@@ -205,11 +209,14 @@ fn destructors_in_a_capture_do_not_break_it_whatever_context_they_are_of() {
     let context = sim::fresh();
     let far = Context::new(&sim::driver().device(1).unwrap()).unwrap();
     let stream = Stream::new(&context).unwrap();
-    let (near_buffer, far_buffer) = (Buffer::<u8>::zeroed(&context, 1).unwrap(), Buffer::<u8>::zeroed(&far, 1).unwrap());
-    let before = ["cuMemFree_v2", "cuEventCreate", "cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"].map(sim::count);
+    let (near_buffer, far_buffer) =
+        (Buffer::<u8>::zeroed(&context, 1).unwrap(), Buffer::<u8>::zeroed(&far, 1).unwrap());
+    let before = ["cuMemFree_v2", "cuEventCreate", "cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"]
+        .map(sim::count);
     capture(&stream, CaptureMode::Global, |_| {
         drop((near_buffer, far_buffer, far));
-        let after = ["cuMemFree_v2", "cuEventCreate", "cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"].map(sim::count);
+        let after = ["cuMemFree_v2", "cuEventCreate", "cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"]
+            .map(sim::count);
         assert_eq!(before, after, "no destructor calls the driver");
         Ok(())
     })

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::process::Command;
 
 use ptx_gen::*;
-use warpwright_driver::{Buffer, Host, Kernel, Launch, Stream, Queue};
+use warpwright_driver::{Buffer, Host, Kernel, Launch, Queue, Stream};
 
 use super::*;
 
@@ -44,7 +44,8 @@ thread_local! {
 fn fail_and_keep(context: &Context, fails: bool) {
     let stream = Stream::new(context).unwrap();
     // SAFETY: it writes where it must not, which faults on the emulator.
-    let kernel: Kernel<Beside> = unsafe { Kernel::load(context, Beside { by: if fails { N as u32 } else { 0 } }) }.unwrap();
+    let kernel: Kernel<Beside> =
+        unsafe { Kernel::load(context, Beside { by: if fails { N as u32 } else { 0 } }) }.unwrap();
     let (x, y) = (Buffer::from_slice(context, &[1.0; N]).unwrap(), Buffer::zeroed(context, N).unwrap());
     let arguments: AddArgs<Host<'_>> = args(&x, &y, 1.0);
     let launch = kernel.with(arguments).unwrap();

@@ -76,7 +76,8 @@ fn a_question_that_fails_is_no_word_that_the_work_is_done() {
             graph.host(&[], move || assert_eq!(Arc::strong_count(&inside), 1)).unwrap();
             graph.instantiate().unwrap().launch(&stream).unwrap();
             let buffer = Buffer::<u8>::uninit(&context, 16).unwrap();
-            let launch = Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&*buffer)]).unwrap();
+            let launch =
+                Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&*buffer)]).unwrap();
             stream.run_launch(&launch).unwrap();
             sim::fail(call, code, usize::MAX);
             if call == "cuStreamQuery" {

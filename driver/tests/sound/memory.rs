@@ -127,7 +127,8 @@ fn a_kernel_that_writes_beside_its_buffer_is_reported() {
         let stream = Stream::new(&context).unwrap();
         // SAFETY: it writes where it must not, which is what the emulator is to tell.
         let kernel = unsafe { Kernel::load(&context, fault::Beside { by: N as u32 }) }.unwrap();
-        let (x, y) = (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let (x, y) =
+            (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
         let _next = Buffer::<f32>::zeroed(&context, N).unwrap();
         (&stream).launch(&kernel, args(&x, &y, 1.0)).unwrap();
         let said = text(stream.synchronize());
@@ -139,7 +140,8 @@ fn a_kernel_that_writes_beside_its_buffer_is_reported() {
 fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
     emulator(|context| {
         let stream = Stream::new(&context).unwrap();
-        let (x, y) = (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let (x, y) =
+            (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
         let next = Buffer::<f32>::zeroed(&context, N).unwrap();
         // From the one buffer exactly to the other, as an index that is off may.
         let by = ((next.address() - y.address()) / 4) as u32;

@@ -79,7 +79,9 @@ fn each_sort_of_wait_is_an_order() {
 
 #[test]
 fn asking_is_a_wait_when_the_answer_is_yes() {
-    for ask in [|p: &Pair, _: &Event| p.one.is_idle().unwrap(), |_: &Pair, event: &Event| event.is_done().unwrap()] {
+    for ask in
+        [|p: &Pair, _: &Event| p.one.is_idle().unwrap(), |_: &Pair, event: &Event| event.is_done().unwrap()]
+    {
         let p = pair();
         p.write(&p.one).unwrap();
         let event = p.event(&p.one);
@@ -128,7 +130,8 @@ fn changed_arguments_of_a_graph_count() {
     let p = pair();
     let kernel = sim::kernel(&p.context, 1);
     let other = Buffer::<u8>::uninit(&p.context, N).unwrap();
-    let launch = |b: &Buffer<u8>| Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&**b)]).unwrap();
+    let launch =
+        |b: &Buffer<u8>| Launch::new(&kernel, LaunchConfig::line(1, 1), vec![HostArg::from(&**b)]).unwrap();
     let mut graph = Graph::new(&p.context).unwrap();
     let node = graph.add(&[], launch(&other)).unwrap();
     let mut exec = graph.instantiate().unwrap();
@@ -185,7 +188,11 @@ fn the_second_stream_begins_after_the_first_ones_work() {
 fn what_is_refused_does_not_depend_on_how_far_the_device_is() {
     for works in [false, true] {
         let context = sim::fresh();
-        let work = || if works { sim::run() };
+        let work = || {
+            if works {
+                sim::run()
+            }
+        };
         let x = Buffer::<u8>::uninit(&context, N).unwrap();
         let (one, two) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
         (&one).fill(&x, 1).unwrap();

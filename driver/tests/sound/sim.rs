@@ -107,7 +107,8 @@ pub fn fresh() -> Context {
 /// A kernel of `count` buffers, each read and written.
 pub fn kernel(context: &Context, count: usize) -> Function {
     let module = Module::load(context, "").unwrap();
-    let params: Vec<_> = ["a", "b", "c"][..count].iter().map(|n| Parameter::buffer::<u8>(n, Access::ReadWrite)).collect();
+    let params: Vec<_> =
+        ["a", "b", "c"][..count].iter().map(|n| Parameter::buffer::<u8>(n, Access::ReadWrite)).collect();
     // SAFETY: the kernel takes what its name says.
     unsafe { module.function(&format!("k{count}"), &params) }.unwrap()
 }
@@ -132,9 +133,7 @@ pub fn expect_clean(what: &str) {
 
 /// How many objects live: events, memory of both sorts, modules, graphs, execs.
 pub fn live() -> [usize; 6] {
-    sim(|s| {
-        [s.events.len(), s.memory.len(), s.pinned.len(), s.modules.len(), s.graphs.len(), s.execs.len()]
-    })
+    sim(|s| [s.events.len(), s.memory.len(), s.pinned.len(), s.modules.len(), s.graphs.len(), s.execs.len()])
 }
 
 fn run_to((stream, place): Place) {

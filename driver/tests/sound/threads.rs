@@ -29,7 +29,8 @@ const PTX: &str = "
 #[test]
 fn two_threads_raise_the_shared_memory_of_one_kernel() {
     emulator(|context| {
-        let params = [Parameter::buffer::<f32>("x", Access::Read), Parameter::buffer::<f32>("y", Access::Write)];
+        let params =
+            [Parameter::buffer::<f32>("x", Access::Read), Parameter::buffer::<f32>("y", Access::Write)];
         for _ in 0..rounds(2000) {
             // Loaded anew, so that each round begins at the default.
             let module = Module::load(&context, PTX).unwrap();
@@ -41,13 +42,15 @@ fn two_threads_raise_the_shared_memory_of_one_kernel() {
                     let (context, start, both) = (&context, &start, &functions);
                     scope.spawn(move || {
                         let stream = Stream::new(context).unwrap();
-                        let (x, y) = (Buffer::from_slice(context, &[1.0f32; N]), Buffer::<f32>::zeroed(context, N));
+                        let (x, y) =
+                            (Buffer::from_slice(context, &[1.0f32; N]), Buffer::<f32>::zeroed(context, N));
                         let (x, y) = (x.unwrap(), y.unwrap());
                         start.wait();
                         for (step, function) in [function, &both[0], function].into_iter().enumerate() {
                             let shared = if thread == 0 { 100 << 10 } else { (60 + 10 * step as u32) << 10 };
                             let config = LaunchConfig::line(1, N as u32).shared(shared);
-                            let launch = Launch::new(function, config, vec![HostArg::from(&*x), HostArg::from(&*y)]);
+                            let launch =
+                                Launch::new(function, config, vec![HostArg::from(&*x), HostArg::from(&*y)]);
                             stream.run_launch(&launch.unwrap()).unwrap();
                         }
                         assert_eq!(stream.read(&y).unwrap(), [1.0; N]);

@@ -39,8 +39,14 @@ const SILENT: [&str; 15] = [
 ];
 
 /// Calls whose failure is not always told: a destructor may be the one that makes it.
-const SOMETIMES: [&str; 6] =
-    ["cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuEventCreate", "cuEventRecord", "cuStreamSynchronize", "cuMemGetInfo_v2"];
+const SOMETIMES: [&str; 6] = [
+    "cuCtxGetCurrent",
+    "cuCtxPushCurrent_v2",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuStreamSynchronize",
+    "cuMemGetInfo_v2",
+];
 
 /// What this program does not call: functions for codes without a name, older drivers, kernels that overlap, foreign
 /// nodes, or that are only spoken of.
@@ -218,11 +224,17 @@ fn run_with(call: &'static str, nth: usize, code: CUresult) -> Result<Vec<f32>, 
         RUN.with_borrow_mut(|run| run.fails = Some((call, nth, code)));
     } else {
         let name = call.trim_end_matches("_v2");
-        warpwright_cuda_emu::inject(if warpwright_cuda_emu::symbols().0.contains(&call) { call } else { name }, nth as u64, code);
+        warpwright_cuda_emu::inject(
+            if warpwright_cuda_emu::symbols().0.contains(&call) { call } else { name },
+            nth as u64,
+            code,
+        );
     }
     // SAFETY: the functions are the emulator's, or fail.
     let library = unsafe { Library::of(counted(), "emulator") };
-    Driver::of(library).map_err(|e| e.to_string()).and_then(|driver| program(driver).map_err(|e| e.to_string()))
+    Driver::of(library)
+        .map_err(|e| e.to_string())
+        .and_then(|driver| program(driver).map_err(|e| e.to_string()))
 }
 
 /// Whether objects of each sort were given back as often as they were made. An event of a capture's fork may be taken
@@ -279,7 +291,8 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
                     let result = run_with(call, nth, code);
                     expect_balance(&what);
                     match result {
-                        Err(text) if code == CUresult::OUT_OF_MEMORY && text.starts_with("out of memory") => {}
+                        Err(text) if code == CUresult::OUT_OF_MEMORY && text.starts_with("out of memory") => {
+                        }
                         // There it means that the kernel has no such parameter.
                         Err(text) if call == "cuFuncGetParamInfo" && code == CUresult::INVALID_VALUE => {
                             assert!(text.contains("absent in the module"), "{text}");
@@ -302,7 +315,8 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
             }
         }
         silent.dedup();
-        let unknown: Vec<_> = silent.iter().filter(|call| !SILENT.contains(call) && !NOT_CALLED.contains(call)).collect();
+        let unknown: Vec<_> =
+            silent.iter().filter(|call| !SILENT.contains(call) && !NOT_CALLED.contains(call)).collect();
         assert_eq!(unknown, [&""; 0], "no error, although the first call failed");
     });
 }
