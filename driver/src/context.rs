@@ -47,7 +47,7 @@ pub(crate) struct Limits {
     pub(crate) threads: u32,
 }
 
-/// A place in a stream that somebody waits for: so much of its work, and what comes before it where there are several.
+/// A place in a stream that somebody waits for: so much of its work, and what comes before it.
 pub(crate) type Place = (u64, Clock);
 
 /// The context is current on this thread for as long as this lives.
@@ -112,6 +112,9 @@ impl Context {
         let streams = lock(&self.0.streams).clone();
         let result = streams.iter().try_for_each(|s| self.wait_for(s));
         drop(streams);
+        if result.is_ok() {
+            self.0.order.settle();
+        }
         self.collect();
         result
     }
@@ -265,24 +268,28 @@ impl Context {
         let _current = self.enter()?;
         let mut streams = lock(&self.0.streams);
         let raw = make()?;
-        let was_single = !self.0.order.several();
-        let (slot, count) = self.0.order.add();
+        let (slot, count, only) = self.0.order.add();
         let timeline = Arc::new(Timeline::new(raw, slot, borrowed, count));
-        if was_single && self.0.order.several() {
-            // From here on uses are remembered. Whoever saw the old answer has left the stream's lock by now.
-            for earlier in streams.iter() {
-                match earlier.mark(Some(*self.driver())) {
-                    Some(mark) => self.0.order.put_first(mark),
-                    None => self.0.order.wait_for(earlier.slot, earlier.queued()),
-                }
-            }
+        if let Some(only) = only {
+            // From here on uses are remembered. Whoever saw the old answer has left the stream's lock when it is marked.
+            self.put_first(only, streams.iter().find(|s| s.slot == only));
         }
         streams.push(timeline.clone());
         drop(streams);
-        if let Some(mark) = self.0.order.begin(slot).filter(|mark| !mark.is_reached()) {
-            mark.hold(&timeline, *self.driver())?;
-        }
+        let held = self.0.order.untracked().iter().try_for_each(|mark| mark.hold(&timeline, *self.driver()));
+        held.inspect_err(|_| self.0.order.leave(slot, timeline.queued()))?;
         Ok(timeline)
+    }
+
+    /// Puts the work of the only stream before that of those to come. It may be gone already.
+    fn put_first(&self, slot: usize, stream: Option<&Arc<Timeline>>) {
+        let mark = stream.and_then(|s| s.mark(Some(*self.driver())));
+        let at = match (&mark, stream) {
+            (Some(mark), _) => mark.queued,
+            (None, Some(idle)) => idle.done(),
+            (None, None) => self.0.order.count(slot),
+        };
+        self.0.order.put_first(slot, at, mark);
     }
 }
 
@@ -317,15 +324,33 @@ impl Resources {
             order: Order::default(),
             pending: Pending::default(),
         };
-        let mut transfer = CUstream::NULL;
-        {
-            let _current = inner.enter()?;
-            // SAFETY: `transfer` is ours to write.
-            unsafe { cu!(driver, cuStreamCreate(&mut transfer, CUstream_flags::NON_BLOCKING)) }?;
+        match inner.create_stream() {
+            Ok(transfer) => inner.transfer = transfer,
+            Err(error) => {
+                inner.give_back();
+                return Err(error.into());
+            }
         }
-        inner.transfer = transfer;
         tracing::debug!(%device, "context in use");
         Ok(inner)
+    }
+
+    fn create_stream(&self) -> Result<CUstream, DriverError> {
+        let _current = self.enter()?;
+        let mut stream = CUstream::NULL;
+        // SAFETY: `stream` is ours to write.
+        unsafe { cu!(self.device.driver(), cuStreamCreate(&mut stream, CUstream_flags::NON_BLOCKING)) }?;
+        Ok(stream)
+    }
+
+    /// Gives back the reference that `retain` took.
+    fn give_back(&self) {
+        // SAFETY: nothing of the context is left.
+        if let Err(error) =
+            unsafe { cu!(self.device.driver(), cuDevicePrimaryCtxRelease_v2(self.device.raw())) }
+        {
+            tracing::warn!(%error, "context not released");
+        }
     }
 
     #[inline]
@@ -382,7 +407,7 @@ impl Resources {
     /// Destroys a stream that is idle.
     fn destroy(&self, timeline: &Timeline) {
         let driver = *self.device.driver();
-        self.order.remove(timeline.slot, timeline.queued());
+        self.order.remove(timeline.slot);
         timeline.take_events().into_iter().for_each(|event| drop(Release::Event(event).now(driver)));
         if !timeline.borrowed {
             destroy_stream(driver, timeline.raw);
@@ -391,15 +416,11 @@ impl Resources {
 
     /// Waits for all work, releases everything, and gives the device back.
     fn finish(self) -> Left {
-        let driver = *self.device.driver();
         // Where the driver does not say which context is current, this one is made so all the same.
         let left = self.enter().or_else(|_| self.push()).map(|_current| self.empty()).unwrap_or_default();
         // Without a context, what work may still use stays for ever.
         std::mem::forget(self.pending.take_all());
-        // SAFETY: gives back the reference that `retain` took; nothing of the context is left.
-        if let Err(error) = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(self.device.raw())) } {
-            tracing::warn!(%error, "context not released");
-        }
+        self.give_back();
         left
     }
 

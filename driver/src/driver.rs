@@ -52,6 +52,17 @@ impl Driver {
     ///
     /// # Safety
     /// What the library exports under a name of `cuda.h` is that function, with that prototype.
+    ///
+    /// ```compile_fail,E0133
+    /// let driver = warpwright_driver::Driver::open("libm.so.6"); // Its functions would be called as if they were these.
+    /// ```
+    ///
+    /// Nor is there another way to a driver over functions that nobody vouches for:
+    ///
+    /// ```compile_fail,E0133
+    /// use warpwright_driver::{Driver, sys::{Api, Library}};
+    /// let driver = Driver::of(Library::of(Api::empty(), "mine"));
+    /// ```
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
         // SAFETY: the caller vouches for the library.
         Self::of(unsafe { Library::open(path) }?)

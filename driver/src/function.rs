@@ -368,9 +368,14 @@ impl FunctionInner {
         let mut end: usize = 0;
         for index in 0..count.max(self.params.len()) {
             let (mut offset, mut size) = (0, 0);
-            // SAFETY: both numbers are ours to write, and the call writes them or refuses.
-            let mut known = || unsafe { info(self.raw, index, &mut offset, &mut size) } == CUresult::SUCCESS;
-            let loaded = index < count && known();
+            let mut loaded = index < count;
+            if loaded {
+                // SAFETY: both numbers are ours to write, and the call writes them or refuses.
+                let code = unsafe { info(self.raw, index, &mut offset, &mut size) };
+                // This code says that there is no such parameter.
+                loaded = code != CUresult::INVALID_VALUE;
+                driver.check("cuFuncGetParamInfo", if loaded { code } else { CUresult::SUCCESS })?;
+            }
             let declared = self.params.get(index);
             let expected =
                 declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use driver_sys::CUlaunchConfig;
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Side, Sink, Source, Ty};
 use ptx_gen::{Shape, ShapeArg};
-use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
+use crate::few::Few;
 use crate::function::{Parameter, ParameterType};
 use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Region, Stream, View};
 
@@ -50,7 +50,7 @@ pub(crate) enum Arg<'a> {
 }
 
 /// The arguments of a launch.
-pub(crate) type Args<'a> = SmallVec<[Arg<'a>; 16]>;
+pub(crate) type Args<'a> = Few<Arg<'a>, 16>;
 
 impl HostArg {
     /// A number that kernels of `ptx-gen` take.
@@ -130,15 +130,19 @@ impl<T> From<View<T>> for HostArg {
 pub(crate) struct Collect<'a>(pub(crate) Args<'a>);
 
 impl<'a> Sink<Host<'a>> for Collect<'a> {
+    #[inline(always)]
     fn input<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
         self.0.push(Arg::Buffer(v.region()));
     }
+    #[inline(always)]
     fn output<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
         self.0.push(Arg::Buffer(v.region()));
     }
+    #[inline(always)]
     fn inout<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
         self.0.push(Arg::Buffer(v.region()));
     }
+    #[inline(always)]
     fn scalar<T: Scalar>(&mut self, _: Field, v: &T) {
         self.0.push(Arg::Scalar(<T as Ty>::KIND, v.to_bits64()));
     }
@@ -190,7 +194,7 @@ const FEW: usize = 16;
 
 /// The values of arguments, each at the start of 64-bit words, and where each begins.
 struct Slots {
-    words: SmallVec<[u64; FEW]>,
+    words: Few<u64, FEW>,
     /// None where each takes one word.
     starts: Option<Box<[u16]>>,
 }
@@ -353,7 +357,7 @@ unsafe fn call_with_attributes(
 
 impl Slots {
     fn of(args: &[Arg<'_>]) -> Self {
-        let mut words = SmallVec::new();
+        let mut words = Few::new();
         let add = |arg: &Arg<'_>| {
             let start = words.len() as u16;
             match *arg {

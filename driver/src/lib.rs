@@ -93,6 +93,7 @@ mod driver;
 mod element;
 mod error;
 mod event;
+mod few;
 mod function;
 mod gate;
 mod graph;

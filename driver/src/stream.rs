@@ -325,6 +325,12 @@ impl std::fmt::Debug for Stream {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.context.0.order().leave(self.timeline.slot, self.timeline.queued());
+    }
+}
+
 impl Drop for Collected {
     fn drop(&mut self) {
         self.0.collect();

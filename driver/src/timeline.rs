@@ -178,7 +178,7 @@ impl Timeline {
     }
 
     #[inline]
-    fn done(&self) -> u64 {
+    pub(crate) fn done(&self) -> u64 {
         self.done.load(Acquire)
     }
 

@@ -28,9 +28,15 @@ struct Step {
 enum Work {
     Cargo(&'static [&'static str]),
     Own(fn() -> Result<()>),
+    /// A cargo command for machines where another one succeeds, and the variable it takes.
+    Where {
+        there: &'static [&'static str],
+        run: &'static [&'static str],
+        variable: (&'static str, &'static str),
+    },
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), fix: "cargo fmt --all" },
     Step { name: "dependencies", work: Work::Own(dependencies::check), fix: "cargo deny check" },
     Step {
@@ -42,6 +48,25 @@ const STEPS: [Step; 9] = [
         name: "tests",
         work: Work::Own(tests),
         fix: "cargo test --workspace (snapshots: cargo xtask bless)",
+    },
+    Step {
+        name: "miri",
+        work: Work::Where {
+            there: &["+nightly", "miri", "--version"],
+            run: &[
+                "+nightly",
+                "miri",
+                "test",
+                "--locked",
+                "--package",
+                "warpwright-driver",
+                "--test",
+                "sound",
+            ],
+            // The emulator turns addresses into pointers, and keeps its machines to the end.
+            variable: ("MIRIFLAGS", "-Zmiri-permissive-provenance -Zmiri-ignore-leaks"),
+        },
+        fix: "cargo +nightly miri test -p warpwright-driver --test sound",
     },
     Step { name: "documentation", work: Work::Own(documentation), fix: "cargo doc --workspace --no-deps" },
     Step { name: "generated files", work: Work::Own(codegen::check), fix: "cargo xtask codegen" },
@@ -68,6 +93,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|name| name == step.name);
     let results: Vec<_> = STEPS.iter().filter(chosen).map(|step| (step, timed(step))).collect();
     println!("\n{}", table(&results));
+    for (step, _) in results.iter().filter(|(_, outcome)| outcome.absent) {
+        println!("Not run here, because cargo lacks a part: {}, which is {}", step.name, step.fix);
+    }
     println!("Not run here, because it needs a GPU (xtask gpu-round runs it):");
     ON_A_GPU.iter().for_each(|what| println!("  {what}"));
     let failed: Vec<_> =
@@ -79,30 +107,48 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 struct Outcome {
     time: Duration,
     error: Option<anyhow::Error>,
+    /// Whether this machine lacks what the step needs.
+    absent: bool,
 }
 
 fn timed(step: &Step) -> Outcome {
     println!("\n== {}", step.name);
     let start = Instant::now();
-    let error = match step.work {
-        Work::Cargo(arguments) => cargo(arguments),
-        Work::Own(work) => work(),
-    }
-    .err();
+    let absent = matches!(step.work, Work::Where { there, .. } if !succeeds(there));
+    let error = if absent { None } else { perform(&step.work).err() };
     if let Some(error) = &error {
         println!("{} failed: {error:#}\nfix it with: {}", step.name, step.fix);
     }
     let time = start.elapsed();
     println!("== {}: {:.1} s", step.name, time.as_secs_f64());
-    Outcome { time, error }
+    Outcome { time, error, absent }
+}
+
+fn perform(work: &Work) -> Result<()> {
+    match work {
+        Work::Cargo(arguments) => cargo(arguments),
+        Work::Own(work) => work(),
+        Work::Where { run, variable: (name, value), .. } => {
+            must(Command::new("cargo").args(*run).env(name, value))
+        }
+    }
+}
+
+/// Whether a cargo command ends well; what it says is not shown.
+fn succeeds(arguments: &[&str]) -> bool {
+    let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet(Command::new("cargo").args(arguments)).is_ok_and(|status| status.success())
 }
 
 fn table(results: &[(&Step, Outcome)]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["step", "seconds", "result"]);
     for (step, outcome) in results {
-        let result =
-            if outcome.error.is_some() { format!("FAILED, fix with: {}", step.fix) } else { "passed".into() };
+        let result = match outcome {
+            Outcome { error: Some(_), .. } => format!("FAILED, fix with: {}", step.fix),
+            Outcome { absent: true, .. } => "not run".into(),
+            _ => "passed".into(),
+        };
         table.add_row([step.name.to_owned(), format!("{:.1}", outcome.time.as_secs_f64()), result]);
     }
     table

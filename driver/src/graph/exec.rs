@@ -157,6 +157,16 @@ impl GraphExec {
     /// # Errors
     /// A stream of another context; [`Error::UnorderedStreams`]; [`Error::Capturing`] if another thread captures the
     /// stream; or what the driver refuses.
+    ///
+    /// Two threads cannot launch one graph at a time:
+    ///
+    /// ```compile_fail,E0596
+    /// use warpwright_driver::{Error, GraphExec, Stream};
+    ///
+    /// fn launch(exec: &GraphExec, stream: &Stream) -> Result<(), Error> {
+    ///     exec.launch(stream)
+    /// }
+    /// ```
     #[inline]
     pub fn launch(&mut self, stream: &Stream) -> Result<(), Error> {
         self.expect_stream(stream)?;
