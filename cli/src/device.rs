@@ -72,7 +72,7 @@ pub(crate) fn is_emulator(context: &Context) -> bool {
 
 /// The driver of the emulator that is linked into this program.
 pub(crate) fn emulator() -> Result<Driver, Failure> {
-    let started = Driver::from_api(warpwright_cuda_emu::api(), "the linked emulator");
+    let started = Driver::of(warpwright_cuda_emu::library());
     started.map_err(|error| Failure::Runtime(sentence(&error)))
 }
 

@@ -49,7 +49,11 @@ mod queue;
 mod state;
 mod work;
 
+use std::sync::{Mutex, PoisonError};
+
 use warpwright_driver_sys::{Api, Library};
+
+use crate::machine::Machine;
 
 pub use config::EmulatorConfig;
 pub use exported::{
@@ -65,7 +69,17 @@ pub fn api() -> Api {
 /// The driver as a library, to hand to what is safe over any driver: one for the process, until [`configure`] makes a
 /// new machine, which has its own.
 pub fn library() -> &'static Library {
-    machine::current().library()
+    static LIBRARIES: Mutex<Vec<(&'static Machine, &'static Library)>> = Mutex::new(Vec::new());
+    let machine = machine::current();
+    let mut known = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, library)) = known.iter().find(|(of, _)| std::ptr::eq(*of, machine)) {
+        return library;
+    }
+    // SAFETY: the functions of the table are this crate's, written to do what `cuda.h` says of their names.
+    #[allow(unsafe_code)]
+    let library = unsafe { Library::of(api(), "emulator") };
+    known.push((machine, library));
+    library
 }
 
 /// The exported names that are fields of the table, and those that are not.

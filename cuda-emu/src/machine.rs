@@ -1,9 +1,9 @@
 //! The one emulated driver of the process: its device, its objects, the failures injected into it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use warpwright_driver_sys::{CUresult, Library};
+use warpwright_driver_sys::CUresult;
 
 use crate::config::EmulatorConfig;
 use crate::device::Device;
@@ -30,7 +30,6 @@ pub(crate) struct Machine {
     state: Mutex<State>,
     injecting: AtomicBool,
     injected: Mutex<Vec<InjectedFailure>>,
-    library: OnceLock<&'static Library>,
 }
 
 /// A call that is to fail.
@@ -81,16 +80,7 @@ impl Machine {
             state: Mutex::new(State::new(device)),
             injecting: AtomicBool::new(false),
             injected: Mutex::default(),
-            library: OnceLock::new(),
         }))
-    }
-
-    /// Its functions, as a library that a driver crate relies on.
-    #[allow(unsafe_code)]
-    pub(crate) fn library(&self) -> &'static Library {
-        let api = || crate::api::symbols::table(self.device.config.driver_version);
-        // SAFETY: every function of the table is this crate's, written to its prototype.
-        self.library.get_or_init(|| unsafe { Library::of(api(), "emulator") })
     }
 
     /// Every object of the driver. Workers never take this lock, but calls do: never wait for work while holding it.

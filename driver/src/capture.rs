@@ -286,7 +286,6 @@ impl Capture<'_> {
         unsafe { cu!(driver, cuStreamWaitEvent(self.stream.raw(), joined.raw(), 0)) }?;
         Ok(())
     }
-
 }
 
 /// The node that the stream's next work would come after: the one captured last, if the driver tells one.

@@ -133,7 +133,12 @@ impl Context {
 
     /// Waits for what a stream that captures was given before: by the fence there, because the stream cannot be asked.
     #[cold]
-    fn wait_for_earlier(&self, timeline: &Timeline, state: MutexGuard<'_, State>, place: Place) -> Result<(), Error> {
+    fn wait_for_earlier(
+        &self,
+        timeline: &Timeline,
+        state: MutexGuard<'_, State>,
+        place: Place,
+    ) -> Result<(), Error> {
         if timeline.has_reached(place.0) {
             return Ok(());
         }
@@ -301,7 +306,7 @@ impl std::fmt::Debug for Context {
 }
 
 /// What is dropped outside of all locks.
-type Left = Vec<Box<dyn std::any::Any + Send>>;
+type Left = Vec<Box<dyn std::any::Any + Send + Sync>>;
 
 impl Resources {
     fn retain(device: &Device) -> Result<Self, Error> {
@@ -373,7 +378,10 @@ impl Resources {
         let streams = lock(&self.streams);
         let marks: Vec<Mark> = streams.iter().filter(|_| waits).filter_map(|s| s.mark(fence)).collect();
         drop(streams);
-        if marks.is_empty() && fence.is_some() {
+        // Memory of a stream goes back in the order of that stream; others are waited for.
+        let in_order =
+            |mark: &Mark| matches!(&what, Release::StreamMemory(_, t) if Arc::ptr_eq(t, &mark.timeline));
+        if marks.iter().all(in_order) && fence.is_some() {
             return what.now(driver).into_iter().collect();
         }
         self.pending.push(marks, what);

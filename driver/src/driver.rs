@@ -197,7 +197,13 @@ impl Inner {
         };
         let failed = |call, code: CUresult| match code.ok() {
             Ok(()) => Ok(()),
-            Err(code) => Err(DriverError { call, code, name: inner_name(api, code), log: Box::default(), absent: None }),
+            Err(code) => Err(DriverError {
+                call,
+                code,
+                name: inner_name(api, code),
+                log: Box::default(),
+                absent: None,
+            }),
         };
         // SAFETY: the call takes no pointer and may be made again.
         failed("cuInit", unsafe { (api.cuInit)(0) })?;

@@ -288,7 +288,9 @@ pub enum Error {
         work: String,
     },
     /// An event that a capture recorded, used outside of the capture.
-    #[error("{what}: a capture recorded the event, so that it marks a place in a graph; record it in a stream first")]
+    #[error(
+        "{what}: a capture recorded the event, so that it marks a place in a graph; record it in a stream first"
+    )]
     CapturedEvent {
         /// The use.
         what: &'static str,
@@ -439,6 +441,9 @@ pub enum LaunchProblem {
         /// The one that is written.
         writer: String,
     },
+    /// What it asks for beside blocks, threads and shared memory.
+    #[error("{0}")]
+    Attribute(&'static str),
     /// The kernel's own contract.
     #[error("{0}")]
     Shape(String),
@@ -490,6 +495,12 @@ pub enum ModuleReason {
         target: String,
         /// The device's compute capability.
         device: String,
+    },
+    /// The module has no global variable of that name.
+    #[error("no global variable {name}")]
+    NoGlobal {
+        /// The name asked for.
+        name: String,
     },
     /// The module has no kernel of that name.
     #[error("no kernel {name}; the text has {entries}")]

@@ -18,6 +18,8 @@ pub struct Event(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     context: Context,
     raw: CUevent,
+    /// Whether somebody else made it, who destroys it.
+    borrowed: bool,
     /// Held during each call that records the event or lets a stream wait for it: what is known is what the driver has.
     recorded: Mutex<Recorded>,
 }
@@ -87,7 +89,19 @@ impl Event {
         let mut raw = CUevent::NULL;
         // SAFETY: `raw` is ours to write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
-        Ok(Self(Arc::new(Inner { context: context.clone(), raw, recorded: Mutex::default() })))
+        let (context, recorded) = (context.clone(), Mutex::default());
+        Ok(Self(Arc::new(Inner { context, raw, borrowed: false, recorded })))
+    }
+
+    /// An event that somebody else made, such as another crate in the same process. It is not destroyed. Where others
+    /// record it is not known here, so that a wait for it orders nothing that
+    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`].
+    ///
+    /// # Safety
+    /// `raw` is an event of the context for as long as this or a clone of it lives.
+    pub unsafe fn from_raw(context: &Context, raw: CUevent) -> Self {
+        let (context, recorded) = (context.clone(), Mutex::default());
+        Self(Arc::new(Inner { context, raw, borrowed: true, recorded }))
     }
 
     /// Its context.
@@ -237,6 +251,9 @@ impl std::fmt::Debug for Event {
 impl Drop for Inner {
     /// The driver keeps an event that a stream still waits for, but says no such thing of a graph.
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         let in_graph = lock(&self.recorded).in_graph;
         self.context.release(if in_graph { Release::GraphEvent(self.raw) } else { Release::Event(self.raw) });
     }

@@ -3,14 +3,15 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use ptx_gen::{Access, Elem, Field, Geometry, Kind, Scalar, Side, Sink, Source, Ty};
+use driver_sys::CUlaunchConfig;
+use ptx_gen::{Access, Elem, Field, Kind, Scalar, Side, Sink, Source, Ty};
 use ptx_gen::{Shape, ShapeArg};
 use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
-use crate::module::{Parameter, ParameterType};
-use crate::{Context, DriverError, Driver, Error, Function, Region, Stream, View};
+use crate::function::{Parameter, ParameterType};
+use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Region, Stream, View};
 
 /// On the host, at launch: views of device memory, and numbers.
 pub struct Host<'a>(std::marker::PhantomData<&'a ()>);
@@ -22,42 +23,6 @@ impl<'a> Side for Host<'a> {
     type Scalar<T: Scalar> = T;
 }
 
-/// Blocks, threads and shared memory of a launch, and how it meets the work around it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct LaunchConfig {
-    /// Blocks, in three dimensions.
-    pub grid: [u32; 3],
-    /// Threads of a block, in three dimensions.
-    pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes. More than the default of 48 KiB is asked for by itself.
-    pub shared: u32,
-}
-
-impl LaunchConfig {
-    /// So many blocks of so many threads, in one dimension.
-    pub const fn line(blocks: u32, threads: u32) -> Self {
-        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared: 0 }
-    }
-
-    /// A grid of blocks in three dimensions.
-    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self { grid, block, shared: 0 }
-    }
-
-    /// The same with so much dynamic shared memory, in bytes.
-    #[must_use]
-    pub const fn shared(self, bytes: u32) -> Self {
-        Self { shared: bytes, ..self }
-    }
-}
-
-impl From<Geometry> for LaunchConfig {
-    fn from(geometry: Geometry) -> Self {
-        Self { grid: geometry.grid, block: [geometry.block, 1, 1], shared: geometry.shared }
-    }
-}
-
 /// An argument at launch, untyped.
 #[derive(Clone, Debug)]
 pub enum HostArg {
@@ -65,8 +30,15 @@ pub enum HostArg {
     Buffer(Region),
     /// A number: its type, and its bits, zero-extended.
     Scalar(Kind, u64),
-    /// Anything else by value: its type and its bytes.
-    Value(ElementType, Box<[u8]>),
+    /// Anything else by value.
+    Value(HostValue),
+}
+
+/// A value of any type: its type and its bytes.
+#[derive(Clone, Debug)]
+pub struct HostValue {
+    ty: ElementType,
+    bytes: Box<[u8]>,
 }
 
 /// An argument at launch, lent for as long as the launch takes.
@@ -74,7 +46,7 @@ pub enum HostArg {
 pub(crate) enum Arg<'a> {
     Buffer(&'a Region),
     Scalar(Kind, u64),
-    Value(ElementType, &'a [u8]),
+    Value(&'a HostValue),
 }
 
 /// The arguments of a launch.
@@ -88,7 +60,7 @@ impl HostArg {
 
     /// Anything by value.
     pub fn value<T: Element>(value: T) -> Self {
-        Self::Value(T::TYPE, as_bytes(&[value]).into())
+        Self::Value(HostValue { ty: T::TYPE, bytes: as_bytes(&[value]).into() })
     }
 
     /// What the launch contract sees of it.
@@ -100,7 +72,7 @@ impl HostArg {
         match self {
             Self::Buffer(region) => Arg::Buffer(region),
             Self::Scalar(kind, bits) => Arg::Scalar(*kind, *bits),
-            Self::Value(ty, bytes) => Arg::Value(*ty, bytes),
+            Self::Value(value) => Arg::Value(value),
         }
     }
 }
@@ -111,7 +83,7 @@ impl Arg<'_> {
             Self::Buffer(region) => ShapeArg::Len(region.bytes() / region.elem().size().max(1)),
             Self::Scalar(_, bits) => ShapeArg::Scalar(bits),
             // Contracts see buffers and numbers; nothing of `ptx-gen` takes other values.
-            Self::Value(..) => ShapeArg::Scalar(0),
+            Self::Value(_) => ShapeArg::Scalar(0),
         }
     }
 
@@ -119,7 +91,7 @@ impl Arg<'_> {
         match self {
             Self::Buffer(region) => HostArg::Buffer(region.clone()),
             Self::Scalar(kind, bits) => HostArg::Scalar(kind, bits),
-            Self::Value(ty, bytes) => HostArg::Value(ty, bytes.into()),
+            Self::Value(value) => HostArg::Value(value.clone()),
         }
     }
 
@@ -127,7 +99,7 @@ impl Arg<'_> {
         match self {
             Self::Buffer(region) => format!("a buffer of {} ({region})", region.elem().name()),
             Self::Scalar(kind, _) => format!("a {} value", kind.name()),
-            Self::Value(ty, _) => format!("a {} value of {} bytes", ty.name(), ty.size()),
+            Self::Value(HostValue { ty, .. }) => format!("a {} value of {} bytes", ty.name(), ty.size()),
         }
     }
 
@@ -135,7 +107,7 @@ impl Arg<'_> {
         match (wanted, self) {
             (ParameterType::Buffer(elem, _), Self::Buffer(region)) => region.elem() == elem,
             (ParameterType::Value(ty), Self::Scalar(kind, _)) => ty.kind() == Some(kind),
-            (ParameterType::Value(wanted), Self::Value(ty, _)) => ty == wanted,
+            (ParameterType::Value(wanted), Self::Value(value)) => value.ty == wanted,
             _ => false,
         }
     }
@@ -209,14 +181,18 @@ pub struct Launch(Arc<Inner>);
 struct Inner {
     function: Function,
     config: LaunchConfig,
-    args: Vec<HostArg>,
+    args: Box<[HostArg]>,
     slots: Slots,
 }
 
+/// The arguments that a launch holds without memory of its own.
+const FEW: usize = 16;
+
 /// The values of arguments, each at the start of 64-bit words, and where each begins.
 struct Slots {
-    words: SmallVec<[u64; 16]>,
-    starts: SmallVec<[u16; 16]>,
+    words: SmallVec<[u64; FEW]>,
+    /// None where each takes one word.
+    starts: Option<Box<[u16]>>,
 }
 
 impl Launch {
@@ -236,6 +212,7 @@ impl Launch {
         check(function, &config, &lent)?;
         let slots = Slots::of(&lent);
         drop(lent);
+        let args = args.into();
         Ok(Self(Arc::new(Inner { function: function.clone(), config, args, slots })))
     }
 
@@ -265,7 +242,7 @@ impl Launch {
     /// The buffers, each with its parameter's name and what is done to it.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (&'static str, &Region, Access)> + Clone {
         let params = self.0.function.params().iter();
-        params.zip(&self.0.args).filter_map(|(param, arg)| match (param.ty, arg) {
+        params.zip(&*self.0.args).filter_map(|(param, arg)| match (param.ty, arg) {
             (ParameterType::Buffer(_, access), HostArg::Buffer(region)) => Some((param.name, region, access)),
             _ => None,
         })
@@ -320,7 +297,7 @@ pub(crate) fn enqueue_typed(
     turn.admit(buffers(function.params(), args).map(|(_, region, access)| (region, access)))?;
     turn.enqueue(|driver| {
         // SAFETY: the launch was checked, and the caller lends its memory until it is queued.
-        Slots::of(args).with_pointers(|params| unsafe { call(driver, function, &config, stream, params) })
+        Slots::with(args, |params| unsafe { call(driver, function, &config, stream, params) })
     })
 }
 
@@ -335,34 +312,101 @@ unsafe fn call(
     stream: &Stream,
     params: *mut *mut c_void,
 ) -> Result<(), DriverError> {
-    let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared } = *config;
+    let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared, .. } = *config;
+    if config.has_attributes() {
+        // SAFETY: the caller vouches for the same.
+        return unsafe { call_with_attributes(driver, function, config, stream, params) };
+    }
     let (function, raw, extra) = (function.raw(), stream.raw(), std::ptr::null_mut());
     // SAFETY: function and stream are alive and of one context; the caller vouches for the arguments.
     unsafe { cu!(driver, cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, raw, params, extra)) }
 }
 
+/// # Safety
+/// As [`call`].
+#[cold]
+unsafe fn call_with_attributes(
+    driver: &Driver,
+    function: &Function,
+    config: &LaunchConfig,
+    stream: &Stream,
+    params: *mut *mut c_void,
+) -> Result<(), DriverError> {
+    let mut attributes = config.attributes();
+    let launch = CUlaunchConfig {
+        gridDimX: config.grid[0],
+        gridDimY: config.grid[1],
+        gridDimZ: config.grid[2],
+        blockDimX: config.block[0],
+        blockDimY: config.block[1],
+        blockDimZ: config.block[2],
+        sharedMemBytes: config.shared,
+        hStream: stream.raw(),
+        attrs: attributes.as_mut_ptr(),
+        numAttrs: attributes.len() as u32,
+    };
+    let (raw, extra) = (function.raw(), std::ptr::null_mut());
+    // SAFETY: function and stream are alive and of one context; the attributes are lent; the caller vouches for the
+    // arguments.
+    unsafe { cu_if_there!(driver, cuLaunchKernelEx(&launch, raw, params, extra)) }
+}
+
 impl Slots {
-    #[inline]
     fn of(args: &[Arg<'_>]) -> Self {
-        let mut slots = Self { words: SmallVec::new(), starts: SmallVec::new() };
-        for arg in args {
-            slots.starts.push(slots.words.len() as u16);
+        let mut words = SmallVec::new();
+        let add = |arg: &Arg<'_>| {
+            let start = words.len() as u16;
             match *arg {
-                Arg::Buffer(region) => slots.words.push(region.address()),
-                Arg::Scalar(_, bits) => slots.words.push(bits),
-                Arg::Value(_, bytes) => slots.words.extend(bytes.chunks(8).map(word)),
+                Arg::Buffer(region) => words.push(region.address()),
+                Arg::Scalar(_, bits) => words.push(bits),
+                Arg::Value(value) => words.extend(value.bytes.chunks(8).map(word)),
             }
+            start
+        };
+        if args.iter().any(|arg| matches!(arg, Arg::Value(_))) {
+            let starts = Some(args.iter().map(add).collect());
+            return Self { words, starts };
         }
-        slots
+        args.iter().map(add).for_each(drop);
+        Self { words, starts: None }
+    }
+
+    /// Hands arguments to a call, without making slots of few numbers and buffers.
+    #[inline]
+    fn with<R>(args: &[Arg<'_>], call: impl FnOnce(*mut *mut c_void) -> R) -> R {
+        let mut words = [0; FEW];
+        if args.len() > FEW || args.iter().any(|arg| matches!(arg, Arg::Value(_))) {
+            return Self::of(args).with_pointers(call);
+        }
+        for (word, arg) in words.iter_mut().zip(args) {
+            *word = match *arg {
+                Arg::Buffer(region) => region.address(),
+                Arg::Scalar(_, bits) => bits,
+                Arg::Value(_) => 0,
+            };
+        }
+        let mut pointers: [*mut c_void; FEW] = [std::ptr::null_mut(); FEW];
+        let to = words.as_mut_ptr();
+        pointers.iter_mut().enumerate().for_each(|(i, pointer)| *pointer = to.wrapping_add(i).cast());
+        call(pointers.as_mut_ptr())
     }
 
     #[inline]
     fn with_pointers<R>(&self, call: impl FnOnce(*mut *mut c_void) -> R) -> R {
         // Numbers stand at the start of 64-bit words, which is right because every machine with CUDA is little-endian.
         let words = self.words.as_ptr();
-        let pointer = |start: &u16| words.wrapping_add(usize::from(*start)).cast_mut().cast();
-        let mut pointers: SmallVec<[*mut c_void; 16]> = self.starts.iter().map(pointer).collect();
-        call(pointers.as_mut_ptr())
+        let pointer = |start: usize| -> *mut c_void { words.wrapping_add(start).cast_mut().cast() };
+        match &self.starts {
+            None if self.words.len() <= FEW => {
+                let mut pointers: [*mut c_void; FEW] = std::array::from_fn(pointer);
+                call(pointers.as_mut_ptr())
+            }
+            None => call((0..self.words.len()).map(pointer).collect::<Vec<_>>().as_mut_ptr()),
+            Some(starts) => {
+                let starts = starts.iter().map(|start| pointer((*start).into()));
+                call(starts.collect::<Vec<_>>().as_mut_ptr())
+            }
+        }
     }
 }
 
@@ -417,7 +461,9 @@ fn check_contexts(function: &Function, args: &[Arg<'_>]) -> Result<(), Error> {
 
 #[inline]
 fn check_overlaps(function: &Function, args: &[Arg<'_>]) -> Result<(), Error> {
-    for (i, writer) in buffers(function.params(), args).enumerate().filter(|(_, (.., access))| access.writes()) {
+    for (i, writer) in
+        buffers(function.params(), args).enumerate().filter(|(_, (.., access))| access.writes())
+    {
         for (j, other) in buffers(function.params(), args).enumerate() {
             if i != j && writer.1.overlaps(other.1) {
                 let (first, second) = if i < j { (writer, other) } else { (other, writer) };

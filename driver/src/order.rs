@@ -156,8 +156,9 @@ impl Order {
         lock(&self.tables).streams[slot].name.clone()
     }
 
-    /// The clock of a stream after so much of its work. Who waits takes it before: what the stream is told to wait for
-    /// meanwhile is not before the place that was waited for.
+    /// The clock of a stream after so much of its work. It is taken before somebody waits: what the stream is told to
+    /// wait for meanwhile is not before the place that was waited for. Also while there is one stream: there may have
+    /// been others, and what it did then is remembered.
     pub(crate) fn clock(&self, slot: usize, at: u64) -> Clock {
         let mut clock = lock(&self.tables).streams[slot].clock.clone();
         raise(&mut clock, slot, at);
@@ -250,7 +251,8 @@ impl Tables {
         let mut touches = lock(&region.touched().0);
         touches.retain(|t| {
             let covered = bytes.start <= t.bytes.start && t.bytes.end <= bytes.end;
-            !(covered && if writes { self.is_before(slot, t.slot, t.at) } else { t.slot == slot && !t.writes })
+            !(covered
+                && if writes { self.is_before(slot, t.slot, t.at) } else { t.slot == slot && !t.writes })
         });
         touches.push(Touch { slot, at, bytes, writes });
         if touches.len().is_multiple_of(FORGET) {

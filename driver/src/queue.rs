@@ -6,7 +6,9 @@
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
-use crate::{AnyFunction, Context, DriverError, Driver, Error, Host, HostArg, Kernel, Launch, Region, Stream, View};
+use crate::{
+    AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region, Stream, View,
+};
 
 /// What takes work.
 pub trait Queue {

@@ -164,7 +164,9 @@ impl Stream {
         let from = as_bytes(from);
         self.transfer("write", to.region(), Access::Write, |driver| {
             // SAFETY: the view's memory lives as long as the view, its length was checked, and `from` outlives the wait.
-            unsafe { cu!(driver, cuMemcpyHtoDAsync_v2(to.address(), from.as_ptr().cast(), from.len(), self.raw())) }
+            unsafe {
+                cu!(driver, cuMemcpyHtoDAsync_v2(to.address(), from.as_ptr().cast(), from.len(), self.raw()))
+            }
         })
     }
 
@@ -188,7 +190,12 @@ impl Stream {
         let to = as_bytes_mut(to);
         self.transfer("read", from.region(), Access::Read, |driver| {
             // SAFETY: the view's memory lives as long as the view, and `to` has its length and outlives the wait.
-            unsafe { cu!(driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.address(), to.len(), self.raw())) }
+            unsafe {
+                cu!(
+                    driver,
+                    cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from.address(), to.len(), self.raw())
+                )
+            }
         })
     }
 

@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 
-
 use crate::element::Element;
 use crate::queue::{Queue, Work};
 use crate::{Context, Error, Event, Pinned, Stream, View};

@@ -212,7 +212,7 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         bench.pass(queue)?;
         let event = Event::untimed(&bench.context)?;
         event.record(queue.stream())?;
-        let mut aside = Stream::new(&bench.context)?;
+        let aside = Stream::new(&bench.context)?;
         assert_eq!(
             text(aside.wait(&event)),
             "a stream's wait for it: a capture recorded the event, so that it marks a place in a graph; record it in a \
@@ -353,14 +353,8 @@ fn parameters_are_compared_with_the_module() {
     let declared = |params: &[Parameter]| unsafe { module.function("takes", params) };
     assert!(declared(&[p, n]).is_ok());
     for (params, wanted) in [
-        (
-            vec![n, q],
-            "parameter 0 (n) is 4 bytes at offset 0 in the declaration and 8 bytes at offset 0",
-        ),
-        (
-            vec![p],
-            "parameter 1 (beyond the last) is absent in the declaration and 4 bytes at offset 8",
-        ),
+        (vec![n, q], "parameter 0 (n) is u32, an integer of 4 bytes, in the declaration and .u64"),
+        (vec![p], "parameter 1 (beyond the last) is absent in the declaration and 4 bytes at offset 8"),
         (vec![p, n, q], "parameter 2 (q) is 4 bytes at offset 12 in the declaration and absent"),
     ] {
         assert_eq!(text(declared(&params)), format!("kernel takes: {wanted} in the module"));

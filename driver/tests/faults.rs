@@ -151,7 +151,8 @@ fn a_wait_that_comes_too_late_is_found_in_a_chain() {
         let mut found = String::new();
         one_at_a_time(|context| {
             let stream = Stream::new(&context).unwrap();
-            let [first, second] = [false, late].map(|late| unsafe { Kernel::load(&context, Waits { late }) }.unwrap());
+            let [first, second] =
+                [false, late].map(|late| unsafe { Kernel::load(&context, Waits { late }) }.unwrap());
             assert!(first.function().waits() && second.function().waits());
             let (x, y) = buffers(&context);
             let mut chain = Recorder::pipeline(&context).unwrap();

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use warpwright_driver::sys::{Api, Library, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
+use warpwright_driver::sys::{Api, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, Library};
 use warpwright_driver::*;
 
 const N: usize = 32;

@@ -57,10 +57,7 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
         ),
         (launch([0, 1, 1], 128, 0, good()), "kernel add: grid.x is 0; the device allows 1 to 2147483647"),
         (launch([1, 70000, 1], 128, 0, good()), "kernel add: grid.y is 70000; the device allows 1 to 65535"),
-        (
-            launch([1, 1, 1], 2048, 0, good()),
-            "kernel add: block.x is 2048; the device allows 1 to 1024",
-        ),
+        (launch([1, 1, 1], 2048, 0, good()), "kernel add: block.x is 2048; the device allows 1 to 1024"),
         (
             launch([1, 1, 1], 512, 0, good()),
             "kernel add: a block of 512 threads; the kernel allows 256 with 128 registers a thread",
@@ -97,7 +94,7 @@ fn things_of_two_contexts_do_not_meet() {
     let add = unsafe { Kernel::load(&first, Add) }.unwrap();
     let x = Buffer::<f32>::zeroed(&first, 64).unwrap();
     let y = Buffer::<f32>::zeroed(&second, 64).unwrap().labelled("y");
-    let mut stream = Stream::new(&second).unwrap();
+    let stream = Stream::new(&second).unwrap();
     assert_eq!(
         text(add.with(add_args(&x, &y, 64))),
         "buffer y belongs to device 1 (Fake, compute capability 8.0) of fake, \
@@ -250,7 +247,8 @@ fn views_are_checked() {
 #[test]
 fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
     let context = fake::context();
-    let (add, mul) = (unsafe { Kernel::load(&context, Add) }.unwrap(), unsafe { Kernel::load(&context, Mul) }.unwrap());
+    let (add, mul) =
+        (unsafe { Kernel::load(&context, Add) }.unwrap(), unsafe { Kernel::load(&context, Mul) }.unwrap());
     let buffer = |name| Buffer::<f32>::zeroed(&context, 64).unwrap().labelled(name);
     let (x, y, z) = (buffer("x"), buffer("y"), buffer("z"));
     let mut graph = Graph::new(&context).unwrap();

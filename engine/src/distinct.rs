@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::signed;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 
@@ -21,7 +22,7 @@ impl<'c, K: KernelDef + PartialEq> Distinct<'c, K> {
         if let Some(known) = self.loaded.iter().find(|known| *known.def() == def) {
             return Ok(known.clone());
         }
-        let kernel = Arc::new(Kernel::load(self.context, def)?);
+        let kernel = Arc::new(signed::load(self.context, def)?);
         self.loaded.push(kernel.clone());
         Ok(kernel)
     }

@@ -10,7 +10,7 @@ use warpwright_engine::{Decoder, Launch, Options, Outline, Path, Shape, Tuning, 
 /// A device of this compute capability, and with the shared memory of such.
 fn device(compute_capability: (u32, u32)) -> Context {
     configure(EmulatorConfig { compute_capability, ..EmulatorConfig::default() });
-    let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     Context::new(&driver.devices().unwrap()[0]).unwrap()
 }
 

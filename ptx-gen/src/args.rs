@@ -202,20 +202,10 @@ macro_rules! args {
         }
         impl<S: $crate::Side> $crate::Args<S> for $name<S> {
             fn make(from: &mut impl $crate::Source<S>) -> Self {
-                $name { $($f: <$t as $crate::ArgTy>::take(from, $name::<S>::field(stringify!($f)))),* }
+                $name { $($f: <$t as $crate::ArgTy>::take(from, $crate::args!(@field $f $($doc)*))),* }
             }
             fn each(&self, to: &mut impl $crate::Sink<S>) {
-                $(<$t as $crate::ArgTy>::show(&self.$f, to, $name::<S>::field(stringify!($f)));)*
-            }
-        }
-        impl<S: $crate::Side> $name<S> {
-            /// The field of this name.
-            fn field(name: &'static str) -> $crate::Field {
-                let doc = match name {
-                    $(stringify!($f) => concat!($($doc, "\n"),*),)*
-                    _ => "",
-                };
-                $crate::Field { name, doc: doc.trim() }
+                $(<$t as $crate::ArgTy>::show(&self.$f, to, $crate::args!(@field $f $($doc)*));)*
             }
         }
         // As a field of another list, it stands for its own fields. The field's name and doc comment stay in Rust.
@@ -231,6 +221,9 @@ macro_rules! args {
         // On these two sides every field is `Copy`, so the list is, too.
         $crate::args!(@copy $name $crate::Dev<'_>);
         $crate::args!(@copy $name $crate::Shape);
+    };
+    (@field $f:ident $($doc:literal)*) => {
+        const { $crate::Field { name: stringify!($f), doc: concat!($($doc, "\n"),*).trim_ascii() } }
     };
     (@copy $name:ident $side:ty) => {
         impl ::core::clone::Clone for $name<$side> {

@@ -6,7 +6,7 @@
 use ptx_gen::isa::{Accuracy, Op, Slot};
 use ptx_gen::{Kind, ParamKind, Sample, Target, f16, isa, print, samples};
 use std::process::ExitCode;
-use warpwright_driver::{Buffer, Context, Driver, Geometry, HostArg, Launch, Module, Stream};
+use warpwright_driver::{Buffer, Context, Driver, Geometry, HostArg, Launch, Module, Parameter, Stream};
 use warpwright_kernels::Random;
 
 type Failure = Box<dyn std::error::Error>;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 
 /// Gives the number of samples that differ.
 fn run() -> Result<usize, Failure> {
-    let emulator = Driver::from_api(warpwright_cuda_emu::api(), "the linked emulator")?;
+    let emulator = Driver::of(warpwright_cuda_emu::library())?;
     let (real, emulated) = (Driver::load()?.device(0)?, emulator.device(0)?);
     let all: Vec<Sample> = samples().into_iter().filter(comparable).collect();
     let (real, emulated) = (Context::new(&real)?, Context::new(&emulated)?);
@@ -69,8 +69,9 @@ fn comparable(sample: &Sample) -> bool {
 fn all_rounds(sample: &Sample, context: &Context) -> Result<Vec<u32>, Failure> {
     let text = print(&sample.program, Target::named("sm_90").ok_or("no sm_90")?)?;
     let module = Module::load(context, &text)?;
+    let params: Vec<Parameter> = sample.program.params.iter().map(Parameter::from).collect();
     // SAFETY: the parameters are the program's own, and a sample stays inside its memory.
-    let function = unsafe { module.function(&sample.program.name, &sample.program.params) }?;
+    let function = unsafe { module.function(&sample.program.name, &params) }?;
     let geometry = Geometry { grid: [1; 3], block: 32, shared: 0 };
     let stream = Stream::new(context)?;
     let mut all = vec![];

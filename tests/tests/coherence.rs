@@ -1,8 +1,11 @@
 //! A kernel of a chain reads by `ld.global.nc` only what no kernel writes that may still run when it starts.
 
+#![allow(unsafe_code)]
+
 use ptx_gen::*;
 use warpwright_driver::{
-    Buffer, Context, Driver, EdgeKind, Error, Graph, Host, Kernel, Queue, Recorder, Stream, sys::Api,
+    Buffer, Context, Driver, EdgeKind, Error, Graph, Host, Kernel, Queue, Recorder, Stream, View,
+    sys::{Api, Library},
 };
 
 const N: usize = 32;
@@ -57,7 +60,8 @@ struct Bench {
     w: Buffer<f32>,
     a: Buffer<f32>,
     /// Twice as long.
-    b: Buffer<f32>,
+    /// Of `b`.
+    halves: [View<f32>; 2],
 }
 
 /// A step: from `a` to the first half of `b`, from that to `a`, or from the second half to `a`.
@@ -70,21 +74,25 @@ enum From {
 
 impl Bench {
     fn new(api: Api) -> Self {
-        let driver = Driver::from_api(api, "emulator").unwrap();
+        // SAFETY: the functions are the emulator's, of which some are left out.
+        let driver = Driver::of(unsafe { Library::of(api, "emulator") }).unwrap();
         let context = Context::new(&driver.device(0).unwrap()).unwrap();
         let zeroed = |len| Buffer::zeroed(&context, len).unwrap();
+        let b = zeroed(2 * N).labelled("b");
+        // SAFETY: the program stays within its buffers.
+        let load = |fresh| unsafe { Kernel::load(&context, Step { fresh }) }.unwrap();
         Bench {
-            fresh: unsafe { Kernel::load(&context, Step { fresh: true }) }.unwrap(),
-            cached: unsafe { Kernel::load(&context, Step { fresh: false }) }.unwrap(),
+            fresh: load(true),
+            cached: load(false),
             w: Buffer::from_slice(&context, &[1.0; N]).unwrap().labelled("w"),
             a: zeroed(N).labelled("a"),
-            b: zeroed(2 * N).labelled("b"),
+            halves: [0, N].map(|i| b.view_range(i..i + N)),
             context,
         }
     }
 
-    fn args(&self, from: From) -> StepArgs<Host> {
-        let (a, w, [low, high]) = (self.a.view(), self.w.view(), [0, N].map(|i| self.b.view_range(i..i + N)));
+    fn args(&self, from: From) -> StepArgs<Host<'_>> {
+        let (a, w, [low, high]) = (&self.a, &self.w, &self.halves);
         match from {
             From::A => StepArgs { x: a, w, y: low },
             From::Low => StepArgs { x: low, w, y: a },

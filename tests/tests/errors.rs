@@ -112,7 +112,7 @@ fn nested_driver_errors() -> impl Iterator<Item = warpwright_driver::Error> {
 
 fn refused() -> DriverError {
     let (call, code) = ("cuMemAlloc_v2", CUresult::OUT_OF_MEMORY);
-    DriverError { call, code, name: None, log: "the log of the driver".into() }
+    DriverError { call, code, name: None, log: "the log of the driver".into(), absent: None }
 }
 
 fn module_error() -> ModuleError {

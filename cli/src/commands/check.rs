@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use comfy_table::{Table, presets};
 use indicatif::ProgressIterator;
 use ptx_gen::{CpuArg, Elem, Param};
-use warpwright_driver::{AnyFunction, Buffer, Context, Error, HostArg, Queue, Stream, load_any};
+use warpwright_driver::{AnyFunction, Buffer, Context, Element, Error, HostArg, Queue, Stream};
+use warpwright_engine::load_listed;
 use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
 
 use crate::device::{self, Choice};
@@ -67,7 +68,8 @@ impl fmt::Display for CaseResult {
 /// Runs all cases of a kernel. An error ends the check: after a fault the device is lost.
 fn check(context: &Context, kernel: &dyn Variant, results: &mut Vec<CaseResult>) -> Result<(), Failure> {
     let (name, params) = (kernel.name(), kernel.params());
-    let function = load_any(context, kernel).map_err(|error| fault(&name, "loading", &error))?;
+    let function = load_listed(context, &name).map_err(|error| fault(&name, "loading", &error))?;
+    let function = function.expect("the list has it, because this walks the list");
     for Case { label, args, bound } in kernel.cases(SEED) {
         let found =
             on_device(context, &function, &params, &args).map_err(|error| fault(&name, &label, &error))?;
@@ -120,7 +122,7 @@ fn upload(context: &Context, param: &Param, arg: &CpuArg) -> Result<(HostArg, Fe
     }
 }
 
-fn buffer<T: Elem>(
+fn buffer<T: Elem + Element>(
     context: &Context,
     param: &Param,
     values: &[T],

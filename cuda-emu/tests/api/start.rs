@@ -10,12 +10,13 @@ use warpwright_driver_sys::*;
 use crate::harness::{bare, code, emu, emu_with, make, ok};
 
 #[test]
-fn every_required_function_of_the_table_is_exported_once() {
+fn every_function_of_the_table_is_exported_once() {
     let (tabled, more) = symbols();
-    for function in Api::NAMES.iter().filter(|f| f.required) {
-        assert!(tabled.contains(&function.name), "{}", function.name);
-    }
-    assert!(tabled.iter().all(|name| Api::function(name).is_some()));
+    let mut expected: Vec<_> = Api::NAMES.iter().map(|f| f.name).collect();
+    expected.sort_unstable();
+    let mut found = tabled.clone();
+    found.sort_unstable();
+    assert_eq!(found, expected);
     let all = tabled.len() + more.len();
     assert_eq!(tabled.into_iter().chain(more).collect::<HashSet<_>>().len(), all);
 }
@@ -109,9 +110,12 @@ fn proc_address_gives_the_abi_of_the_version_asked_for() {
         (code, function as usize, found.0)
     };
     assert_eq!(ask("cuMemAlloc", 13000), (0, emu.api.cuMemAlloc_v2 as usize, 0));
-    assert_eq!(ask("cuGraphAddKernelNode", 12000), (0, emu.api.cuGraphAddKernelNode_v2 as usize, 0));
+    assert_eq!(
+        ask("cuGraphAddKernelNode", 12000),
+        (0, emu.api.cuGraphAddKernelNode_v2.map_or(0, |f| f as usize), 0)
+    );
     let (_, old, _) = ask("cuGraphAddKernelNode", 11040);
-    assert!(old != 0 && old != emu.api.cuGraphAddKernelNode_v2 as usize);
+    assert!(old != 0 && old != emu.api.cuGraphAddKernelNode_v2.map_or(0, |f| f as usize));
     assert_eq!(ask("cuGraphAddNode", 12000), (0, 0, 2));
     assert_eq!(ask("cuNoSuchThing", 13000), (0, 0, 1));
     assert_eq!(ask("cuMemAlloc", 13010).0, 1);

@@ -139,7 +139,12 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Work::copy`] and [`add`](Self::add).
-    pub fn copy<T: Element>(&mut self, after: &[NodeId], from: &View<T>, to: &View<T>) -> Result<NodeId, Error> {
+    pub fn copy<T: Element>(
+        &mut self,
+        after: &[NodeId],
+        from: &View<T>,
+        to: &View<T>,
+    ) -> Result<NodeId, Error> {
         self.add(after, Work::copy(from, to)?)
     }
 

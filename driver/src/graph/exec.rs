@@ -9,11 +9,11 @@ use driver_sys::{
 };
 use ptx_gen::{Access, KernelDef};
 
+use super::Owner;
 use super::add::with_kernel_params;
 use super::coherence::expect_all_coherent;
 use super::order::Order;
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph, conflict, edge};
-use super::Owner;
 use crate::capture::{Child, last_node};
 use crate::event::expect_same;
 use crate::queue::{Use, Work};
@@ -32,9 +32,28 @@ pub struct GraphExec {
     /// What the whole graph touches, once it is asked for.
     touched: OnceLock<Vec<(Region, Access)>>,
     /// The nodes that use each memory, once it is asked for. Only looked up, never walked.
-    users: OnceLock<HashMap<usize, Vec<usize>>>,
+    users: OnceLock<Users>,
     /// What it needs beside what its nodes name.
     owners: Vec<Owner>,
+}
+
+/// The nodes that use each memory.
+type Users = HashMap<usize, Vec<usize>>;
+
+fn add_user(users: &mut Users, memory: usize, node: usize) {
+    let nodes = users.entry(memory).or_default();
+    if !nodes.contains(&node) {
+        nodes.push(node);
+    }
+}
+
+fn remove_user(users: &mut Users, memory: usize, node: usize) {
+    if let Some(nodes) = users.get_mut(&memory) {
+        nodes.retain(|n| *n != node);
+        if nodes.is_empty() {
+            users.remove(&memory);
+        }
+    }
 }
 
 struct Inner {
@@ -189,7 +208,8 @@ impl GraphExec {
             let mut places: HashMap<(usize, usize, usize), usize> = HashMap::new();
             for used in self.nodes.iter().flat_map(Node::uses) {
                 let range = used.region.range();
-                let place = places.entry((used.region.memory(), range.start, range.end)).or_insert(found.len());
+                let place =
+                    places.entry((used.region.memory(), range.start, range.end)).or_insert(found.len());
                 match found.get_mut(*place) {
                     Some((_, access)) if *access != used.access => *access = Access::ReadWrite,
                     Some(_) => {}
@@ -252,7 +272,8 @@ impl GraphExec {
         self.expect_ordered(index, &work)?;
         self.expect_coherent_with(node, &work)?;
         if let Some(users) = self.users.get_mut() {
-            launch.buffers().for_each(|(_, region, _)| users.entry(region.memory()).or_default().push(index));
+            self.nodes[index].uses().iter().for_each(|u| remove_user(users, u.region.memory(), index));
+            launch.buffers().for_each(|(_, region, _)| add_user(users, region.memory(), index));
         }
         self.touched = OnceLock::new();
         Ok(())
@@ -274,7 +295,9 @@ impl GraphExec {
         let _current = self.context().enter()?;
         let (_, _calls) = self.inner.graph.begin();
         // SAFETY: the exec is alive, and the node is of the graph it was made from.
-        unsafe { cu_if_there!(self.context().driver(), cuGraphNodeSetEnabled(self.inner.raw, raw, enabled.into())) }?;
+        unsafe {
+            cu_if_there!(self.context().driver(), cuGraphNodeSetEnabled(self.inner.raw, raw, enabled.into()))
+        }?;
         Ok(())
     }
 
@@ -288,7 +311,9 @@ impl GraphExec {
         let (_, _calls) = self.inner.graph.begin();
         let mut enabled = 0;
         // SAFETY: `enabled` is ours to write; exec and node are alive.
-        unsafe { cu_if_there!(self.context().driver(), cuGraphNodeGetEnabled(self.inner.raw, raw, &mut enabled)) }?;
+        unsafe {
+            cu_if_there!(self.context().driver(), cuGraphNodeGetEnabled(self.inner.raw, raw, &mut enabled))
+        }?;
         Ok(enabled != 0)
     }
 
@@ -304,7 +329,9 @@ impl GraphExec {
             let _current = self.context().enter()?;
             let (raw, _calls) = graph.raw.begin();
             // SAFETY: exec and graph are alive; `info` is ours to write.
-            unsafe { cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info)) }
+            unsafe {
+                cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info))
+            }
         };
         if let Err(source) = result {
             let (node, from) = (graph.name_of(info.errorNode), graph.name_of(info.errorFromNode));
@@ -354,9 +381,9 @@ impl GraphExec {
     /// The nodes that may use memory of these uses, in order.
     fn users_of(&self, uses: &[Use]) -> Vec<usize> {
         let all = self.users.get_or_init(|| {
-            let mut users: HashMap<usize, Vec<usize>> = HashMap::new();
+            let mut users = Users::new();
             for (index, node) in self.nodes.iter().enumerate() {
-                node.uses().iter().for_each(|u| users.entry(u.region.memory()).or_default().push(index));
+                node.uses().iter().for_each(|u| add_user(&mut users, u.region.memory(), index));
             }
             users
         });

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use driver_sys::{CUgraph, CUgraphNode, CUgraphNodeType};
 
 use crate::lock::lock;
-use crate::release::Release;
 use crate::queue::{Hazard, Use, Work, hazard};
+use crate::release::Release;
 use crate::{Context, Error, Region};
 use coherence::Writers;
 use order::Order;

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use warpwright_driver::sys::*;
@@ -248,24 +249,14 @@ fn expect_balance(what: &str) {
 
 /// The functions that this crate calls.
 fn used() -> Vec<&'static str> {
-    let sources: String = [
-        include_str!("../../src/capture.rs"),
-        include_str!("../../src/context.rs"),
-        include_str!("../../src/device.rs"),
-        include_str!("../../src/driver.rs"),
-        include_str!("../../src/event.rs"),
-        include_str!("../../src/graph/add.rs"),
-        include_str!("../../src/graph/exec.rs"),
-        include_str!("../../src/graph/mod.rs"),
-        include_str!("../../src/launch.rs"),
-        include_str!("../../src/memory.rs"),
-        include_str!("../../src/module.rs"),
-        include_str!("../../src/queue.rs"),
-        include_str!("../../src/release.rs"),
-        include_str!("../../src/stream.rs"),
-        include_str!("../../src/timeline.rs"),
-    ]
-    .concat();
+    let mut sources = String::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { sources += &std::fs::read_to_string(path).unwrap() }
+        }
+    }
     let word = |c: char| !c.is_alphanumeric() && c != '_';
     let words: std::collections::BTreeSet<&str> = sources.split(word).collect();
     Api::NAMES.iter().map(|f| f.name).filter(|name| words.contains(name)).collect()
@@ -317,6 +308,6 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
         silent.dedup();
         let unknown: Vec<_> =
             silent.iter().filter(|call| !SILENT.contains(call) && !NOT_CALLED.contains(call)).collect();
-        assert_eq!(unknown, [&""; 0], "no error, although the first call failed");
+        assert_eq!(unknown, [&""; 0], "no error, although the first call failed: let the program call it, or name it in NOT_CALLED");
     });
 }

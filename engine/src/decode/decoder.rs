@@ -91,6 +91,13 @@ struct Graphs {
     many: Option<(u32, Recorded)>,
 }
 
+impl Graphs {
+    /// The graph of a kind of step that was recorded.
+    fn step(&mut self, kind: StepKind) -> &mut Recorded {
+        self.steps.get_mut(&kind).expect("every kind of step of this decoder was recorded")
+    }
+}
+
 struct Recorded {
     nodes: usize,
     exec: GraphExec,
@@ -273,7 +280,7 @@ impl Decoder {
     /// Launches a step.
     pub(crate) fn launch(&mut self, kind: StepKind) -> Result<(), Error> {
         match &mut self.steps {
-            Steps::Graph(graphs) => graphs.steps[&kind].exec.launch(&self.stream)?,
+            Steps::Graph(graphs) => graphs.step(kind).exec.launch(&self.stream)?,
             Steps::Eager(launched) => {
                 launched.insert(kind, count(&self.stream, &self.machine, kind)?);
             }
@@ -283,12 +290,12 @@ impl Decoder {
 
     /// Launches up to `limit` decode steps; returns how many.
     pub(crate) fn launch_tokens(&mut self, limit: u32) -> Result<u32, Error> {
-        let Steps::Graph(graphs) = &self.steps else {
+        let Steps::Graph(graphs) = &mut self.steps else {
             return self.launch(StepKind::Decode).map(|()| 1);
         };
-        let (tokens, graph) = match &graphs.many {
+        let (tokens, graph) = match &mut graphs.many {
             Some((tokens, graph)) if *tokens <= limit => (*tokens, graph),
-            _ => (1, &graphs.steps[&StepKind::Decode]),
+            _ => (1, graphs.step(StepKind::Decode)),
         };
         graph.exec.launch(&self.stream)?;
         Ok(tokens)

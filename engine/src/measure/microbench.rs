@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warpwright_driver::{Buffer, Context, Event, Graph, GraphExec, Kernel, Queue, Recorder, View};
+use warpwright_driver::{Buffer, Context, Event, Graph, GraphExec, Queue, Recorder, View};
 use warpwright_kernels::Read;
 use warpwright_kernels::pipeline::Plan;
 use warpwright_kernels::read::ReadArgs;
@@ -20,6 +20,7 @@ use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::resolved::Resolved;
 use crate::pipeline::step::PipelineStep;
 use crate::pipeline::tuning::Tuning;
+use crate::signed;
 
 /// The size of a microbenchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl Decoder {
 
     /// Adds copies until the set has this many bytes.
     fn extend(&self, set: &mut ColdSet, bytes: u64) -> Result<(), Error> {
-        let mut stream = &self.stream;
+        let stream = &self.stream;
         for i in 0.. {
             if set.total_bytes() >= bytes {
                 break;
@@ -146,7 +147,7 @@ impl Decoder {
         let context = self.stream.context();
         let mut shortest = Duration::MAX;
         for read in Read::ALL {
-            let kernel = Kernel::load(context, read)?;
+            let kernel = signed::load(context, read)?;
             // The remainder of a tile is skipped.
             let len = set.bytes as usize / 4 / read.tile() as usize * read.tile() as usize;
             if len == 0 {
@@ -158,7 +159,7 @@ impl Decoder {
                 let graph = record(context, |queue| {
                     nodes.clone().try_for_each(|(_, tiles)| {
                         let x = tiles.view_range(0..4 * len).cast()?;
-                        queue.launch(&kernel, ReadArgs { x, y: y.view(), n: len as u32 })
+                        queue.launch(&kernel, ReadArgs { x: &x, y: &y, n: len as u32 })
                     })
                 })?;
                 shortest = shortest.min(self.time(&graph, effort.launches)?);
@@ -169,14 +170,14 @@ impl Decoder {
 
     /// The median time of a node.
     fn time(&self, graph: &Graph, launches: usize) -> Result<Duration, Error> {
-        let exec = graph.instantiate()?;
-        self.launch_timed(&exec)?;
-        let mut times = (0..launches).map(|_| self.launch_timed(&exec)).collect::<Result<Vec<_>, _>>()?;
+        let mut exec = graph.instantiate()?;
+        self.launch_timed(&mut exec)?;
+        let mut times = (0..launches).map(|_| self.launch_timed(&mut exec)).collect::<Result<Vec<_>, _>>()?;
         times.sort();
         Ok(times[times.len() / 2] / graph.nodes().len() as u32)
     }
 
-    fn launch_timed(&self, exec: &GraphExec) -> Result<Duration, Error> {
+    fn launch_timed(&self, exec: &mut GraphExec) -> Result<Duration, Error> {
         let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
         start.record(&self.stream)?;
         exec.launch(&self.stream)?;

@@ -11,6 +11,7 @@ use warpwright_kernels::{AddNormed, Advance};
 
 use super::resolved::{ResolvedEmbed, ResolvedProduct, ResolvedStep};
 use crate::distinct::Distinct;
+use crate::signed;
 
 /// The loaded kernels of a step.
 pub(crate) struct Pipeline {
@@ -69,15 +70,15 @@ impl Pipeline {
             })
         });
         let layers = layers.collect::<Result<_, Error>>()?;
-        let split_prompt = step.split_prompt.map(|kernel| Kernel::load(context, kernel));
-        let add_normed = step.add_normed.map(|kernel| Kernel::load(context, kernel));
+        let split_prompt = step.split_prompt.map(|kernel| signed::load(context, kernel));
+        let add_normed = step.add_normed.map(|kernel| signed::load(context, kernel));
         Ok(Pipeline {
             split_prompt: split_prompt.transpose()?,
             embed: EmbedKernel::load(context, step.embed)?,
             layers,
             add_normed: add_normed.transpose()?,
             head: LoadedProduct::load(&mut Distinct::new(context), &step.head)?,
-            advance: Kernel::load(context, Advance)?,
+            advance: signed::load(context, Advance)?,
             resolved: step,
         })
     }
@@ -86,8 +87,8 @@ impl Pipeline {
 impl EmbedKernel {
     fn load(context: &Context, embed: ResolvedEmbed) -> Result<EmbedKernel, Error> {
         Ok(match embed {
-            ResolvedEmbed::Tiles(kernel) => EmbedKernel::Tiles(Kernel::load(context, kernel)?),
-            ResolvedEmbed::Rows(kernel) => EmbedKernel::Rows(Kernel::load(context, kernel)?),
+            ResolvedEmbed::Tiles(kernel) => EmbedKernel::Tiles(signed::load(context, kernel)?),
+            ResolvedEmbed::Rows(kernel) => EmbedKernel::Rows(signed::load(context, kernel)?),
         })
     }
 }

@@ -456,7 +456,7 @@ mod tests {
     /// The batch has the plans of one token, but for twelve warps.
     #[test]
     fn what_decodes_one_token_decodes_a_batch() {
-        let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
         let device = &driver.devices().unwrap()[0];
         for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
             let Ok(outline) = Outline::of(shape, quantization) else { continue };

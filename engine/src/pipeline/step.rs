@@ -83,7 +83,7 @@ impl<'a> PipelineStep<'a> {
     }
 
     /// What the next product has besides its own arguments.
-    fn stream_args(&self, layout: &Layout, node: usize) -> StreamArgs<Host> {
+    fn stream_args<'v>(&self, layout: &Layout, views: &'v StreamViews) -> StreamArgs<Host<'v>> {
         let sequence = self.sequence.get();
         self.sequence.set(sequence + 1);
         StreamArgs {
@@ -91,8 +91,16 @@ impl<'a> PipelineStep<'a> {
             max_row_blocks: layout.max_row_blocks,
             stages: layout.stages,
             shared: layout.shared,
-            progress: self.workspace.progress.view_range(0..layout.blocks as usize),
+            progress: &views.progress,
             sequence,
+            timestamps: &views.timestamps,
+        }
+    }
+
+    /// The memory of these.
+    fn stream_views(&self, layout: &Layout, node: usize) -> StreamViews {
+        StreamViews {
+            progress: self.workspace.progress.view_range(0..layout.blocks as usize),
             timestamps: self.workspace.timestamps(node),
         }
     }
@@ -110,8 +118,8 @@ impl<'a> PipelineStep<'a> {
         let (Some(kernel), b) = (&self.pipeline.split_prompt, self.buffers) else {
             return Ok(());
         };
-        let (prompt, state) = (b.prompt.view(), b.state.view());
-        queue.launch(kernel, SplitPromptArgs { prompt, state, batch_state: self.vectors().state, ctx: b.ctx })
+        let batch_state = &self.vectors().state;
+        queue.launch(kernel, SplitPromptArgs { prompt: &b.prompt, state: &b.state, batch_state, ctx: b.ctx })
     }
 
     /// Launches a product of a layer over these tiles: the layer's own, or others of the same formats.
@@ -151,12 +159,12 @@ impl<'a> PipelineStep<'a> {
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
         let c = &step.config;
-        let args = EmbedTokenArgs {
-            state: v.state,
-            table: self.weights.embed().clone(),
-            freq: b.freq.view(),
-            y: v.x,
-            angles: self.workspace.angles.view(),
+        let args = EmbedTokenArgs::<Host> {
+            state: &v.state,
+            table: self.weights.embed(),
+            freq: &b.freq,
+            y: &v.x,
+            angles: &self.workspace.angles,
             n: c.hidden,
             vocab: c.vocab,
             rope_dim: c.rope.dim * c.ropes().len() as u32,
@@ -174,28 +182,29 @@ impl<'a> PipelineStep<'a> {
         let c = &step.config;
         let (w, LoadedProduct { kernel, layout }) =
             (&self.weights.blocks[index], &self.pipeline.layers[index].qkv);
-        let q = if w.qk_norm.is_some() { self.workspace.raw.view() } else { v.q };
+        let q = if w.qk_norm.is_some() { &*self.workspace.raw } else { &v.q };
         // Those of the first rope; where there are several, head norms rotate, and this kernel reads none.
         let angles = self.workspace.angles.view_range(0..(step.batch * c.head_dim) as usize);
+        let views = self.stream_views(layout, NODES * index);
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let args = QkvArgs {
-                w: tiles.clone(),
-                x: tokens.of(&v.x),
-                gamma: w.attn_norm.cast()?,
+            let args = QkvArgs::<Host> {
+                w: tiles,
+                x: &tokens.of(&v.x),
+                gamma: &w.attn_norm.cast()?,
                 // Without a bias it is not read, but the launch needs a valid buffer.
-                bias: w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
-                state: tokens.of(&v.state),
-                angles: tokens.of(&angles),
-                q: tokens.of(&q),
-                k_cache: b.k_cache[index].view(),
-                v_cache: b.v_cache[index].view(),
+                bias: &w.bias.as_ref().unwrap_or(&w.attn_norm).cast()?,
+                state: &tokens.of(&v.state),
+                angles: &tokens.of(&angles),
+                q: &tokens.of(q),
+                k_cache: &b.k_cache[index],
+                v_cache: &b.v_cache[index],
                 heads: c.heads,
                 kv_heads: c.kv_heads,
                 head_dim: c.head_dim,
                 ctx: b.ctx,
                 n: c.hidden,
                 epsilon: c.epsilon,
-                stream: self.stream_args(layout, NODES * index),
+                stream: self.stream_args(layout, &views),
             };
             queue.launch(kernel, args)
         })
@@ -209,14 +218,14 @@ impl<'a> PipelineStep<'a> {
         };
         let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
         let c = &step.config;
-        let args = HeadNormArgs {
-            x: self.workspace.raw.view(),
-            gamma: gamma.cast()?,
-            state: v.state,
-            angles: self.workspace.angles.view(),
-            q: v.q,
-            k_cache: b.k_cache[index].view(),
-            v_cache: b.v_cache[index].view(),
+        let args = HeadNormArgs::<Host> {
+            x: &self.workspace.raw,
+            gamma: &gamma.cast()?,
+            state: &v.state,
+            angles: &self.workspace.angles,
+            q: &v.q,
+            k_cache: &b.k_cache[index],
+            v_cache: &b.v_cache[index],
             heads: c.heads,
             kv_heads: c.kv_heads,
             head_dim: c.head_dim,
@@ -232,15 +241,15 @@ impl<'a> PipelineStep<'a> {
         let (b, v, step, splits) =
             (self.buffers, self.vectors(), &self.pipeline.resolved, self.workspace.splits);
         let c = &step.config;
-        let args = PipelinedAttentionArgs {
-            state: v.state,
-            q: v.q,
-            k_cache: b.k_cache[index].view(),
-            v_cache: b.v_cache[index].view(),
-            y: self.workspace.heads.values.view(),
-            y_scale: self.workspace.heads.scales.view(),
-            partials: self.workspace.attention_partials.view(),
-            ticket: self.workspace.attention_ticket.view(),
+        let args = PipelinedAttentionArgs::<Host> {
+            state: &v.state,
+            q: &v.q,
+            k_cache: &b.k_cache[index],
+            v_cache: &b.v_cache[index],
+            y: &self.workspace.heads.values,
+            y_scale: &self.workspace.heads.scales,
+            partials: &self.workspace.attention_partials,
+            ticket: &self.workspace.attention_ticket,
             heads: c.heads,
             kv_heads: c.kv_heads,
             ctx: b.ctx,
@@ -248,7 +257,7 @@ impl<'a> PipelineStep<'a> {
             scale: c.score_scale(),
             blocks: step.attention_blocks(splits),
             shared: step.attention.memory,
-            timestamps: self.workspace.timestamps(NODES * index + 1),
+            timestamps: &self.workspace.timestamps(NODES * index + 1),
         };
         queue.launch(&self.pipeline.layers[index].attention, args)
     }
@@ -275,10 +284,10 @@ impl<'a> PipelineStep<'a> {
         else {
             return Ok(());
         };
-        let args = AddNormedArgs {
-            x: projected.view(),
-            gamma: gamma.cast()?,
-            y: v.x,
+        let args = AddNormedArgs::<Host> {
+            x: projected,
+            gamma: &gamma.cast()?,
+            y: &v.x,
             n: step.config.hidden,
             epsilon: step.config.epsilon,
             blocks: step.sms.max(step.batch),
@@ -296,17 +305,18 @@ impl<'a> PipelineStep<'a> {
         tiles: &View<u8>,
         x: &BlockFloatBuffer,
     ) -> Result<(), Error> {
-        let projected = self.workspace.projected.as_ref().map(|buffer| buffer.view());
-        let (y, batch) = (projected.unwrap_or(self.vectors().x), self.pipeline.resolved.batch);
+        let (v, batch) = (self.vectors(), self.pipeline.resolved.batch);
+        let y = self.workspace.projected.as_deref().unwrap_or(&v.x);
+        let views = self.stream_views(layout, node);
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let args = ProjectArgs {
-                w: tiles.clone(),
-                x: tokens.of(&x.values),
-                x_scale: tokens.of(&x.scales),
+            let args = ProjectArgs::<Host> {
+                w: tiles,
+                x: &tokens.of(&x.values),
+                x_scale: &tokens.of(&x.scales),
                 rows: y.len() as u32 / batch,
                 n: x.values.len() as u32 / batch,
-                y: tokens.of(&y),
-                stream: self.stream_args(layout, node),
+                y: &tokens.of(y),
+                stream: self.stream_args(layout, &views),
             };
             queue.launch(kernel, args)
         })
@@ -315,17 +325,18 @@ impl<'a> PipelineStep<'a> {
     fn gate_up(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
         let (v, step) = (self.vectors(), &self.pipeline.resolved);
         let LoadedProduct { kernel, layout } = &self.pipeline.layers[index].gate_up;
+        let views = self.stream_views(layout, NODES * index + 3);
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let args = GateUpArgs {
-                w: tiles.clone(),
-                x: tokens.of(&v.x),
-                gamma: self.weights.blocks[index].ffn_norm.cast()?,
-                y: tokens.of(&self.workspace.inner.values),
-                y_scale: tokens.of(&self.workspace.inner.scales),
+            let args = GateUpArgs::<Host> {
+                w: tiles,
+                x: &tokens.of(&v.x),
+                gamma: &self.weights.blocks[index].ffn_norm.cast()?,
+                y: &tokens.of(&self.workspace.inner.values),
+                y_scale: &tokens.of(&self.workspace.inner.scales),
                 rows: step.config.feed_forward,
                 n: step.config.hidden,
                 epsilon: step.config.epsilon,
-                stream: self.stream_args(layout, NODES * index + 3),
+                stream: self.stream_args(layout, &views),
             };
             queue.launch(kernel, args)
         })
@@ -336,25 +347,26 @@ impl<'a> PipelineStep<'a> {
         let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
         let LoadedProduct { kernel, layout } = &self.pipeline.head;
         let blocks = (kernel.def().plan.batch * layout.blocks) as usize;
+        let views = self.stream_views(layout, NODES * self.weights.blocks.len());
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
-            let args = LmHeadArgs {
-                w: tiles.clone(),
-                x: tokens.of(&v.x),
-                gamma: self.weights.norm.cast()?,
-                logits: tokens.of(&v.logits),
-                value: self.workspace.value.view_range(0..blocks),
-                index: self.workspace.index.view_range(0..blocks),
-                ticket: self.workspace.head_ticket.view(),
-                prompt: b.prompt.view(),
-                stop: b.stop.view(),
-                state: tokens.of(&v.state),
-                out: b.out.view(),
+            let args = LmHeadArgs::<Host> {
+                w: tiles,
+                x: &tokens.of(&v.x),
+                gamma: &self.weights.norm.cast()?,
+                logits: &tokens.of(&v.logits),
+                value: &self.workspace.value.view_range(0..blocks),
+                index: &self.workspace.index.view_range(0..blocks),
+                ticket: &self.workspace.head_ticket,
+                prompt: &b.prompt,
+                stop: &b.stop,
+                state: &tokens.of(&v.state),
+                out: &b.out,
                 rows: step.config.vocab,
                 n: step.config.hidden,
                 epsilon: step.config.epsilon,
                 stops: b.stop_tokens.len() as u32,
                 ctx: b.ctx,
-                stream: self.stream_args(layout, NODES * self.weights.blocks.len()),
+                stream: self.stream_args(layout, &views),
             };
             queue.launch(kernel, args)
         })
@@ -362,17 +374,23 @@ impl<'a> PipelineStep<'a> {
 
     fn advance(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = self.buffers;
-        let args = AdvanceArgs {
-            token: b.token.view(),
-            prompt: b.prompt.view(),
-            stop: b.stop.view(),
-            state: b.state.view(),
-            out: b.out.view(),
+        let args = AdvanceArgs::<Host> {
+            token: &b.token,
+            prompt: &b.prompt,
+            stop: &b.stop,
+            state: &b.state,
+            out: &b.out,
             stops: b.stop_tokens.len() as u32,
             ctx: b.ctx,
         };
         queue.launch(&self.pipeline.advance, args)
     }
+}
+
+/// What every product has of its own in the workspace.
+struct StreamViews {
+    progress: View<u32>,
+    timestamps: View<u64>,
 }
 
 /// A sub-batch.

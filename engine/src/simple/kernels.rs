@@ -12,6 +12,7 @@ use crate::Error;
 use crate::distinct::Distinct;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
+use crate::signed;
 
 /// One loaded kernel for each kind of launch.
 pub(crate) struct Kernels {
@@ -40,25 +41,25 @@ impl Kernels {
         let mut distinct = Distinct::new(context);
         let attention = (0..c.layers).map(|layer| distinct.load(attention(c, c.window_of(layer))));
         Ok(Kernels {
-            embed: Kernel::load(
+            embed: signed::load(
                 context,
                 Embed { format: w.embed.format, scale: c.architecture.embedding_scale },
             )?,
-            norm: Kernel::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
-            head_norm: Kernel::load(context, RmsNorm { threads: THREADS })?,
-            rope: Kernel::load(
+            norm: signed::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
+            head_norm: signed::load(context, RmsNorm { threads: THREADS })?,
+            rope: signed::load(
                 context,
                 Rope { pairing: c.architecture.pairing, magnitude: c.angle_magnitude() },
             )?,
             attention: attention.collect::<Result<_, _>>()?,
-            combine: Kernel::load(context, AttentionCombine { head_dim })?,
-            swiglu: Kernel::load(
+            combine: signed::load(context, AttentionCombine { head_dim })?,
+            swiglu: signed::load(
                 context,
                 SwiGlu { threads: THREADS, activation: c.architecture.activation },
             )?,
-            argmax: Kernel::load(context, ArgmaxBlocks { threads: THREADS })?,
-            argmax_final: Kernel::load(context, ArgmaxFinal)?,
-            advance: Kernel::load(context, Advance)?,
+            argmax: signed::load(context, ArgmaxBlocks { threads: THREADS })?,
+            argmax_final: signed::load(context, ArgmaxFinal)?,
+            advance: signed::load(context, Advance)?,
         })
     }
 }

@@ -6,7 +6,7 @@
 //! else a family has of its own is in its row: [`Architecture`](crate::model::config::Architecture).
 //! Token and position are read from device memory, so every step makes the same launches.
 
-use warpwright_driver::{Error, Queue, View};
+use warpwright_driver::{Error, Host, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
@@ -53,10 +53,10 @@ impl SimpleStep<'_> {
 
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let (b, table) = (&self.buffers, &self.products.embed);
-        let args = EmbedArgs {
-            state: b.state.view(),
-            table: table.clone(),
-            y: b.x.view(),
+        let args = EmbedArgs::<Host> {
+            state: &b.state,
+            table: &table,
+            y: &b.x,
             n: self.config.hidden,
             vocab: self.config.vocab,
         };
@@ -79,7 +79,7 @@ impl SimpleStep<'_> {
         self.norm(queue, &layer.ffn_norm)?;
         self.gemv(queue, &layer.gate, &b.gate)?;
         self.gemv(queue, &layer.up, &b.up)?;
-        let (gate, up, y) = (b.gate.view(), b.up.view(), b.inner.view());
+        let (gate, up, y) = (&b.gate, &b.up, &b.inner);
         queue.launch(&self.kernels.swiglu, SwiGluArgs { gate, up, y, n: self.config.feed_forward })?;
         self.output(queue, &layer.down, &b.inner)
     }
@@ -91,8 +91,7 @@ impl SimpleStep<'_> {
 
     fn norm(&self, queue: &mut impl Queue, w: &View<f32>) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
-        let args =
-            RmsNormArgs { x: b.x.view(), w: w.clone(), y: b.normed.view(), n: c.hidden, eps: c.epsilon };
+        let args = RmsNormArgs::<Host> { x: &b.x, w, y: &b.normed, n: c.hidden, eps: c.epsilon };
         queue.launch(&self.kernels.norm, args)
     }
 
@@ -102,14 +101,13 @@ impl SimpleStep<'_> {
         match projection {
             Projection::Plain(matrix) => self.gemv(queue, matrix, y),
             Projection::Biased(Matrix { kernel, w, rows, n }, bias) => {
-                let (x, y, bias) = (b.normed.view(), y.clone(), bias.clone());
-                queue.launch(kernel, GemvBiasArgs { w: w.clone(), x, bias, y, rows: *rows, n: *n })
+                queue.launch(kernel, GemvBiasArgs { w, x: &b.normed, bias, y, rows: *rows, n: *n })
             }
             Projection::Normed(matrix, norm) => {
                 // Attention's output buffer holds the intermediate.
                 let x = b.heads.view_range(0..y.len());
                 self.gemv(queue, matrix, &x)?;
-                let args = RmsNormArgs { x, w: norm.clone(), y: y.clone(), n: c.head_dim, eps: c.epsilon };
+                let args = RmsNormArgs::<Host> { x: &x, w: norm, y, n: c.head_dim, eps: c.epsilon };
                 queue.launch(&self.kernels.head_norm, args)
             }
         }
@@ -118,24 +116,21 @@ impl SimpleStep<'_> {
     /// `W x` of the normed residual stream.
     fn gemv(&self, queue: &mut impl Queue, matrix: &Matrix<Gemv>, y: &View<f32>) -> Result<(), Error> {
         let Matrix { kernel, w, rows, n } = matrix;
-        let (x, y) = (self.buffers.normed.view(), y.clone());
-        queue.launch(kernel, GemvArgs { w: w.clone(), x, y, rows: *rows, n: *n })
+        queue.launch(kernel, GemvArgs { w, x: &self.buffers.normed, y, rows: *rows, n: *n })
     }
 
     /// Adds what attention or the feed-forward gives to the residual stream.
     fn output(&self, queue: &mut impl Queue, output: &Output, x: &View<f32>) -> Result<(), Error> {
-        let (b, c, x) = (&self.buffers, &self.config, x.clone());
+        let (b, c) = (&self.buffers, &self.config);
         match output {
             Output::Plain(Matrix { kernel, w, rows, n }) => {
-                let y = b.x.view();
-                queue.launch(kernel, GemvAddArgs { w: w.clone(), x, y, rows: *rows, n: *n })
+                queue.launch(kernel, GemvAddArgs { w, x, y: &b.x, rows: *rows, n: *n })
             }
             Output::Normed(Matrix { kernel, w, rows, n }, add_normed, gamma) => {
                 // The normed stream has been read, and its buffer is free.
-                let y = b.normed.view();
-                queue.launch(kernel, GemvArgs { w: w.clone(), x, y: y.clone(), rows: *rows, n: *n })?;
-                let (x, y, n) = (y, b.x.view(), c.hidden);
-                let (gamma, epsilon) = (gamma.clone(), c.epsilon);
+                let y = &*b.normed;
+                queue.launch(kernel, GemvArgs { w, x, y, rows: *rows, n: *n })?;
+                let (x, y, n, epsilon) = (y, &b.x, c.hidden, c.epsilon);
                 queue.launch(add_normed, AddNormedArgs { x, gamma, y, n, epsilon, blocks: 1, shared: 0 })
             }
         }
@@ -144,14 +139,14 @@ impl SimpleStep<'_> {
     fn rope(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
         let (rope, dim) = (c.rope_of(index as u32) as usize, c.rope.dim as usize);
-        let args = RopeArgs {
-            state: b.state.view(),
-            freq: b.freq.view_range(rope * dim..(rope + 1) * dim),
-            q: b.q.view(),
-            k: b.k.view(),
-            v: b.v.view(),
-            k_cache: b.k_cache[index].view(),
-            v_cache: b.v_cache[index].view(),
+        let args = RopeArgs::<Host> {
+            state: &b.state,
+            freq: &b.freq.view_range(rope * dim..(rope + 1) * dim),
+            q: &b.q,
+            k: &b.k,
+            v: &b.v,
+            k_cache: &b.k_cache[index],
+            v_cache: &b.v_cache[index],
             heads: c.heads,
             kv_heads: c.kv_heads,
             head_dim: c.head_dim,
@@ -163,12 +158,12 @@ impl SimpleStep<'_> {
 
     fn attend(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
-        let args = AttentionArgs {
-            state: b.state.view(),
-            q: b.q.view(),
-            k_cache: b.k_cache[index].view(),
-            v_cache: b.v_cache[index].view(),
-            partials: b.partials.view(),
+        let args = AttentionArgs::<Host> {
+            state: &b.state,
+            q: &b.q,
+            k_cache: &b.k_cache[index],
+            v_cache: &b.v_cache[index],
+            partials: &b.partials,
             heads: c.heads,
             kv_heads: c.kv_heads,
             ctx: b.ctx,
@@ -176,9 +171,9 @@ impl SimpleStep<'_> {
             scale: c.score_scale(),
         };
         queue.launch(&self.kernels.attention[index], args)?;
-        let args = AttentionCombineArgs {
-            partials: b.partials.view(),
-            y: b.heads.view(),
+        let args = AttentionCombineArgs::<Host> {
+            partials: &b.partials,
+            y: &b.heads,
             heads: c.heads,
             splits: b.splits,
         };
@@ -187,25 +182,21 @@ impl SimpleStep<'_> {
 
     fn argmax(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = &self.buffers;
-        let (x, value, index) = (b.logits.view(), b.value.view(), b.index.view());
-        let n = self.config.vocab;
-        queue.launch(
-            &self.kernels.argmax,
-            ArgmaxBlocksArgs { x, value: value.clone(), index: index.clone(), n },
-        )?;
+        let (value, index, n) = (&*b.value, &*b.index, self.config.vocab);
+        queue.launch(&self.kernels.argmax, ArgmaxBlocksArgs { x: &b.logits, value, index, n })?;
         let blocks = value.len() as u32;
-        let args = ArgmaxFinalArgs { value, index, token: b.token.view(), blocks };
+        let args = ArgmaxFinalArgs::<Host> { value, index, token: &b.token, blocks };
         queue.launch(&self.kernels.argmax_final, args)
     }
 
     fn advance(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let b = &self.buffers;
-        let args = AdvanceArgs {
-            token: b.token.view(),
-            prompt: b.prompt.view(),
-            stop: b.stop.view(),
-            state: b.state.view(),
-            out: b.out.view(),
+        let args = AdvanceArgs::<Host> {
+            token: &b.token,
+            prompt: &b.prompt,
+            stop: &b.stop,
+            state: &b.state,
+            out: &b.out,
             stops: b.stop_tokens.len() as u32,
             ctx: b.ctx,
         };

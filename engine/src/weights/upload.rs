@@ -14,12 +14,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{ScopedJoinHandle, available_parallelism, scope};
 use std::time::Instant;
 
-use warpwright_driver::{Buffer, Context, Kernel, Queue, Staging, Stream, View};
+use warpwright_driver::{Buffer, Context, Host, Kernel, Queue, Staging, Stream, View};
 use warpwright_kernels::pipeline::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
 use crate::model::outline::{Model, Weight, floats};
+use crate::signed;
 use crate::weights::info::weight_bytes;
 use crate::weights::stored::{Job, Part};
 
@@ -125,7 +126,7 @@ impl<'a, P: FnMut(u64) + Send> Upload<'a, P> {
                 scope.spawn(|| each(0..self.threads(), |_| Worker::new(&self.context, self.chunk_bytes)));
             let formats = outline.weights.iter().map(|w| w.format).filter(|format| format.tile().is_some());
             let formats: BTreeSet<Format> = formats.collect();
-            let load = |format| Ok((format, Kernel::load(&self.context, Pack { format })?));
+            let load = |format| Ok((format, signed::load(&self.context, Pack { format })?));
             let kernels = formats.into_iter().map(load).collect::<Result<_, Error>>()?;
             let ends = each(join(workers)?, |worker| self.work(worker, &kernels))?;
             Ok(ends.into_iter().max().expect("there is a thread"))
@@ -244,10 +245,10 @@ impl Worker {
         from: &View<u8>,
     ) -> Result<(), Error> {
         let (weight, len) = (chunk.part.weight, chunk.range.len());
-        let args = PackArgs {
-            lo: from.view_range(0..len),
-            hi: from.view_range(from.len() - len..from.len()),
-            y: chunk.to.clone(),
+        let args = PackArgs::<Host> {
+            lo: &from.view_range(0..len),
+            hi: &from.view_range(from.len() - len..from.len()),
+            y: &chunk.to,
             n: weight.row_len(),
             row_blocks: (chunk.to.len() / (16 * weight.format.row_bytes(weight.row_len() as usize))) as u32,
             per: rows.per,
@@ -255,7 +256,7 @@ impl Worker {
             step: rows.step,
             delta: rows.delta,
         };
-        let mut stream = &self.stream;
+        let stream = &self.stream;
         Ok(stream.launch(kernel, args)?)
     }
 }
@@ -279,7 +280,7 @@ mod tests {
     fn a_file_is_packed_part_by_part() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/rustdoc-7m-Q4_K_M.gguf");
         let model = Model::open(path.as_ref()).unwrap();
-        let driver = Driver::from_api(warpwright_cuda_emu::api(), "emulator").unwrap();
+        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
         let context = Context::new(&driver.devices().unwrap()[0]).unwrap();
         // Longer than some groups of rows, and less than half as long as others.
         let (chunk_bytes, mut reported) = (2_000, 0);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use warpwright_driver::sys::CUdevice_attribute;
 use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Queue, Stream};
+use warpwright_engine::load_read;
 use warpwright_kernels::read::ReadArgs;
 use warpwright_kernels::{Random, Read};
 
@@ -39,7 +40,7 @@ pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
     let processors = context.device().attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
     let mut best: Option<Ceiling> = None;
     for read in Read::ALL {
-        let kernel = Kernel::load(context, read)?;
+        let kernel = load_read(context, read)?;
         for blocks in BLOCKS.map(|blocks| blocks * processors) {
             let time = fastest(&stream, &kernel, &x, blocks)?;
             let bytes = x.region().bytes();
@@ -60,7 +61,7 @@ fn bytes(context: &Context) -> Result<usize, Error> {
 }
 
 /// So many bytes of random numbers: a few from the host, the rest copies.
-fn numbers(mut stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
+fn numbers(stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
     let len = bytes / 4;
     let x = Buffer::uninit(stream.context(), len)?.labelled("read");
     let mut done = len.min(1 << 18);
@@ -72,18 +73,13 @@ fn numbers(mut stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
     Ok(x)
 }
 
-fn fastest(
-    mut stream: &Stream,
-    kernel: &Kernel<Read>,
-    x: &Buffer<f32>,
-    blocks: u32,
-) -> Result<Duration, Error> {
+fn fastest(stream: &Stream, kernel: &Kernel<Read>, x: &Buffer<f32>, blocks: u32) -> Result<Duration, Error> {
     let y = Buffer::uninit(stream.context(), blocks as usize)?;
     let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
     let mut fastest = Duration::MAX;
     for _ in 0..READINGS {
         start.record(stream)?;
-        stream.launch(kernel, ReadArgs { x: x.view(), y: y.view(), n: x.len() as u32 })?;
+        stream.launch(kernel, ReadArgs { x, y: &y, n: x.len() as u32 })?;
         end.record(stream)?;
         end.synchronize()?;
         fastest = fastest.min(end.since(&start)?);
