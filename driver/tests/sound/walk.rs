@@ -17,7 +17,7 @@ use super::*;
 const CODES: [u32; 9] = [1, 2, 3, 201, 400, 700, 719, 801, 999];
 
 /// Functions that only destructors call, or that answer questions whose failure means "not known".
-const SILENT: [&str; 15] = [
+const SILENT: [&str; 16] = [
     // The first call is the library's own, which then has no version.
     "cuDriverGetVersion",
     // More words to an error.
@@ -35,6 +35,7 @@ const SILENT: [&str; 15] = [
     "cuEventQuery",
     "cuStreamQuery",
     "cuStreamIsCapturing",
+    "cuMemFreeAsync",
     // Optional: what it does is done without.
     "emuMemSetLabel",
 ];
@@ -49,9 +50,9 @@ const SOMETIMES: [&str; 6] = [
     "cuMemGetInfo_v2",
 ];
 
-/// What this program does not call: functions for codes without a name, older drivers, kernels that overlap, foreign
-/// nodes, or that are only spoken of.
-const NOT_CALLED: [&str; 7] = [
+/// What this program does not call yet, each with a test of its own or none: functions for codes without a name, older
+/// drivers, kernels that overlap, foreign nodes, peers, pools, links and tensor maps.
+const NOT_CALLED: [&str; 34] = [
     "cuGetErrorName",
     "cuDeviceGetUuid_v2",
     "cuCtxSynchronize",
@@ -59,6 +60,33 @@ const NOT_CALLED: [&str; 7] = [
     "cuGraphInstantiateWithFlags",
     "cuGraphAddNode_v2",
     "cuGraphAddDependencies_v2",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGetDefaultMemPool",
+    "cuCtxGetStreamPriorityRange",
+    "cuCtxEnablePeerAccess",
+    "cuModuleGetGlobal_v2",
+    "cuModuleGetFunctionCount",
+    "cuModuleEnumerateFunctions",
+    "cuLinkCreate_v2",
+    "cuLinkAddData_v2",
+    "cuLinkComplete",
+    "cuLinkDestroy",
+    "cuFuncGetName",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemAllocManaged",
+    "cuMemAllocFromPoolAsync",
+    "cuMemPoolCreate",
+    "cuMemPoolDestroy",
+    "cuMemPoolTrimTo",
+    "cuMemPoolGetAttribute",
+    "cuMemPoolSetAttribute",
+    "cuMemcpyPeerAsync",
+    "cuStreamCreateWithPriority",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWriteValue32_v2",
+    "cuLaunchKernelEx",
+    "cuTensorMapEncodeTiled",
 ];
 
 /// What creates something, and what gives it back.
@@ -91,6 +119,10 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     (&stream).copy(&pinned, &x)?;
     event.record(&stream)?;
     other.wait(&event)?;
+    stream.call(|| {})?;
+    let scratch = stream.alloc::<f32>(N)?;
+    stream.fill(&scratch, 1.0)?;
+    drop(scratch);
     let ran = Arc::new(());
     let mut graph = Graph::new(&context)?;
     let fill = graph.fill(&[], &y, 0.5)?;
@@ -254,7 +286,11 @@ fn used() -> Vec<&'static str> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() { folders.push(path) } else { sources += &std::fs::read_to_string(path).unwrap() }
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                sources += &std::fs::read_to_string(path).unwrap()
+            }
         }
     }
     let word = |c: char| !c.is_alphanumeric() && c != '_';
@@ -294,7 +330,8 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
                         }
                         Ok(y) => {
                             assert_eq!(y, wanted, "{what}: the program went on, and its numbers are wrong");
-                            if nth == 1 {
+                            // Memory that is missing may be there at the second try.
+                            if nth == 1 && code != CUresult::OUT_OF_MEMORY {
                                 silent.push(call);
                             }
                             if !SILENT.contains(&call) && !SOMETIMES.contains(&call) {
@@ -308,6 +345,9 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
         silent.dedup();
         let unknown: Vec<_> =
             silent.iter().filter(|call| !SILENT.contains(call) && !NOT_CALLED.contains(call)).collect();
-        assert_eq!(unknown, [&""; 0], "no error, although the first call failed: let the program call it, or name it in NOT_CALLED");
+        assert_eq!(
+            unknown, [&""; 0],
+            "no error, although the first call failed: let the program call it, or name it in NOT_CALLED"
+        );
     });
 }
