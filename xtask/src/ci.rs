@@ -29,7 +29,11 @@ enum Work {
     Cargo(&'static [&'static str]),
     Own(fn() -> Result<()>),
     /// A cargo command for machines where another one succeeds, and the variable it takes.
-    Where { there: &'static [&'static str], run: &'static [&'static str], variable: (&'static str, &'static str) },
+    Where {
+        there: &'static [&'static str],
+        run: &'static [&'static str],
+        variable: (&'static str, &'static str),
+    },
 }
 
 const STEPS: [Step; 10] = [
@@ -49,7 +53,16 @@ const STEPS: [Step; 10] = [
         name: "miri",
         work: Work::Where {
             there: &["+nightly", "miri", "--version"],
-            run: &["+nightly", "miri", "test", "--locked", "--package", "warpwright-driver", "--test", "sound"],
+            run: &[
+                "+nightly",
+                "miri",
+                "test",
+                "--locked",
+                "--package",
+                "warpwright-driver",
+                "--test",
+                "sound",
+            ],
             // The emulator turns addresses into pointers and keeps its machines; a test reads the sources.
             variable: (
                 "MIRIFLAGS",
@@ -84,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let results: Vec<_> = STEPS.iter().filter(chosen).map(|step| (step, timed(step))).collect();
     println!("\n{}", table(&results));
     for (step, _) in results.iter().filter(|(_, outcome)| outcome.absent) {
-        println!("Not run here, because cargo lacks a part: {}, which is {}", step.name, step.fix);
+        println!("Not run here, because cargo has no part for it: {} ({})", step.name, step.fix);
     }
     println!("Not run here, because it needs a GPU (xtask gpu-round runs it):");
     ON_A_GPU.iter().for_each(|what| println!("  {what}"));

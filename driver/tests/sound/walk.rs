@@ -123,33 +123,7 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     let scratch = stream.alloc::<f32>(N)?;
     stream.fill(&scratch, 1.0)?;
     drop(scratch);
-    let ran = Arc::new(());
-    let mut graph = Graph::new(&context)?;
-    let fill = graph.fill(&[], &y, 0.5)?;
-    let copy = graph.copy(&[fill], &x, &y)?;
-    let seen = ran.clone();
-    let host = graph.host(&[copy], move || drop(seen.clone()))?;
-    let launch = graph.launch(&[], &add, args(&y, &x, 1.0))?;
-    graph.add_edge(host, launch)?;
-    let empty = graph.empty(&[launch])?;
-    graph.record(&[empty], &start)?;
-    graph.wait(&[empty], &event)?;
-    let mut outer = Graph::new(&context)?;
-    outer.child(&[], &graph)?;
-    let mut exec = graph.instantiate()?;
-    exec.upload(&other)?;
-    exec.launch(&other)?;
-    exec.set_args(launch, &add, args(&y, &x, 2.0))?;
-    exec.set_enabled(copy, false)?;
-    exec.is_enabled(copy)?;
-    exec.update(&graph)?;
-    exec.launch(&other)?;
-    outer.instantiate()?.launch(&other)?;
-    let captured = capture(&other, CaptureMode::Relaxed, |queue| {
-        queue.launch(&add, args(&x, &y, 1.0))?;
-        queue.launch(&add, args(&y, &x, 1.0))
-    })?;
-    captured.instantiate()?.launch(&other)?;
+    graphs([&x, &y], &add, &other, [&start, &event])?;
     event.synchronize()?;
     event.is_done()?;
     other.synchronize()?;
@@ -163,6 +137,43 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     other.write(&x, &[3.0; N])?;
     other.read(&x)?;
     y.to_vec()
+}
+
+/// The part with graphs.
+fn graphs(
+    [x, y]: [&View<f32>; 2],
+    add: &Kernel<Add>,
+    other: &Stream,
+    [start, event]: [&Event; 2],
+) -> Result<(), Error> {
+    let ran = Arc::new(());
+    let mut graph = Graph::new(x.context())?;
+    let fill = graph.fill(&[], y, 0.5)?;
+    let copy = graph.copy(&[fill], x, y)?;
+    let seen = ran.clone();
+    let host = graph.host(&[copy], move || drop(seen.clone()))?;
+    let launch = graph.launch(&[], add, args(y, x, 1.0))?;
+    graph.add_edge(host, launch)?;
+    let empty = graph.empty(&[launch])?;
+    graph.record(&[empty], start)?;
+    graph.wait(&[empty], event)?;
+    let mut outer = Graph::new(x.context())?;
+    outer.child(&[], &graph)?;
+    let mut exec = graph.instantiate()?;
+    exec.upload(other)?;
+    exec.launch(other)?;
+    exec.set_args(launch, add, args(y, x, 2.0))?;
+    exec.set_enabled(copy, false)?;
+    exec.is_enabled(copy)?;
+    exec.update(&graph)?;
+    exec.launch(other)?;
+    outer.instantiate()?.launch(other)?;
+    let captured = capture(other, CaptureMode::Relaxed, |queue| {
+        queue.launch(add, args(x, y, 1.0))?;
+        queue.launch(add, args(y, x, 1.0))
+    })?;
+    captured.instantiate()?.launch(other)?;
+    Ok(())
 }
 
 /// What is counted of one run.
