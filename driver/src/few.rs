@@ -9,7 +9,7 @@ pub(crate) struct Few<T, const N: usize> {
     /// The first `len` are there, if they are no more than `N`.
     inline: [MaybeUninit<T>; N],
     /// All elements, once there are more than `N`.
-    spilled: Vec<T>,
+    spilled: Vec<MaybeUninit<T>>,
 }
 
 impl<T: Copy, const N: usize> Few<T, N> {
@@ -22,23 +22,20 @@ impl<T: Copy, const N: usize> Few<T, N> {
     /// Adds an element.
     #[inline(always)]
     pub(crate) fn push(&mut self, element: T) {
-        match self.inline.get_mut(self.len) {
-            Some(place) => {
-                place.write(element);
-            }
-            None => self.spill(element),
-        }
+        // The element is not handed to the rare case: it would go through memory for it every time.
+        let place = if self.len < N { &mut self.inline[self.len] } else { self.spill() };
+        place.write(element);
         self.len += 1;
     }
 
+    /// The place for the next element, where it does not fit inline.
     #[cold]
-    #[inline(never)]
-    fn spill(&mut self, element: T) {
+    fn spill(&mut self) -> &mut MaybeUninit<T> {
         if self.spilled.is_empty() {
-            let inline = self.to_vec();
-            self.spilled = inline;
+            self.spilled.extend_from_slice(&self.inline);
         }
-        self.spilled.push(element);
+        self.spilled.push(MaybeUninit::uninit());
+        &mut self.spilled[self.len]
     }
 
     /// Adds elements of that value until there are `len`.
@@ -54,22 +51,18 @@ impl<T, const N: usize> Deref for Few<T, N> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        if self.len > N {
-            return &self.spilled;
-        }
+        let places = if self.len > N { self.spilled.as_ptr() } else { self.inline.as_ptr() };
         // SAFETY: the first `len` places hold elements.
-        unsafe { std::slice::from_raw_parts(self.inline.as_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts(places.cast(), self.len) }
     }
 }
 
 impl<T, const N: usize> DerefMut for Few<T, N> {
     #[inline]
     fn deref_mut(&mut self) -> &mut [T] {
-        if self.len > N {
-            return &mut self.spilled;
-        }
+        let places = if self.len > N { self.spilled.as_mut_ptr() } else { self.inline.as_mut_ptr() };
         // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.inline.as_mut_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(places.cast(), self.len) }
     }
 }
 

@@ -156,8 +156,9 @@ impl Order {
         lock(&self.tables).streams[slot].name.clone()
     }
 
-    /// The clock of a stream after so much of its work. Who waits takes it before: what the stream is told to wait for
-    /// meanwhile is not before the place that was waited for.
+    /// The clock of a stream after so much of its work. It is taken before somebody waits: what the stream is told to
+    /// wait for meanwhile is not before the place that was waited for. Also while there is one stream: there may have
+    /// been others, and what it did then is remembered.
     pub(crate) fn clock(&self, slot: usize, at: u64) -> Clock {
         let mut clock = lock(&self.tables).streams[slot].clock.clone();
         raise(&mut clock, slot, at);

@@ -18,6 +18,9 @@ use crate::{Context, DriverError, Error, Event, Region, View};
 /// touches the same bytes, one of them writing, needs an order: [`wait`](Self::wait) for an [`Event`] of the other, or
 /// a wait of the host between the two. Without one it is refused ([`Error::UnorderedStreams`]).
 ///
+/// That a stream is dropped, and that the device is done with it, is no order: its work is before that of others once the
+/// host has waited for it, at the latest by [`Context::synchronize`].
+///
 /// The second stream of a context begins after the work that the first one had been given by then.
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);

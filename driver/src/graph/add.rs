@@ -15,6 +15,7 @@ use super::coherence::{Writers, expect_all_coherent, expect_coherent};
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, Owner};
 use crate::element::Element;
 use crate::event::expect_same;
+use crate::gate::host_function;
 use crate::queue::{Copy, Fill, Work};
 use crate::release::Release;
 use crate::{Context, DriverError, Error, Event, Host, Kernel, Launch, View};
@@ -341,9 +342,11 @@ fn add_kernel(call: &AddCall<'_>, launch: &Launch) -> Result<(), DriverError> {
 unsafe extern "C" fn call_host(data: *mut c_void) {
     // SAFETY: the node was added with a pointer to a function that lives until no launch can call it.
     let call = unsafe { &*data.cast::<HostFunction>() };
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("a host node panicked");
-    }
+    host_function(|| {
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            tracing::error!("a host node panicked");
+        }
+    });
 }
 
 /// Hands a launch to a call as the parameters of a kernel node. The driver copies them.

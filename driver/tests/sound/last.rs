@@ -190,3 +190,30 @@ fn the_reasons_of_an_edge_are_those_of_its_own_graph() {
         assert_eq!(text(graph.reasons(from, to)), "node 0 is not a node of this graph");
     }
 }
+
+#[test]
+fn what_a_function_of_the_host_drops_waits_for_somebody_who_may_call_the_driver() {
+    let context = sim::fresh();
+    let stream = Stream::new(&context).unwrap();
+    let buffer = Buffer::<u8>::uninit(&context, N).unwrap();
+    stream.fill(&buffer, 1).unwrap();
+    let (kept, called) = (Mutex::new(Some(buffer)), Arc::new(Mutex::new(None)));
+    let told = called.clone();
+    let mut graph = Graph::new(&context).unwrap();
+    graph
+        .host(&[], move || {
+            let calls = || sim::sim(|s| s.calls.values().sum::<usize>());
+            let before = calls();
+            drop(kept.lock().unwrap().take());
+            *told.lock().unwrap() = Some(calls() - before);
+        })
+        .unwrap();
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    sim::run();
+    assert_eq!(*called.lock().unwrap(), Some(0), "calls of the driver by the function");
+    assert_eq!(sim::live()[1], 1);
+    stream.synchronize().unwrap();
+    assert_eq!(sim::live()[1], 0, "released by the next one that looks");
+    drop((graph, stream, context));
+    sim::expect_clean("a function that drops");
+}

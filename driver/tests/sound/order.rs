@@ -20,11 +20,11 @@ fn pair() -> Pair {
 }
 
 impl Pair {
-    fn write(&self, mut stream: &Stream) -> Result<(), Error> {
+    fn write(&self, stream: &Stream) -> Result<(), Error> {
         stream.fill(&self.x, 1)
     }
 
-    fn read(&self, mut stream: &Stream) -> Result<(), Error> {
+    fn read(&self, stream: &Stream) -> Result<(), Error> {
         let to = Buffer::<u8>::uninit(&self.context, N)?;
         stream.copy(&self.x, &to)
     }

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use warpwright_driver::sys::*;
@@ -16,7 +17,7 @@ use super::*;
 const CODES: [u32; 9] = [1, 2, 3, 201, 400, 700, 719, 801, 999];
 
 /// Functions that only destructors call, or that answer questions whose failure means "not known".
-const SILENT: [&str; 15] = [
+const SILENT: [&str; 16] = [
     // The first call is the library's own, which then has no version.
     "cuDriverGetVersion",
     // More words to an error.
@@ -34,6 +35,7 @@ const SILENT: [&str; 15] = [
     "cuEventQuery",
     "cuStreamQuery",
     "cuStreamIsCapturing",
+    "cuMemFreeAsync",
     // Optional: what it does is done without.
     "emuMemSetLabel",
 ];
@@ -48,15 +50,9 @@ const SOMETIMES: [&str; 6] = [
     "cuMemGetInfo_v2",
 ];
 
-/// What this program does not call: functions for codes without a name, older drivers, kernels that overlap, foreign
-/// nodes, or that are only spoken of.
-const NOT_CALLED: [&str; 13] = [
-    "cuLaunchKernelEx",
-    "cuMemAllocAsync",
-    "cuMemAllocManaged",
-    "cuMemFreeAsync",
-    "cuMemHostUnregister",
-    "cuMemPoolDestroy",
+/// What this program does not call yet, each with a test of its own or none: functions for codes without a name, older
+/// drivers, kernels that overlap, foreign nodes, peers, pools, links and tensor maps.
+const NOT_CALLED: [&str; 34] = [
     "cuGetErrorName",
     "cuDeviceGetUuid_v2",
     "cuCtxSynchronize",
@@ -64,6 +60,33 @@ const NOT_CALLED: [&str; 13] = [
     "cuGraphInstantiateWithFlags",
     "cuGraphAddNode_v2",
     "cuGraphAddDependencies_v2",
+    "cuDeviceCanAccessPeer",
+    "cuDeviceGetDefaultMemPool",
+    "cuCtxGetStreamPriorityRange",
+    "cuCtxEnablePeerAccess",
+    "cuModuleGetGlobal_v2",
+    "cuModuleGetFunctionCount",
+    "cuModuleEnumerateFunctions",
+    "cuLinkCreate_v2",
+    "cuLinkAddData_v2",
+    "cuLinkComplete",
+    "cuLinkDestroy",
+    "cuFuncGetName",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuMemAllocManaged",
+    "cuMemAllocFromPoolAsync",
+    "cuMemPoolCreate",
+    "cuMemPoolDestroy",
+    "cuMemPoolTrimTo",
+    "cuMemPoolGetAttribute",
+    "cuMemPoolSetAttribute",
+    "cuMemcpyPeerAsync",
+    "cuStreamCreateWithPriority",
+    "cuStreamWaitValue32_v2",
+    "cuStreamWriteValue32_v2",
+    "cuLaunchKernelEx",
+    "cuTensorMapEncodeTiled",
 ];
 
 /// What creates something, and what gives it back.
@@ -96,33 +119,11 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     (&stream).copy(&pinned, &x)?;
     event.record(&stream)?;
     other.wait(&event)?;
-    let ran = Arc::new(());
-    let mut graph = Graph::new(&context)?;
-    let fill = graph.fill(&[], &y, 0.5)?;
-    let copy = graph.copy(&[fill], &x, &y)?;
-    let seen = ran.clone();
-    let host = graph.host(&[copy], move || drop(seen.clone()))?;
-    let launch = graph.launch(&[], &add, args(&y, &x, 1.0))?;
-    graph.add_edge(host, launch)?;
-    let empty = graph.empty(&[launch])?;
-    graph.record(&[empty], &start)?;
-    graph.wait(&[empty], &event)?;
-    let mut outer = Graph::new(&context)?;
-    outer.child(&[], &graph)?;
-    let mut exec = graph.instantiate()?;
-    exec.upload(&other)?;
-    exec.launch(&other)?;
-    exec.set_args(launch, &add, args(&y, &x, 2.0))?;
-    exec.set_enabled(copy, false)?;
-    exec.is_enabled(copy)?;
-    exec.update(&graph)?;
-    exec.launch(&other)?;
-    outer.instantiate()?.launch(&other)?;
-    let captured = capture(&other, CaptureMode::Relaxed, |queue| {
-        queue.launch(&add, args(&x, &y, 1.0))?;
-        queue.launch(&add, args(&y, &x, 1.0))
-    })?;
-    captured.instantiate()?.launch(&other)?;
+    stream.call(|| {})?;
+    let scratch = stream.alloc::<f32>(N)?;
+    stream.fill(&scratch, 1.0)?;
+    drop(scratch);
+    graphs([&x, &y], &add, &other, [&start, &event])?;
     event.synchronize()?;
     event.is_done()?;
     other.synchronize()?;
@@ -136,6 +137,43 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     other.write(&x, &[3.0; N])?;
     other.read(&x)?;
     y.to_vec()
+}
+
+/// The part with graphs.
+fn graphs(
+    [x, y]: [&View<f32>; 2],
+    add: &Kernel<Add>,
+    other: &Stream,
+    [start, event]: [&Event; 2],
+) -> Result<(), Error> {
+    let ran = Arc::new(());
+    let mut graph = Graph::new(x.context())?;
+    let fill = graph.fill(&[], y, 0.5)?;
+    let copy = graph.copy(&[fill], x, y)?;
+    let seen = ran.clone();
+    let host = graph.host(&[copy], move || drop(seen.clone()))?;
+    let launch = graph.launch(&[], add, args(y, x, 1.0))?;
+    graph.add_edge(host, launch)?;
+    let empty = graph.empty(&[launch])?;
+    graph.record(&[empty], start)?;
+    graph.wait(&[empty], event)?;
+    let mut outer = Graph::new(x.context())?;
+    outer.child(&[], &graph)?;
+    let mut exec = graph.instantiate()?;
+    exec.upload(other)?;
+    exec.launch(other)?;
+    exec.set_args(launch, add, args(y, x, 2.0))?;
+    exec.set_enabled(copy, false)?;
+    exec.is_enabled(copy)?;
+    exec.update(&graph)?;
+    exec.launch(other)?;
+    outer.instantiate()?.launch(other)?;
+    let captured = capture(other, CaptureMode::Relaxed, |queue| {
+        queue.launch(add, args(x, y, 1.0))?;
+        queue.launch(add, args(y, x, 1.0))
+    })?;
+    captured.instantiate()?.launch(other)?;
+    Ok(())
 }
 
 /// What is counted of one run.
@@ -254,27 +292,18 @@ fn expect_balance(what: &str) {
 
 /// The functions that this crate calls.
 fn used() -> Vec<&'static str> {
-    let sources: String = [
-        include_str!("../../src/capture.rs"),
-        include_str!("../../src/context.rs"),
-        include_str!("../../src/device.rs"),
-        include_str!("../../src/driver.rs"),
-        include_str!("../../src/event.rs"),
-        include_str!("../../src/graph/add.rs"),
-        include_str!("../../src/graph/exec.rs"),
-        include_str!("../../src/graph/mod.rs"),
-        include_str!("../../src/launch.rs"),
-        include_str!("../../src/function.rs"),
-        include_str!("../../src/memory/mod.rs"),
-        include_str!("../../src/memory/pinned.rs"),
-        include_str!("../../src/memory/transfer.rs"),
-        include_str!("../../src/module.rs"),
-        include_str!("../../src/queue.rs"),
-        include_str!("../../src/release.rs"),
-        include_str!("../../src/stream.rs"),
-        include_str!("../../src/timeline.rs"),
-    ]
-    .concat();
+    let mut sources = String::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                sources += &std::fs::read_to_string(path).unwrap()
+            }
+        }
+    }
     let word = |c: char| !c.is_alphanumeric() && c != '_';
     let words: std::collections::BTreeSet<&str> = sources.split(word).collect();
     Api::NAMES.iter().map(|f| f.name).filter(|name| words.contains(name)).collect()
@@ -312,7 +341,8 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
                         }
                         Ok(y) => {
                             assert_eq!(y, wanted, "{what}: the program went on, and its numbers are wrong");
-                            if nth == 1 {
+                            // Memory that is missing may be there at the second try.
+                            if nth == 1 && code != CUresult::OUT_OF_MEMORY {
                                 silent.push(call);
                             }
                             if !SILENT.contains(&call) && !SOMETIMES.contains(&call) {
@@ -326,6 +356,9 @@ fn each_failure_is_told_by_its_call_and_name_and_leaves_nothing() {
         silent.dedup();
         let unknown: Vec<_> =
             silent.iter().filter(|call| !SILENT.contains(call) && !NOT_CALLED.contains(call)).collect();
-        assert_eq!(unknown, [&""; 0], "no error, although the first call failed");
+        assert_eq!(
+            unknown, [&""; 0],
+            "no error, although the first call failed: let the program call it, or name it in NOT_CALLED"
+        );
     });
 }
