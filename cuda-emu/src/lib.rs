@@ -38,8 +38,10 @@ mod api;
 mod compile;
 mod config;
 mod device;
+mod environment;
 mod error;
 mod exported;
+mod failures;
 mod ffi;
 mod graph;
 mod handle;
@@ -57,16 +59,18 @@ pub use config::EmulatorConfig;
 pub use exported::{
     EmulatorSettings, warpwright_emu_configure, warpwright_emu_inject, warpwright_emu_last_finding,
 };
-pub use machine::{configure, findings, inject};
+pub use machine::{configure, findings, inject, inject_device_loss, inject_kernel};
 
 /// The driver as a table. Functions that the configured driver version does not have are absent.
 pub fn api() -> Api {
+    machine::link();
     api::symbols::table(machine::current().device.config.driver_version)
 }
 
 /// The driver as a library, to hand to what is safe over any driver: one for the process and each driver version that
 /// is configured.
 pub fn library() -> &'static Library {
+    machine::link();
     static LIBRARIES: Mutex<Vec<(u32, &'static Library)>> = Mutex::new(Vec::new());
     let version = machine::current().device.config.driver_version;
     let mut known = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);

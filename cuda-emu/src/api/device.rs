@@ -47,8 +47,7 @@ pub(crate) fn find(m: &Machine, device: CUdevice) -> Result<usize> {
 
 fn init(m: &'static Machine, flags: c_uint) -> Result {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
-    m.initialise();
-    Ok(())
+    m.initialise()
 }
 
 fn driver_version(m: &'static Machine, version: Out<c_int>) -> Result {

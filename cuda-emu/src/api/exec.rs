@@ -179,6 +179,11 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
         return capture_launch(&mut s, id, stream);
     }
     capture::refuse_implicit(&mut s, stream)?;
+    for step in s.execs[id].steps.iter() {
+        if let Work::Kernel(kernel) = &step.work {
+            s.refuse_injected(&kernel.function.kernel.name)?;
+        }
+    }
     // Launches of one executable graph follow each other, in whichever streams they are.
     let queue = Arc::clone(&s.streams[stream].queue);
     let elsewhere = s.execs[id].last.clone().filter(|last| !last.is_in(&queue) && !last.is_done());

@@ -202,6 +202,10 @@ impl KernelWork {
                 format!("the module of {} was unloaded before the kernel ran", self.function.kernel.name);
             return Err(Error { code: CUresult::LAUNCH_FAILED, text });
         }
+        let name = &self.function.kernel.name;
+        if let Some(code) = device.failures.code_of(name).filter(|code| code.is_device_fault()) {
+            return Err(Error { code, text: format!("{name}: this failure was injected") });
+        }
         let launch = ptx_emu::Launch {
             kernel: &self.function.kernel,
             grid: self.geometry.grid,
@@ -217,7 +221,8 @@ impl KernelWork {
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {
             if !device.conditions.set(handle, value) {
-                let text = format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
+                let text =
+                    format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
                 return Err(Error { code: CUresult::LAUNCH_FAILED, text });
             }
         }

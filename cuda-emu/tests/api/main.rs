@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 mod capture;
+mod conditions;
+mod failures;
 mod graphs;
 mod harness;
 mod launches;
