@@ -91,12 +91,7 @@ fn insert(
     unfolded: Unfolding,
 ) -> ExecId {
     let Unfolding { steps, parts, of_node } = unfolded;
-    let freed: Vec<u64> =
-        draft.works().filter_map(|w| if let Work::Free(at) = w { Some(*at) } else { None }).collect();
-    let made = draft.works().filter_map(|w| if let Work::Alloc(made) = w { Some(*made) } else { None });
-    let made: Vec<GraphAllocation> = made.collect();
-    let takes = freed.iter().copied().filter(|at| made.iter().all(|made| made.base != *at)).collect();
-    let leaves = made.into_iter().filter(|made| !freed.contains(&made.base)).collect();
+    let (leaves, takes) = (draft.leaves(), draft.takes());
     let objects = s.graphs[graph].objects.clone();
     objects.iter().for_each(|&object| s.retain_object(object, 1));
     let (parts, steps) = (Arc::new(parts), Arc::new(steps));

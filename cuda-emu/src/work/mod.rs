@@ -12,7 +12,7 @@ pub(crate) mod words;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ptx_emu::{Accesses, Class, Fault, MemoryError, Place, Trace};
+use ptx_emu::{Accesses, Class, Fault, LaunchSite, MemoryError, Trace};
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
 use crate::device::Device;
@@ -216,7 +216,7 @@ impl KernelWork {
         let trace = if traced { Trace::On } else { Trace::Off };
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
-        let place = Place { device: device_number, peers: &peers, cooperative: self.cooperative };
+        let place = LaunchSite { device: device_number, peers: &peers, cooperative: self.cooperative };
         let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {
