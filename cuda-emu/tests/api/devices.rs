@@ -68,6 +68,20 @@ fn a_kernel_reaches_a_peer_when_access_is_enabled() {
 }
 
 #[test]
+fn access_ends_with_the_peer() {
+    let emu = two();
+    let own: CUcontext = make!(emu, cuCtxGetCurrent());
+    let theirs = context_on(&emu, 1);
+    let _staying = context_on(&emu, 1);
+    let p = emu.upload(&[1]);
+    ok!(emu, cuCtxSetCurrent(own));
+    ok!(emu, cuCtxEnablePeerAccess(theirs, 0));
+    ok!(emu, cuCtxDestroy_v2(theirs));
+    assert_eq!(emu.launch(emu.kernel("add"), 1, CUstream::NULL, &[p, 4]), 0);
+    assert_eq!(code!(emu, cuCtxSynchronize()), 700);
+}
+
+#[test]
 fn bytes_go_from_device_to_device() {
     let emu = two();
     let own: CUcontext = make!(emu, cuCtxGetCurrent());
