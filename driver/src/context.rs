@@ -345,10 +345,10 @@ impl Resources {
 
     /// Gives back the reference that `retain` took.
     fn give_back(&self) {
+        let (driver, device) = (self.device.driver(), self.device.raw());
         // SAFETY: nothing of the context is left.
-        if let Err(error) =
-            unsafe { cu!(self.device.driver(), cuDevicePrimaryCtxRelease_v2(self.device.raw())) }
-        {
+        let released = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(device)) };
+        if let Err(error) = released {
             tracing::warn!(%error, "context not released");
         }
     }

@@ -142,7 +142,7 @@ impl Driver {
             code: CUresult::NOT_SUPPORTED,
             name: None,
             log: Box::default(),
-            absent: Some(absent),
+            absent: Some(Box::new(absent)),
         };
         capture::note(&error);
         error

@@ -157,7 +157,7 @@ impl Function {
 
     /// Its context.
     pub fn context(&self) -> &Context {
-        &self.0.module.context()
+        self.0.module.context()
     }
 
     /// Its module.

@@ -8,7 +8,7 @@ mod kernels;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kernels::{Add, AddArgs, Mul, MulArgs};
+use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use warpwright_driver::*;
 
 const N: usize = 300;
@@ -41,8 +41,8 @@ impl Bench {
         let zeroed = |label| Buffer::zeroed(&context, N).unwrap().labelled(label);
         Self {
             stream: Stream::new(&context).unwrap(),
-            add: unsafe { Kernel::load(&context, Add) }.unwrap(),
-            mul: unsafe { Kernel::load(&context, Mul) }.unwrap(),
+            add: load(&context, Add),
+            mul: load(&context, Mul),
             a: Buffer::from_slice(&context, &numbers).unwrap().labelled("a"),
             b: zeroed("b"),
             c: zeroed("c"),

@@ -79,7 +79,7 @@ impl Stats {
 
 /// Where a launch runs, among devices that share a [`Memory`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place<'a> {
+pub struct LaunchSite<'a> {
     /// The device that runs it.
     pub device: u32,
     /// Other devices whose memory it may touch.
@@ -88,7 +88,7 @@ pub struct Place<'a> {
     pub cooperative: bool,
 }
 
-impl Place<'_> {
+impl LaunchSite<'_> {
     /// Whether a launch here may touch the memory of a device.
     pub(crate) fn reaches(&self, device: u32) -> bool {
         device == self.device || self.peers.contains(&device)
@@ -105,7 +105,7 @@ pub fn run(
     schedule: &Schedule,
     trace: Trace,
 ) -> Result<Stats, Box<Fault>> {
-    run_at(memory, launch, schedule, trace, &Place::default())
+    run_at(memory, launch, schedule, trace, &LaunchSite::default())
 }
 
 /// Runs a launch to its end on some device. A cooperative launch is never traced.
@@ -117,7 +117,7 @@ pub fn run_at(
     launch: &Launch<'_>,
     schedule: &Schedule,
     trace: Trace,
-    place: &Place<'_>,
+    place: &LaunchSite<'_>,
 ) -> Result<Stats, Box<Fault>> {
     crate::exec::run(memory, launch, schedule, trace, place)
 }

@@ -127,7 +127,7 @@
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait
 //!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel, unless the
-//!   launch is [cooperative](Place::cooperative): then every block has a thread. Any number of blocks may be resident,
+//!   launch is [cooperative](LaunchSite::cooperative): then every block has a thread. Any number of blocks may be resident,
 //!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
 //! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `wmma` and `wgmma`, `mma` of types other than
@@ -155,7 +155,7 @@ mod parse;
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
-pub use launch::{Launch, Order, Place, Schedule, Stats, Trace, run, run_at};
+pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at};
 pub use memory::Memory;
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};

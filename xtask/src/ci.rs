@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Table, presets};
 
-use crate::{codegen, dependencies, paths, ptxas};
+use crate::{codegen, dependencies, outside, paths, ptxas};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,7 +36,7 @@ enum Work {
     },
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), fix: "cargo fmt --all" },
     Step { name: "dependencies", work: Work::Own(dependencies::check), fix: "cargo deny check" },
     Step {
@@ -75,6 +75,11 @@ const STEPS: [Step; 10] = [
     Step { name: "generated files", work: Work::Own(codegen::check), fix: "cargo xtask codegen" },
     Step { name: "ptxas", work: Work::Own(ptxas::check), fix: "cargo xtask ptxas --update" },
     Step { name: "example", work: Work::Own(example), fix: "cargo xtask ci example" },
+    Step {
+        name: "outside programs",
+        work: Work::Own(outside_programs),
+        fix: "cargo xtask ci 'outside programs'",
+    },
     Step { name: "readme", work: Work::Own(readme), fix: README },
 ];
 
@@ -198,6 +203,12 @@ fn example() -> Result<()> {
     run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--target-dir"])
         .arg(paths::target().join("linked"));
     must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
+}
+
+/// Programs of other projects, on the emulator's shared library.
+fn outside_programs() -> Result<()> {
+    cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
+    outside::check(&emulator())
 }
 
 /// The shared library that poses as the driver.

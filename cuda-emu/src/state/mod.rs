@@ -5,6 +5,7 @@ pub(crate) mod graphs;
 pub(crate) mod kernels;
 pub(crate) mod libraries;
 pub(crate) mod objects;
+mod places;
 pub(crate) mod pools;
 pub(crate) mod streams;
 

@@ -335,6 +335,7 @@ impl GraphExec {
         };
         if let Err(source) = result {
             let (node, from) = (graph.name_of(info.errorNode), graph.name_of(info.errorFromNode));
+            let source = Box::new(source);
             return Err(Error::Update { source, result: info.result, node, from });
         }
         for (mine, theirs) in self.nodes.iter_mut().zip(&graph.nodes) {

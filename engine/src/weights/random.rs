@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use warpwright_driver::{Buffer, Context, Queue, Stream, View};
+use warpwright_driver::{Buffer, Context, Stream, View};
 use warpwright_kernels::format::tile;
 use warpwright_kernels::{Format, Random};
 

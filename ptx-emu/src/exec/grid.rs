@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::block::Worker;
 use crate::code::Code;
 use crate::fault::OtherPlace;
-use crate::launch::{Launch, Order, Place, Schedule, Stats, Trace};
+use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
 use crate::memory::{Allocation, Memory, Table};
 use crate::{Accesses, Class, Fault};
 
@@ -92,7 +92,7 @@ pub(crate) fn run(
     launch: &Launch<'_>,
     schedule: &Schedule,
     trace: Trace,
-    place: &Place<'_>,
+    place: &LaunchSite<'_>,
 ) -> Result<Stats, Box<Fault>> {
     if let Some(what) = impossible(launch) {
         return Err(refuse(launch, schedule, what));
