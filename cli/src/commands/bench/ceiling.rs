@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpwright_driver::sys::CUdevice_attribute;
-use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Queue, Stream};
+use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Stream};
 use warpwright_engine::load_read;
 use warpwright_kernels::read::ReadArgs;
 use warpwright_kernels::{Random, Read};
