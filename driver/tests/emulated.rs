@@ -318,11 +318,11 @@ fn every_sort_of_node_does_its_work_in_order() {
 fn the_host_reads_pinned_memory_that_a_kernel_wrote() {
     let bench = Bench::new();
     let pinned = Pinned::<f32>::zeroed(&bench.context, N).unwrap();
-    (&bench.stream).launch(&bench.add, bench.add(&bench.a, &pinned, 0.5)).unwrap();
+    bench.stream.launch(&bench.add, bench.add(&bench.a, &pinned, 0.5)).unwrap();
     bench.stream.synchronize().unwrap();
     assert_eq!((pinned.read(0), pinned.read(N - 1)), (0.5, N as f32 - 0.5));
     pinned.write(7, 70.0);
-    (&bench.stream).launch(&bench.add, bench.add(&pinned, &bench.d, 1.0)).unwrap();
+    bench.stream.launch(&bench.add, bench.add(&pinned, &bench.d, 1.0)).unwrap();
     assert_eq!(bench.stream.read(&bench.d).unwrap()[7], 71.0);
 }
 
@@ -411,10 +411,10 @@ fn events_measure_and_order() {
     let other = Stream::new(&bench.context).unwrap();
     let (start, end) = (Event::new(&bench.context).unwrap(), Event::new(&bench.context).unwrap());
     start.record(&bench.stream).unwrap();
-    (&bench.stream).launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    bench.stream.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
     end.record(&bench.stream).unwrap();
     other.wait(&end).unwrap();
-    (&other).launch(&bench.add, bench.add(&bench.b, &bench.d, 1.0)).unwrap();
+    other.launch(&bench.add, bench.add(&bench.b, &bench.d, 1.0)).unwrap();
     assert_eq!(other.read(&bench.d).unwrap()[5], 7.0);
     assert!(end.since(&start).unwrap().as_secs() < 60);
     assert!(bench.stream.is_idle().unwrap());

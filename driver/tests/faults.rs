@@ -100,7 +100,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
         let stream = Stream::new(&context).unwrap();
         let kernel = load(&context, TooFar);
         let (x, y) = buffers(&context);
-        (&stream).launch(&kernel, args(&x, &y)).unwrap();
+        stream.launch(&kernel, args(&x, &y)).unwrap();
         let Err(Error::Driver(error)) = stream.synchronize() else { panic!("no fault") };
         assert_eq!(error.code, CUresult::ILLEGAL_ADDRESS);
         let text = error.to_string();
@@ -112,7 +112,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let (x, y) = buffers(&context);
-        (&stream).launch(&load(&context, Add), args(&x, &y)).unwrap();
+        stream.launch(&load(&context, Add), args(&x, &y)).unwrap();
         assert_eq!(y.to_vec().unwrap(), [1.0; N], "a new context works");
     });
 }
@@ -187,7 +187,7 @@ fn a_failing_call_inside_a_capture_is_the_one_reported() {
             text.starts_with("capture: cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"),
             "{text}"
         );
-        (&stream).launch(&add, args(&x, &y)).unwrap();
+        stream.launch(&add, args(&x, &y)).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
     });
 }
@@ -210,7 +210,7 @@ fn a_global_capture_forbids_other_threads_to_allocate() {
         });
         assert!(elsewhere.unwrap().starts_with("cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)"));
         assert!(failed.err().unwrap().to_string().contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"));
-        (&stream).launch(&add, args(&x, &y)).unwrap();
+        stream.launch(&add, args(&x, &y)).unwrap();
         stream.synchronize().unwrap();
     });
 }

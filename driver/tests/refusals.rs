@@ -234,12 +234,12 @@ fn views_are_checked() {
     assert_eq!(text(stream.write(&bytes, &[1, 2])), "write: 2 elements for bytes, which has 10");
     let (from, to) = (bytes.view_range(0..4), bytes.view_range(2..6));
     assert_eq!(
-        text((&stream).copy(&from, &to)),
+        text(stream.copy(&from, &to)),
         "copy: bytes[0..4 of 10 bytes] and bytes[2..6 of 10 bytes] overlap"
     );
     let longs = Buffer::<u64>::zeroed(&context, 2).unwrap().labelled("longs");
     assert_eq!(
-        text((&stream).fill(&longs, 1u64 << 32)),
+        text(stream.fill(&longs, 1u64 << 32)),
         "fill: longs has 8-byte elements, and the halves of the value differ"
     );
 }
@@ -359,10 +359,10 @@ fn a_stream_keeps_what_its_work_needs() {
     let context = fake::context();
     let stream = Stream::new(&context).unwrap();
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap();
-    (&stream).fill(&x, 0.0).unwrap_err();
+    stream.fill(&x, 0.0).unwrap_err();
     let add = load(&context, Add);
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap();
-    (&stream).launch(&add, add_args(&x, &y, 64)).unwrap();
+    stream.launch(&add, add_args(&x, &y, 64)).unwrap();
     busy(true);
     drop((x, y, add));
     assert_eq!((count("cuMemFree_v2"), count("cuModuleUnload")), (0, 0));
@@ -376,7 +376,7 @@ fn a_dropped_stream_lives_until_its_work_is_done() {
     let stream = Stream::new(&context).unwrap();
     let add = load(&context, Add);
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
-    (&stream).launch(&add, add_args(&x, &y, 64)).unwrap();
+    stream.launch(&add, add_args(&x, &y, 64)).unwrap();
     busy(true);
     drop((stream, x, y));
     assert_eq!((count("cuMemFree_v2"), count("cuStreamDestroy_v2")), (0, 0));

@@ -70,7 +70,7 @@ fn what_a_captured_graph_touches_counts_between_streams() {
         graph.copy(&[], &x, &y).unwrap();
         let mut exec = graph.instantiate().unwrap();
         let captured = capture(&one, CaptureMode::ThreadLocal, |_| exec.launch(&one)).unwrap();
-        (&two).fill(&y, 1.0).unwrap();
+        two.fill(&y, 1.0).unwrap();
         let refused = captured.instantiate().unwrap().launch(&one);
         assert!(matches!(refused, Err(Error::UnorderedStreams { .. })), "{refused:?}");
         assert!(matches!(captured.nodes()[0].kind(), NodeKind::Child(uses) if uses.len() == 2));
@@ -95,7 +95,7 @@ fn a_second_thread_gives_a_capturing_stream_work_that_runs_or_is_refused() {
             scope.spawn(begin_and_end);
             let result = work_for(Duration::from_millis(if cfg!(miri) { 10 } else { 2500 }), || {
                 let (x, y) = (Buffer::zeroed(&context, N).unwrap(), Buffer::zeroed(&context, N).unwrap());
-                (&stream).launch(&add, args(&x, &y, 1.0))?;
+                stream.launch(&add, args(&x, &y, 1.0))?;
                 let read = stream.read(&y);
                 // The launch was given: either the read after it sees it, or it was refused with no word lost.
                 read.map(|y| assert_eq!(y, [1.0; N]))
@@ -139,7 +139,7 @@ fn a_wait_for_the_stream_ends_no_capture_of_another_thread() {
                 }
             });
             for _ in 0..rounds(3000) {
-                (&stream).fill(&x, 1.0).unwrap();
+                stream.fill(&x, 1.0).unwrap();
                 let graph = capture(&stream, CaptureMode::Relaxed, |queue| queue.fill(&x, 2.0));
                 assert_eq!(graph.map(|g| g.nodes().len()).map_err(|e| e.to_string()), Ok(1));
             }
@@ -154,7 +154,7 @@ fn a_context_waits_for_what_a_stream_was_given_before_its_capture() {
         let stream = Stream::new(&context).unwrap();
         let x = Buffer::<f32>::zeroed(&context, N).unwrap();
         let hold = Hold::new(&stream);
-        (&stream).fill(&x, 4.0).unwrap();
+        stream.fill(&x, 4.0).unwrap();
         capture(&stream, CaptureMode::Relaxed, |_| {
             std::thread::scope(|scope| {
                 let reader = scope.spawn(|| x.to_vec());
@@ -177,7 +177,7 @@ fn a_capture_that_does_not_end_takes_no_work_in_silence() {
         warpwright_cuda_emu::inject("cuStreamEndCapture", 1, CUresult::UNKNOWN);
         let failed = capture(&stream, CaptureMode::Relaxed, |queue| queue.fill(&x, 2.0));
         assert!(text(failed).contains("cuStreamEndCapture"));
-        let given = (&stream).fill(&x, 4.0);
+        let given = stream.fill(&x, 4.0);
         match given {
             Ok(()) => assert_eq!(stream.read(&x).unwrap(), [4.0; N], "taken, so done"),
             Err(error) => assert!(matches!(error, Error::Capturing { .. }), "{error}"),

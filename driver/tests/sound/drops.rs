@@ -36,7 +36,7 @@ fn things(context: Context, kernel: Function) -> Result<Things, Error> {
     let mut exec = outer.instantiate()?;
     let mut changed = graph.instantiate()?;
 
-    (&one).copy(&pinned, &a)?;
+    one.copy(&pinned, &a)?;
     exec.launch(&one)?;
     let captured = capture(&one, CaptureMode::ThreadLocal, |queue| {
         exec.launch(&one)?;
@@ -116,7 +116,7 @@ fn dropped_in_flight_on_the_emulator_the_results_are_right() {
             let mut graph = Graph::new(&context).unwrap();
             graph.launch(&[], &add, args(&middle, &result, 10.0)).unwrap();
             let mut exec = graph.instantiate().unwrap();
-            (&stream).launch(&add, args(&x, &middle, 1.0)).unwrap();
+            stream.launch(&add, args(&x, &middle, 1.0)).unwrap();
             exec.launch(&stream).unwrap();
             let mut things: Vec<Box<dyn Any>> =
                 vec![Box::new(stream), Box::new(add), Box::new((x, middle)), Box::new(graph), Box::new(exec)];

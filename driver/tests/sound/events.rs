@@ -15,14 +15,14 @@ fn an_event_that_a_graph_records_says_nothing_of_the_stream_before() {
     graph.record(&[], &event).unwrap();
     let mut exec = graph.instantiate().unwrap();
     let buffer = Buffer::<u8>::uninit(&context, N).unwrap();
-    (&one).fill(&buffer, 1).unwrap();
+    one.fill(&buffer, 1).unwrap();
     event.record(&one).unwrap();
     // The graph moves the event into the other stream, which has nothing to do with the fill.
     exec.launch(&two).unwrap();
     event.synchronize().unwrap();
-    assert!(matches!((&two).fill(&buffer, 2), Err(Error::UnorderedStreams { .. })));
+    assert!(matches!(two.fill(&buffer, 2), Err(Error::UnorderedStreams { .. })));
     two.wait(&event).unwrap();
-    assert!(matches!((&two).fill(&buffer, 2), Err(Error::UnorderedStreams { .. })));
+    assert!(matches!(two.fill(&buffer, 2), Err(Error::UnorderedStreams { .. })));
     drop(buffer);
     drop((one, two, exec, graph, event, context));
     sim::expect_clean("memory stays while the first stream has work");
@@ -47,7 +47,7 @@ fn an_event_that_two_threads_record_orders_what_the_driver_orders() {
             });
             for round in 0..rounds(2000) {
                 let [x, y] = [round as f32, -1.0].map(|v| Buffer::from_slice(&context, &[v; N]).unwrap());
-                (&one).launch(&add, args(&x, &y, 1.0)).unwrap();
+                one.launch(&add, args(&x, &y, 1.0)).unwrap();
                 event.record(&one).unwrap();
                 three.wait(&event).unwrap();
                 // Either the event was still that of the first stream, or this is refused.
@@ -70,7 +70,7 @@ fn a_clock_is_of_the_place_that_was_waited_for() {
         let slow = Stream::new(&context).unwrap();
         let (event, done) = (Event::untimed(&context).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
         let (first, last) = (Hold::new(&one), Hold::new(&slow));
-        (&slow).fill(&done, 1.0).unwrap();
+        slow.fill(&done, 1.0).unwrap();
         event.record(&slow).unwrap();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| one.synchronize());
@@ -85,7 +85,7 @@ fn a_clock_is_of_the_place_that_was_waited_for() {
                 // On this emulator a wait covers what was given before it began, so that this one ends.
                 waits.join().unwrap().unwrap();
             });
-            let refused = (&two).fill(&done, 2.0);
+            let refused = two.fill(&done, 2.0);
             last.open();
             assert!(matches!(refused, Err(Error::UnorderedStreams { .. })), "{refused:?}");
         });

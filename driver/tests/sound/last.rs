@@ -16,8 +16,8 @@ fn after_a_stream_is_dropped_in_flight_a_read_waits_for_its_work() {
             let stream = Stream::new(&context).unwrap();
             let hold = Hold::new(&stream);
             let x = Buffer::from_slice(&context, &[3.0; N]).unwrap();
-            (&stream).fill(&y, 0.0).unwrap();
-            (&stream).launch(&add, args(&x, &y, 1.0)).unwrap();
+            stream.fill(&y, 0.0).unwrap();
+            stream.launch(&add, args(&x, &y, 1.0)).unwrap();
             drop((stream, x));
             let opens = std::thread::spawn(move || {
                 std::thread::sleep(std::time::Duration::from_millis(5));
@@ -56,7 +56,7 @@ fn where_the_emulator_refuses_an_event_a_dropped_stream_still_works() {
         let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
         let (x, y) = (Buffer::from_slice(&context, &[3.0; N]).unwrap(), Buffer::zeroed(&context, N).unwrap());
         let hold = Hold::new(&stream);
-        (&stream).launch(&add, args(&x, &y, 1.0)).unwrap();
+        stream.launch(&add, args(&x, &y, 1.0)).unwrap();
         (1..20).for_each(|nth| warpwright_cuda_emu::inject("cuEventCreate", nth, CUresult::OUT_OF_MEMORY));
         drop((x, stream, add));
         hold.open();
@@ -154,7 +154,7 @@ fn work_in_flight_at_the_end_leaves_nothing() {
             let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
             let (x, y) = (Buffer::zeroed(&context, N).unwrap(), Buffer::zeroed(&context, N).unwrap());
             let hold = Hold::new(&stream);
-            (&stream).launch(&add, args(&x, &y, 1.0)).unwrap();
+            stream.launch(&add, args(&x, &y, 1.0)).unwrap();
             let mut recorder = Recorder::new(&context).unwrap();
             recorder.launch(&add, args(&x, &y, 1.0)).unwrap();
             recorder.finish().instantiate().unwrap().launch(&stream).unwrap();
@@ -168,7 +168,7 @@ fn work_in_flight_at_the_end_leaves_nothing() {
         let stream = Stream::new(&context).unwrap();
         let buffer = Buffer::<f32>::zeroed(&context, N).unwrap();
         let _hold = Hold::new(&stream);
-        (&stream).fill(&buffer, 1.0).unwrap();
+        stream.fill(&buffer, 1.0).unwrap();
         drop(_hold);
         let driver = *context.driver();
         drop((stream, buffer, context));

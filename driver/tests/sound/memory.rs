@@ -53,7 +53,7 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
         let mut last = None;
         for round in 0..40u8 {
             let temporary = Buffer::<u8>::uninit(&context, piece).unwrap();
-            (&stream).fill(&temporary, round).unwrap();
+            stream.fill(&temporary, round).unwrap();
             last = Some(temporary.get(0..4).unwrap());
         }
         assert_eq!(stream.read(&last.unwrap()).unwrap(), [39; 4]);
@@ -61,7 +61,7 @@ fn temporaries_beyond_the_device_wait_for_their_turn() {
         context.synchronize().unwrap();
         let hold = Hold::new(&stream);
         let kept: Vec<_> = (0..3).map(|_| Buffer::<u8>::uninit(&context, piece).unwrap()).collect();
-        kept.iter().for_each(|b| (&stream).fill(b, 1).unwrap());
+        kept.iter().for_each(|b| stream.fill(b, 1).unwrap());
         drop(kept);
         std::thread::scope(|scope| {
             let takes = scope.spawn(|| Buffer::<u8>::uninit(&context, 3 * piece).map(drop));
@@ -109,7 +109,7 @@ fn a_buffer_in_flight_is_released_when_the_stream_has_passed_and_not_at_the_end(
     let stream = Stream::new(&context).unwrap();
     for round in 0..rounds(1000) {
         let buffer = Buffer::<u8>::uninit(&context, N).unwrap();
-        (&stream).fill(&buffer, 1).unwrap();
+        stream.fill(&buffer, 1).unwrap();
         drop(buffer);
         let [_, memory, ..] = sim::live();
         assert!((1..=11).contains(&memory), "{memory} buffers wait in round {round}");
@@ -130,7 +130,7 @@ fn a_kernel_that_writes_beside_its_buffer_is_reported() {
         let (x, y) =
             (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
         let _next = Buffer::<f32>::zeroed(&context, N).unwrap();
-        (&stream).launch(&kernel, args(&x, &y, 1.0)).unwrap();
+        stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
         let said = text(stream.synchronize());
         assert!(said.contains("ILLEGAL_ADDRESS") && said.contains("beside"), "{said}");
     });
@@ -147,7 +147,7 @@ fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
         let by = ((next.address() - y.address()) / 4) as u32;
         // SAFETY: as above.
         let kernel = unsafe { Kernel::load(&context, fault::Beside { by }) }.unwrap();
-        (&stream).launch(&kernel, args(&x, &y, 1.0)).unwrap();
+        stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
         // A 32-bit index reaches 16 GiB. The emulator tells this apart once allocations lie farther apart than that.
         let said = stream.synchronize();
         let apart = (next.address() - y.address()) >> 34 > 0;

@@ -98,9 +98,9 @@ fn asking_is_a_wait_when_the_answer_is_yes() {
 fn disjoint_bytes_and_readers_need_no_order() {
     let p = pair();
     let (left, right) = (p.x.view_range(0..N / 2), p.x.view_range(N / 2..N));
-    (&p.one).fill(&left, 1).unwrap();
-    (&p.two).fill(&right, 1).unwrap();
-    refused((&p.two).fill(&p.x.view_range(N / 2 - 1..N), 1));
+    p.one.fill(&left, 1).unwrap();
+    p.two.fill(&right, 1).unwrap();
+    refused(p.two.fill(&p.x.view_range(N / 2 - 1..N), 1));
     p.context.synchronize().unwrap();
     p.read(&p.one).unwrap();
     p.read(&p.two).unwrap();
@@ -175,10 +175,10 @@ fn the_second_stream_begins_after_the_first_ones_work() {
     let context = sim::fresh();
     let x = Buffer::<u8>::uninit(&context, N).unwrap();
     let one = Stream::new(&context).unwrap();
-    (&one).fill(&x, 1).unwrap();
+    one.fill(&x, 1).unwrap();
     let two = Stream::new(&context).unwrap();
-    (&two).fill(&x, 2).unwrap();
-    refused((&one).fill(&x, 3));
+    two.fill(&x, 2).unwrap();
+    refused(one.fill(&x, 3));
     // It really waits: the device has done the first stream's work before the second's is.
     two.synchronize().unwrap();
     assert!(one.is_idle().unwrap());
@@ -195,29 +195,29 @@ fn what_is_refused_does_not_depend_on_how_far_the_device_is() {
         };
         let x = Buffer::<u8>::uninit(&context, N).unwrap();
         let (one, two) = (Stream::new(&context).unwrap(), Stream::new(&context).unwrap());
-        (&one).fill(&x, 1).unwrap();
+        one.fill(&x, 1).unwrap();
         work();
         context.collect_by_drop();
-        refused((&two).fill(&x, 1));
+        refused(two.fill(&x, 1));
         // Alone again, the first stream gets work that the next one comes after, done or not.
         two.synchronize().unwrap();
         drop(two);
         work();
         context.collect_by_drop();
         let next = Stream::new(&context).unwrap();
-        (&next).fill(&x, 2).unwrap();
+        next.fill(&x, 2).unwrap();
         // A stream that is dropped in flight is not waited for by that.
         let y = Buffer::<u8>::uninit(&context, N).unwrap();
-        (&next).fill(&y, 2).unwrap();
+        next.fill(&y, 2).unwrap();
         drop(next);
         work();
         context.collect_by_drop();
-        refused((&one).fill(&y, 1));
+        refused(one.fill(&y, 1));
         let last = Stream::new(&context).unwrap();
-        refused((&last).fill(&y, 1));
+        refused(last.fill(&y, 1));
         context.synchronize().unwrap();
-        (&last).fill(&y, 1).unwrap();
-        refused((&one).fill(&y, 1));
+        last.fill(&y, 1).unwrap();
+        refused(one.fill(&y, 1));
     }
 }
 
@@ -229,20 +229,20 @@ fn streams_come_and_go() {
     let event = Event::untimed(&context).unwrap();
     for round in 0..rounds(500) {
         let stream = Stream::new(&context).unwrap();
-        (&stream).fill(&x, 1).unwrap();
-        refused((&stays).fill(&x, 1));
+        stream.fill(&x, 1).unwrap();
+        refused(stays.fill(&x, 1));
         event.record(&stream).unwrap();
         drop(stream);
-        refused((&stays).fill(&x, 1));
+        refused(stays.fill(&x, 1));
         match round % 3 {
             0 => stays.wait(&event).unwrap(),
             1 => event.synchronize().unwrap(),
             _ => context.synchronize().unwrap(),
         }
-        (&stays).fill(&x, 1).unwrap();
+        stays.fill(&x, 1).unwrap();
         // The next one does not begin after this one's work while the dropped one's was not waited for.
         let next = Stream::new(&context).unwrap();
-        assert_eq!((&next).fill(&x, 1).is_ok(), round % 3 != 0);
+        assert_eq!(next.fill(&x, 1).is_ok(), round % 3 != 0);
         drop(next);
         context.synchronize().unwrap();
     }

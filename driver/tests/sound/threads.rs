@@ -74,7 +74,7 @@ fn threads_share_streams_buffers_and_contexts() {
                         let value = (thread * 1000 + round) as f32;
                         let x = Buffer::from_slice(context, &[value; N]).unwrap();
                         let y = Buffer::<f32>::uninit(context, N).unwrap();
-                        (&stream).launch(add, args(&x, &y, 1.0)).unwrap();
+                        stream.launch(add, args(&x, &y, 1.0)).unwrap();
                         drop(x);
                         if round % 3 == 0 {
                             drop(stream);
@@ -99,7 +99,7 @@ fn one_library_is_one_driver_and_one_context() {
         assert_eq!(same.raw(), context.raw());
         let (stream, add) = (Stream::new(&context).unwrap(), add(&same));
         let (x, y) = (Buffer::from_slice(&same, &[1.0; N]).unwrap(), Buffer::zeroed(&context, N).unwrap());
-        (&stream).launch(&add, args(&x, &y, 1.0)).unwrap();
+        stream.launch(&add, args(&x, &y, 1.0)).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [2.0; N]);
 
         // A capture of the one driver does not keep the other from working, nor from releasing what it has.
@@ -107,7 +107,7 @@ fn one_library_is_one_driver_and_one_context() {
         let buffer = Buffer::<u8>::uninit(&beside, N).unwrap();
         let graph = capture(&stream, CaptureMode::ThreadLocal, |queue| {
             let other = Stream::new(&beside)?;
-            (&other).fill(&buffer, 1)?;
+            other.fill(&buffer, 1)?;
             other.synchronize()?;
             drop((buffer, other));
             assert_eq!(sim::live()[1], 0);
@@ -118,7 +118,7 @@ fn one_library_is_one_driver_and_one_context() {
         sim::expect_clean("the other driver");
         graph.instantiate().unwrap().launch(&stream).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [3.0; N]);
-        let foreign = text(Buffer::<f32>::zeroed(&sim::fresh(), N).and_then(|b| (&stream).fill(&b, 1.0)));
+        let foreign = text(Buffer::<f32>::zeroed(&sim::fresh(), N).and_then(|b| stream.fill(&b, 1.0)));
         assert!(foreign.contains("belongs to"), "{foreign}");
     });
 }

@@ -111,12 +111,12 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     let (pinned, event) = (Pinned::zeroed(&context, N)?, Event::new(&context)?);
     let start = Event::new(&context)?;
     start.record(&stream)?;
-    (&stream).launch(&add, args(&x, &y, 1.0))?;
-    (&stream).copy(&x, &y)?;
-    (&stream).fill(&y, 1.5)?;
-    (&stream).fill(&y.cast::<u16>()?, 0)?;
-    (&stream).copy(&y, &pinned)?;
-    (&stream).copy(&pinned, &x)?;
+    stream.launch(&add, args(&x, &y, 1.0))?;
+    stream.copy(&x, &y)?;
+    stream.fill(&y, 1.5)?;
+    stream.fill(&y.cast::<u16>()?, 0)?;
+    stream.copy(&y, &pinned)?;
+    stream.copy(&pinned, &x)?;
     event.record(&stream)?;
     other.wait(&event)?;
     stream.call(|| {})?;
