@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use ptx_gen::*;
-use warpwright_driver::{Buffer, Context, Driver, Error, Host, HostArg, Kernel, Queue, Stream};
+use warpwright_driver::{Buffer, Context, Driver, Error, Host, HostArg, Kernel, Stream};
 
 args! {
     /// Elements and a factor.
