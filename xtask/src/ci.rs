@@ -36,7 +36,7 @@ enum Work {
     },
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), fix: "cargo fmt --all" },
     Step { name: "dependencies", work: Work::Own(dependencies::check), fix: "cargo deny check" },
     Step {
@@ -74,6 +74,7 @@ const STEPS: [Step; 11] = [
     Step { name: "documentation", work: Work::Own(documentation), fix: "cargo doc --workspace --no-deps" },
     Step { name: "generated files", work: Work::Own(codegen::check), fix: "cargo xtask codegen" },
     Step { name: "ptxas", work: Work::Own(ptxas::check), fix: "cargo xtask ptxas --update" },
+    Step { name: "packages", work: Work::Own(packages), fix: "cargo xtask ci packages" },
     Step { name: "example", work: Work::Own(example), fix: "cargo xtask ci example" },
     Step {
         name: "outside programs",
@@ -199,10 +200,22 @@ fn documentation() -> Result<()> {
 /// The project outside the workspace, on the emulator's shared library.
 fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
-    let mut run = Command::new("cargo");
-    run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--target-dir"])
-        .arg(paths::target().join("linked"));
-    must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
+    ["saxpy", "graph", "threads"].iter().try_for_each(|program| {
+        let mut run = Command::new("cargo");
+        run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--bin", program, "--target-dir"])
+            .arg(paths::target().join("linked"));
+        must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
+    })
+}
+
+/// What is to be published can be packaged.
+fn packages() -> Result<()> {
+    let mut arguments = vec!["package", "--locked", "--no-verify", "--allow-dirty"];
+    for package in ["ptx-gen", "ptx-emu", "warpwright-driver-sys", "warpwright-driver", "warpwright-cuda-emu"]
+    {
+        arguments.extend(["--package", package]);
+    }
+    cargo(&arguments)
 }
 
 /// Programs of other projects, on the emulator's shared library.

@@ -17,7 +17,7 @@ use super::*;
 const CODES: [u32; 9] = [1, 2, 3, 201, 400, 700, 719, 801, 999];
 
 /// Functions that only destructors call, or that answer questions whose failure means "not known".
-const SILENT: [&str; 16] = [
+const SILENT: [&str; 17] = [
     // The first call is the library's own, which then has no version.
     "cuDriverGetVersion",
     // More words to an error.
@@ -37,6 +37,7 @@ const SILENT: [&str; 16] = [
     "cuStreamIsCapturing",
     "cuMemFreeAsync",
     // Optional: what it does is done without.
+    "cuLogsCurrent",
     "emuMemSetLabel",
 ];
 
