@@ -79,3 +79,49 @@ fn log_text(errors: &ParseErrors) -> String {
     };
     errors.0.iter().map(line).collect::<String>() + "ptxas fatal   : Ptx assembly aborted due to errors\n"
 }
+
+/// Several texts as one: the newest `.version` and `.target` of them, then their bodies. What one declares `.extern` and
+/// another defines is declared no more.
+pub(crate) fn merge(texts: &[(String, String)]) -> String {
+    let newest = |name: &str| {
+        let values = texts.iter().filter_map(|(_, text)| directive(text, name));
+        values.max_by_key(|value| numbers(value)).unwrap_or_default().to_string()
+    };
+    let mut merged =
+        format!(".version {}\n.target {}\n.address_size 64\n", newest(".version"), newest(".target"));
+    let header = |line: &&str| {
+        [".version", ".target", ".address_size"].iter().any(|name| line.trim_start().starts_with(name))
+    };
+    for (name, text) in texts {
+        merged += &format!("\n// {}\n", name.replace(char::is_control, " "));
+        for line in text.lines().filter(|line| !header(line)) {
+            if !is_resolved(line, texts) {
+                merged += line;
+                merged.push('\n');
+            }
+        }
+    }
+    merged
+}
+
+/// The numbers in a version or a target, for comparison.
+fn numbers(text: &str) -> Vec<u32> {
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
+/// Whether a line declares a variable that one of the texts defines.
+fn is_resolved(line: &str, texts: &[(String, String)]) -> bool {
+    let Some(declared) = line.trim().strip_prefix(".extern").and_then(variable) else { return false };
+    let mut lines = texts.iter().flat_map(|(_, text)| text.lines());
+    lines.any(|line| line.trim().strip_prefix(".visible").and_then(variable) == Some(declared))
+}
+
+/// The name of the variable that a line declares in the global or the constant space.
+fn variable(line: &str) -> Option<&str> {
+    let words = line.trim();
+    if !words.starts_with(".global") && !words.starts_with(".const") {
+        return None;
+    }
+    let end = words.find([';', '=', '[']).unwrap_or(words.len());
+    words[..end].split_whitespace().last()
+}

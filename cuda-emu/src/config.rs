@@ -2,10 +2,12 @@
 
 use ptx_emu::{Order, Schedule};
 
-/// The emulated driver and its one device.
+/// The emulated driver and its devices.
 #[derive(Clone, Debug)]
 pub struct EmulatorConfig {
-    /// Device memory in bytes.
+    /// Devices, all alike; at least one, at most 64.
+    pub devices: u32,
+    /// Memory of each device in bytes.
     pub memory: u64,
     /// What `cuDriverGetVersion` returns, 1000 * major + 10 * minor. Decides which functions and PTX versions exist.
     pub driver_version: u32,
@@ -26,10 +28,11 @@ pub struct EmulatorConfig {
 }
 
 impl Default for EmulatorConfig {
-    /// 16 GiB, CUDA 13.0, compute capability 9.0, 8 multiprocessors, everything in order.
+    /// One device of 16 GiB, CUDA 13.0, compute capability 9.0, 8 multiprocessors, everything in order.
     fn default() -> Self {
         let Schedule { seed, threads, fuel, .. } = Schedule::default();
         Self {
+            devices: 1,
             memory: 16 << 30,
             driver_version: 13000,
             compute_capability: (9, 0),

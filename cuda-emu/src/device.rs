@@ -1,16 +1,24 @@
-//! The emulated device: what it is, its memory, and the log of what went wrong on it.
+//! The emulated devices: what each of them is, their memory, and the log of what went wrong.
 
-use ptx_emu::Memory;
+use ptx_emu::{Memory, MemoryError};
 
 use crate::config::EmulatorConfig;
 use crate::log::Log;
+use crate::work::condition::Conditions;
+use crate::work::graph_memory::GraphMemory;
 
-/// The emulated device. It lives as long as the process, because the program knows its pinned memory by address.
+/// The emulated devices, which are alike. They live as long as the process, because the program knows its pinned memory by address.
 pub(crate) struct Device {
     pub(crate) config: EmulatorConfig,
+    /// The memory of all devices and of the host.
     pub(crate) memory: Memory,
     pub(crate) log: Log,
+    pub(crate) graph_memory: GraphMemory,
+    pub(crate) conditions: Conditions,
 }
+
+/// Largest number of devices.
+const MOST_DEVICES: u32 = 64;
 
 /// Largest number of threads in a block.
 pub(crate) const MAX_THREADS: u32 = 1024;
@@ -25,9 +33,22 @@ pub(crate) const MAX_GRID: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 pub(crate) const SHARED: u32 = 48 << 10;
 
 impl Device {
-    pub(crate) fn leak(config: EmulatorConfig) -> &'static Self {
+    pub(crate) fn leak(mut config: EmulatorConfig) -> &'static Self {
+        config.devices = config.devices.clamp(1, MOST_DEVICES);
         let memory = Memory::new(config.memory);
-        Box::leak(Box::new(Self { config, memory, log: Log::default() }))
+        let (graph_memory, conditions) = (GraphMemory::default(), Conditions::default());
+        Box::leak(Box::new(Self { config, memory, log: Log::default(), graph_memory, conditions }))
+    }
+
+    /// Frees device memory, that of graphs included.
+    pub(crate) fn free(&self, base: u64) -> Result<(), MemoryError> {
+        self.graph_memory.free(&self.memory, base)
+    }
+
+    /// The base and the bytes of the memory at an address, which may be memory that a graph will allocate.
+    pub(crate) fn range(&self, address: u64) -> Option<(u64, u64)> {
+        let live = self.memory.find(address).map(|a| (a.base, a.bytes));
+        live.or_else(|| self.graph_memory.find(address))
     }
 
     /// Shared memory that a block may ask for, by the compute capability table of the CUDA programming guide.

@@ -15,7 +15,7 @@ use crate::machine;
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct EmulatorSettings {
-    /// Device memory in bytes.
+    /// Memory of each device in bytes.
     pub memory: u64,
     /// What `cuDriverGetVersion` returns, 1000 * major + 10 * minor.
     pub driver_version: u32,
@@ -27,6 +27,8 @@ pub struct EmulatorSettings {
     pub shuffled: u32,
     /// The seed of the shuffle.
     pub seed: u64,
+    /// Devices.
+    pub devices: u32,
 }
 
 impl EmulatorSettings {
@@ -36,6 +38,7 @@ impl EmulatorSettings {
         let (major, minor) = default.compute_capability;
         let capability = or(self.compute_capability, 10 * major + minor);
         EmulatorConfig {
+            devices: or(self.devices, default.devices),
             memory: if self.memory == 0 { default.memory } else { self.memory },
             driver_version: or(self.driver_version, default.driver_version),
             compute_capability: (capability / 10, capability % 10),

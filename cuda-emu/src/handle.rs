@@ -68,6 +68,11 @@ kinds! {
     Graph GraphId: CUgraph = 0x66 "graph" INVALID_VALUE INVALID_HANDLE;
     Node NodeId: CUgraphNode = 0x67 "graph node" INVALID_VALUE INVALID_HANDLE;
     Exec ExecId: CUgraphExec = 0x68 "executable graph" INVALID_VALUE INVALID_HANDLE;
+    Pool PoolId: CUmemoryPool = 0x69 "memory pool" INVALID_VALUE INVALID_VALUE;
+    Library LibraryId: CUlibrary = 0x6a "library" INVALID_HANDLE INVALID_HANDLE;
+    Kernel KernelId: CUkernel = 0x6b "kernel" INVALID_HANDLE INVALID_HANDLE;
+    Link LinkId: CUlinkState = 0x6c "link" INVALID_HANDLE INVALID_HANDLE;
+    UserObject UserObjectId: CUuserObject = 0x6d "user object" INVALID_VALUE INVALID_VALUE;
 }
 
 /// A handle that was looked up once.

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::ffi::host::LogCallback;
+
 /// Entries that the log keeps.
 const LOG_LENGTH: usize = 256;
 
@@ -17,17 +19,42 @@ struct Entries {
     dropped: u32,
     /// Findings that nobody has fetched.
     findings: Vec<String>,
+    /// Functions of the program that are told of every entry, by number.
+    callbacks: Vec<(usize, LogCallback)>,
+    registered: usize,
 }
 
 impl Log {
     /// Adds an entry to the log.
     pub(crate) fn add(&self, text: String) {
         let mut log = self.lock();
+        let callbacks = log.callbacks.clone();
+        let told = if callbacks.is_empty() { String::new() } else { text.clone() };
         log.entries.push_back(text);
         if log.entries.len() > LOG_LENGTH {
             log.entries.pop_front();
             log.dropped += 1;
         }
+        // A callback may look at the log.
+        drop(log);
+        callbacks.iter().for_each(|(_, callback)| callback.call(&told));
+    }
+
+    /// Tells a function of the program of every entry from now on. Gives its number.
+    pub(crate) fn register(&self, callback: LogCallback) -> usize {
+        let mut log = self.lock();
+        log.registered += 1;
+        let number = log.registered;
+        log.callbacks.push((number, callback));
+        number
+    }
+
+    /// Ends that; whether there was such a callback.
+    pub(crate) fn unregister(&self, number: usize) -> bool {
+        let mut log = self.lock();
+        let before = log.callbacks.len();
+        log.callbacks.retain(|(other, _)| *other != number);
+        log.callbacks.len() < before
     }
 
     /// Adds a finding, which is an entry of the log as well.

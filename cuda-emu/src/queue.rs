@@ -10,6 +10,7 @@ use warpwright_driver_sys::CUresult;
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::ffi::host::StreamCallback;
 use crate::graph::launch::GraphLaunch;
 use crate::work::Work;
 use crate::work::mark::{Mark, Reach};
@@ -45,6 +46,8 @@ pub(crate) enum Task {
     AfterMark(Arc<Mark>),
     /// Records an event.
     Mark(Reach),
+    /// Calls a function of the program, also after an error.
+    Callback(StreamCallback),
 }
 
 /// Work of one stream in order.
@@ -131,19 +134,26 @@ impl Queue {
 
     /// After a fault nothing runs any more, but everything still ends, so that nobody waits for ever.
     fn perform(&self, task: Task) {
-        if self.sticky.check().is_err() {
+        if let Err(code) = self.sticky.check() {
+            if let Task::Callback(callback) = task {
+                callback.call(code);
+            }
             return;
         }
         let outcome = match task {
             Task::Run(work) => work.run(self.device, None).map(drop),
             Task::Graph(launch) => launch.perform(self.device),
-            Task::Free(address) => self.device.memory.free(address).map_err(Error::from),
+            Task::Free(address) => self.device.free(address).map_err(Error::from),
             Task::After(ticket) => {
                 ticket.wait();
                 Ok(())
             }
             Task::AfterMark(mark) => {
                 mark.wait();
+                Ok(())
+            }
+            Task::Callback(callback) => {
+                callback.call(CUresult::SUCCESS);
                 Ok(())
             }
             Task::Mark(reach) => {

@@ -19,6 +19,7 @@ struct Settings {
     multiprocessors: u32,
     shuffled: u32,
     seed: u64,
+    devices: u32,
 }
 
 const PTX: &CStr = c"
@@ -135,6 +136,7 @@ fn functions_for_c_configure_the_library() {
         driver_version: 12040,
         compute_capability: 86,
         multiprocessors: 132,
+        devices: 3,
         ..Settings::default()
     };
     configure(library, &settings);
@@ -170,5 +172,5 @@ fn functions_for_c_configure_the_library() {
         ]
     };
     assert_eq!(codes.map(|code| code.0), [0, 0, 0, 0, 0, 0, 999, 0, 0, 46, 0, 2]);
-    assert_eq!((version, minor, processors, count, bytes), (12040, 6, 132, 1, 4096));
+    assert_eq!((version, minor, processors, count, bytes), (12040, 6, 132, 3, 4096));
 }

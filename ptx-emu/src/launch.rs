@@ -67,7 +67,33 @@ pub struct Stats {
     pub accesses: Option<Accesses>,
 }
 
-/// Runs a launch to its end.
+impl Stats {
+    /// Adds the counts of another part of the same launch.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.lane_instructions += other.lane_instructions;
+        self.warp_instructions += other.warp_instructions;
+    }
+}
+
+/// Where a launch runs, among devices that share a [`Memory`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Place<'a> {
+    /// The device that runs it.
+    pub device: u32,
+    /// Other devices whose memory it may touch.
+    pub peers: &'a [u32],
+    /// Whether its blocks may wait for each other: each runs on a thread of its own.
+    pub cooperative: bool,
+}
+
+impl Place<'_> {
+    /// Whether a launch here may touch the memory of a device.
+    pub(crate) fn reaches(&self, device: u32) -> bool {
+        device == self.device || self.peers.contains(&device)
+    }
+}
+
+/// Runs a launch to its end, on device 0.
 ///
 /// # Errors
 /// The first fault found; memory then holds what was written so far.
@@ -77,5 +103,19 @@ pub fn run(
     schedule: &Schedule,
     trace: Trace,
 ) -> Result<Stats, Box<Fault>> {
-    crate::exec::run(memory, launch, schedule, trace)
+    run_at(memory, launch, schedule, trace, &Place::default())
+}
+
+/// Runs a launch to its end on some device. A cooperative launch is never traced.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_at(
+    memory: &Memory,
+    launch: &Launch<'_>,
+    schedule: &Schedule,
+    trace: Trace,
+    place: &Place<'_>,
+) -> Result<Stats, Box<Fault>> {
+    crate::exec::run(memory, launch, schedule, trace, place)
 }

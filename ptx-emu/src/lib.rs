@@ -86,8 +86,8 @@
 //! - Barriers, and releases that are acquired, order threads and blocks. Releases and acquires are atomics, loads and
 //!   stores with these semantics, and fences together with strong accesses, each at its scope. A cluster has one block.
 //! - As on hardware, `%warpid` is not the index of the warp in its block. Clocks count executed instructions.
-//! - Addresses are never reused. Allocations and shared variables have unmapped gaps between them, and are aligned no
-//!   better than promised. Shared and local memory have windows of generic addresses.
+//! - Addresses are never reused. Allocations have unmapped gaps of 64 GiB between them, shared variables smaller ones,
+//!   and all are aligned no better than promised. Shared and local memory have windows of generic addresses.
 //! - `mma` on integers is exact. On halves the products are exact, and are added to `c` in order of k with each sum
 //!   rounded to a single. Devices use another order and rounding.
 //! - An asynchronous copy takes some turns of other warps, or completes when all warps wait. Its source is read at the
@@ -125,8 +125,9 @@
 //!   `fence.proxy.async`. Only the initialisation of an mbarrier is checked.
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait
-//!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel. Any number of
-//!   blocks may be resident, where a device has a limit.
+//!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel, unless the
+//!   launch is [cooperative](Place::cooperative): then every block has a thread. Any number of blocks may be resident,
+//!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
 //! - Not implemented, and refused by name: device functions and calls, `wmma` and `wgmma`, `mma` of types other than
 //!   halves and bytes, `stmatrix`, bulk copies other than from global to shared memory, tensor maps, clusters,
@@ -142,16 +143,20 @@ mod exec;
 mod fault;
 mod features;
 mod flow;
+mod host_block;
 mod isa;
 mod launch;
 mod memory;
+mod memory_error;
 mod module;
 mod parse;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
-pub use launch::{Launch, Order, Schedule, Stats, Trace, run};
-pub use memory::{HostBlock, Memory, MemoryError};
+pub use host_block::HostBlock;
+pub use launch::{Launch, Order, Place, Schedule, Stats, Trace, run, run_at};
+pub use memory::Memory;
+pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.

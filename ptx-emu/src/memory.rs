@@ -7,19 +7,23 @@
 //! The shadow holds one bit per byte: initialised or not. `prefix` counts the leading bytes that are known to be
 //! initialised, so a filled allocation costs one comparison.
 
-use std::collections::HashMap;
-use std::fmt;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::fault::AllocationInfo;
+use crate::host_block::{HostBlock, words_for, zeroed};
+use crate::launch::Place;
+use crate::memory_error::MemoryError;
 
-/// First device address. Far from where Linux puts code, heap and mappings, so that a host pointer is
-/// never a device pointer.
-const FIRST: u64 = 0x10_0000_0100;
+/// First device address. Above every address that a process has, so that a host pointer is never a device pointer.
+const FIRST: u64 = 0x1_0000_0000_0100;
 
-/// Unmapped bytes kept between allocations.
-const GAP: u64 = 0x1000;
+/// No device address is above this.
+const LAST: u64 = 1 << 62;
+
+/// Unmapped bytes kept between allocations: no 32-bit index of elements of up to 16 bytes leads from one to another.
+const GAP: u64 = 1 << 36;
 
 /// Bases are odd multiples of this: code that relies on more than the promised alignment shows.
 const ALIGN: u64 = 256;
@@ -27,7 +31,7 @@ const ALIGN: u64 = 256;
 /// Freed allocations remembered by name; older ones are reported as plain out of bounds.
 const REMEMBERED: usize = 4096;
 
-/// One device's global memory, shared by launches and host copies.
+/// The global memory of the devices of a program, shared by launches and host copies.
 #[derive(Debug)]
 pub struct Memory {
     capacity: u64,
@@ -41,7 +45,14 @@ pub struct Memory {
 #[derive(Debug)]
 struct Usage {
     next: u64,
-    used: u64,
+    /// Bytes in use of each device's memory.
+    used: BTreeMap<u32, u64>,
+}
+
+impl Usage {
+    fn of(&self, device: u32) -> u64 {
+        self.used.get(&device).copied().unwrap_or(0)
+    }
 }
 
 /// A `.global` or `.const` variable of a module.
@@ -76,6 +87,8 @@ pub(crate) struct Allocation {
     stale: AtomicBool,
     /// Whether it holds a `.const` variable.
     pub(crate) constant: bool,
+    /// The device whose memory it is; none for memory of the host, which every device reaches.
+    owner: Option<u32>,
     /// Held while a 64-bit word, which is two of storage, is updated atomically.
     pub(crate) wide: Mutex<()>,
 }
@@ -84,148 +97,95 @@ pub(crate) struct Allocation {
 enum Storage {
     Device(Box<[AtomicU32]>),
     Host(Arc<HostBlock>),
-}
-
-/// Pinned host memory: its device address is the address of its storage, so host and device share it.
-#[derive(Debug)]
-pub struct HostBlock {
-    storage: Box<[AtomicU32]>,
-    start: usize,
-    len: usize,
-}
-
-/// Why the host could not allocate, free or access memory.
-#[derive(Clone, PartialEq, Eq)]
-pub enum MemoryError {
-    /// The device has no such room left.
-    OutOfMemory {
-        /// Bytes asked for.
-        asked: u64,
-        /// Bytes in use.
-        used: u64,
-        /// Bytes in all.
-        capacity: u64,
-    },
-    /// The address is not the base of a live allocation.
-    NotAnAllocation {
-        /// The address.
-        address: u64,
-    },
-    /// The bytes do not lie within one live allocation.
-    OutOfBounds {
-        /// First address.
-        address: u64,
-        /// Number of bytes.
-        bytes: u64,
-    },
-    /// A fill pattern that is not 1, 2 or 4 bytes long, or an address that is no multiple of it.
-    BadPattern {
-        /// First address.
-        address: u64,
-        /// Length of the pattern.
-        bytes: usize,
-    },
-}
-
-impl fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory { asked, used, capacity } => {
-                write!(f, "out of memory: {asked} bytes asked for, {used} of {capacity} in use")
-            }
-            Self::NotAnAllocation { address } => {
-                write!(f, "0x{address:x} is not the base of a live allocation")
-            }
-            Self::OutOfBounds { address, bytes } => {
-                write!(f, "{bytes} bytes at 0x{address:x} do not lie within one live allocation")
-            }
-            Self::BadPattern { address, bytes } => {
-                write!(
-                    f,
-                    "cannot fill 0x{address:x} with a pattern of {bytes} bytes: it must be 1, 2 or 4, and aligned"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}
-
-fn words_for(bytes: u64) -> usize {
-    usize::try_from(bytes.div_ceil(4)).unwrap_or(usize::MAX)
-}
-
-fn zeroed(words: usize) -> Option<Box<[AtomicU32]>> {
-    let mut storage = Vec::new();
-    storage.try_reserve_exact(words).ok()?;
-    storage.resize_with(words, AtomicU32::default);
-    Some(storage.into_boxed_slice())
-}
-
-impl HostBlock {
-    /// Bytes by which the start is aligned, as the driver's pinned memory is.
-    const PAGE: usize = 4096;
-
-    fn new(bytes: u64) -> Option<HostBlock> {
-        let len = words_for(bytes);
-        let storage = zeroed(len.checked_add(Self::PAGE / 4)?)?;
-        let start = (storage.as_ptr() as usize).wrapping_neg() % Self::PAGE / 4;
-        Some(HostBlock { storage, start, len })
-    }
-
-    /// Address of the first word, for host and device alike; a multiple of 4096.
-    pub fn address(&self) -> u64 {
-        self.words().as_ptr() as u64
-    }
-
-    /// The storage, little-endian words.
-    pub fn words(&self) -> &[AtomicU32] {
-        &self.storage[self.start..self.start + self.len]
-    }
+    /// Memory of the program, whose device address is its own.
+    Mapped(&'static [AtomicU32]),
 }
 
 impl Memory {
-    /// An empty memory of `capacity` bytes. Storage is taken when allocated.
+    /// An empty memory of `capacity` bytes for each device. Storage is taken when allocated.
     pub fn new(capacity: u64) -> Memory {
         Memory {
             capacity,
-            state: Mutex::new(Usage { next: FIRST, used: 0 }),
+            state: Mutex::new(Usage { next: FIRST, used: BTreeMap::new() }),
             table: RwLock::default(),
             statics: Mutex::default(),
         }
     }
 
-    /// Allocates `bytes` of uninitialised device memory; the address is a multiple of 256.
+    /// Allocates `bytes` of uninitialised memory of device 0; the address is a multiple of 256.
     ///
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
     pub fn alloc(&self, bytes: u64) -> Result<u64, MemoryError> {
-        self.alloc_as(bytes, false)
+        self.alloc_on(0, bytes)
     }
 
-    fn alloc_as(&self, bytes: u64, constant: bool) -> Result<u64, MemoryError> {
+    /// Allocates `bytes` of uninitialised memory of a device; the address is a multiple of 256.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`].
+    pub fn alloc_on(&self, device: u32, bytes: u64) -> Result<u64, MemoryError> {
+        self.alloc_as(device, bytes, false)
+    }
+
+    /// An address for `bytes` of memory, which [`Memory::alloc_at`] allocates; nothing lies there until then.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`].
+    pub fn reserve(&self, bytes: u64) -> Result<u64, MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = MemoryError::OutOfMemory { asked: bytes, used: state.used, capacity: self.capacity };
-        if bytes > self.capacity - state.used {
+        if bytes > self.capacity || state.next > LAST - self.capacity {
+            return Err(MemoryError::OutOfMemory {
+                asked: bytes,
+                used: state.of(0),
+                capacity: self.capacity,
+            });
+        }
+        let base = state.next;
+        state.next += (bytes + GAP).next_multiple_of(2 * ALIGN);
+        Ok(base)
+    }
+
+    fn alloc_as(&self, device: u32, bytes: u64, constant: bool) -> Result<u64, MemoryError> {
+        let base = self.reserve(bytes)?;
+        self.insert_device(base, device, bytes, constant)?;
+        Ok(base)
+    }
+
+    /// Allocates `bytes` of uninitialised memory of a device at an address that was [reserved](Memory::reserve) for
+    /// them, and at which nothing lies now.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`], [`MemoryError::OutOfBounds`] when something lies there.
+    pub fn alloc_at(&self, base: u64, device: u32, bytes: u64) -> Result<(), MemoryError> {
+        if self.find(base).is_some() {
+            return Err(MemoryError::OutOfBounds { address: base, bytes });
+        }
+        self.insert_device(base, device, bytes, false)
+    }
+
+    fn insert_device(&self, base: u64, device: u32, bytes: u64, constant: bool) -> Result<(), MemoryError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = state.of(device);
+        let full = MemoryError::OutOfMemory { asked: bytes, used, capacity: self.capacity };
+        if bytes > self.capacity - used {
             return Err(full);
         }
         let storage = zeroed(words_for(bytes)).ok_or(full.clone())?;
         let shadow = zeroed(words_for(bytes.div_ceil(8))).ok_or(full)?;
-        let base = state.next;
-        state.next += (bytes + GAP).next_multiple_of(2 * ALIGN);
-        state.used += bytes;
+        state.used.insert(device, used + bytes);
         self.insert(Allocation {
-            base,
-            bytes,
-            label: RwLock::new(format!("allocation 0x{base:x}")),
-            storage: Storage::Device(storage),
             shadow,
-            prefix: AtomicU64::new(0),
-            stale: AtomicBool::new(false),
             constant,
-            wide: Mutex::default(),
+            ..Allocation::of(
+                base,
+                bytes,
+                format!("allocation 0x{base:x}"),
+                Storage::Device(storage),
+                Some(device),
+            )
         });
-        Ok(base)
+        Ok(())
     }
 
     /// Allocates `bytes` of pinned host memory, zeroed, which counts as initialised.
@@ -235,18 +195,26 @@ impl Memory {
     pub fn alloc_host(&self, bytes: u64) -> Result<Arc<HostBlock>, MemoryError> {
         let full = MemoryError::OutOfMemory { asked: bytes, used: self.used(), capacity: self.capacity };
         let block = Arc::new(HostBlock::new(bytes).ok_or(full)?);
-        self.insert(Allocation {
-            base: block.address(),
-            bytes,
-            label: RwLock::new(format!("pinned 0x{:x}", block.address())),
-            storage: Storage::Host(block.clone()),
-            shadow: Box::default(),
-            prefix: AtomicU64::new(bytes),
-            stale: AtomicBool::new(false),
-            constant: false,
-            wide: Mutex::default(),
-        });
+        let base = block.address();
+        let storage = Storage::Host(block.clone());
+        self.insert(Allocation::of(base, bytes, format!("pinned 0x{base:x}"), storage, None));
         Ok(block)
+    }
+
+    /// Lets every device reach memory of the program at its own address, until it is [freed](Memory::free). It counts
+    /// as initialised.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfBounds`] when some of it is known already.
+    pub fn map(&self, words: &'static [AtomicU32]) -> Result<u64, MemoryError> {
+        let (base, bytes) = (words.as_ptr() as u64, 4 * words.len() as u64);
+        let overlaps = |a: &Arc<Allocation>| a.base < base + bytes && base < a.base + a.bytes;
+        if self.table().live.iter().any(overlaps) {
+            return Err(MemoryError::OutOfBounds { address: base, bytes });
+        }
+        let label = format!("registered 0x{base:x}");
+        self.insert(Allocation::of(base, bytes, label, Storage::Mapped(words), None));
+        Ok(base)
     }
 
     /// Frees the allocation, of either kind, whose base is `address`. Launches in flight keep its storage.
@@ -262,13 +230,11 @@ impl Memory {
             .binary_search_by_key(&address, |a| a.base)
             .map_err(|_| MemoryError::NotAnAllocation { address })?;
         let gone = table.live.remove(at);
-        match gone.storage {
-            Storage::Device(_) => {
-                state.used -= gone.bytes;
-                table.remember(gone.info());
-            }
-            // The host may hand the same address out again, so it is not remembered.
-            Storage::Host(_) => {}
+        // The host may hand the same address out again, so an address of the host is not remembered.
+        if let Some(device) = gone.owner {
+            let used = state.of(device) - gone.bytes;
+            state.used.insert(device, used);
+            table.remember(gone.info());
         }
         Ok(())
     }
@@ -355,12 +321,22 @@ impl Memory {
         Ok(a.first_uninitialised(offset, bytes).map(|at| a.base + at))
     }
 
-    /// Bytes of device memory in use.
+    /// Bytes in use of the memory of device 0.
     pub fn used(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).used
+        self.used_on(0)
     }
 
-    /// Bytes of device memory in all.
+    /// Bytes in use of the memory of a device.
+    pub fn used_on(&self, device: u32) -> u64 {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).of(device)
+    }
+
+    /// The device whose memory holds `address`; none where it is memory of the host, or nothing.
+    pub fn owner(&self, address: u64) -> Option<u32> {
+        self.table().find(address)?.owner
+    }
+
+    /// Bytes of memory that each device has.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -371,20 +347,25 @@ impl Memory {
     }
 
     /// Addresses of a module's variables, which are allocated and initialised the first time.
-    pub(crate) fn statics(&self, module: u64, variables: &[Static]) -> Result<Arc<[u64]>, MemoryError> {
+    pub(crate) fn statics(
+        &self,
+        device: u32,
+        module: u64,
+        variables: &[Static],
+    ) -> Result<Arc<[u64]>, MemoryError> {
         let mut known = self.statics.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(addresses) = known.get(&module) {
             return Ok(addresses.clone());
         }
         let addresses: Arc<[u64]> =
-            variables.iter().map(|v| self.alloc_static(v)).collect::<Result<_, _>>()?;
+            variables.iter().map(|v| self.alloc_static(device, v)).collect::<Result<_, _>>()?;
         known.insert(module, addresses.clone());
         Ok(addresses)
     }
 
     /// A variable's bytes are zero where no initialiser says otherwise.
-    fn alloc_static(&self, v: &Static) -> Result<u64, MemoryError> {
-        let address = self.alloc_as(v.bytes, v.constant)?;
+    fn alloc_static(&self, device: u32, v: &Static) -> Result<u64, MemoryError> {
+        let address = self.alloc_as(device, v.bytes, v.constant)?;
         self.set_label(address, &v.name);
         self.fill(address, &[0], v.bytes)?;
         self.write(address, &v.init)?;
@@ -403,6 +384,17 @@ impl Memory {
     /// A snapshot of the allocations.
     pub(crate) fn table(&self) -> Arc<Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A snapshot of the allocations that a launch may touch: those of the host and of the devices it reaches.
+    pub(crate) fn table_of(&self, place: &Place<'_>) -> Arc<Table> {
+        let table = self.table();
+        let reaches = |a: &Arc<Allocation>| a.owner.is_none_or(|owner| place.reaches(owner));
+        if table.live.iter().all(reaches) {
+            return table;
+        }
+        let live = table.live.iter().filter(|a| reaches(a)).cloned().collect();
+        Arc::new(Table { live, freed: table.freed.clone() })
     }
 
     fn insert(&self, new: Allocation) {
@@ -446,7 +438,7 @@ impl Table {
         };
         let next = self.live.partition_point(|a| a.base <= address);
         let around = &self.live[next.saturating_sub(1)..self.live.len().min(next + 1)];
-        around.iter().min_by_key(distance).filter(|a| distance(a) <= 1 << 24)
+        around.iter().min_by_key(distance).filter(|a| distance(a) <= GAP / 2)
     }
 
     fn remember(&mut self, gone: AllocationInfo) {
@@ -458,6 +450,22 @@ impl Table {
 }
 
 impl Allocation {
+    /// Memory that counts as initialised, without a shadow, unless the device owns it.
+    fn of(base: u64, bytes: u64, label: String, storage: Storage, owner: Option<u32>) -> Self {
+        Self {
+            base,
+            bytes,
+            label: RwLock::new(label),
+            storage,
+            shadow: Box::default(),
+            prefix: AtomicU64::new(if owner.is_some() { 0 } else { bytes }),
+            stale: AtomicBool::new(false),
+            constant: false,
+            owner,
+            wide: Mutex::default(),
+        }
+    }
+
     /// Base, size and label.
     pub(crate) fn info(&self) -> AllocationInfo {
         let label = self.label.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -469,6 +477,7 @@ impl Allocation {
         match &self.storage {
             Storage::Device(words) => words,
             Storage::Host(block) => block.words(),
+            Storage::Mapped(words) => words,
         }
     }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::code::Code;
 use crate::decode::{Common, Decoded, decode, layout};
 use crate::features::Target;
-use crate::memory::{Memory, MemoryError, Static};
+use crate::memory::{Memory, Static};
+use crate::memory_error::MemoryError;
 use crate::parse::ast::{self, Number, StateSpace};
 use crate::parse::types::Type;
 use crate::parse::{Error, Source, listing, parser};
@@ -151,8 +152,17 @@ impl Module {
     /// # Errors
     /// [`MemoryError::OutOfMemory`].
     pub fn address(&self, memory: &Memory, name: &str) -> Result<Option<u64>, MemoryError> {
+        self.address_on(0, memory, name)
+    }
+
+    /// Address of a variable in the memory of a device, allocated and initialised the first time that the module runs
+    /// or is asked.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`].
+    pub fn address_on(&self, device: u32, memory: &Memory, name: &str) -> Result<Option<u64>, MemoryError> {
         let Some(index) = self.statics.variables.iter().position(|v| v.name == name) else { return Ok(None) };
-        Ok(Some(memory.statics(self.statics.id, &self.statics.variables)?[index]))
+        Ok(Some(memory.statics(device, self.statics.id, &self.statics.variables)?[index]))
     }
 
     /// Frees the module's variables in `memory`.

@@ -6,11 +6,12 @@ use std::thread;
 
 use warpwright_driver_sys::*;
 
+use crate::api::edges::{edge_data, shown_edge};
 use crate::api::export::exports;
 use crate::api::stream::no_flags;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::Graph;
+use crate::graph::nodes::{EdgeData, Graph};
 use crate::handle::{GraphId, NodeId, StreamId};
 use crate::machine::Machine;
 use crate::state::objects::{Capture, CaptureMember, StreamKind};
@@ -25,6 +26,7 @@ exports! {
         10010 cuThreadExchangeStreamCaptureMode cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode) => exchange_mode;
         12030 cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode) => begin_to_graph;
         12030 cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize) => info_v3;
+        12030 cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2(stream: CUstream, nodes: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: CUstreamUpdateCaptureDependencies_flags) => update_dependencies_with_data;
         11030 cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies(stream: CUstream, nodes: *mut CUgraphNode, count: usize, flags: CUstreamUpdateCaptureDependencies_flags) => update_dependencies;
     }
     more {
@@ -43,7 +45,7 @@ fn begin(m: &'static Machine, stream: CUstream, mode: CUstreamCaptureMode) -> Re
     let mut s = m.state();
     let stream = startable(&mut s, stream, mode)?;
     let graph = s.graphs.insert(Graph::default());
-    start(&mut s, stream, graph, Vec::new(), mode);
+    start(&mut s, stream, (graph, None), Vec::new(), mode);
     Ok(())
 }
 
@@ -52,25 +54,34 @@ fn begin_to_graph(
     stream: CUstream,
     graph: CUgraph,
     after: In<CUgraphNode>,
-    _edges: In<CUgraphEdgeData>,
+    edges: In<CUgraphEdgeData>,
     count: usize,
     mode: CUstreamCaptureMode,
 ) -> Result {
     let mut s = m.state();
     let stream = startable(&mut s, stream, mode)?;
     let graph = s.graphs.find(graph)?;
-    let after = nodes_of(&s, graph, after.slice(count)?)?;
-    start(&mut s, stream, graph, after, mode);
+    let after = nodes_of(&s, graph, after.slice(count)?, edges)?;
+    let busy = s.captures.values().any(|capture| capture.graph == graph);
+    require(!busy, || "a stream captures into the graph already".into())?;
+    let before = s.graphs[graph].nodes.len();
+    start(&mut s, stream, (graph, Some(before)), after, mode);
     Ok(())
 }
 
-fn nodes_of(s: &State, graph: GraphId, nodes: &[CUgraphNode]) -> Result<Vec<NodeId>> {
-    let node = |handle: &CUgraphNode| -> Result<NodeId> {
+/// Nodes of a graph that a caller lists as dependencies, with the data of their edges.
+fn nodes_of(
+    s: &State,
+    graph: GraphId,
+    nodes: &[CUgraphNode],
+    edges: In<CUgraphEdgeData>,
+) -> Result<Vec<(NodeId, EdgeData)>> {
+    let node = |(handle, data): (&CUgraphNode, EdgeData)| -> Result<(NodeId, EdgeData)> {
         let id = s.nodes.find(*handle)?;
         require(s.nodes[id].graph == graph, || format!("{id:?} is a node of another graph"))?;
-        Ok(id)
+        Ok((id, data))
     };
-    nodes.iter().map(node).collect()
+    nodes.iter().zip(edge_data(edges, nodes.len())?).map(node).collect()
 }
 
 /// A stream on which a capture may begin.
@@ -86,11 +97,18 @@ fn startable(s: &mut State, stream: CUstream, mode: CUstreamCaptureMode) -> Resu
     Ok(id)
 }
 
-fn start(s: &mut State, origin: StreamId, graph: GraphId, after: Vec<NodeId>, mode: CUstreamCaptureMode) {
+/// Begins a capture into a graph, which is the program's own if the nodes that it has now are counted.
+fn start(
+    s: &mut State,
+    origin: StreamId,
+    (graph, before): (GraphId, Option<usize>),
+    after: Vec<(NodeId, EdgeData)>,
+    mode: CUstreamCaptureMode,
+) {
     let capture = NEXT.fetch_add(1, Relaxed);
-    s.captures
-        .insert(capture, Capture { graph, origin, mode, thread: thread::current().id(), invalid: false });
-    s.streams[origin].capture = Some(CaptureMember { capture, after, shown: Vec::new() });
+    let thread = thread::current().id();
+    s.captures.insert(capture, Capture { graph, before, origin, mode, thread, invalid: false });
+    s.streams[origin].capture = Some(CaptureMember { capture, after, shown: Default::default() });
 }
 
 fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
@@ -108,13 +126,13 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
     if capture.mode != CUstreamCaptureMode::RELAXED && capture.thread != thread::current().id() {
         return refuse(CUresult::STREAM_CAPTURE_WRONG_THREAD, "the capture was begun on another thread");
     }
-    let (made, invalid) = (capture.graph, capture.invalid);
+    let (made, invalid, before) = (capture.graph, capture.invalid, capture.before.unwrap_or(0));
     graph.set(CUgraph::NULL)?;
     if invalid {
         capture::discard(&mut s, number);
         return refuse(CUresult::STREAM_CAPTURE_INVALIDATED, "an earlier call made the capture invalid");
     }
-    if let Some(node) = unjoined(&s, made, &last) {
+    if let Some(node) = unjoined(&s, made, before, &last) {
         let name = s.nodes[node].content.name().to_string();
         capture::discard(&mut s, number);
         return refuse(
@@ -127,11 +145,11 @@ fn end(m: &'static Machine, stream: CUstream, graph: Out<CUgraph>) -> Result {
     graph.set(made.handle())
 }
 
-/// A node that no path of edges leads from to where the first stream ended.
-fn unjoined(s: &State, graph: GraphId, last: &[NodeId]) -> Option<NodeId> {
+/// A captured node that no path of edges leads from to where the first stream ended.
+fn unjoined(s: &State, graph: GraphId, before: usize, last: &[(NodeId, EdgeData)]) -> Option<NodeId> {
     let graph = &s.graphs[graph];
-    let mut joined: HashSet<NodeId> = last.iter().copied().collect();
-    let mut open = last.to_vec();
+    let mut open: Vec<NodeId> = last.iter().map(|(node, _)| *node).collect();
+    let mut joined: HashSet<NodeId> = open.iter().copied().collect();
     while let Some(node) = open.pop() {
         for edge in graph.edges.iter().filter(|edge| edge.to == node) {
             if joined.insert(edge.from) {
@@ -139,7 +157,7 @@ fn unjoined(s: &State, graph: GraphId, last: &[NodeId]) -> Option<NodeId> {
             }
         }
     }
-    graph.nodes.iter().copied().find(|node| !joined.contains(node))
+    graph.nodes[before..].iter().copied().find(|node| !joined.contains(node))
 }
 
 fn is_capturing(m: &'static Machine, stream: CUstream, status: Out<CUstreamCaptureStatus>) -> Result {
@@ -155,7 +173,29 @@ fn info_v1(
     status: Out<CUstreamCaptureStatus>,
     id: Out<u64>,
 ) -> Result {
-    info(m, stream, status, id, Out::null(), Out::null(), Out::null())
+    tell(m, stream, status, id, Out::null()).map(drop)
+}
+
+/// Writes whether a stream captures and into what. Gives the stream if it does.
+fn tell(
+    m: &'static Machine,
+    stream: CUstream,
+    status: Out<CUstreamCaptureStatus>,
+    id: Out<u64>,
+    graph: Out<CUgraph>,
+) -> Result<Option<StreamId>> {
+    let mut s = m.state();
+    let stream = s.stream(stream)?;
+    capture::refuse_implicit(&mut s, stream)?;
+    let now = s.status(stream);
+    status.set(now)?;
+    if now != CUstreamCaptureStatus::ACTIVE {
+        return Ok(None);
+    }
+    let member = s.member(stream)?;
+    id.set_if(member.capture);
+    graph.set_if(s.captures[&member.capture].graph.handle());
+    Ok(Some(stream))
 }
 
 fn info(
@@ -167,22 +207,29 @@ fn info(
     after: Out<*const CUgraphNode>,
     count: Out<usize>,
 ) -> Result {
+    let Some(stream) = tell(m, stream, status, id, graph)? else { return Ok(()) };
     let mut s = m.state();
-    let stream = s.stream(stream)?;
-    capture::refuse_implicit(&mut s, stream)?;
-    let now = s.status(stream);
-    status.set(now)?;
-    if now != CUstreamCaptureStatus::ACTIVE {
-        return Ok(());
+    if s.member(stream)?.after.iter().any(|(_, data)| *data != [0; 3]) {
+        return refuse(CUresult::LOSSY_QUERY, "the dependencies have edge data, which this query would lose");
     }
-    let State { streams, captures, .. } = &mut *s;
-    let Some(member) = &mut streams[stream].capture else { return Ok(()) };
-    id.set_if(member.capture);
-    graph.set_if(captures[&member.capture].graph.handle());
-    member.shown = member.after.iter().map(|node| node.handle()).collect();
-    // The array is the driver's and valid until the next call on the stream, as the API says.
-    after.set_if(member.shown.as_ptr());
-    count.set_if(member.shown.len());
+    show(&mut s, stream, after, Out::null(), count)
+}
+
+/// Shows the dependencies of a stream that captures. The arrays are the driver's and valid until the next call on the
+/// stream, as the API says.
+fn show(
+    s: &mut State,
+    stream: StreamId,
+    after: Out<*const CUgraphNode>,
+    edges: Out<*const CUgraphEdgeData>,
+    count: Out<usize>,
+) -> Result {
+    let Some(member) = &mut s.streams[stream].capture else { return Ok(()) };
+    let dependencies = member.after.iter();
+    member.shown = dependencies.map(|(node, data)| (node.handle(), shown_edge(*data))).unzip();
+    after.set_if(member.shown.0.as_ptr());
+    edges.set_if(member.shown.1.as_ptr());
+    count.set_if(member.shown.0.len());
     Ok(())
 }
 
@@ -197,8 +244,10 @@ fn info_v3(
     edges: Out<*const CUgraphEdgeData>,
     count: Out<usize>,
 ) -> Result {
-    edges.set_if(std::ptr::null());
-    info(m, stream, status, id, graph, after, count)
+    match tell(m, stream, status, id, graph)? {
+        Some(stream) => show(&mut m.state(), stream, after, edges, count),
+        None => Ok(()),
+    }
 }
 
 fn update_dependencies(
@@ -208,18 +257,29 @@ fn update_dependencies(
     count: usize,
     flags: CUstreamUpdateCaptureDependencies_flags,
 ) -> Result {
+    update_dependencies_with_data(m, stream, nodes, In::null(), count, flags)
+}
+
+fn update_dependencies_with_data(
+    m: &'static Machine,
+    stream: CUstream,
+    nodes: Out<CUgraphNode>,
+    edges: In<CUgraphEdgeData>,
+    count: usize,
+    flags: CUstreamUpdateCaptureDependencies_flags,
+) -> Result {
     let set = CUstreamUpdateCaptureDependencies_flags::SET;
     no_flags((flags - set).bits())?;
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let graph = s.captures[&s.member(stream)?.capture].graph;
-    let nodes = nodes_of(&s, graph, nodes.slice(count)?)?;
+    let nodes = nodes_of(&s, graph, nodes.slice(count)?, edges)?;
     let Some(member) = &mut s.streams[stream].capture else { return Ok(()) };
     if flags.contains(set) {
         member.after.clear();
     }
     for node in nodes {
-        if !member.after.contains(&node) {
+        if member.after.iter().all(|(known, _)| *known != node.0) {
             member.after.push(node);
         }
     }

@@ -1,6 +1,6 @@
 //! Contexts: the primary one, those a program creates, and which is current on a thread.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use warpwright_driver_sys::*;
 
 use crate::api::device;
 use crate::api::export::exports;
+use crate::api::stream::GREATEST_PRIORITY;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::Out;
 use crate::handle::ContextId;
@@ -15,6 +16,7 @@ use crate::machine::Machine;
 use crate::queue::Ticket;
 use crate::state::objects::Context;
 use crate::state::{CURRENT, State, capture};
+use crate::work::reach::Reach;
 
 exports! {
     table {
@@ -25,53 +27,80 @@ exports! {
         4000 cuCtxPushCurrent cuCtxPushCurrent_v2(context: CUcontext) => push_current;
         4000 cuCtxPopCurrent cuCtxPopCurrent_v2(context: *mut CUcontext) => pop_current;
         2000 cuCtxGetDevice cuCtxGetDevice(device: *mut CUdevice) => get_device;
+        13000 cuCtxGetDevice cuCtxGetDevice_v2(device: *mut CUdevice, context: CUcontext) => get_device_of;
         2000 cuCtxSynchronize cuCtxSynchronize() => synchronize;
+        13000 cuCtxSynchronize cuCtxSynchronize_v2(context: CUcontext) => synchronize_one;
         11000 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2(device: CUdevice) => primary_reset;
         11000 cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2(device: CUdevice, flags: CUctx_flags) => primary_set_flags;
         7000 cuDevicePrimaryCtxGetState cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut CUctx_flags, active: *mut c_int) => primary_state;
         3020 cuCtxCreate cuCtxCreate_v2(context: *mut CUcontext, flags: CUctx_flags, device: CUdevice) => create;
+        11040 cuCtxCreate cuCtxCreate_v3(context: *mut CUcontext, params: *mut CUexecAffinityParam, count: c_int, flags: CUctx_flags, device: CUdevice) => create_with_affinity;
+        12050 cuCtxCreate cuCtxCreate_v4(context: *mut CUcontext, params: *mut CUctxCreateParams, flags: CUctx_flags, device: CUdevice) => create_with_params;
         4000 cuCtxDestroy cuCtxDestroy_v2(context: CUcontext) => destroy;
         3020 cuCtxGetApiVersion cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint) => api_version;
+        12000 cuCtxGetId cuCtxGetId(context: CUcontext, id: *mut u64) => get_id;
         7000 cuCtxGetFlags cuCtxGetFlags(flags: *mut CUctx_flags) => get_flags;
+        12010 cuCtxSetFlags cuCtxSetFlags(flags: CUctx_flags) => set_flags;
         5050 cuCtxGetStreamPriorityRange cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) => priority_range;
         3010 cuCtxGetLimit cuCtxGetLimit(value: *mut usize, limit: CUlimit) => get_limit;
         3010 cuCtxSetLimit cuCtxSetLimit(limit: CUlimit, value: usize) => set_limit;
+        3020 cuCtxGetCacheConfig cuCtxGetCacheConfig(config: *mut CUfunc_cache) => get_cache;
+        3020 cuCtxSetCacheConfig cuCtxSetCacheConfig(config: CUfunc_cache) => set_cache;
+        11000 cuCtxResetPersistingL2Cache cuCtxResetPersistingL2Cache() => reset_cache;
+        11040 cuCtxGetExecAffinity cuCtxGetExecAffinity(affinity: *mut CUexecAffinityParam, kind: CUexecAffinityType) => get_affinity;
+        4000 cuProfilerStart cuProfilerStart() => profiler;
+        4000 cuProfilerStop cuProfilerStop() => profiler;
     }
     more {
         7000 cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease(device: CUdevice) => primary_release;
+        7000 cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset(device: CUdevice) => primary_reset;
+        7000 cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags(device: CUdevice, flags: CUctx_flags) => primary_set_flags;
     }
 }
 
-fn new_context(s: &mut State, flags: CUctx_flags) -> ContextId {
-    let (sticky, per_thread) = (Arc::default(), HashMap::new());
-    s.contexts.insert(Context { flags, sticky, legacy: None, per_thread })
+fn new_context(s: &mut State, dev: usize, flags: CUctx_flags) -> ContextId {
+    s.contexts.insert(Context {
+        flags,
+        reach: Arc::new(Reach::of(dev as u32)),
+        peers: Vec::new(),
+        cache: CUfunc_cache::PREFER_NONE,
+        limits: BTreeMap::new(),
+        sticky: Arc::default(),
+        legacy: None,
+        per_thread: HashMap::new(),
+    })
+}
+
+fn check_flags(flags: CUctx_flags) -> Result {
+    require(CUctx_flags::all().contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))
 }
 
 fn primary_retain(m: &'static Machine, context: Out<CUcontext>, dev: CUdevice) -> Result {
-    device::check(dev)?;
+    let dev = device::find(m, dev)?;
     require(!context.is_null(), || "the result pointer is NULL".into())?;
     let mut s = m.state();
-    let id = match s.primary.id {
+    let id = match s.primary[dev].id {
         Some(id) => id,
         None => {
-            let flags = s.primary.flags;
-            new_context(&mut s, flags)
+            let flags = s.primary[dev].flags;
+            new_context(&mut s, dev, flags)
         }
     };
-    s.primary.id = Some(id);
-    s.primary.retained += 1;
+    s.primary[dev].id = Some(id);
+    s.primary[dev].retained += 1;
     context.set(id.handle())
 }
 
 fn primary_release(m: &'static Machine, dev: CUdevice) -> Result {
-    device::check(dev)?;
+    let dev = device::find(m, dev)?;
     let mut s = m.state();
-    let Some(id) = s.primary.id.filter(|_| s.primary.retained > 0) else {
+    let primary = &mut s.primary[dev];
+    let Some(id) = primary.id.filter(|_| primary.retained > 0) else {
         return refuse(CUresult::INVALID_CONTEXT, "the primary context is not retained");
     };
-    s.primary.retained -= 1;
-    if s.primary.retained == 0 {
-        s.primary.id = None;
+    primary.retained -= 1;
+    if primary.retained == 0 {
+        primary.id = None;
         drop(s);
         close(m, id);
     }
@@ -79,10 +108,10 @@ fn primary_release(m: &'static Machine, dev: CUdevice) -> Result {
 }
 
 fn primary_reset(m: &'static Machine, dev: CUdevice) -> Result {
-    device::check(dev)?;
+    let dev = device::find(m, dev)?;
     let mut s = m.state();
-    s.primary.retained = 0;
-    let id = s.primary.id.take();
+    s.primary[dev].retained = 0;
+    let id = s.primary[dev].id.take();
     drop(s);
     if let Some(id) = id {
         close(m, id);
@@ -91,34 +120,74 @@ fn primary_reset(m: &'static Machine, dev: CUdevice) -> Result {
 }
 
 fn primary_set_flags(m: &'static Machine, dev: CUdevice, flags: CUctx_flags) -> Result {
-    device::check(dev)?;
+    let dev = device::find(m, dev)?;
+    check_flags(flags)?;
     let mut s = m.state();
-    s.primary.flags = flags;
-    if let Some(id) = s.primary.id {
+    s.primary[dev].flags = flags;
+    if let Some(id) = s.primary[dev].id {
         s.contexts[id].flags = flags;
     }
     Ok(())
 }
 
 fn primary_state(m: &'static Machine, dev: CUdevice, flags: Out<CUctx_flags>, active: Out<c_int>) -> Result {
-    device::check(dev)?;
+    let dev = device::find(m, dev)?;
     let s = m.state();
-    flags.set(s.primary.flags)?;
-    active.set(s.primary.id.is_some().into())
+    flags.set(s.primary[dev].flags)?;
+    active.set(s.primary[dev].id.is_some().into())
 }
 
 fn create(m: &'static Machine, context: Out<CUcontext>, flags: CUctx_flags, dev: CUdevice) -> Result {
-    device::check(dev)?;
+    let dev = device::find(m, dev)?;
+    check_flags(flags)?;
     require(!context.is_null(), || "the result pointer is NULL".into())?;
-    let id = new_context(&mut m.state(), flags);
+    let id = new_context(&mut m.state(), dev, flags);
     CURRENT.with_borrow_mut(|stack| stack.push(id));
     context.set(id.handle())
+}
+
+fn create_with_affinity(
+    m: &'static Machine,
+    context: Out<CUcontext>,
+    _params: Out<CUexecAffinityParam>,
+    count: c_int,
+    flags: CUctx_flags,
+    dev: CUdevice,
+) -> Result {
+    if count != 0 {
+        return refuse(
+            CUresult::UNSUPPORTED_EXEC_AFFINITY,
+            "a context cannot be kept to some of the multiprocessors",
+        );
+    }
+    create(m, context, flags, dev)
+}
+
+fn create_with_params(
+    m: &'static Machine,
+    context: Out<CUcontext>,
+    params: Out<CUctxCreateParams>,
+    flags: CUctx_flags,
+    dev: CUdevice,
+) -> Result {
+    if params.is_null() {
+        return create(m, context, flags, dev);
+    }
+    let p = params.get()?;
+    if !p.cigParams.is_null() {
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "contexts that share a device with graphics are not emulated",
+        );
+    }
+    create_with_affinity(m, context, Out::null(), p.numExecAffinityParams, flags, dev)
 }
 
 fn destroy(m: &'static Machine, context: CUcontext) -> Result {
     let s = m.state();
     let id = s.contexts.find(context)?;
-    require(s.primary.id != Some(id), || "the primary context is released, not destroyed".into())?;
+    let primary = s.primary.iter().any(|primary| primary.id == Some(id));
+    require(!primary, || "the primary context is released, not destroyed".into())?;
     drop(s);
     close(m, id);
     CURRENT.with_borrow_mut(|stack| {
@@ -150,7 +219,7 @@ fn close(m: &'static Machine, id: ContextId) {
     for address in addresses {
         s.allocations.remove(&address);
         // The base of an allocation on record is the base of an allocation of the memory.
-        let _ = m.device.memory.free(address);
+        let _ = m.device.free(address);
     }
 }
 
@@ -188,18 +257,39 @@ fn pop_current(_: &'static Machine, context: Out<CUcontext>) -> Result {
 }
 
 fn get_device(m: &'static Machine, dev: Out<CUdevice>) -> Result {
-    m.state().current()?;
-    dev.set(0)
+    get_device_of(m, dev, CUcontext::NULL)
+}
+
+/// The context of a handle; NULL is the current one.
+fn context_or_current(s: &State, context: CUcontext) -> Result<ContextId> {
+    if context.is_null() { s.current() } else { s.contexts.find(context) }
+}
+
+fn get_device_of(m: &'static Machine, dev: Out<CUdevice>, context: CUcontext) -> Result {
+    let s = m.state();
+    let id = context_or_current(&s, context)?;
+    dev.set(s.contexts[id].reach.device as CUdevice)
+}
+
+fn get_id(m: &'static Machine, context: CUcontext, number: Out<u64>) -> Result {
+    let s = m.state();
+    number.set(context_or_current(&s, context)?.number())
 }
 
 fn synchronize(m: &'static Machine) -> Result {
+    synchronize_one(m, CUcontext::NULL)
+}
+
+fn synchronize_one(m: &'static Machine, context: CUcontext) -> Result {
     let mut s = m.state();
-    let context = s.context()?;
+    let context = context_or_current(&s, context)?;
+    s.contexts[context].sticky.check()?;
     capture::refuse_in_context(&mut s, context)?;
     let waiting = s.outstanding(context);
-    let sticky = s.contexts[context].sticky.clone();
+    let (sticky, device) = (s.contexts[context].sticky.clone(), s.contexts[context].reach.device);
     drop(s);
     waiting.iter().for_each(Ticket::wait);
+    m.state().release_pools(device);
     Ok(sticky.check()?)
 }
 
@@ -216,22 +306,80 @@ fn get_flags(m: &'static Machine, flags: Out<CUctx_flags>) -> Result {
 fn priority_range(m: &'static Machine, least: Out<c_int>, greatest: Out<c_int>) -> Result {
     m.state().current()?;
     least.set_if(0);
-    greatest.set_if(-5);
+    greatest.set_if(GREATEST_PRIORITY);
     Ok(())
 }
 
-/// Limits are accepted, and read as the driver's defaults: stack, printf buffer and heap of a GPU do not exist.
-fn get_limit(m: &'static Machine, value: Out<usize>, limit: CUlimit) -> Result {
-    m.state().context()?;
-    match limit {
-        CUlimit::STACK_SIZE => value.set(1024),
-        CUlimit::PRINTF_FIFO_SIZE => value.set(1 << 20),
-        CUlimit::MALLOC_HEAP_SIZE => value.set(8 << 20),
-        _ => refuse(CUresult::UNSUPPORTED_LIMIT, format!("limit {limit:?} is not emulated")),
-    }
+fn set_flags(m: &'static Machine, flags: CUctx_flags) -> Result {
+    check_flags(flags)?;
+    let mut s = m.state();
+    let id = s.current()?;
+    s.contexts[id].flags = flags;
+    Ok(())
 }
 
-fn set_limit(m: &'static Machine, limit: CUlimit, _value: usize) -> Result {
+/// The driver's default of a limit: stack, buffer of printf, heap, calls waiting in a kernel, and the like.
+fn default_limit(limit: CUlimit) -> Result<usize> {
+    Ok(match limit {
+        CUlimit::STACK_SIZE => 1024,
+        CUlimit::PRINTF_FIFO_SIZE => 1 << 20,
+        CUlimit::MALLOC_HEAP_SIZE => 8 << 20,
+        CUlimit::DEV_RUNTIME_SYNC_DEPTH => 2,
+        CUlimit::DEV_RUNTIME_PENDING_LAUNCH_COUNT => 2048,
+        CUlimit::MAX_L2_FETCH_GRANULARITY => 64,
+        CUlimit::PERSISTING_L2_CACHE_SIZE => 0,
+        other => {
+            return refuse(CUresult::UNSUPPORTED_LIMIT, format!("limit {other:?} is not emulated"));
+        }
+    })
+}
+
+/// Limits are kept and change nothing: what they limit does not exist here.
+fn get_limit(m: &'static Machine, value: Out<usize>, limit: CUlimit) -> Result {
+    let s = m.state();
+    let id = s.context()?;
+    let default = default_limit(limit)?;
+    value.set(s.contexts[id].limits.get(&limit).copied().unwrap_or(default))
+}
+
+fn set_limit(m: &'static Machine, limit: CUlimit, value: usize) -> Result {
+    let mut s = m.state();
+    let id = s.context()?;
+    default_limit(limit)?;
+    s.contexts[id].limits.insert(limit, value);
+    Ok(())
+}
+
+/// A preference is kept and changes nothing: shared memory and cache do not share their room here.
+fn get_cache(m: &'static Machine, config: Out<CUfunc_cache>) -> Result {
+    let s = m.state();
+    config.set(s.contexts[s.context()?].cache)
+}
+
+fn set_cache(m: &'static Machine, config: CUfunc_cache) -> Result {
+    check_cache(config)?;
+    let mut s = m.state();
+    let id = s.context()?;
+    s.contexts[id].cache = config;
+    Ok(())
+}
+
+/// Refuses a preference that does not exist.
+pub(crate) fn check_cache(config: CUfunc_cache) -> Result {
+    require(config.name().is_some(), || format!("there is no cache preference {}", config.0))
+}
+
+fn reset_cache(m: &'static Machine) -> Result {
+    m.state().context().map(drop)
+}
+
+fn get_affinity(m: &'static Machine, affinity: Out<CUexecAffinityParam>, kind: CUexecAffinityType) -> Result {
     m.state().context()?;
-    if (0..=2).contains(&limit.0) { Ok(()) } else { Err(CUresult::UNSUPPORTED_LIMIT.into()) }
+    require(kind == CUexecAffinityType::SM_COUNT, || format!("there is no affinity {}", kind.0))?;
+    affinity.set(CUexecAffinityParam { r#type: kind, smCount: m.device.config.multiprocessors })
+}
+
+/// No profiler is attached, and the driver says so to nobody.
+fn profiler(m: &'static Machine) -> Result {
+    m.state().context().map(drop)
 }

@@ -30,12 +30,14 @@ exports! {
         3020 cuMemsetD32Async cuMemsetD32Async(to: CUdeviceptr, value: c_uint, count: usize, stream: CUstream) => fill_32_async;
         4000 cuMemcpy cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) => copy_unified;
         4000 cuMemcpyAsync cuMemcpyAsync(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) => copy_unified_async;
+        4000 cuMemcpyPeer cuMemcpyPeer(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize) => copy_peer;
+        4000 cuMemcpyPeerAsync cuMemcpyPeerAsync(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream) => copy_peer_async;
     }
     more {}
 }
 
 /// Runs a copy or a fill before the call returns, after the work of the legacy stream.
-fn run_now(m: &'static Machine, work: Work) -> Result {
+pub(crate) fn run_now(m: &'static Machine, work: Work) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
@@ -57,14 +59,12 @@ fn check(m: &'static Machine, work: &Work) -> Result {
 }
 
 /// Gives a copy or a fill to a stream. A copy to memory that is not pinned has ended when the call returns.
-fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Result {
+pub(crate) fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Result {
     let mut s = m.state();
     let stream = s.stream(stream)?;
     check(m, &work)?;
     let pageable = match &work {
-        Work::Copy(CopyWork { to: CopyEnd { place: Location::Host(span), .. }, width, .. }) => {
-            !s.is_registered(span.address(), *width)
-        }
+        Work::Copy(CopyWork { to: CopyEnd { place: Location::Host(_), .. }, .. }) => true,
         _ => false,
     };
     let ticket = s.submit(stream, work)?;
@@ -109,7 +109,7 @@ fn staged(m: &'static Machine, from: u64, bytes: usize, stream: CUstream) -> Res
     let mut s = m.state();
     let stream = s.stream(stream)?;
     Ok(match place {
-        Location::Host(span) if s.streams[stream].capture.is_none() && !s.is_registered(from, bytes) => {
+        Location::Host(span) if s.streams[stream].capture.is_none() => {
             Location::Staged(Arc::from(span.bytes(bytes)))
         }
         place => place,
@@ -193,4 +193,36 @@ fn fill_32_async(
     stream: CUstream,
 ) -> Result {
     run_async(m, stream, fill(to, value, 4, count))
+}
+
+/// The contexts of a copy between peers must exist; the addresses say which devices they mean.
+fn check_peers(m: &'static Machine, to: CUcontext, from: CUcontext) -> Result {
+    let s = m.state();
+    s.contexts.find(to)?;
+    s.contexts.find(from).map(drop)
+}
+
+fn copy_peer(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    to_context: CUcontext,
+    from: CUdeviceptr,
+    from_context: CUcontext,
+    bytes: usize,
+) -> Result {
+    check_peers(m, to_context, from_context)?;
+    copy_on_device(m, to, from, bytes)
+}
+
+fn copy_peer_async(
+    m: &'static Machine,
+    to: CUdeviceptr,
+    to_context: CUcontext,
+    from: CUdeviceptr,
+    from_context: CUcontext,
+    bytes: usize,
+    stream: CUstream,
+) -> Result {
+    check_peers(m, to_context, from_context)?;
+    copy_on_device_async(m, to, from, bytes, stream)
 }

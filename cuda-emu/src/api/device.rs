@@ -1,7 +1,7 @@
-//! Start, version, errors, the one device, and the log.
+//! Start, version, errors, the devices, and the log.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_int, c_uint};
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use warpwright_driver_sys::*;
@@ -9,7 +9,8 @@ use warpwright_driver_sys::*;
 use crate::api::export::exports;
 use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED};
 use crate::error::{Result, refuse, require};
-use crate::ffi::pointer::Out;
+use crate::ffi::host::LogCallback;
+use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 
 exports! {
@@ -25,6 +26,9 @@ exports! {
         2000 cuDeviceGetAttribute cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice) => get_attribute;
         11040 cuDeviceGetUuid cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice) => get_uuid;
         12090 cuLogsCurrent cuLogsCurrent(iterator: *mut CUlogIterator, flags: c_uint) => log_end;
+        12090 cuLogsRegisterCallback cuLogsRegisterCallback(callback: CUlogsCallback, data: *mut c_void, handle: *mut CUlogsCallbackHandle) => register_log;
+        12090 cuLogsUnregisterCallback cuLogsUnregisterCallback(callback: CUlogsCallbackHandle) => unregister_log;
+        12090 cuLogsDumpToFile cuLogsDumpToFile(iterator: *mut CUlogIterator, path: *const c_char, flags: c_uint) => dump_log_to_file;
         12090 cuLogsDumpToMemory cuLogsDumpToMemory(iterator: *mut CUlogIterator, buffer: *mut c_char, size: *mut usize, flags: c_uint) => dump_log;
     }
     more {
@@ -33,12 +37,11 @@ exports! {
     }
 }
 
-/// Refuses every device but the first.
-pub(crate) fn check(device: CUdevice) -> Result {
-    if device == 0 {
-        Ok(())
-    } else {
-        refuse(CUresult::INVALID_DEVICE, format!("there is no device {device}"))
+/// The number of a device that exists.
+pub(crate) fn find(m: &Machine, device: CUdevice) -> Result<usize> {
+    match usize::try_from(device) {
+        Ok(number) if device < m.device.config.devices as CUdevice => Ok(number),
+        _ => refuse(CUresult::INVALID_DEVICE, format!("there is no device {device}")),
     }
 }
 
@@ -73,34 +76,35 @@ fn write_text(found: Option<&'static CString>, text: Out<*const c_char>) -> Resu
     if found.is_some() { Ok(()) } else { Err(CUresult::INVALID_VALUE.into()) }
 }
 
-fn get(_: &'static Machine, device: Out<CUdevice>, ordinal: c_int) -> Result {
-    check(ordinal)?;
+fn get(m: &'static Machine, device: Out<CUdevice>, ordinal: c_int) -> Result {
+    find(m, ordinal)?;
     device.set(ordinal)
 }
 
-fn get_count(_: &'static Machine, count: Out<c_int>) -> Result {
-    count.set(1)
+fn get_count(m: &'static Machine, count: Out<c_int>) -> Result {
+    count.set(m.device.config.devices as c_int)
 }
 
-fn get_name(_: &'static Machine, name: Out<c_char>, len: c_int, device: CUdevice) -> Result {
-    check(device)?;
+fn get_name(m: &'static Machine, name: Out<c_char>, len: c_int, device: CUdevice) -> Result {
+    find(m, device)?;
     require(!name.is_null() && len > 0, || "there is no room for the name".into())?;
     name.set_text("Warpwright CPU emulator", len as usize);
     Ok(())
 }
 
 fn total_memory(m: &'static Machine, bytes: Out<usize>, device: CUdevice) -> Result {
-    check(device)?;
+    find(m, device)?;
     bytes.set(m.device.config.memory as usize)
 }
 
-fn get_uuid(_: &'static Machine, uuid: Out<CUuuid>, device: CUdevice) -> Result {
-    check(device)?;
-    uuid.set(CUuuid { bytes: *b"warpwright-emu-0" })
+fn get_uuid(m: &'static Machine, uuid: Out<CUuuid>, device: CUdevice) -> Result {
+    let mut bytes = *b"warpwright-emu-0";
+    bytes[15] += find(m, device)? as u8;
+    uuid.set(CUuuid { bytes })
 }
 
 fn compute_capability(m: &'static Machine, major: Out<c_int>, minor: Out<c_int>, device: CUdevice) -> Result {
-    check(device)?;
+    find(m, device)?;
     major.set(m.device.config.compute_capability.0 as c_int)?;
     minor.set(m.device.config.compute_capability.1 as c_int)
 }
@@ -111,14 +115,14 @@ fn get_attribute(
     attribute: CUdevice_attribute,
     device: CUdevice,
 ) -> Result {
-    check(device)?;
-    match attribute_value(m, attribute) {
+    find(m, device)?;
+    match attribute_value(m, attribute, device) {
         Some(found) => value.set(found),
         None => refuse(CUresult::INVALID_VALUE, format!("there is no device attribute {}", attribute.0)),
     }
 }
 
-fn attribute_value(m: &Machine, attribute: CUdevice_attribute) -> Option<c_int> {
+fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice) -> Option<c_int> {
     use CUdevice_attribute as A;
     Some(match attribute {
         A::MAX_THREADS_PER_BLOCK => MAX_THREADS,
@@ -134,7 +138,8 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute) -> Option<c_int> 
         A::MAX_REGISTERS_PER_BLOCK | A::MAX_REGISTERS_PER_MULTIPROCESSOR => 65536,
         A::CLOCK_RATE | A::MEMORY_CLOCK_RATE => 1_000_000,
         A::MULTIPROCESSOR_COUNT => m.device.config.multiprocessors,
-        A::INTEGRATED | A::COMPUTE_MODE | A::ECC_ENABLED | A::PCI_BUS_ID | A::PCI_DEVICE_ID => 0,
+        A::PCI_BUS_ID => device as u32 + 1,
+        A::INTEGRATED | A::COMPUTE_MODE | A::ECC_ENABLED | A::PCI_DEVICE_ID => 0,
         A::CAN_MAP_HOST_MEMORY | A::CONCURRENT_KERNELS | A::UNIFIED_ADDRESSING | A::ASYNC_ENGINE_COUNT => 1,
         A::GLOBAL_MEMORY_BUS_WIDTH => 64,
         A::L2_CACHE_SIZE => 4 << 20,
@@ -145,15 +150,24 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute) -> Option<c_int> 
         A::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => m.device.shared_optin(),
         A::MAX_BLOCKS_PER_MULTIPROCESSOR => m.device.blocks_per_multiprocessor(),
         A::RESERVED_SHARED_MEMORY_PER_BLOCK => m.device.shared_reserved(),
-        A::MEMORY_POOLS_SUPPORTED | A::HOST_REGISTER_SUPPORTED | A::READ_ONLY_HOST_REGISTER_SUPPORTED => 1,
+        A::MEMORY_POOLS_SUPPORTED
+        | A::HOST_REGISTER_SUPPORTED
+        | A::READ_ONLY_HOST_REGISTER_SUPPORTED
+        | A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+        | A::MANAGED_MEMORY
+        | A::CONCURRENT_MANAGED_ACCESS
+        | A::STREAM_PRIORITIES_SUPPORTED
+        | A::CAN_USE_64_BIT_STREAM_MEM_OPS
+        | A::CAN_USE_STREAM_WAIT_VALUE_NOR
+        | A::COMPUTE_PREEMPTION_SUPPORTED
+        | A::COOPERATIVE_LAUNCH => 1,
+        A::MAX_PITCH => i32::MAX as u32,
+        A::TEXTURE_ALIGNMENT => 512,
+        A::TEXTURE_PITCH_ALIGNMENT => 32,
         // What the emulator refuses, it does not advertise.
-        A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-        | A::COOPERATIVE_LAUNCH
-        | A::CLUSTER_LAUNCH
-        | A::TENSOR_MAP_ACCESS_SUPPORTED
-        | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 0,
+        A::CLUSTER_LAUNCH | A::TENSOR_MAP_ACCESS_SUPPORTED | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 0,
         // Properties of hardware that is not there: absent, as for a device that lacks them.
-        CUdevice_attribute(1..=150) => 0,
+        CUdevice_attribute(1..=161) => 0,
         _ => return None,
     } as c_int)
 }
@@ -165,14 +179,49 @@ fn dump_log(
     size: Out<usize>,
     flags: c_uint,
 ) -> Result {
-    require(flags == 0, || format!("the flags are {flags}, not 0"))?;
-    let from = if iterator.is_null() { 0 } else { iterator.get()? };
-    let (entries, end) = m.device.log.entries(from);
-    let text = entries.iter().map(|entry| format!("{entry}\n")).collect::<String>();
+    let (text, end) = log_text(m, iterator, flags)?;
     let written = buffer.set_text(&text, size.get()?);
     size.set(written)?;
     iterator.set_if(end);
     Ok(())
+}
+
+/// The newest entries from a place on, each a line, and the place of the end.
+fn log_text(m: &Machine, iterator: Out<CUlogIterator>, flags: c_uint) -> Result<(String, CUlogIterator)> {
+    require(flags == 0, || format!("the flags are {flags}, not 0"))?;
+    let from = if iterator.is_null() { 0 } else { iterator.get()? };
+    let (entries, end) = m.device.log.entries(from);
+    Ok((entries.iter().map(|entry| format!("{entry}\n")).collect(), end))
+}
+
+fn dump_log_to_file(
+    m: &'static Machine,
+    iterator: Out<CUlogIterator>,
+    path: In<c_char>,
+    flags: c_uint,
+) -> Result {
+    let (text, end) = log_text(m, iterator, flags)?;
+    let path = path.text()?;
+    std::fs::write(path, text)
+        .or_else(|error| refuse(CUresult::OPERATING_SYSTEM, format!("{path}: {error}")))?;
+    iterator.set_if(end);
+    Ok(())
+}
+
+fn register_log(
+    m: &'static Machine,
+    callback: CUlogsCallback,
+    data: Out<c_void>,
+    handle: Out<CUlogsCallbackHandle>,
+) -> Result {
+    require(!handle.is_null(), || "the result pointer is NULL".into())?;
+    let number = m.device.log.register(LogCallback::new(callback, data)?);
+    handle.set(CUlogsCallbackHandle(number as *mut c_void))
+}
+
+fn unregister_log(m: &'static Machine, callback: CUlogsCallbackHandle) -> Result {
+    let known = m.device.log.unregister(callback.0 as usize);
+    require(known, || "there is no callback of that handle".into())
 }
 
 fn log_end(m: &'static Machine, iterator: Out<CUlogIterator>, _flags: c_uint) -> Result {

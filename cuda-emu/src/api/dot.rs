@@ -31,9 +31,10 @@ impl Picture<'_> {
             self.numbers.insert(id, number);
             let label = self.label(id);
             self.line(format!("n{number} [label=\"{number}\\n{label}\"];"));
-            if let Content::Child(child) = self.s.nodes[id].content {
-                self.line(format!("subgraph cluster_{number} {{"));
-                self.body(child);
+            for (i, &owned) in self.s.nodes[id].content.graphs().iter().enumerate() {
+                let cluster = if i == 0 { format!("{number}") } else { format!("{number}_{i}") };
+                self.line(format!("subgraph cluster_{cluster} {{"));
+                self.body(owned);
                 self.line("}".into());
             }
         }
@@ -52,6 +53,7 @@ impl Picture<'_> {
     fn label(&self, id: NodeId) -> String {
         let mut label = match &self.s.nodes[id].content {
             Content::Child(_) => "graph".to_string(),
+            Content::Conditional(conditional) => format!("{:?}", conditional.kind),
             Content::Work(work) => work.name().to_string(),
         };
         let asks = |flag| self.flags.intersects(flag | CUgraphDebugDot_flags::VERBOSE);

@@ -5,7 +5,7 @@ use warpwright_driver_sys::*;
 use crate::api::export::exports;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::{Edge, EdgeData, check_edge};
+use crate::graph::nodes::{Content, Edge, EdgeData, check_edge};
 use crate::handle::NodeId;
 use crate::machine::Machine;
 use crate::state::State;
@@ -103,6 +103,9 @@ fn remove_edges(
     let mut s = m.state();
     let pairs = pairs(&s, graph, from, to, count)?;
     let id = s.graphs.find(graph)?;
+    require(!s.has_node(id, Content::is_memory), || {
+        "edges of a graph that allocates or frees memory cannot be removed".into()
+    })?;
     let edges = &mut s.graphs[id].edges;
     for pair in &pairs {
         require(edges.iter().any(|e| (e.from, e.to) == *pair), || format!("there is no edge {pair:?}"))?;
@@ -173,7 +176,8 @@ fn write_edges(edges: &[&Edge], lists: &[Ends], data: Out<CUgraphEdgeData>, coun
     count.set(edges.len().min(room))
 }
 
-fn shown_edge([from_port, to_port, r#type]: EdgeData) -> CUgraphEdgeData {
+/// Edge data as the API declares it.
+pub(crate) fn shown_edge([from_port, to_port, r#type]: EdgeData) -> CUgraphEdgeData {
     CUgraphEdgeData { from_port, to_port, r#type, reserved: [0; 5] }
 }
 

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
-use crate::error::{Error, Result, require};
+use crate::error::{Error, Result, refuse, require};
 use crate::ffi::pointer::Out;
-use crate::graph::draft::{Draft, Unfolding};
+use crate::graph::draft::{Draft, Part, Unfolding};
 use crate::graph::launch::GraphLaunch;
 use crate::graph::nodes::Content;
-use crate::handle::{ExecId, NodeId, StreamId};
+use crate::handle::{ExecId, GraphId, NodeId, StreamId};
 use crate::machine::Machine;
 use crate::queue::Task;
-use crate::state::objects::Exec;
+use crate::state::objects::{Allocation, AllocationKind, Exec};
 use crate::state::{State, capture};
+use crate::work::{GraphAllocation, Work};
 
 exports! {
     table {
@@ -49,17 +50,69 @@ fn make(
         let error = Error::new(CUresult::NOT_SUPPORTED, "launches from a kernel are not emulated");
         return Err((error, CUgraphNode::NULL, CUgraphInstantiateResult::NODE_OPERATION_NOT_SUPPORTED));
     }
+    once(&s, id).map_err(|error| (error, CUgraphNode::NULL, CUgraphInstantiateResult::ERROR))?;
+    unused_condition(&s, id)
+        .map_err(|e| (e, CUgraphNode::NULL, CUgraphInstantiateResult::CONDITIONAL_HANDLE_UNUSED))?;
     let draft = s.draft(id);
     let unfolded = Unfolding::of(&draft);
-    if let Some(step) = unfolded.topology.stuck() {
+    let stuck = |part: &Part| Some(part.first + part.topology.stuck()?);
+    if let Some(step) = unfolded.parts.iter().find_map(stuck) {
         let node = unfolded.of_node.iter().find(|(_, at)| **at == step).map(|(id, _)| *id);
         let error = Error::new(CUresult::INVALID_VALUE, "the edges of the graph form a cycle");
         let node = node.map_or(CUgraphNode::NULL, NodeId::handle);
         return Err((error, node, CUgraphInstantiateResult::INVALID_STRUCTURE));
     }
-    let Unfolding { steps, topology, of_node } = unfolded;
-    let (topology, steps) = (Arc::new(topology), Arc::new(steps));
-    Ok(s.execs.insert(Exec { draft, flags, topology, steps, of_node, launches: 0, last: None }).handle())
+    Ok(insert(&mut s, id, draft, flags, unfolded).handle())
+}
+
+/// Refuses a second executable graph where there can be one: graphs with conditional nodes or nodes for memory.
+fn once(s: &State, graph: GraphId) -> Result {
+    let alone = |content: &Content| content.is_conditional() || content.is_memory();
+    let again = s.execs.iter().any(|(_, exec)| exec.graph == graph) && s.has_node(graph, alone);
+    require(!again, || {
+        "a graph with conditional nodes, or nodes that allocate or free memory, is instantiated already"
+            .into()
+    })
+}
+
+/// Refuses a condition that no node reads.
+fn unused_condition(s: &State, graph: GraphId) -> Result {
+    let unused = s.graphs[graph].conditions.iter().find(|condition| !condition.used);
+    unused.map_or(Ok(()), |c| {
+        refuse(CUresult::INVALID_VALUE, format!("no conditional node has the condition {:#x}", c.handle))
+    })
+}
+
+fn insert(
+    s: &mut State,
+    graph: GraphId,
+    draft: Draft,
+    flags: CUgraphInstantiate_flags,
+    unfolded: Unfolding,
+) -> ExecId {
+    let Unfolding { steps, parts, of_node } = unfolded;
+    let freed: Vec<u64> =
+        draft.works().filter_map(|w| if let Work::Free(at) = w { Some(*at) } else { None }).collect();
+    let made = draft.works().filter_map(|w| if let Work::Alloc(made) = w { Some(*made) } else { None });
+    let made: Vec<GraphAllocation> = made.collect();
+    let takes = freed.iter().copied().filter(|at| made.iter().all(|made| made.base != *at)).collect();
+    let leaves = made.into_iter().filter(|made| !freed.contains(&made.base)).collect();
+    let objects = s.graphs[graph].objects.clone();
+    objects.iter().for_each(|&object| s.retain_object(object, 1));
+    let (parts, steps) = (Arc::new(parts), Arc::new(steps));
+    s.execs.insert(Exec {
+        graph,
+        draft,
+        flags,
+        parts,
+        steps,
+        of_node,
+        leaves,
+        takes,
+        objects,
+        launches: 0,
+        last: None,
+    })
 }
 
 fn instantiate_with_flags(
@@ -132,19 +185,49 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
     if let Some(last) = elsewhere {
         s.enqueue(stream, Task::After(last))?;
     }
+    memory_of_launch(&mut s, id, stream)?;
     let exec = &mut s.execs[id];
     exec.launches += 1;
-    let run = GraphLaunch::new(m.device, &exec.topology, &exec.steps, exec.launches);
+    let defaults = exec.draft.all().into_iter().flat_map(|draft| draft.defaults.clone()).collect();
+    let run = GraphLaunch::new(m.device, &exec.parts, &exec.steps, defaults, exec.launches);
     let ticket = s.enqueue(stream, Task::Graph(run))?;
     s.execs[id].last = Some(ticket);
     Ok(())
 }
 
+/// Puts what a launch leaves allocated on the record. What the last launch left must have been freed, or is freed now
+/// if the graph was instantiated so.
+fn memory_of_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
+    let (leaves, takes) = (s.execs[id].leaves.clone(), s.execs[id].takes.clone());
+    let auto = s.execs[id].flags.contains(CUgraphInstantiate_flags::AUTO_FREE_ON_LAUNCH);
+    let left = |s: &State, made: &GraphAllocation| s.allocations.contains_key(&made.base);
+    require(auto || !leaves.iter().any(|made| left(s, made)), || {
+        "memory that the last launch allocated was not freed; AUTO_FREE_ON_LAUNCH would free it".into()
+    })?;
+    for base in takes {
+        s.forget(base)?;
+    }
+    let context = s.streams[stream].context;
+    for made in leaves {
+        if s.allocations.remove(&made.base).is_some() {
+            s.enqueue(stream, Task::Free(made.base))?;
+        }
+        let allocation = Allocation { context, kind: AllocationKind::Graph, bytes: made.bytes };
+        s.allocations.insert(made.base, allocation);
+    }
+    Ok(())
+}
+
 /// A launch in a capture becomes a child graph.
 fn capture_launch(s: &mut State, id: ExecId, stream: StreamId) -> Result {
+    let draft = &s.execs[id].draft;
+    let memory = draft.works().any(|work| matches!(work, Work::Alloc(_) | Work::Free(_)));
+    require(!memory && !draft.is_conditional(), || {
+        "a graph with conditional nodes, or nodes that allocate or free memory, cannot be a child".into()
+    })?;
     let Exec { steps, of_node, .. } = &s.execs[id];
     let (steps, of_node) = (Arc::clone(steps), of_node.clone());
-    let draft = std::mem::replace(&mut s.execs[id].draft, Draft { nodes: Vec::new() });
+    let draft = std::mem::take(&mut s.execs[id].draft);
     let child = s.graph_of(&draft, &|node| of_node.get(&node).map(|&step| steps[step].work.clone()));
     s.execs[id].draft = draft;
     capture::record_content(s, stream, Content::Child(child))
@@ -155,7 +238,16 @@ fn destroy(m: &'static Machine, exec: CUgraphExec) -> Result {
     let mut s = m.state();
     let id = s.execs.find(exec)?;
     capture::refuse_unsafe(&mut s)?;
-    s.execs.remove(id);
+    let Some(exec) = s.execs.remove(id) else { return Ok(()) };
+    if !exec.objects.is_empty() {
+        std::thread::spawn(move || {
+            if let Some(last) = exec.last {
+                last.wait();
+            }
+            let mut s = m.state();
+            exec.objects.into_iter().for_each(|object| s.release_object(object, 1));
+        });
+    }
     Ok(())
 }
 

@@ -6,30 +6,38 @@ use std::sync::{Arc, OnceLock};
 use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
-use crate::api::node_content::{any_content, copy_content, fill_content, kernel_content};
+use crate::api::node_content::{
+    any_content, child_content, copy_content, fill_content, host_content, kernel_content, record_content,
+    wait_content, words_content,
+};
 use crate::error::{Result, refuse, require};
 use crate::ffi::kernel_node::{KernelNode, kernel_params};
 use crate::ffi::pointer::{In, Out};
 use crate::graph::difference::{Difference, difference, unlike};
-use crate::graph::draft::Unfolding;
+use crate::graph::draft::{DraftContent, Unfolding};
 use crate::graph::nodes::Content;
-use crate::handle::{ExecId, NodeId};
+use crate::handle::{ExecId, GraphId, NodeId};
 use crate::machine::Machine;
 use crate::state::State;
 use crate::state::objects::Exec;
-use crate::work::Work;
+use crate::work::{KernelWork, Work};
 
 exports! {
     table {
         12000 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => set_kernel;
+        10010 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => set_kernel;
         12000 cuGraphExecUpdate cuGraphExecUpdate_v2(exec: CUgraphExec, graph: CUgraph, info: *mut CUgraphExecUpdateResultInfo) => update;
+        10020 cuGraphExecUpdate cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult) => update_v1;
         11060 cuGraphNodeSetEnabled cuGraphNodeSetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint) => set_enabled;
         11060 cuGraphNodeGetEnabled cuGraphNodeGetEnabled(exec: CUgraphExec, node: CUgraphNode, enabled: *mut c_uint) => get_enabled;
-        10010 cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => set_kernel;
         10020 cuGraphExecMemcpyNodeSetParams cuGraphExecMemcpyNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) => set_copy;
         10020 cuGraphExecMemsetNodeSetParams cuGraphExecMemsetNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) => set_fill;
+        10020 cuGraphExecHostNodeSetParams cuGraphExecHostNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1) => set_host;
+        11010 cuGraphExecChildGraphNodeSetParams cuGraphExecChildGraphNodeSetParams(exec: CUgraphExec, node: CUgraphNode, child: CUgraph) => set_child;
+        11010 cuGraphExecEventRecordNodeSetEvent cuGraphExecEventRecordNodeSetEvent(exec: CUgraphExec, node: CUgraphNode, event: CUevent) => set_record;
+        11010 cuGraphExecEventWaitNodeSetEvent cuGraphExecEventWaitNodeSetEvent(exec: CUgraphExec, node: CUgraphNode, event: CUevent) => set_wait;
+        11070 cuGraphExecBatchMemOpNodeSetParams cuGraphExecBatchMemOpNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) => set_words;
         12020 cuGraphExecNodeSetParams cuGraphExecNodeSetParams(exec: CUgraphExec, node: CUgraphNode, params: *mut CUgraphNodeParams) => set_any;
-        10020 cuGraphExecUpdate cuGraphExecUpdate(exec: CUgraphExec, graph: CUgraph, error_node: *mut CUgraphNode, result: *mut CUgraphExecUpdateResult) => update_v1;
     }
     more {}
 }
@@ -53,17 +61,55 @@ fn replace(
 ) -> Result {
     let mut s = m.state();
     let (id, step) = step_of(&s, exec, node)?;
-    let Content::Work(work) = content(&mut s)? else {
-        return refuse(
-            CUresult::NOT_SUPPORTED,
-            "a child graph of an executable graph is not changed in place",
-        );
+    let work = match content(&mut s)? {
+        Content::Work(work) => work,
+        // It was copied for this call, so it goes again.
+        Content::Child(child) => {
+            let changed = replace_child(&mut s, id, node, step, child);
+            s.destroy_graph(child);
+            return changed;
+        }
+        Content::Conditional(_) => {
+            return refuse(CUresult::INVALID_VALUE, "a conditional node cannot be changed");
+        }
+    };
+    let old = &s.execs[id].steps[step].work;
+    let work = match (old, work) {
+        (Work::Kernel(old), Work::Kernel(new)) if old.cooperative => {
+            let KernelWork { function, geometry, params, .. } = &*new;
+            let (function, geometry, params) = (Arc::clone(function), *geometry, params.clone());
+            Work::Kernel(Arc::new(s.cooperative(KernelWork {
+                function,
+                geometry,
+                params,
+                cooperative: true,
+            })?))
+        }
+        (_, work) => work,
     };
     let old = &s.execs[id].steps[step].work;
     if let Some((_, why)) = unlike(old, &work) {
         return refuse(CUresult::INVALID_VALUE, why);
     }
     change(&mut s.execs[id], step, work);
+    Ok(())
+}
+
+/// Gives the steps of a child graph the work of another graph of the same shape.
+fn replace_child(s: &mut State, exec: ExecId, node: CUgraphNode, step: usize, child: GraphId) -> Result {
+    let (id, new) = (s.nodes.find(node)?, s.draft(child));
+    let drafts = s.execs[exec].draft.all();
+    let old = drafts.iter().flat_map(|draft| &draft.nodes).find(|node| node.id == id);
+    let Some(DraftContent::Child(old)) = old.map(|node| &node.content) else {
+        return refuse(CUresult::INVALID_VALUE, "the node is no child graph node");
+    };
+    if let Some(Difference { why, .. }) = difference(old, &new) {
+        return refuse(CUresult::INVALID_VALUE, why);
+    }
+    // The steps of a child follow its first one.
+    for (i, new) in Unfolding::of(&new).steps.into_iter().enumerate() {
+        change(&mut s.execs[exec], step + 1 + i, new.work);
+    }
     Ok(())
 }
 
@@ -104,6 +150,38 @@ fn set_fill(
 ) -> Result {
     let fill = fill_content(m.device, params)?;
     replace(m, exec, node, |_| Ok(fill))
+}
+
+fn set_host(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_HOST_NODE_PARAMS_v1>,
+) -> Result {
+    let host = host_content(params)?;
+    replace(m, exec, node, |_| Ok(host))
+}
+
+fn set_child(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, child: CUgraph) -> Result {
+    replace(m, exec, node, |s| child_content(s, CUgraph::NULL, child))
+}
+
+fn set_record(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> Result {
+    replace(m, exec, node, |s| record_content(s, event))
+}
+
+fn set_wait(m: &'static Machine, exec: CUgraphExec, node: CUgraphNode, event: CUevent) -> Result {
+    replace(m, exec, node, |s| wait_content(s, event))
+}
+
+fn set_words(
+    m: &'static Machine,
+    exec: CUgraphExec,
+    node: CUgraphNode,
+    params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>,
+) -> Result {
+    let params = params.get()?;
+    replace(m, exec, node, |s| words_content(s, &params))
 }
 
 fn set_any(
@@ -191,5 +269,6 @@ fn update_exec(m: &'static Machine, exec: CUgraphExec, graph: CUgraph) -> Result
     for (i, step) in Unfolding::of(&new).steps.into_iter().enumerate() {
         change(&mut s.execs[id], i, step.work);
     }
+    s.execs[id].draft.defaults = new.defaults;
     Ok(None)
 }

@@ -18,7 +18,10 @@ pub(crate) fn enter(name: &'static str, body: impl FnOnce(&'static Machine) -> R
     match result {
         Ok(Ok(())) => CUresult::SUCCESS,
         Ok(Err(Error { code, text })) => {
-            if !text.is_empty() {
+            // What the emulator cannot do is as much news as a fault.
+            if code == CUresult::NOT_SUPPORTED {
+                machine.device.log.finding(format!("{name}: {text}"));
+            } else if !text.is_empty() {
                 machine.device.log.add(format!("{name}: {text}"));
             }
             code

@@ -8,7 +8,7 @@ use crate::api::dot;
 use crate::api::export::exports;
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::Graph;
+use crate::graph::nodes::{Content, Graph};
 use crate::machine::Machine;
 use crate::state::capture;
 
@@ -42,6 +42,10 @@ fn clone_graph(m: &'static Machine, clone: Out<CUgraph>, original: CUgraph) -> R
     let mut s = m.state();
     let id = s.graphs.find(original)?;
     require(!clone.is_null(), || "the result pointer is NULL".into())?;
+    let fixed = |content: &Content| content.is_conditional() || content.is_memory();
+    require(!s.has_node(id, fixed), || {
+        "a graph with conditional nodes, or nodes that allocate or free memory, cannot be cloned".into()
+    })?;
     clone.set(s.copy_graph(id).handle())
 }
 

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
-use crate::error::{Result, refuse};
+use crate::error::{Result, refuse, require};
 use crate::ffi::kernel_node::Geometry;
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
+use crate::queue::Task;
+use crate::state::capture;
 use crate::work::Work;
 
 exports! {
     table {
         4000 cuLaunchKernel cuLaunchKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void) => launch;
         11060 cuLaunchKernelEx cuLaunchKernelEx(config: *const CUlaunchConfig, function: CUfunction, params: *mut *mut c_void, extra: *mut *mut c_void) => launch_with_config;
+        9000 cuLaunchCooperativeKernel cuLaunchCooperativeKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void) => launch_together;
     }
     more {}
 }
@@ -36,7 +39,32 @@ fn launch(
     extra: Out<*mut c_void>,
 ) -> Result {
     let geometry = Geometry { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    run(m, function, geometry, stream, params, extra)
+    run(m, function, geometry, stream, params, extra, Together::No)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn launch_together(
+    m: &'static Machine,
+    function: CUfunction,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    params: Out<*mut c_void>,
+) -> Result {
+    let geometry = Geometry { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
+    run(m, function, geometry, stream, params, Out::null(), Together::Yes)
+}
+
+/// Whether all blocks of a launch run at the same time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Together {
+    Yes,
+    No,
 }
 
 fn launch_with_config(
@@ -54,20 +82,42 @@ fn launch_with_config(
         block: [c.blockDimX, c.blockDimY, c.blockDimZ],
         shared: c.sharedMemBytes,
     };
-    run(m, function, geometry, c.hStream, params, extra)
+    let asks = |a: &CUlaunchAttribute| a.id == CUlaunchAttributeID::COOPERATIVE && a.value[0] as u32 != 0;
+    let together = if attributes.iter().any(asks) { Together::Yes } else { Together::No };
+    require(together == Together::No || extra.is_null(), || {
+        "a cooperative launch takes its parameters in kernelParams".into()
+    })?;
+    run(m, function, geometry, c.hStream, params, extra, together)?;
+    attributes.iter().try_for_each(|attribute| record(m, c.hStream, attribute))
 }
 
-/// Hints are accepted. A programmatic launch is, too: it may start early but need not. What changes the meaning of a
-/// kernel, a cluster or a cooperative grid, is not emulated.
+/// Records the event of a launch that is to be recorded when its blocks have begun, or have triggered it. Recording it
+/// when they have ended is later than it might be, and never too early.
+fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) -> Result {
+    use CUlaunchAttributeID as A;
+    if !matches!(attribute.id, A::PROGRAMMATIC_EVENT | A::LAUNCH_COMPLETION_EVENT) {
+        return Ok(());
+    }
+    let mut s = m.state();
+    let event = s.events.find(CUevent(attribute.value[0] as usize as *mut c_void))?;
+    let stream = s.stream(stream)?;
+    if s.streams[stream].capture.is_some() {
+        return capture::record_event(&mut s, stream, event);
+    }
+    let reach = s.events[event].cell.record();
+    s.events[event].captured = None;
+    s.enqueue(stream, Task::Mark(reach)).map(drop)
+}
+
+/// Hints are accepted. A programmatic launch is, too: it may start early but need not. A cluster, which changes the
+/// meaning of a kernel, is not emulated.
 fn check_attribute(attribute: &CUlaunchAttribute) -> Result {
     use CUlaunchAttributeID as A;
-    let asks = attribute.value[0] as u32 != 0;
     match attribute.id {
-        A::COOPERATIVE if asks => refuse(CUresult::NOT_SUPPORTED, "cooperative launches are not emulated"),
         A::CLUSTER_DIMENSION if attribute.value[0] != 1 << 32 | 1 || attribute.value[1] as u32 != 1 => {
             refuse(CUresult::NOT_SUPPORTED, "clusters of more than one block are not emulated")
         }
-        A::PROGRAMMATIC_EVENT | A::LAUNCH_COMPLETION_EVENT | A::DEVICE_UPDATABLE_KERNEL_NODE => {
+        A::DEVICE_UPDATABLE_KERNEL_NODE if attribute.value[0] as u32 != 0 => {
             refuse(CUresult::NOT_SUPPORTED, format!("launch attribute {:?} is not emulated", attribute.id))
         }
         CUlaunchAttributeID(0..=14) => Ok(()),
@@ -82,9 +132,13 @@ fn run(
     stream: CUstream,
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,
+    together: Together,
 ) -> Result {
     let mut s = m.state();
     let stream = s.stream(stream)?;
-    let kernel = s.kernel_work(function, geometry, params, extra)?;
+    let mut kernel = s.kernel_work(function, geometry, params, extra)?;
+    if together == Together::Yes {
+        kernel = s.cooperative(kernel)?;
+    }
     s.submit(stream, Work::Kernel(Arc::new(kernel))).map(drop)
 }

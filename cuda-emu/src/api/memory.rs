@@ -1,4 +1,4 @@
-//! Memory: allocation, registration and queries.
+//! Memory: allocation and registration.
 
 use std::ffi::{c_char, c_uint, c_void};
 
@@ -7,15 +7,18 @@ use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
 use crate::error::{Result, refuse, require};
+use crate::ffi::host::program_words;
 use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
-use crate::queue::{Task, Ticket};
-use crate::state::objects::{Allocation, AllocationKind};
+use crate::queue::Ticket;
+use crate::state::objects::{Advice, Allocation, AllocationKind};
 use crate::state::{State, capture};
 
 exports! {
     table {
         3020 cuMemAlloc cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize) => alloc;
+        3020 cuMemAllocPitch cuMemAllocPitch_v2(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element_size: c_uint) => alloc_pitch;
+        6000 cuMemAllocManaged cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: CUmemAttach_flags) => alloc_managed;
         3020 cuMemFree cuMemFree_v2(address: CUdeviceptr) => free;
         3020 cuMemGetInfo cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => info;
         2020 cuMemHostAlloc cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: CUmemhostalloc_flags) => host_alloc;
@@ -23,15 +26,13 @@ exports! {
         6050 cuMemHostRegister cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: CUmemhostregister_flags) => host_register;
         4000 cuMemHostUnregister cuMemHostUnregister(pointer: *mut c_void) => host_unregister;
         3020 cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2(address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint) => host_device_pointer;
-        11020 cuMemAllocAsync cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) => alloc_async;
-        11020 cuMemFreeAsync cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) => free_async;
         0 emuMemSetLabel emuMemSetLabel(address: CUdeviceptr, label: *const c_char) => set_label;
         3020 cuMemAllocHost cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize) => host_alloc_plain;
-        3020 cuMemGetAddressRange cuMemGetAddressRange_v2(base: *mut CUdeviceptr, bytes: *mut usize, address: CUdeviceptr) => address_range;
         2030 cuMemHostGetFlags cuMemHostGetFlags(flags: *mut CUmemhostalloc_flags, pointer: *mut c_void) => host_flags;
-        4000 cuPointerGetAttribute cuPointerGetAttribute(data: *mut c_void, attribute: CUpointer_attribute, address: CUdeviceptr) => pointer_attribute;
     }
-    more {}
+    more {
+        4000 cuMemHostRegister cuMemHostRegister(pointer: *mut c_void, bytes: usize, flags: CUmemhostregister_flags) => host_register;
+    }
 }
 
 /// The code for memory that the host cannot have.
@@ -48,9 +49,53 @@ fn alloc(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize) -> Result
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
-    let base = m.device.memory.alloc(bytes as u64).or_else(refuse_memory)?;
-    s.allocations.insert(base, Allocation { context, kind: AllocationKind::Device });
+    let device = s.contexts[context].reach.device;
+    let base = m.device.memory.alloc_on(device, bytes as u64).or_else(refuse_memory)?;
+    let allocation = Allocation { context, kind: AllocationKind::Device, bytes: bytes as u64 };
+    s.allocations.insert(base, allocation);
     address.set(base)
+}
+
+/// Bytes that the rows of a pitched allocation are a multiple of, so that every row is aligned for every access.
+const PITCH: usize = 512;
+
+fn alloc_pitch(
+    m: &'static Machine,
+    address: Out<CUdeviceptr>,
+    pitch: Out<usize>,
+    width: usize,
+    height: usize,
+    element_size: c_uint,
+) -> Result {
+    require(!pitch.is_null() && width > 0 && height > 0, || format!("{height} rows of {width} bytes"))?;
+    require(matches!(element_size, 4 | 8 | 16), || format!("elements of {element_size} bytes: 4, 8 or 16"))?;
+    let row = width.checked_next_multiple_of(PITCH);
+    let bytes = row.and_then(|row| Some((row, row.checked_mul(height)?)));
+    let Some((row, bytes)) = bytes else {
+        return refuse(CUresult::OUT_OF_MEMORY, format!("{height} rows of {width} bytes"));
+    };
+    alloc(m, address, bytes)?;
+    pitch.set(row)
+}
+
+/// Managed memory lies where the program can touch it, and the devices touch it there.
+fn alloc_managed(
+    m: &'static Machine,
+    address: Out<CUdeviceptr>,
+    bytes: usize,
+    flags: CUmemAttach_flags,
+) -> Result {
+    let known = flags == CUmemAttach_flags::GLOBAL || flags == CUmemAttach_flags::HOST;
+    require(known, || format!("the flags are {:#x}, neither GLOBAL nor HOST", flags.bits()))?;
+    let mut s = m.state();
+    let context = s.context()?;
+    capture::refuse_unsafe(&mut s)?;
+    require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
+    let block = m.device.memory.alloc_host(bytes as u64).or_else(refuse_memory)?;
+    let allocation = Allocation { context, kind: AllocationKind::Managed, bytes: bytes as u64 };
+    s.allocations.insert(block.address(), allocation);
+    s.managed.insert(block.address(), Advice::default());
+    address.set(block.address())
 }
 
 /// Freeing waits for the work of the context, as the driver's does.
@@ -58,20 +103,19 @@ fn free(m: &'static Machine, address: CUdeviceptr) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    let known = s.allocations.get(&address).is_some_and(|a| a.kind == AllocationKind::Device);
-    require(known, || format!("0x{address:x} is not the base of an allocation"))?;
-    s.allocations.remove(&address);
+    s.forget(address)?;
     let waiting = s.outstanding(context);
     let sticky = s.contexts[context].sticky.clone();
     drop(s);
     waiting.iter().for_each(Ticket::wait);
-    m.device.memory.free(address).or_else(refuse_memory)?;
+    m.device.free(address).or_else(refuse_memory)?;
     Ok(sticky.check()?)
 }
 
 fn info(m: &'static Machine, free: Out<usize>, total: Out<usize>) -> Result {
-    m.state().context()?;
-    free.set_if((m.device.memory.capacity() - m.device.memory.used()) as usize);
+    let s = m.state();
+    let device = s.contexts[s.context()?].reach.device;
+    free.set_if((m.device.memory.capacity() - m.device.memory.used_on(device)) as usize);
     total.set_if(m.device.memory.capacity() as usize);
     Ok(())
 }
@@ -94,7 +138,8 @@ fn host_alloc(
     capture::refuse_unsafe(&mut s)?;
     require(!pointer.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
     let block = m.device.memory.alloc_host(bytes as u64).or_else(refuse_memory)?;
-    s.allocations.insert(block.address(), Allocation { context, kind: AllocationKind::Host(flags) });
+    let allocation = Allocation { context, kind: AllocationKind::Host(flags), bytes: bytes as u64 };
+    s.allocations.insert(block.address(), allocation);
     // The program writes through this pointer, which is sound as the words it points to are atomics.
     pointer.set(block.words().as_ptr().cast_mut().cast())
 }
@@ -112,7 +157,8 @@ fn host_free(m: &'static Machine, pointer: Out<c_void>) -> Result {
     m.device.memory.free(address).or_else(refuse_memory)
 }
 
-/// Pins memory of the program, so that copies of it need not wait for the call that makes them.
+/// Pins memory of the program, so that copies of it need not wait for the call that makes them, and lets the devices
+/// reach it, in whole words, at its own address.
 fn host_register(
     m: &'static Machine,
     pointer: Out<c_void>,
@@ -128,14 +174,12 @@ fn host_register(
     s.context()?;
     capture::refuse_unsafe(&mut s)?;
     require(!pointer.is_null() && bytes > 0, || format!("{bytes} bytes to register"))?;
-    let (start, bytes) = (pointer.address() as u64, bytes as u64);
-    let end = start.saturating_add(bytes);
-    let pinned = |at| m.device.memory.find(at).is_some();
-    if s.registered.range(..end).any(|(at, len)| at + len > start) || pinned(start) || pinned(end - 1) {
+    let (start, words) = (pointer.address() as u64, program_words(pointer, bytes));
+    let Ok(mapped) = m.device.memory.map(words) else {
         let text = format!("some of the {bytes} bytes at 0x{start:x} are pinned already");
         return refuse(CUresult::HOST_MEMORY_ALREADY_REGISTERED, text);
-    }
-    s.registered.insert(start, bytes);
+    };
+    s.registered.insert(start, (bytes as u64, mapped));
     Ok(())
 }
 
@@ -145,14 +189,14 @@ fn host_unregister(m: &'static Machine, pointer: Out<c_void>) -> Result {
     let mut s = m.state();
     let context = s.context()?;
     capture::refuse_unsafe(&mut s)?;
-    if s.registered.remove(&start).is_none() {
+    let Some((_, mapped)) = s.registered.remove(&start) else {
         let text = format!("0x{start:x} is not the base of registered memory");
         return refuse(CUresult::HOST_MEMORY_NOT_REGISTERED, text);
-    }
+    };
     let waiting = s.outstanding(context);
     drop(s);
     waiting.iter().for_each(Ticket::wait);
-    Ok(())
+    m.device.memory.free(mapped).or_else(refuse_memory)
 }
 
 fn host_device_pointer(
@@ -165,8 +209,9 @@ fn host_device_pointer(
     let s = m.state();
     s.context()?;
     let at = pointer.address() as u64;
-    if s.is_registered(at, 1) {
-        return refuse(CUresult::NOT_SUPPORTED, "kernels do not reach registered memory here; copy it");
+    let registered = s.registered.range(..=at).next_back().is_some_and(|(start, (len, _))| at < start + len);
+    if registered {
+        return address.set(at);
     }
     let base = m.device.memory.find(at).map_or(at, |a| a.base);
     s.host_allocation(base)?;
@@ -179,83 +224,33 @@ fn host_flags(m: &'static Machine, flags: Out<CUmemhostalloc_flags>, pointer: Ou
     flags.set(s.host_allocation(pointer.address() as u64)?)
 }
 
-fn address_range(
-    m: &'static Machine,
-    base: Out<CUdeviceptr>,
-    bytes: Out<usize>,
-    address: CUdeviceptr,
-) -> Result {
-    m.state().context()?;
-    match m.device.memory.find(address) {
-        Some(found) => {
-            base.set_if(found.base);
-            bytes.set_if(found.bytes as usize);
-            Ok(())
-        }
-        None => refuse(CUresult::NOT_FOUND, format!("0x{address:x} is in no allocation")),
-    }
-}
-
-/// Context 1, memory type 2, device pointer 3, host pointer 4, device ordinal 9, range start 11, range size 12.
-fn pointer_attribute(
-    m: &'static Machine,
-    data: Out<c_void>,
-    attribute: CUpointer_attribute,
-    address: CUdeviceptr,
-) -> Result {
-    let s = m.state();
-    s.context()?;
-    let Some(found) = m.device.memory.find(address) else {
-        return refuse(CUresult::INVALID_VALUE, format!("0x{address:x} is in no allocation"));
-    };
-    let owner = s.allocations.get(&found.base);
-    let host = owner.is_some_and(|a| matches!(a.kind, AllocationKind::Host(_)));
-    let kind = if host { CUmemorytype::HOST } else { CUmemorytype::DEVICE };
-    match attribute.0 {
-        1 => data.cast().set(owner.map_or(CUcontext::NULL, |a| a.context.handle())),
-        2 => data.cast().set(kind.0),
-        3 => data.cast().set(address),
-        4 if host => data.cast().set(address),
-        9 => data.cast().set(0),
-        11 => data.cast().set(found.base),
-        12 => data.cast().set(found.bytes),
-        other => refuse(CUresult::INVALID_VALUE, format!("pointer attribute {other} is not emulated")),
-    }
-}
-
 /// Names the allocation at an address in faults. No driver has this.
 fn set_label(m: &'static Machine, address: CUdeviceptr, label: In<c_char>) -> Result {
     m.device.memory.set_label(address, label.text()?);
     Ok(())
 }
 
-fn alloc_async(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize, stream: CUstream) -> Result {
-    let mut s = m.state();
-    let stream = s.stream(stream)?;
-    capture::refuse_in_stream(&mut s, stream)?;
-    require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
-    let context = s.streams[stream].context;
-    let base = m.device.memory.alloc(bytes as u64).or_else(refuse_memory)?;
-    s.allocations.insert(base, Allocation { context, kind: AllocationKind::Device });
-    address.set(base)
-}
-
-fn free_async(m: &'static Machine, address: CUdeviceptr, stream: CUstream) -> Result {
-    let mut s = m.state();
-    let stream = s.stream(stream)?;
-    capture::refuse_in_stream(&mut s, stream)?;
-    let known = s.allocations.get(&address).is_some_and(|a| a.kind == AllocationKind::Device);
-    require(known, || format!("0x{address:x} is not the base of an allocation"))?;
-    s.enqueue(stream, Task::Free(address))?;
-    s.allocations.remove(&address);
-    Ok(())
-}
-
 impl State {
-    /// Whether memory of the program is pinned, all of it.
-    pub(crate) fn is_registered(&self, start: u64, bytes: usize) -> bool {
-        let last = self.registered.range(..=start).next_back();
-        last.is_some_and(|(at, len)| start + bytes as u64 <= at + len)
+    /// Takes an allocation that a program may free off the record.
+    pub(crate) fn forget(&mut self, address: u64) -> Result<Allocation> {
+        match self.allocations.get(&address).map(|a| a.kind) {
+            None | Some(AllocationKind::Host(_)) => {
+                return refuse(
+                    CUresult::INVALID_VALUE,
+                    format!("0x{address:x} is not the base of an allocation"),
+                );
+            }
+            Some(AllocationKind::Pool(pool)) => {
+                let bytes = self.allocations[&address].bytes;
+                if let Some(pool) = self.pools.get_mut(pool) {
+                    pool.used -= bytes;
+                }
+            }
+            Some(_) => {
+                self.managed.remove(&address);
+            }
+        }
+        self.allocations.remove(&address).ok_or_else(|| CUresult::INVALID_VALUE.into())
     }
 
     /// The flags of the pinned allocation with this base.

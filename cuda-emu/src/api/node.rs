@@ -1,18 +1,19 @@
 //! Nodes of graphs under construction.
 
+use std::ffi::c_uint;
+
 use warpwright_driver_sys::*;
 
 use crate::api::edges::edge_data;
 use crate::api::export::exports;
 use crate::api::node_content::{
-    any_content, child_content, copy_content, fill_content, host_content, kernel_content, record_content,
-    wait_content,
+    alloc_content, any_content, child_content, copy_content, fill_content, free_content, host_content,
+    kernel_content, record_content, wait_content, words_content,
 };
-use crate::error::{Result, refuse, require};
+use crate::error::{Result, require};
 use crate::ffi::kernel_node::{KernelNode, kernel_params};
-use crate::ffi::params::ExposedParams;
 use crate::ffi::pointer::{In, Out};
-use crate::graph::nodes::{Content, EdgeData, check_edge};
+use crate::graph::nodes::{Condition, Content, EdgeData, check_edge};
 use crate::handle::{GraphId, NodeId};
 use crate::machine::Machine;
 use crate::state::State;
@@ -21,6 +22,7 @@ use crate::work::Work;
 exports! {
     table {
         12000 cuGraphAddKernelNode cuGraphAddKernelNode_v2(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => add_kernel;
+        10000 cuGraphAddKernelNode cuGraphAddKernelNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => add_kernel;
         10000 cuGraphAddMemcpyNode cuGraphAddMemcpyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) => add_copy;
         10000 cuGraphAddMemsetNode cuGraphAddMemsetNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) => add_fill;
         10000 cuGraphAddEmptyNode cuGraphAddEmptyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize) => add_empty;
@@ -28,19 +30,13 @@ exports! {
         10000 cuGraphAddChildGraphNode cuGraphAddChildGraphNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph) => add_child;
         11010 cuGraphAddEventRecordNode cuGraphAddEventRecordNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, event: CUevent) => add_record;
         11010 cuGraphAddEventWaitNode cuGraphAddEventWaitNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, event: CUevent) => add_wait;
-        10000 cuGraphNodeGetType cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType) => get_type;
-        12000 cuGraphKernelNodeGetParams cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v2) => get_kernel;
-        12000 cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => set_kernel;
+        11040 cuGraphAddMemAllocNode cuGraphAddMemAllocNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1) => add_alloc;
+        11040 cuGraphAddMemFreeNode cuGraphAddMemFreeNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, address: CUdeviceptr) => add_free;
+        11070 cuGraphAddBatchMemOpNode cuGraphAddBatchMemOpNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) => add_words;
         12030 cuGraphAddNode cuGraphAddNode_v2(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, params: *mut CUgraphNodeParams) => add_any;
-        10000 cuGraphAddKernelNode cuGraphAddKernelNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => add_kernel;
-        10000 cuGraphKernelNodeGetParams cuGraphKernelNodeGetParams(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v1) => get_kernel;
-        10000 cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => set_kernel;
         12020 cuGraphAddNode cuGraphAddNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *mut CUgraphNodeParams) => add_any_plain;
-        12020 cuGraphNodeSetParams cuGraphNodeSetParams(node: CUgraphNode, params: *mut CUgraphNodeParams) => set_any;
-        10000 cuGraphMemcpyNodeSetParams cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2) => set_copy;
-        10000 cuGraphMemsetNodeSetParams cuGraphMemsetNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1) => set_fill;
+        12030 cuGraphConditionalHandleCreate cuGraphConditionalHandleCreate(handle: *mut CUgraphConditionalHandle, graph: CUgraph, context: CUcontext, default: c_uint, flags: CUgraphConditional_flags) => create_condition;
         10000 cuGraphDestroyNode cuGraphDestroyNode(node: CUgraphNode) => destroy_node;
-        10000 cuGraphChildGraphNodeGetGraph cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) => get_child;
     }
     more {}
 }
@@ -62,11 +58,23 @@ impl NewNode<'_> {
         require(!self.node.is_null(), || "the result pointer is NULL".into())?;
         let after = dependencies(&s, graph, self.after, self.edges, self.count)?;
         let content = content(&mut s)?;
+        check_body(&s, graph, &content)?;
         for &(from, data) in &after {
             check_edge(&s.nodes[from].content, &content, data)?;
         }
         self.node.set(s.add_node(graph, &after, content).handle())
     }
+}
+
+/// Refuses what the body of a conditional node cannot have.
+fn check_body(s: &State, graph: GraphId, content: &Content) -> Result {
+    use CUgraphNodeType as T;
+    let kind = content.node_type();
+    let plain = matches!(kind, T::KERNEL | T::EMPTY | T::GRAPH | T::MEMSET | T::MEMCPY | T::CONDITIONAL);
+    let together = matches!(content, Content::Work(Work::Kernel(kernel)) if kernel.cooperative);
+    require(!s.graphs[graph].body || plain && !together, || {
+        format!("the body of a conditional node cannot have a node of type {kind:?}")
+    })
 }
 
 /// A position with full dependencies.
@@ -184,6 +192,74 @@ fn add_wait(
     plain(node, graph, after, count).add(m, |s| wait_content(s, event))
 }
 
+/// Writes the address of the memory as well.
+fn add_alloc(
+    m: &'static Machine,
+    node: Out<CUgraphNode>,
+    graph: CUgraph,
+    after: In<CUgraphNode>,
+    count: usize,
+    params: Out<CUDA_MEM_ALLOC_NODE_PARAMS_v1>,
+) -> Result {
+    let mut p = params.get()?;
+    let mut made = 0;
+    plain(node, graph, after, count).add(m, |s| {
+        let content = alloc_content(s, &p)?;
+        made = address_of(&content);
+        Ok(content)
+    })?;
+    p.dptr = made;
+    params.set(p)
+}
+
+/// The address of the memory that a node allocates.
+fn address_of(content: &Content) -> u64 {
+    if let Content::Work(Work::Alloc(made)) = content { made.base } else { 0 }
+}
+
+fn add_free(
+    m: &'static Machine,
+    node: Out<CUgraphNode>,
+    graph: CUgraph,
+    after: In<CUgraphNode>,
+    count: usize,
+    address: CUdeviceptr,
+) -> Result {
+    plain(node, graph, after, count).add(m, |s| free_content(s, address))
+}
+
+fn add_words(
+    m: &'static Machine,
+    node: Out<CUgraphNode>,
+    graph: CUgraph,
+    after: In<CUgraphNode>,
+    count: usize,
+    params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>,
+) -> Result {
+    let params = params.get()?;
+    plain(node, graph, after, count).add(m, |s| words_content(s, &params))
+}
+
+fn create_condition(
+    m: &'static Machine,
+    handle: Out<CUgraphConditionalHandle>,
+    graph: CUgraph,
+    context: CUcontext,
+    default: c_uint,
+    flags: CUgraphConditional_flags,
+) -> Result {
+    let assign = CUgraphConditional_flags::ASSIGN_DEFAULT;
+    require(assign.contains(flags), || format!("the flags {:#x} are unknown", flags.bits()))?;
+    require(!handle.is_null(), || "the result pointer is NULL".into())?;
+    let mut s = m.state();
+    let graph = s.graphs.find(graph)?;
+    check_context(&s, context)?;
+    let (made, cell) = m.device.conditions.create(default);
+    let default = flags.contains(assign).then_some(default);
+    s.graphs[graph].conditions.push(Condition { handle: made, cell, default, used: false });
+    handle.set(made)
+}
+
 fn add_any(
     m: &'static Machine,
     node: Out<CUgraphNode>,
@@ -193,8 +269,20 @@ fn add_any(
     count: usize,
     params: Out<CUgraphNodeParams>,
 ) -> Result {
-    let params = params.get()?;
-    NewNode { node, graph, after, edges, count }.add(m, |s| any_content(s, Some(graph), &params))
+    let mut p = params.get()?;
+    let mut made = None;
+    NewNode { node, graph, after, edges, count }.add(m, |s| {
+        let content = any_content(s, Some(graph), &p)?;
+        made = Some(content.clone());
+        Ok(content)
+    })?;
+    // What the driver makes with the node it writes into the parameters.
+    match &made {
+        Some(Content::Conditional(made)) => p.params[2] = made.shown.as_ptr() as u64,
+        Some(Content::Work(Work::Alloc(made))) => p.params[14] = made.base,
+        _ => return Ok(()),
+    }
+    params.set(p)
 }
 
 fn add_any_plain(
@@ -208,71 +296,13 @@ fn add_any_plain(
     add_any(m, node, graph, after, In::null(), count, params)
 }
 
-/// Changes what a node does, but not its type.
-fn replace(
-    m: &'static Machine,
-    node: CUgraphNode,
-    content: impl FnOnce(&mut State) -> Result<Content>,
-) -> Result {
-    let mut s = m.state();
-    let id = s.nodes.find(node)?;
-    let content = content(&mut s)?;
-    let same = content.node_type() == s.nodes[id].content.node_type();
-    require(same, || "the parameters are of another type than the node".into())?;
-    let node = &mut s.nodes[id];
-    node.content = content;
-    node.shown = None;
-    Ok(())
-}
-
-fn set_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: In<P>) -> Result {
-    let params = kernel_params(params)?;
-    replace(m, node, |s| kernel_content(s, params))
-}
-
-fn set_copy(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>) -> Result {
-    let copy = copy_content(m.device, params)?;
-    replace(m, node, |_| Ok(copy))
-}
-
-fn set_fill(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result {
-    let fill = fill_content(m.device, params)?;
-    replace(m, node, |_| Ok(fill))
-}
-
-fn set_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams>) -> Result {
-    let params = params.get()?;
-    replace(m, node, |s| any_content(s, None, &params))
-}
-
-fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out<P>) -> Result {
-    let mut s = m.state();
-    let id = s.nodes.find(node)?;
-    let node = &mut s.nodes[id];
-    let Content::Work(Work::Kernel(kernel)) = &node.content else {
-        return refuse(CUresult::INVALID_VALUE, "the node is no kernel node");
-    };
-    let shown = node.shown.get_or_insert_with(|| ExposedParams::new(&kernel.params, &kernel.function.params));
-    params.set(P::filled(kernel.function.handle(), kernel.geometry, shown))
-}
-
-fn get_type(m: &'static Machine, node: CUgraphNode, kind: Out<CUgraphNodeType>) -> Result {
-    let s = m.state();
-    kind.set(s.nodes[s.nodes.find(node)?].content.node_type())
-}
-
-fn get_child(m: &'static Machine, node: CUgraphNode, graph: Out<CUgraph>) -> Result {
-    let s = m.state();
-    match s.nodes[s.nodes.find(node)?].content {
-        Content::Child(child) => graph.set(child.handle()),
-        Content::Work(_) => refuse(CUresult::INVALID_VALUE, "the node is no child graph node"),
-    }
-}
-
 fn destroy_node(m: &'static Machine, node: CUgraphNode) -> Result {
     let mut s = m.state();
     let id = s.nodes.find(node)?;
     let graph = s.nodes[id].graph;
+    require(!s.has_node(graph, Content::is_memory), || {
+        "nodes of a graph that allocates or frees memory cannot be removed".into()
+    })?;
     let graph = &mut s.graphs[graph];
     graph.nodes.retain(|&other| other != id);
     graph.edges.retain(|e| e.from != id && e.to != id);

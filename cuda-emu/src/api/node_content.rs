@@ -9,15 +9,17 @@ use crate::device::Device;
 use crate::error::{Result, refuse, require};
 use crate::ffi::host::Callback;
 use crate::ffi::kernel_node::{KernelParams, kernel_params};
-use crate::ffi::params::node_member;
+use crate::ffi::params::{access_of, node_member, operations_of};
 use crate::ffi::pointer::In;
-use crate::graph::nodes::Content;
+use crate::graph::nodes::{Conditional, Content, Graph};
+use crate::handle::GraphId;
 use crate::state::State;
-use crate::work::Work;
 use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
+use crate::work::words::WordWork;
+use crate::work::{GraphAllocation, Work};
 
 /// A kernel node's work. The values of its parameters are copied here.
-pub(crate) fn kernel_content(s: &State, p: KernelParams) -> Result<Content> {
+pub(crate) fn kernel_content(s: &mut State, p: KernelParams) -> Result<Content> {
     s.context()?;
     let kernel = s.kernel_work(p.function, p.geometry, p.params, p.extra)?;
     Ok(Content::Work(Work::Kernel(Arc::new(kernel))))
@@ -25,9 +27,103 @@ pub(crate) fn kernel_content(s: &State, p: KernelParams) -> Result<Content> {
 
 /// A child node works on a copy of the graph it is given.
 pub(crate) fn child_content(s: &mut State, graph: CUgraph, child: CUgraph) -> Result<Content> {
+    let id = child_of(s, graph, child)?;
+    require(!s.has_node(id, Content::is_memory), || {
+        "a graph that allocates or frees memory can only be moved into a child node".into()
+    })?;
+    Ok(Content::Child(s.copy_graph(id)))
+}
+
+/// A graph that may become a child of another.
+fn child_of(s: &State, graph: CUgraph, child: CUgraph) -> Result<GraphId> {
     require(graph != child, || "a graph cannot be its own child".into())?;
-    let child = s.graphs.find(child)?;
-    Ok(Content::Child(s.copy_graph(child)))
+    let id = s.graphs.find(child)?;
+    require(!s.has_node(id, Content::is_conditional), || {
+        "a graph with conditional nodes cannot be a child".into()
+    })?;
+    Ok(id)
+}
+
+/// The child of a node of any type, which may take the graph instead of copying it.
+fn owned_child(s: &mut State, graph: CUgraph, p: CUDA_CHILD_GRAPH_NODE_PARAMS) -> Result<Content> {
+    match p.ownership {
+        0 => child_content(s, graph, p.graph),
+        1 => {
+            let id = child_of(s, graph, p.graph)?;
+            require(s.graphs[id].owner.is_none(), || "the graph belongs to another node".into())?;
+            Ok(Content::Child(id))
+        }
+        other => refuse(CUresult::INVALID_VALUE, format!("there is no ownership {other}")),
+    }
+}
+
+/// A conditional node, with an empty graph for each body.
+fn conditional_content(s: &mut State, graph: CUgraph, p: CUDA_CONDITIONAL_NODE_PARAMS) -> Result<Content> {
+    use CUgraphConditionalNodeType as T;
+    let owner = s.graphs.find(graph)?;
+    let right = match p.r#type {
+        T::IF => (1..=2).contains(&p.size),
+        T::WHILE => p.size == 1,
+        T::SWITCH => (1..=MOST_BODIES).contains(&p.size),
+        other => return refuse(CUresult::INVALID_VALUE, format!("there is no conditional type {}", other.0)),
+    };
+    require(right, || format!("{} bodies for a node of type {:?}", p.size, p.r#type))?;
+    let Some(at) = s.graphs[owner].conditions.iter().position(|c| c.handle == p.handle) else {
+        return refuse(CUresult::INVALID_VALUE, format!("the graph has no condition {:#x}", p.handle));
+    };
+    require(!s.graphs[owner].conditions[at].used, || {
+        format!("another node reads the condition {:#x}", p.handle)
+    })?;
+    s.graphs[owner].conditions[at].used = true;
+    let body = || Graph { body: true, ..Graph::default() };
+    let bodies: Vec<GraphId> = (0..p.size).map(|_| s.graphs.insert(body())).collect();
+    let shown = bodies.iter().map(|body| body.handle()).collect();
+    Ok(Content::Conditional(Conditional { handle: p.handle, kind: p.r#type, bodies, shown }))
+}
+
+/// Bodies that a SWITCH node may have here.
+const MOST_BODIES: u32 = 1 << 16;
+
+/// A node that allocates memory, at an address that is its own from now on.
+pub(crate) fn alloc_content(s: &State, p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Result<Content> {
+    let CUmemPoolProps { allocType, handleTypes, location, .. } = p.poolProps;
+    let plain = allocType == CUmemAllocationType::PINNED
+        && handleTypes == CUmemAllocationHandleType::NONE
+        && location.r#type == CUmemLocationType::DEVICE;
+    require(plain && p.bytesize > 0, || {
+        format!(
+            "{} bytes of {allocType:?} memory at {:?}: only pinned memory of a device",
+            p.bytesize, location.r#type
+        )
+    })?;
+    let device = usize::try_from(location.id).ok().filter(|device| *device < s.primary.len());
+    let Some(device) = device else {
+        return refuse(CUresult::INVALID_DEVICE, format!("there is no device {}", location.id));
+    };
+    if access_of(p)?.iter().any(|access| access.location.id != location.id) {
+        return refuse(
+            CUresult::NOT_SUPPORTED,
+            "memory of a graph is reached by other devices through peer access of contexts only",
+        );
+    }
+    let (device, bytes) = (device as u32, p.bytesize as u64);
+    let base = s.device.graph_memory.reserve(&s.device.memory, device, bytes)?;
+    Ok(Content::Work(Work::Alloc(GraphAllocation { base, bytes, device })))
+}
+
+/// A node that frees memory which a graph allocates.
+pub(crate) fn free_content(s: &State, base: u64) -> Result<Content> {
+    let known = s.device.graph_memory.find(base).is_some_and(|(at, _)| at == base);
+    require(known, || format!("0x{base:x} is no memory that a graph allocates"))?;
+    Ok(Content::Work(Work::Free(base)))
+}
+
+/// A node of operations on words of memory.
+pub(crate) fn words_content(s: &State, p: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> Result<Content> {
+    if !p.ctx.is_null() {
+        s.contexts.find(p.ctx)?;
+    }
+    Ok(Content::Work(Work::Words(WordWork::of(s.device, operations_of(p)?)?)))
 }
 
 pub(crate) fn record_content(s: &State, event: CUevent) -> Result<Content> {
@@ -53,9 +149,16 @@ pub(crate) fn any_content(s: &mut State, graph: Option<CUgraph>, p: &CUgraphNode
         T::MEMSET => fill_content(s.device, node_member(p, 0)),
         T::HOST => host_content(node_member(p, 0)),
         T::GRAPH => match graph {
-            Some(graph) => child_content(s, graph, CUgraph(handle)),
-            None => refuse(CUresult::INVALID_VALUE, "a child graph cannot be changed"),
+            Some(graph) => owned_child(s, graph, node_member::<CUDA_CHILD_GRAPH_NODE_PARAMS>(p, 0).get()?),
+            None => child_content(s, CUgraph::NULL, CUgraph(handle)),
         },
+        T::MEM_ALLOC | T::MEM_FREE | T::CONDITIONAL if graph.is_none() => {
+            refuse(CUresult::INVALID_VALUE, format!("a node of type {:?} cannot be changed", p.r#type))
+        }
+        T::MEM_ALLOC => alloc_content(s, &node_member(p, 0).get()?),
+        T::MEM_FREE => free_content(s, p.params[0]),
+        T::BATCH_MEM_OP => words_content(s, &node_member(p, 0).get()?),
+        T::CONDITIONAL => conditional_content(s, graph.unwrap_or(CUgraph::NULL), node_member(p, 0).get()?),
         T::WAIT_EVENT => wait_content(s, CUevent(handle)),
         T::EVENT_RECORD => record_content(s, CUevent(handle)),
         _ => Ok(Content::Work(Work::Empty)),
@@ -74,6 +177,10 @@ fn words_of(kind: CUgraphNodeType) -> Result<usize> {
         T::EMPTY => 0,
         T::WAIT_EVENT => 1,
         T::EVENT_RECORD => 2,
+        T::MEM_ALLOC => 15,
+        T::MEM_FREE => 1,
+        T::BATCH_MEM_OP => 4,
+        T::CONDITIONAL => 4,
         other => return refuse(CUresult::NOT_SUPPORTED, format!("nodes of type {other:?} are not emulated")),
     })
 }
@@ -85,7 +192,9 @@ pub(crate) fn host_content(params: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result<Conte
 
 /// The content of a copy node.
 pub(crate) fn copy_content(device: &Device, params: In<CUDA_MEMCPY3D_v2>) -> Result<Content> {
-    Ok(Content::Work(Work::Copy(copy_of(device, &params.get()?)?)))
+    let copy = copy_of(device, &params.get()?)?;
+    require(copy.width * copy.height * copy.depth > 0, || "a copy of no bytes".into())?;
+    Ok(Content::Work(Work::Copy(copy)))
 }
 
 /// The content of a fill node.
@@ -117,7 +226,7 @@ fn end(
 }
 
 /// The copy that a `CUDA_MEMCPY3D` describes.
-fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork> {
+pub(crate) fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork> {
     let offset = |x, y, z, pitch: usize, height: usize| x + (z * height + y) * pitch;
     let from = offset(p.srcXInBytes, p.srcY, p.srcZ, p.srcPitch, p.srcHeight);
     let to = offset(p.dstXInBytes, p.dstY, p.dstZ, p.dstPitch, p.dstHeight);
@@ -130,7 +239,6 @@ fn copy_of(device: &Device, p: &CUDA_MEMCPY3D_v2) -> Result<CopyWork> {
     };
     let rows = copy.height <= 1 || p.srcPitch.min(p.dstPitch) >= copy.width;
     let slices = copy.depth <= 1 || p.srcHeight.min(p.dstHeight) >= copy.height;
-    require(copy.width * copy.height * copy.depth > 0, || "a copy of no bytes".into())?;
     require(rows && slices, || "rows or slices of the copy overlap".into())?;
     copy.check(device)?;
     Ok(copy)

@@ -26,6 +26,11 @@ pub(crate) struct KernelParams<'a> {
 
 /// A version of the structure that describes a kernel node.
 pub(crate) trait KernelNode: Copy {
+    /// The kernel of a library, which counts where the function is NULL.
+    fn library_kernel(&self) -> CUkernel {
+        CUkernel::NULL
+    }
+
     /// The fields that every version has.
     fn common(&self) -> CUDA_KERNEL_NODE_PARAMS_v1;
     /// The structure with those fields, the rest zero.
@@ -61,6 +66,10 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v1 {
 }
 
 impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
+    fn library_kernel(&self) -> CUkernel {
+        self.kern
+    }
+
     fn common(&self) -> CUDA_KERNEL_NODE_PARAMS_v1 {
         let Self {
             func, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, ..
@@ -103,12 +112,15 @@ impl KernelNode for CUDA_KERNEL_NODE_PARAMS_v2 {
 
 /// Reads the parameters of a kernel node; the arrays they point to are read when the work is made.
 pub(crate) fn kernel_params<'a, P: KernelNode>(params: In<'a, P>) -> Result<KernelParams<'a>> {
-    let p = params.get()?.common();
+    let given = params.get()?;
+    let p = given.common();
+    // The handle of a library's kernel serves as that of a function.
+    let function = if p.func.is_null() { CUfunction(given.library_kernel().0) } else { p.func };
     let geometry = Geometry {
         grid: [p.gridDimX, p.gridDimY, p.gridDimZ],
         block: [p.blockDimX, p.blockDimY, p.blockDimZ],
         shared: p.sharedMemBytes,
     };
     let (params, extra) = (Out::inner(p.kernelParams), Out::inner(p.extra));
-    Ok(KernelParams { function: p.func, geometry, params, extra })
+    Ok(KernelParams { function, geometry, params, extra })
 }

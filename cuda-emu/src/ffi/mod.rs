@@ -7,6 +7,7 @@
 #![allow(unsafe_code, non_snake_case)]
 
 pub(crate) mod host;
+pub(crate) mod jit;
 pub(crate) mod kernel_node;
 pub(crate) mod params;
 pub(crate) mod pointer;

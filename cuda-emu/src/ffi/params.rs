@@ -39,6 +39,19 @@ pub(crate) fn unpack_extra(extra: Out<'_, *mut c_void>) -> Result<Vec<u8>> {
     }
 }
 
+/// The operations that a program lists, and the flags of the list, which are 0.
+pub(crate) fn operations_of(
+    p: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+) -> Result<&'static [CUstreamBatchMemOpParams]> {
+    require(p.flags == 0, || format!("the flags are {}, not 0", p.flags))?;
+    In::inner(p.paramArray.cast_const()).slice(p.count as usize)
+}
+
+/// The places that a node of memory grants access.
+pub(crate) fn access_of(p: &CUDA_MEM_ALLOC_NODE_PARAMS_v1) -> Result<&'static [CUmemAccessDesc]> {
+    In::inner(p.accessDescs).slice(p.accessDescCount)
+}
+
 /// The parameters of a kernel node as a program sees them: values, and a pointer to each.
 pub(crate) struct ExposedParams {
     pointers: Box<[usize]>,
@@ -79,3 +92,19 @@ impl NodeMember for CUDA_MEMCPY3D_v2 {}
 impl NodeMember for CUDA_MEMSET_NODE_PARAMS_v1 {}
 
 impl NodeMember for CUDA_HOST_NODE_PARAMS_v1 {}
+
+impl NodeMember for CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {}
+
+impl NodeMember for CUDA_MEM_ALLOC_NODE_PARAMS_v1 {}
+
+impl NodeMember for CUDA_CONDITIONAL_NODE_PARAMS {}
+
+impl NodeMember for CUDA_CHILD_GRAPH_NODE_PARAMS {}
+
+/// Writes a member of the union of a node of any type, beginning at a word of it.
+pub(crate) fn set_node_member<T: NodeMember>(params: &mut CUgraphNodeParams, word: usize, member: T) {
+    assert!(word * 8 + size_of::<T>() <= size_of_val(&params.params), "the member fits the union");
+    let to = params.params[word..].as_mut_ptr().cast::<T>();
+    // SAFETY: the union has room for the member, and any bytes are a value of its words.
+    unsafe { to.write_unaligned(member) }
+}

@@ -128,7 +128,6 @@ by_value!(
     CUipcMemHandle,
     CUipcEventHandle,
     CUstreamCallback,
-    CUoccupancyB2DSize,
     CUlogsCallback,
     CUtensorMapDataType,
     CUtensorMapInterleave,
@@ -284,6 +283,18 @@ impl Out<'static, CUlaunchAttribute> {
     pub(crate) fn from_config(config: &CUlaunchConfig) -> Self {
         Self(config.attrs, PhantomData)
     }
+}
+
+impl Out<'static, *mut c_void> {
+    /// An array of the caller that outlives the call, by the contract of the API for it; see [`Out::address`].
+    pub(crate) fn of_address(address: usize) -> Self {
+        Self(address as *mut *mut c_void, PhantomData)
+    }
+}
+
+/// A pointer that the caller wrote into an array which it passed, under the contract of the API for that array.
+pub(crate) fn at(pointer: *mut c_void) -> Out<'static, c_void> {
+    Out(pointer, PhantomData)
 }
 
 /// The address of a C string, a `char*` passed as an untyped pointer under the same contract.

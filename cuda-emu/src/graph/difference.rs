@@ -2,7 +2,7 @@
 
 use warpwright_driver_sys::CUgraphExecUpdateResult;
 
-use crate::graph::draft::{Draft, DraftContent, DraftNode};
+use crate::graph::draft::{Draft, DraftConditional, DraftContent, DraftNode};
 use crate::handle::NodeId;
 use crate::work::Work;
 use crate::work::copy::Location;
@@ -40,9 +40,21 @@ fn content_differs(a: &DraftNode, b: &DraftNode) -> Option<Difference> {
     let (result, why) = match (&a.content, &b.content) {
         (DraftContent::Work(a), DraftContent::Work(work)) => unlike(a, work)?,
         (DraftContent::Child(a), DraftContent::Child(child)) => return difference(a, child),
+        (DraftContent::Conditional(a), DraftContent::Conditional(new)) => return bodies_differ(b.id, a, new),
         _ => (CUgraphExecUpdateResult::ERROR_NODE_TYPE_CHANGED, "the type of a node differs"),
     };
     Some(Difference { result, node: Some(b.id), from: None, why })
+}
+
+fn bodies_differ(node: NodeId, old: &DraftConditional, new: &DraftConditional) -> Option<Difference> {
+    if (old.kind, old.bodies.len()) != (new.kind, new.bodies.len()) {
+        let (result, why) = (
+            CUgraphExecUpdateResult::ERROR_PARAMETERS_CHANGED,
+            "the kind or the bodies of a conditional node differ",
+        );
+        return Some(Difference { result, node: Some(node), from: None, why });
+    }
+    old.bodies.iter().zip(&new.bodies).find_map(|(old, new)| difference(old, new))
 }
 
 /// Why one piece of work cannot take the place of another, or none.
@@ -52,6 +64,12 @@ pub(crate) fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult,
     match (old, new) {
         (Work::Kernel(a), Work::Kernel(b)) if a.function.context != b.function.context => {
             Some((R::ERROR_UNSUPPORTED_FUNCTION_CHANGE, "the function is of another context"))
+        }
+        (Work::Kernel(a), Work::Kernel(b)) if a.cooperative != b.cooperative => {
+            Some((R::ERROR_ATTRIBUTES_CHANGED, "only one of the two launches is cooperative"))
+        }
+        (Work::Alloc(a), Work::Alloc(b)) if (a.bytes, a.device) != (b.bytes, b.device) => {
+            Some((R::ERROR_PARAMETERS_CHANGED, "the memory allocated differs"))
         }
         (Work::Copy(a), Work::Copy(b))
             if (side(&a.to.place), side(&a.from.place)) != (side(&b.to.place), side(&b.from.place)) =>

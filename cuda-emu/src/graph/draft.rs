@@ -1,16 +1,23 @@
 //! A graph as plain data, and its steps with children unfolded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use warpwright_driver_sys::CUgraphConditionalNodeType;
 
 use crate::graph::nodes::EdgeData;
 use crate::graph::step::ExecStep;
 use crate::graph::topology::Topology;
 use crate::handle::NodeId;
-use crate::work::Work;
+use crate::work::{Branch, Work};
 
 /// A graph as plain data, so that it outlives its nodes and compares with another.
+#[derive(Default)]
 pub(crate) struct Draft {
     pub(crate) nodes: Vec<DraftNode>,
+    /// The conditions that a launch sets, and to what.
+    pub(crate) defaults: Vec<(Arc<AtomicU32>, u32)>,
 }
 
 pub(crate) struct DraftNode {
@@ -23,33 +30,93 @@ pub(crate) struct DraftNode {
 pub(crate) enum DraftContent {
     Work(Work),
     Child(Draft),
+    Conditional(DraftConditional),
 }
 
-/// Steps and edges under construction.
+/// A conditional node with its bodies.
+pub(crate) struct DraftConditional {
+    pub(crate) condition: Arc<AtomicU32>,
+    pub(crate) kind: CUgraphConditionalNodeType,
+    pub(crate) bodies: Vec<Draft>,
+}
+
+impl Draft {
+    /// Every draft in this one, itself first.
+    pub(crate) fn all(&self) -> Vec<&Draft> {
+        let mut all = vec![self];
+        for node in &self.nodes {
+            match &node.content {
+                DraftContent::Work(_) => {}
+                DraftContent::Child(child) => all.extend(child.all()),
+                DraftContent::Conditional(c) => all.extend(c.bodies.iter().flat_map(Draft::all)),
+            }
+        }
+        all
+    }
+
+    /// The work of every node in it.
+    pub(crate) fn works(&self) -> impl Iterator<Item = &Work> {
+        let nodes = self.all().into_iter().flat_map(|draft| &draft.nodes);
+        nodes.filter_map(|node| if let DraftContent::Work(work) = &node.content { Some(work) } else { None })
+    }
+
+    /// Whether a node of it is conditional.
+    pub(crate) fn is_conditional(&self) -> bool {
+        let conditional = |node: &DraftNode| matches!(node.content, DraftContent::Conditional(_));
+        self.all().into_iter().any(|draft| draft.nodes.iter().any(conditional))
+    }
+}
+
+/// Steps that run together: those of a graph with its children, or those of a body of a conditional node.
+#[derive(Default)]
+pub(crate) struct Part {
+    /// Number of the first step.
+    pub(crate) first: usize,
+    /// The edges, between steps counted from the first.
+    pub(crate) topology: Topology,
+}
+
+/// The steps of an executable graph, part after part. The graph itself is part 0.
 #[derive(Default)]
 pub(crate) struct Unfolding {
     pub(crate) steps: Vec<ExecStep>,
-    pub(crate) topology: Topology,
+    pub(crate) parts: Vec<Part>,
     pub(crate) of_node: HashMap<NodeId, usize>,
 }
 
 impl Unfolding {
     /// The steps of a graph and the edges between them.
     pub(crate) fn of(draft: &Draft) -> Self {
-        let mut unfolded = Self::default();
-        unfolded.graph(draft, &[]);
-        unfolded
+        let mut builder = Builder { unfolded: Self::default(), open: VecDeque::from([draft]), given: 1 };
+        while let Some(draft) = builder.open.pop_front() {
+            let first = builder.unfolded.steps.len();
+            builder.unfolded.parts.push(Part { first, topology: Topology::default() });
+            builder.graph(draft, &[]);
+        }
+        builder.unfolded
     }
+}
 
+/// Steps and edges under construction.
+struct Builder<'a> {
+    unfolded: Unfolding,
+    /// The bodies that become parts, in the order of their numbers.
+    open: VecDeque<&'a Draft>,
+    /// Parts that have a number.
+    given: usize,
+}
+
+impl<'a> Builder<'a> {
     /// Adds the steps of a graph after the steps `before`. Returns the steps that no other step of it follows.
-    fn graph(&mut self, draft: &Draft, before: &[usize]) -> Vec<usize> {
+    fn graph(&mut self, draft: &'a Draft, before: &[usize]) -> Vec<usize> {
         let ends: Vec<(usize, usize)> = draft.nodes.iter().map(|node| self.node(node)).collect();
         for (node, &(first, _)) in draft.nodes.iter().zip(&ends) {
             for &(from, data) in &node.after {
                 self.edge(ends[from].1, first);
                 if data != [0; 3] {
                     // Both ends are kernels, so that neither was unfolded.
-                    self.topology.programmatic.push((ends[from].1, first));
+                    let base = self.part().first;
+                    self.part().topology.programmatic.push((ends[from].1 - base, first - base));
                 }
             }
             if node.after.is_empty() {
@@ -62,7 +129,7 @@ impl Unfolding {
 
     /// Adds the steps of a node: its first and its last. A child graph becomes an empty step, its own steps, and
     /// another empty step.
-    fn node(&mut self, node: &DraftNode) -> (usize, usize) {
+    fn node(&mut self, node: &'a DraftNode) -> (usize, usize) {
         let (first, last);
         match &node.content {
             DraftContent::Work(work) => {
@@ -73,13 +140,17 @@ impl Unfolding {
                 first = self.step(Work::Empty);
                 last = self.child(child, first);
             }
+            DraftContent::Conditional(conditional) => {
+                first = self.conditional(conditional);
+                last = first;
+            }
         }
-        self.of_node.insert(node.id, first);
+        self.unfolded.of_node.insert(node.id, first);
         (first, last)
     }
 
     /// Adds a child graph after its first step. Returns its last step.
-    fn child(&mut self, child: &Draft, first: usize) -> usize {
+    fn child(&mut self, child: &'a Draft, first: usize) -> usize {
         let leaves = self.graph(child, &[first]);
         let last = self.step(Work::Empty);
         leaves.iter().for_each(|&leaf| self.edge(leaf, last));
@@ -89,15 +160,35 @@ impl Unfolding {
         last
     }
 
+    /// Adds the step of a conditional node, whose bodies become parts.
+    fn conditional(&mut self, conditional: &'a DraftConditional) -> usize {
+        let bodies = self.given..self.given + conditional.bodies.len();
+        self.given = bodies.end;
+        self.open.extend(&conditional.bodies);
+        let condition = Arc::clone(&conditional.condition);
+        self.step(Work::Branch(Arc::new(Branch {
+            condition,
+            kind: conditional.kind,
+            bodies: bodies.collect(),
+        })))
+    }
+
+    /// The part under construction.
+    fn part(&mut self) -> &mut Part {
+        self.unfolded.parts.last_mut().expect("a part is begun before its steps are added")
+    }
+
     fn step(&mut self, work: Work) -> usize {
-        self.steps.push(ExecStep::new(work));
-        self.topology.next.push(Vec::new());
-        self.topology.waits.push(0);
-        self.steps.len() - 1
+        self.unfolded.steps.push(ExecStep::new(work));
+        let topology = &mut self.part().topology;
+        topology.next.push(Vec::new());
+        topology.waits.push(0);
+        self.unfolded.steps.len() - 1
     }
 
     fn edge(&mut self, from: usize, to: usize) {
-        self.topology.next[from].push(to);
-        self.topology.waits[to] += 1;
+        let part = self.part();
+        part.topology.next[from - part.first].push(to - part.first);
+        part.topology.waits[to - part.first] += 1;
     }
 }

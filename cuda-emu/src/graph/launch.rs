@@ -2,21 +2,28 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use ptx_emu::Order;
+use warpwright_driver_sys::{CUgraphConditionalNodeType, CUresult};
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, refuse};
 use crate::graph::compare;
+use crate::graph::draft::Part;
 use crate::graph::step::ExecStep;
-use crate::graph::topology::Topology;
-use crate::work::Work;
 use crate::work::mark::{Mark, Reach};
+use crate::work::{Branch, Work};
+
+/// Rounds of one loop after which a launch ends with LAUNCH_TIMEOUT.
+const MOST_ROUNDS: u32 = 1 << 20;
 
 /// One launch of an executable graph.
 pub(crate) struct GraphLaunch {
-    topology: Arc<Topology>,
+    parts: Arc<Vec<Part>>,
     steps: Arc<Vec<ExecStep>>,
+    /// The conditions that a launch sets first.
+    defaults: Vec<(Arc<AtomicU32>, u32)>,
     /// The records that the graph waits for, by step, as they were when it was launched.
     waits: HashMap<usize, Arc<Mark>>,
     /// The events that the graph records, by step, reached at the latest when the run is dropped.
@@ -28,8 +35,9 @@ impl GraphLaunch {
     /// Launch number `number` of the steps.
     pub(crate) fn new(
         device: &Device,
-        topology: &Arc<Topology>,
+        parts: &Arc<Vec<Part>>,
         steps: &Arc<Vec<ExecStep>>,
+        defaults: Vec<(Arc<AtomicU32>, u32)>,
         number: u64,
     ) -> Self {
         let numbered = || steps.iter().enumerate();
@@ -42,8 +50,9 @@ impl GraphLaunch {
             _ => None,
         };
         Self {
-            topology: Arc::clone(topology),
+            parts: Arc::clone(parts),
             steps: Arc::clone(steps),
+            defaults,
             waits: numbered().filter_map(wait).collect(),
             records: numbered().filter_map(record).collect(),
             seed: device.config.seed.wrapping_add(number),
@@ -52,34 +61,70 @@ impl GraphLaunch {
 
     /// Runs the launch, where nothing in it waits, on a thread of the pool that runs the blocks of kernels: handing
     /// each kernel over to the pool costs ten times as much as a small kernel.
-    pub(crate) fn perform(self, device: &Device) -> Result {
-        let waits = |step: &ExecStep| matches!(step.work, Work::Host(_) | Work::Wait(_));
-        if self.steps.iter().any(waits) { self.run(device) } else { rayon::scope(|_| self.run(device)) }
+    pub(crate) fn perform(mut self, device: &Device) -> Result {
+        self.defaults.iter().for_each(|(condition, value)| condition.store(*value, Relaxed));
+        let waits = |step: &ExecStep| {
+            let alone = matches!(&step.work, Work::Kernel(kernel) if kernel.cooperative);
+            alone || matches!(step.work, Work::Host(_) | Work::Wait(_) | Work::Words(_))
+        };
+        if self.steps.iter().any(waits) { self.run(device, 0) } else { rayon::scope(|_| self.run(device, 0)) }
     }
 
-    /// Runs the steps, then compares what was traced.
-    fn run(mut self, device: &Device) -> Result {
+    /// Runs the steps of a part, then compares what was traced.
+    fn run(&mut self, device: &Device, part: usize) -> Result {
+        let parts = Arc::clone(&self.parts);
+        let Part { first, topology } = &parts[part];
         let mut fresh = Vec::new();
         let mut random = self.seed;
+        self.seed = self.seed.wrapping_add(1);
         let order = device.config.order;
         let pick = |ready: &[usize]| match order {
             Order::InOrder => position_of(ready, ready.iter().min()),
             Order::Reversed => position_of(ready, ready.iter().max()),
             Order::Shuffled => (next_random(&mut random) % ready.len() as u64) as usize,
         };
-        let (topology, steps, waits, records) = (&self.topology, &self.steps, &self.waits, &mut self.records);
         let visit = |i: usize| {
-            if let Some(mark) = waits.get(&i) {
-                mark.wait();
-            }
-            if steps[i].run(device, i)? {
+            if self.step(device, first + i)? {
                 fresh.push(i);
             }
-            records.remove(&i);
             Ok::<(), Error>(())
         };
         topology.walk(pick, visit)?;
+        let steps = &self.steps[*first..first + topology.waits.len()];
         if fresh.is_empty() { Ok(()) } else { compare::compare(topology, steps, &fresh) }
+    }
+
+    /// Runs one step. Returns whether it was traced now.
+    fn step(&mut self, device: &Device, number: usize) -> Result<bool> {
+        if let Some(mark) = self.waits.get(&number) {
+            mark.wait();
+        }
+        let steps = Arc::clone(&self.steps);
+        let fresh = match &steps[number].work {
+            Work::Branch(branch) => self.branch(device, branch).map(|()| false)?,
+            _ => steps[number].run(device, number)?,
+        };
+        self.records.remove(&number);
+        Ok(fresh)
+    }
+
+    /// Runs the bodies of a conditional node that its condition chooses.
+    fn branch(&mut self, device: &Device, branch: &Branch) -> Result {
+        use CUgraphConditionalNodeType as T;
+        let value = || branch.condition.load(Relaxed);
+        if branch.kind == T::WHILE {
+            for _ in 0..MOST_ROUNDS {
+                if value() == 0 {
+                    return Ok(());
+                }
+                self.run(device, branch.bodies[0])?;
+            }
+            let text =
+                format!("a WHILE node of a graph has run {MOST_ROUNDS} times and its condition is not 0");
+            return refuse(CUresult::LAUNCH_TIMEOUT, text);
+        }
+        let chosen = if branch.kind == T::IF { usize::from(value() == 0) } else { value() as usize };
+        branch.bodies.get(chosen).map_or(Ok(()), |&body| self.run(device, body))
     }
 }
 

@@ -9,12 +9,12 @@ use std::thread;
 
 use warpwright_driver_sys::*;
 
-use crate::error::{Result, refuse};
-use crate::graph::nodes::Content;
+use crate::error::{Result, refuse, require};
+use crate::graph::nodes::{Content, check_edge};
 use crate::handle::{ContextId, EventId, StreamId};
 use crate::state::State;
 use crate::state::objects::{Capture, CaptureMember, Stream, StreamKind};
-use crate::work::Work;
+use crate::work::{GraphAllocation, Work};
 
 impl State {
     pub(crate) fn invalidate(&mut self, captures: impl IntoIterator<Item = u64>) {
@@ -66,13 +66,31 @@ pub(crate) fn record(s: &mut State, stream: StreamId, work: Work) -> Result {
 /// Adds a node after what the stream did before.
 pub(crate) fn record_content(s: &mut State, stream: StreamId, content: Content) -> Result {
     let member = s.member(stream)?;
-    let after: Vec<_> = member.after.iter().map(|&node| (node, [0; 3])).collect();
-    let graph = s.captures[&member.capture].graph;
-    let node = s.add_node(graph, &after, content);
+    let (capture, after) = (member.capture, member.after.clone());
+    for &(from, data) in &after {
+        check_edge(&s.nodes[from].content, &content, data)?;
+    }
+    let node = s.add_node(s.captures[&capture].graph, &after, content);
     if let Some(member) = &mut s.streams[stream].capture {
-        member.after = vec![node];
+        member.after = vec![(node, [0; 3])];
     }
     Ok(())
+}
+
+/// Adds a node that allocates memory of a device. Gives its address.
+pub(crate) fn record_alloc(s: &mut State, stream: StreamId, device: u32, bytes: u64) -> Result<u64> {
+    s.member(stream)?;
+    let base = s.device.graph_memory.reserve(&s.device.memory, device, bytes)?;
+    record(s, stream, Work::Alloc(GraphAllocation { base, bytes, device }))?;
+    Ok(base)
+}
+
+/// Adds a node that frees memory which a graph allocates.
+pub(crate) fn record_free(s: &mut State, stream: StreamId, base: u64) -> Result {
+    s.member(stream)?;
+    let known = s.device.graph_memory.find(base).is_some_and(|(at, _)| at == base);
+    require(known, || format!("0x{base:x} is no memory that a graph allocates"))?;
+    record(s, stream, Work::Free(base))
 }
 
 /// Records an event in a capturing stream: it stands for the last nodes of the stream.
@@ -105,10 +123,10 @@ pub(crate) fn wait_event(s: &mut State, stream: StreamId, event: EventId) -> Res
         s.invalidate([capture]);
         return refuse(CUresult::STREAM_CAPTURE_IMPLICIT, "the legacy stream cannot join a capture");
     }
-    let join = || CaptureMember { capture, after: Vec::new(), shown: Vec::new() };
+    let join = || CaptureMember { capture, after: Vec::new(), shown: Default::default() };
     let member = s.streams[stream].capture.get_or_insert_with(join);
     for node in nodes {
-        if !member.after.contains(&node) {
+        if member.after.iter().all(|(known, _)| *known != node.0) {
             member.after.push(node);
         }
     }
@@ -186,8 +204,15 @@ pub(crate) fn leave(s: &mut State, stream: StreamId) {
 /// Ends a capture without a graph.
 pub(crate) fn discard(s: &mut State, capture: u64) {
     s.dissolve(capture);
-    if let Some(capture) = s.captures.remove(&capture) {
-        s.destroy_graph(capture.graph);
+    let Some(Capture { graph, before, .. }) = s.captures.remove(&capture) else { return };
+    match before {
+        None => s.destroy_graph(graph),
+        Some(before) => {
+            for node in s.graphs[graph].nodes.split_off(before) {
+                s.graphs[graph].edges.retain(|e| e.from != node && e.to != node);
+                s.remove_node(node);
+            }
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Graphs among the objects: adding, copying and removing nodes, and graphs as plain data.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use crate::graph::draft::{Draft, DraftContent, DraftNode};
-use crate::graph::nodes::{Content, Edge, EdgeData, Graph, Node};
-use crate::handle::{GraphId, NodeId};
+use crate::graph::draft::{Draft, DraftConditional, DraftContent, DraftNode};
+use crate::graph::nodes::{Attributes, Conditional, Content, Edge, EdgeData, Graph, Node};
+use crate::handle::{GraphId, NodeId, UserObjectId};
 use crate::state::State;
 use crate::work::Work;
 
@@ -16,9 +17,10 @@ impl State {
         after: &[(NodeId, EdgeData)],
         content: Content,
     ) -> NodeId {
-        let node = self.nodes.insert(Node { graph, content, original: None, shown: None });
-        if let Content::Child(child) = self.nodes[node].content {
-            self.graphs[child].owner = Some(node);
+        let attributes = Attributes::new();
+        let node = self.nodes.insert(Node { graph, content, original: None, shown: None, attributes });
+        for owned in self.nodes[node].content.graphs().to_vec() {
+            self.graphs[owned].owner = Some(node);
         }
         let edges = after.iter().map(|&(from, data)| Edge { from, to: node, data });
         let graph = &mut self.graphs[graph];
@@ -29,14 +31,15 @@ impl State {
 
     /// Removes a graph, its nodes and the graphs that they own.
     pub(crate) fn destroy_graph(&mut self, id: GraphId) {
-        for node in self.graphs.remove(id).map(|graph| graph.nodes).unwrap_or_default() {
-            self.remove_node(node);
-        }
+        let Some(graph) = self.graphs.remove(id) else { return };
+        graph.nodes.into_iter().for_each(|node| self.remove_node(node));
+        graph.conditions.iter().for_each(|condition| self.device.conditions.remove(condition.handle));
+        graph.objects.into_iter().for_each(|object| self.release_object(object, 1));
     }
 
     pub(crate) fn remove_node(&mut self, id: NodeId) {
-        if let Some(Node { content: Content::Child(child), .. }) = self.nodes.remove(id) {
-            self.destroy_graph(child);
+        if let Some(node) = self.nodes.remove(id) {
+            node.content.graphs().iter().for_each(|&graph| self.destroy_graph(graph));
         }
     }
 
@@ -51,11 +54,15 @@ impl State {
             };
             let node = self.add_node(copy, &[], content);
             self.nodes[node].original = Some(original);
+            self.nodes[node].attributes = self.nodes[original].attributes.clone();
             copies.insert(original, node);
         }
         let edges = self.graphs[id].edges.iter();
         let edges = edges.map(|e| Edge { from: copies[&e.from], to: copies[&e.to], data: e.data }).collect();
         self.graphs[copy].edges = edges;
+        let objects = self.graphs[id].objects.clone();
+        objects.iter().for_each(|&object| self.retain_object(object, 1));
+        self.graphs[copy].objects = objects;
         copy
     }
 
@@ -67,13 +74,52 @@ impl State {
         let content = |id: NodeId| match &self.nodes[id].content {
             Content::Work(work) => DraftContent::Work(work.clone()),
             Content::Child(child) => DraftContent::Child(self.draft(*child)),
+            Content::Conditional(conditional) => {
+                DraftContent::Conditional(self.draft_conditional(conditional))
+            }
         };
         let node = |&id: &NodeId| DraftNode { id, content: content(id), after: Vec::new() };
         let mut nodes: Vec<DraftNode> = graph.nodes.iter().map(node).collect();
         for edge in &graph.edges {
             nodes[numbers[&edge.to]].after.push((numbers[&edge.from], edge.data));
         }
-        Draft { nodes }
+        let conditions = graph.conditions.iter();
+        let defaults = conditions.filter_map(|c| Some((Arc::clone(&c.cell), c.default?))).collect();
+        Draft { nodes, defaults }
+    }
+
+    fn draft_conditional(&self, conditional: &Conditional) -> DraftConditional {
+        DraftConditional {
+            condition: self.device.conditions.cell(conditional.handle),
+            kind: conditional.kind,
+            bodies: conditional.bodies.iter().map(|&body| self.draft(body)).collect(),
+        }
+    }
+
+    /// Whether a graph, or one that a node of it owns, has a node that `which` picks.
+    pub(crate) fn has_node(&self, graph: GraphId, which: fn(&Content) -> bool) -> bool {
+        self.graphs[graph].nodes.iter().any(|&node| {
+            let content = &self.nodes[node].content;
+            which(content) || content.graphs().iter().any(|&owned| self.has_node(owned, which))
+        })
+    }
+
+    /// Gives an object of the program more references.
+    pub(crate) fn retain_object(&mut self, id: UserObjectId, count: u64) {
+        if let Some(object) = self.user_objects.get_mut(id) {
+            object.count += count;
+        }
+    }
+
+    /// Takes references of an object of the program; without any it is destroyed, on a thread of its own.
+    pub(crate) fn release_object(&mut self, id: UserObjectId, count: u64) {
+        let Some(object) = self.user_objects.get_mut(id) else { return };
+        object.count = object.count.saturating_sub(count);
+        if object.count == 0 {
+            let destroy = object.destroy;
+            self.user_objects.remove(id);
+            std::thread::spawn(move || destroy.call());
+        }
     }
 
     /// A graph made from plain data, with the work that an executable graph has now.
@@ -84,6 +130,8 @@ impl State {
             let content = match &node.content {
                 DraftContent::Work(work) => Content::Work(exec(node.id).unwrap_or_else(|| work.clone())),
                 DraftContent::Child(child) => Content::Child(self.graph_of(child, exec)),
+                // A launch of such a graph is not captured.
+                DraftContent::Conditional(_) => Content::Work(Work::Empty),
             };
             made.push(self.add_node(graph, &[], content));
         }

@@ -3,17 +3,18 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use warpwright_driver_sys::{CUfunction, CUresult};
+use warpwright_driver_sys::{CUfunction, CUkernel, CUresult};
 
 use crate::device::{MAX_BLOCK, MAX_GRID, MAX_THREADS};
 use crate::error::{Result, refuse, require};
 use crate::ffi::kernel_node::Geometry;
 use crate::ffi::params::{pack, unpack_extra};
 use crate::ffi::pointer::Out;
-use crate::handle::ModuleId;
+use crate::handle::{FunctionId, ModuleId};
 use crate::state::State;
 use crate::work::KernelWork;
-use crate::work::function::Function;
+use crate::work::function::{Function, Settings};
+use crate::work::occupancy;
 
 impl State {
     /// Removes a module; what still uses its kernels fails when it runs.
@@ -27,27 +28,71 @@ impl State {
         }
     }
 
-    /// The function of a handle, which must be of the current context.
-    pub(crate) fn function(&self, handle: CUfunction) -> Result<&Arc<Function>> {
+    /// The function of a handle, which must be of the current context. The handle of a library's kernel stands for its
+    /// function there, as the API allows.
+    pub(crate) fn function(&mut self, handle: CUfunction) -> Result<Arc<Function>> {
+        let context = self.current()?;
+        if let Ok(kernel) = self.kernels.find(CUkernel(handle.0)) {
+            let id = self.function_of(kernel, context)?;
+            return Ok(Arc::clone(&self.functions[id]));
+        }
         let function = &self.functions[self.functions.find(handle)?];
-        if function.context != self.current()? {
+        if function.context != context {
             return refuse(CUresult::INVALID_HANDLE, "the function belongs to another context");
         }
-        Ok(function)
+        Ok(Arc::clone(function))
+    }
+
+    /// The function called `name` of a module, made when it is first asked for.
+    pub(crate) fn function_named(&mut self, module: ModuleId, name: &str) -> Result<FunctionId> {
+        let of_name = |at: &&FunctionId| self.functions[**at].kernel.name == name;
+        if let Some(&known) = self.modules[module].functions.iter().find(of_name) {
+            return Ok(known);
+        }
+        let of = &self.modules[module];
+        let Some(kernel) = of.parsed.kernel(name).cloned() else {
+            let names: Vec<_> = of.parsed.kernels().map(|k| k.name.as_str()).collect();
+            return refuse(
+                CUresult::NOT_FOUND,
+                format!("there is no kernel {name}; the module has {}", names.join(", ")),
+            );
+        };
+        let settings = of.settings.get(name).cloned().unwrap_or_else(|| Settings::of(&kernel));
+        let reach = Arc::clone(&self.contexts[of.context].reach);
+        let made = Function::new(of.context, reach, module, of.parsed.version(), kernel, settings);
+        let made = self.functions.insert(Arc::new(made));
+        self.modules[module].functions.push(made);
+        self.functions[made].handle.get_or_init(|| made.handle());
+        Ok(made)
     }
 
     /// A kernel ready to run, checked as the driver checks a launch.
     pub(crate) fn kernel_work(
-        &self,
+        &mut self,
         function: CUfunction,
         geometry: Geometry,
         params: Out<*mut c_void>,
         extra: Out<*mut c_void>,
     ) -> Result<KernelWork> {
         let function = self.function(function)?;
-        check_geometry(function, geometry)?;
-        let params = packed(function, params, extra)?;
-        Ok(KernelWork { function: Arc::clone(function), geometry, params })
+        check_geometry(&function, geometry)?;
+        let params = packed(&function, params, extra)?;
+        Ok(KernelWork { function, geometry, params, cooperative: false })
+    }
+
+    /// The same kernel as a cooperative launch, all of whose blocks must fit the device at the same time.
+    pub(crate) fn cooperative(&self, work: KernelWork) -> Result<KernelWork> {
+        let Geometry { grid, block, shared } = work.geometry;
+        let threads = block.iter().product();
+        let fit = u64::from(occupancy::blocks(self.device, &work.function, threads, shared as usize))
+            * u64::from(self.device.config.multiprocessors);
+        let blocks: u64 = grid.iter().map(|&n| u64::from(n)).product();
+        if blocks > fit {
+            let text =
+                format!("a cooperative launch of {blocks} blocks, but {fit} fit the device at the same time");
+            return refuse(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE, text);
+        }
+        Ok(KernelWork { cooperative: true, ..work })
     }
 }
 

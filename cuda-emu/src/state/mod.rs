@@ -3,7 +3,9 @@
 pub(crate) mod capture;
 pub(crate) mod graphs;
 pub(crate) mod kernels;
+pub(crate) mod libraries;
 pub(crate) mod objects;
+pub(crate) mod pools;
 pub(crate) mod streams;
 
 use std::cell::RefCell;
@@ -16,25 +18,37 @@ use crate::device::Device;
 use crate::error::{Result, refuse};
 use crate::graph::nodes::{Graph, Node};
 use crate::handle::{ContextId, Table, kind};
-use crate::state::objects::{Allocation, Capture, Context, Event, Exec, Module, Primary, Stream};
+use crate::state::objects::{
+    Advice, Allocation, Capture, Context, DevicePools, Event, Exec, Library, LibraryKernel, Link, Module,
+    Primary, Stream, UserObject,
+};
+use crate::state::pools::Pool;
 use crate::work::function::Function;
 
 /// Every object of the driver.
 pub(crate) struct State {
     pub(crate) device: &'static Device,
-    pub(crate) primary: Primary,
+    pub(crate) primary: Vec<Primary>,
     pub(crate) contexts: Table<kind::Context, Context>,
     pub(crate) modules: Table<kind::Module, Module>,
+    pub(crate) libraries: Table<kind::Library, Library>,
+    pub(crate) kernels: Table<kind::Kernel, LibraryKernel>,
+    pub(crate) links: Table<kind::Link, Link>,
     pub(crate) functions: Table<kind::Function, Arc<Function>>,
     pub(crate) streams: Table<kind::Stream, Stream>,
     pub(crate) events: Table<kind::Event, Event>,
     pub(crate) graphs: Table<kind::Graph, Graph>,
     pub(crate) nodes: Table<kind::Node, Node>,
     pub(crate) execs: Table<kind::Exec, Exec>,
+    pub(crate) user_objects: Table<kind::UserObject, UserObject>,
     pub(crate) captures: BTreeMap<u64, Capture>,
     pub(crate) allocations: BTreeMap<u64, Allocation>,
-    /// Memory of the program that is pinned: where it begins, and its bytes.
-    pub(crate) registered: BTreeMap<u64, u64>,
+    /// What was said about managed memory, by the base of the allocation.
+    pub(crate) managed: BTreeMap<u64, Advice>,
+    pub(crate) pools: Table<kind::Pool, Pool>,
+    pub(crate) device_pools: Vec<DevicePools>,
+    /// Memory of the program that is pinned: where it begins, its bytes, and where it is mapped.
+    pub(crate) registered: BTreeMap<u64, (u64, u64)>,
 }
 
 thread_local! {
@@ -44,17 +58,30 @@ thread_local! {
 
 impl State {
     pub(crate) fn new(device: &'static Device) -> Self {
+        let mut pools = Table::default();
+        let mut device_pools = |number| {
+            let pool = pools.insert(Pool::on(number, 0));
+            DevicePools { default: pool, current: pool }
+        };
+        let device_pools = (0..device.config.devices).map(&mut device_pools).collect();
         Self {
             device,
-            primary: Primary::default(),
+            pools,
+            device_pools,
+            managed: BTreeMap::new(),
+            primary: (0..device.config.devices).map(|_| Primary::default()).collect(),
             contexts: Table::default(),
             modules: Table::default(),
+            libraries: Table::default(),
+            kernels: Table::default(),
+            links: Table::default(),
             functions: Table::default(),
             streams: Table::default(),
             events: Table::default(),
             graphs: Table::default(),
             nodes: Table::default(),
             execs: Table::default(),
+            user_objects: Table::default(),
             captures: BTreeMap::new(),
             allocations: BTreeMap::new(),
             registered: BTreeMap::new(),

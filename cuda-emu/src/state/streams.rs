@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use warpwright_driver_sys::{CUresult, CUstream};
 
 use crate::error::{Result, refuse};
+use crate::graph::nodes::Attributes;
 use crate::handle::{ContextId, StreamId};
 use crate::queue::{Queue, Task, Ticket};
 use crate::state::objects::{Stream, StreamKind};
@@ -51,7 +52,14 @@ impl State {
 
     pub(crate) fn new_stream(&mut self, context: ContextId, kind: StreamKind, priority: c_int) -> StreamId {
         let queue = Queue::new(self.device, self.contexts[context].sticky.clone());
-        self.streams.insert(Stream { context, kind, queue, capture: None, priority })
+        self.streams.insert(Stream {
+            context,
+            kind,
+            queue,
+            capture: None,
+            priority,
+            attributes: Attributes::new(),
+        })
     }
 
     /// The work that a stream's next task must come after, besides the stream's own.

@@ -52,7 +52,7 @@ pub(crate) struct FillWork {
 impl Location {
     /// The place of an address that may be device memory, pinned memory or memory of the program.
     pub(crate) fn of(device: &Device, address: u64) -> Self {
-        match device.memory.find(address) {
+        match device.range(address) {
             Some(_) => Self::Device(address),
             None => Self::Host(HostSpan::new(address as usize)),
         }
@@ -171,7 +171,7 @@ impl FillWork {
 
 fn check_ranges<'a>(device: &Device, ranges: impl Iterator<Item = &'a (u64, u64)>) -> Result {
     for &(address, bytes) in ranges.filter(|range| range.1 > 0) {
-        let inside = device.memory.find(address).is_some_and(|a| bytes <= a.bytes - (address - a.base));
+        let inside = device.range(address).is_some_and(|(base, of)| bytes <= of - (address - base));
         require(inside, || format!("{bytes} bytes at 0x{address:x} do not lie within one live allocation"))?;
     }
     Ok(())

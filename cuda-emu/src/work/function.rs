@@ -9,11 +9,13 @@ use warpwright_driver_sys::CUfunction;
 
 use crate::device::{MAX_THREADS, SHARED};
 use crate::handle::{ContextId, ModuleId};
+use crate::work::reach::Reach;
 
 /// A kernel of a module with the attributes that a program may set.
 pub(crate) struct Function {
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) context: ContextId,
+    pub(crate) reach: Arc<Reach>,
     /// Offset and size of each parameter.
     pub(crate) params: Vec<(usize, usize)>,
     pub(crate) module: ModuleId,
@@ -21,28 +23,46 @@ pub(crate) struct Function {
     pub(crate) handle: OnceLock<CUfunction>,
     pub(crate) version: c_int,
     loaded: AtomicBool,
+    pub(crate) settings: Arc<Settings>,
+}
+
+/// What a program sets of a kernel. The functions of a library's kernel share it.
+#[derive(Debug)]
+pub(crate) struct Settings {
     pub(crate) dynamic_shared: AtomicI32,
     pub(crate) carveout: AtomicI32,
+}
+
+impl Settings {
+    /// What a kernel begins with.
+    pub(crate) fn of(kernel: &Kernel) -> Arc<Self> {
+        Arc::new(Self {
+            dynamic_shared: AtomicI32::new((SHARED.saturating_sub(kernel.static_shared)) as c_int),
+            carveout: AtomicI32::new(-1),
+        })
+    }
 }
 
 impl Function {
     /// A function of a module of PTX version `(major, minor)`.
     pub(crate) fn new(
         context: ContextId,
+        reach: Arc<Reach>,
         module: ModuleId,
         (major, minor): (u32, u32),
         kernel: Arc<Kernel>,
+        settings: Arc<Settings>,
     ) -> Self {
         Self {
             context,
+            reach,
             params: kernel.params.iter().map(|p| (p.offset as usize, p.size as usize)).collect(),
             module,
             name: CString::new(kernel.name.as_str()).unwrap_or_default(),
             handle: OnceLock::new(),
             version: (major * 10 + minor) as c_int,
             loaded: AtomicBool::new(true),
-            dynamic_shared: AtomicI32::new((SHARED.saturating_sub(kernel.static_shared)) as c_int),
-            carveout: AtomicI32::new(-1),
+            settings,
             kernel,
         }
     }
@@ -64,12 +84,17 @@ impl Function {
 
     /// Dynamic shared memory that a launch may ask for.
     pub(crate) fn dynamic_shared(&self) -> u32 {
-        self.dynamic_shared.load(Relaxed) as u32
+        self.settings.dynamic_shared.load(Relaxed) as u32
     }
 
     /// Threads that a block may have.
     pub(crate) fn max_threads(&self) -> u32 {
-        let bound = self.kernel.reqntid.or(self.kernel.maxntid);
-        bound.map_or(MAX_THREADS, |[x, y, z]| x.saturating_mul(y).saturating_mul(z))
+        max_threads(&self.kernel)
     }
+}
+
+/// Threads that a block of a kernel may have.
+pub(crate) fn max_threads(kernel: &Kernel) -> u32 {
+    let bound = kernel.reqntid.or(kernel.maxntid);
+    bound.map_or(MAX_THREADS, |[x, y, z]| x.saturating_mul(y).saturating_mul(z))
 }

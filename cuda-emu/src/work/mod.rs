@@ -1,13 +1,19 @@
 //! Work: what a stream runs and what a node of a graph is. Eager calls, graphs and captures share it.
 
+pub(crate) mod condition;
 pub(crate) mod copy;
 pub(crate) mod function;
+pub(crate) mod graph_memory;
 pub(crate) mod mark;
+pub(crate) mod occupancy;
+pub(crate) mod reach;
+pub(crate) mod words;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
-use ptx_emu::{Accesses, Class, Fault, MemoryError, Trace};
-use warpwright_driver_sys::{CUgraphNodeType, CUresult};
+use ptx_emu::{Accesses, Class, Fault, MemoryError, Place, Trace};
+use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -16,6 +22,7 @@ use crate::ffi::kernel_node::Geometry;
 use crate::work::copy::{CopyWork, FillWork, Ranges};
 use crate::work::function::Function;
 use crate::work::mark::EventCell;
+use crate::work::words::WordWork;
 
 /// One piece of work.
 #[derive(Clone)]
@@ -26,7 +33,29 @@ pub(crate) enum Work {
     Host(Callback),
     Record(Arc<EventCell>),
     Wait(Arc<EventCell>),
+    Words(WordWork),
+    /// Allocates the memory of a graph at this address.
+    Alloc(GraphAllocation),
+    /// Frees memory of a graph.
+    Free(u64),
+    /// Runs bodies of a conditional node.
+    Branch(Arc<Branch>),
     Empty,
+}
+
+/// Memory that a node of a graph allocates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GraphAllocation {
+    pub(crate) base: u64,
+    pub(crate) bytes: u64,
+    pub(crate) device: u32,
+}
+
+/// A conditional node: its condition, and the parts of the executable graph that are its bodies.
+pub(crate) struct Branch {
+    pub(crate) condition: Arc<AtomicU32>,
+    pub(crate) kind: CUgraphConditionalNodeType,
+    pub(crate) bodies: Vec<usize>,
 }
 
 /// A kernel with its geometry and its packed parameters.
@@ -34,6 +63,7 @@ pub(crate) struct KernelWork {
     pub(crate) function: Arc<Function>,
     pub(crate) geometry: Geometry,
     pub(crate) params: Box<[u8]>,
+    pub(crate) cooperative: bool,
 }
 
 impl From<MemoryError> for Error {
@@ -46,6 +76,18 @@ impl From<Box<Fault>> for Error {
     fn from(fault: Box<Fault>) -> Self {
         Self { code: code_of(fault.class), text: fault.to_string() }
     }
+}
+
+/// The error of a fault, with whose memory was touched if it is that of a device which the kernel does not reach.
+fn with_owner(device: &Device, own: u32, fault: Box<Fault>) -> Error {
+    let owner = fault.address.and_then(|address| device.memory.owner(address)).filter(|owner| *owner != own);
+    let mut error = Error::from(fault);
+    if let Some(owner) = owner {
+        error.text += &format!(
+            "\n  the address is memory of device {owner}, to which the context of device {own} has no peer access"
+        );
+    }
+    error
 }
 
 /// The code that the driver gives for a fault. What hardware does not notice is LAUNCH_FAILED here.
@@ -76,9 +118,16 @@ impl Work {
                 fill.run(device)?;
                 return Ok(trace(&Vec::new(), &fill.ranges()));
             }
+            Self::Words(words) => {
+                words.run(device)?;
+                let (reads, writes) = words.ranges();
+                return Ok(trace(&reads, &writes));
+            }
+            Self::Alloc(made) => device.graph_memory.alloc(&device.memory, made.base)?,
+            Self::Free(base) => device.free(*base)?,
             Self::Host(callback) => callback.call(),
-            // A launch of a graph knows the marks that its nodes wait for and reach.
-            Self::Record(_) | Self::Wait(_) | Self::Empty => {}
+            // A launch of a graph knows the marks that its nodes wait for and reach, and the bodies of its conditions.
+            Self::Record(_) | Self::Wait(_) | Self::Branch(_) | Self::Empty => {}
         }
         Ok(traced.map(|_| Accesses::default()))
     }
@@ -92,6 +141,10 @@ impl Work {
             Self::Host(_) => CUgraphNodeType::HOST,
             Self::Record(_) => CUgraphNodeType::EVENT_RECORD,
             Self::Wait(_) => CUgraphNodeType::WAIT_EVENT,
+            Self::Words(_) => CUgraphNodeType::BATCH_MEM_OP,
+            Self::Alloc(_) => CUgraphNodeType::MEM_ALLOC,
+            Self::Free(_) => CUgraphNodeType::MEM_FREE,
+            Self::Branch(_) => CUgraphNodeType::CONDITIONAL,
             Self::Empty => CUgraphNodeType::EMPTY,
         }
     }
@@ -105,6 +158,10 @@ impl Work {
             Self::Host(_) => "host function",
             Self::Record(_) => "event record",
             Self::Wait(_) => "event wait",
+            Self::Words(_) => "memory operations",
+            Self::Alloc(_) => "memory allocation",
+            Self::Free(_) => "memory free",
+            Self::Branch(_) => "conditional",
             Self::Empty => "empty",
         }
     }
@@ -119,6 +176,10 @@ impl PartialEq for Work {
             (Self::Fill(a), Self::Fill(b)) => a == b,
             (Self::Host(a), Self::Host(b)) => a == b,
             (Self::Record(a), Self::Record(b)) | (Self::Wait(a), Self::Wait(b)) => Arc::ptr_eq(a, b),
+            (Self::Words(a), Self::Words(b)) => a == b,
+            (Self::Alloc(a), Self::Alloc(b)) => a == b,
+            (Self::Free(a), Self::Free(b)) => a == b,
+            (Self::Branch(a), Self::Branch(b)) => Arc::ptr_eq(a, b),
             (Self::Empty, Self::Empty) => true,
             _ => false,
         }
@@ -130,6 +191,7 @@ impl PartialEq for KernelWork {
         Arc::ptr_eq(&self.function, &other.function)
             && self.geometry == other.geometry
             && self.params == other.params
+            && self.cooperative == other.cooperative
     }
 }
 
@@ -148,7 +210,10 @@ impl KernelWork {
             params: &self.params,
         };
         let trace = if traced { Trace::On } else { Trace::Off };
-        let stats = ptx_emu::run(&device.memory, &launch, &device.config.schedule(), trace)?;
-        Ok(stats.accesses)
+        let reach = &self.function.reach;
+        let (device_number, peers) = (reach.device, reach.peers());
+        let place = Place { device: device_number, peers: &peers, cooperative: self.cooperative };
+        let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
+        stats.map(|stats| stats.accesses).map_err(|fault| with_owner(device, device_number, fault))
     }
 }

@@ -386,7 +386,7 @@ fn nodes_of_any_type_come_through_one_door() {
     let mut node = CUgraphNode::NULL;
     assert_eq!(code!(emu, cuGraphAddNode_v2(&mut node, graph, null(), null(), 0, &mut params)), 1);
     let mut params =
-        CUgraphNodeParams { r#type: CUgraphNodeType::CONDITIONAL, ..CUgraphNodeParams::zeroed() };
+        CUgraphNodeParams { r#type: CUgraphNodeType::EXT_SEMAS_SIGNAL, ..CUgraphNodeParams::zeroed() };
     assert_eq!(code!(emu, cuGraphAddNode_v2(&mut node, graph, null(), null(), 0, &mut params)), 801);
     let exec = emu.instantiate(graph);
     ok!(emu, cuGraphLaunch(exec, CUstream::NULL));

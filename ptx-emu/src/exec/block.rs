@@ -143,6 +143,10 @@ impl<'g, 'a> Worker<'g, 'a> {
                     }
                 }
             }
+            if self.grid.cooperative {
+                // The other blocks may be what this one polls for.
+                std::thread::yield_now();
+            }
             if asleep && !ready.is_empty() && !self.run_another_block() {
                 // Another thread may run the block that it waits for.
                 std::thread::sleep(BACK_OFF);
@@ -168,9 +172,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             recorder.resume(own);
         }
         other.recorder = None;
-        let stats = other.finish();
-        self.stats.warp_instructions += stats.warp_instructions;
-        self.stats.lane_instructions += stats.lane_instructions;
+        self.stats.add(&other.finish());
         true
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::block::Worker;
 use crate::code::Code;
 use crate::fault::OtherPlace;
-use crate::launch::{Launch, Order, Schedule, Stats, Trace};
+use crate::launch::{Launch, Order, Place, Schedule, Stats, Trace};
 use crate::memory::{Allocation, Memory, Table};
 use crate::{Accesses, Class, Fault};
 
@@ -26,6 +26,8 @@ pub(crate) struct Grid<'a> {
     /// Addresses of the module's variables.
     pub(crate) variables: Arc<[u64]>,
     pub(crate) trace: Trace,
+    /// Whether each block has a thread, so that blocks may wait for each other.
+    pub(crate) cooperative: bool,
     /// Set when a block has found a fault: the others stop.
     pub(crate) stop: AtomicBool,
     next: AtomicU64,
@@ -88,20 +90,22 @@ pub(crate) fn run(
     launch: &Launch<'_>,
     schedule: &Schedule,
     trace: Trace,
+    place: &Place<'_>,
 ) -> Result<Stats, Box<Fault>> {
     if let Some(what) = impossible(launch) {
         return Err(refuse(launch, schedule, what));
     }
     let statics = &launch.kernel.statics;
-    let variables = memory.statics(statics.id, &statics.variables);
+    let variables = memory.statics(place.device, statics.id, &statics.variables);
     let variables = variables.map_err(|e| refuse(launch, schedule, e.to_string()))?;
     let grid = Grid {
         launch,
         schedule,
         code: &launch.kernel.code,
-        table: memory.table(),
+        table: memory.table_of(place),
         variables,
-        trace,
+        trace: if place.cooperative { Trace::Off } else { trace },
+        cooperative: place.cooperative,
         stop: AtomicBool::new(false),
         next: AtomicU64::new(0),
         blocks: launch.grid.iter().map(|n| u64::from(*n)).product(),
@@ -148,6 +152,9 @@ impl Grid<'_> {
     }
 
     fn run(&self) -> Stats {
+        if self.cooperative {
+            return self.run_together();
+        }
         let wanted = match (self.trace, self.schedule.threads) {
             (Trace::On, _) => 1,
             (_, 0) => rayon::current_num_threads(),
@@ -162,10 +169,25 @@ impl Grid<'_> {
             for _ in 0..threads {
                 scope.spawn(|_| {
                     let stats = self.work();
-                    let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-                    total.lane_instructions += stats.lane_instructions;
-                    total.warp_instructions += stats.warp_instructions;
+                    total.lock().unwrap_or_else(PoisonError::into_inner).add(&stats);
                 });
+            }
+        });
+        total.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs every block on a thread of its own, all at the same time.
+    fn run_together(&self) -> Stats {
+        let total = Mutex::new(Stats::default());
+        std::thread::scope(|scope| {
+            for turn in 0..self.blocks {
+                let total = &total;
+                let block = move || {
+                    let mut worker = Worker::new(self);
+                    self.run_block(&mut worker, turn);
+                    total.lock().unwrap_or_else(PoisonError::into_inner).add(&worker.finish());
+                };
+                scope.spawn(block);
             }
         });
         total.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -182,7 +204,7 @@ impl Grid<'_> {
 
     /// The turn of a block that nobody has begun.
     pub(crate) fn take(&self) -> Option<u64> {
-        if self.next.load(Relaxed) >= self.blocks || self.stop.load(Relaxed) {
+        if self.cooperative || self.next.load(Relaxed) >= self.blocks || self.stop.load(Relaxed) {
             return None;
         }
         Some(self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.blocks)

@@ -78,7 +78,7 @@ fn mistakes_with_copies() {
         (&["cp.async.ca.shared.global [%r0], [%d0], 4, %n;"], OutOfBounds, "reads 5 bytes where it copies 4"),
         (&["cp.async.cg.shared.global [%r0], [%d0+4096], 16;"], OutOfBounds, "no allocation holds"),
         (&["cp.async.cg.shared.global [%r0+2048], [%d0], 16;"], OutOfBounds, "outside every variable"),
-        (&["cp.async.cg.shared.global [%r0], [%out], 16;"], Class::UninitialisedGlobal, "0x1000001900"),
+        (&["cp.async.cg.shared.global [%r0], [%out], 16;"], Class::UninitialisedGlobal, "0x1001000000900"),
         (&[COPY, "mov.u64 %d2, -16; st.shared.u64 [%d2+8], %d2;"], OutOfBounds, "outside every variable"),
         (&["cp.async.mbarrier.arrive.noinc.shared.b64 [%s];"], Mbarrier, "no mbarrier at 0x400"),
         (

@@ -35,10 +35,10 @@ fn out_of_bounds() {
         SETUP,
         Class::OutOfBounds,
         "
-        OutOfBounds: 4 bytes at 0x1000000140 are accessed, which no allocation holds
+        OutOfBounds: 4 bytes at 0x1000000000140 are accessed, which no allocation holds
         in k, block (0,0,0), thread (16,0,0)
         at line 16: `ld.global.u32 %r0, [%d0]`
-        address 0x1000000140 is just past the end of `in` (0x1000000100, 64 bytes)
+        address 0x1000000000140 is just past the end of `in` (0x1000000000100, 64 bytes)
         check the index against the length",
     );
 }
@@ -50,10 +50,10 @@ fn misaligned() {
         SETUP,
         Class::Misaligned,
         "
-        Misaligned: an access of 16 bytes at 0x1000000104, which is no multiple of 16
+        Misaligned: an access of 16 bytes at 0x1000000000104, which is no multiple of 16
         in k, block (0,0,0), thread (0,0,0)
         at line 15: `ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%in+4]`
-        address 0x1000000104 is offset 4 of `in` (0x1000000100, 64 bytes)
+        address 0x1000000000104 is offset 4 of `in` (0x1000000000100, 64 bytes)
         the address must be a multiple of the size of the whole vector",
     );
 }
@@ -65,10 +65,10 @@ fn uninitialised_global() {
         SETUP,
         Class::UninitialisedGlobal,
         "
-        UninitialisedGlobal: the byte at 0x1000001308 is read before anybody has written it
+        UninitialisedGlobal: the byte at 0x1001000000308 is read before anybody has written it
         in k, block (0,0,0), thread (0,0,0)
         at line 15: `ld.global.u32 %r0, [%out+8]`
-        address 0x1000001308 is offset 8 of `out` (0x1000001300, 64 bytes)
+        address 0x1001000000308 is offset 8 of `out` (0x1001000000300, 64 bytes)
         fill the buffer first, or do not read past what was written",
     );
 }
@@ -308,7 +308,7 @@ fn lanes_store_different_values() {
         LanesStoreDifferent: lanes 0 and 1 store 0x0 and 0x1 to the same address
         in k, block (0,0,0), thread (0,0,0)
         at line 15: `st.global.u32 [%out], %t`
-        address 0x1000001300 is offset 0 of `out` (0x1000001300, 64 bytes)
+        address 0x1001000000300 is offset 0 of `out` (0x1001000000300, 64 bytes)
         let one lane store, or use an atomic",
     );
 }
@@ -325,7 +325,7 @@ fn read_only_data_is_written() {
         in k, block (0,0,0), thread (0,0,0)
         at line 17: `ld.global.nc.u32 %r0, [%in]`
         a thread wrote at line 18: `st.global.u32 [%in], %r0`
-        address 0x1000000100 is offset 0 of `in` (0x1000000100, 64 bytes)
+        address 0x1000000000100 is offset 0 of `in` (0x1000000000100, 64 bytes)
         load it without .nc, or write elsewhere",
     );
 }
@@ -338,11 +338,11 @@ fn blocks_race() {
         TRACED,
         Class::GlobalRace,
         "
-        GlobalRace: global memory at 0x1000001300 is written by this block and written by another, in no order
+        GlobalRace: global memory at 0x1001000000300 is written by this block and written by another, in no order
         in k, block (1,0,0), thread (0,0,0)
         at line 16: `st.global.u32 [%out], %r0`
         another block wrote at line 16: `st.global.u32 [%out], %r0`
-        address 0x1000001300 is offset 0 of `out` (0x1000001300, 64 bytes)
+        address 0x1001000000300 is offset 0 of `out` (0x1001000000300, 64 bytes)
         blocks run in any order: split the work so that no two share bytes, or use atomics",
     );
 }
@@ -362,11 +362,11 @@ fn threads_race_on_global_memory() {
         setup,
         Class::GlobalRace,
         "
-        GlobalRace: global memory at 0x1000000120 is read by this thread and written by another, in no order
+        GlobalRace: global memory at 0x1000000000120 is read by this thread and written by another, in no order
         in k, block (0,0,0), thread (0,0,0)
         at line 20: `ld.global.u32 %r1, [%d0]`
         warp 0 lane 8 wrote at line 17: `st.global.u32 [%d0], %t`
-        address 0x1000000120 is offset 32 of `in` (0x1000000100, 64 bytes)
+        address 0x1000000000120 is offset 32 of `in` (0x1000000000100, 64 bytes)
         put a barrier between the two",
     );
     let mended = body.replace("xor.b32", "bar.sync 0;\nxor.b32");

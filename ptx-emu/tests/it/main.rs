@@ -21,6 +21,7 @@ mod matrix;
 mod memory;
 mod nvrtc;
 mod parse;
+mod places;
 mod ring;
 mod saxpy;
 mod schedule;

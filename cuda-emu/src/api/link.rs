@@ -1,0 +1,119 @@
+//! Linking: several texts of PTX become one.
+
+use std::ffi::{CString, c_char, c_uint, c_void};
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::exports;
+use crate::api::module::read_file;
+use crate::compile::{compile, info_text, merge};
+use crate::error::{Error, Result, refuse, require};
+use crate::ffi::host::HostSpan;
+use crate::ffi::jit::logs_of;
+use crate::ffi::pointer::{In, Out};
+use crate::machine::Machine;
+use crate::state::objects::Link;
+
+exports! {
+    table {
+        6050 cuLinkCreate cuLinkCreate_v2(option_count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void, state: *mut CUlinkState) => create;
+        6050 cuLinkAddData cuLinkAddData_v2(state: CUlinkState, kind: CUjitInputType, data: *mut c_void, size: usize, name: *const c_char, option_count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) => add_data;
+        6050 cuLinkAddFile cuLinkAddFile_v2(state: CUlinkState, kind: CUjitInputType, path: *const c_char, option_count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) => add_file;
+        5050 cuLinkComplete cuLinkComplete(state: CUlinkState, cubin: *mut *mut c_void, size: *mut usize) => complete;
+        5050 cuLinkDestroy cuLinkDestroy(state: CUlinkState) => destroy;
+    }
+    more {
+        5050 cuLinkCreate cuLinkCreate(option_count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void, state: *mut CUlinkState) => create;
+        5050 cuLinkAddData cuLinkAddData(state: CUlinkState, kind: CUjitInputType, data: *mut c_void, size: usize, name: *const c_char, option_count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) => add_data;
+        5050 cuLinkAddFile cuLinkAddFile(state: CUlinkState, kind: CUjitInputType, path: *const c_char, option_count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) => add_file;
+    }
+}
+
+/// The arrays of options live as long as the link, by the contract of the API: the logs are written when it ends.
+fn create(
+    m: &'static Machine,
+    count: c_uint,
+    options: Out<CUjit_option>,
+    values: Out<*mut c_void>,
+    state: Out<CUlinkState>,
+) -> Result {
+    let logs = logs_of(count as usize, options, values)?;
+    let mut s = m.state();
+    s.context()?;
+    require(!state.is_null(), || "the result pointer is NULL".into())?;
+    let link = Link { logs, values: values.address(), ..Link::default() };
+    state.set(s.links.insert(link).handle())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn add_data(
+    m: &'static Machine,
+    state: CUlinkState,
+    kind: CUjitInputType,
+    data: Out<c_void>,
+    size: usize,
+    name: In<c_char>,
+    _count: c_uint,
+    _options: Out<CUjit_option>,
+    _values: Out<*mut c_void>,
+) -> Result {
+    require(!data.is_null() && size > 0, || format!("{size} bytes of code"))?;
+    let name = if name.is_null() { "a text without a name".into() } else { name.text()?.to_string() };
+    add(m, state, kind, HostSpan::new(data.address()).bytes(size), name)
+}
+
+fn add_file(
+    m: &'static Machine,
+    state: CUlinkState,
+    kind: CUjitInputType,
+    path: In<c_char>,
+    _count: c_uint,
+    _options: Out<CUjit_option>,
+    _values: Out<*mut c_void>,
+) -> Result {
+    let data = read_file(path)?;
+    add(m, state, kind, &data, path.text()?.to_string())
+}
+
+fn add(m: &'static Machine, state: CUlinkState, kind: CUjitInputType, data: &[u8], name: String) -> Result {
+    let mut s = m.state();
+    let id = s.links.find(state)?;
+    let data = data.split(|byte| *byte == 0).next().unwrap_or_default();
+    // What another link made is PTX as well, whatever it is called.
+    if kind != CUjitInputType::PTX && !data.starts_with(b".version") {
+        let text = format!("{name}: only PTX is linked here, not {kind:?}");
+        return refuse(CUresult::NOT_SUPPORTED, text);
+    }
+    let Ok(text) = std::str::from_utf8(data) else {
+        return refuse(CUresult::INVALID_IMAGE, format!("{name} is no PTX text"));
+    };
+    s.links[id].texts.push((name, text.to_string()));
+    Ok(())
+}
+
+/// What is made is PTX, which loads wherever an image does.
+fn complete(m: &'static Machine, state: CUlinkState, cubin: Out<*mut c_void>, size: Out<usize>) -> Result {
+    let mut s = m.state();
+    let id = s.links.find(state)?;
+    let link = &mut s.links[id];
+    require(!link.texts.is_empty(), || "nothing was added to the link".into())?;
+    let merged = merge(&link.texts);
+    let compiled = compile(&m.device.config, merged.as_bytes());
+    let info = compiled.as_ref().map(info_text).unwrap_or_default();
+    link.logs.write(&info, &compiled, Out::of_address(link.values));
+    compiled?;
+    let image =
+        CString::new(merged).map_err(|_| Error::new(CUresult::INVALID_IMAGE, "the text holds NUL"))?;
+    let (bytes, image) = (image.as_bytes_with_nul().len(), link.image.insert(image));
+    // The image is the driver's and valid until the link is destroyed, as the API says.
+    cubin.set(image.as_ptr().cast_mut().cast())?;
+    size.set_if(bytes);
+    Ok(())
+}
+
+fn destroy(m: &'static Machine, state: CUlinkState) -> Result {
+    let mut s = m.state();
+    let id = s.links.find(state)?;
+    s.links.remove(id);
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! What a node of a graph does: shown and changed.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::exports;
+use crate::api::node_content::{
+    any_content, copy_content, fill_content, host_content, kernel_content, record_content, wait_content,
+    words_content,
+};
+use crate::error::{Result, refuse, require};
+use crate::ffi::kernel_node::{KernelNode, kernel_params};
+use crate::ffi::params::{ExposedParams, set_node_member};
+use crate::ffi::pointer::{In, Out};
+use crate::graph::nodes::{Attributes, Content};
+use crate::handle::NodeId;
+use crate::machine::Machine;
+use crate::state::State;
+use crate::work::copy::{CopyEnd, CopyWork, FillWork, Location};
+use crate::work::mark::EventCell;
+use crate::work::{GraphAllocation, KernelWork, Work};
+
+exports! {
+    table {
+        10000 cuGraphNodeGetType cuGraphNodeGetType(node: CUgraphNode, kind: *mut CUgraphNodeType) => get_type;
+        10000 cuGraphChildGraphNodeGetGraph cuGraphChildGraphNodeGetGraph(node: CUgraphNode, graph: *mut CUgraph) => get_child;
+        12000 cuGraphKernelNodeGetParams cuGraphKernelNodeGetParams_v2(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v2) => get_kernel;
+        12000 cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) => set_kernel;
+        10000 cuGraphKernelNodeGetParams cuGraphKernelNodeGetParams(node: CUgraphNode, params: *mut CUDA_KERNEL_NODE_PARAMS_v1) => get_kernel;
+        10000 cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams(node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v1) => set_kernel;
+        11000 cuGraphKernelNodeGetAttribute cuGraphKernelNodeGetAttribute(node: CUgraphNode, attribute: CUlaunchAttributeID, value: *mut CUlaunchAttributeValue) => get_attribute;
+        11000 cuGraphKernelNodeSetAttribute cuGraphKernelNodeSetAttribute(node: CUgraphNode, attribute: CUlaunchAttributeID, value: *const CUlaunchAttributeValue) => set_attribute;
+        11000 cuGraphKernelNodeCopyAttributes cuGraphKernelNodeCopyAttributes(to: CUgraphNode, from: CUgraphNode) => copy_attributes;
+        10000 cuGraphMemcpyNodeGetParams cuGraphMemcpyNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEMCPY3D_v2) => get_copy;
+        10000 cuGraphMemcpyNodeSetParams cuGraphMemcpyNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMCPY3D_v2) => set_copy;
+        10000 cuGraphMemsetNodeGetParams cuGraphMemsetNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEMSET_NODE_PARAMS_v1) => get_fill;
+        10000 cuGraphMemsetNodeSetParams cuGraphMemsetNodeSetParams(node: CUgraphNode, params: *const CUDA_MEMSET_NODE_PARAMS_v1) => set_fill;
+        10000 cuGraphHostNodeGetParams cuGraphHostNodeGetParams(node: CUgraphNode, params: *mut CUDA_HOST_NODE_PARAMS_v1) => get_host;
+        10000 cuGraphHostNodeSetParams cuGraphHostNodeSetParams(node: CUgraphNode, params: *const CUDA_HOST_NODE_PARAMS_v1) => set_host;
+        11010 cuGraphEventRecordNodeGetEvent cuGraphEventRecordNodeGetEvent(node: CUgraphNode, event: *mut CUevent) => get_record;
+        11010 cuGraphEventRecordNodeSetEvent cuGraphEventRecordNodeSetEvent(node: CUgraphNode, event: CUevent) => set_record;
+        11010 cuGraphEventWaitNodeGetEvent cuGraphEventWaitNodeGetEvent(node: CUgraphNode, event: *mut CUevent) => get_wait;
+        11010 cuGraphEventWaitNodeSetEvent cuGraphEventWaitNodeSetEvent(node: CUgraphNode, event: CUevent) => set_wait;
+        11040 cuGraphMemAllocNodeGetParams cuGraphMemAllocNodeGetParams(node: CUgraphNode, params: *mut CUDA_MEM_ALLOC_NODE_PARAMS_v1) => get_alloc;
+        11040 cuGraphMemFreeNodeGetParams cuGraphMemFreeNodeGetParams(node: CUgraphNode, address: *mut CUdeviceptr) => get_free;
+        11070 cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeGetParams(node: CUgraphNode, params: *mut CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) => get_words;
+        11070 cuGraphBatchMemOpNodeSetParams cuGraphBatchMemOpNodeSetParams(node: CUgraphNode, params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) => set_words;
+        13020 cuGraphNodeGetParams cuGraphNodeGetParams(node: CUgraphNode, params: *mut CUgraphNodeParams) => get_any;
+        12020 cuGraphNodeSetParams cuGraphNodeSetParams(node: CUgraphNode, params: *mut CUgraphNodeParams) => set_any;
+    }
+    more {}
+}
+
+fn get_type(m: &'static Machine, node: CUgraphNode, kind: Out<CUgraphNodeType>) -> Result {
+    let s = m.state();
+    kind.set(s.nodes[s.nodes.find(node)?].content.node_type())
+}
+
+fn get_child(m: &'static Machine, node: CUgraphNode, graph: Out<CUgraph>) -> Result {
+    let s = m.state();
+    match s.nodes[s.nodes.find(node)?].content {
+        Content::Child(child) => graph.set(child.handle()),
+        _ => refuse(CUresult::INVALID_VALUE, "the node is no child graph node"),
+    }
+}
+
+/// Changes what a node does, but not its type.
+fn replace(
+    m: &'static Machine,
+    node: CUgraphNode,
+    content: impl FnOnce(&mut State) -> Result<Content>,
+) -> Result {
+    let mut s = m.state();
+    let id = s.nodes.find(node)?;
+    let mut content = content(&mut s)?;
+    let same = content.node_type() == s.nodes[id].content.node_type();
+    require(same, || "the parameters are of another type than the node".into())?;
+    if let (Content::Work(Work::Kernel(new)), true) = (&content, is_cooperative(&s.nodes[id].content)) {
+        content = Content::Work(Work::Kernel(Arc::new(s.cooperative(copy_of(new))?)));
+    }
+    let node = &mut s.nodes[id];
+    let former = std::mem::replace(&mut node.content, content);
+    node.shown = None;
+    former.graphs().iter().for_each(|&graph| s.destroy_graph(graph));
+    for owned in s.nodes[id].content.graphs().to_vec() {
+        s.graphs[owned].owner = Some(id);
+    }
+    Ok(())
+}
+
+fn is_cooperative(content: &Content) -> bool {
+    matches!(content, Content::Work(Work::Kernel(kernel)) if kernel.cooperative)
+}
+
+/// The same kernel with the same parameters, as a work of its own.
+fn copy_of(work: &KernelWork) -> KernelWork {
+    let KernelWork { function, geometry, params, cooperative } = work;
+    KernelWork {
+        function: Arc::clone(function),
+        geometry: *geometry,
+        params: params.clone(),
+        cooperative: *cooperative,
+    }
+}
+
+/// Looks at the work of a node, which must be of some type.
+fn look<R>(
+    m: &'static Machine,
+    node: CUgraphNode,
+    look: impl FnOnce(&State, &Work) -> Option<R>,
+) -> Result<R> {
+    let s = m.state();
+    let content = &s.nodes[s.nodes.find(node)?].content;
+    let found = if let Content::Work(work) = content { look(&s, work) } else { None };
+    found.map_or_else(
+        || refuse(CUresult::INVALID_VALUE, format!("the node is of type {:?}", content.node_type())),
+        Ok,
+    )
+}
+
+fn get_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: Out<P>) -> Result {
+    let mut s = m.state();
+    let id = s.nodes.find(node)?;
+    match shown_kernel(&mut s, id) {
+        Some(shown) => params.set(shown),
+        None => refuse(CUresult::INVALID_VALUE, "the node is no kernel node"),
+    }
+}
+
+/// A kernel node as the API describes it; the arrays are the node's.
+fn shown_kernel<P: KernelNode>(s: &mut State, id: NodeId) -> Option<P> {
+    let node = &mut s.nodes[id];
+    let Content::Work(Work::Kernel(kernel)) = &node.content else { return None };
+    let shown = node.shown.get_or_insert_with(|| ExposedParams::new(&kernel.params, &kernel.function.params));
+    Some(P::filled(kernel.function.handle(), kernel.geometry, shown))
+}
+
+fn set_kernel<P: KernelNode>(m: &'static Machine, node: CUgraphNode, params: In<P>) -> Result {
+    let params = kernel_params(params)?;
+    replace(m, node, |s| kernel_content(s, params))
+}
+
+/// The kernel node of a handle.
+fn kernel_node(s: &State, node: CUgraphNode) -> Result<NodeId> {
+    let id = s.nodes.find(node)?;
+    let kernel = matches!(s.nodes[id].content, Content::Work(Work::Kernel(_)));
+    require(kernel, || "the node is no kernel node".into())?;
+    Ok(id)
+}
+
+fn get_attribute(
+    m: &'static Machine,
+    node: CUgraphNode,
+    attribute: CUlaunchAttributeID,
+    value: Out<CUlaunchAttributeValue>,
+) -> Result {
+    let s = m.state();
+    let node = &s.nodes[kernel_node(&s, node)?];
+    check_attribute(attribute, &CUlaunchAttributeValue::zeroed())?;
+    let mut found = node.attributes.get(&attribute.0).copied().unwrap_or(CUlaunchAttributeValue::zeroed());
+    if attribute == CUlaunchAttributeID::COOPERATIVE {
+        found.words[0] = is_cooperative(&node.content).into();
+    }
+    value.set(found)
+}
+
+fn set_attribute(
+    m: &'static Machine,
+    node: CUgraphNode,
+    attribute: CUlaunchAttributeID,
+    value: In<CUlaunchAttributeValue>,
+) -> Result {
+    let mut s = m.state();
+    let (id, value) = (kernel_node(&s, node)?, value.get()?);
+    check_attribute(attribute, &value)?;
+    set(&mut s, id, attribute.0, value)
+}
+
+/// Refuses attributes that a node cannot have, and those that are not emulated.
+fn check_attribute(attribute: CUlaunchAttributeID, value: &CUlaunchAttributeValue) -> Result {
+    use CUlaunchAttributeID as A;
+    let one = value.words[0] == 1 << 32 | 1 && value.words[1] as u32 == 1;
+    match attribute {
+        A::CLUSTER_DIMENSION | A::PREFERRED_CLUSTER_DIMENSION if value.words[0] != 0 && !one => {
+            refuse(CUresult::NOT_SUPPORTED, "clusters of more than one block are not emulated")
+        }
+        A::DEVICE_UPDATABLE_KERNEL_NODE if value.words[0] as u32 != 0 => {
+            refuse(CUresult::NOT_SUPPORTED, "nodes that a kernel changes are not emulated")
+        }
+        CUlaunchAttributeID(1 | 2 | 4 | 5 | 8..=11 | 13 | 14) => Ok(()),
+        other => refuse(CUresult::INVALID_VALUE, format!("a kernel node has no attribute {other:?}")),
+    }
+}
+
+fn set(s: &mut State, id: NodeId, attribute: i32, value: CUlaunchAttributeValue) -> Result {
+    if attribute == CUlaunchAttributeID::COOPERATIVE.0
+        && let Content::Work(Work::Kernel(kernel)) = &s.nodes[id].content
+    {
+        let plain = KernelWork { cooperative: false, ..copy_of(kernel) };
+        let work = if value.words[0] as u32 != 0 { s.cooperative(plain)? } else { plain };
+        s.nodes[id].content = Content::Work(Work::Kernel(Arc::new(work)));
+    }
+    s.nodes[id].attributes.insert(attribute, value);
+    Ok(())
+}
+
+fn copy_attributes(m: &'static Machine, to: CUgraphNode, from: CUgraphNode) -> Result {
+    let mut s = m.state();
+    let (to, from) = (kernel_node(&s, to)?, kernel_node(&s, from)?);
+    let attributes: Attributes = s.nodes[from].attributes.clone();
+    attributes.into_iter().try_for_each(|(attribute, value)| set(&mut s, to, attribute, value))
+}
+
+/// One end of a copy as the API describes it: type, host address, device address.
+fn shown_place(place: &Location) -> (CUmemorytype, u64, u64) {
+    match place {
+        Location::Device(address) => (CUmemorytype::DEVICE, 0, *address),
+        Location::Host(span) => (CUmemorytype::HOST, span.address(), 0),
+        Location::Staged(bytes) => (CUmemorytype::HOST, bytes.as_ptr() as u64, 0),
+    }
+}
+
+/// A copy as the API describes it, its offsets added to its addresses.
+fn shown_copy(copy: &CopyWork) -> CUDA_MEMCPY3D_v2 {
+    let height = |end: &CopyEnd| end.slice.checked_div(end.pitch).unwrap_or(0);
+    let (from, to) = (shown_place(&copy.from.place), shown_place(&copy.to.place));
+    CUDA_MEMCPY3D_v2 {
+        srcMemoryType: from.0,
+        srcHost: from.1 as *const c_void,
+        srcDevice: from.2,
+        srcPitch: copy.from.pitch,
+        srcHeight: height(&copy.from),
+        dstMemoryType: to.0,
+        dstHost: to.1 as *mut c_void,
+        dstDevice: to.2,
+        dstPitch: copy.to.pitch,
+        dstHeight: height(&copy.to),
+        WidthInBytes: copy.width,
+        Height: copy.height,
+        Depth: copy.depth,
+        ..CUDA_MEMCPY3D_v2::zeroed()
+    }
+}
+
+fn get_copy(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_MEMCPY3D_v2>) -> Result {
+    params.set(look(
+        m,
+        node,
+        |_, work| {
+            if let Work::Copy(copy) = work { Some(shown_copy(copy)) } else { None }
+        },
+    )?)
+}
+
+fn set_copy(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMCPY3D_v2>) -> Result {
+    let copy = copy_content(m.device, params)?;
+    replace(m, node, |_| Ok(copy))
+}
+
+/// A fill as the API describes it.
+fn shown_fill(fill: &FillWork) -> CUDA_MEMSET_NODE_PARAMS_v1 {
+    let &FillWork { to: dst, pitch, value, size, width, height } = fill;
+    CUDA_MEMSET_NODE_PARAMS_v1 { dst, pitch, value, elementSize: size as u32, width, height }
+}
+
+fn get_fill(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result {
+    params.set(look(
+        m,
+        node,
+        |_, work| {
+            if let Work::Fill(fill) = work { Some(shown_fill(fill)) } else { None }
+        },
+    )?)
+}
+
+fn set_fill(m: &'static Machine, node: CUgraphNode, params: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result {
+    let fill = fill_content(m.device, params)?;
+    replace(m, node, |_| Ok(fill))
+}
+
+fn get_host(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_HOST_NODE_PARAMS_v1>) -> Result {
+    params.set(look(
+        m,
+        node,
+        |_, work| {
+            if let Work::Host(callback) = work { Some(callback.shown()) } else { None }
+        },
+    )?)
+}
+
+fn set_host(m: &'static Machine, node: CUgraphNode, params: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result {
+    let host = host_content(params)?;
+    replace(m, node, |_| Ok(host))
+}
+
+/// The event that a node records or waits for; NULL when it was destroyed.
+fn event_of(s: &State, cell: &Arc<EventCell>) -> CUevent {
+    let found = s.events.iter().find(|(_, event)| Arc::ptr_eq(&event.cell, cell));
+    found.map_or(CUevent::NULL, |(id, _)| id.handle())
+}
+
+fn get_record(m: &'static Machine, node: CUgraphNode, event: Out<CUevent>) -> Result {
+    event.set(look(
+        m,
+        node,
+        |s, work| {
+            if let Work::Record(cell) = work { Some(event_of(s, cell)) } else { None }
+        },
+    )?)
+}
+
+fn set_record(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result {
+    replace(m, node, |s| record_content(s, event))
+}
+
+fn get_wait(m: &'static Machine, node: CUgraphNode, event: Out<CUevent>) -> Result {
+    event.set(look(
+        m,
+        node,
+        |s, work| {
+            if let Work::Wait(cell) = work { Some(event_of(s, cell)) } else { None }
+        },
+    )?)
+}
+
+fn set_wait(m: &'static Machine, node: CUgraphNode, event: CUevent) -> Result {
+    replace(m, node, |s| wait_content(s, event))
+}
+
+/// An allocation as the API describes it.
+fn shown_alloc(made: GraphAllocation) -> CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
+    let location = CUmemLocation { r#type: CUmemLocationType::DEVICE, id: made.device as i32 };
+    CUDA_MEM_ALLOC_NODE_PARAMS_v1 {
+        poolProps: CUmemPoolProps {
+            allocType: CUmemAllocationType::PINNED,
+            location,
+            ..CUmemPoolProps::zeroed()
+        },
+        bytesize: made.bytes as usize,
+        dptr: made.base,
+        ..CUDA_MEM_ALLOC_NODE_PARAMS_v1::zeroed()
+    }
+}
+
+fn get_alloc(m: &'static Machine, node: CUgraphNode, params: Out<CUDA_MEM_ALLOC_NODE_PARAMS_v1>) -> Result {
+    params.set(look(
+        m,
+        node,
+        |_, work| {
+            if let Work::Alloc(made) = work { Some(shown_alloc(*made)) } else { None }
+        },
+    )?)
+}
+
+fn get_free(m: &'static Machine, node: CUgraphNode, address: Out<CUdeviceptr>) -> Result {
+    address.set(look(m, node, |_, work| if let Work::Free(base) = work { Some(*base) } else { None })?)
+}
+
+/// The array is the node's and valid until the node changes, as the API says.
+fn shown_words(work: &Work) -> Option<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1> {
+    let Work::Words(words) = work else { return None };
+    Some(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
+        count: words.asked.len() as u32,
+        paramArray: words.asked.as_ptr().cast_mut(),
+        ..CUDA_BATCH_MEM_OP_NODE_PARAMS_v1::zeroed()
+    })
+}
+
+fn get_words(
+    m: &'static Machine,
+    node: CUgraphNode,
+    params: Out<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>,
+) -> Result {
+    params.set(look(m, node, |_, work| shown_words(work))?)
+}
+
+fn set_words(m: &'static Machine, node: CUgraphNode, params: In<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>) -> Result {
+    let params = params.get()?;
+    replace(m, node, |s| words_content(s, &params))
+}
+
+/// Fills the structure of a node of any type.
+fn get_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams>) -> Result {
+    require(!params.is_null(), || "the result pointer is NULL".into())?;
+    let mut p = CUgraphNodeParams::zeroed();
+    let mut s = m.state();
+    let id = s.nodes.find(node)?;
+    if let Some(kernel) = shown_kernel::<CUDA_KERNEL_NODE_PARAMS_v2>(&mut s, id) {
+        set_node_member(&mut p, 0, kernel);
+    }
+    let content = &s.nodes[s.nodes.find(node)?].content;
+    p.r#type = content.node_type();
+    match content {
+        Content::Child(child) => p.params[0] = child.handle().0 as u64,
+        Content::Conditional(c) => set_node_member(
+            &mut p,
+            0,
+            CUDA_CONDITIONAL_NODE_PARAMS {
+                handle: c.handle,
+                r#type: c.kind,
+                size: c.bodies.len() as u32,
+                phGraph_out: c.shown.as_ptr().cast_mut(),
+                ctx: CUcontext::NULL,
+            },
+        ),
+        Content::Work(work) => show_work(&s, work, &mut p),
+    }
+    params.set(p)
+}
+
+fn show_work(s: &State, work: &Work, p: &mut CUgraphNodeParams) {
+    match work {
+        Work::Copy(copy) => set_node_member(p, 2, shown_copy(copy)),
+        Work::Fill(fill) => set_node_member(p, 0, shown_fill(fill)),
+        Work::Host(callback) => set_node_member(p, 0, callback.shown()),
+        Work::Record(cell) | Work::Wait(cell) => p.params[0] = event_of(s, cell).0 as u64,
+        Work::Alloc(made) => set_node_member(p, 0, shown_alloc(*made)),
+        Work::Free(base) => p.params[0] = *base,
+        Work::Words(_) => {
+            if let Some(words) = shown_words(work) {
+                set_node_member(p, 0, words);
+            }
+        }
+        Work::Kernel(_) | Work::Branch(_) | Work::Empty => {}
+    }
+}
+
+fn set_any(m: &'static Machine, node: CUgraphNode, params: Out<CUgraphNodeParams>) -> Result {
+    let params = params.get()?;
+    replace(m, node, |s| any_content(s, None, &params))
+}

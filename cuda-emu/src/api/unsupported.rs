@@ -1,0 +1,77 @@
+//! What is not modelled: functions that exist, return NOT_SUPPORTED, and say why in the findings.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use warpwright_driver_sys::*;
+
+use crate::api::export::exports;
+
+/// Declares functions that refuse every call, one line each: `since base symbol(arguments) => reason`.
+macro_rules! refused {
+    ($($since:literal $base:ident $symbol:ident($($arg:ident: $type:ty),*) => $why:expr;)*) => {
+        /// The functions, by their exported names.
+        mod bodies {
+            use super::*;
+            use crate::error::{Result, refuse};
+            use crate::ffi::pointer::CArgument;
+            use crate::machine::Machine;
+
+            $(
+                #[allow(clippy::too_many_arguments)]
+                pub(super) fn $symbol(_: &'static Machine, $(_: <$type as CArgument>::Inside),*) -> Result {
+                    refuse(CUresult::NOT_SUPPORTED, $why)
+                }
+            )*
+        }
+
+        exports! {
+            table { $($since $base $symbol($($arg: $type),*) => bodies::$symbol;)* }
+            more {}
+        }
+    };
+}
+
+const VIRTUAL: &str = "virtual memory management is not emulated; allocate with cuMemAlloc or from a pool";
+const PROCESSES: &str = "the devices are emulated within one process, so nothing is shared with another";
+const TENSOR_MAP: &str = "tensor maps are not emulated, as the PTX that reads them is not";
+const CLUSTERS: &str = "clusters of more than one block are not emulated";
+const WHOLE_CONTEXT: &str = "events of a whole context are not emulated; record one in each stream";
+const POINTERS: &str = "device functions have no address here";
+const REMOTE: &str = "no other device writes to memory past the driver here";
+
+refused! {
+    10020 cuMemAddressReserve cuMemAddressReserve(address: *mut CUdeviceptr, size: usize, alignment: usize, wanted: CUdeviceptr, flags: u64) => VIRTUAL;
+    10020 cuMemAddressFree cuMemAddressFree(address: CUdeviceptr, size: usize) => VIRTUAL;
+    10020 cuMemCreate cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, properties: *const CUmemAllocationProp, flags: u64) => VIRTUAL;
+    10020 cuMemRelease cuMemRelease(handle: CUmemGenericAllocationHandle) => VIRTUAL;
+    10020 cuMemMap cuMemMap(address: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) => VIRTUAL;
+    10020 cuMemUnmap cuMemUnmap(address: CUdeviceptr, size: usize) => VIRTUAL;
+    10020 cuMemSetAccess cuMemSetAccess(address: CUdeviceptr, size: usize, access: *const CUmemAccessDesc, count: usize) => VIRTUAL;
+    10020 cuMemGetAccess cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, address: CUdeviceptr) => VIRTUAL;
+    10020 cuMemGetAllocationGranularity cuMemGetAllocationGranularity(granularity: *mut usize, properties: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags) => VIRTUAL;
+    10020 cuMemGetAllocationPropertiesFromHandle cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) => VIRTUAL;
+    11000 cuMemRetainAllocationHandle cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void) => VIRTUAL;
+    10020 cuMemExportToShareableHandle cuMemExportToShareableHandle(shared: *mut c_void, handle: CUmemGenericAllocationHandle, handle_type: CUmemAllocationHandleType, flags: u64) => VIRTUAL;
+    10020 cuMemImportFromShareableHandle cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, handle_type: CUmemAllocationHandleType) => VIRTUAL;
+    11070 cuMemGetHandleForAddressRange cuMemGetHandleForAddressRange(handle: *mut c_void, address: CUdeviceptr, size: usize, handle_type: CUmemRangeHandleType, flags: u64) => PROCESSES;
+    11020 cuMemPoolExportToShareableHandle cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, handle_type: CUmemAllocationHandleType, flags: u64) => PROCESSES;
+    11020 cuMemPoolImportFromShareableHandle cuMemPoolImportFromShareableHandle(pool: *mut CUmemoryPool, handle: *mut c_void, handle_type: CUmemAllocationHandleType, flags: u64) => PROCESSES;
+    11020 cuMemPoolExportPointer cuMemPoolExportPointer(shared: *mut CUmemPoolPtrExportData, address: CUdeviceptr) => PROCESSES;
+    11020 cuMemPoolImportPointer cuMemPoolImportPointer(address: *mut CUdeviceptr, pool: CUmemoryPool, shared: *mut CUmemPoolPtrExportData) => PROCESSES;
+    4010 cuIpcGetMemHandle cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr) => PROCESSES;
+    11000 cuIpcOpenMemHandle cuIpcOpenMemHandle_v2(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: CUipcMem_flags) => PROCESSES;
+    4010 cuIpcCloseMemHandle cuIpcCloseMemHandle(address: CUdeviceptr) => PROCESSES;
+    4010 cuIpcGetEventHandle cuIpcGetEventHandle(handle: *mut CUipcEventHandle, event: CUevent) => PROCESSES;
+    4010 cuIpcOpenEventHandle cuIpcOpenEventHandle(event: *mut CUevent, handle: CUipcEventHandle) => PROCESSES;
+    10000 cuDeviceGetLuid cuDeviceGetLuid(luid: *mut c_char, node_mask: *mut c_uint, device: CUdevice) => "only Windows numbers its adapters so";
+    12050 cuCtxRecordEvent cuCtxRecordEvent(context: CUcontext, event: CUevent) => WHOLE_CONTEXT;
+    12050 cuCtxWaitEvent cuCtxWaitEvent(context: CUcontext, event: CUevent) => WHOLE_CONTEXT;
+    12000 cuLibraryGetUnifiedFunction cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: CUlibrary, name: *const c_char) => POINTERS;
+    11070 cuOccupancyMaxPotentialClusterSize cuOccupancyMaxPotentialClusterSize(size: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => CLUSTERS;
+    11070 cuOccupancyMaxActiveClusters cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => CLUSTERS;
+    11030 cuFlushGPUDirectRDMAWrites cuFlushGPUDirectRDMAWrites(target: CUflushGPUDirectRDMAWritesTarget, scope: CUflushGPUDirectRDMAWritesScope) => REMOTE;
+    12000 cuTensorMapEncodeTiled cuTensorMapEncodeTiled(map: *mut CUtensorMap, data_type: CUtensorMapDataType, rank: u32, address: *mut c_void, dim: *const u64, strides: *const u64, box_dim: *const u32, element_strides: *const u32, interleave: CUtensorMapInterleave, swizzle: CUtensorMapSwizzle, l2_promotion: CUtensorMapL2promotion, oob_fill: CUtensorMapFloatOOBfill) => TENSOR_MAP;
+    12000 cuTensorMapEncodeIm2col cuTensorMapEncodeIm2col(map: *mut CUtensorMap, data_type: CUtensorMapDataType, rank: u32, address: *mut c_void, dim: *const u64, strides: *const u64, lower_corner: *const c_int, upper_corner: *const c_int, channels_per_pixel: u32, pixels_per_column: u32, element_strides: *const u32, interleave: CUtensorMapInterleave, swizzle: CUtensorMapSwizzle, l2_promotion: CUtensorMapL2promotion, oob_fill: CUtensorMapFloatOOBfill) => TENSOR_MAP;
+    12080 cuTensorMapEncodeIm2colWide cuTensorMapEncodeIm2colWide(map: *mut CUtensorMap, data_type: CUtensorMapDataType, rank: u32, address: *mut c_void, dim: *const u64, strides: *const u64, lower_corner_width: c_int, upper_corner_width: c_int, channels_per_pixel: u32, pixels_per_column: u32, element_strides: *const u32, interleave: CUtensorMapInterleave, mode: CUtensorMapIm2ColWideMode, swizzle: CUtensorMapSwizzle, l2_promotion: CUtensorMapL2promotion, oob_fill: CUtensorMapFloatOOBfill) => TENSOR_MAP;
+    12000 cuTensorMapReplaceAddress cuTensorMapReplaceAddress(map: *mut CUtensorMap, address: *mut c_void) => TENSOR_MAP;
+}

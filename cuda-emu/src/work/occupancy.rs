@@ -1,0 +1,31 @@
+//! How many blocks of a kernel a multiprocessor holds at the same time.
+
+use crate::device::Device;
+use crate::work::function::Function;
+
+/// Blocks of `threads` threads and `dynamic` bytes of dynamic shared memory that fit one multiprocessor by threads,
+/// registers, shared memory and the limit of blocks. None does that asks for more than the function may have.
+///
+/// A multiprocessor has four partitions of 16384 registers; a warp takes them from one, in units of 256.
+pub(crate) fn blocks(device: &Device, f: &Function, threads: u32, dynamic: usize) -> u32 {
+    if dynamic > f.dynamic_shared() as usize {
+        return 0;
+    }
+    let warps = threads.div_ceil(32);
+    let by_threads = device.threads_per_multiprocessor() / (32 * warps);
+    let of_warp = f.kernel.registers.clamp(16, 255).next_multiple_of(8) * 32;
+    let by_registers = 4 * (16384 / of_warp) / warps;
+    let shared = f.kernel.static_shared + dynamic as u32 + device.shared_reserved();
+    let by_shared = device.shared_per_multiprocessor().checked_div(shared).unwrap_or(u32::MAX);
+    by_threads.min(by_registers).min(by_shared).min(device.blocks_per_multiprocessor())
+}
+
+/// The largest dynamic shared memory with which `count` blocks fit one multiprocessor.
+pub(crate) fn dynamic_shared(device: &Device, f: &Function, count: u32, threads: u32) -> Option<u32> {
+    if blocks(device, f, threads, 0) < count {
+        return None;
+    }
+    let fixed = f.kernel.static_shared + device.shared_reserved();
+    let of_block = device.shared_per_multiprocessor() / count;
+    Some(of_block.checked_sub(fixed)?.min(f.dynamic_shared()))
+}

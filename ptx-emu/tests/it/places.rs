@@ -1,0 +1,118 @@
+//! Where memory lies and who reaches it: gaps, several devices, memory of the program, blocks that wait for each other.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use ptx_emu::{Class, Fault, Launch, Memory, Module, Place, Schedule, Stats, Trace, run_at};
+
+/// `put(y, i, v)` stores `v` to `y[i]`, an element of 16 bytes. `meet(count, rounds)` is a barrier of the whole grid,
+/// `rounds` times: each block adds one and polls, without sleeping, until all have.
+const PTX: &str = "
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry put(.param .u64 y, .param .u32 i, .param .u32 v)
+{
+    .reg .b32 %r<3>;
+    .reg .b64 %y;
+    ld.param.u64 %y, [y];
+    ld.param.u32 %r1, [i];
+    ld.param.u32 %r2, [v];
+    mad.wide.u32 %y, %r1, 16, %y;
+    st.global.u32 [%y], %r2;
+    ret;
+}
+.visible .entry meet(.param .u64 count, .param .u32 rounds)
+{
+    .reg .b32 %r<6>;
+    .reg .b64 %y;
+    .reg .pred %p;
+    ld.param.u64 %y, [count];
+    ld.param.u32 %r1, [rounds];
+    mov.u32 %r2, %nctaid.x;
+    mov.u32 %r3, 0;
+round:
+    add.u32 %r3, %r3, %r2;
+    atom.release.gpu.global.add.u32 %r4, [%y], 1;
+poll:
+    ld.acquire.gpu.global.u32 %r5, [%y];
+    setp.lt.u32 %p, %r5, %r3;
+    @%p bra poll;
+    sub.u32 %r1, %r1, 1;
+    setp.ne.u32 %p, %r1, 0;
+    @%p bra round;
+    ret;
+}
+";
+
+fn launch(
+    memory: &Memory,
+    name: &str,
+    grid: u32,
+    params: &[u8],
+    place: &Place<'_>,
+) -> Result<Stats, Box<Fault>> {
+    let module = Module::parse(PTX).unwrap();
+    let kernel = module.kernel(name).unwrap();
+    let launch = Launch { kernel, grid: [grid, 1, 1], block: [1, 1, 1], dynamic_shared: 0, params };
+    run_at(memory, &launch, &Schedule { fuel: 1 << 24, ..Schedule::default() }, Trace::Off, place)
+}
+
+fn put(memory: &Memory, y: u64, i: u32, place: &Place<'_>) -> Result<Stats, Box<Fault>> {
+    let params = [&y.to_le_bytes()[..], &i.to_le_bytes(), &7u32.to_le_bytes()].concat();
+    launch(memory, "put", 1, &params, place)
+}
+
+fn word(memory: &Memory, address: u64) -> u32 {
+    let mut bytes = [0; 4];
+    memory.read(address, &mut bytes).unwrap();
+    u32::from_le_bytes(bytes)
+}
+
+#[test]
+fn no_32_bit_index_leads_to_a_neighbour() {
+    let memory = Memory::new(1 << 20);
+    let (y, next) = (memory.alloc(1 << 10).unwrap(), memory.alloc(1 << 10).unwrap());
+    memory.fill(next, &[0], 1 << 10).unwrap();
+    for i in [64, 127, 128, 256, 1 << 20, i32::MAX as u32, u32::MAX] {
+        let fault = put(&memory, y, i, &Place::default()).unwrap_err();
+        assert_eq!(fault.class, Class::OutOfBounds, "{i}");
+    }
+    put(&memory, y, 63, &Place::default()).unwrap();
+    assert_eq!((word(&memory, y + 63 * 16), word(&memory, next)), (7, 0));
+}
+
+#[test]
+fn a_device_reaches_its_own_memory_and_that_of_its_peers() {
+    let memory = Memory::new(1 << 10);
+    let theirs = memory.alloc_on(1, 1 << 10).unwrap();
+    assert_eq!((memory.used_on(0), memory.used_on(1), memory.owner(theirs)), (0, 1 << 10, Some(1)));
+    assert!(memory.alloc_on(1, 1).is_err(), "each device has its own room");
+    let fault = put(&memory, theirs, 0, &Place::default()).unwrap_err();
+    assert_eq!(fault.class, Class::OutOfBounds);
+    put(&memory, theirs, 0, &Place { peers: &[1], ..Place::default() }).unwrap();
+    put(&memory, theirs, 1, &Place { device: 1, ..Place::default() }).unwrap();
+    assert_eq!((word(&memory, theirs), word(&memory, theirs + 16)), (7, 7));
+}
+
+#[test]
+fn memory_of_the_program_is_reached_while_it_is_mapped() {
+    static WORDS: [AtomicU32; 8] = [const { AtomicU32::new(0) }; 8];
+    let memory = Memory::new(1 << 10);
+    let base = memory.map(&WORDS).unwrap();
+    assert_eq!((base, memory.owner(base)), (WORDS.as_ptr() as u64, None));
+    assert!(memory.map(&WORDS[4..]).is_err(), "it is mapped already");
+    put(&memory, base, 1, &Place { device: 3, ..Place::default() }).unwrap();
+    assert_eq!(WORDS[4].load(Relaxed), 7);
+    memory.free(base).unwrap();
+    assert_eq!(put(&memory, base, 1, &Place::default()).unwrap_err().class, Class::OutOfBounds);
+}
+
+#[test]
+fn blocks_of_a_cooperative_launch_wait_for_each_other() {
+    let memory = Memory::new(1 << 10);
+    let count = memory.alloc(4).unwrap();
+    let params = [&count.to_le_bytes()[..], &5u32.to_le_bytes()].concat();
+    memory.fill(count, &[0], 4).unwrap();
+    launch(&memory, "meet", 12, &params, &Place { cooperative: true, ..Place::default() }).unwrap();
+    assert_eq!(word(&memory, count), 60);
+}
