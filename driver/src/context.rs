@@ -270,7 +270,7 @@ impl std::fmt::Debug for Context {
 }
 
 /// What is dropped outside of all locks.
-type Left = Vec<Box<dyn std::any::Any + Send>>;
+type Left = Vec<Box<dyn std::any::Any + Send + Sync>>;
 
 impl Resources {
     fn retain(device: &Device) -> Result<Self, Error> {
@@ -321,7 +321,9 @@ impl Resources {
             return what.now(driver).into_iter().collect();
         }
         let marks: Vec<Mark> = lock(&self.streams).iter().filter_map(|s| s.mark(driver)).collect();
-        if marks.is_empty() {
+        // Memory of a stream goes back in the order of that stream; others are waited for.
+        let in_order = |mark: &Mark| matches!(&what, Release::StreamMemory(_, t) if Arc::ptr_eq(t, &mark.timeline));
+        if marks.iter().all(in_order) {
             return what.now(driver).into_iter().collect();
         }
         self.pending.push(marks, what);

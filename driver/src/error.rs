@@ -441,6 +441,9 @@ pub enum LaunchProblem {
         /// The one that is written.
         writer: String,
     },
+    /// What it asks for beside blocks, threads and shared memory.
+    #[error("{0}")]
+    Attribute(&'static str),
     /// The kernel's own contract.
     #[error("{0}")]
     Shape(String),

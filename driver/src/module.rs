@@ -5,7 +5,7 @@ use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
+use driver_sys::{CUdevice_attribute, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
 use ptx_gen::{Access, Param, ParamKind, Program};
 
 use crate::driver::trimmed;
@@ -368,7 +368,35 @@ impl Function {
         if !fits || threads > self.0.max_threads.min(limits.threads) {
             return Err(self.misfit(config, threads));
         }
+        if config.has_attributes() {
+            self.admit_attributes(config)?;
+        }
         self.admit_shared(config.shared)
+    }
+
+    /// Checks what a launch asks for beside blocks, threads and shared memory.
+    #[cold]
+    fn admit_attributes(&self, config: &LaunchConfig) -> Result<(), Error> {
+        let has = |attribute| self.context().device().attribute(attribute).is_ok_and(|value| value != 0);
+        let refuse = |problem| Err(self.refuse(LaunchProblem::Attribute(problem)));
+        if let Some(cluster) = config.cluster {
+            if !has(CUdevice_attribute::CLUSTER_LAUNCH) {
+                return refuse("the device has no clusters");
+            }
+            if cluster.iter().zip(config.grid).any(|(c, g)| *c == 0 || g % c != 0) {
+                return refuse("the grid is not a whole number of clusters in each dimension");
+            }
+        }
+        if config.cooperative && !has(CUdevice_attribute::COOPERATIVE_LAUNCH) {
+            return refuse("the device has no cooperative launches");
+        }
+        if config.programmatic && !self.0.waits {
+            return refuse("only a kernel with griddepcontrol.wait may overlap the one before it");
+        }
+        if config.programmatic && !self.0.noncoherent.is_empty() {
+            return refuse("a kernel that reads by ld.global.nc may not overlap the one before it in a stream");
+        }
+        Ok(())
     }
 
     /// What does not fit of a launch that does not.

@@ -6,12 +6,12 @@
 
 use std::any::Any;
 use std::ffi::c_void;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmodule};
+use driver_sys::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemoryPool, CUmodule};
 
 use crate::lock::lock;
-use crate::timeline::Mark;
+use crate::timeline::{Mark, Timeline};
 use crate::{Driver, DriverError};
 
 /// What a destructor gives back.
@@ -22,8 +22,13 @@ pub(crate) enum Release {
     Event(CUevent),
     Graph(CUgraph),
     Exec(CUgraphExec),
+    Pool(CUmemoryPool),
+    /// Memory taken in the order of a stream, which takes it back.
+    StreamMemory(CUdeviceptr, Arc<Timeline>),
+    /// Memory of the program that was registered, and whoever keeps it.
+    Registered(HostPointer, Box<dyn Any + Send + Sync>),
     /// Something of the program, such as the function of a host node.
-    Object(Box<dyn Any + Send>),
+    Object(Box<dyn Any + Send + Sync>),
 }
 
 /// An address of host memory.
@@ -64,7 +69,7 @@ impl Pending {
 impl Release {
     /// Gives it back, and returns what is to be dropped outside of all locks. A destructor cannot report a failure;
     /// after a fault of the device all of these calls fail.
-    pub(crate) fn now(self, driver: Driver) -> Option<Box<dyn Any + Send>> {
+    pub(crate) fn now(self, driver: Driver) -> Option<Box<dyn Any + Send + Sync>> {
         match self.call(driver) {
             Ok(left) => left,
             Err(error) => {
@@ -74,7 +79,7 @@ impl Release {
         }
     }
 
-    fn call(self, driver: Driver) -> Result<Option<Box<dyn Any + Send>>, DriverError> {
+    fn call(self, driver: Driver) -> Result<Option<Box<dyn Any + Send + Sync>>, DriverError> {
         // SAFETY: the destructor that made the value owned the object and was the last to name it, and no work that
         // uses it is left. The caller made its context current.
         unsafe {
@@ -85,6 +90,14 @@ impl Release {
                 Self::Event(event) => cu!(driver, cuEventDestroy_v2(event))?,
                 Self::Graph(graph) => cu_if_there!(driver, cuGraphDestroy(graph))?,
                 Self::Exec(exec) => cu_if_there!(driver, cuGraphExecDestroy(exec))?,
+                Self::Pool(pool) => cu_if_there!(driver, cuMemPoolDestroy(pool))?,
+                Self::StreamMemory(address, timeline) => {
+                    cu_if_there!(driver, cuMemFreeAsync(address, timeline.raw))?;
+                }
+                Self::Registered(pointer, owner) => {
+                    cu_if_there!(driver, cuMemHostUnregister(pointer.0))?;
+                    return Ok(Some(owner));
+                }
                 Self::Object(object) => return Ok(Some(object)),
             }
         }

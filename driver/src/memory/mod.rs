@@ -4,21 +4,32 @@
 //! buffer goes away under a kernel.
 
 use std::ffi::{CString, c_void};
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUdeviceptr, CUmemhostalloc_flags, CUresult, CUstream};
+use driver_sys::{CUdeviceptr, CUresult};
 
 use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
 use crate::event::expect_same;
 use crate::lock::lock;
 use crate::order::Touched;
 use crate::release::{HostPointer, Release};
-use crate::{Context, Driver, Error};
+use crate::timeline::Timeline;
+use crate::{Context, Error};
+use transfer::{clear, download, upload};
+
+pub use host::{Managed, Registered};
+pub use pinned::Pinned;
+pub use pool::MemoryPool;
+pub(crate) use transfer::wait_for_copy;
+
+mod host;
+mod pinned;
+mod pool;
+mod transfer;
 
 /// One allocation, of the device or of the host.
 pub(crate) struct Allocation {
@@ -26,9 +37,24 @@ pub(crate) struct Allocation {
     address: CUdeviceptr,
     bytes: usize,
     host: Option<HostPointer>,
+    origin: Origin,
     label: Mutex<Option<String>>,
     /// What streams did to it, where there are several.
     touched: Touched,
+}
+
+/// Where memory comes from, and so how it is given back.
+pub(crate) enum Origin {
+    /// `cuMemAlloc` or `cuMemAllocManaged`.
+    Device,
+    /// `cuMemHostAlloc`.
+    Pinned,
+    /// `cuMemHostRegister`, over memory that the owner keeps.
+    Registered(Box<dyn Any + Send + Sync>),
+    /// Somebody else's, who is kept.
+    Borrowed(Box<dyn Any + Send + Sync>),
+    /// `cuMemAllocAsync` in this stream.
+    Stream(Arc<Timeline>),
 }
 
 /// Bytes of one allocation, with the type that their view gave them.
@@ -49,12 +75,6 @@ pub struct View<T> {
 /// Device memory of its own (`DeviceBuffer` and `CudaSlice` elsewhere). It is a [`View`] of all of itself.
 pub struct Buffer<T>(View<T>);
 
-/// Host memory that the device sees at once, without a copy. It is a [`View`] of all of itself.
-pub struct Pinned<T> {
-    view: View<T>,
-    host: HostPointer,
-}
-
 impl<T: Element> Buffer<T> {
     /// `len` elements with whatever the memory holds.
     ///
@@ -69,7 +89,7 @@ impl<T: Element> Buffer<T> {
             unsafe { cu!(context.driver(), cuMemAlloc_v2(&mut address, bytes.max(1))) }.map(|()| address)
         });
         let address = address.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        Ok(Self(View::of(Arc::new(Allocation::new(context, address, bytes, None)))))
+        Ok(Self(View::of(Arc::new(Allocation::new(context, address, bytes, Origin::Device)))))
     }
 
     /// `len` elements of all bits zero.
@@ -95,6 +115,22 @@ impl<T: Element> Buffer<T> {
         Ok(buffer)
     }
 
+    /// Memory that somebody else allocated, such as another crate in the same process: `len` elements at `address`.
+    /// It is not freed; `owner` is dropped when no work can use it any more.
+    ///
+    /// # Safety
+    /// The memory is device memory of the context of at least that many elements, aligned for them, until `owner` is
+    /// dropped. Who else uses it is ordered with this crate's work by the caller.
+    pub unsafe fn from_raw(
+        context: &Context,
+        address: CUdeviceptr,
+        len: usize,
+        owner: impl Any + Send + Sync,
+    ) -> Self {
+        let origin = Origin::Borrowed(Box::new(owner));
+        Self(View::of(Arc::new(Allocation::new(context, address, byte_len::<T>(len), origin))))
+    }
+
     /// The same buffer with a name, which errors, pictures of graphs and the emulator's faults show.
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
@@ -105,110 +141,6 @@ impl<T: Element> Buffer<T> {
     /// All of it.
     pub fn view(&self) -> View<T> {
         self.0.clone()
-    }
-}
-
-impl<T: Element> Pinned<T> {
-    /// `len` elements of all bits zero.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`], or what else the driver refuses.
-    pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
-        let bytes = byte_len::<T>(len);
-        let (_current, driver) = (context.enter()?, context.driver());
-        let flags = CUmemhostalloc_flags::PORTABLE | CUmemhostalloc_flags::DEVICEMAP;
-        let pointer = context.with_memory(|| {
-            let mut pointer: *mut c_void = std::ptr::null_mut();
-            // SAFETY: `pointer` is ours to write.
-            unsafe { cu_if_there!(driver, cuMemHostAlloc(&mut pointer, bytes.max(1), flags)) }
-                .map(|()| pointer)
-        });
-        let pointer = pointer.map_err(|e| or_out_of_memory(e, context, bytes))?;
-        // SAFETY: the driver gave at least that many bytes, and nobody else has them.
-        unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
-        let host = HostPointer(pointer);
-        let mut allocation = Allocation::new(context, 0, bytes, Some(host));
-        // SAFETY: `address` is ours to write; the pointer came from `cuMemHostAlloc` with DEVICEMAP.
-        unsafe { cu_if_there!(driver, cuMemHostGetDevicePointer_v2(&mut allocation.address, pointer, 0)) }?;
-        Ok(Self { view: View::of(Arc::new(allocation)), host })
-    }
-
-    /// The same memory with a name, as [`Buffer::labelled`].
-    #[must_use]
-    pub fn labelled(self, label: &str) -> Self {
-        self.region().allocation.set_label(label);
-        self
-    }
-
-    /// All of it.
-    pub fn view(&self) -> View<T> {
-        self.view.clone()
-    }
-
-    /// Element `index` as the host sees it now. A kernel may write it at the same time; each part of up to 8 bytes is
-    /// old or new.
-    ///
-    /// # Panics
-    /// If there is no such element.
-    pub fn read(&self, index: usize) -> T {
-        let at = self.at(index);
-        let mut value = T::zeros(1)[0];
-        // SAFETY: `at` is an element of this memory, which lives; both have the size of an element.
-        unsafe { read_atomic(at.cast(), std::ptr::from_mut(&mut value).cast(), size_of::<T>()) };
-        value
-    }
-
-    /// Writes element `index` for the device to see.
-    ///
-    /// # Panics
-    /// If there is no such element.
-    pub fn write(&self, index: usize, value: T) {
-        // SAFETY: as in `read`.
-        unsafe { write_atomic(self.at(index).cast(), std::ptr::from_ref(&value).cast(), size_of::<T>()) };
-    }
-
-    /// Writes elements from `start` on.
-    ///
-    /// # Panics
-    /// If they reach beyond the end.
-    pub fn write_slice(&self, start: usize, values: &[T]) {
-        values.iter().enumerate().for_each(|(i, value)| self.write(start + i, *value));
-    }
-
-    /// The elements as a slice of the host.
-    ///
-    /// # Safety
-    /// While the slice lives nobody writes the memory: no work that does is in flight, and no thread calls
-    /// [`write`](Self::write).
-    pub unsafe fn as_slice(&self) -> &[T] {
-        // SAFETY: the memory is this one's, aligned by the driver, every pattern of bits is a value, and the caller
-        // keeps writers away.
-        unsafe { std::slice::from_raw_parts(self.host(), self.len()) }
-    }
-
-    /// The elements as a slice of the host, to be written.
-    ///
-    /// # Safety
-    /// While the slice lives nobody else uses the memory: no work that does is in flight.
-    pub unsafe fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.host(), self.len()) }
-    }
-
-    /// Every element as the host sees it now.
-    pub fn to_vec(&self) -> Vec<T> {
-        (0..self.len()).map(|index| self.read(index)).collect()
-    }
-
-    /// Where the elements lie on the host.
-    pub(crate) fn host(&self) -> *mut T {
-        self.host.0.cast()
-    }
-
-    fn at(&self, index: usize) -> *mut T {
-        assert!(index < self.len(), "element {index} of pinned memory of {}", self.len());
-        // SAFETY: the index was checked.
-        unsafe { self.host.0.cast::<T>().add(index) }
     }
 }
 
@@ -410,9 +342,9 @@ impl fmt::Debug for Region {
 }
 
 impl Allocation {
-    fn new(context: &Context, address: CUdeviceptr, bytes: usize, host: Option<HostPointer>) -> Self {
+    fn new(context: &Context, address: CUdeviceptr, bytes: usize, origin: Origin) -> Self {
         let (label, touched) = (Mutex::default(), Touched::default());
-        Self { context: context.clone(), address, bytes, host, label, touched }
+        Self { context: context.clone(), address, bytes, host: None, origin, label, touched }
     }
 
     /// Remembers the label, and tells an emulator.
@@ -431,10 +363,16 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        self.context.release(match self.host {
-            Some(pointer) => Release::Pinned(pointer),
-            None => Release::Memory(self.address),
-        });
+        let no_owner = Origin::Borrowed(Box::new(()));
+        let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
+            (Origin::Device, _) => Release::Memory(self.address),
+            (Origin::Stream(timeline), _) => Release::StreamMemory(self.address, timeline),
+            (Origin::Pinned, Some(pointer)) => Release::Pinned(pointer),
+            (Origin::Registered(owner), Some(pointer)) => Release::Registered(pointer, owner),
+            (Origin::Borrowed(owner) | Origin::Registered(owner), _) => Release::Object(owner),
+            (Origin::Pinned, None) => return,
+        };
+        self.context.release(release);
     }
 }
 
@@ -458,14 +396,6 @@ impl<T> Deref for Buffer<T> {
     }
 }
 
-impl<T> Deref for Pinned<T> {
-    type Target = View<T>;
-
-    fn deref(&self) -> &View<T> {
-        &self.view
-    }
-}
-
 /// The size of so many elements; a size that no memory has stays one that no memory has.
 fn byte_len<T>(len: usize) -> usize {
     len.saturating_mul(size_of::<T>())
@@ -477,110 +407,4 @@ fn or_out_of_memory(error: crate::DriverError, context: &Context, bytes: usize) 
         (CUresult::OUT_OF_MEMORY, Ok((free, total))) => Error::OutOfMemory { bytes, free, total },
         _ => error.into(),
     }
-}
-
-/// Copies from the host and waits.
-///
-/// # Safety
-/// `to` is device memory of at least `from.len()` bytes.
-unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> Result<(), Error> {
-    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
-    // SAFETY: the caller vouches for `to`; `from` lives until the wait returns.
-    unsafe {
-        cu!(driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream))?;
-        wait_for_copy(driver, stream)
-    }
-}
-
-/// Copies to the host and waits.
-///
-/// # Safety
-/// `from` is device memory of at least `to.len()` bytes.
-unsafe fn download(context: &Context, to: &mut [u8], from: CUdeviceptr) -> Result<(), Error> {
-    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
-    // SAFETY: the caller vouches for `from`; `to` lives until the wait returns.
-    unsafe {
-        cu!(driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), stream))?;
-        wait_for_copy(driver, stream)
-    }
-}
-
-/// Fills with zeros and waits.
-///
-/// # Safety
-/// `to` is device memory of at least `bytes` bytes.
-unsafe fn clear(context: &Context, to: CUdeviceptr, bytes: usize) -> Result<(), Error> {
-    let (_current, driver, stream) = (context.enter()?, context.driver(), context.transfer());
-    // SAFETY: the caller vouches for `to`.
-    unsafe {
-        cu!(driver, cuMemsetD8Async(to, 0, bytes, stream))?;
-        wait_for_copy(driver, stream)
-    }
-}
-
-/// Waits for a copy from or to memory that the caller lends. Where the driver refuses to wait, the copy may still run,
-/// and there is nothing to do but to ask until it is done.
-///
-/// # Safety
-/// The stream is alive.
-pub(crate) unsafe fn wait_for_copy(driver: &Driver, stream: CUstream) -> Result<(), Error> {
-    // SAFETY: the caller vouches for the stream.
-    let waited = unsafe { cu!(driver, cuStreamSynchronize(stream)) };
-    if waited.as_ref().is_err_and(|error| !error.code.is_device_fault()) {
-        // SAFETY: as above.
-        while unsafe { (driver.api().cuStreamQuery)(stream) } == CUresult::NOT_READY {
-            std::thread::yield_now();
-        }
-    }
-    waited.map_err(Error::from)
-}
-
-/// Calls `$part` for consecutive parts of the largest size that divides address and length: 8, 4, 2 or 1 bytes.
-macro_rules! by_parts {
-    ($shared:ident, $bytes:ident, $part:ident) => {
-        match ($shared as usize | $bytes).trailing_zeros() {
-            0 => $part!(AtomicU8, u8),
-            1 => $part!(AtomicU16, u16),
-            2 => $part!(AtomicU32, u32),
-            _ => $part!(AtomicU64, u64),
-        }
-    };
-}
-
-/// Reads bytes that other threads of the host and the device may write.
-///
-/// # Safety
-/// Both pointers have that many bytes, and `to` is the caller's.
-unsafe fn read_atomic(shared: *mut u8, to: *mut u8, bytes: usize) {
-    macro_rules! read {
-        ($atomic:ident, $int:ident) => {
-            for i in 0..bytes / size_of::<$int>() {
-                // SAFETY: part `i` is within both, and the shared one is aligned; the other need not be.
-                unsafe {
-                    let value = (*shared.cast::<$atomic>().add(i)).load(Relaxed);
-                    to.cast::<$int>().add(i).write_unaligned(value);
-                }
-            }
-        };
-    }
-    by_parts!(shared, bytes, read);
-}
-
-/// Writes bytes that other threads of the host and the device may use.
-///
-/// # Safety
-/// Both pointers have that many bytes.
-unsafe fn write_atomic(shared: *mut u8, from: *const u8, bytes: usize) {
-    macro_rules! write {
-        ($atomic:ident, $int:ident) => {
-            for i in 0..bytes / size_of::<$int>() {
-                // SAFETY: part `i` is within both, and the shared one is aligned; the other need not be.
-                unsafe {
-                    let value = from.cast::<$int>().add(i).read_unaligned();
-                    (*shared.cast::<$atomic>().add(i)).store(value, Relaxed);
-                }
-            }
-        };
-    }
-    by_parts!(shared, bytes, write);
 }

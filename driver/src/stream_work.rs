@@ -1,0 +1,151 @@
+//! What a stream takes besides work of the device: functions of the host, waits on memory, and shorter names.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use driver_sys::{CUstream, CUstream_flags, CUstreamWaitValue_flags, CUstreamWriteValue_flags};
+use ptx_gen::{Access, KernelDef};
+
+use crate::element::Element;
+use crate::queue::Work;
+use crate::{Context, Error, Host, Kernel, Stream, View};
+
+/// What a stream waits for in a word of memory, compared with a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitFor {
+    /// The word is at least the value, as the difference of the two is not negative: counters may wrap.
+    AtLeast,
+    /// The word is the value.
+    Equal,
+    /// The word and the value have a bit in common.
+    AnyBit,
+    /// A bit is missing in both.
+    MissingBit,
+}
+
+impl Context {
+    /// The lowest and the highest priority of a stream: the higher, the smaller the number.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn priorities(&self) -> Result<(i32, i32), Error> {
+        let (mut least, mut greatest) = (0, 0);
+        let (_current, driver) = (self.enter()?, self.driver());
+        // SAFETY: both numbers are ours to write.
+        unsafe { cu_if_there!(driver, cuCtxGetStreamPriorityRange(&mut least, &mut greatest)) }?;
+        Ok((least, greatest))
+    }
+}
+
+impl Stream {
+    /// A new stream whose work goes before that of streams of lower priority: see [`Context::priorities`]. The driver
+    /// takes the nearest that there is.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn with_priority(context: &Context, priority: i32) -> Result<Self, Error> {
+        let driver = context.driver();
+        Self::add(context, false, || {
+            let (mut raw, flags) = (CUstream::NULL, CUstream_flags::NON_BLOCKING);
+            // SAFETY: `raw` is ours to write.
+            unsafe { cu_if_there!(driver, cuStreamCreateWithPriority(&mut raw, flags, priority)) }?;
+            Ok(raw)
+        })
+    }
+
+    /// Launches a kernel. The same as [`Queue::launch`](crate::Queue::launch), for a stream that is shared.
+    ///
+    /// # Errors
+    /// As [`Kernel::with`], and as [`run`](Self::run).
+    #[inline]
+    pub fn launch<K: KernelDef>(&self, kernel: &Kernel<K>, args: K::Args<Host<'_>>) -> Result<(), Error> {
+        kernel.enqueue(self, &args)
+    }
+
+    /// Copies elements.
+    ///
+    /// # Errors
+    /// Views of different length or that overlap; else as [`run`](Self::run).
+    pub fn copy<T: Element>(&self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
+        self.run(&Work::copy(from, to)?)
+    }
+
+    /// Sets every element.
+    ///
+    /// # Errors
+    /// As [`Work::fill`] and [`run`](Self::run).
+    pub fn fill<T: Element>(&self, to: &View<T>, value: T) -> Result<(), Error> {
+        self.run(&Work::fill(to, value)?)
+    }
+
+    /// Runs a function of the host in the order of this stream, on a thread of the driver. It may not call the driver;
+    /// a panic in it is caught and reported as an event.
+    ///
+    /// # Errors
+    /// [`Error::Capturing`], or what the driver refuses.
+    pub fn call(&self, function: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let call: Box<Call> = Box::new(Box::new(function));
+        let data = Box::into_raw(call);
+        let queued = self.begin("a function of the host").and_then(|turn| {
+            turn.enqueue(|driver| {
+                // SAFETY: the driver calls the function once with its box.
+                unsafe { cu_if_there!(driver, cuLaunchHostFunc(self.raw(), Some(call_once), data.cast())) }
+            })
+        });
+        if queued.is_err() {
+            // SAFETY: the driver did not take the function, so that the box is still ours.
+            drop(unsafe { Box::from_raw(data) });
+        }
+        queued
+    }
+
+    /// Lets what comes after wait until a word of memory has a value that a kernel, another stream or the host writes.
+    ///
+    /// This crate does not know who writes it, and so not what the wait orders:
+    /// [`assume_after`](Self::assume_after) tells it.
+    ///
+    /// # Errors
+    /// A view that is not one word, [`Error::Capturing`], or what the driver refuses: not every device has such waits.
+    pub fn wait_value(&self, word: &View<u32>, wait: WaitFor, value: u32) -> Result<(), Error> {
+        word.expect_len("waiting for a value", 1)?;
+        word.region().expect_in(self.context(), "a stream")?;
+        let flags = match wait {
+            WaitFor::AtLeast => CUstreamWaitValue_flags::GEQ,
+            WaitFor::Equal => CUstreamWaitValue_flags::EQ,
+            WaitFor::AnyBit => CUstreamWaitValue_flags::AND,
+            WaitFor::MissingBit => CUstreamWaitValue_flags::NOR,
+        };
+        let (raw, address) = (self.raw(), word.address());
+        self.begin("waiting for a value")?.enqueue(|driver| {
+            // SAFETY: the word is alive, and whoever releases it waits for the stream.
+            unsafe { cu_if_there!(driver, cuStreamWaitValue32_v2(raw, address, value, flags)) }
+        })
+    }
+
+    /// Writes a word of memory once the work before it is done.
+    ///
+    /// # Errors
+    /// As [`wait_value`](Self::wait_value), and [`Error::UnorderedStreams`].
+    pub fn write_value(&self, word: &View<u32>, value: u32) -> Result<(), Error> {
+        word.expect_len("writing a value", 1)?;
+        word.region().expect_in(self.context(), "a stream")?;
+        let (raw, address, flags) = (self.raw(), word.address(), CUstreamWriteValue_flags::empty());
+        let turn = self.begin("writing a value")?;
+        turn.admit(std::iter::once((word.region(), Access::Write)))?;
+        turn.enqueue(|driver| {
+            // SAFETY: as above.
+            unsafe { cu_if_there!(driver, cuStreamWriteValue32_v2(raw, address, value, flags)) }
+        })
+    }
+}
+
+/// A function that the driver calls once.
+type Call = Box<dyn FnOnce() + Send>;
+
+unsafe extern "C" fn call_once(data: *mut c_void) {
+    // SAFETY: the data is the box that was given with this function, and the driver calls it once.
+    let call = unsafe { Box::from_raw(data.cast::<Call>()) };
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!("a function of the host panicked");
+    }
+}
