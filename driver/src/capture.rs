@@ -378,8 +378,6 @@ fn kind_of(context: &Context, node: CUgraphNode) -> Result<NodeKind, Error> {
     unsafe { cu_if_there!(context.driver(), cuGraphNodeGetType(node, &mut kind)) }?;
     Ok(match kind {
         CUgraphNodeType::EMPTY => NodeKind::Empty,
-        CUgraphNodeType::EVENT_RECORD => NodeKind::Record,
-        CUgraphNodeType::WAIT_EVENT => NodeKind::Wait,
         other => NodeKind::Other(other),
     })
 }

@@ -85,6 +85,7 @@ macro_rules! cu_if_there {
     };
 }
 
+mod boxes;
 mod capture;
 mod context;
 mod device;
@@ -109,6 +110,7 @@ mod stream_work;
 mod timeline;
 mod upload;
 
+pub use boxes::Boxed;
 pub use capture::{Capture, CaptureMode, capture};
 pub use context::{Context, Current};
 pub use device::{Device, Properties};
@@ -118,7 +120,10 @@ pub use error::{
     Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale,
 };
 pub use event::Event;
-pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
+pub use graph::{
+    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node, NodeAttribute,
+    NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
+};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, HostValue, Launch, LaunchConfig};
 pub use memory::{Buffer, Managed, MemoryPool, Pinned, Region, Registered, View};
