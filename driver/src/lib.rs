@@ -85,6 +85,7 @@ macro_rules! cu_if_there {
     };
 }
 
+mod adopt;
 mod boxes;
 mod capture;
 mod context;
@@ -111,7 +112,7 @@ mod timeline;
 mod upload;
 
 pub use boxes::Boxed;
-pub use capture::{Capture, CaptureMode, capture};
+pub use capture::{Capture, CaptureMode, capture, capture_into};
 pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};

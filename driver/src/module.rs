@@ -137,6 +137,7 @@ impl Module {
     /// [`Error::Module`]: text that the driver cannot know or the device cannot run, before it is asked; what the
     /// compiler says, with both logs and the line they name, after.
     pub fn load(context: &Context, text: &str) -> Result<Self, Error> {
+        crate::capture::forbid("loading a module")?;
         let header = Header::of(text);
         let fail = |reason, log: Logs| Error::from(Box::new(describe(context, &header, text, reason, log)));
         check_header(context, &header).map_err(|reason| fail(reason, Logs::default()))?;

@@ -28,6 +28,8 @@ pub struct GraphExec {
     pub(super) users: OnceLock<Users>,
     /// What it needs beside what its nodes name.
     pub(super) owners: Vec<Owner>,
+    /// Whether its nodes are known to stand for the plan's: see [`update`](Self::update).
+    pub(super) paired: bool,
     /// The events that a launch records.
     pub(super) records: Vec<Event>,
 }
@@ -82,11 +84,11 @@ impl GraphExec {
         let raw = self.inner.raw;
         // SAFETY: exec and stream are alive and of one context, and whoever releases what the graph needs waits for
         // the stream.
-        turn.enqueue(|driver| unsafe { cu_if_there!(driver, cuGraphLaunch(raw, stream.raw())) })?;
+        let queued = turn.enqueue(|driver| unsafe { cu_if_there!(driver, cuGraphLaunch(raw, stream.raw())) });
         if !self.records.is_empty() {
             self.forget_records();
         }
-        Ok(())
+        queued
     }
 
     /// Where the events are recorded is not known any more: somewhere within a launch.
@@ -174,6 +176,10 @@ impl GraphExec {
         call: impl FnOnce(&Driver, CUgraphExec, CUgraphNode) -> Result<(), DriverError>,
     ) -> Result<(), Error> {
         let raw = self.nodes[self.index_of(node)?].raw;
+        if !self.paired {
+            let problem = "the graph was updated by one whose nodes were added in another order; update it as a whole";
+            return Err(Error::Graph { what: "changing a node", problem });
+        }
         let _current = self.context().enter()?;
         let (_, removed) = self.inner.graph.begin();
         if removed.contains(&node) {

@@ -70,6 +70,7 @@ impl Graph {
     /// # Errors
     /// As [`instantiate`](Self::instantiate); a stream of another context, [`Error::Capturing`].
     pub fn instantiate_with(&self, how: Instantiate<'_>) -> Result<GraphExec, Error> {
+        crate::capture::forbid("instantiating a graph")?;
         self.expect_whole("instantiating it")?;
         self.expect_edges_as_told()?;
         self.expect_memory_in_order()?;
@@ -83,6 +84,7 @@ impl Graph {
             touched: OnceLock::new(),
             users: OnceLock::new(),
             owners: self.owners.clone(),
+            paired: true,
             records: recorded(&self.nodes),
         };
         if let Some(stream) = how.upload {

@@ -187,6 +187,18 @@ impl Graph {
         self.owners.extend(owners);
     }
 
+    /// The driver's handles of nodes.
+    pub(crate) fn raw_nodes(&self, nodes: &[NodeId]) -> Result<Vec<CUgraphNode>, Error> {
+        nodes.iter().map(|node| Ok(self.nodes[self.index_of(*node)?].raw)).collect()
+    }
+
+    /// Drops the graph without the driver's, which is never touched again: nor are its nodes by what was made of it.
+    pub(crate) fn abandon(self) {
+        tracing::warn!("a graph is left to the driver after a capture into it failed");
+        self.raw.begin().1.extend(self.nodes.iter().map(Node::id));
+        std::mem::forget(self.raw.clone());
+    }
+
     /// Refuses what a graph cannot become a part of anything by.
     fn expect_whole(&self, what: &'static str) -> Result<(), Error> {
         let problem = match self.broken {

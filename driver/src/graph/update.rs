@@ -10,11 +10,12 @@ use crate::Error;
 
 impl GraphExec {
     /// Takes over the arguments of another graph of the same form: the same nodes and edges, added in the same order.
+    /// If the driver takes one whose nodes were added in another order, no node can be changed alone from then on.
     ///
     /// # Errors
     /// [`Error::Update`] with what differs, as this crate and the driver see it, and the nodes that the driver names,
-    /// by their number in `graph`; [`Error::Graph`] for graphs that own memory, or whose nodes were added in another
-    /// order. Nothing has changed then.
+    /// by their number in `graph`; [`Error::Graph`] for graphs that own memory. Nothing has changed
+    /// then.
     pub fn update(&mut self, graph: &Graph) -> Result<(), Error> {
         expect_same("a graph", graph.context(), "the exec to update", self.context())?;
         self.expect_form(graph)?;
@@ -32,6 +33,7 @@ impl GraphExec {
             let changed = self.change_to(graph);
             return Err(Error::Update { source, result: info.result, node, from, changed });
         }
+        self.paired = self.pairs_with(graph);
         for (mine, theirs) in self.nodes.iter_mut().zip(&graph.nodes) {
             mine.kind = theirs.kind.clone();
         }
@@ -42,8 +44,7 @@ impl GraphExec {
     }
 
 
-    /// Refuses a graph that the driver might pair with this one in another way than by the order of adding, and one that
-    /// owns memory, which would stay the old one's.
+    /// Refuses a graph that owns memory, which would stay the old one's.
     fn expect_form(&self, graph: &Graph) -> Result<(), Error> {
         let refuse = |problem| Err(Error::Graph { what: "updating a graph", problem });
         graph.expect_whole("updating a graph by it")?;
@@ -53,17 +54,20 @@ impl GraphExec {
         if owns(&self.nodes) || owns(&graph.nodes) {
             return refuse("a graph that allocates or frees memory keeps it; change its nodes one by one");
         }
+        Ok(())
+    }
+
+    /// Whether the nodes of a graph pair with this one's by the order of adding.
+    fn pairs_with(&self, graph: &Graph) -> bool {
         let edges = |edges: &[Edge]| {
             let mut edges: Vec<_> = edges.iter().map(|e| (e.indices(), e.kind)).collect();
             edges.sort_unstable();
             edges
         };
-        let gone = |nodes: &[Node]| nodes.iter().map(|n| matches!(n.kind, NodeKind::Removed)).collect::<Vec<_>>();
-        let same_size = self.nodes.len() == graph.nodes.len() && self.edges.len() == graph.edges.len();
-        if same_size && (edges(&self.edges) != edges(&graph.edges) || gone(&self.nodes) != gone(&graph.nodes)) {
-            return refuse("its edges join other nodes, counted in the order of adding");
-        }
-        Ok(())
+        let is_gone = |node: &Node| matches!(node.kind, NodeKind::Removed);
+        self.nodes.len() == graph.nodes.len()
+            && self.nodes.iter().map(is_gone).eq(graph.nodes.iter().map(is_gone))
+            && edges(&self.edges) == edges(&graph.edges)
     }
 
     /// The first thing in which a graph is not of this one's form.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUdeviceptr, CUresult};
 
+use crate::capture::forbid;
 use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
 use crate::event::expect_same;
 use crate::graph::refuse_memory;
@@ -84,6 +85,7 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// [`Error::OutOfMemory`], or what else the driver refuses.
     pub fn uninit(context: &Context, len: usize) -> Result<Self, Error> {
+        forbid("allocating memory")?;
         let bytes = byte_len::<T>(len);
         let _current = context.enter()?;
         let address = context.with_memory(|| {
