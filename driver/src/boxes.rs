@@ -82,7 +82,11 @@ impl<'v, T: Element> Boxed<'v, T> {
             Some(first..last.checked_add(1)?)
         };
         let empty = extent.contains(&0);
-        let bounds = if empty { Some(0..0) } else { bounds().filter(|_| fits) };
+        let bounds = match (empty, fits) {
+            (true, _) => Some(0..0),
+            (_, true) => bounds(),
+            (_, false) => None,
+        };
         let Some(view) = bounds.and_then(|bounds| self.view.get(bounds)) else {
             let problem = format!(
                 "a box of {extent:?} at {:?} in {}, which has {} elements in rows of {} and slices of {} rows",
@@ -106,7 +110,11 @@ impl Work {
     ///
     /// # Errors
     /// A box that reaches beyond its view, its rows or its slices, or boxes that overlap.
-    pub fn copy_box<T: Element>(from: Boxed<'_, T>, to: Boxed<'_, T>, extent: [usize; 3]) -> Result<Self, Error> {
+    pub fn copy_box<T: Element>(
+        from: Boxed<'_, T>,
+        to: Boxed<'_, T>,
+        extent: [usize; 3],
+    ) -> Result<Self, Error> {
         const WHAT: &str = "copy of a box";
         let (from, to) = (from.place(WHAT, extent)?, to.place(WHAT, extent)?);
         if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
@@ -136,16 +144,21 @@ impl Work {
             (1, _) => (place.pitch * place.height, depth),
             _ if height == place.height => (place.pitch, height * depth),
             _ => {
-                let problem = format!("{height} of {} rows of each slice; fill them slice by slice", place.height);
+                let problem =
+                    format!("{height} of {} rows of each slice; fill them slice by slice", place.height);
                 return Err(Error::Transfer { what: WHAT, problem });
             }
         };
         match word_of(&place.region, value) {
-            Ok((value, width)) if width as usize == T::TYPE.size() => {
-                Ok(Self::Fill(Fill::new(place.region, value, width, Some(FillShape { pitch, columns, rows }))))
-            }
+            Ok((value, width)) if width as usize == T::TYPE.size() => Ok(Self::Fill(Fill::new(
+                place.region,
+                value,
+                width,
+                Some(FillShape { pitch, columns, rows }),
+            ))),
             Ok(_) => {
-                let problem = format!("{} has 8-byte elements, which are filled in one dimension", place.region);
+                let problem =
+                    format!("{} has 8-byte elements, which are filled in one dimension", place.region);
                 Err(Error::Transfer { what: WHAT, problem })
             }
             Err(error) => Err(error),

@@ -30,11 +30,11 @@ use std::thread::ThreadId;
 use driver_sys::{CUgraph, CUgraphNode, CUstreamCaptureMode, CUstreamCaptureStatus};
 
 use crate::adopt::adopt;
+use crate::event::expect_same;
 use crate::graph::{Owner, RawGraph, refuse_memory};
 use crate::lock::lock;
 use crate::queue::{Queue, Work};
 use crate::timeline::Timeline;
-use crate::event::expect_same;
 use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 
 /// Which calls a capture forbids meanwhile: allocation, module loading and such.
@@ -110,7 +110,9 @@ pub(crate) fn forbid(what: &'static str) -> Result<(), Error> {
     let forbids = |here: &Here| here.mode != CaptureMode::Relaxed;
     let captures = REGIONS.try_with(|regions| regions.try_borrow().is_ok_and(|all| all.iter().any(forbids)));
     match captures {
-        Ok(true) => Err(Error::Forbidden { what, why: "the driver would refuse the call and end the capture" }),
+        Ok(true) => {
+            Err(Error::Forbidden { what, why: "the driver would refuse the call and end the capture" })
+        }
         _ => Ok(()),
     }
 }
@@ -235,7 +237,9 @@ impl<'s> Region<'s> {
             turn.fence();
             match &into {
                 // SAFETY: the stream is alive and not the legacy stream.
-                None => unsafe { cu_if_there!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?,
+                None => {
+                    unsafe { cu_if_there!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?
+                }
                 Some((graph, after)) => {
                     let (graph, _calls) = graph.raw.begin();
                     let (raw, full, count) = (stream.raw(), std::ptr::null(), after.len());

@@ -322,7 +322,8 @@ impl Resources {
         }
         let marks: Vec<Mark> = lock(&self.streams).iter().filter_map(|s| s.mark(driver)).collect();
         // Memory of a stream goes back in the order of that stream; others are waited for.
-        let in_order = |mark: &Mark| matches!(&what, Release::StreamMemory(_, t) if Arc::ptr_eq(t, &mark.timeline));
+        let in_order =
+            |mark: &Mark| matches!(&what, Release::StreamMemory(_, t) if Arc::ptr_eq(t, &mark.timeline));
         if marks.iter().all(in_order) {
             return what.now(driver).into_iter().collect();
         }

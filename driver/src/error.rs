@@ -215,7 +215,9 @@ pub enum Error {
         problem: &'static str,
     },
     /// A call that a capture of this thread forbids.
-    #[error("{what}: this thread captures, and {why}; do it before the capture, or capture in the relaxed mode")]
+    #[error(
+        "{what}: this thread captures, and {why}; do it before the capture, or capture in the relaxed mode"
+    )]
     Forbidden {
         /// The call.
         what: &'static str,

@@ -122,8 +122,8 @@ pub use error::{
 };
 pub use event::Event;
 pub use graph::{
-    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node, NodeAttribute,
-    NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
+    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
+    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
 };
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, HostValue, Launch, LaunchConfig};

@@ -395,7 +395,9 @@ impl Function {
             return refuse("only a kernel with griddepcontrol.wait may overlap the one before it");
         }
         if config.programmatic && !self.0.noncoherent.is_empty() {
-            return refuse("a kernel that reads by ld.global.nc may not overlap the one before it in a stream");
+            return refuse(
+                "a kernel that reads by ld.global.nc may not overlap the one before it in a stream",
+            );
         }
         Ok(())
     }

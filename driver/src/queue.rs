@@ -345,8 +345,12 @@ impl Copy {
         unsafe {
             match (self.0.to.host(), self.0.from.host()) {
                 (Some(to), None) => cu!(driver, cuMemcpyDtoHAsync_v2(to, self.0.from.address(), bytes, raw)),
-                (None, Some(from)) => cu!(driver, cuMemcpyHtoDAsync_v2(self.0.to.address(), from, bytes, raw)),
-                _ => cu!(driver, cuMemcpyDtoDAsync_v2(self.0.to.address(), self.0.from.address(), bytes, raw)),
+                (None, Some(from)) => {
+                    cu!(driver, cuMemcpyHtoDAsync_v2(self.0.to.address(), from, bytes, raw))
+                }
+                _ => {
+                    cu!(driver, cuMemcpyDtoDAsync_v2(self.0.to.address(), self.0.from.address(), bytes, raw))
+                }
             }
         }
     }
@@ -391,7 +395,9 @@ impl Fill {
             return unsafe {
                 match self.0.width {
                     1 => cu_if_there!(driver, cuMemsetD2D8Async(to, pitch, value as u8, columns, rows, raw)),
-                    2 => cu_if_there!(driver, cuMemsetD2D16Async(to, pitch, value as u16, columns, rows, raw)),
+                    2 => {
+                        cu_if_there!(driver, cuMemsetD2D16Async(to, pitch, value as u16, columns, rows, raw))
+                    }
                     _ => cu_if_there!(driver, cuMemsetD2D32Async(to, pitch, value, columns, rows, raw)),
                 }
             };

@@ -4,8 +4,8 @@ use driver_sys::{CUgraph, CUgraphEdgeData, CUgraphNode};
 use ptx_gen::KernelDef;
 use smallvec::SmallVec;
 
-use super::conditional::refuse_in_body;
 use super::coherence::{Writers, expect_coherent};
+use super::conditional::refuse_in_body;
 use super::order::Numbers;
 use super::params::{any_kernel, memcpy_params, memset_params, with_kernel_params};
 use super::{EdgeKind, Graph, Node, NodeId, NodeKind};
@@ -223,6 +223,8 @@ fn add_kernel(call: &AddCall<'_>, data: CUgraphEdgeData, launch: &Launch) -> Res
         let mut params = unsafe { any_kernel(kernel) };
         let params = std::ptr::from_mut(&mut params).cast();
         // SAFETY: as for a kernel by full edges; there is a record for each node before it.
-        unsafe { cu_if_there!(driver, cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, params)) }
+        unsafe {
+            cu_if_there!(driver, cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, params))
+        }
     })
 }

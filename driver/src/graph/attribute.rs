@@ -138,7 +138,12 @@ impl Graph {
         Ok(())
     }
 
-    fn set_raw_attribute(&self, node: CUgraphNode, id: CUlaunchAttributeID, words: [u64; 2]) -> Result<(), Error> {
+    fn set_raw_attribute(
+        &self,
+        node: CUgraphNode,
+        id: CUlaunchAttributeID,
+        words: [u64; 2],
+    ) -> Result<(), Error> {
         let mut value = CUlaunchAttributeValue::zeroed();
         value.words[..2].copy_from_slice(&words);
         let (_current, driver) = (self.context().enter()?, self.context().driver());

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Edge, EdgeKind, Node};
 use super::by_memory::ByMemory;
+use super::{Edge, EdgeKind, Node};
 use crate::error::Stale;
 use crate::queue::{Touch, Use, Work};
 use crate::{Error, Region};

@@ -80,7 +80,10 @@ impl Graph {
         let (mut handle, default, driver) = (0, default.unwrap_or(0), context.driver());
         // SAFETY: `handle` is ours to write; the graph is alive and of the context.
         unsafe {
-            cu_if_there!(driver, cuGraphConditionalHandleCreate(&mut handle, graph, context.raw(), default, flags))
+            cu_if_there!(
+                driver,
+                cuGraphConditionalHandleCreate(&mut handle, graph, context.raw(), default, flags)
+            )
         }?;
         Ok(Condition { graph: self.id, handle })
     }
@@ -184,7 +187,10 @@ impl Graph {
             let (driver, after, edges) = (call.context.driver(), call.after, edges.as_ptr());
             // SAFETY: the parameters are those of a conditional node; there is a record for each node before it.
             unsafe {
-                cu_if_there!(driver, cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, &mut params))
+                cu_if_there!(
+                    driver,
+                    cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, &mut params)
+                )
             }?;
             let bodies = std::ptr::with_exposed_provenance::<CUgraph>(params.params[OUT] as usize);
             // SAFETY: the driver wrote an array of as many graphs as were asked for.
@@ -217,7 +223,8 @@ impl Graph {
             return Err(error);
         }
         let uses = bodies.iter().flat_map(|body| &body.nodes).flat_map(Node::uses).collect();
-        self.nodes[node.index].kind = NodeKind::Conditional(Conditional(Arc::new(ConditionalInner { kind, bodies, uses })));
+        self.nodes[node.index].kind =
+            NodeKind::Conditional(Conditional(Arc::new(ConditionalInner { kind, bodies, uses })));
         self.writers = None;
         Ok(node)
     }
@@ -243,7 +250,9 @@ pub(super) fn refuse_in_body(node: &Node) -> Result<(), Error> {
             Err(node.wrong_kind("the body of a conditional node has no cooperative kernels"))
         }
         NodeKind::Work(_) | NodeKind::Empty | NodeKind::Child(_) | NodeKind::Conditional(_) => Ok(()),
-        _ => Err(node.wrong_kind("the body of a conditional node has kernels, copies, fills, child graphs and the like")),
+        _ => Err(node.wrong_kind(
+            "the body of a conditional node has kernels, copies, fills, child graphs and the like",
+        )),
     }
 }
 

@@ -51,7 +51,8 @@ fn label(node: &Node) -> Vec<String> {
         NodeKind::Child(child) => Some(format!("{} nodes", child.nodes().len())),
         NodeKind::Words(words) => Some(format!("{} operations", words.count())),
         NodeKind::Conditional(conditional) => {
-            let sizes: Vec<_> = conditional.bodies().iter().map(|body| body.nodes().len().to_string()).collect();
+            let sizes: Vec<_> =
+                conditional.bodies().iter().map(|body| body.nodes().len().to_string()).collect();
             Some(format!("bodies of {} nodes", sizes.join(", ")))
         }
         _ => None,

@@ -177,7 +177,8 @@ impl GraphExec {
     ) -> Result<(), Error> {
         let raw = self.nodes[self.index_of(node)?].raw;
         if !self.paired {
-            let problem = "the graph was updated by one whose nodes were added in another order; update it as a whole";
+            let problem =
+                "the graph was updated by one whose nodes were added in another order; update it as a whole";
             return Err(Error::Graph { what: "changing a node", problem });
         }
         let _current = self.context().enter()?;

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use driver_sys::{
-    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExec, CUgraphInstantiate_flags, CUgraphInstantiateResult, CUgraphNode,
-    CUresult,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphExec, CUgraphInstantiate_flags, CUgraphInstantiateResult,
+    CUgraphNode, CUresult,
 };
 
 use super::exec::Inner;
@@ -75,7 +75,7 @@ impl Graph {
         self.expect_edges_as_told()?;
         self.expect_memory_in_order()?;
         let raw = self.instantiate_raw(how)?;
-        let mut exec =         GraphExec {
+        let mut exec = GraphExec {
             inner: Inner { graph: self.raw.clone(), raw },
             id: self.id,
             nodes: self.nodes.clone(),
@@ -99,10 +99,8 @@ impl Graph {
         let driver = self.context().driver();
         let mut exec = CUgraphExec::NULL;
         let flags = how.flags();
-        let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS {
-            flags: flags.bits(),
-            ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed()
-        };
+        let mut params =
+            CUDA_GRAPH_INSTANTIATE_PARAMS { flags: flags.bits(), ..CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed() };
         let result = if let Some(instantiate) = driver.api().cuGraphInstantiateWithParams {
             // SAFETY: `exec` and `params` are ours to write; the graph is alive.
             let code = unsafe { instantiate(&mut exec, graph, &mut params) };
@@ -135,7 +133,6 @@ impl Graph {
         self.nodes.iter().find(|n| n.raw == raw && !raw.is_null()).map(Node::describe)
     }
 }
-
 
 /// The events that nodes record, those of children included.
 pub(super) fn recorded(nodes: &[Node]) -> Vec<Event> {

@@ -145,7 +145,9 @@ pub(super) fn expect_in_order(
     (_, region, _): Touch<'_>,
 ) -> Result<(), Error> {
     let Some((of, alloc)) = region.graph() else { return Ok(()) };
-    let refuse = |problem| Err(Error::GraphMemory { buffer: region.name(), user: format!("node {index} ({name})"), problem });
+    let refuse = |problem| {
+        Err(Error::GraphMemory { buffer: region.name(), user: format!("node {index} ({name})"), problem })
+    };
     if of != graph {
         return refuse("another graph allocates it");
     }
@@ -165,7 +167,11 @@ pub(crate) fn refuse_memory<'a>(regions: impl Iterator<Item = &'a Region>, user:
     for region in regions {
         if region.graph().is_some() {
             let (buffer, user) = (region.name(), user.to_string());
-            return Err(Error::GraphMemory { buffer, user, problem: "a graph allocates it, for its own nodes" });
+            return Err(Error::GraphMemory {
+                buffer,
+                user,
+                problem: "a graph allocates it, for its own nodes",
+            });
         }
     }
     Ok(())

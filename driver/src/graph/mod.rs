@@ -51,12 +51,12 @@ pub use edge::{Edge, EdgeKind};
 pub use exec::GraphExec;
 pub use instantiate::Instantiate;
 pub use memory::Allocated;
+pub(crate) use memory::refuse_memory;
 pub use node::{Node, NodeId, NodeKind};
 pub use parts::{Child, HostCall};
 pub use profile::{Profile, ProfileRow};
 pub use races::Race;
 pub use set::NodeWork;
-pub(crate) use memory::refuse_memory;
 pub use words::{WordOperation, Words};
 
 /// Something that a graph needs, kept for as long as the graph and what is made of it.
@@ -214,7 +214,9 @@ impl Graph {
         self.expect_whole(what)?;
         let problem = self.nodes.iter().find_map(|node| match &node.kind {
             NodeKind::Conditional(_) => Some("a graph with conditional nodes is there once"),
-            NodeKind::Alloc(_) | NodeKind::Free(_) => Some("a graph that allocates or frees memory is there once"),
+            NodeKind::Alloc(_) | NodeKind::Free(_) => {
+                Some("a graph that allocates or frees memory is there once")
+            }
             _ => None,
         });
         problem.map_or(Ok(()), |problem| Err(Error::Graph { what, problem }))

@@ -72,7 +72,11 @@ impl NodeId {
 
     #[cold]
     fn unknown(self, removed: bool) -> Error {
-        if removed { Error::RemovedNode { node: self.index } } else { Error::ForeignNode { node: self.index } }
+        if removed {
+            Error::RemovedNode { node: self.index }
+        } else {
+            Error::ForeignNode { node: self.index }
+        }
     }
 }
 

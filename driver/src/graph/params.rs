@@ -67,7 +67,14 @@ pub(super) fn memset_params(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
     let (value, elementSize) = fill.value();
     let all = FillShape { pitch: 0, columns: fill.count(), rows: 1 };
     let FillShape { pitch, columns, rows } = *fill.shape().unwrap_or(&all);
-    CUDA_MEMSET_NODE_PARAMS_v1 { dst: fill.to().address(), pitch, value, elementSize, width: columns, height: rows }
+    CUDA_MEMSET_NODE_PARAMS_v1 {
+        dst: fill.to().address(),
+        pitch,
+        value,
+        elementSize,
+        width: columns,
+        height: rows,
+    }
 }
 
 /// A kernel node as a node of any type. Valid for as long as what it was made of.

@@ -133,7 +133,11 @@ fn expect_profilable(nodes: &[Node]) -> Result<(), Error> {
 fn run<'n>(node: &'n Node, stream: &Stream, timed: &mut Vec<(&'n Node, [Event; 2])>) -> Result<(), Error> {
     let queue: Box<dyn FnOnce() -> Result<(), Error> + '_> = match &node.kind {
         NodeKind::Child(child) => {
-            return child.order().sorted().into_iter().try_for_each(|i| run(&child.nodes()[i], stream, timed));
+            return child
+                .order()
+                .sorted()
+                .into_iter()
+                .try_for_each(|i| run(&child.nodes()[i], stream, timed));
         }
         NodeKind::Work(work) => Box::new(|| stream.run(work)),
         NodeKind::Host(call) => Box::new(|| call.queue(stream)),
@@ -152,7 +156,11 @@ fn run<'n>(node: &'n Node, stream: &Stream, timed: &mut Vec<(&'n Node, [Event; 2
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = if self.ceiling.is_some() { "  ceiling" } else { "" };
-        writeln!(f, "{:>5}  {:<32}{:>12}{:>8}{:>12}{:>11}{share}", "node", "name", "us", "time", "MB", "GB/s")?;
+        writeln!(
+            f,
+            "{:>5}  {:<32}{:>12}{:>8}{:>12}{:>11}{share}",
+            "node", "name", "us", "time", "MB", "GB/s"
+        )?;
         let all = self.time().as_secs_f64().max(f64::MIN_POSITIVE);
         for row in &self.rows {
             let (seconds, megabytes) = (row.time.as_secs_f64(), row.bytes as f64 / 1e6);

@@ -60,7 +60,8 @@ pub(crate) fn conflict<'a>(
     second: impl Iterator<Item = Touch<'a>> + Clone,
 ) -> Option<&'a Region> {
     first.find_map(|(_, region, access)| {
-        let meets = |(_, other, theirs): Touch<'_>| hazard(access, theirs).is_some() && region.overlaps(other);
+        let meets =
+            |(_, other, theirs): Touch<'_>| hazard(access, theirs).is_some() && region.overlaps(other);
         second.clone().any(meets).then_some(region)
     })
 }

@@ -153,11 +153,14 @@ impl GraphExec {
         let index = self.index_of(node)?;
         let fits = match (&self.nodes[index].kind, &work) {
             (NodeKind::Work(old), new) if old.is_nothing() || new.is_nothing() => false,
-            (NodeKind::Work(Work::Copy(_)), Work::Copy(_)) | (NodeKind::Work(Work::Fill(_)), Work::Fill(_)) => true,
+            (NodeKind::Work(Work::Copy(_)), Work::Copy(_))
+            | (NodeKind::Work(Work::Fill(_)), Work::Fill(_)) => true,
             _ => false,
         };
         if !fits {
-            return Err(self.nodes[index].wrong_kind("only a copy becomes a copy and a fill a fill, of some bytes"));
+            return Err(
+                self.nodes[index].wrong_kind("only a copy becomes a copy and a fill a fill, of some bytes")
+            );
         }
         work.expect_in(self.context())?;
         let (context, kind) = (self.context().raw(), NodeKind::Work(work.clone()));
@@ -218,7 +221,11 @@ impl GraphExec {
         let (event, records) = match (&self.nodes[index].kind, &kind) {
             (NodeKind::Record(_), NodeKind::Record(event)) => (event, true),
             (NodeKind::Wait(_), NodeKind::Wait(event)) => (event, false),
-            _ => return Err(self.nodes[index].wrong_kind("only a node of an event takes another, for the same")),
+            _ => {
+                return Err(
+                    self.nodes[index].wrong_kind("only a node of an event takes another, for the same")
+                );
+            }
         };
         event.expect_in(self.context(), "the graph")?;
         self.with_node(node, |driver, exec, raw| {
@@ -265,7 +272,8 @@ impl GraphExec {
         self.expect_ordered(index, new)?;
         self.expect_coherent_with(node, new)?;
         let place = (self.id, &*self.nodes, &self.order);
-        new.touches().try_for_each(|touch| expect_in_order(place, (index, self.nodes[index].name()), touch))?;
+        new.touches()
+            .try_for_each(|touch| expect_in_order(place, (index, self.nodes[index].name()), touch))?;
         if let Some(users) = self.users.get_mut() {
             let old = &self.nodes[index].kind;
             old.touches().for_each(|(_, region, _)| remove_user(users, region.memory(), index));

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use driver_sys::CUgraphExecUpdateResultInfo;
 
 use super::{Edge, Graph, GraphExec, Node, NodeKind};
-use crate::event::expect_same;
 use crate::Error;
+use crate::event::expect_same;
 
 impl GraphExec {
     /// Takes over the arguments of another graph of the same form: the same nodes and edges, added in the same order.
@@ -43,14 +43,14 @@ impl GraphExec {
         Ok(())
     }
 
-
     /// Refuses a graph that owns memory, which would stay the old one's.
     fn expect_form(&self, graph: &Graph) -> Result<(), Error> {
         let refuse = |problem| Err(Error::Graph { what: "updating a graph", problem });
         graph.expect_whole("updating a graph by it")?;
         graph.expect_edges_as_told()?;
         graph.expect_memory_in_order()?;
-        let owns = |nodes: &[Node]| nodes.iter().any(|n| matches!(n.kind, NodeKind::Alloc(_) | NodeKind::Free(_)));
+        let owns =
+            |nodes: &[Node]| nodes.iter().any(|n| matches!(n.kind, NodeKind::Alloc(_) | NodeKind::Free(_)));
         if owns(&self.nodes) || owns(&graph.nodes) {
             return refuse("a graph that allocates or frees memory keeps it; change its nodes one by one");
         }
@@ -78,7 +78,14 @@ impl GraphExec {
             .or_else(|| {
                 let mut pairs = self.nodes.iter().zip(&graph.nodes);
                 pairs.find(|(a, b)| a.sort() != b.sort() || a.name() != b.name()).map(|(a, b)| {
-                    format!("node {} was {} ({}) and became {} ({})", a.id.index, a.sort(), a.name(), b.sort(), b.name())
+                    format!(
+                        "node {} was {} ({}) and became {} ({})",
+                        a.id.index,
+                        a.sort(),
+                        a.name(),
+                        b.sort(),
+                        b.name()
+                    )
                 })
             })
     }

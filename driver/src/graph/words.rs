@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use driver_sys::{
-    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUstreamBatchMemOpParams, CUstreamBatchMemOpType, CUstreamWaitValue_flags,
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
+    CUstreamWaitValue_flags,
 };
 use ptx_gen::Access;
 

@@ -3,8 +3,8 @@
 //! A view holds its memory alive. Whoever queues work with a view hands the stream or the graph a share of it, so no
 //! buffer goes away under a kernel.
 
-use std::ffi::{CString, c_void};
 use std::any::Any;
+use std::ffi::{CString, c_void};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, Range};
@@ -206,7 +206,12 @@ fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Err
 
 impl<T: Element> View<T> {
     /// Memory that a node of a graph allocates.
-    pub(crate) fn of_graph(context: &Context, address: CUdeviceptr, len: usize, (graph, node): (u64, usize)) -> Self {
+    pub(crate) fn of_graph(
+        context: &Context,
+        address: CUdeviceptr,
+        len: usize,
+        (graph, node): (u64, usize),
+    ) -> Self {
         let origin = Origin::Graph(graph, node);
         Self::of(Arc::new(Allocation::new(context, address, byte_len::<T>(len), origin)))
     }
