@@ -128,9 +128,9 @@ pub fn capture(
     work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
 ) -> Result<Graph, Error> {
     let region = Region::begin(stream, mode, None)?;
-    let (result, pushed, owners) = region.run(work);
+    let done = region.run(work);
     let ended = region.end();
-    ended.finish(stream, result, pushed, owners)
+    ended.finish(stream, done)
 }
 
 /// Captures what `work` pushes as nodes of a graph that is there already, after the given nodes, and gives the graph
@@ -164,9 +164,9 @@ pub fn capture_into(
     expect_same("a graph", graph.context(), "the stream", stream.context())?;
     let after = graph.raw_nodes(after)?;
     let region = Region::begin(stream, mode, Some((graph, &after)))?;
-    let (result, pushed, owners) = region.run(work);
+    let done = region.run(work);
     let ended = region.end();
-    ended.finish(stream, result, pushed, owners)
+    ended.finish(stream, done)
 }
 
 /// The error of a capture that the driver took back: what failed first, and how it ended.
@@ -193,15 +193,16 @@ struct Ended {
     into: Option<Graph>,
 }
 
+/// What a region's work did: what it returned, what it pushed, and what that needs.
+struct Done {
+    result: Result<(), Error>,
+    pushed: Vec<(CUgraphNode, Work)>,
+    owners: Vec<Owner>,
+}
+
 impl Ended {
     /// The graph, or the first failure.
-    fn finish(
-        self,
-        stream: &Stream,
-        result: Result<(), Error>,
-        pushed: Vec<(CUgraphNode, Work)>,
-        owners: Vec<Owner>,
-    ) -> Result<Graph, Error> {
+    fn finish(self, stream: &Stream, Done { result, pushed, owners }: Done) -> Result<Graph, Error> {
         match self.graph {
             Ok(raw) => {
                 // Also after an error of the region's own: the capture itself went well, and its graph is ours.
@@ -235,24 +236,8 @@ impl<'s> Region<'s> {
             let mut turn = stream.begin("a capture")?;
             // Destructors that run meanwhile ask for the work before the capture by this fence.
             turn.fence();
-            match &into {
-                // SAFETY: the stream is alive and not the legacy stream.
-                None => {
-                    unsafe { cu_if_there!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?
-                }
-                Some((graph, after)) => {
-                    let (graph, _calls) = graph.raw.begin();
-                    let (raw, full, count) = (stream.raw(), std::ptr::null(), after.len());
-                    let after = after.as_ptr();
-                    // SAFETY: as above; the nodes are of the graph. Without records the edges are full.
-                    unsafe {
-                        cu_if_there!(
-                            context.driver(),
-                            cuStreamBeginCaptureToGraph(raw, graph, after, full, count, mode)
-                        )
-                    }?;
-                }
-            }
+            // SAFETY: the stream is alive and not the legacy stream; the nodes are of the graph.
+            unsafe { begin_raw(stream, mode, into.as_ref().map(|(graph, after)| (&graph.raw, *after))) }?;
             turn.join(&captured);
             Ok::<_, Error>(())
         })?;
@@ -261,17 +246,17 @@ impl<'s> Region<'s> {
         Ok(Self { stream, captured, into: into.map(|(graph, _)| graph), open: true })
     }
 
-    /// Runs the region's work. Gives what it returned, what it pushed, and what that needs.
+    /// Runs the region's work.
     fn run(
         &self,
         work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
-    ) -> (Result<(), Error>, Vec<(CUgraphNode, Work)>, Vec<Owner>) {
+    ) -> Done {
         let (captured, pushed) = (self.captured.clone(), Rc::default());
         let into = self.into.as_ref().map(|graph| graph.raw.clone());
         let mut capture = Capture { stream: self.stream, captured, pushed, into };
         let result = work(&mut capture);
         let owners = std::mem::take(&mut *lock(&capture.captured.owners));
-        (result, capture.pushed.take(), owners)
+        Done { result, pushed: capture.pushed.take(), owners }
     }
 
     fn end(mut self) -> Ended {
@@ -321,6 +306,24 @@ impl<'s> Region<'s> {
         let code = unsafe { ask(self.stream.raw(), &mut status) };
         code == driver_sys::CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
     }
+}
+
+/// # Safety
+/// The stream is alive and not the legacy stream, and the nodes are of the graph.
+unsafe fn begin_raw(
+    stream: &Stream,
+    mode: CUstreamCaptureMode,
+    into: Option<(&Arc<RawGraph>, &[CUgraphNode])>,
+) -> Result<(), DriverError> {
+    let (driver, raw) = (stream.context().driver(), stream.raw());
+    let Some((graph, after)) = into else {
+        // SAFETY: the caller vouches for the stream.
+        return unsafe { cu_if_there!(driver, cuStreamBeginCapture_v2(raw, mode)) };
+    };
+    let (graph, _calls) = graph.begin();
+    let (full, count, after) = (std::ptr::null(), after.len(), after.as_ptr());
+    // SAFETY: the caller vouches for the stream and the nodes. Without records the edges are full.
+    unsafe { cu_if_there!(driver, cuStreamBeginCaptureToGraph(raw, graph, after, full, count, mode)) }
 }
 
 impl Drop for Region<'_> {

@@ -312,11 +312,11 @@ pub enum Error {
         /// The kind of difference.
         result: CUgraphExecUpdateResult,
         /// The node that differs, by number and name.
-        node: Option<String>,
+        node: Option<Box<str>>,
         /// The node it depends on differently.
-        from: Option<String>,
+        from: Option<Box<str>>,
         /// What this crate sees changed, with the nodes by their order of adding.
-        changed: Option<String>,
+        changed: Option<Box<str>>,
     },
     /// Work for a stream that a capture has.
     #[error("{work}: the stream captures; push work into the queue of the capture, or fork it")]

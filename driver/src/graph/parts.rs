@@ -167,9 +167,8 @@ impl Graph {
         expect_same("a graph", child.context(), "its parent", self.context())?;
         child.expect_plain("adding it to another graph")?;
         self.insert(EdgeKind::Full, after, NodeKind::Child(Child::of(child)), |call, _| {
-            // SAFETY: both graphs are alive; the driver copies the child. Nobody else has it: `self` is borrowed as
-            // a whole, and the caller of this lends the child, whose lock orders the calls of others.
             let (child, _calls) = child.raw.begin();
+            // SAFETY: both graphs are alive and locked; the driver copies the child.
             unsafe { add!(call, cuGraphAddChildGraphNode(child)) }
         })
     }

@@ -29,8 +29,9 @@ impl GraphExec {
             }
         };
         if let Err(source) = result {
-            let (node, from) = (graph.name_of(info.errorNode), graph.name_of(info.errorFromNode));
-            let changed = self.change_to(graph);
+            let name = |node| graph.name_of(node).map(String::into_boxed_str);
+            let (node, from) = (name(info.errorNode), name(info.errorFromNode));
+            let changed = self.change_to(graph).map(String::into_boxed_str);
             return Err(Error::Update { source, result: info.result, node, from, changed });
         }
         self.paired = self.pairs_with(graph);

@@ -45,7 +45,7 @@ impl WordOperation {
             WaitFor::MissingBit => CUstreamWaitValue_flags::NOR,
         };
         let types = [Type::WAIT_VALUE_32, Type::WAIT_VALUE_64];
-        Self::new(word, value, types, Access::Read, flags.0 as u32)
+        Self::new(word, value, types, Access::Read, flags.0)
     }
 
     /// Writes the word.
