@@ -7,22 +7,36 @@
 //! panic; the first call that failed is reported and not only `STREAM_CAPTURE_INVALIDATED`, which follows from it;
 //! destructors that would call the driver wait until the end; what another thread gives the stream meanwhile is
 //! refused, under the lock that the beginning and the end take; a graph the driver took back is not touched.
+//!
+//! The driver's codes, and what keeps a program that uses this crate's types from each:
+//!
+//! | code | name | prevented by |
+//! |---|---|---|
+//! | 900 | `STREAM_CAPTURE_UNSUPPORTED` | [`Error::Forbidden`] before the call: allocating, loading a module, instantiating; [`Error::Capturing`] for a wait for the stream |
+//! | 901 | `STREAM_CAPTURE_INVALIDATED` | follows from the others; [`Error::Capture`] tells the first failure |
+//! | 902 | `STREAM_CAPTURE_MERGE` | [`Stream::wait`] and [`Capture::fork`]: [`Error::CapturedEvent`], [`Error::Capturing`] |
+//! | 903 | `STREAM_CAPTURE_UNMATCHED` | [`capture`] ends on the stream that it began on |
+//! | 904 | `STREAM_CAPTURE_UNJOINED` | [`Capture::fork`] joins, also after an error |
+//! | 905 | `STREAM_CAPTURE_ISOLATION` | [`Stream::wait`]: [`Error::Capturing`] |
+//! | 906 | `STREAM_CAPTURE_IMPLICIT` | [`Stream`]: every stream is non-blocking, and nothing uses the legacy stream |
+//! | 907 | `CAPTURED_EVENT` | [`Event`](crate::Event): [`Error::CapturedEvent`] |
+//! | 908 | `STREAM_CAPTURE_WRONG_THREAD` | [`capture`] ends on the thread that it began on |
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 
-use driver_sys::{
-    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType, CUstreamCaptureMode, CUstreamCaptureStatus,
-};
+use driver_sys::{CUgraph, CUgraphNode, CUstreamCaptureMode, CUstreamCaptureStatus};
 
-use crate::graph::{EdgeKind, NodeKind, Owner};
+use crate::adopt::adopt;
+use crate::event::expect_same;
+use crate::graph::{Child, RawGraph, refuse_memory};
 use crate::lock::lock;
-use crate::queue::{Queue, Use, Work};
+use crate::queue::{Queue, Work};
 use crate::release::Release;
 use crate::timeline::Timeline;
-use crate::{Context, DriverError, Error, Event, Graph, Stream};
+use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 
 /// Which calls a capture forbids meanwhile: allocation, module loading and such.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,31 +54,26 @@ pub struct Capture<'s> {
     stream: &'s Stream,
     captured: Arc<Captured>,
     pushed: Rc<RefCell<Vec<(CUgraphNode, Work)>>>,
+    /// The graph that it adds to, if there is one already: others may call the driver with it.
+    into: Option<Arc<RawGraph>>,
 }
 
 /// What a capture has: its streams point to it while it lasts.
 pub(crate) struct Captured {
     thread: ThreadId,
     /// The graphs that were launched into it.
-    children: Mutex<Vec<Child>>,
+    launched: Mutex<Vec<Launched>>,
     /// The streams that joined it.
     joined: Mutex<Vec<Arc<Timeline>>>,
 }
 
-/// A graph within a captured one.
-pub(crate) struct Child {
-    /// Its node, if the driver told.
-    pub(crate) node: Option<CUgraphNode>,
-    /// What its nodes use.
-    pub(crate) uses: Vec<Use>,
-    /// What its nodes need, kept for as long as the graph that becomes of the capture.
-    pub(crate) keeps: Owner,
-}
+/// A graph that was launched into a capture, and its node, if the driver told.
+pub(crate) type Launched = (Option<CUgraphNode>, Child);
 
 impl Captured {
     fn new() -> Arc<Self> {
         let thread = std::thread::current().id();
-        Arc::new(Self { thread, children: Mutex::default(), joined: Mutex::default() })
+        Arc::new(Self { thread, launched: Mutex::default(), joined: Mutex::default() })
     }
 
     /// Whether this thread captures.
@@ -73,25 +82,43 @@ impl Captured {
     }
 
     /// Remembers a graph that was launched into the capture.
-    pub(crate) fn keep(&self, child: Child) {
-        lock(&self.children).push(child);
+    pub(crate) fn keep(&self, launched: Launched) {
+        lock(&self.launched).push(launched);
     }
 }
 
 thread_local! {
-    /// The captures that this thread is in, each with the first failure of its region.
-    static REGIONS: RefCell<Vec<Option<DriverError>>> = const { RefCell::new(Vec::new()) };
+    /// The captures that this thread is in.
+    static REGIONS: RefCell<Vec<Here>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A capture of this thread: what it forbids, and the first failure of its region.
+struct Here {
+    mode: CaptureMode,
+    failed: Option<DriverError>,
 }
 
 /// Remembers the first failure of the innermost region on this thread. At the thread's end there is none.
 pub(crate) fn note(error: &DriverError) {
     let _ = REGIONS.try_with(|regions| {
         if let Ok(mut regions) = regions.try_borrow_mut()
-            && let Some(first) = regions.last_mut()
+            && let Some(here) = regions.last_mut()
         {
-            first.get_or_insert_with(|| error.clone());
+            here.failed.get_or_insert_with(|| error.clone());
         }
     });
+}
+
+/// Refuses a call that the driver refuses while this thread captures, and by which it would end the capture.
+pub(crate) fn forbid(what: &'static str) -> Result<(), Error> {
+    let forbids = |here: &Here| here.mode != CaptureMode::Relaxed;
+    let captures = REGIONS.try_with(|regions| regions.try_borrow().is_ok_and(|all| all.iter().any(forbids)));
+    match captures {
+        Ok(true) => {
+            Err(Error::Forbidden { what, why: "the driver would refuse the call and end the capture" })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Captures what `work` pushes into the queue it is given, as a graph.
@@ -104,21 +131,46 @@ pub fn capture(
     mode: CaptureMode,
     work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
 ) -> Result<Graph, Error> {
-    let region = Region::begin(stream, mode)?;
-    let mut capture = Capture { stream, captured: region.captured.clone(), pushed: Rc::default() };
-    let result = work(&mut capture);
-    let children = std::mem::take(&mut *lock(&capture.captured.children));
+    let region = Region::begin(stream, mode, None)?;
+    let done = region.run(work);
     let ended = region.end();
-    let pushed = capture.pushed.take();
-    match (result, ended.failed, ended.graph) {
-        (Ok(()), _, Ok(raw)) => adopt(stream.context(), raw, pushed, children),
-        (Err(first), _, Ok(raw)) => {
-            // The capture itself went well: its graph is ours to destroy.
-            drop(Graph::adopt(stream.context(), raw));
-            Err(Error::Capture { first: first.into(), end: None })
-        }
-        (result, failed, Err(end)) => Err(broken(failed, result.err(), end)),
-    }
+    ended.finish(stream, done)
+}
+
+/// Captures what `work` pushes as nodes of a graph that is there already, after the given nodes, and gives the graph
+/// back. After an error there is none: whether the driver keeps what was captured until then is not said anywhere.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let mut graph = Graph::new(&context)?;
+/// let first = graph.fill(&[], &x, 1.0)?;
+/// let graph = capture_into(graph, &[first], &stream, CaptureMode::ThreadLocal, |queue| queue.fill(&x, 2.0))?;
+/// assert_eq!((graph.nodes().len(), graph.edges().len()), (2, 1));
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(stream.read(&x)?, [2.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`capture`]; a node of another graph, or a driver without such captures.
+pub fn capture_into(
+    graph: Graph,
+    after: &[NodeId],
+    stream: &Stream,
+    mode: CaptureMode,
+    work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
+) -> Result<Graph, Error> {
+    expect_same("a graph", graph.context(), "the stream", stream.context())?;
+    let after = graph.raw_nodes(after)?;
+    let region = Region::begin(stream, mode, Some((graph, &after)))?;
+    let done = region.run(work);
+    let ended = region.end();
+    ended.finish(stream, done)
 }
 
 /// The error of a capture that the driver took back: what failed first, and how it ended.
@@ -133,6 +185,8 @@ fn broken(failed: Option<DriverError>, returned: Option<Error>, end: DriverError
 struct Region<'s> {
     stream: &'s Stream,
     captured: Arc<Captured>,
+    /// The graph that it adds to, if there was one.
+    into: Option<Graph>,
     open: bool,
 }
 
@@ -140,13 +194,43 @@ struct Region<'s> {
 struct Ended {
     failed: Option<DriverError>,
     graph: Result<CUgraph, DriverError>,
+    into: Option<Graph>,
+}
+
+/// What a region's work did: what it returned, what it pushed, and what that needs.
+struct Done {
+    result: Result<(), Error>,
+    pushed: Vec<(CUgraphNode, Work)>,
+    launched: Vec<Launched>,
+}
+
+impl Ended {
+    /// The graph, or the first failure.
+    fn finish(self, stream: &Stream, Done { result, pushed, launched }: Done) -> Result<Graph, Error> {
+        match self.graph {
+            Ok(raw) => {
+                // Also after an error of the region's own: the capture itself went well, and its graph is ours.
+                let graph = self.into.unwrap_or_else(|| Graph::adopt(stream.context(), raw));
+                match result {
+                    Ok(()) => adopt(graph, raw, pushed, launched),
+                    Err(first) => Err(Error::Capture { first: first.into(), end: None }),
+                }
+            }
+            Err(end) => Err(broken(self.failed, result.err(), end)),
+        }
+    }
 }
 
 impl<'s> Region<'s> {
-    fn begin(stream: &'s Stream, mode: CaptureMode) -> Result<Self, Error> {
+    /// Begins a capture, into a graph after these nodes if one is given.
+    fn begin(
+        stream: &'s Stream,
+        region: CaptureMode,
+        into: Option<(Graph, &[CUgraphNode])>,
+    ) -> Result<Self, Error> {
         let context = stream.context();
         let _current = context.enter()?;
-        let mode = match mode {
+        let mode = match region {
             CaptureMode::Global => CUstreamCaptureMode::GLOBAL,
             CaptureMode::ThreadLocal => CUstreamCaptureMode::THREAD_LOCAL,
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
@@ -158,14 +242,24 @@ impl<'s> Region<'s> {
             // Who waits meanwhile for the work before the capture asks by this fence.
             turn.look();
             turn.fence();
-            // SAFETY: the stream is alive and not the legacy stream.
-            unsafe { cu_if_there!(context.driver(), cuStreamBeginCapture_v2(stream.raw(), mode)) }?;
+            // SAFETY: the stream is alive and not the legacy stream; the nodes are of the graph.
+            unsafe { begin_raw(stream, mode, into.as_ref().map(|(graph, after)| (&graph.raw, *after))) }?;
             turn.join(&captured);
             Ok::<_, Error>(())
         })?;
         lock(&captured.joined).push(stream.timeline().clone());
-        REGIONS.with_borrow_mut(|regions| regions.push(None));
-        Ok(Self { stream, captured, open: true })
+        REGIONS.with_borrow_mut(|regions| regions.push(Here { mode: region, failed: None }));
+        Ok(Self { stream, captured, into: into.map(|(graph, _)| graph), open: true })
+    }
+
+    /// Runs the region's work.
+    fn run(&self, work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>) -> Done {
+        let (captured, pushed) = (self.captured.clone(), Rc::default());
+        let into = self.into.as_ref().map(|graph| graph.raw.clone());
+        let mut capture = Capture { stream: self.stream, captured, pushed, into };
+        let result = work(&mut capture);
+        let launched = std::mem::take(&mut *lock(&capture.captured.launched));
+        Done { result, pushed: capture.pushed.take(), launched }
     }
 
     fn end(mut self) -> Ended {
@@ -174,12 +268,18 @@ impl<'s> Region<'s> {
     }
 
     /// Ends the capture whatever happened in it. Runs once, on the thread that began.
-    fn close(&self) -> Ended {
-        let failed = REGIONS.with_borrow_mut(Vec::pop).flatten();
+    fn close(&mut self) -> Ended {
+        let failed = REGIONS.with_borrow_mut(Vec::pop).and_then(|here| here.failed);
         let graph = self.end_capture();
         self.stream.context().driver().gate().end();
         self.stream.context().collect();
-        Ended { failed, graph }
+        let mut into = self.into.take();
+        if graph.is_err()
+            && let Some(graph) = into.take()
+        {
+            graph.abandon();
+        }
+        Ended { failed, graph, into }
     }
 
     fn end_capture(&self) -> Result<CUgraph, DriverError> {
@@ -225,13 +325,31 @@ impl<'s> Region<'s> {
     }
 }
 
+/// # Safety
+/// The stream is alive and not the legacy stream, and the nodes are of the graph.
+unsafe fn begin_raw(
+    stream: &Stream,
+    mode: CUstreamCaptureMode,
+    into: Option<(&Arc<RawGraph>, &[CUgraphNode])>,
+) -> Result<(), DriverError> {
+    let (driver, raw) = (stream.context().driver(), stream.raw());
+    let Some((graph, after)) = into else {
+        // SAFETY: the caller vouches for the stream.
+        return unsafe { cu_if_there!(driver, cuStreamBeginCapture_v2(raw, mode)) };
+    };
+    let (graph, _calls) = graph.begin();
+    let (full, count, after) = (std::ptr::null(), after.len(), after.as_ptr());
+    // SAFETY: the caller vouches for the stream and the nodes. Without records the edges are full.
+    unsafe { cu_if_there!(driver, cuStreamBeginCaptureToGraph(raw, graph, after, full, count, mode)) }
+}
+
 impl Drop for Region<'_> {
     /// A panic in the region: the capture ends, and its graph goes.
     fn drop(&mut self) {
         if !self.open {
             return;
         }
-        if let Ok(raw) = self.close().graph {
+        if let Ended { graph: Ok(raw), into: None, .. } = self.close() {
             drop(Graph::adopt(self.stream.context(), raw));
         }
     }
@@ -253,12 +371,12 @@ impl Capture<'_> {
         work: impl FnOnce(&mut Self, &mut Capture<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let context = self.stream.context();
-        crate::event::expect_same(&other.name(), other.context(), "the capture", context)?;
+        expect_same(&other.name(), other.context(), "the capture", context)?;
         let (forked, joined) = (Event::untimed(context)?, Event::untimed(context)?);
         forked.record(self.stream)?;
         self.draw_in(other, &forked)?;
-        let mut second =
-            Capture { stream: other, captured: self.captured.clone(), pushed: self.pushed.clone() };
+        let (captured, pushed) = (self.captured.clone(), self.pushed.clone());
+        let mut second = Capture { stream: other, captured, pushed, into: self.into.clone() };
         let result = work(self, &mut second);
         // Joined also after an error, so that the error is that of `work` and not of a fork left open.
         let join = joined.record(other).and_then(|()| self.join(other, &joined));
@@ -320,7 +438,9 @@ impl Queue for Capture<'_> {
 
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(self.stream.context())?;
+        refuse_memory(work.touches().map(|(_, region, _)| region), "captured work")?;
         {
+            let _calls = self.into.as_ref().map(|graph| graph.begin());
             let _state = self.stream.timeline().lock();
             let _current = self.stream.context().enter()?;
             work.call(self.stream.context().driver(), self.stream)?;
@@ -331,92 +451,4 @@ impl Queue for Capture<'_> {
         self.pushed.borrow_mut().push((known.unwrap_or(CUgraphNode::NULL), work));
         node.map(drop)
     }
-}
-
-/// Makes a graph of what was captured: our work in the order of pushing, then what else the driver shows.
-fn adopt(
-    context: &Context,
-    raw: CUgraph,
-    pushed: Vec<(CUgraphNode, Work)>,
-    children: Vec<Child>,
-) -> Result<Graph, Error> {
-    let mut graph = Graph::adopt(context, raw);
-    let _current = context.enter()?;
-    let shown = nodes_of(context, raw)?;
-    let mut placed: Vec<CUgraphNode> = Vec::with_capacity(shown.len());
-    for (node, work) in pushed {
-        if shown.contains(&node) && !placed.contains(&node) {
-            graph.push_node(node, NodeKind::Work(work));
-            placed.push(node);
-        } else {
-            // The driver shows no node of it, and still the graph may need what it names.
-            graph.own([Arc::new(work) as Owner]);
-        }
-    }
-    for child in children {
-        match child.node.filter(|node| shown.contains(node) && !placed.contains(node)) {
-            Some(node) => {
-                graph.push_child(node, child.uses, child.keeps);
-                placed.push(node);
-            }
-            None => graph.own([child.keeps]),
-        }
-    }
-    for node in shown {
-        if !placed.contains(&node) {
-            graph.push_node(node, kind_of(context, node)?);
-            placed.push(node);
-        }
-    }
-    let index = |node: CUgraphNode| placed.iter().position(|p| *p == node);
-    let edges = edges_of(context, raw)?;
-    graph.push_edges(edges.into_iter().filter_map(|(a, b, kind)| Some((index(a)?, index(b)?, kind))));
-    Ok(graph)
-}
-
-fn nodes_of(context: &Context, graph: CUgraph) -> Result<Vec<CUgraphNode>, Error> {
-    let mut count = 0;
-    // SAFETY: without an array the call writes the number only.
-    unsafe { cu_if_there!(context.driver(), cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count)) }?;
-    let mut nodes = vec![CUgraphNode::NULL; count];
-    if count > 0 {
-        // SAFETY: the array has room for that many.
-        unsafe { cu_if_there!(context.driver(), cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count)) }?;
-    }
-    Ok(nodes)
-}
-
-fn edges_of(context: &Context, graph: CUgraph) -> Result<Vec<(CUgraphNode, CUgraphNode, EdgeKind)>, Error> {
-    let (null, mut count) = (std::ptr::null_mut(), 0);
-    // SAFETY: without arrays the call writes the number only.
-    unsafe { cu_if_there!(context.driver(), cuGraphGetEdges(graph, null, null, &mut count)) }?;
-    let (mut from, mut to) = (vec![CUgraphNode::NULL; count], vec![CUgraphNode::NULL; count]);
-    let mut data = vec![CUgraphEdgeData::zeroed(); count];
-    if count > 0 {
-        let (driver, from, to) = (context.driver(), from.as_mut_ptr(), to.as_mut_ptr());
-        // Work that is not ours may have made programmatic edges, which the older call refuses to show.
-        if let Some(get) = driver.api().cuGraphGetEdges_v2 {
-            // SAFETY: the three arrays have room for that many.
-            let code = unsafe { get(graph, from, to, data.as_mut_ptr(), &mut count) };
-            driver.check("cuGraphGetEdges_v2", code)?;
-        } else {
-            // SAFETY: both arrays have room for that many.
-            unsafe { cu_if_there!(driver, cuGraphGetEdges(graph, from, to, &mut count)) }?;
-        }
-    }
-    let kinds = data.iter().map(EdgeKind::of);
-    Ok(from.into_iter().zip(to).zip(kinds).map(|((from, to), kind)| (from, to, kind)).collect())
-}
-
-/// What a node is that is not of our work.
-fn kind_of(context: &Context, node: CUgraphNode) -> Result<NodeKind, Error> {
-    let mut kind = CUgraphNodeType::EMPTY;
-    // SAFETY: `kind` is ours to write; the node is of a graph that is alive.
-    unsafe { cu_if_there!(context.driver(), cuGraphNodeGetType(node, &mut kind)) }?;
-    Ok(match kind {
-        CUgraphNodeType::EMPTY => NodeKind::Empty,
-        CUgraphNodeType::EVENT_RECORD => NodeKind::Record,
-        CUgraphNodeType::WAIT_EVENT => NodeKind::Wait,
-        other => NodeKind::Other(other),
-    })
 }

@@ -190,6 +190,40 @@ pub enum Error {
         /// The node's number in its own graph.
         node: usize,
     },
+    /// A node that was removed from its graph.
+    #[error("node {node} was removed from its graph")]
+    RemovedNode {
+        /// The node's number.
+        node: usize,
+    },
+    /// A graph was used for what it is not for.
+    #[error("{what}: {problem}")]
+    Graph {
+        /// What was to be done.
+        what: &'static str,
+        /// Why it cannot be.
+        problem: &'static str,
+    },
+    /// Memory that a graph allocates, where it is not there.
+    #[error("{user}: memory {buffer} is not there: {problem}")]
+    GraphMemory {
+        /// The memory.
+        buffer: String,
+        /// What was to use it.
+        user: String,
+        /// Why it is not there.
+        problem: &'static str,
+    },
+    /// A call that a capture of this thread forbids.
+    #[error(
+        "{what}: this thread captures, and {why}; do it before the capture, or capture in the relaxed mode"
+    )]
+    Forbidden {
+        /// The call.
+        what: &'static str,
+        /// What the capture has against it.
+        why: &'static str,
+    },
     /// A node was used as what it is not.
     #[error("node {node} ({name}) is {is}; {wanted}")]
     NodeKind {
@@ -269,17 +303,20 @@ pub enum Error {
         node: Option<String>,
     },
     /// A whole-graph update that the driver refused.
-    #[error("updating the graph: {source}; {result:?}, node {}, dependency on {}",
-        .node.as_deref().unwrap_or("not named"), .from.as_deref().unwrap_or("no node named"))]
+    #[error("updating the graph: {source}; {result:?}, node {}, dependency on {}{}",
+        .node.as_deref().unwrap_or("not named"), .from.as_deref().unwrap_or("no node named"),
+        .changed.as_ref().map(|c| format!("; {c}")).unwrap_or_default())]
     Update {
         /// The call.
         source: Box<DriverError>,
         /// The kind of difference.
         result: CUgraphExecUpdateResult,
         /// The node that differs, by number and name.
-        node: Option<String>,
+        node: Option<Box<str>>,
         /// The node it depends on differently.
-        from: Option<String>,
+        from: Option<Box<str>>,
+        /// What this crate sees changed, with the nodes by their order of adding.
+        changed: Option<Box<str>>,
     },
     /// Work for a stream that a capture has.
     #[error("{work}: the stream captures; push work into the queue of the capture, or fork it")]

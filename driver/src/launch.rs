@@ -185,16 +185,19 @@ pub struct Launch(Arc<Inner>);
 struct Inner {
     function: Function,
     config: LaunchConfig,
-    args: Box<[HostArg]>,
+    /// The buffers, in the order of the parameters.
+    buffers: Vec<Region>,
     slots: Slots,
+    /// All arguments, where there are others than buffers and numbers.
+    values: Option<Box<[HostArg]>>,
 }
 
-/// The arguments that a launch holds without memory of its own.
+/// The arguments that a launch takes without memory of its own.
 const FEW: usize = 16;
 
 /// The values of arguments, each at the start of 64-bit words, and where each begins.
 struct Slots {
-    words: Few<u64, FEW>,
+    words: Few<u64, 10>,
     /// None where each takes one word.
     starts: Option<Box<[u16]>>,
 }
@@ -214,18 +217,28 @@ impl Launch {
         let (config, lent) = (config.into(), args.iter().map(HostArg::lend).collect::<Args<'_>>());
         check_types(function, &lent)?;
         check(function, &config, &lent)?;
-        let slots = Slots::of(&lent);
-        drop(lent);
-        let args = args.into();
-        Ok(Self(Arc::new(Inner { function: function.clone(), config, args, slots })))
+        Ok(Self::unchecked(function, config, &lent))
     }
 
     /// A launch of arguments that have the types of the parameters.
     pub(crate) fn typed(function: &Function, config: LaunchConfig, args: &[Arg<'_>]) -> Result<Self, Error> {
         check(function, &config, args)?;
+        Ok(Self::unchecked(function, config, args))
+    }
+
+    fn unchecked(function: &Function, config: LaunchConfig, args: &[Arg<'_>]) -> Self {
+        let mut buffers = Vec::with_capacity(args.len());
+        let mut plain = true;
+        for arg in args {
+            match *arg {
+                Arg::Buffer(region) => buffers.push(region.clone()),
+                Arg::Scalar(..) => {}
+                Arg::Value(_) => plain = false,
+            }
+        }
+        let values = if plain { None } else { Some(args.iter().map(|arg| arg.own()).collect()) };
         let slots = Slots::of(args);
-        let args = args.iter().map(|arg| arg.own()).collect();
-        Ok(Self(Arc::new(Inner { function: function.clone(), config, args, slots })))
+        Self(Arc::new(Inner { function: function.clone(), config, buffers, slots, values }))
     }
 
     /// The kernel.
@@ -239,17 +252,27 @@ impl Launch {
     }
 
     /// The arguments, in order.
-    pub fn args(&self) -> &[HostArg] {
-        &self.0.args
+    pub fn args(&self) -> Vec<HostArg> {
+        if let Some(values) = &self.0.values {
+            return values.to_vec();
+        }
+        let mut buffers = self.0.buffers.iter();
+        let of = |(param, word): (&Parameter, &u64)| match param.ty {
+            ParameterType::Buffer(..) => buffers.next().cloned().map(HostArg::Buffer),
+            ParameterType::Value(ty) => ty.kind().map(|kind| HostArg::Scalar(kind, *word)),
+        };
+        self.0.function.params().iter().zip(self.0.slots.words.iter()).filter_map(of).collect()
     }
 
     /// The buffers, each with its parameter's name and what is done to it.
+    #[inline]
     pub(crate) fn buffers(&self) -> impl Iterator<Item = (&'static str, &Region, Access)> + Clone {
         let params = self.0.function.params().iter();
-        params.zip(&*self.0.args).filter_map(|(param, arg)| match (param.ty, arg) {
-            (ParameterType::Buffer(_, access), HostArg::Buffer(region)) => Some((param.name, region, access)),
-            _ => None,
-        })
+        let buffers = params.filter_map(|param| match param.ty {
+            ParameterType::Buffer(_, access) => Some((param.name, access)),
+            ParameterType::Value(_) => None,
+        });
+        buffers.zip(&self.0.buffers).map(|((name, access), region)| (name, region, access))
     }
 
     /// Hands the arguments to a call as the driver wants them: an array of pointers to values.

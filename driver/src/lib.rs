@@ -85,6 +85,8 @@ macro_rules! cu_if_there {
     };
 }
 
+mod adopt;
+mod boxes;
 mod capture;
 mod config;
 mod context;
@@ -116,7 +118,8 @@ mod tensor_map;
 mod timeline;
 mod upload;
 
-pub use capture::{Capture, CaptureMode, capture};
+pub use boxes::Boxed;
+pub use capture::{Capture, CaptureMode, capture, capture_into};
 pub use config::LaunchConfig;
 pub use context::{Context, Current};
 pub use device::{Device, Properties};
@@ -127,7 +130,10 @@ pub use error::{
 };
 pub use event::Event;
 pub use function::{Function, Parameter, ParameterType};
-pub use graph::{Edge, EdgeKind, Graph, GraphExec, Node, NodeId, NodeKind, Race};
+pub use graph::{
+    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
+    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
+};
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, HostValue, Launch};

@@ -55,6 +55,7 @@ impl Module {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_with(context: &Context, text: &str, options: &JitOptions) -> Result<Self, Error> {
+        crate::capture::forbid("loading a module")?;
         let fail = |reason| fault(context, text, reason, String::new());
         check_header(context, &Header::of(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;

@@ -29,6 +29,8 @@ pub(crate) type Clock = Few<u64, 4>;
 #[derive(Default)]
 pub(crate) struct Order {
     several: AtomicBool,
+    /// Whether graphs own memory, which work of streams must not name.
+    graph_memory: AtomicBool,
     tables: Mutex<Tables>,
 }
 
@@ -76,6 +78,16 @@ impl Order {
     #[inline]
     pub(crate) fn several(&self) -> bool {
         self.several.load(Acquire)
+    }
+
+    /// Whether graphs own memory, so that work must be looked at for it.
+    #[inline]
+    pub(crate) fn has_graph_memory(&self) -> bool {
+        self.graph_memory.load(Acquire)
+    }
+
+    pub(crate) fn set_graph_memory(&self) {
+        self.graph_memory.store(true, Release);
     }
 
     /// A slot for a new stream, and the count at which it begins. Where one stream counted until now, that one's slot:

@@ -3,9 +3,12 @@
 //! A forward pass is a function over a queue, written once. Pushed into a stream it runs; pushed into a recorder or a
 //! capture it becomes a graph.
 
+use std::sync::Arc;
+
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
+use crate::graph::params::memcpy_params;
 use crate::{
     AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region, Stream, View,
 };
@@ -114,20 +117,53 @@ pub enum Work {
     Fill(Fill),
 }
 
-/// A copy within one context.
+/// A copy within one context. Clones are the same copy.
 #[derive(Clone, Debug)]
-pub struct Copy {
+pub struct Copy(Arc<Regions>);
+
+#[derive(Debug)]
+struct Regions {
     from: Region,
     to: Region,
+    shape: Option<CopyShape>,
 }
 
-/// Memory set to one value.
+/// The box that is copied. Without one it is a run of bytes.
+#[derive(Clone, std::marker::Copy, Debug)]
+pub(crate) struct CopyShape {
+    /// Bytes of a row, rows and slices.
+    pub(crate) extent: [usize; 3],
+    /// Bytes from row to row and rows from slice to slice, where it comes from.
+    pub(crate) from: [usize; 2],
+    /// The same, where it goes.
+    pub(crate) to: [usize; 2],
+}
+
+/// Memory set to one value. Clones are the same fill.
 #[derive(Clone, Debug)]
-pub struct Fill {
+pub struct Fill(Arc<Filled>);
+
+#[derive(Debug)]
+struct Filled {
     to: Region,
     value: u32,
     width: u32,
+    shape: Option<FillShape>,
 }
+
+/// The rows that are filled. Without them it is a run of elements.
+#[derive(Clone, std::marker::Copy, Debug)]
+pub(crate) struct FillShape {
+    /// Bytes from row to row.
+    pub(crate) pitch: usize,
+    /// Elements of a row.
+    pub(crate) columns: usize,
+    /// Rows.
+    pub(crate) rows: usize,
+}
+
+/// What a piece of work does to some bytes, lent: the argument's name, the bytes, and what is done to them.
+pub(crate) type Touch<'a> = (&'static str, &'a Region, Access);
 
 /// What a piece of work does to some bytes.
 #[derive(Clone, Debug)]
@@ -140,6 +176,13 @@ pub struct Use {
     pub access: Access,
     /// Whether a kernel is known to read them by `ld.global.nc`, which nobody may write while it is there.
     pub noncoherent: bool,
+}
+
+impl Use {
+    /// The same, lent.
+    pub(crate) fn touch(&self) -> Touch<'_> {
+        (self.name, &self.region, self.access)
+    }
 }
 
 impl From<Launch> for Work {
@@ -159,7 +202,7 @@ impl Work {
         if from.overlaps(&to) {
             return Err(Error::Transfer { what: "copy", problem: format!("{from} and {to} overlap") });
         }
-        Ok(Self::Copy(Copy { from, to }))
+        Ok(Self::Copy(Copy::new(from, to, None)))
     }
 
     /// Memory set to one value.
@@ -168,17 +211,18 @@ impl Work {
     /// An 8-byte value whose halves differ, which the driver cannot do.
     pub fn fill<T: Element>(to: &View<T>, value: T) -> Result<Self, Error> {
         let to = to.region().clone();
-        let (value, width) = match *as_bytes(&[value]) {
-            [a] => (u32::from(a), 1),
-            [a, b] => (u32::from(u16::from_le_bytes([a, b])), 2),
-            [a, b, c, d] => (u32::from_le_bytes([a, b, c, d]), 4),
-            [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => (u32::from_le_bytes([a, b, c, d]), 4),
-            _ => {
-                let problem = format!("{to} has 8-byte elements, and the halves of the value differ");
-                return Err(Error::Transfer { what: "fill", problem });
-            }
-        };
-        Ok(Self::Fill(Fill { to, value, width }))
+        let (value, width) = word_of(&to, value)?;
+        Ok(Self::Fill(Fill::new(to, value, width, None)))
+    }
+
+    /// Whether it touches no bytes, which the driver refuses in graphs.
+    #[inline]
+    pub(crate) fn is_nothing(&self) -> bool {
+        match self {
+            Self::Launch(_) => false,
+            Self::Copy(copy) => copy.to().bytes() == 0,
+            Self::Fill(fill) => fill.to().bytes() == 0,
+        }
     }
 
     /// The kernel's name, or `copy`, or `fill`.
@@ -192,26 +236,37 @@ impl Work {
 
     /// What it reads and writes.
     pub fn uses(&self) -> Vec<Use> {
-        let one =
-            |name, region: &Region, access| Use { name, region: region.clone(), access, noncoherent: false };
-        match self {
-            Self::Launch(launch) => {
-                let noncoherent = launch.function().noncoherent();
-                let with = |used: Use| Use { noncoherent: noncoherent.contains(used.name), ..used };
-                launch.buffers().map(|(name, region, access)| with(one(name, region, access))).collect()
+        self.touches().map(|touch| self.use_of(touch)).collect()
+    }
+
+    /// The same, lent.
+    #[inline]
+    pub(crate) fn touches(&self) -> impl Iterator<Item = Touch<'_>> + Clone {
+        let (launch, moved) = match self {
+            Self::Launch(launch) => (Some(launch), [None, None]),
+            Self::Copy(copy) => {
+                (None, [Some(("from", copy.from(), Access::Read)), Some(("to", copy.to(), Access::Write))])
             }
-            Self::Copy(Copy { from, to }) => {
-                vec![one("from", from, Access::Read), one("to", to, Access::Write)]
-            }
-            Self::Fill(Fill { to, .. }) => vec![one("to", to, Access::Write)],
-        }
+            Self::Fill(fill) => (None, [None, Some(("to", fill.to(), Access::Write))]),
+        };
+        launch.into_iter().flat_map(Launch::buffers).chain(moved.into_iter().flatten())
+    }
+
+    /// A use of its own, with what is known of how a kernel reads.
+    pub(crate) fn use_of(&self, (name, region, access): Touch<'_>) -> Use {
+        Use { name, region: region.clone(), access, noncoherent: self.reads_noncoherent(name) }
+    }
+
+    /// Whether it is known to read this argument by `ld.global.nc`.
+    pub(crate) fn reads_noncoherent(&self, name: &str) -> bool {
+        matches!(self, Self::Launch(launch) if launch.function().noncoherent().contains(name))
     }
 
     /// Refuses work of another context.
     pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
         match self {
             Self::Launch(launch) => launch.expect_in(context),
-            _ => self.uses().iter().try_for_each(|u| u.region.expect_in(context, "the queue")),
+            _ => self.touches().try_for_each(|(_, region, _)| region.expect_in(context, "the queue")),
         }
     }
 
@@ -221,12 +276,12 @@ impl Work {
             Self::Launch(launch) => launch.enqueue(stream),
             Self::Copy(copy) => {
                 let turn = stream.begin("copy")?;
-                turn.admit([(&copy.from, Access::Read), (&copy.to, Access::Write)].into_iter())?;
+                turn.admit([(copy.from(), Access::Read), (copy.to(), Access::Write)].into_iter())?;
                 turn.enqueue(|driver| copy.call(driver, stream))
             }
             Self::Fill(fill) => {
                 let turn = stream.begin("fill")?;
-                turn.admit(std::iter::once((&fill.to, Access::Write)))?;
+                turn.admit(std::iter::once((fill.to(), Access::Write)))?;
                 turn.enqueue(|driver| fill.call(driver, stream))
             }
         }
@@ -242,60 +297,117 @@ impl Work {
     }
 }
 
+/// A value as the driver fills with it, and its size in bytes: 1, 2 or 4.
+pub(crate) fn word_of<T: Element>(to: &Region, value: T) -> Result<(u32, u32), Error> {
+    Ok(match *as_bytes(&[value]) {
+        [a] => (u32::from(a), 1),
+        [a, b] => (u32::from(u16::from_le_bytes([a, b])), 2),
+        [a, b, c, d] => (u32::from_le_bytes([a, b, c, d]), 4),
+        [a, b, c, d, e, f, g, h] if [a, b, c, d] == [e, f, g, h] => (u32::from_le_bytes([a, b, c, d]), 4),
+        _ => {
+            let problem = format!("{to} has 8-byte elements, and the halves of the value differ");
+            return Err(Error::Transfer { what: "fill", problem });
+        }
+    })
+}
+
 impl Copy {
+    pub(crate) fn new(from: Region, to: Region, shape: Option<CopyShape>) -> Self {
+        Self(Arc::new(Regions { from, to, shape }))
+    }
+
+    /// The box, if it is not a run of bytes.
+    pub(crate) fn shape(&self) -> Option<&CopyShape> {
+        self.0.shape.as_ref()
+    }
+
     /// Where the bytes come from.
     pub fn from(&self) -> &Region {
-        &self.from
+        &self.0.from
     }
 
     /// Where the bytes go.
     pub fn to(&self) -> &Region {
-        &self.to
+        &self.0.to
     }
 
     fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
-        let (raw, bytes) = (stream.raw(), self.to.bytes());
+        let (raw, bytes) = (stream.raw(), self.0.to.bytes());
         if bytes == 0 {
             return Ok(());
         }
+        if self.0.shape.is_some() {
+            let params = memcpy_params(self);
+            // SAFETY: as below.
+            return unsafe { cu_if_there!(driver, cuMemcpy3DAsync_v2(&params, raw)) };
+        }
         // SAFETY: both regions are alive, of that size and of the stream's context; whoever releases them waits for the stream.
         unsafe {
-            match (self.to.host(), self.from.host()) {
-                (Some(to), None) => cu!(driver, cuMemcpyDtoHAsync_v2(to, self.from.address(), bytes, raw)),
-                (None, Some(from)) => cu!(driver, cuMemcpyHtoDAsync_v2(self.to.address(), from, bytes, raw)),
-                _ => cu!(driver, cuMemcpyDtoDAsync_v2(self.to.address(), self.from.address(), bytes, raw)),
+            match (self.0.to.host(), self.0.from.host()) {
+                (Some(to), None) => cu!(driver, cuMemcpyDtoHAsync_v2(to, self.0.from.address(), bytes, raw)),
+                (None, Some(from)) => {
+                    cu!(driver, cuMemcpyHtoDAsync_v2(self.0.to.address(), from, bytes, raw))
+                }
+                _ => {
+                    cu!(driver, cuMemcpyDtoDAsync_v2(self.0.to.address(), self.0.from.address(), bytes, raw))
+                }
             }
         }
     }
 }
 
 impl Fill {
+    pub(crate) fn new(to: Region, value: u32, width: u32, shape: Option<FillShape>) -> Self {
+        Self(Arc::new(Filled { to, value, width, shape }))
+    }
+
+    /// The rows, if it is not a run of elements.
+    pub(crate) fn shape(&self) -> Option<&FillShape> {
+        self.0.shape.as_ref()
+    }
+
     /// What is filled.
     pub fn to(&self) -> &Region {
-        &self.to
+        &self.0.to
     }
 
     /// The value's bits, and its size in bytes: 1, 2 or 4.
     pub fn value(&self) -> (u32, u32) {
-        (self.value, self.width)
+        (self.0.value, self.0.width)
     }
 
     /// How many values.
     pub fn count(&self) -> usize {
-        self.to.bytes() / self.width as usize
+        if let Some(shape) = &self.0.shape {
+            return shape.columns * shape.rows;
+        }
+        self.0.to.bytes() / self.0.width as usize
     }
 
     fn call(&self, driver: &Driver, stream: &Stream) -> Result<(), DriverError> {
-        let (raw, to, count) = (stream.raw(), self.to.address(), self.count());
+        let (raw, to, count) = (stream.raw(), self.0.to.address(), self.count());
         if count == 0 {
             return Ok(());
         }
+        if let Some(FillShape { pitch, columns, rows }) = self.0.shape {
+            let value = self.0.value;
+            // SAFETY: as below.
+            return unsafe {
+                match self.0.width {
+                    1 => cu_if_there!(driver, cuMemsetD2D8Async(to, pitch, value as u8, columns, rows, raw)),
+                    2 => {
+                        cu_if_there!(driver, cuMemsetD2D16Async(to, pitch, value as u16, columns, rows, raw))
+                    }
+                    _ => cu_if_there!(driver, cuMemsetD2D32Async(to, pitch, value, columns, rows, raw)),
+                }
+            };
+        }
         // SAFETY: the region is alive, of that size and of the stream's context; whoever releases it waits for the stream.
         unsafe {
-            match self.width {
-                1 => cu!(driver, cuMemsetD8Async(to, self.value as u8, count, raw)),
-                2 => cu_if_there!(driver, cuMemsetD16Async(to, self.value as u16, count, raw)),
-                _ => cu_if_there!(driver, cuMemsetD32Async(to, self.value, count, raw)),
+            match self.0.width {
+                1 => cu!(driver, cuMemsetD8Async(to, self.0.value as u8, count, raw)),
+                2 => cu_if_there!(driver, cuMemsetD16Async(to, self.0.value as u16, count, raw)),
+                _ => cu_if_there!(driver, cuMemsetD32Async(to, self.0.value, count, raw)),
             }
         }
     }
@@ -312,7 +424,7 @@ pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
 }
 
 /// Why one piece of work must come after another.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, std::marker::Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Hazard {
     /// It reads what the other wrote.
     ReadAfterWrite,

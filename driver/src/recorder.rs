@@ -12,11 +12,16 @@
 //! `ld.global.nc`: no kernel that overlaps it may write that, and the recorder refuses a pipeline in which one does.
 //! Full edges need no such check.
 
-use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
+use ptx_gen::Access;
+use smallvec::SmallVec;
+
+use crate::graph::by_memory::ByMemory;
 use crate::graph::edge::can_overlap;
-use crate::queue::{Queue, Use, Work, hazard};
-use crate::{Context, EdgeKind, Error, Graph, NodeId};
+use crate::graph::order::Numbers;
+use crate::queue::{Queue, Touch, Work, hazard};
+use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 
 /// A queue that builds a [`Graph`].
 pub struct Recorder {
@@ -31,14 +36,15 @@ pub struct Recorder {
 /// What was recorded, as far as later work may have to come after it.
 #[derive(Default)]
 struct History {
-    /// The uses by memory. Only looked up, never walked.
-    past: HashMap<usize, Vec<Past>>,
+    /// The uses by memory, which the nodes of the graph keep alive. Only looked up, never walked.
+    past: ByMemory<Vec<Past>>,
 }
 
 /// A use by a node.
 struct Past {
     node: usize,
-    used: Use,
+    bytes: Range<usize>,
+    access: Access,
 }
 
 impl Recorder {
@@ -113,34 +119,36 @@ impl Recorder {
 impl History {
     /// Adds work after the fewest nodes that it must come after.
     fn record(&mut self, graph: &mut Graph, work: Work) -> Result<NodeId, Error> {
-        let uses = work.uses();
-        let after = graph.order.last_of(&self.conflicts(&uses));
-        let ids: Vec<NodeId> = after.iter().map(|i| graph.nodes()[*i].id()).collect();
+        let mut after = Numbers::new();
+        work.touches().for_each(|touch| self.add_conflicts(&mut after, touch));
+        graph.order.keep_last(&mut after);
+        let ids: SmallVec<[NodeId; 8]> = after.iter().map(|i| graph.nodes()[*i].id()).collect();
         let node = graph.add(&ids, work)?;
-        uses.into_iter().for_each(|used| self.remember(node.index(), used));
+        if let NodeKind::Work(work) = graph.nodes()[node.index()].kind() {
+            work.touches().for_each(|touch| self.remember(node.index(), touch));
+        }
         Ok(node)
     }
 
-    /// The nodes that work with these uses must come after.
-    fn conflicts(&self, uses: &[Use]) -> Vec<usize> {
-        let mut nodes = BTreeSet::new();
-        for new in uses {
-            let past = self.past.get(&new.region.memory()).map_or(&[][..], Vec::as_slice);
-            let meets = |p: &&Past| {
-                hazard(p.used.access, new.access).is_some() && p.used.region.overlaps(&new.region)
-            };
-            nodes.extend(past.iter().filter(meets).map(|p| p.node));
+    /// Adds the nodes that work with this use must come after.
+    fn add_conflicts(&self, nodes: &mut Numbers, (_, region, access): Touch<'_>) {
+        let bytes = region.range();
+        for past in self.past.get(&region.memory()).into_iter().flatten() {
+            let meets = past.bytes.start.max(bytes.start) < past.bytes.end.min(bytes.end);
+            if meets && hazard(past.access, access).is_some() && !nodes.contains(&past.node) {
+                nodes.push(past.node);
+            }
         }
-        nodes.into_iter().collect()
     }
 
     /// Adds a use. A write replaces the uses that it covers: later work that follows it follows them, too.
-    fn remember(&mut self, node: usize, used: Use) {
-        let past = self.past.entry(used.region.memory()).or_default();
-        if used.access.writes() {
-            past.retain(|p| p.node == node || !used.region.covers(&p.used.region));
+    fn remember(&mut self, node: usize, (_, region, access): Touch<'_>) {
+        let (past, bytes) = (self.past.entry(region.memory()).or_default(), region.range());
+        if access.writes() {
+            let covers = |p: &Past| bytes.start <= p.bytes.start && p.bytes.end <= bytes.end;
+            past.retain(|p| p.node == node || !covers(p));
         }
-        past.push(Past { node, used });
+        past.push(Past { node, bytes, access });
     }
 }
 

@@ -8,6 +8,7 @@ use ptx_gen::Access;
 use crate::capture::Captured;
 use crate::element::{Element, as_bytes, as_bytes_mut};
 use crate::event::Place;
+use crate::graph::refuse_memory;
 use crate::memory::wait_for_work;
 use crate::timeline::{State, Timeline};
 use crate::{Context, DriverError, Error, Event, Region, View};
@@ -276,6 +277,9 @@ impl Turn<'_> {
         uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
     ) -> Result<(), Error> {
         let order = self.stream.context().order();
+        if order.has_graph_memory() {
+            refuse_memory(uses.clone().map(|(region, _)| region), "work of a stream")?;
+        }
         if !order.several() {
             return Ok(());
         }

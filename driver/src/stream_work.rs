@@ -8,6 +8,7 @@ use ptx_gen::{Access, KernelDef};
 
 use crate::element::Element;
 use crate::gate::host_function;
+use crate::graph::refuse_memory;
 use crate::queue::Work;
 use crate::{Context, Error, Host, Kernel, Stream, View};
 
@@ -109,6 +110,7 @@ impl Stream {
     /// A view that is not one word, [`Error::Capturing`], or what the driver refuses: not every device has such waits.
     pub fn wait_value(&self, word: &View<u32>, wait: WaitFor, value: u32) -> Result<(), Error> {
         word.expect_len("waiting for a value", 1)?;
+        refuse_memory(std::iter::once(word.region()), "waiting for a value")?;
         word.region().expect_in(self.context(), "a stream")?;
         let flags = match wait {
             WaitFor::AtLeast => CUstreamWaitValue_flags::GEQ,

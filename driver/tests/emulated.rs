@@ -181,16 +181,19 @@ fn a_capture_forks_and_joins() {
 fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
     let bench = Bench::new();
     let failed = capture(&bench.stream, CaptureMode::ThreadLocal, |queue| {
-        // The failure is swallowed, as a library below might.
-        let _ = Buffer::<f32>::zeroed(&bench.context, N);
+        // The failure of a call of another library is swallowed, and spoils what comes after it.
+        let mut address = 0;
+        // SAFETY: `address` is ours to write.
+        let call = || unsafe { (bench.context.driver().api().cuMemAlloc_v2)(&mut address, 4) };
+        let code = bench.context.run(call)?;
+        assert_eq!(code, sys::CUresult::STREAM_CAPTURE_UNSUPPORTED);
         bench.pass(queue)
     });
     let message = text(failed);
     assert!(
-        message.starts_with("capture: cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)"),
+        message.starts_with("capture: cuLaunchKernel: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"),
         "{message}"
     );
-    assert!(message.contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"), "{message}");
     bench.pass(&mut &bench.stream).unwrap();
     bench.expect("eager afterwards", |x| (x + 1.0) * (x + 2.0));
 
@@ -310,8 +313,13 @@ fn every_sort_of_node_does_its_work_in_order() {
     }
     assert_eq!(pinned.to_vec(), (0..N).map(|i| i as f32 + 1.0).collect::<Vec<_>>());
     drop(exec);
-    bench.context.synchronize().unwrap();
-    assert_eq!(Arc::strong_count(&calls), 1, "the exec owned the host function");
+    // Captures of other tests hold destructors back.
+    let is_gone = || {
+        std::thread::yield_now();
+        bench.context.synchronize().unwrap();
+        Arc::strong_count(&calls) == 1
+    };
+    assert!((0..10_000).any(|_| is_gone()), "the exec owned the host function");
 }
 
 #[test]

@@ -8,31 +8,34 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::by_memory::ByMemory;
 use super::{Edge, EdgeKind, Node};
-use crate::Error;
 use crate::error::Stale;
-use crate::queue::{Use, Work};
+use crate::queue::{Touch, Use, Work};
+use crate::{Error, Region};
 
 /// The nodes that write, by memory. Only looked up, never walked.
 #[derive(Clone, Default)]
-pub(crate) struct Writers(HashMap<usize, Vec<usize>>);
+pub(crate) struct Writers(ByMemory<Vec<usize>>);
 
 impl Writers {
     pub(crate) fn of(nodes: &[Node]) -> Self {
         let mut writers = Self::default();
-        nodes.iter().for_each(|node| writers.add(node.id.index, &node.uses()));
+        for node in nodes {
+            node.kind.touches().for_each(|touch| writers.add(node.id.index, touch));
+        }
         writers
     }
 
-    pub(crate) fn add(&mut self, node: usize, uses: &[Use]) {
-        for used in uses.iter().filter(|u| u.access.writes()) {
-            self.0.entry(used.region.memory()).or_default().push(node);
+    pub(crate) fn add(&mut self, node: usize, (_, region, access): Touch<'_>) {
+        if access.writes() {
+            self.0.entry(region.memory()).or_default().push(node);
         }
     }
 
-    /// Those that write the memory of this use.
-    fn of_memory(&self, used: &Use) -> &[usize] {
-        self.0.get(&used.region.memory()).map_or(&[], Vec::as_slice)
+    /// Those that write this memory.
+    fn of_memory(&self, region: &Region) -> &[usize] {
+        self.0.get(&region.memory()).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -44,14 +47,16 @@ pub(crate) fn expect_coherent(
     later: &Work,
 ) -> Result<(), Error> {
     // Weights and tables are read so, and nobody writes them: most work ends here.
-    let mut reads = later.uses();
-    reads.retain(|read| read.noncoherent && !writers.of_memory(read).is_empty());
+    let is_written = |(name, region, _): &Touch<'_>| {
+        !writers.of_memory(region).is_empty() && later.reads_noncoherent(name)
+    };
+    let reads: Vec<Use> = later.touches().filter(is_written).map(|touch| later.use_of(touch)).collect();
     if reads.is_empty() {
         return Ok(());
     }
     let running = running(edges, into);
     for read in &reads {
-        let writer = writers.of_memory(read).iter().filter(|n| running.contains(n)).find_map(|n| {
+        let writer = writers.of_memory(&read.region).iter().filter(|n| running.contains(n)).find_map(|n| {
             let writes = |u: &Use| u.access.writes() && u.region.overlaps(&read.region);
             Some((&nodes[*n], nodes[*n].uses().into_iter().find(writes)?))
         });
@@ -83,7 +88,7 @@ fn running(edges: &[Edge], into: &[(usize, EdgeKind)]) -> BTreeSet<usize> {
     let [mut running, mut ended] = [BTreeSet::new(), BTreeSet::new()];
     let mut open = into.to_vec();
     while let Some((node, path)) = open.pop() {
-        let seen = if path == EdgeKind::Programmatic { &mut running } else { &mut ended };
+        let seen = if path.overlaps() { &mut running } else { &mut ended };
         if seen.insert(node) {
             let further = before.get(&node).into_iter().flatten();
             open.extend(further.map(|&(from, kind)| (from, kind.min(path))));

@@ -7,17 +7,22 @@ use crate::queue::{Use, Work};
 
 impl Graph {
     /// The graph in the language of Graphviz: each node with its kernel, geometry and buffers, each edge with the
-    /// buffers that make it needed, and dashed where it is programmatic. The same graph gives the same text where its
+    /// buffers that make it needed, dashed where it is programmatic and dotted
+    /// where it is of the order of launches. The same graph gives the same text where its
     /// buffers are labelled.
     pub fn dot(&self) -> String {
         let mut out =
             String::from("digraph {\n  node [shape=box fontname=monospace]\n  edge [fontname=monospace]\n");
-        for node in self.nodes() {
+        for node in self.nodes().iter().filter(|node| !matches!(node.kind(), NodeKind::Removed)) {
             let lines: Vec<String> = label(node).iter().map(|l| escape(l)).collect();
             let _ = writeln!(out, "  n{} [label=\"{}\"]", node.id().index(), lines.join("\\n"));
         }
         for &Edge { from, to, kind } in self.edges() {
-            let style = if kind == EdgeKind::Programmatic { " style=dashed" } else { "" };
+            let style = match kind {
+                EdgeKind::Full => "",
+                EdgeKind::Programmatic => " style=dashed",
+                EdgeKind::LaunchOrder => " style=dotted",
+            };
             let reasons = self.reasons(from, to).unwrap_or_default().into_iter();
             let reasons: Vec<String> =
                 reasons.map(|(hazard, name)| escape(&format!("{name} {}", hazard.name()))).collect();
@@ -41,6 +46,17 @@ fn label(node: &Node) -> Vec<String> {
         let shared = if config.shared > 0 { format!(", {} B shared", config.shared) } else { String::new() };
         lines.push(format!("{x}x{y}x{z} blocks of {block}{shared}"));
     }
+    lines.extend(match node.kind() {
+        NodeKind::Alloc(memory) | NodeKind::Free(memory) => Some(memory.region().to_string()),
+        NodeKind::Child(child) => Some(format!("{} nodes", child.nodes().len())),
+        NodeKind::Words(words) => Some(format!("{} operations", words.count())),
+        NodeKind::Conditional(conditional) => {
+            let sizes: Vec<_> =
+                conditional.bodies().iter().map(|body| body.nodes().len().to_string()).collect();
+            Some(format!("bodies of {} nodes", sizes.join(", ")))
+        }
+        _ => None,
+    });
     let uses = node.uses();
     for (verb, which) in [
         ("reads", uses_that(&uses, |u| u.access.reads())),

@@ -14,11 +14,14 @@ use crate::{Context, Error};
 
 /// What an edge waits for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub enum EdgeKind {
     /// The end of the earlier node.
     Full,
     /// The earlier kernel's `griddepcontrol.launch_dependents`, in every block; its end is waited for in the later.
     Programmatic,
+    /// The beginning of every block of the earlier kernel; its end is waited for in the later, as above.
+    LaunchOrder,
 }
 
 /// An edge from the earlier node to the later.
@@ -33,11 +36,12 @@ pub struct Edge {
 }
 
 impl EdgeKind {
-    /// `full` or `programmatic`.
+    /// `full`, `programmatic` or `launch order`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Programmatic => "programmatic",
+            Self::LaunchOrder => "launch order",
         }
     }
 
@@ -46,15 +50,29 @@ impl EdgeKind {
         if context.device().has_programmatic_edges() { self } else { Self::Full }
     }
 
-    /// The driver's record: from port 1 (all blocks have triggered or ended), to port 0, type 1.
-    pub(crate) fn data(self) -> CUgraphEdgeData {
-        let programmatic = u8::from(self == Self::Programmatic);
-        CUgraphEdgeData { from_port: programmatic, r#type: programmatic, ..CUgraphEdgeData::zeroed() }
+    /// Whether the later kernel starts while the earlier one still runs.
+    pub fn overlaps(self) -> bool {
+        self != Self::Full
     }
 
-    /// The kind of a record; an edge for another port of a kernel is programmatic too.
+    /// The driver's record: all zero; or type 1, to port 0, from port 1 (all blocks have triggered or ended) or port 2
+    /// (all blocks have begun).
+    pub(crate) fn data(self) -> CUgraphEdgeData {
+        let from_port = match self {
+            Self::Full => 0,
+            Self::Programmatic => 1,
+            Self::LaunchOrder => 2,
+        };
+        CUgraphEdgeData { from_port, r#type: self.overlaps().into(), ..CUgraphEdgeData::zeroed() }
+    }
+
+    /// The kind of a record.
     pub(crate) fn of(data: &CUgraphEdgeData) -> Self {
-        if data.r#type == 1 { Self::Programmatic } else { Self::Full }
+        match (data.r#type, data.from_port) {
+            (1, 2) => Self::LaunchOrder,
+            (1, _) => Self::Programmatic,
+            _ => Self::Full,
+        }
     }
 }
 
@@ -83,9 +101,9 @@ fn refusal(earlier: &Node, later: &Work) -> Option<&'static str> {
 }
 
 impl Graph {
-    /// How many of the edges are programmatic. None is on a device or a driver that has no such edges.
+    /// How many of the edges are programmatic, of either kind. None is on a device or a driver that has no such edges.
     pub fn programmatic_edges(&self) -> usize {
-        self.edges.iter().filter(|e| e.kind == EdgeKind::Programmatic).count()
+        self.edges.iter().filter(|e| e.kind.overlaps()).count()
     }
 
     /// Refuses programmatic edges that the kernels cannot have; `to` is the number that the later node has or gets.

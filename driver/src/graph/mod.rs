@@ -1,30 +1,63 @@
 //! Graphs by hand: nodes with explicit edges.
 //!
-//! A [`Graph`] is a plan. [`GraphExec`] is the plan made ready: it launches as a whole, and its kernels' arguments
-//! change in place. Both keep every kernel, buffer and event they name alive, and a stream keeps what it runs.
+//! A [`Graph`] is a plan. [`GraphExec`] is the plan made ready: it launches as a whole, and its nodes' work changes
+//! in place. Both keep every kernel, buffer and event they name alive: nothing that a launch uses is released before
+//! the launch has run.
+
+/// Calls a function that adds a node: the arguments that all of them take, then its own.
+macro_rules! add {
+    ($call:ident, $name:ident($($arg:expr),*)) => {
+        cu_if_there!($call.context.driver(), $name($call.node, $call.graph, $call.after, $call.count $(, $arg)*))
+    };
+}
 
 mod add;
+mod attribute;
+pub(crate) mod by_memory;
 mod coherence;
+mod conditional;
+mod copied;
 mod dot;
 pub(crate) mod edge;
 mod exec;
+mod instantiate;
+mod link;
+mod memory;
+mod node;
 pub(crate) mod order;
+pub(crate) mod params;
+mod parts;
+mod profile;
+mod races;
+mod set;
+mod update;
+mod words;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use driver_sys::{CUgraph, CUgraphNode, CUgraphNodeType};
+use driver_sys::{CUgraph, CUgraphNode};
 
 use crate::lock::lock;
-use crate::queue::{Hazard, Use, Work, hazard};
 use crate::release::Release;
-use crate::{Context, Error, Region};
+use crate::{Context, Error};
 use coherence::Writers;
 use order::Order;
 
+pub use attribute::NodeAttribute;
+pub use conditional::{Condition, Conditional};
 pub use edge::{Edge, EdgeKind};
 pub use exec::GraphExec;
+pub use instantiate::Instantiate;
+pub use memory::Allocated;
+pub(crate) use memory::refuse_memory;
+pub use node::{Node, NodeId, NodeKind};
+pub use parts::{Child, HostCall};
+pub use profile::{Profile, ProfileRow};
+pub use races::Race;
+pub use set::NodeWork;
+pub use words::{WordOperation, Words};
 
 /// Something that a graph needs, kept for as long as the graph and what is made of it.
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
@@ -40,123 +73,24 @@ pub struct Graph {
     writers: Option<Writers>,
     /// What captured work needs that no node of ours stands for.
     owners: Vec<Owner>,
+    /// The graph that it is a copy of.
+    original: Option<u64>,
+    /// Why it can never run.
+    broken: Option<&'static str>,
 }
 
 /// The driver's graph. Its calls are not safe to run at the same time, hence the lock.
 pub(crate) struct RawGraph {
     pub(crate) context: Context,
     raw: CUgraph,
-    calls: Mutex<()>,
+    /// Shared with the bodies of its conditional nodes. Holds the nodes that were removed, which no call may name.
+    calls: Arc<Mutex<Removed>>,
+    /// The graph that has it as a body, and destroys it.
+    parent: Option<Arc<RawGraph>>,
 }
 
-/// A node of one graph.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId {
-    graph: u64,
-    index: usize,
-}
-
-/// A node and what it does.
-#[derive(Clone)]
-pub struct Node {
-    pub(crate) raw: CUgraphNode,
-    pub(crate) id: NodeId,
-    kind: NodeKind,
-    /// What it needs beside its work: a function of the host, an event, a child's nodes.
-    keeps: Option<Owner>,
-}
-
-/// What a node does.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum NodeKind {
-    /// A launch, a copy or a fill.
-    Work(Work),
-    /// Nothing: a place for edges to meet.
-    Empty,
-    /// A function on the host.
-    Host,
-    /// A graph within the graph, and what its nodes use.
-    Child(Vec<Use>),
-    /// An event is recorded.
-    Record,
-    /// An event is waited for.
-    Wait,
-    /// A node that a capture made of work that is not ours.
-    Other(CUgraphNodeType),
-}
-
-/// Two nodes that no edge orders and that touch the same bytes, one of them writing.
-#[derive(Clone, Debug)]
-pub struct Race {
-    /// One node.
-    pub first: NodeId,
-    /// The other.
-    pub second: NodeId,
-    /// The bytes that the first touches.
-    pub region: Region,
-}
-
-impl NodeId {
-    /// Its number within its graph, from 0 in the order of adding.
-    pub fn index(self) -> usize {
-        self.index
-    }
-}
-
-impl Node {
-    /// Its id.
-    pub fn id(&self) -> NodeId {
-        self.id
-    }
-
-    /// What it does.
-    pub fn kind(&self) -> &NodeKind {
-        &self.kind
-    }
-
-    /// The kernel's name, or what else it does in a word.
-    pub fn name(&self) -> String {
-        match &self.kind {
-            NodeKind::Work(work) => work.name().to_string(),
-            NodeKind::Empty => "empty".into(),
-            NodeKind::Host => "host".into(),
-            NodeKind::Child(_) => "child".into(),
-            NodeKind::Record => "record".into(),
-            NodeKind::Wait => "wait".into(),
-            NodeKind::Other(kind) => kind.name().map_or_else(|| format!("{kind:?}"), str::to_lowercase),
-        }
-    }
-
-    /// What it reads and writes, as far as this crate knows.
-    pub fn uses(&self) -> Vec<Use> {
-        self.kind.uses()
-    }
-
-    /// Its number and name, for errors.
-    fn describe(&self) -> String {
-        format!("{} ({})", self.id.index, self.name())
-    }
-
-    fn sort(&self) -> &'static str {
-        match &self.kind {
-            NodeKind::Work(Work::Launch(_)) => "a kernel",
-            NodeKind::Work(Work::Copy(_)) => "a copy",
-            NodeKind::Work(Work::Fill(_)) => "a fill",
-            _ => "neither kernel, copy nor fill",
-        }
-    }
-}
-
-impl NodeKind {
-    fn uses(&self) -> Vec<Use> {
-        match self {
-            Self::Work(work) => work.uses(),
-            Self::Child(uses) => uses.clone(),
-            _ => Vec::new(),
-        }
-    }
-}
+/// The numbers of the nodes that were removed from a graph.
+type Removed = Vec<NodeId>;
 
 impl Graph {
     /// A graph without nodes.
@@ -173,11 +107,28 @@ impl Graph {
 
     /// Takes over a graph of the driver.
     pub(crate) fn adopt(context: &Context, raw: CUgraph) -> Self {
+        Self::over(RawGraph { context: context.clone(), raw, calls: Arc::default(), parent: None })
+    }
+
+    /// The body of a conditional node, which belongs to the node.
+    fn body(parent: &Arc<RawGraph>, raw: CUgraph) -> Self {
+        let (context, calls) = (parent.context.clone(), parent.calls.clone());
+        Self::over(RawGraph { context, raw, calls, parent: Some(parent.clone()) })
+    }
+
+    fn over(raw: RawGraph) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
-        let raw = Arc::new(RawGraph { context: context.clone(), raw, calls: Mutex::default() });
-        let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let (nodes, edges, owners) = (Vec::new(), Vec::new(), Vec::new());
-        Self { raw, id, nodes, edges, order: Order::default(), writers: None, owners }
+        Self {
+            raw: Arc::new(raw),
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            order: Order::default(),
+            writers: None,
+            owners: Vec::new(),
+            original: None,
+            broken: None,
+        }
     }
 
     /// Its context.
@@ -185,7 +136,7 @@ impl Graph {
         &self.raw.context
     }
 
-    /// Its nodes, in the order of adding.
+    /// Its nodes, in the order of adding. One that was removed stays in its place as [`NodeKind::Removed`].
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -195,75 +146,24 @@ impl Graph {
         &self.edges
     }
 
-    /// What makes an edge needed: the buffers that both nodes touch, and how.
-    ///
-    /// # Errors
-    /// A node of another graph.
-    pub fn reasons(&self, from: NodeId, to: NodeId) -> Result<Vec<(Hazard, String)>, Error> {
-        let (from, to) = (self.index_of(from)?, self.index_of(to)?);
-        let mut reasons = Vec::new();
-        for a in self.nodes[from].uses() {
-            for b in self.nodes[to].uses() {
-                let reason = hazard(a.access, b.access).map(|hazard| (hazard, a.region.name()));
-                reasons.extend(reason.filter(|_| a.region.overlaps(&b.region)));
-            }
-        }
-        reasons.sort();
-        reasons.dedup();
-        Ok(reasons)
-    }
-
-    /// Pairs of nodes that no path of edges orders and that touch the same bytes, one of them writing: the edges that
-    /// were forgotten. A recorded graph has none.
-    pub fn races(&self) -> Vec<Race> {
-        let order = &self.order;
-        let uses: Vec<Vec<Use>> = self.nodes.iter().map(Node::uses).collect();
-        let mut races = Vec::new();
-        for (b, later) in uses.iter().enumerate() {
-            for (a, earlier) in uses[..b].iter().enumerate() {
-                if order.precedes(a, b) || order.precedes(b, a) {
-                    continue;
-                }
-                let (first, second) = (self.nodes[a].id, self.nodes[b].id);
-                races.extend(conflict(earlier, later).map(|region| Race {
-                    first,
-                    second,
-                    region: region.clone(),
-                }));
-            }
-        }
-        races
-    }
-
     /// The number of a node of this graph.
+    #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Result<usize, Error> {
-        let known = node.graph == self.id && node.index < self.nodes.len();
-        if known { Ok(node.index) } else { Err(Error::ForeignNode { node: node.index }) }
+        node.index_in(self.id, &self.nodes)
     }
 
     /// Remembers a node that the driver has, and that no edge leads to yet.
     pub(crate) fn push_node(&mut self, raw: CUgraphNode, kind: NodeKind) -> NodeId {
-        self.push_after(raw, kind, None, &[])
-    }
-
-    /// The same for a node that is a graph, with what its nodes use and need.
-    pub(crate) fn push_child(&mut self, raw: CUgraphNode, uses: Vec<Use>, keeps: Owner) {
-        self.push_after(raw, NodeKind::Child(uses), Some(keeps), &[]);
+        self.push_after(raw, kind, &[])
     }
 
     /// Remembers a node that the driver has, after these nodes.
-    fn push_after(
-        &mut self,
-        raw: CUgraphNode,
-        kind: NodeKind,
-        keeps: Option<Owner>,
-        after: &[usize],
-    ) -> NodeId {
+    fn push_after(&mut self, raw: CUgraphNode, kind: NodeKind, after: &[usize]) -> NodeId {
         let id = NodeId { graph: self.id, index: self.nodes.len() };
         if let Some(writers) = &mut self.writers {
-            writers.add(id.index, &kind.uses());
+            kind.touches().for_each(|touch| writers.add(id.index, touch));
         }
-        self.nodes.push(Node { raw, id, kind, keeps });
+        self.nodes.push(Node { raw, id, kind });
         self.order.push(after);
         id
     }
@@ -286,6 +186,41 @@ impl Graph {
     pub(crate) fn own(&mut self, owners: impl IntoIterator<Item = Owner>) {
         self.owners.extend(owners);
     }
+
+    /// The driver's handles of nodes.
+    pub(crate) fn raw_nodes(&self, nodes: &[NodeId]) -> Result<Vec<CUgraphNode>, Error> {
+        nodes.iter().map(|node| Ok(self.nodes[self.index_of(*node)?].raw)).collect()
+    }
+
+    /// Drops the graph without the driver's, which is never touched again: nor are its nodes by what was made of it.
+    pub(crate) fn abandon(self) {
+        tracing::warn!("a graph is left to the driver after a capture into it failed");
+        self.raw.begin().1.extend(self.nodes.iter().map(Node::id));
+        std::mem::forget(self.raw.clone());
+    }
+
+    /// Refuses what a graph cannot become a part of anything by.
+    fn expect_whole(&self, what: &'static str) -> Result<(), Error> {
+        let problem = match self.broken {
+            None if self.raw.parent.is_none() => return Ok(()),
+            None => "it is the body of a conditional node, which runs as part of its graph only",
+            Some(problem) => problem,
+        };
+        Err(Error::Graph { what, problem })
+    }
+
+    /// Refuses a graph with nodes of a sort that there is only once.
+    fn expect_plain(&self, what: &'static str) -> Result<(), Error> {
+        self.expect_whole(what)?;
+        let problem = self.nodes.iter().find_map(|node| match &node.kind {
+            NodeKind::Conditional(_) => Some("a graph with conditional nodes is there once"),
+            NodeKind::Alloc(_) | NodeKind::Free(_) => {
+                Some("a graph that allocates or frees memory is there once")
+            }
+            _ => None,
+        });
+        problem.map_or(Ok(()), |problem| Err(Error::Graph { what, problem }))
+    }
 }
 
 impl std::fmt::Debug for Graph {
@@ -294,28 +229,18 @@ impl std::fmt::Debug for Graph {
     }
 }
 
-impl std::fmt::Debug for Node {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Node({})", self.describe())
-    }
-}
-
 impl RawGraph {
     /// The handle, and the right to call the driver with it.
-    pub(crate) fn begin(&self) -> (CUgraph, MutexGuard<'_, ()>) {
+    #[inline]
+    pub(crate) fn begin(&self) -> (CUgraph, MutexGuard<'_, Removed>) {
         (self.raw, lock(&self.calls))
     }
 }
 
 impl Drop for RawGraph {
     fn drop(&mut self) {
-        self.context.release(Release::Graph(self.raw));
+        if self.parent.is_none() {
+            self.context.release(Release::Graph(self.raw));
+        }
     }
-}
-
-/// The first bytes that both touch and one writes.
-pub(crate) fn conflict<'a>(first: &'a [Use], second: &[Use]) -> Option<&'a Region> {
-    let meets =
-        |a: &Use| second.iter().any(|b| hazard(a.access, b.access).is_some() && a.region.overlaps(&b.region));
-    first.iter().find(|a| meets(a)).map(|a| &a.region)
 }

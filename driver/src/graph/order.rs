@@ -5,6 +5,9 @@ use smallvec::SmallVec;
 /// A set of nodes, as bits; of 512 without memory of its own.
 type Set = SmallVec<[u64; 8]>;
 
+/// Some nodes, by their numbers.
+pub(crate) type Numbers = SmallVec<[usize; 8]>;
+
 /// For each node the set of nodes before it, kept as nodes and edges are added.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Order {
@@ -45,9 +48,25 @@ impl Order {
         self.before[b].get(a / 64).is_some_and(|word| word >> (a % 64) & 1 == 1)
     }
 
-    /// The fewest of `nodes` after which all of them are done: those that no other of them comes after.
-    pub(crate) fn last_of(&self, nodes: &[usize]) -> Vec<usize> {
-        nodes.iter().copied().filter(|a| !nodes.iter().any(|b| self.precedes(*a, *b))).collect()
+    /// All nodes, each after those that are before it.
+    pub(crate) fn sorted(&self) -> Vec<usize> {
+        let mut nodes: Vec<usize> = (0..self.before.len()).collect();
+        // Whatever is before a node has fewer nodes before it.
+        nodes.sort_by_key(|node| self.before[*node].iter().map(|word| word.count_ones()).sum::<u32>());
+        nodes
+    }
+
+    /// Keeps the fewest of `nodes` after which all of them are done, in order: those that no other of them comes after.
+    pub(crate) fn keep_last(&self, nodes: &mut Numbers) {
+        nodes.sort_unstable();
+        let mut kept = 0;
+        for i in 0..nodes.len() {
+            if !nodes.iter().any(|b| self.precedes(nodes[i], *b)) {
+                nodes.swap(kept, i);
+                kept += 1;
+            }
+        }
+        nodes.truncate(kept);
     }
 
     /// Adds a node and all that is before it to a set.
@@ -84,7 +103,12 @@ mod tests {
         order.add_edge(2, 3);
         assert!(order.precedes(0, 73) && order.precedes(2, 70));
         assert!(!order.precedes(1, 2) && !order.precedes(3, 3) && !order.precedes(73, 0));
-        assert_eq!(order.last_of(&[0, 1, 2]), [1, 2]);
-        assert_eq!(order.last_of(&[0, 1, 2, 3]), [3]);
+        let last_of = |nodes: &[usize]| {
+            let mut nodes = Numbers::from_slice(nodes);
+            order.keep_last(&mut nodes);
+            nodes.to_vec()
+        };
+        assert_eq!(last_of(&[2, 0, 1]), [1, 2]);
+        assert_eq!(last_of(&[0, 1, 2, 3]), [3]);
     }
 }

@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUdeviceptr, CUresult};
 
+use crate::capture::forbid;
 use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
 use crate::event::expect_same;
+use crate::graph::refuse_memory;
 use crate::lock::lock;
 use crate::order::Touched;
 use crate::release::{HostPointer, Release};
@@ -55,6 +57,8 @@ pub(crate) enum Origin {
     Borrowed(Box<dyn Any + Send + Sync>),
     /// `cuMemAllocAsync` in this stream.
     Stream(Arc<Timeline>),
+    /// A node of a graph, by the numbers of both. The graph gives it back.
+    Graph(u64, usize),
 }
 
 /// Bytes of one allocation, with the type that their view gave them.
@@ -81,6 +85,7 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// [`Error::OutOfMemory`], or what else the driver refuses.
     pub fn uninit(context: &Context, len: usize) -> Result<Self, Error> {
+        forbid("allocating memory")?;
         let bytes = byte_len::<T>(len);
         let _current = context.enter()?;
         let address = context.with_memory(|| {
@@ -200,6 +205,17 @@ fn wrong_len(what: &'static str, got: usize, region: &Region, len: usize) -> Err
 }
 
 impl<T: Element> View<T> {
+    /// Memory that a node of a graph allocates.
+    pub(crate) fn of_graph(
+        context: &Context,
+        address: CUdeviceptr,
+        len: usize,
+        (graph, node): (u64, usize),
+    ) -> Self {
+        let origin = Origin::Graph(graph, node);
+        Self::of(Arc::new(Allocation::new(context, address, byte_len::<T>(len), origin)))
+    }
+
     fn of(allocation: Arc<Allocation>) -> Self {
         let bytes = allocation.bytes;
         Self { region: Region { allocation, start: 0, bytes, elem: &T::TYPE }, elem: PhantomData }
@@ -224,6 +240,7 @@ impl<T: Element> View<T> {
     /// # Errors
     /// What the driver reports, faults of earlier work included.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
+        refuse_memory(std::iter::once(&self.region), "reading")?;
         self.context().synchronize()?;
         let mut to = T::zeros(self.len());
         if !self.is_empty() {
@@ -239,6 +256,7 @@ impl<T: Element> View<T> {
     /// # Errors
     /// A length that is not the view's, or what the driver reports.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
+        refuse_memory(std::iter::once(&self.region), "writing")?;
         self.context().synchronize()?;
         self.put(from)
     }
@@ -291,6 +309,14 @@ impl Region {
 
     pub(crate) fn context(&self) -> &Context {
         &self.allocation.context
+    }
+
+    /// The numbers of the graph and of the node that allocate it, if one does.
+    pub(crate) fn graph(&self) -> Option<(u64, usize)> {
+        match self.allocation.origin {
+            Origin::Graph(graph, node) => Some((graph, node)),
+            _ => None,
+        }
     }
 
     pub(crate) fn touched(&self) -> &Touched {
@@ -370,7 +396,7 @@ impl Drop for Allocation {
             (Origin::Pinned, Some(pointer)) => Release::Pinned(pointer),
             (Origin::Registered(owner), Some(pointer)) => Release::Registered(pointer, owner),
             (Origin::Borrowed(owner) | Origin::Registered(owner), _) => Release::Object(owner),
-            (Origin::Pinned, None) => return,
+            (Origin::Graph(..), _) | (Origin::Pinned, None) => return,
         };
         self.context.release(release);
     }
@@ -397,12 +423,12 @@ impl<T> Deref for Buffer<T> {
 }
 
 /// The size of so many elements; a size that no memory has stays one that no memory has.
-fn byte_len<T>(len: usize) -> usize {
+pub(crate) fn byte_len<T>(len: usize) -> usize {
     len.saturating_mul(size_of::<T>())
 }
 
 /// Turns code 2 into an error with the numbers.
-fn or_out_of_memory(error: DriverError, context: &Context, bytes: usize) -> Error {
+pub(crate) fn or_out_of_memory(error: DriverError, context: &Context, bytes: usize) -> Error {
     match (error.code, context.memory()) {
         (CUresult::OUT_OF_MEMORY, Ok((free, total))) => Error::OutOfMemory { bytes, free, total },
         _ => error.into(),

@@ -1,0 +1,263 @@
+//! Conditional nodes: graphs that run if, while or where a condition says.
+//!
+//! A [`Condition`] is a number of 32 bits that lives with the graph. A kernel before the node, or within a body, sets it
+//! by the device function `cudaGraphSetConditional(handle, value)`: it takes the condition's [handle](Condition::handle)
+//! by value, and declares the function as `.extern .func cudaGraphSetConditional (.param .b64 handle, .param .b32 value)`.
+
+use std::sync::Arc;
+
+use driver_sys::{
+    CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditional_flags, CUgraphConditionalHandle,
+    CUgraphConditionalNodeType, CUgraphNodeParams, CUgraphNodeType,
+};
+use smallvec::SmallVec;
+
+use super::{Graph, Node, NodeId, NodeKind};
+use crate::queue::{Use, Work};
+use crate::{EdgeKind, Error};
+
+/// A number that decides which graphs run, and that kernels set. It belongs to one graph and to one node of it.
+#[derive(Debug)]
+pub struct Condition {
+    graph: u64,
+    handle: CUgraphConditionalHandle,
+}
+
+/// Graphs that run as often as a condition says. Clones are the same.
+#[derive(Clone)]
+pub struct Conditional(Arc<ConditionalInner>);
+
+struct ConditionalInner {
+    kind: CUgraphConditionalNodeType,
+    bodies: Vec<Graph>,
+    uses: Vec<Use>,
+}
+
+/// Builds the graph of one case.
+type Build<'b> = &'b mut dyn FnMut(&mut Graph) -> Result<(), Error>;
+
+impl Condition {
+    /// What kernels are given, by value, to set it: they call `cudaGraphSetConditional` with it.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+}
+
+impl Conditional {
+    /// `if`, `while` or `switch`.
+    pub fn name(&self) -> &'static str {
+        match self.0.kind {
+            CUgraphConditionalNodeType::IF => "if",
+            CUgraphConditionalNodeType::WHILE => "while",
+            _ => "switch",
+        }
+    }
+
+    /// The graphs, in the order of the cases.
+    pub fn bodies(&self) -> &[Graph] {
+        &self.0.bodies
+    }
+
+    pub(super) fn uses(&self) -> &[Use] {
+        &self.0.uses
+    }
+}
+
+impl Graph {
+    /// A condition, for one conditional node of this graph. Each launch of the graph begins with the default value, if
+    /// there is one; else the condition keeps the value that it had.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn condition(&mut self, default: Option<u32>) -> Result<Condition, Error> {
+        let context = self.raw.context.clone();
+        let _current = context.enter()?;
+        let (graph, _calls) = self.raw.begin();
+        let flags = match default {
+            Some(_) => CUgraphConditional_flags::ASSIGN_DEFAULT,
+            None => CUgraphConditional_flags::empty(),
+        };
+        let (mut handle, default, driver) = (0, default.unwrap_or(0), context.driver());
+        // SAFETY: `handle` is ours to write; the graph is alive and of the context.
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuGraphConditionalHandleCreate(&mut handle, graph, context.raw(), default, flags)
+            )
+        }?;
+        Ok(Condition { graph: self.id, handle })
+    }
+
+    /// Adds a graph that runs if the condition is not 0.
+    ///
+    /// ```
+    /// # use warpwright_driver::*;
+    /// # fn main() -> Result<(), Error> {
+    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let x = Buffer::<f32>::zeroed(&context, 4)?;
+    /// let mut graph = Graph::new(&context)?;
+    /// let condition = graph.condition(Some(1))?;
+    /// graph.if_then(&[], condition, |then| then.fill(&[], &x, 5.0).map(drop))?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// assert_eq!(stream.read(&x)?, [5.0; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// What `then` returns, after which the graph is as it was; a condition or a node of another graph; or what the
+    /// driver refuses.
+    pub fn if_then(
+        &mut self,
+        after: &[NodeId],
+        condition: Condition,
+        mut then: impl FnMut(&mut Graph) -> Result<(), Error>,
+    ) -> Result<NodeId, Error> {
+        self.conditional(after, condition, CUgraphConditionalNodeType::IF, &mut [&mut then])
+    }
+
+    /// Adds two graphs: the first runs if the condition is not 0, and else the second.
+    ///
+    /// # Errors
+    /// As [`if_then`](Self::if_then).
+    pub fn if_else(
+        &mut self,
+        after: &[NodeId],
+        condition: Condition,
+        mut then: impl FnMut(&mut Graph) -> Result<(), Error>,
+        mut otherwise: impl FnMut(&mut Graph) -> Result<(), Error>,
+    ) -> Result<NodeId, Error> {
+        self.conditional(after, condition, CUgraphConditionalNodeType::IF, &mut [&mut then, &mut otherwise])
+    }
+
+    /// Adds a graph that runs again and again while the condition is not 0, which it is asked before each time.
+    ///
+    /// # Errors
+    /// As [`if_then`](Self::if_then).
+    pub fn while_loop(
+        &mut self,
+        after: &[NodeId],
+        condition: Condition,
+        mut body: impl FnMut(&mut Graph) -> Result<(), Error>,
+    ) -> Result<NodeId, Error> {
+        self.conditional(after, condition, CUgraphConditionalNodeType::WHILE, &mut [&mut body])
+    }
+
+    /// Adds graphs of which the one runs whose number the condition is, from 0; none if there is no such case. `build`
+    /// builds each of them, given its number.
+    ///
+    /// # Errors
+    /// As [`if_then`](Self::if_then).
+    pub fn switch(
+        &mut self,
+        after: &[NodeId],
+        condition: Condition,
+        cases: usize,
+        build: impl Fn(usize, &mut Graph) -> Result<(), Error>,
+    ) -> Result<NodeId, Error> {
+        let build = &build;
+        let mut builds: Vec<_> = (0..cases).map(|case| move |graph: &mut Graph| build(case, graph)).collect();
+        let mut builds: Vec<Build<'_>> = builds.iter_mut().map(|b| b as Build<'_>).collect();
+        self.conditional(after, condition, CUgraphConditionalNodeType::SWITCH, &mut builds)
+    }
+
+    fn conditional(
+        &mut self,
+        after: &[NodeId],
+        condition: Condition,
+        kind: CUgraphConditionalNodeType,
+        builds: &mut [Build<'_>],
+    ) -> Result<NodeId, Error> {
+        let what = "adding a conditional node";
+        if condition.graph != self.id {
+            return Err(Error::Graph { what, problem: "the condition is of another graph" });
+        }
+        let mut raws: Vec<CUgraph> = Vec::new();
+        let node = self.insert(EdgeKind::Full, after, NodeKind::Empty, |call, _| {
+            let wanted = CUDA_CONDITIONAL_NODE_PARAMS {
+                handle: condition.handle,
+                r#type: kind,
+                size: builds.len() as u32,
+                ctx: call.context.raw(),
+                ..CUDA_CONDITIONAL_NODE_PARAMS::zeroed()
+            };
+            let mut params = any_conditional(&wanted);
+            let edges: SmallVec<[_; 8]> = SmallVec::from_elem(EdgeKind::Full.data(), call.count);
+            let (driver, after, edges) = (call.context.driver(), call.after, edges.as_ptr());
+            // SAFETY: the parameters are those of a conditional node; there is a record for each node before it.
+            unsafe {
+                cu_if_there!(
+                    driver,
+                    cuGraphAddNode_v2(call.node, call.graph, after, edges, call.count, &mut params)
+                )
+            }?;
+            let bodies = std::ptr::with_exposed_provenance::<CUgraph>(params.params[OUT] as usize);
+            // SAFETY: the driver wrote an array of as many graphs as were asked for.
+            raws.extend_from_slice(unsafe { std::slice::from_raw_parts(bodies, builds.len()) });
+            Ok(())
+        })?;
+        self.build_bodies(node, kind, &raws, builds)
+    }
+
+    /// Builds the bodies of a node, or removes the node.
+    fn build_bodies(
+        &mut self,
+        node: NodeId,
+        kind: CUgraphConditionalNodeType,
+        raws: &[CUgraph],
+        builds: &mut [Build<'_>],
+    ) -> Result<NodeId, Error> {
+        let mut bodies: Vec<Graph> = raws.iter().map(|raw| Self::body(&self.raw, *raw)).collect();
+        let ids: Vec<u64> = bodies.iter().map(|body| body.id).collect();
+        let built = bodies.iter_mut().zip(builds).try_for_each(|(body, build)| build(body));
+        if bodies.iter().map(|body| body.id).ne(ids) || bodies.iter().any(|body| body.broken.is_some()) {
+            // What the bodies name is not in our hands, so that nobody could keep it alive; nor may they go away.
+            let problem = "a conditional node's graph was taken away while it was built";
+            self.broken = Some(problem);
+            return Err(Error::Graph { what: "building a conditional node", problem });
+        }
+        if let Err(error) = built {
+            drop(bodies);
+            self.remove_node(node)?;
+            return Err(error);
+        }
+        let uses = bodies.iter().flat_map(|body| &body.nodes).flat_map(Node::uses).collect();
+        self.nodes[node.index].kind =
+            NodeKind::Conditional(Conditional(Arc::new(ConditionalInner { kind, bodies, uses })));
+        self.writers = None;
+        Ok(node)
+    }
+}
+
+/// Where the driver writes the bodies, in words of the parameters.
+const OUT: usize = 2;
+
+fn any_conditional(params: &CUDA_CONDITIONAL_NODE_PARAMS) -> CUgraphNodeParams {
+    let CUDA_CONDITIONAL_NODE_PARAMS { handle, r#type, size, ctx, .. } = *params;
+    let mut words = CUgraphNodeParams::zeroed().params;
+    words[0] = handle;
+    words[1] = u64::from(r#type.0 as u32) | u64::from(size) << 32;
+    words[3] = ctx.0.expose_provenance() as u64;
+    CUgraphNodeParams { r#type: CUgraphNodeType::CONDITIONAL, params: words, ..CUgraphNodeParams::zeroed() }
+}
+
+/// Refuses what the body of a conditional node cannot have.
+#[cold]
+pub(super) fn refuse_in_body(node: &Node) -> Result<(), Error> {
+    match &node.kind {
+        NodeKind::Work(Work::Launch(launch)) if launch.config().cooperative => {
+            Err(node.wrong_kind("the body of a conditional node has no cooperative kernels"))
+        }
+        NodeKind::Work(_) | NodeKind::Empty | NodeKind::Child(_) | NodeKind::Conditional(_) => Ok(()),
+        _ => Err(node.wrong_kind(
+            "the body of a conditional node has kernels, copies, fills, child graphs and the like",
+        )),
+    }
+}
+
+impl std::fmt::Debug for Conditional {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Conditional({}, {:?})", self.name(), self.0.bodies)
+    }
+}

@@ -1,0 +1,179 @@
+//! Nodes: what each does and what it touches.
+
+use driver_sys::{CUgraphNode, CUgraphNodeType};
+
+use super::conditional::Conditional;
+use super::memory::Allocated;
+use super::parts::{Child, HostCall};
+use super::words::Words;
+use crate::queue::{Touch, Use, Work};
+use crate::{Error, Event};
+
+/// A node of one graph.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId {
+    pub(super) graph: u64,
+    pub(super) index: usize,
+}
+
+/// A node and what it does.
+#[derive(Clone)]
+pub struct Node {
+    pub(crate) raw: CUgraphNode,
+    pub(crate) id: NodeId,
+    pub(super) kind: NodeKind,
+}
+
+/// What a node does. It keeps what it needs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum NodeKind {
+    /// A launch, a copy or a fill.
+    Work(Work),
+    /// Nothing: a place for edges to meet.
+    Empty,
+    /// A function on the host.
+    Host(HostCall),
+    /// A graph within the graph.
+    Child(Child),
+    /// An event is recorded.
+    Record(Event),
+    /// An event is waited for.
+    Wait(Event),
+    /// Memory is allocated.
+    Alloc(Allocated),
+    /// Memory that a node allocated is freed.
+    Free(Allocated),
+    /// Words of memory are waited for or written.
+    Words(Words),
+    /// Other graphs run, as often as a condition says.
+    Conditional(Conditional),
+    /// A node that a capture made of work that is not ours.
+    Other(CUgraphNodeType),
+    /// Nothing: it was removed.
+    Removed,
+}
+
+impl NodeId {
+    /// Its number within its graph, from 0 in the order of adding.
+    pub fn index(self) -> usize {
+        self.index
+    }
+
+    /// Its number, if it is one of these nodes of this graph and not removed.
+    #[inline]
+    pub(super) fn index_in(self, graph: u64, nodes: &[Node]) -> Result<usize, Error> {
+        let known = if self.graph == graph { nodes.get(self.index) } else { None };
+        match known {
+            Some(node) if !matches!(node.kind, NodeKind::Removed) => Ok(self.index),
+            _ => Err(self.unknown(known.is_some())),
+        }
+    }
+
+    #[cold]
+    fn unknown(self, removed: bool) -> Error {
+        if removed {
+            Error::RemovedNode { node: self.index }
+        } else {
+            Error::ForeignNode { node: self.index }
+        }
+    }
+}
+
+impl Node {
+    /// Its id.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// What it does.
+    pub fn kind(&self) -> &NodeKind {
+        &self.kind
+    }
+
+    /// The kernel's name, or what else it does in a word.
+    pub fn name(&self) -> String {
+        match &self.kind {
+            NodeKind::Work(work) => work.name().to_string(),
+            NodeKind::Empty => "empty".into(),
+            NodeKind::Host(_) => "host".into(),
+            NodeKind::Child(_) => "child".into(),
+            NodeKind::Record(_) => "record".into(),
+            NodeKind::Wait(_) => "wait".into(),
+            NodeKind::Alloc(_) => "alloc".into(),
+            NodeKind::Free(_) => "free".into(),
+            NodeKind::Words(_) => "words".into(),
+            NodeKind::Conditional(conditional) => conditional.name().into(),
+            NodeKind::Other(kind) => kind.name().map_or_else(|| format!("{kind:?}"), str::to_lowercase),
+            NodeKind::Removed => "removed".into(),
+        }
+    }
+
+    /// What it reads and writes, as far as this crate knows.
+    pub fn uses(&self) -> Vec<Use> {
+        self.kind.uses()
+    }
+
+    /// Its number and name, for errors.
+    pub(super) fn describe(&self) -> String {
+        format!("{} ({})", self.id.index, self.name())
+    }
+
+    /// An error for what it is not.
+    #[cold]
+    pub(super) fn wrong_kind(&self, wanted: &'static str) -> Error {
+        Error::NodeKind { node: self.id.index, name: self.name(), is: self.sort(), wanted }
+    }
+
+    /// What it is, in words for errors.
+    pub(super) fn sort(&self) -> &'static str {
+        match &self.kind {
+            NodeKind::Work(Work::Launch(_)) => "a kernel",
+            NodeKind::Work(Work::Copy(_)) => "a copy",
+            NodeKind::Work(Work::Fill(_)) => "a fill",
+            NodeKind::Empty => "an empty node",
+            NodeKind::Host(_) => "a function of the host",
+            NodeKind::Child(_) => "a child graph",
+            NodeKind::Record(_) => "the recording of an event",
+            NodeKind::Wait(_) => "a wait for an event",
+            NodeKind::Alloc(_) => "an allocation",
+            NodeKind::Free(_) => "the freeing of memory",
+            NodeKind::Words(_) => "operations on words of memory",
+            NodeKind::Conditional(_) => "a conditional node",
+            NodeKind::Other(_) => "work that is not this crate's",
+            NodeKind::Removed => "removed",
+        }
+    }
+}
+
+impl NodeKind {
+    pub(super) fn uses(&self) -> Vec<Use> {
+        let (work, inner) = self.parts();
+        work.map(Work::uses).into_iter().flatten().chain(inner.iter().cloned()).collect()
+    }
+
+    /// What it reads and writes, lent.
+    #[inline]
+    pub(crate) fn touches(&self) -> impl Iterator<Item = Touch<'_>> + Clone {
+        let (work, inner) = self.parts();
+        work.into_iter().flat_map(Work::touches).chain(inner.iter().map(Use::touch))
+    }
+
+    /// Its work, or what else it touches.
+    #[inline]
+    fn parts(&self) -> (Option<&Work>, &[Use]) {
+        match self {
+            Self::Work(work) => (Some(work), &[]),
+            Self::Child(child) => (None, child.all_uses()),
+            Self::Conditional(conditional) => (None, conditional.uses()),
+            Self::Words(words) => (None, words.uses()),
+            _ => (None, &[]),
+        }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({})", self.describe())
+    }
+}

@@ -1,0 +1,91 @@
+//! What the driver is told of kernels, copies and fills.
+
+use driver_sys::{
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUgraphNodeParams_kernel,
+    CUgraphNodeType, CUmemorytype,
+};
+
+use crate::Launch;
+use crate::queue::{Copy, CopyShape, Fill, FillShape};
+
+/// Hands a launch to a call as the parameters of a kernel node. The driver copies them.
+pub(crate) fn with_kernel_params<R>(
+    launch: &Launch,
+    call: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS_v2) -> R,
+) -> R {
+    let config = launch.config();
+    launch.with_params(|kernel_params| {
+        call(&CUDA_KERNEL_NODE_PARAMS_v2 {
+            func: launch.function().raw(),
+            gridDimX: config.grid[0],
+            gridDimY: config.grid[1],
+            gridDimZ: config.grid[2],
+            blockDimX: config.block[0],
+            blockDimY: config.block[1],
+            blockDimZ: config.block[2],
+            sharedMemBytes: config.shared,
+            kernelParams: kernel_params,
+            ..CUDA_KERNEL_NODE_PARAMS_v2::zeroed()
+        })
+    })
+}
+
+/// A copy, as the driver wants it.
+pub(crate) fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
+    let (from, to) = (copy.from(), copy.to());
+    let mut params = CUDA_MEMCPY3D_v2 {
+        srcMemoryType: CUmemorytype::DEVICE,
+        srcDevice: from.address(),
+        srcPitch: from.bytes(),
+        srcHeight: 1,
+        dstMemoryType: CUmemorytype::DEVICE,
+        dstDevice: to.address(),
+        dstPitch: to.bytes(),
+        dstHeight: 1,
+        WidthInBytes: to.bytes(),
+        Height: 1,
+        Depth: 1,
+        ..CUDA_MEMCPY3D_v2::zeroed()
+    };
+    if let Some(CopyShape { extent, from, to }) = copy.shape() {
+        [params.WidthInBytes, params.Height, params.Depth] = *extent;
+        [params.srcPitch, params.srcHeight] = *from;
+        [params.dstPitch, params.dstHeight] = *to;
+    }
+    if let Some(host) = from.host() {
+        (params.srcMemoryType, params.srcHost, params.srcDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    if let Some(host) = to.host() {
+        (params.dstMemoryType, params.dstHost, params.dstDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    params
+}
+
+/// A fill, as the driver wants it.
+#[allow(non_snake_case)]
+pub(super) fn memset_params(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS_v1 {
+    let (value, elementSize) = fill.value();
+    let all = FillShape { pitch: 0, columns: fill.count(), rows: 1 };
+    let FillShape { pitch, columns, rows } = *fill.shape().unwrap_or(&all);
+    CUDA_MEMSET_NODE_PARAMS_v1 {
+        dst: fill.to().address(),
+        pitch,
+        value,
+        elementSize,
+        width: columns,
+        height: rows,
+    }
+}
+
+/// A kernel node as a node of any type. Valid for as long as what it was made of.
+///
+/// # Safety
+/// `kernel` points to the parameters of a kernel.
+pub(super) unsafe fn any_kernel(kernel: *const CUDA_KERNEL_NODE_PARAMS_v2) -> CUgraphNodeParams_kernel {
+    CUgraphNodeParams_kernel {
+        r#type: CUgraphNodeType::KERNEL,
+        // SAFETY: the caller vouches for the pointer.
+        kernel: unsafe { *kernel },
+        ..CUgraphNodeParams_kernel::zeroed()
+    }
+}

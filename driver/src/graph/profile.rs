@@ -1,0 +1,178 @@
+//! Where the time of a graph goes: its nodes one by one.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::order::Order;
+use super::{Graph, GraphExec, Node, NodeId, NodeKind};
+use crate::{Error, Event, Stream};
+
+/// The nodes of a graph in the order in which they ran, each with its time. As text it is a table.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// A row for each node.
+    pub rows: Vec<ProfileRow>,
+    /// What the times are compared with: bytes per second that the device can move.
+    pub ceiling: Option<f64>,
+}
+
+/// One node.
+#[derive(Clone, Debug)]
+pub struct ProfileRow {
+    /// The node. Nodes of child graphs come in the place of the child.
+    pub node: NodeId,
+    /// Its kernel, or what else it does in a word.
+    pub name: String,
+    /// The time between an event before it and one after it, launch included.
+    pub time: Duration,
+    /// Bytes of the views that it was given: read ones and written ones, those that are both twice. A kernel may touch
+    /// fewer of them, or one of them more than once.
+    pub bytes: u64,
+}
+
+impl Profile {
+    /// The sum of the times.
+    pub fn time(&self) -> Duration {
+        self.rows.iter().map(|row| row.time).sum()
+    }
+
+    /// The same compared with so many bytes per second.
+    #[must_use]
+    pub fn against(self, bytes_per_second: f64) -> Self {
+        Self { ceiling: Some(bytes_per_second), ..self }
+    }
+}
+
+impl ProfileRow {
+    /// Bytes per second.
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 / self.time.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+impl Graph {
+    /// Runs the nodes one by one in the stream, in an order that the edges allow, with events between them, and waits.
+    /// The graph's own launch is faster: nothing overlaps here.
+    ///
+    /// ```
+    /// # use warpwright_driver::*;
+    /// # fn main() -> Result<(), Error> {
+    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let x = Buffer::<f32>::zeroed(&context, 1000)?;
+    /// let mut graph = Graph::new(&context)?;
+    /// graph.fill(&[], &x, 1.0)?;
+    /// let profile = graph.profile(&stream)?.against(3.35e12);
+    /// assert_eq!((profile.rows[0].name.as_str(), profile.rows[0].bytes), ("fill", 4000));
+    /// println!("{profile}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A graph with nodes that run as parts of graphs only - allocation, freeing, conditional nodes, operations on
+    /// words, work that is not this crate's ([`Error::NodeKind`]); a stream of another context; [`Error::Capturing`];
+    /// or what the driver refuses.
+    pub fn profile(&self, stream: &Stream) -> Result<Profile, Error> {
+        crate::event::expect_same("a graph", self.context(), "the stream", stream.context())?;
+        profile(&self.nodes, &self.order, stream, |_| Ok(true))
+    }
+}
+
+impl GraphExec {
+    /// The same for a graph that is ready, with what its nodes do now, without those that are switched off.
+    ///
+    /// # Errors
+    /// As [`Graph::profile`].
+    pub fn profile(&mut self, stream: &Stream) -> Result<Profile, Error> {
+        self.expect_stream(stream)?;
+        profile(&self.nodes, &self.order, stream, |node| self.is_enabled(node))
+    }
+}
+
+fn profile(
+    nodes: &[Node],
+    order: &Order,
+    stream: &Stream,
+    is_on: impl Fn(NodeId) -> Result<bool, Error>,
+) -> Result<Profile, Error> {
+    expect_profilable(nodes)?;
+    let mut timed = Vec::new();
+    let queued = order.sorted().into_iter().try_for_each(|index| {
+        let node = &nodes[index];
+        let off = matches!(&node.kind, NodeKind::Work(work) if !work.is_nothing()) && !is_on(node.id)?;
+        if off { Ok(()) } else { run(node, stream, &mut timed) }
+    });
+    // Also after an error: the nodes are lent, and what is queued uses them.
+    stream.synchronize()?;
+    queued?;
+    let row = |(node, [start, end]): (&Node, [Event; 2])| {
+        let bytes = |(_, region, access): (_, &crate::Region, crate::Access)| {
+            region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
+        };
+        let bytes = node.kind.touches().map(bytes).sum();
+        Ok(ProfileRow { node: node.id, name: node.name(), time: end.since(&start)?, bytes })
+    };
+    Ok(Profile { rows: timed.into_iter().map(row).collect::<Result<_, Error>>()?, ceiling: None })
+}
+
+fn expect_profilable(nodes: &[Node]) -> Result<(), Error> {
+    nodes.iter().try_for_each(|node| match &node.kind {
+        NodeKind::Child(child) => expect_profilable(child.nodes()),
+        NodeKind::Work(_)
+        | NodeKind::Empty
+        | NodeKind::Host(_)
+        | NodeKind::Record(_)
+        | NodeKind::Wait(_)
+        | NodeKind::Removed => Ok(()),
+        _ => Err(node.wrong_kind("it runs as a part of a graph only, which cannot be measured node by node")),
+    })
+}
+
+/// Queues one node between two events, and those of a child one by one.
+fn run<'n>(node: &'n Node, stream: &Stream, timed: &mut Vec<(&'n Node, [Event; 2])>) -> Result<(), Error> {
+    let queue: Box<dyn FnOnce() -> Result<(), Error> + '_> = match &node.kind {
+        NodeKind::Child(child) => {
+            return child
+                .order()
+                .sorted()
+                .into_iter()
+                .try_for_each(|i| run(&child.nodes()[i], stream, timed));
+        }
+        NodeKind::Work(work) => Box::new(|| stream.run(work)),
+        NodeKind::Host(call) => Box::new(|| call.queue(stream)),
+        NodeKind::Record(event) => Box::new(|| event.record(stream)),
+        NodeKind::Wait(event) => Box::new(|| stream.wait(event)),
+        _ => return Ok(()),
+    };
+    let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
+    start.record(stream)?;
+    queue()?;
+    end.record(stream)?;
+    timed.push((node, [start, end]));
+    Ok(())
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let share = if self.ceiling.is_some() { "  ceiling" } else { "" };
+        writeln!(
+            f,
+            "{:>5}  {:<32}{:>12}{:>8}{:>12}{:>11}{share}",
+            "node", "name", "us", "time", "MB", "GB/s"
+        )?;
+        let all = self.time().as_secs_f64().max(f64::MIN_POSITIVE);
+        for row in &self.rows {
+            let (seconds, megabytes) = (row.time.as_secs_f64(), row.bytes as f64 / 1e6);
+            let (index, name, percent) = (row.node.index(), &row.name, 100.0 * seconds / all);
+            write!(f, "{index:>5}  {name:<32}{:>12.3}{percent:>7.1}%{megabytes:>12.3}", seconds * 1e6)?;
+            write!(f, "{:>11.1}", row.rate() / 1e9)?;
+            match self.ceiling {
+                Some(ceiling) => writeln!(f, "{:>8.1}%", 100.0 * row.rate() / ceiling)?,
+                None => writeln!(f)?,
+            }
+        }
+        let bytes: u64 = self.rows.iter().map(|row| row.bytes).sum();
+        writeln!(f, "{:>5}  {:<32}{:>12.3}{:>7.1}%{:>12.3}", "", "all", all * 1e6, 100.0, bytes as f64 / 1e6)
+    }
+}

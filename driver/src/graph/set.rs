@@ -1,0 +1,356 @@
+//! Changing what the nodes of a graph that is ready do.
+//!
+//! A node keeps its sort and its edges. So what it touches may change only where the order still holds: work that would
+//! meet another node's on the same bytes without an edge between the two is refused before the driver is asked.
+
+use ptx_gen::{Access, KernelDef};
+
+use super::by_memory::ByMemory;
+use super::coherence::expect_all_coherent;
+use super::memory::expect_in_order;
+use super::params::{memcpy_params, memset_params, with_kernel_params};
+use super::parts::{Child, HostCall};
+use super::races::conflict;
+use super::words::{WordOperation, Words};
+use super::{Graph, GraphExec, NodeId, NodeKind, edge};
+use crate::event::expect_same;
+use crate::queue::Work;
+use crate::{Error, Event, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
+
+/// The nodes that use each memory.
+pub(super) type Users = ByMemory<Vec<usize>>;
+
+fn add_user(users: &mut Users, memory: usize, node: usize) {
+    let nodes = users.entry(memory).or_default();
+    if !nodes.contains(&node) {
+        nodes.push(node);
+    }
+}
+
+fn remove_user(users: &mut Users, memory: usize, node: usize) {
+    if let Some(nodes) = users.get_mut(&memory) {
+        nodes.retain(|n| *n != node);
+        if nodes.is_empty() {
+            users.remove(&memory);
+        }
+    }
+}
+
+/// What a node may be changed to do: the same sort of thing as it does.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NodeWork<'g> {
+    /// A launch, a copy or a fill.
+    Work(Work),
+    /// A function on the host.
+    Host(HostCall),
+    /// A graph of the same form as the child's.
+    Child(&'g Graph),
+    /// The recording of another event.
+    Record(Event),
+    /// A wait for another event.
+    Wait(Event),
+    /// Other operations on words of memory, as many as before.
+    Words(Vec<WordOperation>),
+}
+
+impl NodeWork<'_> {
+    /// A function on the host.
+    pub fn host(context: &crate::Context, function: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::Host(HostCall::new(context, function))
+    }
+}
+
+impl<W: Into<Work>> From<W> for NodeWork<'_> {
+    fn from(work: W) -> Self {
+        Self::Work(work.into())
+    }
+}
+
+impl<'g> From<&'g Graph> for NodeWork<'g> {
+    fn from(graph: &'g Graph) -> Self {
+        Self::Child(graph)
+    }
+}
+
+impl GraphExec {
+    /// Changes what a node does, for launches from now on: to other work of the same sort.
+    ///
+    /// ```
+    /// # use warpwright_driver::*;
+    /// # fn main() -> Result<(), Error> {
+    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let x = Buffer::<f32>::zeroed(&context, 4)?;
+    /// let mut graph = Graph::new(&context)?;
+    /// let filled = graph.fill(&[], &x, 1.0)?;
+    /// let mut exec = graph.instantiate()?;
+    /// exec.set(filled, Work::fill(&x, 2.0)?)?;
+    /// exec.launch(&stream)?;
+    /// assert_eq!(stream.read(&x)?, [2.0; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// A node of another graph, one that was removed since, or one of another sort; else as
+    /// [`set_launch`](Self::set_launch), and what the driver refuses: a copy keeps its kinds of memory, a child graph
+    /// its form.
+    pub fn set<'g>(&mut self, node: NodeId, work: impl Into<NodeWork<'g>>) -> Result<(), Error> {
+        match work.into() {
+            NodeWork::Work(Work::Launch(launch)) => self.set_launch(node, launch),
+            NodeWork::Work(work) => self.set_transfer(node, work),
+            NodeWork::Host(call) => self.set_host(node, call),
+            NodeWork::Child(graph) => self.set_child(node, graph),
+            NodeWork::Record(event) => self.set_event(node, NodeKind::Record(event)),
+            NodeWork::Wait(event) => self.set_event(node, NodeKind::Wait(event)),
+            NodeWork::Words(operations) => self.set_words(node, &operations),
+        }
+    }
+
+    /// Changes the arguments of a kernel node, and with them its geometry, for launches from now on.
+    ///
+    /// # Errors
+    /// As [`Kernel::with`] and [`set_launch`](Self::set_launch).
+    pub fn set_args<K: KernelDef>(
+        &mut self,
+        node: NodeId,
+        kernel: &Kernel<K>,
+        args: K::Args<Host<'_>>,
+    ) -> Result<(), Error> {
+        self.set_launch(node, kernel.with(args)?)
+    }
+
+    /// Changes what a kernel node launches, for launches from now on.
+    ///
+    /// # Errors
+    /// A node of another graph or that is no kernel; a kernel of another context; buffers that an unordered node
+    /// touches ([`Error::Unordered`]): an edge follows from arguments, and edges do not change here; a kernel that
+    /// a programmatic edge leads to and that does not wait ([`Error::Overlap`]); a kernel that reads by `ld.global.nc`
+    /// what a kernel writes that may still run when it starts ([`Error::Stale`]).
+    pub fn set_launch(&mut self, node: NodeId, launch: Launch) -> Result<(), Error> {
+        let index = self.index_of(node)?;
+        let NodeKind::Work(Work::Launch(old)) = &self.nodes[index].kind else {
+            return Err(self.nodes[index].wrong_kind("only a kernel has arguments"));
+        };
+        launch.expect_in(self.context())?;
+        expect_same_attributes(old, &launch)?;
+        if touches_more(old, &launch) {
+            self.expect_place(index, &NodeKind::Work(Work::Launch(launch.clone())))?;
+        }
+        self.with_node(node, |driver, exec, raw| {
+            // SAFETY: the exec is alive, the node is of the graph it was made from, and the driver copies the parameters.
+            with_kernel_params(&launch, |params| unsafe {
+                cu_if_there!(driver, cuGraphExecKernelNodeSetParams_v2(exec, raw, params))
+            })
+        })?;
+        // The node lets go of what it named before; launches in flight that still use it are waited for.
+        self.nodes[index].kind = NodeKind::Work(Work::Launch(launch));
+        Ok(())
+    }
+
+    fn set_transfer(&mut self, node: NodeId, work: Work) -> Result<(), Error> {
+        let index = self.index_of(node)?;
+        let fits = match (&self.nodes[index].kind, &work) {
+            (NodeKind::Work(old), new) if old.is_nothing() || new.is_nothing() => false,
+            (NodeKind::Work(Work::Copy(_)), Work::Copy(_))
+            | (NodeKind::Work(Work::Fill(_)), Work::Fill(_)) => true,
+            _ => false,
+        };
+        if !fits {
+            return Err(
+                self.nodes[index].wrong_kind("only a copy becomes a copy and a fill a fill, of some bytes")
+            );
+        }
+        work.expect_in(self.context())?;
+        let (context, kind) = (self.context().raw(), NodeKind::Work(work.clone()));
+        self.expect_place(index, &kind)?;
+        self.with_node(node, |driver, exec, raw| match &work {
+            Work::Copy(copy) => {
+                let params = memcpy_params(copy);
+                // SAFETY: exec and node are alive, and the parameters name live memory of the context.
+                unsafe { cu_if_there!(driver, cuGraphExecMemcpyNodeSetParams(exec, raw, &params, context)) }
+            }
+            Work::Fill(fill) => {
+                let params = memset_params(fill);
+                // SAFETY: as above.
+                unsafe { cu_if_there!(driver, cuGraphExecMemsetNodeSetParams(exec, raw, &params, context)) }
+            }
+            Work::Launch(_) => Ok(()),
+        })?;
+        self.nodes[index].kind = kind;
+        Ok(())
+    }
+
+    fn set_host(&mut self, node: NodeId, call: HostCall) -> Result<(), Error> {
+        let index = self.index_of(node)?;
+        if !matches!(self.nodes[index].kind, NodeKind::Host(_)) {
+            return Err(self.nodes[index].wrong_kind("only a function of the host becomes another one"));
+        }
+        expect_same("a function of the host", call.context(), "the graph", self.context())?;
+        let params = call.params();
+        self.with_node(node, |driver, exec, raw| {
+            // SAFETY: exec and node are alive, and the node keeps the function from here on.
+            unsafe { cu_if_there!(driver, cuGraphExecHostNodeSetParams(exec, raw, &params)) }
+        })?;
+        self.nodes[index].kind = NodeKind::Host(call);
+        Ok(())
+    }
+
+    fn set_child(&mut self, node: NodeId, graph: &Graph) -> Result<(), Error> {
+        let index = self.index_of(node)?;
+        if !matches!(self.nodes[index].kind, NodeKind::Child(_)) {
+            return Err(self.nodes[index].wrong_kind("only a child graph becomes another one"));
+        }
+        expect_same("a graph", graph.context(), "its parent", self.context())?;
+        graph.expect_plain("making it another graph's child")?;
+        let kind = NodeKind::Child(Child::of(graph));
+        self.expect_place(index, &kind)?;
+        self.with_node(node, |driver, exec, raw| {
+            let (child, _calls) = graph.raw.begin();
+            // SAFETY: exec, node and child are alive; the driver copies what the child's nodes do.
+            unsafe { cu_if_there!(driver, cuGraphExecChildGraphNodeSetParams(exec, raw, child)) }
+        })?;
+        self.nodes[index].kind = kind;
+        Ok(())
+    }
+
+    fn set_event(&mut self, node: NodeId, kind: NodeKind) -> Result<(), Error> {
+        let index = self.index_of(node)?;
+        let (event, records) = match (&self.nodes[index].kind, &kind) {
+            (NodeKind::Record(_), NodeKind::Record(event)) => (event, true),
+            (NodeKind::Wait(_), NodeKind::Wait(event)) => (event, false),
+            _ => {
+                return Err(
+                    self.nodes[index].wrong_kind("only a node of an event takes another, for the same")
+                );
+            }
+        };
+        event.expect_in(self.context(), "the graph")?;
+        if records {
+            event.give_to_graph()
+        } else {
+            event.lend_to_graph()
+        }
+        self.with_node(node, |driver, exec, raw| {
+            // SAFETY: exec, node and event are alive, and the node keeps the event from here on.
+            unsafe {
+                if records {
+                    cu_if_there!(driver, cuGraphExecEventRecordNodeSetEvent(exec, raw, event.raw()))
+                } else {
+                    cu_if_there!(driver, cuGraphExecEventWaitNodeSetEvent(exec, raw, event.raw()))
+                }
+            }
+        })?;
+        self.nodes[index].kind = kind;
+        Ok(())
+    }
+
+    fn set_words(&mut self, node: NodeId, operations: &[WordOperation]) -> Result<(), Error> {
+        let index = self.index_of(node)?;
+        if !matches!(self.nodes[index].kind, NodeKind::Words(_)) {
+            return Err(self.nodes[index].wrong_kind("only operations on words become others"));
+        }
+        let words = Words::new(self.context(), operations)?;
+        let kind = NodeKind::Words(words.clone());
+        self.expect_place(index, &kind)?;
+        let context = self.context().clone();
+        self.with_node(node, |driver, exec, raw| {
+            words.with_params(&context, |params| {
+                // SAFETY: exec and node are alive, the words are of the context, and the node keeps them from here on.
+                unsafe { cu_if_there!(driver, cuGraphExecBatchMemOpNodeSetParams(exec, raw, params)) }
+            })
+        })?;
+        self.nodes[index].kind = kind;
+        Ok(())
+    }
+
+    /// Refuses what the edges of this node do not fit, and remembers what it touches.
+    fn expect_place(&mut self, index: usize, new: &NodeKind) -> Result<(), Error> {
+        let node = self.nodes[index].id;
+        if let NodeKind::Work(work) = new {
+            let overlapped = self.programmatic().filter(|e| e.to == node).map(|e| &self.nodes[e.from.index]);
+            edge::expect_overlap(overlapped, index, work)?;
+        }
+        self.expect_ordered(index, new)?;
+        self.expect_coherent_with(node, new)?;
+        let place = (self.id, &*self.nodes, &self.order);
+        new.touches()
+            .try_for_each(|touch| expect_in_order(place, (index, self.nodes[index].name()), touch))?;
+        if let Some(users) = self.users.get_mut() {
+            let old = &self.nodes[index].kind;
+            old.touches().for_each(|(_, region, _)| remove_user(users, region.memory(), index));
+            new.touches().for_each(|(_, region, _)| add_user(users, region.memory(), index));
+        }
+        self.touched.take();
+        Ok(())
+    }
+
+    /// Refuses new uses that meet those of a node without a path of edges between them.
+    fn expect_ordered(&self, index: usize, new: &NodeKind) -> Result<(), Error> {
+        let old = &self.nodes[index].kind;
+        let is_new = |(_, region, access): &(_, &Region, Access)| {
+            !old.touches().any(|(_, known, before)| *access == before && known.covers(region))
+        };
+        let new: Vec<_> = new.touches().filter(is_new).collect();
+        for other in self.users_of(new.iter().map(|(_, region, _)| *region)) {
+            let node = &self.nodes[other];
+            let ordered =
+                other == index || self.order.precedes(other, index) || self.order.precedes(index, other);
+            let met = if ordered { None } else { conflict(new.iter().copied(), node.kind.touches()) };
+            if let Some(buffer) = met.map(Region::name) {
+                let (name, other_name) = (self.nodes[index].name(), node.name());
+                return Err(Error::Unordered { node: index, name, other, other_name, buffer });
+            }
+        }
+        Ok(())
+    }
+
+    /// The nodes that may use memory of these regions, in order.
+    fn users_of<'a>(&self, regions: impl Iterator<Item = &'a Region>) -> Vec<usize> {
+        let all = self.users.get_or_init(|| {
+            let mut users = Users::default();
+            for (index, node) in self.nodes.iter().enumerate() {
+                node.kind.touches().for_each(|(_, region, _)| add_user(&mut users, region.memory(), index));
+            }
+            users
+        });
+        let mut found: Vec<usize> = regions.filter_map(|r| all.get(&r.memory())).flatten().copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// Refuses work in this node's place by which a kernel would read what may still be written.
+    fn expect_coherent_with(&self, node: NodeId, new: &NodeKind) -> Result<(), Error> {
+        if !self.programmatic().any(|e| e.to == node || e.from == node) {
+            return Ok(());
+        }
+        let mut nodes = self.nodes.clone();
+        nodes[node.index].kind = new.clone();
+        expect_all_coherent(&nodes, &self.edges)
+    }
+}
+
+/// Whether a launch is of another kernel, or touches bytes that the old one does not.
+fn touches_more(old: &Launch, new: &Launch) -> bool {
+    let same = |(a, b): ((_, &Region, Access), (_, &Region, Access))| a.2 == b.2 && a.1.covers(b.1);
+    !old.function().same(new.function())
+        || old.buffers().count() != new.buffers().count()
+        || !old.buffers().zip(new.buffers()).all(same)
+}
+
+/// Refuses a launch that asks for more or less beside its shape: those are attributes of the node, which stay.
+#[inline]
+fn expect_same_attributes(old: &Launch, new: &Launch) -> Result<(), Error> {
+    let of = |launch: &Launch| LaunchConfig { grid: [1; 3], block: [1; 3], shared: 0, ..launch.config() };
+    if of(old) == of(new) { Ok(()) } else { Err(other_attributes(new)) }
+}
+
+#[cold]
+fn other_attributes(new: &Launch) -> Error {
+    let problem = LaunchProblem::Attribute(
+        "cluster, cooperation, priority and domain are the node's, and stay as they were when the graph was made",
+    );
+    Error::Launch { kernel: new.function().name().to_string(), problem }
+}

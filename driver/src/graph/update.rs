@@ -1,0 +1,93 @@
+//! Taking over the work of another graph of the same form.
+
+use std::sync::OnceLock;
+
+use driver_sys::CUgraphExecUpdateResultInfo;
+
+use super::{Edge, Graph, GraphExec, Node, NodeKind};
+use crate::Error;
+use crate::event::expect_same;
+
+impl GraphExec {
+    /// Takes over the arguments of another graph of the same form: the same nodes and edges, added in the same order.
+    /// If the driver takes one whose nodes were added in another order, no node can be changed alone from then on.
+    ///
+    /// # Errors
+    /// [`Error::Update`] with what differs, as this crate and the driver see it, and the nodes that the driver names,
+    /// by their number in `graph`; [`Error::Graph`] for graphs that own memory. Nothing has changed
+    /// then.
+    pub fn update(&mut self, graph: &Graph) -> Result<(), Error> {
+        expect_same("a graph", graph.context(), "the exec to update", self.context())?;
+        self.expect_form(graph)?;
+        let mut info = CUgraphExecUpdateResultInfo::zeroed();
+        let result = {
+            let _current = self.context().enter()?;
+            let (raw, _calls) = graph.raw.begin();
+            // SAFETY: exec and graph are alive; `info` is ours to write.
+            unsafe {
+                cu_if_there!(self.context().driver(), cuGraphExecUpdate_v2(self.inner.raw, raw, &mut info))
+            }
+        };
+        if let Err(source) = result {
+            let name = |node| graph.name_of(node).map(String::into_boxed_str);
+            let (node, from) = (name(info.errorNode), name(info.errorFromNode));
+            let changed = self.change_to(graph).map(String::into_boxed_str);
+            let source = Box::new(source);
+            return Err(Error::Update { source, result: info.result, node, from, changed });
+        }
+        self.paired = self.pairs_with(graph);
+        for (mine, theirs) in self.nodes.iter_mut().zip(&graph.nodes) {
+            mine.kind = theirs.kind.clone();
+        }
+        self.owners = graph.owners.clone();
+        (self.touched, self.users) = (OnceLock::new(), OnceLock::new());
+        Ok(())
+    }
+
+    /// Refuses a graph that owns memory, which would stay the old one's.
+    fn expect_form(&self, graph: &Graph) -> Result<(), Error> {
+        let refuse = |problem| Err(Error::Graph { what: "updating a graph", problem });
+        graph.expect_whole("updating a graph by it")?;
+        graph.expect_edges_as_told()?;
+        graph.expect_memory_in_order()?;
+        let owns =
+            |nodes: &[Node]| nodes.iter().any(|n| matches!(n.kind, NodeKind::Alloc(_) | NodeKind::Free(_)));
+        if owns(&self.nodes) || owns(&graph.nodes) {
+            return refuse("a graph that allocates or frees memory keeps it; change its nodes one by one");
+        }
+        Ok(())
+    }
+
+    /// Whether the nodes of a graph pair with this one's by the order of adding.
+    fn pairs_with(&self, graph: &Graph) -> bool {
+        let edges = |edges: &[Edge]| {
+            let mut edges: Vec<_> = edges.iter().map(|e| (e.indices(), e.kind)).collect();
+            edges.sort_unstable();
+            edges
+        };
+        let is_gone = |node: &Node| matches!(node.kind, NodeKind::Removed);
+        self.nodes.len() == graph.nodes.len()
+            && self.nodes.iter().map(is_gone).eq(graph.nodes.iter().map(is_gone))
+            && edges(&self.edges) == edges(&graph.edges)
+    }
+
+    /// The first thing in which a graph is not of this one's form.
+    fn change_to(&self, graph: &Graph) -> Option<String> {
+        let counts = |what, a, b| (a != b).then(|| format!("{a} {what} became {b}"));
+        counts("nodes", self.nodes.len(), graph.nodes.len())
+            .or_else(|| counts("edges", self.edges.len(), graph.edges.len()))
+            .or_else(|| {
+                let mut pairs = self.nodes.iter().zip(&graph.nodes);
+                pairs.find(|(a, b)| a.sort() != b.sort() || a.name() != b.name()).map(|(a, b)| {
+                    format!(
+                        "node {} was {} ({}) and became {} ({})",
+                        a.id.index,
+                        a.sort(),
+                        a.name(),
+                        b.sort(),
+                        b.name()
+                    )
+                })
+            })
+    }
+}

@@ -1,0 +1,164 @@
+//! Words of memory that a graph waits for or writes, many in one node.
+
+use std::sync::Arc;
+
+use driver_sys::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUstreamBatchMemOpParams, CUstreamBatchMemOpType,
+    CUstreamWaitValue_flags,
+};
+use ptx_gen::Access;
+
+use super::{Graph, NodeId, NodeKind};
+use crate::element::{Element, as_bytes};
+use crate::queue::Use;
+use crate::{Context, DriverError, EdgeKind, Error, View, WaitFor};
+
+/// One operation on a word of 32 or 64 bits.
+#[derive(Clone, Debug)]
+pub struct WordOperation {
+    operation: CUstreamBatchMemOpType,
+    value: u64,
+    flags: u32,
+    used: Use,
+}
+
+/// Operations on words of memory, made one after another. Clones are the same operations.
+#[derive(Clone)]
+pub struct Words(Arc<WordsInner>);
+
+struct WordsInner {
+    operations: Vec<WordOperation>,
+    uses: Vec<Use>,
+}
+
+impl WordOperation {
+    /// Waits until the word has a value that a kernel, a stream or the host writes.
+    ///
+    /// # Errors
+    /// A view that is not one word of 4 or 8 bytes.
+    pub fn wait<T: Element>(word: &View<T>, wait: WaitFor, value: T) -> Result<Self, Error> {
+        use CUstreamBatchMemOpType as Type;
+        let flags = match wait {
+            WaitFor::AtLeast => CUstreamWaitValue_flags::GEQ,
+            WaitFor::Equal => CUstreamWaitValue_flags::EQ,
+            WaitFor::AnyBit => CUstreamWaitValue_flags::AND,
+            WaitFor::MissingBit => CUstreamWaitValue_flags::NOR,
+        };
+        let types = [Type::WAIT_VALUE_32, Type::WAIT_VALUE_64];
+        Self::new(word, value, types, Access::Read, flags.0)
+    }
+
+    /// Writes the word.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn write<T: Element>(word: &View<T>, value: T) -> Result<Self, Error> {
+        use CUstreamBatchMemOpType as Type;
+        Self::new(word, value, [Type::WRITE_VALUE_32, Type::WRITE_VALUE_64], Access::Write, 0)
+    }
+
+    fn new<T: Element>(
+        word: &View<T>,
+        value: T,
+        types: [CUstreamBatchMemOpType; 2],
+        access: Access,
+        flags: u32,
+    ) -> Result<Self, Error> {
+        word.expect_len("an operation on a word", 1)?;
+        let (operation, value) = match *as_bytes(&[value]) {
+            [a, b, c, d] => (types[0], u32::from_le_bytes([a, b, c, d]).into()),
+            [a, b, c, d, e, f, g, h] => (types[1], u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+            ref bytes => {
+                let problem = format!("a word of {} bytes; there are operations on 4 and 8", bytes.len());
+                return Err(Error::Transfer { what: "an operation on a word", problem });
+            }
+        };
+        let used = Use { name: "word", region: word.region().clone(), access, noncoherent: false };
+        Ok(Self { operation, value, flags, used })
+    }
+
+    fn params(&self) -> CUstreamBatchMemOpParams {
+        CUstreamBatchMemOpParams {
+            operation: self.operation,
+            address: self.used.region.address(),
+            value: self.value,
+            flags: self.flags,
+            ..CUstreamBatchMemOpParams::zeroed()
+        }
+    }
+}
+
+impl Words {
+    pub(super) fn new(context: &Context, operations: &[WordOperation]) -> Result<Self, Error> {
+        if operations.is_empty() {
+            return Err(Error::Graph { what: "operations on words", problem: "there is none" });
+        }
+        operations.iter().try_for_each(|o| o.used.region.expect_in(context, "the graph"))?;
+        let uses = operations.iter().map(|o| o.used.clone()).collect();
+        Ok(Self(Arc::new(WordsInner { operations: operations.to_vec(), uses })))
+    }
+
+    /// How many operations there are.
+    pub fn count(&self) -> usize {
+        self.0.operations.len()
+    }
+
+    pub(super) fn uses(&self) -> &[Use] {
+        &self.0.uses
+    }
+
+    /// Hands the operations to a call as the parameters of a node. The driver copies them.
+    pub(super) fn with_params(
+        &self,
+        context: &Context,
+        call: impl FnOnce(*const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let mut operations: Vec<_> = self.0.operations.iter().map(WordOperation::params).collect();
+        call(&CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
+            ctx: context.raw(),
+            count: operations.len() as u32,
+            paramArray: operations.as_mut_ptr(),
+            ..CUDA_BATCH_MEM_OP_NODE_PARAMS_v1::zeroed()
+        })
+    }
+}
+
+impl Graph {
+    /// Adds operations on words of memory after the given nodes.
+    ///
+    /// ```
+    /// # use warpwright_driver::*;
+    /// # fn main() -> Result<(), Error> {
+    /// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+    /// # let stream = Stream::new(&context)?;
+    /// let flags = Buffer::<u32>::from_slice(&context, &[7, 0])?;
+    /// let mut graph = Graph::new(&context)?;
+    /// graph.words(&[], &[
+    ///     WordOperation::wait(&flags.view_range(0..1), WaitFor::AtLeast, 7)?,
+    ///     WordOperation::write(&flags.view_range(1..2), 8)?,
+    /// ])?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// assert_eq!(stream.read(&flags)?, [7, 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// No operation, memory of another context, a node of another graph, or what the driver refuses: not every device
+    /// has such operations.
+    pub fn words(&mut self, after: &[NodeId], operations: &[WordOperation]) -> Result<NodeId, Error> {
+        let words = Words::new(self.context(), operations)?;
+        self.insert(EdgeKind::Full, after, NodeKind::Words(words.clone()), |call, _| {
+            words.with_params(call.context, |params| {
+                // SAFETY: the words are of the context, and the node keeps them.
+                unsafe { add!(call, cuGraphAddBatchMemOpNode(params)) }
+            })
+        })
+    }
+}
+
+impl std::fmt::Debug for Words {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Words").field(&self.0.operations).finish()
+    }
+}

@@ -1,0 +1,107 @@
+//! Conditional nodes. No kernel of the emulator can set a condition, so that each launch has the default value.
+
+use warpwright_driver::*;
+
+use crate::bench::{Bench, text};
+
+#[test]
+fn a_condition_picks_the_graph_that_runs() {
+    let bench = Bench::new();
+    for (value, wanted) in [(0, 2.0), (1, 1.0), (7, 1.0)] {
+        let mut graph = bench.graph();
+        let condition = graph.condition(Some(value)).unwrap();
+        let then = |body: &mut Graph| body.fill(&[], &bench.b, 1.0).map(drop);
+        let otherwise = |body: &mut Graph| body.fill(&[], &bench.b, 2.0).map(drop);
+        graph.if_else(&[], condition, then, otherwise).unwrap();
+        bench.run(&graph);
+        assert_eq!(bench.first(&bench.b), wanted, "if {value}");
+    }
+    for (value, wanted) in [(0, 10.0), (2, 12.0), (3, -1.0)] {
+        let mut graph = bench.graph();
+        let condition = graph.condition(Some(value)).unwrap();
+        let before = graph.fill(&[], &bench.b, -1.0).unwrap();
+        let case = |case: usize, body: &mut Graph| body.fill(&[], &bench.b, 10.0 + case as f32).map(drop);
+        let node = graph.switch(&[before], condition, 3, case).unwrap();
+        assert_eq!(graph.nodes()[node.index()].name(), "switch");
+        bench.run(&graph);
+        assert_eq!(bench.first(&bench.b), wanted, "switch {value}");
+    }
+}
+
+#[test]
+fn a_loop_whose_condition_is_nought_does_not_run_and_bodies_nest() {
+    let bench = Bench::new();
+    let mut graph = bench.graph();
+    let condition = graph.condition(Some(0)).unwrap();
+    let looped = graph.while_loop(&[], condition, |body| body.fill(&[], &bench.b, 1.0).map(drop)).unwrap();
+    let condition = graph.condition(Some(1)).unwrap();
+    graph
+        .if_then(&[looped], condition, |body| {
+            let inner = body.condition(Some(1))?;
+            let first = body.launch(&[], &bench.add, bench.add(&bench.a, &bench.c, 1.0))?;
+            body.if_then(&[first], inner, |body| body.copy(&[], &bench.c, &bench.b).map(drop)).map(drop)
+        })
+        .unwrap();
+    bench.run(&graph);
+    assert_eq!(bench.first(&bench.b), 2.0);
+    assert!(graph.dot().contains("while\\nbodies of 1 nodes\\nwrites b"), "{}", graph.dot());
+    let mut recorded = graph.nodes().iter().map(Node::uses).map(|uses| uses.len());
+    assert_eq!((recorded.next(), recorded.next()), (Some(1), Some(4)));
+}
+
+#[test]
+fn a_body_that_fails_leaves_the_graph_as_it_was() {
+    let bench = Bench::new();
+    let mut graph = bench.graph();
+    let condition = graph.condition(Some(1)).unwrap();
+    let short = bench.b.view_range(0..3);
+    let failed = graph.if_then(&[], condition, |body| body.copy(&[], &bench.a, &short).map(drop));
+    assert!(text(failed).starts_with("copy: 64 elements for b"));
+    assert!(graph.nodes().iter().all(|node| matches!(node.kind(), NodeKind::Removed)));
+
+    let condition = graph.condition(Some(1)).unwrap();
+    let refused = graph.if_then(&[], condition, |body| body.host(&[], || {}).map(drop));
+    assert_eq!(
+        text(refused),
+        "node 0 (host) is a function of the host; the body of a conditional node has kernels, copies, fills, child \
+         graphs and the like"
+    );
+    let foreign = bench.graph().condition(None).unwrap();
+    let refused = graph.if_then(&[], foreign, |_| Ok(()));
+    assert_eq!(text(refused), "adding a conditional node: the condition is of another graph");
+}
+
+#[test]
+fn a_body_runs_as_a_part_of_its_graph_only() {
+    let bench = Bench::new();
+    let mut graph = bench.graph();
+    let condition = graph.condition(Some(1)).unwrap();
+    let part = "it is the body of a conditional node, which runs as part of its graph only";
+    graph
+        .if_then(&[], condition, |body| {
+            assert_eq!(text(body.instantiate()), format!("instantiating it: {part}"));
+            assert_eq!(text(body.try_clone()), format!("cloning it: {part}"));
+            assert!(
+                text(body.alloc::<f32>(&[], 1))
+                    .ends_with("the body of a conditional node has no allocations")
+            );
+            Ok(())
+        })
+        .unwrap();
+    let once = "a graph with conditional nodes is there once";
+    assert_eq!(text(graph.try_clone()), format!("cloning it: {once}"));
+
+    // A body that is taken away names what nobody keeps: such a graph never runs.
+    let mut stolen = bench.graph();
+    let condition = graph.condition(Some(1)).unwrap();
+    let taken = graph.if_then(&[], condition, |body| {
+        body.fill(&[], &bench.b, 1.0)?;
+        std::mem::swap(body, &mut stolen);
+        Ok(())
+    });
+    let problem = "a conditional node's graph was taken away while it was built";
+    assert_eq!(text(taken), format!("building a conditional node: {problem}"));
+    assert_eq!(text(graph.instantiate()), format!("instantiating it: {problem}"));
+    drop(graph);
+    stolen.fill(&[], &bench.b, 2.0).unwrap();
+}
