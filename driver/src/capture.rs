@@ -162,6 +162,7 @@ pub fn capture_into(
     work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
 ) -> Result<Graph, Error> {
     expect_same("a graph", graph.context(), "the stream", stream.context())?;
+    graph.expect_whole("capturing into it")?;
     let after = graph.raw_nodes(after)?;
     let region = Region::begin(stream, mode, Some((graph, &after)))?;
     let done = region.run(work);
@@ -247,10 +248,7 @@ impl<'s> Region<'s> {
     }
 
     /// Runs the region's work.
-    fn run(
-        &self,
-        work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
-    ) -> Done {
+    fn run(&self, work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>) -> Done {
         let (captured, pushed) = (self.captured.clone(), Rc::default());
         let into = self.into.as_ref().map(|graph| graph.raw.clone());
         let mut capture = Capture { stream: self.stream, captured, pushed, into };
