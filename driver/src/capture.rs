@@ -166,6 +166,7 @@ pub fn capture_into(
     work: impl FnOnce(&mut Capture<'_>) -> Result<(), Error>,
 ) -> Result<Graph, Error> {
     expect_same("a graph", graph.context(), "the stream", stream.context())?;
+    graph.expect_whole("capturing into it")?;
     let after = graph.raw_nodes(after)?;
     let region = Region::begin(stream, mode, Some((graph, &after)))?;
     let done = region.run(work);

@@ -83,6 +83,13 @@ impl LaunchConfig {
         Self { remote_domain: true, ..self }
     }
 
+    /// Whether it asks for the same beside blocks, threads and shared memory.
+    #[inline]
+    pub(crate) fn same_attributes(&self, other: &Self) -> bool {
+        (self.cluster, self.cooperative, self.programmatic, self.priority, self.remote_domain)
+            == (other.cluster, other.cooperative, other.programmatic, other.priority, other.remote_domain)
+    }
+
     /// Whether it is more than blocks, threads and shared memory.
     #[inline]
     pub(crate) fn has_attributes(&self) -> bool {

@@ -63,6 +63,18 @@ impl<K: KernelDef> Kernel<K> {
         Launch::typed(&self.function, self.config(&collected.0)?, &collected.0)
     }
 
+    /// Hands the arguments and the shape to a call.
+    #[inline]
+    pub(crate) fn collect<R>(
+        &self,
+        args: &K::Args<Host<'_>>,
+        call: impl FnOnce(LaunchConfig, &[Arg<'_>]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut collected = Collect::default();
+        args.each(&mut collected);
+        call(self.config(&collected.0)?, &collected.0)
+    }
+
     /// Launches the kernel in a stream.
     #[inline]
     pub(crate) fn enqueue(&self, stream: &Stream, args: &K::Args<Host<'_>>) -> Result<(), Error> {

@@ -237,8 +237,36 @@ impl Launch {
             }
         }
         let values = if plain { None } else { Some(args.iter().map(|arg| arg.own()).collect()) };
-        let slots = Slots::of(args);
+        let slots = if plain { Slots::plain(args) } else { Slots::of(args) };
         Self(Arc::new(Inner { function: function.clone(), config, buffers, slots, values }))
+    }
+
+    /// Makes the launch one of the same kernel and buffers with other numbers and another shape, if nobody else has it
+    /// and it differs in no more. Then `call` is given its arguments first, and nothing changes where that fails.
+    pub(crate) fn refit(
+        &mut self,
+        function: &Function,
+        config: &LaunchConfig,
+        args: &[Arg<'_>],
+        call: impl FnOnce(*mut *mut c_void) -> Result<(), Error>,
+    ) -> Option<Result<(), Error>> {
+        let inner = Arc::get_mut(&mut self.0)?;
+        let mut buffers = inner.buffers.iter();
+        let same = |arg: &Arg<'_>| match *arg {
+            Arg::Buffer(region) => buffers.next().is_some_and(|known| known.same(region)),
+            Arg::Scalar(..) => true,
+            Arg::Value(_) => false,
+        };
+        let fits = inner.function.same(function) && inner.config.same_attributes(config);
+        if !fits || inner.values.is_some() || !args.iter().all(same) {
+            return None;
+        }
+        let slots = Slots::plain(args);
+        let set = function.admit(config).and_then(|()| slots.with_pointers(call));
+        if set.is_ok() {
+            (inner.slots, inner.config) = (slots, *config);
+        }
+        Some(set)
     }
 
     /// The kernel.
@@ -379,6 +407,17 @@ unsafe fn call_with_attributes(
 }
 
 impl Slots {
+    /// Of buffers and numbers only.
+    #[inline]
+    fn plain(args: &[Arg<'_>]) -> Self {
+        let word = |arg: &Arg<'_>| match *arg {
+            Arg::Buffer(region) => region.address(),
+            Arg::Scalar(_, bits) => bits,
+            Arg::Value(_) => 0,
+        };
+        Self { words: args.iter().map(word).collect(), starts: None }
+    }
+
     fn of(args: &[Arg<'_>]) -> Self {
         let mut words = Few::new();
         let add = |arg: &Arg<'_>| {
@@ -390,12 +429,8 @@ impl Slots {
             }
             start
         };
-        if args.iter().any(|arg| matches!(arg, Arg::Value(_))) {
-            let starts = Some(args.iter().map(add).collect());
-            return Self { words, starts };
-        }
-        args.iter().map(add).for_each(drop);
-        Self { words, starts: None }
+        let starts = Some(args.iter().map(add).collect());
+        Self { words, starts }
     }
 
     /// Hands arguments to a call, without making slots of few numbers and buffers.

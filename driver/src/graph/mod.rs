@@ -200,7 +200,7 @@ impl Graph {
     }
 
     /// Refuses what a graph cannot become a part of anything by.
-    fn expect_whole(&self, what: &'static str) -> Result<(), Error> {
+    pub(crate) fn expect_whole(&self, what: &'static str) -> Result<(), Error> {
         let problem = match self.broken {
             None if self.raw.parent.is_none() => return Ok(()),
             None => "it is the body of a conditional node, which runs as part of its graph only",

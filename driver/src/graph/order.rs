@@ -19,7 +19,8 @@ pub(crate) struct Order {
 impl Order {
     /// Adds a node after these nodes.
     pub(crate) fn push(&mut self, after: &[usize]) {
-        let mut before = Set::new();
+        // Most nodes come after one, whose set is the beginning of theirs.
+        let mut before = after.first().map_or_else(Set::new, |node| Set::from_slice(&self.before[*node]));
         for &node in after {
             self.add_to(&mut before, node);
             self.leads[node] = true;
@@ -70,6 +71,7 @@ impl Order {
     }
 
     /// Adds a node and all that is before it to a set.
+    #[inline]
     fn add_to(&self, set: &mut Set, node: usize) {
         unite(set, &self.before[node]);
         if set.len() <= node / 64 {

@@ -1,33 +1,44 @@
 //! What the driver is told of kernels, copies and fills.
 
+use std::ffi::c_void;
+
 use driver_sys::{
     CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUgraphNodeParams_kernel,
     CUgraphNodeType, CUmemorytype,
 };
 
-use crate::Launch;
 use crate::queue::{Copy, CopyShape, Fill, FillShape};
+use crate::{Function, Launch, LaunchConfig};
 
 /// Hands a launch to a call as the parameters of a kernel node. The driver copies them.
+#[inline]
 pub(crate) fn with_kernel_params<R>(
     launch: &Launch,
     call: impl FnOnce(*const CUDA_KERNEL_NODE_PARAMS_v2) -> R,
 ) -> R {
     let config = launch.config();
-    launch.with_params(|kernel_params| {
-        call(&CUDA_KERNEL_NODE_PARAMS_v2 {
-            func: launch.function().raw(),
-            gridDimX: config.grid[0],
-            gridDimY: config.grid[1],
-            gridDimZ: config.grid[2],
-            blockDimX: config.block[0],
-            blockDimY: config.block[1],
-            blockDimZ: config.block[2],
-            sharedMemBytes: config.shared,
-            kernelParams: kernel_params,
-            ..CUDA_KERNEL_NODE_PARAMS_v2::zeroed()
-        })
-    })
+    launch.with_params(|params| call(&kernel_params(launch.function(), &config, params)))
+}
+
+/// A kernel node of these arguments.
+#[inline]
+pub(super) fn kernel_params(
+    function: &Function,
+    config: &LaunchConfig,
+    params: *mut *mut c_void,
+) -> CUDA_KERNEL_NODE_PARAMS_v2 {
+    CUDA_KERNEL_NODE_PARAMS_v2 {
+        func: function.raw(),
+        gridDimX: config.grid[0],
+        gridDimY: config.grid[1],
+        gridDimZ: config.grid[2],
+        blockDimX: config.block[0],
+        blockDimY: config.block[1],
+        blockDimZ: config.block[2],
+        sharedMemBytes: config.shared,
+        kernelParams: params,
+        ..CUDA_KERNEL_NODE_PARAMS_v2::zeroed()
+    }
 }
 
 /// A copy, as the driver wants it.

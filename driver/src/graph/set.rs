@@ -3,19 +3,22 @@
 //! A node keeps its sort and its edges. So what it touches may change only where the order still holds: work that would
 //! meet another node's on the same bytes without an edge between the two is refused before the driver is asked.
 
+use std::sync::Arc;
+
 use ptx_gen::{Access, KernelDef};
 
 use super::by_memory::ByMemory;
 use super::coherence::expect_all_coherent;
 use super::memory::expect_in_order;
-use super::params::{memcpy_params, memset_params, with_kernel_params};
+use super::params::{kernel_params, memcpy_params, memset_params, with_kernel_params};
 use super::parts::{Child, HostCall};
 use super::races::conflict;
 use super::words::{WordOperation, Words};
 use super::{Graph, GraphExec, NodeId, NodeKind, edge};
 use crate::event::expect_same;
+use crate::launch::Arg;
 use crate::queue::Work;
-use crate::{Error, Event, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
+use crate::{Error, Event, Function, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
 
 /// The nodes that use each memory.
 pub(super) type Users = ByMemory<Vec<usize>>;
@@ -118,7 +121,39 @@ impl GraphExec {
         kernel: &Kernel<K>,
         args: K::Args<Host<'_>>,
     ) -> Result<(), Error> {
-        self.set_launch(node, kernel.with(args)?)
+        let function = kernel.function();
+        let made = kernel.collect(&args, |config, args| match self.refit(node, function, &config, args) {
+            Some(set) => set.map(|()| None),
+            None => Launch::typed(function, config, args).map(Some),
+        })?;
+        made.map_or(Ok(()), |launch| self.set_launch(node, launch))
+    }
+
+    /// Changes a kernel's numbers and shape in place, where nothing else changes.
+    fn refit(
+        &mut self,
+        node: NodeId,
+        function: &Function,
+        config: &LaunchConfig,
+        args: &[Arg<'_>],
+    ) -> Option<Result<(), Error>> {
+        let index = self.index_of(node).ok()?;
+        let place = &mut self.nodes[index].kind;
+        if !matches!(place, NodeKind::Work(Work::Launch(_))) {
+            return None;
+        }
+        // Taken out for the call, which borrows the rest.
+        let mut kind = std::mem::replace(place, NodeKind::Empty);
+        let NodeKind::Work(Work::Launch(launch)) = &mut kind else { return None };
+        let set = launch.refit(function, config, args, |params| {
+            self.with_node(node, |driver, exec, raw| {
+                let params = kernel_params(function, config, params);
+                // SAFETY: the exec is alive, the node is of the graph it was made from, and the driver copies the parameters.
+                unsafe { cu_if_there!(driver, cuGraphExecKernelNodeSetParams_v2(exec, raw, &params)) }
+            })
+        });
+        self.nodes[index].kind = kind;
+        set
     }
 
     /// Changes what a kernel node launches, for launches from now on.
@@ -203,7 +238,11 @@ impl GraphExec {
             return Err(self.nodes[index].wrong_kind("only a child graph becomes another one"));
         }
         expect_same("a graph", graph.context(), "its parent", self.context())?;
-        graph.expect_plain("making it another graph's child")?;
+        let what = "making it another graph's child";
+        graph.expect_plain(what)?;
+        if Arc::ptr_eq(&graph.raw, &self.inner.graph) {
+            return Err(Error::Graph { what, problem: "it is the graph itself" });
+        }
         let kind = NodeKind::Child(Child::of(graph));
         self.expect_place(index, &kind)?;
         self.with_node(node, |driver, exec, raw| {
@@ -343,8 +382,7 @@ fn touches_more(old: &Launch, new: &Launch) -> bool {
 /// Refuses a launch that asks for more or less beside its shape: those are attributes of the node, which stay.
 #[inline]
 fn expect_same_attributes(old: &Launch, new: &Launch) -> Result<(), Error> {
-    let of = |launch: &Launch| LaunchConfig { grid: [1; 3], block: [1; 3], shared: 0, ..launch.config() };
-    if of(old) == of(new) { Ok(()) } else { Err(other_attributes(new)) }
+    if old.config().same_attributes(&new.config()) { Ok(()) } else { Err(other_attributes(new)) }
 }
 
 #[cold]

@@ -332,6 +332,12 @@ impl Region {
         Arc::ptr_eq(&self.allocation, &other.allocation)
     }
 
+    /// Whether both are the same bytes.
+    #[inline]
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.same_memory(other) && self.start == other.start && self.bytes == other.bytes
+    }
+
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (self.range(), other.range());
         self.same_memory(other) && a.start.max(b.start) < a.end.min(b.end)

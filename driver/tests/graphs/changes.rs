@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use warpwright_driver::*;
 
 use crate::bench::{Bench, N, text};
+use crate::kernels::AddArgs;
 
 #[test]
 fn every_sort_of_node_takes_other_work_of_its_sort() {
@@ -79,12 +80,39 @@ fn a_node_keeps_its_sort_and_its_place() {
         let refused = text(exec.set(node, work));
         assert!(refused.contains(wanted), "{refused}");
     }
+    let mut own = bench.graph();
+    let inner = own.child(&[], &bench.graph()).unwrap();
+    let refused = text(own.instantiate().unwrap().set(inner, &own));
+    assert_eq!(refused, "making it another graph's child: it is the graph itself");
     exec.set(fill, Work::fill(&bench.b.view_range(0..3), 5.0).unwrap()).unwrap();
     exec.set_enabled(side, false).unwrap();
     assert!(!exec.is_enabled(side).unwrap() && exec.is_enabled(fill).unwrap());
     exec.launch(&bench.stream).unwrap();
     assert_eq!(bench.stream.read(&bench.b).unwrap()[..4], [5.0, 5.0, 5.0, 0.0]);
     assert_eq!(bench.first(&bench.c), 0.0);
+}
+
+#[test]
+fn numbers_change_in_place_and_a_refusal_changes_nothing() {
+    let bench = Bench::new();
+    let mut graph = bench.graph();
+    let node = graph.launch(&[], &bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    let mut exec = graph.instantiate().unwrap();
+    for value in [2.0, 3.0, 4.0] {
+        exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.b, value)).unwrap();
+        exec.launch(&bench.stream).unwrap();
+        assert_eq!(bench.first(&bench.b), 1.0 + value);
+    }
+    let short = AddArgs { n: 1, ..bench.add(&bench.a, &bench.b, 9.0) };
+    assert!(text(exec.set_args(node, &bench.add, short)).ends_with("x and y must hold n = 1 elements"));
+    warpwright_cuda_emu::inject("cuGraphExecKernelNodeSetParams_v2", 1, sys::CUresult::INVALID_VALUE);
+    let refused = text(exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.b, 9.0)));
+    assert!(refused.starts_with("cuGraphExecKernelNodeSetParams_v2: CUDA_ERROR_INVALID_VALUE"), "{refused}");
+    let NodeKind::Work(Work::Launch(launch)) = exec.nodes()[0].kind() else { panic!("no kernel") };
+    assert!(matches!(launch.args()[3], HostArg::Scalar(_, bits) if bits == u64::from(4f32.to_bits())));
+    exec.set_args(node, &bench.add, bench.add(&bench.a, &bench.c, 5.0)).unwrap();
+    exec.launch(&bench.stream).unwrap();
+    assert_eq!((bench.first(&bench.b), bench.first(&bench.c)), (5.0, 6.0));
 }
 
 #[test]
