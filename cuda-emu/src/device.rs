@@ -3,6 +3,7 @@
 use ptx_emu::{Memory, MemoryError};
 
 use crate::config::EmulatorConfig;
+use crate::failures::Failures;
 use crate::log::Log;
 use crate::work::condition::Conditions;
 use crate::work::graph_memory::GraphMemory;
@@ -15,6 +16,7 @@ pub(crate) struct Device {
     pub(crate) log: Log,
     pub(crate) graph_memory: GraphMemory,
     pub(crate) conditions: Conditions,
+    pub(crate) failures: Failures,
 }
 
 /// Largest number of devices.
@@ -36,8 +38,14 @@ impl Device {
     pub(crate) fn leak(mut config: EmulatorConfig) -> &'static Self {
         config.devices = config.devices.clamp(1, MOST_DEVICES);
         let memory = Memory::new(config.memory);
-        let (graph_memory, conditions) = (GraphMemory::default(), Conditions::default());
-        Box::leak(Box::new(Self { config, memory, log: Log::default(), graph_memory, conditions }))
+        Box::leak(Box::new(Self {
+            config,
+            memory,
+            log: Log::default(),
+            graph_memory: GraphMemory::default(),
+            conditions: Conditions::default(),
+            failures: Failures::default(),
+        }))
     }
 
     /// Frees device memory, that of graphs included.

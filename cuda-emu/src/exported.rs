@@ -59,7 +59,7 @@ pub unsafe extern "C" fn warpwright_emu_configure(settings: *const EmulatorSetti
     // SAFETY: the caller vouches for the pointer.
     let settings = unsafe { settings.convert() };
     let settings = if settings.is_null() { None } else { settings.get().ok() };
-    machine::configure(settings.unwrap_or_default().config());
+    machine::start_over(settings.unwrap_or_default().config());
 }
 
 /// [`crate::inject`] for C. A NULL `call` or one that is not UTF-8 returns INVALID_VALUE.

@@ -5,19 +5,24 @@
 //! put it in front of the search path under that name. Linked into a program it gives the same functions as a
 //! library, [`library`], or as a table, [`api`].
 //!
-//! The device is "Warpwright CPU emulator", compute capability 9.0. It runs kernels as `ptx-emu` does, so what a GPU
-//! lets pass is an error here: a load out of bounds, bytes read that nobody wrote, a race in a block. The first
-//! launch of an executable graph is traced, and two nodes that touch the same bytes without a path of edges between
-//! them are reported as the missing edge they are. Kernels that programmatic edges join run one after the other, and a
-//! kernel that touches what another may still use before its `griddepcontrol.wait`, or that ends without one, is
-//! reported with both names. The code that a call returns is the driver's; the whole story is
-//! in [`findings`], in `cuLogsDumpToMemory`, and in `warpwright_emu_last_finding` for C.
+//! The device is "Warpwright CPU emulator", compute capability 9.0; there may be several, see
+//! [`EmulatorConfig::devices`]. It runs kernels as `ptx-emu` does, so what a GPU lets pass is an error here: a load out
+//! of bounds, bytes read that nobody wrote, a race in a block. Allocations lie 64 GiB apart, so that no 32-bit index
+//! leads from one into another. The first launch of an executable graph is traced, and two nodes that touch the same
+//! bytes without a path of edges between them are reported as the missing edge they are. Kernels that programmatic edges
+//! join run one after the other, and a kernel that touches what another may still use before its
+//! `griddepcontrol.wait`, or that ends without one, is reported with both names. The code that a call returns is the
+//! driver's; the whole story is in [`findings`], in `cuLogsDumpToMemory`, and in `warpwright_emu_last_finding` for C.
 //!
 //! Streams are asynchronous: each has a thread. Handles are looked up, never dereferenced, so a stale one is an
-//! error. Failures can be injected, see [`inject`].
+//! error.
 //!
-//! No environment variable is read: the program configures the emulator, by [`configure`] and [`inject`], or by
-//! `warpwright_emu_configure` and `warpwright_emu_inject` of the shared library.
+//! A program that links the emulator configures it by [`configure`], and makes calls, kernels or the device fail by
+//! [`inject`], [`inject_kernel`] and [`inject_device_loss`]; its environment is never read. For a program that loads the
+//! shared library there are `warpwright_emu_configure` and `warpwright_emu_inject`, and `cuInit` reads failures from
+//! `WARPWRIGHT_EMU_FAIL`: rules that `;` ends, each `call NAME NTH CODE` (the NTH call of NAME fails, once), `kernel NAME
+//! CODE` (every launch of that kernel fails) or `lost AFTER CODE` (after AFTER more calls every call fails), where CODE
+//! is a number or a name such as `CUDA_ERROR_OUT_OF_MEMORY`. `cuInit` refuses a malformed value and says why.
 //!
 //! ```
 //! use warpwright_cuda_emu::{EmulatorConfig, api, configure};
@@ -30,16 +35,37 @@
 //!
 //! # What is not modelled
 //!
-//! Textures and surfaces, linking, libraries (`cuLibrary*`), virtual memory management, memory pools beyond
-//! `cuMemAllocAsync`, kernels that read registered host memory, cooperative launches, clusters, conditional nodes,
-//! memory nodes of graphs, peer devices, and races between streams. Such calls are absent or return NOT_SUPPORTED.
+//! These calls exist, return NOT_SUPPORTED, and say why in the findings:
+//!
+//! - virtual memory management (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap` and what belongs to them);
+//! - sharing with other processes (`cuIpc*`, export and import of pools and of memory);
+//! - tensor maps, clusters of more than one block and their occupancy, nodes that a kernel changes;
+//! - launches of graphs from kernels, events of a whole context, library functions as addresses, managed variables;
+//! - machine code: modules, libraries and links take PTX, as text;
+//! - contexts kept to some of the multiprocessors (UNSUPPORTED_EXEC_AFFINITY).
+//!
+//! Textures, surfaces, external memory and semaphores, green contexts, multicast and batched copies are absent, and so
+//! are the private tables of `cuGetExportTable`, without which the CUDA runtime library does not start.
+//!
+//! Where the model is coarser than a device:
+//!
+//! - Peer access of a context reaches all memory of the peer's device; attributes of a kernel hold for every device.
+//! - A pool's reserved bytes are counted, but no device memory is held for them, and addresses are never reused.
+//! - Managed memory has one copy, so that advice and prefetches are kept and change nothing.
+//! - The event of a launch's completion or trigger is recorded when the launch has ended.
+//! - Nodes in different bodies of conditional nodes, or inside and outside of a body, are not compared for missing
+//!   edges, and neither are cooperative launches and work of different streams.
+//! - A per-thread default stream is one by its handle only: `cuGetProcAddress` gives no `_ptsz` twins.
+//! - Limits, cache preferences and attributes of streams are kept and change nothing.
 
 mod api;
 mod compile;
 mod config;
 mod device;
+mod environment;
 mod error;
 mod exported;
+mod failures;
 mod ffi;
 mod graph;
 mod handle;
@@ -59,16 +85,18 @@ pub use config::EmulatorConfig;
 pub use exported::{
     EmulatorSettings, warpwright_emu_configure, warpwright_emu_inject, warpwright_emu_last_finding,
 };
-pub use machine::{configure, findings, inject};
+pub use machine::{configure, findings, inject, inject_device_loss, inject_kernel};
 
 /// The driver as a table. Functions that the configured driver version does not have are absent.
 pub fn api() -> Api {
+    machine::link();
     api::symbols::table(machine::current().device.config.driver_version)
 }
 
 /// The driver as a library, to hand to what is safe over any driver: one for the process, until [`configure`] makes a
 /// new machine, which has its own.
 pub fn library() -> &'static Library {
+    machine::link();
     static LIBRARIES: Mutex<Vec<(&'static Machine, &'static Library)>> = Mutex::new(Vec::new());
     let machine = machine::current();
     let mut known = LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,9 @@ use warpwright_driver_sys::CUresult;
 
 use crate::config::EmulatorConfig;
 use crate::device::Device;
+use crate::environment;
 use crate::error::{Error, Result, refuse};
+use crate::failures::Verdict;
 use crate::ffi::host::in_host_function;
 use crate::state::State;
 
@@ -28,16 +30,6 @@ pub(crate) struct Machine {
     pub(crate) device: &'static Device,
     initialised: AtomicBool,
     state: Mutex<State>,
-    injecting: AtomicBool,
-    injected: Mutex<Vec<InjectedFailure>>,
-}
-
-/// A call that is to fail.
-struct InjectedFailure {
-    call: String,
-    /// Calls left until it fails; 1 is the next one.
-    left: u64,
-    code: CUresult,
 }
 
 static MACHINE: RwLock<Option<&'static Machine>> = RwLock::new(None);
@@ -56,7 +48,21 @@ pub(crate) fn current() -> &'static Machine {
 /// Called again, later, it abandons the former machine: its handles are stale and its memory stays allocated,
 /// since the program may hold addresses of it. That is for tests.
 pub fn configure(config: EmulatorConfig) {
+    link();
+    start_over(config);
+}
+
+/// As [`configure`], for a program that does not link the emulator.
+pub(crate) fn start_over(config: EmulatorConfig) {
     *MACHINE.write().unwrap_or_else(PoisonError::into_inner) = Some(Machine::leak(config));
+}
+
+/// Whether the emulator is linked into the program, which then configures it, and not the environment.
+static LINKED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the program links the emulator.
+pub(crate) fn link() {
+    LINKED.store(true, Relaxed);
 }
 
 /// The faults found since the last call, in full text: device faults, races between graph nodes, panics.
@@ -66,9 +72,18 @@ pub fn findings() -> Vec<String> {
 
 /// Makes the `nth` call of `call` from now on (1 is the next) fail with `code`, once. `call` is the exported name.
 pub fn inject(call: &str, nth: u64, code: CUresult) {
-    let machine = current();
-    machine.lock_injected().push(InjectedFailure { call: call.into(), left: nth.max(1), code });
-    machine.injecting.store(true, Relaxed);
+    current().device.failures.of_call(call, nth, code);
+}
+
+/// Makes every launch of the kernel of that name fail with `code` from now on. A code of a device fault comes back as a
+/// fault does, from a later call, and stays; any other from the call that launches.
+pub fn inject_kernel(kernel: &str, code: CUresult) {
+    current().device.failures.of_kernel(kernel, code);
+}
+
+/// Takes the devices away: `after` more calls work, then every call fails with `code`, and work that waits is dropped.
+pub fn inject_device_loss(after: u64, code: CUresult) {
+    current().device.failures.of_device(after, code);
 }
 
 impl Machine {
@@ -78,8 +93,6 @@ impl Machine {
             device,
             initialised: AtomicBool::new(false),
             state: Mutex::new(State::new(device)),
-            injecting: AtomicBool::new(false),
-            injected: Mutex::default(),
         }))
     }
 
@@ -88,13 +101,21 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn initialise(&self) {
+    /// Starts the driver, with the failures of the environment unless the program links the emulator.
+    pub(crate) fn initialise(&self) -> Result {
+        let rules = if LINKED.load(Relaxed) { None } else { environment::failures() };
+        if let Some(Err(error)) = rules.map(|rules| self.device.failures.read(&rules)) {
+            let text = format!("{} is malformed: {}", environment::FAILURES, error.text);
+            eprintln!("{text}");
+            return refuse(error.code, text);
+        }
         self.initialised.store(true, Relaxed);
+        Ok(())
     }
 
     /// Whether a call may run at all.
     pub(crate) fn admit(&self, call: &'static str) -> Result {
-        if self.injecting.load(Relaxed) {
+        if !BEFORE_INIT.contains(&call) || call == "cuInit" {
             self.fail_if_injected(call)?;
         }
         if in_host_function() {
@@ -107,17 +128,13 @@ impl Machine {
     }
 
     fn fail_if_injected(&self, call: &str) -> Result {
-        let mut injected = self.lock_injected();
-        for failure in injected.iter_mut().filter(|f| f.call == call && f.left > 0) {
-            failure.left -= 1;
-            if failure.left == 0 {
-                return refuse(failure.code, "this failure was injected");
+        match self.device.failures.judge(call) {
+            Verdict::Runs => Ok(()),
+            Verdict::Fails(code) => refuse(code, "this failure was injected"),
+            Verdict::Lost(code) => {
+                self.state().contexts.iter().for_each(|(_, context)| context.sticky.set(code));
+                refuse(code, "the device is lost; this failure was injected")
             }
         }
-        Ok(())
-    }
-
-    fn lock_injected(&self) -> MutexGuard<'_, Vec<InjectedFailure>> {
-        self.injected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

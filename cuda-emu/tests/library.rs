@@ -118,6 +118,47 @@ fn a_program_runs_on_the_library() {
     assert_eq!(text, format!("cuMemFree_v2: 0x{address:x} is not the base of an allocation"));
 }
 
+/// Starts the library over with failures in its environment. Gives the codes of cuInit and of two calls, and the log.
+fn with_failures(rules: &str) -> ([u32; 3], String) {
+    let (library, api) = open();
+    configure(library, std::ptr::null());
+    // SAFETY: the tests of this file take turns, and no other thread runs.
+    unsafe { std::env::set_var("WARPWRIGHT_EMU_FAIL", rules) };
+    let mut count = 0;
+    // SAFETY: the pointer is to a variable of this function.
+    let codes = unsafe {
+        [(api.cuInit)(0), (api.cuDeviceGetCount)(&mut count), (api.cuDeviceGetCount)(&mut count)].map(|c| c.0)
+    };
+    // SAFETY: as above.
+    unsafe { std::env::remove_var("WARPWRIGHT_EMU_FAIL") };
+    let mut text = [0u8; 300];
+    // SAFETY: the function is declared so, and the buffer is of that size.
+    let needed = unsafe {
+        let last =
+            library.get::<unsafe extern "C" fn(*mut c_char, usize) -> usize>("warpwright_emu_last_finding");
+        last.unwrap()(text.as_mut_ptr().cast(), text.len())
+    };
+    (codes, String::from_utf8_lossy(&text[..needed - 1]).into_owned())
+}
+
+#[test]
+fn the_environment_injects_failures() {
+    let _one_test = one_at_a_time();
+    let (codes, log) = with_failures("call cuDeviceGetCount 2 CUDA_ERROR_UNKNOWN; kernel add 700;");
+    assert_eq!((codes, log.as_str()), ([0, 0, 999], "cuDeviceGetCount: this failure was injected"));
+    assert_eq!(with_failures("lost 1 46").0, [0, 0, 46]);
+    for (rules, why) in [
+        ("call cuNothing 1 2", "`call cuNothing 1 2`: there is no function cuNothing"),
+        ("call cuInit x 2", "`call cuInit x 2`: x is no number"),
+        ("kernel add 0", "`kernel add 0`: 0 is no code of an error"),
+        ("boom", "`boom` is none of: call NAME NTH CODE, kernel NAME CODE, lost AFTER CODE"),
+    ] {
+        let (codes, log) = with_failures(rules);
+        assert_eq!(codes, [1, 3, 3]);
+        assert_eq!(log, format!("cuInit: WARPWRIGHT_EMU_FAIL is malformed: {why}"));
+    }
+}
+
 #[test]
 fn the_library_opened_twice_is_one() {
     // SAFETY: the library is this package's own.

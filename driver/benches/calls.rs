@@ -123,11 +123,11 @@ fn launches(c: &mut Criterion) {
     group.bench_function("raw", |b| b.iter(|| raw_launch(&bench)));
     let launch = bench.kernel.with(bench.args(0)).unwrap();
     group.bench_function("prepared", |b| b.iter(|| bench.stream.run_launch(&launch)));
-    group.bench_function("typed", |b| b.iter(|| (&bench.stream).launch(&bench.kernel, bench.args(0))));
+    group.bench_function("typed", |b| b.iter(|| bench.stream.launch(&bench.kernel, bench.args(0))));
     let second = Stream::new(&bench.context).unwrap();
     group.bench_function("prepared, two streams", |b| b.iter(|| bench.stream.run_launch(&launch)));
     group.bench_function("typed, two streams", |b| {
-        b.iter(|| (&bench.stream).launch(&bench.kernel, bench.args(0)))
+        b.iter(|| bench.stream.launch(&bench.kernel, bench.args(0)))
     });
     drop(second);
     group.finish();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use driver_sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType};
 
+use crate::capture::Placed;
 use crate::graph::{EdgeKind, NodeKind, Owner};
 use crate::queue::Work;
 use crate::{Context, Error, Graph};
@@ -14,9 +15,8 @@ pub(crate) fn adopt(
     mut graph: Graph,
     raw: CUgraph,
     pushed: Vec<(CUgraphNode, Work)>,
-    owners: Vec<Owner>,
+    children: Vec<Placed>,
 ) -> Result<Graph, Error> {
-    graph.own(owners);
     let context = &graph.context().clone();
     let _current = context.enter()?;
     let shown = nodes_of(context, raw)?;
@@ -29,6 +29,15 @@ pub(crate) fn adopt(
         } else {
             // The driver shows no node of it, and still the graph may need what it names.
             graph.own([Arc::new(work) as Owner]);
+        }
+    }
+    for (node, child) in children {
+        match node.filter(|node| shown.contains(node) && !placed.contains(node)) {
+            Some(node) => {
+                graph.push_node(node, NodeKind::Child(child));
+                placed.push(node);
+            }
+            None => graph.own([Arc::new(child) as Owner]),
         }
     }
     for node in shown {

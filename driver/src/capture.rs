@@ -31,9 +31,10 @@ use driver_sys::{CUgraph, CUgraphNode, CUstreamCaptureMode, CUstreamCaptureStatu
 
 use crate::adopt::adopt;
 use crate::event::expect_same;
-use crate::graph::{Owner, RawGraph, refuse_memory};
+use crate::graph::{Child, RawGraph, refuse_memory};
 use crate::lock::lock;
 use crate::queue::{Queue, Work};
+use crate::release::Release;
 use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 
@@ -57,11 +58,14 @@ pub struct Capture<'s> {
     into: Option<Arc<RawGraph>>,
 }
 
+/// A graph within a captured one, and its node, if the driver told.
+pub(crate) type Placed = (Option<CUgraphNode>, Child);
+
 /// What a capture has: its streams point to it while it lasts.
 pub(crate) struct Captured {
     thread: ThreadId,
-    /// What captured work needs beside the memory and the kernels that its nodes name.
-    owners: Mutex<Vec<Owner>>,
+    /// The graphs that were launched into it.
+    children: Mutex<Vec<Placed>>,
     /// The streams that joined it.
     joined: Mutex<Vec<Arc<Timeline>>>,
 }
@@ -69,7 +73,7 @@ pub(crate) struct Captured {
 impl Captured {
     fn new() -> Arc<Self> {
         let thread = std::thread::current().id();
-        Arc::new(Self { thread, owners: Mutex::default(), joined: Mutex::default() })
+        Arc::new(Self { thread, children: Mutex::default(), joined: Mutex::default() })
     }
 
     /// Whether this thread captures.
@@ -77,9 +81,9 @@ impl Captured {
         self.thread == std::thread::current().id()
     }
 
-    /// Keeps something for as long as the graph that becomes of the capture.
-    pub(crate) fn keep(&self, owner: Owner) {
-        lock(&self.owners).push(owner);
+    /// Remembers a graph that was launched into the capture.
+    pub(crate) fn keep(&self, child: Placed) {
+        lock(&self.children).push(child);
     }
 }
 
@@ -194,22 +198,22 @@ struct Ended {
     into: Option<Graph>,
 }
 
-/// What a region's work did: what it returned, what it pushed, and what that needs.
+/// What a region's work did: what it returned, what it pushed, and the graphs that it launched.
 struct Done {
     result: Result<(), Error>,
     pushed: Vec<(CUgraphNode, Work)>,
-    owners: Vec<Owner>,
+    children: Vec<Placed>,
 }
 
 impl Ended {
     /// The graph, or the first failure.
-    fn finish(self, stream: &Stream, Done { result, pushed, owners }: Done) -> Result<Graph, Error> {
+    fn finish(self, stream: &Stream, Done { result, pushed, children }: Done) -> Result<Graph, Error> {
         match self.graph {
             Ok(raw) => {
                 // Also after an error of the region's own: the capture itself went well, and its graph is ours.
                 let graph = self.into.unwrap_or_else(|| Graph::adopt(stream.context(), raw));
                 match result {
-                    Ok(()) => adopt(graph, raw, pushed, owners),
+                    Ok(()) => adopt(graph, raw, pushed, children),
                     Err(first) => Err(Error::Capture { first: first.into(), end: None }),
                 }
             }
@@ -233,9 +237,11 @@ impl<'s> Region<'s> {
             CaptureMode::Relaxed => CUstreamCaptureMode::RELAXED,
         };
         let captured = Captured::new();
+        let _unwaited = stream.timeline().unwaited();
         context.driver().gate().begin(|| {
             let mut turn = stream.begin("a capture")?;
-            // Destructors that run meanwhile ask for the work before the capture by this fence.
+            // Who waits meanwhile for the work before the capture asks by this fence.
+            turn.look();
             turn.fence();
             // SAFETY: the stream is alive and not the legacy stream; the nodes are of the graph.
             unsafe { begin_raw(stream, mode, into.as_ref().map(|(graph, after)| (&graph.raw, *after))) }?;
@@ -253,8 +259,8 @@ impl<'s> Region<'s> {
         let into = self.into.as_ref().map(|graph| graph.raw.clone());
         let mut capture = Capture { stream: self.stream, captured, pushed, into };
         let result = work(&mut capture);
-        let owners = std::mem::take(&mut *lock(&capture.captured.owners));
-        Done { result, pushed: capture.pushed.take(), owners }
+        let children = std::mem::take(&mut *lock(&capture.captured.children));
+        Done { result, pushed: capture.pushed.take(), children }
     }
 
     fn end(mut self) -> Ended {
@@ -267,6 +273,7 @@ impl<'s> Region<'s> {
         let failed = REGIONS.with_borrow_mut(Vec::pop).and_then(|here| here.failed);
         let graph = self.end_capture();
         self.stream.context().driver().gate().end();
+        self.stream.context().collect();
         let mut into = self.into.take();
         if graph.is_err()
             && let Some(graph) = into.take()
@@ -277,24 +284,37 @@ impl<'s> Region<'s> {
     }
 
     fn end_capture(&self) -> Result<CUgraph, DriverError> {
-        let context = self.stream.context();
-        let _current = context.enter()?;
+        // The end is tried whatever this says: the context may be current all the same.
+        let _current = self.stream.context().enter();
         let joined = std::mem::take(&mut *lock(&self.captured.joined));
-        let mut graph = CUgraph::NULL;
         // Under the stream's lock, so that no work comes between the end and the word that it ended.
         let mut state = self.stream.timeline().lock();
-        // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
-        let ended =
-            unsafe { cu_if_there!(context.driver(), cuStreamEndCapture(self.stream.raw(), &mut graph)) }
-                .map(|()| graph);
+        let mut ended = self.call_end();
+        if ended.is_err() && self.still_captures() {
+            // A graph that comes of the second call is not what was asked for: the first has failed.
+            ended = self.call_end().and_then(|graph| ended.inspect_err(|_| self.discard(graph)));
+        }
+        if self.still_captures() {
+            // Nothing repairs that. The stream stays marked, so that it refuses work instead of losing it.
+            tracing::error!("the stream still captures; use another one");
+            return ended;
+        }
         state.capture = None;
         drop(state);
         joined.iter().for_each(|timeline| timeline.lock().capture = None);
-        if self.still_captures() {
-            // Some failures leave it so, and nothing repairs it.
-            tracing::error!("the stream still captures; use another one");
-        }
         ended
+    }
+
+    fn call_end(&self) -> Result<CUgraph, DriverError> {
+        let mut graph = CUgraph::NULL;
+        let (driver, stream) = (self.stream.context().driver(), self.stream.raw());
+        // SAFETY: `graph` is ours to write. On an error the driver has destroyed the graph, and it is not touched.
+        unsafe { cu_if_there!(driver, cuStreamEndCapture(stream, &mut graph)) }.map(|()| graph)
+    }
+
+    /// Destroys a graph that nothing names yet.
+    fn discard(&self, graph: CUgraph) {
+        drop(Release::Graph(graph).now(*self.stream.context().driver()));
     }
 
     fn still_captures(&self) -> bool {
@@ -367,6 +387,7 @@ impl Capture<'_> {
     /// Draws a stream into the capture: it waits for an event of it.
     fn draw_in(&self, other: &Stream, forked: &Event) -> Result<(), Error> {
         let (_current, driver) = (other.context().enter()?, other.context().driver());
+        let _unwaited = other.timeline().unwaited();
         let mut turn = other.begin("a capture")?;
         turn.fence();
         // SAFETY: stream and event are alive and of one context.
@@ -384,26 +405,25 @@ impl Capture<'_> {
         unsafe { cu!(driver, cuStreamWaitEvent(self.stream.raw(), joined.raw(), 0)) }?;
         Ok(())
     }
+}
 
-    /// The node that the stream's next work would come after: the one captured last.
-    fn last(&self) -> Result<CUgraphNode, Error> {
-        let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
-        let (mut after, mut count) = (std::ptr::null(), 0);
-        let context = self.stream.context();
-        let (_current, driver, raw) = (context.enter()?, context.driver(), self.stream.raw());
-        // SAFETY: all of it is ours to write; the graph's handle is not used.
-        unsafe {
-            cu_if_there!(
-                driver,
-                cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
-            )
-        }?;
-        if count != 1 || after.is_null() {
-            return Ok(CUgraphNode::NULL);
-        }
-        // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
-        Ok(unsafe { *after })
+/// The node that the stream's next work would come after: the one captured last, if the driver tells one.
+pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
+    let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
+    let (mut after, mut count) = (std::ptr::null(), 0);
+    let (_current, driver, raw) = (stream.context().enter()?, stream.context().driver(), stream.raw());
+    // SAFETY: all of it is ours to write; the graph's handle is not used.
+    unsafe {
+        cu_if_there!(
+            driver,
+            cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
+        )
+    }?;
+    if count != 1 || after.is_null() {
+        return Ok(None);
     }
+    // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
+    Ok(Some(unsafe { *after }))
 }
 
 impl std::fmt::Debug for Capture<'_> {
@@ -426,8 +446,10 @@ impl Queue for Capture<'_> {
             let _current = self.stream.context().enter()?;
             work.call(self.stream.context().driver(), self.stream)?;
         }
-        let node = self.last()?;
-        self.pushed.borrow_mut().push((node, work));
-        Ok(())
+        let node = last_node(self.stream);
+        // Remembered whatever the driver told: the graph that becomes of the capture names what the work names.
+        let known = node.as_ref().ok().copied().flatten();
+        self.pushed.borrow_mut().push((known.unwrap_or(CUgraphNode::NULL), work));
+        node.map(drop)
     }
 }

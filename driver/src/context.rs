@@ -5,15 +5,16 @@
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags};
 
 use crate::error::DriverError;
 use crate::lock::lock;
-use crate::order::Order;
+use crate::memory::wait_for_work;
+use crate::order::{Clock, Order};
 use crate::release::{Pending, Release};
-use crate::timeline::{Mark, Timeline};
+use crate::timeline::{Mark, State, Timeline};
 use crate::{Device, Driver, Error};
 
 /// A device in use. Clones share it, and so does every other `Context` of the same device and driver.
@@ -45,6 +46,9 @@ pub(crate) struct Limits {
     pub(crate) block: [u32; 3],
     pub(crate) threads: u32,
 }
+
+/// A place in a stream that somebody waits for: so much of its work, and what comes before it.
+pub(crate) type Place = (u64, Clock);
 
 /// The context is current on this thread for as long as this lives.
 pub struct Current<'a> {
@@ -97,52 +101,83 @@ impl Context {
         Ok((free, total))
     }
 
-    /// Waits until every stream of this context that does not capture is idle, those included whose last
-    /// [`Stream`](crate::Stream) was dropped.
+    /// Waits until every stream of this context is idle, those included whose last [`Stream`](crate::Stream) was
+    /// dropped. Of a stream that captures it waits for what was given before the capture.
     ///
     /// # Errors
-    /// A fault of the device, or what else the driver reports of earlier work.
+    /// [`Error::Capturing`] if such work may still run and this thread captures, so that it may not wait; a fault of
+    /// the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
         // Each stream on its own: cuCtxSynchronize may end a capture on another thread.
         let streams = lock(&self.0.streams).clone();
         let result = streams.iter().try_for_each(|s| self.wait_for(s));
         drop(streams);
+        if result.is_ok() {
+            self.0.order.settle();
+        }
         self.collect();
         result
     }
 
     /// Waits until the stream has done what it was given so far.
-    pub(crate) fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
+    fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
+        let _waiting = timeline.waiting();
         let state = timeline.lock();
+        let place = self.place(timeline, &state);
         if timeline.captures(&state, self) {
+            return self.wait_for_earlier(timeline, state, place);
+        }
+        drop(state);
+        self.wait_until(timeline, place).map_err(Error::from)
+    }
+
+    /// Waits for what a stream that captures was given before: by the fence there, because the stream cannot be asked.
+    #[cold]
+    fn wait_for_earlier(
+        &self,
+        timeline: &Timeline,
+        state: MutexGuard<'_, State>,
+        place: Place,
+    ) -> Result<(), Error> {
+        if timeline.has_reached(place.0) {
             return Ok(());
         }
-        let queued = state.queued;
+        let is_here = state.capture.as_ref().is_some_and(|capture| capture.is_here());
+        let Some(event) = state.last_fence().filter(|_| !is_here) else {
+            return Err(Error::Capturing { work: "waiting for the context".into() });
+        };
         drop(state);
+        let _current = self.enter()?;
+        // SAFETY: the event lives as long as its stream.
+        let result = unsafe { cu!(self.driver(), cuEventSynchronize(event)) };
+        self.waited(timeline, place, result).map_err(Error::from)
+    }
+
+    /// Waits until the stream, of which the caller waits, has come so far.
+    pub(crate) fn wait_until(&self, timeline: &Timeline, place: Place) -> Result<(), DriverError> {
         let _current = self.enter()?;
         // SAFETY: the stream is alive for as long as its timeline is in somebody's hands.
         let result = unsafe { cu!(self.driver(), cuStreamSynchronize(timeline.raw)) };
-        self.waited(timeline, queued, result).map_err(Error::from)
+        self.waited(timeline, place, result)
+    }
+
+    /// The place after what the stream was given so far, to be waited for.
+    pub(crate) fn place(&self, timeline: &Timeline, state: &State) -> Place {
+        (state.queued, self.0.order.clock(timeline.slot, state.queued))
     }
 
     /// Remembers what a wait for a stream says: that the work is done, or that after a fault nothing runs any more.
     pub(crate) fn waited(
         &self,
         timeline: &Timeline,
-        queued: u64,
+        (queued, clock): Place,
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         if result.as_ref().err().is_none_or(|error| error.code.is_device_fault()) {
-            self.passed(timeline, queued);
+            timeline.reached(queued);
+            self.0.order.wait(&clock);
         }
         result
-    }
-
-    /// Remembers that so much of a stream's work is done.
-    pub(crate) fn passed(&self, timeline: &Timeline, queued: u64) {
-        timeline.reached(queued);
-        // Also while there is one stream: there may have been others, and what it did then is remembered.
-        self.0.order.wait_for(timeline.slot, queued);
     }
 
     /// Makes the context current on this thread until the guard is dropped. Every call sees to that by itself; a
@@ -195,13 +230,10 @@ impl Context {
         });
     }
 
-    /// Releases what waits and is done with, streams included.
+    /// Releases what waits and is done with, streams included. While a capture lasts it does nothing; its end does.
     pub(crate) fn collect(&self) {
-        let context = self.clone();
-        self.driver().gate().pass(move || {
-            let left = context.0.collect();
-            (left, context)
-        });
+        let left = self.driver().gate().pass_now(|| self.0.collect());
+        drop(left);
     }
 
     /// Runs a call that takes memory. Where there is none left, memory that only waits to be released is released,
@@ -236,24 +268,28 @@ impl Context {
         let _current = self.enter()?;
         let mut streams = lock(&self.0.streams);
         let raw = make()?;
-        let was_single = !self.0.order.several();
-        let (slot, count) = self.0.order.add();
+        let (slot, count, only) = self.0.order.add();
         let timeline = Arc::new(Timeline::new(raw, slot, borrowed, count));
-        if was_single && self.0.order.several() {
-            // From here on uses are remembered. Whoever saw the old answer has left the stream's lock by now.
-            for earlier in streams.iter() {
-                match earlier.mark(*self.driver()) {
-                    Some(mark) => self.0.order.put_first(mark),
-                    None => self.0.order.wait_for(earlier.slot, earlier.queued()),
-                }
-            }
+        if let Some(only) = only {
+            // From here on uses are remembered. Whoever saw the old answer has left the stream's lock when it is marked.
+            self.put_first(only, streams.iter().find(|s| s.slot == only));
         }
         streams.push(timeline.clone());
         drop(streams);
-        if let Some(mark) = self.0.order.begin(slot).filter(|mark| !mark.is_reached()) {
-            mark.hold(&timeline, *self.driver())?;
-        }
+        let held = self.0.order.untracked().iter().try_for_each(|mark| mark.hold(&timeline, *self.driver()));
+        held.inspect_err(|_| self.0.order.leave(slot, timeline.queued()))?;
         Ok(timeline)
+    }
+
+    /// Puts the work of the only stream before that of those to come. It may be gone already.
+    fn put_first(&self, slot: usize, stream: Option<&Arc<Timeline>>) {
+        let mark = stream.and_then(|s| s.mark(Some(*self.driver())));
+        let at = match (&mark, stream) {
+            (Some(mark), _) => mark.queued,
+            (None, Some(idle)) => idle.done(),
+            (None, None) => self.0.order.count(slot),
+        };
+        self.0.order.put_first(slot, at, mark);
     }
 }
 
@@ -288,15 +324,33 @@ impl Resources {
             order: Order::default(),
             pending: Pending::default(),
         };
-        let mut transfer = CUstream::NULL;
-        {
-            let _current = inner.enter()?;
-            // SAFETY: `transfer` is ours to write.
-            unsafe { cu!(driver, cuStreamCreate(&mut transfer, CUstream_flags::NON_BLOCKING)) }?;
+        match inner.create_stream() {
+            Ok(transfer) => inner.transfer = transfer,
+            Err(error) => {
+                inner.give_back();
+                return Err(error.into());
+            }
         }
-        inner.transfer = transfer;
         tracing::debug!(%device, "context in use");
         Ok(inner)
+    }
+
+    fn create_stream(&self) -> Result<CUstream, DriverError> {
+        let _current = self.enter()?;
+        let mut stream = CUstream::NULL;
+        // SAFETY: `stream` is ours to write.
+        unsafe { cu!(self.device.driver(), cuStreamCreate(&mut stream, CUstream_flags::NON_BLOCKING)) }?;
+        Ok(stream)
+    }
+
+    /// Gives back the reference that `retain` took.
+    fn give_back(&self) {
+        let (driver, device) = (self.device.driver(), self.device.raw());
+        // SAFETY: nothing of the context is left.
+        let released = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(device)) };
+        if let Err(error) = released {
+            tracing::warn!(%error, "context not released");
+        }
     }
 
     #[inline]
@@ -305,26 +359,31 @@ impl Resources {
         let mut current = CUcontext::NULL;
         // SAFETY: `current` is ours to write.
         unsafe { cu!(driver, cuCtxGetCurrent(&mut current)) }?;
-        let pushed = current != self.raw;
-        if pushed {
-            // SAFETY: the context is retained for as long as this lives.
-            unsafe { cu!(driver, cuCtxPushCurrent_v2(self.raw)) }?;
+        if current != self.raw {
+            return self.push();
         }
-        Ok(Current { driver, pushed, thread: std::marker::PhantomData })
+        Ok(Current { driver, pushed: false, thread: std::marker::PhantomData })
+    }
+
+    fn push(&self) -> Result<Current<'_>, DriverError> {
+        let driver = self.device.driver();
+        // SAFETY: the context is retained for as long as this lives.
+        unsafe { cu!(driver, cuCtxPushCurrent_v2(self.raw)) }?;
+        Ok(Current { driver, pushed: true, thread: std::marker::PhantomData })
     }
 
     fn release(&self, what: Release) -> Left {
-        let Ok(_current) = self.enter() else { return Left::new() };
-        let driver = *self.device.driver();
-        if let Release::Event(_) = what {
-            // The driver itself keeps an event that work waits for.
-            return what.now(driver).into_iter().collect();
-        }
-        let marks: Vec<Mark> = lock(&self.streams).iter().filter_map(|s| s.mark(driver)).collect();
+        let (current, driver) = (self.enter(), *self.device.driver());
+        let fence = current.is_ok().then_some(driver);
+        // The driver itself keeps an event that work waits for.
+        let waits = !matches!(what, Release::Event(_));
+        let streams = lock(&self.streams);
+        let marks: Vec<Mark> = streams.iter().filter(|_| waits).filter_map(|s| s.mark(fence)).collect();
+        drop(streams);
         // Memory of a stream goes back in the order of that stream; others are waited for.
         let in_order =
             |mark: &Mark| matches!(&what, Release::StreamMemory(_, t) if Arc::ptr_eq(t, &mark.timeline));
-        if marks.iter().all(in_order) {
+        if marks.iter().all(in_order) && fence.is_some() {
             return what.now(driver).into_iter().collect();
         }
         self.pending.push(marks, what);
@@ -348,7 +407,7 @@ impl Resources {
     /// Destroys a stream that is idle.
     fn destroy(&self, timeline: &Timeline) {
         let driver = *self.device.driver();
-        self.order.remove(timeline.slot, timeline.queued());
+        self.order.remove(timeline.slot);
         timeline.take_events().into_iter().for_each(|event| drop(Release::Event(event).now(driver)));
         if !timeline.borrowed {
             destroy_stream(driver, timeline.raw);
@@ -357,12 +416,11 @@ impl Resources {
 
     /// Waits for all work, releases everything, and gives the device back.
     fn finish(self) -> Left {
-        let driver = *self.device.driver();
-        let left = self.enter().map(|_current| self.empty()).unwrap_or_default();
-        // SAFETY: gives back the reference that `retain` took; nothing of the context is left.
-        if let Err(error) = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(self.device.raw())) } {
-            tracing::warn!(%error, "context not released");
-        }
+        // Where the driver does not say which context is current, this one is made so all the same.
+        let left = self.enter().or_else(|_| self.push()).map(|_current| self.empty()).unwrap_or_default();
+        // Without a context, what work may still use stays for ever.
+        std::mem::forget(self.pending.take_all());
+        self.give_back();
         left
     }
 
@@ -371,8 +429,8 @@ impl Resources {
         let driver = *self.device.driver();
         let streams = std::mem::take(&mut *lock(&self.streams));
         for timeline in streams.iter().filter(|s| !s.is_idle()) {
-            // SAFETY: the stream is alive.
-            if let Err(error) = unsafe { cu!(driver, cuStreamSynchronize(timeline.raw)) } {
+            // SAFETY: the stream is alive, and a capture would have a share of the context.
+            if let Err(error) = unsafe { wait_for_work(&driver, timeline.raw) } {
                 tracing::warn!(%error, "work in flight at the end of its context");
             }
         }

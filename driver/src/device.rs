@@ -48,7 +48,7 @@ impl Device {
         }
         let capability = (0, 0);
         let mut device = Self {
-            driver: driver.clone(),
+            driver: *driver,
             raw,
             ordinal: ordinal as usize,
             name: trimmed(&name),

@@ -52,6 +52,17 @@ impl Driver {
     ///
     /// # Safety
     /// What the library exports under a name of `cuda.h` is that function, with that prototype.
+    ///
+    /// ```compile_fail,E0133
+    /// let driver = warpwright_driver::Driver::open("libm.so.6"); // Its functions would be called as if they were these.
+    /// ```
+    ///
+    /// Nor is there another way to a driver over functions that nobody vouches for:
+    ///
+    /// ```compile_fail,E0133
+    /// use warpwright_driver::{Driver, sys::{Api, Library}};
+    /// let driver = Driver::of(Library::of(Api::empty(), "mine"));
+    /// ```
     pub unsafe fn open(path: impl AsRef<OsStr>) -> Result<Self, LoadError> {
         // SAFETY: the caller vouches for the library.
         Self::of(unsafe { Library::open(path) }?)
@@ -131,7 +142,7 @@ impl Driver {
             code: CUresult::NOT_SUPPORTED,
             name: None,
             log: Box::default(),
-            absent: Some(absent),
+            absent: Some(Box::new(absent)),
         };
         capture::note(&error);
         error
@@ -199,8 +210,9 @@ impl Inner {
         // SAFETY: the number is ours to write.
         failed("cuDriverGetVersion", unsafe { (api.cuDriverGetVersion)(&mut inner.version) })?;
         if let Some(current) = api.cuLogsCurrent {
+            // Without it, the first error shows the log from its beginning.
             // SAFETY: the number is ours to write.
-            failed("cuLogsCurrent", unsafe { current(&mut *lock(&inner.seen), 0) })?;
+            let _ = unsafe { current(&mut *lock(&inner.seen), 0) };
         }
         tracing::debug!(origin = library.name(), version = inner.version, "driver started");
         Ok(inner)

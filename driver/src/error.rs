@@ -17,7 +17,7 @@ pub struct DriverError {
     /// The driver's own log, where it keeps one.
     pub log: Box<str>,
     /// Set where the driver lacks the function, so that it was not called; the code is `NOT_SUPPORTED` then.
-    pub absent: Option<Absent>,
+    pub absent: Option<Box<Absent>>,
 }
 
 /// A function that a driver lacks, by CUDA versions: major and minor.
@@ -31,7 +31,7 @@ pub struct Absent {
 
 impl fmt::Display for DriverError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Absent { needed: (a, b), driver: (c, d) }) = self.absent {
+        if let Some(Absent { needed: (a, b), driver: (c, d) }) = self.absent.as_deref() {
             return write!(f, "{} came with CUDA {a}.{b}, and this driver serves CUDA {c}.{d}", self.call);
         }
         match &self.name {
@@ -308,7 +308,7 @@ pub enum Error {
         .changed.as_ref().map(|c| format!("; {c}")).unwrap_or_default())]
     Update {
         /// The call.
-        source: DriverError,
+        source: Box<DriverError>,
         /// The kind of difference.
         result: CUgraphExecUpdateResult,
         /// The node that differs, by number and name.
@@ -532,6 +532,12 @@ pub enum ModuleReason {
         target: String,
         /// The device's compute capability.
         device: String,
+    },
+    /// The module has no global variable of that name.
+    #[error("no global variable {name}")]
+    NoGlobal {
+        /// The name asked for.
+        name: String,
     },
     /// The module has no kernel of that name.
     #[error("no kernel {name}; the text has {entries}")]

@@ -1,6 +1,6 @@
 //! An event: a place in a stream, to wait for and to measure from.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use driver_sys::{CUevent, CUevent_flags, CUresult};
@@ -8,8 +8,8 @@ use driver_sys::{CUevent, CUevent_flags, CUresult};
 use crate::lock::lock;
 use crate::order::Clock;
 use crate::release::Release;
-use crate::timeline::Mark;
-use crate::{Context, Error, Stream};
+use crate::timeline::Timeline;
+use crate::{Context, DriverError, Error, Stream};
 
 /// A place in a stream. Clones share it.
 #[derive(Clone)]
@@ -18,7 +18,22 @@ pub struct Event(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     context: Context,
     raw: CUevent,
-    place: Mutex<Place>,
+    /// Whether somebody else made it, who destroys it.
+    borrowed: bool,
+    /// Held during each call that records the event or lets a stream wait for it: what is known is what the driver has.
+    recorded: Mutex<Recorded>,
+}
+
+/// What is known of an event.
+#[derive(Default)]
+pub(crate) struct Recorded {
+    place: Place,
+    /// How often the place changed.
+    changes: u64,
+    /// Whether a graph names it.
+    in_graph: bool,
+    /// Whether a graph records it: then it may be anywhere, from the graph's next launch on.
+    by_graph: bool,
 }
 
 /// Where an event was recorded last, as far as is known.
@@ -29,8 +44,27 @@ pub(crate) enum Place {
     Unknown,
     /// In a stream that captured.
     Captured,
-    /// After so much work of a stream, and of others where there are several.
-    Recorded(Mark, Clock),
+    /// After so much work of a stream, and of others where there are several. The stream may be gone.
+    Recorded(Weak<Timeline>, u64, Clock),
+}
+
+impl Recorded {
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn set(&mut self, place: Place) {
+        let known = !self.by_graph || matches!(place, Place::Captured);
+        (self.place, self.changes) = (if known { place } else { Place::Unknown }, self.changes + 1);
+    }
+
+    /// Refuses an event that a capture has.
+    fn expect_place(&self, what: &'static str) -> Result<Place, Error> {
+        match &self.place {
+            Place::Captured => Err(Error::CapturedEvent { what }),
+            place => Ok(place.clone()),
+        }
+    }
 }
 
 impl Event {
@@ -55,7 +89,19 @@ impl Event {
         let mut raw = CUevent::NULL;
         // SAFETY: `raw` is ours to write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
-        Ok(Self(Arc::new(Inner { context: context.clone(), raw, place: Mutex::default() })))
+        let (context, recorded) = (context.clone(), Mutex::default());
+        Ok(Self(Arc::new(Inner { context, raw, borrowed: false, recorded })))
+    }
+
+    /// An event that somebody else made, such as another crate in the same process. It is not destroyed. Where others
+    /// record it is not known here, so that a wait for it orders nothing that
+    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`].
+    ///
+    /// # Safety
+    /// `raw` is an event of the context for as long as this or a clone of it lives.
+    pub unsafe fn from_raw(context: &Context, raw: CUevent) -> Self {
+        let (context, recorded) = (context.clone(), Mutex::default());
+        Self(Arc::new(Inner { context, raw, borrowed: true, recorded }))
     }
 
     /// Its context.
@@ -76,11 +122,18 @@ impl Event {
     /// # Errors
     /// An event recorded last in a capture ([`Error::CapturedEvent`]), or a fault of the device.
     pub fn synchronize(&self) -> Result<(), Error> {
-        let place = self.expect_recorded("waiting for it on the host")?;
+        let (place, changes) = {
+            let recorded = self.recorded();
+            (recorded.expect_place("waiting for it on the host")?, recorded.changes)
+        };
         let _current = self.0.context.enter()?;
         // SAFETY: the event is alive.
         let result = unsafe { cu!(self.0.context.driver(), cuEventSynchronize(self.0.raw)) };
-        self.passed(&place, result.as_ref().err().is_none_or(|e| e.code.is_device_fault()));
+        // Recorded anew meanwhile, the wait may have been for the new place.
+        let same = self.recorded().changes == changes;
+        if same && result.as_ref().err().is_none_or(|e| e.code.is_device_fault()) {
+            self.passed(&place);
+        }
         result.map_err(Error::from)
     }
 
@@ -89,14 +142,16 @@ impl Event {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn is_done(&self) -> Result<bool, Error> {
-        let place = self.expect_recorded("asking for it")?;
+        let recorded = self.recorded();
+        let place = recorded.expect_place("asking for it")?;
         let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
         // SAFETY: the event is alive; a query changes nothing.
         match unsafe { (driver.api().cuEventQuery)(self.0.raw) } {
             CUresult::NOT_READY => Ok(false),
             code => {
                 driver.check("cuEventQuery", code)?;
-                self.passed(&place, true);
+                drop(recorded);
+                self.passed(&place);
                 Ok(true)
             }
         }
@@ -110,7 +165,7 @@ impl Event {
     pub fn since(&self, start: &Self) -> Result<Duration, Error> {
         start.expect_in(&self.0.context, "an event to measure to")?;
         for event in [start, self] {
-            event.expect_recorded("measuring from or to it")?;
+            event.recorded().expect_place("measuring from or to it")?;
         }
         let _current = self.0.context.enter()?;
         let mut milliseconds = 0.0;
@@ -126,32 +181,46 @@ impl Event {
         self.0.raw
     }
 
-    pub(crate) fn place(&self) -> Place {
-        lock(&self.0.place).clone()
+    /// What is known of it, which does not change until this is given back. The lock of a stream is taken before.
+    pub(crate) fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        lock(&self.0.recorded)
     }
 
-    /// Remembers where the event was recorded.
-    pub(crate) fn set_place(&self, place: Place) {
-        let old = std::mem::replace(&mut *lock(&self.0.place), place);
-        drop(old);
+    /// Records it by a call, in that place.
+    pub(crate) fn record_by(
+        &self,
+        place: Place,
+        call: impl FnOnce() -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let mut recorded = self.recorded();
+        call()?;
+        recorded.set(place);
+        Ok(())
+    }
+
+    /// A graph records it from now on, wherever and whenever that is launched.
+    pub(crate) fn give_to_graph(&self) {
+        let mut recorded = self.recorded();
+        (recorded.in_graph, recorded.by_graph) = (true, true);
+        let captured = matches!(recorded.place, Place::Captured);
+        recorded.set(if captured { Place::Captured } else { Place::Unknown });
+    }
+
+    /// A graph waits for it.
+    pub(crate) fn lend_to_graph(&self) {
+        self.recorded().in_graph = true;
     }
 
     pub(crate) fn expect_in(&self, context: &Context, user: &str) -> Result<(), Error> {
         expect_same("an event", &self.0.context, user, context)
     }
 
-    /// Refuses an event that a capture has.
-    fn expect_recorded(&self, what: &'static str) -> Result<Place, Error> {
-        match self.place() {
-            Place::Captured => Err(Error::CapturedEvent { what }),
-            place => Ok(place),
-        }
-    }
-
     /// Remembers that the place was passed.
-    fn passed(&self, place: &Place, passed: bool) {
-        if let (Place::Recorded(mark, clock), true) = (place, passed) {
-            mark.timeline.reached(mark.queued);
+    fn passed(&self, place: &Place) {
+        if let Place::Recorded(timeline, queued, clock) = place {
+            if let Some(timeline) = timeline.upgrade() {
+                timeline.reached(*queued);
+            }
             self.0.context.order().wait(clock);
         }
     }
@@ -180,8 +249,12 @@ impl std::fmt::Debug for Event {
 }
 
 impl Drop for Inner {
-    /// The driver keeps an event that work still waits for.
+    /// The driver keeps an event that a stream still waits for, but says no such thing of a graph.
     fn drop(&mut self) {
-        self.context.release(Release::Event(self.raw));
+        if self.borrowed {
+            return;
+        }
+        let in_graph = lock(&self.recorded).in_graph;
+        self.context.release(if in_graph { Release::GraphEvent(self.raw) } else { Release::Event(self.raw) });
     }
 }

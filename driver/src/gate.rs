@@ -3,13 +3,33 @@
 //! While a stream captures, most calls that a destructor makes are refused and end the capture: on the capturing
 //! thread, or on every thread. So a destructor's calls wait until no capture of the driver is left. One lock covers
 //! the question and the calls, so that no capture begins between the two.
+//!
+//! Nor may a function of the host, which runs on a thread of the driver, call the driver: what is dropped in one waits
+//! for the next destructor elsewhere.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use crate::lock::lock;
+
+thread_local! {
+    /// Whether this thread of the driver runs a function of the host.
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a function of the host, which does not unwind.
+pub(crate) fn host_function(function: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    function();
+    IN_HOST_FUNCTION.set(false);
+}
+
+fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
+}
 
 /// Calls that wait for the end of the captures. What one returns is dropped outside of the lock.
 type Waiting = Vec<Box<dyn FnOnce() -> Box<dyn Any> + Send>>;
@@ -51,9 +71,23 @@ impl Gate {
         self.any.load(Acquire)
     }
 
+    /// Makes such calls now, or not at all while a capture lasts.
+    pub(crate) fn pass_now<T>(&self, calls: impl FnOnce() -> T) -> Option<T> {
+        if in_host_function() {
+            return None;
+        }
+        self.catch_up();
+        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        (*captures == 0).then(calls)
+    }
+
     /// Makes a destructor's calls now, or once no capture is left. What they return is dropped outside of the lock:
     /// whatever has a destructor of this crate must be returned, because that would come here again.
     pub(crate) fn pass<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
+        if in_host_function() {
+            lock(&self.waiting).push(Box::new(move || Box::new(calls())));
+            return;
+        }
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 {
             lock(&self.waiting).push(Box::new(move || Box::new(calls())));
@@ -62,5 +96,15 @@ impl Gate {
         let left = calls();
         drop(captures);
         drop(left);
+        self.catch_up();
+    }
+
+    /// Makes the calls that waited, unless a capture lasts.
+    fn catch_up(&self) {
+        if self.any() {
+            return;
+        }
+        let waiting = std::mem::take(&mut *lock(&self.waiting));
+        waiting.into_iter().for_each(|call| self.pass(call));
     }
 }

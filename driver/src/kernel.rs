@@ -29,6 +29,14 @@ impl<K: KernelDef> Kernel<K> {
     /// it is given, and no two of its threads use the same bytes, one of them writing, without an order between them.
     /// Whoever loads a kernel signs for that; whoever launches it need not. Running the program on the emulator over
     /// the edges of its contract is evidence: there every buffer lies by itself, and each such access is an error.
+    ///
+    /// ```compile_fail,E0133
+    /// use warpwright_driver::{Context, Error, Kernel};
+    ///
+    /// fn load<K: ptx_gen::KernelDef>(context: &Context, def: K) -> Result<Kernel<K>, Error> {
+    ///     Kernel::load(context, def) // Nobody signed.
+    /// }
+    /// ```
     pub unsafe fn load(context: &Context, def: K) -> Result<Self, Error> {
         // SAFETY: the caller vouches for the kernel.
         let function = unsafe { load_function(context, &def) }?;

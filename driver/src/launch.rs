@@ -3,15 +3,16 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use driver_sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchConfig};
-use ptx_gen::{Access, Elem, Field, Geometry, Kind, Scalar, Side, Sink, Source, Ty};
+use driver_sys::CUlaunchConfig;
+use ptx_gen::{Access, Elem, Field, Kind, Scalar, Side, Sink, Source, Ty};
 use ptx_gen::{Shape, ShapeArg};
 use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
-use crate::module::{Parameter, ParameterType};
-use crate::{Context, Driver, DriverError, Error, Function, Region, Stream, View};
+use crate::few::Few;
+use crate::function::{Parameter, ParameterType};
+use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Region, Stream, View};
 
 /// On the host, at launch: views of device memory, and numbers.
 pub struct Host<'a>(std::marker::PhantomData<&'a ()>);
@@ -21,137 +22,6 @@ impl<'a> Side for Host<'a> {
     type Out<T: Elem> = &'a View<T>;
     type InOut<T: Elem> = &'a View<T>;
     type Scalar<T: Scalar> = T;
-}
-
-/// Blocks, threads and shared memory of a launch, and how it meets the work around it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct LaunchConfig {
-    /// Blocks, in three dimensions.
-    pub grid: [u32; 3],
-    /// Threads of a block, in three dimensions.
-    pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes. More than the default of 48 KiB is asked for by itself.
-    pub shared: u32,
-    /// Blocks of a cluster, in three dimensions, if the kernel is launched in clusters.
-    pub cluster: Option<[u32; 3]>,
-    /// Whether all blocks are to run at the same time, so that they may wait for each other.
-    pub cooperative: bool,
-    /// Whether the kernel may start while the one before it in the stream still runs: only one that executes
-    /// `griddepcontrol.wait`, and only in streams. Graphs have [edges](crate::EdgeKind::Programmatic) for it.
-    pub programmatic: bool,
-    /// Before or after other work of the device, if not as its stream: see [`Context::priorities`].
-    pub priority: Option<i32>,
-    /// Whether its memory fences need not wait for what kernels of the other domain write
-    /// (`cudaLaunchMemSyncDomainRemote`).
-    pub remote_domain: bool,
-}
-
-impl LaunchConfig {
-    /// So many blocks of so many threads, in one dimension.
-    pub const fn line(blocks: u32, threads: u32) -> Self {
-        Self::new([blocks, 1, 1], [threads, 1, 1])
-    }
-
-    /// A grid of blocks in three dimensions.
-    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self {
-            grid,
-            block,
-            shared: 0,
-            cluster: None,
-            cooperative: false,
-            programmatic: false,
-            priority: None,
-            remote_domain: false,
-        }
-    }
-
-    /// The same with so much dynamic shared memory, in bytes.
-    #[must_use]
-    pub const fn shared(self, bytes: u32) -> Self {
-        Self { shared: bytes, ..self }
-    }
-
-    /// The same in clusters of so many blocks.
-    #[must_use]
-    pub const fn cluster(self, blocks: [u32; 3]) -> Self {
-        Self { cluster: Some(blocks), ..self }
-    }
-
-    /// The same with all blocks at the same time.
-    #[must_use]
-    pub const fn cooperative(self) -> Self {
-        Self { cooperative: true, ..self }
-    }
-
-    /// The same, overlapping the end of the kernel before it in the stream.
-    #[must_use]
-    pub const fn programmatic(self) -> Self {
-        Self { programmatic: true, ..self }
-    }
-
-    /// The same before or after other work of the device.
-    #[must_use]
-    pub const fn priority(self, priority: i32) -> Self {
-        Self { priority: Some(priority), ..self }
-    }
-
-    /// The same in the other domain of memory fences.
-    #[must_use]
-    pub const fn remote_domain(self) -> Self {
-        Self { remote_domain: true, ..self }
-    }
-
-    /// Whether it asks for the same beside blocks, threads and shared memory.
-    #[inline]
-    pub(crate) fn same_attributes(&self, other: &Self) -> bool {
-        (self.cluster, self.cooperative, self.programmatic, self.priority, self.remote_domain)
-            == (other.cluster, other.cooperative, other.programmatic, other.priority, other.remote_domain)
-    }
-
-    /// Whether it is more than blocks, threads and shared memory.
-    #[inline]
-    pub(crate) fn has_attributes(&self) -> bool {
-        self.cluster.is_some()
-            || self.cooperative
-            || self.programmatic
-            || self.priority.is_some()
-            || self.remote_domain
-    }
-
-    /// What the driver is told beside blocks, threads and shared memory.
-    pub(crate) fn attributes(&self) -> Vec<CUlaunchAttribute> {
-        let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let mut all = Vec::new();
-        let mut add = |id, words: [u64; 2]| {
-            let mut attribute = CUlaunchAttribute { id, ..CUlaunchAttribute::zeroed() };
-            attribute.value[..2].copy_from_slice(&words);
-            all.push(attribute);
-        };
-        if let Some([x, y, z]) = self.cluster {
-            add(CUlaunchAttributeID::CLUSTER_DIMENSION, [word(x, y), word(z, 0)]);
-        }
-        if self.cooperative {
-            add(CUlaunchAttributeID::COOPERATIVE, [1, 0]);
-        }
-        if self.programmatic {
-            add(CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION, [1, 0]);
-        }
-        if let Some(priority) = self.priority {
-            add(CUlaunchAttributeID::PRIORITY, [word(priority as u32, 0), 0]);
-        }
-        if self.remote_domain {
-            add(CUlaunchAttributeID::MEM_SYNC_DOMAIN, [1, 0]);
-        }
-        all
-    }
-}
-
-impl From<Geometry> for LaunchConfig {
-    fn from(geometry: Geometry) -> Self {
-        Self::new(geometry.grid, [geometry.block, 1, 1]).shared(geometry.shared)
-    }
 }
 
 /// An argument at launch, untyped.
@@ -181,7 +51,7 @@ pub(crate) enum Arg<'a> {
 }
 
 /// The arguments of a launch.
-pub(crate) type Args<'a> = SmallVec<[Arg<'a>; 16]>;
+pub(crate) type Args<'a> = Few<Arg<'a>, 16>;
 
 impl HostArg {
     /// A number that kernels of `ptx-gen` take.
@@ -261,15 +131,19 @@ impl<T> From<View<T>> for HostArg {
 pub(crate) struct Collect<'a>(pub(crate) Args<'a>);
 
 impl<'a> Sink<Host<'a>> for Collect<'a> {
+    #[inline(always)]
     fn input<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
         self.0.push(Arg::Buffer(v.region()));
     }
+    #[inline(always)]
     fn output<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
         self.0.push(Arg::Buffer(v.region()));
     }
+    #[inline(always)]
     fn inout<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
         self.0.push(Arg::Buffer(v.region()));
     }
+    #[inline(always)]
     fn scalar<T: Scalar>(&mut self, _: Field, v: &T) {
         self.0.push(Arg::Scalar(<T as Ty>::KIND, v.to_bits64()));
     }
@@ -324,7 +198,7 @@ const FEW: usize = 16;
 
 /// The values of arguments, each at the start of 64-bit words, and where each begins.
 struct Slots {
-    words: SmallVec<[u64; 10]>,
+    words: Few<u64, 10>,
     /// None where each takes one word.
     starts: Option<Box<[u16]>>,
 }
@@ -416,7 +290,7 @@ impl Launch {
             ParameterType::Buffer(..) => buffers.next().cloned().map(HostArg::Buffer),
             ParameterType::Value(ty) => ty.kind().map(|kind| HostArg::Scalar(kind, *word)),
         };
-        self.0.function.params().iter().zip(&self.0.slots.words).filter_map(of).collect()
+        self.0.function.params().iter().zip(&*self.0.slots.words).filter_map(of).collect()
     }
 
     /// The buffers, each with its parameter's name and what is done to it.
@@ -546,7 +420,7 @@ impl Slots {
     }
 
     fn of(args: &[Arg<'_>]) -> Self {
-        let mut words = SmallVec::new();
+        let mut words = Few::new();
         let add = |arg: &Arg<'_>| {
             let start = words.len() as u16;
             match *arg {

@@ -88,31 +88,39 @@ macro_rules! cu_if_there {
 mod adopt;
 mod boxes;
 mod capture;
+mod config;
 mod context;
 mod device;
 mod driver;
 mod element;
 mod error;
 mod event;
+mod few;
+mod function;
 mod gate;
 mod graph;
+mod image;
 mod kernel;
 mod launch;
 mod lock;
 mod memory;
 mod module;
 mod order;
+mod peer;
 mod ptx;
 mod queue;
 mod recorder;
 mod release;
+mod signature;
 mod stream;
 mod stream_work;
+mod tensor_map;
 mod timeline;
 mod upload;
 
 pub use boxes::Boxed;
 pub use capture::{Capture, CaptureMode, capture, capture_into};
+pub use config::LaunchConfig;
 pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
@@ -121,18 +129,25 @@ pub use error::{
     Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale,
 };
 pub use event::Event;
+pub use function::{Function, Parameter, ParameterType};
 pub use graph::{
     Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
     NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
 };
+pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
-pub use launch::{Host, HostArg, HostValue, Launch, LaunchConfig};
+pub use launch::{Host, HostArg, HostValue, Launch};
 pub use memory::{Buffer, Managed, MemoryPool, Pinned, Region, Registered, View};
-pub use module::{Function, Module, Parameter, ParameterType};
+pub use module::Module;
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
 pub use queue::{Copy, Fill, Hazard, Queue, Use, Work};
 pub use recorder::Recorder;
 pub use stream::Stream;
 pub use stream_work::WaitFor;
+pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};
 pub use upload::Staging;
 pub use warpwright_driver_sys as sys;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

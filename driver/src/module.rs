@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUdevice_attribute, CUfunction, CUfunction_attribute, CUjit_option, CUmodule, CUresult};
-use ptx_gen::{Access, Param, ParamKind, Program};
+use driver_sys::{CUfunction, CUjit_option, CUmodule, CUresult};
+use ptx_gen::Program;
 
 use crate::driver::trimmed;
-use crate::element::{Element, ElementType};
-use crate::error::{DriverError, LaunchProblem, ModuleError, ModuleReason};
-use crate::event::expect_same;
+use crate::error::{DriverError, ModuleError, ModuleReason};
+use crate::function::Settings;
+use crate::image::JitOptions;
 use crate::lock::lock;
 use crate::ptx::{self, Header};
 use crate::release::Release;
-use crate::{Context, Error, LaunchConfig};
+use crate::{Context, Error, Function, Parameter};
 
 /// Room for each log of the compiler, in bytes.
 const LOG: usize = 16 << 10;
@@ -27,107 +26,18 @@ pub struct Module(Arc<ModuleInner>);
 struct ModuleInner {
     context: Context,
     raw: CUmodule,
+    /// Whether somebody else loaded it, who unloads it.
+    borrowed: bool,
     text: String,
     info: String,
     /// What was asked of each kernel, by handle: two `Function`s of one kernel are one to the driver.
     settings: Mutex<HashMap<CUfunction, Arc<Settings>>>,
 }
 
-/// What was asked of a kernel of the driver.
-struct Settings {
-    /// The dynamic shared memory that it may have now.
-    dynamic_shared: AtomicU32,
-    /// Held while the driver is asked for more, so that nobody lowers it; whether shared memory is preferred.
-    prefers_shared: Mutex<bool>,
-}
-
-/// A parameter of a kernel: its name, and what it takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Parameter {
-    /// Its name, for errors and pictures.
-    pub name: &'static str,
-    /// What it takes.
-    pub ty: ParameterType,
-}
-
-/// What a parameter takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ParameterType {
-    /// The address of elements in device memory, and what the kernel does to them.
-    Buffer(ElementType, Access),
-    /// A value.
-    Value(ElementType),
-}
-
-impl Parameter {
-    /// A buffer of `T`.
-    pub const fn buffer<T: Element>(name: &'static str, access: Access) -> Self {
-        Self { name, ty: ParameterType::Buffer(T::TYPE, access) }
-    }
-
-    /// A `T` by value.
-    pub const fn value<T: Element>(name: &'static str) -> Self {
-        Self { name, ty: ParameterType::Value(T::TYPE) }
-    }
-}
-
-impl From<&Param> for Parameter {
-    fn from(param: &Param) -> Self {
-        let ty = match param.kind {
-            ParamKind::Buffer(kind, access) => ParameterType::Buffer(kind.into(), access),
-            ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
-        };
-        Self { name: param.name, ty }
-    }
-}
-
-impl ParameterType {
-    /// `a buffer of f32`, `a f32 value`.
-    pub(crate) fn describe(self) -> String {
-        match self {
-            Self::Buffer(elem, _) => format!("a buffer of {}", elem.name()),
-            Self::Value(ty) => format!("a {} value", ty.name()),
-        }
-    }
-
-    /// Its size and its alignment in the parameter list, in bytes.
-    fn layout(self) -> (usize, usize) {
-        match self {
-            Self::Buffer(..) => (8, 8),
-            Self::Value(ty) => (ty.size(), ty.align()),
-        }
-    }
-}
-
-/// A kernel of a module, with its declared parameters. Clones share it, and it keeps its module loaded.
-#[derive(Clone)]
-pub struct Function(Arc<FunctionInner>);
-
-impl std::fmt::Debug for Function {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Function({})", self.0.name)
-    }
-}
-
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Module").field(&ptx::entries(&self.0.text)).finish()
     }
-}
-
-struct FunctionInner {
-    module: Module,
-    raw: CUfunction,
-    name: String,
-    params: Vec<Parameter>,
-    max_threads: u32,
-    fixed_shared: u32,
-    registers: u32,
-    local: u32,
-    waits: bool,
-    triggers: bool,
-    noncoherent: BTreeSet<&'static str>,
-    settings: Arc<Settings>,
 }
 
 impl Module {
@@ -137,22 +47,53 @@ impl Module {
     /// [`Error::Module`]: text that the driver cannot know or the device cannot run, before it is asked; what the
     /// compiler says, with both logs and the line they name, after.
     pub fn load(context: &Context, text: &str) -> Result<Self, Error> {
+        Self::load_with(context, text, &JitOptions::default())
+    }
+
+    /// Compiles PTX for the context's device, with options.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with(context: &Context, text: &str, options: &JitOptions) -> Result<Self, Error> {
+        let fail = |reason| fault(context, text, reason, String::new());
+        check_header(context, &Header::of(text)).map_err(fail)?;
+        let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
+        Self::compiled(context, image.as_bytes_with_nul(), text.to_string(), options)
+    }
+
+    /// A module of an image that the driver knows: PTX that ends with NUL, or machine code.
+    pub(crate) fn compiled(
+        context: &Context,
+        image: &[u8],
+        text: String,
+        options: &JitOptions,
+    ) -> Result<Self, Error> {
+        let fail = |reason, log: Logs| {
+            Error::from(Box::new(describe(context, &Header::of(&text), &text, reason, log)))
+        };
         crate::capture::forbid("loading a module")?;
-        let header = Header::of(text);
-        let fail = |reason, log: Logs| Error::from(Box::new(describe(context, &header, text, reason, log)));
-        check_header(context, &header).map_err(|reason| fail(reason, Logs::default()))?;
-        let image =
-            CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position()), Logs::default()))?;
         let mut logs = Logs::default();
-        let raw = compile(context, &image, &mut logs).map_err(|e| fail(e.into(), logs.clone()))?;
+        let raw = compile(context, image, options, &mut logs).map_err(|e| fail(e.into(), logs.clone()))?;
         tracing::debug!(info = logs.info, "module loaded");
         Ok(Self(Arc::new(ModuleInner {
             context: context.clone(),
             raw,
-            text: text.to_string(),
+            borrowed: false,
+            text,
             info: logs.info,
             settings: Mutex::default(),
         })))
+    }
+
+    /// A module that somebody else loaded, such as another crate in the same process. It is not unloaded. With the text
+    /// that it was made of, declarations are compared; without (an empty one) the driver alone is asked.
+    ///
+    /// # Safety
+    /// `raw` is a module of the context for as long as this or a [`Function`] of it lives, and was made of the text.
+    pub unsafe fn from_raw(context: &Context, raw: CUmodule, text: &str) -> Self {
+        let (context, text, info) = (context.clone(), text.to_string(), String::new());
+        let settings = Mutex::default();
+        Self(Arc::new(ModuleInner { context, raw, borrowed: true, text, info, settings }))
     }
 
     /// Its context.
@@ -160,7 +101,23 @@ impl Module {
         &self.0.context
     }
 
-    /// The PTX.
+    /// The raw handle. It is valid for as long as this lives.
+    pub fn raw(&self) -> CUmodule {
+        self.0.raw
+    }
+
+    /// What was asked of this kernel: at first the dynamic shared memory that the driver says.
+    pub(crate) fn settings(&self, raw: CUfunction, dynamic_shared: u32) -> Arc<Settings> {
+        let new = || Arc::new(Settings::new(dynamic_shared));
+        lock(&self.0.settings).entry(raw).or_insert_with(new).clone()
+    }
+
+    /// An error of this module.
+    pub(crate) fn fault(&self, reason: ModuleReason) -> Error {
+        fault(&self.0.context, &self.0.text, reason, String::new())
+    }
+
+    /// The PTX; empty for a module of machine code.
     pub fn text(&self) -> &str {
         &self.0.text
     }
@@ -215,315 +172,23 @@ impl Module {
             Err(error) if error.code == CUresult::NOT_FOUND => return Err(self.no_function(name)),
             other => other?,
         }
-        // SAFETY: the function is of the module, which is loaded.
-        let get = |attribute| unsafe { attribute_of(&self.0.context, raw, attribute) };
-        let has = |instruction| ptx::has_instruction(&self.0.text, name, instruction);
-        let inner = FunctionInner {
-            module: self.clone(),
-            raw,
-            name: name.to_string(),
-            params,
-            max_threads: get(CUfunction_attribute::MAX_THREADS_PER_BLOCK)?,
-            fixed_shared: get(CUfunction_attribute::SHARED_SIZE_BYTES)?,
-            registers: get(CUfunction_attribute::NUM_REGS)?,
-            local: get(CUfunction_attribute::LOCAL_SIZE_BYTES)?,
-            waits: has("griddepcontrol.wait"),
-            triggers: has("griddepcontrol.launch_dependents"),
-            noncoherent,
-            settings: self.0.settings(raw, get(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES)?),
-        };
-        inner.check_params()?;
-        inner.load_now()?;
-        Ok(Function(Arc::new(inner)))
+        // SAFETY: the function is of the module, which is loaded, and the caller vouches for the parameters.
+        unsafe { Function::of(self.clone(), raw, name, params, noncoherent) }
     }
 
     fn no_function(&self, name: &str) -> Error {
         let entries = ptx::entries(&self.0.text).join(", ");
-        let reason = ModuleReason::NoFunction { name: name.to_string(), entries };
-        let header = Header::of(&self.0.text);
-        Error::from(Box::new(describe(&self.0.context, &header, &self.0.text, reason, Logs::default())))
-    }
-}
-
-impl ModuleInner {
-    /// What was asked of this kernel: at first the dynamic shared memory that the driver says.
-    fn settings(&self, raw: CUfunction, dynamic_shared: u32) -> Arc<Settings> {
-        let new = || Settings { dynamic_shared: dynamic_shared.into(), prefers_shared: Mutex::new(false) };
-        lock(&self.settings).entry(raw).or_insert_with(|| Arc::new(new())).clone()
+        self.fault(ModuleReason::NoFunction { name: name.to_string(), entries })
     }
 }
 
 impl Drop for ModuleInner {
     fn drop(&mut self) {
+        if self.borrowed {
+            return;
+        }
         self.context.release(Release::Module(self.raw));
     }
-}
-
-impl Function {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// Its declared parameters.
-    pub fn params(&self) -> &[Parameter] {
-        &self.0.params
-    }
-
-    /// Its context.
-    pub fn context(&self) -> &Context {
-        &self.0.module.0.context
-    }
-
-    /// Its module.
-    pub fn module(&self) -> &Module {
-        &self.0.module
-    }
-
-    /// Registers a thread uses.
-    pub fn registers(&self) -> u32 {
-        self.0.registers
-    }
-
-    /// Local memory a thread uses, in bytes: not 0 if registers were spilled.
-    pub fn local_bytes(&self) -> u32 {
-        self.0.local
-    }
-
-    /// Shared memory that the kernel declares, in bytes.
-    pub fn shared_bytes(&self) -> u32 {
-        self.0.fixed_shared
-    }
-
-    /// The most threads a block may have.
-    pub fn max_threads(&self) -> u32 {
-        self.0.max_threads
-    }
-
-    /// Whether its code has `griddepcontrol.wait`, so that it may follow a kernel by a programmatic edge.
-    pub fn waits(&self) -> bool {
-        self.0.waits
-    }
-
-    /// Whether its code has `griddepcontrol.launch_dependents`. Without it a kernel that follows by a programmatic
-    /// edge starts when this one has ended.
-    pub fn triggers(&self) -> bool {
-        self.0.triggers
-    }
-
-    /// The buffers, by parameter, that it is known to read by `ld.global.nc`: nobody may write them while it is there.
-    pub fn noncoherent(&self) -> &BTreeSet<&'static str> {
-        &self.0.noncoherent
-    }
-
-    /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor, with the
-    /// opt-in that such a launch makes.
-    ///
-    /// # Errors
-    /// More shared memory than the device allows a block, or what the driver refuses.
-    pub fn blocks_per_sm(&self, block: u32, dynamic_shared: u32) -> Result<u32, Error> {
-        self.admit_shared(dynamic_shared)?;
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut blocks, block, shared) = (0, block as i32, dynamic_shared as usize);
-        // SAFETY: `blocks` is ours to write; the function is loaded.
-        unsafe {
-            cu_if_there!(
-                driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared)
-            )
-        }?;
-        Ok(blocks as u32)
-    }
-
-    /// The raw handle. It is valid for as long as this lives.
-    #[inline]
-    pub fn raw(&self) -> CUfunction {
-        self.0.raw
-    }
-
-    /// Refuses a queue of another context.
-    #[inline]
-    pub(crate) fn expect_in(&self, context: &Context) -> Result<(), Error> {
-        if self.context().same(context) {
-            return Ok(());
-        }
-        expect_same(&format!("kernel {}", self.name()), self.context(), "the queue", context)
-    }
-
-    /// Whether both are the same kernel of the driver, with the same parameters.
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    pub(crate) fn refuse(&self, problem: LaunchProblem) -> Error {
-        Error::Launch { kernel: self.0.name.clone(), problem }
-    }
-
-    /// Checks a launch against the device and the kernel, and opts in to shared memory beyond the default.
-    #[inline]
-    pub(crate) fn admit(&self, config: &LaunchConfig) -> Result<(), Error> {
-        let limits = self.context().limits();
-        let within = |got: [u32; 3], limit: [u32; 3]| (0..3).all(|i| got[i] != 0 && got[i] <= limit[i]);
-        let threads = config.block.iter().fold(1, |n: u32, d| n.saturating_mul(*d));
-        let fits = within(config.grid, limits.grid) && within(config.block, limits.block);
-        if !fits || threads > self.0.max_threads.min(limits.threads) {
-            return Err(self.misfit(config, threads));
-        }
-        if config.has_attributes() {
-            self.admit_attributes(config)?;
-        }
-        self.admit_shared(config.shared)
-    }
-
-    /// Checks what a launch asks for beside blocks, threads and shared memory.
-    #[cold]
-    fn admit_attributes(&self, config: &LaunchConfig) -> Result<(), Error> {
-        let has = |attribute| self.context().device().attribute(attribute).is_ok_and(|value| value != 0);
-        let refuse = |problem| Err(self.refuse(LaunchProblem::Attribute(problem)));
-        if let Some(cluster) = config.cluster {
-            if !has(CUdevice_attribute::CLUSTER_LAUNCH) {
-                return refuse("the device has no clusters");
-            }
-            if cluster.iter().zip(config.grid).any(|(c, g)| *c == 0 || g % c != 0) {
-                return refuse("the grid is not a whole number of clusters in each dimension");
-            }
-        }
-        if config.cooperative && !has(CUdevice_attribute::COOPERATIVE_LAUNCH) {
-            return refuse("the device has no cooperative launches");
-        }
-        if config.programmatic && !self.0.waits {
-            return refuse("only a kernel with griddepcontrol.wait may overlap the one before it");
-        }
-        if config.programmatic && !self.0.noncoherent.is_empty() {
-            return refuse(
-                "a kernel that reads by ld.global.nc may not overlap the one before it in a stream",
-            );
-        }
-        Ok(())
-    }
-
-    /// What does not fit of a launch that does not.
-    #[cold]
-    fn misfit(&self, config: &LaunchConfig, threads: u32) -> Error {
-        let limits = self.context().limits();
-        let beyond = |got: [u32; 3], limit: [u32; 3]| {
-            let axis = (0..3).find(|i| got[*i] == 0 || got[*i] > limit[*i])?;
-            Some((['x', 'y', 'z'][axis], got[axis], limit[axis]))
-        };
-        if let Some((axis, got, limit)) = beyond(config.grid, limits.grid) {
-            return self.refuse(LaunchProblem::Grid { axis, got, limit });
-        }
-        if let Some((axis, got, limit)) = beyond(config.block, limits.block) {
-            return self.refuse(LaunchProblem::BlockAxis { axis, got, limit });
-        }
-        if threads > limits.threads {
-            return self.refuse(LaunchProblem::Block { got: threads, limit: limits.threads });
-        }
-        let (limit, registers) = (self.0.max_threads, self.0.registers);
-        self.refuse(LaunchProblem::Threads { got: threads, limit, registers })
-    }
-
-    #[inline]
-    fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
-        if dynamic <= self.0.settings.dynamic_shared.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.raise_shared(dynamic)
-    }
-
-    #[cold]
-    fn raise_shared(&self, dynamic: u32) -> Result<(), Error> {
-        let (fixed, limit) = (self.0.fixed_shared, self.context().device().properties().shared_per_block);
-        if u64::from(dynamic) + u64::from(fixed) > u64::from(limit) {
-            return Err(self.refuse(LaunchProblem::Shared { dynamic, fixed, limit }));
-        }
-        let settings = &self.0.settings;
-        let mut prefers_shared = lock(&settings.prefers_shared);
-        if dynamic > settings.dynamic_shared.load(Ordering::Acquire) {
-            self.set_attribute(CUfunction_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic as i32)?;
-            settings.dynamic_shared.store(dynamic, Ordering::Release);
-        }
-        self.prefer(&mut prefers_shared)
-    }
-
-    /// Asks the driver to give shared memory all that it can of what it shares with the first-level cache, as a
-    /// launch with more than the default does by itself. Kernels that are to overlap should agree on it: a
-    /// multiprocessor changes the split only when it is idle.
-    ///
-    /// # Errors
-    /// What the driver refuses.
-    pub fn prefer_shared(&self) -> Result<(), Error> {
-        self.prefer(&mut lock(&self.0.settings.prefers_shared))
-    }
-
-    fn prefer(&self, prefers_shared: &mut bool) -> Result<(), Error> {
-        const ALL: i32 = 100;
-        if !*prefers_shared {
-            self.set_attribute(CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT, ALL)?;
-            *prefers_shared = true;
-        }
-        Ok(())
-    }
-
-    fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
-        let _current = self.context().enter()?;
-        // SAFETY: the function is loaded.
-        unsafe { cu_if_there!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
-        Ok(())
-    }
-}
-
-impl FunctionInner {
-    /// Compares the declared parameters with what the driver loaded, where it tells.
-    fn check_params(&self) -> Result<(), Error> {
-        let driver = self.module.0.context.driver();
-        let Some(info) = driver.api().cuFuncGetParamInfo else { return Ok(()) };
-        // The driver is asked for no parameter that is not there: tools that watch it report such calls as errors.
-        let count = ptx::param_count(&self.module.0.text, &self.name).unwrap_or(self.params.len());
-        let mut end: usize = 0;
-        for index in 0..count.max(self.params.len()) {
-            let (mut offset, mut size) = (0, 0);
-            // SAFETY: both numbers are ours to write, and the call writes them or refuses.
-            let mut known = || unsafe { info(self.raw, index, &mut offset, &mut size) } == CUresult::SUCCESS;
-            let loaded = index < count && known();
-            let declared = self.params.get(index);
-            let expected =
-                declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));
-            let found = loaded.then_some((offset, size));
-            if expected != found {
-                let name = declared.map_or("beyond the last", |p| p.name).to_string();
-                let (declared, loaded) = (place(expected), place(found));
-                return Err(Error::Signature { kernel: self.name.clone(), index, name, declared, loaded });
-            }
-            end = expected.map_or(end, |(offset, size)| offset + size);
-        }
-        Ok(())
-    }
-
-    /// Loads lazily loaded code now, so that a later launch in a capture need not.
-    fn load_now(&self) -> Result<(), Error> {
-        let driver = self.module.0.context.driver();
-        let Some(load) = driver.api().cuFuncLoad else { return Ok(()) };
-        // SAFETY: the function is of a loaded module.
-        driver.check("cuFuncLoad", unsafe { load(self.raw) }).map_err(Error::from)
-    }
-}
-
-fn place(found: Option<(usize, usize)>) -> String {
-    found.map_or("absent".to_string(), |(offset, size)| format!("{size} bytes at offset {offset}"))
-}
-
-/// # Safety
-/// The function is of a loaded module of the context, which is current.
-unsafe fn attribute_of(
-    context: &Context,
-    raw: CUfunction,
-    attribute: CUfunction_attribute,
-) -> Result<u32, DriverError> {
-    let mut value = 0;
-    // SAFETY: `value` is ours to write; the caller vouches for the function.
-    unsafe { cu!(context.driver(), cuFuncGetAttribute(&mut value, attribute, raw)) }?;
-    Ok(value as u32)
 }
 
 /// What the compiler wrote.
@@ -533,26 +198,35 @@ struct Logs {
     info: String,
 }
 
-fn compile(context: &Context, image: &CString, logs: &mut Logs) -> Result<CUmodule, DriverError> {
+fn compile(
+    context: &Context,
+    image: &[u8],
+    jit: &JitOptions,
+    logs: &mut Logs,
+) -> Result<CUmodule, DriverError> {
     let (_current, driver) = (context.enter()?, context.driver());
     let (mut info, mut error) = (vec![0u8; LOG], vec![0u8; LOG]);
-    let mut options = [
+    let mut options = vec![
         CUjit_option::INFO_LOG_BUFFER,
         CUjit_option::INFO_LOG_BUFFER_SIZE_BYTES,
         CUjit_option::ERROR_LOG_BUFFER,
         CUjit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
         CUjit_option::LOG_VERBOSE,
     ];
-    let mut values: [*mut c_void; 5] = [
+    let mut values: Vec<*mut c_void> = vec![
         info.as_mut_ptr().cast(),
         std::ptr::without_provenance_mut(LOG),
         error.as_mut_ptr().cast(),
         std::ptr::without_provenance_mut(LOG),
         std::ptr::without_provenance_mut(1),
     ];
+    for (option, value) in jit.pairs() {
+        options.push(option);
+        values.push(value);
+    }
     let (count, options, values) = (options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr());
     let mut raw = CUmodule::NULL;
-    // SAFETY: the image ends with NUL; both buffers outlive the call and their sizes are stated.
+    // SAFETY: the image ends with NUL or says where it ends; both buffers outlive the call and their sizes are stated.
     let result =
         unsafe { cu!(driver, cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), count, options, values)) };
     *logs = Logs { error: trimmed(&error), info: trimmed(&info) };
@@ -577,6 +251,12 @@ fn check_header(context: &Context, header: &Header) -> Result<(), ModuleReason> 
         }
         _ => Ok(()),
     }
+}
+
+/// The error of a module, with a log.
+pub(crate) fn fault(context: &Context, text: &str, reason: ModuleReason, log: String) -> Error {
+    let logs = Logs { error: log, info: String::new() };
+    Error::from(Box::new(describe(context, &Header::of(text), text, reason, logs)))
 }
 
 fn describe(context: &Context, header: &Header, text: &str, reason: ModuleReason, logs: Logs) -> ModuleError {

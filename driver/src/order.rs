@@ -7,8 +7,9 @@
 //!
 //! Each stream counts its work. A clock says, for every stream, how much of its work comes before: an event carries
 //! the clock of the place where it was recorded, and a stream that waits for it takes over what that clock has more.
-//! (Vector clocks: Fidge 1988, Mattern 1989.) While a context has one stream there is nothing to do, and nothing is
-//! remembered; so the first stream's work up to the making of the second is put before every other stream's.
+//! (Vector clocks: Fidge 1988, Mattern 1989.) A stream counts until it is dropped and the host has waited for its work;
+//! that the device is done with it is no order. While one stream counts there is nothing to do, and nothing is
+//! remembered; so its work up to the making of the next is put before every later stream's.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -16,12 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ptx_gen::Access;
 
+use crate::few::Few;
 use crate::lock::lock;
 use crate::timeline::Mark;
 use crate::{Error, Region};
 
 /// For each stream, by slot, how much of its work comes before.
-pub(crate) type Clock = Vec<u64>;
+pub(crate) type Clock = Few<u64, 4>;
 
 /// The clocks of a context's streams.
 #[derive(Default)]
@@ -36,10 +38,14 @@ pub(crate) struct Order {
 struct Tables {
     /// By slot.
     streams: Vec<Slot>,
+    /// Streams made so far.
+    made: u64,
     /// What the host has waited for.
     done: Clock,
-    /// Work given while nothing was remembered.
-    untracked: Option<Mark>,
+    /// Work given while nothing was remembered. Every stream begins after it.
+    first: Clock,
+    /// What of that the device may still have to do.
+    untracked: Vec<Mark>,
 }
 
 /// What is known of the stream in a slot.
@@ -47,8 +53,11 @@ struct Tables {
 struct Slot {
     name: String,
     clock: Clock,
-    /// The count at which the next stream in this slot begins.
+    /// All the work of a stream that was dropped. The next one in this slot begins at this count.
     count: u64,
+    /// Whether the stream was not dropped.
+    held: bool,
+    /// Whether the driver has it.
     live: bool,
 }
 
@@ -81,54 +90,74 @@ impl Order {
         self.graph_memory.store(true, Release);
     }
 
-    /// A slot for a new stream, and the count at which it begins.
-    pub(crate) fn add(&self) -> (usize, u64) {
+    /// A slot for a new stream, and the count at which it begins. Where one stream counted until now, that one's slot:
+    /// its work is to be put first.
+    pub(crate) fn add(&self) -> (usize, u64, Option<usize>) {
         let mut tables = lock(&self.tables);
-        let slot = tables.streams.iter().position(|s| !s.live).unwrap_or(tables.streams.len());
-        if slot == tables.streams.len() {
-            tables.streams.push(Slot::default());
-        }
+        let only = tables.only();
+        let slot = tables.free_slot();
+        let (name, clock) = (format!("stream {}", tables.made), tables.first.clone());
+        tables.made += 1;
         let stream = &mut tables.streams[slot];
-        (stream.live, stream.name, stream.clock) = (true, format!("stream {slot}"), Clock::new());
+        (stream.live, stream.held, stream.name, stream.clock) = (true, true, name, clock);
         let count = stream.count;
-        if tables.live() > 1 {
-            self.several.store(true, Release);
-        }
-        (slot, count)
+        self.see(&tables);
+        (slot, count, only)
     }
 
-    /// Gives back the slot of a stream that has done all of its work.
-    pub(crate) fn remove(&self, slot: usize, count: u64) {
+    /// The last holder of a stream is gone, which was given so much work.
+    pub(crate) fn leave(&self, slot: usize, count: u64) {
         let mut tables = lock(&self.tables);
-        (tables.streams[slot].live, tables.streams[slot].count) = (false, count);
-        raise(&mut tables.done, slot, count);
-        if tables.live() <= 1 {
-            self.several.store(false, Release);
+        (tables.streams[slot].held, tables.streams[slot].count) = (false, count);
+        self.see(&tables);
+    }
+
+    /// The driver has no longer a stream that was left and is idle.
+    pub(crate) fn remove(&self, slot: usize) {
+        let mut tables = lock(&self.tables);
+        tables.streams[slot].live = false;
+        let gone = tables.streams.iter().filter(|s| !s.live).count();
+        if gone > MOST_GONE {
+            tables.settle();
         }
+        self.see(&tables);
+    }
+
+    /// The host has waited for everything, streams included that the driver has no longer.
+    pub(crate) fn settle(&self) {
+        let mut tables = lock(&self.tables);
+        tables.settle();
+        self.see(&tables);
+    }
+
+    /// Whether several streams count is asked without a lock.
+    fn see(&self, tables: &Tables) {
+        self.several.store(tables.counting().nth(1).is_some(), Release);
     }
 
     /// Puts work that was not remembered before whatever the streams are given from now on.
-    pub(crate) fn put_first(&self, untracked: Mark) {
+    pub(crate) fn put_first(&self, slot: usize, at: u64, mark: Option<Mark>) {
         let mut tables = lock(&self.tables);
-        let (slot, at) = (untracked.timeline.slot, untracked.queued);
+        raise(&mut tables.first, slot, at);
         tables.streams.iter_mut().for_each(|s| raise(&mut s.clock, slot, at));
-        tables.untracked = Some(untracked);
+        tables.untracked.extend(mark);
     }
 
-    /// Work that was not remembered and that a new stream in `slot` has to wait for.
-    pub(crate) fn begin(&self, slot: usize) -> Option<Mark> {
+    /// The count of a stream that was left.
+    pub(crate) fn count(&self, slot: usize) -> u64 {
+        lock(&self.tables).streams[slot].count
+    }
+
+    /// Work that was not remembered and that a new stream has to wait for.
+    pub(crate) fn untracked(&self) -> Vec<Mark> {
         let mut tables = lock(&self.tables);
-        let mark = tables.untracked.clone()?;
-        raise(&mut tables.streams[slot].clock, mark.timeline.slot, mark.queued);
-        Some(mark)
+        tables.untracked.retain(|mark| !mark.is_reached());
+        tables.untracked.clone()
     }
 
     /// Forgets such work once it is done, with its share of the stream.
     pub(crate) fn forget_done(&self) {
-        let mut tables = lock(&self.tables);
-        if let Some(mark) = tables.untracked.take_if(|mark| mark.is_reached()) {
-            raise(&mut tables.done, mark.timeline.slot, mark.queued);
-        }
+        lock(&self.tables).untracked.retain(|mark| !mark.is_reached());
     }
 
     pub(crate) fn rename(&self, slot: usize, name: &str) {
@@ -139,7 +168,9 @@ impl Order {
         lock(&self.tables).streams[slot].name.clone()
     }
 
-    /// The clock of a stream after so much of its work.
+    /// The clock of a stream after so much of its work. It is taken before somebody waits: what the stream is told to
+    /// wait for meanwhile is not before the place that was waited for. Also while there is one stream: there may have
+    /// been others, and what it did then is remembered.
     pub(crate) fn clock(&self, slot: usize, at: u64) -> Clock {
         let mut clock = lock(&self.tables).streams[slot].clock.clone();
         raise(&mut clock, slot, at);
@@ -155,19 +186,9 @@ impl Order {
 
     /// The host has waited for all that the clock counts.
     pub(crate) fn wait(&self, clock: &[u64]) {
-        let done = &mut lock(&self.tables).done;
-        clock.iter().enumerate().for_each(|(slot, at)| raise(done, slot, *at));
-    }
-
-    /// The host has waited for so much work of a stream, and for what is before it.
-    pub(crate) fn wait_for(&self, slot: usize, at: u64) {
-        let tables = &mut *lock(&self.tables);
-        tables.streams[slot]
-            .clock
-            .iter()
-            .enumerate()
-            .for_each(|(slot, at)| raise(&mut tables.done, slot, *at));
-        raise(&mut tables.done, slot, at);
+        let mut tables = lock(&self.tables);
+        clock.iter().enumerate().for_each(|(slot, at)| raise(&mut tables.done, slot, *at));
+        self.see(&tables);
     }
 
     /// Takes in work of the stream, its count being `at`: refuses it if it touches what work of another stream touches
@@ -190,8 +211,34 @@ impl Order {
 }
 
 impl Tables {
-    fn live(&self) -> usize {
-        self.streams.iter().filter(|s| s.live).count()
+    /// The slots of the streams that count: those not dropped, and those whose work the host has not waited for.
+    fn counting(&self) -> impl Iterator<Item = usize> {
+        let waited = |slot: usize| self.done.get(slot).copied().unwrap_or(0);
+        let streams = self.streams.iter().enumerate();
+        streams.filter(move |(slot, s)| s.held || waited(*slot) < s.count).map(|(slot, _)| slot)
+    }
+
+    /// The only stream that counts.
+    fn only(&self) -> Option<usize> {
+        let mut counting = self.counting();
+        counting.next().filter(|_| counting.next().is_none())
+    }
+
+    /// A slot without a stream that counts.
+    fn free_slot(&mut self) -> usize {
+        let counting: Vec<usize> = self.counting().collect();
+        let free = |slot: &usize| !self.streams[*slot].live && !counting.contains(slot);
+        (0..self.streams.len()).find(free).unwrap_or_else(|| {
+            self.streams.push(Slot::default());
+            self.streams.len() - 1
+        })
+    }
+
+    /// Takes what the driver has no longer for waited for.
+    fn settle(&mut self) {
+        for (slot, stream) in self.streams.iter().enumerate().filter(|(_, s)| !s.live) {
+            raise(&mut self.done, slot, stream.count);
+        }
     }
 
     /// Whether so much work of `other` comes before what the stream is given now.
@@ -226,6 +273,10 @@ impl Tables {
     }
 }
 
+/// Of so many streams that were dropped and that the host has not waited for, it counts as an order that the device is
+/// done with them: somebody makes streams without end, and tables must not grow with them.
+const MOST_GONE: usize = 256;
+
 /// After so many uses of one allocation, those that the host has waited for are dropped.
 const FORGET: usize = 64;
 
@@ -239,7 +290,7 @@ fn raise(clock: &mut Clock, slot: usize, at: u64) {
         return;
     }
     if clock.len() <= slot {
-        clock.resize(slot + 1, 0);
+        clock.grow(slot + 1, 0);
     }
     clock[slot] = clock[slot].max(at);
 }

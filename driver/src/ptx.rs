@@ -75,15 +75,75 @@ pub(crate) fn has_instruction(ptx: &str, kernel: &str, instruction: &str) -> boo
     body.lines().any(|line| line.split("//").next().unwrap_or(line).contains(instruction))
 }
 
-/// The parameters of a kernel that the text defines; `None` where its list is not found.
+/// A parameter as the text declares it: `.param .f32 a`, or `.param .align 8 .b8 point[16]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Parameter {
+    /// Its type without the dot; of an array, that of the elements.
+    pub(crate) ty: String,
+    /// Its size.
+    pub(crate) bytes: usize,
+    /// Its alignment.
+    pub(crate) align: usize,
+    /// Whether it is an array of bytes, as structs are.
+    pub(crate) array: bool,
+}
+
+impl std::fmt::Display for Parameter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.array {
+            return write!(f, "{} bytes aligned to {}", self.bytes, self.align);
+        }
+        write!(f, ".{}", self.ty)
+    }
+}
+
+impl Parameter {
+    /// What stands between two commas of the list.
+    fn of(declaration: &str) -> Option<Self> {
+        let words: Vec<&str> = declaration.split_whitespace().skip(1).collect();
+        let after = |word| words.iter().position(|w| *w == word).and_then(|i| words.get(i + 1));
+        // `.ptr .align 4` says how what is pointed to is aligned, and not the parameter.
+        let pointer = words.contains(&".ptr");
+        let ty =
+            words.iter().find_map(|word| word.strip_prefix('.').filter(|t| size_of_type(t).is_some()))?;
+        let size = size_of_type(ty)?;
+        let count = match declaration.split_once('[') {
+            Some((_, rest)) => Some(rest.split(']').next()?.trim().parse::<usize>().ok()?),
+            None => None,
+        };
+        let align = after(".align").filter(|_| !pointer).and_then(|n| n.parse().ok()).unwrap_or(size);
+        let bytes = size.checked_mul(count.unwrap_or(1))?;
+        Some(Self { ty: ty.to_string(), bytes, align, array: count.is_some() })
+    }
+}
+
+/// The size of a fundamental type: `u32`.
+fn size_of_type(ty: &str) -> Option<usize> {
+    let bits = ty.strip_prefix(['u', 's', 'b', 'f'])?.parse::<usize>().ok()?;
+    matches!(bits, 8 | 16 | 32 | 64 | 128).then_some(bits / 8)
+}
+
+/// The parameters of a kernel that the text defines; `None` where its list is not found or not understood.
+pub(crate) fn parameters(ptx: &str, kernel: &str) -> Option<Vec<Parameter>> {
+    let list = parameter_list(ptx, kernel)?;
+    let declarations = list.split(',').map(str::trim).filter(|d| !d.is_empty());
+    declarations.map(|d| d.starts_with(".param").then(|| Parameter::of(d)).flatten()).collect()
+}
+
+/// The number of parameters of a kernel that the text defines; `None` where its list is not found.
 pub(crate) fn param_count(ptx: &str, kernel: &str) -> Option<usize> {
+    parameter_list(ptx, kernel).map(|list| list.matches(".param").count())
+}
+
+/// What stands between the parentheses after a kernel's name, without comments.
+fn parameter_list(ptx: &str, kernel: &str) -> Option<String> {
     let entry = entries(ptx).into_iter().find(|name| *name == kernel)?;
     // The name is a part of the text: what follows it is too.
     let after = &ptx[entry.as_ptr().addr() - ptx.as_ptr().addr() + entry.len()..];
     let list = after.trim_start().strip_prefix('(')?;
     let code =
         list.lines().map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n");
-    Some(code[..code.find(')')?].matches(".param").count())
+    Some(code[..code.find(')')?].to_string())
 }
 
 /// The first line that a log of the PTX compiler names: `ptxas application ptx input, line 12; error ...`.
@@ -130,6 +190,17 @@ mod tests {
         for (text, kernel, count) in counts {
             assert_eq!(param_count(text, kernel), count, "{kernel}");
         }
+    }
+
+    #[test]
+    fn parameters_are_understood() {
+        let list = ".entry e(\n .param .u64 .ptr .global .align 16 p, .param .f32 a,\n\
+            .param .align 8 .b8 point[24], .param .align 64 .b8 map[128]) { ret; }";
+        let found: Vec<_> = parameters(list, "e").unwrap();
+        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, [".u64", ".f32", "24 bytes aligned to 8", "128 bytes aligned to 64"]);
+        assert_eq!((found[0].bytes, found[0].align), (8, 8));
+        assert_eq!(parameters(".entry e(.param .texref t) { ret; }", "e"), None);
     }
 
     #[test]

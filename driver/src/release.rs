@@ -20,6 +20,8 @@ pub(crate) enum Release {
     Pinned(HostPointer),
     Module(CUmodule),
     Event(CUevent),
+    /// One that a graph names.
+    GraphEvent(CUevent),
     Graph(CUgraph),
     Exec(CUgraphExec),
     Pool(CUmemoryPool),
@@ -87,7 +89,7 @@ impl Release {
                 Self::Memory(address) => cu!(driver, cuMemFree_v2(address))?,
                 Self::Pinned(pointer) => cu_if_there!(driver, cuMemFreeHost(pointer.0))?,
                 Self::Module(module) => cu!(driver, cuModuleUnload(module))?,
-                Self::Event(event) => cu!(driver, cuEventDestroy_v2(event))?,
+                Self::Event(event) | Self::GraphEvent(event) => cu!(driver, cuEventDestroy_v2(event))?,
                 Self::Graph(graph) => cu_if_there!(driver, cuGraphDestroy(graph))?,
                 Self::Exec(exec) => cu_if_there!(driver, cuGraphExecDestroy(exec))?,
                 Self::Pool(pool) => cu_if_there!(driver, cuMemPoolDestroy(pool))?,

@@ -9,9 +9,8 @@ use crate::capture::Captured;
 use crate::element::{Element, as_bytes, as_bytes_mut};
 use crate::event::Place;
 use crate::graph::refuse_memory;
-use crate::memory::wait_for_copy;
-use crate::order::Clock;
-use crate::timeline::{Mark, State, Timeline};
+use crate::memory::wait_for_work;
+use crate::timeline::{State, Timeline};
 use crate::{Context, DriverError, Error, Event, Region, View};
 
 /// A stream of its own order: it neither waits for the legacy stream nor makes it wait. Clones share it.
@@ -19,6 +18,9 @@ use crate::{Context, DriverError, Error, Event, Region, View};
 /// What queued work needs stays alive until the work is done, whatever is dropped before. Work of two streams that
 /// touches the same bytes, one of them writing, needs an order: [`wait`](Self::wait) for an [`Event`] of the other, or
 /// a wait of the host between the two. Without one it is refused ([`Error::UnorderedStreams`]).
+///
+/// That a stream is dropped, and that the device is done with it, is no order: its work is before that of others once the
+/// host has waited for it, at the latest by [`Context::synchronize`].
 ///
 /// The second stream of a context begins after the work that the first one had been given by then.
 #[derive(Clone)]
@@ -97,8 +99,10 @@ impl Stream {
     /// # Errors
     /// [`Error::Capturing`]; a fault of the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
-        self.begin("waiting for the stream")?;
-        self.context().wait_for(&self.0.timeline)?;
+        let waiting = self.0.timeline.waiting();
+        let place = self.begin("waiting for the stream")?.place();
+        self.context().wait_until(&self.0.timeline, place)?;
+        drop(waiting);
         self.context().collect();
         Ok(())
     }
@@ -108,14 +112,15 @@ impl Stream {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn is_idle(&self) -> Result<bool, Error> {
-        let queued = self.begin("asking for the stream")?.state.queued;
+        let _waiting = self.0.timeline.waiting();
+        let place = self.begin("asking for the stream")?.place();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         // SAFETY: the stream is alive; a query changes nothing.
         match unsafe { (driver.api().cuStreamQuery)(self.raw()) } {
             CUresult::NOT_READY => Ok(false),
             code => {
                 let result = driver.check("cuStreamQuery", code);
-                self.context().waited(&self.0.timeline, queued, result)?;
+                self.context().waited(&self.0.timeline, place, result)?;
                 Ok(true)
             }
         }
@@ -128,16 +133,16 @@ impl Stream {
     /// stream into the capture: [`Capture::fork`](crate::Capture::fork) does that; or what the driver refuses.
     pub fn wait(&self, event: &Event) -> Result<(), Error> {
         event.expect_in(self.context(), "a stream")?;
-        let place = event.place();
-        if let Place::Captured = place {
+        let turn = self.begin("waiting for an event")?;
+        let recorded = event.recorded();
+        if let Place::Captured = recorded.place() {
             return Err(Error::CapturedEvent { what: "a stream's wait for it" });
         }
-        let turn = self.begin("waiting for an event")?;
         turn.enqueue(|driver| {
             // SAFETY: stream and event are alive and of one context.
             unsafe { cu!(driver, cuStreamWaitEvent(self.raw(), event.raw(), 0)) }
         })?;
-        if let Place::Recorded(_, clock) = &place {
+        if let Place::Recorded(.., clock) = recorded.place() {
             self.context().order().join(self.0.timeline.slot, clock);
         }
         Ok(())
@@ -209,17 +214,15 @@ impl Stream {
         if region.bytes() == 0 {
             return self.begin(what).map(drop);
         }
+        // Before the copy: nothing may come between it and the wait.
+        let (_waiting, _current) = (self.0.timeline.waiting(), self.context().enter()?);
         let turn = self.begin(what)?;
         turn.admit(std::iter::once((region, access)))?;
         turn.enqueue(copy)?;
-        let queued = self.0.timeline.queued();
-        let _current = self.context().enter()?;
-        // SAFETY: the stream is alive.
-        let waited = unsafe { wait_for_copy(self.context().driver(), self.raw()) };
-        if waited.as_ref().err().is_none_or(Error::is_device_fault) {
-            self.context().passed(&self.0.timeline, queued);
-        }
-        waited
+        let place = self.context().place(&self.0.timeline, &self.0.timeline.lock());
+        // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
+        let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
+        self.context().waited(&self.0.timeline, place, waited).map_err(Error::from)
     }
 
     /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
@@ -247,25 +250,17 @@ impl Stream {
         let timeline = &self.0.timeline;
         let state = timeline.lock();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
-        // SAFETY: event and stream are alive and of one context.
-        unsafe { cu!(driver, cuEventRecord(event.raw(), self.raw())) }?;
-        let place = match &state.capture {
-            Some(_) => Place::Captured,
-            None => Place::Recorded(self.mark(&state), self.clock(&state)),
+        let place = if timeline.captures(&state, self.context()) {
+            Place::Captured
+        } else {
+            let clock = self.context().order().clock(timeline.slot, state.queued);
+            Place::Recorded(Arc::downgrade(timeline), state.queued, clock)
         };
-        drop(state);
-        event.set_place(place);
+        event.record_by(place, || {
+            // SAFETY: event and stream are alive and of one context.
+            unsafe { cu!(driver, cuEventRecord(event.raw(), self.raw())) }
+        })?;
         Ok(())
-    }
-
-    /// The place after what was given so far.
-    fn mark(&self, state: &State) -> Mark {
-        Mark { timeline: self.0.timeline.clone(), queued: state.queued }
-    }
-
-    /// What comes before it, this stream's own work included.
-    fn clock(&self, state: &State) -> Clock {
-        self.context().order().clock(self.0.timeline.slot, state.queued)
     }
 }
 
@@ -291,6 +286,11 @@ impl Turn<'_> {
         order.admit((self.stream.0.timeline.slot, self.state.queued + 1), uses)
     }
 
+    /// The place after what was given so far, to be waited for.
+    fn place(&self) -> crate::context::Place {
+        self.stream.context().place(&self.stream.0.timeline, &self.state)
+    }
+
     /// Gives the stream the work that `call` makes, and ends the turn.
     #[inline]
     pub(crate) fn enqueue(
@@ -298,14 +298,22 @@ impl Turn<'_> {
         call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
     ) -> Result<(), Error> {
         let context = self.stream.context();
-        let _current = context.enter()?;
-        // Counted whatever the call returns: it may have queued something.
+        // Counted whatever comes of it: what it uses is remembered, and the call may have queued something.
         self.state.queued += 1;
+        let _current = context.enter()?;
         call(context.driver()).map_err(Error::from)
     }
 }
 
 impl Turn<'_> {
+    /// Looks how far the stream is, where no capture forbids to ask.
+    pub(crate) fn look(&mut self) {
+        let driver = *self.stream.context().driver();
+        if !driver.gate().any() {
+            self.stream.0.timeline.look(&mut self.state, driver);
+        }
+    }
+
     /// Sees to a fence after what was given so far.
     pub(crate) fn fence(&mut self) {
         let driver = *self.stream.context().driver();
@@ -321,6 +329,12 @@ impl Turn<'_> {
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Stream({}, {:?})", self.name(), self.context().device())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.context.0.order().leave(self.timeline.slot, self.timeline.queued());
     }
 }
 

@@ -7,6 +7,7 @@ use driver_sys::{CUstream, CUstream_flags, CUstreamWaitValue_flags, CUstreamWrit
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::Element;
+use crate::gate::host_function;
 use crate::graph::refuse_memory;
 use crate::queue::Work;
 use crate::{Context, Error, Host, Kernel, Stream, View};
@@ -147,7 +148,9 @@ type Call = Box<dyn FnOnce() + Send>;
 unsafe extern "C" fn call_once(data: *mut c_void) {
     // SAFETY: the data is the box that was given with this function, and the driver calls it once.
     let call = unsafe { Box::from_raw(data.cast::<Call>()) };
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("a function of the host panicked");
-    }
+    host_function(|| {
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            tracing::error!("a function of the host panicked");
+        }
+    });
 }

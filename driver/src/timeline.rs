@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStatus};
 
@@ -26,6 +26,9 @@ pub(crate) struct Timeline {
     /// Pieces of work known to be done.
     done: AtomicU64,
     state: Mutex<State>,
+    /// Held by who waits for the stream on the host, and alone by who begins a capture: a wait would break it, and would
+    /// end before the work. Taken before every other lock.
+    waits: RwLock<()>,
 }
 
 /// Under the stream's lock: whether it captures, and the numbers.
@@ -48,17 +51,34 @@ pub(crate) struct Mark {
     pub(crate) queued: u64,
 }
 
+impl State {
+    /// The event after what was given so far, if there is one.
+    pub(crate) fn last_fence(&self) -> Option<CUevent> {
+        self.fences.back().filter(|(queued, _)| *queued == self.queued).map(|(_, event)| *event)
+    }
+}
+
 impl Timeline {
     /// A stream of which `done` pieces of work are counted as done.
     pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
         let state = Mutex::new(State { queued: done, ..State::default() });
-        Self { raw, slot, borrowed, done: AtomicU64::new(done), state }
+        Self { raw, slot, borrowed, done: AtomicU64::new(done), state, waits: RwLock::default() }
     }
 
     /// The right to give the stream work. Nothing that has a destructor of this crate may be dropped under it.
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// The right to wait for the stream: until it is given back no capture begins.
+    pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, ()> {
+        self.waits.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody waits for the stream, until this is given back.
+    pub(crate) fn unwaited(&self) -> RwLockWriteGuard<'_, ()> {
+        self.waits.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pieces of work given so far.
@@ -76,14 +96,14 @@ impl Timeline {
         self.done() >= queued
     }
 
-    /// The place after what was given so far, with a fence there; none if all of it is done. While the stream
-    /// captures, the fence is the one that the beginning of the capture left.
-    pub(crate) fn mark(self: &Arc<Self>, driver: Driver) -> Option<Mark> {
+    /// The place after what was given so far; none if all of it is done. There is a fence if the caller can make one,
+    /// having made the context current; while the stream captures, it is the one that the beginning of the capture left.
+    pub(crate) fn mark(self: &Arc<Self>, fence: Option<Driver>) -> Option<Mark> {
         let mut state = self.lock();
         if self.done() == state.queued {
             return None;
         }
-        if state.capture.is_none() {
+        if let Some(driver) = fence.filter(|_| state.capture.is_none()) {
             self.fence(&mut state, driver);
         }
         Some(Mark { timeline: self.clone(), queued: state.queued })
@@ -92,9 +112,7 @@ impl Timeline {
     /// Sees to a fence after what was given so far. Without one, where the driver refuses an event, the work counts as
     /// done when the stream is idle.
     pub(crate) fn fence(&self, state: &mut State, driver: Driver) {
-        if self.done() == state.queued
-            || state.fences.back().is_some_and(|(queued, _)| *queued == state.queued)
-        {
+        if self.done() == state.queued || state.last_fence().is_some() {
             return;
         }
         match state.spare.pop().map_or_else(|| new_event(driver), Ok) {
@@ -107,25 +125,30 @@ impl Timeline {
         }
     }
 
-    /// Finds out how far the stream has come. A stream that captures may not be asked, nor one that is given work now.
+    /// Finds out how far the stream has come, unless it is given work now.
     pub(crate) fn poll(&self, driver: Driver) {
-        let Ok(mut state) = self.state.try_lock() else { return };
+        if let Ok(mut state) = self.state.try_lock() {
+            self.look(&mut state, driver);
+        }
+    }
+
+    /// Finds out how far the stream has come. A stream that captures may not be asked.
+    pub(crate) fn look(&self, state: &mut State, driver: Driver) {
         if state.capture.is_some() {
             return;
         }
         while let Some(&(queued, event)) = state.fences.front() {
-            // SAFETY: the event is alive; a query changes nothing. After a fault nothing runs, and no code is NOT_READY.
-            if unsafe { (driver.api().cuEventQuery)(event) } == CUresult::NOT_READY {
+            // SAFETY: the event is alive; a query changes nothing.
+            if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
             }
-            self.reach(&mut state, queued);
+            self.reach(state, queued);
         }
         if self.done() < state.queued {
             // SAFETY: the stream is alive; a query changes nothing.
-            let code = unsafe { (driver.api().cuStreamQuery)(self.raw) };
-            if code != CUresult::NOT_READY {
+            if says_done(unsafe { (driver.api().cuStreamQuery)(self.raw) }) {
                 let queued = state.queued;
-                self.reach(&mut state, queued);
+                self.reach(state, queued);
             }
         }
     }
@@ -155,7 +178,7 @@ impl Timeline {
     }
 
     #[inline]
-    fn done(&self) -> u64 {
+    pub(crate) fn done(&self) -> u64 {
         self.done.load(Acquire)
     }
 
@@ -191,6 +214,12 @@ impl Mark {
             None => unsafe { cu!(driver, cuStreamSynchronize(self.timeline.raw)) },
         }
     }
+}
+
+/// Whether an answer says that nothing of what was asked for runs: it is done, or the device is lost. Any other code
+/// says nothing.
+fn says_done(code: CUresult) -> bool {
+    code == CUresult::SUCCESS || code.is_device_fault()
 }
 
 fn new_event(driver: Driver) -> Result<CUevent, DriverError> {

@@ -61,7 +61,11 @@ impl Staging {
                 std::slice::from_raw_parts_mut(piece.memory.host().cast(), range.len())
             });
             stream.push(Work::copy(&from.view_range(0..range.len()), &to.view_range(range.clone()))?)?;
-            piece.copied.record(stream)?;
+            // Without the event nobody would wait for the copy before the piece is filled again.
+            if let Err(error) = piece.copied.record(stream) {
+                stream.synchronize()?;
+                return Err(error);
+            }
             self.next = (self.next + 1) % self.pieces.len();
             start = range.end;
         }

@@ -8,7 +8,7 @@ mod kernels;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kernels::{Add, AddArgs, Mul, MulArgs};
+use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use warpwright_driver::*;
 
 const N: usize = 300;
@@ -41,8 +41,8 @@ impl Bench {
         let zeroed = |label| Buffer::zeroed(&context, N).unwrap().labelled(label);
         Self {
             stream: Stream::new(&context).unwrap(),
-            add: unsafe { Kernel::load(&context, Add) }.unwrap(),
-            mul: unsafe { Kernel::load(&context, Mul) }.unwrap(),
+            add: load(&context, Add),
+            mul: load(&context, Mul),
             a: Buffer::from_slice(&context, &numbers).unwrap().labelled("a"),
             b: zeroed("b"),
             c: zeroed("c"),
@@ -215,7 +215,7 @@ fn a_capture_that_fails_tells_what_failed_first_and_leaves_the_stream_usable() {
         bench.pass(queue)?;
         let event = Event::untimed(&bench.context)?;
         event.record(queue.stream())?;
-        let mut aside = Stream::new(&bench.context)?;
+        let aside = Stream::new(&bench.context)?;
         assert_eq!(
             text(aside.wait(&event)),
             "a stream's wait for it: a capture recorded the event, so that it marks a place in a graph; record it in a \
@@ -326,11 +326,11 @@ fn every_sort_of_node_does_its_work_in_order() {
 fn the_host_reads_pinned_memory_that_a_kernel_wrote() {
     let bench = Bench::new();
     let pinned = Pinned::<f32>::zeroed(&bench.context, N).unwrap();
-    (&bench.stream).launch(&bench.add, bench.add(&bench.a, &pinned, 0.5)).unwrap();
+    bench.stream.launch(&bench.add, bench.add(&bench.a, &pinned, 0.5)).unwrap();
     bench.stream.synchronize().unwrap();
     assert_eq!((pinned.read(0), pinned.read(N - 1)), (0.5, N as f32 - 0.5));
     pinned.write(7, 70.0);
-    (&bench.stream).launch(&bench.add, bench.add(&pinned, &bench.d, 1.0)).unwrap();
+    bench.stream.launch(&bench.add, bench.add(&pinned, &bench.d, 1.0)).unwrap();
     assert_eq!(bench.stream.read(&bench.d).unwrap()[7], 71.0);
 }
 
@@ -361,7 +361,7 @@ fn parameters_are_compared_with_the_module() {
     let declared = |params: &[Parameter]| unsafe { module.function("takes", params) };
     assert!(declared(&[p, n]).is_ok());
     for (params, wanted) in [
-        (vec![n, q], "parameter 0 (n) is 4 bytes at offset 0 in the declaration and 8 bytes at offset 0"),
+        (vec![n, q], "parameter 0 (n) is u32, an integer of 4 bytes, in the declaration and .u64"),
         (vec![p], "parameter 1 (beyond the last) is absent in the declaration and 4 bytes at offset 8"),
         (vec![p, n, q], "parameter 2 (q) is 4 bytes at offset 12 in the declaration and absent"),
     ] {
@@ -419,10 +419,10 @@ fn events_measure_and_order() {
     let other = Stream::new(&bench.context).unwrap();
     let (start, end) = (Event::new(&bench.context).unwrap(), Event::new(&bench.context).unwrap());
     start.record(&bench.stream).unwrap();
-    (&bench.stream).launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
+    bench.stream.launch(&bench.add, bench.add(&bench.a, &bench.b, 1.0)).unwrap();
     end.record(&bench.stream).unwrap();
     other.wait(&end).unwrap();
-    (&other).launch(&bench.add, bench.add(&bench.b, &bench.d, 1.0)).unwrap();
+    other.launch(&bench.add, bench.add(&bench.b, &bench.d, 1.0)).unwrap();
     assert_eq!(other.read(&bench.d).unwrap()[5], 7.0);
     assert!(end.since(&start).unwrap().as_secs() < 60);
     assert!(bench.stream.is_idle().unwrap());

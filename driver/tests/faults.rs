@@ -8,7 +8,7 @@ mod kernels;
 
 use std::sync::{Mutex, PoisonError};
 
-use kernels::{Add, AddArgs};
+use kernels::{Add, AddArgs, load};
 use ptx_gen::*;
 use warpwright_driver::{
     Buffer, CaptureMode, Context, Driver, Error, Graph, Host, Kernel, Queue, Recorder, Stream, capture,
@@ -98,9 +98,9 @@ fn args<'a>(x: &'a Buffer<f32>, y: &'a Buffer<f32>) -> AddArgs<Host<'a>> {
 fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let kernel = unsafe { Kernel::load(&context, TooFar) }.unwrap();
+        let kernel = load(&context, TooFar);
         let (x, y) = buffers(&context);
-        (&stream).launch(&kernel, args(&x, &y)).unwrap();
+        stream.launch(&kernel, args(&x, &y)).unwrap();
         let Err(Error::Driver(error)) = stream.synchronize() else { panic!("no fault") };
         assert_eq!(error.code, CUresult::ILLEGAL_ADDRESS);
         let text = error.to_string();
@@ -112,7 +112,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
         let (x, y) = buffers(&context);
-        (&stream).launch(&unsafe { Kernel::load(&context, Add) }.unwrap(), args(&x, &y)).unwrap();
+        stream.launch(&load(&context, Add), args(&x, &y)).unwrap();
         assert_eq!(y.to_vec().unwrap(), [1.0; N], "a new context works");
     });
 }
@@ -121,7 +121,7 @@ fn a_fault_comes_at_the_next_wait_with_its_story_and_stays() {
 fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+        let add = load(&context, Add);
         let (x, y) = buffers(&context);
         let mut graph = Graph::new(&context).unwrap();
         graph.launch(&[], &add, args(&x, &y)).unwrap();
@@ -135,7 +135,7 @@ fn a_forgotten_edge_is_found_on_the_host_and_on_the_device() {
     });
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+        let add = load(&context, Add);
         let (x, y) = buffers(&context);
         let mut recorder = Recorder::new(&context).unwrap();
         recorder.launch(&add, args(&x, &y)).unwrap();
@@ -151,8 +151,7 @@ fn a_wait_that_comes_too_late_is_found_in_a_chain() {
         let mut found = String::new();
         one_at_a_time(|context| {
             let stream = Stream::new(&context).unwrap();
-            let [first, second] =
-                [false, late].map(|late| unsafe { Kernel::load(&context, Waits { late }) }.unwrap());
+            let [first, second] = [false, late].map(|late| load(&context, Waits { late }));
             assert!(first.function().waits() && second.function().waits());
             let (x, y) = buffers(&context);
             let mut chain = Recorder::pipeline(&context).unwrap();
@@ -176,7 +175,7 @@ fn a_wait_that_comes_too_late_is_found_in_a_chain() {
 fn a_failing_call_inside_a_capture_is_the_one_reported() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+        let add = load(&context, Add);
         let (x, y) = buffers(&context);
         warpwright_cuda_emu::inject("cuLaunchKernel", 2, CUresult::LAUNCH_OUT_OF_RESOURCES);
         let failed = capture(&stream, CaptureMode::ThreadLocal, |queue| {
@@ -188,7 +187,7 @@ fn a_failing_call_inside_a_capture_is_the_one_reported() {
             text.starts_with("capture: cuLaunchKernel: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES (701)"),
             "{text}"
         );
-        (&stream).launch(&add, args(&x, &y)).unwrap();
+        stream.launch(&add, args(&x, &y)).unwrap();
         assert_eq!(stream.read(&y).unwrap(), [1.0; N]);
     });
 }
@@ -197,7 +196,7 @@ fn a_failing_call_inside_a_capture_is_the_one_reported() {
 fn a_global_capture_forbids_other_threads_to_allocate() {
     one_at_a_time(|context| {
         let stream = Stream::new(&context).unwrap();
-        let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+        let add = load(&context, Add);
         let (x, y) = buffers(&context);
         let graph = capture(&stream, CaptureMode::Global, |queue| queue.launch(&add, args(&x, &y))).unwrap();
         graph.instantiate().unwrap().launch(&stream).unwrap();
@@ -211,7 +210,7 @@ fn a_global_capture_forbids_other_threads_to_allocate() {
         });
         assert!(elsewhere.unwrap().starts_with("cuMemAlloc_v2: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)"));
         assert!(failed.err().unwrap().to_string().contains("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (901)"));
-        (&stream).launch(&add, args(&x, &y)).unwrap();
+        stream.launch(&add, args(&x, &y)).unwrap();
         stream.synchronize().unwrap();
     });
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use ptx_gen::*;
-use warpwright_driver::{Buffer, Context, Driver, Error, Host, HostArg, Kernel, Queue, Stream};
+use warpwright_driver::{Buffer, Context, Driver, Error, Host, HostArg, Kernel, Stream};
 
 args! {
     /// Elements and a factor.
@@ -89,7 +89,7 @@ fn the_arguments_of_a_group_are_packed_where_it_stands() {
     let [add, factor] = [0.5f32, 2.0].map(|v| Some(v.to_bits().into()));
     assert_eq!(scalars, [add, None, Some(100), factor, None]);
 
-    let mut stream = Stream::new(&context).unwrap();
+    let stream = Stream::new(&context).unwrap();
     stream.launch(&scale, args(&buffers, 100)).unwrap();
     let wanted: Vec<f32> = (0..100u8).map(|i| f32::from(i) * 2.0 + 0.5).collect();
     assert_eq!(stream.read(&buffers[1]).unwrap(), wanted);

@@ -9,7 +9,7 @@ mod kernels;
 use std::collections::HashMap;
 
 use fake::state;
-use kernels::{Add, AddArgs, Mul, MulArgs};
+use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use warpwright_driver::*;
 
 /// Some buffers of 64 elements, two kernels, and a recorder.
@@ -26,8 +26,8 @@ impl Bench {
         let buffer = |name| (name, Buffer::zeroed(&context, 64).unwrap().labelled(name));
         Self {
             buffers: ["a", "b", "c", "d", "e"].map(buffer).into(),
-            add: unsafe { Kernel::load(&context, Add) }.unwrap(),
-            mul: unsafe { Kernel::load(&context, Mul) }.unwrap(),
+            add: load(&context, Add),
+            mul: load(&context, Mul),
             recorder: Recorder::new(&context).unwrap(),
         }
     }

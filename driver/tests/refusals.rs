@@ -7,7 +7,7 @@ mod fake;
 mod kernels;
 
 use fake::{count, fail, state};
-use kernels::{Add, AddArgs, Mul, MulArgs};
+use kernels::{Add, AddArgs, Mul, MulArgs, load};
 use ptx_gen::{Access, Geometry};
 use warpwright_driver::sys::{CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode, CUresult};
 use warpwright_driver::*;
@@ -23,7 +23,7 @@ fn add_args<'a>(x: &'a Buffer<f32>, y: &'a Buffer<f32>, n: u32) -> AddArgs<Host<
 #[test]
 fn launches_name_the_kernel_the_argument_and_what_it_takes() {
     let context = fake::context();
-    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+    let add = load(&context, Add);
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap().labelled("x");
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap().labelled("y");
     let words = Buffer::<u32>::zeroed(&context, 64).unwrap().labelled("words");
@@ -76,7 +76,7 @@ fn launches_name_the_kernel_the_argument_and_what_it_takes() {
 #[test]
 fn shared_memory_beyond_the_default_is_opted_in_once() {
     let context = fake::context();
-    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+    let add = load(&context, Add);
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap();
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap();
     let args = || vec![(&*x).into(), (&*y).into(), HostArg::scalar(64u32), HostArg::scalar(1f32)];
@@ -91,10 +91,10 @@ fn things_of_two_contexts_do_not_meet() {
     let driver = fake::driver();
     let first = Context::new(&driver.device(0).unwrap()).unwrap();
     let second = Context::new(&driver.device(1).unwrap()).unwrap();
-    let add = unsafe { Kernel::load(&first, Add) }.unwrap();
+    let add = load(&first, Add);
     let x = Buffer::<f32>::zeroed(&first, 64).unwrap();
     let y = Buffer::<f32>::zeroed(&second, 64).unwrap().labelled("y");
-    let mut stream = Stream::new(&second).unwrap();
+    let stream = Stream::new(&second).unwrap();
     assert_eq!(
         text(add.with(add_args(&x, &y, 64))),
         "buffer y belongs to device 1 (Fake, compute capability 8.0) of fake, \
@@ -234,12 +234,12 @@ fn views_are_checked() {
     assert_eq!(text(stream.write(&bytes, &[1, 2])), "write: 2 elements for bytes, which has 10");
     let (from, to) = (bytes.view_range(0..4), bytes.view_range(2..6));
     assert_eq!(
-        text((&stream).copy(&from, &to)),
+        text(stream.copy(&from, &to)),
         "copy: bytes[0..4 of 10 bytes] and bytes[2..6 of 10 bytes] overlap"
     );
     let longs = Buffer::<u64>::zeroed(&context, 2).unwrap().labelled("longs");
     assert_eq!(
-        text((&stream).fill(&longs, 1u64 << 32)),
+        text(stream.fill(&longs, 1u64 << 32)),
         "fill: longs has 8-byte elements, and the halves of the value differ"
     );
 }
@@ -247,8 +247,7 @@ fn views_are_checked() {
 #[test]
 fn graphs_refuse_foreign_nodes_cycles_and_forgotten_edges() {
     let context = fake::context();
-    let (add, mul) =
-        (unsafe { Kernel::load(&context, Add) }.unwrap(), unsafe { Kernel::load(&context, Mul) }.unwrap());
+    let (add, mul) = (load(&context, Add), load(&context, Mul));
     let buffer = |name| Buffer::<f32>::zeroed(&context, 64).unwrap().labelled(name);
     let (x, y, z) = (buffer("x"), buffer("y"), buffer("z"));
     let mut graph = Graph::new(&context).unwrap();
@@ -314,7 +313,7 @@ fn nodes_are_switched_and_changed_only_where_that_has_a_meaning() {
         text(exec.set_enabled(node, false)),
         "node 0 (empty) is an empty node; only a kernel, a copy or a fill can be switched"
     );
-    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+    let add = load(&context, Add);
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
     assert_eq!(
         text(exec.set_args(node, &add, add_args(&x, &y, 64))),
@@ -360,10 +359,10 @@ fn a_stream_keeps_what_its_work_needs() {
     let context = fake::context();
     let stream = Stream::new(&context).unwrap();
     let x = Buffer::<f32>::zeroed(&context, 64).unwrap();
-    (&stream).fill(&x, 0.0).unwrap_err();
-    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+    stream.fill(&x, 0.0).unwrap_err();
+    let add = load(&context, Add);
     let y = Buffer::<f32>::zeroed(&context, 64).unwrap();
-    (&stream).launch(&add, add_args(&x, &y, 64)).unwrap();
+    stream.launch(&add, add_args(&x, &y, 64)).unwrap();
     busy(true);
     drop((x, y, add));
     assert_eq!((count("cuMemFree_v2"), count("cuModuleUnload")), (0, 0));
@@ -375,9 +374,9 @@ fn a_stream_keeps_what_its_work_needs() {
 fn a_dropped_stream_lives_until_its_work_is_done() {
     let context = fake::context();
     let stream = Stream::new(&context).unwrap();
-    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+    let add = load(&context, Add);
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
-    (&stream).launch(&add, add_args(&x, &y, 64)).unwrap();
+    stream.launch(&add, add_args(&x, &y, 64)).unwrap();
     busy(true);
     drop((stream, x, y));
     assert_eq!((count("cuMemFree_v2"), count("cuStreamDestroy_v2")), (0, 0));
@@ -399,7 +398,7 @@ fn busy(busy: bool) {
 #[test]
 fn uses_of_a_launch_are_its_buffers() {
     let context = fake::context();
-    let add = unsafe { Kernel::load(&context, Add) }.unwrap();
+    let add = load(&context, Add);
     let (x, y) = (Buffer::zeroed(&context, 64).unwrap(), Buffer::zeroed(&context, 64).unwrap());
     let work = Work::Launch(add.with(add_args(&x, &y, 64)).unwrap());
     let uses: Vec<_> = work.uses().iter().map(|u| (u.name, u.access)).collect();

@@ -116,6 +116,8 @@ pub(crate) enum Op {
     Nothing,
     /// `nanosleep`: ends the warp's turn.
     Sleep,
+    /// A call of the driver's function that sets the condition of a conditional node.
+    SetCondition(Box<SetCondition>),
     /// `griddepcontrol.wait`
     GridWait,
     /// `griddepcontrol.launch_dependents`
@@ -252,6 +254,13 @@ pub(crate) struct LoadParam {
     pub(crate) offset: u32,
     pub(crate) width: Width,
     pub(crate) regs: Vec<Option<RegisterOperand>>,
+}
+
+/// Where a call finds the handle and the value of a condition.
+#[derive(Clone, Debug)]
+pub(crate) struct SetCondition {
+    pub(crate) handle: Transfer,
+    pub(crate) value: Transfer,
 }
 
 /// A register of either word bank.

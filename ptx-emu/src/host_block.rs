@@ -14,10 +14,16 @@ impl HostBlock {
     /// Bytes by which the start is aligned, as the driver's pinned memory is.
     const PAGE: usize = 4096;
 
+    /// Bytes kept free on either side are as many as the block has, but no more than this: an index that runs over by
+    /// the length of the block then leads nowhere.
+    const MOST_GUARD: u64 = 1 << 20;
+
     pub(crate) fn new(bytes: u64) -> Option<HostBlock> {
         let len = words_for(bytes);
-        let storage = zeroed(len.checked_add(Self::PAGE / 4)?)?;
-        let start = (storage.as_ptr() as usize).wrapping_neg() % Self::PAGE / 4;
+        let guard = (bytes.clamp(Self::PAGE as u64, Self::MOST_GUARD) / 4) as usize;
+        let storage = zeroed(len.checked_add(Self::PAGE / 4)?.checked_add(2 * guard)?)?;
+        let guarded = storage[guard..].as_ptr() as usize;
+        let start = guard + guarded.wrapping_neg() % Self::PAGE / 4;
         Some(HostBlock { storage, start, len })
     }
 

@@ -63,6 +63,8 @@ pub struct Stats {
     pub lane_instructions: u64,
     /// Instructions executed, counted once a warp.
     pub warp_instructions: u64,
+    /// The conditions of conditional nodes that the kernel set, by `cudaGraphSetConditional`, and to what, in order.
+    pub conditions: Vec<(u64, u32)>,
     /// What was read and written, when traced.
     pub accesses: Option<Accesses>,
 }
@@ -77,7 +79,7 @@ impl Stats {
 
 /// Where a launch runs, among devices that share a [`Memory`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place<'a> {
+pub struct LaunchSite<'a> {
     /// The device that runs it.
     pub device: u32,
     /// Other devices whose memory it may touch.
@@ -86,7 +88,7 @@ pub struct Place<'a> {
     pub cooperative: bool,
 }
 
-impl Place<'_> {
+impl LaunchSite<'_> {
     /// Whether a launch here may touch the memory of a device.
     pub(crate) fn reaches(&self, device: u32) -> bool {
         device == self.device || self.peers.contains(&device)
@@ -103,7 +105,7 @@ pub fn run(
     schedule: &Schedule,
     trace: Trace,
 ) -> Result<Stats, Box<Fault>> {
-    run_at(memory, launch, schedule, trace, &Place::default())
+    run_at(memory, launch, schedule, trace, &LaunchSite::default())
 }
 
 /// Runs a launch to its end on some device. A cooperative launch is never traced.
@@ -115,7 +117,7 @@ pub fn run_at(
     launch: &Launch<'_>,
     schedule: &Schedule,
     trace: Trace,
-    place: &Place<'_>,
+    place: &LaunchSite<'_>,
 ) -> Result<Stats, Box<Fault>> {
     crate::exec::run(memory, launch, schedule, trace, place)
 }

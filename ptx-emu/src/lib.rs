@@ -95,6 +95,7 @@
 //! - The first `try_wait` for an incomplete phase returns false at once, so that a missing loop shows. The next one
 //!   suspends until the phase is complete. `test_wait` never suspends.
 //! - `setmaxnreg` changes nothing.
+//! - What a kernel sets by `cudaGraphSetConditional` is in its [`Stats`].
 //! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, cache hints and policies, and `prefetch` have no effect.
 //! - `nanosleep` ends the warp's turn. When all runnable warps of a block sleep, as in a loop that polls what another
@@ -126,10 +127,10 @@
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait
 //!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel, unless the
-//!   launch is [cooperative](Place::cooperative): then every block has a thread. Any number of blocks may be resident,
+//!   launch is [cooperative](LaunchSite::cooperative): then every block has a thread. Any number of blocks may be resident,
 //!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
-//! - Not implemented, and refused by name: device functions and calls, `wmma` and `wgmma`, `mma` of types other than
+//! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `wmma` and `wgmma`, `mma` of types other than
 //!   halves and bytes, `stmatrix`, bulk copies other than from global to shared memory, tensor maps, clusters,
 //!   textures, surfaces, 128-bit values, SIMD video instructions.
 
@@ -154,7 +155,7 @@ mod parse;
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
-pub use launch::{Launch, Order, Place, Schedule, Stats, Trace, run, run_at};
+pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at};
 pub use memory::Memory;
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::fault::AllocationInfo;
 use crate::host_block::{HostBlock, words_for, zeroed};
-use crate::launch::Place;
+use crate::launch::LaunchSite;
 use crate::memory_error::MemoryError;
 
 /// First device address. Above every address that a process has, so that a host pointer is never a device pointer.
@@ -387,7 +387,7 @@ impl Memory {
     }
 
     /// A snapshot of the allocations that a launch may touch: those of the host and of the devices it reaches.
-    pub(crate) fn table_of(&self, place: &Place<'_>) -> Arc<Table> {
+    pub(crate) fn table_of(&self, place: &LaunchSite<'_>) -> Arc<Table> {
         let table = self.table();
         let reaches = |a: &Arc<Allocation>| a.owner.is_none_or(|owner| place.reaches(owner));
         if table.live.iter().all(reaches) {

@@ -191,7 +191,13 @@ fn build(source: &Source<'_>) -> Result<Module, Vec<Error>> {
     };
     let (statics, mut errors) = statics(&ast.variables);
     let statics = Arc::new(statics);
-    let common = Common { source, files: &ast.files, target, variables: &ast.variables };
+    let common = Common {
+        source,
+        files: &ast.files,
+        target,
+        variables: &ast.variables,
+        sets_conditions: ast.sets_conditions,
+    };
     let mut kernels: Vec<Arc<Kernel>> = Vec::new();
     for entry in &ast.entries {
         if kernels.iter().any(|k| k.name == entry.name) {

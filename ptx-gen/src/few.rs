@@ -42,8 +42,19 @@ impl<T> FromIterator<T> for Few<T> {
 }
 
 impl<T, const N: usize> From<[T; N]> for Few<T> {
+    #[inline]
     fn from(all: [T; N]) -> Self {
-        all.into_iter().collect()
+        if N > 3 {
+            return Few::More(Box::new(all));
+        }
+        // `N` is known here: what is left of this is a move.
+        let mut all = all.into_iter();
+        match (all.next(), all.next(), all.next()) {
+            (Some(a), Some(b), Some(c)) => Few::Three([a, b, c]),
+            (Some(a), Some(b), None) => Few::Two([a, b]),
+            (Some(a), ..) => Few::One([a]),
+            _ => Few::None,
+        }
     }
 }
 

@@ -51,6 +51,17 @@ pub enum Operand {
     Symbol(Box<str>),
 }
 
+impl Operand {
+    /// The registers it names.
+    pub(crate) fn registers(&self) -> &[Reg] {
+        match self {
+            Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => std::slice::from_ref(r),
+            Operand::Group(regs) => regs,
+            _ => &[],
+        }
+    }
+}
+
 /// The base of an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Base {
@@ -202,6 +213,17 @@ pub struct Needs {
     pub version: Version,
 }
 
+impl Needs {
+    /// What no row at all needs.
+    pub(crate) const LEAST: Needs = Needs { sm: 0, specific: false, version: Version(6, 0) };
+
+    pub(crate) fn add(&mut self, op: &Op) {
+        self.sm = self.sm.max(op.sm);
+        self.specific |= op.specific;
+        self.version = self.version.max(op.version);
+    }
+}
+
 /// A kernel that has passed the validator.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -221,6 +243,8 @@ pub struct Program {
     pub registers: [u32; 5],
     /// Registers whose level the builder knows better than their operands tell.
     pub(crate) pinned: Vec<(Reg, Level)>,
+    /// Found by the validator.
+    pub(crate) needs: Needs,
 }
 
 impl Program {
@@ -229,15 +253,9 @@ impl Program {
         walk(&self.body, visit)
     }
 
-    /// What its rows need of a target, in one walk.
+    /// What its rows need of a target.
     pub fn needs(&self) -> Needs {
-        let mut needs = Needs { sm: 0, specific: false, version: Version(6, 0) };
-        self.each_inst(&mut |Inst { op, .. }| {
-            needs.sm = needs.sm.max(op.sm);
-            needs.specific |= op.specific;
-            needs.version = needs.version.max(op.version);
-        });
-        needs
+        self.needs
     }
 
     /// The least compute capability (times ten) that its rows need.

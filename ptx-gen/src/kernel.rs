@@ -4,7 +4,7 @@ use crate::args::*;
 use crate::build::{Builder, State};
 use crate::check::{self, Errors};
 use crate::elem::CpuArg;
-use crate::ir::{Param, ParamKind, Program};
+use crate::ir::{Needs, Param, ParamKind, Program};
 use std::fmt;
 
 /// The blocks of a launch, and what each is given.
@@ -142,7 +142,8 @@ impl<K: KernelDef> AnyKernel for K {
         let body = open.pop().unwrap_or_default();
         let (name, block, blocks_per_sm) =
             (KernelDef::name(self), KernelDef::block(self), self.blocks_per_sm());
-        let program = Program { name, block, blocks_per_sm, params, shared, body, registers, pinned };
+        let needs = Needs::LEAST;
+        let program = Program { name, block, blocks_per_sm, params, shared, body, registers, pinned, needs };
         check::checked(program, errors)
     }
 

@@ -75,10 +75,12 @@ mod kernel;
 mod level;
 mod mem;
 mod mma;
+mod mnemonic;
 mod ops;
 mod print;
 mod sample;
 mod target;
+mod text;
 mod ty;
 
 pub use args::{ArgTy, Args, Cpu, Declared, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};

@@ -73,6 +73,7 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
         body: Block { stmts: s.body, registers: s.registers },
         registers: s.registers,
         pinned: vec![],
+        needs: Needs::LEAST,
     }
 }
 

@@ -1,7 +1,5 @@
 //! Types: what a register holds, what memory holds, and the Rust types that stand for them.
 
-use std::fmt;
-
 /// A PTX type, as an instruction's suffix or a buffer's element names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
@@ -135,19 +133,6 @@ pub struct Imm {
     pub kind: Kind,
     /// Its bits, zero-extended.
     pub bits: u64,
-}
-
-impl fmt::Display for Imm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::F32 => write!(f, "0f{:08X}", self.bits),
-            Kind::S32 => write!(f, "{}", self.bits as u32 as i32),
-            Kind::S64 => write!(f, "{}", self.bits as i64),
-            Kind::F16 | Kind::Bf16 => write!(f, "0x{:04X}", self.bits),
-            Kind::F16x2 => write!(f, "0x{:08X}", self.bits),
-            _ => write!(f, "{}", self.bits),
-        }
-    }
 }
 
 pub(crate) mod sealed {

@@ -131,3 +131,10 @@ fn a_row_states_what_its_mnemonic_says() {
         assert_eq!(op.effect, effect(op), "{}: {}", op.id, op.template);
     }
 }
+
+#[test]
+fn an_instruction_with_the_address_of_an_mbarrier_says_that_it_is_on_one() {
+    for op in isa::all() {
+        assert_eq!(op.form.src.contains(&isa::Slot::Barrier), op.effect.is_on_mbarrier(), "{}", op.id);
+    }
+}

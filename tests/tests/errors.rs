@@ -104,7 +104,12 @@ fn nested_driver_errors() -> impl Iterator<Item = warpwright_driver::Error> {
         Error::Launch { kernel: "k".into(), problem: LaunchProblem::Count { got: 1, wanted: 2 } },
         Error::Stale(Box::new(stale())),
         Error::Instantiate { source: refused(), result, node: node() },
-        Error::Update { source: refused(), result: CUgraphExecUpdateResult(1), node: node(), from: node() },
+        Error::Update {
+            source: refused().into(),
+            result: CUgraphExecUpdateResult(1),
+            node: node(),
+            from: node(),
+        },
         Error::Capture { first: Box::new(Error::Driver(refused())), end: Some(refused()) },
     ]
     .into_iter()

@@ -14,8 +14,9 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("ptx-gen", &[]),
     ("ptx-emu", &[]),
     ("driver-sys", &["library.rs"]),
+    // By the shared library only, never by a program that links the emulator.
+    ("cuda-emu", &["environment.rs"]),
     ("driver", &[]),
-    ("cuda-emu", &[]),
     ("kernels", &[]),
     ("engine", &[]),
 ];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use comfy_table::{Table, presets};
 
-use crate::{codegen, dependencies, paths, ptxas};
+use crate::{codegen, dependencies, outside, paths, ptxas};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -28,9 +28,15 @@ struct Step {
 enum Work {
     Cargo(&'static [&'static str]),
     Own(fn() -> Result<()>),
+    /// A cargo command for machines where another one succeeds, and the variable it takes.
+    Where {
+        there: &'static [&'static str],
+        run: &'static [&'static str],
+        variable: (&'static str, &'static str),
+    },
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 12] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"]), fix: "cargo fmt --all" },
     Step { name: "dependencies", work: Work::Own(dependencies::check), fix: "cargo deny check" },
     Step {
@@ -43,10 +49,38 @@ const STEPS: [Step; 9] = [
         work: Work::Own(tests),
         fix: "cargo test --workspace (snapshots: cargo xtask bless)",
     },
+    Step {
+        name: "miri",
+        work: Work::Where {
+            there: &["+nightly", "miri", "--version"],
+            run: &[
+                "+nightly",
+                "miri",
+                "test",
+                "--locked",
+                "--package",
+                "warpwright-driver",
+                "--test",
+                "sound",
+            ],
+            // The emulator turns addresses into pointers and keeps its machines; a test reads the sources.
+            variable: (
+                "MIRIFLAGS",
+                "-Zmiri-permissive-provenance -Zmiri-ignore-leaks -Zmiri-disable-isolation",
+            ),
+        },
+        fix: "cargo +nightly miri test -p warpwright-driver --test sound",
+    },
     Step { name: "documentation", work: Work::Own(documentation), fix: "cargo doc --workspace --no-deps" },
     Step { name: "generated files", work: Work::Own(codegen::check), fix: "cargo xtask codegen" },
     Step { name: "ptxas", work: Work::Own(ptxas::check), fix: "cargo xtask ptxas --update" },
+    Step { name: "packages", work: Work::Own(packages), fix: "cargo xtask ci packages" },
     Step { name: "example", work: Work::Own(example), fix: "cargo xtask ci example" },
+    Step {
+        name: "outside programs",
+        work: Work::Own(outside_programs),
+        fix: "cargo xtask ci 'outside programs'",
+    },
     Step { name: "readme", work: Work::Own(readme), fix: README },
 ];
 
@@ -68,6 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = |step: &&Step| args.steps.is_empty() || args.steps.iter().any(|name| name == step.name);
     let results: Vec<_> = STEPS.iter().filter(chosen).map(|step| (step, timed(step))).collect();
     println!("\n{}", table(&results));
+    for (step, _) in results.iter().filter(|(_, outcome)| outcome.absent) {
+        println!("Not run here, because cargo has no part for it: {} ({})", step.name, step.fix);
+    }
     println!("Not run here, because it needs a GPU (xtask gpu-round runs it):");
     ON_A_GPU.iter().for_each(|what| println!("  {what}"));
     let failed: Vec<_> =
@@ -79,30 +116,48 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 struct Outcome {
     time: Duration,
     error: Option<anyhow::Error>,
+    /// Whether this machine lacks what the step needs.
+    absent: bool,
 }
 
 fn timed(step: &Step) -> Outcome {
     println!("\n== {}", step.name);
     let start = Instant::now();
-    let error = match step.work {
-        Work::Cargo(arguments) => cargo(arguments),
-        Work::Own(work) => work(),
-    }
-    .err();
+    let absent = matches!(step.work, Work::Where { there, .. } if !succeeds(there));
+    let error = if absent { None } else { perform(&step.work).err() };
     if let Some(error) = &error {
         println!("{} failed: {error:#}\nfix it with: {}", step.name, step.fix);
     }
     let time = start.elapsed();
     println!("== {}: {:.1} s", step.name, time.as_secs_f64());
-    Outcome { time, error }
+    Outcome { time, error, absent }
+}
+
+fn perform(work: &Work) -> Result<()> {
+    match work {
+        Work::Cargo(arguments) => cargo(arguments),
+        Work::Own(work) => work(),
+        Work::Where { run, variable: (name, value), .. } => {
+            must(Command::new("cargo").args(*run).env(name, value))
+        }
+    }
+}
+
+/// Whether a cargo command ends well; what it says is not shown.
+fn succeeds(arguments: &[&str]) -> bool {
+    let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet(Command::new("cargo").args(arguments)).is_ok_and(|status| status.success())
 }
 
 fn table(results: &[(&Step, Outcome)]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(["step", "seconds", "result"]);
     for (step, outcome) in results {
-        let result =
-            if outcome.error.is_some() { format!("FAILED, fix with: {}", step.fix) } else { "passed".into() };
+        let result = match outcome {
+            Outcome { error: Some(_), .. } => format!("FAILED, fix with: {}", step.fix),
+            Outcome { absent: true, .. } => "not run".into(),
+            _ => "passed".into(),
+        };
         table.add_row([step.name.to_owned(), format!("{:.1}", outcome.time.as_secs_f64()), result]);
     }
     table
@@ -145,10 +200,28 @@ fn documentation() -> Result<()> {
 /// The project outside the workspace, on the emulator's shared library.
 fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
-    let mut run = Command::new("cargo");
-    run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--target-dir"])
-        .arg(paths::target().join("linked"));
-    must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
+    ["saxpy", "graph", "threads"].iter().try_for_each(|program| {
+        let mut run = Command::new("cargo");
+        run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--bin", program, "--target-dir"])
+            .arg(paths::target().join("linked"));
+        must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
+    })
+}
+
+/// What is to be published can be packaged.
+fn packages() -> Result<()> {
+    let mut arguments = vec!["package", "--locked", "--no-verify", "--allow-dirty"];
+    for package in ["ptx-gen", "ptx-emu", "warpwright-driver-sys", "warpwright-driver", "warpwright-cuda-emu"]
+    {
+        arguments.extend(["--package", package]);
+    }
+    cargo(&arguments)
+}
+
+/// Programs of other projects, on the emulator's shared library.
+fn outside_programs() -> Result<()> {
+    cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
+    outside::check(&emulator())
 }
 
 /// The shared library that poses as the driver.

@@ -12,6 +12,7 @@ mod gpu_round;
 mod isa;
 mod markdown;
 mod names;
+mod outside;
 mod paths;
 mod ptx;
 mod ptxas;

@@ -10,6 +10,7 @@ use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out, at};
 use crate::machine::Machine;
 use crate::state::objects::{Advice, AllocationKind};
+use crate::state::pools::PoolPlace;
 use crate::state::{State, capture};
 
 exports! {
@@ -63,13 +64,16 @@ fn value(s: &State, attribute: CUpointer_attribute, address: CUdeviceptr) -> Res
     let base = found.as_ref().map_or(0, |a| a.base);
     let owner = s.allocations.get(&base);
     let registered = found.is_some() && owner.is_none() && s.device.memory.owner(address).is_none();
-    let managed = owner.is_some_and(|a| a.kind == AllocationKind::Managed);
-    let host = registered || owner.is_some_and(|a| matches!(a.kind, AllocationKind::Host(_)));
+    let pool = owner.and_then(|a| if let AllocationKind::Pool(pool) = a.kind { Some(pool) } else { None });
+    let place = pool.and_then(|pool| Some(s.pools.get(pool)?.place));
+    let managed =
+        owner.is_some_and(|a| a.kind == AllocationKind::Managed) || place == Some(PoolPlace::Managed);
+    let pinned = owner.is_some_and(|a| matches!(a.kind, AllocationKind::Host(_)));
+    let host = registered || pinned || place == Some(PoolPlace::Host);
     let kind = if host { CUmemorytype::HOST.0 } else { CUmemorytype::DEVICE.0 };
     let device = s.device.memory.owner(address);
     let device = device.or(owner.and_then(|a| Some(s.contexts.get(a.context)?.reach.device)));
     let known = u32::from(found.is_some());
-    let pool = owner.and_then(|a| if let AllocationKind::Pool(pool) = a.kind { Some(pool) } else { None });
     let raw = |handle: *mut c_void| Value::Long(handle as u64);
     Ok(match attribute {
         A::CONTEXT => raw(owner.map_or(std::ptr::null_mut(), |a| a.context.handle().0)),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use warpwright_driver_sys::*;
 
-use crate::api::device;
 use crate::api::export::exports;
 use crate::api::stream::GREATEST_PRIORITY;
+use crate::api::{device, peer};
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::Out;
 use crate::handle::ContextId;
@@ -204,6 +204,7 @@ fn close(m: &'static Machine, id: ContextId) {
     waiting.iter().for_each(Ticket::wait);
     let mut s = m.state();
     s.contexts.remove(id);
+    peer::forget(&mut s, id);
     for stream in s.streams.ids(|stream| stream.context == id) {
         capture::leave(&mut s, stream);
         s.streams.remove(stream);

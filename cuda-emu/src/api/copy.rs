@@ -63,10 +63,7 @@ pub(crate) fn run_async(m: &'static Machine, stream: CUstream, work: Work) -> Re
     let mut s = m.state();
     let stream = s.stream(stream)?;
     check(m, &work)?;
-    let pageable = match &work {
-        Work::Copy(CopyWork { to: CopyEnd { place: Location::Host(_), .. }, .. }) => true,
-        _ => false,
-    };
+    let pageable = matches!(&work, Work::Copy(CopyWork { to: CopyEnd { place: Location::Host(_), .. }, .. }));
     let ticket = s.submit(stream, work)?;
     let sticky = s.contexts[s.streams[stream].context].sticky.clone();
     drop(s);

@@ -47,8 +47,7 @@ pub(crate) fn find(m: &Machine, device: CUdevice) -> Result<usize> {
 
 fn init(m: &'static Machine, flags: c_uint) -> Result {
     require(flags == 0, || format!("the flags are {flags}, not 0"))?;
-    m.initialise();
-    Ok(())
+    m.initialise()
 }
 
 fn driver_version(m: &'static Machine, version: Out<c_int>) -> Result {
@@ -155,6 +154,8 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         | A::READ_ONLY_HOST_REGISTER_SUPPORTED
         | A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
         | A::MANAGED_MEMORY
+        | A::HOST_MEMORY_POOLS_SUPPORTED
+        | A::HOST_NUMA_MEMORY_POOLS_SUPPORTED
         | A::CONCURRENT_MANAGED_ACCESS
         | A::STREAM_PRIORITIES_SUPPORTED
         | A::CAN_USE_64_BIT_STREAM_MEM_OPS
@@ -162,8 +163,7 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         | A::COMPUTE_PREEMPTION_SUPPORTED
         | A::COOPERATIVE_LAUNCH => 1,
         A::MAX_PITCH => i32::MAX as u32,
-        A::TEXTURE_ALIGNMENT => 512,
-        A::TEXTURE_PITCH_ALIGNMENT => 32,
+        A::TEXTURE_ALIGNMENT | A::TEXTURE_PITCH_ALIGNMENT => 512,
         // What the emulator refuses, it does not advertise.
         A::CLUSTER_LAUNCH | A::TENSOR_MAP_ACCESS_SUPPORTED | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 0,
         // Properties of hardware that is not there: absent, as for a device that lacks them.

@@ -91,12 +91,7 @@ fn insert(
     unfolded: Unfolding,
 ) -> ExecId {
     let Unfolding { steps, parts, of_node } = unfolded;
-    let freed: Vec<u64> =
-        draft.works().filter_map(|w| if let Work::Free(at) = w { Some(*at) } else { None }).collect();
-    let made = draft.works().filter_map(|w| if let Work::Alloc(made) = w { Some(*made) } else { None });
-    let made: Vec<GraphAllocation> = made.collect();
-    let takes = freed.iter().copied().filter(|at| made.iter().all(|made| made.base != *at)).collect();
-    let leaves = made.into_iter().filter(|made| !freed.contains(&made.base)).collect();
+    let (leaves, takes) = (draft.leaves(), draft.takes());
     let objects = s.graphs[graph].objects.clone();
     objects.iter().for_each(|&object| s.retain_object(object, 1));
     let (parts, steps) = (Arc::new(parts), Arc::new(steps));
@@ -179,6 +174,11 @@ fn launch(m: &'static Machine, exec: CUgraphExec, stream: CUstream) -> Result {
         return capture_launch(&mut s, id, stream);
     }
     capture::refuse_implicit(&mut s, stream)?;
+    for step in s.execs[id].steps.iter() {
+        if let Work::Kernel(kernel) = &step.work {
+            s.refuse_injected(&kernel.function.kernel.name)?;
+        }
+    }
     // Launches of one executable graph follow each other, in whichever streams they are.
     let queue = Arc::clone(&s.streams[stream].queue);
     let elsewhere = s.execs[id].last.clone().filter(|last| !last.is_in(&queue) && !last.is_done());

@@ -269,6 +269,8 @@ fn update_exec(m: &'static Machine, exec: CUgraphExec, graph: CUgraph) -> Result
     for (i, step) in Unfolding::of(&new).steps.into_iter().enumerate() {
         change(&mut s.execs[id], i, step.work);
     }
-    s.execs[id].draft.defaults = new.defaults;
+    let exec = &mut s.execs[id];
+    (exec.leaves, exec.takes) = (new.leaves(), new.takes());
+    exec.draft.defaults = new.defaults;
     Ok(None)
 }

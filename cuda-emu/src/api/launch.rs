@@ -137,6 +137,7 @@ fn run(
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let mut kernel = s.kernel_work(function, geometry, params, extra)?;
+    s.refuse_injected(&kernel.function.kernel.name)?;
     if together == Together::Yes {
         kernel = s.cooperative(kernel)?;
     }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result, refuse, require};
 use crate::ffi::host::HostSpan;
 use crate::ffi::jit::logs_of;
 use crate::ffi::pointer::{In, Out};
+use crate::handle::LinkId;
 use crate::machine::Machine;
 use crate::state::objects::Link;
 
@@ -77,7 +78,7 @@ fn add_file(
 
 fn add(m: &'static Machine, state: CUlinkState, kind: CUjitInputType, data: &[u8], name: String) -> Result {
     let mut s = m.state();
-    let id = s.links.find(state)?;
+    let id: LinkId = s.links.find(state)?;
     let data = data.split(|byte| *byte == 0).next().unwrap_or_default();
     // What another link made is PTX as well, whatever it is called.
     if kind != CUjitInputType::PTX && !data.starts_with(b".version") {

@@ -98,18 +98,19 @@ fn alloc_managed(
     address.set(block.address())
 }
 
-/// Freeing waits for the work of the context, as the driver's does.
+/// Freeing waits for the work of the context that the memory belongs to, as the driver's does. No context need be
+/// current.
 fn free(m: &'static Machine, address: CUdeviceptr) -> Result {
     let mut s = m.state();
-    let context = s.context()?;
+    s.no_fault()?;
     capture::refuse_unsafe(&mut s)?;
-    s.forget(address)?;
+    let context = s.forget(address)?.context;
     let waiting = s.outstanding(context);
-    let sticky = s.contexts[context].sticky.clone();
+    let sticky = s.contexts.get(context).map(|context| context.sticky.clone());
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     m.device.free(address).or_else(refuse_memory)?;
-    Ok(sticky.check()?)
+    Ok(sticky.map_or(Ok(()), |sticky| sticky.check())?)
 }
 
 fn info(m: &'static Machine, free: Out<usize>, total: Out<usize>) -> Result {
@@ -147,11 +148,11 @@ fn host_alloc(
 fn host_free(m: &'static Machine, pointer: Out<c_void>) -> Result {
     let address = pointer.address() as u64;
     let mut s = m.state();
-    let context = s.context()?;
+    s.no_fault()?;
     capture::refuse_unsafe(&mut s)?;
     s.host_allocation(address)?;
-    s.allocations.remove(&address);
-    let waiting = s.outstanding(context);
+    let context = s.allocations.remove(&address).map(|allocation| allocation.context);
+    let waiting = context.map(|context| s.outstanding(context)).unwrap_or_default();
     drop(s);
     waiting.iter().for_each(Ticket::wait);
     m.device.memory.free(address).or_else(refuse_memory)

@@ -94,6 +94,14 @@ fn pair(s: &State, peer: CUcontext) -> Result<(ContextId, ContextId)> {
     Ok((own, peer))
 }
 
+/// Takes the access to a context that has ended from every other.
+pub(crate) fn forget(s: &mut State, gone: ContextId) {
+    for other in s.contexts.ids(|context| context.peers.contains(&gone)) {
+        s.contexts[other].peers.retain(|peer| *peer != gone);
+        tell(s, other);
+    }
+}
+
 /// Access is to all memory of the peer's device, whichever context allocated it.
 fn tell(s: &State, own: ContextId) {
     let peers = s.contexts[own].peers.iter();

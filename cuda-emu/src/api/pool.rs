@@ -13,7 +13,7 @@ use crate::handle::{PoolId, StreamId};
 use crate::machine::Machine;
 use crate::queue::Task;
 use crate::state::objects::{Allocation, AllocationKind};
-use crate::state::pools::Pool;
+use crate::state::pools::{Pool, PoolPlace};
 use crate::state::{State, capture};
 
 exports! {
@@ -43,7 +43,7 @@ fn alloc_async(m: &'static Machine, address: Out<CUdeviceptr>, bytes: usize, str
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let device = s.contexts[s.streams[stream].context].reach.device;
-    let pool = s.pool_of(device);
+    let pool = s.pools_of(PoolPlace::Device(device)).current;
     alloc(&mut s, address, bytes, pool, stream)
 }
 
@@ -63,12 +63,19 @@ fn alloc_from_pool(
 fn alloc(s: &mut State, address: Out<CUdeviceptr>, bytes: usize, pool: PoolId, stream: StreamId) -> Result {
     require(!address.is_null() && bytes > 0, || format!("an allocation of {bytes} bytes"))?;
     if s.streams[stream].capture.is_some() {
-        let device = s.pools[pool].device;
+        let PoolPlace::Device(device) = s.pools[pool].place else {
+            return refuse(CUresult::NOT_SUPPORTED, "graphs allocate memory of devices only");
+        };
         return address.set(capture::record_alloc(s, stream, device, bytes as u64)?);
     }
     let context = s.streams[stream].context;
     s.pools[pool].take(bytes as u64)?;
-    let made = s.device.memory.alloc_on(s.pools[pool].device, bytes as u64).or_else(refuse_memory);
+    let memory = &s.device.memory;
+    let made = match s.pools[pool].place {
+        PoolPlace::Device(device) => memory.alloc_on(device, bytes as u64),
+        PoolPlace::Host | PoolPlace::Managed => memory.alloc_host(bytes as u64).map(|block| block.address()),
+    };
+    let made = made.or_else(refuse_memory);
     if made.is_err() {
         s.pools[pool].used -= bytes as u64;
     }
@@ -89,38 +96,38 @@ fn free_async(m: &'static Machine, address: CUdeviceptr, stream: CUstream) -> Re
     s.enqueue(stream, Task::Free(address)).map(drop)
 }
 
-/// The number of the device that a location names.
-fn device_of(m: &Machine, location: CUmemLocation) -> Result<u32> {
-    if location.r#type != CUmemLocationType::DEVICE {
-        let text =
-            format!("pools of memory at {:?} are not emulated, only those of devices", location.r#type);
-        return refuse(CUresult::NOT_SUPPORTED, text);
+/// Whose memory a pool of some kind at a location gives.
+fn place(m: &Machine, location: CUmemLocation, kind: CUmemAllocationType) -> Result<PoolPlace> {
+    use CUmemLocationType as L;
+    match (kind, location.r#type) {
+        (CUmemAllocationType::PINNED, L::DEVICE) => {
+            device::find(m, location.id).map(|number| PoolPlace::Device(number as u32))
+        }
+        (CUmemAllocationType::PINNED, L::HOST | L::HOST_NUMA | L::HOST_NUMA_CURRENT) => Ok(PoolPlace::Host),
+        (CUmemAllocationType::MANAGED, L::DEVICE) => device::find(m, location.id).map(|_| PoolPlace::Managed),
+        (CUmemAllocationType::MANAGED, CUmemLocationType(0 | 2..=4)) => Ok(PoolPlace::Managed),
+        (kind, place) => refuse(CUresult::INVALID_VALUE, format!("there is no {kind:?} memory at {place:?}")),
     }
-    device::find(m, location.id).map(|number| number as u32)
 }
 
 fn create(m: &'static Machine, pool: Out<CUmemoryPool>, properties: In<CUmemPoolProps>) -> Result {
     let p = properties.get()?;
     require(!pool.is_null(), || "the result pointer is NULL".into())?;
-    require(
-        p.allocType == CUmemAllocationType::PINNED || p.allocType == CUmemAllocationType::MANAGED,
-        || format!("there is no kind of allocation {:?}", p.allocType),
-    )?;
-    if p.allocType != CUmemAllocationType::PINNED || p.handleTypes != CUmemAllocationHandleType::NONE {
-        let text = "pools of managed memory, and pools shared with other processes, are not emulated";
+    if p.handleTypes != CUmemAllocationHandleType::NONE {
+        let text = "pools shared with other processes are not emulated";
         return refuse(CUresult::NOT_SUPPORTED, text);
     }
-    let device = device_of(m, p.location)?;
-    pool.set(m.state().pools.insert(Pool::on(device, p.maxSize as u64)).handle())
+    let place = place(m, p.location, p.allocType)?;
+    pool.set(m.state().pools.insert(Pool::at(place, p.maxSize as u64)).handle())
 }
 
 /// Memory of the pool that is in use stays until it is freed.
 fn destroy(m: &'static Machine, pool: CUmemoryPool) -> Result {
     let mut s = m.state();
     let id = s.pools.find(pool)?;
-    let default = s.device_pools.iter().any(|pools| pools.default == id);
+    let default = s.place_pools.iter().any(|pools| pools.default == id);
     require(!default, || "the default pool of a device cannot be destroyed".into())?;
-    for pools in s.device_pools.iter_mut().filter(|pools| pools.current == id) {
+    for pools in s.place_pools.iter_mut().filter(|pools| pools.current == id) {
         pools.current = pools.default;
     }
     s.pools.remove(id);
@@ -161,24 +168,33 @@ fn set_attribute(
     s.pools[id].set_attribute(attribute, value)
 }
 
+/// Whether a place reaches the memory of a pool, whatever is set.
+fn reaches(m: &Machine, pool: &Pool, location: CUmemLocation) -> Result<bool> {
+    match (pool.place, location.r#type) {
+        (PoolPlace::Device(own), CUmemLocationType::DEVICE) => {
+            Ok(device::find(m, location.id)? as u32 == own)
+        }
+        (PoolPlace::Device(_), _) => Ok(false),
+        (PoolPlace::Host | PoolPlace::Managed, _) => Ok(true),
+    }
+}
+
 fn get_access(
     m: &'static Machine,
     flags: Out<CUmemAccess_flags>,
     pool: CUmemoryPool,
     location: Out<CUmemLocation>,
 ) -> Result {
-    let device = device_of(m, location.get()?)?;
     let s = m.state();
-    let own = s.pools[s.pools.find(pool)?].device == device;
+    let own = reaches(m, &s.pools[s.pools.find(pool)?], location.get()?)?;
     flags.set(if own { CUmemAccess_flags::PROT_READWRITE } else { CUmemAccess_flags::PROT_NONE })
 }
 
 fn set_access(m: &'static Machine, pool: CUmemoryPool, access: In<CUmemAccessDesc>, count: usize) -> Result {
     let s = m.state();
-    let own = s.pools[s.pools.find(pool)?].device;
+    let pool = &s.pools[s.pools.find(pool)?];
     for access in access.slice(count)? {
-        let same = device_of(m, access.location)? == own;
-        if same != (access.flags == CUmemAccess_flags::PROT_READWRITE) {
+        if reaches(m, pool, access.location)? != (access.flags == CUmemAccess_flags::PROT_READWRITE) {
             return refuse(
                 CUresult::NOT_SUPPORTED,
                 "memory of a pool is reached by its device, and by others through peer access of contexts only",
@@ -190,30 +206,25 @@ fn set_access(m: &'static Machine, pool: CUmemoryPool, access: In<CUmemAccessDes
 
 fn default_pool(m: &'static Machine, pool: Out<CUmemoryPool>, dev: CUdevice) -> Result {
     let device = device::find(m, dev)?;
-    pool.set(m.state().device_pools[device].default.handle())
+    pool.set(m.state().pools_of(PoolPlace::Device(device as u32)).default.handle())
 }
 
 fn get_pool(m: &'static Machine, pool: Out<CUmemoryPool>, dev: CUdevice) -> Result {
     let device = device::find(m, dev)?;
-    pool.set(m.state().device_pools[device].current.handle())
+    pool.set(m.state().pools_of(PoolPlace::Device(device as u32)).current.handle())
 }
 
 fn set_pool(m: &'static Machine, dev: CUdevice, pool: CUmemoryPool) -> Result {
     let device = device::find(m, dev)?;
-    let mut s = m.state();
-    let id = s.pools.find(pool)?;
-    require(s.pools[id].device as usize == device, || "the pool belongs to another device".into())?;
-    s.device_pools[device].current = id;
-    Ok(())
+    set_current(m, PoolPlace::Device(device as u32), pool)
 }
 
-/// The device of a location whose pools of pinned memory a call is about.
-fn pinned_on(m: &Machine, location: Out<CUmemLocation>, kind: CUmemAllocationType) -> Result<CUdevice> {
-    let device = device_of(m, location.get()?)?;
-    if kind != CUmemAllocationType::PINNED {
-        return refuse(CUresult::NOT_SUPPORTED, "pools of managed memory are not emulated");
-    }
-    Ok(device as CUdevice)
+fn set_current(m: &'static Machine, place: PoolPlace, pool: CUmemoryPool) -> Result {
+    let mut s = m.state();
+    let id = s.pools.find(pool)?;
+    require(s.pools[id].place == place, || "the pool gives memory of another place".into())?;
+    s.pools_of(place).current = id;
+    Ok(())
 }
 
 fn default_pool_of(
@@ -222,7 +233,8 @@ fn default_pool_of(
     location: Out<CUmemLocation>,
     kind: CUmemAllocationType,
 ) -> Result {
-    default_pool(m, pool, pinned_on(m, location, kind)?)
+    let place = place(m, location.get()?, kind)?;
+    pool.set(m.state().pools_of(place).default.handle())
 }
 
 fn get_pool_of(
@@ -231,7 +243,8 @@ fn get_pool_of(
     location: Out<CUmemLocation>,
     kind: CUmemAllocationType,
 ) -> Result {
-    get_pool(m, pool, pinned_on(m, location, kind)?)
+    let place = place(m, location.get()?, kind)?;
+    pool.set(m.state().pools_of(place).current.handle())
 }
 
 fn set_pool_of(
@@ -240,5 +253,5 @@ fn set_pool_of(
     kind: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> Result {
-    set_pool(m, pinned_on(m, location, kind)?, pool)
+    set_current(m, place(m, location.get()?, kind)?, pool)
 }

@@ -10,7 +10,7 @@ use crate::graph::nodes::EdgeData;
 use crate::graph::step::ExecStep;
 use crate::graph::topology::Topology;
 use crate::handle::NodeId;
-use crate::work::{Branch, Work};
+use crate::work::{Branch, GraphAllocation, Work};
 
 /// A graph as plain data, so that it outlives its nodes and compares with another.
 #[derive(Default)]
@@ -58,6 +58,23 @@ impl Draft {
     pub(crate) fn works(&self) -> impl Iterator<Item = &Work> {
         let nodes = self.all().into_iter().flat_map(|draft| &draft.nodes);
         nodes.filter_map(|node| if let DraftContent::Work(work) = &node.content { Some(work) } else { None })
+    }
+
+    /// The memory that a launch leaves allocated.
+    pub(crate) fn leaves(&self) -> Vec<GraphAllocation> {
+        let made = self.works().filter_map(|w| if let Work::Alloc(made) = w { Some(*made) } else { None });
+        let freed: Vec<u64> = self.freed().collect();
+        made.filter(|made| !freed.contains(&made.base)).collect()
+    }
+
+    /// The memory that a launch frees and has not allocated.
+    pub(crate) fn takes(&self) -> Vec<u64> {
+        let makes = |at: u64| self.works().any(|w| matches!(w, Work::Alloc(made) if made.base == at));
+        self.freed().filter(|at| !makes(*at)).collect()
+    }
+
+    fn freed(&self) -> impl Iterator<Item = u64> {
+        self.works().filter_map(|w| if let Work::Free(at) = w { Some(*at) } else { None })
     }
 
     /// Whether a node of it is conditional.

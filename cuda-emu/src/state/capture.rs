@@ -192,10 +192,10 @@ pub(crate) fn refuse_captured_event(s: &mut State, event: EventId) -> Result {
     refuse(CUresult::CAPTURED_EVENT, "the event was last recorded in a capture")
 }
 
-/// A stream that is destroyed makes its capture invalid; the one that began it ends it.
+/// A stream that is destroyed ends the capture that it began. One that joined leaves, and what it was not waited for
+/// makes the capture unjoined.
 pub(crate) fn leave(s: &mut State, stream: StreamId) {
     let Some(capture) = s.streams[stream].capture.as_ref().map(|member| member.capture) else { return };
-    s.invalidate([capture]);
     if s.captures.get(&capture).is_some_and(|c| c.origin == stream) {
         discard(s, capture);
     }

@@ -80,6 +80,16 @@ impl State {
         Ok(KernelWork { function, geometry, params, cooperative: false })
     }
 
+    /// Refuses a launch of a kernel that is to fail, unless it is to fail on the device.
+    pub(crate) fn refuse_injected(&self, kernel: &str) -> Result {
+        match self.device.failures.code_of(kernel) {
+            Some(code) if !code.is_device_fault() => {
+                refuse(code, format!("{kernel}: this failure was injected"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The same kernel as a cooperative launch, all of whose blocks must fit the device at the same time.
     pub(crate) fn cooperative(&self, work: KernelWork) -> Result<KernelWork> {
         let Geometry { grid, block, shared } = work.geometry;

@@ -5,6 +5,7 @@ pub(crate) mod graphs;
 pub(crate) mod kernels;
 pub(crate) mod libraries;
 pub(crate) mod objects;
+mod places;
 pub(crate) mod pools;
 pub(crate) mod streams;
 
@@ -22,7 +23,7 @@ use crate::state::objects::{
     Advice, Allocation, Capture, Context, DevicePools, Event, Exec, Library, LibraryKernel, Link, Module,
     Primary, Stream, UserObject,
 };
-use crate::state::pools::Pool;
+use crate::state::pools::{Pool, PoolPlace};
 use crate::work::function::Function;
 
 /// Every object of the driver.
@@ -46,7 +47,7 @@ pub(crate) struct State {
     /// What was said about managed memory, by the base of the allocation.
     pub(crate) managed: BTreeMap<u64, Advice>,
     pub(crate) pools: Table<kind::Pool, Pool>,
-    pub(crate) device_pools: Vec<DevicePools>,
+    pub(crate) place_pools: Vec<DevicePools>,
     /// Memory of the program that is pinned: where it begins, its bytes, and where it is mapped.
     pub(crate) registered: BTreeMap<u64, (u64, u64)>,
 }
@@ -59,15 +60,16 @@ thread_local! {
 impl State {
     pub(crate) fn new(device: &'static Device) -> Self {
         let mut pools = Table::default();
-        let mut device_pools = |number| {
-            let pool = pools.insert(Pool::on(number, 0));
+        let devices = (0..device.config.devices).map(PoolPlace::Device);
+        let mut at = |place| {
+            let pool = pools.insert(Pool::at(place, 0));
             DevicePools { default: pool, current: pool }
         };
-        let device_pools = (0..device.config.devices).map(&mut device_pools).collect();
+        let place_pools = devices.chain([PoolPlace::Host, PoolPlace::Managed]).map(&mut at).collect();
         Self {
             device,
             pools,
-            device_pools,
+            place_pools,
             managed: BTreeMap::new(),
             primary: (0..device.config.devices).map(|_| Primary::default()).collect(),
             contexts: Table::default(),
@@ -97,6 +99,11 @@ impl State {
             }
             Some(id) => Ok(id),
         }
+    }
+
+    /// Whether the context of this thread, if it has one, has failed.
+    pub(crate) fn no_fault(&self) -> Result {
+        if CURRENT.with_borrow(Vec::is_empty) { Ok(()) } else { self.context().map(drop) }
     }
 
     /// The context of this thread, which must not have failed.

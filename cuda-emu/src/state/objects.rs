@@ -179,7 +179,7 @@ pub(crate) enum AllocationKind {
     Graph,
 }
 
-/// The pools of a device.
+/// The pools of one place: a device, the host, or managed memory.
 pub(crate) struct DevicePools {
     pub(crate) default: PoolId,
     pub(crate) current: PoolId,

@@ -3,13 +3,22 @@
 use warpwright_driver_sys::{CUmemPool_attribute, CUresult};
 
 use crate::error::{Result, refuse};
-use crate::handle::PoolId;
-use crate::state::State;
+
+/// Whose memory a pool gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum PoolPlace {
+    Device(u32),
+    /// Pinned memory of the host.
+    #[default]
+    Host,
+    /// Memory that host and devices share.
+    Managed,
+}
 
 /// A memory pool. A pool holds on to what is freed, up to its threshold, until somebody waits for a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    pub(crate) device: u32,
+    pub(crate) place: PoolPlace,
     /// Bytes that it may hold at most; 0 is no bound.
     pub(crate) most: u64,
     pub(crate) used: u64,
@@ -23,8 +32,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn on(device: u32, most: u64) -> Self {
-        Self { device, most, reuse: [1; 3], ..Self::default() }
+    pub(crate) fn at(place: PoolPlace, most: u64) -> Self {
+        Self { place, most, reuse: [1; 3], ..Self::default() }
     }
 
     /// Counts an allocation, unless the pool may not grow so far.
@@ -75,19 +84,5 @@ impl Pool {
             }
         }
         Ok(())
-    }
-}
-
-impl State {
-    /// What somebody who has waited for the work of a device finds: pools hold no more than their threshold.
-    pub(crate) fn release_pools(&mut self, device: u32) {
-        for (_, pool) in self.pools.iter_mut().filter(|(_, pool)| pool.device == device) {
-            pool.trim(pool.threshold);
-        }
-    }
-
-    /// The pool that a device allocates from.
-    pub(crate) fn pool_of(&self, device: u32) -> PoolId {
-        self.device_pools[device as usize].current
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod words;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ptx_emu::{Accesses, Class, Fault, MemoryError, Place, Trace};
+use ptx_emu::{Accesses, Class, Fault, LaunchSite, MemoryError, Trace};
 use warpwright_driver_sys::{CUgraphConditionalNodeType, CUgraphNodeType, CUresult};
 
 use crate::device::Device;
@@ -202,6 +202,10 @@ impl KernelWork {
                 format!("the module of {} was unloaded before the kernel ran", self.function.kernel.name);
             return Err(Error { code: CUresult::LAUNCH_FAILED, text });
         }
+        let name = &self.function.kernel.name;
+        if let Some(code) = device.failures.code_of(name).filter(|code| code.is_device_fault()) {
+            return Err(Error { code, text: format!("{name}: this failure was injected") });
+        }
         let launch = ptx_emu::Launch {
             kernel: &self.function.kernel,
             grid: self.geometry.grid,
@@ -212,8 +216,16 @@ impl KernelWork {
         let trace = if traced { Trace::On } else { Trace::Off };
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
-        let place = Place { device: device_number, peers: &peers, cooperative: self.cooperative };
+        let place = LaunchSite { device: device_number, peers: &peers, cooperative: self.cooperative };
         let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
-        stats.map(|stats| stats.accesses).map_err(|fault| with_owner(device, device_number, fault))
+        let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
+        for (handle, value) in stats.conditions {
+            if !device.conditions.set(handle, value) {
+                let text =
+                    format!("{} sets the condition {handle:#x}, which does not exist", launch.kernel.name);
+                return Err(Error { code: CUresult::LAUNCH_FAILED, text });
+            }
+        }
+        Ok(stats.accesses)
     }
 }

@@ -100,7 +100,10 @@ impl Until {
             2 => Self::AnyBit,
             3 => Self::Nor,
             other => {
-                return refuse(CUresult::INVALID_VALUE, format!("the flags {other:#x} of a wait are unknown"));
+                return refuse(
+                    CUresult::INVALID_VALUE,
+                    format!("the flags {other:#x} of a wait are unknown"),
+                );
             }
         })
     }

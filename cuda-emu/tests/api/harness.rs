@@ -71,6 +71,9 @@ callables! {
     A B C D E;
     A B C D E F;
     A B C D E F G;
+    A B C D E F G H;
+    A B C D E F G H I;
+    A B C D E F G H I J;
     A B C D E F G H I J K;
 }
 

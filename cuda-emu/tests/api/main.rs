@@ -3,11 +3,17 @@
 #![allow(unsafe_code)]
 
 mod capture;
+mod conditions;
+mod devices;
+mod failures;
 mod graphs;
 mod harness;
+mod kinds;
 mod launches;
+mod libraries;
 mod memory;
 mod modules;
+mod node_params;
 mod overlap;
 mod start;
 mod streams;

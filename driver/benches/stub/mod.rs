@@ -24,7 +24,7 @@ const CONTEXT: CUcontext = CUcontext(std::ptr::without_provenance_mut(0xc000));
 macro_rules! stubs {
     ($($name:ident($($arg:ident: $ty:ty),*) { $($body:tt)* })*) => {
         /// The functions.
-        pub fn api() -> Api {
+        pub(crate) fn api() -> Api {
             let mut api = Api::empty();
             $(api.$name = {
                 unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {

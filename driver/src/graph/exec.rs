@@ -7,11 +7,13 @@ use driver_sys::{CUgraphExec, CUgraphNode};
 use ptx_gen::Access;
 
 use super::order::Order;
+use super::parts::Child;
 use super::set::Users;
 use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph};
-use crate::event::{Place, expect_same};
+use crate::capture::last_node;
+use crate::event::expect_same;
 use crate::release::Release;
-use crate::{Context, Driver, DriverError, Error, Event, Region, Stream};
+use crate::{Context, Driver, DriverError, Error, Region, Stream};
 
 /// A graph ready to launch. It runs once at a time: each launch waits for the one before. Launching takes it mutably,
 /// because the driver's graphs are not for two threads at once.
@@ -30,8 +32,6 @@ pub struct GraphExec {
     pub(super) owners: Vec<Owner>,
     /// Whether its nodes are known to stand for the plan's: see [`update`](Self::update).
     pub(super) paired: bool,
-    /// The events that a launch records.
-    pub(super) records: Vec<Event>,
 }
 
 pub(super) struct Inner {
@@ -71,6 +71,16 @@ impl GraphExec {
     /// # Errors
     /// A stream of another context; [`Error::UnorderedStreams`]; [`Error::Capturing`] if another thread captures the
     /// stream; or what the driver refuses.
+    ///
+    /// Two threads cannot launch one graph at a time:
+    ///
+    /// ```compile_fail,E0596
+    /// use warpwright_driver::{Error, GraphExec, Stream};
+    ///
+    /// fn launch(exec: &GraphExec, stream: &Stream) -> Result<(), Error> {
+    ///     exec.launch(stream)
+    /// }
+    /// ```
     #[inline]
     pub fn launch(&mut self, stream: &Stream) -> Result<(), Error> {
         self.expect_stream(stream)?;
@@ -84,17 +94,7 @@ impl GraphExec {
         let raw = self.inner.raw;
         // SAFETY: exec and stream are alive and of one context, and whoever releases what the graph needs waits for
         // the stream.
-        let queued = turn.enqueue(|driver| unsafe { cu_if_there!(driver, cuGraphLaunch(raw, stream.raw())) });
-        if !self.records.is_empty() {
-            self.forget_records();
-        }
-        queued
-    }
-
-    /// Where the events are recorded is not known any more: somewhere within a launch.
-    #[cold]
-    fn forget_records(&self) {
-        self.records.iter().for_each(|event| event.set_place(Place::Unknown));
+        turn.enqueue(|driver| unsafe { cu_if_there!(driver, cuGraphLaunch(raw, stream.raw())) })
     }
 
     /// Launches into a stream that this thread captures. The captured graph keeps what this one names now.
@@ -108,8 +108,10 @@ impl GraphExec {
         // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
         unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
         drop(state);
-        capture.keep(Arc::new((self.nodes.clone(), self.owners.clone())));
-        Ok(())
+        let node = last_node(stream);
+        let child = Child::new(&self.nodes, &self.order, &self.owners);
+        capture.keep((node.as_ref().ok().copied().flatten(), child));
+        node.map(drop)
     }
 
     /// What the whole graph touches, but for memory of its own: each region once.

@@ -8,8 +8,8 @@ use driver_sys::{
 };
 
 use super::exec::Inner;
-use super::{Graph, GraphExec, Node, NodeKind};
-use crate::{DriverError, Error, Event, Stream};
+use super::{Graph, GraphExec, Node};
+use crate::{DriverError, Error, Stream};
 
 /// How a graph is made ready.
 ///
@@ -85,7 +85,6 @@ impl Graph {
             users: OnceLock::new(),
             owners: self.owners.clone(),
             paired: true,
-            records: recorded(&self.nodes),
         };
         if let Some(stream) = how.upload {
             exec.upload(stream)?;
@@ -132,14 +131,4 @@ impl Graph {
     pub(super) fn name_of(&self, raw: CUgraphNode) -> Option<String> {
         self.nodes.iter().find(|n| n.raw == raw && !raw.is_null()).map(Node::describe)
     }
-}
-
-/// The events that nodes record, those of children included.
-pub(super) fn recorded(nodes: &[Node]) -> Vec<Event> {
-    let of = |node: &Node| match &node.kind {
-        NodeKind::Record(event) => vec![event.clone()],
-        NodeKind::Child(child) => recorded(child.nodes()),
-        _ => Vec::new(),
-    };
-    nodes.iter().flat_map(of).collect()
 }

@@ -9,6 +9,7 @@ use driver_sys::CUDA_HOST_NODE_PARAMS_v1;
 use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind, Owner};
 use crate::event::expect_same;
+use crate::gate::host_function;
 use crate::queue::Use;
 use crate::release::Release;
 use crate::{Context, EdgeKind, Error, Event, Stream};
@@ -77,16 +78,22 @@ impl Drop for HostInner {
 unsafe extern "C" fn call_host(data: *mut c_void) {
     // SAFETY: the node was added with a pointer to a function that lives until no launch can call it.
     let call = unsafe { &*data.cast::<HostFunction>() };
-    if catch_unwind(AssertUnwindSafe(call)).is_err() {
-        tracing::error!("a host node panicked");
-    }
+    host_function(|| {
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            tracing::error!("a host node panicked");
+        }
+    });
 }
 
 impl Child {
     pub(super) fn of(graph: &Graph) -> Self {
-        let uses = graph.nodes.iter().flat_map(Node::uses).collect();
-        let (nodes, order) = (graph.nodes.clone(), graph.order.clone());
-        Self(Arc::new(ChildInner { nodes, order, uses, _owners: graph.owners.clone() }))
+        Self::new(&graph.nodes, &graph.order, &graph.owners)
+    }
+
+    pub(super) fn new(nodes: &[Node], order: &Order, owners: &[Owner]) -> Self {
+        let uses = nodes.iter().flat_map(Node::uses).collect();
+        let (nodes, order, _owners) = (nodes.to_vec(), order.clone(), owners.to_vec());
+        Self(Arc::new(ChildInner { nodes, order, uses, _owners }))
     }
 
     /// Its nodes, in the order of adding.
@@ -116,7 +123,9 @@ impl Graph {
     /// let calls = Arc::new(AtomicU32::new(0));
     /// let counter = calls.clone();
     /// let mut graph = Graph::new(&context)?;
-    /// graph.host(&[], move || drop(counter.fetch_add(1, Ordering::Relaxed)))?;
+    /// graph.host(&[], move || {
+    ///     counter.fetch_add(1, Ordering::Relaxed);
+    /// })?;
     /// let mut exec = graph.instantiate()?;
     /// exec.launch(&stream)?;
     /// exec.launch(&stream)?;
@@ -179,6 +188,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn record(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
+        event.give_to_graph();
         self.insert(EdgeKind::Full, after, NodeKind::Record(event.clone()), |call, _| {
             // SAFETY: the event is alive, and the node keeps it.
             unsafe { add!(call, cuGraphAddEventRecordNode(event.raw())) }
@@ -191,6 +201,7 @@ impl Graph {
     /// An event of another context, a node of another graph, or what the driver refuses.
     pub fn wait(&mut self, after: &[NodeId], event: &Event) -> Result<NodeId, Error> {
         event.expect_in(self.context(), "the graph")?;
+        event.lend_to_graph();
         self.insert(EdgeKind::Full, after, NodeKind::Wait(event.clone()), |call, _| {
             // SAFETY: the event is alive, and the node keeps it.
             unsafe { add!(call, cuGraphAddEventWaitNode(event.raw())) }

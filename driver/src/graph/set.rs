@@ -251,7 +251,6 @@ impl GraphExec {
             unsafe { cu_if_there!(driver, cuGraphExecChildGraphNodeSetParams(exec, raw, child)) }
         })?;
         self.nodes[index].kind = kind;
-        self.records = super::instantiate::recorded(&self.nodes);
         Ok(())
     }
 
@@ -267,6 +266,11 @@ impl GraphExec {
             }
         };
         event.expect_in(self.context(), "the graph")?;
+        if records {
+            event.give_to_graph()
+        } else {
+            event.lend_to_graph()
+        }
         self.with_node(node, |driver, exec, raw| {
             // SAFETY: exec, node and event are alive, and the node keeps the event from here on.
             unsafe {
@@ -278,7 +282,6 @@ impl GraphExec {
             }
         })?;
         self.nodes[index].kind = kind;
-        self.records = super::instantiate::recorded(&self.nodes);
         Ok(())
     }
 

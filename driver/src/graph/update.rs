@@ -32,6 +32,7 @@ impl GraphExec {
             let name = |node| graph.name_of(node).map(String::into_boxed_str);
             let (node, from) = (name(info.errorNode), name(info.errorFromNode));
             let changed = self.change_to(graph).map(String::into_boxed_str);
+            let source = Box::new(source);
             return Err(Error::Update { source, result: info.result, node, from, changed });
         }
         self.paired = self.pairs_with(graph);
@@ -40,7 +41,6 @@ impl GraphExec {
         }
         self.owners = graph.owners.clone();
         (self.touched, self.users) = (OnceLock::new(), OnceLock::new());
-        self.records = super::instantiate::recorded(&self.nodes);
         Ok(())
     }
 

@@ -20,13 +20,13 @@ use crate::lock::lock;
 use crate::order::Touched;
 use crate::release::{HostPointer, Release};
 use crate::timeline::Timeline;
-use crate::{Context, Error};
+use crate::{Context, DriverError, Error};
 use transfer::{clear, download, upload};
 
 pub use host::{Managed, Registered};
 pub use pinned::Pinned;
 pub use pool::MemoryPool;
-pub(crate) use transfer::wait_for_copy;
+pub(crate) use transfer::wait_for_work;
 
 mod host;
 mod pinned;
@@ -434,7 +434,7 @@ pub(crate) fn byte_len<T>(len: usize) -> usize {
 }
 
 /// Turns code 2 into an error with the numbers.
-pub(crate) fn or_out_of_memory(error: crate::DriverError, context: &Context, bytes: usize) -> Error {
+pub(crate) fn or_out_of_memory(error: DriverError, context: &Context, bytes: usize) -> Error {
     match (error.code, context.memory()) {
         (CUresult::OUT_OF_MEMORY, Ok((free, total))) => Error::OutOfMemory { bytes, free, total },
         _ => error.into(),

@@ -142,13 +142,13 @@ impl Stream {
         let mut address = 0;
         let mut call = || {
             self.begin("taking memory")?.enqueue(|driver| {
+                let (to, bytes) = (&mut address, bytes.max(1));
                 // SAFETY: `address` is ours to write; pool and stream are alive and of one context.
-                match pool {
-                    None => unsafe { cu_if_there!(driver, cuMemAllocAsync(&mut address, bytes.max(1), raw)) },
-                    Some(pool) => unsafe {
-                        let pool = pool.0.raw;
-                        cu_if_there!(driver, cuMemAllocFromPoolAsync(&mut address, bytes.max(1), pool, raw))
-                    },
+                unsafe {
+                    match pool.map(|pool| pool.0.raw) {
+                        None => cu_if_there!(driver, cuMemAllocAsync(to, bytes, raw)),
+                        Some(pool) => cu_if_there!(driver, cuMemAllocFromPoolAsync(to, bytes, pool, raw)),
+                    }
                 }
             })
         };

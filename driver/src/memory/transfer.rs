@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use driver_sys::{CUdeviceptr, CUresult, CUstream};
 
-use crate::{Context, Driver, Error};
+use crate::{Context, Driver, DriverError, Error};
 
 /// Copies from the host and waits.
 ///
@@ -16,8 +16,9 @@ pub(super) unsafe fn upload(context: &Context, to: CUdeviceptr, from: &[u8]) -> 
     // SAFETY: the caller vouches for `to`; `from` lives until the wait returns.
     unsafe {
         cu!(driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), stream))?;
-        wait_for_copy(driver, stream)
+        wait_for_work(driver, stream)?;
     }
+    Ok(())
 }
 
 /// Copies to the host and waits.
@@ -29,8 +30,9 @@ pub(super) unsafe fn download(context: &Context, to: &mut [u8], from: CUdevicept
     // SAFETY: the caller vouches for `from`; `to` lives until the wait returns.
     unsafe {
         cu!(driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), stream))?;
-        wait_for_copy(driver, stream)
+        wait_for_work(driver, stream)?;
     }
+    Ok(())
 }
 
 /// Fills with zeros and waits.
@@ -42,25 +44,37 @@ pub(super) unsafe fn clear(context: &Context, to: CUdeviceptr, bytes: usize) -> 
     // SAFETY: the caller vouches for `to`.
     unsafe {
         cu!(driver, cuMemsetD8Async(to, 0, bytes, stream))?;
-        wait_for_copy(driver, stream)
+        wait_for_work(driver, stream)?;
     }
+    Ok(())
 }
 
-/// Waits for a copy from or to memory that the caller lends. Where the driver refuses to wait, the copy may still run,
-/// and there is nothing to do but to ask until it is done.
+/// Waits for work that uses what the caller takes back after it. Where the driver refuses to wait, the work may still
+/// run, and there is nothing to do but to ask until it is done.
 ///
 /// # Safety
-/// The stream is alive.
-pub(crate) unsafe fn wait_for_copy(driver: &Driver, stream: CUstream) -> Result<(), Error> {
+/// The stream is alive and captures nothing.
+pub(crate) unsafe fn wait_for_work(driver: &Driver, stream: CUstream) -> Result<(), DriverError> {
     // SAFETY: the caller vouches for the stream.
     let waited = unsafe { cu!(driver, cuStreamSynchronize(stream)) };
     if waited.as_ref().is_err_and(|error| !error.code.is_device_fault()) {
         // SAFETY: as above.
-        while unsafe { (driver.api().cuStreamQuery)(stream) } == CUresult::NOT_READY {
-            std::thread::yield_now();
-        }
+        ask_until_over(|| unsafe { (driver.api().cuStreamQuery)(stream) });
     }
-    waited.map_err(Error::from)
+    waited
+}
+
+/// Asks until the work is done or the device lost. A driver that only gives errors is given up.
+fn ask_until_over(ask: impl Fn() -> CUresult) {
+    let mut errors = 0;
+    while errors < 1000 {
+        match ask() {
+            CUresult::NOT_READY => {}
+            code if code == CUresult::SUCCESS || code.is_device_fault() => return,
+            _ => errors += 1,
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Calls `$part` for consecutive parts of the largest size that divides address and length: 8, 4, 2 or 1 bytes.

@@ -90,3 +90,10 @@ impl KernelDef for Mul {
         a.z.iter_mut().zip(a.x.iter().zip(a.y)).for_each(|(z, (x, y))| *z = x * y);
     }
 }
+
+/// Loads a kernel of these tests.
+#[allow(unsafe_code, dead_code)]
+pub fn load<K: KernelDef>(context: &warpwright_driver::Context, kernel: K) -> warpwright_driver::Kernel<K> {
+    // SAFETY: the kernels stay within their buffers, or are here to be found out by the emulator.
+    unsafe { warpwright_driver::Kernel::load(context, kernel) }.unwrap()
+}

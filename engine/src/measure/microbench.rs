@@ -82,7 +82,7 @@ impl Decoder {
 
     /// Adds copies until the set has this many bytes.
     fn extend(&self, set: &mut ColdSet, bytes: u64) -> Result<(), Error> {
-        let mut stream = &self.stream;
+        let stream = &self.stream;
         for i in 0.. {
             if set.total_bytes() >= bytes {
                 break;

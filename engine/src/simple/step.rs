@@ -55,7 +55,7 @@ impl SimpleStep<'_> {
         let (b, table) = (&self.buffers, &self.products.embed);
         let args = EmbedArgs::<Host> {
             state: &b.state,
-            table: &table,
+            table,
             y: &b.x,
             n: self.config.hidden,
             vocab: self.config.vocab,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use warpwright_driver::{Buffer, Context, Queue, Stream, View};
+use warpwright_driver::{Buffer, Context, Stream, View};
 use warpwright_kernels::format::tile;
 use warpwright_kernels::{Format, Random};
 
@@ -70,7 +70,7 @@ impl Pools {
         while at < to.len() {
             let start = block * self.random.below((pool.len() / block) as u32) as usize;
             let bytes = (pool.len() - start).min(to.len() - at);
-            let mut stream = &self.stream;
+            let stream = &self.stream;
             stream.copy(&pool.view_range(start..start + bytes), &to.view_range(at..at + bytes))?;
             at += bytes;
         }

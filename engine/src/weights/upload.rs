@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{ScopedJoinHandle, available_parallelism, scope};
 use std::time::Instant;
 
-use warpwright_driver::{Buffer, Context, Host, Kernel, Queue, Staging, Stream, View};
+use warpwright_driver::{Buffer, Context, Host, Kernel, Staging, Stream, View};
 use warpwright_kernels::pipeline::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
 
@@ -256,7 +256,7 @@ impl Worker {
             step: rows.step,
             delta: rows.delta,
         };
-        let mut stream = &self.stream;
+        let stream = &self.stream;
         Ok(stream.launch(kernel, args)?)
     }
 }

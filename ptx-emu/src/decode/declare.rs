@@ -139,7 +139,8 @@ impl<'a> Unit<'a> {
     ) {
         match v.space {
             StateSpace::Shared => self.declare_shared(v, cursor, total, dynamic),
-            StateSpace::Local => self.declare_local(v),
+            // What is passed to a function is the thread's own, as a local variable is.
+            StateSpace::Local | StateSpace::Param => self.declare_local(v),
             _ => self.fail(v.at, "only .reg, .shared and .local variables can be declared in a kernel"),
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct Common<'a> {
     pub(crate) files: &'a [(u32, &'a str)],
     pub(crate) target: features::Target,
     pub(crate) variables: &'a [Variable<'a>],
+    /// Whether the function that sets conditions is declared.
+    pub(crate) sets_conditions: bool,
 }
 
 /// A kernel while it is decoded.

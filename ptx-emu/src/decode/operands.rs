@@ -316,6 +316,21 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
+    /// Whether a name is that of a local variable.
+    pub(crate) fn is_local(&self, name: &str) -> bool {
+        matches!(self.unit.lookup(name), Some(Declared::Local { .. }))
+    }
+
+    /// Whether the module declares the function that sets conditions.
+    pub(crate) fn sets_conditions(&self) -> bool {
+        self.unit.common.sets_conditions
+    }
+
+    /// A register that no name has.
+    pub(crate) fn temporary(&mut self, bank: Bank) -> u32 {
+        self.unit.fresh(bank)
+    }
+
     /// As [`Decode::row`], giving nothing when the registers do not have the row's sizes.
     pub(crate) fn attempt(&mut self, row: &isa::Row) -> Option<Op> {
         let fits = |d: &mut Self, i: usize, ty: Type| match d.operand(i).kind {

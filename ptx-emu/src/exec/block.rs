@@ -143,14 +143,7 @@ impl<'g, 'a> Worker<'g, 'a> {
                     }
                 }
             }
-            if self.grid.cooperative {
-                // The other blocks may be what this one polls for.
-                std::thread::yield_now();
-            }
-            if asleep && !ready.is_empty() && !self.run_another_block() {
-                // Another thread may run the block that it waits for.
-                std::thread::sleep(BACK_OFF);
-            }
+            self.give_way(asleep && !ready.is_empty());
             ready.extend(self.barriers.released());
             self.mbarriers.awake(&mut ready);
             while ready.is_empty() && self.land_next()? {
@@ -158,6 +151,17 @@ impl<'g, 'a> Worker<'g, 'a> {
             }
         }
         self.stuck()
+    }
+
+    /// Lets other blocks run, for which this one may wait.
+    fn give_way(&mut self, asleep: bool) {
+        if self.grid.cooperative {
+            std::thread::yield_now();
+        }
+        if asleep && !self.run_another_block() {
+            // Another thread may run the block that it waits for.
+            std::thread::sleep(BACK_OFF);
+        }
     }
 
     /// Runs another block to its end while this one sleeps, if one is left; returns whether there was one.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::block::Worker;
 use crate::code::Code;
 use crate::fault::OtherPlace;
-use crate::launch::{Launch, Order, Place, Schedule, Stats, Trace};
+use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
 use crate::memory::{Allocation, Memory, Table};
 use crate::{Accesses, Class, Fault};
 
@@ -33,6 +33,8 @@ pub(crate) struct Grid<'a> {
     next: AtomicU64,
     blocks: u64,
     first_fault: Mutex<Option<(u64, Box<Fault>)>>,
+    /// What was set of conditions: handle and value.
+    pub(crate) conditions: Mutex<Vec<(u64, u32)>>,
 }
 
 fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> {
@@ -90,7 +92,7 @@ pub(crate) fn run(
     launch: &Launch<'_>,
     schedule: &Schedule,
     trace: Trace,
-    place: &Place<'_>,
+    place: &LaunchSite<'_>,
 ) -> Result<Stats, Box<Fault>> {
     if let Some(what) = impossible(launch) {
         return Err(refuse(launch, schedule, what));
@@ -110,8 +112,10 @@ pub(crate) fn run(
         next: AtomicU64::new(0),
         blocks: launch.grid.iter().map(|n| u64::from(*n)).product(),
         first_fault: Mutex::new(None),
+        conditions: Mutex::default(),
     };
-    let stats = grid.run();
+    let mut stats = grid.run();
+    stats.conditions = grid.conditions.into_inner().unwrap_or_else(PoisonError::into_inner);
     grid.table.live().iter().for_each(|a| a.advance());
     match grid.first_fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some((_, fault)) => Err(fault),

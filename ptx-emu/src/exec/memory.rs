@@ -1,12 +1,16 @@
 //! Loads, stores and atomics: addresses, alignment and memory order.
 
+use std::sync::PoisonError;
+
 use super::block::{Checked, Worker};
 use super::clocks::Strong;
 use super::shared::{Access, AccessError};
 use super::step::extend;
 use super::warp::Warp;
 use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
-use crate::code::{Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, Space, Transfer};
+use crate::code::{
+    Address, Atomic, Fence, MemoryOrder, RegisterOperand, Scope, SetCondition, Space, Transfer,
+};
 use crate::fault::OtherPlace;
 use crate::{Class, Fault};
 
@@ -96,6 +100,19 @@ impl Worker<'_, '_> {
             }),
         }?;
         self.synchronise(w, mask, t.space, (t.order, t.scope), &addresses, Does::Reads);
+        Ok(())
+    }
+
+    /// Keeps what the lanes set of conditions, in their order.
+    pub(crate) fn set_condition(&mut self, w: &mut Warp, mask: u32, s: &SetCondition) -> Checked<()> {
+        self.load(w, mask, &s.handle)?;
+        self.load(w, mask, &s.value)?;
+        let (Some(Some(handle)), Some(Some(value))) = (s.handle.regs.first(), s.value.regs.first()) else {
+            return Ok(());
+        };
+        let (handles, values) = (self.take(w, *handle, mask)?, self.take(w, *value, mask)?);
+        let set = lanes(mask).map(|lane| (handles[lane], values[lane] as u32));
+        self.grid.conditions.lock().unwrap_or_else(PoisonError::into_inner).extend(set);
         Ok(())
     }
 

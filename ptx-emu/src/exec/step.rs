@@ -242,6 +242,7 @@ impl Worker<'_, '_> {
             Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
             Op::SetMaxRegisters => self.check_whole(w, mask)?,
+            Op::SetCondition(s) => self.set_condition(w, mask, s)?,
             Op::ProxyFence => self.proxy_fence(w),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),

@@ -1,10 +1,10 @@
 //! Moves, loads, stores and addresses (manual, "Data Movement and Conversion Instructions").
 
 use super::Decoder;
-use crate::code::{LoadParam, MemoryOrder, Op, RegisterOperand, Scope, Space, Transfer, Width};
+use crate::code::{LoadParam, MemoryOrder, Op, RegisterOperand, Scope, SetCondition, Space, Transfer, Width};
 use crate::decode::{Decode, bank};
 use crate::exec::regs::{Alu, B16, B32, B64, Bank, Regs, Slots, Undefined, map1, map2};
-use crate::parse::ast::{Operand as Ast, OperandKind};
+use crate::parse::ast::{Operand as Ast, OperandKind, SET_CONDITIONAL};
 use crate::parse::types::{Kind, Type};
 use crate::parse::{Parsed, error};
 
@@ -13,6 +13,7 @@ pub(super) const DECODERS: &[(&str, Decoder)] = &[
     ("ld", ld),
     ("ldu", ld),
     ("st", st),
+    ("call", call),
     ("cvta", cvta),
     ("isspacep", isspacep),
     ("createpolicy", createpolicy),
@@ -304,6 +305,7 @@ fn ld(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let s = suffixes(d, &[(".relaxed", MemoryOrder::Relaxed), (".release", MemoryOrder::Release)])?;
+    let s = if s.param && passes(d) { Suffixes { param: false, space: Space::Local, ..s } } else { s };
     if s.read_only || s.param || s.space == Space::Const {
         return d.error(format!("`{}`: this space can only be read", d.name()));
     }
@@ -319,6 +321,30 @@ fn st(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         }));
     }
     transfer(d, s, regs, 0).map(|t| Op::Store(Box::new(t)))
+}
+
+/// Whether the address is that of a parameter that the kernel passes on.
+fn passes(d: &Decode<'_, '_>) -> bool {
+    matches!(d.operand(0).kind, OperandKind::Address(Some(name), _) if d.is_local(name))
+}
+
+/// A call of the driver's function that sets a condition: its handle and its value lie in local memory.
+fn call(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.eat(".uni");
+    d.operands(2, 2)?;
+    if !d.sets_conditions() {
+        return d.error(format!("`{SET_CONDITIONAL}` is not declared: .extern .func {SET_CONDITIONAL}(..)"));
+    }
+    let (handle, value) = (passed(d, 0, Type::B64)?, passed(d, 1, Type::B32)?);
+    Ok(Op::SetCondition(Box::new(SetCondition { handle, value })))
+}
+
+/// The load of a parameter that is passed on, into a register of its own.
+fn passed(d: &mut Decode<'_, '_>, at: usize, ty: Type) -> Parsed<Transfer> {
+    let slot = d.temporary(bank(ty));
+    let (space, order, scope) = (Space::Local, MemoryOrder::Weak, Scope::Device);
+    let s = Suffixes { space, param: false, order, scope, read_only: false, cache_hint: false, ty, count: 1 };
+    transfer(d, s, vec![Some(RegisterOperand { slot, bits: ty.bits() })], at)
 }
 
 fn operands(d: &mut Decode<'_, '_>, s: &Suffixes) -> Parsed<()> {

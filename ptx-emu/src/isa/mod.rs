@@ -64,7 +64,6 @@ const UNSUPPORTED: &[&str] = &[
     "applypriority",
     "barrier.cluster",
     "brkpt",
-    "call",
     "clusterlaunchcontrol",
     "discard",
     "dp2a",

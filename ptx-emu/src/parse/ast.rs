@@ -12,7 +12,12 @@ pub(crate) struct Module<'a> {
     pub(crate) files: Vec<(u32, &'a str)>,
     pub(crate) variables: Vec<Variable<'a>>,
     pub(crate) entries: Vec<Entry<'a>>,
+    /// Whether [`SET_CONDITIONAL`] is declared.
+    pub(crate) sets_conditions: bool,
 }
+
+/// The one function that a kernel may call: the driver's, which sets the condition of a conditional node of a graph.
+pub(crate) const SET_CONDITIONAL: &str = "cudaGraphSetConditional";
 
 /// A state space a variable can be declared in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,8 +151,8 @@ impl<'a> Parser<'a> {
             ".func" => {
                 error(at, "unsupported in ptx-emu: .func (device functions); inline it into the .entry")
             }
-            ".alias" | ".common" => error(at, format!("unsupported in ptx-emu: {word}")),
-            ".visible" | ".weak" | ".extern" => {
+            ".alias" => error(at, format!("unsupported in ptx-emu: {word}")),
+            ".visible" | ".weak" | ".common" | ".extern" => {
                 self.advance()?;
                 self.declaration(module, word == ".extern")
             }
@@ -168,6 +168,7 @@ impl<'a> Parser<'a> {
                 module.entries.push(entry);
                 Ok(())
             }
+            Token::Dot(".func") if external => self.function(module),
             Token::Dot(".func") => {
                 error(at, "unsupported in ptx-emu: .func (device functions); inline it into the .entry")
             }
@@ -177,6 +178,29 @@ impl<'a> Parser<'a> {
             }
             _ => self.unexpected("a directive such as .entry, .global, .const or .shared"),
         }
+    }
+
+    /// The declaration of the one function that may be called: its handle and its value.
+    fn function(&mut self, module: &mut Module<'a>) -> Parsed<()> {
+        let at = self.at;
+        self.advance()?;
+        let known = self.token == Token::Name(SET_CONDITIONAL);
+        if !known {
+            return error(
+                at,
+                format!("unsupported in ptx-emu: .func (device functions); only {SET_CONDITIONAL} is known"),
+            );
+        }
+        self.advance()?;
+        self.expect('(')?;
+        let params = self.list(Self::parameter)?;
+        self.expect(')')?;
+        self.expect(';')?;
+        if params.iter().map(|p| p.ty.bytes()).ne([8, 4]) {
+            return error(at, format!("{SET_CONDITIONAL} takes a .b64 and a .b32"));
+        }
+        module.sets_conditions = true;
+        Ok(())
     }
 
     pub(super) fn number(&mut self) -> Parsed<Number> {
@@ -291,6 +315,13 @@ impl<'a> Parser<'a> {
                 Ok(())
             }
             ".pragma" => self.pragma(),
+            ".param" => {
+                self.advance()?;
+                let (ty, vector, align) = self.variable_type()?;
+                let passed = self.list(|p| p.variable(StateSpace::Param, ty, vector, align, false))?;
+                body.extend(passed.into_iter().map(Statement::Variable));
+                self.expect(';')
+            }
             _ if space(word).is_some() => {
                 body.extend(self.variables(false)?.into_iter().map(Statement::Variable));
                 Ok(())
@@ -381,16 +412,32 @@ impl<'a> Parser<'a> {
             mods.push((word, self.at));
             self.advance()?;
         }
-        if opcode == "call" {
-            return error(at, "unsupported in ptx-emu: call");
-        }
         let operands = match self.token {
+            _ if opcode == "call" => self.call(at)?,
             Token::Mark(';') => Vec::new(),
             _ => self.list(Self::operand)?,
         };
         let end = self.at;
         self.expect(';')?;
         Ok(Inst { at, end, guard, opcode, mods, operands })
+    }
+}
+
+impl<'a> Parser<'a> {
+    /// `name, (handle, value)`: what a call passes, each as an address.
+    fn call(&mut self, at: At) -> Parsed<Vec<Operand<'a>>> {
+        if self.token != Token::Name(SET_CONDITIONAL) {
+            return error(at, "unsupported in ptx-emu: call");
+        }
+        self.advance()?;
+        self.expect(',')?;
+        self.expect('(')?;
+        let passed = self.list(|p| {
+            let (name, at) = p.name("a parameter")?;
+            Ok(Operand { at, kind: OperandKind::Address(Some(name), 0) })
+        })?;
+        self.expect(')')?;
+        Ok(passed)
     }
 }
 

@@ -98,6 +98,14 @@ fn mistakes_in_a_module() {
         (".version 8.0\n.target sm_13", "`sm_13` is not a target that ptx-emu knows"),
         (".version 8.0\n.target sm_90\n.address_size 32", "address size 32 is not supported, only 64"),
         (
+            ".version 8.0\n.target sm_90\n.extern .func f(.param .b64 a);",
+            "unsupported in ptx-emu: .func (device functions); only cudaGraphSetConditional is known",
+        ),
+        (
+            ".version 8.0\n.target sm_90\n.extern .func cudaGraphSetConditional(.param .b64 a);",
+            "cudaGraphSetConditional takes a .b64 and a .b32",
+        ),
+        (
             ".version 8.0\n.target sm_90\n.func f() {}",
             "unsupported in ptx-emu: .func (device functions); inline it into the .entry",
         ),

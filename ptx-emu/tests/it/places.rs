@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use ptx_emu::{Class, Fault, Launch, Memory, Module, Place, Schedule, Stats, Trace, run_at};
+use ptx_emu::{Class, Fault, Launch, LaunchSite, Memory, Module, Schedule, Stats, Trace, run_at};
 
 /// `put(y, i, v)` stores `v` to `y[i]`, an element of 16 bytes. `meet(count, rounds)` is a barrier of the whole grid,
 /// `rounds` times: each block adds one and polls, without sleeping, until all have.
@@ -42,6 +42,31 @@ poll:
     @%p bra round;
     ret;
 }
+.extern .func cudaGraphSetConditional
+(
+    .param .b64 handle,
+    .param .b32 value
+);
+.visible .entry decide(.param .u64 handle)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %h;
+    .reg .pred %p;
+    ld.param.u64 %h, [handle];
+    mov.u32 %r1, %tid.x;
+    setp.ne.u32 %p, %r1, 0;
+    @%p bra done;
+    add.u32 %r1, %r1, 3;
+    {
+        .param .b64 param0;
+        st.param.b64 [param0+0], %h;
+        .param .b32 param1;
+        st.param.b32 [param1+0], %r1;
+        call.uni cudaGraphSetConditional, (param0, param1);
+    }
+done:
+    ret;
+}
 ";
 
 fn launch(
@@ -49,7 +74,7 @@ fn launch(
     name: &str,
     grid: u32,
     params: &[u8],
-    place: &Place<'_>,
+    place: &LaunchSite<'_>,
 ) -> Result<Stats, Box<Fault>> {
     let module = Module::parse(PTX).unwrap();
     let kernel = module.kernel(name).unwrap();
@@ -57,9 +82,17 @@ fn launch(
     run_at(memory, &launch, &Schedule { fuel: 1 << 24, ..Schedule::default() }, Trace::Off, place)
 }
 
-fn put(memory: &Memory, y: u64, i: u32, place: &Place<'_>) -> Result<Stats, Box<Fault>> {
+fn put(memory: &Memory, y: u64, i: u32, place: &LaunchSite<'_>) -> Result<Stats, Box<Fault>> {
     let params = [&y.to_le_bytes()[..], &i.to_le_bytes(), &7u32.to_le_bytes()].concat();
     launch(memory, "put", 1, &params, place)
+}
+
+#[test]
+fn a_kernel_sets_a_condition() {
+    let handle = 0x1234_5678_9abc_def0u64;
+    let memory = Memory::new(1 << 10);
+    let stats = launch(&memory, "decide", 2, &handle.to_le_bytes(), &LaunchSite::default()).unwrap();
+    assert_eq!(stats.conditions, [(handle, 3), (handle, 3)], "one lane of each block");
 }
 
 fn word(memory: &Memory, address: u64) -> u32 {
@@ -74,11 +107,23 @@ fn no_32_bit_index_leads_to_a_neighbour() {
     let (y, next) = (memory.alloc(1 << 10).unwrap(), memory.alloc(1 << 10).unwrap());
     memory.fill(next, &[0], 1 << 10).unwrap();
     for i in [64, 127, 128, 256, 1 << 20, i32::MAX as u32, u32::MAX] {
-        let fault = put(&memory, y, i, &Place::default()).unwrap_err();
+        let fault = put(&memory, y, i, &LaunchSite::default()).unwrap_err();
         assert_eq!(fault.class, Class::OutOfBounds, "{i}");
     }
-    put(&memory, y, 63, &Place::default()).unwrap();
+    put(&memory, y, 63, &LaunchSite::default()).unwrap();
     assert_eq!((word(&memory, y + 63 * 16), word(&memory, next)), (7, 0));
+}
+
+#[test]
+fn an_overrun_of_pinned_memory_leads_nowhere() {
+    let memory = Memory::new(1 << 10);
+    let blocks: Vec<_> = (0..8).map(|_| memory.alloc_host(1 << 16).unwrap()).collect();
+    for block in &blocks {
+        for i in [1 << 12, (1 << 13) - 1] {
+            let fault = put(&memory, block.address(), i, &LaunchSite::default()).unwrap_err();
+            assert_eq!(fault.class, Class::OutOfBounds, "{i}");
+        }
+    }
 }
 
 #[test]
@@ -87,10 +132,10 @@ fn a_device_reaches_its_own_memory_and_that_of_its_peers() {
     let theirs = memory.alloc_on(1, 1 << 10).unwrap();
     assert_eq!((memory.used_on(0), memory.used_on(1), memory.owner(theirs)), (0, 1 << 10, Some(1)));
     assert!(memory.alloc_on(1, 1).is_err(), "each device has its own room");
-    let fault = put(&memory, theirs, 0, &Place::default()).unwrap_err();
+    let fault = put(&memory, theirs, 0, &LaunchSite::default()).unwrap_err();
     assert_eq!(fault.class, Class::OutOfBounds);
-    put(&memory, theirs, 0, &Place { peers: &[1], ..Place::default() }).unwrap();
-    put(&memory, theirs, 1, &Place { device: 1, ..Place::default() }).unwrap();
+    put(&memory, theirs, 0, &LaunchSite { peers: &[1], ..LaunchSite::default() }).unwrap();
+    put(&memory, theirs, 1, &LaunchSite { device: 1, ..LaunchSite::default() }).unwrap();
     assert_eq!((word(&memory, theirs), word(&memory, theirs + 16)), (7, 7));
 }
 
@@ -101,10 +146,10 @@ fn memory_of_the_program_is_reached_while_it_is_mapped() {
     let base = memory.map(&WORDS).unwrap();
     assert_eq!((base, memory.owner(base)), (WORDS.as_ptr() as u64, None));
     assert!(memory.map(&WORDS[4..]).is_err(), "it is mapped already");
-    put(&memory, base, 1, &Place { device: 3, ..Place::default() }).unwrap();
+    put(&memory, base, 1, &LaunchSite { device: 3, ..LaunchSite::default() }).unwrap();
     assert_eq!(WORDS[4].load(Relaxed), 7);
     memory.free(base).unwrap();
-    assert_eq!(put(&memory, base, 1, &Place::default()).unwrap_err().class, Class::OutOfBounds);
+    assert_eq!(put(&memory, base, 1, &LaunchSite::default()).unwrap_err().class, Class::OutOfBounds);
 }
 
 #[test]
@@ -113,6 +158,6 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
     let count = memory.alloc(4).unwrap();
     let params = [&count.to_le_bytes()[..], &5u32.to_le_bytes()].concat();
     memory.fill(count, &[0], 4).unwrap();
-    launch(&memory, "meet", 12, &params, &Place { cooperative: true, ..Place::default() }).unwrap();
+    launch(&memory, "meet", 12, &params, &LaunchSite { cooperative: true, ..LaunchSite::default() }).unwrap();
     assert_eq!(word(&memory, count), 60);
 }

@@ -5,72 +5,78 @@ use crate::ir::*;
 use crate::isa::Slot;
 use crate::ty::{Class, Kind};
 
-pub(super) fn check(p: &Program) -> Vec<Error> {
-    let mut errors = vec![];
-    block(&p.body, &mut errors);
-    errors
+/// The instruction's operands are given once more, as what they dereference to.
+#[inline]
+pub(super) fn inst(i: &Inst, dst: &[Reg], src: &[Operand], errors: &mut Vec<Error>) {
+    if !(has_types(i) && has_results(i, dst) && has_operands(i, src)) {
+        let kind = ErrorKind::Operand { text: crate::print::inst(i), what: wrong(i) };
+        errors.push(Error { at: Some(i.at), kind });
+    }
 }
 
-fn block(stmts: &[Stmt], errors: &mut Vec<Error>) {
-    for s in stmts {
-        match s {
-            Stmt::Inst(i) => errors.extend(inst(i)),
-            Stmt::Note(text, at) => {
-                if text.contains(|c: char| !c.is_ascii() || c.is_ascii_control()) {
-                    errors.push(Error { at: Some(at), kind: ErrorKind::NotAscii })
-                }
-            }
-            Stmt::If { body, other, .. } => {
-                block(body, errors);
-                block(other, errors);
-            }
-            Stmt::Loop { cond, body, .. } => {
-                block(cond, errors);
-                block(body, errors);
-            }
+pub(super) fn note(text: &str, at: At) -> Option<Error> {
+    let fits = text.bytes().all(|b| b.is_ascii() && !b.is_ascii_control());
+    (!fits).then_some(Error { at: Some(at), kind: ErrorKind::NotAscii })
+}
+
+#[inline]
+fn has_types(i: &Inst) -> bool {
+    let op = i.op;
+    (op.types.is_empty() || op.types.contains(&i.kind)) && i.from.is_none_or(|from| op.from.contains(&from))
+}
+
+#[inline]
+fn has_results(i: &Inst, dst: &[Reg]) -> bool {
+    match (i.op.form.dst, dst) {
+        ([], []) => true,
+        ([Slot::Vec(n)], regs) => are(regs, *n, i.kind.class()),
+        ([Slot::Regs(kind, n)], regs) => are(regs, *n, kind.class()),
+        ([Slot::Halves], regs) => are(regs, 2, Class::Half),
+        ([slot], [r]) => holds(r, slot_kind(*slot, i)),
+        (slots, regs) => {
+            slots.len() == regs.len() && slots.iter().zip(regs).all(|(s, r)| holds(r, slot_kind(*s, i)))
         }
     }
 }
 
-fn inst(i: &Inst) -> Option<Error> {
-    let what = wrong(i)?;
-    let kind = ErrorKind::Operand { text: crate::print::inst(i), what };
-    Some(Error { at: Some(i.at), kind })
+/// Whether these are so many registers of a class.
+fn are(regs: &[Reg], n: u32, class: Class) -> bool {
+    regs.len() == n as usize && regs.iter().all(|r| r.kind.class() == class)
 }
 
-/// What is wrong with the operands, if anything.
-fn wrong(i: &Inst) -> Option<String> {
+#[inline]
+fn has_operands(i: &Inst, src: &[Operand]) -> bool {
+    let slots = i.op.form.src;
+    slots.len() == src.len() && slots.iter().zip(src).all(|(slot, o)| fits(*slot, o, i))
+}
+
+/// What is wrong with the operands.
+#[cold]
+fn wrong(i: &Inst) -> String {
     let op = i.op;
+    let slots = op.form.src;
     if !op.types.is_empty() && !op.types.contains(&i.kind) {
-        return Some(format!("{} has no .{} form", op.template, i.kind.name()));
+        return format!("{} has no .{} form", op.template, i.kind.name());
     }
     if let Some(from) = i.from
         && !op.from.contains(&from)
     {
-        return Some(format!("{} does not convert from .{}", op.template, from.name()));
+        return format!("{} does not convert from .{}", op.template, from.name());
     }
-    let written = match op.form.dst {
-        [] => i.dst.is_empty(),
-        [Slot::Vec(n)] => i.dst.len() == *n as usize && i.dst.iter().all(|r| holds(*r, i.kind)),
-        [Slot::Regs(kind, n)] => i.dst.len() == *n as usize && i.dst.iter().all(|r| holds(*r, *kind)),
-        [Slot::Halves] => i.dst.len() == 2 && i.dst.iter().all(|r| r.id().0 == Class::Half),
-        slots => {
-            slots.len() == i.dst.len() && slots.iter().zip(&i.dst).all(|(s, r)| holds(*r, slot_kind(*s, i)))
+    if !has_results(i, &i.dst) {
+        return "the registers written are not those of the row".into();
+    }
+    match slots.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i)) {
+        Some(bad) if slots.len() == i.src.len() => {
+            format!("operand {} must be {}", bad + 1, describe(slots[bad], i))
         }
-    };
-    if !written {
-        return Some("the registers written are not those of the row".into());
+        _ => format!("takes {} operands, not {}", slots.len(), i.src.len()),
     }
-    if op.form.src.len() != i.src.len() {
-        return Some(format!("takes {} operands, not {}", op.form.src.len(), i.src.len()));
-    }
-    let bad = op.form.src.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i))?;
-    Some(format!("operand {} must be {}", bad + 1, describe(op.form.src[bad], i)))
 }
 
 /// Whether a register of this class can hold a value of this kind.
-fn holds(r: Reg, kind: Kind) -> bool {
-    r.id().0 == kind.class()
+fn holds(r: &Reg, kind: Kind) -> bool {
+    r.kind.class() == kind.class()
 }
 
 fn slot_kind(slot: Slot, i: &Inst) -> Kind {
@@ -86,38 +92,38 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
     }
 }
 
+#[inline]
 fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
-    let kind = slot_kind(slot, i);
-    match (slot, o) {
-        (
-            Slot::T
-            | Slot::S
-            | Slot::Is(_)
-            | Slot::Wide
-            | Slot::Any
-            | Slot::Parity
-            | Slot::Bytes
-            | Slot::Threads
-            | Slot::Policy,
-            Operand::Reg(r),
-        ) => holds(*r, kind),
-        (Slot::Parity, Operand::Imm(imm)) => imm.bits <= 1,
-        (Slot::Threads, Operand::Imm(imm)) => imm.bits.is_multiple_of(32) && imm.bits > 0,
-        (Slot::Bytes, Operand::Imm(imm)) => imm.bits.is_multiple_of(16),
-        (Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any, Operand::Imm(imm)) => {
-            imm.kind == register_kind(kind)
+    match o {
+        Operand::Reg(r) => is_value(slot) && holds(r, slot_kind(slot, i)),
+        Operand::Imm(imm) => fits_literal(slot, *imm, i),
+        Operand::Group(regs) => match slot {
+            Slot::Vec(n) | Slot::Regs(_, n) => are(regs, n, slot_kind(slot, i).class()),
+            Slot::Halves => are(regs, 2, Class::Half),
+            _ => false,
+        },
+        Operand::Addr(Base::Reg(r), _) => {
+            matches!(slot, Slot::Global | Slot::Shared | Slot::Barrier) && holds(r, slot_kind(slot, i))
         }
-        (Slot::Any, Operand::Special(..)) => true,
-        (Slot::Any, Operand::Symbol(_)) => kind == Kind::U32,
-        (Slot::Lit(low, high), Operand::Imm(imm)) => (u64::from(low)..=u64::from(high)).contains(&imm.bits),
-        (Slot::Vec(n) | Slot::Regs(_, n), Operand::Group(regs)) => {
-            regs.len() == n as usize && regs.iter().all(|r| holds(*r, kind))
-        }
-        (Slot::Halves, Operand::Group(regs)) => {
-            regs.len() == 2 && regs.iter().all(|r| r.id().0 == Class::Half)
-        }
-        (Slot::Global | Slot::Shared | Slot::Barrier, Operand::Addr(Base::Reg(r), _)) => holds(*r, kind),
-        (Slot::Param, Operand::Addr(Base::Symbol(_), _)) => true,
+        Operand::Addr(Base::Symbol(_), _) => slot == Slot::Param,
+        Operand::Special(..) => slot == Slot::Any,
+        Operand::Symbol(_) => slot == Slot::Any && i.kind == Kind::U32,
+    }
+}
+
+/// Whether a register may stand there.
+fn is_value(slot: Slot) -> bool {
+    use Slot::*;
+    matches!(slot, T | S | Is(_) | Wide | Any | Parity | Bytes | Threads | Policy)
+}
+
+fn fits_literal(slot: Slot, imm: Imm, i: &Inst) -> bool {
+    match slot {
+        Slot::Parity => imm.bits <= 1,
+        Slot::Threads => imm.bits.is_multiple_of(32) && imm.bits > 0,
+        Slot::Bytes => imm.bits.is_multiple_of(16),
+        Slot::T | Slot::Is(_) | Slot::Wide | Slot::Any => imm.kind == register_kind(slot_kind(slot, i)),
+        Slot::Lit(low, high) => (u64::from(low)..=u64::from(high)).contains(&imm.bits),
         _ => false,
     }
 }

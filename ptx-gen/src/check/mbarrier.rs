@@ -41,8 +41,16 @@ enum Place {
     Unknown,
 }
 
+/// The loops around a place.
+#[derive(Default)]
+pub(super) struct Loops {
+    pub(super) depth: u32,
+    /// The loop in whose condition it is.
+    pub(super) condition: Option<At>,
+}
+
 /// An instruction on a barrier.
-struct Use<'a> {
+pub(super) struct Use<'a> {
     inst: &'a Inst,
     at: At,
     /// Its register, and the bytes from there on.
@@ -53,16 +61,22 @@ struct Use<'a> {
     looped: bool,
 }
 
-pub(super) fn check(p: &Program, levels: &mut PerRegister<Level>) -> Vec<Error> {
-    let mut walk = Walk { levels, uses: vec![] };
-    walk.block(&p.body, Around { split: Level::Block, looped: false, wait: None });
-    let mut uses = walk.uses;
+/// The register and the offset of an address of a barrier, if the instruction has one.
+pub(super) fn address(inst: &Inst) -> Option<(Reg, i32)> {
+    let slot = inst.op.form.src.iter().position(|slot| *slot == Slot::Barrier)?;
+    match inst.src.get(slot) {
+        Some(Operand::Addr(Base::Reg(base), by)) => Some((*base, *by)),
+        _ => None,
+    }
+}
+
+pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<Error> {
     if uses.is_empty() {
         return vec![];
     }
     let mut places = places(p);
     for u in &mut uses {
-        u.place = places.at(u.address.0).offset(u.address.1);
+        u.place = places.at(&u.address.0).offset(u.address.1);
     }
     let error = |u: &Use<'_>| {
         let problem = problem(u, &uses, p.block.into())?;
@@ -106,7 +120,13 @@ fn problem(u: &Use<'_>, uses: &[Use<'_>], block: u64) -> Option<Unmatched> {
     }
 }
 
-impl Use<'_> {
+impl<'a> Use<'a> {
+    /// One at this address, `whole` and `looped` as it stands. An error at a wait is one at its loop.
+    pub(super) fn new(inst: &'a Inst, address: (Reg, i32), whole: bool, around: &Loops) -> Self {
+        let at = around.condition.filter(|_| WAITS(inst.op.effect)).unwrap_or(inst.at);
+        Use { inst, at, address, place: Place::Unknown, whole, looped: around.depth > 0 }
+    }
+
     /// The literal beside the barrier: a count, bytes, or a parity.
     fn number(&self) -> Option<u64> {
         match self.inst.src.get(1) {
@@ -140,18 +160,18 @@ fn places(p: &Program) -> PerRegister<Place> {
     p.each_inst(&mut |i| {
         let place = match &*i.src {
             [Operand::Symbol(name)] => array(p, name).map_or(Place::Unknown, |n| Place::At(n, 0)),
-            [_, _, Operand::Reg(base)] if *i.op == isa::MAD_LO => match *places.at(*base) {
+            [_, _, Operand::Reg(base)] if *i.op == isa::MAD_LO => match *places.at(base) {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
                 _ => Place::Unknown,
             },
             // An index of bytes.
-            [Operand::Reg(base), _] if *i.op == isa::ADD => match *places.at(*base) {
+            [Operand::Reg(base), _] if *i.op == isa::ADD => match *places.at(base) {
                 Some(Place::At(n, _) | Place::In(n)) => Place::In(n),
                 _ => Place::Unknown,
             },
             _ => Place::Unknown,
         };
-        for &d in &i.dst {
+        for d in &i.dst {
             let known = places.at(d);
             // Written twice, it is what both agree in.
             *known = Some(if known.is_none_or(|k| k == place) { place } else { Place::Unknown });
@@ -167,54 +187,4 @@ fn places(p: &Program) -> PerRegister<Place> {
 fn array(p: &Program, name: &str) -> Option<usize> {
     let array = p.shared.iter().find(|s| s.name == name)?;
     p.shared.iter().position(|s| if array.bytes.is_none() { s.bytes.is_none() } else { s.name == name })
-}
-
-/// Where a statement stands.
-#[derive(Clone, Copy)]
-struct Around {
-    /// How far the branches and loops around keep threads together.
-    split: Level,
-    looped: bool,
-    /// The loop whose condition it is: the place of a wait.
-    wait: Option<At>,
-}
-
-struct Walk<'a, 'p> {
-    levels: &'a mut PerRegister<Level>,
-    uses: Vec<Use<'p>>,
-}
-
-impl<'p> Walk<'_, 'p> {
-    fn block(&mut self, stmts: &'p [Stmt], around: Around) {
-        for s in stmts {
-            match s {
-                Stmt::Note(..) => {}
-                Stmt::Inst(i) => self.inst(i, around),
-                Stmt::If { cond, body, other, .. } => {
-                    let around = Around { split: around.split.max(*self.levels.at(*cond)), ..around };
-                    self.block(body, around);
-                    self.block(other, around);
-                }
-                Stmt::Loop { cond, exit, body, at } => {
-                    let split = around.split.max(*self.levels.at(*exit));
-                    self.block(cond, Around { split, looped: true, wait: Some(at) });
-                    self.block(body, Around { split, looped: true, wait: None });
-                }
-            }
-        }
-    }
-
-    fn inst(&mut self, inst: &'p Inst, around: Around) {
-        let slot = inst.op.form.src.iter().position(|slot| *slot == Slot::Barrier);
-        let Some(Operand::Addr(Base::Reg(base), by)) = slot.and_then(|n| inst.src.get(n)) else { return };
-        let wait = around.wait.filter(|_| WAITS(inst.op.effect));
-        self.uses.push(Use {
-            inst,
-            at: wait.unwrap_or(inst.at),
-            address: (*base, *by),
-            place: Place::Unknown,
-            whole: around.split.max(*self.levels.at(*base)) < Level::Lane,
-            looped: around.looped,
-        });
-    }
 }

@@ -1,25 +1,29 @@
 //! The validator: what the types cannot say. All errors at once, each with the Rust place and what to do instead.
 //!
-//! Five levels, each one walk:
-//! - *scope*: a value is used only inside the block that defines it;
-//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it, and every block
-//!   of a kernel that overlaps others waits for them;
-//! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
 //! - *form*: operands are what the row says, names and notes are what PTX allows;
+//! - *scope*: a value is used only inside the block that defines it;
+//! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it;
+//! - *overlap*: every block of a kernel that overlaps others waits for them;
+//! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
 //! - *limits*: threads, parameters and shared memory are what every device has.
+//!
+//! One walk looks at each instruction.
 
 mod error;
 mod form;
 mod mbarrier;
+#[cfg(test)]
+mod naive;
 mod noncoherent;
+mod overlap;
 mod per_register;
-mod scope;
-mod uniformity;
+mod walk;
 
 use crate::ir::*;
 
 use error::MAX_NAME;
 pub use error::{Error, ErrorKind, Errors, Unmatched};
+use walk::Found;
 
 /// Bytes of parameters that every target takes (PTX manual, "Kernel Function Parameters").
 const MAX_PARAMS: u32 = 4352;
@@ -28,18 +32,17 @@ const MAX_RESIDENT: u32 = 1024;
 /// Bytes of static shared memory that every target has.
 const MAX_STATIC_SHARED: u32 = 48 * 1024;
 
-/// The program, if nothing is wrong with it, nor was when it was built.
+/// The program with its needs, if nothing is wrong with it, nor was when it was built.
 ///
 /// # Errors
 /// Everything that is.
-pub(crate) fn checked(p: Program, mut errors: Vec<Error>) -> Result<Program, Errors> {
+pub(crate) fn checked(mut p: Program, mut errors: Vec<Error>) -> Result<Program, Errors> {
     errors.extend(limits(&p));
     errors.extend(names(&p));
-    errors.extend(form::check(&p));
-    errors.extend(scope::check(&p));
-    let (mut levels, found) = uniformity::check(&p);
+    let Found { errors: found, uses, needs } = walk::walk(&p);
     errors.extend(found);
-    errors.extend(mbarrier::check(&p, &mut levels));
+    errors.extend(mbarrier::check(&p, uses));
+    p.needs = needs;
     if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
 }
 

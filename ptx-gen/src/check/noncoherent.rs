@@ -8,7 +8,6 @@
 //! more than the truth where a pointer is chosen between two parameters, and never less.
 
 use super::per_register::PerRegister;
-use super::scope::reads;
 use crate::ir::*;
 use crate::isa::{Effect, MemoryOrder};
 use std::collections::BTreeSet;
@@ -37,7 +36,7 @@ fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
     let mut more = false;
     p.each_inst(&mut |i| {
         let from = if is_address(i) { all(i, sources) } else { buffer(p, i).into_iter().collect() };
-        for &d in &i.dst {
+        for d in &i.dst {
             let known = sources.at(d);
             more |= !from.is_subset(known);
             known.extend(&from);
@@ -59,5 +58,5 @@ fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
 }
 
 fn all(i: &Inst, sources: &mut PerRegister<Sources>) -> Sources {
-    reads(i).flat_map(|r| sources.at(r).clone()).collect()
+    i.src.iter().flat_map(Operand::registers).flat_map(|r| sources.at(r).clone()).collect()
 }

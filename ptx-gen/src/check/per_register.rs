@@ -19,7 +19,8 @@ impl<T: Clone> PerRegister<T> {
         PerRegister { starts, values: vec![value; all] }
     }
 
-    pub(super) fn at(&mut self, reg: Reg) -> &mut T {
+    #[inline]
+    pub(super) fn at(&mut self, reg: &Reg) -> &mut T {
         &mut self.values[self.starts[reg.kind.class() as usize] + reg.n as usize]
     }
 }

@@ -146,6 +146,11 @@ impl Effect {
         }
     }
 
+    /// Whether it is on an mbarrier.
+    pub fn is_on_mbarrier(self) -> bool {
+        matches!(self, Effect::Mbarrier(_) | Effect::Copy(Completion::Mbarrier))
+    }
+
     /// Whether its results come out of memory.
     pub fn loads(self) -> bool {
         matches!(self, Effect::Load(..) | Effect::LoadMatrix | Effect::Atomic(..))

@@ -1,7 +1,6 @@
 //! What a row of the table is, and how one is written.
 
 use crate::target::Version;
-use std::fmt;
 
 pub(super) use super::effect::*;
 pub(super) use crate::level::Level;
@@ -201,33 +200,6 @@ impl Op {
     pub(super) const fn bound(mut self, text: &'static str) -> Op {
         self.accuracy = Accuracy::Bound(text);
         self
-    }
-
-    /// The instruction's text without operands, for `$t` = `kind` and `$s` = `from`.
-    pub fn mnemonic(&self, kind: Kind, from: Option<Kind>) -> String {
-        let mut text = String::new();
-        self.write_mnemonic(&mut text, kind, from).expect("writing to a String cannot fail");
-        text
-    }
-
-    pub(crate) fn write_mnemonic(
-        &self,
-        to: &mut impl fmt::Write,
-        kind: Kind,
-        from: Option<Kind>,
-    ) -> fmt::Result {
-        let mut rest = self.template;
-        while let Some(at) = rest.bytes().position(|b| b == b'$') {
-            to.write_str(&rest[..at])?;
-            to.write_str(match rest.as_bytes().get(at + 1) {
-                Some(b't') => kind.name(),
-                Some(b'm') => kind.memory_name(),
-                Some(b'b') => kind.bits_name(),
-                _ => from.map_or("", Kind::name),
-            })?;
-            rest = rest.get(at + 2..).unwrap_or_default();
-        }
-        to.write_str(rest)
     }
 
     /// How far its results are the same.

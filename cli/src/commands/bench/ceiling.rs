@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use warpwright_driver::sys::CUdevice_attribute;
-use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Queue, Stream};
+use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Stream};
 use warpwright_engine::load_read;
 use warpwright_kernels::read::ReadArgs;
 use warpwright_kernels::{Random, Read};
@@ -61,7 +61,7 @@ fn bytes(context: &Context) -> Result<usize, Error> {
 }
 
 /// So many bytes of random numbers: a few from the host, the rest copies.
-fn numbers(mut stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
+fn numbers(stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
     let len = bytes / 4;
     let x = Buffer::uninit(stream.context(), len)?.labelled("read");
     let mut done = len.min(1 << 18);
@@ -73,12 +73,7 @@ fn numbers(mut stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
     Ok(x)
 }
 
-fn fastest(
-    mut stream: &Stream,
-    kernel: &Kernel<Read>,
-    x: &Buffer<f32>,
-    blocks: u32,
-) -> Result<Duration, Error> {
+fn fastest(stream: &Stream, kernel: &Kernel<Read>, x: &Buffer<f32>, blocks: u32) -> Result<Duration, Error> {
     let y = Buffer::uninit(stream.context(), blocks as usize)?;
     let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
     let mut fastest = Duration::MAX;

@@ -1,0 +1,163 @@
+//! Tensor maps: how the copy engine of compute capability 9.0 finds boxes of a tensor in memory.
+
+use driver_sys::{
+    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion,
+    CUtensorMapSwizzle,
+};
+
+use crate::element::{Element, ElementType};
+use crate::{Error, View};
+
+/// A tensor map, to be passed to a kernel by value (`HostArg::value`, or `map: TensorMap` in [`kernel!`](crate::kernel)).
+///
+/// It names memory by address, and keeps nothing alive: see [`TensorMapBuilder::encode`].
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub struct TensorMap([u64; 16]);
+
+// SAFETY: 128 bytes without padding. The address in it is one of the device.
+unsafe impl Element for TensorMap {
+    const TYPE: ElementType = ElementType::of::<Self>("tensor map");
+}
+
+impl std::fmt::Debug for TensorMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TensorMap")
+    }
+}
+
+/// How rows of a box are spread over shared memory, so that columns are read without bank conflicts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Swizzle {
+    /// As they are.
+    None,
+    /// In patterns of 32 bytes.
+    B32,
+    /// In patterns of 64 bytes.
+    B64,
+    /// In patterns of 128 bytes.
+    B128,
+}
+
+/// A tensor map in the making: a tensor of up to five dimensions, the innermost first, and the box that is copied.
+#[derive(Clone, Debug)]
+pub struct TensorMapBuilder<T> {
+    view: View<T>,
+    dims: Vec<u64>,
+    strides: Vec<u64>,
+    boxed: Vec<u32>,
+    swizzle: Swizzle,
+}
+
+impl<T: Element> TensorMapBuilder<T> {
+    /// A tensor of these dimensions, the innermost first, one row after the other.
+    pub fn new(view: &View<T>, dims: &[u64]) -> Self {
+        let bytes = size_of::<T>() as u64;
+        let strides = dims.iter().scan(bytes, |stride, dim| {
+            *stride = stride.saturating_mul(*dim);
+            Some(*stride)
+        });
+        let strides = strides.take(dims.len().saturating_sub(1)).collect();
+        let (dims, boxed) = (dims.to_vec(), vec![1; dims.len()]);
+        Self { view: view.clone(), dims, strides, boxed, swizzle: Swizzle::None }
+    }
+
+    /// The distances between neighbours of every dimension but the innermost, in bytes: multiples of 16.
+    #[must_use]
+    pub fn strides(self, strides: &[u64]) -> Self {
+        Self { strides: strides.to_vec(), ..self }
+    }
+
+    /// The box that one copy takes, in elements: up to 256 in each dimension.
+    #[must_use]
+    pub fn boxed(self, boxed: &[u32]) -> Self {
+        Self { boxed: boxed.to_vec(), ..self }
+    }
+
+    /// How rows are spread over shared memory.
+    #[must_use]
+    pub fn swizzle(self, swizzle: Swizzle) -> Self {
+        Self { swizzle, ..self }
+    }
+
+    /// The tensor map. Elements outside of the tensor are read as zero.
+    ///
+    /// # Errors
+    /// Dimensions or strides that reach beyond the view or are of different number, a type that has no tensor maps,
+    /// or what the driver refuses: a box of rows that are no multiple of 16 bytes, or longer than the swizzle.
+    ///
+    /// # Safety
+    /// Whoever launches a kernel with the map keeps the view alive until the kernel has run, and orders its work with
+    /// other work on the view: the launch does not know of it.
+    pub unsafe fn encode(&self) -> Result<TensorMap, Error> {
+        self.check()?;
+        let (mut map, context) = (CUtensorMap::zeroed(), self.view.context());
+        let (_current, driver, ty) = (context.enter()?, context.driver(), self.data_type()?);
+        let (rank, ones) = (self.dims.len() as u32, vec![1u32; self.dims.len()]);
+        let address = std::ptr::without_provenance_mut(self.view.address() as usize);
+        let swizzle = match self.swizzle {
+            Swizzle::None => CUtensorMapSwizzle::NONE,
+            Swizzle::B32 => CUtensorMapSwizzle::_32B,
+            Swizzle::B64 => CUtensorMapSwizzle::_64B,
+            Swizzle::B128 => CUtensorMapSwizzle::_128B,
+        };
+        let (dims, strides) = (self.dims.as_ptr(), self.strides.as_ptr());
+        let (boxed, ones) = (self.boxed.as_ptr(), ones.as_ptr());
+        let plain = CUtensorMapInterleave::NONE;
+        let (l2, fill) = (CUtensorMapL2promotion::L2_128B, CUtensorMapFloatOOBfill::NONE);
+        // SAFETY: the map is ours to write; the arrays have `rank` elements, the strides one less.
+        unsafe {
+            cu_if_there!(
+                driver,
+                cuTensorMapEncodeTiled(
+                    &mut map, ty, rank, address, dims, strides, boxed, ones, plain, swizzle, l2, fill
+                )
+            )
+        }?;
+        // SAFETY: both are 128 bytes, of which every pattern is a value.
+        Ok(unsafe { std::mem::transmute::<CUtensorMap, TensorMap>(map) })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |problem: String| Err(Error::Transfer { what: "tensor map", problem });
+        let rank = self.dims.len();
+        if !(1..=5).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank {
+            let (strides, boxed) = (self.strides.len(), self.boxed.len());
+            return refuse(format!(
+                "{rank} dimensions, {strides} strides and a box of {boxed}; it has 1 to 5 dimensions, one stride less, \
+                 and as many in the box"
+            ));
+        }
+        let inner = self.dims[0].saturating_mul(size_of::<T>() as u64);
+        let reach = self.dims[1..].iter().zip(&self.strides).fold(inner, |reach, (dim, stride)| {
+            reach.saturating_add(dim.saturating_sub(1).saturating_mul(*stride))
+        });
+        if self.dims.contains(&0) || reach > self.view.region().bytes() as u64 {
+            let (view, bytes) = (self.view.region(), self.view.region().bytes());
+            return refuse(format!(
+                "{:?} elements take {reach} bytes of {view}, which has {bytes}",
+                self.dims
+            ));
+        }
+        Ok(())
+    }
+
+    fn data_type(&self) -> Result<CUtensorMapDataType, Error> {
+        Ok(match T::TYPE.name() {
+            "u8" | "s8" => CUtensorMapDataType::UINT8,
+            "u16" => CUtensorMapDataType::UINT16,
+            "u32" => CUtensorMapDataType::UINT32,
+            "s32" => CUtensorMapDataType::INT32,
+            "u64" => CUtensorMapDataType::UINT64,
+            "s64" => CUtensorMapDataType::INT64,
+            "f16" => CUtensorMapDataType::FLOAT16,
+            "bf16" => CUtensorMapDataType::BFLOAT16,
+            "f32" => CUtensorMapDataType::FLOAT32,
+            "f64" => CUtensorMapDataType::FLOAT64,
+            other => {
+                let problem = format!("{other} elements; it takes numbers of 1 to 8 bytes");
+                return Err(Error::Transfer { what: "tensor map", problem });
+            }
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! Memory: pinned and shared between threads, given back in time, asked for again.
+
+use warpwright_cuda_emu::EmulatorConfig;
+use warpwright_driver::*;
+
+use super::*;
+
+#[test]
+fn two_threads_write_and_read_pinned_memory() {
+    emulator(|context| {
+        let pinned = Pinned::<u64>::zeroed(&context, 4).unwrap();
+        let shared = &pinned;
+        std::thread::scope(|scope| {
+            for thread in 1..=2u64 {
+                scope.spawn(move || {
+                    for round in 0..rounds(20_000) as u64 {
+                        shared.write((round % 4) as usize, thread * 0x0101_0101_0101_0101);
+                        for (i, value) in shared.to_vec().into_iter().enumerate() {
+                            let whole = [0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202].contains(&value);
+                            assert!(whole, "element {i} is torn: {value:#x}");
+                        }
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn pinned_elements_of_every_size_come_back() {
+    emulator(|context| {
+        let bytes = Pinned::<[u8; 3]>::zeroed(&context, 5).unwrap();
+        bytes.write_slice(1, &[[1, 2, 3], [4, 5, 6]]);
+        assert_eq!(bytes.to_vec(), [[0; 3], [1, 2, 3], [4, 5, 6], [0; 3], [0; 3]]);
+        let wide = Pinned::<[f32; 3]>::zeroed(&context, 3).unwrap();
+        wide.write(2, [1.0, 2.0, 3.0]);
+        assert_eq!(wide.read(2), [1.0, 2.0, 3.0]);
+        // SAFETY: nobody else has the memory.
+        assert_eq!(unsafe { wide.as_slice() }[2], [1.0, 2.0, 3.0]);
+    });
+}
+
+/// Of so many bytes.
+fn small(memory: u64) -> EmulatorConfig {
+    EmulatorConfig { memory, ..EmulatorConfig::default() }
+}
+
+#[test]
+fn temporaries_beyond_the_device_wait_for_their_turn() {
+    let piece = if cfg!(miri) { 1 << 16 } else { 64 << 20 };
+    on(small(4 * piece as u64), |context| {
+        let stream = Stream::new(&context).unwrap();
+        let mut last = None;
+        for round in 0..40u8 {
+            let temporary = Buffer::<u8>::uninit(&context, piece).unwrap();
+            stream.fill(&temporary, round).unwrap();
+            last = Some(temporary.get(0..4).unwrap());
+        }
+        assert_eq!(stream.read(&last.unwrap()).unwrap(), [39; 4]);
+        // Freeing waits for the device: what is left from before would wait for the hold.
+        context.synchronize().unwrap();
+        let hold = Hold::new(&stream);
+        let kept: Vec<_> = (0..3).map(|_| Buffer::<u8>::uninit(&context, piece).unwrap()).collect();
+        kept.iter().for_each(|b| stream.fill(b, 1).unwrap());
+        drop(kept);
+        std::thread::scope(|scope| {
+            let takes = scope.spawn(|| Buffer::<u8>::uninit(&context, 3 * piece).map(drop));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            hold.open();
+            takes.join().unwrap().unwrap();
+        });
+        let refused = text(Buffer::<u8>::uninit(&context, 8 * piece));
+        assert!(refused.starts_with(&format!("out of memory: {} bytes asked for", 8 * piece)), "{refused}");
+    });
+}
+
+#[test]
+fn new_arguments_let_go_of_the_old_ones() {
+    on(small(1 << 20), |context| {
+        let (stream, add) = (Stream::new(&context).unwrap(), add(&context));
+        let y = Buffer::<f32>::zeroed(&context, N).unwrap();
+        let first = Buffer::<f32>::zeroed(&context, N).unwrap();
+        let mut graph = Graph::new(&context).unwrap();
+        let node = graph.launch(&[], &add, args(&first, &y, 1.0)).unwrap();
+        let mut exec = graph.instantiate().unwrap();
+        drop((graph, first));
+        let full = context.memory().unwrap().0;
+        // 128 bytes each: a tenth of the rounds would fill the device if one of them stayed.
+        for round in 0..rounds(100_000) {
+            let x = Buffer::<f32>::uninit(&context, N).unwrap();
+            if round % 1000 == 0 {
+                x.write(&[round as f32; N]).unwrap();
+            }
+            exec.set_launch(node, add.with(args(&x, &y, 1.0)).unwrap()).unwrap();
+            if round % 1000 == 0 {
+                exec.launch(&stream).unwrap();
+                drop(x);
+                assert_eq!(stream.read(&y).unwrap(), [round as f32 + 1.0; N]);
+            }
+        }
+        context.synchronize().unwrap();
+        assert_eq!(context.memory().unwrap().0, full, "one buffer is named, as at the start");
+    });
+}
+
+#[test]
+fn a_buffer_in_flight_is_released_when_the_stream_has_passed_and_not_at_the_end() {
+    let context = sim::fresh();
+    let stream = Stream::new(&context).unwrap();
+    for round in 0..rounds(1000) {
+        let buffer = Buffer::<u8>::uninit(&context, N).unwrap();
+        stream.fill(&buffer, 1).unwrap();
+        drop(buffer);
+        let [_, memory, ..] = sim::live();
+        assert!((1..=11).contains(&memory), "{memory} buffers wait in round {round}");
+        if round % 10 == 9 {
+            sim::run();
+        }
+    }
+    let [events, ..] = sim::live();
+    assert!(events <= 11, "{events} events: they are used again");
+}
+
+#[test]
+fn a_kernel_that_writes_beside_its_buffer_is_reported() {
+    emulator(|context| {
+        let stream = Stream::new(&context).unwrap();
+        // SAFETY: it writes where it must not, which is what the emulator is to tell.
+        let kernel = unsafe { Kernel::load(&context, fault::Beside { by: N as u32 }) }.unwrap();
+        let (x, y) =
+            (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let _next = Buffer::<f32>::zeroed(&context, N).unwrap();
+        stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
+        let said = text(stream.synchronize());
+        assert!(said.contains("ILLEGAL_ADDRESS") && said.contains("beside"), "{said}");
+    });
+}
+
+#[test]
+fn a_kernel_that_writes_far_beside_its_buffer_hits_no_other() {
+    emulator(|context| {
+        let stream = Stream::new(&context).unwrap();
+        let (x, y) =
+            (Buffer::from_slice(&context, &[1.0; N]).unwrap(), Buffer::<f32>::zeroed(&context, N).unwrap());
+        let next = Buffer::<f32>::zeroed(&context, N).unwrap();
+        // From the one buffer exactly to the other, as an index that is off may.
+        let by = ((next.address() - y.address()) / 4) as u32;
+        // SAFETY: as above.
+        let kernel = unsafe { Kernel::load(&context, fault::Beside { by }) }.unwrap();
+        stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
+        // A 32-bit index reaches 16 GiB. The emulator tells this apart once allocations lie farther apart than that.
+        let said = stream.synchronize();
+        let apart = (next.address() - y.address()) >> 34 > 0;
+        assert_eq!(said.is_err(), apart, "{said:?} with allocations {by} elements apart");
+    });
+}
+
+#[test]
+fn a_piece_whose_event_is_refused_is_not_filled_under_its_copy() {
+    use warpwright_driver::sys::CUresult;
+    let context = sim::fresh();
+    let stream = Stream::new(&context).unwrap();
+    let to = Buffer::<u8>::uninit(&context, 64).unwrap();
+    let mut staging = Staging::new(&context, 2, 32).unwrap();
+    sim::fail("cuEventRecord", CUresult::UNKNOWN, 1);
+    assert!(text(staging.write(&stream, &to, &[1; 64])).starts_with("cuEventRecord"));
+    assert!(stream.is_idle().unwrap(), "the copy from the piece is done");
+    staging.write(&stream, &to, &[2; 64]).unwrap();
+    drop((staging, stream, to, context));
+    sim::expect_clean("staging");
+}

@@ -1,0 +1,64 @@
+//! For a GPU: makes and drops every object many times, and fails where memory or file descriptors grow.
+
+use linked::{Kernels, blocks};
+use warpwright_driver::{
+    Buffer, CaptureMode, Context, Driver, Error, Event, Graph, MemoryPool, Pinned, Stream, capture,
+};
+
+fn main() -> Result<(), Error> {
+    let cycles = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(100);
+    let driver = Driver::load()?;
+    let device = driver.device(0)?;
+    let context = Context::new(&device)?;
+    round(&context)?; // what the driver makes once
+    let before = state(&context)?;
+    for _ in 0..cycles {
+        round(&context)?;
+    }
+    let after = state(&context)?;
+    println!("{cycles} cycles: free memory and open files {before:?} before, {after:?} after");
+    assert_eq!(before, after, "something grew");
+    drop(context);
+    for _ in 0..20 {
+        round(&Context::new(&device)?)?;
+    }
+    println!("20 contexts: open files {}", open_files());
+    Ok(())
+}
+
+/// Every sort of object once, with work in flight when it is dropped.
+fn round(context: &Context) -> Result<(), Error> {
+    let kernels = Kernels::load(context)?;
+    let (stream, other) = (Stream::new(context)?, Stream::new(context)?);
+    let x = Buffer::from_slice(context, &[1.0f32; 1000])?;
+    let y = stream.alloc::<f32>(1000)?;
+    let (pinned, event, pool) =
+        (Pinned::<f32>::zeroed(context, 1000)?, Event::new(context)?, MemoryPool::new(context)?);
+    let z = stream.alloc_from::<f32>(&pool, 1000)?;
+    stream.fill(&y, 2.0)?;
+    kernels.saxpy.launch(&stream, blocks(1000), &x, &y, 1000, 3.0)?;
+    let mut graph = Graph::new(context)?;
+    let first = graph.add(&[], kernels.scale.with(blocks(1000), &y, &z, 1000, 2.0)?)?;
+    let host = graph.host(&[first], || ())?;
+    graph.copy(&[host], &z, &pinned)?;
+    let mut exec = graph.instantiate()?;
+    exec.launch(&stream)?;
+    event.record(&stream)?;
+    other.wait(&event)?;
+    let captured = capture(&other, CaptureMode::ThreadLocal, |queue| {
+        use warpwright_driver::Queue;
+        queue.copy(&z, &y)
+    })?;
+    captured.instantiate()?.launch(&other)
+}
+
+/// Free device memory in MiB and open files, when nothing is in flight.
+fn state(context: &Context) -> Result<(usize, usize), Error> {
+    context.synchronize()?;
+    MemoryPool::default_of(context)?.trim(0)?;
+    Ok((context.memory()?.0 >> 20, open_files()))
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
