@@ -6,6 +6,7 @@ use std::sync::Arc;
 use driver_sys::CUlaunchConfig;
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Side, Sink, Source, Ty};
 use ptx_gen::{Shape, ShapeArg};
+use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
@@ -186,7 +187,7 @@ struct Inner {
     function: Function,
     config: LaunchConfig,
     /// The buffers, in the order of the parameters.
-    buffers: Vec<Region>,
+    buffers: SmallVec<[Region; 4]>,
     slots: Slots,
     /// All arguments, where there are others than buffers and numbers.
     values: Option<Box<[HostArg]>>,
@@ -227,7 +228,7 @@ impl Launch {
     }
 
     fn unchecked(function: &Function, config: LaunchConfig, args: &[Arg<'_>]) -> Self {
-        let mut buffers = Vec::with_capacity(args.len());
+        let mut buffers = SmallVec::new();
         let mut plain = true;
         for arg in args {
             match *arg {
@@ -289,7 +290,7 @@ impl Launch {
             ParameterType::Buffer(..) => buffers.next().cloned().map(HostArg::Buffer),
             ParameterType::Value(ty) => ty.kind().map(|kind| HostArg::Scalar(kind, *word)),
         };
-        self.0.function.params().iter().zip(self.0.slots.words.iter()).filter_map(of).collect()
+        self.0.function.params().iter().zip(&*self.0.slots.words).filter_map(of).collect()
     }
 
     /// The buffers, each with its parameter's name and what is done to it.

@@ -55,7 +55,6 @@ impl Module {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn load_with(context: &Context, text: &str, options: &JitOptions) -> Result<Self, Error> {
-        crate::capture::forbid("loading a module")?;
         let fail = |reason| fault(context, text, reason, String::new());
         check_header(context, &Header::of(text)).map_err(fail)?;
         let image = CString::new(text).map_err(|e| fail(ModuleReason::Nul(e.nul_position())))?;
@@ -72,6 +71,7 @@ impl Module {
         let fail = |reason, log: Logs| {
             Error::from(Box::new(describe(context, &Header::of(&text), &text, reason, log)))
         };
+        crate::capture::forbid("loading a module")?;
         let mut logs = Logs::default();
         let raw = compile(context, image, options, &mut logs).map_err(|e| fail(e.into(), logs.clone()))?;
         tracing::debug!(info = logs.info, "module loaded");

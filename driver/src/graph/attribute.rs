@@ -132,7 +132,7 @@ impl Graph {
             self.set_raw_attribute(raw, attribute.id, [attribute.value[0], attribute.value[1]])
         });
         if let Err(error) = set {
-            self.remove_node(node)?;
+            self.take_back(node, "a node that lacks the attributes of its launch could not be removed");
             return Err(error);
         }
         Ok(())

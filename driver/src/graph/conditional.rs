@@ -219,7 +219,7 @@ impl Graph {
         }
         if let Err(error) = built {
             drop(bodies);
-            self.remove_node(node)?;
+            self.take_back(node, "a conditional node that was not built could not be removed");
             return Err(error);
         }
         let uses = bodies.iter().flat_map(|body| &body.nodes).flat_map(Node::uses).collect();

@@ -34,7 +34,7 @@ mod update;
 mod words;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use driver_sys::{CUgraph, CUgraphNode};
@@ -85,6 +85,8 @@ pub(crate) struct RawGraph {
     raw: CUgraph,
     /// Shared with the bodies of its conditional nodes. Holds the nodes that were removed, which no call may name.
     calls: Arc<Mutex<Removed>>,
+    /// Whether it is left to the driver.
+    abandoned: AtomicBool,
     /// The graph that has it as a body, and destroys it.
     parent: Option<Arc<RawGraph>>,
 }
@@ -107,13 +109,19 @@ impl Graph {
 
     /// Takes over a graph of the driver.
     pub(crate) fn adopt(context: &Context, raw: CUgraph) -> Self {
-        Self::over(RawGraph { context: context.clone(), raw, calls: Arc::default(), parent: None })
+        Self::over(RawGraph {
+            context: context.clone(),
+            raw,
+            calls: Arc::default(),
+            abandoned: false.into(),
+            parent: None,
+        })
     }
 
     /// The body of a conditional node, which belongs to the node.
     fn body(parent: &Arc<RawGraph>, raw: CUgraph) -> Self {
         let (context, calls) = (parent.context.clone(), parent.calls.clone());
-        Self::over(RawGraph { context, raw, calls, parent: Some(parent.clone()) })
+        Self::over(RawGraph { context, raw, calls, abandoned: false.into(), parent: Some(parent.clone()) })
     }
 
     fn over(raw: RawGraph) -> Self {
@@ -196,7 +204,7 @@ impl Graph {
     pub(crate) fn abandon(self) {
         tracing::warn!("a graph is left to the driver after a capture into it failed");
         self.raw.begin().1.extend(self.nodes.iter().map(Node::id));
-        std::mem::forget(self.raw.clone());
+        self.raw.abandoned.store(true, Ordering::Relaxed);
     }
 
     /// Refuses what a graph cannot become a part of anything by.
@@ -239,7 +247,7 @@ impl RawGraph {
 
 impl Drop for RawGraph {
     fn drop(&mut self) {
-        if self.parent.is_none() {
+        if self.parent.is_none() && !*self.abandoned.get_mut() {
             self.context.release(Release::Graph(self.raw));
         }
     }

@@ -90,11 +90,10 @@ impl Child {
         Self::new(&graph.nodes, &graph.order, &graph.owners)
     }
 
-    /// A graph of these nodes, with what they need.
     pub(super) fn new(nodes: &[Node], order: &Order, owners: &[Owner]) -> Self {
         let uses = nodes.iter().flat_map(Node::uses).collect();
-        let (nodes, order) = (nodes.to_vec(), order.clone());
-        Self(Arc::new(ChildInner { nodes, order, uses, _owners: owners.to_vec() }))
+        let (nodes, order, _owners) = (nodes.to_vec(), order.clone(), owners.to_vec());
+        Self(Arc::new(ChildInner { nodes, order, uses, _owners }))
     }
 
     /// Its nodes, in the order of adding.
@@ -124,7 +123,9 @@ impl Graph {
     /// let calls = Arc::new(AtomicU32::new(0));
     /// let counter = calls.clone();
     /// let mut graph = Graph::new(&context)?;
-    /// graph.host(&[], move || drop(counter.fetch_add(1, Ordering::Relaxed)))?;
+    /// graph.host(&[], move || {
+    ///     counter.fetch_add(1, Ordering::Relaxed);
+    /// })?;
     /// let mut exec = graph.instantiate()?;
     /// exec.launch(&stream)?;
     /// exec.launch(&stream)?;

@@ -72,6 +72,20 @@ fn a_body_that_fails_leaves_the_graph_as_it_was() {
 }
 
 #[test]
+fn a_graph_that_keeps_a_node_without_its_bodies_never_runs() {
+    let bench = Bench::new();
+    let mut graph = bench.graph();
+    let (alloc, scratch) = graph.alloc::<f32>(&[], 1).unwrap();
+    graph.free(&[alloc], &scratch).unwrap();
+    let condition = graph.condition(Some(1)).unwrap();
+    let short = bench.b.view_range(0..3);
+    let failed = graph.if_then(&[], condition, |body| body.copy(&[], &bench.a, &short).map(drop));
+    assert!(text(failed).starts_with("copy: 64 elements for b"));
+    let wanted = "instantiating it: a conditional node that was not built could not be removed";
+    assert_eq!(text(graph.instantiate()), wanted);
+}
+
+#[test]
 fn a_body_runs_as_a_part_of_its_graph_only() {
     let bench = Bench::new();
     let mut graph = bench.graph();
