@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use driver_sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType};
 
-use crate::capture::Placed;
+use crate::capture::Launched;
 use crate::graph::{EdgeKind, NodeKind, Owner};
 use crate::queue::Work;
 use crate::{Context, Error, Graph};
@@ -15,7 +15,7 @@ pub(crate) fn adopt(
     mut graph: Graph,
     raw: CUgraph,
     pushed: Vec<(CUgraphNode, Work)>,
-    children: Vec<Placed>,
+    launched: Vec<Launched>,
 ) -> Result<Graph, Error> {
     let context = &graph.context().clone();
     let _current = context.enter()?;
@@ -31,7 +31,7 @@ pub(crate) fn adopt(
             graph.own([Arc::new(work) as Owner]);
         }
     }
-    for (node, child) in children {
+    for (node, child) in launched {
         match node.filter(|node| shown.contains(node) && !placed.contains(node)) {
             Some(node) => {
                 graph.push_node(node, NodeKind::Child(child));

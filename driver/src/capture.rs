@@ -58,22 +58,22 @@ pub struct Capture<'s> {
     into: Option<Arc<RawGraph>>,
 }
 
-/// A graph within a captured one, and its node, if the driver told.
-pub(crate) type Placed = (Option<CUgraphNode>, Child);
-
 /// What a capture has: its streams point to it while it lasts.
 pub(crate) struct Captured {
     thread: ThreadId,
     /// The graphs that were launched into it.
-    children: Mutex<Vec<Placed>>,
+    launched: Mutex<Vec<Launched>>,
     /// The streams that joined it.
     joined: Mutex<Vec<Arc<Timeline>>>,
 }
 
+/// A graph that was launched into a capture, and its node, if the driver told.
+pub(crate) type Launched = (Option<CUgraphNode>, Child);
+
 impl Captured {
     fn new() -> Arc<Self> {
         let thread = std::thread::current().id();
-        Arc::new(Self { thread, children: Mutex::default(), joined: Mutex::default() })
+        Arc::new(Self { thread, launched: Mutex::default(), joined: Mutex::default() })
     }
 
     /// Whether this thread captures.
@@ -82,8 +82,8 @@ impl Captured {
     }
 
     /// Remembers a graph that was launched into the capture.
-    pub(crate) fn keep(&self, child: Placed) {
-        lock(&self.children).push(child);
+    pub(crate) fn keep(&self, launched: Launched) {
+        lock(&self.launched).push(launched);
     }
 }
 
@@ -202,18 +202,18 @@ struct Ended {
 struct Done {
     result: Result<(), Error>,
     pushed: Vec<(CUgraphNode, Work)>,
-    children: Vec<Placed>,
+    launched: Vec<Launched>,
 }
 
 impl Ended {
     /// The graph, or the first failure.
-    fn finish(self, stream: &Stream, Done { result, pushed, children }: Done) -> Result<Graph, Error> {
+    fn finish(self, stream: &Stream, Done { result, pushed, launched }: Done) -> Result<Graph, Error> {
         match self.graph {
             Ok(raw) => {
                 // Also after an error of the region's own: the capture itself went well, and its graph is ours.
                 let graph = self.into.unwrap_or_else(|| Graph::adopt(stream.context(), raw));
                 match result {
-                    Ok(()) => adopt(graph, raw, pushed, children),
+                    Ok(()) => adopt(graph, raw, pushed, launched),
                     Err(first) => Err(Error::Capture { first: first.into(), end: None }),
                 }
             }
@@ -259,8 +259,8 @@ impl<'s> Region<'s> {
         let into = self.into.as_ref().map(|graph| graph.raw.clone());
         let mut capture = Capture { stream: self.stream, captured, pushed, into };
         let result = work(&mut capture);
-        let children = std::mem::take(&mut *lock(&capture.captured.children));
-        Done { result, pushed: capture.pushed.take(), children }
+        let launched = std::mem::take(&mut *lock(&capture.captured.launched));
+        Done { result, pushed: capture.pushed.take(), launched }
     }
 
     fn end(mut self) -> Ended {

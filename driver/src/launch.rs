@@ -6,7 +6,6 @@ use std::sync::Arc;
 use driver_sys::CUlaunchConfig;
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Side, Sink, Source, Ty};
 use ptx_gen::{Shape, ShapeArg};
-use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
@@ -187,7 +186,7 @@ struct Inner {
     function: Function,
     config: LaunchConfig,
     /// The buffers, in the order of the parameters.
-    buffers: SmallVec<[Region; 4]>,
+    buffers: Vec<Region>,
     slots: Slots,
     /// All arguments, where there are others than buffers and numbers.
     values: Option<Box<[HostArg]>>,
@@ -228,7 +227,7 @@ impl Launch {
     }
 
     fn unchecked(function: &Function, config: LaunchConfig, args: &[Arg<'_>]) -> Self {
-        let mut buffers = SmallVec::new();
+        let mut buffers = Vec::with_capacity(args.len());
         let mut plain = true;
         for arg in args {
             match *arg {
@@ -290,7 +289,7 @@ impl Launch {
             ParameterType::Buffer(..) => buffers.next().cloned().map(HostArg::Buffer),
             ParameterType::Value(ty) => ty.kind().map(|kind| HostArg::Scalar(kind, *word)),
         };
-        self.0.function.params().iter().zip(&*self.0.slots.words).filter_map(of).collect()
+        self.0.function.params().iter().zip(self.0.slots.words.iter()).filter_map(of).collect()
     }
 
     /// The buffers, each with its parameter's name and what is done to it.

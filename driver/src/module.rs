@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use driver_sys::{CUfunction, CUjit_option, CUmodule, CUresult};
 use ptx_gen::Program;
 
+use crate::capture::forbid;
 use crate::driver::trimmed;
 use crate::error::{DriverError, ModuleError, ModuleReason};
 use crate::function::Settings;
@@ -71,7 +72,7 @@ impl Module {
         let fail = |reason, log: Logs| {
             Error::from(Box::new(describe(context, &Header::of(&text), &text, reason, log)))
         };
-        crate::capture::forbid("loading a module")?;
+        forbid("loading a module")?;
         let mut logs = Logs::default();
         let raw = compile(context, image, options, &mut logs).map_err(|e| fail(e.into(), logs.clone()))?;
         tracing::debug!(info = logs.info, "module loaded");

@@ -11,8 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use kernels::{Add, AddArgs, load};
 use ptx_gen::*;
 use warpwright_driver::{
-    Buffer, CaptureMode, Context, Driver, Error, Graph, Host, Kernel, Queue, Recorder, Stream, capture,
-    sys::CUresult,
+    Buffer, CaptureMode, Context, Driver, Error, Graph, Host, Queue, Recorder, Stream, capture, sys::CUresult,
 };
 
 const N: usize = 64;

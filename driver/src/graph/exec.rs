@@ -108,8 +108,7 @@ impl GraphExec {
         // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
         unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
         drop(state);
-        let node = last_node(stream);
-        let child = Child::new(&self.nodes, &self.order, &self.owners);
+        let (node, child) = (last_node(stream), Child::new(&self.nodes, &self.order, &self.owners));
         capture.keep((node.as_ref().ok().copied().flatten(), child));
         node.map(drop)
     }

@@ -90,10 +90,11 @@ impl Child {
         Self::new(&graph.nodes, &graph.order, &graph.owners)
     }
 
+    /// A graph of these nodes, with what they need.
     pub(super) fn new(nodes: &[Node], order: &Order, owners: &[Owner]) -> Self {
         let uses = nodes.iter().flat_map(Node::uses).collect();
-        let (nodes, order, _owners) = (nodes.to_vec(), order.clone(), owners.to_vec());
-        Self(Arc::new(ChildInner { nodes, order, uses, _owners }))
+        let (nodes, order) = (nodes.to_vec(), order.clone());
+        Self(Arc::new(ChildInner { nodes, order, uses, _owners: owners.to_vec() }))
     }
 
     /// Its nodes, in the order of adding.

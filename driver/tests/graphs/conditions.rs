@@ -1,4 +1,4 @@
-//! Conditional nodes. No kernel of the emulator can set a condition, so that each launch has the default value.
+//! Conditional nodes: conditions by default and set by kernels.
 
 use warpwright_driver::*;
 
@@ -47,6 +47,71 @@ fn a_loop_whose_condition_is_nought_does_not_run_and_bodies_nest() {
     assert!(graph.dot().contains("while\\nbodies of 1 nodes\\nwrites b"), "{}", graph.dot());
     let mut recorded = graph.nodes().iter().map(Node::uses).map(|uses| uses.len());
     assert_eq!((recorded.next(), recorded.next()), (Some(1), Some(4)));
+}
+
+/// `down(p, handle)` takes one from a word and sets the condition to what is left.
+const DOWN: &str = "
+.version 8.3
+.target sm_75
+.address_size 64
+.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
+.visible .entry down(.param .u64 p, .param .u64 handle)
+{
+    .reg .b32 %r;
+    .reg .b64 %p;
+    .reg .b64 %h;
+    ld.param.u64 %p, [p];
+    ld.param.u64 %h, [handle];
+    ld.global.u32 %r, [%p];
+    sub.u32 %r, %r, 1;
+    st.global.u32 [%p], %r;
+    {
+        .param .b64 param0;
+        st.param.b64 [param0], %h;
+        .param .b32 param1;
+        st.param.b32 [param1], %r;
+        call.uni cudaGraphSetConditional, (param0, param1);
+    }
+    ret;
+}
+";
+
+#[test]
+fn kernels_set_conditions_by_their_handles() {
+    let bench = Bench::new();
+    let module = Module::load(&bench.context, DOWN).unwrap();
+    let params = [Parameter::buffer::<u32>("p", Access::ReadWrite), Parameter::value::<u64>("handle")];
+    // SAFETY: the kernel has these parameters, and one thread of it stays within a word.
+    let down = unsafe { module.function("down", &params) }.unwrap();
+    let word = Buffer::<u32>::from_slice(&bench.context, &[5]).unwrap();
+    let launch = |condition: &Condition| {
+        let args = vec![HostArg::from(&*word), HostArg::scalar(condition.handle())];
+        Launch::new(&down, LaunchConfig::line(1, 1), args).unwrap()
+    };
+    // A loop runs until the word is nought; what it runs adds one each time.
+    let mut graph = bench.graph();
+    let condition = graph.condition(Some(1)).unwrap();
+    let step = launch(&condition);
+    let body = |body: &mut Graph| {
+        let counted = body.add(&[], step.clone())?;
+        let up = body.launch(&[counted], &bench.add, bench.add(&bench.b, &bench.c, 1.0))?;
+        body.copy(&[up], &bench.c, &bench.b).map(drop)
+    };
+    graph.while_loop(&[], condition, body).unwrap();
+    bench.run(&graph);
+    assert_eq!((bench.stream.read(&word).unwrap()[0], bench.first(&bench.b)), (0, 5.0));
+
+    // A switch by what a kernel before it finds.
+    let mut graph = bench.graph();
+    let condition = graph.condition(None).unwrap();
+    let set = graph.add(&[], launch(&condition)).unwrap();
+    graph.switch(&[set], condition, 3, |case, body| body.fill(&[], &bench.b, case as f32).map(drop)).unwrap();
+    let mut exec = graph.instantiate().unwrap();
+    for (value, wanted) in [(3, 2.0), (1, 0.0), (2, 1.0), (9, 1.0)] {
+        bench.stream.write(&word, &[value]).unwrap();
+        exec.launch(&bench.stream).unwrap();
+        assert_eq!(bench.first(&bench.b), wanted, "one less than {value}");
+    }
 }
 
 #[test]

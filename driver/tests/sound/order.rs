@@ -57,7 +57,9 @@ fn two_streams_that_share_a_buffer_are_refused_by_name() {
 
 #[test]
 fn each_sort_of_wait_is_an_order() {
-    let waits: [(&str, fn(&Pair)); 7] = [
+    /// A sort of wait, by name.
+    type Wait = (&'static str, fn(&Pair));
+    let waits: [Wait; 7] = [
         ("a stream's wait for an event", |p| p.two.wait(&p.event(&p.one)).unwrap()),
         ("the host's wait for an event", |p| p.event(&p.one).synchronize().unwrap()),
         ("a stream's synchronize", |p| p.one.synchronize().unwrap()),

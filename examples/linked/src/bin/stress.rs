@@ -16,8 +16,10 @@ fn main() -> Result<(), Error> {
         round(&context)?;
     }
     let after = state(&context)?;
-    println!("{cycles} cycles: free memory and open files {before:?} before, {after:?} after");
-    assert_eq!(before, after, "something grew");
+    println!("{cycles} cycles: {before:?} before, {after:?} after");
+    // The driver may give memory of its own back meanwhile; the allocator of the host keeps some.
+    assert!(after.free_mib >= before.free_mib && after.files <= before.files, "something grew");
+    assert!(after.host_mib <= before.host_mib + 16, "memory of the host grew");
     drop(context);
     for _ in 0..20 {
         round(&Context::new(&device)?)?;
@@ -52,11 +54,25 @@ fn round(context: &Context) -> Result<(), Error> {
     captured.instantiate()?.launch(&other)
 }
 
-/// Free device memory in MiB and open files, when nothing is in flight.
-fn state(context: &Context) -> Result<(usize, usize), Error> {
+/// What may not grow, when nothing is in flight.
+#[derive(Debug)]
+struct State {
+    free_mib: usize,
+    host_mib: usize,
+    files: usize,
+}
+
+fn state(context: &Context) -> Result<State, Error> {
     context.synchronize()?;
     MemoryPool::default_of(context)?.trim(0)?;
-    Ok((context.memory()?.0 >> 20, open_files()))
+    Ok(State { free_mib: context.memory()?.0 >> 20, host_mib: host_kib() >> 10, files: open_files() })
+}
+
+/// Memory of this process that is in use, in KiB.
+fn host_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
 fn open_files() -> usize {
