@@ -6,6 +6,7 @@ use std::sync::Arc;
 use driver_sys::CUlaunchConfig;
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Side, Sink, Source, Ty};
 use ptx_gen::{Shape, ShapeArg};
+use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
@@ -185,8 +186,8 @@ pub struct Launch(Arc<Inner>);
 struct Inner {
     function: Function,
     config: LaunchConfig,
-    /// The buffers, in the order of the parameters.
-    buffers: Vec<Region>,
+    /// The buffers, in the order of the parameters; a few of them without memory of their own.
+    buffers: SmallVec<[Region; 3]>,
     slots: Slots,
     /// All arguments, where there are others than buffers and numbers.
     values: Option<Box<[HostArg]>>,
@@ -197,7 +198,7 @@ const FEW: usize = 16;
 
 /// The values of arguments, each at the start of 64-bit words, and where each begins.
 struct Slots {
-    words: Few<u64, 10>,
+    words: Few<u64, 8>,
     /// None where each takes one word.
     starts: Option<Box<[u16]>>,
 }
@@ -227,7 +228,7 @@ impl Launch {
     }
 
     fn unchecked(function: &Function, config: LaunchConfig, args: &[Arg<'_>]) -> Self {
-        let mut buffers = Vec::with_capacity(args.len());
+        let mut buffers = SmallVec::new();
         let mut plain = true;
         for arg in args {
             match *arg {
