@@ -17,7 +17,7 @@ fn text<T>(result: Result<T, Error>) -> String {
 }
 
 fn add_args<'a>(x: &'a Buffer<f32>, y: &'a Buffer<f32>, n: u32) -> AddArgs<Host<'a>> {
-    AddArgs { x: &x, y: &y, n, add: 1.0 }
+    AddArgs { x, y, n, add: 1.0 }
 }
 
 #[test]

@@ -107,8 +107,9 @@ fn nested_driver_errors() -> impl Iterator<Item = warpwright_driver::Error> {
         Error::Update {
             source: refused().into(),
             result: CUgraphExecUpdateResult(1),
-            node: node(),
-            from: node(),
+            node: node().map(Into::into),
+            from: node().map(Into::into),
+            changed: None,
         },
         Error::Capture { first: Box::new(Error::Driver(refused())), end: Some(refused()) },
     ]
