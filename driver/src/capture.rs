@@ -296,7 +296,7 @@ impl<'s> Region<'s> {
         }
         if self.still_captures() {
             // Nothing repairs that. The stream stays marked, so that it refuses work instead of losing it.
-            tracing::error!("the stream still captures; use another one");
+            tell!(error, "the stream still captures; use another one");
             return ended;
         }
         state.capture = None;

@@ -331,7 +331,7 @@ impl Resources {
                 return Err(error.into());
             }
         }
-        tracing::debug!(%device, "context in use");
+        tell!(debug, %device, "context in use");
         Ok(inner)
     }
 
@@ -349,7 +349,7 @@ impl Resources {
         // SAFETY: nothing of the context is left.
         let released = unsafe { cu!(driver, cuDevicePrimaryCtxRelease_v2(device)) };
         if let Err(error) = released {
-            tracing::warn!(%error, "context not released");
+            tell!(warn, %error, "context not released");
         }
     }
 
@@ -431,7 +431,7 @@ impl Resources {
         for timeline in streams.iter().filter(|s| !s.is_idle()) {
             // SAFETY: the stream is alive, and a capture would have a share of the context.
             if let Err(error) = unsafe { wait_for_work(&driver, timeline.raw) } {
-                tracing::warn!(%error, "work in flight at the end of its context");
+                tell!(warn, %error, "work in flight at the end of its context");
             }
         }
         let left = self.pending.take_all().into_iter().filter_map(|what| what.now(driver)).collect();
@@ -447,7 +447,7 @@ fn destroy_stream(driver: Driver, raw: CUstream) {
     }
     // SAFETY: nobody else names the stream.
     if let Err(error) = unsafe { cu!(driver, cuStreamDestroy_v2(raw)) } {
-        tracing::warn!(%error, "stream not destroyed");
+        tell!(warn, %error, "stream not destroyed");
     }
 }
 
@@ -475,7 +475,7 @@ impl Drop for Current<'_> {
             let mut popped = CUcontext::NULL;
             // SAFETY: `popped` is ours to write; the context on top is the one that `enter` pushed.
             if let Err(error) = unsafe { cu!(self.driver, cuCtxPopCurrent_v2(&mut popped)) } {
-                tracing::warn!(%error, "context not restored");
+                tell!(warn, %error, "context not restored");
             }
         }
     }

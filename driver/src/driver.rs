@@ -214,7 +214,7 @@ impl Inner {
             // SAFETY: the number is ours to write.
             let _ = unsafe { current(&mut *lock(&inner.seen), 0) };
         }
-        tracing::debug!(origin = library.name(), version = inner.version, "driver started");
+        tell!(debug, origin = library.name(), version = inner.version, "driver started");
         Ok(inner)
     }
 

@@ -239,7 +239,7 @@ impl Drop for Linker<'_> {
         }
         // SAFETY: the linker is ours, and nobody names it any more.
         if let Err(error) = unsafe { cu_if_there!(driver, cuLinkDestroy(self.raw)) } {
-            tracing::warn!(%error, "linker not destroyed");
+            tell!(warn, %error, "linker not destroyed");
         }
     }
 }

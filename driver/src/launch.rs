@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
-use crate::few::Few;
 use crate::function::{Parameter, ParameterType};
 use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Region, Stream, View};
 
@@ -51,7 +50,7 @@ pub(crate) enum Arg<'a> {
 }
 
 /// The arguments of a launch.
-pub(crate) type Args<'a> = Few<Arg<'a>, 16>;
+pub(crate) type Args<'a> = SmallVec<[Arg<'a>; 16]>;
 
 impl HostArg {
     /// A number that kernels of `ptx-gen` take.
@@ -198,7 +197,7 @@ const FEW: usize = 16;
 
 /// The values of arguments, each at the start of 64-bit words, and where each begins.
 struct Slots {
-    words: Few<u64, 8>,
+    words: SmallVec<[u64; 8]>,
     /// None where each takes one word.
     starts: Option<Box<[u16]>>,
 }
@@ -420,7 +419,7 @@ impl Slots {
     }
 
     fn of(args: &[Arg<'_>]) -> Self {
-        let mut words = Few::new();
+        let mut words = SmallVec::new();
         let add = |arg: &Arg<'_>| {
             let start = words.len() as u16;
             match *arg {

@@ -60,9 +60,10 @@
 //! # }
 //! ```
 //!
-//! Nothing is printed; `tracing` events tell what errors cannot, such as a failure in a destructor.
+//! Nothing is printed. With the feature `tracing`, its events tell what errors cannot, such as a failure in a destructor.
 
 #![allow(unsafe_code)]
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 extern crate warpwright_driver_sys as driver_sys;
 
@@ -85,6 +86,14 @@ macro_rules! cu_if_there {
     };
 }
 
+/// Tells what no error can, such as a failure in a destructor: by `tracing`, if that feature is on.
+macro_rules! tell {
+    ($level:ident, $($what:tt)*) => {{
+        #[cfg(feature = "tracing")]
+        tracing::$level!($($what)*);
+    }};
+}
+
 mod adopt;
 mod boxes;
 mod capture;
@@ -95,7 +104,6 @@ mod driver;
 mod element;
 mod error;
 mod event;
-mod few;
 mod function;
 mod gate;
 mod graph;

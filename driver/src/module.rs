@@ -75,7 +75,7 @@ impl Module {
         forbid("loading a module")?;
         let mut logs = Logs::default();
         let raw = compile(context, image, options, &mut logs).map_err(|e| fail(e.into(), logs.clone()))?;
-        tracing::debug!(info = logs.info, "module loaded");
+        tell!(debug, info = logs.info, "module loaded");
         Ok(Self(Arc::new(ModuleInner {
             context: context.clone(),
             raw,

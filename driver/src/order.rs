@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ptx_gen::Access;
 
-use crate::few::Few;
+use smallvec::SmallVec;
+
 use crate::lock::lock;
 use crate::timeline::Mark;
 use crate::{Error, Region};
 
 /// For each stream, by slot, how much of its work comes before.
-pub(crate) type Clock = Few<u64, 4>;
+pub(crate) type Clock = SmallVec<[u64; 4]>;
 
 /// The clocks of a context's streams.
 #[derive(Default)]
@@ -290,7 +291,7 @@ fn raise(clock: &mut Clock, slot: usize, at: u64) {
         return;
     }
     if clock.len() <= slot {
-        clock.grow(slot + 1, 0);
+        clock.resize(slot + 1, 0);
     }
     clock[slot] = clock[slot].max(at);
 }

@@ -75,7 +75,7 @@ impl Release {
         match self.call(driver) {
             Ok(left) => left,
             Err(error) => {
-                tracing::warn!(%error, "not released");
+                tell!(warn, %error, "not released");
                 None
             }
         }

@@ -150,7 +150,7 @@ unsafe extern "C" fn call_once(data: *mut c_void) {
     let call = unsafe { Box::from_raw(data.cast::<Call>()) };
     host_function(|| {
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            tracing::error!("a function of the host panicked");
+            tell!(error, "a function of the host panicked");
         }
     });
 }

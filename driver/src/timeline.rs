@@ -121,7 +121,7 @@ impl Timeline {
                 Ok(()) => state.fences.push_back((state.queued, event)),
                 Err(_) => state.spare.push(event),
             },
-            Err(error) => tracing::warn!(%error, "memory in use is released when the stream is idle"),
+            Err(error) => tell!(warn, %error, "memory in use is released when the stream is idle"),
         }
     }
 

@@ -110,7 +110,7 @@ impl Graph {
     /// Removes a node that did not become what it was to be. Where the driver keeps it, the graph never runs.
     pub(super) fn take_back(&mut self, node: NodeId, problem: &'static str) {
         if let Err(error) = self.remove_node(node) {
-            tracing::warn!(%error, problem);
+            tell!(warn, %error, problem);
             self.broken = Some(problem);
         }
     }

@@ -202,7 +202,7 @@ impl Graph {
 
     /// Drops the graph without the driver's, which is never touched again: nor are its nodes by what was made of it.
     pub(crate) fn abandon(self) {
-        tracing::warn!("a graph is left to the driver after a capture into it failed");
+        tell!(warn, "a graph is left to the driver after a capture into it failed");
         self.raw.begin().1.extend(self.nodes.iter().map(Node::id));
         self.raw.abandoned.store(true, Ordering::Relaxed);
     }

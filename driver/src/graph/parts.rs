@@ -80,7 +80,7 @@ unsafe extern "C" fn call_host(data: *mut c_void) {
     let call = unsafe { &*data.cast::<HostFunction>() };
     host_function(|| {
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            tracing::error!("a host node panicked");
+            tell!(error, "a host node panicked");
         }
     });
 }

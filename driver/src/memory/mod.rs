@@ -388,7 +388,7 @@ impl Allocation {
         // SAFETY: the address is an allocation of ours and the text a C string.
         let code = unsafe { set(self.address, text.as_ptr()) };
         if code != CUresult::SUCCESS {
-            tracing::debug!(?code, label, "the emulator took no label");
+            tell!(debug, ?code, label, "the emulator took no label");
         }
     }
 }
