@@ -17,8 +17,8 @@ fn main() -> Result<(), Error> {
     }
     let after = state(&context)?;
     println!("{cycles} cycles: {before:?} before, {after:?} after");
-    // The driver may give memory of its own back meanwhile; the allocator of the host keeps some.
-    assert!(after.free_mib >= before.free_mib && after.files <= before.files, "something grew");
+    // The driver takes and gives back some MiB of its own meanwhile; the allocator of the host keeps some.
+    assert!(after.free_mib + 4 >= before.free_mib && after.files <= before.files, "something grew");
     assert!(after.host_mib <= before.host_mib + 16, "memory of the host grew");
     drop(context);
     for _ in 0..20 {
