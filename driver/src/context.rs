@@ -468,6 +468,12 @@ impl Deref for Inner {
     }
 }
 
+impl std::fmt::Debug for Current<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Current({:?})", self.driver)
+    }
+}
+
 impl Drop for Current<'_> {
     #[inline]
     fn drop(&mut self) {

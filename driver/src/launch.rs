@@ -14,6 +14,7 @@ use crate::function::{Parameter, ParameterType};
 use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Region, Stream, View};
 
 /// On the host, at launch: views of device memory, and numbers.
+#[derive(Debug)]
 pub struct Host<'a>(std::marker::PhantomData<&'a ()>);
 
 impl<'a> Side for Host<'a> {

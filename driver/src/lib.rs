@@ -63,6 +63,7 @@
 //! Nothing is printed. With the feature `tracing`, its events tell what errors cannot, such as a failure in a destructor.
 
 #![allow(unsafe_code)]
+#![deny(missing_debug_implementations)]
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 extern crate warpwright_driver_sys as driver_sys;

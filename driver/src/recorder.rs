@@ -152,6 +152,12 @@ impl History {
     }
 }
 
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Recorder({:?})", self.graph)
+    }
+}
+
 impl Queue for Recorder {
     fn context(&self) -> &Context {
         self.graph.context()

@@ -10,11 +10,13 @@ use crate::queue::{Queue, Work};
 use crate::{Context, Error, Event, Pinned, Stream, View};
 
 /// Pinned pieces that are filled and copied in turn.
+#[derive(Debug)]
 pub struct Staging {
     pieces: Vec<Piece>,
     next: usize,
 }
 
+#[derive(Debug)]
 struct Piece {
     memory: Pinned<u64>,
     /// Recorded after the copy that still reads the memory.

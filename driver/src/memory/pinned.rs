@@ -124,6 +124,12 @@ impl<T: Element> Pinned<T> {
     }
 }
 
+impl<T> std::fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.view.fmt(f)
+    }
+}
+
 impl<T> Deref for Pinned<T> {
     type Target = View<T>;
 
