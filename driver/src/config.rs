@@ -20,7 +20,7 @@ pub struct LaunchConfig {
     /// Whether the kernel may start while the one before it in the stream still runs: only one that executes
     /// `griddepcontrol.wait`, and only in streams. Graphs have [edges](crate::EdgeKind::Programmatic) for it.
     pub programmatic: bool,
-    /// Before or after other work of the device, if not as its stream: see [`Context::priorities`].
+    /// Before or after other work of the device, if not as its stream: see [`Context::priorities`](crate::Context::priorities).
     pub priority: Option<i32>,
     /// Whether its memory fences need not wait for what kernels of the other domain write
     /// (`cudaLaunchMemSyncDomainRemote`).

@@ -14,7 +14,7 @@ use crate::{Context, Error};
 
 /// Memory that the program has anyway, pinned where it is and seen by the device. It is a [`View`] of all of itself.
 ///
-/// It takes the memory over and gives it back with [`into_inner`](Self::into_inner).
+/// It takes the memory over; [`to_host`](Self::to_host) copies it.
 #[derive(Debug)]
 pub struct Registered<T> {
     view: View<T>,

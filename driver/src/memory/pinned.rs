@@ -45,7 +45,7 @@ impl<T: Element> Pinned<T> {
         Ok(Self { view: View::of(Arc::new(allocation)), host })
     }
 
-    /// The same memory with a name, as [`Buffer::labelled`].
+    /// The same memory with a name, as [`Buffer::labelled`](crate::Buffer::labelled).
     #[must_use]
     pub fn labelled(self, label: &str) -> Self {
         self.region().allocation.set_label(label);
