@@ -106,7 +106,6 @@ impl Machine {
         let rules = if LINKED.load(Relaxed) { None } else { environment::failures() };
         if let Some(Err(error)) = rules.map(|rules| self.device.failures.read(&rules)) {
             let text = format!("{} is malformed: {}", environment::FAILURES, error.text);
-            eprintln!("{text}");
             return refuse(error.code, text);
         }
         self.initialised.store(true, Relaxed);

@@ -12,7 +12,7 @@ use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_fla
 use crate::error::DriverError;
 use crate::lock::lock;
 use crate::memory::wait_for_work;
-use crate::order::{Clock, Order};
+use crate::order::{Clock, StreamOrder};
 use crate::release::{Pending, Release};
 use crate::timeline::{Mark, State, Timeline};
 use crate::{Device, Driver, Error};
@@ -35,7 +35,7 @@ pub(crate) struct Resources {
     transfer: CUstream,
     /// Every stream that may still have work, also after its last [`Stream`](crate::Stream) is gone.
     streams: Mutex<Vec<Arc<Timeline>>>,
-    order: Order,
+    order: StreamOrder,
     pending: Pending,
 }
 
@@ -47,8 +47,8 @@ pub(crate) struct Limits {
     pub(crate) threads: u32,
 }
 
-/// A place in a stream that somebody waits for: so much of its work, and what comes before it.
-pub(crate) type Place = (u64, Clock);
+/// A point in a stream that somebody waits for: so much of its work, and what comes before it.
+pub(crate) type Point = (u64, Clock);
 
 /// The context is current on this thread for as long as this lives.
 pub struct Current<'a> {
@@ -123,12 +123,12 @@ impl Context {
     fn wait_for(&self, timeline: &Timeline) -> Result<(), Error> {
         let _waiting = timeline.waiting();
         let state = timeline.lock();
-        let place = self.place(timeline, &state);
+        let point = self.point(timeline, &state);
         if timeline.captures(&state, self) {
-            return self.wait_for_earlier(timeline, state, place);
+            return self.wait_for_earlier(timeline, state, point);
         }
         drop(state);
-        self.wait_until(timeline, place).map_err(Error::from)
+        self.wait_until(timeline, point).map_err(Error::from)
     }
 
     /// Waits for what a stream that captures was given before: by the fence there, because the stream cannot be asked.
@@ -137,9 +137,9 @@ impl Context {
         &self,
         timeline: &Timeline,
         state: MutexGuard<'_, State>,
-        place: Place,
+        point: Point,
     ) -> Result<(), Error> {
-        if timeline.has_reached(place.0) {
+        if timeline.has_reached(point.0) {
             return Ok(());
         }
         let is_here = state.capture.as_ref().is_some_and(|capture| capture.is_here());
@@ -150,19 +150,19 @@ impl Context {
         let _current = self.enter()?;
         // SAFETY: the event lives as long as its stream.
         let result = unsafe { cu!(self.driver(), cuEventSynchronize(event)) };
-        self.waited(timeline, place, result).map_err(Error::from)
+        self.waited(timeline, point, result).map_err(Error::from)
     }
 
     /// Waits until the stream, of which the caller waits, has come so far.
-    pub(crate) fn wait_until(&self, timeline: &Timeline, place: Place) -> Result<(), DriverError> {
+    pub(crate) fn wait_until(&self, timeline: &Timeline, point: Point) -> Result<(), DriverError> {
         let _current = self.enter()?;
         // SAFETY: the stream is alive for as long as its timeline is in somebody's hands.
         let result = unsafe { cu!(self.driver(), cuStreamSynchronize(timeline.raw)) };
-        self.waited(timeline, place, result)
+        self.waited(timeline, point, result)
     }
 
-    /// The place after what the stream was given so far, to be waited for.
-    pub(crate) fn place(&self, timeline: &Timeline, state: &State) -> Place {
+    /// The point after what the stream was given so far, to be waited for.
+    pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> Point {
         (state.queued, self.0.order.clock(timeline.slot, state.queued))
     }
 
@@ -170,7 +170,7 @@ impl Context {
     pub(crate) fn waited(
         &self,
         timeline: &Timeline,
-        (queued, clock): Place,
+        (queued, clock): Point,
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         if result.as_ref().err().is_none_or(|error| error.code.is_device_fault()) {
@@ -212,7 +212,7 @@ impl Context {
         &self.0.limits
     }
 
-    pub(crate) fn order(&self) -> &Order {
+    pub(crate) fn order(&self) -> &StreamOrder {
         &self.0.order
     }
 
@@ -321,7 +321,7 @@ impl Resources {
             limits,
             transfer: CUstream::NULL,
             streams: Mutex::default(),
-            order: Order::default(),
+            order: StreamOrder::default(),
             pending: Pending::default(),
         };
         match inner.create_stream() {

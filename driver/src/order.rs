@@ -28,7 +28,7 @@ pub(crate) type Clock = SmallVec<[u64; 4]>;
 
 /// The clocks of a context's streams.
 #[derive(Default)]
-pub(crate) struct Order {
+pub(crate) struct StreamOrder {
     several: AtomicBool,
     /// Whether graphs own memory, which work of streams must not name.
     graph_memory: AtomicBool,
@@ -74,7 +74,7 @@ struct Touch {
 #[derive(Default)]
 pub(crate) struct Touched(Mutex<Vec<Touch>>);
 
-impl Order {
+impl StreamOrder {
     /// Whether there is more than one stream, so that work must be given in order.
     #[inline]
     pub(crate) fn several(&self) -> bool {

@@ -47,13 +47,9 @@ impl Stream {
         from.context().synchronize()?;
         let (theirs, ours, raw) = (from.context().raw(), self.context().raw(), self.raw());
         let (source, target, bytes) = (from.address(), to.address(), to.region().bytes());
-        let turn = self.begin("a copy from another device")?;
-        turn.admit(std::iter::once((to.region(), Access::Write)))?;
-        turn.enqueue(|driver| {
-            // SAFETY: both regions are alive and of that size, each in its context.
+        self.transfer("a copy from another device", to.region(), Access::Write, |driver| {
+            // SAFETY: both regions are alive and of that size, each in its context, until the wait is over.
             unsafe { cu_if_there!(driver, cuMemcpyPeerAsync(target, ours, source, theirs, bytes, raw)) }
-        })?;
-        // Whoever releases the source asks the streams of its own context only.
-        self.synchronize()
+        })
     }
 }

@@ -100,8 +100,8 @@ impl Stream {
     /// [`Error::Capturing`]; a fault of the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
         let waiting = self.0.timeline.waiting();
-        let place = self.begin("waiting for the stream")?.place();
-        self.context().wait_until(&self.0.timeline, place)?;
+        let point = self.begin("waiting for the stream")?.point();
+        self.context().wait_until(&self.0.timeline, point)?;
         drop(waiting);
         self.context().collect();
         Ok(())
@@ -113,14 +113,14 @@ impl Stream {
     /// As [`synchronize`](Self::synchronize).
     pub fn is_idle(&self) -> Result<bool, Error> {
         let _waiting = self.0.timeline.waiting();
-        let place = self.begin("asking for the stream")?.place();
+        let point = self.begin("asking for the stream")?.point();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         // SAFETY: the stream is alive; a query changes nothing.
         match unsafe { (driver.api().cuStreamQuery)(self.raw()) } {
             CUresult::NOT_READY => Ok(false),
             code => {
                 let result = driver.check("cuStreamQuery", code);
-                self.context().waited(&self.0.timeline, place, result)?;
+                self.context().waited(&self.0.timeline, point, result)?;
                 Ok(true)
             }
         }
@@ -151,9 +151,14 @@ impl Stream {
     /// Says that all work given to `other` so far runs before what this stream is given from now on, because of
     /// something that this crate does not see: a wait on memory, another library's event, a kernel that waits.
     ///
+    /// It says nothing of a stream of another context: the two share no memory that is ordered here.
+    ///
     /// # Safety
     /// It does.
     pub unsafe fn assume_after(&self, other: &Self) {
+        if !self.context().same(other.context()) {
+            return;
+        }
         let (slot, queued) = (other.0.timeline.slot, other.0.timeline.queued());
         self.context().order().join(self.0.timeline.slot, &self.context().order().clock(slot, queued));
     }
@@ -203,8 +208,9 @@ impl Stream {
         })
     }
 
-    /// Queues a copy between the device and memory that the caller lends, and waits for it.
-    fn transfer(
+    /// Queues a copy that uses memory which the streams of this context do not keep, such as what the caller lends, and
+    /// waits for it, also where the driver refuses to.
+    pub(crate) fn transfer(
         &self,
         what: &str,
         region: &Region,
@@ -219,10 +225,10 @@ impl Stream {
         let turn = self.begin(what)?;
         turn.admit(std::iter::once((region, access)))?;
         turn.enqueue(copy)?;
-        let place = self.context().place(&self.0.timeline, &self.0.timeline.lock());
+        let point = self.context().point(&self.0.timeline, &self.0.timeline.lock());
         // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
-        self.context().waited(&self.0.timeline, place, waited).map_err(Error::from)
+        self.context().waited(&self.0.timeline, point, waited).map_err(Error::from)
     }
 
     /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
@@ -243,6 +249,17 @@ impl Stream {
             return Err(capturing(what));
         }
         Ok(Turn { stream: self, state })
+    }
+
+    /// Remembers what the piece of work with this count uses, and refuses it as [`Turn::admit`] does.
+    #[inline]
+    pub(crate) fn admit_as<'a>(
+        &self,
+        count: u64,
+        uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
+    ) -> Result<(), Error> {
+        let order = self.context().order();
+        if order.several() { order.admit((self.0.timeline.slot, count), uses) } else { Ok(()) }
     }
 
     pub(crate) fn record(&self, event: &Event) -> Result<(), Error> {
@@ -276,19 +293,21 @@ impl Turn<'_> {
         &self,
         uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
     ) -> Result<(), Error> {
-        let order = self.stream.context().order();
-        if order.has_graph_memory() {
+        if self.stream.context().order().has_graph_memory() {
             refuse_memory(uses.clone().map(|(region, _)| region), "work of a stream")?;
         }
-        if !order.several() {
-            return Ok(());
-        }
-        order.admit((self.stream.0.timeline.slot, self.state.queued + 1), uses)
+        self.stream.admit_as(self.count(), uses)
     }
 
-    /// The place after what was given so far, to be waited for.
-    fn place(&self) -> crate::context::Place {
-        self.stream.context().place(&self.stream.0.timeline, &self.state)
+    /// The count that the stream's work has with this piece.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        self.state.queued + 1
+    }
+
+    /// The point after what was given so far, to be waited for.
+    fn point(&self) -> crate::context::Point {
+        self.stream.context().point(&self.stream.0.timeline, &self.state)
     }
 
     /// Gives the stream the work that `call` makes, and ends the turn.

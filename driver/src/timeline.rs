@@ -19,7 +19,7 @@ use crate::{Context, Driver, DriverError};
 /// The driver's stream and what it was given. It outlives the [`Stream`](crate::Stream) until it is idle.
 pub(crate) struct Timeline {
     pub(crate) raw: CUstream,
-    /// Its place in the tables of the context's [`Order`](crate::order::Order).
+    /// Its place in the tables of the context's [`StreamOrder`](crate::order::StreamOrder).
     pub(crate) slot: usize,
     /// Whether somebody else made it, who destroys it.
     pub(crate) borrowed: bool,

@@ -139,9 +139,11 @@ impl Stream {
 
     fn take<T: Element>(&self, len: usize, pool: Option<&MemoryPool>) -> Result<Buffer<T>, Error> {
         let (context, bytes, raw) = (self.context(), byte_len::<T>(len), self.raw());
-        let mut address = 0;
+        let (mut address, mut at) = (0, 0);
         let mut call = || {
-            self.begin("taking memory")?.enqueue(|driver| {
+            let turn = self.begin("taking memory")?;
+            at = turn.count();
+            turn.enqueue(|driver| {
                 let (to, bytes) = (&mut address, bytes.max(1));
                 // SAFETY: `address` is ours to write; pool and stream are alive and of one context.
                 unsafe {
@@ -165,7 +167,7 @@ impl Stream {
         let allocation = Allocation::new(context, address, bytes, origin);
         let buffer = Buffer(View::of(Arc::new(allocation)));
         // For other streams, the memory begins with this.
-        self.begin("taking memory")?.admit(std::iter::once((buffer.region(), Access::Write)))?;
+        self.admit_as(at, std::iter::once((buffer.region(), Access::Write)))?;
         Ok(buffer)
     }
 }
