@@ -4,14 +4,20 @@
 //! is here:
 //!
 //! - [`Driver`], [`Device`], [`Context`], [`Stream`], [`Event`]: the driver's objects. Each keeps alive what it needs.
-//! - [`Buffer`], [`Pinned`] and [`View`]: memory, and parts of it to hand to kernels. [`Staging`]: much memory of the
-//!   host, copied to the device at the speed of the bus.
+//! - [`Buffer`], [`Pinned`], [`Managed`], [`Registered`] and [`View`]: memory, and parts of it to hand to kernels.
+//!   [`Boxed`]: rows and slices of it. [`MemoryPool`]: memory in the order of a stream. [`Staging`]: much memory of
+//!   the host, copied to the device at the speed of the bus.
+//! - [`kernel!`], [`Module`] and [`Function`]: kernels of PTX, cubins and fatbins of any source, with typed arguments
+//!   that are compared with the text. [`LaunchConfig`]: the shape of a launch. [`TensorMap`]: a tensor as an argument.
 //! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
-//!   [`Module`] and [`Function`]: PTX of any other source.
 //! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
 //!   each launch reads and writes, or one pipeline of overlapped kernels, a [`Capture`] has the driver make one.
 //! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place. An edge is full,
 //!   or [programmatic](EdgeKind::Programmatic): the later kernel starts early and waits by itself.
+//!   [`Conditional`] nodes branch and loop on the device.
+//!
+//! Without a GPU, the emulator takes the driver's place: [`Driver::of`]`(warpwright_cuda_emu::library())` in the same
+//! program, or its shared library by the environment variable `WARPWRIGHT_LIBCUDA`, which names the driver to load.
 //!
 //! ```
 //! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};

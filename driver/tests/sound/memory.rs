@@ -169,3 +169,20 @@ fn a_piece_whose_event_is_refused_is_not_filled_under_its_copy() {
     drop((staging, stream, to, context));
     sim::expect_clean("staging");
 }
+
+#[test]
+fn memory_that_a_stream_took_belongs_to_others_only_after_an_event() {
+    emulator(|context| {
+        let stream = |name| Stream::new(&context).unwrap().labelled(name);
+        let (one, two) = (stream("one"), stream("two"));
+        let taken = one.alloc::<f32>(N).unwrap();
+        let refused = two.fill(&taken, 1.0);
+        assert!(matches!(refused, Err(Error::UnorderedStreams { .. })), "{refused:?}");
+        // The event covers the allocation, which is the last work of the stream.
+        let event = Event::untimed(&context).unwrap();
+        event.record(&one).unwrap();
+        two.wait(&event).unwrap();
+        two.fill(&taken, 1.0).unwrap();
+        assert_eq!(two.read(&taken).unwrap(), [1.0; N]);
+    });
+}
