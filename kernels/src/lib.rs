@@ -16,6 +16,7 @@ mod cache;
 pub mod case;
 mod contract;
 pub mod format;
+pub mod matmul;
 mod list;
 pub mod pipeline;
 pub mod read;

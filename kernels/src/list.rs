@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use crate::matmul::DequantizeTiles;
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
@@ -205,6 +206,7 @@ impl List {
         self.add([ArgmaxFinal]);
         self.add([Advance]);
         self.add(tiled().map(|format| Pack { format }));
+        self.add(tiled().map(|format| DequantizeTiles { format }));
         self.add(Read::ALL);
     }
 }

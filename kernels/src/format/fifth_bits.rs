@@ -1,9 +1,10 @@
 //! 512 bytes of fifth bits after the nibbles of a tile.
 
 use super::bits::BitRange;
+use super::dequantize;
 use super::nibbles;
 use super::pack::PackLane;
-use super::product::{AND_OR, Codes, TileProduct, TilePtr};
+use super::product::{AND_OR, Codes, TileLane, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::SELECT;
@@ -41,7 +42,7 @@ impl<'k> PackLane<'k> {
     }
 }
 
-impl<'k> TileProduct<'k> {
+impl<'k> TileLane<'k> {
     /// Nibbles with the fifth bits of their word `c` in word `c`: bit `2 j + r` belongs to row `g + 8 r`.
     pub(super) fn five_bits(&self, tile: TilePtr<'k>) -> Codes<'k> {
         let words = self.nibble_words(tile);
@@ -55,6 +56,19 @@ impl<'k> TileProduct<'k> {
                 [code(j, 0), code(j, 1), code(j + 1, 0), code(j + 1, 1)]
             })
         })
+    }
+}
+
+impl<'k> TileLane<'k> {
+    /// The codes of set `set` of 128 columns.
+    pub(super) fn five_bit_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
+        let high = tile.at(self.lane * 16).at(AT + 8 * set).cast::<u32>().ld2();
+        let rows = |(i, word): (usize, U32<'k>)| {
+            dequantize::Codes::Bytes(
+                [0, 1].map(|r| five_bits(word, high[i / 4], 2 * (i % 4) + r, 4 * r as u32)),
+            )
+        };
+        self.nibble_set(tile, set).enumerate().map(rows).collect()
     }
 }
 

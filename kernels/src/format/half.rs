@@ -4,9 +4,10 @@
 
 use super::activations::Encoding;
 use super::bits::{Bits, Field, one};
+use super::dequantize::{Affine, Codes};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
 use super::pack::PackLane;
-use super::product::{RowSums, TileProduct};
+use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::{lane, word};
 use super::unpack::halves;
@@ -98,6 +99,19 @@ impl TileFormat for Half {
             lane.words(2 * c, [a[0], b[0], a[1], b[1]]);
             lane.words(2 * c + 1, [a[2], b[2], a[3], b[3]]);
         }
+    }
+
+    fn group(&self) -> u32 {
+        8
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, _: u32) -> Vec<Codes<'k>> {
+        let codes = |words| if *self == Half::F16 { Codes::Binary16(words) } else { Codes::Bfloat16(words) };
+        (0..8).map(|c| codes(lane.words(tile, c))).collect()
+    }
+
+    fn scales<'k>(&self, _: &TileLane<'k>, _: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        Vec::new()
     }
 
     fn multiply<'k>(

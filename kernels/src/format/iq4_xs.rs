@@ -4,10 +4,11 @@
 //! nibble of `scales_l`, the upper two bits are in `scales_h`. A tile has the nibbles, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{IQ4, Table};
 use super::pack::PackLane;
-use super::product::{RowSums, TileProduct, TilePtr};
+use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{SIX_LESS_32, halfword, halves, join};
@@ -130,6 +131,23 @@ impl TileFormat for IQ4_XS {
         lane.tile.at(LOW).row(lane.lane, 2).cast::<u16>().st(low);
         lane.tile.at(HIGH).row(lane.lane, 1).st(high);
         lane.row_words(D, [join(headers[0][0], headers[1][0])]);
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        lane.entry_codes(tile, &IQ4, set)
+    }
+
+    fn values(&self) -> CodeValues {
+        CodeValues::SIGNED
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        let low = tile.at(lane.lane * 2).at(LOW).cast::<u16>().ld();
+        let high = tile.at(lane.lane).at(HIGH).ld();
+        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let scale = |i: u32| SIX_LESS_32.at(low.bfe(4 * i, 4) | (high.bfe(2 * i, 2) << 4), 0);
+        let row = |s: u32, r: u32| Affine { scale: d[r as usize] * scale(2 * s + r), offset: None };
+        [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 
     fn multiply<'k>(

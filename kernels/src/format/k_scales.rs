@@ -1,9 +1,10 @@
 //! Six-bit numbers, and the scales and minima of Q4_K and Q5_K, which are such numbers.
 
 use super::bits::{BitRange, Bits, Field, one, two};
+use super::dequantize::Affine;
 use super::fragment::{Bytes, Group};
 use super::pack::{PackLane, load8};
-use super::product::{AND_OR, RowSums, Set, TileProduct, TilePtr, number};
+use super::product::{AND_OR, RowSums, Set, TileLane, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{SELECT, SIX, bytes, halves, join, split};
@@ -36,7 +37,7 @@ impl<'k> PackLane<'k> {
     }
 }
 
-impl<'k> TileProduct<'k> {
+impl<'k> TileLane<'k> {
     /// The lane's six-bit numbers from byte `at` on: numbers `(v, 0)` in the bytes of a word, then numbers `(v, 1)`.
     pub(super) fn six_bits(&self, low: U32<'k>, high: U32<'k>) -> [U32<'k>; 2] {
         [
@@ -45,7 +46,7 @@ impl<'k> TileProduct<'k> {
         ]
     }
 
-    /// The words from which [`six_bits`](TileProduct::six_bits) takes them.
+    /// The words from which [`six_bits`](TileLane::six_bits) takes them.
     pub(super) fn six_bit_words(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
         let low = tile.at(self.lane * 4).at(at).cast::<u32>().ld();
         let high = tile.at((self.lane >> 1) * 4).at(at + 128).cast::<u32>().ld() >> ((self.lane & 1) * 4);
@@ -174,13 +175,22 @@ pub(super) struct TileScales<'k> {
 
 impl<'k> TileScales<'k> {
     /// Loads those of the lane from byte `at` on.
-    pub(super) fn load(product: &TileProduct<'k>, tile: TilePtr<'k>, at: u32) -> Self {
+    pub(super) fn load(product: &TileLane<'k>, tile: TilePtr<'k>, at: u32) -> Self {
         product.k.note("scales and minima of a tile of Q4_K and Q5_K");
         let [low, high] = product.six_bit_words(tile, at);
         let d = tile.at(product.g * 8).at(at + SIX_BITS).cast::<u32>();
         let [first, second] = d.ld2().map(halves);
         let numbers = product.six_bits(low, high).map(|word| from_fn(|byte| number(word, byte as u32)));
         TileScales { numbers, d: [first[0], second[0]], dmin: [first[1], second[1]] }
+    }
+
+    /// The same by set and row.
+    pub(super) fn affine(&self) -> Vec<[Affine<'k>; 2]> {
+        let row = |numbers: &[F32<'k>; 4], r: usize| Affine {
+            scale: self.d[r] * numbers[2 * r],
+            offset: Some(-(self.dmin[r] * numbers[2 * r + 1])),
+        };
+        self.numbers.iter().map(|numbers| [0, 1].map(|r| row(numbers, r))).collect()
     }
 
     /// `row += d * (sum over sets of scale * product) - dmin * (sum over sets of min * sum)`.

@@ -4,10 +4,11 @@
 //! A tile has the nibbles, the fifth bits, then the scale and then the minimum of each group of 32.
 
 use super::bits::{BitRange, Bits, Field, one, two};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{Lookup, Table};
 use super::pack::PackLane;
-use super::product::{RowSums, Set, TileProduct, TilePtr};
+use super::product::{RowSums, Set, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::halves_in_tile;
 use super::unpack::{Code, SELECT, bytes, halfword, halves, join, split};
@@ -209,6 +210,28 @@ impl TileFormat for Legacy {
         if self.fifth {
             lane.fifth_bits_in_order(fifth);
         }
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        match &self.values {
+            Values::Entries(table) => lane.entry_codes(tile, table, set),
+            Values::Numbers(_) if self.fifth => lane.five_bit_codes(tile, set),
+            Values::Numbers(_) => lane.nibble_codes(tile, set),
+        }
+    }
+
+    fn values(&self) -> CodeValues {
+        match &self.values {
+            Values::Entries(_) => CodeValues::SIGNED,
+            Values::Numbers(code) => CodeValues { signed: false, bias: code.bias },
+        }
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        let d = lane.group_halves(tile, self.scales()).map(halves);
+        let m = self.min.then(|| lane.group_halves(tile, self.minima()).map(halves));
+        let affine = |s: usize, r: usize| Affine { scale: d[s][r], offset: m.map(|m| m[s][r]) };
+        [0, 1].map(|s| [0, 1].map(|r| affine(s, r))).into()
     }
 
     fn multiply<'k>(

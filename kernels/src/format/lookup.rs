@@ -1,6 +1,7 @@
 //! Codes of four bits that are indices into a table of 16 signed bytes.
 
-use super::product::{Codes, RowSums, TileProduct, TilePtr};
+use super::dequantize;
+use super::product::{Codes, RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::unpack::{BYTE, bytes, split};
 use ptx_gen::*;
@@ -57,6 +58,19 @@ impl<'k> Table<'k> {
         let low = nibbles & 0x0f0f_0f0f;
         let pairs = low | (low >> 4);
         bytes(BYTE, split(self.four(pairs.prmt(pairs, 0x20))), 0)
+    }
+}
+
+impl<'k> TileLane<'k> {
+    /// The entries of the codes of set `set` of 128 columns.
+    pub(super) fn entry_codes(
+        &self,
+        tile: TilePtr<'k>,
+        lookup: &Lookup,
+        set: u32,
+    ) -> Vec<dequantize::Codes<'k>> {
+        let table = lookup.load(self.k);
+        self.nibble_set(tile, set).map(|word| dequantize::Codes::Bytes(table.both(word))).collect()
     }
 }
 

@@ -13,6 +13,7 @@
 
 pub mod activations;
 pub(crate) mod bits;
+pub mod dequantize;
 pub(crate) mod fragment;
 pub(crate) mod pack;
 pub(crate) mod product;
@@ -49,9 +50,10 @@ mod q8_0;
 use crate::case::Random;
 use activations::Encoding;
 use bits::{Bits, Field, get};
+use dequantize::{Affine, CodeValues, Codes};
 use fragment::{Fragment, LaneSplit};
 use pack::PackLane;
-use product::{RowSums, TileProduct};
+use product::{RowSums, TileLane, TileProduct, TilePtr};
 use ptx_gen::*;
 use row::RowFragment;
 
@@ -189,7 +191,7 @@ pub(crate) trait TileFormat: Sync {
         Encoding::SplitInt8
     }
 
-    /// Neighbouring columns that a lane holds: 16 or 32. A scale is common to them.
+    /// Neighbouring columns that a lane holds: 16 or 32, to which a scale is common; 8 of 16-bit numbers.
     fn group(&self) -> u32 {
         32
     }
@@ -210,6 +212,17 @@ pub(crate) trait TileFormat: Sync {
         kt: U32<'k>,
         batch: &mut [RowSums<'k>],
     );
+
+    /// The lane's codes of set `set` of 128 columns, in steps of four columns.
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>>;
+
+    /// What a code stands for.
+    fn values(&self) -> CodeValues {
+        CodeValues::UNSIGNED
+    }
+
+    /// The scales of the lane's groups in a tile, of rows `g` and `g + 8`; none for numbers that need none.
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]>;
 
     /// Weights of a [`RowFragment`].
     fn row_len(&self) -> u32 {

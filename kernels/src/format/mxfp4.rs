@@ -5,10 +5,11 @@
 //! `ggml_e8m0_to_fp32_half`, for which 255 is no NaN but 2^127. A tile has the nibbles, then `e` of each group of 32.
 
 use super::bits::{BitRange, Bits, Field, one, two};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::lookup::{Lookup, Table};
 use super::pack::PackLane;
-use super::product::{RowSums, TileProduct, TilePtr};
+use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::{Block, BlockFormat, TileFormat, nibbles};
@@ -121,6 +122,20 @@ impl TileFormat for MXFP4 {
             words[0][0].prmt(words[1][0], lane.t.mad(0x11, 0x40))
         });
         lane.tile.at(E).row(lane.lane, 4).cast::<u32>().st(powers[0].prmt(powers[1], 0x5410));
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        lane.entry_codes(tile, &E2M1, set)
+    }
+
+    fn values(&self) -> CodeValues {
+        CodeValues::SIGNED
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        let powers = tile.at(lane.lane * 4).at(E).cast::<u32>().ld();
+        let row = |s: u32, r: u32| Affine { scale: half_power(powers.bfe(16 * s + 8 * r, 8)), offset: None };
+        [0, 1].map(|s| [0, 1].map(|r| row(s, r))).into()
     }
 
     fn multiply<'k>(

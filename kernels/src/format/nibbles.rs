@@ -2,8 +2,9 @@
 //! of a column, of row `g` in its low nibble and of row `g + 8` in its high one.
 
 use super::bits::BitRange;
+use super::dequantize;
 use super::pack::PackLane;
-use super::product::{Codes, TileProduct, TilePtr};
+use super::product::{Codes, TileLane, TilePtr};
 use super::row::RowFragment;
 use super::tile::{lane, word};
 use super::unpack::SELECT;
@@ -35,10 +36,20 @@ impl<'k> PackLane<'k> {
     }
 }
 
-impl<'k> TileProduct<'k> {
+impl<'k> TileLane<'k> {
     /// The lane's words of nibbles.
     pub(super) fn nibble_words(&self, tile: TilePtr<'k>) -> [[U32<'k>; 4]; 4] {
         from_fn(|c| self.words(tile, c as u32))
+    }
+
+    /// The words of nibbles of set `set` of 128 columns.
+    pub(super) fn nibble_set(&self, tile: TilePtr<'k>, set: u32) -> impl Iterator<Item = U32<'k>> {
+        [0, 1].map(|half| self.words(tile, 2 * set + half)).into_iter().flatten()
+    }
+
+    /// The same, as codes without more bits.
+    pub(super) fn nibble_codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<dequantize::Codes<'k>> {
+        self.nibble_set(tile, set).map(dequantize::Codes::Nibbles).collect()
     }
 
     /// Row `g` in the low nibbles, row `g + 8` in the high ones. For row `g + 8` whole bytes are multiplied and row

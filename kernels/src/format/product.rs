@@ -17,17 +17,41 @@ use super::Format;
 use super::activations::{Activations, Encoding};
 use ptx_gen::*;
 use std::array::from_fn;
+use std::ops::Deref;
 
 /// The bytes of a tile in shared memory.
 pub(crate) type TilePtr<'k> = Ptr<'k, u8, Shared>;
 
-/// A lane's view of the products in one format.
-pub(crate) struct TileProduct<'k> {
+/// A lane's view of tiles of one format.
+#[derive(Clone, Copy)]
+pub(crate) struct TileLane<'k> {
     pub(super) k: Builder<'k>,
     pub(super) format: Format,
     pub(super) lane: U32<'k>,
     pub(super) g: U32<'k>,
     pub(super) t: U32<'k>,
+}
+
+impl<'k> TileLane<'k> {
+    pub(crate) fn new(k: Builder<'k>, format: Format) -> Self {
+        let lane = k.lane();
+        TileLane { k, format, lane, g: lane >> 2, t: lane & 3 }
+    }
+
+    /// The lane's `c`-th group of four words.
+    pub(super) fn words(&self, tile: TilePtr<'k>, c: u32) -> [U32<'k>; 4] {
+        tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
+    }
+
+    /// The binary16 numbers of the lane's groups of 32, from byte `at` on: a word a set, of both rows.
+    pub(super) fn group_halves(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
+        tile.at(self.lane * 8).at(at).cast::<u32>().ld2()
+    }
+}
+
+/// A lane's view of the products in one format.
+pub(crate) struct TileProduct<'k> {
+    tile: TileLane<'k>,
     /// Whether the lane holds activations: the others hold zeros.
     pub(super) active: Pred<'k>,
     /// The lane's activations for the first tile.
@@ -36,6 +60,14 @@ pub(crate) struct TileProduct<'k> {
     pub(super) side: Ptr<'k, u8, Shared>,
     /// Bytes of both per token; `None` for a batch of one.
     pub(super) next: Option<[U32<'k>; 2]>,
+}
+
+impl<'k> Deref for TileProduct<'k> {
+    type Target = TileLane<'k>;
+
+    fn deref(&self) -> &TileLane<'k> {
+        &self.tile
+    }
 }
 
 /// A lane's contribution to the sums of rows `g` and `g + 8`.
@@ -72,8 +104,8 @@ impl<'k> Set<'k> {
 
 impl<'k> TileProduct<'k> {
     pub(crate) fn new(k: Builder<'k>, format: Format, x: Activations<'k>) -> Self {
-        let lane = k.lane();
-        let (g, t) = (lane >> 2, lane & 3);
+        let tile = TileLane::new(k, format);
+        let (g, t) = (tile.g, tile.t);
         let sixteen = format.tiles().group() == 16;
         let (active, offset) = match x.encoding {
             Encoding::SplitInt8 if sixteen => ((g >> 1).eq(t), (t >> 1) * 64 + (t & 1) * 16 + (g & 1) * 32),
@@ -86,7 +118,7 @@ impl<'k> TileProduct<'k> {
             _ => x.side(),
         };
         let next = (x.batch > 1).then(|| x.token_bytes());
-        TileProduct { k, format, lane, g, t, active, x: x.memory.at(offset), side, next }
+        TileProduct { tile, active, x: x.memory.at(offset), side, next }
     }
 
     /// Adds the products of a tile, number `kt` of its row, with the activations of each token to the token's sums.
@@ -115,16 +147,6 @@ impl<'k> TileProduct<'k> {
     /// The heading of the multiplication by a token's activations.
     pub(super) fn token(&self) {
         self.k.note(format!("{}: multiply by the activations of a token", self.format.name()));
-    }
-
-    /// The lane's `c`-th group of four words.
-    pub(super) fn words(&self, tile: Ptr<'k, u8, Shared>, c: u32) -> [U32<'k>; 4] {
-        tile.at(self.lane * 16).at(512 * c).cast::<u32>().ld4()
-    }
-
-    /// The binary16 numbers of the lane's groups of 32, from byte `at` on: a word a set, of both rows.
-    pub(super) fn group_halves(&self, tile: TilePtr<'k>, at: u32) -> [U32<'k>; 2] {
-        tile.at(self.lane * 8).at(at).cast::<u32>().ld2()
     }
 
     /// The lane's activations, or zeros.

@@ -5,9 +5,10 @@
 //! `d` and `dmin`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
+use super::dequantize::{Affine, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::PackLane;
-use super::product::{RowSums, TileProduct, TilePtr, number};
+use super::product::{RowSums, TileLane, TileProduct, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{NIBBLE, TWO, bytes, halves, join, split};
@@ -143,6 +144,21 @@ impl TileFormat for Q2_K {
         to.st2([join(set(0), set(1)), join(set(2), set(3))]);
         let d = rows.map(|row| row.at(80).cast::<u32>().ld());
         lane.row_words(D, d);
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        lane.two_bit_codes(tile, set, |low, _, _, _| low)
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        let words = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
+        let d = tile.at(lane.g * 8).at(D).cast::<u32>().ld2().map(halves);
+        let row = |s: usize, r: usize| {
+            let byte = (2 * (s % 2) + r) as u32;
+            let [scale, min] = [0, 4].map(|from| number((words[s / 2] >> from) & 0x0f0f_0f0f, byte));
+            Affine { scale: d[r][0] * scale, offset: Some(-(d[r][1] * min)) }
+        };
+        (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
 
     fn multiply<'k>(

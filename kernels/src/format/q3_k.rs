@@ -6,10 +6,11 @@
 //! tile has the low bits, the third bits, the scales, then `d`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{SIX_BITS, six_bits};
 use super::pack::{PackLane, Shift, TileRow};
-use super::product::{AND_OR, RowSums, TileProduct, TilePtr, number};
+use super::product::{AND_OR, RowSums, TileLane, TileProduct, TilePtr, number};
 use super::row::RowFragment;
 use super::tile::lane;
 use super::unpack::{SIX_LESS_32, THREE_LESS_4, bytes, halfword, halves, join, split};
@@ -158,6 +159,28 @@ impl TileFormat for Q3_K {
         });
         let [a, b] = rows.map(|row| halfword(row, 108));
         lane.row_words(D, [join(a, b)]);
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        let third = tile.at(lane.lane * 16).at(THIRD).cast::<u32>().ld4();
+        lane.two_bit_codes(tile, set, |low, s, i, n| {
+            third_bit(third[s], 4 * i + n).lop3(0x0404_0404, low, AND_OR)
+        })
+    }
+
+    fn values(&self) -> CodeValues {
+        CodeValues { signed: false, bias: THREE_LESS_4.bias }
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        let [low, high] = lane.six_bit_words(tile, SCALES);
+        let words = lane.six_bits(low, high);
+        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let row = |s: usize, r: usize| {
+            let scale = number(words[r], s as u32) - 32.0;
+            Affine { scale: d[r] * scale, offset: None }
+        };
+        (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
 
     fn multiply<'k>(

@@ -4,10 +4,11 @@
 //! the nibbles, then the scales.
 
 use super::bits::{Bits, Field, one, two};
+use super::dequantize::{Affine, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, LaneScales, TileScales};
 use super::pack::PackLane;
-use super::product::{RowSums, Set, TileProduct, TilePtr};
+use super::product::{RowSums, Set, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::unpack::{NIBBLE, bytes, split};
 use super::{Block, BlockFormat, TileFormat, nibbles};
@@ -104,6 +105,14 @@ impl TileFormat for Q4_K {
         let header = rows.map(|row| row.cast::<u32>().ld4());
         (0..2).for_each(|s| lane.nibbles_k(rows.map(|row| row.at(16)), s));
         lane.scales_k(SCALES, header);
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        lane.nibble_codes(tile, set)
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        TileScales::load(lane, tile, SCALES).affine()
     }
 
     fn multiply<'k>(

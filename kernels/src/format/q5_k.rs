@@ -4,10 +4,11 @@
 //! bits, then the scales.
 
 use super::bits::{BitRange, Bits, Field, two};
+use super::dequantize::{Affine, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, TileScales};
 use super::pack::{PackLane, load8};
-use super::product::{RowSums, TileProduct, TilePtr};
+use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::q4_k::EightBytes;
 use super::row::RowFragment;
 use super::unpack::{FIVE, SELECT, bytes, split};
@@ -110,6 +111,14 @@ impl TileFormat for Q5_K {
             (word >> (4 * (c >> 1))) & 0x0101_0101
         });
         lane.scales_k(SCALES, header);
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        lane.five_bit_codes(tile, set)
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        TileScales::load(lane, tile, SCALES).affine()
     }
 
     fn multiply<'k>(

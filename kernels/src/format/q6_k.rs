@@ -5,9 +5,10 @@
 //! rows: six bits in each of their bytes, and the fourth word's bits in the two that remain.
 
 use super::bits::{BitRange, Bits, Field, one, two};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::{PackLane, Shift, TileRow};
-use super::product::{AND_OR, RowSums, TileProduct, TilePtr};
+use super::product::{AND_OR, RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
 use super::tile::{lane, word};
@@ -135,6 +136,28 @@ impl TileFormat for Q6_K {
         lane.tile.at(SCALES).row(lane.lane, 8).cast::<u32>().st2(scales);
         let [a, b] = rows.map(|row| halfword(row, 208));
         lane.row_words(D, [join(a, b)]);
+    }
+
+    /// Row `g + 8` counts 4: see [`six_bits`].
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        let words: Vec<U32> = (0..3).flat_map(|c| lane.words(tile, 3 * set + c)).collect();
+        let two = |words| {
+            let [a, b, c, d] = six_bits(words);
+            [Codes::Bytes([a, b >> 2]), Codes::Bytes([c, d >> 2])]
+        };
+        words.chunks(3).flat_map(two).collect()
+    }
+
+    fn values(&self) -> CodeValues {
+        CodeValues { signed: false, bias: SIX_LESS_32.bias }
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        let scales = tile.at(lane.lane * 8).at(SCALES).cast::<u32>().ld2();
+        let d = halves(tile.at(lane.g * 4).at(D).cast::<u32>().ld());
+        let factor = |byte: usize| scales[byte / 4].bits::<i32>().bfe(8 * (byte as u32 % 4), 8).cvt::<f32>();
+        let row = |s: usize, r: usize| Affine { scale: d[r] * factor(2 * s + r), offset: None };
+        (0..4).map(|s| [0, 1].map(|r| row(s, r))).collect()
     }
 
     /// Row `g` counts 4 times less than row `g + 8`: [`six_bits`] shows how 24 words hold 32.

@@ -3,9 +3,10 @@
 //! A tile has the bytes, then `d` of each group of 32.
 
 use super::bits::{Bits, Field, one};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::PackLane;
-use super::product::{RowSums, TileProduct, TilePtr};
+use super::product::{RowSums, TileLane, TileProduct, TilePtr};
 use super::row::RowFragment;
 use super::tile::{halves_in_tile, lane, word};
 use super::unpack::{BYTE, halfword, halves};
@@ -107,6 +108,23 @@ impl TileFormat for Q8_0 {
             }
             lane.group_halves(CODES, s, d);
         }
+    }
+
+    fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        let two = |i| {
+            let [a, b, c, d] = lane.words(tile, 4 * set + i);
+            [Codes::Bytes([a, b]), Codes::Bytes([c, d])]
+        };
+        (0..4).flat_map(two).collect()
+    }
+
+    fn values(&self) -> CodeValues {
+        CodeValues::SIGNED
+    }
+
+    fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {
+        let d = lane.group_halves(tile, CODES).map(halves);
+        d.map(|rows| rows.map(|scale| Affine { scale, offset: None })).into()
     }
 
     /// One set at a time: both would need too many registers for the whole batch.

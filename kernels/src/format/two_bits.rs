@@ -2,8 +2,9 @@
 //! of two columns of both rows.
 
 use super::bits::BitRange;
+use super::dequantize;
 use super::pack::PackLane;
-use super::product::{TileProduct, TilePtr};
+use super::product::{TileLane, TilePtr};
 use super::row::RowFragment;
 use super::sixteens::SixteenCodes;
 use super::tile::{lane, word};
@@ -38,7 +39,7 @@ impl<'k> PackLane<'k> {
     }
 }
 
-impl<'k> TileProduct<'k> {
+impl<'k> TileLane<'k> {
     /// The low two bits of the lane's codes, with what `above` adds to bits 2 and up of instruction `i` of set `s`.
     pub(super) fn two_bits(
         &self,
@@ -54,6 +55,26 @@ impl<'k> TileProduct<'k> {
                 from_fn(|n| above(low(n), s, i, n))
             })
         })
+    }
+}
+
+impl<'k> TileLane<'k> {
+    /// The codes of set `set` of 128 columns: see [`two_bits`](TileLane::two_bits).
+    pub(super) fn two_bit_codes(
+        &self,
+        tile: TilePtr<'k>,
+        set: u32,
+        above: impl Fn(U32<'k>, usize, usize, usize) -> U32<'k>,
+    ) -> Vec<dequantize::Codes<'k>> {
+        let words = self.words(tile, set);
+        let row = |(word, s, i): (U32<'k>, usize, usize), n: usize| {
+            above((word >> (2 * n as u32)) & 0x0303_0303, s, i, n)
+        };
+        let two = |(x, &word): (usize, &U32<'k>)| {
+            let at = (word, 2 * set as usize + x / 2, x % 2);
+            [0, 2].map(|j| dequantize::Codes::Bytes([0, 1].map(|r| row(at, j + r))))
+        };
+        words.iter().enumerate().flat_map(two).collect()
     }
 }
 

@@ -1,0 +1,106 @@
+//! Tiles as binary16 numbers in memory: what the products of this module multiply, made visible.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::format::dequantize::{ColumnOrder, Dequantizer, SET};
+use crate::format::tile::{self, ROWS};
+use crate::format::Format;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`DequantizeTiles`].
+    pub struct DequantizeArgs {
+        /// Tiles of `[rows, n]`
+        w: In<u8>,
+        /// `[rows]`: the powers of two that rows are multiplied by, in the order of the tiles.
+        unit: In<f32>,
+        /// `[rows, n]`: rows in the order of the tiles, columns in that of [`ColumnOrder`]
+        y: Out<f16>,
+        /// Rows of the matrix, a multiple of 16.
+        rows: u32,
+        /// Row length in weights, a multiple of the tile's columns.
+        n: u32,
+    }
+}
+
+/// The kernel. A warp takes a tile.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct DequantizeTiles {
+    /// The format of the tiles.
+    pub format: Format,
+}
+
+impl KernelDef for DequantizeTiles {
+    type Args<S: Side> = DequantizeArgs<S>;
+
+    fn name(&self) -> String {
+        format!("dequantize_tiles_{}", self.format.suffix())
+    }
+
+    fn block(&self) -> u32 {
+        32
+    }
+
+    fn grid(&self, a: &DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
+        let tile = tile::of(self.format);
+        self.multiple("rows", a.rows, ROWS)?;
+        self.multiple("n", a.n, tile.columns)?;
+        self.length("unit", a.unit, "rows", &[a.rows])?;
+        self.length("y", a.y, "rows * n", &[a.rows, a.n])?;
+        let tiles = (a.rows / ROWS) as usize * (a.n / tile.columns) as usize;
+        self.exactly("w", a.w, tiles * tile.bytes as usize)?;
+        Ok(Grid::plane(a.n / tile.columns, a.rows / ROWS))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: DequantizeArgs<Dev<'k>>) {
+        let size = tile::of(self.format);
+        k.note("the tile to shared memory");
+        let tile = k.shared::<u8>("tile", size.bytes);
+        let from = a.w.row(k.ctaid_y() * (a.n / size.columns) + k.ctaid(), size.bytes);
+        k.for_each(k.lane(), size.bytes / 16, 32, |i| {
+            tile.row(i, 16).cast::<u32>().st4(from.row(i, 16).cast::<u32>().ld4());
+        });
+        k.warp_barrier();
+        let (g, t) = (k.lane() >> 2, k.lane() & 3);
+        let rows = [0, 8].map(|r| k.ctaid_y() * ROWS + g + r);
+        let w = Dequantizer::new(k, self.format, rows.map(|row| a.unit.at(row).ld()));
+        let scales = w.scales(tile);
+        let first = k.ctaid() * size.columns + t * 2;
+        for set in 0..w.sets() {
+            for (step, A(regs)) in (0..).zip(w.fragments(tile, &scales, set)) {
+                for (r, pair) in (0..).zip(regs) {
+                    let column = first + (SET * set + 16 * step + r / 2 * 8);
+                    a.y.at(rows[r as usize % 2].mad(a.n, column)).cast::<u32>().st(pair);
+                }
+            }
+        }
+    }
+
+    fn reference(&self, a: DequantizeArgs<Cpu<'_>>) {
+        let n = a.n as usize;
+        let order = ColumnOrder::of(self.format).expect("a format with a tile");
+        let weights = tile::dequantize(self.format, a.w, n);
+        for ((y, w), unit) in a.y.chunks_mut(n).zip(weights.chunks(n)).zip(a.unit) {
+            for (k, w) in w.iter().enumerate() {
+                y[order.slot(k as u32) as usize] = f16::from_f32(w * unit);
+            }
+        }
+    }
+}
+
+impl Variant for DequantizeTiles {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let columns = tile::of(self.format).columns;
+        let case = |(row_blocks, tiles): (u32, u32)| {
+            let mut random = Random(seed);
+            let (rows, n) = (row_blocks * ROWS, tiles * columns);
+            let w = tile::random(self.format, (row_blocks * tiles) as usize, 0.5, &mut random);
+            let unit = (0..rows).map(|_| f32::from(1u16 << random.below(7))).collect();
+            let y = vec![f16(0); (rows * n) as usize];
+            let args = vec![CpuArg::U8(w), CpuArg::F32(unit), CpuArg::F16(y), CpuArg::scalar(rows), CpuArg::scalar(n)];
+            // Scales, offsets and weights are rounded, the offset beside a product that may be 16 times as large.
+            Case { label: format!("rows={rows} n={n}"), args, bound: 2e-3 }
+        };
+        [(1, 1), (3, 2)].map(case).into()
+    }
+}
