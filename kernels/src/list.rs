@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use crate::matmul::DequantizeTiles;
+use crate::format::dequantize::ColumnOrder;
+use crate::matmul::{DequantizeTiles, NormTokens};
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
@@ -207,6 +208,9 @@ impl List {
         self.add([Advance]);
         self.add(tiled().map(|format| Pack { format }));
         self.add(tiled().map(|format| DequantizeTiles { format }));
+        let order = |group| ColumnOrder { group };
+        let norm = |group, second: Option<u32>| NormTokens { order: order(group), second: second.map(order) };
+        self.add([norm(8, None), norm(16, None), norm(32, None), norm(32, Some(16))]);
         self.add(Read::ALL);
     }
 }

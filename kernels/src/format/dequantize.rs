@@ -10,6 +10,7 @@
 //! for each row, which the epilogue divides by, so that small weights do not become subnormal.
 
 use super::product::{TileLane, TilePtr};
+use super::unpack::Code;
 use super::{Format, TileFormat};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -71,11 +72,21 @@ pub(crate) struct CodeValues {
     pub(crate) signed: bool,
     /// What is subtracted from a code.
     pub(crate) bias: u32,
+    /// The largest magnitude of a code less the bias.
+    pub(crate) largest: u32,
 }
 
 impl CodeValues {
-    pub(crate) const UNSIGNED: CodeValues = CodeValues { signed: false, bias: 0 };
-    pub(crate) const SIGNED: CodeValues = CodeValues { signed: true, bias: 0 };
+    /// Signed bytes of at most this magnitude.
+    pub(crate) const fn signed(largest: u32) -> CodeValues {
+        CodeValues { signed: true, bias: 0, largest }
+    }
+}
+
+impl std::convert::From<Code> for CodeValues {
+    fn from(Code { bits, bias, .. }: Code) -> Self {
+        CodeValues { signed: false, bias, largest: bias.max((1 << bits) - 1 - bias) }
+    }
 }
 
 /// `scale * number + offset`.
@@ -179,7 +190,7 @@ impl<'k> Dequantizer<'k> {
         let pair = word.prmt(0x6464_6464, if r < 2 { 0x4140 } else { 0x4342 });
         let bias = values.bias as f32;
         match r % 2 {
-            0 => (pair & 0xff0f_ff0f).bits::<f16x2>().fma(self.constant(1.0), self.constant(-1024.0 - bias)),
+            0 => (pair & 0xff0f_ff0f).bits::<f16x2>() + self.constant(-1024.0 - bias),
             // A high nibble counts 16.
             _ => (pair & 0xfff0_fff0).bits::<f16x2>().fma(self.constant(0.0625), self.constant(-64.0 - bias)),
         }
@@ -188,7 +199,7 @@ impl<'k> Dequantizer<'k> {
     fn byte(&self, word: U32<'k>, pair: usize, values: CodeValues) -> Val<'k, f16x2> {
         let (word, bias) = if values.signed { (word ^ 0x8080_8080, 128) } else { (word, values.bias) };
         let number = word.prmt(0x6464_6464, if pair == 0 { 0x4140 } else { 0x4342 }).bits::<f16x2>();
-        number.fma(self.constant(1.0), self.constant(-1024.0 - bias as f32))
+        number + self.constant(-1024.0 - bias as f32)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::activations::Encoding;
 use super::bits::{Bits, Field, one};
-use super::dequantize::{Affine, Codes};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Fragment, LaneSplit, Unquantized};
 use super::pack::PackLane;
 use super::product::{RowSums, TileLane, TileProduct, TilePtr};
@@ -108,6 +108,10 @@ impl TileFormat for Half {
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, _: u32) -> Vec<Codes<'k>> {
         let codes = |words| if *self == Half::F16 { Codes::Binary16(words) } else { Codes::Bfloat16(words) };
         (0..8).map(|c| codes(lane.words(tile, c))).collect()
+    }
+
+    fn values(&self) -> CodeValues {
+        CodeValues::signed(0)
     }
 
     fn scales<'k>(&self, _: &TileLane<'k>, _: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

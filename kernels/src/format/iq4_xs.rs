@@ -138,7 +138,7 @@ impl TileFormat for IQ4_XS {
     }
 
     fn values(&self) -> CodeValues {
-        CodeValues::SIGNED
+        CodeValues::signed(127)
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

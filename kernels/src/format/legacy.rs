@@ -222,8 +222,8 @@ impl TileFormat for Legacy {
 
     fn values(&self) -> CodeValues {
         match &self.values {
-            Values::Entries(_) => CodeValues::SIGNED,
-            Values::Numbers(code) => CodeValues { signed: false, bias: code.bias },
+            Values::Entries(_) => CodeValues::signed(127),
+            Values::Numbers(code) => (*code).into(),
         }
     }
 

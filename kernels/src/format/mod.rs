@@ -217,9 +217,7 @@ pub(crate) trait TileFormat: Sync {
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>>;
 
     /// What a code stands for.
-    fn values(&self) -> CodeValues {
-        CodeValues::UNSIGNED
-    }
+    fn values(&self) -> CodeValues;
 
     /// The scales of the lane's groups in a tile, of rows `g` and `g + 8`; none for numbers that need none.
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]>;

@@ -129,7 +129,7 @@ impl TileFormat for MXFP4 {
     }
 
     fn values(&self) -> CodeValues {
-        CodeValues::SIGNED
+        CodeValues::signed(12)
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

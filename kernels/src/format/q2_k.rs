@@ -5,7 +5,7 @@
 //! `d` and `dmin`.
 
 use super::bits::{BitRange, Bits, Field, one, two};
-use super::dequantize::{Affine, Codes};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::pack::PackLane;
 use super::product::{RowSums, TileLane, TileProduct, TilePtr, number};
@@ -148,6 +148,10 @@ impl TileFormat for Q2_K {
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         lane.two_bit_codes(tile, set, |low, _, _, _| low)
+    }
+
+    fn values(&self) -> CodeValues {
+        TWO.into()
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

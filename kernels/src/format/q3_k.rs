@@ -169,7 +169,7 @@ impl TileFormat for Q3_K {
     }
 
     fn values(&self) -> CodeValues {
-        CodeValues { signed: false, bias: THREE_LESS_4.bias }
+        THREE_LESS_4.into()
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

@@ -4,7 +4,7 @@
 //! the nibbles, then the scales.
 
 use super::bits::{Bits, Field, one, two};
-use super::dequantize::{Affine, Codes};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, LaneScales, TileScales};
 use super::pack::PackLane;
@@ -109,6 +109,10 @@ impl TileFormat for Q4_K {
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         lane.nibble_codes(tile, set)
+    }
+
+    fn values(&self) -> CodeValues {
+        NIBBLE.into()
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

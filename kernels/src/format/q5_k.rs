@@ -4,7 +4,7 @@
 //! bits, then the scales.
 
 use super::bits::{BitRange, Bits, Field, two};
-use super::dequantize::{Affine, Codes};
+use super::dequantize::{Affine, CodeValues, Codes};
 use super::fragment::{Bytes, Fragment, Group, LaneSplit};
 use super::k_scales::{self, TileScales};
 use super::pack::{PackLane, load8};
@@ -115,6 +115,10 @@ impl TileFormat for Q5_K {
 
     fn codes<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
         lane.five_bit_codes(tile, set)
+    }
+
+    fn values(&self) -> CodeValues {
+        FIVE.into()
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

@@ -149,7 +149,7 @@ impl TileFormat for Q6_K {
     }
 
     fn values(&self) -> CodeValues {
-        CodeValues { signed: false, bias: SIX_LESS_32.bias }
+        SIX_LESS_32.into()
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

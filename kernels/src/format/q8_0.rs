@@ -119,7 +119,7 @@ impl TileFormat for Q8_0 {
     }
 
     fn values(&self) -> CodeValues {
-        CodeValues::SIGNED
+        CodeValues::signed(128)
     }
 
     fn scales<'k>(&self, lane: &TileLane<'k>, tile: TilePtr<'k>) -> Vec<[Affine<'k>; 2]> {

@@ -1,0 +1,148 @@
+//! RMSNorm of many tokens, as activations of a product: `y = x gamma / sqrt(mean(x^2) + epsilon)`, for each token.
+
+use super::activations::{self, PANEL, TOKENS};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::format::dequantize::ColumnOrder;
+use crate::reduce::{block_max, block_sum};
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`NormTokens`].
+    pub struct NormTokensArgs {
+        /// `[tokens, n]`
+        x: In<f32>,
+        /// `[n]`
+        gamma: In<f32>,
+        /// `[n / 64, capacity, 64]`: see [`activations`]
+        y: Out<f16>,
+        /// `[n / 64, capacity, 64]` in the kernel's second order, if it has one; else empty.
+        y2: Out<f16>,
+        /// `[tokens]`: what each token's numbers are to be multiplied by.
+        y_scale: Out<f32>,
+        /// `[tokens]`: the sum of the squares of each token's `y`.
+        squares: Out<f32>,
+        /// Columns, a multiple of 128.
+        n: u32,
+        /// Tokens that `y` has room for, a multiple of 8.
+        capacity: u32,
+        /// Added to the mean of the squares.
+        epsilon: f32,
+    }
+}
+
+/// The kernel. A block takes a token.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct NormTokens {
+    /// The order of the columns of `y`.
+    pub order: ColumnOrder,
+    /// That of `y2`.
+    pub second: Option<ColumnOrder>,
+}
+
+const THREADS: u32 = 256;
+
+impl KernelDef for NormTokens {
+    type Args<S: Side> = NormTokensArgs<S>;
+
+    fn name(&self) -> String {
+        let second = self.second.map_or(String::new(), |order| format!("_{}", order.group));
+        format!("norm_tokens_{}{second}", self.order.group)
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &NormTokensArgs<Shape>) -> Result<Grid, ShapeError> {
+        let tokens = a.y_scale as u32;
+        self.multiple("n", a.n, 2 * PANEL)?;
+        self.multiple("capacity", a.capacity, TOKENS)?;
+        self.range("tokens", tokens, 1, a.capacity)?;
+        self.length("x", a.x, "tokens * n", &[tokens, a.n])?;
+        self.length("gamma", a.gamma, "n", &[a.n])?;
+        self.length("squares", a.squares, "tokens", &[tokens])?;
+        self.length("y", a.y, "capacity * n", &[a.capacity, a.n])?;
+        self.length("y2", a.y2, "capacity * n", &[if self.second.is_some() { a.capacity } else { 0 }, a.n])?;
+        Ok(Grid::line(tokens))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: NormTokensArgs<Dev<'k>>) {
+        let token = k.ctaid();
+        let x = a.x.fresh().at(token * a.n);
+        let (first, step, warps) = (k.tid() * 4, THREADS * 4, THREADS / 32);
+        k.note("sum of x^2; sum and maximum of (x gamma)^2 and |x gamma|");
+        let [mut squares, mut largest, mut scaled] = [0.0; 3].map(|zero| k.var(zero));
+        k.for_each(first, a.n, step, |i| {
+            for (v, gamma) in x.at(i).ld4().into_iter().zip(a.gamma.at(i).ld4()) {
+                squares.fma(v, v);
+                let y = v * gamma;
+                scaled.fma(y, y);
+                largest.set(largest.get().max(y.abs()));
+            }
+        });
+        let mean = block_sum(k, warps, squares.get()) * a.n.cvt::<f32>().rcp();
+        let rms = (mean + a.epsilon).rsqrt();
+        let scaled = block_sum(k, warps, scaled.get()) * (rms * rms);
+        let [unit, scale] = activations::unit(block_max(k, warps, largest.get()) * rms);
+        k.when(k.tid().eq(0), || {
+            a.y_scale.at(token).st(scale);
+            a.squares.at(token).st(scaled);
+        });
+        k.note("y = x gamma / sqrt(mean + epsilon), times a power of two");
+        let to = [Some((a.y, self.order)), self.second.map(|order| (a.y2, order))];
+        k.for_each(first, a.n, step, |i| {
+            let (x, gamma) = (x.at(i).ld4(), a.gamma.at(i).ld4());
+            let y: [F32; 4] = std::array::from_fn(|j| x[j] * gamma[j] * rms * unit);
+            let pairs = [[y[0], y[1]], [y[2], y[3]]].map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
+            for (y, order) in to.iter().flatten() {
+                let slot = order.slot_of_four(i);
+                for (half, pair) in (0..).zip(pairs) {
+                    activations::place(*y, a.capacity, token, slot + 8 * half).cast::<u32>().st(pair.bits::<u32>());
+                }
+            }
+        });
+    }
+
+    fn reference(&self, a: NormTokensArgs<Cpu<'_>>) {
+        let (n, capacity) = (a.n as usize, a.capacity as usize);
+        for (token, x) in a.x.chunks(n).enumerate() {
+            let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
+            let rms = (mean + f64::from(a.epsilon)).sqrt().recip();
+            let y: Vec<f64> = x.iter().zip(a.gamma).map(|(&x, &g)| f64::from(x) * f64::from(g) * rms).collect();
+            let unit = activations::unit_of(y.iter().fold(0.0, |m: f64, y| m.max(y.abs())) as f32);
+            a.y_scale[token] = 1.0 / unit;
+            a.squares[token] = y.iter().map(|y| y * y).sum::<f64>() as f32;
+            for (k, y) in y.iter().enumerate() {
+                let value = f16::from_f32((y * f64::from(unit)) as f32);
+                a.y[activations::index(capacity, token, self.order.slot(k as u32) as usize)] = value;
+                if let Some(order) = self.second {
+                    a.y2[activations::index(capacity, token, order.slot(k as u32) as usize)] = value;
+                }
+            }
+        }
+    }
+}
+
+impl Variant for NormTokens {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(tokens, capacity, n, magnitude): (usize, usize, usize, f32)| {
+            let mut random = Random(seed);
+            let x = (0..tokens * n).map(|_| random.unit() * magnitude).collect();
+            let second = if self.second.is_some() { capacity * n } else { 0 };
+            let args = vec![
+                CpuArg::F32(x),
+                CpuArg::F32(random.units(n)),
+                CpuArg::F16(vec![f16(0); capacity * n]),
+                CpuArg::F16(vec![f16(0); second]),
+                CpuArg::F32(vec![0.0; tokens]),
+                CpuArg::F32(vec![0.0; tokens]),
+                CpuArg::scalar(n as u32),
+                CpuArg::scalar(capacity as u32),
+                CpuArg::scalar(1e-5f32),
+            ];
+            Case { label: format!("tokens={tokens} of {capacity} n={n} magnitude={magnitude:e}"), args, bound: 2e-6 }
+        };
+        [(3, 8, 128, 1.0), (8, 8, 256, 1e15), (9, 16, 1280, 1e-3), (1, 8, 128, 0.0)].map(case).into()
+    }
+}
