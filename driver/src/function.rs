@@ -63,6 +63,7 @@ impl From<&Param> for Parameter {
         let ty = match param.kind {
             ParamKind::Buffer(kind, access) => ParameterType::Buffer(kind.into(), access),
             ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
+            ParamKind::TensorMap(..) => ParameterType::Value(crate::TensorMap::TYPE),
         };
         Self { name: param.name, ty }
     }

@@ -21,7 +21,22 @@ impl<'a> Side for Host<'a> {
     type In<T: Elem> = &'a View<T>;
     type Out<T: Elem> = &'a View<T>;
     type InOut<T: Elem> = &'a View<T>;
+    type InMap<T: Elem> = &'a MapArg;
+    type OutMap<T: Elem> = &'a MapArg;
     type Scalar<T: Scalar> = T;
+}
+
+/// A tensor map as an argument of a kernel of `ptx-gen`, and the elements of its tensor.
+///
+/// Whoever encoded the map keeps the tensor alive, and orders the launch with other work on it.
+#[derive(Clone, Debug)]
+pub struct MapArg(HostValue);
+
+impl MapArg {
+    /// The map of a tensor of so many elements.
+    pub fn new(map: crate::TensorMap, elements: usize) -> Self {
+        Self(HostValue { ty: crate::TensorMap::TYPE, bytes: as_bytes(&[map]).into(), elements: Some(elements) })
+    }
 }
 
 /// An argument at launch, untyped.
@@ -40,6 +55,8 @@ pub enum HostArg {
 pub struct HostValue {
     ty: ElementType,
     bytes: Box<[u8]>,
+    /// Of a tensor map, the elements of its tensor.
+    elements: Option<usize>,
 }
 
 /// An argument at launch, lent for as long as the launch takes.
@@ -61,7 +78,7 @@ impl HostArg {
 
     /// Anything by value.
     pub fn value<T: Element>(value: T) -> Self {
-        Self::Value(HostValue { ty: T::TYPE, bytes: as_bytes(&[value]).into() })
+        Self::Value(HostValue { ty: T::TYPE, bytes: as_bytes(&[value]).into(), elements: None })
     }
 
     /// What the launch contract sees of it.
@@ -83,8 +100,8 @@ impl Arg<'_> {
         match self {
             Self::Buffer(region) => ShapeArg::Len(region.bytes() / region.elem().size().max(1)),
             Self::Scalar(_, bits) => ShapeArg::Scalar(bits),
-            // Contracts see buffers and numbers; nothing of `ptx-gen` takes other values.
-            Self::Value(_) => ShapeArg::Scalar(0),
+            // Contracts see buffers, tensors and numbers; nothing of `ptx-gen` takes other values.
+            Self::Value(value) => value.elements.map_or(ShapeArg::Scalar(0), ShapeArg::Len),
         }
     }
 
@@ -143,6 +160,12 @@ impl<'a> Sink<Host<'a>> for Collect<'a> {
     fn inout<T: Elem>(&mut self, _: Field, v: &&'a View<T>) {
         self.0.push(Arg::Buffer(v.region()));
     }
+    fn input_map<T: Elem>(&mut self, _: Field, v: &&'a MapArg) {
+        self.0.push(Arg::Value(&v.0));
+    }
+    fn output_map<T: Elem>(&mut self, _: Field, v: &&'a MapArg) {
+        self.0.push(Arg::Value(&v.0));
+    }
     #[inline(always)]
     fn scalar<T: Scalar>(&mut self, _: Field, v: &T) {
         self.0.push(Arg::Scalar(<T as Ty>::KIND, v.to_bits64()));
@@ -169,6 +192,12 @@ impl Source<Shape> for Shapes<'_, '_> {
         self.len()
     }
     fn inout<T: Elem>(&mut self, _: Field) -> usize {
+        self.len()
+    }
+    fn input_map<T: Elem>(&mut self, _: Field) -> usize {
+        self.len()
+    }
+    fn output_map<T: Elem>(&mut self, _: Field) -> usize {
         self.len()
     }
     fn scalar<T: Scalar>(&mut self, _: Field) -> T {

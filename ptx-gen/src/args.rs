@@ -9,6 +9,7 @@ use crate::elem::{CpuArg, Elem};
 use crate::ir::{Access, Base, Operand, Param, ParamKind};
 use crate::isa;
 use crate::mem::{Ptr, Read, ReadWrite, Write};
+use crate::tensor::TensorMap;
 use crate::ty::{Kind, Lit, Scalar, Ty};
 use std::marker::PhantomData;
 
@@ -20,6 +21,10 @@ pub trait Side {
     type Out<T: Elem>;
     /// A buffer that is read and written.
     type InOut<T: Elem>;
+    /// A tensor, by its map, that is read.
+    type InMap<T: Elem>;
+    /// A tensor, by its map, that is written.
+    type OutMap<T: Elem>;
     /// A value.
     type Scalar<T: Scalar>;
 }
@@ -30,6 +35,8 @@ impl<'k> Side for Dev<'k> {
     type In<T: Elem> = Ptr<'k, T, Read>;
     type Out<T: Elem> = Ptr<'k, T, Write>;
     type InOut<T: Elem> = Ptr<'k, T, ReadWrite>;
+    type InMap<T: Elem> = TensorMap<'k, T, Read>;
+    type OutMap<T: Elem> = TensorMap<'k, T, Write>;
     type Scalar<T: Scalar> = Val<'k, T>;
 }
 
@@ -39,6 +46,8 @@ impl<'a> Side for Cpu<'a> {
     type In<T: Elem> = &'a [T];
     type Out<T: Elem> = &'a mut [T];
     type InOut<T: Elem> = &'a mut [T];
+    type InMap<T: Elem> = &'a [T];
+    type OutMap<T: Elem> = &'a mut [T];
     type Scalar<T: Scalar> = T;
 }
 
@@ -48,6 +57,8 @@ impl Side for Shape {
     type In<T: Elem> = usize;
     type Out<T: Elem> = usize;
     type InOut<T: Elem> = usize;
+    type InMap<T: Elem> = usize;
+    type OutMap<T: Elem> = usize;
     type Scalar<T: Scalar> = T;
 }
 
@@ -59,6 +70,10 @@ pub trait Source<S: Side> {
     fn output<T: Elem>(&mut self, field: Field) -> S::Out<T>;
     /// The next field, a buffer that is read and written.
     fn inout<T: Elem>(&mut self, field: Field) -> S::InOut<T>;
+    /// The next field, a tensor that is read by its map.
+    fn input_map<T: Elem>(&mut self, field: Field) -> S::InMap<T>;
+    /// The next field, a tensor that is written by its map.
+    fn output_map<T: Elem>(&mut self, field: Field) -> S::OutMap<T>;
     /// The next field, a value.
     fn scalar<T: Scalar>(&mut self, field: Field) -> S::Scalar<T>;
 }
@@ -71,6 +86,10 @@ pub trait Sink<S: Side> {
     fn output<T: Elem>(&mut self, field: Field, v: &S::Out<T>);
     /// A buffer that is read and written.
     fn inout<T: Elem>(&mut self, field: Field, v: &S::InOut<T>);
+    /// A tensor that is read by its map.
+    fn input_map<T: Elem>(&mut self, field: Field, v: &S::InMap<T>);
+    /// A tensor that is written by its map.
+    fn output_map<T: Elem>(&mut self, field: Field, v: &S::OutMap<T>);
     /// A value.
     fn scalar<T: Scalar>(&mut self, field: Field, v: &S::Scalar<T>);
 }
@@ -108,6 +127,10 @@ pub struct In<T>(PhantomData<T>);
 pub struct Out<T>(PhantomData<T>);
 /// A buffer that the kernel reads and writes.
 pub struct InOut<T>(PhantomData<T>);
+/// A tensor that the kernel reads, passed as a tensor map by value.
+pub struct InMap<T>(PhantomData<T>);
+/// A tensor that the kernel writes, passed as a tensor map by value.
+pub struct OutMap<T>(PhantomData<T>);
 
 macro_rules! arg_types {
     ($($ty:ty: $on:ident $method:ident $($t:ident)?;)*) => {$(
@@ -130,6 +153,8 @@ arg_types! {
     In<T>: In input T;
     Out<T>: Out output T;
     InOut<T>: InOut inout T;
+    InMap<T>: InMap input_map T;
+    OutMap<T>: OutMap output_map T;
     u32: Scalar scalar;
     i32: Scalar scalar;
     u64: Scalar scalar;
@@ -144,6 +169,8 @@ impl Side for Declared {
     type In<T: Elem> = ();
     type Out<T: Elem> = ();
     type InOut<T: Elem> = ();
+    type InMap<T: Elem> = ();
+    type OutMap<T: Elem> = ();
     type Scalar<T: Scalar> = ();
 }
 
@@ -247,6 +274,14 @@ impl<'k> Builder<'k> {
         let global: U64 = self.emit(&isa::CVTA_TO_GLOBAL, Kind::U64, [Operand::Reg(generic.reg)]);
         Ptr::new(self, global.reg)
     }
+    #[track_caller]
+    fn tensor_map<T: Elem, A: Copy>(self, field: Field, access: Access) -> TensorMap<'k, T, A> {
+        let kind = ParamKind::TensorMap(T::MEM, access);
+        self.state.borrow_mut().params.push(Param { name: field.name, doc: field.doc, kind });
+        let address: U64 = self.emit(&isa::PARAM_ADDRESS, Kind::U64, [Operand::Symbol(field.name.into())]);
+        let generic: U64 = self.emit(&isa::CVTA_PARAM, Kind::U64, [Operand::Reg(address.reg)]);
+        TensorMap::new(self, generic.reg, field.name)
+    }
 }
 
 impl<'k> Source<Dev<'k>> for Builder<'k> {
@@ -258,6 +293,12 @@ impl<'k> Source<Dev<'k>> for Builder<'k> {
     }
     fn inout<T: Elem>(&mut self, field: Field) -> Ptr<'k, T, ReadWrite> {
         self.pointer(field, Access::ReadWrite)
+    }
+    fn input_map<T: Elem>(&mut self, field: Field) -> TensorMap<'k, T, Read> {
+        self.tensor_map(field, Access::Read)
+    }
+    fn output_map<T: Elem>(&mut self, field: Field) -> TensorMap<'k, T, Write> {
+        self.tensor_map(field, Access::Write)
     }
     fn scalar<T: Scalar>(&mut self, field: Field) -> Val<'k, T> {
         self.declare(field, ParamKind::Scalar(<T as Ty>::KIND))
@@ -292,6 +333,12 @@ impl Source<Shape> for Shapes<'_> {
         self.len(field)
     }
     fn inout<T: Elem>(&mut self, field: Field) -> usize {
+        self.len(field)
+    }
+    fn input_map<T: Elem>(&mut self, field: Field) -> usize {
+        self.len(field)
+    }
+    fn output_map<T: Elem>(&mut self, field: Field) -> usize {
         self.len(field)
     }
     fn scalar<T: Scalar>(&mut self, field: Field) -> T {
@@ -362,6 +409,12 @@ impl<'a> Source<Cpu<'a>> for CpuArgs<'a> {
         self.buffer(field)
     }
     fn inout<T: Elem>(&mut self, field: Field) -> &'a mut [T] {
+        self.buffer(field)
+    }
+    fn input_map<T: Elem>(&mut self, field: Field) -> &'a [T] {
+        self.buffer(field)
+    }
+    fn output_map<T: Elem>(&mut self, field: Field) -> &'a mut [T] {
         self.buffer(field)
     }
     fn scalar<T: Scalar>(&mut self, field: Field) -> T {

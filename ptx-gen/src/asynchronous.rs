@@ -19,6 +19,14 @@ impl<'k> Ptr<'k, u64, Shared> {
 }
 
 impl<'k> Mbarrier<'k> {
+    pub(crate) fn ptr(self) -> Ptr<'k, u64, Shared> {
+        self.0
+    }
+
+    pub(crate) fn address(self) -> Operand {
+        self.0.addr()
+    }
+
     /// Makes the barrier: each phase ends when `count` have arrived and all bytes expected have landed.
     ///
     /// By one thread. Others may use it after a barrier of the block, copies after [`Builder::fence_mbarriers`].

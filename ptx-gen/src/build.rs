@@ -8,6 +8,7 @@ use crate::check::{Error, ErrorKind};
 use crate::few::Few;
 use crate::ir::*;
 use crate::isa::{self, Op};
+use crate::tile::Tile;
 use crate::ty::{Kind, Lit, Num, Ty};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -17,6 +18,12 @@ use std::panic::Location;
 pub(crate) struct State {
     pub(crate) params: Vec<Param>,
     pub(crate) shared: Vec<SharedArray>,
+    /// The tiles that tensor maps copy, by parameter.
+    pub(crate) tiles: Vec<(&'static str, Tile)>,
+    /// Registers that a thread is launched with at most.
+    pub(crate) launched: u32,
+    /// Warpgroups and registers of each of their threads, role by role.
+    pub(crate) roles: Vec<(u32, u32)>,
     /// Registers of all blocks, by class.
     pub(crate) registers: [u32; 5],
     pub(crate) pinned: Vec<(Reg, Level)>,
@@ -177,8 +184,15 @@ impl<'k> Builder<'k> {
         self.state.borrow_mut().pinned.push((reg, level))
     }
 
+    /// Notes what roles take; gives the registers that a thread is launched with.
+    pub(crate) fn declare_roles(self, roles: Vec<(u32, u32)>) -> u32 {
+        let mut state = self.state.borrow_mut();
+        state.roles.extend(roles);
+        state.launched
+    }
+
     #[track_caller]
-    fn special<D: Ty>(self, name: &'static str, level: Level) -> Val<'k, D> {
+    pub(crate) fn special<D: Ty>(self, name: &'static str, level: Level) -> Val<'k, D> {
         self.emit(&isa::MOV, D::KIND, [Operand::Special(name, level)])
     }
 

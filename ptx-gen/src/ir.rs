@@ -1,8 +1,9 @@
 //! The program as data: a tree of blocks of statements over numbered registers.
 
 use crate::few::Few;
-use crate::isa::{Effect, GridStep, Op};
+use crate::isa::{Effect, GridStep, Op, Slot};
 use crate::target::Version;
+use crate::tile::Tile;
 use crate::ty::{Class, Kind};
 use std::fmt;
 use std::ops::Deref;
@@ -47,8 +48,10 @@ pub enum Operand {
     Addr(Base, i32),
     /// A special register and how far it is the same.
     Special(&'static str, Level),
-    /// The address of a shared array.
+    /// The address of a shared array, or the name of a parameter.
     Symbol(Box<str>),
+    /// A place in a tensor, `[map, {x, y}]`: the register that holds its map's address, then the coordinates.
+    Tensor(Box<[Reg]>),
 }
 
 impl Operand {
@@ -56,7 +59,7 @@ impl Operand {
     pub(crate) fn registers(&self) -> &[Reg] {
         match self {
             Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => std::slice::from_ref(r),
-            Operand::Group(regs) => regs,
+            Operand::Group(regs) | Operand::Tensor(regs) => regs,
             _ => &[],
         }
     }
@@ -86,6 +89,20 @@ pub struct Inst {
     pub src: Few<Operand>,
     /// The Rust place that asked for it.
     pub at: At,
+}
+
+impl Inst {
+    /// What `$n` of the row's template stands for: the columns of a product, the dimensions of a tensor.
+    pub(crate) fn number(&self) -> u32 {
+        let dimensions = |o: &Operand| match o {
+            Operand::Tensor(regs) => regs.len() as u32 - 1,
+            _ => 0,
+        };
+        match self.op.form.dst {
+            [Slot::Accumulators(_)] => 2 * self.dst.len() as u32,
+            _ => self.src.iter().map(dimensions).max().unwrap_or(0),
+        }
+    }
 }
 
 /// A block: statements, and the registers that it declares for itself and the blocks in it.
@@ -142,6 +159,8 @@ pub struct SharedArray {
     pub name: String,
     /// Size in bytes; `None` for the dynamic array, sized at launch.
     pub bytes: Option<u32>,
+    /// Alignment in bytes: a power of two from 16 on.
+    pub align: u32,
 }
 
 /// How a kernel uses a buffer.
@@ -179,14 +198,17 @@ pub enum ParamKind {
     Buffer(Kind, Access),
     /// A value.
     Scalar(Kind),
+    /// A tensor map by value, of a tensor of elements of this type, and how the kernel uses that.
+    TensorMap(Kind, Access),
 }
 
 impl ParamKind {
-    /// The type in the `.param` list; a pointer is `u64`.
-    pub fn kind(self) -> Kind {
+    /// Size and alignment in the `.param` list, in bytes.
+    pub fn layout(self) -> (u32, u32) {
         match self {
-            ParamKind::Buffer(..) => Kind::U64,
-            ParamKind::Scalar(kind) => kind,
+            ParamKind::Buffer(..) => (8, 8),
+            ParamKind::Scalar(kind) => (kind.bytes(), kind.bytes()),
+            ParamKind::TensorMap(..) => (128, 64),
         }
     }
 }
@@ -233,8 +255,12 @@ pub struct Program {
     pub block: u32,
     /// Blocks that a multiprocessor must be able to hold, if the kernel says.
     pub blocks_per_sm: Option<u32>,
+    /// Blocks of a cluster, along the first dimension; 1 without clusters.
+    pub cluster: u32,
     /// Parameters, in order.
     pub params: Vec<Param>,
+    /// What the tensor maps among them must copy, by parameter: the tile whose box and swizzle they are encoded with.
+    pub tiles: Vec<(&'static str, Tile)>,
     /// Shared arrays.
     pub shared: Vec<SharedArray>,
     /// The kernel's own block.
@@ -278,9 +304,15 @@ impl Program {
         self.has_effect(Effect::Grid(GridStep::Trigger))
     }
 
-    /// Static shared memory, in bytes, each array aligned to 16.
+    /// Static shared memory, in bytes, each array aligned.
     pub fn static_shared(&self) -> u32 {
-        self.shared.iter().filter_map(|s| s.bytes).fold(0, |sum, bytes| sum.next_multiple_of(16) + bytes)
+        let sized = self.shared.iter().filter_map(|s| Some((s.bytes?, s.align)));
+        sized.fold(0, |sum, (bytes, align)| sum.next_multiple_of(align) + bytes)
+    }
+
+    /// The tile that the tensor map of this parameter copies, if the kernel uses it.
+    pub fn tile(&self, param: &str) -> Option<Tile> {
+        self.tiles.iter().find(|(name, _)| *name == param).map(|(_, tile)| *tile)
     }
 
     fn has_effect(&self, effect: Effect) -> bool {

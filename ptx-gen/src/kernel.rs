@@ -78,6 +78,12 @@ pub trait KernelDef: Sync {
         None
     }
 
+    /// Blocks of a cluster, along the grid's first dimension, up to 8: they run together and reach each other's shared
+    /// memory. The grid must be whole clusters.
+    fn cluster(&self) -> u32 {
+        1
+    }
+
     /// The launch contract: the blocks for these arguments, or why they are not allowed.
     ///
     /// # Errors
@@ -135,15 +141,31 @@ impl<K: KernelDef> AnyKernel for K {
 
     fn build(&self) -> Result<Program, Errors> {
         let state = State::new();
+        state.borrow_mut().launched = launched(KernelDef::block(self), self.blocks_per_sm());
         let mut k = Builder::new(&state);
         let args = Args::make(&mut k);
         self.program(k, args);
-        let State { params, shared, registers, pinned, errors, mut open } = state.take();
+        let State { params, shared, tiles, launched, roles, registers, pinned, mut errors, mut open } =
+            state.take();
+        errors.extend(check::roles(&roles, KernelDef::block(self), launched));
         let body = open.pop().unwrap_or_default();
         let (name, block, blocks_per_sm) =
             (KernelDef::name(self), KernelDef::block(self), self.blocks_per_sm());
         let needs = Needs::LEAST;
-        let program = Program { name, block, blocks_per_sm, params, shared, body, registers, pinned, needs };
+        let cluster = self.cluster();
+        let program = Program {
+            name,
+            block,
+            blocks_per_sm,
+            cluster,
+            params,
+            tiles,
+            shared,
+            body,
+            registers,
+            pinned,
+            needs,
+        };
         check::checked(program, errors)
     }
 
@@ -158,6 +180,10 @@ impl<K: KernelDef> AnyKernel for K {
         check_args(self, args.iter().map(|a| matches!(a, ShapeArg::Len(_)).then_some(None)))?;
         let Grid { x, y, z, shared } = self.grid(&Args::make(&mut Shapes(args.iter())))?;
         self.require(x > 0 && y > 0 && z > 0, || format!("the grid {x} x {y} x {z} is empty"))?;
+        let cluster = self.cluster();
+        self.require(x.is_multiple_of(cluster.max(1)), || {
+            format!("the grid has {x} blocks along its first dimension, not whole clusters of {cluster}")
+        })?;
         Ok(Geometry { grid: [x, y, z], block: KernelDef::block(self), shared })
     }
 
@@ -179,8 +205,9 @@ fn check_args<K: KernelDef>(
     })?;
     for (param, arg) in params.iter().zip(args) {
         let fits = match (param.kind, arg) {
-            (ParamKind::Scalar(_), None) | (ParamKind::Buffer(..), Some(None)) => true,
-            (ParamKind::Buffer(elem, _), Some(Some(given))) => elem == given,
+            (ParamKind::Scalar(_), None) => true,
+            (ParamKind::Buffer(..) | ParamKind::TensorMap(..), Some(None)) => true,
+            (ParamKind::Buffer(elem, _) | ParamKind::TensorMap(elem, _), Some(Some(given))) => elem == given,
             _ => false,
         };
         kernel.require(fits, || match param.kind {
@@ -188,7 +215,19 @@ fn check_args<K: KernelDef>(
                 format!("argument {} is a {} value, not a buffer", param.name, kind.name())
             }
             ParamKind::Buffer(elem, _) => format!("argument {} is a buffer of {}", param.name, elem.name()),
+            ParamKind::TensorMap(elem, _) => {
+                format!("argument {} is a tensor of {}", param.name, elem.name())
+            }
         })?;
     }
     Ok(())
+}
+
+/// 32-bit registers of a multiprocessor, in every target from sm_75 on (CUDA programming guide, "Compute Capabilities").
+const REGISTERS: u32 = 65536;
+
+/// Registers that a thread is launched with at most: those of a multiprocessor, shared out in eights.
+fn launched(block: u32, blocks_per_sm: Option<u32>) -> u32 {
+    let threads = block.saturating_mul(blocks_per_sm.unwrap_or(1));
+    (REGISTERS.checked_div(threads).unwrap_or(0) / 8 * 8).min(255)
 }

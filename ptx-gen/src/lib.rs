@@ -67,6 +67,7 @@ mod args;
 mod asynchronous;
 mod build;
 mod check;
+mod cluster;
 mod elem;
 mod few;
 mod fold;
@@ -80,13 +81,20 @@ mod ops;
 mod print;
 mod sample;
 mod target;
+mod tensor;
 mod text;
+mod tile;
 mod ty;
+mod wgmma;
 
-pub use args::{ArgTy, Args, Cpu, Declared, Dev, Field, In, InOut, Out, Shape, ShapeArg, Side, Sink, Source};
+pub use args::{
+    ArgTy, Args, Cpu, Declared, Dev, Field, In, InMap, InOut, Out, OutMap, Shape, ShapeArg, Side, Sink,
+    Source,
+};
 pub use asynchronous::Mbarrier;
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
-pub use check::{Error, ErrorKind, Errors, Unmatched};
+pub use check::{Error, ErrorKind, Errors, Misused, Unmatched};
+pub use cluster::Role;
 pub use elem::{CpuArg, Elem};
 pub use few::Few;
 pub use ir::{
@@ -94,13 +102,16 @@ pub use ir::{
 };
 pub use kernel::{AnyKernel, Geometry, Grid, KernelDef, ShapeError};
 pub use level::Level;
-pub use mem::{Fresh, Loads, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
+pub use mem::{Fresh, Loads, Peer, Ptr, Read, ReadWrite, Rows, Shared, Space, Stores, Stream, Write};
 pub use mma::{A, B, Sums};
 pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled, Signed};
 pub use print::{TargetError, inst, print, print_with_lines, version};
 pub use sample::{Sample, samples};
 pub use target::{Target, Version};
+pub use tensor::{Descriptor, Staged, TensorMap, TileElem, Tiles, e4m3, e5m2, tf32};
+pub use tile::{Swizzle, Tile};
 pub use ty::{Class, Imm, Int, Int32, Kind, Lit, Num, Scalar, Ty, bf16, f16, f16x2};
+pub use wgmma::{Accumulators, Times};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {

@@ -30,6 +30,13 @@ pub struct ReadWrite;
 #[derive(Clone, Copy)]
 pub struct Shared;
 
+/// Shared memory of a block of the cluster.
+#[derive(Clone, Copy)]
+pub struct Peer;
+
+/// Alignment of shared arrays in bytes, where nothing else is asked for.
+const LEAST_ALIGN: u32 = 16;
+
 /// The rows of an access, for one, two and four elements.
 pub struct Rows([&'static Op; 3]);
 
@@ -52,7 +59,7 @@ pub trait Stores: Space {
 macro_rules! spaces {
     ($($space:ty: $kind:ident;)*) => { $(impl Space for $space { const ADDRESS: Kind = Kind::$kind; })* };
 }
-spaces! { Read: U64; Stream: U64; Fresh: U64; Write: U64; ReadWrite: U64; Shared: U32; }
+spaces! { Read: U64; Stream: U64; Fresh: U64; Write: U64; ReadWrite: U64; Shared: U32; Peer: U32; }
 
 macro_rules! rows {
     ($($trait:ident $name:ident for $space:ty = $one:ident $two:ident $four:ident;)*) => {
@@ -65,6 +72,8 @@ rows! {
     Loads LD for Fresh = LD_RELAXED LD_RELAXED_V2 LD_RELAXED_V4;
     Loads LD for ReadWrite = LD_GLOBAL LD_GLOBAL_V2 LD_GLOBAL_V4;
     Loads LD for Shared = LD_SHARED LD_SHARED_V2 LD_SHARED_V4;
+    Loads LD for Peer = LD_CLUSTER LD_CLUSTER_V2 LD_CLUSTER_V4;
+    Stores ST for Peer = ST_CLUSTER ST_CLUSTER_V2 ST_CLUSTER_V4;
     Stores ST for Write = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
     Stores ST for ReadWrite = ST_GLOBAL ST_GLOBAL_V2 ST_GLOBAL_V4;
     Stores ST for Shared = ST_SHARED ST_SHARED_V2 ST_SHARED_V4;
@@ -117,6 +126,13 @@ impl<'k, T: Elem, A: Space> Ptr<'k, T, A> {
     /// The same address, as one of `U`s.
     pub fn cast<U: Elem>(self) -> Ptr<'k, U, A> {
         Ptr { k: self.k, base: self.base, offset: self.offset, access: PhantomData }
+    }
+
+    /// The address, in a register.
+    #[track_caller]
+    pub(crate) fn address(self) -> U32<'k> {
+        let base = self.k.of::<u32>(self.base);
+        if self.offset == 0 { base } else { base + self.offset as u32 }
     }
 
     pub(crate) fn addr(self) -> Operand {
@@ -312,7 +328,7 @@ impl<'k> Builder<'k> {
     /// A `.shared` array of `len` elements, aligned to 16 bytes.
     #[track_caller]
     pub fn shared<T: Elem>(self, name: &str, len: u32) -> Ptr<'k, T, Shared> {
-        self.shared_array(name, Some(len.saturating_mul(T::MEM.bytes())))
+        self.shared_array(name, Some(len.saturating_mul(T::MEM.bytes())), LEAST_ALIGN)
     }
 
     /// The `.shared` array whose size the launch gives (`Grid::shared`), aligned to 16 bytes.
@@ -320,14 +336,20 @@ impl<'k> Builder<'k> {
     /// All dynamic arrays of a kernel are the same memory.
     #[track_caller]
     pub fn dynamic_shared<T: Elem>(self, name: &str) -> Ptr<'k, T, Shared> {
-        self.shared_array(name, None)
+        self.shared_array(name, None, LEAST_ALIGN)
+    }
+
+    /// The same, aligned to 1024 bytes, as [tiles](crate::Tile) are.
+    #[track_caller]
+    pub fn tile_memory(self, name: &str) -> Ptr<'k, u8, Shared> {
+        self.shared_array(name, None, 1024)
     }
 
     #[track_caller]
-    fn shared_array<T: Elem>(self, name: &str, bytes: Option<u32>) -> Ptr<'k, T, Shared> {
+    fn shared_array<T: Elem>(self, name: &str, bytes: Option<u32>, align: u32) -> Ptr<'k, T, Shared> {
         let taken = self.state.borrow().shared.iter().filter(|s| base_name(&s.name) == name).count();
         let name = if taken == 0 { name.to_string() } else { format!("{name}_{taken}") };
-        self.state.borrow_mut().shared.push(SharedArray { name: name.clone(), bytes });
+        self.state.borrow_mut().shared.push(SharedArray { name: name.clone(), bytes, align });
         let address: U32 = self.emit(&isa::MOV, Kind::U32, [Operand::Symbol(name.into())]);
         Ptr::new(self, address.reg)
     }

@@ -16,6 +16,13 @@ use crate::ty::{Kind, Num};
 #[derive(Clone, Copy)]
 pub struct A<'k>(pub [U32<'k>; 4]);
 
+impl<'k> A<'k> {
+    /// The part that these variables hold.
+    pub fn of(v: &[Var<'k, u32>; 4]) -> Self {
+        A([0, 1, 2, 3].map(|i| v[i].0))
+    }
+}
+
 /// A lane's part of the right matrix, column `g`: the first half of the inner dimension, then the second.
 #[derive(Clone, Copy)]
 pub struct B<T>(pub [T; 2]);
@@ -96,5 +103,33 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
     #[track_caller]
     pub fn ldmatrix2(self) -> [U32<'k>; 2] {
         self.matrices(&isa::LDMATRIX_X2)
+    }
+
+    /// Stores an 8 by 8 matrix of 16-bit elements for each register, as [`ldmatrix4`](Ptr::ldmatrix4) loads them: one, two
+    /// or four. Whole warp. sm_90.
+    #[track_caller]
+    pub fn stmatrix(self, v: &[U32<'k>]) {
+        self.store_matrices([&isa::STMATRIX_X1, &isa::STMATRIX_X2, &isa::STMATRIX_X4], v)
+    }
+
+    /// The same, each matrix transposed. Whole warp. sm_90.
+    #[track_caller]
+    pub fn stmatrix_trans(self, v: &[U32<'k>]) {
+        self.store_matrices([&isa::STMATRIX_X1_TRANS, &isa::STMATRIX_X2_TRANS, &isa::STMATRIX_X4_TRANS], v)
+    }
+
+    #[track_caller]
+    fn store_matrices(self, ops: [&'static Op; 3], v: &[U32<'k>]) {
+        let op = ops[(v.len() / 2).min(2)];
+        let group = Operand::Group(v.iter().map(|v| v.reg).collect());
+        self.k.inst(op, Kind::U32, None, [], [self.addr(), group])
+    }
+}
+
+impl<'k> U32<'k> {
+    /// The 8 by 8 matrix of 16-bit elements that the warp holds, two a lane, transposed. Whole warp.
+    #[track_caller]
+    pub fn movmatrix(self) -> U32<'k> {
+        self.k.emit(&isa::MOVMATRIX, Kind::U32, [Operand::Reg(self.reg)])
     }
 }

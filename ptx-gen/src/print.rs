@@ -4,6 +4,7 @@
 //! hold how deep the block stands and count from 0 in each, so that a change in one block changes no other.
 
 use crate::ir::*;
+use crate::isa::Slot;
 use crate::mnemonic::Mnemonics;
 use crate::target::{Target, Version};
 use crate::text::Text;
@@ -83,7 +84,7 @@ impl Printer {
         self.declare(&p.body.registers);
         for s in &p.shared {
             if let Some(bytes) = s.bytes {
-                self.line(format_args!(".shared .align 16 .b8 {}[{bytes}];", s.name));
+                self.line(format_args!(".shared .align {} .b8 {}[{bytes}];", s.align, s.name));
             }
         }
         self.stmts(&p.body);
@@ -101,14 +102,23 @@ impl Printer {
         self.line(format_args!(".target {target}"));
         self.line(format_args!(".address_size 64\n"));
         for s in p.shared.iter().filter(|s| s.bytes.is_none()) {
-            self.line(format_args!(".extern .shared .align 16 .b8 {}[];\n", s.name));
+            self.line(format_args!(".extern .shared .align {} .b8 {}[];\n", s.align, s.name));
         }
         self.line(format_args!(".visible .entry {}(", p.name));
         for (i, q) in p.params.iter().enumerate() {
             let comma = if i + 1 < p.params.len() { "," } else { "" };
-            self.line(format_args!("    .param .{} {}{comma}", q.kind.kind().memory_name(), q.name));
+            let declared = match q.kind {
+                ParamKind::Scalar(kind) => format!(".{} {}", kind.memory_name(), q.name),
+                ParamKind::Buffer(..) => format!(".u64 {}", q.name),
+                ParamKind::TensorMap(..) => format!(".align 64 .b8 {}[128]", q.name),
+            };
+            self.line(format_args!("    .param {declared}{comma}"));
         }
         self.plain(")");
+        if p.cluster > 1 {
+            self.plain(".explicitcluster");
+            self.line(format_args!(".reqnctapercluster {}, 1, 1", p.cluster));
+        }
         self.line(format_args!(".reqntid {}, 1, 1", p.block));
         if let Some(blocks) = p.blocks_per_sm {
             self.line(format_args!(".minnctapersm {blocks}"));
@@ -195,7 +205,7 @@ impl Printer {
         if let Some(guard) = guard {
             self.guard("@", guard);
         }
-        self.mnemonics.write(&mut self.out, (i.op, i.kind, i.from));
+        self.mnemonics.write(&mut self.out, (i.op, i.kind, i.from, i.number()));
         operands(&mut self.out, i);
         self.out.put("\n");
     }
@@ -306,7 +316,7 @@ impl fmt::Display for Reg {
 /// An instruction's text, with its semicolon.
 pub fn inst(i: &Inst) -> String {
     let mut text = Text::default();
-    i.op.write_mnemonic(&mut text, i.kind, i.from);
+    i.op.write_mnemonic(&mut text, i.kind, i.from, i.number());
     operands(&mut text, i);
     text.finish()
 }
@@ -321,7 +331,7 @@ fn put(text: &mut Text, v: fmt::Arguments<'_>) {
 fn operands(to: &mut Text, i: &Inst) {
     match &*i.dst {
         [] => {}
-        [one] => {
+        [one] if !matches!(i.op.form.dst, [Slot::Accumulators(_)]) => {
             to.put(" ");
             to.reg(one);
         }
@@ -365,8 +375,19 @@ fn operand(to: &mut Text, o: &Operand) {
         Operand::Group(regs) => group(to, regs),
         Operand::Special(name, _) => to.put(name),
         Operand::Symbol(name) => to.put(name),
+        Operand::Tensor(regs) => tensor(to, regs),
         Operand::Addr(base, offset) => address(to, base, *offset),
     }
+}
+
+/// `[map, {x, y}]`
+fn tensor(to: &mut Text, regs: &[Reg]) {
+    let [map, coordinates @ ..] = regs else { return };
+    to.put("[");
+    to.reg(map);
+    to.put(", ");
+    group(to, coordinates);
+    to.put("]");
 }
 
 fn literal(to: &mut Text, imm: Imm) {

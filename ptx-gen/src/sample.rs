@@ -2,6 +2,7 @@
 
 use crate::ir::*;
 use crate::isa::{self, Completion, Effect, GridStep, MbarrierStep, Op, Slot};
+use crate::tile::{Swizzle, Tile};
 use crate::ty::Kind;
 use std::panic::Location;
 
@@ -11,9 +12,20 @@ pub struct Sample {
     pub op: &'static Op,
     /// What its `$t` stands for.
     pub kind: Kind,
-    /// The program: one warp. Parameter `p` points to 4 KiB that operands come from and results go to; `q` is a
-    /// value for the row that loads parameters.
+    /// The program: one warp, or a warpgroup. Parameter `p` points to [`MEMORY`](Sample::MEMORY) bytes that operands
+    /// come from and results go to; `q` is a value for the row that loads parameters; `x`, if it is there, is the map
+    /// of a matrix that is its [tile](Program::tile) and begins where `p` points.
     pub program: Program,
+}
+
+impl Sample {
+    /// Bytes that parameter `p` points to: 16 for each thread of a warpgroup and operand, or result.
+    pub const MEMORY: u32 = 128 * 16 * 4;
+
+    /// Whether it needs a tensor map.
+    pub fn has_map(&self) -> bool {
+        !self.program.tiles.is_empty()
+    }
 }
 
 /// A sample of every row for every pair of types it allows.
@@ -24,8 +36,15 @@ pub fn samples() -> Vec<Sample> {
     isa::all().flat_map(|op| op.instances().map(move |(kind, from)| sample(op, kind, from))).collect()
 }
 
-/// Bytes of memory that parameter `p` of a sample points to: 16 for each of the warp's lanes and operands.
-const MEMORY: u32 = 32 * 16 * 8;
+/// Bytes of shared memory that a warp has.
+const STAGED: u32 = 32 * 16;
+
+/// The box that samples of tensor copies copy: within what the warp has of shared memory.
+const TILE: Tile = Tile { elem: Kind::F16, rows: 8, columns: 16, swizzle: Swizzle::B32, box_rows: 8 };
+
+/// Threads of a warpgroup, bytes of shared memory of each, and of all: a left matrix of 64 rows of 128 bytes.
+const GROUP: u32 = 128;
+const OWN: u32 = 64;
 
 /// Where a lane's copy of its shared memory goes, and its results: past the operands, which are at most six.
 const SHARED: i32 = 512 * 6;
@@ -36,22 +55,10 @@ const BARRIERS: i32 = 512;
 
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
-    let [near, mine] = s.addresses();
-    let made = op.effect != Effect::Mbarrier(MbarrierStep::Init);
-    let barrier = (made && op.form.src.contains(&Slot::Barrier)).then(|| s.barrier(op, near));
-    let results = s.instruction(op, kind, from, [near, mine]);
-    s.store_all(results, mine);
-    if let Some(barrier) = barrier {
-        s.settle(op, barrier, mine, near);
-    }
-    if op.effect == Effect::Grid(GridStep::Trigger) {
-        s.push(&isa::GRID_WAIT, Kind::U32, vec![], vec![]);
-    }
-    if leaves_copies(op.effect) {
-        s.push(&isa::CP_ASYNC_WAIT_ALL, Kind::U32, vec![], vec![]);
-    }
-    if op.form.src.contains(&Slot::Shared) {
-        s.show_shared(near, mine);
+    match op.effect {
+        Effect::Wgmma(_) => s.beside_warpgroup(op, kind, from),
+        _ if op.form.src.contains(&Slot::Tensor) => s.tensor_copy(op),
+        _ => s.plainly(op, kind, from),
     }
     let program = program(op, kind, from, s);
     let program =
@@ -64,12 +71,30 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
     let suffix = from.map_or(String::new(), |f| format!("_{}", f.name()));
     let param = |name, kind| Param { name, doc: "", kind };
     let q = ParamKind::Scalar(if op.form.src == [Slot::Param] { kind } else { Kind::U32 });
+    let mut params = vec![param("p", ParamKind::Buffer(Kind::U32, Access::ReadWrite)), param("q", q)];
+    let mut tiles = vec![];
+    if op.form.src.iter().any(|slot| matches!(slot, Slot::Tensor | Slot::TensorMap)) {
+        params.push(param("x", ParamKind::TensorMap(Kind::F16, Access::ReadWrite)));
+        tiles.push(("x", TILE));
+    }
+    let group = op.together == Level::Warpgroup;
+    let (block, bytes, align) = match op.effect {
+        Effect::Wgmma(_) => (GROUP, GROUP * OWN, 1024),
+        _ => (
+            if group { GROUP } else { 32 },
+            STAGED + BARRIERS as u32,
+            if tiles.is_empty() { 16 } else { 256 },
+        ),
+    };
     Program {
         name: format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name()),
-        block: 32,
-        blocks_per_sm: None,
-        params: vec![param("p", ParamKind::Buffer(Kind::U32, Access::ReadWrite)), param("q", q)],
-        shared: vec![SharedArray { name: "s".into(), bytes: Some(MEMORY / 8 + BARRIERS as u32) }],
+        block,
+        // What a warpgroup may ask for depends on what others leave.
+        blocks_per_sm: group.then_some(1),
+        cluster: 1,
+        params,
+        tiles,
+        shared: vec![SharedArray { name: "s".into(), bytes: Some(bytes), align }],
         body: Block { stmts: s.body, registers: s.registers },
         registers: s.registers,
         pinned: vec![],
@@ -93,6 +118,153 @@ struct Writer {
 }
 
 impl Writer {
+    /// The row's instruction between what makes its operands and what stores its results.
+    fn plainly(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
+        let [near, mine] = self.addresses();
+        let made = op.effect != Effect::Mbarrier(MbarrierStep::Init);
+        let barrier = (made && op.form.src.contains(&Slot::Barrier)).then(|| self.barrier(op, near));
+        if op.effect == Effect::Copy(Completion::BulkGroup) {
+            self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
+        }
+        if *op == isa::CLUSTER_WAIT {
+            self.push(&isa::CLUSTER_ARRIVE, Kind::U32, vec![], vec![]);
+        }
+        let results = self.instruction(op, kind, from, [near, mine]);
+        self.store_all(results, mine, RESULTS);
+        if let Some(barrier) = barrier {
+            self.settle(op, barrier, mine, near);
+        }
+        self.finish(op);
+        if op.form.src.contains(&Slot::Shared) {
+            self.show_shared(near, mine);
+        }
+    }
+
+    /// Waits for what the row has begun.
+    fn finish(&mut self, op: &'static Op) {
+        let zero = || vec![Operand::Imm(Imm { kind: Kind::U32, bits: 0 })];
+        if op.effect == Effect::Grid(GridStep::Trigger) {
+            self.push(&isa::GRID_WAIT, Kind::U32, vec![], vec![]);
+        }
+        if *op == isa::CLUSTER_ARRIVE || *op == isa::CLUSTER_ARRIVE_RELAXED {
+            self.push(&isa::CLUSTER_WAIT, Kind::U32, vec![], vec![]);
+        }
+        if op.effect == Effect::Copy(Completion::BulkGroup) {
+            self.push(&isa::BULK_COMMIT, Kind::U32, vec![], vec![]);
+            self.push(&isa::BULK_WAIT, Kind::U32, vec![], zero());
+        } else if leaves_copies(op.effect) {
+            self.push(&isa::CP_ASYNC_WAIT_ALL, Kind::U32, vec![], vec![]);
+        }
+    }
+
+    /// A product of a warpgroup on 64 rows of 128 bytes of shared memory; its first eight rows are the right matrix.
+    fn beside_warpgroup(&mut self, op: &'static Op, kind: Kind, from: Option<Kind>) {
+        let thread = self.reg(Kind::U32);
+        self.push(&isa::MOV, Kind::U32, vec![thread], vec![Operand::Special("%tid.x", Level::Lane)]);
+        let mine = self.memory(thread);
+        let near = self.shared(thread, OWN);
+        self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
+        self.push(&isa::BAR_SYNC, Kind::U32, vec![], vec![Operand::Imm(Imm { kind: Kind::U32, bits: 0 })]);
+        let (at, dst) = (Location::caller(), op.form.dst.iter());
+        let sums: Vec<Reg> = dst.flat_map(|slot| self.results(*slot, kind)).collect();
+        for sum in &sums {
+            let zero = Operand::Imm(Imm { kind: sum.kind, bits: 0 });
+            self.push(&isa::MOV, sum.kind, vec![*sum], vec![zero]);
+        }
+        let slots = op.form.src.iter();
+        let src: Vec<_> = slots.map(|slot| self.operand(*slot, op, kind, from, mine, near)).collect();
+        if *op != isa::WGMMA_FENCE {
+            self.push(&isa::WGMMA_FENCE, Kind::U32, vec![], vec![]);
+        }
+        let dst = sums.clone().into();
+        self.body.push(Stmt::Inst(Inst { op, kind, from, dst, src: src.into(), at }));
+        if !sums.is_empty() {
+            self.push(&isa::WGMMA_COMMIT, Kind::U32, vec![], vec![]);
+            self.push(
+                &isa::WGMMA_WAIT,
+                Kind::U32,
+                vec![],
+                vec![Operand::Imm(Imm { kind: Kind::U32, bits: 0 })],
+            );
+        }
+        self.store_all(sums, mine, Sample::MEMORY as i32 / 2);
+    }
+
+    /// A copy of a tile by the first lane, after which each lane shows its part of shared memory.
+    fn tensor_copy(&mut self, op: &'static Op) {
+        let [near, mine] = self.addresses();
+        self.push(&isa::FENCE_ASYNC, Kind::U32, vec![], vec![]);
+        self.push(&isa::BAR_WARP_SYNC, Kind::U32, vec![], vec![crate::build::full_mask()]);
+        let (lane, first) = (self.reg(Kind::U32), self.reg(Kind::Pred));
+        self.push(&isa::MOV, Kind::U32, vec![lane], vec![Operand::Special("%laneid", Level::Lane)]);
+        let zero = Operand::Imm(Imm { kind: Kind::U32, bits: 0 });
+        self.push(&isa::SETP_EQ, Kind::U32, vec![first], vec![Operand::Reg(lane), zero.clone()]);
+        let outer = std::mem::take(&mut self.body);
+        let loads = op.form.src.contains(&Slot::Barrier);
+        let barrier = loads.then(|| self.barrier(op, near));
+        let slots = op.form.src.iter();
+        let src = slots.map(|slot| self.operand(*slot, op, Kind::U32, None, mine, near)).collect();
+        self.push(op, Kind::U32, vec![], src);
+        match barrier {
+            Some(barrier) => self.expect_and_wait(barrier, TILE.bytes()),
+            None => self.finish(op),
+        }
+        let stmts = std::mem::replace(&mut self.body, outer);
+        let (body, other) = (Block { stmts, registers: [0; 5] }, Block::default());
+        self.body.push(Stmt::If { cond: first, body, other, at: Location::caller() });
+        self.push(&isa::BAR_WARP_SYNC, Kind::U32, vec![], vec![crate::build::full_mask()]);
+        self.show_shared(near, mine);
+    }
+
+    /// Arrives for so many bytes, and waits until they have landed.
+    fn expect_and_wait(&mut self, barrier: Operand, bytes: u32) {
+        let bytes = Operand::Imm(Imm { kind: Kind::U32, bits: bytes.into() });
+        self.push(&isa::MBAR_EXPECT, Kind::U32, vec![], vec![barrier.clone(), bytes]);
+        self.wait(barrier);
+    }
+
+    fn wait(&mut self, barrier: Operand) {
+        let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
+        let src = [barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })].into();
+        let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: [landed].into(), src, at };
+        self.body.push(Stmt::Loop { cond: vec![Stmt::Inst(wait)], exit: landed, body: Block::default(), at });
+    }
+
+    /// The descriptor of the rows in shared memory that this thread's part is in.
+    fn descriptor(&mut self) -> Operand {
+        let (symbol, long) = (self.reg(Kind::U32), self.reg(Kind::U64));
+        self.push(&isa::MOV, Kind::U32, vec![symbol], vec![Operand::Symbol("s".into())]);
+        let four = Operand::Imm(Imm { kind: Kind::U32, bits: 4 });
+        self.push(&isa::SHR, Kind::U32, vec![symbol], vec![Operand::Reg(symbol), four]);
+        let to = Inst {
+            op: &isa::CVT_U64,
+            kind: Kind::U64,
+            from: Some(Kind::U32),
+            dst: [long].into(),
+            src: [Operand::Reg(symbol)].into(),
+            at: Location::caller(),
+        };
+        self.body.push(Stmt::Inst(to));
+        let fixed = Imm { kind: Kind::U64, bits: 1 << 62 | 64 << 32 | 1 << 16 };
+        self.push(&isa::OR, Kind::U64, vec![long], vec![Operand::Reg(long), Operand::Imm(fixed)]);
+        Operand::Reg(long)
+    }
+
+    /// The generic address of the tensor map.
+    fn map(&mut self) -> Reg {
+        let (address, generic) = (self.reg(Kind::U64), self.reg(Kind::U64));
+        self.push(&isa::PARAM_ADDRESS, Kind::U64, vec![address], vec![Operand::Symbol("x".into())]);
+        self.push(&isa::CVTA_PARAM, Kind::U64, vec![generic], vec![Operand::Reg(address)]);
+        generic
+    }
+
+    /// A register with this number.
+    fn literal(&mut self, bits: u64) -> Reg {
+        let v = self.reg(Kind::U32);
+        self.push(&isa::MOV, Kind::U32, vec![v], vec![Operand::Imm(Imm { kind: Kind::U32, bits })]);
+        v
+    }
+
     fn reg(&mut self, kind: Kind) -> Reg {
         let count = &mut self.registers[kind.class() as usize];
         *count += 1;
@@ -113,21 +285,28 @@ impl Writer {
 
     /// The addresses of this lane's memory: shared, and global from which operands are loaded.
     fn addresses(&mut self) -> [Reg; 2] {
+        let lane = self.reg(Kind::U32);
+        let place = Operand::Special("%laneid", Level::Lane);
+        self.push(&isa::MOV, Kind::U32, vec![lane], vec![place]);
+        let mine = self.memory(lane);
+        [self.shared(lane, 16), mine]
+    }
+
+    /// The address of this thread's 16 bytes of global memory.
+    fn memory(&mut self, thread: Reg) -> Reg {
         let p = self.reg(Kind::U64);
         self.push(&isa::LD_PARAM, Kind::U64, vec![p], vec![Operand::Addr(Base::Symbol("p"), 0)]);
         let base = self.reg(Kind::U64);
         self.push(&isa::CVTA_TO_GLOBAL, Kind::U64, vec![base], vec![Operand::Reg(p)]);
-        let lane = self.reg(Kind::U32);
-        self.push(&isa::MOV, Kind::U32, vec![lane], vec![Operand::Special("%laneid", Level::Lane)]);
         let mine = self.reg(Kind::U64);
         let stride = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
         self.push(
             &isa::MAD_WIDE,
             Kind::U32,
             vec![mine],
-            vec![Operand::Reg(lane), stride, Operand::Reg(base)],
+            vec![Operand::Reg(thread), stride, Operand::Reg(base)],
         );
-        [self.shared(lane), mine]
+        mine
     }
 
     /// The row's instruction on operands from memory. Returns its results.
@@ -147,20 +326,19 @@ impl Writer {
     }
 
     /// Stores results one after another.
-    fn store_all(&mut self, results: Vec<Reg>, mine: Reg) {
-        let mut at = RESULTS;
+    fn store_all(&mut self, results: Vec<Reg>, mine: Reg, mut at: i32) {
         for d in results {
             self.store(d, mine, at);
             at += d.kind.bytes().max(1) as i32;
         }
     }
 
-    /// This lane's 16 bytes of shared memory, initialised.
-    fn shared(&mut self, lane: Reg) -> Reg {
+    /// This lane's bytes of shared memory, so many, initialised.
+    fn shared(&mut self, lane: Reg, bytes: u32) -> Reg {
         let symbol = self.reg(Kind::U32);
         self.push(&isa::MOV, Kind::U32, vec![symbol], vec![Operand::Symbol("s".into())]);
         let address = self.reg(Kind::U32);
-        let stride = Operand::Imm(Imm { kind: Kind::U32, bits: 16 });
+        let stride = Operand::Imm(Imm { kind: Kind::U32, bits: bytes.into() });
         self.push(
             &isa::MAD_LO,
             Kind::U32,
@@ -170,7 +348,10 @@ impl Writer {
         let one = self.reg(Kind::U32);
         self.push(&isa::MOV, Kind::U32, vec![one], vec![Operand::Imm(Imm { kind: Kind::U32, bits: 1 })]);
         let values = Operand::Group([one; 4].into());
-        self.push(&isa::ST_SHARED_V4, Kind::U32, vec![], vec![Operand::Addr(Base::Reg(address), 0), values]);
+        for at in (0..bytes as i32).step_by(16) {
+            let to = Operand::Addr(Base::Reg(address), at);
+            self.push(&isa::ST_SHARED_V4, Kind::U32, vec![], vec![to, values.clone()]);
+        }
         address
     }
 
@@ -198,10 +379,7 @@ impl Writer {
         } else {
             return;
         }
-        let (at, landed) = (Location::caller(), self.reg(Kind::Pred));
-        let src = [barrier, Operand::Imm(Imm { kind: Kind::U32, bits: 0 })].into();
-        let wait = Inst { op: &isa::MBAR_TRY, kind: Kind::U32, from: None, dst: [landed].into(), src, at };
-        self.body.push(Stmt::Loop { cond: vec![Stmt::Inst(wait)], exit: landed, body: Block::default(), at });
+        self.wait(barrier);
     }
 
     /// Registers of a fragment: four words of memory each, so that a fragment is one operand.
@@ -243,8 +421,26 @@ impl Writer {
         mine: Reg,
         near: Reg,
     ) -> Operand {
-        let mask = op.together == Level::Warp;
+        let mask = op.together == Level::Warp && *op != isa::MOVMATRIX;
         match slot {
+            // The rank of a block, or 16 bits of one, of which there is one.
+            Slot::Is(Kind::U32) if *op == isa::MAPA => Operand::Reg(self.literal(0)),
+            Slot::Cluster => {
+                let (there, rank) = (self.reg(Kind::U32), self.literal(0));
+                let src = vec![Operand::Reg(near), Operand::Reg(rank)];
+                self.push(&isa::MAPA, Kind::U32, vec![there], src);
+                Operand::Addr(Base::Reg(there), 0)
+            }
+            Slot::Blocks => {
+                let (blocks, one) = (self.reg(Kind::F16), self.literal(1));
+                self.push(&isa::CVT_BLOCKS, Kind::U32, vec![blocks], vec![Operand::Reg(one)]);
+                Operand::Reg(blocks)
+            }
+            Slot::Tensor => Operand::Tensor([self.map(), self.literal(0), self.literal(0)].into()),
+            Slot::TensorMap => Operand::Addr(Base::Reg(self.map()), 0),
+            Slot::Descriptor => self.descriptor(),
+            Slot::ParamName => Operand::Symbol("p".into()),
+            Slot::Accumulators(_) => unreachable!("sums are written"),
             // The member mask, or a distance: every lane must name the same.
             Slot::Is(Kind::U32) if mask => Operand::Imm(Imm { kind: Kind::U32, bits: u32::MAX.into() }),
             // Arrivals of a phase, which have a bound.
@@ -282,6 +478,9 @@ impl Writer {
             Slot::Vec(n) => (0..n).map(|_| self.reg(kind)).collect(),
             Slot::Regs(kind, n) => (0..n).map(|_| self.reg(kind)).collect(),
             Slot::Policy => vec![self.reg(Kind::U64)],
+            // Eight columns.
+            Slot::Accumulators(kind) => (0..4).map(|_| self.reg(kind)).collect(),
+            Slot::Blocks => vec![self.reg(Kind::F16)],
             Slot::Halves => (0..2).map(|_| self.reg(Kind::F16)).collect(),
             Slot::Is(kind) => vec![self.reg(kind)],
             Slot::Wide => vec![self.reg(Kind::U64)],

@@ -11,6 +11,10 @@ pub enum Kind {
     S8,
     /// An unsigned 16-bit integer; memory only, registers hold it as [`Kind::U32`].
     U16,
+    /// An 8-bit float of 4 exponent and 3 fraction bits, without infinities; tiles of matrices only.
+    E4m3,
+    /// An 8-bit float of 5 exponent and 2 fraction bits; tiles of matrices only.
+    E5m2,
     /// IEEE binary16.
     F16,
     /// bfloat16: the upper half of an `f32`.
@@ -21,6 +25,8 @@ pub enum Kind {
     S32,
     /// Two binary16 values, the first in the low half.
     F16x2,
+    /// The upper 19 bits of an `f32`; tiles of matrices only.
+    Tf32,
     /// IEEE binary32.
     F32,
     /// An unsigned 64-bit integer, also an address.
@@ -33,7 +39,8 @@ use Kind::*;
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 12] = [Pred, U8, S8, U16, F16, Bf16, U32, S32, F16x2, F32, U64, S64];
+    pub const ALL: [Kind; 15] =
+        [Pred, U8, S8, U16, E4m3, E5m2, F16, Bf16, U32, S32, F16x2, Tf32, F32, U64, S64];
 
     /// The suffix in arithmetic: `f16x2` of `fma.rn.f16x2`.
     pub fn name(self) -> &'static str {
@@ -42,11 +49,14 @@ impl Kind {
             U8 => "u8",
             S8 => "s8",
             U16 => "u16",
+            E4m3 => "e4m3",
+            E5m2 => "e5m2",
             F16 => "f16",
             Bf16 => "bf16",
             U32 => "u32",
             S32 => "s32",
             F16x2 => "f16x2",
+            Tf32 => "tf32",
             F32 => "f32",
             U64 => "u64",
             S64 => "s64",
@@ -56,8 +66,9 @@ impl Kind {
     /// The suffix in loads, stores and parameters, where halves and pairs are plain bits.
     pub fn memory_name(self) -> &'static str {
         match self {
+            E4m3 | E5m2 => "b8",
             F16 | Bf16 => "b16",
-            F16x2 => "b32",
+            F16x2 | Tf32 => "b32",
             _ => self.name(),
         }
     }
@@ -77,9 +88,9 @@ impl Kind {
     pub fn bytes(self) -> u32 {
         match self {
             Pred => 0,
-            U8 | S8 => 1,
+            U8 | S8 | E4m3 | E5m2 => 1,
             U16 | F16 | Bf16 => 2,
-            U32 | S32 | F16x2 | F32 => 4,
+            U32 | S32 | F16x2 | Tf32 | F32 => 4,
             U64 | S64 => 8,
         }
     }
@@ -89,7 +100,7 @@ impl Kind {
         match self {
             Pred => Class::Pred,
             F16 | Bf16 => Class::Half,
-            U8 | S8 | U16 | U32 | S32 | F16x2 => Class::Word,
+            U8 | S8 | U16 | E4m3 | E5m2 | U32 | S32 | F16x2 | Tf32 => Class::Word,
             F32 => Class::Float,
             U64 | S64 => Class::Long,
         }

@@ -189,6 +189,12 @@ impl Sink<Shape> for Shown {
     fn inout<T: Elem>(&mut self, f: Field, v: &usize) {
         self.0.push((f.name, f.doc, *v as u64));
     }
+    fn input_map<T: Elem>(&mut self, f: Field, v: &usize) {
+        self.0.push((f.name, f.doc, *v as u64));
+    }
+    fn output_map<T: Elem>(&mut self, f: Field, v: &usize) {
+        self.0.push((f.name, f.doc, *v as u64));
+    }
     fn scalar<T: Scalar>(&mut self, f: Field, v: &T) {
         self.0.push((f.name, f.doc, v.to_bits64()));
     }

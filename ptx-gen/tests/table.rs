@@ -1,6 +1,8 @@
 //! The instruction table is whole: walked row by row.
 
-use ptx_gen::isa::{Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, StateSpace, Uniformity};
+use ptx_gen::isa::{
+    Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, StateSpace, Uniformity, WgmmaStep,
+};
 use ptx_gen::{Target, isa, print, samples};
 use std::collections::BTreeSet;
 
@@ -83,11 +85,18 @@ fn effect(op: &Op) -> Effect {
         "st" => Effect::Store(space(&words), order(&words, MemoryOrder::Weak)),
         "atom" | "red" => Effect::Atomic(space(&words), order(&words, MemoryOrder::Relaxed)),
         "ldmatrix" => Effect::LoadMatrix,
+        "stmatrix" => Effect::StoreMatrix,
+        "movmatrix" => Effect::Exchange(Uniformity::Differs),
+        "wgmma" if has("fence") => Effect::Wgmma(WgmmaStep::Fence),
+        "wgmma" if has("commit_group") => Effect::Wgmma(WgmmaStep::Commit),
+        "wgmma" if has("wait_group") => Effect::Wgmma(WgmmaStep::Wait),
+        "wgmma" => Effect::Wgmma(WgmmaStep::Multiply),
         "prefetch" => Effect::Prefetch,
         "cp" if has("prefetch") => Effect::Prefetch,
+        "cp" if has("commit_group") || has("wait_group") || has("wait_all") => Effect::CopyGroup,
+        "cp" if has("bulk_group") => Effect::Copy(Completion::BulkGroup),
         "cp" if has("bulk") => Effect::Copy(Completion::Mbarrier),
         "cp" if has("mbarrier") => step(MbarrierStep::ArriveCopied),
-        "cp" if has("commit_group") || has("wait_group") || has("wait_all") => Effect::CopyGroup,
         "cp" => Effect::Copy(Completion::Group),
         "mbarrier" if has("init") => step(MbarrierStep::Init),
         "mbarrier" if has("inval") => step(MbarrierStep::Invalidate),
@@ -108,8 +117,12 @@ fn effect(op: &Op) -> Effect {
 }
 
 fn space(words: &[&str]) -> StateSpace {
-    let spaces =
-        [("global", StateSpace::Global), ("shared", StateSpace::Shared), ("param", StateSpace::Param)];
+    let spaces = [
+        ("global", StateSpace::Global),
+        ("shared", StateSpace::Shared),
+        ("shared::cluster", StateSpace::Cluster),
+        ("param", StateSpace::Param),
+    ];
     let found = spaces.into_iter().find(|(word, _)| words.contains(word));
     found.map(|(_, space)| space).unwrap_or_else(|| panic!("{words:?} names no state space"))
 }

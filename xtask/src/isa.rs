@@ -2,7 +2,7 @@
 
 use ptx_gen::isa::{
     Accuracy, CHAPTERS, Completion, Effect, GridStep, MbarrierStep, MemoryOrder, Op, Slot, StateSpace,
-    Uniformity,
+    Uniformity, WgmmaStep,
 };
 use ptx_gen::{Kind, Level};
 
@@ -13,7 +13,8 @@ const HEAD: &str = "\
 
 Every instruction that `ptx-gen` can emit, chapter by chapter in the order of the PTX manual. Written by `cargo xtask codegen` from `ptx-gen/src/isa/`; do not edit.
 
-In a mnemonic `$t` is the operation's type, `$s` the source type of a conversion, `$m` the type as memory names it, `$b` its width alone.
+In a mnemonic `$t` is the operation's type, `$s` the source type of a conversion, `$m` the type as memory names it, `$b` its width alone, and `$n` a number that follows from the operands: columns of a product, dimensions of a tensor.
+Where a product of matrices has `$s`, that is the type of the right one.
 Operands are of the operation's type where nothing else is said; `d` is written, the others are read.
 `sm` and `PTX` are the least target and version that ptxas accepts. A row that a warp or a block must reach together says so.
 `effect` is what a row does besides computing a result from its operands; `differs` is a result that threads may not share even where their operands are the same.
@@ -47,7 +48,7 @@ fn row(op: &Op) -> Vec<String> {
 
 fn operands(op: &Op) -> String {
     let written = op.form.dst.iter().zip(["d", "p"]);
-    let read = op.form.src.iter().zip(["a", "b", "c", "e", "f"]);
+    let read = op.form.src.iter().zip(["a", "b", "c", "e", "f", "g", "h"]);
     written.chain(read).map(|(&slot, name)| operand(slot, name)).collect::<Vec<_>>().join(", ")
 }
 
@@ -66,6 +67,13 @@ fn operand(slot: Slot, name: &str) -> String {
         Slot::Parity => format!("{name}: 0 or 1"),
         Slot::Bytes => format!("{name}: multiple of 16"),
         Slot::Threads => format!("{name}: multiple of 32"),
+        Slot::Accumulators(kind) => format!("{{{name}: {} x $n / 2}}, read as well", kind.name()),
+        Slot::Descriptor => format!("{name}: matrix in shared memory"),
+        Slot::Tensor => "[map, {1 to 5 coordinates}]".to_owned(),
+        Slot::TensorMap => "[map]".to_owned(),
+        Slot::Blocks => format!("{name}: blocks"),
+        Slot::Cluster => "[shared of the cluster]".to_owned(),
+        Slot::ParamName => "param".to_owned(),
         Slot::Policy => format!("{name}: cache policy"),
         Slot::Global => "[global]".to_owned(),
         Slot::Shared => "[shared]".to_owned(),
@@ -82,6 +90,7 @@ fn together(level: Level) -> &'static str {
     match level {
         Level::Lane => "",
         Level::Warp => "warp",
+        Level::Warpgroup => "warpgroup",
         Level::Block => "block",
     }
 }
@@ -91,10 +100,14 @@ fn effect(op: &Op) -> String {
         Effect::Pure => String::new(),
         Effect::Load(space, order) => format!("load {}{}", of_space(space), of_order(order)),
         Effect::LoadMatrix => "load shared".to_owned(),
+        Effect::StoreMatrix => "store shared".to_owned(),
         Effect::Store(space, order) => format!("store {}{}", of_space(space), of_order(order)),
         Effect::Atomic(space, order) => format!("atomic {}{}", of_space(space), of_order(order)),
         Effect::Copy(Completion::Group) => "copy, in a group".to_owned(),
         Effect::Copy(Completion::Mbarrier) => "copy, to an mbarrier".to_owned(),
+        Effect::Copy(Completion::BulkGroup) => "copy, in a bulk group".to_owned(),
+        Effect::Wgmma(WgmmaStep::Multiply) => "product".to_owned(),
+        Effect::Wgmma(_) => "orders products".to_owned(),
         Effect::CopyGroup => "groups of copies".to_owned(),
         Effect::Prefetch => "prefetch".to_owned(),
         Effect::Fence => "fence".to_owned(),
@@ -114,6 +127,7 @@ fn of_space(space: StateSpace) -> &'static str {
     match space {
         StateSpace::Global => "global",
         StateSpace::Shared => "shared",
+        StateSpace::Cluster => "shared of the cluster",
         StateSpace::Param => "param",
     }
 }

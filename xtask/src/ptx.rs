@@ -114,6 +114,12 @@ fn argument(param: &Param) -> Value {
         ParamKind::Buffer(kind, access) => {
             json!({ "name": param.name, "type": kind.name(), "direction": access.to_string(), "shape": doc })
         }
+        ParamKind::TensorMap(kind, access) => {
+            json!({
+                "name": param.name, "type": "tensor map", "element": kind.name(),
+                "direction": access.to_string(), "shape": doc
+            })
+        }
         ParamKind::Scalar(kind) => {
             json!({ "name": param.name, "type": kind.name(), "direction": "value", "doc": doc })
         }
@@ -148,6 +154,7 @@ fn table(kernels: &[Program]) -> Table {
 fn declaration(param: &Param) -> String {
     match param.kind {
         ParamKind::Buffer(kind, access) => format!("{}: {access} {}", param.name, kind.name()),
+        ParamKind::TensorMap(kind, access) => format!("{}: {access} map of {}", param.name, kind.name()),
         ParamKind::Scalar(kind) => format!("{}: {}", param.name, kind.name()),
     }
 }

@@ -55,6 +55,15 @@ pub enum ErrorKind {
         /// What does not match.
         problem: Unmatched,
     },
+    /// A product of a warpgroup and other instructions are in each other's way.
+    Wgmma {
+        /// The instruction, as printed.
+        text: String,
+        /// What is wrong.
+        problem: Misused,
+    },
+    /// The tensor map of this parameter is used for tiles of different boxes or swizzles.
+    TwoTiles(&'static str),
     /// A note is not ASCII.
     NotAscii,
     /// A name that PTX does not allow.
@@ -97,6 +106,12 @@ impl fmt::Display for Error {
                  cannot rely on it; call `grid_wait` in every block"
             ),
             ErrorKind::Mbarrier { text, problem } => write!(f, "`{text}`: {problem}"),
+            ErrorKind::Wgmma { text, problem } => write!(f, "`{text}`: {problem}"),
+            ErrorKind::TwoTiles(param) => write!(
+                f,
+                "the tensor map `{param}` is used for tiles of different boxes or swizzles; a map copies one box: pass one \
+                 map for each"
+            ),
             ErrorKind::NotAscii => write!(f, "PTX is ASCII, comments too: spell the note in ASCII"),
             ErrorKind::BadName(name) => write!(
                 f,
@@ -175,6 +190,50 @@ impl fmt::Display for Unmatched {
             Unmatched::NotExpected => f.write_str(
                 "nobody expects the bytes of this copy, so that the phase of its mbarrier does not end with them; \
                  `arrive_expect` them",
+            ),
+        }
+    }
+}
+
+/// How instructions are in the way of a product that runs beside them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Misused {
+    /// It uses sums of a product that may be under way, which this place asked for.
+    Sums(Reg, At),
+    /// It changes the left matrix, in registers, of such a product.
+    Left(Reg, At),
+    /// A product uses a register that an instruction here has used since the last `wgmma.fence`.
+    NotFenced(Reg, At),
+    /// A product that nothing orders after the instructions before: there was no `wgmma.fence`.
+    NeverFenced,
+    /// A product that nothing waits for.
+    NeverWaited,
+}
+
+impl fmt::Display for Misused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Misused::Sums(reg, at) => write!(
+                f,
+                "{reg} is a sum of the product of line {}, which may be under way; `wgmma_wait` for its group first",
+                at.line()
+            ),
+            Misused::Left(reg, at) => write!(
+                f,
+                "{reg} is the left matrix of the product of line {}, which may be under way; `wgmma_wait` for its group, \
+                 or use other registers",
+                at.line()
+            ),
+            Misused::NotFenced(reg, at) => write!(
+                f,
+                "{reg} was used in line {}, and no `wgmma_fence` orders this product after that; put one between",
+                at.line()
+            ),
+            Misused::NeverFenced => {
+                f.write_str("no `wgmma_fence` comes before this product; put one before the first")
+            }
+            Misused::NeverWaited => f.write_str(
+                "the kernel may end with this product under way; `wgmma_commit` and `wgmma_wait(0)`",
             ),
         }
     }

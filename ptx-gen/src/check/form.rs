@@ -31,12 +31,20 @@ fn has_results(i: &Inst, dst: &[Reg]) -> bool {
         ([], []) => true,
         ([Slot::Vec(n)], regs) => are(regs, *n, i.kind.class()),
         ([Slot::Regs(kind, n)], regs) => are(regs, *n, kind.class()),
+        ([Slot::Accumulators(kind)], regs) => {
+            are(regs, regs.len() as u32, kind.class()) && columns(regs.len()).is_some()
+        }
         ([Slot::Halves], regs) => are(regs, 2, Class::Half),
         ([slot], [r]) => holds(r, slot_kind(*slot, i)),
         (slots, regs) => {
             slots.len() == regs.len() && slots.iter().zip(regs).all(|(s, r)| holds(r, slot_kind(*s, i)))
         }
     }
+}
+
+/// The columns of a product with so many registers of sums, if it may have them.
+fn columns(registers: usize) -> Option<usize> {
+    Some(2 * registers).filter(|n| n.is_multiple_of(8) && (8..=256).contains(n))
 }
 
 /// Whether these are so many registers of a class.
@@ -64,6 +72,9 @@ fn wrong(i: &Inst) -> String {
         return format!("{} does not convert from .{}", op.template, from.name());
     }
     if !has_results(i, &i.dst) {
+        if let [Slot::Accumulators(_)] = op.form.dst {
+            return format!("{} columns of sums; a multiple of 8 up to 256", 2 * i.dst.len());
+        }
         return "the registers written are not those of the row".into();
     }
     match slots.iter().zip(&i.src).position(|(slot, o)| !fits(*slot, o, i)) {
@@ -85,8 +96,12 @@ fn slot_kind(slot: Slot, i: &Inst) -> Kind {
         Slot::Is(kind) => kind,
         Slot::Wide if i.kind == Kind::S32 => Kind::S64,
         Slot::Wide => Kind::U64,
-        Slot::Global | Slot::Param | Slot::Policy => Kind::U64,
-        Slot::Shared | Slot::Barrier | Slot::Parity | Slot::Bytes | Slot::Threads => Kind::U32,
+        Slot::Global | Slot::Param | Slot::Policy | Slot::Descriptor | Slot::TensorMap => Kind::U64,
+        Slot::Shared | Slot::Barrier | Slot::Parity | Slot::Bytes | Slot::Threads | Slot::Cluster => {
+            Kind::U32
+        }
+        // 16 bits of any kind.
+        Slot::Blocks => Kind::F16,
         Slot::Regs(kind, _) => kind,
         _ => i.kind,
     }
@@ -103,18 +118,32 @@ fn fits(slot: Slot, o: &Operand, i: &Inst) -> bool {
             _ => false,
         },
         Operand::Addr(Base::Reg(r), _) => {
-            matches!(slot, Slot::Global | Slot::Shared | Slot::Barrier) && holds(r, slot_kind(slot, i))
+            use Slot::{Barrier, Cluster, Global, Shared, TensorMap};
+            matches!(slot, Global | Shared | Barrier | Cluster | TensorMap) && holds(r, slot_kind(slot, i))
         }
         Operand::Addr(Base::Symbol(_), _) => slot == Slot::Param,
         Operand::Special(..) => slot == Slot::Any,
-        Operand::Symbol(_) => slot == Slot::Any && i.kind == Kind::U32,
+        Operand::Symbol(_) => slot == Slot::ParamName || slot == Slot::Any && i.kind == Kind::U32,
+        Operand::Tensor(regs) => slot == Slot::Tensor && is_place(regs),
+    }
+}
+
+/// Whether these are an address and one to five coordinates.
+fn is_place(regs: &[Reg]) -> bool {
+    match regs {
+        [map, coordinates @ ..] => {
+            holds(map, Kind::U64)
+                && (1..=5).contains(&coordinates.len())
+                && are(coordinates, coordinates.len() as u32, Class::Word)
+        }
+        [] => false,
     }
 }
 
 /// Whether a register may stand there.
 fn is_value(slot: Slot) -> bool {
     use Slot::*;
-    matches!(slot, T | S | Is(_) | Wide | Any | Parity | Bytes | Threads | Policy)
+    matches!(slot, T | S | Is(_) | Wide | Any | Parity | Bytes | Threads | Policy | Descriptor | Blocks)
 }
 
 fn fits_literal(slot: Slot, imm: Imm, i: &Inst) -> bool {
@@ -149,7 +178,12 @@ fn describe(slot: Slot, i: &Inst) -> String {
         Slot::Threads => "a positive multiple of 32".into(),
         Slot::Global => "an address in global memory".into(),
         Slot::Shared => "an address in shared memory".into(),
-        Slot::Param => "a parameter".into(),
+        Slot::Param | Slot::ParamName => "a parameter".into(),
+        Slot::Descriptor => "the descriptor of a tile".into(),
+        Slot::Tensor => "a tensor map and one to five coordinates".into(),
+        Slot::TensorMap => "the address of a tensor map".into(),
+        Slot::Blocks => "16 bits, one for each block".into(),
+        Slot::Cluster => "an address in shared memory of the cluster".into(),
         _ => format!("of type .{}", slot_kind(slot, i).name()),
     }
 }

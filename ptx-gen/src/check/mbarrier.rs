@@ -79,7 +79,8 @@ pub(super) fn check(p: &Program, mut uses: Vec<Use<'_>>) -> Vec<Error> {
         u.place = places.at(&u.address.0).offset(u.address.1);
     }
     let error = |u: &Use<'_>| {
-        let problem = problem(u, &uses, p.block.into())?;
+        // Blocks of a cluster may arrive as well.
+        let problem = problem(u, &uses, u64::from(p.block) * u64::from(p.cluster))?;
         let kind = ErrorKind::Mbarrier { text: crate::print::inst(u.inst), problem };
         Some(Error { at: Some(u.at), kind })
     };

@@ -5,6 +5,7 @@
 //! - *uniformity*: what a block or a warp must reach together stands in no branch that splits it;
 //! - *overlap*: every block of a kernel that overlaps others waits for them;
 //! - *mbarriers*: what is made, arrived at, expected and copied can end the phases that are waited for;
+//! - *products*: what a warpgroup multiplies beside its instructions is touched by none of them until it waits;
 //! - *limits*: threads, parameters and shared memory are what every device has.
 //!
 //! One walk looks at each instruction.
@@ -18,11 +19,13 @@ mod noncoherent;
 mod overlap;
 mod per_register;
 mod walk;
+mod wgmma;
 
 use crate::ir::*;
+use crate::target::Version;
 
 use error::MAX_NAME;
-pub use error::{Error, ErrorKind, Errors, Unmatched};
+pub use error::{Error, ErrorKind, Errors, Misused, Unmatched};
 use walk::Found;
 
 /// Bytes of parameters that every target takes (PTX manual, "Kernel Function Parameters").
@@ -31,6 +34,9 @@ const MAX_PARAMS: u32 = 4352;
 const MAX_RESIDENT: u32 = 1024;
 /// Bytes of static shared memory that every target has.
 const MAX_STATIC_SHARED: u32 = 48 * 1024;
+
+/// Blocks of a cluster that every target with clusters can launch (CUDA programming guide, "Thread Block Clusters").
+const MAX_CLUSTER: u32 = 8;
 
 /// The program with its needs, if nothing is wrong with it, nor was when it was built.
 ///
@@ -42,7 +48,12 @@ pub(crate) fn checked(mut p: Program, mut errors: Vec<Error>) -> Result<Program,
     let Found { errors: found, uses, needs } = walk::walk(&p);
     errors.extend(found);
     errors.extend(mbarrier::check(&p, uses));
+    errors.extend(wgmma::check(&p));
     p.needs = needs;
+    if p.cluster > 1 {
+        p.needs.sm = p.needs.sm.max(90);
+        p.needs.version = p.needs.version.max(Version(7, 8));
+    }
     if errors.is_empty() { Ok(p) } else { Err(Errors(errors)) }
 }
 
@@ -54,8 +65,8 @@ fn limits(p: &Program) -> Vec<Error> {
         }
     };
     let params = p.params.iter().fold(0, |at: u32, q| {
-        let size = q.kind.kind().bytes();
-        at.next_multiple_of(size.max(1)) + size
+        let (size, align) = q.kind.layout();
+        at.next_multiple_of(align.max(1)) + size
     });
     let shared = p.static_shared();
     whole(
@@ -75,6 +86,10 @@ fn limits(p: &Program) -> Vec<Error> {
         )),
     );
     whole(
+        p.cluster == 0 || p.cluster > MAX_CLUSTER,
+        ErrorKind::Limit(format!("{}: clusters of {} blocks; 1 to {MAX_CLUSTER}", p.name, p.cluster)),
+    );
+    whole(
         params > MAX_PARAMS,
         ErrorKind::Limit(format!("{}: {params} bytes of parameters; at most {MAX_PARAMS}", p.name)),
     );
@@ -86,6 +101,25 @@ fn limits(p: &Program) -> Vec<Error> {
         )),
     );
     errors
+}
+
+/// Roles that do not take all warpgroups, or more registers than the block is launched with: they would wait for ever.
+pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Error> {
+    let threads: u32 = roles.iter().map(|(groups, _)| 128 * groups).sum();
+    let wanted: u32 = roles.iter().map(|(groups, registers)| 128 * groups * registers).sum();
+    let bad = roles.iter().find(|(_, n)| !n.is_multiple_of(8) || !(24..=240).contains(n));
+    let problem = match bad {
+        _ if roles.is_empty() => return vec![],
+        Some((_, n)) => format!("a role with {n} registers a thread; a multiple of 8 from 24 to 240"),
+        None if threads != block => format!("roles for {threads} threads, and the block has {block}"),
+        None if wanted > block * launched => format!(
+            "roles that ask for {wanted} registers, and {block} threads are launched with {launched} each, {}; the last \
+             to ask would wait for ever",
+            block * launched
+        ),
+        None => return vec![],
+    };
+    vec![Error { at: None, kind: ErrorKind::Limit(problem) }]
 }
 
 /// Names that PTX does not allow, then those that two symbols of the kernel's scope have.

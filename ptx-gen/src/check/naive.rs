@@ -110,7 +110,20 @@ fn program(seed: u64) -> Program {
     let State { registers, pinned, mut open, .. } = state.take();
     let (body, needs) = (open.pop().unwrap_or_default(), Needs::LEAST);
     let (name, params, shared) = ("random".into(), vec![], vec![]);
-    Program { name, block: 64, blocks_per_sm: None, params, shared, body, registers, pinned, needs }
+    let (blocks_per_sm, tiles) = (None, vec![]);
+    Program {
+        name,
+        block: 64,
+        blocks_per_sm,
+        cluster: 1,
+        params,
+        tiles,
+        shared,
+        body,
+        registers,
+        pinned,
+        needs,
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! *Scope*: a value is used only inside the block that defines it.
 //!
 //! *Uniformity*: what a block or a warp must reach together stands in no branch that splits it. Each register has the
-//! widest group of threads in which it is the same, from the lattice block < warp < lane. A result is as narrow as its
+//! widest group of threads in which it is the same, from the lattice block < warpgroup < warp < lane. A result is as narrow as its
 //! narrowest operand and as the branches around it. A loop is walked until each of its results is: a variable that it
 //! carries may narrow after an instruction has read it, and mostly that instruction's result is as narrow already.
 //! Levels only narrow, so that is after a few rounds. Form and scope are what they are in the first.
@@ -129,7 +129,7 @@ impl<'p> Walk<'p> {
                     self.follow(cond, level);
                     let inner = narrower(split, level, at);
                     // What splits a block sends some of its warps either way.
-                    let whole = u32::from(level != Level::Warp);
+                    let whole = u32::from(!matches!(level, Level::Warp | Level::Warpgroup));
                     self.overlap.skippable += whole;
                     self.block(body, inner);
                     self.block(other, inner);
@@ -230,7 +230,9 @@ impl<'p> Walk<'p> {
         for o in src {
             match o {
                 Operand::Reg(r) | Operand::Addr(Base::Reg(r), _) => level = level.max(self.read(r, at)),
-                Operand::Group(regs) => regs.iter().for_each(|r| level = level.max(self.read(r, at))),
+                Operand::Group(regs) | Operand::Tensor(regs) => {
+                    regs.iter().for_each(|r| level = level.max(self.read(r, at)))
+                }
                 Operand::Special(_, of) => level = level.max(*of),
                 Operand::Imm(_) | Operand::Symbol(_) | Operand::Addr(Base::Symbol(_), _) => {}
             }
@@ -279,8 +281,11 @@ impl<'p> Walk<'p> {
     #[cold]
     fn diverged(&mut self, i: &Inst, split: Split) {
         let Some((_, branch)) = split else { return };
-        let kind =
-            ErrorKind::Diverged { mnemonic: i.op.mnemonic(i.kind, i.from), needs: i.op.together, branch };
+        let kind = ErrorKind::Diverged {
+            mnemonic: i.op.mnemonic(i.kind, i.from, i.number()),
+            needs: i.op.together,
+            branch,
+        };
         self.uniformity.push(Error { at: Some(i.at), kind });
     }
 }

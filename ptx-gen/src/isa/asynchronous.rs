@@ -28,6 +28,15 @@ table! {
     BULK_COPY         = op("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", &[], form(&[], &[Shared, Global, Bytes, Barrier]), COPY_FOR_MBARRIER, "copy c bytes; the barrier counts those that have landed").needs(90, 8, 0);
     BULK_COPY_HINT    = op("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint", &[], form(&[], &[Shared, Global, Bytes, Barrier, Policy]), COPY_FOR_MBARRIER, "the same under a cache policy").needs(90, 8, 0);
     BULK_PREFETCH     = op("cp.async.bulk.prefetch.L2.global", &[], form(&[], &[Global, Bytes]), PREFETCH, "bring b bytes into the L2 cache").needs(90, 8, 0);
+    BULK_STORE        = op("cp.async.bulk.global.shared::cta.bulk_group", &[], form(&[], &[Global, Shared, Bytes]), COPY_IN_BULK_GROUP, "copy c bytes out of shared memory").needs(90, 8, 0);
+    TENSOR_LOAD       = op("cp.async.bulk.tensor.$nd.shared::cluster.global.mbarrier::complete_tx::bytes", &[], form(&[], &[Shared, Tensor, Barrier]), COPY_FOR_MBARRIER, "copy the map's box from here on; what is outside of the tensor is 0").needs(90, 8, 0);
+    TENSOR_LOAD_TO    = op("cp.async.bulk.tensor.$nd.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster", &[], form(&[], &[Shared, Tensor, Barrier, Blocks]), COPY_FOR_MBARRIER, "the same to these blocks of the cluster, for the mbarrier at the same place in each").needs(90, 8, 0).specific();
+    TENSOR_STORE      = op("cp.async.bulk.tensor.$nd.global.shared::cta.bulk_group", &[], form(&[], &[Tensor, Shared]), COPY_IN_BULK_GROUP, "copy the map's box out of shared memory; what is outside of the tensor is left out").needs(90, 8, 0);
+    TENSOR_PREFETCH   = op("prefetch.tensormap", &[], form(&[], &[TensorMap]), PREFETCH, "bring a tensor map into its cache").needs(90, 8, 0);
+    BULK_COMMIT       = op("cp.async.bulk.commit_group", &[], NULLARY, Effect::CopyGroup, "make the bulk copies out of shared memory since the last group a group").needs(90, 8, 0);
+    BULK_WAIT         = op("cp.async.bulk.wait_group",   &[], form(&[], &[Lit(0, 63)]), Effect::CopyGroup, "wait until at most this many of this thread's latest bulk groups are under way").needs(90, 8, 0);
+    BULK_WAIT_READ    = op("cp.async.bulk.wait_group.read", &[], form(&[], &[Lit(0, 63)]), Effect::CopyGroup, "wait until at most this many of the latest bulk groups still read shared memory").needs(90, 8, 0);
+    MBAR_ARRIVE_PEER  = op("mbarrier.arrive.shared::cluster.b64 _,", &[], ARRIVE, MBARRIER_ARRIVE, "arrive at a barrier of a block of the cluster; publishes what this thread wrote").needs(90, 8, 0);
     GRID_TRIGGER      = op("griddepcontrol.launch_dependents", &[], NULLARY, Effect::Grid(GridStep::Trigger), "let the next kernel start once every block has said so; publishes nothing").needs(90, 7, 8);
     GRID_WAIT         = op("griddepcontrol.wait",        &[], NULLARY, Effect::Grid(GridStep::Wait), "wait until the kernels before are complete and what they wrote is visible").needs(90, 7, 8);
 }

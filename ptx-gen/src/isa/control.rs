@@ -10,6 +10,6 @@ table! {
     CONTROL, "Control Flow and Miscellaneous Instructions";
     TRAP      = op("trap",          &[], NULLARY, Effect::Control, "stop the kernel with an error");
     NANOSLEEP = op("nanosleep.u32", &[], form(&[], &[Is(U32)]), Effect::Control, "sleep for about this many nanoseconds").needs(70, 6, 3);
-    SETMAXNREG_INC = op("setmaxnreg.inc.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), Effect::Control, "take registers, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warp);
-    SETMAXNREG_DEC = op("setmaxnreg.dec.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), Effect::Control, "give registers back, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warp);
+    SETMAXNREG_INC = op("setmaxnreg.inc.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), Effect::Control, "take registers, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warpgroup);
+    SETMAXNREG_DEC = op("setmaxnreg.dec.sync.aligned.u32", &[], form(&[], &[Lit(24, 256)]), Effect::Control, "give registers back, until each thread has this many").needs(90, 8, 0).specific().together(Level::Warpgroup);
 }

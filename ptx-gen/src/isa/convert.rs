@@ -18,5 +18,7 @@ table! {
     CVT_H      = pure("cvt.rn.$t.$s",     &[F16],    CONVERT, "d = the f16 nearest to a").from(FLOAT);
     CVT_F32_B  = pure("cvt.$t.$s",        FLOAT,     CONVERT, "d = a, exactly").from(&[Bf16]).needs(80, 7, 1);
     CVT_B      = pure("cvt.rn.$t.$s",     &[Bf16],   CONVERT, "d = the bf16 nearest to a").from(FLOAT).needs(80, 7, 0);
+    CVT_BLOCKS = pure("cvt.u16.u32",      &[],       form(&[Blocks], &[Is(U32)]), "d = the low 16 bits of a");
+    CVT_B2     = pure("cvt.rn.bf16x2.f32", &[],      form(&[Is(U32)], &[Is(F32), Is(F32)]), "d = the bf16s nearest to b in the low half and a in the high half").needs(80, 7, 0);
     CVT_H2     = pure("cvt.rn.$t.f32",    &[F16x2],  form(&[T], &[Is(F32), Is(F32)]), "d = the f16s nearest to b in the low half and a in the high half").needs(80, 7, 0);
 }

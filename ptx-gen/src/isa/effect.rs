@@ -14,11 +14,13 @@ pub enum Effect {
     Load(StateSpace, MemoryOrder),
     /// Loads matrices from shared memory; each lane gets its own part of what the lanes address.
     LoadMatrix,
+    /// Stores matrices to shared memory; each lane gives its own part of what the lanes address.
+    StoreMatrix,
     /// Stores to memory.
     Store(StateSpace, MemoryOrder),
     /// Reads, modifies and writes memory in one step.
     Atomic(StateSpace, MemoryOrder),
-    /// Asks for a copy from global to shared memory, which runs beside the thread.
+    /// Asks for a copy between global and shared memory, which runs beside the thread.
     Copy(Completion),
     /// Makes or awaits groups of copies.
     CopyGroup,
@@ -30,6 +32,8 @@ pub enum Effect {
     Barrier,
     /// Uses an mbarrier.
     Mbarrier(MbarrierStep),
+    /// Multiplies matrices beside the warpgroup, or orders such products with it.
+    Wgmma(WgmmaStep),
     /// Exchanges values between the lanes of a warp; how far the results are the same.
     Exchange(Uniformity),
     /// Talks to the kernels before or after this one.
@@ -45,6 +49,8 @@ pub enum StateSpace {
     Global,
     /// `.shared`
     Shared,
+    /// `.shared::cluster`: shared memory of any block of the cluster.
+    Cluster,
     /// `.param`
     Param,
 }
@@ -73,6 +79,21 @@ pub enum Completion {
     Group,
     /// By its bytes, at an mbarrier that expects them.
     Mbarrier,
+    /// By the group of bulk copies that it is in; out of shared memory.
+    BulkGroup,
+}
+
+/// A step of asynchronous products of a warpgroup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WgmmaStep {
+    /// Lets products use registers that instructions have used before.
+    Fence,
+    /// Asks for a product.
+    Multiply,
+    /// Makes the products since the last group a group.
+    Commit,
+    /// Waits for groups.
+    Wait,
 }
 
 /// A step in the life of an mbarrier.
@@ -132,10 +153,13 @@ impl Effect {
             Effect::Load(_, Relaxed | Acquire | Release | AcquireRelease)
             | Effect::LoadMatrix
             | Effect::Atomic(..)
+            | Effect::Wgmma(WgmmaStep::Multiply)
             | Effect::Mbarrier(_) => Uniformity::Differs,
             Effect::Load(_, Weak | Noncoherent)
             | Effect::Pure
             | Effect::Store(..)
+            | Effect::StoreMatrix
+            | Effect::Wgmma(WgmmaStep::Fence | WgmmaStep::Commit | WgmmaStep::Wait)
             | Effect::Copy(_)
             | Effect::CopyGroup
             | Effect::Prefetch
@@ -175,6 +199,10 @@ pub(super) const STORE_GLOBAL: Effect = Effect::Store(StateSpace::Global, Memory
 pub(super) const STORE_RELAXED: Effect = Effect::Store(StateSpace::Global, MemoryOrder::Relaxed);
 /// A store to global memory that releases.
 pub(super) const STORE_RELEASE: Effect = Effect::Store(StateSpace::Global, MemoryOrder::Release);
+/// A plain load from shared memory of the cluster.
+pub(super) const LOAD_CLUSTER: Effect = Effect::Load(StateSpace::Cluster, MemoryOrder::Weak);
+/// A plain store to shared memory of the cluster.
+pub(super) const STORE_CLUSTER: Effect = Effect::Store(StateSpace::Cluster, MemoryOrder::Weak);
 /// A plain store to shared memory.
 pub(super) const STORE_SHARED: Effect = Effect::Store(StateSpace::Shared, MemoryOrder::Weak);
 /// An atomic of global memory without an order.
@@ -191,6 +219,8 @@ pub(super) const PREFETCH: Effect = Effect::Prefetch;
 pub(super) const COPY_IN_GROUP: Effect = Effect::Copy(Completion::Group);
 /// A copy whose bytes an mbarrier counts.
 pub(super) const COPY_FOR_MBARRIER: Effect = Effect::Copy(Completion::Mbarrier);
+/// A copy out of shared memory, in a group of bulk copies.
+pub(super) const COPY_IN_BULK_GROUP: Effect = Effect::Copy(Completion::BulkGroup);
 /// Making an mbarrier.
 pub(super) const MBARRIER_INIT: Effect = Effect::Mbarrier(MbarrierStep::Init);
 /// The end of an mbarrier.

@@ -14,4 +14,11 @@ table! {
     LDMATRIX_X2 = op("ldmatrix.sync.aligned.m8n8.x2.shared.b16", &[], form(&[Regs(U32, 2)], &[Shared]), Effect::LoadMatrix, "two 8 by 8 matrices of 16-bit elements; lanes 0 to 15 give the addresses of their rows").needs(75, 6, 5).together(Level::Warp);
     LDMATRIX_X4 = op("ldmatrix.sync.aligned.m8n8.x4.shared.b16", &[], form(&[Regs(U32, 4)], &[Shared]), Effect::LoadMatrix, "four 8 by 8 matrices of 16-bit elements; each lane gives the address of a row").needs(75, 6, 5).together(Level::Warp);
     LDMATRIX_X4_TRANS = op("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", &[], form(&[Regs(U32, 4)], &[Shared]), Effect::LoadMatrix, "the same, each matrix transposed").needs(75, 6, 5).together(Level::Warp);
+    STMATRIX_X1 = op("stmatrix.sync.aligned.m8n8.x1.shared.b16", &[], form(&[], &[Shared, Regs(U32, 1)]), Effect::StoreMatrix, "store an 8 by 8 matrix of 16-bit elements; lanes 0 to 7 give the addresses of its rows").needs(90, 7, 8).together(Level::Warp);
+    STMATRIX_X2 = op("stmatrix.sync.aligned.m8n8.x2.shared.b16", &[], form(&[], &[Shared, Regs(U32, 2)]), Effect::StoreMatrix, "store two such matrices; lanes 0 to 15 give the addresses").needs(90, 7, 8).together(Level::Warp);
+    STMATRIX_X4 = op("stmatrix.sync.aligned.m8n8.x4.shared.b16", &[], form(&[], &[Shared, Regs(U32, 4)]), Effect::StoreMatrix, "store four such matrices; each lane gives the address of a row").needs(90, 7, 8).together(Level::Warp);
+    STMATRIX_X1_TRANS = op("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16", &[], form(&[], &[Shared, Regs(U32, 1)]), Effect::StoreMatrix, "store one matrix transposed").needs(90, 7, 8).together(Level::Warp);
+    STMATRIX_X2_TRANS = op("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16", &[], form(&[], &[Shared, Regs(U32, 2)]), Effect::StoreMatrix, "store two matrices, each transposed").needs(90, 7, 8).together(Level::Warp);
+    STMATRIX_X4_TRANS = op("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16", &[], form(&[], &[Shared, Regs(U32, 4)]), Effect::StoreMatrix, "store four matrices, each transposed").needs(90, 7, 8).together(Level::Warp);
+    MOVMATRIX   = op("movmatrix.sync.aligned.m8n8.trans.b16", &[], form(&[Is(U32)], &[Is(U32)]), Effect::Exchange(Uniformity::Differs), "d = a transposed: an 8 by 8 matrix of 16-bit elements over the warp").needs(75, 7, 8).together(Level::Warp);
 }

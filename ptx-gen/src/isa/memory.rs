@@ -42,6 +42,15 @@ table! {
     ST_SHARED      = op("st.shared.$m",         ONE,       form(&[], &[Shared, T]), STORE_SHARED, "store to shared memory");
     ST_SHARED_V2   = op("st.shared.v2.$m",      ONE,       form(&[], &[Shared, Vec(2)]), STORE_SHARED, "store two elements to shared memory");
     ST_SHARED_V4   = op("st.shared.v4.$m",      UP_TO_32,  form(&[], &[Shared, Vec(4)]), STORE_SHARED, "store four elements to shared memory");
+    LD_CLUSTER     = op("ld.shared::cluster.$m",    ONE,      form(&[T], &[Cluster]), LOAD_CLUSTER, "load from shared memory of a block of the cluster").needs(90, 7, 8);
+    LD_CLUSTER_V2  = op("ld.shared::cluster.v2.$m", ONE,      form(&[Vec(2)], &[Cluster]), LOAD_CLUSTER, "load two elements from there").needs(90, 7, 8);
+    LD_CLUSTER_V4  = op("ld.shared::cluster.v4.$m", UP_TO_32, form(&[Vec(4)], &[Cluster]), LOAD_CLUSTER, "load four elements from there").needs(90, 7, 8);
+    ST_CLUSTER     = op("st.shared::cluster.$m",    ONE,      form(&[], &[Cluster, T]), STORE_CLUSTER, "store to shared memory of a block of the cluster").needs(90, 7, 8);
+    ST_CLUSTER_V2  = op("st.shared::cluster.v2.$m", ONE,      form(&[], &[Cluster, Vec(2)]), STORE_CLUSTER, "store two elements there").needs(90, 7, 8);
+    ST_CLUSTER_V4  = op("st.shared::cluster.v4.$m", UP_TO_32, form(&[], &[Cluster, Vec(4)]), STORE_CLUSTER, "store four elements there").needs(90, 7, 8);
+    MAPA           = pure("mapa.shared::cluster.u32", &[],    form(&[Is(U32)], &[Is(U32), Is(U32)]), "d = the address in block b of the cluster of what is at a in this one").needs(90, 7, 8);
+    PARAM_ADDRESS  = pure("mov.b64",                &[],      form(&[Is(U64)], &[ParamName]), "d = the address of a kernel argument");
+    CVTA_PARAM     = pure("cvta.param.u64",         &[],      form(&[Is(U64)], &[Is(U64)]), "d = the address of a kernel argument as a generic one").needs(70, 7, 7);
     PREFETCH_L2    = op("prefetch.global.L2",   &[],       form(&[], &[Global]), PREFETCH, "bring a line of global memory into the L2 cache");
     CVTA_TO_GLOBAL = pure("cvta.to.global.$t",    &[U64],    UNARY, "d = a generic address as one of global memory");
 }

@@ -4,7 +4,8 @@
 //! this module spells a mnemonic. Adding an instruction is adding a row, and a one-line method in `ops`.
 //!
 //! A row's template holds the type suffixes as placeholders: `$t` is the operation's type, `$s` the source type
-//! of a conversion, `$m` the type as loads and stores name it, `$b` its width alone.
+//! of a conversion, or that of a right matrix, `$m` the type as loads and stores name it, `$b` its width alone, and `$n` a
+//! number that follows from the operands: columns of a product, dimensions of a tensor.
 //! Minimum targets and PTX versions are those that ptxas enforces, measured by assembling each form.
 
 mod arithmetic;
@@ -21,6 +22,7 @@ mod memory;
 mod op;
 mod sync;
 mod warp;
+mod wgmma;
 
 pub use arithmetic::*;
 pub use asynchronous::*;
@@ -36,9 +38,10 @@ pub use memory::*;
 pub use op::*;
 pub use sync::*;
 pub use warp::*;
+pub use wgmma::*;
 
 /// Every chapter, in the manual's order.
-pub static CHAPTERS: [&Chapter; 13] = [
+pub static CHAPTERS: [&Chapter; 14] = [
     &INTEGER,
     &FLOATING,
     &HALF,
@@ -52,6 +55,7 @@ pub static CHAPTERS: [&Chapter; 13] = [
     &WARP,
     &ATOMIC,
     &MATRIX,
+    &WGMMA,
 ];
 
 /// Every row.

@@ -97,13 +97,28 @@ pub enum Slot {
     Threads,
     /// A cache policy, as `createpolicy` makes them.
     Policy,
+    /// Sums of a product of a warpgroup, which are read as well: half as many registers of this type as there are
+    /// columns, which are a multiple of 8 up to 256.
+    Accumulators(Kind),
+    /// A matrix in shared memory, described in 64 bits.
+    Descriptor,
+    /// A place in a tensor: the address of its tensor map, and one to five coordinates, the innermost first.
+    Tensor,
+    /// The generic address of a tensor map.
+    TensorMap,
+    /// Blocks of the cluster, one bit each: 16 bits.
+    Blocks,
+    /// An address in shared memory of a block of the cluster, as `mapa` makes them.
+    Cluster,
+    /// The name of a kernel parameter.
+    ParamName,
     /// A kernel parameter.
     Param,
 }
 
 pub(super) use Slot::{
-    Any, Barrier, Bytes, Global, Halves, Is, Lit, Param, Parity, Policy, Regs, S, Shared, T, Threads, Vec,
-    Wide,
+    Accumulators, Any, Barrier, Blocks, Bytes, Cluster, Descriptor, Global, Halves, Is, Lit, Param,
+    ParamName, Parity, Policy, Regs, S, Shared, T, Tensor, TensorMap, Threads, Vec, Wide,
 };
 
 pub(super) const fn form(dst: &'static [Slot], src: &'static [Slot]) -> Form {
@@ -163,7 +178,7 @@ pub(super) const fn pure(
 const fn has_address(src: &[Slot]) -> bool {
     let mut i = 0;
     while i < src.len() {
-        if matches!(src[i], Global | Shared | Barrier | Param) {
+        if matches!(src[i], Global | Shared | Barrier | Param | Tensor | TensorMap | Cluster) {
             return true;
         }
         i += 1;
@@ -213,7 +228,11 @@ impl Op {
         types.iter().flat_map(|&t| {
             let from: std::vec::Vec<Option<Kind>> = match self.from {
                 [] => vec![None],
-                from => from.iter().map(|&s| Some(s)).filter(|s| *s != Some(t)).collect(),
+                // A conversion is from another type; a right matrix may be of the left one's.
+                from if self.form.src.contains(&S) => {
+                    from.iter().map(|&s| Some(s)).filter(|s| *s != Some(t)).collect()
+                }
+                from => from.iter().map(|&s| Some(s)).collect(),
             };
             from.into_iter().map(move |s| (t, s))
         })

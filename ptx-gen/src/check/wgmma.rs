@@ -1,0 +1,199 @@
+//! Products of warpgroups: what they use is left alone while they are under way, and they are fenced from what used it
+//! before.
+//!
+//! The walk follows the text with what may be under way: the groups committed, the latest last, the products since, and
+//! the registers used since the last fence. Where branches meet, and where a loop begins again, what may be on either
+//! way may be after. A wait for all but `n` groups leaves the latest `n`. Sets only grow along a loop, so a few rounds
+//! find all that it carries.
+
+use super::error::{Error, ErrorKind, Misused};
+use crate::ir::*;
+use crate::isa::{Effect, Slot, WgmmaStep};
+use crate::ty::Class;
+use std::collections::BTreeMap;
+
+/// A register, whatever type it is used as.
+type Id = (Class, u32);
+
+/// Groups that are told apart; earlier ones count as one.
+const GROUPS: usize = 8;
+
+/// What products under way use, and who asked for them.
+#[derive(Clone, Default, PartialEq)]
+struct Group {
+    sums: BTreeMap<Id, (At, usize)>,
+    left: BTreeMap<Id, (At, usize)>,
+    asked: Option<(At, usize)>,
+}
+
+/// What is known at a place.
+#[derive(Clone, Default, PartialEq)]
+struct Now {
+    /// Groups under way, the latest last; the one in the making is apart.
+    groups: Vec<Group>,
+    open: Group,
+    /// Registers used since the last fence: read, or written.
+    read: BTreeMap<Id, At>,
+    written: BTreeMap<Id, At>,
+    fenced: bool,
+}
+
+struct Walk<'p> {
+    products: Vec<&'p Inst>,
+    errors: Vec<Error>,
+}
+
+pub(super) fn check(p: &Program) -> Vec<Error> {
+    let mut any = false;
+    p.each_inst(&mut |i| any |= i.op.effect == Effect::Wgmma(WgmmaStep::Multiply));
+    if !any {
+        return vec![];
+    }
+    let mut walk = Walk { products: vec![], errors: vec![] };
+    let mut now = Now::default();
+    walk.stmts(&p.body, &mut now);
+    let left = now.groups.iter().chain([&now.open]).find_map(|group| group.asked);
+    if let Some((_, product)) = left {
+        walk.report(walk.products[product], Misused::NeverWaited);
+    }
+    walk.errors
+}
+
+impl Group {
+    fn join(&mut self, other: &Group) {
+        other.sums.iter().for_each(|(id, by)| _ = self.sums.entry(*id).or_insert(*by));
+        other.left.iter().for_each(|(id, by)| _ = self.left.entry(*id).or_insert(*by));
+        self.asked = self.asked.or(other.asked);
+    }
+}
+
+impl Now {
+    /// What may be under way after one of two ways.
+    fn join(&mut self, other: &Now) {
+        self.open.join(&other.open);
+        for (n, group) in other.groups.iter().rev().enumerate() {
+            match self.groups.len().checked_sub(n + 1) {
+                Some(i) => self.groups[i].join(group),
+                None => self.groups.insert(0, group.clone()),
+            }
+        }
+        other.read.iter().for_each(|(id, at)| _ = self.read.entry(*id).or_insert(*at));
+        other.written.iter().for_each(|(id, at)| _ = self.written.entry(*id).or_insert(*at));
+        self.fenced &= other.fenced;
+    }
+
+    fn commit(&mut self) {
+        self.groups.push(std::mem::take(&mut self.open));
+        if self.groups.len() > GROUPS {
+            let first = self.groups.remove(0);
+            self.groups[0].join(&first);
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().chain([&self.open])
+    }
+}
+
+impl<'p> Walk<'p> {
+    fn stmts(&mut self, stmts: &'p [Stmt], now: &mut Now) {
+        for s in stmts {
+            match s {
+                Stmt::Note(..) => {}
+                Stmt::Inst(i) => self.inst(i, now),
+                Stmt::If { body, other, .. } => {
+                    let mut otherwise = now.clone();
+                    self.stmts(body, now);
+                    self.stmts(other, &mut otherwise);
+                    now.join(&otherwise);
+                }
+                Stmt::Loop { cond, body, .. } => self.cycle(cond, body, now),
+            }
+        }
+    }
+
+    /// The loop ends after its condition. It is walked until nothing more may be under way at its start.
+    fn cycle(&mut self, cond: &'p [Stmt], body: &'p [Stmt], now: &mut Now) {
+        let errors = self.errors.len();
+        loop {
+            self.errors.truncate(errors);
+            let start = now.clone();
+            self.stmts(cond, now);
+            let end = now.clone();
+            self.stmts(body, now);
+            now.join(&start);
+            if *now == start {
+                *now = end;
+                return;
+            }
+        }
+    }
+
+    fn inst(&mut self, i: &'p Inst, now: &mut Now) {
+        match i.op.effect {
+            Effect::Wgmma(WgmmaStep::Fence) => {
+                now.read.clear();
+                now.written.clear();
+                now.fenced = true;
+            }
+            Effect::Wgmma(WgmmaStep::Commit) => now.commit(),
+            Effect::Wgmma(WgmmaStep::Wait) => {
+                let keep = match i.src.first() {
+                    Some(Operand::Imm(imm)) => imm.bits as usize,
+                    _ => 0,
+                };
+                let done = now.groups.len().saturating_sub(keep);
+                now.groups.drain(..done);
+            }
+            Effect::Wgmma(WgmmaStep::Multiply) => self.product(i, now),
+            _ => self.other(i, now),
+        }
+    }
+
+    /// An instruction of the warpgroup itself.
+    fn other(&mut self, i: &'p Inst, now: &mut Now) {
+        let read = i.src.iter().flat_map(Operand::registers);
+        for (reg, writes) in read.map(|r| (r, false)).chain(i.dst.iter().map(|r| (r, true))) {
+            let id = reg.id();
+            if let Some((at, _)) = now.all().find_map(|group| group.sums.get(&id)) {
+                self.report(i, Misused::Sums(*reg, at));
+            } else if let Some((at, _)) = now.all().find_map(|group| group.left.get(&id)).filter(|_| writes) {
+                self.report(i, Misused::Left(*reg, at));
+            }
+            let used = if writes { &mut now.written } else { &mut now.read };
+            used.insert(id, i.at);
+        }
+    }
+
+    fn product(&mut self, i: &'p Inst, now: &mut Now) {
+        let left: &[Reg] = match (i.op.form.src.first(), i.src.first()) {
+            (Some(Slot::Regs(..)), Some(Operand::Group(regs))) => regs,
+            _ => &[],
+        };
+        if !now.fenced {
+            self.report(i, Misused::NeverFenced);
+        }
+        let sums =
+            i.dst.iter().find_map(|r| Some((r, now.written.get(&r.id()).or_else(|| now.read.get(&r.id()))?)));
+        let used = sums.or_else(|| left.iter().find_map(|r| Some((r, now.written.get(&r.id())?))));
+        if let Some((reg, at)) = used.filter(|_| now.fenced) {
+            self.report(i, Misused::NotFenced(*reg, at));
+        }
+        let known = self.products.iter().position(|product| std::ptr::eq(*product, i));
+        let by = (i.at, known.unwrap_or(self.products.len()));
+        if known.is_none() {
+            self.products.push(i);
+        }
+        now.open.sums.extend(i.dst.iter().map(|r| (r.id(), by)));
+        now.open.left.extend(left.iter().map(|r| (r.id(), by)));
+        now.open.asked = Some(by);
+    }
+
+    fn report(&mut self, i: &Inst, problem: Misused) {
+        let kind = ErrorKind::Wgmma { text: crate::print::inst(i), problem };
+        let error = Error { at: Some(i.at), kind };
+        if !self.errors.contains(&error) {
+            self.errors.push(error);
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Tensor maps and the tiles that they copy; copies out of shared memory.
+
+use crate::asynchronous::Mbarrier;
+use crate::build::{Builder, Src, U32, U64, lit};
+use crate::check::{Error, ErrorKind};
+use crate::elem::Elem;
+use crate::ir::{Operand, Reg};
+use crate::isa;
+use crate::mem::{Ptr, Shared, Stores};
+use crate::tile::{Swizzle, Tile};
+use crate::ty::{Kind, bf16, f16, sealed};
+use std::marker::PhantomData;
+use std::panic::Location;
+
+/// What a tile holds. Sealed.
+pub trait TileElem: sealed::Sealed + Copy + 'static {
+    /// The type.
+    const KIND: Kind;
+    /// What a buffer of it holds.
+    type Memory: Elem;
+}
+
+/// `f32` of which a product reads the upper 19 bits.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy)]
+pub struct tf32;
+/// An 8-bit float of 4 exponent and 3 fraction bits.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy)]
+pub struct e4m3;
+/// An 8-bit float of 5 exponent and 2 fraction bits.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy)]
+pub struct e5m2;
+
+impl sealed::Sealed for tf32 {}
+impl sealed::Sealed for e4m3 {}
+impl sealed::Sealed for e5m2 {}
+
+macro_rules! tile_elems {
+    ($($t:ty: $kind:ident in $memory:ty;)*) => {$(
+        impl TileElem for $t {
+            const KIND: Kind = Kind::$kind;
+            type Memory = $memory;
+        }
+    )*};
+}
+tile_elems! {
+    f16: F16 in f16;
+    bf16: Bf16 in bf16;
+    tf32: Tf32 in f32;
+    u8: U8 in u8;
+    i8: S8 in i8;
+    e4m3: E4m3 in u8;
+    e5m2: E5m2 in u8;
+}
+
+/// A tensor map that the kernel was given by value; `A` says whether it reads or writes the tensor.
+#[derive(Clone, Copy)]
+pub struct TensorMap<'k, T, A> {
+    k: Builder<'k>,
+    /// Its generic address.
+    address: Reg,
+    name: &'static str,
+    of: PhantomData<(T, A)>,
+}
+
+impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
+    pub(crate) fn new(k: Builder<'k>, address: Reg, name: &'static str) -> Self {
+        TensorMap { k, address, name, of: PhantomData }
+    }
+
+    /// The map as one that copies tiles of these rows and columns, whole, from a matrix.
+    ///
+    /// The host encodes it for the tile's box and swizzle, which [`Program::tile`](crate::Program::tile) gives.
+    #[track_caller]
+    pub fn tiles<E: TileElem<Memory = T>>(
+        self,
+        rows: u32,
+        columns: u32,
+        swizzle: Swizzle,
+    ) -> Tiles<'k, E, A> {
+        self.tiles_in_parts(rows, columns, swizzle, 1)
+    }
+
+    /// The same where one copy brings one of so many parts of the rows.
+    #[track_caller]
+    pub fn tiles_in_parts<E: TileElem<Memory = T>>(
+        self,
+        rows: u32,
+        columns: u32,
+        swizzle: Swizzle,
+        parts: u32,
+    ) -> Tiles<'k, E, A> {
+        let box_rows = rows.checked_div(parts).unwrap_or(0);
+        let tile = Tile { elem: E::KIND, rows, columns, swizzle, box_rows };
+        self.k.declare_tile(self.name, tile);
+        Tiles { map: self, tile, elem: PhantomData }
+    }
+
+    /// Brings the map into its cache. By one thread, early. sm_90.
+    #[track_caller]
+    pub fn prefetch(self) {
+        let address = Operand::Addr(crate::ir::Base::Reg(self.address), 0);
+        self.k.inst(&isa::TENSOR_PREFETCH, Kind::U32, None, [], [address])
+    }
+}
+
+/// A tensor map and the tile that it copies.
+#[derive(Clone, Copy)]
+pub struct Tiles<'k, E: TileElem, A> {
+    map: TensorMap<'k, E::Memory, A>,
+    tile: Tile,
+    elem: PhantomData<E>,
+}
+
+impl<'k, E: TileElem, A: Copy> Tiles<'k, E, A> {
+    /// Where elements lie, and what a copy brings.
+    pub fn tile(self) -> Tile {
+        self.tile
+    }
+
+    /// The tile in shared memory at this address, a multiple of the swizzle's alignment.
+    pub fn at(self, at: Ptr<'k, u8, Shared>) -> Staged<'k, E, A> {
+        Staged { tiles: self, at }
+    }
+}
+
+/// A tile in shared memory, with the map that copies it.
+#[derive(Clone, Copy)]
+pub struct Staged<'k, E: TileElem, A> {
+    tiles: Tiles<'k, E, A>,
+    at: Ptr<'k, u8, Shared>,
+}
+
+impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
+    /// Where elements lie, and what a copy brings.
+    pub fn tile(self) -> Tile {
+        self.tiles.tile
+    }
+
+    /// The tile's address.
+    pub fn ptr(self) -> Ptr<'k, u8, Shared> {
+        self.at
+    }
+
+    fn k(self) -> Builder<'k> {
+        self.tiles.map.k
+    }
+
+    /// The copies of the parts: where in shared memory, and at which place of the tensor.
+    #[track_caller]
+    fn boxes(self, column: U32<'k>, row: U32<'k>, parts: std::ops::Range<u32>) -> Vec<(Operand, Operand)> {
+        let tile = self.tiles.tile;
+        let panels = 0..tile.panels();
+        let boxes = panels.flat_map(|panel| parts.clone().map(move |part| (panel, part)));
+        let one = |(panel, part): (u32, u32)| {
+            let to = panel * tile.panel_bytes() + part * tile.box_rows * tile.swizzle.bytes();
+            let column = self.shifted(column, panel * tile.panel_columns());
+            let row = self.shifted(row, part * tile.box_rows);
+            let place = [self.tiles.map.address, column.reg, row.reg];
+            (self.at.at(to).addr(), Operand::Tensor(place.into()))
+        };
+        boxes.map(one).collect()
+    }
+
+    #[track_caller]
+    fn shifted(self, v: U32<'k>, by: u32) -> U32<'k> {
+        if by == 0 { v } else { v + by }
+    }
+}
+
+impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
+    /// Copies the tile that begins at this column and row of the matrix here; `landed` counts
+    /// [`bytes`](Tile::bytes), whatever is outside of the matrix being 0. One thread asks for all. sm_90.
+    #[track_caller]
+    pub fn load(self, column: U32<'k>, row: U32<'k>, landed: Mbarrier<'k>) {
+        let parts = 0..self.tile().rows / self.tile().box_rows;
+        for (to, place) in self.boxes(column, row, parts) {
+            self.k().inst(&isa::TENSOR_LOAD, Kind::U32, None, [], [to, place, landed.address()])
+        }
+    }
+
+    /// Copies part `part` of the tile that begins here to the blocks of the cluster that `blocks` has bits for: to the
+    /// same place of each, counted by the mbarrier at the same place of each. sm_90a.
+    #[track_caller]
+    pub fn load_part_to(
+        self,
+        column: U32<'k>,
+        row: U32<'k>,
+        part: u32,
+        landed: Mbarrier<'k>,
+        blocks: U32<'k>,
+    ) {
+        let mask = self.k().fresh::<f16>();
+        self.k().inst(&isa::CVT_BLOCKS, Kind::U32, None, [mask.reg], [Operand::Reg(blocks.reg)]);
+        for (to, place) in self.boxes(column, row, part..part + 1) {
+            let src = [to, place, landed.address(), Operand::Reg(mask.reg)];
+            self.k().inst(&isa::TENSOR_LOAD_TO, Kind::U32, None, [], src)
+        }
+    }
+}
+
+impl<'k, E: TileElem, A: Stores + Copy> Staged<'k, E, A> {
+    /// Copies the tile to this column and row of the matrix, and leaves out what is outside of it. One thread asks,
+    /// after [`fence_async`](Builder::fence_async) by all that wrote the tile. sm_90.
+    #[track_caller]
+    pub fn store(self, column: U32<'k>, row: U32<'k>) {
+        let parts = 0..self.tile().rows / self.tile().box_rows;
+        for (from, place) in self.boxes(column, row, parts) {
+            self.k().inst(&isa::TENSOR_STORE, Kind::U32, None, [], [place, from])
+        }
+    }
+}
+
+impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
+    /// The tile as an operand of products whose inner dimension is that of the columns: "K-major".
+    #[track_caller]
+    pub fn by_columns(self) -> Descriptor<'k, E> {
+        let tile = self.tiles.tile;
+        let atom = tile.swizzle.alignment();
+        Descriptor { bits: self.describe(16, atom), tile, transposed: false, elem: PhantomData }
+    }
+
+    /// The tile as an operand of products whose inner dimension is that of the rows: "MN-major". 16-bit elements.
+    #[track_caller]
+    pub fn by_rows(self) -> Descriptor<'k, E> {
+        let tile = self.tiles.tile;
+        if tile.elem.bytes() != 2 {
+            let what = format!(
+                "a tile of {} is read along its columns alone; 16-bit elements are not",
+                tile.elem.name()
+            );
+            self.k().error(ErrorKind::Limit(what));
+        }
+        let bits = self.describe(tile.panel_bytes(), tile.swizzle.alignment());
+        Descriptor { bits, tile, transposed: true, elem: PhantomData }
+    }
+
+    /// Bits 0 to 13 are the address, 16 to 29 the leading and 32 to 45 the stride byte offset, all over 16; 62 and 63
+    /// the swizzle ("Matrix Descriptor Format").
+    #[track_caller]
+    fn describe(self, leading: u32, stride: u32) -> U64<'k> {
+        let fixed = u64::from(leading >> 4 & 0x3fff) << 16
+            | u64::from(stride >> 4 & 0x3fff) << 32
+            | self.tiles.tile.swizzle.code() << 62;
+        let address = (self.at.address() & 0x3_ffffu32) >> 4u32;
+        address.cvt::<u64>() | fixed
+    }
+}
+
+/// A tile in shared memory as an operand of a product: how it is described, with the tile that it describes.
+#[derive(Clone, Copy)]
+pub struct Descriptor<'k, E> {
+    pub(crate) bits: U64<'k>,
+    pub(crate) tile: Tile,
+    /// Whether the inner dimension is that of the rows.
+    pub(crate) transposed: bool,
+    elem: PhantomData<E>,
+}
+
+impl<'k, E: TileElem> Descriptor<'k, E> {
+    /// The part of the tile from this element of the inner dimension on: a multiple of what one product takes.
+    #[track_caller]
+    pub fn inner(self, from: u32) -> Self {
+        let tile = self.tile;
+        let bytes = match self.transposed {
+            true => from * tile.swizzle.bytes(),
+            false => {
+                let panel = from / tile.panel_columns();
+                panel * tile.panel_bytes() + from % tile.panel_columns() * E::KIND.bytes()
+            }
+        };
+        self.moved(bytes)
+    }
+
+    /// The part from this element of the other dimension on: a multiple of 8 rows, or of the columns of a panel.
+    #[track_caller]
+    pub fn outer(self, from: u32) -> Self {
+        let tile = self.tile;
+        let bytes = match self.transposed {
+            true => from / tile.panel_columns() * tile.panel_bytes(),
+            false => from * tile.swizzle.bytes(),
+        };
+        self.moved(bytes)
+    }
+
+    #[track_caller]
+    fn moved(self, bytes: u32) -> Self {
+        if bytes == 0 { self } else { Descriptor { bits: self.bits + u64::from(bytes / 16), ..self } }
+    }
+}
+
+impl<'k> Builder<'k> {
+    #[track_caller]
+    pub(crate) fn error(self, kind: ErrorKind) {
+        self.state.borrow_mut().errors.push(Error { at: Some(Location::caller()), kind })
+    }
+
+    #[track_caller]
+    fn declare_tile(self, param: &'static str, tile: Tile) {
+        if let Some(problem) = tile.problem() {
+            return self.error(ErrorKind::Limit(problem));
+        }
+        let known = self.state.borrow().tiles.iter().find(|(name, _)| *name == param).map(|(_, tile)| *tile);
+        match known {
+            // One map serves tiles of one box alone.
+            Some(other) if other.box_dims() != tile.box_dims() || other.swizzle != tile.swizzle => {
+                self.error(ErrorKind::TwoTiles(param))
+            }
+            Some(_) => {}
+            None => self.state.borrow_mut().tiles.push((param, tile)),
+        }
+    }
+
+    /// Orders this thread's accesses to shared memory with those of copies and products beside it: after it, and after
+    /// a barrier, they read what this thread wrote. sm_90.
+    #[track_caller]
+    pub fn fence_async(self) {
+        self.inst(&isa::FENCE_ASYNC, Kind::U32, None, [], [])
+    }
+
+    /// Makes the copies out of shared memory that this thread asked for since the last group a group. sm_90.
+    #[track_caller]
+    pub fn commit_stores(self) {
+        self.inst(&isa::BULK_COMMIT, Kind::U32, None, [], [])
+    }
+
+    /// Waits until at most `groups` of this thread's latest groups of copies out of shared memory are under way.
+    #[track_caller]
+    pub fn wait_stores(self, groups: u32) {
+        self.inst(&isa::BULK_WAIT, Kind::U32, None, [], [lit(groups)])
+    }
+
+    /// Waits until at most `groups` of them still read shared memory, which may then be written again.
+    #[track_caller]
+    pub fn wait_stores_read(self, groups: u32) {
+        self.inst(&isa::BULK_WAIT_READ, Kind::U32, None, [], [lit(groups)])
+    }
+}
+
+impl<'k, T: Elem> Ptr<'k, T, Shared> {
+    /// Copies `bytes` bytes, a multiple of 16, to global memory. Both addresses are multiples of 16. sm_90.
+    #[track_caller]
+    pub fn bulk_store<A: Stores>(self, to: Ptr<'k, T, A>, bytes: impl Src<'k, u32>) {
+        self.k.inst(&isa::BULK_STORE, Kind::U32, None, [], [to.addr(), self.addr(), bytes.operand()])
+    }
+}

@@ -1,0 +1,279 @@
+//! Products of warpgroups, tiles and clusters: what is printed, and what is refused, with the whole message.
+
+use ptx_gen::*;
+
+args! {
+    /// The arguments of every kernel here.
+    pub struct TestArgs {
+        /// `[rows, 64]`
+        x: InMap<f16>,
+        /// `[rows, 64]`
+        y: OutMap<f16>,
+        /// Elements.
+        n: u32,
+    }
+}
+
+type Written = for<'k> fn(Builder<'k>, TestArgs<Dev<'k>>);
+
+struct Try(Written, u32);
+
+impl KernelDef for Try {
+    type Args<S: Side> = TestArgs<S>;
+    fn name(&self) -> String {
+        "t".into()
+    }
+    fn block(&self) -> u32 {
+        384
+    }
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(1)
+    }
+    fn cluster(&self) -> u32 {
+        self.1
+    }
+    fn grid(&self, _: &TestArgs<Shape>) -> Result<Grid, ShapeError> {
+        Ok(Grid::line(2))
+    }
+    fn program<'k>(&self, k: Builder<'k>, a: TestArgs<Dev<'k>>) {
+        (self.0)(k, a)
+    }
+    fn reference(&self, _: TestArgs<Cpu<'_>>) {}
+}
+
+/// The errors, without the file and its line.
+fn errors(program: Written) -> Vec<String> {
+    let Err(Errors(errors)) = Try(program, 1).build() else { return vec![] };
+    let text = |e: &Error| match e.at {
+        Some(_) => e.to_string().split_once(": ").expect("a place").1.to_string(),
+        None => e.to_string(),
+    };
+    // The lines that a message names are not what is tested.
+    let plain = |text: String| match text.split_once("line ") {
+        Some((before, after)) => {
+            format!("{before}line #{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        None => text,
+    };
+    errors.iter().map(text).map(plain).collect()
+}
+
+fn lines(program: Written, cluster: u32) -> Vec<String> {
+    let program = Try(program, cluster).build().expect("valid");
+    let text = print(&program, Target::named("sm_90a").expect("a target")).expect("printable");
+    text.lines().map(|line| line.trim().to_string()).collect()
+}
+
+/// One row of 16-bit tiles, and its product with itself.
+fn tile<'k>(k: Builder<'k>, a: &TestArgs<Dev<'k>>) -> Staged<'k, f16, Read> {
+    a.x.tiles(64, 64, Swizzle::B128).at(k.tile_memory("stage"))
+}
+
+#[test]
+fn a_tile_gives_map_layout_and_descriptor() {
+    let text = lines(
+        |k, a| {
+            let (tile, bar) = (tile(k, &a), k.shared::<u64>("full", 1).mbarrier());
+            k.when(k.tid().eq(0), || {
+                bar.init(1);
+                bar.arrive_expect(tile.tile().bytes());
+                tile.load(k.val(0), a.n, bar);
+            });
+            k.barrier();
+            bar.wait(0);
+            let (mut sums, add) = (Accumulators::zero(k, 8), k.always());
+            k.wgmma_fence();
+            let x = tile.by_columns();
+            sums.multiply(x, x, add);
+            sums.multiply(x.inner(16), x.inner(16).outer(8), add);
+            sums.multiply(tile.by_rows(), tile.by_rows().inner(16), add);
+            k.wgmma_commit();
+            k.wgmma_wait(0);
+        },
+        2,
+    );
+    for wanted in [
+        ".param .align 64 .b8 x[128],",
+        ".explicitcluster",
+        ".reqnctapercluster 2, 1, 1",
+        ".extern .shared .align 1024 .b8 stage[];",
+        "mov.b64 %rd0, x;",
+        "cvta.param.u64 %rd1, %rd0;",
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 8192;",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1_0, %r0}], [%r2];",
+        "or.b64 %rd5, %rd4, 4611686293305360384;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd5, %rd5, %p1, 1, 1, 0, 0;",
+        "add.u64 %rd6, %rd5, 2;",
+        "add.u64 %rd8, %rd7, 64;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd6, %rd8, %p1, 1, 1, 0, 0;",
+        "add.u64 %rd13, %rd12, 128;",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd10, %rd13, %p1, 1, 1, 1, 1;",
+    ] {
+        assert!(text.iter().any(|line| line == wanted), "{wanted}\n{}", text.join("\n"));
+    }
+}
+
+#[test]
+fn a_program_says_what_its_maps_copy() {
+    let program = Try(|k, a| _ = tile(k, &a), 1).build().expect("valid");
+    let tile = program.tile("x").expect("it is used");
+    assert_eq!((tile.box_dims(), tile.swizzle, tile.copies()), ([64, 64], Swizzle::B128, 1));
+    assert_eq!(program.tile("y"), None);
+}
+
+#[test]
+fn sums_are_left_alone_while_they_are_summed() {
+    let early = errors(|k, a| {
+        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        k.wgmma_fence();
+        sums.multiply(x, x, add);
+        k.wgmma_commit();
+        let _ = sums.0[1].get();
+        k.wgmma_wait(0);
+    });
+    assert_eq!(
+        early,
+        [
+            "`mov.f32 %f4, %f1;`: %f1 is a sum of the product of line #, which may be under way; `wgmma_wait` for its group first"
+        ]
+    );
+    // With one group left under way, the last round's sums are not done when the loop has ended.
+    let ring = errors(|k, a| {
+        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        k.for_each(0, a.n, 1, |_| {
+            k.wgmma_fence();
+            sums.multiply(x, x, add);
+            k.wgmma_commit();
+            k.wgmma_wait(1);
+        });
+        let _ = sums.0[0].get();
+        k.wgmma_wait(0);
+    });
+    assert_eq!(
+        ring,
+        [
+            "`mov.f32 %f4, %f0;`: %f0 is a sum of the product of line #, which may be under way; `wgmma_wait` for its group first"
+        ]
+    );
+    let fine = errors(|k, a| {
+        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        k.for_each(0, a.n, 1, |_| {
+            k.wgmma_fence();
+            sums.multiply(x, x, add);
+            k.wgmma_commit();
+            k.wgmma_wait(1);
+        });
+        k.wgmma_wait(0);
+        let _ = sums.0[0].get();
+    });
+    assert_eq!(fine, [""; 0]);
+}
+
+#[test]
+fn products_are_fenced_and_waited_for() {
+    let never = errors(|k, a| {
+        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        sums.multiply(x, x, add);
+        k.wgmma_commit();
+    });
+    let product = "`wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd5, %rd5, %p0, 1, 1, 0, 0;`";
+    assert_eq!(
+        never,
+        [
+            format!("{product}: no `wgmma_fence` comes before this product; put one before the first"),
+            format!(
+                "{product}: the kernel may end with this product under way; `wgmma_commit` and `wgmma_wait(0)`"
+            ),
+        ]
+    );
+    let again = errors(|k, a| {
+        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        k.wgmma_fence();
+        sums.clear();
+        sums.multiply(x, x, add);
+        k.wgmma_commit();
+        k.wgmma_wait(0);
+    });
+    assert_eq!(
+        again,
+        [format!(
+            "{product}: %f0 was used in line #, and no `wgmma_fence` orders this product after that; put one between"
+        )]
+    );
+}
+
+#[test]
+fn a_left_matrix_in_registers_stays_as_it_is() {
+    let changed = errors(|k, a| {
+        let (x, mut sums, add) = (tile(k, &a).by_columns(), Accumulators::zero(k, 8), k.always());
+        let mut left = [0u32; 4].map(|v| k.var(v));
+        k.wgmma_fence();
+        sums.multiply_registers::<f16, f16>(A::of(&left), x, add);
+        k.wgmma_commit();
+        left[2].set(1);
+        k.wgmma_wait(0);
+    });
+    assert_eq!(
+        changed,
+        [
+            "`mov.u32 %r7, 1;`: %r7 is the left matrix of the product of line #, which may be under way; `wgmma_wait` for its \
+          group, or use other registers"
+        ]
+    );
+}
+
+#[test]
+fn a_warpgroup_stays_together() {
+    let split = errors(|k, _| {
+        k.when(k.warp().eq(0), || k.wgmma_fence());
+    });
+    assert_eq!(
+        split,
+        [
+            "`wgmma.fence.sync.aligned` needs the whole warpgroup, but the branch of line # splits it; move it out, or branch \
+          on a value that is the same in the whole warpgroup"
+        ]
+    );
+    assert_eq!(errors(|k, _| _ = k.when(k.warpgroup().eq(0), || k.wgmma_fence())), [""; 0]);
+}
+
+#[test]
+fn a_map_copies_one_box() {
+    let two = errors(|_, a| {
+        a.x.tiles::<f16>(64, 64, Swizzle::B128);
+        a.x.tiles::<f16>(64, 32, Swizzle::B64);
+    });
+    assert_eq!(
+        two,
+        [
+            "the tensor map `x` is used for tiles of different boxes or swizzles; a map copies one box: pass one map for each"
+        ]
+    );
+    let odd = errors(|_, a| _ = a.x.tiles::<f16>(64, 60, Swizzle::B128));
+    assert_eq!(odd, ["a tile of 60 columns; panels of 128 bytes have 64 of f16"]);
+}
+
+#[test]
+fn roles_share_the_registers_of_the_block() {
+    // 384 threads are launched with 168 registers.
+    assert_eq!(errors(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 232, |_| {})])), [""; 0]);
+    assert_eq!(
+        errors(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 240, |_| {})])),
+        [
+            "roles that ask for 66560 registers, and 384 threads are launched with 168 each, 64512; the last to ask would wait \
+          for ever"
+        ]
+    );
+    assert_eq!(
+        errors(|k, _| k.roles(vec![Role::new(2, 40, |_| {})])),
+        ["roles for 256 threads, and the block has 384"]
+    );
+    assert_eq!(
+        errors(|k, _| k.roles(vec![Role::new(3, 100, |_| {})])),
+        ["a role with 100 registers a thread; a multiple of 8 from 24 to 240"]
+    );
+    let text = lines(|k, _| k.roles(vec![Role::new(1, 40, |_| {}), Role::new(2, 232, |_| {})]), 1);
+    for wanted in ["setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 232;"] {
+        assert!(text.iter().any(|line| line == wanted), "{wanted}");
+    }
+}
