@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use crate::format::dequantize::ColumnOrder;
-use crate::matmul::{DequantizeTiles, NormTokens};
+use crate::format::tile::RowOrder;
+use crate::matmul::{DequantizeTiles, Epilogue, Matmul, NormTokens};
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
@@ -210,8 +211,25 @@ impl List {
         self.add(tiled().map(|format| DequantizeTiles { format }));
         let order = |group| ColumnOrder { group };
         let norm = |group, second: Option<u32>| NormTokens { order: order(group), second: second.map(order) };
+        self.matmul(order);
         self.add([norm(8, None), norm(16, None), norm(32, None), norm(32, Some(16))]);
         self.add(Read::ALL);
+    }
+}
+
+impl List {
+    fn matmul(&mut self, order: impl Fn(u32) -> ColumnOrder) {
+        let of = |format, epilogue| Matmul { format, epilogue, rows: RowOrder::PLAIN, tokens: 64 };
+        self.add(tiled().map(|format| of(format, Epilogue::Add)));
+        self.add([Matmul { rows: RowOrder::half_split(128), tokens: 256, ..of(Q4_K, Epilogue::Store) }]);
+        let gated = |activation, group| Epilogue::Gated(activation, order(group));
+        let gate_up =
+            |format, epilogue| Matmul { rows: RowOrder::GATE_UP, tokens: 128, ..of(format, epilogue) };
+        self.add([
+            gate_up(Q4_K, gated(Activation::Silu, 16)),
+            gate_up(Q8_0, gated(Activation::Silu, 32)),
+            gate_up(BF16, gated(Activation::GeluTanh, 8)),
+        ]);
     }
 }
 

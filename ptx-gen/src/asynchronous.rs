@@ -118,6 +118,14 @@ impl<'k> Builder<'k> {
         policy
     }
 
+    /// The cache policy of what is read again and again: it leaves the L2 cache last. sm_80.
+    #[track_caller]
+    pub fn evict_last(self) -> U64<'k> {
+        let policy = self.fresh::<u64>();
+        self.inst(&isa::POLICY_LAST, Kind::U32, None, [policy.reg], []);
+        policy
+    }
+
     /// Makes the [`copy16`](Ptr::copy16)s of this thread since the last group a group.
     #[track_caller]
     pub fn commit_copies(self) {

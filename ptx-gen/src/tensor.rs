@@ -219,7 +219,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
     pub fn by_columns(self) -> Descriptor<'k, E> {
         let tile = self.tiles.tile;
         let atom = tile.swizzle.alignment();
-        Descriptor { bits: self.describe(16, atom), tile, transposed: false, elem: PhantomData }
+        Descriptor { bits: describe(self.at, 16, atom, tile.swizzle), tile, transposed: false, elem: PhantomData }
     }
 
     /// The tile as an operand of products whose inner dimension is that of the rows: "MN-major". 16-bit elements.
@@ -233,19 +233,8 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
             );
             self.k().error(ErrorKind::Limit(what));
         }
-        let bits = self.describe(tile.panel_bytes(), tile.swizzle.alignment());
+        let bits = describe(self.at, tile.panel_bytes(), tile.swizzle.alignment(), tile.swizzle);
         Descriptor { bits, tile, transposed: true, elem: PhantomData }
-    }
-
-    /// Bits 0 to 13 are the address, 16 to 29 the leading and 32 to 45 the stride byte offset, all over 16; 62 and 63
-    /// the swizzle ("Matrix Descriptor Format").
-    #[track_caller]
-    fn describe(self, leading: u32, stride: u32) -> U64<'k> {
-        let fixed = u64::from(leading >> 4 & 0x3fff) << 16
-            | u64::from(stride >> 4 & 0x3fff) << 32
-            | self.tiles.tile.swizzle.code() << 62;
-        let address = (self.at.address() & 0x3_ffffu32) >> 4u32;
-        address.cvt::<u64>() | fixed
     }
 }
 
@@ -345,4 +334,28 @@ impl<'k, T: Elem> Ptr<'k, T, Shared> {
     pub fn bulk_store<A: Stores>(self, to: Ptr<'k, T, A>, bytes: impl Src<'k, u32>) {
         self.k.inst(&isa::BULK_STORE, Kind::U32, None, [], [to.addr(), self.addr(), bytes.operand()])
     }
+}
+
+impl<'k, E: TileElem> Descriptor<'k, E> {
+    /// The tile at this address, a multiple of the swizzle's alignment, as an operand of products whose inner dimension
+    /// is that of the columns: for tiles that no tensor map brings. Elements lie where [`Tile::offset`] says.
+    #[track_caller]
+    pub fn by_columns(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Self {
+        let tile = Tile { elem: E::KIND, rows, columns, swizzle, box_rows: rows };
+        if let Some(problem) = tile.problem() {
+            at.k.error(ErrorKind::Limit(problem));
+        }
+        let bits = describe(at, 16, swizzle.alignment(), swizzle);
+        Descriptor { bits, tile, transposed: false, elem: PhantomData }
+    }
+}
+
+/// Bits 0 to 13 are the address, 16 to 29 the leading and 32 to 45 the stride byte offset, all over 16; 62 and 63 the
+/// swizzle ("Matrix Descriptor Format").
+#[track_caller]
+fn describe<'k>(at: Ptr<'k, u8, Shared>, leading: u32, stride: u32, swizzle: Swizzle) -> U64<'k> {
+    let fixed =
+        u64::from(leading >> 4 & 0x3fff) << 16 | u64::from(stride >> 4 & 0x3fff) << 32 | swizzle.code() << 62;
+    let address = (at.address() & 0x3_ffffu32) >> 4u32;
+    address.cvt::<u64>() | fixed
 }

@@ -37,6 +37,12 @@ fn execute(sample: &Sample, target: Target) -> Result<(), String> {
     let last = kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize);
     let mut params = vec![0; last];
     params[..8].copy_from_slice(&p.to_le_bytes());
-    let launch = Launch { kernel, grid: [1; 3], block: [sample.program.block, 1, 1], dynamic_shared: 0, params: &params };
+    let launch = Launch {
+        kernel,
+        grid: [1; 3],
+        block: [sample.program.block, 1, 1],
+        dynamic_shared: 0,
+        params: &params,
+    };
     run(&memory, &launch, &Schedule::default(), Trace::Off).map(drop).map_err(|e| e.to_string())
 }

@@ -133,16 +133,18 @@ impl<'k> Dequantizer<'k> {
         TileScales(groups.map(|[a, b]| [row(a, self.unit[0]), row(b, self.unit[1])]).collect())
     }
 
-    /// The A fragments of the eight steps of set `set` of a tile.
-    pub(crate) fn fragments(&self, tile: TilePtr<'k>, scales: &TileScales<'k>, set: u32) -> Vec<A<'k>> {
-        let steps_of_group = self.tiles.group() / 4;
-        let codes = self.tiles.codes(&self.lane, tile, set);
-        let fragment = |(step, codes): (u32, &Codes<'k>)| match codes {
+    /// Loads the codes of the eight steps of set `set` of a tile.
+    pub(crate) fn codes(&self, tile: TilePtr<'k>, set: u32) -> Vec<Codes<'k>> {
+        self.tiles.codes(&self.lane, tile, set)
+    }
+
+    /// The A fragment of step `step` of a tile.
+    pub(crate) fn fragment(&self, codes: &Codes<'k>, scales: &TileScales<'k>, step: u32) -> A<'k> {
+        match codes {
             Codes::Binary16(words) => self.from_binary16(words),
             Codes::Bfloat16(words) => self.from_bfloat16(words),
-            codes => self.from_codes(codes, &scales.0[((8 * set + step) / steps_of_group) as usize]),
-        };
-        (0..).zip(&codes).map(fragment).collect()
+            codes => self.from_codes(codes, &scales.0[(step / (self.tiles.group() / 4)) as usize]),
+        }
     }
 
     fn from_binary16(&self, words: &[U32<'k>; 4]) -> A<'k> {

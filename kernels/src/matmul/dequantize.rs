@@ -2,9 +2,9 @@
 
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
+use crate::format::Format;
 use crate::format::dequantize::{ColumnOrder, Dequantizer, SET};
 use crate::format::tile::{self, ROWS};
-use crate::format::Format;
 use ptx_gen::*;
 
 args! {
@@ -67,7 +67,8 @@ impl KernelDef for DequantizeTiles {
         let scales = w.scales(tile);
         let first = k.ctaid() * size.columns + t * 2;
         for set in 0..w.sets() {
-            for (step, A(regs)) in (0..).zip(w.fragments(tile, &scales, set)) {
+            for (step, codes) in (0..).zip(w.codes(tile, set)) {
+                let A(regs) = w.fragment(&codes, &scales, 8 * set + step);
                 for (r, pair) in (0..).zip(regs) {
                     let column = first + (SET * set + 16 * step + r / 2 * 8);
                     a.y.at(rows[r as usize % 2].mad(a.n, column)).cast::<u32>().st(pair);
@@ -97,7 +98,13 @@ impl Variant for DequantizeTiles {
             let w = tile::random(self.format, (row_blocks * tiles) as usize, 0.5, &mut random);
             let unit = (0..rows).map(|_| f32::from(1u16 << random.below(7))).collect();
             let y = vec![f16(0); (rows * n) as usize];
-            let args = vec![CpuArg::U8(w), CpuArg::F32(unit), CpuArg::F16(y), CpuArg::scalar(rows), CpuArg::scalar(n)];
+            let args = vec![
+                CpuArg::U8(w),
+                CpuArg::F32(unit),
+                CpuArg::F16(y),
+                CpuArg::scalar(rows),
+                CpuArg::scalar(n),
+            ];
             // Scales, offsets and weights are rounded, the offset beside a product that may be 16 times as large.
             Case { label: format!("rows={rows} n={n}"), args, bound: 2e-3 }
         };

@@ -94,11 +94,14 @@ impl KernelDef for NormTokens {
         k.for_each(first, a.n, step, |i| {
             let (x, gamma) = (x.at(i).ld4(), a.gamma.at(i).ld4());
             let y: [F32; 4] = std::array::from_fn(|j| x[j] * gamma[j] * rms * unit);
-            let pairs = [[y[0], y[1]], [y[2], y[3]]].map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
+            let pairs =
+                [[y[0], y[1]], [y[2], y[3]]].map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
             for (y, order) in to.iter().flatten() {
                 let slot = order.slot_of_four(i);
                 for (half, pair) in (0..).zip(pairs) {
-                    activations::place(*y, a.capacity, token, slot + 8 * half).cast::<u32>().st(pair.bits::<u32>());
+                    activations::place(*y, a.capacity, token, slot + 8 * half)
+                        .cast::<u32>()
+                        .st(pair.bits::<u32>());
                 }
             }
         });
@@ -109,7 +112,8 @@ impl KernelDef for NormTokens {
         for (token, x) in a.x.chunks(n).enumerate() {
             let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / n as f64;
             let rms = (mean + f64::from(a.epsilon)).sqrt().recip();
-            let y: Vec<f64> = x.iter().zip(a.gamma).map(|(&x, &g)| f64::from(x) * f64::from(g) * rms).collect();
+            let y: Vec<f64> =
+                x.iter().zip(a.gamma).map(|(&x, &g)| f64::from(x) * f64::from(g) * rms).collect();
             let unit = activations::unit_of(y.iter().fold(0.0, |m: f64, y| m.max(y.abs())) as f32);
             a.y_scale[token] = 1.0 / unit;
             a.squares[token] = y.iter().map(|y| y * y).sum::<f64>() as f32;
@@ -141,7 +145,11 @@ impl Variant for NormTokens {
                 CpuArg::scalar(capacity as u32),
                 CpuArg::scalar(1e-5f32),
             ];
-            Case { label: format!("tokens={tokens} of {capacity} n={n} magnitude={magnitude:e}"), args, bound: 2e-6 }
+            Case {
+                label: format!("tokens={tokens} of {capacity} n={n} magnitude={magnitude:e}"),
+                args,
+                bound: 2e-6,
+            }
         };
         [(3, 8, 128, 1.0), (8, 8, 256, 1e15), (9, 16, 1280, 1e-3), (1, 8, 128, 0.0)].map(case).into()
     }

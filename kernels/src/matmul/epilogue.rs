@@ -1,0 +1,181 @@
+//! What a product of many tokens does with its sums.
+
+use super::activations::{self, PANEL};
+use super::product::{Matmul, MatmulArgs};
+use crate::contract::Contract;
+use crate::format::dequantize::ColumnOrder;
+use crate::format::tile::{self, ROWS, RowOrder};
+use crate::simple::swiglu::Activation;
+use ptx_gen::*;
+
+/// What is done with the sums.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Epilogue {
+    /// `y = W x`
+    Store,
+    /// `y += W x`
+    Add,
+    /// `gated = f(gate) up`, where each tile has eight rows of the gate projection and the same of the up projection:
+    /// activations of the next product, whose columns have this order.
+    ///
+    /// A token's numbers need a common power of two before all of them are known. `|gate up|` is at most `|x|^2` times
+    /// the lengths of a row of each matrix, so `bound` is the product of the largest of these lengths.
+    Gated(Activation, ColumnOrder),
+}
+
+/// A lane's sums: of rows `g` and `g + 8` of a row block, for tokens `8 j + 2 t` and the next.
+pub(super) struct Sums<'a, 'k> {
+    pub(super) k: Builder<'k>,
+    pub(super) row_block: U32<'k>,
+    /// The first token.
+    pub(super) token: U32<'k>,
+    pub(super) sums: &'a Accumulators<'k, f32>,
+}
+
+impl Epilogue {
+    pub(super) fn name(self) -> String {
+        match self {
+            Epilogue::Store => "store".into(),
+            Epilogue::Add => "add".into(),
+            Epilogue::Gated(activation, order) => format!("gated{}_{}", activation.suffix(), order.group),
+        }
+    }
+
+    pub(super) fn contract(self, matmul: &Matmul, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
+        let (y, gated, capacity) = match self {
+            Epilogue::Gated(..) => (0, a.capacity, a.capacity),
+            _ => (a.capacity, 0, 0),
+        };
+        let results = if gated > 0 { a.rows / 2 } else { a.rows };
+        matmul.range("y_rows", a.y_rows, results, u32::MAX)?;
+        matmul.range("y_first", a.y_first, 0, a.y_rows - results)?;
+        matmul.length("y", a.y, "capacity * y_rows", &[y, a.y_rows])?;
+        matmul.length("gated", a.gated, "capacity * y_rows", &[gated, a.y_rows])?;
+        matmul.length("gated_scale", a.gated_scale, "capacity", &[capacity])?;
+        matmul.length("squares", a.squares, "capacity", &[capacity])?;
+        matmul.require(gated == 0 || a.y_rows.is_multiple_of(2 * PANEL), || {
+            format!("y_rows is {}, must be a multiple of 128 for activations", a.y_rows)
+        })?;
+        let in_order = matmul.rows == RowOrder::GATE_UP;
+        matmul.require((gated > 0) == in_order, || {
+            format!("{:?} with rows in the order {:?}", self, matmul.rows)
+        })
+    }
+
+    /// Stores a lane's sums.
+    pub(super) fn store<'k>(self, matmul: &Matmul, a: &MatmulArgs<Dev<'k>>, at: Sums<'_, 'k>) {
+        let k = at.k;
+        k.when(at.row_block.lt(a.rows / ROWS), || {
+            let unit = at.row_block.mad(ROWS, k.lane() >> 2);
+            // The reciprocal of a power of two.
+            let reciprocal = |r: u32| {
+                let bits = a.unit.at(unit).at(r).ld().bits::<u32>();
+                ((bits * u32::MAX) + 0x7f00_0000).bits::<f32>()
+            };
+            let reciprocals = [reciprocal(0), reciprocal(8)];
+            match self {
+                Epilogue::Gated(activation, order) => at.gated(a, reciprocals, activation, order),
+                _ => at.plain(self == Epilogue::Add, matmul.rows, a, reciprocals),
+            }
+        });
+    }
+}
+
+impl<'k> Sums<'_, 'k> {
+    /// Each group of eight tokens: the lane's first token of it, the scales of both, the sums of both rows.
+    fn each(
+        &self,
+        a: &MatmulArgs<Dev<'k>>,
+        reciprocals: [F32<'k>; 2],
+        body: impl Fn(U32<'k>, [[F32<'k>; 2]; 2]),
+    ) {
+        let first = self.token + (self.k.lane() & 3) * 2;
+        for (j, sums) in (0..).zip(self.sums.0.chunks(4)) {
+            let token = first + 8 * j;
+            let scales = a.x_scale.at(token).ld2();
+            let row = |r: usize| [0, 1].map(|i| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
+            body(token, [row(0), row(1)]);
+        }
+    }
+
+    fn plain(&self, add: bool, order: RowOrder, a: &MatmulArgs<Dev<'k>>, reciprocals: [F32<'k>; 2]) {
+        let k = self.k;
+        let g = k.lane() >> 2;
+        let group = self.row_block / order.per;
+        let row = (self.row_block % order.per * 8 + g) * order.step + group * order.stride + a.y_first;
+        self.each(a, reciprocals, |token, sums| {
+            for i in 0..2 {
+                let token = token + i;
+                k.when(token.lt(a.tokens_given), || {
+                    for (r, sums) in (0..).zip(sums) {
+                        let to = a.y.row(token, a.y_rows * 4).at(row + order.delta * r);
+                        let sum = sums[i as usize];
+                        to.st(if add { to.fresh().ld() + sum } else { sum });
+                    }
+                });
+            }
+        });
+    }
+
+    fn gated(
+        &self,
+        a: &MatmulArgs<Dev<'k>>,
+        reciprocals: [F32<'k>; 2],
+        activation: Activation,
+        order: ColumnOrder,
+    ) {
+        let k = self.k;
+        let g = k.lane() >> 2;
+        let feature = self.row_block * 8 + g + a.y_first;
+        let four = order.slot_of_four(feature & !3u32);
+        let slot = four + (feature & 1) + ((feature & 2) << 2);
+        self.each(a, reciprocals, |token, [gate, up]| {
+            let squares = a.squares.at(token).ld2();
+            for i in 0..2 {
+                let [unit, scale] = activations::unit(squares[i] * a.bound);
+                let (gate, up) = (gate[i], up[i]);
+                let gated = gate * activation.sigmoid(gate) * up;
+                let token = token + i as u32;
+                k.when(token.lt(a.tokens_given), || {
+                    let even = activations::place(a.gated, a.capacity, token, slot & !1u32);
+                    even.at(slot & 1).st((gated * unit).cvt::<f16>());
+                    k.when(feature.eq(0), || a.gated_scale.at(token).st(scale));
+                });
+            }
+        });
+    }
+}
+
+/// The reference of [`Matmul`]: of rounded activations and exact weights.
+pub(super) fn reference(matmul: &Matmul, a: MatmulArgs<Cpu<'_>>) {
+    let (n, capacity, rows) = (a.n as usize, a.capacity as usize, a.rows as usize);
+    let order = ColumnOrder::of(matmul.format).expect("a format with a tile");
+    let weights = tile::dequantize(matmul.format, a.w, n);
+    for token in 0..a.tokens_given as usize {
+        let slot = |k: usize| activations::index(capacity, token, order.slot(k as u32) as usize);
+        let x: Vec<f64> =
+            (0..n).map(|k| f64::from(a.x[slot(k)].to_f32()) * f64::from(a.x_scale[token])).collect();
+        let dot = |w: &[f32]| w.iter().zip(&x).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
+        let sums: Vec<f64> = weights.chunks(n).map(dot).collect();
+        match matmul.epilogue {
+            Epilogue::Gated(activation, order) => {
+                let unit = activations::unit_of(a.squares[token] * a.bound);
+                a.gated_scale[token] = 1.0 / unit;
+                for feature in 0..rows / 2 {
+                    let at = feature / 8 * ROWS as usize + feature % 8;
+                    let gated = activation.exact(sums[at]) * sums[at + 8] * f64::from(unit);
+                    let slot = order.slot(feature as u32 + a.y_first) as usize;
+                    a.gated[activations::index(capacity, token, slot)] = f16::from_f32(gated as f32);
+                }
+            }
+            epilogue => {
+                for (i, sum) in sums.iter().enumerate() {
+                    let row = matmul.rows.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;
+                    let y = &mut a.y[token * a.y_rows as usize + row as usize];
+                    let old = if epilogue == Epilogue::Add { f64::from(*y) } else { 0.0 };
+                    *y = (old + sum) as f32;
+                }
+            }
+        }
+    }
+}
