@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
-use crate::matmul::{DequantizeTiles, Epilogue, Matmul, NormTokens};
+use crate::matmul::{DequantizeTiles, Epilogue, Matmul, NormTokens, RowBounds};
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
@@ -201,7 +201,7 @@ impl List {
     }
 
     fn rest(&mut self) {
-        self.add([SplitPrompt { batch: 8 }]);
+        self.add([8, 1100].map(|batch| SplitPrompt { batch }));
         let activations = [Activation::Silu, Activation::GeluTanh];
         self.add(activations.map(|activation| SwiGlu { threads: 256, activation }));
         self.add([ArgmaxBlocks { threads: 256 }]);
@@ -209,6 +209,7 @@ impl List {
         self.add([Advance]);
         self.add(tiled().map(|format| Pack { format }));
         self.add(tiled().map(|format| DequantizeTiles { format }));
+        self.add(tiled().map(|format| RowBounds { format }));
         let order = |group| ColumnOrder { group };
         let norm = |group, second: Option<u32>| NormTokens { order: order(group), second: second.map(order) };
         self.matmul(order);

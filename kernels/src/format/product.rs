@@ -204,7 +204,7 @@ impl<'k> TileProduct<'k> {
 }
 
 /// Converts a byte of a word to a float: in the low bits of 2^23 it adds its value.
-pub(super) fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
+pub(crate) fn number<'k>(word: U32<'k>, byte: u32) -> F32<'k> {
     const TWO_23: f32 = 8_388_608.0;
     word.prmt(TWO_23.to_bits(), 0x7650 | byte).bits::<f32>() - TWO_23
 }

@@ -54,7 +54,7 @@ pub(super) fn bytes<'k>(code: Code, [w, upper]: [U32<'k>; 2], at: u32) -> [F32<'
 }
 
 /// The two binary16 values of a word.
-pub(super) fn halves(w: U32<'_>) -> [F32<'_>; 2] {
+pub(crate) fn halves(w: U32<'_>) -> [F32<'_>; 2] {
     w.bits::<f16x2>().unpack().map(|h| h.cvt())
 }
 

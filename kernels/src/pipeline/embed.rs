@@ -7,7 +7,7 @@
 //! Each token of a batch has its own state.
 
 use super::batch::BatchItem;
-use super::plan::MAX_BATCH;
+use super::split_prompt::MAX_PROMPT_BATCH;
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
@@ -186,7 +186,7 @@ fn contract(
     batch: u32,
     a: &EmbedTokenArgs<Shape>,
 ) -> Result<Grid, ShapeError> {
-    kernel.range("the kernel's batch", batch, 1, MAX_BATCH)?;
+    kernel.range("the kernel's batch", batch, 1, MAX_PROMPT_BATCH)?;
     kernel.exactly("state", a.state, batch as usize * state::LEN)?;
     kernel.matrix("table", a.table, format, a.vocab, a.n)?;
     super::batched(kernel, batch, "y", a.y, "n", &[a.n])?;

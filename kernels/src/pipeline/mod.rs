@@ -56,7 +56,7 @@ pub use pack::{Pack, PackArgs};
 pub use plan::{Copies, Plan};
 pub use project::{Project, ProjectArgs, ProjectOutput};
 pub use qkv::{Qkv, QkvArgs, QkvOutput};
-pub use split_prompt::{SplitPrompt, SplitPromptArgs};
+pub use split_prompt::{MAX_PROMPT_BATCH, SplitPrompt, SplitPromptArgs};
 pub use stream::StreamArgs;
 
 use crate::contract::Contract;

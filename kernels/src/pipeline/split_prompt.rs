@@ -4,7 +4,6 @@
 //! If the prompt ends inside the batch, the remaining items repeat its last token at the following positions. Their
 //! cache rows are overwritten by the tokens that belong there before anything reads them.
 
-use super::plan::MAX_BATCH;
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::state::{LEN, POSITION, PROMPT_LEN, TOKEN};
@@ -24,7 +23,10 @@ args! {
     }
 }
 
-/// The kernel. One thread per item.
+/// Tokens per batch, at most.
+pub const MAX_PROMPT_BATCH: u32 = 4096;
+
+/// The kernel. One thread per item, or several items for a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SplitPrompt {
     /// Tokens per batch.
@@ -39,11 +41,11 @@ impl KernelDef for SplitPrompt {
     }
 
     fn block(&self) -> u32 {
-        32
+        self.batch.next_multiple_of(32).min(1024)
     }
 
     fn grid(&self, a: &SplitPromptArgs<Shape>) -> Result<Grid, ShapeError> {
-        self.range("the kernel's batch", self.batch, 1, MAX_BATCH)?;
+        self.range("the kernel's batch", self.batch, 1, MAX_PROMPT_BATCH)?;
         self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.length("prompt", a.prompt, "ctx", &[a.ctx])?;
         self.exactly("state", a.state, LEN)?;
@@ -57,12 +59,16 @@ impl KernelDef for SplitPrompt {
         let last = len.min(a.ctx).max(1) - 1;
         k.barrier();
         let token = |at: U32<'k>| a.prompt.at(at.min(last)).ld();
-        k.when(k.tid().lt(self.batch), || {
-            let at = position + k.tid();
-            let to = a.batch_state.row(k.tid(), 4 * LEN as u32);
+        let item = |i: U32<'k>| {
+            let at = position + i;
+            let to = a.batch_state.row(i, 4 * LEN as u32);
             to.st4([token(at), at, k.val(0), len]);
             to.at(4).st4([k.val(0); 4]);
-        });
+        };
+        match KernelDef::block(self) {
+            threads if threads < self.batch => k.for_each(k.tid(), self.batch, threads, item),
+            _ => _ = k.when(k.tid().lt(self.batch), || item(k.tid())),
+        }
         k.when(k.tid().eq(0), || {
             let next = (position + self.batch).min(last);
             a.state.at(TOKEN).st(token(next));

@@ -1,0 +1,169 @@
+//! How large the weights of each row are: what binary16 needs to know.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::format::Format;
+use crate::format::dequantize::{Affine, CodeValues, Codes, SET};
+use crate::format::product::{TileLane, number};
+use crate::format::tile::{self, ROWS};
+use crate::format::unpack::halves;
+use crate::reduce::{lanes_max, lanes_sum};
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`RowBounds`].
+    pub struct RowBoundsArgs {
+        /// Tiles of `[rows, n]`
+        w: In<u8>,
+        /// `[rows]`, in the order of the tiles: a power of two that brings the row's weights below 2^9.
+        unit: Out<f32>,
+        /// `[rows]`: the Euclidean length of the row.
+        length: Out<f32>,
+        /// Rows of the matrix, a multiple of 16.
+        rows: u32,
+        /// Row length in weights, a multiple of the tile's columns.
+        n: u32,
+    }
+}
+
+/// The kernel. A warp takes a row block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RowBounds {
+    /// The format of the tiles.
+    pub format: Format,
+}
+
+/// Binary16 weights stay below 2^9, far from both ends of the range.
+const EXPONENT: u32 = 8;
+
+impl RowBounds {
+    /// Of a row, from a bound of its weights.
+    fn unit_of(largest: f32) -> f32 {
+        let exponent = (largest.to_bits() >> 23) as i32;
+        f32::from_bits(((254 + EXPONENT as i32 - exponent).clamp(1, 253) as u32) << 23)
+    }
+
+    /// Adds a tile to the lane's largest weights and sums of squares of rows `g` and `g + 8`.
+    fn tile<'k>(&self, lane: &TileLane<'k>, tile: Ptr<'k, u8, Shared>, rows: &mut [[Var<'k, f32>; 2]; 2]) {
+        let tiles = self.format.tiles();
+        let scales = tiles.scales(lane, tile);
+        for set in 0..tiles.columns() / SET {
+            for (step, codes) in (8 * set..).zip(tiles.codes(lane, tile, set)) {
+                let scales = scales.get((step / (tiles.group() / 4)) as usize);
+                let weights = weights(tiles.values(), &codes, scales);
+                for ([largest, squares], weights) in rows.iter_mut().zip(weights) {
+                    for weight in weights {
+                        largest.set(largest.get().max(weight.abs()));
+                        squares.fma(weight, weight);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The weights of four columns, of rows `g` and `g + 8`.
+fn weights<'k>(values: CodeValues, codes: &Codes<'k>, scales: Option<&[Affine<'k>; 2]>) -> [Vec<F32<'k>>; 2] {
+    let four = |word: U32<'k>, r: usize| {
+        let Affine { scale, offset } = scales.expect("codes have scales")[r];
+        let (word, bias) = if values.signed { (word ^ 0x8080_8080, 128) } else { (word, values.bias) };
+        let weight = |byte| {
+            let scaled = (number(word, byte) - bias as f32) * scale;
+            offset.map_or(scaled, |offset| scaled + offset)
+        };
+        (0..4).map(weight).collect()
+    };
+    let pairs = |words: &[U32<'k>; 4], numbers: fn(U32<'k>) -> [F32<'k>; 2]| {
+        [0, 1].map(|r| [numbers(words[r]), numbers(words[r + 2])].concat())
+    };
+    match codes {
+        Codes::Nibbles(word) => [four(*word & 0x0f0f_0f0f, 0), four((*word >> 4) & 0x0f0f_0f0f, 1)],
+        Codes::Bytes([a, b]) => [four(*a, 0), four(*b, 1)],
+        Codes::Binary16(words) => pairs(words, halves),
+        Codes::Bfloat16(words) => pairs(words, |w| [(w << 16).bits(), (w & 0xffff_0000).bits()]),
+    }
+}
+
+impl KernelDef for RowBounds {
+    type Args<S: Side> = RowBoundsArgs<S>;
+
+    fn name(&self) -> String {
+        format!("row_bounds_{}", self.format.suffix())
+    }
+
+    fn block(&self) -> u32 {
+        32
+    }
+
+    fn grid(&self, a: &RowBoundsArgs<Shape>) -> Result<Grid, ShapeError> {
+        let tile = tile::of(self.format);
+        self.multiple("rows", a.rows, ROWS)?;
+        self.multiple("n", a.n, tile.columns)?;
+        self.length("unit", a.unit, "rows", &[a.rows])?;
+        self.length("length", a.length, "rows", &[a.rows])?;
+        let tiles = (a.rows / ROWS) as usize * (a.n / tile.columns) as usize;
+        self.exactly("w", a.w, tiles * tile.bytes as usize)?;
+        Ok(Grid::line(a.rows / ROWS))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RowBoundsArgs<Dev<'k>>) {
+        let size = tile::of(self.format);
+        let memory = k.shared::<u8>("tile", size.bytes);
+        let lane = TileLane::new(k, self.format);
+        let mut rows = [[k.var(0.0), k.var(0.0)], [k.var(0.0), k.var(0.0)]];
+        let tiles = a.n / size.columns;
+        let first = a.w.row(k.ctaid() * tiles, size.bytes);
+        k.for_each(0, tiles, 1, |column| {
+            k.note("a tile to shared memory");
+            let from = first.row(column, size.bytes);
+            k.for_each(k.lane(), size.bytes / 16, 32, |i| {
+                memory.row(i, 16).cast::<u32>().st4(from.row(i, 16).cast::<u32>().ld4());
+            });
+            k.warp_barrier();
+            self.tile(&lane, memory, &mut rows);
+            k.warp_barrier();
+        });
+        k.note("over the four lanes of a row");
+        let results =
+            rows.map(|[largest, squares]| [lanes_max(3, largest.get()), lanes_sum(3, squares.get())]);
+        k.when((k.lane() & 3).eq(0), || {
+            for (r, [largest, squares]) in (0..).zip(results) {
+                let row = k.ctaid() * ROWS + (k.lane() >> 2) + 8 * r;
+                let exponent = largest.bits::<u32>() >> 23;
+                let unit = (exponent.min(254 + EXPONENT) * u32::MAX + (254 + EXPONENT)).max(1).min(253) << 23;
+                a.unit.at(row).st(unit.bits::<f32>());
+                a.length.at(row).st(squares.sqrt_rn());
+            }
+        });
+    }
+
+    fn reference(&self, a: RowBoundsArgs<Cpu<'_>>) {
+        let n = a.n as usize;
+        for (i, weights) in tile::dequantize(self.format, a.w, n).chunks(n).enumerate() {
+            let largest = weights.iter().fold(0.0f32, |largest, w| largest.max(w.abs()));
+            let squares = weights.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
+            a.unit[i] = RowBounds::unit_of(largest);
+            a.length[i] = squares.sqrt() as f32;
+        }
+    }
+}
+
+impl Variant for RowBounds {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let columns = tile::of(self.format).columns;
+        let case = |(row_blocks, tiles, size): (u32, u32, f32)| {
+            let (rows, n) = (row_blocks * ROWS, tiles * columns);
+            let w = tile::random(self.format, (row_blocks * tiles) as usize, size, &mut Random(seed));
+            let zeros = vec![0.0; rows as usize];
+            let args = vec![
+                CpuArg::U8(w),
+                CpuArg::F32(zeros.clone()),
+                CpuArg::F32(zeros),
+                CpuArg::scalar(rows),
+                CpuArg::scalar(n),
+            ];
+            Case { label: format!("rows={rows} n={n} size={size:e}"), args, bound: 2e-6 }
+        };
+        [(1, 1, 0.5), (3, 2, 1e-3)].map(case).into()
+    }
+}
