@@ -23,6 +23,7 @@
 //! ```
 
 mod buffers;
+mod chunked;
 mod decode;
 mod distinct;
 mod error;

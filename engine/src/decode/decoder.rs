@@ -18,6 +18,8 @@ use crate::Error;
 use crate::Loading;
 use crate::Model;
 use crate::buffers::Buffers;
+use crate::chunked::step::{Chunk, Chunked};
+use crate::chunked::{CHUNK, LEAST, kernels};
 use crate::decode::memory;
 use crate::decode::options::{Launch, Options, Prefer};
 use crate::model::config::Config;
@@ -69,6 +71,8 @@ enum Pass {
         single: Box<LoadedStep>,
         /// For steps of several tokens.
         batched: Option<Box<LoadedStep>>,
+        /// For chunks of a prompt.
+        chunked: Option<Box<Chunked>>,
     },
 }
 
@@ -121,6 +125,7 @@ impl Decoder {
             Decoder::make(context, outline, options, start, jobs.sink())
         })?;
         decoder.loading.weights = end - start;
+        decoder.prepare_chunks(outline, options)?;
         Ok(decoder)
     }
 
@@ -135,6 +140,7 @@ impl Decoder {
         let mut decoder = Decoder::make(context, outline, options, start, |job| pools.write(&job))?;
         pools.finish()?;
         decoder.loading.weights = start.elapsed();
+        decoder.prepare_chunks(outline, options)?;
         Ok(decoder)
     }
 
@@ -156,7 +162,12 @@ impl Decoder {
                 let weights = packed(outline).load(context, request)?;
                 let single = LoadedStep::new(context, resolved.single, None, options.ctx)?;
                 let batched = resolved.batched.map(|step| LoadedStep::new(context, step, None, options.ctx));
-                Pass::Pipeline { weights, single: single.into(), batched: batched.transpose()?.map(Box::new) }
+                Pass::Pipeline {
+                    weights,
+                    single: single.into(),
+                    batched: batched.transpose()?.map(Box::new),
+                    chunked: None,
+                }
             }
             Err(_) => {
                 let products = Products::load(context, outline, &weights::load(context, outline, request)?)?;
@@ -234,9 +245,13 @@ impl Decoder {
     }
 
     /// Prefills this many tokens of the prompt, the last excluded.
-    pub(crate) fn prefill(&mut self, mut left: u32) -> Result<(), Error> {
-        let batch = self.prefill_batch();
+    pub(crate) fn prefill(&mut self, tokens: u32) -> Result<(), Error> {
+        let (batch, mut left) = (self.prefill_batch(), tokens);
         while left > 0 {
+            if self.machine.chunk(&self.stream, tokens - left, left)? {
+                left -= left.min(CHUNK);
+                continue;
+            }
             let (kind, taken) =
                 if left.min(batch) > 1 { (StepKind::PrefillBatch, batch) } else { (StepKind::Prefill, 1) };
             self.launch(kind)?;
@@ -245,7 +260,28 @@ impl Decoder {
         Ok(())
     }
 
-    /// Tokens of a prompt that one step prefills.
+    /// Prepares the prefill of chunks, if the options ask for it and there are kernels. The weights are there.
+    fn prepare_chunks(&mut self, outline: &Outline, options: Options) -> Result<(), Error> {
+        let context = self.stream.context();
+        let Pass::Pipeline { weights, single, chunked, .. } = &mut self.machine.pass else {
+            return Ok(());
+        };
+        let config = &outline.config;
+        if options.chunks && context.device().compute_capability() == (9, 0) && kernels::supports(config) {
+            let embed = single.pipeline.resolved.embed;
+            *chunked = Some(Box::new(Chunked::new(context, outline, weights, embed)?));
+        }
+        Ok(())
+    }
+
+    /// Tokens of a prompt that are prefilled at once, at most: a chunk, if there are kernels for that and the options
+    /// ask for it.
+    pub fn chunk(&self) -> u32 {
+        let chunked = matches!(self.machine.pass, Pass::Pipeline { chunked: Some(_), .. });
+        if chunked { CHUNK } else { self.prefill_batch() }
+    }
+
+    /// Tokens of a prompt that one step of the pipeline prefills.
     pub fn prefill_batch(&self) -> u32 {
         self.machine.batched().map_or(1, |step| step.pipeline.resolved.batch)
     }
@@ -305,7 +341,7 @@ impl Decoder {
 impl Pass {
     /// The same weights under other options.
     fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
-        let Pass::Pipeline { weights, single, batched } = self else {
+        let Pass::Pipeline { weights, single, batched, chunked } = self else {
             return Ok(self);
         };
         let resolved = Resolved::of(outline, context.device(), options.tuning, options.batch());
@@ -313,12 +349,18 @@ impl Pass {
             text: options.tuning.to_string(),
             problem: problem.to_string(),
         })?;
+        let chunked = chunked.filter(|_| options.chunks);
         // The workspaces go before there are new ones.
         let single = single.pipeline;
         let batched = batched.map(|step| step.pipeline);
         let single = LoadedStep::new(context, resolved.single, Some(single), options.ctx)?;
         let batched = resolved.batched.map(|step| LoadedStep::new(context, step, batched, options.ctx));
-        Ok(Pass::Pipeline { weights, single: single.into(), batched: batched.transpose()?.map(Box::new) })
+        Ok(Pass::Pipeline {
+            weights,
+            single: single.into(),
+            batched: batched.transpose()?.map(Box::new),
+            chunked,
+        })
     }
 }
 
@@ -358,6 +400,18 @@ impl Machine {
                 }
             },
         }
+    }
+
+    /// Prefills a chunk at `position`, where `left` tokens are left; whether there was one.
+    fn chunk(&mut self, stream: &Stream, position: u32, left: u32) -> Result<bool, Error> {
+        let Pass::Pipeline { weights, chunked: Some(chunked), .. } = &mut self.pass else {
+            return Ok(false);
+        };
+        if left < LEAST {
+            return Ok(false);
+        }
+        chunked.run(stream, weights, &self.buffers, Chunk { position, tokens: left.min(CHUNK) })?;
+        Ok(true)
     }
 
     /// A step of the batched pipeline, if there is one.

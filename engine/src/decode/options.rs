@@ -37,6 +37,8 @@ pub struct Options {
     pub tokens_per_launch: u32,
     /// Tokens of a prompt that the pipeline prefills per step: 1, 2, 4 or 8. Other values are rounded down.
     pub prefill_batch: u32,
+    /// Whether prompts are prefilled in chunks on tensor cores, where there are kernels for the model and the device.
+    pub chunks: bool,
     /// Which kernels to decode with; fixed once the weights are loaded.
     pub prefer: Prefer,
     /// How the pipeline's kernels divide their blocks.
@@ -51,6 +53,7 @@ impl Options {
             launch,
             tokens_per_launch: 8,
             prefill_batch: 8,
+            chunks: true,
             prefer: Prefer::Fast,
             tuning: Tuning::default(),
         }

@@ -29,7 +29,7 @@ pub(crate) struct Pipeline {
 }
 
 /// The kernel that embeds a token.
-pub(super) enum EmbedKernel {
+pub(crate) enum EmbedKernel {
     Tiles(Kernel<EmbedTiled>),
     Rows(Kernel<EmbedRows>),
 }
@@ -85,7 +85,7 @@ impl Pipeline {
 }
 
 impl EmbedKernel {
-    fn load(context: &Context, embed: ResolvedEmbed) -> Result<EmbedKernel, Error> {
+    pub(crate) fn load(context: &Context, embed: ResolvedEmbed) -> Result<EmbedKernel, Error> {
         Ok(match embed {
             ResolvedEmbed::Tiles(kernel) => EmbedKernel::Tiles(signed::load(context, kernel)?),
             ResolvedEmbed::Rows(kernel) => EmbedKernel::Rows(signed::load(context, kernel)?),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
+use crate::model::roles::Block;
 use crate::weights::packed::packed;
 
 /// Tensors of one role and shape, over all blocks.
@@ -50,6 +51,15 @@ fn bytes(tensor: &Weight) -> u64 {
 /// none, so they are the same for the simple kernels.
 pub fn weight_bytes(model: &Outline) -> u64 {
     packed(model).iter().map(|stored| stored.bytes() as u64).sum()
+}
+
+/// Weights that a token of a prompt is multiplied with: those of all matrices of the layers.
+pub fn layer_weights(model: &Outline) -> u64 {
+    let matrices = |b| {
+        let Block { q, k, v, o, gate, up, down, .. } = b;
+        [q, k, v, o, gate, up, down].into_iter().map(|weight| weight.dims.iter().product::<u64>()).sum::<u64>()
+    };
+    model.weights.blocks.iter().map(matrices).sum()
 }
 
 /// Bytes of weights that a token reads: all but the embedding, of which it is one row unless it is the LM

@@ -69,9 +69,15 @@ pub(crate) struct Args {
     /// Tokens of one launch of a graph
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     tokens_per_launch: Option<u32>,
-    /// Prefill a prompt of so many tokens instead of rounds: several tokens at a time, and one by one
-    #[arg(long, value_name = "N", group = "instead", value_parser = value_parser!(u32).range(1..))]
-    prompt: Option<u32>,
+    /// Prefill prompts of so many tokens instead of rounds: in chunks, and few tokens at a time
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        group = "instead",
+        value_delimiter = ',',
+        value_parser = value_parser!(u32).range(1..)
+    )]
+    prompt: Vec<u32>,
     /// Take the times of every kernel of a token instead of rounds
     #[arg(long, group = "instead")]
     profile: bool,
@@ -112,8 +118,8 @@ fn quantizations() -> impl TypedValueParser<Value = Quantization> {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.profile {
         deliver(args, profile::measure, profile::Report::draw)
-    } else if let Some(tokens) = args.prompt {
-        deliver(args, |args| prompt::measure(args, tokens), |_| unreachable!("clap lets nobody plot prompts"))
+    } else if !args.prompt.is_empty() {
+        deliver(args, prompt::measure, |_| unreachable!("clap lets nobody plot prompts"))
     } else if args.kernels {
         deliver(args, kernels::measure, |_| unreachable!("clap lets nobody plot kernels"))
     } else {
@@ -243,13 +249,13 @@ fn measure_context(
 /// Tokens of all that is measured, at least.
 fn tokens(args: &Args, contexts: u64) -> u64 {
     let rounds = u64::from(args.rounds);
-    match args.prompt {
-        Some(tokens) => 2 * (1 + rounds) * u64::from(tokens),
+    match args.prompt.as_slice() {
+        prompts @ [_, ..] => 2 * (1 + rounds) * prompts.iter().map(|&tokens| u64::from(tokens)).sum::<u64>(),
         // Kernel by kernel on the emulator.
-        None if args.kernels => 1 + args.plans.len() as u64,
-        None if args.profile => 2 * (1 + rounds) * u64::from(args.tokens),
+        [] if args.kernels => 1 + args.plans.len() as u64,
+        [] if args.profile => 2 * (1 + rounds) * u64::from(args.tokens),
         // Each round decodes twice, and each other mode launches one.
-        None => 2 * contexts * (rounds + Launch::Graph.others().count() as u64) * u64::from(args.tokens),
+        [] => 2 * contexts * (rounds + Launch::Graph.others().count() as u64) * u64::from(args.tokens),
     }
 }
 
@@ -260,6 +266,7 @@ fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
     Options {
         tuning: args.plan.unwrap_or_default(),
         prefill_batch: 1,
+        chunks: false,
         tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
         ..options
     }

@@ -1,4 +1,4 @@
-//! `bench --prompt`: how fast a prompt is prefilled, several tokens at a time and one by one.
+//! `bench --prompt`: how fast prompts are prefilled, in chunks and few tokens at a time.
 
 use std::io::{self, Write};
 
@@ -8,57 +8,69 @@ use warpwright_engine::Prefill;
 use super::report::Spread;
 use super::*;
 
-/// A prompt, by how many of its tokens are prefilled at a time.
+/// Prompts, by how many of their tokens are prefilled at a time.
 #[derive(Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
     header: Header,
     launch: String,
-    /// Of the prompt.
-    tokens: u32,
     rounds: u32,
-    ways: Vec<Way>,
+    prompts: Vec<Prompt>,
 }
 
 /// Times are on the device, from the first launch until the token after the prompt is made.
 #[derive(Serialize)]
-struct Way {
-    columns: u32,
+struct Prompt {
+    /// Of the prompt.
+    tokens: u32,
+    /// Tokens at a time.
+    at_once: u32,
     us_per_token: Spread,
     tokens_per_s: f64,
+    /// Of the products with weights, attention left out.
+    tflops: f64,
     /// The token after the prompt, in each round.
     next: Vec<u32>,
 }
 
-pub(super) fn measure(args: &Args, tokens: u32) -> Result<Report, Failure> {
+pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let setup = Setup::new(args)?;
-    let options = |prefill_batch| {
+    let longest = args.prompt.iter().copied().max().expect("clap gives prompts");
+    let options = |prefill_batch, chunks| {
         let options = setup.options(1, args.launch);
-        Options { ctx: tokens, prefill_batch, ..options }
+        Options { ctx: longest, prefill_batch, chunks, ..options }
     };
-    let mut decoder = setup.decoder(options(Options::new(1, args.launch.into()).prefill_batch))?;
+    let default = Options::new(1, args.launch.into());
+    let mut decoder = setup.decoder(options(default.prefill_batch, true))?;
     let header = Header::new(&setup, &decoder);
-    let mut ways = vec![];
-    let mut columns = vec![decoder.prefill_batch(), 1];
-    columns.dedup();
-    for columns in columns {
-        decoder = decoder.with_options(setup.outline(), options(columns))?;
-        // The first is to warm up.
-        let mut rounds =
-            (0..=args.rounds).map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
-        rounds.next().expect("there is one")?;
-        let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
-        ways.push(Way::new(columns, tokens, &rounds));
+    // In chunks if there are kernels for that, and otherwise token by token, for comparison.
+    let few = decoder.prefill_batch();
+    let ways = if decoder.chunk() > few { vec![(few, true), (few, false)] } else { vec![(few, false), (1, false)] };
+    let mut prompts = vec![];
+    for (batch, chunks) in ways {
+        decoder = decoder.with_options(setup.outline(), options(batch, chunks))?;
+        let at_once = decoder.chunk();
+        for &tokens in &args.prompt {
+            // The first is to warm up.
+            let mut rounds =
+                (0..=args.rounds).map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
+            rounds.next().expect("there is one")?;
+            let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
+            prompts.push(Prompt::new(setup.outline(), at_once, tokens, &rounds));
+        }
     }
-    Ok(Report { header, launch: report::name(args.launch), tokens, rounds: args.rounds, ways })
+    Ok(Report { header, launch: report::name(args.launch), rounds: args.rounds, prompts })
 }
 
-impl Way {
-    fn new(columns: u32, tokens: u32, rounds: &[Prefill]) -> Way {
+impl Prompt {
+    fn new(outline: &Outline, at_once: u32, tokens: u32, rounds: &[Prefill]) -> Prompt {
         let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
-        Way {
-            columns,
+        let flops = 2.0 * warpwright_engine::info::layer_weights(outline) as f64;
+        Prompt {
+            tokens,
+            at_once,
             tokens_per_s: 1e6 / us_per_token.median,
+            tflops: flops / us_per_token.median * 1e-6,
             us_per_token,
             next: rounds.iter().map(|round| round.token).collect(),
         }
@@ -68,9 +80,11 @@ impl Way {
         let mut next = self.next.clone();
         next.dedup();
         vec![
-            self.columns.to_string(),
+            self.tokens.to_string(),
+            self.at_once.to_string(),
             self.us_per_token.to_string(),
-            format!("{:.1}", self.tokens_per_s),
+            format!("{:.0}", self.tokens_per_s),
+            format!("{:.1}", self.tflops),
             next.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
         ]
     }
@@ -79,23 +93,25 @@ impl Way {
 impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        let work = format!("{}, {} rounds of a prompt of {} tokens", self.launch, self.rounds, self.tokens);
+        let work = format!("{}, {} rounds of each prompt", self.launch, self.rounds);
         self.header.print(&mut out, &work)?;
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header([
+            "prompt",
             "tokens at once",
             "us/token on the device: median (min - max)",
             "tokens/s",
+            "TFLOPS of products",
             "next token",
         ]);
-        table.add_rows(self.ways.iter().map(Way::row));
+        table.add_rows(self.prompts.iter().map(Prompt::row));
         table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
         writeln!(out, "{}", table.trim_fmt())?;
         Ok(())
     }
 
-    /// Whether all rounds of a way gave the same token. Ways may round otherwise.
+    /// Whether all rounds of a prompt gave the same token. Other numbers of tokens at once may round otherwise.
     fn right(&self) -> bool {
-        self.ways.iter().all(|way| way.next.iter().all(|next| *next == way.next[0]))
+        self.prompts.iter().all(|prompt| prompt.next.iter().all(|next| *next == prompt.next[0]))
     }
 }

@@ -1,0 +1,127 @@
+//! The kernels of chunked prefill, compiled when a chunk of some length first needs them.
+
+use std::collections::BTreeMap;
+
+use warpwright_driver::{Context, Error, Kernel};
+use warpwright_kernels::format::dequantize::ColumnOrder;
+use warpwright_kernels::matmul::{Epilogue, Matmul, NormTokens};
+use warpwright_kernels::pipeline::SplitPrompt;
+use warpwright_kernels::AddNormed;
+
+use super::CHUNK;
+use super::weights::{LayerRows, Rows};
+use crate::model::config::Config;
+use crate::pipeline::kernels::EmbedKernel;
+use crate::pipeline::resolved::ResolvedEmbed;
+use crate::signed;
+
+/// The kernels.
+pub(crate) struct Kernels {
+    pub(super) split_prompt: Kernel<SplitPrompt>,
+    pub(super) embed: EmbedKernel,
+    pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
+    pub(super) products: BTreeMap<Matmul, Kernel<Matmul>>,
+    /// For models with norms after attention and the feed-forward.
+    pub(super) add_normed: Option<Kernel<AddNormed>>,
+}
+
+impl Kernels {
+    pub(crate) fn new(context: &Context, c: &Config, embed: ResolvedEmbed) -> Result<Kernels, Error> {
+        let add = c.architecture.norms_after.then_some(AddNormed { overlap: false, batch: CHUNK });
+        Ok(Kernels {
+            split_prompt: signed::load(context, SplitPrompt { batch: CHUNK })?,
+            embed: EmbedKernel::load(context, in_chunks(embed))?,
+            norms: BTreeMap::new(),
+            products: BTreeMap::new(),
+            add_normed: add.map(|kernel| signed::load(context, kernel)).transpose()?,
+        })
+    }
+
+    /// Compiles what a chunk of this length needs.
+    pub(crate) fn prepare(
+        &mut self,
+        context: &Context,
+        c: &Config,
+        layers: &[LayerRows],
+        tokens: u32,
+    ) -> Result<(), Error> {
+        for layer in layers {
+            for norm in norms(layer) {
+                if !self.norms.contains_key(&norm) {
+                    self.norms.insert(norm, signed::load(context, norm)?);
+                }
+            }
+            for product in products(context, c, layer, tokens) {
+                if !self.products.contains_key(&product) {
+                    self.products.insert(product, signed::load(context, product)?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_chunks(embed: ResolvedEmbed) -> ResolvedEmbed {
+    match embed {
+        ResolvedEmbed::Tiles(kernel) => {
+            ResolvedEmbed::Tiles(warpwright_kernels::pipeline::EmbedTiled { overlap: false, batch: CHUNK, ..kernel })
+        }
+        ResolvedEmbed::Rows(kernel) => {
+            ResolvedEmbed::Rows(warpwright_kernels::pipeline::EmbedRows { overlap: false, batch: CHUNK, ..kernel })
+        }
+    }
+}
+
+/// In which order a matrix takes its columns.
+pub(super) fn order(rows: &Rows) -> ColumnOrder {
+    ColumnOrder::of(rows.format).expect("the pipeline has tiles alone")
+}
+
+/// The norms before attention and before the feed-forward.
+pub(super) fn norms(layer: &LayerRows) -> [NormTokens; 2] {
+    let first = order(&layer.qkv[0]);
+    let second = layer.qkv.iter().map(order).find(|&order| order != first);
+    [NormTokens { order: first, second }, NormTokens { order: order(&layer.gate_up), second: None }]
+}
+
+/// All products of a layer.
+fn products(context: &Context, c: &Config, layer: &LayerRows, tokens: u32) -> Vec<Matmul> {
+    let of = |rows: &Rows, epilogue| product(context, rows, epilogue, tokens);
+    let qkv = layer.qkv.iter().map(|rows| of(rows, Epilogue::Store));
+    let project = projection(c);
+    let rest = [
+        of(&layer.o, project),
+        of(&layer.gate_up, gated(c, layer)),
+        of(&layer.down, project),
+    ];
+    qkv.chain(rest).collect()
+}
+
+/// The epilogue of the output and the down projection.
+pub(super) fn projection(c: &Config) -> Epilogue {
+    if c.architecture.norms_after { Epilogue::Store } else { Epilogue::Add }
+}
+
+/// The epilogue of gate and up.
+pub(super) fn gated(c: &Config, layer: &LayerRows) -> Epilogue {
+    Epilogue::Gated(c.architecture.activation, order(&layer.down))
+}
+
+/// The product of these rows with so many tokens.
+pub(super) fn product(context: &Context, rows: &Rows, epilogue: Epilogue, tokens: u32) -> Matmul {
+    let sms = context.device().properties().multiprocessors;
+    let of = |width| Matmul { format: rows.format, epilogue, rows: rows.order, tokens: width };
+    let cost = |width: &u32| of(*width).jobs(rows.rows, tokens).div_ceil(sms) * (width + FIXED);
+    of(WIDTHS.into_iter().min_by_key(cost).expect("there are widths"))
+}
+
+/// Tokens of a block of a product.
+const WIDTHS: [u32; 4] = [256, 192, 128, 64];
+/// What a block's job costs besides its tokens, in tokens: measured on an H200 with rows of 4,096 weights.
+const FIXED: u32 = 36;
+
+/// Whether there are kernels for these sizes: activations come in panels.
+pub(crate) fn supports(c: &Config) -> bool {
+    let panels = [c.hidden, c.q_len(), c.feed_forward].into_iter().all(|n| n.is_multiple_of(128));
+    panels
+}

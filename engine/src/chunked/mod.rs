@@ -1,0 +1,19 @@
+//! Chunked prefill: the forward pass over a chunk of a prompt at once, up to [`CHUNK`] tokens, on tensor cores.
+//!
+//! It reads the pipeline's tiles. Its kernels are `warpwright_kernels::matmul`: a layer is a norm, the products of
+//! queries, keys and values, a kernel that rotates them and appends to the cache, attention, the output projection, a
+//! norm, gate and up, and the down projection. The activations of products are binary16 with a power of two for each
+//! token, the residual stream is `f32`.
+//!
+//! The chunk's length is an argument of its kernels, and how many tokens a block takes depends on it: see
+//! [`widths`](self::kernels::width).
+
+pub(crate) mod kernels;
+pub(crate) mod step;
+pub(crate) mod weights;
+pub(crate) mod workspace;
+
+/// Tokens of a chunk, at most.
+pub(crate) const CHUNK: u32 = 2048;
+/// Fewer tokens are left to the pipeline.
+pub(crate) const LEAST: u32 = 24;

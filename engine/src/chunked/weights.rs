@@ -1,0 +1,120 @@
+//! What chunked prefill knows of the weights besides their tiles: a power of two for each row, and how long rows are.
+
+use warpwright_driver::{Buffer, Context, Host, Queue, Stream, View};
+use warpwright_kernels::matmul::{RowBounds, RowBoundsArgs};
+use warpwright_kernels::{Format, Pairing, RowOrder};
+
+use crate::Error;
+use crate::distinct::Distinct;
+use crate::model::config::Config;
+use crate::model::outline::{Outline, Weight};
+use crate::weights::packed::{Packed, PackedBlock};
+
+/// Rows of a matrix of one format and one order, as tiles.
+pub(crate) struct Rows {
+    pub(crate) format: Format,
+    pub(crate) order: RowOrder,
+    pub(crate) tiles: View<u8>,
+    /// `[rows]`: see [`RowBounds`]
+    pub(crate) unit: View<f32>,
+    pub(crate) rows: u32,
+    /// Columns.
+    pub(crate) n: u32,
+    /// The first row of the result.
+    pub(crate) first: u32,
+}
+
+/// The matrices of a layer.
+pub(crate) struct LayerRows {
+    /// Queries, keys and values: neighbours of the same format and order together.
+    pub(crate) qkv: Vec<Rows>,
+    pub(crate) o: Rows,
+    pub(crate) gate_up: Rows,
+    pub(crate) down: Rows,
+    /// The longest row of gate times the longest of up.
+    pub(crate) bound: f32,
+}
+
+/// Finds the bounds of all layers.
+pub(crate) fn layers(
+    context: &Context,
+    outline: &Outline,
+    weights: &Packed<View<u8>>,
+) -> Result<Vec<LayerRows>, Error> {
+    let mut bounds = Bounds { stream: Stream::new(context)?, kernels: Distinct::new(context) };
+    let layers = outline.weights.blocks.iter().zip(&weights.blocks);
+    layers.map(|(block, tiles)| bounds.layer(&outline.config, block, tiles)).collect()
+}
+
+struct Bounds<'c> {
+    stream: Stream,
+    kernels: Distinct<'c, RowBounds>,
+}
+
+impl Bounds<'_> {
+    fn layer(
+        &mut self,
+        c: &Config,
+        block: &crate::model::roles::Block<Weight>,
+        tiles: &PackedBlock<View<u8>>,
+    ) -> Result<LayerRows, Error> {
+        let (gate_up, lengths) =
+            self.rows(block.gate.format, RowOrder::GATE_UP, &tiles.gate_up, 2 * c.feed_forward, c.hidden, 0)?;
+        let lengths = self.stream.read(&lengths)?;
+        let longest = |half: usize| {
+            let rows = lengths.chunks(16).flat_map(|rows| rows.chunks(8).nth(half)).flatten();
+            rows.fold(0.0f32, |longest, &length| longest.max(length))
+        };
+        let plain = RowOrder::PLAIN;
+        Ok(LayerRows {
+            qkv: self.qkv(c, [&block.q, &block.k, &block.v], &tiles.qkv)?,
+            o: self.rows(block.o.format, plain, &tiles.o, c.hidden, c.q_len(), 0)?.0,
+            down: self.rows(block.down.format, plain, &tiles.down, c.hidden, c.feed_forward, 0)?.0,
+            bound: longest(0) * longest(1),
+            gate_up,
+        })
+    }
+
+    fn qkv(&mut self, c: &Config, matrices: [&Weight; 3], tiles: &View<u8>) -> Result<Vec<Rows>, Error> {
+        let pairs = match c.architecture.pairing {
+            Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
+            Pairing::HalfSplit => RowOrder::half_split(c.head_dim),
+        };
+        let orders = [pairs, pairs, RowOrder::PLAIN];
+        let counts = [c.q_len(), c.kv_len(), c.kv_len()];
+        let mut merged: Vec<(Format, RowOrder, u32)> = vec![];
+        for ((matrix, order), rows) in matrices.into_iter().zip(orders).zip(counts) {
+            match merged.last_mut() {
+                Some((format, last, sum)) if *format == matrix.format && *last == order => *sum += rows,
+                _ => merged.push((matrix.format, order, rows)),
+            }
+        }
+        let (mut all, mut first, mut from) = (vec![], 0, 0);
+        for (format, order, rows) in merged {
+            let to = from + rows as usize * format.row_bytes(c.hidden as usize);
+            let tiles = tiles.view_range(from..to);
+            all.push(self.rows(format, order, &tiles, rows, c.hidden, first)?.0);
+            (first, from) = (first + rows, to);
+        }
+        Ok(all)
+    }
+
+    /// The rows, and their lengths.
+    fn rows(
+        &mut self,
+        format: Format,
+        order: RowOrder,
+        tiles: &View<u8>,
+        rows: u32,
+        n: u32,
+        first: u32,
+    ) -> Result<(Rows, Buffer<f32>), Error> {
+        let context = self.stream.context();
+        let kernel = self.kernels.load(RowBounds { format })?;
+        let unit = Buffer::uninit(context, rows as usize)?.labelled("unit");
+        let length = Buffer::uninit(context, rows as usize)?.labelled("length");
+        let args = RowBoundsArgs::<Host> { w: tiles, unit: &unit, length: &length, rows, n };
+        (&self.stream).launch(&kernel, args)?;
+        Ok((Rows { format, order, tiles: tiles.clone(), unit: unit.view(), rows, n, first }, length))
+    }
+}
