@@ -55,9 +55,9 @@ pub fn weight_bytes(model: &Outline) -> u64 {
 
 /// Weights that a token of a prompt is multiplied with: those of all matrices of the layers.
 pub fn layer_weights(model: &Outline) -> u64 {
-    let matrices = |b| {
+    let matrices = |b: &Block<Weight>| {
         let Block { q, k, v, o, gate, up, down, .. } = b;
-        [q, k, v, o, gate, up, down].into_iter().map(|weight: &Weight| weight.dims.iter().product::<u64>()).sum::<u64>()
+        [q, k, v, o, gate, up, down].into_iter().map(|weight| weight.dims.iter().product::<u64>()).sum::<u64>()
     };
     model.weights.blocks.iter().map(matrices).sum()
 }
