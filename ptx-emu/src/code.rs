@@ -1,5 +1,6 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
+use crate::async_code::{BulkStore, TensorCopy, Wgmma};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 use crate::parse::types::Type;
 
@@ -15,6 +16,8 @@ pub(crate) struct Code {
     pub(crate) constants: Vec<(Bank, u32, Constant)>,
     /// Slots that hold a special register.
     pub(crate) specials: Vec<(u32, Special)>,
+    /// For each instruction, the 32-bit registers that it reads and that it writes, if there are products of warpgroups.
+    pub(crate) uses: Vec<[Box<[u32]>; 2]>,
     /// Names of registers, for faults, sorted by bank and slot.
     pub(crate) names: Vec<(Bank, u32, String)>,
     /// Static shared variables; a dynamic one has no size.
@@ -41,6 +44,8 @@ pub(crate) struct Region {
 pub(crate) struct Instruction {
     pub(crate) guard: Option<ResolvedGuard>,
     pub(crate) op: Op,
+    /// Whether it uses a register that products of warpgroups use.
+    pub(crate) watched: bool,
 }
 
 /// `@p` or `@!p`.
@@ -67,6 +72,10 @@ pub(crate) enum Special {
     TotalSmemSize,
     ClusterCtaRank,
     ClusterNctaRank,
+    ClusterCtaid(usize),
+    ClusterNctaid(usize),
+    ClusterId(usize),
+    NclusterId(usize),
 }
 
 /// How two numbers compare.
@@ -126,8 +135,51 @@ pub(crate) enum Op {
     Mbarrier(Box<Mbarrier>),
     /// `mbarrier.try_wait` and `.test_wait`
     MbarrierWait(Box<MbarrierWait>),
-    /// `fence.proxy.async`, `fence.mbarrier_init`: mbarriers become known to copies.
-    ProxyFence,
+    /// `fence.proxy.async`, and with mbarriers alone `fence.mbarrier_init`: they become known to copies.
+    ProxyFence {
+        mbarriers: bool,
+    },
+    Wgmma(Box<Wgmma>),
+    /// `wgmma.fence`
+    WgmmaFence,
+    /// `wgmma.commit_group`
+    WgmmaCommit,
+    /// `wgmma.wait_group`
+    WgmmaWait {
+        keep: usize,
+    },
+    /// `cp.async.bulk.tensor` to shared memory
+    TensorLoad(Box<TensorCopy>),
+    /// `cp.async.bulk.tensor` out of shared memory
+    TensorStore(Box<TensorCopy>),
+    /// `cp.async.bulk` out of shared memory
+    BulkStore(Box<BulkStore>),
+    /// `cp.async.bulk.commit_group`
+    BulkCommit,
+    /// `cp.async.bulk.wait_group`
+    BulkWait {
+        keep: u32,
+        read: bool,
+    },
+    /// `mapa`
+    MapAddress {
+        d: u32,
+        a: u32,
+        rank: u32,
+    },
+    /// `barrier.cluster.arrive`
+    ClusterArrive {
+        releases: bool,
+    },
+    /// `barrier.cluster.wait`
+    ClusterWait,
+    /// `stmatrix`
+    StoreMatrix(Box<LoadMatrix>),
+    /// `movmatrix`
+    MoveMatrix {
+        d: u32,
+        a: u32,
+    },
     /// `cp.async.bulk` to shared memory
     Bulk(Box<BulkCopy>),
     /// `cp.async.bulk.prefetch.L2`
@@ -145,7 +197,9 @@ pub(crate) enum Op {
     /// `ldmatrix`
     LoadMatrix(Box<LoadMatrix>),
     /// `setmaxnreg`
-    SetMaxRegisters,
+    SetMaxRegisters {
+        count: u32,
+    },
     /// A clock; `wide` for 64 bits.
     Clock {
         d: u32,
@@ -219,6 +273,8 @@ pub(crate) enum Space {
     Global,
     Const,
     Shared,
+    /// Shared memory of any block of the cluster.
+    Cluster,
     Local,
 }
 
@@ -317,7 +373,7 @@ impl MemoryOrder {
 /// The threads among which an order holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// `.cta`, and `.cluster`, since a cluster has one block here.
+    /// `.cta`, and `.cluster`, whose threads have one set of clocks here.
     Block,
     /// `.gpu` and `.sys`.
     Device,
@@ -350,12 +406,25 @@ pub(crate) enum Element {
     Bf16,
     S8,
     U8,
+    /// The upper 19 bits of a single.
+    Tf32,
+    E4m3,
+    E5m2,
 }
 
 impl Element {
     /// Elements that one register holds.
     pub(crate) fn per_register(self) -> usize {
-        if matches!(self, Element::F16 | Element::Bf16) { 2 } else { 4 }
+        4 / self.bytes()
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Element::F16 | Element::Bf16 => 2,
+            Element::Tf32 => 4,
+            Element::S8 | Element::U8 | Element::E4m3 | Element::E5m2 => 1,
+        }
     }
 
     /// The type of a register that holds them.
@@ -364,6 +433,7 @@ impl Element {
             Element::F16 => Type::F16x2,
             Element::Bf16 => Type::Bf16x2,
             Element::S8 | Element::U8 => Type::U32,
+            Element::Tf32 | Element::E4m3 | Element::E5m2 => Type::B32,
         }
     }
 }

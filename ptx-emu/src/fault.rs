@@ -45,6 +45,15 @@ pub enum Class {
     AsyncCopy,
     /// A block that ends though nothing has waited for an asynchronous copy of it.
     AsyncUnfinished,
+    /// A product of a warpgroup in whose way another instruction is: one that uses its sums or changes what it reads
+    /// before the wait, one that no `wgmma.fence` orders before it; or warps of a group that do not multiply alike.
+    Wgmma,
+    /// Shared memory that ordinary stores wrote, and that a product or a copy reads without `fence.proxy.async` between.
+    ProxyFence,
+    /// A tensor map, or the descriptor of a matrix, that does not describe what it is used for.
+    Descriptor,
+    /// Shared memory of another block of the cluster that is used when that block may have ended.
+    ClusterExit,
     /// All warps wait, at least one of them on an mbarrier, and nothing can complete it.
     Deadlock,
     /// `trap` was executed.

@@ -188,6 +188,16 @@ const NEEDS: &[Need] = &[
     ("mma", &[".m16n8k32"], (7, 0), 80),
     ("ldmatrix", &[], (6, 5), 75),
     ("stmatrix", &[], (7, 8), 90),
+    ("movmatrix", &[], (7, 8), 75),
+    ("mapa", &[], (7, 8), 90),
+    ("barrier", &[".cluster"], (7, 8), 90),
+    ("barrier", &[".cluster", ".relaxed"], (8, 0), 90),
+    ("barrier", &[".cluster", ".release"], (8, 0), 90),
+    ("barrier", &[".cluster", ".acquire"], (8, 0), 90),
+    ("mbarrier", &[".shared::cluster"], (8, 0), 90),
+    ("prefetch", &[".tensormap"], (8, 0), 90),
+    ("cvta", &[".param"], (7, 7), 70),
+    ("wgmma", &[".u8", ".s8"], (8, 4), 90),
     ("setmaxnreg", &[], (8, 0), 90),
 ];
 
@@ -220,7 +230,11 @@ impl Target {
 /// What the target lacks for an instruction, as an error.
 pub(crate) fn missing(opcode: &str, mods: &[&str], target: &Target) -> Option<String> {
     // The suffix .release of fence.mbarrier_init is not the one of fence.release.
-    let other = |need: &&Need| need.1 == [".release"] && mods.contains(&".mbarrier_init");
+    let other = |need: &&Need| {
+        let fence = need.1 == [".release"] && mods.contains(&".mbarrier_init");
+        // Out of shared memory, and not into that of the block.
+        fence || need.1 == [".bulk", ".shared::cta"] && mods.contains(&".bulk_group")
+    };
     let applies = |need: &&Need| need.0 == opcode && need.1.iter().all(|m| mods.contains(m)) && !other(need);
     let lacking = |need: &&Need| target.version < need.2 || target.sm < need.3;
     if SPECIFIC.contains(&opcode) && target.suffix.is_empty() {

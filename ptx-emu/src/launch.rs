@@ -84,8 +84,10 @@ pub struct LaunchSite<'a> {
     pub device: u32,
     /// Other devices whose memory it may touch.
     pub peers: &'a [u32],
-    /// Whether its blocks may wait for each other: each runs on a thread of its own.
+    /// Whether its blocks may wait for each other: each cluster of them runs on a thread of its own.
     pub cooperative: bool,
+    /// Blocks of a cluster, where the launch says so; else what the kernel says.
+    pub cluster: Option<[u32; 3]>,
 }
 
 impl LaunchSite<'_> {

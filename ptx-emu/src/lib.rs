@@ -138,6 +138,7 @@
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
 
 mod accesses;
+mod async_code;
 mod code;
 mod decode;
 mod exec;
@@ -151,6 +152,7 @@ mod memory;
 mod memory_error;
 mod module;
 mod parse;
+mod tensor_map;
 
 pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
@@ -159,6 +161,7 @@ pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at}
 pub use memory::Memory;
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};
+pub use tensor_map::TensorMap;
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {

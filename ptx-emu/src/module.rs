@@ -35,6 +35,10 @@ pub struct Kernel {
     pub reqntid: Option<[u32; 3]>,
     /// Threads a block may have, from `.maxntid`.
     pub maxntid: Option<[u32; 3]>,
+    /// Blocks of a cluster, from `.reqnctapercluster`.
+    pub cluster: Option<[u32; 3]>,
+    /// Blocks that a multiprocessor must be able to hold, from `.minnctapersm`.
+    pub minnctapersm: Option<u32>,
     /// Registers declared, in 32-bit units, predicates not counted.
     pub registers: u32,
     pub(crate) code: Code,
@@ -222,6 +226,8 @@ fn kernel(entry: &ast::Entry<'_>, decoded: Decoded, statics: &Arc<Statics>) -> K
         static_shared: decoded.static_shared,
         reqntid: entry.reqntid,
         maxntid: entry.maxntid,
+        cluster: entry.cluster,
+        minnctapersm: entry.minnctapersm,
         registers: decoded.registers,
         code: decoded.code,
         statics: statics.clone(),

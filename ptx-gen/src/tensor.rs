@@ -219,7 +219,12 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
     pub fn by_columns(self) -> Descriptor<'k, E> {
         let tile = self.tiles.tile;
         let atom = tile.swizzle.alignment();
-        Descriptor { bits: describe(self.at, 16, atom, tile.swizzle), tile, transposed: false, elem: PhantomData }
+        Descriptor {
+            bits: describe(self.at, 16, atom, tile.swizzle),
+            tile,
+            transposed: false,
+            elem: PhantomData,
+        }
     }
 
     /// The tile as an operand of products whose inner dimension is that of the rows: "MN-major". 16-bit elements.

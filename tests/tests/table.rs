@@ -1,7 +1,7 @@
 //! Every row of the instruction table runs on the emulator, which knows nothing of the table.
 
-use ptx_emu::{Class, Launch, Memory, Module, Schedule, Trace, run};
-use ptx_gen::{Sample, Target, isa, print, samples};
+use ptx_emu::{Class, Launch, Memory, Module, Schedule, TensorMap, Trace, run};
+use ptx_gen::{Sample, Target, Tile, isa, print, samples};
 
 /// Bytes of memory that a sample uses.
 const MEMORY: usize = Sample::MEMORY as usize;
@@ -37,12 +37,19 @@ fn execute(sample: &Sample, target: Target) -> Result<(), String> {
     let last = kernel.params.last().map_or(0, |p| (p.offset + p.size) as usize);
     let mut params = vec![0; last];
     params[..8].copy_from_slice(&p.to_le_bytes());
-    let launch = Launch {
-        kernel,
-        grid: [1; 3],
-        block: [sample.program.block, 1, 1],
-        dynamic_shared: 0,
-        params: &params,
-    };
+    if let (Some(tile), Some(x)) = (sample.program.tile("x"), kernel.params.get(2)) {
+        params[x.offset as usize..].copy_from_slice(&map(p, tile)?);
+    }
+    let block = [sample.program.block, 1, 1];
+    let launch = Launch { kernel, grid: [1; 3], block, dynamic_shared: 0, params: &params };
     run(&memory, &launch, &Schedule::default(), Trace::Off).map(drop).map_err(|e| e.to_string())
+}
+
+/// The map of a matrix that is one tile.
+fn map(address: u64, tile: Tile) -> Result<[u8; 128], String> {
+    let (boxed, element) = (tile.box_dims(), tile.elem.bytes());
+    let strides = vec![u64::from(boxed[0] * element)];
+    let dims = boxed.map(u64::from).to_vec();
+    TensorMap { address, element, swizzle: tile.swizzle.bytes(), dims, strides, boxed: boxed.to_vec() }
+        .encode()
 }

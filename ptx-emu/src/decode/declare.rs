@@ -205,7 +205,7 @@ fn mentioned<'a>(entry: &ast::Entry<'a>) -> HashSet<&'a str> {
             OperandKind::Name(n) | OperandKind::Sum(n, _) | OperandKind::Address(Some(n), _) => {
                 _ = names.insert(n)
             }
-            OperandKind::Vector(v) => v.iter().for_each(|o| visit(o, names)),
+            OperandKind::Vector(v) | OperandKind::Tensor(_, v) => v.iter().for_each(|o| visit(o, names)),
             _ => {}
         }
     }

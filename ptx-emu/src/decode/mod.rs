@@ -11,13 +11,14 @@ mod declare;
 mod names;
 mod operands;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use declare::{Declared, NameScope};
 pub(crate) use declare::{SHARED_BASE, layout};
 pub(crate) use names::bank;
 pub(crate) use operands::Decode;
 
+use crate::async_code::{LeftMatrix, Wgmma};
 use crate::code::{Code, Constant, Instruction, Op, ResolvedGuard, Special};
 use crate::exec::regs::Bank;
 use crate::fault::{RustPlace, SourcePlace};
@@ -25,7 +26,7 @@ use crate::features;
 use crate::flow;
 use crate::isa::{self, Lookup};
 use crate::module::Param;
-use crate::parse::ast::{self, Statement, Variable};
+use crate::parse::ast::{self, OperandKind, Statement, Variable};
 use crate::parse::types::Type;
 use crate::parse::{At, Error, Parsed, Source, error};
 
@@ -53,7 +54,13 @@ pub(crate) struct Unit<'a> {
     declarations: u32,
     dynamic_shared: u32,
     errors: Vec<Error>,
+    /// Whether it has products of warpgroups.
+    multiplies: bool,
 }
+
+/// Instructions whose first operand is read.
+const READERS: &[&str] =
+    &["st", "red", "stmatrix", "bar", "barrier", "cp", "mbarrier", "fence", "prefetch", "wgmma"];
 
 /// What one kernel becomes.
 pub(crate) struct Decoded {
@@ -78,11 +85,13 @@ pub(crate) fn decode<'a>(common: &'a Common<'a>, entry: &'a ast::Entry<'a>) -> R
         declarations: 0,
         dynamic_shared: SHARED_BASE,
         errors: Vec::new(),
+        multiplies: entry.body.iter().any(|s| matches!(s, Statement::Inst(i) if i.opcode == "wgmma")),
     };
     unit.parameters(&entry.params);
     let static_shared = unit.declare(entry);
     unit.instructions(entry);
     if unit.errors.is_empty() {
+        unit.watch();
         flow::join(&mut unit.code.ops);
         let registers = unit.code.slots[0] + 2 * unit.code.slots[1];
         unit.code.names.sort();
@@ -123,9 +132,9 @@ impl<'a> Unit<'a> {
         }
         if !matches!(
             self.code.ops.last(),
-            Some(Instruction { guard: None, op: Op::Exit | Op::Trap | Op::Branch { .. } })
+            Some(Instruction { guard: None, op: Op::Exit | Op::Trap | Op::Branch { .. }, .. })
         ) {
-            self.code.ops.push(Instruction { guard: None, op: Op::Exit });
+            self.code.ops.push(Instruction { guard: None, op: Op::Exit, watched: false });
             let (line, column) = self.common.source.place(entry.at);
             self.code.places.push(SourcePlace { line, column, text: "end of the kernel".into(), rust: None });
         }
@@ -173,7 +182,48 @@ impl<'a> Unit<'a> {
             Lookup::Unsupported => error(inst.at, format!("unsupported in ptx-emu: {name}")),
             Lookup::Unknown => error(inst.at, format!("`{}` is not an instruction", inst.opcode)),
         }?;
-        self.code.ops.push(Instruction { guard, op });
+        self.code.ops.push(Instruction { guard, op, watched: false });
+        if self.multiplies {
+            let uses = self.uses(inst);
+            self.code.uses.push(uses);
+        }
         Ok(())
+    }
+
+    /// The 32-bit registers that an instruction reads, and those that it writes.
+    fn uses(&mut self, inst: &'a ast::Inst<'a>) -> [Box<[u32]>; 2] {
+        let mut uses = [vec![], vec![]];
+        for (i, operand) in inst.operands.iter().enumerate() {
+            let written = usize::from(i == 0 && !READERS.contains(&inst.opcode));
+            let operands = match &operand.kind {
+                OperandKind::Vector(elements) => elements,
+                _ => std::slice::from_ref(operand),
+            };
+            for o in operands {
+                if let OperandKind::Name(name) | OperandKind::Address(Some(name), _) = o.kind
+                    && let Some(register) = self.find_register(name, o.at).filter(|r| bank(r.ty) == Bank::W32)
+                {
+                    uses[written].push(register.slot);
+                }
+            }
+        }
+        uses.map(Vec::into_boxed_slice)
+    }
+
+    /// Marks the instructions that use registers of products of warpgroups.
+    fn watch(&mut self) {
+        let products = self.code.ops.iter().filter_map(|i| match &i.op {
+            Op::Wgmma(product) => Some(product),
+            _ => None,
+        });
+        let left = |product: &Wgmma| match &product.a {
+            LeftMatrix::Registers(slots) => slots.clone(),
+            LeftMatrix::Shared(_) => vec![],
+        };
+        let used: HashSet<u32> = products.flat_map(|p| p.d.iter().copied().chain(left(p))).collect();
+        for (i, uses) in self.code.ops.iter_mut().zip(&self.code.uses) {
+            let watched = uses.iter().flatten().any(|slot| used.contains(slot));
+            i.watched = watched && !matches!(i.op, Op::Wgmma(_));
+        }
     }
 }

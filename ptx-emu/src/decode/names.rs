@@ -159,6 +159,10 @@ pub(super) fn special(name: &str) -> Option<Special> {
             "%ntid" => Special::Ntid(d),
             "%ctaid" => Special::Ctaid(d),
             "%nctaid" => Special::Nctaid(d),
+            "%cluster_ctaid" => Special::ClusterCtaid(d),
+            "%cluster_nctaid" => Special::ClusterNctaid(d),
+            "%clusterid" => Special::ClusterId(d),
+            "%nclusterid" => Special::NclusterId(d),
             _ => return None,
         });
     }

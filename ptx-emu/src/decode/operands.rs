@@ -140,6 +140,11 @@ impl<'d, 'a> Decode<'d, 'a> {
         }
     }
 
+    /// A register of the right type, by name.
+    pub(crate) fn named(&mut self, name: &'a str, at: At, ty: Type) -> Parsed<u32> {
+        self.unit.typed(name, at, ty)
+    }
+
     /// A register at least as wide as `ty`, and its own type.
     pub(crate) fn wider(&mut self, o: &'a ast::Operand<'a>, ty: Type) -> Parsed<Register> {
         let OperandKind::Name(name) = o.kind else {

@@ -40,12 +40,13 @@ pub(crate) struct Barriers {
 }
 
 impl Barriers {
-    pub(crate) fn new(threads: u32) -> Barriers {
+    /// Those of each of so many blocks of so many threads.
+    pub(crate) fn new(threads: u32, blocks: u32) -> Barriers {
         let warps = threads.div_ceil(32);
-        let waits = vec![None; warps as usize];
+        let waits = vec![None; (warps * blocks) as usize];
         Barriers {
             all: warps * 32,
-            states: vec![BarrierState::default(); COUNT],
+            states: vec![BarrierState::default(); COUNT * blocks as usize],
             waits,
             released: Vec::new(),
         }
@@ -66,14 +67,14 @@ impl Barriers {
     /// A barrier that is not complete: number, first instruction, first warp, threads arrived and expected.
     pub(crate) fn left_over(&self) -> Option<(usize, u32, u32, u32, u32)> {
         let (id, state) = self.states.iter().enumerate().find(|(_, s)| s.arrived > 0)?;
-        Some((id, state.first, state.participants[0], state.arrived, state.expected))
+        Some((id % COUNT, state.first, state.participants[0], state.arrived, state.expected))
     }
 
     /// Where a warp waits: barrier, instruction, threads that have arrived and that are expected.
     pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, u32, u32, u32)> {
         let (id, pc) = self.waits[warp as usize]?;
         let state = &self.states[id as usize];
-        Some((id, pc, state.arrived, state.expected))
+        Some((id % COUNT as u32, pc, state.arrived, state.expected))
     }
 }
 
@@ -98,7 +99,7 @@ impl Worker<'_, '_> {
             );
             return Err(self.mismatch(w, what));
         }
-        self.arrive(w, mask, b, id, count)
+        self.arrive(w, mask, b, id + COUNT as u32 * w.rank, count)
     }
 
     fn arrive(&mut self, w: &mut Warp, mask: u32, b: &Barrier, id: u32, count: u32) -> Checked<bool> {
@@ -179,7 +180,8 @@ impl Worker<'_, '_> {
     fn disagree(&self, w: &Warp, id: u32, count: u32) -> Box<Fault> {
         let state = &self.barriers.states[id as usize];
         let what = format!(
-            "barrier {id} is used for {count} threads while {} are expected, or with and without reduction",
+            "barrier {} is used for {count} threads while {} are expected, or with and without reduction",
+            id % COUNT as u32,
             state.expected
         );
         let mut fault = self.mismatch(w, what);

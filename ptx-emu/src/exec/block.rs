@@ -1,4 +1,4 @@
-//! Runs one block: its warps take turns until all have exited.
+//! Runs the blocks of one cluster, mostly one block: their warps take turns until all have exited.
 //!
 //! A turn ends when the warp reaches a barrier, exits, or has executed its share of instructions. The schedule chooses
 //! which warp runs next. It may choose any, because nothing orders warps between barriers.
@@ -7,14 +7,17 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::barrier::Barriers;
+use super::cluster::Cluster;
 use super::copy::Copies;
 use super::grid::{Grid, mix};
 use super::lanes;
 use super::mbarrier::Mbarriers;
 use super::regs::{Bank, Undefined};
 use super::shared::Shared;
+use super::store::BulkStores;
 use super::trace::Recorder;
 use super::warp::{Identity, Warp};
+use super::wgmma::Products;
 use crate::fault::{AllocationInfo, OtherPlace, SourcePlace};
 use crate::launch::{Order, Stats, Trace};
 use crate::{Class, Fault};
@@ -44,10 +47,16 @@ fn spare() -> Warp {
 /// What a result is when the launch must end.
 pub(crate) type Checked<T> = Result<T, Box<Fault>>;
 
-/// A host thread and the block that it runs.
+/// A host thread and the cluster of blocks that it runs.
+///
+/// Its blocks share the clocks and one arena of shared memory, in which each has its part.
 pub(crate) struct Worker<'g, 'a> {
     pub(crate) grid: &'g Grid<'a>,
-    pub(crate) block: [u32; 3],
+    /// The blocks of the cluster, by rank.
+    pub(crate) blocks: Vec<[u32; 3]>,
+    pub(crate) cluster: Cluster,
+    pub(crate) products: Products,
+    pub(crate) stores: BulkStores,
     pub(crate) warps: Vec<Warp>,
     pub(crate) shared: Shared,
     pub(crate) barriers: Barriers,
@@ -79,14 +88,18 @@ pub(crate) enum Pause {
 impl<'g, 'a> Worker<'g, 'a> {
     pub(crate) fn new(grid: &'g Grid<'a>) -> Self {
         let threads: u32 = grid.launch.block.iter().product();
-        let count = threads.div_ceil(32);
+        let blocks = grid.cluster.iter().product::<u32>();
+        let count = threads.div_ceil(32) * blocks;
         let id = identity(grid, [0; 3]);
         Worker {
             grid,
-            block: [0; 3],
+            blocks: vec![[0; 3]; blocks as usize],
+            cluster: Cluster::default(),
+            products: Products::default(),
+            stores: BulkStores::default(),
             warps: (0..count).map(|i| spare().fit(i, grid.code, &grid.variables, &id)).collect(),
-            shared: Shared::new(&grid.code.shared, grid.launch.dynamic_shared, count),
-            barriers: Barriers::new(threads),
+            shared: Shared::new(&grid.code.shared, grid.launch.dynamic_shared, count, blocks),
+            barriers: Barriers::new(threads, blocks),
             mbarriers: Mbarriers::default(),
             copies: Copies::default(),
             cache: vec![0; grid.code.sites as usize],
@@ -105,19 +118,32 @@ impl<'g, 'a> Worker<'g, 'a> {
         Stats { accesses: record, ..self.stats }
     }
 
-    /// Runs one block to its end.
-    pub(crate) fn run(&mut self, block: [u32; 3]) -> Checked<()> {
-        self.block = block;
+    /// Runs the cluster that begins with a block to its end.
+    pub(crate) fn run(&mut self, first: [u32; 3]) -> Checked<()> {
+        let [x, y, _] = self.grid.cluster;
+        for (rank, block) in self.blocks.iter_mut().enumerate() {
+            let r = rank as u32;
+            *block = [first[0] + r % x, first[1] + r / x % y, first[2] + r / (x * y)];
+        }
         self.fuel = self.grid.schedule.fuel;
         self.shared.start();
         self.barriers.start();
         self.mbarriers.start(self.warps.len());
         self.copies.start(self.warps.len());
+        self.cluster.start(self.warps.len(), self.blocks.len());
+        self.products.start(self.warps.len());
+        self.stores.start();
         if let Some(recorder) = &mut self.recorder {
             recorder.start();
         }
-        let id = identity(self.grid, block);
-        self.warps.iter_mut().for_each(|w| w.start(self.grid.code, &id));
+        for w in &mut self.warps {
+            w.start(self.grid.code, &identity(self.grid, self.blocks[w.rank as usize]));
+        }
+        self.run_warps()
+    }
+
+    /// Gives warps their turns until all have exited, or none can go on.
+    fn run_warps(&mut self) -> Checked<()> {
         let mut ready: Vec<u32> = (0..self.warps.len() as u32).collect();
         let (mut round, mut failed_waits) = (0, 0);
         while !ready.is_empty() && failed_waits < MOST_FAILED_WAITS {
@@ -138,6 +164,9 @@ impl<'g, 'a> Worker<'g, 'a> {
                         ready.push(w);
                     }
                     pause => {
+                        if pause == Pause::Ended {
+                            self.ended(w)?;
+                        }
                         failed_waits = 0;
                         ready.extend(matches!(pause, Pause::Turn | Pause::Sleeps).then_some(w));
                     }
@@ -146,6 +175,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             self.give_way(asleep && !ready.is_empty());
             ready.extend(self.barriers.released());
             self.mbarriers.awake(&mut ready);
+            self.cluster.awake(&mut ready);
             while ready.is_empty() && self.land_next()? {
                 self.mbarriers.awake(&mut ready);
             }
@@ -187,7 +217,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             Order::InOrder => {}
             Order::Reversed => ready.reverse(),
             Order::Shuffled => {
-                let seed = mix(self.grid.schedule.seed ^ round << 32) ^ u64::from(self.block[0]);
+                let seed = mix(self.grid.schedule.seed ^ round << 32) ^ u64::from(self.blocks[0][0]);
                 ready.sort_by_key(|w| mix(seed ^ u64::from(*w)));
             }
         }
@@ -246,27 +276,42 @@ impl<'g, 'a> Worker<'g, 'a> {
     /// Why a warp cannot run.
     fn wait_reason(&self, w: &Warp) -> String {
         let warp = w.index;
-        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
-            let line = self.place(pc).line;
+        if let Some((pc, arrived, all)) = self.cluster.waiting_at(warp) {
+            let (who, line) = (self.warp_name(warp), self.place(pc).line);
             return format!(
-                "warp {warp} waits at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
+                "{who} waits at the cluster's barrier in line {line} ({arrived} of {all} warps have arrived)"
+            );
+        }
+        if let Some((pc, wanted, free)) = self.cluster.short_of(warp) {
+            let (who, line) = (self.warp_name(warp), self.place(pc).line);
+            return format!("{who} waits in line {line} for {wanted} registers, of which {free} are free");
+        }
+        if let Some((id, pc, arrived, expected)) = self.barriers.waiting_at(warp) {
+            let (who, line) = (self.warp_name(warp), self.place(pc).line);
+            return format!(
+                "{who} waits at barrier {id} in line {line} ({arrived} of {expected} threads have arrived)"
             );
         }
         if let Some((pc, address, arrivals, bytes)) = self.mbarriers.sleeping_at(warp) {
-            let line = self.place(pc).line;
+            let (who, line, address) =
+                (self.warp_name(warp), self.place(pc).line, self.shared.local(address.into()));
             return format!(
-                "warp {warp} waits at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
+                "{who} waits at the mbarrier at 0x{address:x} in line {line} ({arrivals} arrivals and {bytes} bytes are missing)"
             );
         }
         match w.present() {
-            0 => format!("warp {warp} has exited"),
-            _ => format!("warp {warp} polls without success in line {}", self.place(w.now.pc).line),
+            0 => format!("{} has exited", self.warp_name(warp)),
+            _ => format!(
+                "{} polls without success in line {}",
+                self.warp_name(warp),
+                self.place(w.now.pc).line
+            ),
         }
     }
 
     /// All warps have exited; a barrier at which some only arrived must have been completed.
     fn left_over(&self) -> Checked<()> {
-        self.unfinished()?;
+        self.unfinished(None)?;
         let Some((id, pc, warp, arrived, expected)) = self.barriers.left_over() else { return Ok(()) };
         let warp = &self.warps[warp as usize];
         let what =
@@ -285,7 +330,7 @@ impl<'g, 'a> Worker<'g, 'a> {
             what: what.into(),
             instead: "",
             kernel: self.grid.launch.kernel.name.clone(),
-            block: self.block,
+            block: self.blocks[warp.rank as usize],
             thread: warp.thread(first, self.grid.launch.block),
             lanes,
             place: Some(self.place(warp.now.pc)),
@@ -319,8 +364,25 @@ impl<'g, 'a> Worker<'g, 'a> {
         fault
     }
 
+    /// A warp as faults name it: with its block where there are several.
+    pub(crate) fn warp_name(&self, warp: u32) -> String {
+        let per_block = self.warps.len() as u32 / self.blocks.len() as u32;
+        let (local, rank) = (warp % per_block, warp / per_block);
+        match self.blocks.len() {
+            1 => format!("warp {local}"),
+            _ => format!("warp {local} of block {rank} of the cluster"),
+        }
+    }
+
+    /// Says which address of shared memory a fault is about, and the variable there.
+    pub(crate) fn locate_shared(&self, fault: &mut Fault, address: u64) {
+        fault.address = Some(self.shared.local(address));
+        fault.allocation = self.shared_variable(address);
+    }
+
     /// The shared or local variable at or nearest to an address of its space.
     pub(crate) fn shared_variable(&self, address: u64) -> Option<AllocationInfo> {
+        let address = self.shared.local(address);
         let regions = self.grid.code.shared.iter().map(|r| AllocationInfo {
             base: r.address.into(),
             bytes: if r.dynamic { self.grid.launch.dynamic_shared } else { r.bytes }.into(),
@@ -335,7 +397,7 @@ impl<'g, 'a> Worker<'g, 'a> {
 
     /// An earlier access, as the second place of a fault.
     pub(crate) fn earlier(&self, pc: u32, thread: u32, did: &'static str) -> OtherPlace {
-        let who = format!("warp {} lane {}", thread / 32, thread % 32);
+        let who = format!("{} lane {}", self.warp_name(thread / 32), thread % 32);
         OtherPlace { place: self.place(pc), did, who }
     }
 
@@ -350,6 +412,7 @@ fn identity(grid: &Grid<'_>, block: [u32; 3]) -> Identity {
     let launch = grid.launch;
     Identity {
         block,
+        cluster: grid.cluster,
         grid: launch.grid,
         threads: launch.block,
         dynamic_shared: launch.dynamic_shared,

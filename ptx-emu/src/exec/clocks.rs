@@ -10,12 +10,16 @@
 //! - a strong read takes note of what is published at its address. The note is in force from the warp's next acquiring
 //!   fence on, or at once when the read itself acquires.
 //!
+//! A clock has a second entry for each warp: the count up to which what that warp wrote is known to copies and products
+//! that run beside the threads. `fence.proxy.async` raises these to all that the warp knows; they spread with the rest.
+//!
 //! Lanes of one warp are ordered by block barriers and by `bar.warp.sync`, which orders the lanes of its mask alone. For
 //! everything else a lane speaks for its whole warp: where lanes fence for themselves, a race may be missed.
 
 use std::collections::HashMap;
 
-/// For each warp and agent, how much of what it did is known.
+/// For each warp, how much of what it did is known; for each warp again, how much is to the asynchronous proxy; and for
+/// each agent.
 pub(crate) type Clock = Vec<u32>;
 
 /// For each lane of a warp, the counts of the other lanes up to which it is ordered after them.
@@ -66,8 +70,8 @@ impl Clocks {
         Clocks {
             warps,
             past: 0,
-            seen: vec![vec![0; warps]; warps],
-            now: vec![0; warps],
+            seen: vec![vec![0; 2 * warps]; warps],
+            now: vec![0; 2 * warps],
             fenced: vec![None; warps],
             noted: vec![HashMap::new(); warps],
             published: HashMap::new(),
@@ -82,14 +86,14 @@ impl Clocks {
         let wraps = past > u32::MAX / 2;
         self.past = if wraps { 0 } else { past };
         for clock in &mut self.seen {
-            clock.truncate(self.warps);
+            clock.truncate(2 * self.warps);
             clock.fill(self.past);
         }
         self.fenced.fill(None);
         self.noted.iter_mut().for_each(HashMap::clear);
         self.published.clear();
         self.lanes.fill(None);
-        self.now.truncate(self.warps);
+        self.now.truncate(2 * self.warps);
         self.now.fill(self.past + 1);
         wraps
     }
@@ -150,6 +154,33 @@ impl Clocks {
     fn lanes_ordered(&self, warp: usize, earlier: u16, count: u32, later: u16) -> bool {
         let lanes = self.lanes[warp].as_ref();
         lanes.is_some_and(|lanes| count <= lanes[usize::from(later)][usize::from(earlier)])
+    }
+
+    /// `fence.proxy.async`: what a warp has written and knows is known to the asynchronous proxy.
+    pub(crate) fn proxy_fence(&mut self, warp: u32) {
+        let w = warp as usize;
+        for v in 0..self.warps {
+            let known = if v == w { self.now[w] } else { self.seen[w][v] };
+            let proxied = &mut self.seen[w][self.warps + v];
+            *proxied = known.max(*proxied);
+        }
+        self.bump(w);
+    }
+
+    /// Whether what a thread wrote at a count is known to what a warp asks of the asynchronous proxy; what an agent
+    /// wrote is.
+    pub(crate) fn proxied(&self, warp: u32, writer: u16, count: u32) -> bool {
+        let v = usize::from(writer) / 32;
+        v >= self.warps || count <= self.past || count <= self.seen[warp as usize][self.warps + v]
+    }
+
+    /// Adds to `to` what a warp knows of phases, as a copy that it asks for passes on.
+    pub(crate) fn release_phases(&self, warp: u32, to: &mut Clock) {
+        let (agents, seen) = (2 * self.warps, &self.seen[warp as usize]);
+        if to.len() < seen.len() {
+            to.resize(seen.len(), 0);
+        }
+        to[agents..].iter_mut().zip(&seen[agents..]).for_each(|(to, known)| *to = (*to).max(*known));
     }
 
     /// What a warp has done and knows.

@@ -6,10 +6,14 @@
 //! for their group, and count as written by the thread at that moment. With `cp.async.mbarrier.arrive` they complete
 //! some turns later, and count as written by the mbarrier.
 
+use std::rc::Rc;
+
 use super::block::{Checked, Worker};
+use super::clocks::Clock;
 use super::grid::mix;
 use super::lanes;
 use super::shared::{Access, Writer};
+use super::tensor::TensorBox;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
 use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
@@ -20,7 +24,7 @@ use crate::{Class, Fault};
 const LATE: u64 = 16;
 
 /// A copy on its way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PendingArrival {
     pub(crate) pc: u32,
     thread: u32,
@@ -32,6 +36,10 @@ pub(crate) struct PendingArrival {
     due: u64,
     /// For an arrival at the mbarrier: the thread's own copies issued before this one come first.
     before: Option<u64>,
+    /// For a box of a tensor: which.
+    boxed: Option<Rc<TensorBox>>,
+    /// What the thread knew of phases of mbarriers.
+    phases: Clock,
 }
 
 /// A thread's own copy on its way.
@@ -86,8 +94,13 @@ impl Copies {
         lanes(mask).for_each(|l| self.groups[warp as usize][l] += 1);
     }
 
+    /// Turns taken.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns
+    }
+
     /// A moment some turns from now.
-    fn later(&mut self, seed: u64) -> u64 {
+    pub(crate) fn later(&mut self, seed: u64) -> u64 {
         self.issued += 1;
         self.turns + 1 + mix(seed ^ self.issued << 16) % LATE
     }
@@ -108,9 +121,9 @@ impl<'g> Worker<'g, '_> {
     /// `cp.async.bulk` from global to shared memory.
     pub(crate) fn bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkCopy) -> Checked<()> {
         let (mut to, mut from, mut barrier) = ([0; 32], [0; 32], [0; 32]);
-        self.shared_addresses(w, mask, &b.to, Space::Shared, &mut to)?;
+        self.shared_addresses(w, mask, &b.to, Space::Cluster, &mut to)?;
         self.addresses(w, mask, &b.from, &mut from)?;
-        self.shared_addresses(w, mask, &b.barrier, Space::Shared, &mut barrier)?;
+        self.shared_addresses(w, mask, &b.barrier, Space::Cluster, &mut barrier)?;
         let bytes = self.words(w, mask, b.bytes)?;
         self.check_alignment(w, mask, &to, 16)?;
         self.check_alignment(w, mask, &from, 16)?;
@@ -129,11 +142,13 @@ impl<'g> Worker<'g, '_> {
         self.claim(w, lane, to, bytes)?;
         let a = self.source(w, lane, from, bytes)?;
         self.record_source(w, lane, a, from, bytes)?;
-        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.block[0]));
+        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
         let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
         if bytes > 0 {
             let (to, barrier) = (to as u32, barrier as u32);
-            self.copies.arrivals.push(PendingArrival {
+            let mut phases = Clock::new();
+            self.shared.clocks.release_phases(w.index, &mut phases);
+            let arrival = PendingArrival {
                 pc,
                 thread,
                 to,
@@ -141,10 +156,44 @@ impl<'g> Worker<'g, '_> {
                 bytes,
                 barrier,
                 due,
-                before: None,
-            });
+                phases,
+                ..PendingArrival::default()
+            };
+            self.copies.arrivals.push(arrival);
             self.shared.cover(to, bytes, true);
         }
+        Ok(())
+    }
+
+    /// Asks for a copy of a box, whose source was checked, to a place in the arena.
+    pub(crate) fn issue_box(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        (to, barrier): (u64, u64),
+        boxed: Rc<TensorBox>,
+    ) -> Checked<()> {
+        let bytes = boxed.map.box_bytes();
+        self.check_target(w, lane, barrier)?;
+        self.claim(w, lane, to, bytes)?;
+        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
+        let (pc, thread, to, barrier) = (w.now.pc, w.index * 32 + lane as u32, to as u32, barrier as u32);
+        let mut phases = Clock::new();
+        self.shared.clocks.release_phases(w.index, &mut phases);
+        let (boxed, from) = (Some(boxed), 0);
+        self.copies.arrivals.push(PendingArrival {
+            pc,
+            thread,
+            to,
+            from,
+            bytes,
+            barrier,
+            due,
+            before: None,
+            boxed,
+            phases,
+        });
+        self.shared.cover(to, bytes, true);
         Ok(())
     }
 
@@ -218,20 +267,12 @@ impl<'g> Worker<'g, '_> {
         self.check_alignment(w, mask, &addresses, 8)?;
         for l in lanes(mask) {
             self.object(w, l, addresses[l])?;
-            let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.block[0]));
+            let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
             let due = due.max(self.copies.last_arrival(w.index * 32 + l as u32));
             let (pc, thread, barrier) = (w.now.pc, w.index * 32 + l as u32, addresses[l] as u32);
             let before = Some(self.copies.issued);
-            self.copies.arrivals.push(PendingArrival {
-                pc,
-                thread,
-                to: 0,
-                from: 0,
-                bytes: 0,
-                barrier,
-                due,
-                before,
-            });
+            let arrival = PendingArrival { pc, thread, barrier, due, before, ..PendingArrival::default() };
+            self.copies.arrivals.push(arrival);
         }
         Ok(())
     }
@@ -247,7 +288,7 @@ impl<'g> Worker<'g, '_> {
         at.try_for_each(|at| self.touch(w, lane, to.wrapping_add(at), 4, access).map(|_| ()))
     }
 
-    fn check_size(&self, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {
+    pub(crate) fn check_size(&self, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {
         if bytes.is_multiple_of(16) {
             return Ok(());
         }
@@ -296,6 +337,7 @@ impl<'g> Worker<'g, '_> {
     /// Counts a turn and completes the copies that are due. Returns whether there were any.
     pub(crate) fn land_due(&mut self) -> Checked<bool> {
         self.copies.turns += 1;
+        self.store_due();
         let mut landed = false;
         while let Some(i) = self.copies.arrivals.iter().position(|f| f.due <= self.copies.turns) {
             self.land(i)?;
@@ -323,19 +365,46 @@ impl<'g> Worker<'g, '_> {
             return self.copy_arrived(target, f.pc, f.thread, landed);
         }
         self.shared.cover(f.to, f.bytes, false);
-        self.shared.land(f.to, self.grid.words(f.from, f.bytes, f.bytes), Writer::Agent(agent), f.pc);
+        match &f.boxed {
+            None => {
+                self.shared.land(f.to, self.grid.words(f.from, f.bytes, f.bytes), Writer::Agent(agent), f.pc)
+            }
+            Some(boxed) => {
+                let words = self.box_words(boxed, f.to.into());
+                self.shared.land(f.to, words.into_iter(), Writer::Agent(agent), f.pc);
+                self.shared.set_pattern(f.to, f.bytes, boxed.map.swizzle);
+            }
+        }
+        self.copy_knew(target, &f.phases);
         self.bytes_came(target, f.bytes, f.pc, f.thread)
     }
 
-    /// All warps have exited: every copy must have been waited for, and every byte that was expected have come.
-    pub(crate) fn unfinished(&self) -> Checked<()> {
-        let flying = self.copies.arrivals.first().map(|f| (f.pc, f.thread));
-        let flying = flying.or(self.copies.own.iter().flatten().next().map(|c| (c.pc, c.thread)));
-        if let Some((pc, thread)) = flying.or(self.mbarriers.forgotten()) {
+    /// All warps have exited, of the cluster or of the block of this rank: every copy must have been waited for, and every
+    /// byte that was expected have come.
+    pub(crate) fn unfinished(&self, rank: Option<u32>) -> Checked<()> {
+        let here = |thread: u32| rank.is_none_or(|rank| self.warps[thread as usize / 32].rank == rank);
+        if let Some((pc, thread)) = self.products.forgotten(here) {
+            let what = "the block has ended, and a warp has not waited for a product".to_string();
+            let instead = "execute wgmma.commit_group and wgmma.wait_group 0 before the block ends";
+            return Err(self.left_behind(pc, thread, what, instead));
+        }
+        if let Some((pc, thread)) = self.stores.forgotten(here) {
+            let what = "the block has ended, and a copy may still read its shared memory".to_string();
+            let instead = "execute cp.async.bulk.wait_group.read 0 before the block ends";
+            return Err(self.left_behind(pc, thread, what, instead));
+        }
+        let lands_here =
+            |f: &&PendingArrival| rank.is_none_or(|rank| self.shared.rank(f.barrier.into()) == rank);
+        let flying = self.copies.arrivals.iter().find(lands_here).map(|f| (f.pc, f.thread));
+        let own = self.copies.own.iter().flatten().find(|c| here(c.thread)).map(|c| (c.pc, c.thread));
+        let forgotten = if rank.is_none() { self.mbarriers.forgotten() } else { None };
+        if let Some((pc, thread)) = flying.or(own).or(forgotten) {
             let what = "the block has ended, and nothing has waited for a copy".to_string();
             return Err(self.left_behind(pc, thread, what, "wait for every copy before the block ends"));
         }
-        let Some((address, bytes, (pc, thread))) = self.mbarriers.expecting() else { return Ok(()) };
+        let expecting = if rank.is_none() { self.mbarriers.expecting() } else { None };
+        let Some((address, bytes, (pc, thread))) = expecting else { return Ok(()) };
+        let address = self.shared.local(address.into());
         let what = format!("the block has ended, and the mbarrier at 0x{address:x} lacks {bytes} bytes");
         Err(self.left_behind(pc, thread, what, "expect exactly the bytes that copies bring"))
     }

@@ -14,6 +14,8 @@ use crate::{Accesses, Class, Fault};
 const MOST_THREADS: u64 = 1024;
 /// Bytes of shared memory a block may have, the largest of any device.
 const MOST_SHARED: u64 = 227 << 10;
+/// Blocks a cluster may have, in kernels that ask for more than every device has.
+const MOST_CLUSTER: u64 = 16;
 /// Blocks a grid may have in each dimension.
 const MOST_BLOCKS: [u32; 3] = [0x7fff_ffff, 65535, 65535];
 
@@ -28,10 +30,13 @@ pub(crate) struct Grid<'a> {
     pub(crate) trace: Trace,
     /// Whether each block has a thread, so that blocks may wait for each other.
     pub(crate) cooperative: bool,
+    /// Blocks of a cluster.
+    pub(crate) cluster: [u32; 3],
     /// Set when a block has found a fault: the others stop.
     pub(crate) stop: AtomicBool,
     next: AtomicU64,
-    blocks: u64,
+    /// Clusters of the grid.
+    clusters: u64,
     first_fault: Mutex<Option<(u64, Box<Fault>)>>,
     /// What was set of conditions: handle and value.
     pub(crate) conditions: Mutex<Vec<(u64, u32)>>,
@@ -55,7 +60,10 @@ fn refuse(launch: &Launch<'_>, schedule: &Schedule, what: String) -> Box<Fault> 
 }
 
 /// Why a launch is impossible.
-fn impossible(launch: &Launch<'_>) -> Option<String> {
+fn impossible(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
+    if let Some(what) = impossible_cluster(launch, cluster) {
+        return Some(what);
+    }
     let threads = launch.block.iter().fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
     let kernel = launch.kernel;
     let shared = u64::from(kernel.static_shared) + u64::from(launch.dynamic_shared);
@@ -86,6 +94,20 @@ fn impossible(launch: &Launch<'_>) -> Option<String> {
     None
 }
 
+/// Why a launch in clusters is impossible.
+fn impossible_cluster(launch: &Launch<'_>, cluster: [u32; 3]) -> Option<String> {
+    let size = cluster.iter().fold(1, |all: u64, n| all.saturating_mul(u64::from(*n)));
+    if size == 0 || size > MOST_CLUSTER {
+        return Some(format!("clusters of {cluster:?} blocks: 1 to {MOST_CLUSTER} in all"));
+    }
+    if let Some(named) = launch.kernel.cluster.filter(|named| *named != cluster) {
+        return Some(format!("clusters of {cluster:?} blocks: .reqnctapercluster says {named:?}"));
+    }
+    let whole = launch.grid.iter().zip(cluster).all(|(n, c)| n % c == 0);
+    (!whole)
+        .then(|| format!("a grid of {:?} blocks, which are no whole clusters of {cluster:?}", launch.grid))
+}
+
 /// Runs a launch to its end or to its first fault.
 pub(crate) fn run(
     memory: &Memory,
@@ -94,7 +116,8 @@ pub(crate) fn run(
     trace: Trace,
     place: &LaunchSite<'_>,
 ) -> Result<Stats, Box<Fault>> {
-    if let Some(what) = impossible(launch) {
+    let cluster = place.cluster.or(launch.kernel.cluster).unwrap_or([1; 3]);
+    if let Some(what) = impossible(launch, cluster) {
         return Err(refuse(launch, schedule, what));
     }
     let statics = &launch.kernel.statics;
@@ -108,9 +131,10 @@ pub(crate) fn run(
         variables,
         trace: if place.cooperative { Trace::Off } else { trace },
         cooperative: place.cooperative,
+        cluster,
         stop: AtomicBool::new(false),
         next: AtomicU64::new(0),
-        blocks: launch.grid.iter().map(|n| u64::from(*n)).product(),
+        clusters: launch.grid.iter().zip(cluster).map(|(n, c)| u64::from(n / c)).product(),
         first_fault: Mutex::new(None),
         conditions: Mutex::default(),
     };
@@ -164,7 +188,7 @@ impl Grid<'_> {
             (_, 0) => rayon::current_num_threads(),
             (_, n) => n,
         };
-        let threads = (wanted as u64).min(self.blocks) as usize;
+        let threads = (wanted as u64).min(self.clusters) as usize;
         if threads <= 1 {
             return self.work();
         }
@@ -184,7 +208,7 @@ impl Grid<'_> {
     fn run_together(&self) -> Stats {
         let total = Mutex::new(Stats::default());
         std::thread::scope(|scope| {
-            for turn in 0..self.blocks {
+            for turn in 0..self.clusters {
                 let total = &total;
                 let block = move || {
                     let mut worker = Worker::new(self);
@@ -208,10 +232,10 @@ impl Grid<'_> {
 
     /// The turn of a block that nobody has begun.
     pub(crate) fn take(&self) -> Option<u64> {
-        if self.cooperative || self.next.load(Relaxed) >= self.blocks || self.stop.load(Relaxed) {
+        if self.cooperative || self.next.load(Relaxed) >= self.clusters || self.stop.load(Relaxed) {
             return None;
         }
-        Some(self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.blocks)
+        Some(self.next.fetch_add(1, Relaxed)).filter(|turn| *turn < self.clusters)
     }
 
     pub(crate) fn run_block(&self, worker: &mut Worker<'_, '_>, turn: u64) {
@@ -228,16 +252,18 @@ impl Grid<'_> {
         }
     }
 
-    /// The index of the block whose turn it is.
+    /// The index of the first block of the cluster whose turn it is.
     fn block(&self, turn: u64) -> [u32; 3] {
-        let n = self.blocks;
+        let n = self.clusters;
         let linear = match self.schedule.order {
             Order::InOrder => turn,
             Order::Reversed => n - 1 - turn,
             Order::Shuffled => shuffled(turn, n, self.schedule.seed),
         };
-        let [x, y, _] = self.launch.grid.map(u64::from);
-        [(linear % x) as u32, (linear / x % y) as u32, (linear / (x * y)) as u32]
+        let clusters = |d: usize| u64::from(self.launch.grid[d] / self.cluster[d]);
+        let (x, y) = (clusters(0), clusters(1));
+        let at = [linear % x, linear / x % y, linear / (x * y)];
+        [0, 1, 2].map(|d| at[d] as u32 * self.cluster[d])
     }
 }
 

@@ -6,16 +6,17 @@
 //! - in b: row e t + i + 4 e r, column g;
 //! - in c and d: row g + 8 (r / 2), column 2 t + r mod 2.
 //!
-//! Integer products wrap. Products of halves are exact. They are added to `c` in order of k, and each sum is rounded to
-//! the nearest single; the manual leaves order and rounding open.
+//! Integer products wrap. Products of halves are added to `c` all at once, as [tensor cores](super::dot) do; the manual
+//! leaves order and rounding open.
 
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
+use super::dot::{FRACTION, Factor, add_products};
 use super::shared::Access;
 use super::warp::Warp;
 use crate::code::{Element, LoadMatrix, Mma};
-use crate::isa::number::{Half, fma32_many};
+use crate::isa::number::Half;
 
 /// Rows of a, c and d.
 const ROWS: usize = 16;
@@ -33,7 +34,7 @@ impl Worker<'_, '_> {
         let d = match m.left {
             Element::F16 => halves(m, &a, &b, &c, |h| f16::from_bits(h).wide()),
             Element::Bf16 => halves(m, &a, &b, &c, |h| bf16::from_bits(h).wide()),
-            Element::S8 | Element::U8 => bytes(m, &a, &b, &c),
+            _ => bytes(m, &a, &b, &c),
         };
         m.d.iter().zip(&d).for_each(|(slot, values)| w.regs.set(*slot, mask, values));
         Ok(())
@@ -67,6 +68,40 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
+    /// `stmatrix`: what [`load_matrix`](Worker::load_matrix) loads is stored.
+    pub(crate) fn store_matrix(&mut self, w: &mut Warp, mask: u32, m: &LoadMatrix) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        let named = u32::MAX >> (32 - 8 * m.d.len());
+        let mut addresses = [0; 32];
+        self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
+        self.check_alignment(w, named, &addresses, 16)?;
+        let access = Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: false };
+        for (j, slot) in m.d.iter().enumerate() {
+            let rows = spread(&self.words(w, mask, *slot)?, m.transposed);
+            for (r, row) in rows.iter().enumerate() {
+                for (half, part) in row.as_chunks::<4>().0.iter().enumerate() {
+                    let at = addresses[8 * j + r] + 8 * half as u64;
+                    let offset = self.touch(w, 8 * j + r, at, 8, access)?;
+                    let bits = part.iter().rev().fold(0, |bits, v| bits << 16 | u64::from(*v));
+                    self.shared.write(offset, 8, bits);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// `movmatrix`: a matrix of 8 by 8 halves, transposed.
+    pub(crate) fn move_matrix(&mut self, w: &mut Warp, mask: u32, d: u32, a: u32) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        let rows = spread(&self.words(w, mask, a)?, true);
+        let out: [u32; 32] = std::array::from_fn(|lane| {
+            let (g, t) = (lane / 4, lane % 4);
+            u32::from(rows[g][2 * t]) | u32::from(rows[g][2 * t + 1]) << 16
+        });
+        w.regs.set(d, mask, &out);
+        Ok(())
+    }
+
     /// The registers of a matrix.
     fn fragment(&self, w: &Warp, slots: &[u32]) -> Checked<Registers> {
         let mut out = [[0; 32]; 4];
@@ -75,6 +110,19 @@ impl Worker<'_, '_> {
         }
         Ok(out)
     }
+}
+
+/// The rows of a matrix of 8 by 8 halves of which each lane has two of a row; of the transposed matrix if so.
+fn spread(register: &[u32; 32], transposed: bool) -> [[u16; 8]; 8] {
+    let mut rows = [[0u16; 8]; 8];
+    for (lane, value) in register.iter().enumerate() {
+        for i in 0..2 {
+            let (row, column) = (lane / 4, 2 * (lane % 4) + i);
+            let (row, column) = if transposed { (column, row) } else { (row, column) };
+            rows[row][column] = (value >> (16 * i)) as u16;
+        }
+    }
+    rows
 }
 
 /// Lays out a, of which `EACH` elements fill a register: rows of `DEPTH` elements.
@@ -124,10 +172,13 @@ fn scatter<T: Copy>(d: &[[T; COLUMNS]; ROWS], bits: impl Fn(T) -> u32) -> Regist
 fn halves(m: &Mma, a: &Registers, b: &Registers, c: &Registers, wide: impl Fn(u16) -> f32) -> Registers {
     let element = |register: u32, i: usize| wide((register >> (16 * i)) as u16);
     let (a, b) = (left::<2>(&a[..m.a.len()], element), right::<2>(&b[..m.b.len()], element));
+    let columns: [Vec<Factor>; COLUMNS] =
+        std::array::from_fn(|n| b[..m.depth].iter().map(|row| Factor::from(row[n])).collect());
     let mut d = sums(c, f32::from_bits);
     for (d, a) in d.iter_mut().zip(&a) {
-        for (a, b) in a[..m.depth].iter().zip(&b) {
-            *d = fma32_many([*a; COLUMNS], *b, *d);
+        let a = a.map(Factor::from);
+        for (d, b) in d.iter_mut().zip(&columns) {
+            *d = add_products(*d, &a[..m.depth], b, FRACTION);
         }
     }
     scatter(&d, f32::to_bits)

@@ -10,7 +10,7 @@
 //! vector clocks decide all three, whatever order the warps happened to run in.
 
 use super::block::{Checked, Worker};
-use super::clocks::Clock;
+use super::clocks::{Clock, join};
 use super::lanes;
 use super::shared::{Access, LastAccess, MOST_AGENTS};
 use super::warp::Warp;
@@ -236,8 +236,12 @@ impl Worker<'_, '_> {
     }
 
     /// The mbarrier at an address, which the thread must know to be initialised.
-    pub(crate) fn object(&self, w: &Warp, lane: usize, address: u64) -> Checked<usize> {
+    pub(crate) fn object(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<usize> {
+        if self.blocks.len() > 1 {
+            self.visit(w, lane, address)?;
+        }
         let Some(i) = self.mbarriers.find(address) else {
+            let address = self.shared.local(address);
             let what = format!("there is no mbarrier at 0x{address:x}: mbarrier.init has not been executed");
             return Err(self.bad_mbarrier(
                 w,
@@ -270,8 +274,7 @@ impl Worker<'_, '_> {
     ) -> Box<Fault> {
         let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
         fault.instead = instead;
-        fault.address = Some(address);
-        fault.allocation = self.shared_variable(address);
+        self.locate_shared(&mut fault, address);
         fault
     }
 
@@ -357,6 +360,11 @@ impl Worker<'_, '_> {
             .map_err(|late| self.too_late(&self.warps[thread as usize / 32], thread, pc, i, late))
     }
 
+    /// A copy on its way to an mbarrier passes on what its thread knew of phases.
+    pub(crate) fn copy_knew(&mut self, i: usize, phases: &Clock) {
+        join(&mut self.mbarriers.objects[i].gathered, phases);
+    }
+
     /// Bytes of a copy have come.
     pub(crate) fn bytes_came(&mut self, i: usize, bytes: u32, pc: u32, thread: u32) -> Checked<()> {
         let o = &mut self.mbarriers.objects[i];
@@ -407,8 +415,7 @@ impl Worker<'_, '_> {
         fault.place = Some(self.place(pc));
         fault.instead = "who waits for a phase must arrive, or be waited for, before the next one ends";
         fault.other = Some(self.earlier(wait, waiter * 32, "waited"));
-        fault.address = Some(o.address.into());
-        fault.allocation = self.shared_variable(o.address.into());
+        self.locate_shared(&mut fault, o.address.into());
         fault
     }
 
@@ -494,14 +501,18 @@ impl Worker<'_, '_> {
         fault
     }
 
-    /// `fence.proxy.async` and `fence.mbarrier_init`: copies know the mbarriers that the warp has initialised.
-    pub(crate) fn proxy_fence(&mut self, w: &Warp) {
+    /// `fence.proxy.async` and `fence.mbarrier_init`: copies know the mbarriers that the warp has initialised, and by the
+    /// former all that it has written.
+    pub(crate) fn proxy_fence(&mut self, w: &Warp, mbarriers: bool) {
+        if !mbarriers {
+            self.shared.clocks.proxy_fence(w.index);
+        }
         let own = |o: &&mut MbarrierState| u32::from(o.init.thread) / 32 == w.index;
         self.mbarriers.objects.iter_mut().filter(own).for_each(|o| o.fenced = true);
     }
 
     /// Checks the mbarrier that a copy of this thread is to complete on.
-    pub(crate) fn check_target(&self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
+    pub(crate) fn check_target(&mut self, w: &Warp, lane: usize, address: u64) -> Checked<()> {
         let i = self.object(w, lane, address)?;
         let o = &self.mbarriers.objects[i];
         if o.fenced {

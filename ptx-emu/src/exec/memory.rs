@@ -89,9 +89,10 @@ impl Worker<'_, '_> {
     pub(crate) fn load(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
+        self.into_arena(w, mask, t.space, &mut addresses)?;
         match t.space {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
-            Space::Shared => self.load_shared(w, mask, t, &addresses),
+            Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
             Space::Local => self.load_local(w, mask, t, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
                 Resolved::Global => me.load_global(w, mask, t, addresses),
@@ -119,9 +120,10 @@ impl Worker<'_, '_> {
     pub(crate) fn store(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
+        self.into_arena(w, mask, t.space, &mut addresses)?;
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
-            Space::Shared => self.store_shared(w, mask, t, &addresses),
+            Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
             Space::Local => self.store_local(w, mask, t, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
                 Resolved::Global => me.store_global(w, mask, t, addresses),
@@ -136,8 +138,9 @@ impl Worker<'_, '_> {
     pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;
+        self.into_arena(w, mask, a.space, &mut addresses)?;
         match a.space {
-            Space::Shared => self.atomic_shared(w, mask, a, &addresses),
+            Space::Shared | Space::Cluster => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
                 Resolved::Global => me.atomic_global(w, mask, a, addresses),
                 Resolved::Shared => me.atomic_shared(w, mask, a, addresses),
@@ -194,7 +197,7 @@ impl Worker<'_, '_> {
             acquires: order.acquires(),
             releases: order.releases(),
         };
-        let window = if space == Space::Shared { SHARED_WINDOW } else { 0 };
+        let window = if matches!(space, Space::Shared | Space::Cluster) { SHARED_WINDOW } else { 0 };
         let keys = || lanes(mask).map(|lane| addresses[lane].wrapping_add(window));
         let far = |key: u64| scope == Scope::Device && resolve(key).0 == Resolved::Global;
         let (clocks, mut recorder) = (&mut self.shared.clocks, self.recorder.as_mut());
@@ -224,7 +227,10 @@ impl Worker<'_, '_> {
             if these != 0 {
                 let first = addresses[these.trailing_zeros() as usize];
                 let own = |lane: usize| if these >> lane & 1 != 0 { addresses[lane] } else { first };
-                let own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
+                let mut own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
+                if place == Resolved::Shared {
+                    self.into_arena(w, these, Space::Shared, &mut own)?;
+                }
                 f(self, w, these, place, &own)?;
             }
         }
@@ -275,6 +281,7 @@ impl Worker<'_, '_> {
         self.check_alignment(w, mask, addresses, whole)?;
         let mut offsets = [0; 32];
         let checked = whole.is_multiple_of(4)
+            && t.space != Space::Cluster
             && lanes(mask).all(|lane| {
                 let access = Access { thread: w.index * 32 + lane as u32, ..access };
                 let offset = self.shared.read_words(addresses[lane], whole, access);
@@ -352,6 +359,9 @@ impl Worker<'_, '_> {
         access: Access,
     ) -> Checked<usize> {
         let access = Access { thread: w.index * 32 + lane as u32, ..access };
+        if self.blocks.len() > 1 {
+            self.visit(w, lane, address)?;
+        }
         match self.shared.touch(address, bytes, access) {
             Ok(offset) => Ok(offset),
             Err(wrong) => Err(self.wrong_shared(w, lane, address, bytes, access, wrong)),
@@ -382,7 +392,8 @@ impl Worker<'_, '_> {
         }
         let (class, address, what, instead) = match wrong {
             AccessError::Outside => {
-                let what = format!("shared memory is {does} at 0x{address:x}, outside every variable");
+                let at = self.shared.local(address & !(1 << 63));
+                let what = format!("shared memory is {does} at 0x{at:x}, outside every variable");
                 (Class::OutOfBounds, address, what, "the address must lie within one shared variable")
             }
             AccessError::Uninitialised { byte } => {
@@ -398,8 +409,7 @@ impl Worker<'_, '_> {
         };
         let mut fault = self.fault(w, 1 << lane, class, what);
         fault.instead = instead;
-        fault.address = Some(address);
-        fault.allocation = self.shared_variable(address);
+        self.locate_shared(&mut fault, address);
         if let AccessError::Race { other, wrote } = wrong {
             fault.other =
                 Some(self.earlier(other.pc, other.thread.into(), if wrote { "wrote" } else { "read" }));
@@ -416,8 +426,7 @@ impl Worker<'_, '_> {
         let what = format!("shared memory is {does} that is an mbarrier");
         let mut fault = self.fault(w, 1 << lane, Class::Mbarrier, what);
         fault.instead = "use mbarrier instructions alone, and mbarrier.inval before other use";
-        fault.address = Some(address);
-        fault.allocation = self.shared_variable(address);
+        self.locate_shared(&mut fault, address);
         fault.other = Some(self.earlier(init.pc, init.thread.into(), "initialised it"));
         Some(fault)
     }
@@ -427,8 +436,7 @@ impl Worker<'_, '_> {
             format!("shared memory is {does} that a copy writes, and the thread has not waited for the copy");
         let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
         fault.instead = "wait for the mbarrier or the group of the copy; if the copy is too early, let it wait for those who read";
-        fault.address = Some(address);
-        fault.allocation = self.shared_variable(address);
+        self.locate_shared(&mut fault, address);
         fault.other = Some(OtherPlace { place: self.place(copy), did: "writes it", who: "a copy".into() });
         fault
     }
@@ -446,7 +454,8 @@ impl Worker<'_, '_> {
         if space == Space::Generic {
             out.iter_mut().for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
         }
-        Ok(())
+        let space = if space == Space::Generic { Space::Shared } else { space };
+        self.into_arena(w, mask, space, out)
     }
 
     /// Lanes of one store that write the same address must write the same value.

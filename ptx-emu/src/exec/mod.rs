@@ -4,7 +4,9 @@ mod barrier;
 mod block;
 mod block_order;
 mod clocks;
+mod cluster;
 mod copy;
+mod dot;
 mod global;
 mod grid;
 mod matrix;
@@ -14,9 +16,12 @@ mod owners;
 pub(crate) mod regs;
 mod shared;
 mod step;
+mod store;
 mod sync;
+mod tensor;
 mod trace;
 mod warp;
+mod wgmma;
 
 pub(crate) use grid::run;
 
@@ -24,6 +29,8 @@ pub(crate) use grid::run;
 pub(crate) const SHARED_WINDOW: u64 = 0x1_0000_0000;
 /// First generic address of the window on local memory.
 pub(crate) const LOCAL_WINDOW: u64 = 0x2_0000_0000;
+/// First generic address of the parameters.
+pub(crate) const PARAM_WINDOW: u64 = 0x3_0000_0000;
 /// Size of a window.
 pub(crate) const WINDOW: u64 = 0x1000_0000;
 

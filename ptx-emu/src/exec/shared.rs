@@ -41,6 +41,9 @@ pub(crate) fn same_store(earlier: &LastAccess, new: &LastAccess) -> bool {
 /// Agents a block may have; with 32 warps and a number of 16 bits there is room for more.
 pub(crate) const MOST_AGENTS: usize = 1024;
 
+/// Bytes after which every swizzle repeats.
+const PATTERN: u32 = 1024;
+
 /// The last accesses to a word.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -83,6 +86,10 @@ pub(crate) struct Shared {
     init: Vec<u8>,
     /// Bytes of each word that belong to a variable.
     layout: Vec<u8>,
+    /// Bytes from the memory of a block of the cluster to that of the next.
+    stride: u32,
+    /// For each word, in 16 bytes, the swizzle that a tensor copy last wrote it with; empty before the first.
+    patterns: Vec<u8>,
     /// Whether `valid` has changed since the block began.
     covered: bool,
     pub(crate) clocks: Clocks,
@@ -93,22 +100,31 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Memory for the given variables.
-    pub(crate) fn new(regions: &[Region], dynamic: u32, warps: u32) -> Shared {
+    /// Memory for the given variables of each of so many blocks.
+    pub(crate) fn new(regions: &[Region], dynamic: u32, warps: u32, blocks: u32) -> Shared {
         let size = |r: &Region| if r.dynamic { dynamic } else { r.bytes };
         let end =
             regions.iter().filter(|r| size(r) > 0).map(|r| r.address + size(r)).max().unwrap_or(SHARED_BASE);
         let words = (end - SHARED_BASE).div_ceil(4) as usize;
+        // What lies beside a block's memory is nobody's, and addresses of all blocks are aligned alike.
+        let stride = if blocks > 1 { (4 * words as u32 + 1).next_multiple_of(PATTERN) } else { u32::MAX };
         let mut valid = vec![0; words];
         for r in regions {
             let start = r.address - SHARED_BASE;
             (start..start + size(r)).for_each(|byte| valid[byte as usize / 4] |= 1 << (byte % 4));
         }
+        if blocks > 1 {
+            valid.resize(stride as usize / 4, 0);
+            valid = valid.repeat(blocks as usize);
+        }
+        let words = valid.len();
         Shared {
             words: vec![0; words],
             init: vec![0; words],
             layout: valid.clone(),
             valid,
+            stride,
+            patterns: Vec::new(),
             covered: false,
             clocks: Clocks::new(warps as usize),
             readers: Vec::new(),
@@ -119,6 +135,7 @@ impl Shared {
     /// Prepares the memory for a new block: all earlier accesses are over, and nothing is initialised.
     pub(crate) fn start(&mut self) {
         self.init.fill(0);
+        self.patterns.clear();
         if self.clocks.start() {
             self.cells.fill(Cell::default());
             self.readers.fill((0, 0));
@@ -126,6 +143,61 @@ impl Shared {
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
         }
+    }
+
+    /// The place in the arena of an address of the memory of a block of the cluster.
+    pub(crate) fn place(&self, address: u64, rank: u32) -> u64 {
+        match address < u64::from(SHARED_BASE) + u64::from(self.stride) {
+            true if rank > 0 => address + u64::from(rank) * u64::from(self.stride),
+            true => address,
+            // Not within the block's memory, and so nowhere.
+            false => address | 1 << 63,
+        }
+    }
+
+    /// The address within its block of a place in the arena.
+    pub(crate) fn local(&self, place: u64) -> u64 {
+        match place.checked_sub(SHARED_BASE.into()) {
+            Some(offset) if self.stride != u32::MAX => {
+                u64::from(SHARED_BASE) + offset % u64::from(self.stride)
+            }
+            _ => place,
+        }
+    }
+
+    /// The rank of the block whose memory a place in the arena belongs to.
+    pub(crate) fn rank(&self, place: u64) -> u32 {
+        (place.saturating_sub(SHARED_BASE.into()) / u64::from(self.stride)) as u32
+    }
+
+    /// Notes that a tensor copy wrote with a swizzle of so many bytes.
+    pub(crate) fn set_pattern(&mut self, address: u32, bytes: u32, swizzle: u32) {
+        if self.patterns.is_empty() {
+            self.patterns = vec![0; self.words.len()];
+        }
+        let first = ((address - SHARED_BASE) / 4) as usize;
+        self.patterns[first..first + bytes as usize / 4].fill((swizzle / 16).max(1) as u8);
+    }
+
+    /// The swizzle that a tensor copy wrote a word with, in bytes, at an offset that was checked; 16 for none.
+    pub(crate) fn pattern(&self, offset: usize) -> Option<u32> {
+        self.patterns.get(offset / 4).filter(|p| **p > 0).map(|p| u32::from(*p) * 16)
+    }
+
+    /// The last write to a word, at an offset that was checked, if copies and products that a warp asks for may not see
+    /// it.
+    pub(crate) fn unproxied(&self, offset: usize, bytes: u32, warp: u32) -> Option<LastAccess> {
+        let writes = self.cells[offset / 4..(offset + bytes as usize) / 4].iter().map(|cell| cell.write);
+        writes.into_iter().find(|write| !self.clocks.proxied(warp, write.thread, write.clock))
+    }
+
+    /// A number that differs when some of these bytes were written again.
+    pub(crate) fn version(&self, offset: usize, bytes: u32) -> u64 {
+        let writes = self.cells[offset / 4..(offset + bytes as usize) / 4].iter().map(|cell| cell.write);
+        writes.fold(0, |sum, w| {
+            let write = u64::from(w.clock) << 32 | u64::from(w.pc) << 16 | u64::from(w.thread);
+            (sum ^ write).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
     }
 
     /// Takes whole words out of use, or gives them back.
@@ -213,6 +285,9 @@ impl Shared {
         }
         cell.write = new.after(&cell.write);
         self.init[word] |= mask;
+        if let Some(pattern) = self.patterns.get_mut(word) {
+            *pattern = 0;
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::block::{Checked, Pause, Worker};
 use super::mbarrier::WaitOutcome;
 use super::sync::Match;
 use super::warp::Warp;
-use super::{LOCAL_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
+use super::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW, lanes, set_bit};
 use crate::Class;
 use crate::code::{Combine, LoadParam, Op, PredSource, ResolvedGuard, SetP, Space, Test, Window};
 use crate::exec::regs::{Regs, Undefined};
@@ -78,7 +78,11 @@ fn window(regs: &mut Regs, mask: u32, d: u32, a: u32, base: u64) -> Result<(), U
 }
 
 fn window_base(window: Window) -> u64 {
-    if window == Space::Shared { SHARED_WINDOW } else { LOCAL_WINDOW }
+    match window {
+        Space::Shared => SHARED_WINDOW,
+        Space::Local => LOCAL_WINDOW,
+        _ => PARAM_WINDOW,
+    }
 }
 
 fn is_space(regs: &mut Regs, mask: u32, d: u32, a: u32, space: Space) -> Result<(), Undefined> {
@@ -154,6 +158,9 @@ impl Worker<'_, '_> {
                 w.now.pc += 1;
                 continue;
             }
+            if step.watched {
+                self.check_products(w)?;
+            }
             match self.operation(w, mask, &step.op)? {
                 Next::Following => w.now.pc += 1,
                 Next::Frame => {}
@@ -179,9 +186,13 @@ impl Worker<'_, '_> {
             }
             Op::Set { test, d, one } => set_values(&mut w.regs, mask, test, *d, *one),
             Op::Logic { table, d, a, b } => logic(&mut w.regs, mask, *table, *d, *a, *b),
-            Op::Exit | Op::Barrier(_) | Op::MbarrierWait(_) | Op::Sleep | Op::BranchIndexed { .. } => {
-                return self.control(w, mask, op);
-            }
+            Op::Exit
+            | Op::Barrier(_)
+            | Op::MbarrierWait(_)
+            | Op::Sleep
+            | Op::ClusterWait
+            | Op::SetMaxRegisters { .. }
+            | Op::BranchIndexed { .. } => return self.control(w, mask, op),
             op => self.rare(w, mask, op)?,
         };
         match done {
@@ -207,6 +218,15 @@ impl Worker<'_, '_> {
                 WaitOutcome::Answered => return Ok(Next::Following),
                 WaitOutcome::NotYet => {}
             },
+            // They execute it again when they are woken.
+            Op::ClusterWait => {
+                let waits = self.cluster_wait(w, mask)?;
+                return Ok(if waits { Next::Pause(Pause::Waits) } else { Next::Following });
+            }
+            Op::SetMaxRegisters { count } => {
+                let waits = self.set_registers(w, mask, *count)?;
+                return Ok(if waits { Next::Pause(Pause::Waits) } else { Next::Following });
+            }
             Op::Barrier(b) if !self.barrier(w, mask, b)? => return Ok(Next::Following),
             _ => {}
         }
@@ -241,9 +261,8 @@ impl Worker<'_, '_> {
             Op::CopyWait { keep } => self.copy_wait(w, mask, *keep),
             Op::CopyArrives(a) => self.copy_arrives(w, mask, a.0, a.1)?,
             Op::LoadMatrix(m) => self.load_matrix(w, mask, m)?,
-            Op::SetMaxRegisters => self.check_whole(w, mask)?,
             Op::SetCondition(s) => self.set_condition(w, mask, s)?,
-            Op::ProxyFence => self.proxy_fence(w),
+            Op::ProxyFence { mbarriers } => self.proxy_fence(w, *mbarriers),
             Op::GridWait => self.grid_wait(w),
             Op::GridTrigger => self.grid_trigger(w),
             Op::ActiveMask { d } => w.regs.set(*d, mask, &[mask; 32]),
@@ -264,9 +283,32 @@ impl Worker<'_, '_> {
                 fault.instead = "the kernel itself says that something is wrong";
                 return Err(fault);
             }
-            _ => {}
+            op => self.beside(w, mask, op)?,
         }
         Ok(Ok(()))
+    }
+
+    /// What runs beside the threads, and what blocks of a cluster share.
+    fn beside(&mut self, w: &mut Warp, mask: u32, op: &Op) -> Checked<()> {
+        match op {
+            Op::Wgmma(product) => self.multiply(w, mask, product),
+            Op::WgmmaFence => self.fence_products(w, mask),
+            Op::WgmmaCommit => self.commit_products(w, mask),
+            Op::WgmmaWait { keep } => self.wait_products(w, mask, *keep),
+            Op::TensorLoad(t) => self.load_tensor(w, mask, t),
+            Op::TensorStore(t) => self.store_tensor(w, mask, t),
+            Op::BulkStore(b) => self.store_bulk(w, mask, b),
+            Op::BulkCommit => {
+                self.stores.commit(w.index, mask);
+                Ok(())
+            }
+            Op::BulkWait { keep, read } => self.wait_stores(w, mask, *keep, *read),
+            Op::MapAddress { d, a, rank } => self.map_address(w, mask, *d, *a, *rank),
+            Op::ClusterArrive { releases } => self.cluster_arrive(w, mask, *releases),
+            Op::StoreMatrix(m) => self.store_matrix(w, mask, m),
+            Op::MoveMatrix { d, a } => self.move_matrix(w, mask, *d, *a),
+            _ => Ok(()),
+        }
     }
 
     fn branch_indexed(

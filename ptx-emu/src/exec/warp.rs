@@ -27,7 +27,11 @@ const WARPS: u32 = 64;
 /// One warp of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Warp {
+    /// Its number among the warps of its cluster.
     pub(crate) index: u32,
+    /// Its number in its block, and its block's in the cluster.
+    pub(crate) number: u32,
+    pub(crate) rank: u32,
     pub(crate) regs: Regs,
     /// The lanes that run.
     pub(crate) now: Frame,
@@ -49,6 +53,7 @@ pub(crate) struct Warp {
 /// What a warp's special registers derive from.
 pub(crate) struct Identity {
     pub(crate) block: [u32; 3],
+    pub(crate) cluster: [u32; 3],
     pub(crate) grid: [u32; 3],
     pub(crate) threads: [u32; 3],
     pub(crate) dynamic_shared: u32,
@@ -67,7 +72,9 @@ impl Warp {
     ///
     /// Values of registers that are not defined yet may be left over; nothing can read them.
     pub(crate) fn fit(mut self, index: u32, code: &Code, variables: &[u64], id: &Identity) -> Warp {
+        let per_block = id.threads.iter().product::<u32>().div_ceil(32);
         self.index = index;
+        (self.number, self.rank) = (index % per_block, index / per_block);
         let warp = &mut self;
         let [w32, w64, pred] = code.slots;
         resize(&mut warp.regs.w32, w32);
@@ -96,7 +103,7 @@ impl Warp {
 
     /// Puts the warp at the start of a block.
     pub(crate) fn start(&mut self, code: &Code, id: &Identity) {
-        let threads = id.threads.iter().product::<u32>() - self.index * 32;
+        let threads = id.threads.iter().product::<u32>() - self.number * 32;
         self.live = u32::MAX >> (32 - threads.min(32));
         self.exited = 0;
         self.now = Frame { pc: 0, join: NEVER, mask: self.live };
@@ -139,7 +146,7 @@ impl Warp {
 
     /// Index of a lane's thread in its block.
     pub(crate) fn thread(&self, lane: u32, threads: [u32; 3]) -> [u32; 3] {
-        let t = self.index * 32 + lane;
+        let t = self.number * 32 + lane;
         let [x, y, _] = threads;
         if t < x { [t, 0, 0] } else { [t % x, t / x % y, t / (x * y)] }
     }
@@ -153,7 +160,7 @@ impl Warp {
             Special::Nctaid(d) => id.grid[d],
             Special::LaneId => lane,
             // A place on the multiprocessor: not the number of the warp in its block.
-            Special::WarpId => (self.index + 1) % WARPS,
+            Special::WarpId => (self.number + 1) % WARPS,
             Special::NWarpId => WARPS,
             Special::SmId => id.sm,
             Special::NSmId => id.sms,
@@ -164,8 +171,12 @@ impl Warp {
             Special::LaneMask(Compare::Ge) => !(bit - 1),
             Special::DynamicSmemSize => id.dynamic_shared,
             Special::TotalSmemSize => id.total_shared,
-            Special::ClusterCtaRank => 0,
-            Special::ClusterNctaRank => 1,
+            Special::ClusterCtaRank => self.rank,
+            Special::ClusterNctaRank => id.cluster.iter().product(),
+            Special::ClusterCtaid(d) => id.block[d] % id.cluster[d],
+            Special::ClusterNctaid(d) => id.cluster[d],
+            Special::ClusterId(d) => id.block[d] / id.cluster[d],
+            Special::NclusterId(d) => id.grid[d] / id.cluster[d],
         }
     }
 

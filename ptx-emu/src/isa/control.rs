@@ -57,6 +57,11 @@ fn nanosleep(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 /// A hint: the address may be anything, so it is not checked.
 fn prefetch(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.eat(".tensormap") {
+        d.operands(1, 1)?;
+        d.address(0, false)?;
+        return Ok(Op::Nothing);
+    }
     d.choose(&[(".global", ()), (".local", ())]);
     d.require(&[(".L1", ()), (".L2", ()), (".L2::evict_last", ()), (".L2::evict_normal", ())])?;
     d.operands(1, 1)?;
@@ -71,7 +76,6 @@ fn griddepcontrol(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     Ok(if waits { Op::GridWait } else { Op::GridTrigger })
 }
 
-/// Registers are not counted here. The number and the executing lanes are checked.
 fn setmaxnreg(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     d.require(&[(".inc", ()), (".dec", ())])?;
     d.require(&[(".sync", ())])?;
@@ -83,5 +87,5 @@ fn setmaxnreg(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         return d
             .error(format!("setmaxnreg to {count} registers: a multiple of 8 from 24 to 256 was expected"));
     }
-    Ok(Op::SetMaxRegisters)
+    Ok(Op::SetMaxRegisters { count: count as u32 })
 }

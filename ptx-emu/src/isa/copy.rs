@@ -69,11 +69,13 @@ fn semantics(d: &mut Decode<'_, '_>, default: &str) {
     }
 }
 
-/// `{.shared, .shared::cta}.b64`
+/// `{.shared, .shared::cta, .shared::cluster}.b64`
 fn place(d: &mut Decode<'_, '_>) -> Parsed<Space> {
-    let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
+    let spaces =
+        [(".shared", Space::Shared), (".shared::cta", Space::Shared), (".shared::cluster", Space::Cluster)];
+    let space = d.choose(&spaces).unwrap_or(Space::Generic);
     d.ty(&[Type::B64])?;
-    Ok(if shared { Space::Shared } else { Space::Generic })
+    Ok(space)
 }
 
 /// Checks an operand that is a literal.
@@ -86,7 +88,7 @@ fn literal(d: &Decode<'_, '_>, i: usize, least: u64, most: u64) -> Parsed<()> {
 }
 
 fn change(d: &mut Decode<'_, '_>, space: Space, at: usize, operation: MbarrierOperation) -> Parsed<Op> {
-    let address = d.address(at, space == Space::Shared)?;
+    let address = d.address(at, space != Space::Generic)?;
     Ok(Op::Mbarrier(Box::new(Mbarrier { space, address, operation })))
 }
 
@@ -127,13 +129,14 @@ fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
         }
         false => Phase::State(d.src(2, Type::B64)?),
     };
-    let address = d.address(1, space == Space::Shared)?;
+    let address = d.address(1, space != Space::Generic)?;
     Ok(Op::MbarrierWait(Box::new(MbarrierWait { space, address, p, phase, suspends })))
 }
 
 /// `fence.proxy.async{.space}` and `fence.mbarrier_init.release.cluster`, the opcode consumed.
 pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
-    match d.name().as_str() {
+    let name = d.name();
+    match name.as_str() {
         "fence.proxy.async"
         | "fence.proxy.async.global"
         | "fence.proxy.async.shared::cta"
@@ -141,7 +144,7 @@ pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
         | "fence.mbarrier_init.release.cluster" => {
             d.skip();
             d.operands(0, 0)?;
-            Ok(Op::ProxyFence)
+            Ok(Op::ProxyFence { mbarriers: name.ends_with("cluster") && name.contains("init") })
         }
         name => d.error(format!("unsupported in ptx-emu: {name}")),
     }
@@ -211,12 +214,15 @@ fn copy_arrives(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     }
     let space = place(d)?;
     d.operands(1, 1)?;
-    Ok(Op::CopyArrives(Box::new((space, d.address(0, space == Space::Shared)?))))
+    Ok(Op::CopyArrives(Box::new((space, d.address(0, space != Space::Generic)?))))
 }
 
 /// `cp.async.bulk.dst.global.mbarrier::complete_tx::bytes{.L2::cache_hint} [d], [s], n, [bar]{, policy}` and
 /// `cp.async.bulk.prefetch.L2.global{.L2::cache_hint} [s], n{, policy}`
 fn bulk(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if let Some(op) = super::tensor::bulk(d)? {
+        return Ok(op);
+    }
     let prefetches = d.eat(".prefetch");
     let into = match prefetches {
         true => d.choose(&[(".L2", ())]),

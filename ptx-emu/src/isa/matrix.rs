@@ -8,7 +8,8 @@ use crate::parse::ast::OperandKind;
 use crate::parse::types::Type;
 use crate::parse::{Parsed, error};
 
-pub(super) const DECODERS: &[(&str, Decoder)] = &[("mma", mma), ("ldmatrix", ldmatrix)];
+pub(super) const DECODERS: &[(&str, Decoder)] =
+    &[("mma", mma), ("ldmatrix", ldmatrix), ("stmatrix", stmatrix), ("movmatrix", movmatrix)];
 
 /// A supported product: shape, types of d, a, b and c, depth, and what the registers of a and b hold.
 type Form = (&'static str, [Type; 4], usize, Element, Element);
@@ -80,8 +81,37 @@ fn ldmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     })))
 }
 
+/// `stmatrix.sync.aligned.m8n8.num{.trans}{.shared}.b16 [a], r`
+fn stmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    d.require(&[(".sync", ())])?;
+    d.require(&[(".aligned", ())])?;
+    if d.peek() != Some(".m8n8") {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    d.eat(".m8n8");
+    let count = d.require(&[(".x1", 1), (".x2", 2), (".x4", 4)])?;
+    let transposed = d.eat(".trans");
+    let shared = d.choose(&[(".shared", ()), (".shared::cta", ())]).is_some();
+    d.require(&[(".b16", ())])?;
+    d.operands(2, 2)?;
+    let space = if shared { Space::Shared } else { Space::Generic };
+    let address = d.address(0, shared)?;
+    let d = registers(d, 1, Type::B32, count)?;
+    Ok(Op::StoreMatrix(Box::new(LoadMatrix { space, address, transposed, d })))
+}
+
+/// `movmatrix.sync.aligned.m8n8.trans.b16 d, a`
+fn movmatrix(d: &mut Decode<'_, '_>) -> Parsed<Op> {
+    if d.name() != "movmatrix.sync.aligned.m8n8.trans.b16" {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
+    d.skip();
+    d.operands(2, 2)?;
+    Ok(Op::MoveMatrix { d: d.dst(0, Type::B32)?, a: d.src(1, Type::B32)? })
+}
+
 /// A vector of `count` registers of a type.
-fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize) -> Parsed<Vec<u32>> {
+pub(super) fn registers(d: &mut Decode<'_, '_>, i: usize, ty: Type, count: usize) -> Parsed<Vec<u32>> {
     let elements = d.elements(i);
     let at = d.operand(i).at;
     if elements.len() != count {

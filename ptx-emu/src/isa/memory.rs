@@ -58,6 +58,7 @@ pub(super) const SPACES: &[(&str, Space)] = &[
     (".global", Space::Global),
     (".shared", Space::Shared),
     (".shared::cta", Space::Shared),
+    (".shared::cluster", Space::Cluster),
     (".const", Space::Const),
     (".local", Space::Local),
 ];
@@ -150,6 +151,12 @@ fn named(d: &mut Decode<'_, '_>, ty: Type, name: &str, offset: i64) -> Parsed<Op
         && ty.bits() >= 32
         && let Some(a) = d.variable(name, offset, ty.bits() == 64)
     {
+        return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
+    }
+    if let (Type::B64 | Type::U64, Some((param, _))) = (ty, d.param(name)) {
+        // The address of a parameter is its offset.
+        let at = (i64::from(param.offset) + offset) as u64;
+        let a = d.literal(Bank::W64, at);
         return Ok(Op::Alu(copy(ty), Slots { d: d.dst(0, ty)?, a, ..Slots::default() }));
     }
     d.alu(copy(ty), ty, &[ty])
@@ -362,7 +369,7 @@ fn transfer(
     regs: Vec<Option<RegisterOperand>>,
     at: usize,
 ) -> Parsed<Transfer> {
-    let address = d.address(at, matches!(s.space, Space::Shared | Space::Local))?;
+    let address = d.address(at, matches!(s.space, Space::Shared | Space::Cluster | Space::Local))?;
     static_bounds(d, &s, at)?;
     let (space, width) = (s.space, width(s.ty));
     Ok(Transfer {
@@ -423,9 +430,12 @@ fn load_param(d: &Decode<'_, '_>, s: &Suffixes, regs: Vec<Option<RegisterOperand
 /// `cvta{.to}.space.u64`: between a space's own addresses and generic ones.
 fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let to = d.eat(".to");
-    let window = d.require(SPACES)?;
+    let window = d.require(&[SPACES, &[(".param", Space::Generic)]].concat())?;
     d.ty(&[Type::U64])?;
     d.operands(2, 2)?;
+    if window == Space::Cluster || window == Space::Generic && to {
+        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+    }
     let a = match d.operand(1).kind {
         OperandKind::Name(name) if !to => d.variable(name, 0, true),
         OperandKind::Sum(name, offset) if !to => d.variable(name, offset, true),
@@ -437,7 +447,7 @@ fn cvta(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     };
     let to_slot = d.dst(0, Type::U64)?;
     match window {
-        Space::Shared | Space::Local => Ok(Op::Window { d: to_slot, a, window, to }),
+        Space::Shared | Space::Local | Space::Generic => Ok(Op::Window { d: to_slot, a, window, to }),
         _ => Ok(Op::Alu(copy64, Slots { d: to_slot, a, ..Slots::default() })),
     }
 }

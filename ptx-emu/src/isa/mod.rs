@@ -5,6 +5,7 @@
 //! comparisons) have a decoding function each.
 
 mod atomic;
+mod cluster;
 mod compare;
 mod control;
 mod convert;
@@ -17,7 +18,9 @@ mod logic;
 mod matrix;
 mod memory;
 pub(crate) mod number;
+mod tensor;
 mod warp;
+mod wgmma;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -53,6 +56,8 @@ const DECODERS: &[&[(&str, Decoder)]] = &[
     extended::DECODERS,
     matrix::DECODERS,
     copy::DECODERS,
+    cluster::DECODERS,
+    wgmma::DECODERS,
 ];
 
 /// Arithmetic rows by chapter of the manual.
@@ -62,7 +67,6 @@ const ROWS: &[&[Row]] = &[integer::ROWS, float::FUSED, float::ROWS, halves::ROWS
 const UNSUPPORTED: &[&str] = &[
     "alloca",
     "applypriority",
-    "barrier.cluster",
     "brkpt",
     "clusterlaunchcontrol",
     "discard",
@@ -70,14 +74,11 @@ const UNSUPPORTED: &[&str] = &[
     "fns",
     "getctarank",
     "istypep",
-    "mapa",
-    "movmatrix",
     "multimem",
     "pmevent",
     "st.async",
     "stackrestore",
     "stacksave",
-    "stmatrix",
     "suld",
     "sust",
     "szext",
@@ -93,7 +94,6 @@ const UNSUPPORTED: &[&str] = &[
     "vmin4",
     "vset4",
     "vsub4",
-    "wgmma",
     "wmma",
 ];
 

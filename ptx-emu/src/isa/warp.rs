@@ -36,7 +36,7 @@ fn bar(d: &mut Decode<'_, '_>) -> Parsed<Op> {
 
 fn barrier(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     if d.peek() == Some(".cluster") {
-        return d.error(format!("unsupported in ptx-emu: {}", d.name()));
+        return super::cluster::barrier(d);
     }
     d.eat(".cta");
     block_barrier(d)

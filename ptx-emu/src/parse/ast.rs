@@ -56,6 +56,9 @@ pub(crate) struct Entry<'a> {
     pub(crate) params: Vec<Variable<'a>>,
     pub(crate) reqntid: Option<[u32; 3]>,
     pub(crate) maxntid: Option<[u32; 3]>,
+    pub(crate) minnctapersm: Option<u32>,
+    /// Blocks of a cluster, from `.reqnctapercluster`.
+    pub(crate) cluster: Option<[u32; 3]>,
     pub(crate) body: Vec<Statement<'a>>,
 }
 
@@ -133,6 +136,8 @@ pub(crate) enum OperandKind<'a> {
     Vector(Vec<Operand<'a>>),
     /// `[base+offset]`
     Address(Option<&'a str>, i64),
+    /// `[map, {x, y}]`
+    Tensor(&'a str, Vec<Operand<'a>>),
     /// `p|q`
     Pair(&'a str, &'a str),
     /// `_`

@@ -39,6 +39,7 @@ fn operand(o: &Operand<'_>) -> String {
         OperandKind::Vector(parts) => format!("{{{}}}", list(parts)),
         OperandKind::Address(Some(base), 0) => format!("[{base}]"),
         OperandKind::Address(Some(base), offset) => format!("[{base}{offset:+}]"),
+        OperandKind::Tensor(map, coordinates) => format!("[{map}, {{{}}}]", list(coordinates)),
         OperandKind::Address(None, offset) => format!("[{offset}]"),
         OperandKind::Pair(p, q) => format!("{p}|{q}"),
         OperandKind::Sink => "_".into(),

@@ -5,8 +5,8 @@ use super::lexer::Token;
 use super::parser::Parser;
 use super::{At, Parsed, error};
 
-/// Elements of a vector operand accepted.
-const MOST_VECTOR: usize = 8;
+/// Elements of a vector operand accepted: the sums of a product of a warpgroup.
+const MOST_VECTOR: usize = 128;
 
 impl<'a> Parser<'a> {
     pub(super) fn operand(&mut self) -> Parsed<Operand<'a>> {
@@ -42,9 +42,18 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         let offset =
-            if base.is_none() || !matches!(self.token, Token::Mark(']')) { self.offset()? } else { 0 };
+            if base.is_none() || !matches!(self.token, Token::Mark(']' | ',')) { self.offset()? } else { 0 };
         if self.token == Token::Mark(',') {
-            return error(self.at, "unsupported in ptx-emu: tensor addresses");
+            let Some(map) = base.filter(|_| offset == 0) else {
+                return error(self.at, "the address of a tensor map is a register");
+            };
+            self.advance()?;
+            let coordinates = self.operand()?;
+            self.expect(']')?;
+            return match coordinates.kind {
+                OperandKind::Vector(coordinates) => Ok(OperandKind::Tensor(map, coordinates)),
+                _ => error(coordinates.at, "coordinates in braces were expected"),
+            };
         }
         self.expect(']')?;
         Ok(OperandKind::Address(base, offset))

@@ -218,8 +218,16 @@ impl<'a> Parser<'a> {
     fn entry(&mut self) -> Parsed<Entry<'a>> {
         self.advance()?;
         let (name, at) = self.name("a kernel name")?;
-        let mut entry =
-            Entry { name, at, params: Vec::new(), reqntid: None, maxntid: None, body: Vec::new() };
+        let mut entry = Entry {
+            name,
+            at,
+            params: Vec::new(),
+            reqntid: None,
+            maxntid: None,
+            minnctapersm: None,
+            cluster: None,
+            body: Vec::new(),
+        };
         if self.eat('(')? && !self.eat(')')? {
             entry.params = self.list(Self::parameter)?;
             self.expect(')')?;
@@ -252,7 +260,10 @@ impl<'a> Parser<'a> {
             match word {
                 ".reqntid" => entry.reqntid = Some(self.extent()?),
                 ".maxntid" => entry.maxntid = Some(self.extent()?),
-                ".minnctapersm" | ".maxnctapersm" | ".maxnreg" => _ = self.int("a count", 1 << 20)?,
+                ".reqnctapercluster" => entry.cluster = Some(self.extent()?),
+                ".minnctapersm" => entry.minnctapersm = Some(self.int("a count", 1 << 20)? as u32),
+                ".explicitcluster" => {}
+                ".maxnctapersm" | ".maxnreg" => _ = self.int("a count", 1 << 20)?,
                 _ => return error(at, format!("unsupported in ptx-emu: directive `{word}` of a kernel")),
             }
         }

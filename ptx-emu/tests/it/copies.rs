@@ -297,8 +297,8 @@ fn mistakes_in_the_text() {
             "a bulk copy of 8 bytes: the size is a multiple of 16",
         ),
         (
-            "cp.async.bulk.global.shared::cta.bulk_group [%d0], [%r0], 16;",
-            "unsupported in ptx-emu: cp.async.bulk.global.shared::cta.bulk_group",
+            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r0], [%r1], 16, [%r2];",
+            "unsupported in ptx-emu: cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes",
         ),
         (
             "mbarrier.arrive_drop.shared.b64 %d0, [%r0];",

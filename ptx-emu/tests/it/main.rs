@@ -4,6 +4,7 @@
 //! bytes, save for `tanh.approx`, printed addresses and `%nwarpid`; NaNs through `cvt.f32.bf16` and `%warpid` were
 //! fixed afterwards.
 
+mod clusters;
 mod compare;
 mod control;
 mod convert;
@@ -22,7 +23,9 @@ mod memory;
 mod nvrtc;
 mod parse;
 mod places;
+mod products;
 mod ring;
 mod saxpy;
 mod schedule;
+mod tensors;
 mod warp;

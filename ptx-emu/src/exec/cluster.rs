@@ -1,0 +1,270 @@
+//! Clusters: blocks that run together, their barrier, and their access to each other's shared memory (manual,
+//! "barrier.cluster", "mapa"); and the registers that the warpgroups of a block pass on (manual, "setmaxnreg").
+//!
+//! A block's part of the arena of shared memory is gone when the block has ended. So every access of another block must
+//! be ordered before the end: some warp of the block must know of it when all have exited. The vector clocks decide,
+//! whatever order the warps happened to run in.
+
+use super::block::{Checked, Worker};
+use super::clocks::Clock;
+use super::memory::Addresses;
+use super::warp::Warp;
+use super::{lanes, set_bit};
+use crate::code::Space;
+use crate::{Class, Fault};
+
+/// What `mapa` adds to an address for each block, from the first on: above every address of a block's own memory.
+pub(crate) const PEER: u64 = 1 << 24;
+
+/// A warp at the barrier of the cluster.
+#[derive(Clone, Copy, Debug, Default)]
+struct AtBarrier {
+    arrivals: u32,
+    waits: u32,
+    /// The instruction at which it sleeps.
+    sleeps: Option<u32>,
+}
+
+/// The last access of a warp to the memory of another block: its count, and the instruction.
+type Visit = Option<(u32, u32, u32)>;
+
+/// What the blocks of a cluster share besides memory.
+#[derive(Debug, Default)]
+pub(crate) struct Cluster {
+    warps: Vec<AtBarrier>,
+    /// Phases complete, what those that arrived in this one published, and those of the last.
+    done: u32,
+    gathered: Clock,
+    last: Clock,
+    awake: Vec<u32>,
+    /// For each block, the last access of each warp of other blocks.
+    visits: Vec<Vec<Visit>>,
+    ended: Vec<bool>,
+    /// Registers of each thread, by warp; those that nobody has, by block; and the warps that wait for some.
+    registers: Vec<u32>,
+    free: Vec<u32>,
+    short: Vec<Option<(u32, u32, u32)>>,
+}
+
+impl Cluster {
+    /// Prepares for new blocks.
+    pub(crate) fn start(&mut self, warps: usize, blocks: usize) {
+        *self = Cluster {
+            warps: vec![AtBarrier::default(); warps],
+            visits: vec![vec![None; warps]; blocks],
+            ended: vec![false; blocks],
+            free: vec![0; blocks],
+            short: vec![None; warps],
+            ..Cluster::default()
+        };
+    }
+
+    /// Moves the warps that were woken since the last call to `ready`.
+    pub(crate) fn awake(&mut self, ready: &mut Vec<u32>) {
+        ready.append(&mut self.awake);
+    }
+
+    /// Where a warp waits for the barrier: instruction, warps that have arrived, and all.
+    pub(crate) fn waiting_at(&self, warp: u32) -> Option<(u32, usize, usize)> {
+        let pc = self.warps[warp as usize].sleeps?;
+        let arrived = self.warps.iter().filter(|w| w.arrivals > self.done).count();
+        Some((pc, arrived, self.warps.len()))
+    }
+
+    /// Where a warp waits for registers: instruction, registers that it wants, registers that are free.
+    pub(crate) fn short_of(&self, warp: u32) -> Option<(u32, u32, u32)> {
+        self.short[warp as usize]
+    }
+}
+
+impl Worker<'_, '_> {
+    /// Turns addresses of shared memory, of the warp's own block or as `mapa` gives them, into places in the arena.
+    pub(crate) fn into_arena(
+        &self,
+        w: &Warp,
+        mask: u32,
+        space: Space,
+        addresses: &mut Addresses,
+    ) -> Checked<()> {
+        let shared = matches!(space, Space::Shared | Space::Cluster);
+        if !shared || self.blocks.len() == 1 && space == Space::Shared {
+            return Ok(());
+        }
+        let blocks = self.blocks.len() as u64;
+        let rank = |address: u64| match (address / PEER).checked_sub(1) {
+            Some(rank) if space == Space::Cluster => rank,
+            _ => w.rank.into(),
+        };
+        let outside = lanes(mask).filter(|l| rank(addresses[*l]) >= blocks).fold(0, set_bit);
+        if outside != 0 {
+            let address = addresses[outside.trailing_zeros() as usize];
+            let what =
+                format!("0x{address:x} is shared memory of no block of the cluster, which has {blocks}");
+            return Err(self.fault(w, outside, Class::OutOfBounds, what));
+        }
+        for address in addresses {
+            let (rank, own) = (rank(*address), space == Space::Shared || *address < PEER);
+            let local = if own { *address } else { *address % PEER };
+            *address = self.shared.place(local, rank as u32);
+        }
+        Ok(())
+    }
+
+    /// `mapa`
+    pub(crate) fn map_address(&mut self, w: &mut Warp, mask: u32, d: u32, a: u32, rank: u32) -> Checked<()> {
+        let (addresses, ranks) = (self.words(w, mask, a)?, self.words(w, mask, rank)?);
+        let blocks = self.blocks.len() as u32;
+        let outside = lanes(mask).filter(|l| ranks[*l] >= blocks).fold(0, set_bit);
+        if outside != 0 {
+            let rank = ranks[outside.trailing_zeros() as usize];
+            let what = format!("mapa to block {rank} of a cluster of {blocks}");
+            return Err(self.fault(w, outside, Class::OutOfBounds, what));
+        }
+        let out: [u32; 32] = std::array::from_fn(|l| {
+            (addresses[l] % PEER as u32).wrapping_add((ranks[l].wrapping_add(1)).wrapping_mul(PEER as u32))
+        });
+        w.regs.set(d, mask, &out);
+        Ok(())
+    }
+
+    /// Notes an access to the memory of another block, which must not have ended.
+    pub(crate) fn visit(&mut self, w: &Warp, lane: usize, place: u64) -> Checked<()> {
+        let rank = self.shared.rank(place) as usize;
+        if rank == w.rank as usize || rank >= self.blocks.len() {
+            return Ok(());
+        }
+        if self.cluster.ended[rank] {
+            let what = format!("shared memory of block {rank} of the cluster is accessed, which has ended");
+            let mut fault = self.fault(w, 1 << lane, Class::ClusterExit, what);
+            fault.instead = "put a barrier of the cluster before the end of every block";
+            return Err(fault);
+        }
+        let count = self.shared.clocks.count(w.index as usize);
+        self.cluster.visits[rank][w.index as usize] = Some((count, w.now.pc, lane as u32));
+        Ok(())
+    }
+
+    /// A warp has exited.
+    pub(crate) fn ended(&mut self, warp: u32) -> Checked<()> {
+        self.complete_cluster();
+        let rank = self.warps[warp as usize].rank;
+        let mine = |w: &&Warp| w.rank == rank;
+        if self.blocks.len() == 1 || self.warps.iter().filter(mine).any(|w| w.present() != 0) {
+            return Ok(());
+        }
+        self.cluster.ended[rank as usize] = true;
+        self.unfinished(Some(rank))?;
+        let members: Vec<u32> = self.warps.iter().filter(mine).map(|w| w.index).collect();
+        let visits = self.cluster.visits[rank as usize].iter().enumerate();
+        let late = |(v, visit): (usize, &Visit)| {
+            let (count, pc, lane) = (*visit)?;
+            let known = members.iter().any(|m| self.shared.clocks.knows(*m, v, count));
+            (!known).then_some((v as u32 * 32 + lane, pc))
+        };
+        match visits.filter_map(late).next() {
+            None => Ok(()),
+            Some((thread, pc)) => Err(self.left_early(warp, thread, pc)),
+        }
+    }
+
+    fn left_early(&self, warp: u32, thread: u32, pc: u32) -> Box<Fault> {
+        let w = &self.warps[warp as usize];
+        let what =
+            "a block of a cluster ends, and nothing orders an access of another to its shared memory before";
+        let mut fault = self.fault(w, w.live, Class::ClusterExit, what);
+        fault.place = None;
+        fault.instead = "put a barrier of the cluster before the end of every block";
+        fault.other = Some(self.earlier(pc, thread, "accessed it"));
+        fault
+    }
+
+    /// `barrier.cluster.arrive`
+    pub(crate) fn cluster_arrive(&mut self, w: &Warp, mask: u32, releases: bool) -> Checked<()> {
+        self.check_present(w, mask)?;
+        let at = &mut self.cluster.warps[w.index as usize];
+        if at.arrivals > at.waits {
+            return Err(
+                self.misused(w, "a second arrival at the barrier of the cluster, and no wait between")
+            );
+        }
+        at.arrivals += 1;
+        if releases {
+            self.shared.clocks.release(w.index, &mut self.cluster.gathered);
+            self.shared.clocks.bump(w.index as usize);
+        }
+        self.complete_cluster();
+        Ok(())
+    }
+
+    /// `barrier.cluster.wait`; whether the warp must wait, to execute it again.
+    pub(crate) fn cluster_wait(&mut self, w: &Warp, mask: u32) -> Checked<bool> {
+        self.check_present(w, mask)?;
+        let done = self.cluster.done;
+        let at = &mut self.cluster.warps[w.index as usize];
+        if at.arrivals == at.waits {
+            return Err(self.misused(w, "a wait at the barrier of the cluster, and no arrival before"));
+        }
+        at.sleeps = (done < at.arrivals).then_some(w.now.pc);
+        if at.sleeps.is_some() {
+            return Ok(true);
+        }
+        at.waits += 1;
+        self.shared.clocks.acquire(w.index, &self.cluster.last);
+        Ok(false)
+    }
+
+    /// Ends the phase of the barrier if all warps that have not exited have arrived.
+    fn complete_cluster(&mut self) {
+        let Cluster { warps, done, gathered, last, awake, .. } = &mut self.cluster;
+        let arrived = |w: &AtBarrier| w.arrivals > *done;
+        // The warp that runs now is not at its place, and counts as one that has exited: it has just arrived.
+        let missing = self.warps.iter().any(|w| w.present() != 0 && !arrived(&warps[w.index as usize]));
+        if missing || !warps.iter().any(arrived) {
+            return;
+        }
+        *done += 1;
+        *last = std::mem::take(gathered);
+        for (index, w) in warps.iter_mut().enumerate() {
+            awake.extend(w.sleeps.take().map(|_| index as u32));
+        }
+    }
+
+    fn check_present(&self, w: &Warp, mask: u32) -> Checked<()> {
+        if mask == w.live { Ok(()) } else { self.check_whole(w, mask & !(w.live & !mask)) }
+    }
+
+    fn misused(&self, w: &Warp, what: &str) -> Box<Fault> {
+        let mut fault = self.fault(w, w.now.mask, Class::BarrierMismatch, what);
+        fault.instead = "each thread arrives, then waits, in turn";
+        fault
+    }
+
+    /// `setmaxnreg`; whether the warp must wait until others give registers back, to execute it again.
+    ///
+    /// Only a kernel that says how many of its blocks a multiprocessor holds knows what it is launched with.
+    pub(crate) fn set_registers(&mut self, w: &Warp, mask: u32, wanted: u32) -> Checked<bool> {
+        self.check_whole(w, mask)?;
+        let Some(blocks) = self.grid.launch.kernel.minnctapersm else { return Ok(false) };
+        let threads: u32 = self.grid.launch.block.iter().product();
+        let launched = (REGISTERS / (threads * blocks.max(1)) / 8 * 8).min(MOST_REGISTERS);
+        let Cluster { registers, free, short, awake, .. } = &mut self.cluster;
+        registers.resize(short.len(), launched);
+        let (held, free) = (&mut registers[w.index as usize], &mut free[w.rank as usize]);
+        let available = *free + 32 * *held;
+        if 32 * wanted > available {
+            short[w.index as usize] = Some((w.now.pc, 32 * wanted - 32 * *held, *free));
+            return Ok(true);
+        }
+        (*free, *held) = (available - 32 * wanted, wanted);
+        short[w.index as usize] = None;
+        let waits = |(i, s): (usize, &Option<_>)| s.map(|_| i as u32);
+        awake.extend(short.iter().enumerate().filter_map(waits));
+        short.fill(None);
+        Ok(false)
+    }
+}
+
+/// 32-bit registers of a multiprocessor, and the most that a thread has (CUDA programming guide, "Compute
+/// Capabilities").
+const REGISTERS: u32 = 65536;
+const MOST_REGISTERS: u32 = 255;

@@ -1,0 +1,249 @@
+//! Bulk copies out of shared memory (manual, "cp.async.bulk", "cp.async.bulk.tensor").
+//!
+//! A copy reads shared memory and writes global memory some turns later, as the seed says, or when the thread waits for
+//! its group. Until the thread has waited, nobody may write what it reads: the read counts as the thread's at the wait,
+//! and what was read must then still be what was there when the copy was asked for.
+
+use super::block::{Checked, Worker};
+use super::lanes;
+use super::shared::Access;
+use super::tensor::{TensorBox, swizzled};
+use super::warp::Warp;
+use crate::accesses::MemoryOperation;
+use crate::async_code::{BulkStore, TensorCopy};
+use crate::code::Space;
+use crate::{Class, Fault};
+
+/// Where the bytes of a copy go.
+#[derive(Debug)]
+enum Target {
+    Bytes(u64),
+    Box(TensorBox),
+}
+
+/// A copy on its way.
+#[derive(Debug)]
+struct PendingStore {
+    pc: u32,
+    thread: u32,
+    from: u32,
+    bytes: u32,
+    target: Target,
+    /// Number of its group among those of the thread.
+    group: u32,
+    due: u64,
+    done: bool,
+    /// What the bytes were when it was asked for.
+    version: u64,
+}
+
+/// The copies of a cluster out of shared memory.
+#[derive(Debug, Default)]
+pub(crate) struct BulkStores {
+    pending: Vec<PendingStore>,
+    /// Groups that threads have committed: thread, number.
+    groups: Vec<(u32, u32)>,
+}
+
+impl BulkStores {
+    /// Prepares for new blocks.
+    pub(crate) fn start(&mut self) {
+        self.pending.clear();
+        self.groups.clear();
+    }
+
+    fn committed(&self, thread: u32) -> u32 {
+        self.groups.iter().find(|(t, _)| *t == thread).map_or(0, |(_, n)| *n)
+    }
+
+    /// `cp.async.bulk.commit_group`
+    pub(crate) fn commit(&mut self, warp: u32, mask: u32) {
+        for thread in lanes(mask).map(|l| warp * 32 + l as u32) {
+            match self.groups.iter_mut().find(|(t, _)| *t == thread) {
+                Some((_, n)) => *n += 1,
+                None => self.groups.push((thread, 1)),
+            }
+        }
+    }
+
+    /// A copy that nobody has waited for, of a thread for which `of` holds: instruction and thread.
+    pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
+        self.pending.iter().find(|s| of(s.thread)).map(|s| (s.pc, s.thread))
+    }
+}
+
+impl Worker<'_, '_> {
+    /// `cp.async.bulk` out of shared memory.
+    pub(crate) fn store_bulk(&mut self, w: &mut Warp, mask: u32, b: &BulkStore) -> Checked<()> {
+        let (mut to, mut from) = ([0; 32], [0; 32]);
+        self.addresses(w, mask, &b.to, &mut to)?;
+        self.shared_addresses(w, mask, &b.from, Space::Shared, &mut from)?;
+        let bytes = self.words(w, mask, b.bytes)?;
+        self.check_alignment(w, mask, &to, 16)?;
+        self.check_alignment(w, mask, &from, 16)?;
+        for l in lanes(mask) {
+            self.check_size(w, l, bytes[l])?;
+            self.check_written(w, l, to[l], bytes[l])?;
+            self.issue_store(w, l, from[l], bytes[l], Target::Bytes(to[l]))?;
+        }
+        Ok(())
+    }
+
+    /// `cp.async.bulk.tensor` out of shared memory.
+    pub(crate) fn store_tensor(&mut self, w: &mut Warp, mask: u32, t: &TensorCopy) -> Checked<()> {
+        let mut from = [0; 32];
+        self.shared_addresses(w, mask, &t.shared, Space::Shared, &mut from)?;
+        self.check_alignment(w, mask, &from, 128)?;
+        for l in lanes(mask) {
+            let boxed = self.tensor_box(w, l, t)?;
+            for (address, bytes, _) in boxed.map.rows(&boxed.place).into_iter().flatten() {
+                self.check_written(w, l, address, bytes)?;
+            }
+            let (bytes, swizzle) = (boxed.map.box_bytes(), boxed.map.swizzle);
+            self.issue_store(w, l, from[l], bytes, Target::Box(boxed))?;
+            self.check_pattern(w, l, from[l], swizzle)?;
+        }
+        Ok(())
+    }
+
+    /// Checks and records what a copy writes.
+    fn check_written(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
+        let a = self.lane_allocation(w, lane, to, bytes)?;
+        if a.constant {
+            return Err(self.fault(w, 1 << lane, Class::ReadOnlySpace, "a .const variable is written"));
+        }
+        self.record_range(w, lane, MemoryOperation::Write, to, bytes)
+    }
+
+    /// Checks that memory that a tensor copy wrote was swizzled alike.
+    pub(crate) fn check_pattern(&mut self, w: &Warp, lane: usize, place: u64, swizzle: u32) -> Checked<()> {
+        let offset = (place - u64::from(crate::decode::SHARED_BASE)) as usize;
+        let name = |bytes: u32| match bytes {
+            0 | 16 => "none".to_string(),
+            n => format!("{n} bytes"),
+        };
+        match self.shared.pattern(offset).filter(|known| *known != swizzle.max(16)) {
+            None => Ok(()),
+            Some(known) => {
+                let what = format!(
+                    "a tile is read with a swizzle of {}, and a tensor map brought it here with one of {}",
+                    name(swizzle),
+                    name(known)
+                );
+                let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+                fault.instead = "make the descriptor and the tensor map of one tile";
+                self.locate_shared(&mut fault, place);
+                Err(fault)
+            }
+        }
+    }
+
+    /// A number that differs when some bytes of shared memory, which were checked, were written again.
+    pub(crate) fn version(&self, place: u64, bytes: u32) -> u64 {
+        self.shared.version((place - u64::from(crate::decode::SHARED_BASE)) as usize, bytes)
+    }
+
+    /// Checks that something beside the threads may read bytes of shared memory, as a read of this lane now.
+    pub(crate) fn read_beside(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        pc: u32,
+        place: u64,
+        bytes: u32,
+    ) -> Checked<()> {
+        let access = Access { pc, thread: 0, reads: true, writes: false, strong: false };
+        for at in (0..u64::from(bytes)).step_by(8) {
+            let offset = self.touch(w, lane, place + at, 8, access)?;
+            if let Some(write) = self.shared.unproxied(offset, 8, w.index) {
+                let what = "shared memory is read beside the threads that an ordinary store wrote, and no fence orders the two proxies";
+                let mut fault = self.fault(w, 1 << lane, Class::ProxyFence, what);
+                fault.instead = "execute fence.proxy.async after the store, and a barrier between that and this instruction";
+                fault.other = Some(self.earlier(write.pc, write.thread.into(), "wrote it"));
+                self.locate_shared(&mut fault, place + at);
+                return Err(fault);
+            }
+        }
+        Ok(())
+    }
+
+    fn issue_store(&mut self, w: &Warp, lane: usize, from: u64, bytes: u32, target: Target) -> Checked<()> {
+        self.read_beside(w, lane, w.now.pc, from, bytes)?;
+        let version = self.version(from, bytes);
+        let (pc, thread) = (w.now.pc, w.index * 32 + lane as u32);
+        let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
+        let (group, from) = (self.stores.committed(thread), from as u32);
+        let store = PendingStore { pc, thread, from, bytes, target, group, due, done: bytes == 0, version };
+        self.stores.pending.push(store);
+        Ok(())
+    }
+
+    /// Writes what the copies that are due read.
+    pub(crate) fn store_due(&mut self) {
+        let turns = self.copies.turns();
+        let mut pending = std::mem::take(&mut self.stores.pending);
+        pending.iter_mut().filter(|s| !s.done && s.due <= turns).for_each(|s| self.perform(s));
+        self.stores.pending = pending;
+    }
+
+    /// `cp.async.bulk.wait_group`: after `.read`, the copies may still be on their way to global memory.
+    pub(crate) fn wait_stores(&mut self, w: &Warp, mask: u32, keep: u32, _read: bool) -> Checked<()> {
+        let waited = |s: &PendingStore, stores: &BulkStores| {
+            let own = s.thread / 32 == w.index && mask >> (s.thread % 32) & 1 != 0;
+            own && s.group + keep < stores.committed(s.thread)
+        };
+        let (done, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.stores.pending).into_iter().partition(|s| waited(s, &self.stores));
+        self.stores.pending = left;
+        for mut store in done {
+            let lane = store.thread as usize % 32;
+            let from = u64::from(store.from);
+            if self.version(from, store.bytes) != store.version {
+                return Err(self.written_meanwhile(w, lane, store.pc, from));
+            }
+            self.read_beside(w, lane, store.pc, from, store.bytes)?;
+            if !store.done {
+                self.perform(&mut store);
+            }
+        }
+        Ok(())
+    }
+
+    /// The fault of writing what something beside the threads was reading.
+    pub(crate) fn written_meanwhile(&self, w: &Warp, lane: usize, pc: u32, place: u64) -> Box<Fault> {
+        let what = "shared memory was written while this, beside the threads, was reading it";
+        let mut fault = self.fault(w, 1 << lane, Class::AsyncCopy, what);
+        fault.place = Some(self.place(pc));
+        fault.instead = "wait for its group before the memory is written again";
+        self.locate_shared(&mut fault, place);
+        fault
+    }
+
+    fn perform(&self, store: &mut PendingStore) {
+        store.done = true;
+        let offset = |place: u64| (place - u64::from(crate::decode::SHARED_BASE)) as usize;
+        let unit = |at: u64| {
+            let [low, high] = [0, 8].map(|half| self.shared.read(offset(at + half), 8).to_le_bytes());
+            [low, high].concat()
+        };
+        let write = |address: u64, bytes: &[u8]| {
+            if let Some(a) = self.grid.table.find(address) {
+                a.write(address - a.base, bytes);
+                a.initialise(address - a.base, bytes.len() as u64);
+            }
+        };
+        let (from, units) = (u64::from(store.from), (0..u64::from(store.bytes)).step_by(16));
+        match &store.target {
+            Target::Bytes(to) => units.for_each(|at| write(to + at, &unit(from + at))),
+            Target::Box(boxed) => {
+                let map = &boxed.map;
+                let plain: Vec<u8> = units.flat_map(|at| unit(swizzled(from + at, map.swizzle))).collect();
+                for (row, to) in map.rows(&boxed.place).into_iter().enumerate() {
+                    let Some((address, bytes, before)) = to else { continue };
+                    let at = row * map.row_bytes() as usize + before as usize;
+                    write(address, &plain[at..at + bytes as usize]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Copies of boxes of tensors to shared memory (manual, "cp.async.bulk.tensor"): what lies outside of the tensor is zero.
+//!
+//! A box lands like other bulk copies: some turns later, at once, written by its mbarrier. With a set of blocks it lands in
+//! each of them by itself, at the same place, and counts at the mbarrier at the same place.
+
+use std::rc::Rc;
+
+use super::block::{Checked, Worker};
+use super::lanes;
+use super::memory::Addresses;
+use super::warp::Warp;
+use super::{PARAM_WINDOW, WINDOW};
+use crate::accesses::MemoryOperation;
+use crate::async_code::TensorCopy;
+use crate::code::{Scope, Space};
+use crate::{Class, Fault, TensorMap};
+
+/// A box of a tensor.
+#[derive(Debug)]
+pub(crate) struct TensorBox {
+    pub(crate) map: TensorMap,
+    pub(crate) place: Vec<i32>,
+}
+
+/// Where the byte at an address of shared memory lies with a swizzle of so many bytes (manual, "Swizzling modes").
+pub(crate) fn swizzled(address: u64, swizzle: u32) -> u64 {
+    match swizzle {
+        32 | 64 | 128 => address ^ (address >> 3 & u64::from(swizzle - 16)),
+        _ => address,
+    }
+}
+
+impl Worker<'_, '_> {
+    /// The box that a lane names.
+    pub(crate) fn tensor_box(&self, w: &Warp, lane: usize, t: &TensorCopy) -> Checked<TensorBox> {
+        let address = w.regs.get::<u64>(t.map, 1 << lane).map_err(|u| self.undefined(w, u))?[lane];
+        let mut place = Vec::new();
+        for slot in &t.place {
+            place.push(self.words(w, 1 << lane, *slot)?[lane] as i32);
+        }
+        let map = self.tensor_map(w, lane, address)?;
+        let wrong = match map.dims.len() {
+            n if n != place.len() => {
+                format!("{} coordinates for a tensor map of {n} dimensions", place.len())
+            }
+            _ if map.swizzle != 0 && map.row_bytes() != map.swizzle => {
+                format!(
+                    "unsupported in ptx-emu: rows of {} bytes, swizzled in {}",
+                    map.row_bytes(),
+                    map.swizzle
+                )
+            }
+            _ => return Ok(TensorBox { map, place }),
+        };
+        Err(self.fault(w, 1 << lane, Class::Descriptor, wrong))
+    }
+
+    /// The tensor map at a generic address: of the parameters, or of global memory.
+    fn tensor_map(&self, w: &Warp, lane: usize, address: u64) -> Checked<TensorMap> {
+        let mut bytes = [0; 128];
+        let offset = address.wrapping_sub(PARAM_WINDOW);
+        if !address.is_multiple_of(64) && offset >= WINDOW || !offset.is_multiple_of(64) && offset < WINDOW {
+            let what = format!("a tensor map at 0x{address:x}, which is no multiple of 64");
+            return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
+        }
+        if offset < WINDOW {
+            let from = self.grid.launch.params.get(offset as usize..offset as usize + 128);
+            bytes.copy_from_slice(from.ok_or_else(|| self.no_map(w, lane, address))?);
+        } else {
+            let a = self.lane_allocation(w, lane, address, 128)?;
+            self.check_lane(w, lane, a, address, 128)?;
+            a.read(address - a.base, &mut bytes);
+        }
+        TensorMap::decode(&bytes).ok_or_else(|| self.no_map(w, lane, address))
+    }
+
+    fn no_map(&self, w: &Warp, lane: usize, address: u64) -> Box<Fault> {
+        let what = format!("the 128 bytes at 0x{address:x} are no tensor map");
+        let mut fault = self.fault(w, 1 << lane, Class::Descriptor, what);
+        fault.instead =
+            "encode it with cuTensorMapEncodeTiled, and pass it by value as a .param of 128 bytes";
+        fault
+    }
+
+    /// `cp.async.bulk.tensor` to shared memory.
+    pub(crate) fn load_tensor(&mut self, w: &mut Warp, mask: u32, t: &TensorCopy) -> Checked<()> {
+        let (mut to, mut barrier) = ([0; 32], [0; 32]);
+        self.addresses(w, mask, &t.shared, &mut to)?;
+        let Some(at) = &t.barrier else { return Ok(()) };
+        self.addresses(w, mask, at, &mut barrier)?;
+        self.check_alignment(w, mask, &to, 128)?;
+        let blocks = t.blocks.map(|slot| self.words(w, mask, slot)).transpose()?;
+        for lane in lanes(mask) {
+            let boxed = Rc::new(self.tensor_box(w, lane, t)?);
+            self.check_box(w, lane, &boxed)?;
+            let all = match &blocks {
+                Some(blocks) => self.named_blocks(w, lane, blocks[lane] & 0xffff)?,
+                None => vec![None],
+            };
+            for rank in all {
+                let (to, barrier) =
+                    (self.in_block(w, to[lane], rank)?, self.in_block(w, barrier[lane], rank)?);
+                self.issue_box(w, lane, (to, barrier), boxed.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ranks of the blocks that a mask names.
+    fn named_blocks(&self, w: &Warp, lane: usize, mask: u32) -> Checked<Vec<Option<u32>>> {
+        let blocks = self.blocks.len() as u32;
+        if mask != 0 && mask >> blocks == 0 {
+            return Ok((0..blocks).filter(|r| mask >> r & 1 != 0).map(Some).collect());
+        }
+        let what = format!("a copy to the blocks 0b{mask:b} of a cluster of {blocks}");
+        Err(self.fault(w, 1 << lane, Class::OutOfBounds, what))
+    }
+
+    /// The place in the arena of an address, in the block of a rank or in the one that it names.
+    fn in_block(&self, w: &Warp, address: u64, rank: Option<u32>) -> Checked<u64> {
+        let mut all: Addresses = [address; 32];
+        self.into_arena(w, 1, Space::Cluster, &mut all)?;
+        let place = all[0];
+        Ok(match rank {
+            Some(rank) if self.blocks.len() > 1 => self.shared.place(self.shared.local(place), rank),
+            _ => place,
+        })
+    }
+
+    /// Checks what a copy of a box reads, and records it.
+    fn check_box(&mut self, w: &Warp, lane: usize, boxed: &TensorBox) -> Checked<()> {
+        for (address, bytes, _) in boxed.map.rows(&boxed.place).into_iter().flatten() {
+            let a = self.lane_allocation(w, lane, address, bytes)?;
+            self.check_lane(w, lane, a, address, bytes)?;
+            self.record_range(w, lane, MemoryOperation::Read, address, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Records an access of a traced launch to bytes that were checked.
+    pub(crate) fn record_range(
+        &mut self,
+        w: &Warp,
+        lane: usize,
+        operation: MemoryOperation,
+        address: u64,
+        bytes: u32,
+    ) -> Checked<()> {
+        if self.recorder.is_none() {
+            return Ok(());
+        }
+        let mut at = 0;
+        while at < bytes {
+            let here = address + u64::from(at);
+            let part = (bytes - at).min(16 - (here % 16) as u32);
+            // Pieces of a size that divides their address.
+            let part = part.min(1 << here.trailing_zeros().min(4)).next_power_of_two();
+            let part = if at + part > bytes { 1 } else { part };
+            self.record(w, 1 << lane, (operation, Scope::Device), None, &[here; 32], part)?;
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a box as they lie in shared memory from an address on, as words.
+    pub(crate) fn box_words(&self, boxed: &TensorBox, to: u64) -> Vec<u32> {
+        let map = &boxed.map;
+        let mut plain = vec![0u8; map.box_bytes() as usize];
+        for (row, from) in map.rows(&boxed.place).into_iter().enumerate() {
+            let Some((address, bytes, before)) = from else { continue };
+            let at = row * map.row_bytes() as usize + before as usize;
+            if let Some(a) = self.grid.table.find(address) {
+                a.read(address - a.base, &mut plain[at..at + bytes as usize]);
+            }
+        }
+        let mut words = vec![0; plain.len() / 4];
+        for (i, unit) in plain.as_chunks::<16>().0.iter().enumerate() {
+            let at = (swizzled(to + 16 * i as u64, map.swizzle) - to) as usize / 4;
+            for (to, word) in words[at..at + 4].iter_mut().zip(unit.as_chunks::<4>().0) {
+                *to = u32::from_le_bytes(*word);
+            }
+        }
+        words
+    }
+}

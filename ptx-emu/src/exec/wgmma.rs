@@ -1,0 +1,513 @@
+//! Products of warpgroups (manual, "wgmma.mma_async").
+//!
+//! Each warp of a group multiplies its 16 rows of the left matrix by itself; that all four execute the same products, on
+//! the same matrices, is checked one by one. A product is asked for, and computed when the warp waits for its group, or
+//! where the schedule lets it early. Until the wait its sums belong to it, a left matrix in registers must stay, and what
+//! it reads of shared memory counts as read at the wait by lane 0, and must be what it was.
+//!
+//! `wgmma.fence` orders products after what instructions did to their registers. A register that an instruction has
+//! written since, or a sum that one has read, must not be used.
+
+use half::{bf16, f16};
+
+use super::block::{Checked, Worker};
+use super::dot::{FRACTION, FRACTION_8, Factor, add_products};
+use super::grid::mix;
+use super::step::pred;
+use super::tensor::swizzled;
+use super::warp::Warp;
+use crate::async_code::{LeftMatrix, Wgmma};
+use crate::code::{Element, Op};
+use crate::launch::Order;
+use crate::{Class, Fault};
+
+/// Rows of a warp.
+const ROWS: usize = 16;
+/// Bytes of the inner dimension.
+const DEPTH: usize = 32;
+
+/// A product on its way.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    pc: u32,
+    a: u64,
+    b: u64,
+    add: bool,
+    version: u64,
+    /// Number of its group among those of the warp.
+    group: u32,
+    done: bool,
+}
+
+/// What a warp has asked for.
+#[derive(Clone, Debug, Default)]
+struct WarpProducts {
+    pending: Vec<Pending>,
+    /// Groups committed.
+    groups: u32,
+    fenced: bool,
+    /// Registers used since the last fence, and the instruction: written, and read.
+    written: Vec<(u32, u32)>,
+    read: Vec<(u32, u32)>,
+    /// Steps of the warpgroup that it has taken: instruction and operands.
+    steps: usize,
+}
+
+/// The products of the warps of a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Products {
+    warps: Vec<WarpProducts>,
+    /// The steps that the first warp of each warpgroup to come there has taken: instruction, descriptors, warp.
+    steps: Vec<Vec<(u32, u64, u64, u32)>>,
+}
+
+impl Products {
+    /// Prepares for new blocks.
+    pub(crate) fn start(&mut self, warps: usize) {
+        self.warps.clear();
+        self.warps.resize(warps, WarpProducts::default());
+        self.steps.clear();
+        self.steps.resize(warps.div_ceil(4), Vec::new());
+    }
+
+    /// A product that its warp has not waited for: instruction and thread.
+    pub(crate) fn forgotten(&self, of: impl Fn(u32) -> bool) -> Option<(u32, u32)> {
+        let warps = self.warps.iter().enumerate().filter(|(w, _)| of(*w as u32 * 32));
+        warps.filter_map(|(w, own)| Some((own.pending.first()?.pc, w as u32 * 32))).next()
+    }
+}
+
+/// A matrix in shared memory: where it begins, and how it goes on.
+#[derive(Clone, Copy, Debug)]
+struct Matrix {
+    /// The address in the block's own memory.
+    start: u64,
+    leading: u64,
+    stride: u64,
+    swizzle: u32,
+    /// Whether the inner dimension is not the contiguous one.
+    transposed: bool,
+}
+
+impl Matrix {
+    /// "Matrix Descriptor Format".
+    fn new(bits: u64, transposed: bool) -> Matrix {
+        let field = |at: u32| (bits >> at & 0x3fff) << 4;
+        let swizzle = [0, 128, 64, 32][(bits >> 62) as usize];
+        Matrix { start: field(0), leading: field(16), stride: field(32), swizzle, transposed }
+    }
+
+    /// What is wrong with the descriptor.
+    fn problem(&self, bits: u64, element: Element) -> Option<String> {
+        let repeats = 8 * u64::from(self.swizzle.max(16));
+        let within = self.start % repeats;
+        match () {
+            _ if bits >> 49 & 7 != 0 => {
+                Some("unsupported in ptx-emu: a descriptor with a base offset".into())
+            }
+            _ if self.transposed && self.swizzle == 0 => {
+                Some("unsupported in ptx-emu: a matrix along its rows without a swizzle".into())
+            }
+            _ if self.transposed && element.bytes() != 2 => {
+                Some("a matrix is read along its rows whose elements do not have 16 bits".into())
+            }
+            _ if self.swizzle != 0 && within >= u64::from(self.swizzle) => Some(format!(
+                "a matrix at 0x{:x}: with a swizzle of {} bytes, it begins in the first row of {repeats} bytes",
+                self.start, self.swizzle
+            )),
+            _ => None,
+        }
+    }
+
+    /// Where 16 bytes lie. Where the inner dimension is contiguous: of this row, from byte 16 `unit` of it on. Else: of
+    /// row `outer` of the inner dimension, from byte 16 `unit` on.
+    fn unit(&self, outer: u64, unit: u64) -> u64 {
+        let span = u64::from(self.swizzle);
+        let plain = match (self.transposed, self.swizzle) {
+            (false, 0) => self.start + outer / 8 * self.stride + outer % 8 * 16 + unit * self.leading,
+            (false, _) => self.start + outer / 8 * self.stride + outer % 8 * span + 16 * unit,
+            (true, _) => {
+                let (panel, within) = (16 * unit / span, 16 * unit % span);
+                self.start + panel * self.leading + outer / 8 * self.stride + outer % 8 * span + within
+            }
+        };
+        swizzled(plain, self.swizzle)
+    }
+
+    /// The units of so many rows or columns from `first` on.
+    fn units(&self, first: usize, outer: usize, element: Element) -> Vec<u64> {
+        let (first, outer) = (first as u64, outer as u64);
+        let bytes = element.bytes() as u64;
+        let depth = DEPTH as u64 / bytes;
+        match self.transposed {
+            false => (first..first + outer).flat_map(|r| (0..2).map(move |u| self.unit(r, u))).collect(),
+            true => {
+                let units = first * bytes / 16..(first + outer) * bytes / 16;
+                (0..depth).flat_map(|k| units.clone().map(move |u| self.unit(k, u))).collect()
+            }
+        }
+    }
+}
+
+/// The factor of an element's bits.
+fn float(element: Element, bits: u32) -> f32 {
+    match element {
+        Element::F16 => f16::from_bits(bits as u16).to_f32(),
+        Element::Bf16 => bf16::from_bits(bits as u16).to_f32(),
+        Element::Tf32 => f32::from_bits(bits & !0x1fff),
+        Element::E4m3 => small_float(bits, 4),
+        Element::E5m2 => small_float(bits, 5),
+        Element::S8 => f32::from(bits as u8 as i8),
+        Element::U8 => f32::from(bits as u8),
+    }
+}
+
+/// An 8-bit float with so many bits of exponent: with 4, there are no infinities and one NaN.
+fn small_float(bits: u32, exponent_bits: u32) -> f32 {
+    let fraction_bits = 7 - exponent_bits;
+    let (exponent, fraction) =
+        (bits >> fraction_bits & ((1 << exponent_bits) - 1), bits & ((1 << fraction_bits) - 1));
+    let bias = (1 << (exponent_bits - 1)) - 1;
+    let scale = |e: i32| 2f32.powi(e - fraction_bits as i32);
+    let magnitude = match (exponent_bits, exponent, fraction) {
+        (4, 15, 7) => f32::NAN,
+        (5, 31, 0) => f32::INFINITY,
+        (5, 31, _) => f32::NAN,
+        (_, 0, _) => fraction as f32 * scale(1 - bias),
+        _ => (fraction | 1 << fraction_bits) as f32 * scale(exponent as i32 - bias),
+    };
+    if bits & 0x80 != 0 { -magnitude } else { magnitude }
+}
+
+impl<'g> Worker<'g, '_> {
+    /// `wgmma.mma_async`
+    pub(crate) fn multiply(&mut self, w: &mut Warp, mask: u32, p: &Wgmma) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.check_fenced(w, p)?;
+        let uniform = |slot: u32| self.uniform_long(w, slot);
+        let a = if let LeftMatrix::Shared(slot) = p.a { uniform(slot)? } else { 0 };
+        let b = uniform(p.b)?;
+        let holds = pred(&w.regs, p.add, mask).map_err(|u| self.undefined(w, u))?;
+        if holds != 0 && holds != u32::MAX {
+            return Err(self.misuse(w, "lanes of a warp disagree whether sums are added to".into(), ""));
+        }
+        self.step_together(w, (a, b))?;
+        self.check_operands(w, w.now.pc, p, (a, b))?;
+        let version = self.versions(w, p, (a, b));
+        let own = &mut self.products.warps[w.index as usize];
+        let (pc, group, add) = (w.now.pc, own.groups, holds != 0);
+        own.pending.push(Pending { pc, a, b, add, version, group, done: false });
+        let schedule = self.grid.schedule;
+        let number = u64::from(own.groups) << 32 | self.copies.turns();
+        let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number) % 2 == 0;
+        if early {
+            self.compute_pending(w, |_| true)?;
+        }
+        Ok(())
+    }
+
+    /// `wgmma.fence`
+    pub(crate) fn fence_products(&mut self, w: &mut Warp, mask: u32) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.step_together(w, (0, 0))?;
+        let own = &mut self.products.warps[w.index as usize];
+        own.fenced = true;
+        own.written.clear();
+        own.read.clear();
+        Ok(())
+    }
+
+    /// `wgmma.commit_group`
+    pub(crate) fn commit_products(&mut self, w: &mut Warp, mask: u32) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.step_together(w, (0, 0))?;
+        self.products.warps[w.index as usize].groups += 1;
+        Ok(())
+    }
+
+    /// `wgmma.wait_group`: products of all but the latest `keep` groups are done.
+    pub(crate) fn wait_products(&mut self, w: &mut Warp, mask: u32, keep: usize) -> Checked<()> {
+        self.check_whole(w, mask)?;
+        self.step_together(w, (0, 0))?;
+        let groups = self.products.warps[w.index as usize].groups as usize;
+        let over = move |p: &Pending| p.group as usize + keep < groups;
+        for p in self.products.warps[w.index as usize].pending.clone().iter().filter(|p| over(p)) {
+            let product = self.product(p.pc);
+            if self.versions(w, product, (p.a, p.b)) != p.version {
+                let place = self.shared.place(Matrix::new(p.b, false).start, w.rank);
+                return Err(self.written_meanwhile(w, 0, p.pc, place));
+            }
+            self.check_operands(w, p.pc, product, (p.a, p.b))?;
+        }
+        self.compute_pending(w, over)?;
+        self.products.warps[w.index as usize].pending.retain(|p| !over(p));
+        // All lanes come after what the products read.
+        self.shared.clocks.sync_lanes(w.index, u32::MAX, w.present());
+        Ok(())
+    }
+
+    /// The product at an instruction.
+    fn product(&self, pc: u32) -> &'g Wgmma {
+        match &self.grid.code.ops[pc as usize].op {
+            Op::Wgmma(product) => product,
+            _ => unreachable!("a pending product is of such an instruction"),
+        }
+    }
+
+    /// Checks an instruction that uses registers of products.
+    #[cold]
+    pub(crate) fn check_products(&mut self, w: &Warp) -> Checked<()> {
+        let [read, written] = &self.grid.code.uses[w.now.pc as usize];
+        let own = &self.products.warps[w.index as usize];
+        for (pc, product) in own.pending.iter().map(|p| (p.pc, self.product(p.pc))) {
+            let used = |slots: &[u32]| slots.iter().find(|s| product.d.contains(s)).copied();
+            if let Some(slot) = used(read).or(used(written)) {
+                let name = self.register_name(slot);
+                let what = format!("{name} is a sum of a product that the warp has not waited for");
+                let instead = "execute wgmma.wait_group first, so that the group of the product is over";
+                let mut fault = self.misuse(w, what, instead);
+                fault.other = Some(self.earlier(pc, w.index * 32, "asked for it"));
+                return Err(fault);
+            }
+            let LeftMatrix::Registers(left) = &product.a else { continue };
+            if let Some(slot) = written.iter().find(|s| left.contains(s)) {
+                let name = self.register_name(*slot);
+                let what =
+                    format!("{name} is written, which a product reads that the warp has not waited for");
+                let mut fault = self.misuse(w, what, "wait for the product, or use another register");
+                fault.other = Some(self.earlier(pc, w.index * 32, "asked for it"));
+                return Err(fault);
+            }
+        }
+        let own = &mut self.products.warps[w.index as usize];
+        own.written.extend(written.iter().map(|slot| (*slot, w.now.pc)));
+        own.read.extend(read.iter().map(|slot| (*slot, w.now.pc)));
+        Ok(())
+    }
+
+    fn register_name(&self, slot: u32) -> String {
+        let bank = super::regs::Bank::W32;
+        let names = &self.grid.code.names;
+        let found = names.iter().find(|(b, s, _)| (*b, *s) == (bank, slot));
+        found.map_or("a register".into(), |(.., name)| name.clone())
+    }
+
+    /// Checks that a fence orders a product after what instructions did to its registers.
+    fn check_fenced(&self, w: &Warp, p: &Wgmma) -> Checked<()> {
+        let own = &self.products.warps[w.index as usize];
+        let instead = "execute wgmma.fence before the first product, and after other instructions have used its registers";
+        if !own.fenced {
+            return Err(self.misuse(w, "no wgmma.fence comes before this product".into(), instead));
+        }
+        let other_sums = |q: &&Pending| {
+            let q = self.product(q.pc);
+            q.d != p.d && q.d.iter().any(|slot| p.d.contains(slot))
+        };
+        if let Some(q) = own.pending.iter().find(other_sums) {
+            let what =
+                "a product shares some sums, and not all, with one that the warp has not waited for".into();
+            let mut fault = self.misuse(w, what, "wait for the other product first");
+            fault.other = Some(self.earlier(q.pc, w.index * 32, "asked for them"));
+            return Err(fault);
+        }
+        let left: &[u32] = if let LeftMatrix::Registers(left) = &p.a { left } else { &[] };
+        let of =
+            |used: &[(u32, u32)], slots: &[u32]| used.iter().find(|(slot, _)| slots.contains(slot)).copied();
+        let used = of(&own.written, &p.d).or(of(&own.read, &p.d)).or(of(&own.written, left));
+        let Some((slot, pc)) = used else { return Ok(()) };
+        let what = format!(
+            "{} was used since the last wgmma.fence, and a product uses it",
+            self.register_name(slot)
+        );
+        let mut fault = self.misuse(w, what, instead);
+        fault.other = Some(self.earlier(pc, w.index * 32, "used it"));
+        Err(fault)
+    }
+
+    fn misuse(&self, w: &Warp, what: String, instead: &'static str) -> Box<Fault> {
+        let mut fault = self.fault(w, w.now.mask, Class::Wgmma, what);
+        fault.instead = instead;
+        fault
+    }
+
+    fn uniform_long(&self, w: &Warp, slot: u32) -> Checked<u64> {
+        let values = w.regs.get::<u64>(slot, u32::MAX).map_err(|u| self.undefined(w, u))?;
+        match values.iter().all(|v| *v == values[0]) {
+            true => Ok(values[0]),
+            false => Err(self.misuse(w, "lanes of a warp give different descriptors".into(), "")),
+        }
+    }
+
+    /// Checks that the warps of a warpgroup execute the same instructions on the same matrices.
+    fn step_together(&mut self, w: &Warp, (a, b): (u64, u64)) -> Checked<()> {
+        let per_block = self.warps.len() / self.blocks.len();
+        if w.number as usize / 4 * 4 + 4 > per_block {
+            let what = format!("warp {} is of no whole warpgroup: the block has {per_block} warps", w.number);
+            return Err(self.misuse(w, what, "launch whole warpgroups, four warps each"));
+        }
+        // Warpgroups of a block do not begin at multiples of four where its warps do not.
+        let group = (w.rank as usize * per_block + w.number as usize / 4 * 4) / 4;
+        let own = &mut self.products.warps[w.index as usize];
+        let n = own.steps;
+        own.steps += 1;
+        let steps = &mut self.products.steps[group];
+        let Some(&(pc, first_a, first_b, other)) = steps.get(n) else {
+            steps.push((w.now.pc, a, b, w.index));
+            return Ok(());
+        };
+        if (pc, first_a, first_b) == (w.now.pc, a, b) {
+            return Ok(());
+        }
+        let what = "warps of a warpgroup execute different products, or on different matrices".into();
+        let mut fault =
+            self.misuse(w, what, "all four warps must execute the same instructions on the same matrices");
+        fault.other = Some(self.earlier(pc, other * 32, "executed this"));
+        Err(fault)
+    }
+
+    /// The matrices in shared memory that a warp reads, each with its elements, and the units of 16 bytes.
+    fn operands(&self, w: &Warp, p: &Wgmma, (a, b): (u64, u64)) -> Vec<(u64, Matrix, Element, Vec<u64>)> {
+        let first = ROWS * (w.number as usize % 4);
+        let one = |bits, transposed, element, first, outer| {
+            let matrix = Matrix::new(bits, transposed);
+            let places = matrix.units(first, outer, element).into_iter();
+            (bits, matrix, element, places.map(|unit| self.shared.place(unit, w.rank)).collect())
+        };
+        let right = one(b, p.transposed[1], p.right, 0, p.columns);
+        match p.a {
+            LeftMatrix::Shared(_) => vec![one(a, p.transposed[0], p.left, first, ROWS), right],
+            LeftMatrix::Registers(_) => vec![right],
+        }
+    }
+
+    /// A number that differs when something of the matrices was written again.
+    fn versions(&self, w: &Warp, p: &Wgmma, bits: (u64, u64)) -> u64 {
+        let operands = self.operands(w, p, bits);
+        let places = operands.iter().flat_map(|(.., places)| places);
+        places.fold(0u64, |version, place| version.rotate_left(5) ^ self.version(*place, 16))
+    }
+
+    /// Checks that matrices in shared memory may be read now.
+    fn check_operands(&mut self, w: &Warp, pc: u32, p: &Wgmma, bits: (u64, u64)) -> Checked<()> {
+        for (bits, matrix, element, places) in self.operands(w, p, bits) {
+            if let Some(what) = matrix.problem(bits, element) {
+                let mut fault = self.fault(w, w.now.mask, Class::Descriptor, what);
+                fault.place = Some(self.place(pc));
+                return Err(fault);
+            }
+            for place in places {
+                self.read_beside(w, 0, pc, place, 16)?;
+                self.check_pattern(w, 0, place, matrix.swizzle)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes the products on their way for which `which` holds, in order.
+    fn compute_pending(&mut self, w: &mut Warp, which: impl Fn(&Pending) -> bool) -> Checked<()> {
+        let mut pending = std::mem::take(&mut self.products.warps[w.index as usize].pending);
+        for p in pending.iter_mut().filter(|p| !p.done && which(p)) {
+            p.done = true;
+            self.compute(w, *p)?;
+        }
+        self.products.warps[w.index as usize].pending = pending;
+        Ok(())
+    }
+
+    fn compute(&mut self, w: &mut Warp, pending: Pending) -> Checked<()> {
+        let p = self.product(pending.pc);
+        let first = ROWS * (w.number as usize % 4);
+        let depth = DEPTH / p.left.bytes();
+        debug_assert_eq!(depth, p.depth);
+        let left = match &p.a {
+            LeftMatrix::Shared(_) => {
+                self.matrix(w, Matrix::new(pending.a, p.transposed[0]), p.left, first, ROWS)
+            }
+            LeftMatrix::Registers(slots) => self.left_registers(w, slots, p.left)?,
+        };
+        let right = self.matrix(w, Matrix::new(pending.b, p.transposed[1]), p.right, 0, p.columns);
+        let mut d = self.sums(w, p, pending.add)?;
+        let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
+        let scale = sign(p.negated[0]) * sign(p.negated[1]);
+        let integers = matches!(p.left, Element::S8 | Element::U8);
+        let fraction = if p.left.bytes() == 1 { FRACTION_8 } else { FRACTION };
+        let factors = |rows: &[Vec<f32>], by: f32| -> Vec<Vec<Factor>> {
+            rows.iter().map(|row| row.iter().map(|v| Factor::from(v * by)).collect()).collect()
+        };
+        let (a, b) = (factors(&left, scale), factors(&right, 1.0));
+        for (r, sums) in d.iter_mut().enumerate() {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                *sum = match integers {
+                    true => {
+                        let product = |(a, b): (&f32, &f32)| *a as i32 * *b as i32;
+                        let total: i32 = left[r].iter().zip(&right[c]).map(product).sum();
+                        sum.wrapping_add(total as u32)
+                    }
+                    false => add_products(f32::from_bits(*sum), &a[r], &b[c], fraction).to_bits(),
+                };
+            }
+        }
+        self.put_sums(w, p, &d);
+        Ok(())
+    }
+
+    /// Rows of the left matrix, or columns of the right one, as rows of the inner dimension.
+    fn matrix(&self, w: &Warp, m: Matrix, element: Element, first: usize, outer: usize) -> Vec<Vec<f32>> {
+        let units = m.units(first, outer, element).into_iter().flat_map(|unit| {
+            let offset = (self.shared.place(unit, w.rank) - u64::from(crate::decode::SHARED_BASE)) as usize;
+            [0, 8].map(|half| self.shared.read(offset + half, 8).to_le_bytes())
+        });
+        let bytes: Vec<u8> = units.flatten().collect();
+        let size = element.bytes();
+        let bits = |at: usize| (0..size).rev().fold(0u32, |bits, i| bits << 8 | u32::from(bytes[at + i]));
+        let depth = DEPTH / size;
+        let at =
+            |o: usize, k: usize| if m.transposed { (k * outer + o) * size } else { o * DEPTH + k * size };
+        (0..outer).map(|o| (0..depth).map(|k| float(element, bits(at(o, k)))).collect()).collect()
+    }
+
+    /// The rows of a warp of a left matrix in registers: those of `mma.sync`.
+    fn left_registers(&self, w: &Warp, slots: &[u32], element: Element) -> Checked<Vec<Vec<f32>>> {
+        let each = element.per_register();
+        let mut rows = vec![vec![0.0; 8 * each]; ROWS];
+        for (r, slot) in slots.iter().enumerate() {
+            let register = self.words(w, u32::MAX, *slot)?;
+            for (lane, value) in register.iter().enumerate() {
+                for i in 0..each {
+                    let k = each * (lane % 4) + i + 4 * each * (r / 2);
+                    let bits = value >> (8 * element.bytes() * i);
+                    rows[lane / 4 + 8 * (r % 2)][k] = float(element, bits);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The sums so far, by row and column, as bits; zeros where they are replaced.
+    fn sums(&self, w: &Warp, p: &Wgmma, add: bool) -> Checked<Vec<Vec<u32>>> {
+        let mut d = vec![vec![0; p.columns]; ROWS];
+        for (r, slot) in p.d.iter().enumerate().filter(|_| add) {
+            let register = self.words(w, u32::MAX, *slot)?;
+            for (lane, bits) in register.iter().enumerate() {
+                let (row, column) = place_of_sum(r, lane);
+                d[row][column] = *bits;
+            }
+        }
+        Ok(d)
+    }
+
+    fn put_sums(&self, w: &mut Warp, p: &Wgmma, d: &[Vec<u32>]) {
+        for (r, slot) in p.d.iter().enumerate() {
+            let out: [u32; 32] = std::array::from_fn(|lane| {
+                let (row, column) = place_of_sum(r, lane);
+                d[row][column]
+            });
+            w.regs.set(*slot, u32::MAX, &out);
+        }
+    }
+}
+
+/// The row within the warp's, and the column, of a sum.
+fn place_of_sum(register: usize, lane: usize) -> (usize, usize) {
+    (lane / 4 + 8 * (register / 2 % 2), 8 * (register / 4) + 2 * (lane % 4) + register % 2)
+}

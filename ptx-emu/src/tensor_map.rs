@@ -1,0 +1,183 @@
+//! Tensor maps: 128 bytes that say how bulk copies find boxes of a tensor.
+//!
+//! The bytes that a driver writes are opaque. Here they are: 8 bytes that no driver writes, the address, then numbers of
+//! 32 and of 64 bits, in the order of the fields. Of what a driver takes, interleaved layouts and the fill with NaN are
+//! left out.
+
+/// A tensor map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMap {
+    /// Address of the first element: a multiple of 16.
+    pub address: u64,
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub element: u32,
+    /// Bytes that a row of a box is swizzled in: 32, 64 or 128, or 0 for none.
+    pub swizzle: u32,
+    /// Elements in each of the one to five dimensions, the innermost first.
+    pub dims: Vec<u64>,
+    /// Bytes from an element to the next, of each dimension but the innermost: multiples of 16.
+    pub strides: Vec<u64>,
+    /// Elements of a box in each dimension: 1 to 256.
+    pub boxed: Vec<u32>,
+}
+
+/// What stands first: `emulated`.
+const MARK: u64 = u64::from_le_bytes(*b"emulated");
+/// The most dimensions.
+const MOST: usize = 5;
+
+impl TensorMap {
+    /// The map as bytes.
+    ///
+    /// # Errors
+    /// What is wrong with it, by the rules of `cuTensorMapEncodeTiled`.
+    pub fn encode(&self) -> Result<[u8; 128], String> {
+        self.check()?;
+        let mut words = vec![MARK, self.address];
+        let rank = self.dims.len() as u64;
+        words.push(rank | u64::from(self.element) << 8 | u64::from(self.swizzle) << 16);
+        let at = |list: &[u64], i: usize| list.get(i).copied().unwrap_or(0);
+        words.extend((0..MOST).map(|i| at(&self.dims, i)));
+        words.extend((0..MOST - 1).map(|i| at(&self.strides, i)));
+        let boxed = |i: usize| self.boxed.get(i).map_or(0, |n| u64::from(*n));
+        words.push((0..4).map(|i| boxed(i) << (16 * i)).sum());
+        words.push(boxed(4));
+        let mut bytes = [0; 128];
+        for (to, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
+        Ok(bytes)
+    }
+
+    /// The map of these bytes, if [`encode`](TensorMap::encode) wrote them.
+    pub fn decode(bytes: &[u8; 128]) -> Option<TensorMap> {
+        let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
+        let [MARK, address, shape, rest @ ..] = &words[..] else { return None };
+        let (dims, rest) = rest.split_at(MOST);
+        let (strides, boxed) = rest.split_at(MOST - 1);
+        let rank = (shape & 0xff) as usize;
+        let of = |i: usize| if i < 4 { boxed[0] >> (16 * i) & 0xffff } else { boxed[1] } as u32;
+        let map = TensorMap {
+            address: *address,
+            element: (shape >> 8 & 0xff) as u32,
+            swizzle: (shape >> 16) as u32,
+            dims: dims.get(..rank)?.to_vec(),
+            strides: strides.get(..rank.checked_sub(1)?)?.to_vec(),
+            boxed: (0..rank).map(of).collect(),
+        };
+        map.check().is_ok().then_some(map)
+    }
+
+    /// Bytes of a row of a box.
+    pub(crate) fn row_bytes(&self) -> u32 {
+        self.boxed[0] * self.element
+    }
+
+    /// Bytes of a box.
+    pub(crate) fn box_bytes(&self) -> u32 {
+        self.boxed.iter().product::<u32>() * self.element
+    }
+
+    /// The rows of the box at a place, in order: the address of what is within the tensor, its bytes, and how many bytes
+    /// of the row come before it.
+    pub(crate) fn rows(&self, place: &[i32]) -> Vec<Option<(u64, u32, u32)>> {
+        let rows: u32 = self.boxed[1..].iter().product();
+        (0..rows).map(|row| self.row(place, row)).collect()
+    }
+
+    fn row(&self, place: &[i32], mut row: u32) -> Option<(u64, u32, u32)> {
+        let mut address = self.address;
+        for d in 1..self.dims.len() {
+            let at = i64::from(place[d]) + i64::from(row % self.boxed[d]);
+            row /= self.boxed[d];
+            let inside = u64::try_from(at).ok().filter(|at| *at < self.dims[d])?;
+            address += inside * self.strides[d - 1];
+        }
+        let start = i64::from(place[0]);
+        let end = (start + i64::from(self.boxed[0])).min(self.dims[0] as i64);
+        let first = start.max(0);
+        let element = i64::from(self.element);
+        (first < end).then(|| {
+            let before = ((first - start) * element) as u32;
+            (address + (first * element) as u64, ((end - first) * element) as u32, before)
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let rank = self.dims.len();
+        if !(1..=MOST).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank {
+            return Err(format!("{rank} dimensions: 1 to 5, one stride less, and as many in the box"));
+        }
+        if !matches!(self.element, 1 | 2 | 4 | 8) || !matches!(self.swizzle, 0 | 32 | 64 | 128) {
+            return Err(format!("elements of {} bytes, swizzled in {}", self.element, self.swizzle));
+        }
+        if !self.address.is_multiple_of(16) {
+            return Err(format!("the address 0x{:x} is no multiple of 16", self.address));
+        }
+        if let Some(n) = self.dims.iter().find(|n| **n == 0 || **n > 1 << 32) {
+            return Err(format!("a dimension of {n} elements: 1 to 2^32"));
+        }
+        if let Some(n) = self.strides.iter().find(|n| !n.is_multiple_of(16) || **n >= 1 << 40) {
+            return Err(format!("a stride of {n} bytes: a multiple of 16 below 2^40"));
+        }
+        if let Some(n) = self.boxed.iter().find(|n| !(1..=256).contains(*n)) {
+            return Err(format!("a box of {n} elements in a dimension: 1 to 256"));
+        }
+        let row = self.row_bytes();
+        if !row.is_multiple_of(16) || self.swizzle != 0 && row > self.swizzle {
+            return Err(format!(
+                "rows of {row} bytes in a box: a multiple of 16, and no more than the {} of the swizzle",
+                self.swizzle
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> TensorMap {
+        let (dims, strides, boxed) = (vec![100, 50, 3], vec![208, 10400], vec![16, 8, 1]);
+        TensorMap { address: 0x1000, element: 2, swizzle: 32, dims, strides, boxed }
+    }
+
+    #[test]
+    fn bytes_give_the_map_again() {
+        let bytes = map().encode().expect("it is right");
+        assert_eq!(TensorMap::decode(&bytes), Some(map()));
+        assert_eq!(TensorMap::decode(&[0; 128]), None);
+    }
+
+    #[test]
+    fn rows_end_with_the_tensor() {
+        let rows = map().rows(&[96, 48, 2]);
+        let start = 0x1000 + 2 * 10400 + 96 * 2;
+        assert_eq!(rows[..3], [Some((start + 48 * 208, 8, 0)), Some((start + 49 * 208, 8, 0)), None]);
+        assert_eq!(map().rows(&[-4, 0, 0])[0], Some((0x1000, 24, 8)));
+        assert_eq!(map().rows(&[0, 0, 3]), vec![None; 8]);
+    }
+
+    #[test]
+    fn what_a_driver_refuses_is_refused() {
+        let cases = [
+            (TensorMap { address: 8, ..map() }, "the address 0x8 is no multiple of 16"),
+            (
+                TensorMap { strides: vec![200, 10400], ..map() },
+                "a stride of 200 bytes: a multiple of 16 below 2^40",
+            ),
+            (
+                TensorMap { boxed: vec![32, 8, 1], ..map() },
+                "rows of 64 bytes in a box: a multiple of 16, and no more than the 32 of the swizzle",
+            ),
+            (
+                TensorMap { boxed: vec![16, 257, 1], ..map() },
+                "a box of 257 elements in a dimension: 1 to 256",
+            ),
+        ];
+        for (map, wanted) in cases {
+            assert_eq!(map.encode().expect_err("refused"), wanted);
+        }
+    }
+}

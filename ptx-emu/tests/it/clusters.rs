@@ -1,0 +1,230 @@
+//! Manual, "barrier.cluster", "mapa", "setmaxnreg", and accesses to `.shared::cluster`: blocks that share their memory.
+
+use ptx_emu::{Class, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+
+const SCHEDULES: [(Order, u64); 4] =
+    [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)];
+
+/// A program in clusters of `blocks`: `%rank`, the peer's number `%peer`, 16 bytes of shared memory for each thread at
+/// `%own`, and at the same place of the peer's at `%far`; an mbarrier of `count` at `%bar`, and at `%there`.
+fn program(blocks: u32, count: u32, body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 s[];\n\
+         .visible .entry k(.param .align 64 .b8 map[128], .param .u64 out)\n\
+         .explicitcluster\n.reqnctapercluster {blocks}, 1, 1\n{{\n\
+         .reg .b64 %map, %out; .reg .b32 %t, %s, %own, %far, %bar, %there, %rank, %peer, %n, %r<8>; .reg .b16 %h;\n\
+         .reg .pred %first, %p, %zero; .shared .b64 bar;\n\
+         mov.b64 %map, map; cvta.param.u64 %map, %map; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %s, s;\n\
+         mov.u32 %rank, %cluster_ctarank; mov.u32 %n, %cluster_nctarank; add.u32 %peer, %rank, 1; rem.u32 %peer, %peer, %n;\n\
+         mov.u32 %bar, bar; setp.eq.u32 %first, %t, 0; setp.eq.u32 %zero, %rank, 0; mad.lo.u32 %own, %t, 16, %s;\n\
+         mapa.shared::cluster.u32 %far, %own, %peer; mapa.shared::cluster.u32 %there, %bar, %peer;\n\
+         mov.u32 %r0, %ctaid.x; mad.lo.u32 %r0, %r0, 64, %t; mad.wide.u32 %out, %r0, 4, %out;\n\
+         @%first mbarrier.init.shared.b64 [%bar], {count};\n@%first fence.mbarrier_init.release.cluster;\n\
+         {SYNC}{body}\nret;\n}}\n"
+    )
+}
+
+const ARRIVE: &str = "barrier.cluster.arrive.release.aligned;\n";
+const WAIT: &str = "barrier.cluster.wait.acquire.aligned;\n";
+const SYNC: &str = "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n";
+
+/// Runs four blocks of 64 threads; gives a word of each thread.
+fn launch(blocks: u32, count: u32, body: &str, (order, seed): (Order, u64)) -> Result<Vec<u32>, Box<Fault>> {
+    let text = program(blocks, count, body);
+    let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let memory = Memory::new(1 << 24);
+    let (x, out) = (memory.alloc(4096).expect("room"), memory.alloc(1024).expect("room"));
+    memory.write(x, &(0..1024u32).flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).expect("allocated");
+    memory.fill(out, &[0], 1024).expect("allocated");
+    let map =
+        TensorMap { address: x, element: 4, swizzle: 0, dims: vec![1024], strides: vec![], boxed: vec![256] };
+    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes()].concat();
+    let kernel = module.kernel("k").expect("it is in the text");
+    let launch = Launch { kernel, grid: [4, 1, 1], block: [64, 1, 1], dynamic_shared: 4096, params: &params };
+    for trace in [Trace::On, Trace::Off] {
+        run(&memory, &launch, &Schedule { order, seed, ..Schedule::default() }, trace)?;
+    }
+    let mut bytes = vec![0; 1024];
+    memory.read(out, &mut bytes).expect("allocated");
+    Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
+}
+
+/// Block 0 of each cluster asks for 1 KiB for all of it; all expect it.
+fn multicast(mask: u32, bytes: u32) -> String {
+    format!(
+        "mov.u32 %r1, 0; mov.b16 %h, {mask};
+         @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {bytes};
+         and.pred %zero, %zero, %first;
+         @%zero cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%s], [%map, {{%r1}}], [%bar], %h;
+         LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP;
+         ld.shared.u32 %r2, [%own];\n"
+    )
+}
+
+const STORE: &str = "st.global.u32 [%out], %r2;\n";
+
+#[test]
+fn blocks_reach_each_other() {
+    type Value = fn(u32, u32) -> u32;
+    let write = "mad.lo.u32 %r1, %rank, 1000, %t;\n";
+    let rows: &[(&[&str], Value)] = &[
+        // Thread t of a block reads what its peer stored, or stores at its peer's.
+        (&[write, "st.shared.u32 [%own], %r1;", SYNC, "ld.shared::cluster.u32 %r2, [%far];", SYNC], |peer, t| 1000 * peer + t),
+        (&[write, "st.shared::cluster.u32 [%far], %r1;", SYNC, "ld.shared.u32 %r2, [%own];"], |peer, t| 1000 * (1 - peer.min(1)) + t),
+        // By an mbarrier of the peer, at which all threads arrive.
+        (
+            &[
+                write,
+                "st.shared::cluster.v4.u32 [%far], {%r1,%r1,%r1,%r1}; mbarrier.arrive.shared::cluster.b64 _, [%there];
+                 LOOP: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra LOOP; ld.shared.u32 %r2, [%own+12];",
+                SYNC,
+            ],
+            |peer, t| 1000 * (1 - peer.min(1)) + t,
+        ),
+        (&["mov.u32 %r2, %clusterid.x; mad.lo.u32 %r2, %r2, 10, %peer;"], |peer, _| peer),
+    ];
+    for (body, value) in rows {
+        for schedule in SCHEDULES {
+            let body = [body, &[STORE][..]].concat().concat();
+            let out = launch(2, 64, &body, schedule).unwrap_or_else(|fault| panic!("{body}: {fault}"));
+            for (i, found) in out.into_iter().enumerate() {
+                let (block, t) = (i as u32 / 64, i as u32 % 64);
+                let peer = 1 - block % 2;
+                let wanted = match body.contains("%clusterid") {
+                    true => 10 * (block / 2) + peer,
+                    // What is stored there by its peer has the peer's number.
+                    false if body.contains("st.shared::cluster") => 1000 * peer + t,
+                    false => value(peer, t),
+                };
+                assert_eq!(found, wanted, "{body}: block {block} thread {t}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_reaches_all_blocks() {
+    for schedule in SCHEDULES {
+        for blocks in [1, 2, 4] {
+            let body = multicast((1 << blocks) - 1, 1024) + STORE + SYNC;
+            let out = launch(blocks, 1, &body, schedule).unwrap_or_else(|fault| panic!("{fault}"));
+            assert!(out.iter().enumerate().all(|(i, v)| *v == 4 * (i as u32 % 64)), "{blocks}: {out:?}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_with_clusters() {
+    use Class::{
+        AsyncUnfinished, BadLaunch, BarrierMismatch, ClusterExit, Deadlock, Mbarrier, OutOfBounds, SharedRace,
+    };
+    let write = "st.shared.u32 [%own], %t;\n";
+    let read = "ld.shared::cluster.u32 %r2, [%far];\n";
+    let lost = multicast(1, 1024);
+    let all = multicast(3, 1024);
+    let rows: &[(&[&str], Class, &str)] = &[
+        // The peer may be gone.
+        (&[write, SYNC, read], ClusterExit, ""),
+        (&["@%first mbarrier.arrive.shared::cluster.b64 _, [%there];"], ClusterExit, ""),
+        (
+            &[write, SYNC, read, "barrier.cluster.arrive.relaxed.aligned;", WAIT],
+            ClusterExit,
+            "nothing orders an access",
+        ),
+        // A copy that one block does not get, and one that a block does not wait for.
+        (&[&lost, SYNC], Deadlock, "waits at the mbarrier"),
+        (
+            &["setp.ne.u32 %p, %rank, 0; @%p exit;", &all.replace("setp", "setp")],
+            AsyncUnfinished,
+            "nothing has waited",
+        ),
+        (&[write, SYNC, write, read, SYNC], SharedRace, "nothing orders the two"),
+        (
+            &[write, SYNC, write, "barrier.cluster.arrive.relaxed.aligned;", WAIT, read, SYNC],
+            SharedRace,
+            "nothing orders the two",
+        ),
+        (
+            &["setp.eq.u32 %p, %rank, 0; @%p bra SKIP;", ARRIVE, WAIT, "SKIP: LOOP: bra LOOP;"],
+            Class::OutOfFuel,
+            "warp instructions",
+        ),
+        (
+            &[
+                "setp.eq.u32 %p, %t, 63; setp.lt.u32 %first, %t, 32; @%first bra LOOP;",
+                ARRIVE,
+                WAIT,
+                "bra END; LOOP: bar.sync 1, 64; END:",
+            ],
+            Deadlock,
+            "waits at the cluster's barrier",
+        ),
+        (&[ARRIVE, ARRIVE], BarrierMismatch, "a second arrival"),
+        (&[WAIT], BarrierMismatch, "no arrival before"),
+        (
+            &["mov.u32 %r1, 2; mapa.shared::cluster.u32 %far, %own, %r1;"],
+            OutOfBounds,
+            "mapa to block 2 of a cluster of 2",
+        ),
+        (
+            &["mov.u32 %r1, 0x3000400; ld.shared::cluster.u32 %r2, [%r1];"],
+            OutOfBounds,
+            "is shared memory of no block",
+        ),
+        (&["ld.shared.u32 %r2, [%far];"], OutOfBounds, "outside every variable"),
+        (&[&multicast(6, 1024), SYNC], OutOfBounds, "0b110 of a cluster of 2"),
+        (
+            &["add.u32 %there, %there, 8; @%first mbarrier.arrive.shared::cluster.b64 _, [%there];", SYNC],
+            Mbarrier,
+            "there is no mbarrier",
+        ),
+    ];
+    for (body, class, part) in rows {
+        for schedule in SCHEDULES {
+            let fault = launch(2, 1, &body.concat(), schedule).expect_err(&body.concat());
+            assert_eq!(fault.class, *class, "{body:?}: {fault}");
+            assert!(fault.what.contains(part), "{body:?}: {fault}");
+        }
+    }
+    let fault = launch(3, 1, "", SCHEDULES[0]).expect_err("four blocks");
+    assert_eq!(fault.class, BadLaunch);
+    assert_eq!(fault.what, "a grid of [4, 1, 1] blocks, which are no whole clusters of [3, 1, 1]");
+}
+
+/// The message names block and warp.
+#[test]
+fn the_peer_is_named() {
+    let fault = launch(2, 1, &(multicast(1, 1024) + SYNC), SCHEDULES[0]).expect_err("lost");
+    let wanted = "warp 0 of block 1 of the cluster waits at the mbarrier at 0x400 in line";
+    assert!(fault.what.contains(wanted), "{fault}");
+    let body = ["st.shared.u32 [%own], %t;", SYNC, "ld.shared::cluster.u32 %r2, [%far];"].concat();
+    let fault = launch(2, 1, &body, SCHEDULES[0]).expect_err("too early");
+    assert!(
+        fault.to_string().contains("put a barrier of the cluster before the end of every block"),
+        "{fault}"
+    );
+}
+
+/// Threads of two warpgroups, launched with 248 registers, of which the second asks for more.
+#[test]
+fn registers_are_passed_on() {
+    let text = |give: u32, take: u32| {
+        format!(
+            ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n.maxntid 384, 1, 1\n.minnctapersm 1\n{{\n\
+             .reg .pred %p; .reg .b32 %t; mov.u32 %t, %tid.x; setp.lt.u32 %p, %t, 128; @%p bra GIVE;\n\
+             setmaxnreg.inc.sync.aligned.u32 {take}; ret;\nGIVE: setmaxnreg.dec.sync.aligned.u32 {give}; ret;\n}}\n"
+        )
+    };
+    let launch = |give, take, (order, seed): (Order, u64)| {
+        let module = Module::parse(&text(give, take)).unwrap_or_else(|e| panic!("{e}"));
+        let kernel = module.kernel("k").expect("it is in the text");
+        let launch = Launch { kernel, grid: [1; 3], block: [384, 1, 1], dynamic_shared: 0, params: &[] };
+        run(&Memory::new(1 << 20), &launch, &Schedule { order, seed, ..Schedule::default() }, Trace::Off)
+    };
+    for schedule in SCHEDULES {
+        launch(40, 232, schedule).unwrap_or_else(|fault| panic!("{fault}"));
+        let fault = launch(40, 240, schedule).expect_err("384 x 168 registers");
+        assert_eq!(fault.class, Class::Deadlock, "{fault}");
+        assert!(fault.what.contains("for 2304 registers, of which"), "{fault}");
+    }
+}

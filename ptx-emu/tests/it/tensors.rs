@@ -1,0 +1,261 @@
+//! Manual, "cp.async.bulk.tensor", "cp.async.bulk", "stmatrix" and "movmatrix": boxes of tensors into and out of shared
+//! memory.
+
+use ptx_emu::{Class, Fault, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
+
+/// Elements of the matrix: rows of 72, of which 70 count.
+const COLUMNS: u64 = 70;
+const PITCH: u64 = 72;
+const ROWS: u64 = 20;
+
+/// A program that begins with `%map`, shared memory at `%s`, a full barrier of one arrival at `%bar`, and `%first` in
+/// one thread.
+fn program(body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 s[];\n\
+         .visible .entry k(.param .align 64 .b8 map[128], .param .u64 out)\n{{\n\
+         .reg .b64 %map, %out, %d<4>; .reg .b32 %t, %s, %bar, %r<12>; .reg .pred %first, %p; .shared .b64 bar;\n\
+         mov.b64 %map, map; cvta.param.u64 %map, %map; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x; mov.u32 %s, s;\n\
+         mov.u32 %bar, bar; setp.eq.u32 %first, %t, 0; mad.wide.u32 %out, %t, 16, %out; mad.lo.u32 %r0, %t, 16, %s;\n\
+         @%first mbarrier.init.shared.b64 [%bar], 1;\n@%first fence.mbarrier_init.release.cluster;\nbar.sync 0;\n\
+         {body}\nret;\n}}\n"
+    )
+}
+
+/// The matrix that the map is of.
+fn matrix() -> Vec<u16> {
+    (0..ROWS * PITCH).map(|i| i as u16 + 1).collect()
+}
+
+/// Runs a program of 128 threads on a box; gives the matrix and the 4 KiB of `out` after it.
+fn launch(
+    body: &str,
+    boxed: &[u32],
+    swizzle: u32,
+    (order, seed): (Order, u64),
+) -> Result<(Vec<u16>, Vec<u16>), Box<Fault>> {
+    let text = program(body);
+    let module = Module::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let memory = Memory::new(1 << 24);
+    let (x, out) = (memory.alloc(2 * ROWS * PITCH).expect("room"), memory.alloc(4096).expect("room"));
+    memory.set_label(x, "x");
+    memory.write(x, &matrix().iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).expect("allocated");
+    memory.fill(out, &[0], 4096).expect("allocated");
+    let (dims, strides) = (vec![COLUMNS, ROWS], vec![2 * PITCH]);
+    let map = TensorMap { address: x, element: 2, swizzle, dims, strides, boxed: boxed.to_vec() };
+    let params = [&map.encode().expect("a map")[..], &out.to_le_bytes()].concat();
+    let kernel = module.kernel("k").expect("it is in the text");
+    let launch = Launch { kernel, grid: [1; 3], block: [128, 1, 1], dynamic_shared: 8192, params: &params };
+    for trace in [Trace::On, Trace::Off] {
+        run(&memory, &launch, &Schedule { order, seed, ..Schedule::default() }, trace)?;
+    }
+    let words = |at: u64, n: u64| {
+        let mut bytes = vec![0; 2 * n as usize];
+        memory.read(at, &mut bytes).expect("allocated");
+        bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect::<Vec<_>>()
+    };
+    Ok((words(x, ROWS * PITCH), words(out, 2048)))
+}
+
+const SCHEDULES: [(Order, u64); 4] =
+    [(Order::InOrder, 0), (Order::Reversed, 1), (Order::Shuffled, 2), (Order::Shuffled, 3)];
+
+/// Loads a box to `%s` and waits.
+fn load(column: i32, row: i32, bytes: u32) -> String {
+    format!(
+        "mov.u32 %r1, {column}; mov.u32 %r2, {row};
+         @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], {bytes};
+         @%first cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%s], [%map, {{%r1, %r2}}], [%bar];
+         WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [%bar], 0; @!%p bra WAIT;\n"
+    )
+}
+
+/// Each thread shows its 16 bytes.
+const SHOW: &str = "ld.shared.v4.b32 {%r4,%r5,%r6,%r7}, [%r0]; st.global.v4.b32 [%out], {%r4,%r5,%r6,%r7};\n";
+
+/// The element at a place of the tensor; 0 outside.
+fn at(column: i64, row: i64) -> u16 {
+    let inside = (0..COLUMNS as i64).contains(&column) && (0..ROWS as i64).contains(&row);
+    if inside { matrix()[(row * PITCH as i64 + column) as usize] } else { 0 }
+}
+
+/// Where an element of a box lies, in elements: the units of 16 bytes exchanged by the manual's figures.
+fn element(swizzle: u32, row: u32, column: u32) -> usize {
+    let unit = match swizzle {
+        128 => column / 8 ^ row % 8,
+        64 => column / 8 ^ row / 2 % 4,
+        32 => column / 8 ^ row / 4 % 2,
+        _ => column / 8,
+    };
+    (unit * 8 + column % 8) as usize
+}
+
+#[test]
+fn boxes_land_swizzled_and_end_with_the_tensor() {
+    let clear = [WRITE, FENCE, "bar.sync 0;\n"].concat();
+    for (swizzle, width) in [(128, 64), (64, 32), (32, 16), (0, 24)] {
+        for (column, row) in [(0, 0), (16, 13), (-8, -3), (66, 19), (80, 0)] {
+            let bytes = width * 16 * 2;
+            for schedule in SCHEDULES {
+                let (_, out) = launch(
+                    &(clear.clone() + &load(column, row, bytes) + SHOW),
+                    &[width, 16],
+                    swizzle,
+                    schedule,
+                )
+                .unwrap_or_else(|fault| panic!("{fault}"));
+                for (r, c) in (0..16).flat_map(|r| (0..width).map(move |c| (r, c))).take(1024) {
+                    let found = out[(r * width) as usize + element(swizzle, r, c)];
+                    let wanted = at(i64::from(column) + i64::from(c), i64::from(row) + i64::from(r));
+                    if (r * width) as usize + element(swizzle, r, c) < 1024 {
+                        assert_eq!(
+                            found, wanted,
+                            "swizzle {swizzle}, box at {column}, {row}: row {r} column {c}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Loads a box, waits, changes nothing, and stores it elsewhere: what is outside is left out.
+#[test]
+fn boxes_are_stored_and_clipped() {
+    let store = "mov.u32 %r1, 40; mov.u32 %r2, 10;
+        @%first cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {%r1, %r2}], [%s];
+        @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group 0;";
+    for schedule in SCHEDULES {
+        let (x, _) = launch(&(load(0, 0, 1024) + store), &[32, 16], 64, schedule)
+            .unwrap_or_else(|fault| panic!("{fault}"));
+        for (row, column) in (0..ROWS as i64).flat_map(|r| (0..PITCH as i64).map(move |c| (r, c))) {
+            let stored = (40..70).contains(&column) && row >= 10;
+            let wanted = if stored {
+                at(column - 40, row - 10)
+            } else {
+                matrix()[(row * PITCH as i64 + column) as usize]
+            };
+            assert_eq!(x[(row * PITCH as i64 + column) as usize], wanted, "row {row} column {column}");
+        }
+    }
+}
+
+const WRITE: &str = "mov.b32 %r4, 0x00050004; st.shared.v4.b32 [%r0], {%r4,%r4,%r4,%r4};\n";
+const FENCE: &str = "fence.proxy.async.shared::cta;\n";
+const STORE: &str = "@%first cp.async.bulk.global.shared::cta.bulk_group [%out], [%s], 1024; @%first cp.async.bulk.commit_group;\n";
+const WAIT: &str = "@%first cp.async.bulk.wait_group.read 0;\n";
+
+#[test]
+fn bytes_are_stored() {
+    for schedule in SCHEDULES {
+        let body = [WRITE, FENCE, "bar.sync 0;", STORE, WAIT].concat();
+        let (_, out) = launch(&body, &[16, 8], 32, schedule).unwrap_or_else(|fault| panic!("{fault}"));
+        let wanted = |i: usize| if i < 512 { 4 + (i % 2) as u16 } else { 0 };
+        assert!(out.iter().enumerate().all(|(i, v)| *v == wanted(i)));
+    }
+}
+
+#[test]
+fn mistakes_with_tensors() {
+    use Class::{
+        AsyncCopy, AsyncUnfinished, Deadlock, Descriptor, Misaligned, OutOfBounds, ProxyFence, SharedRace,
+    };
+    let good = load(0, 0, 512);
+    let few = load(0, 0, 256);
+    let rows: &[(&[&str], Class, &str)] = &[
+        (&[WRITE, "bar.sync 0;", STORE, WAIT], ProxyFence, "that an ordinary store wrote"),
+        (&[WRITE, FENCE, STORE, WAIT], SharedRace, "nothing orders the two"),
+        (&[WRITE, FENCE, "bar.sync 0;", STORE], AsyncUnfinished, "a copy may still read its shared memory"),
+        (
+            &[WRITE, FENCE, "bar.sync 0;", STORE, "bar.sync 0;", WRITE, WAIT],
+            AsyncCopy,
+            "was written while this",
+        ),
+        (
+            &[WRITE, FENCE, "bar.sync 0;", STORE, "bar.sync 0;", WRITE, FENCE, "bar.sync 0;", WAIT],
+            AsyncCopy,
+            "was written while this",
+        ),
+        (
+            &[&good.replace("WAIT: mbarrier", "exit; WAIT: mbarrier")],
+            AsyncUnfinished,
+            "nothing has waited for a copy",
+        ),
+        (&[&few.replace("[%s], [%map", "[%s+64], [%map")], Misaligned, "no multiple of 128"),
+        (&[&few], Deadlock, "-256 bytes are missing"),
+        (&["add.u64 %map, %map, 32;", &good], Misaligned, "a tensor map at"),
+        (&[&good.replace("[%map,", "[%out,")], Descriptor, "are no tensor map"),
+        (&["ld.param.u64 %map, [out];", &good], Descriptor, "are no tensor map"),
+        (
+            &[&good.replace("{%r1, %r2}", "{%r1, %r2, %r2}").replace("2d", "3d")],
+            Descriptor,
+            "3 coordinates for a tensor map of 2",
+        ),
+        (&[&good.replace("[%s], [%map", "[%s+7936], [%map")], OutOfBounds, "outside every variable"),
+        (&["or.b64 %map, %map, 64;", &good], Descriptor, "are no tensor map"),
+    ];
+    for (body, class, part) in rows {
+        for schedule in SCHEDULES {
+            let fault = launch(&body.concat(), &[16, 16], 32, schedule).expect_err(&body.concat());
+            assert_eq!(fault.class, *class, "{body:?}: {fault}");
+            assert!(fault.what.contains(part), "{body:?}: {fault}");
+        }
+    }
+}
+
+/// A tile that a map brought with one swizzle is read with another.
+#[test]
+fn a_wrong_swizzle_is_named() {
+    let product = |code: u64| {
+        format!(
+            "shr.u32 %r1, %s, 4; cvt.u64.u32 %d0, %r1; or.b64 %d0, %d0, {};
+             .reg .f32 %f<4>; mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+             wgmma.fence.sync.aligned; setp.ge.u32 %p, %t, 0;
+             wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0,%f1,%f2,%f3}}, %d0, %d0, %p, 1, 1, 0, 0;
+             wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;",
+            code << 62 | 64 << 32 | 1 << 16
+        )
+    };
+    for schedule in SCHEDULES {
+        launch(&(load(0, 0, 8192) + &product(1)), &[64, 64], 128, schedule)
+            .unwrap_or_else(|fault| panic!("{fault}"));
+        let fault =
+            launch(&(load(0, 0, 8192) + &product(2)), &[64, 64], 128, schedule).expect_err("64 bytes");
+        assert_eq!(fault.class, Class::Descriptor, "{fault}");
+        let wanted = "a tile is read with a swizzle of 64 bytes, and a tensor map brought it here with one of 128 bytes";
+        assert_eq!(fault.what, wanted);
+    }
+}
+
+/// Lane l holds elements 2 l and 2 l + 1 of a matrix: what `stmatrix` stores, `ldmatrix` loads.
+#[test]
+fn matrices_are_stored_and_moved() {
+    let fill = "mad.lo.u32 %r8, %t, 0x00020002, 0x00010000; add.u32 %r9, %r8, 0x01000100; add.u32 %r10, %r8, 0x02000200; add.u32 %r11, %r8, 0x03000300;";
+    for (n, registers) in [(1, "{%r8}"), (2, "{%r8,%r9}"), (4, "{%r8,%r9,%r10,%r11}")] {
+        for trans in ["", ".trans"] {
+            let store =
+                format!("stmatrix.sync.aligned.m8n8.x{n}{trans}.shared.b16 [%r0], {registers}; bar.sync 0;");
+            let body = format!("setp.lt.u32 %p, %t, 32; @!%p bra END; {fill} {WRITE} {store} {SHOW} END:");
+            let (_, out) =
+                launch(&body.replace("bar.sync 0;", "bar.warp.sync -1;"), &[16, 8], 32, SCHEDULES[0])
+                    .unwrap_or_else(|fault| panic!("{fault}"));
+            for (matrix, row, column) in (0..n).flat_map(|m| (0..64).map(move |i| (m, i / 8, i % 8))) {
+                let (r, c) = if trans.is_empty() { (row, column) } else { (column, row) };
+                let found = out[64 * matrix + 8 * row + column];
+                assert_eq!(
+                    usize::from(found),
+                    256 * matrix + 8 * r + c,
+                    "x{n}{trans}: {matrix} {row} {column}"
+                );
+            }
+        }
+    }
+    let moved = format!(
+        "setp.lt.u32 %p, %t, 32; @!%p bra END; {fill} movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r8; st.global.b32 [%out], %r4; END:"
+    );
+    let (_, out) = launch(&moved, &[16, 8], 32, SCHEDULES[0]).unwrap_or_else(|fault| panic!("{fault}"));
+    for (lane, half) in (0..32).flat_map(|l| [(l, 0), (l, 1)]) {
+        let (row, column) = (lane / 4, 2 * (lane % 4) + half);
+        assert_eq!(usize::from(out[8 * lane + half]), 8 * column + row);
+    }
+}
