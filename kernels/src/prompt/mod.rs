@@ -1,0 +1,6 @@
+//! What a prompt of many tokens at once needs besides products ([`matmul`](crate::matmul)): queries, keys and values of
+//! consecutive positions, and causal attention over them.
+
+mod rotate;
+
+pub use rotate::{RotateTokens, RotateTokensArgs};
