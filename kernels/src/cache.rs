@@ -12,11 +12,16 @@ pub(crate) fn key(x: f32) -> f16 {
     if x.to_f32().is_infinite() { f16::from_f32(f32::NAN) } else { x }
 }
 
-/// Two keys: `x * 0 + x` is `x`, and NaN where `x` is infinite.
-pub(crate) fn keys<'k>(k: Builder<'k>, [x, y]: [F32<'k>; 2]) -> [Val<'k, f16>; 2] {
+/// Two keys.
+pub(crate) fn keys<'k>(k: Builder<'k>, pair: [F32<'k>; 2]) -> [Val<'k, f16>; 2] {
+    key_pair(k, pair).unpack()
+}
+
+/// Two keys in a register: `x * 0 + x` is `x`, and NaN where `x` is infinite.
+pub(crate) fn key_pair<'k>(k: Builder<'k>, [x, y]: [F32<'k>; 2]) -> Val<'k, f16x2> {
     let pair = x.cvt::<f16>().pack(y.cvt::<f16>());
     let zero = k.val(0u32).bits::<f16x2>();
-    pair.fma(zero, pair).unpack()
+    pair.fma(zero, pair)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod format;
 mod list;
 pub mod matmul;
 pub mod pipeline;
+pub mod prompt;
 pub mod read;
 pub mod reduce;
 pub mod simple;

@@ -9,6 +9,7 @@ use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
 };
+use crate::prompt::{PromptAttention, RotateTokens};
 use crate::simple::attention::{Attention, AttentionCombine};
 use crate::{
     Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv, GemvAdd,
@@ -213,12 +214,39 @@ impl List {
         let order = |group| ColumnOrder { group };
         let norm = |group, second: Option<u32>| NormTokens { order: order(group), second: second.map(order) };
         self.matmul(order);
+        self.prompt(order);
         self.add([norm(8, None), norm(16, None), norm(32, None), norm(32, Some(16))]);
         self.add(Read::ALL);
     }
 }
 
 impl List {
+    fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {
+        use Pairing::*;
+        let rotate = |head_dim, pairing, bias, norm| RotateTokens { head_dim, pairing, bias, norm };
+        self.add([
+            rotate(128, Interleaved, false, false),
+            rotate(64, Interleaved, false, false),
+            rotate(80, HalfSplit, true, false),
+            rotate(96, HalfSplit, false, false),
+            rotate(128, HalfSplit, true, false),
+            rotate(128, HalfSplit, false, true),
+            rotate(256, HalfSplit, true, true),
+        ]);
+        let of = |head_dim, group| PromptAttention::new(head_dim, order(group));
+        self.add([
+            of(64, 8),
+            of(64, 32).with_queries(64),
+            of(80, 16),
+            of(96, 32),
+            of(128, 16),
+            of(128, 32).with_queries(64),
+            of(128, 8).with_window(100),
+            of(256, 32),
+            of(256, 16).with_window(512),
+        ]);
+    }
+
     fn matmul(&mut self, order: impl Fn(u32) -> ColumnOrder) {
         let of = |format, epilogue| Matmul { format, epilogue, rows: RowOrder::PLAIN, tokens: 64 };
         self.add(tiled().map(|format| of(format, Epilogue::Add)));

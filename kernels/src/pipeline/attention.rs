@@ -37,6 +37,7 @@ use crate::state::{LEN, POSITION};
 use block::{AttentionBlock, RowFilter, TileRange};
 use ptx_gen::*;
 use sums::OnlineSoftmax;
+pub(crate) use sums::divided;
 
 args! {
     /// Arguments of [`PipelinedAttention`].

@@ -143,7 +143,7 @@ fn exact(format: Format, w: &[u8], x: &[f32]) -> Vec<f64> {
 }
 
 /// `x * gamma / rms(x)` in double precision.
-fn normed(x: &[f32], gamma: &[f32], epsilon: f32) -> Vec<f64> {
+pub(crate) fn normed(x: &[f32], gamma: &[f32], epsilon: f32) -> Vec<f64> {
     let square = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / x.len() as f64;
     let factor = 1.0 / (square + f64::from(epsilon)).sqrt();
     x.iter().zip(gamma).map(|(&x, &g)| f64::from(x) * f64::from(g) * factor).collect()

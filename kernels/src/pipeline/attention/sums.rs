@@ -31,7 +31,7 @@ impl<'k> SoftmaxPartial<'k> {
 
 /// Quotient and remainder by a literal, where `v * by` is below 2^32. `ptxas` does not optimize division by a
 /// literal.
-pub(super) fn divided(v: U32<'_>, by: u32) -> (U32<'_>, U32<'_>) {
+pub(crate) fn divided(v: U32<'_>, by: u32) -> (U32<'_>, U32<'_>) {
     if by.is_power_of_two() {
         return (v >> by.ilog2(), v & (by - 1));
     }

@@ -1,0 +1,203 @@
+//! Causal attention of consecutive tokens over the KV cache, which has their own keys and values already:
+//! `softmax(q k^T) v`, with queries that are multiplied by the factor of the scores. sm_80.
+//!
+//! A block takes [`PromptAttention::queries`] tokens of a query head, a quarter to each of its four warps, and goes
+//! through keys and values in steps of 64 or 32 positions. While a step is computed, the next one is copied into the
+//! other half of a double buffer in shared memory. All four warps use the same keys and values.
+//!
+//! Scores are sums of `mma.m16n8k16`, in which a lane holds two neighbouring keys of a query. So does the left matrix of
+//! the second product, `p v`, and the weights need not leave their registers. Softmax is online (Dao, FlashAttention-2,
+//! 2023): each query keeps the maximum `m` of its scores, which are in log2 units, and the sum of `2^(score - m)`. Where a
+//! step raises the maximum of no query of a warp, nothing is rescaled; it would be multiplied by 1.
+//!
+//! Steps begin at multiples of their length. A position that does not count has weight 0, and a step of them changes
+//! nothing. So the bits of a result depend on the token's query, its position, and the keys and values that count: not on
+//! the other tokens, nor on how a prompt is cut into chunks. That is, if numbers are finite: a value that is not finite
+//! reaches all tokens of its step, where its weight is 0 or not.
+//!
+//! Blocks with more positions come first.
+
+mod block;
+mod cases;
+mod scores;
+mod shared;
+mod store;
+
+use crate::contract::Contract;
+use crate::format::dequantize::ColumnOrder;
+use crate::matmul::activations::{self, PANEL, TOKENS};
+use block::Block;
+use ptx_gen::*;
+use shared::Rows;
+
+args! {
+    /// Arguments of [`PromptAttention`].
+    pub struct PromptAttentionArgs {
+        /// `[capacity, heads, head_dim]`: times the factor of the scores and `log2(e)`.
+        q: In<f16>,
+        /// `[kv_heads, ctx, head_dim]`
+        k_cache: In<f16>,
+        /// `[kv_heads, ctx, head_dim]`
+        v_cache: In<f16>,
+        /// `[heads * head_dim / 64, capacity, 64]`: see [`activations`]
+        y: Out<f16>,
+        /// `[capacity]`: what each token's numbers are to be multiplied by: 1, as a result is between values.
+        y_scale: Out<f32>,
+        /// Query heads.
+        heads: u32,
+        /// KV heads.
+        kv_heads: u32,
+        /// Positions of the cache.
+        ctx: u32,
+        /// The position of the first token.
+        position: u32,
+        /// Tokens.
+        tokens: u32,
+        /// Tokens that buffers have room for, a multiple of 8.
+        capacity: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PromptAttention {
+    /// Dimensions of a head: a multiple of 16, at most 256.
+    pub head_dim: u32,
+    /// Queries of a block: 64, or 128 if heads have at most 128 dimensions. More queries share what is read, fewer make
+    /// more blocks; the bits of the results are the same.
+    pub queries: u32,
+    /// The latest positions that count, the token's own included; all of them without a window.
+    pub window: Option<u32>,
+    /// The order of the columns of the result.
+    pub order: ColumnOrder,
+}
+
+/// Warps of a block.
+const WARPS: u32 = 4;
+/// Rows of a left matrix.
+const ROWS: u32 = 16;
+
+impl PromptAttention {
+    /// As many queries a block as registers allow.
+    pub const fn new(head_dim: u32, order: ColumnOrder) -> PromptAttention {
+        let queries = if head_dim <= 128 { 128 } else { 64 };
+        PromptAttention { head_dim, queries, window: None, order }
+    }
+
+    /// The same over a window of the latest positions.
+    pub const fn with_window(self, window: u32) -> PromptAttention {
+        PromptAttention { window: Some(window), ..self }
+    }
+
+    /// The same with fewer queries a block.
+    pub const fn with_queries(self, queries: u32) -> PromptAttention {
+        PromptAttention { queries, ..self }
+    }
+
+    /// Positions of a step.
+    fn keys(&self) -> u32 {
+        if self.head_dim <= 128 { 64 } else { 32 }
+    }
+
+    /// Queries of a warp.
+    fn warp_queries(&self) -> u32 {
+        self.queries / WARPS
+    }
+
+    /// Rows of queries, keys and values in shared memory.
+    fn rows(&self) -> Rows {
+        Rows::of(self.head_dim)
+    }
+
+    /// Bytes of shared memory that a block needs: queries, then keys and values of two steps.
+    fn shared(&self) -> u32 {
+        (self.queries + 4 * self.keys()) * self.rows().bytes
+    }
+}
+
+impl KernelDef for PromptAttention {
+    type Args<S: Side> = PromptAttentionArgs<S>;
+
+    fn name(&self) -> String {
+        let PromptAttention { head_dim, queries, window, order } = self;
+        let window = window.map_or(String::new(), |window| format!("_window_{window}"));
+        format!("prompt_attention_{head_dim}_{queries}_{}{window}", order.group)
+    }
+
+    fn block(&self) -> u32 {
+        32 * WARPS
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(2)
+    }
+
+    fn grid(&self, a: &PromptAttentionArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("the kernel's head_dim", self.head_dim, ROWS)?;
+        self.range("the kernel's head_dim", self.head_dim, ROWS, 256)?;
+        self.multiple("the kernel's queries", self.queries, WARPS * ROWS)?;
+        let most = PromptAttention::new(self.head_dim, self.order).queries;
+        self.range("the kernel's queries", self.queries, WARPS * ROWS, most)?;
+        self.range("the kernel's window", self.window.unwrap_or(1), 1, 1 << 24)?;
+        self.range("heads", a.heads, 1, 1 << 16)?;
+        self.range("kv_heads", a.kv_heads, 1, a.heads)?;
+        self.multiple("heads", a.heads, a.kv_heads)?;
+        self.multiple("heads * head_dim", a.heads * self.head_dim, PANEL.max(4 * self.order.group))?;
+        self.range("ctx", a.ctx, 1, 1 << 24)?;
+        self.multiple("capacity", a.capacity, TOKENS)?;
+        self.range("tokens", a.tokens, 1, a.capacity.min(a.ctx))?;
+        self.range("position", a.position, 0, a.ctx - a.tokens)?;
+        for (name, found) in [("q", a.q), ("y", a.y)] {
+            self.length(name, found, "capacity * heads * head_dim", &[a.capacity, a.heads, self.head_dim])?;
+        }
+        for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
+            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
+        }
+        self.length("y_scale", a.y_scale, "capacity", &[a.capacity])?;
+        let parts = a.tokens.div_ceil(self.queries);
+        self.range("the blocks of a head", parts, 1, u16::MAX.into())?;
+        Ok(Grid { shared: self.shared(), ..Grid::plane(a.heads, parts) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
+        k.note("shared memory: queries, then keys and values of two steps");
+        let block = Block::new(k, self, &a);
+        let sums = block.attend();
+        block.store(sums);
+    }
+
+    fn reference(&self, a: PromptAttentionArgs<Cpu<'_>>) {
+        let (dim, heads, capacity) = (self.head_dim as usize, a.heads as usize, a.capacity as usize);
+        let head_len = a.ctx as usize * dim;
+        for token in 0..a.tokens as usize {
+            a.y_scale[token] = 1.0;
+            let end = a.position as usize + token + 1;
+            let start = end - self.window.map_or(end, |window| end.min(window as usize));
+            for head in 0..heads {
+                let first = head / (heads / a.kv_heads as usize) * head_len;
+                let q = &a.q[(token * heads + head) * dim..][..dim];
+                let rows = first + start * dim..first + end * dim;
+                for (d, y) in attend(q, &a.k_cache[rows.clone()], &a.v_cache[rows]).into_iter().enumerate() {
+                    let slot = self.order.slot((head * dim + d) as u32) as usize;
+                    a.y[activations::index(capacity, token, slot)] = f16::from_f32(y as f32);
+                }
+            }
+        }
+    }
+}
+
+/// `softmax(q k^T) v` of one query, with scores in log2 units.
+fn attend(q: &[f16], keys: &[f16], values: &[f16]) -> Vec<f64> {
+    let numbers = |row: &[f16]| row.iter().map(|x| f64::from(x.to_f32())).collect::<Vec<_>>();
+    let q = numbers(q);
+    let dot = |row: &[f16]| numbers(row).iter().zip(&q).map(|(k, q)| k * q).sum::<f64>();
+    let scores: Vec<f64> = keys.chunks(q.len()).map(dot).collect();
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let weights: Vec<f64> = scores.iter().map(|score| (score - max).exp2()).collect();
+    let mut y = vec![0.0; q.len()];
+    for (row, weight) in values.chunks(q.len()).zip(&weights) {
+        y.iter_mut().zip(numbers(row)).for_each(|(y, v)| *y += weight * v);
+    }
+    let sum: f64 = weights.iter().sum();
+    y.into_iter().map(|y| y / sum).collect()
+}

@@ -1,0 +1,162 @@
+//! Scores of a warp's queries, their weights, and the sums of weighted values.
+
+use super::ROWS;
+use super::shared::Matrices;
+use crate::reduce::{lanes_max, lanes_sum};
+use ptx_gen::*;
+
+/// Lanes that share a query.
+const QUAD: u32 = 3;
+
+/// The running sums of 16 queries; a lane has queries `g` and `g + 8`.
+pub(super) struct Tile<'k> {
+    /// The maximum of the scores. `f32::MIN` stands for none: infinity minus infinity would be NaN.
+    max: [Var<'k, f32>; 2],
+    /// The lane's share of the sum of the weights.
+    weights: [Var<'k, f32>; 2],
+    /// The weighted values, for each eight dimensions.
+    values: Vec<Sums<'k, f32>>,
+}
+
+/// The scores of a warp's queries in a step: for each 16 queries, and each eight keys.
+pub(super) struct Weights<'k> {
+    k: Builder<'k>,
+    scores: Vec<Vec<Sums<'k, f32>>>,
+}
+
+impl<'k> Weights<'k> {
+    pub(super) fn zero(k: Builder<'k>, tiles: usize, keys: u32) -> Self {
+        let tile = |_| (0..keys / 8).map(|_| Sums::zero(k)).collect();
+        Weights { k, scores: (0..tiles).map(tile).collect() }
+    }
+
+    /// Adds the products of queries and keys.
+    pub(super) fn multiply(&mut self, queries: &Matrices<'k>, keys: &Matrices<'k>, head_dim: u32) {
+        for pair in 0..head_dim / 16 {
+            let load = |i: usize| A(queries.at(ROWS * i as u32, pair).ldmatrix4());
+            let left: Vec<A> = (0..self.scores.len()).map(load).collect();
+            for sixteen in 0..self.scores[0].len() / 2 {
+                let [b0, b1, b2, b3] = keys.at(16 * sixteen as u32, pair).ldmatrix4();
+                for (scores, &a) in self.scores.iter_mut().zip(&left) {
+                    scores[2 * sixteen].add_f16(a, B([b0, b1]));
+                    scores[2 * sixteen + 1].add_f16(a, B([b2, b3]));
+                }
+            }
+        }
+    }
+
+    /// Replaces each score by what `masked` makes of it and of its distance: how much further its query is, than the
+    /// lane's first query, less how much further its key is than the lane's first key.
+    pub(super) fn mask(&mut self, masked: impl Fn(i32, F32<'k>) -> F32<'k>) {
+        for (tile, scores) in (0..).zip(&mut self.scores) {
+            for (eight, sums) in (0..).zip(scores) {
+                for (i, score) in (0..).zip(&mut sums.0) {
+                    let further = 16 * tile + i / 2 * 8 - (8 * eight + i % 2);
+                    score.set(masked(further, score.get()));
+                }
+            }
+        }
+    }
+
+    /// Scores to weights relative to the new maxima, to which the sums are rescaled: for each 16 queries, and each 16
+    /// keys, a left matrix.
+    pub(super) fn weigh(self, tiles: &mut [Tile<'k>]) -> Vec<Vec<A<'k>>> {
+        let maxima: Vec<[F32; 2]> = tiles
+            .iter()
+            .zip(&self.scores)
+            .map(|(tile, scores)| [0, 1].map(|r| tile.next_max(scores, r)))
+            .collect();
+        let rises = tiles.iter().zip(&maxima).flat_map(|(tile, max)| [0, 1].map(|r| max[r].gt(&tile.max[r])));
+        let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
+        let weights = tiles.iter_mut().zip(&self.scores).zip(&maxima);
+        let weights: Vec<_> = weights.map(|((tile, scores), &max)| tile.weigh(scores, max)).collect();
+        self.k.when(risen, || {
+            self.k.note("a maximum has risen: rescale the sums");
+            tiles.iter_mut().zip(&maxima).for_each(|(tile, &max)| tile.rescale(max));
+        });
+        for (tile, (max, (_, sums))) in tiles.iter_mut().zip(maxima.into_iter().zip(&weights)) {
+            tile.advance(max, *sums);
+        }
+        weights.into_iter().map(|(weights, _)| weights).collect()
+    }
+}
+
+/// Adds neighbours, then their sums, and so on.
+fn tree<'k>(mut all: Vec<F32<'k>>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
+    while all.len() > 1 {
+        all = all.chunks(2).map(|two| two.iter().copied().reduce(&combine).expect("one or two")).collect();
+    }
+    all[0]
+}
+
+impl<'k> Tile<'k> {
+    pub(super) fn new(k: Builder<'k>, head_dim: u32) -> Self {
+        Tile {
+            max: [0, 1].map(|_| k.var(f32::MIN)),
+            weights: [0, 1].map(|_| k.var(0.0)),
+            values: (0..head_dim / 8).map(|_| Sums::zero(k)).collect(),
+        }
+    }
+
+    /// The largest score of query `r` so far, with those of a step.
+    fn next_max(&self, scores: &[Sums<'k, f32>], r: usize) -> F32<'k> {
+        let scores = scores.iter().flat_map(|sums| [0, 1].map(|i| sums.0[2 * r + i].get()));
+        lanes_max(QUAD, tree(scores.collect(), |a, b| a.max(b))).max(&self.max[r])
+    }
+
+    /// The weights of a step as left matrices, and the sums of the lane's.
+    fn weigh(&mut self, scores: &[Sums<'k, f32>], max: [F32<'k>; 2]) -> (Vec<A<'k>>, [F32<'k>; 2]) {
+        let mut all = [vec![], vec![]];
+        let mut words = [vec![], vec![]];
+        for sums in scores {
+            for r in 0..2 {
+                let pair = [0, 1].map(|i| (sums.0[2 * r + i].get() - max[r]).ex2());
+                words[r].push(pair[0].pack_f16(pair[1]));
+                all[r].push(pair[0] + pair[1]);
+            }
+        }
+        let left = |i: usize| A([words[0][2 * i], words[1][2 * i], words[0][2 * i + 1], words[1][2 * i + 1]]);
+        ((0..scores.len() / 2).map(left).collect(), all.map(|all| tree(all, |a, b| a + b)))
+    }
+
+    /// The factors of old sums.
+    fn factors(&self, max: [F32<'k>; 2]) -> [F32<'k>; 2] {
+        [0, 1].map(|r| (self.max[r].get() - max[r]).ex2())
+    }
+
+    fn rescale(&mut self, max: [F32<'k>; 2]) {
+        let factors = self.factors(max);
+        for sums in &mut self.values {
+            for (i, value) in sums.0.iter_mut().enumerate() {
+                *value *= factors[i / 2];
+            }
+        }
+        self.weights.iter_mut().zip(factors).for_each(|(weights, factor)| *weights *= factor);
+    }
+
+    fn advance(&mut self, max: [F32<'k>; 2], sums: [F32<'k>; 2]) {
+        self.max.iter_mut().zip(max).for_each(|(old, max)| old.set(max));
+        self.weights.iter_mut().zip(sums).for_each(|(weights, sum)| *weights += sum);
+    }
+
+    /// Adds the weighted values of a step.
+    pub(super) fn add(&mut self, weights: &[A<'k>], values: &Matrices<'k>) {
+        for (sixteen, &a) in (0..).zip(weights) {
+            for (pair, sums) in (0..).zip(self.values.chunks_mut(2)) {
+                let [b0, b1, b2, b3] = values.at(16 * sixteen, pair).ldmatrix4_trans();
+                sums[0].add_f16(a, B([b0, b1]));
+                sums[1].add_f16(a, B([b2, b3]));
+            }
+        }
+    }
+
+    /// The results of query `g + 8 r`, two neighbouring dimensions to a word, for each eight dimensions.
+    pub(super) fn results(&self, r: usize) -> Vec<U32<'k>> {
+        let reciprocal = lanes_sum(QUAD, self.weights[r].get()).rcp();
+        let word = |sums: &Sums<'k, f32>| {
+            let [low, high] = [0, 1].map(|i| sums.0[2 * r + i].get() * reciprocal);
+            low.pack_f16(high)
+        };
+        self.values.iter().map(word).collect()
+    }
+}

@@ -1,0 +1,91 @@
+//! The results of a block, as activations of the next product.
+//!
+//! The columns of a head are scattered over slots. Eight neighbouring slots are pairs of columns of four groups, four are
+//! those of two, as far as a head has them all: a piece. A warp puts its results into shared memory in the order of their
+//! slots, where its queries were, and each lane stores pieces.
+
+use super::block::Block;
+use super::scores::Tile;
+use super::{PromptAttention, ROWS};
+use crate::matmul::activations;
+use crate::pipeline::attention::divided;
+use ptx_gen::*;
+
+impl PromptAttention {
+    /// Slots of a piece.
+    fn piece(&self) -> u32 {
+        let widths = [8, 4];
+        let fits = |width: &u32| self.head_dim.is_multiple_of(width / 2 * self.order.group);
+        widths.into_iter().find(fits).unwrap_or(2)
+    }
+
+    /// Columns of as many groups as have a pair in a piece.
+    fn part(&self) -> u32 {
+        self.piece() / 2 * self.order.group
+    }
+
+    /// Where columns `8 eight` and the next of a head are among its pieces. Columns `8 eight + 2 t` are as many slots
+    /// further as `t` pieces.
+    fn place(&self, eight: u32) -> u32 {
+        let (d, group, part) = (8 * eight, self.order.group, self.part());
+        d / part * part + 2 * self.piece() * (d % group / 4) + d % part / group * 2
+    }
+}
+
+impl<'k> Block<'_, 'k> {
+    /// Divides and stores.
+    pub(super) fn store(&self, tiles: Vec<Tile<'k>>) {
+        let k = self.k;
+        k.note("results, in the order of their slots");
+        k.warp_barrier();
+        tiles.iter().zip(0..).for_each(|(tile, i)| self.arrange(tile, ROWS * i));
+        k.warp_barrier();
+        k.note("pieces of neighbouring slots");
+        self.store_pieces();
+        let token = self.warp_token() + k.lane();
+        let own = k.lane().lt(self.def.warp_queries()) & token.lt(self.a.tokens);
+        k.when(own & self.head.eq(0), || self.a.y_scale.at(token).st(1.0));
+    }
+
+    /// Puts the results of 16 queries into shared memory.
+    fn arrange(&self, tile: &Tile<'k>, first: u32) {
+        let (g, t) = (self.k.lane() >> 2, self.k.lane() & 3);
+        let results = [tile.results(0), tile.results(1)];
+        for eight in 0..self.def.head_dim / 8 {
+            let slot = t * self.def.piece() + self.def.place(eight);
+            let place = self.rows.place(self.warp_row() + g, slot >> 3) + ((slot & 7) << 1);
+            let to = self.memory.row(place, 1);
+            for (r, results) in (0..).zip(&results) {
+                to.at((first + 8 * r) * self.rows.bytes).cast::<u32>().st(results[eight as usize]);
+            }
+        }
+    }
+
+    fn store_pieces(&self) {
+        let (k, def, a) = (self.k, self.def, self.a);
+        let (width, pieces) = (def.piece(), def.head_dim / def.piece());
+        k.for_each(k.lane(), def.warp_queries() * pieces, 32, |i| {
+            let (row, piece) = divided(i, pieces);
+            let token = self.warp_token() + row;
+            k.when(token.lt(a.tokens), || {
+                let slot = piece * width;
+                let place = self.rows.place(self.warp_row() + row, slot >> 3) + ((slot & 7) << 1);
+                let from = self.memory.row(place, 1).cast::<u32>();
+                let to = activations::place(a.y, a.capacity, token, self.slot(piece)).cast::<u32>();
+                match width {
+                    8 => to.st4(from.ld4()),
+                    4 => to.st2(from.ld2()),
+                    _ => to.st(from.ld()),
+                }
+            });
+        });
+    }
+
+    /// The first slot of a piece of the head.
+    fn slot(&self, piece: U32<'k>) -> U32<'k> {
+        let def = self.def;
+        let (part, i) = divided(piece, def.order.group / 2);
+        let column = self.head * def.head_dim + part * def.part() + (i >> 1) * 4;
+        def.order.slot_of_four(column) + (i & 1) * 8
+    }
+}
