@@ -32,7 +32,7 @@ pub(crate) fn check(context: &Context, outline: &Outline, work: Work) -> Result<
         return Ok(());
     }
     // Of the cache, no more than is used takes memory.
-    let needs = Needs::of(outline, work.ctx);
+    let needs = Needs::of(outline, work.ctx, true);
     let needed = needs.weights + needs.work;
     let cores = available_parallelism().map_or(1, usize::from);
     match memory(needed, available()).or_else(|| time(token_bytes(outline), work.tokens, cores)) {

@@ -1,15 +1,18 @@
 //! The kernels of chunked prefill, compiled when a chunk of some length first needs them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::{Epilogue, Matmul, NormTokens};
 use warpwright_kernels::pipeline::SplitPrompt;
+use warpwright_kernels::prompt::{PromptAttention, RotateTokens};
 use warpwright_kernels::AddNormed;
 
 use super::CHUNK;
 use super::weights::{LayerRows, Rows};
+use crate::distinct::Distinct;
 use crate::model::config::Config;
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
@@ -21,18 +24,30 @@ pub(crate) struct Kernels {
     pub(super) embed: EmbedKernel,
     pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
     pub(super) products: BTreeMap<Matmul, Kernel<Matmul>>,
+    pub(super) rotate: Kernel<RotateTokens>,
+    /// Of each layer.
+    pub(super) attention: Vec<Arc<Kernel<PromptAttention>>>,
     /// For models with norms after attention and the feed-forward.
     pub(super) add_normed: Option<Kernel<AddNormed>>,
 }
 
 impl Kernels {
-    pub(crate) fn new(context: &Context, c: &Config, embed: ResolvedEmbed) -> Result<Kernels, Error> {
+    pub(crate) fn new(
+        context: &Context,
+        c: &Config,
+        layers: &[LayerRows],
+        embed: ResolvedEmbed,
+    ) -> Result<Kernels, Error> {
+        let mut attention = Distinct::new(context);
+        let attention = (0..).zip(layers).map(|(index, layer)| attention.load(self::attention(c, index, layer)));
         let add = c.architecture.norms_after.then_some(AddNormed { overlap: false, batch: CHUNK });
         Ok(Kernels {
             split_prompt: signed::load(context, SplitPrompt { batch: CHUNK })?,
             embed: EmbedKernel::load(context, in_chunks(embed))?,
             norms: BTreeMap::new(),
             products: BTreeMap::new(),
+            rotate: signed::load(context, rotate(c))?,
+            attention: attention.collect::<Result<_, _>>()?,
             add_normed: add.map(|kernel| signed::load(context, kernel)).transpose()?,
         })
     }
@@ -70,6 +85,17 @@ fn in_chunks(embed: ResolvedEmbed) -> ResolvedEmbed {
             ResolvedEmbed::Rows(warpwright_kernels::pipeline::EmbedRows { overlap: false, batch: CHUNK, ..kernel })
         }
     }
+}
+
+fn rotate(c: &Config) -> RotateTokens {
+    let family = c.architecture;
+    RotateTokens { head_dim: c.head_dim, pairing: family.pairing, bias: family.biases, norm: family.head_norms }
+}
+
+/// Of 128 queries at once, or of 64 where heads are too long for the registers.
+fn attention(c: &Config, index: u32, layer: &LayerRows) -> PromptAttention {
+    let kernel = PromptAttention::new(c.head_dim, order(&layer.o));
+    c.window_of(index).map_or(kernel, |window| kernel.with_window(window))
 }
 
 /// In which order a matrix takes its columns.

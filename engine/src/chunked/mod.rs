@@ -6,7 +6,7 @@
 //! token, the residual stream is `f32`.
 //!
 //! The chunk's length is an argument of its kernels, and how many tokens a block takes depends on it: see
-//! [`widths`](self::kernels::width).
+//! [`product`](self::kernels::product).
 
 pub(crate) mod kernels;
 pub(crate) mod step;

@@ -4,6 +4,7 @@ use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, Stream, Vi
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokensArgs};
 use warpwright_kernels::pipeline::{EmbedTokenArgs, SplitPromptArgs};
 use warpwright_kernels::AddNormedArgs;
+use warpwright_kernels::prompt::{PromptAttentionArgs, RotateTokensArgs};
 
 use super::kernels::{self, Kernels};
 use super::weights::{LayerRows, Rows};
@@ -45,7 +46,7 @@ impl Chunked {
         let two_orders = layers.iter().any(|layer| kernels::norms(layer)[0].second.is_some());
         let config = outline.config.clone();
         Ok(Chunked {
-            kernels: Kernels::new(context, &config, embed)?,
+            kernels: Kernels::new(context, &config, &layers, embed)?,
             workspace: Workspace::new(context, &config, two_orders)?,
             layers,
             config,
@@ -84,7 +85,7 @@ impl Step<'_> {
             self.norm(queue, &block.attn_norm, kernels::norms(rows)[0])?;
             self.qkv(queue, rows)?;
             self.rotate(queue, index, block)?;
-            self.attention(queue, index, rows)?;
+            self.attention(queue, index)?;
             self.project(queue, &rows.o, &self.chunked.workspace.heads, block.attn_post_norm.as_ref())?;
             self.norm(queue, &block.ffn_norm, kernels::norms(rows)[1])?;
             self.gate_up(queue, rows)?;
@@ -258,11 +259,49 @@ impl Step<'_> {
         }
     }
 
-    fn rotate(&self, _: &mut impl Queue, _: usize, _: &PackedBlock<View<u8>>) -> Result<(), Error> {
-        Ok(())
+    /// Bias, norms and rotation; keys and values go to the cache.
+    fn rotate(&self, queue: &mut impl Queue, index: usize, block: &PackedBlock<View<u8>>) -> Result<(), Error> {
+        let (b, w, c) = (self.buffers, &self.chunked.workspace, &self.chunked.config);
+        let floats = |weights: &Option<View<u8>>| match weights {
+            Some(weights) => weights.cast(),
+            None => Ok(w.none.view()),
+        };
+        let rope = (c.rope_of(index as u32) * c.head_dim) as usize;
+        let args = RotateTokensArgs::<Host> {
+            x: &w.raw,
+            bias: &floats(&block.bias)?,
+            gamma: &floats(&block.qk_norm)?,
+            freq: &b.freq.view_range(rope..rope + c.head_dim as usize),
+            q: &w.q,
+            k_cache: &b.k_cache[index],
+            v_cache: &b.v_cache[index],
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            ctx: b.ctx,
+            position: self.chunk.position,
+            tokens: self.chunk.tokens,
+            capacity: CAPACITY,
+            epsilon: c.epsilon,
+            scale: c.score_scale(),
+        };
+        queue.launch(&self.chunked.kernels.rotate, args)
     }
 
-    fn attention(&self, _: &mut impl Queue, _: usize, _: &LayerRows) -> Result<(), Error> {
-        Ok(())
+    fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+        let (b, w, c) = (self.buffers, &self.chunked.workspace, &self.chunked.config);
+        let args = PromptAttentionArgs::<Host> {
+            q: &w.q,
+            k_cache: &b.k_cache[index],
+            v_cache: &b.v_cache[index],
+            y: &w.heads.values,
+            y_scale: &w.heads.scale,
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            ctx: b.ctx,
+            position: self.chunk.position,
+            tokens: self.chunk.tokens,
+            capacity: CAPACITY,
+        };
+        queue.launch(&self.chunked.kernels.attention[index], args)
     }
 }

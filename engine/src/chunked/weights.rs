@@ -1,6 +1,6 @@
 //! What chunked prefill knows of the weights besides their tiles: a power of two for each row, and how long rows are.
 
-use warpwright_driver::{Buffer, Context, Host, Queue, Stream, View};
+use warpwright_driver::{Buffer, Context, Host, Stream, View};
 use warpwright_kernels::matmul::{RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, Pairing, RowOrder};
 

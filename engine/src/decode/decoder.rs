@@ -202,7 +202,7 @@ impl Decoder {
     /// What is needed and what there is.
     pub fn check(context: &Context, outline: &Outline, options: Options) -> Result<(), Error> {
         check_context(outline, options.ctx)?;
-        memory::check(context, outline, options.ctx)
+        memory::check(context, outline, options.ctx, chunks(context, outline, options))
     }
 
     fn assemble(
@@ -266,8 +266,7 @@ impl Decoder {
         let Pass::Pipeline { weights, single, chunked, .. } = &mut self.machine.pass else {
             return Ok(());
         };
-        let config = &outline.config;
-        if options.chunks && context.device().compute_capability() == (9, 0) && kernels::supports(config) {
+        if chunks(context, outline, options) {
             let embed = single.pipeline.resolved.embed;
             *chunked = Some(Box::new(Chunked::new(context, outline, weights, embed)?));
         }
@@ -496,6 +495,12 @@ impl Queue for Counted<'_> {
         let mut stream = self.stream;
         stream.push(work)
     }
+}
+
+/// Whether prompts are prefilled in chunks, if the pipeline decodes.
+fn chunks(context: &Context, outline: &Outline, options: Options) -> bool {
+    let wgmma = context.device().compute_capability() == (9, 0);
+    options.chunks && wgmma && options.prefer == Prefer::Fast && kernels::supports(&outline.config)
 }
 
 fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {
