@@ -8,6 +8,7 @@ use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::pipeline::{
     AngleSet, GateUp, HeadNorm, LmHead, PipelinedAttention, Plan, Project, ProjectOutput, Qkv, block_float,
 };
+use warpwright_kernels::prompt::RotateTokens;
 use warpwright_kernels::{Activation, Case, Format, Pairing, Rope, Variant};
 
 /// The numbers that a kernel leaves in its argument `y` when element `i` of its argument `of` is `bad`.
@@ -55,7 +56,10 @@ fn nan_and_infinity_propagate_through_kernels() {
 #[test]
 fn a_key_beyond_f16_is_none() {
     let qkv = Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, true);
-    let kernels: [(&dyn Variant, &str); 3] = [
+    let rotate = RotateTokens { head_dim: 64, pairing: Pairing::Interleaved, bias: true, norm: true };
+    let kernels: [(&dyn Variant, &str); 5] = [
+        (&RotateTokens { norm: false, ..rotate }, "bias"),
+        (&rotate, "gamma"),
         (&Rope { pairing: Pairing::HalfSplit, magnitude: 1.0 }, "k"),
         (&qkv, "bias"),
         (&HeadNorm { overlap: true, batch: 1, angles: AngleSet::ONLY }, "gamma"),

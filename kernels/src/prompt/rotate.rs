@@ -227,6 +227,7 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
             x = from_fn(|i| from_fn(|half| x[i][half] + bias[i][half]));
         }
         let y = if def.norm { self.normed(x, keys) } else { x };
+        k.note("rotate");
         let rotated = |i: usize| {
             let ([u, v], [cos, sin]) = (y[i], self.angles[i]);
             let rotated = [u * cos - v * sin, u * sin + v * cos];

@@ -66,8 +66,9 @@ impl<'a, 'k> Block<'a, 'k> {
     /// The sums of the warp's queries.
     pub(super) fn attend(&self) -> Vec<Tile<'k>> {
         let (k, def, a) = (self.k, self.def, self.a);
-        k.note("copy queries, and keys and values of the first step");
+        k.note("copy the queries");
         self.copy_queries();
+        k.note("copy keys and values of the first step");
         let keys = def.keys();
         let start = self.start(a.position + self.first).map(|start| start & !(keys - 1));
         let start = start.unwrap_or_else(|| k.val(0));
@@ -119,11 +120,13 @@ impl<'a, 'k> Block<'a, 'k> {
             cache.row(self.cached + position, 2 * dim).row(self.copier.unit, 16)
         };
         k.when(whole, || {
+            k.note("all positions of the step");
             for (cache, to) in caches.into_iter().zip(to) {
                 self.copier.copy(keys, to, |row, further| from(cache, step + row).at(further * dim));
             }
         })
         .otherwise(|| {
+            k.note("positions up to the chunk's last, which is repeated");
             for (cache, to) in caches.into_iter().zip(to) {
                 self.copier
                     .copy(keys, to, |row, further| from(cache, (step + row + further).min(self.end - 1)));

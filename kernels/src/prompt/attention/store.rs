@@ -50,6 +50,7 @@ impl<'k> Block<'_, 'k> {
     /// Puts the results of 16 queries into shared memory.
     fn arrange(&self, tile: &Tile<'k>, first: u32) {
         let (g, t) = (self.k.lane() >> 2, self.k.lane() & 3);
+        self.k.note("results of 16 queries");
         let results = [tile.results(0), tile.results(1)];
         for eight in 0..self.def.head_dim / 8 {
             let slot = t * self.def.piece() + self.def.place(eight);
