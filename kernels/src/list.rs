@@ -250,6 +250,7 @@ impl List {
     fn matmul(&mut self, order: impl Fn(u32) -> ColumnOrder) {
         let of = |format, epilogue| Matmul { format, epilogue, rows: RowOrder::PLAIN, tokens: 64 };
         self.add(tiled().map(|format| of(format, Epilogue::Add)));
+        self.add([Matmul { tokens: 256, ..of(Q6_K, Epilogue::Add) }]);
         self.add([Matmul { rows: RowOrder::half_split(128), tokens: 256, ..of(Q4_K, Epilogue::Store) }]);
         let gated = |activation, group| Epilogue::Gated(activation, order(group));
         let gate_up =

@@ -1,6 +1,6 @@
 //! The launches of a chunk.
 
-use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, Stream, View, f16};
+use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokensArgs};
 use warpwright_kernels::pipeline::{EmbedTokenArgs, SplitPromptArgs};
 use warpwright_kernels::AddNormedArgs;
@@ -56,15 +56,15 @@ impl Chunked {
     /// Runs a chunk, and advances the state past it.
     pub(crate) fn run(
         &mut self,
-        stream: &Stream,
+        queue: &mut impl Queue,
         weights: &Packed<View<u8>>,
         buffers: &Buffers,
         chunk: Chunk,
     ) -> Result<(), Error> {
-        let context = stream.context();
+        let context = &queue.context().clone();
         self.kernels.prepare(context, &self.config, &self.layers, chunk.tokens)?;
         let step = Step { chunked: self, weights, buffers, chunk, context };
-        step.run(stream)
+        step.run(queue)
     }
 }
 
@@ -78,8 +78,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn run(&self, mut queue: &Stream) -> Result<(), Error> {
-        let queue = &mut queue;
+    fn run(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
         for (index, (rows, block)) in self.chunked.layers.iter().zip(&self.weights.blocks).enumerate() {
             self.norm(queue, &block.attn_norm, kernels::norms(rows)[0])?;

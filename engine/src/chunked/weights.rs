@@ -43,7 +43,9 @@ pub(crate) fn layers(
 ) -> Result<Vec<LayerRows>, Error> {
     let mut bounds = Bounds { stream: Stream::new(context)?, kernels: Distinct::new(context) };
     let layers = outline.weights.blocks.iter().zip(&weights.blocks);
-    layers.map(|(block, tiles)| bounds.layer(&outline.config, block, tiles)).collect()
+    let layers = layers.map(|(block, tiles)| bounds.layer(&outline.config, block, tiles)).collect();
+    bounds.stream.synchronize()?;
+    layers
 }
 
 struct Bounds<'c> {

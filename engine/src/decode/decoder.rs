@@ -248,7 +248,7 @@ impl Decoder {
     pub(crate) fn prefill(&mut self, tokens: u32) -> Result<(), Error> {
         let (batch, mut left) = (self.prefill_batch(), tokens);
         while left > 0 {
-            if self.machine.chunk(&self.stream, tokens - left, left)? {
+            if self.machine.chunk(&mut &self.stream, tokens - left, left)? {
                 left -= left.min(CHUNK);
                 continue;
             }
@@ -271,6 +271,22 @@ impl Decoder {
             *chunked = Some(Box::new(Chunked::new(context, outline, weights, embed)?));
         }
         Ok(())
+    }
+
+    /// The kernels of the first chunk of a prompt of `tokens` tokens, one after the other, each with its time.
+    ///
+    /// # Errors
+    /// A prompt that is not prefilled in chunks, and driver errors.
+    pub fn profile_chunk(&mut self, tokens: u32) -> Result<warpwright_driver::Profile, Error> {
+        let context = self.stream.context().clone();
+        let mut recorder = Recorder::new(&context)?;
+        if !self.machine.chunk(&mut recorder, 0, tokens)? {
+            return Err(Error::NoPipeline { path: self.path.clone() });
+        }
+        let graph = recorder.finish();
+        // Once to warm up.
+        graph.profile(&self.stream)?;
+        Ok(graph.profile(&self.stream)?)
     }
 
     /// Tokens of a prompt that are prefilled at once, at most: a chunk, if there are kernels for that and the options
@@ -402,14 +418,14 @@ impl Machine {
     }
 
     /// Prefills a chunk at `position`, where `left` tokens are left; whether there was one.
-    fn chunk(&mut self, stream: &Stream, position: u32, left: u32) -> Result<bool, Error> {
+    fn chunk(&mut self, queue: &mut impl Queue, position: u32, left: u32) -> Result<bool, Error> {
         let Pass::Pipeline { weights, chunked: Some(chunked), .. } = &mut self.pass else {
             return Ok(false);
         };
         if left < LEAST {
             return Ok(false);
         }
-        chunked.run(stream, weights, &self.buffers, Chunk { position, tokens: left.min(CHUNK) })?;
+        chunked.run(queue, weights, &self.buffers, Chunk { position, tokens: left.min(CHUNK) })?;
         Ok(true)
     }
 

@@ -81,6 +81,9 @@ impl Epilogue {
     }
 }
 
+/// Groups of eight tokens whose loads are under way together.
+const AT_ONCE: u32 = 4;
+
 impl<'k> Sums<'_, 'k> {
     /// Each group of eight tokens: the lane's first token of it, the scales of both, the sums of both rows.
     fn each(
@@ -103,18 +106,50 @@ impl<'k> Sums<'_, 'k> {
         let g = k.lane() >> 2;
         let group = self.row_block / order.per;
         let row = (self.row_block % order.per * 8 + g) * order.step + group * order.stride + a.y_first;
-        self.each(a, reciprocals, |token, sums| {
-            for i in 0..2 {
-                let token = token + i;
-                k.when(token.lt(a.tokens_given), || {
-                    for (r, sums) in (0..).zip(sums) {
-                        let to = a.y.row(token, a.y_rows * 4).at(row + order.delta * r);
-                        let sum = sums[i as usize];
-                        to.st(if add { to.fresh().ld() + sum } else { sum });
-                    }
-                });
-            }
+        let y = a.y.at(row);
+        let whole = (self.token + self.sums.columns()).le(a.tokens_given);
+        k.when(whole, || self.all_tokens(add, order.delta, a, reciprocals, y)).otherwise(|| {
+            self.each(a, reciprocals, |token, sums| {
+                for i in 0..2 {
+                    let token = token + i;
+                    k.when(token.lt(a.tokens_given), || {
+                        for (r, sums) in (0..).zip(sums) {
+                            let to = y.row(token, a.y_rows * 4).at(order.delta * r);
+                            let sum = sums[i as usize];
+                            to.st(if add { to.fresh().ld() + sum } else { sum });
+                        }
+                    });
+                }
+            });
         });
+    }
+
+    /// The same where every token of the block exists: many loads at once, and then as many stores.
+    fn all_tokens(
+        &self,
+        add: bool,
+        delta: u32,
+        a: &MatmulArgs<Dev<'k>>,
+        reciprocals: [F32<'k>; 2],
+        y: Ptr<'k, f32, ReadWrite>,
+    ) {
+        let first = self.token + (self.k.lane() & 3) * 2;
+        let stride = a.y_rows * 4;
+        for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
+            let places = (0..sums.len() as u32 / 4).flat_map(|i| {
+                let token = first + 8 * (AT_ONCE * j + i);
+                let rows = [y.row(token, stride), y.row(token + 1, stride)];
+                [rows[0], rows[1], rows[0].at(delta), rows[1].at(delta)]
+            });
+            let places: Vec<_> = places.collect();
+            let scales: Vec<_> =
+                (0..sums.len() as u32 / 4).map(|i| a.x_scale.at(first + 8 * (AT_ONCE * j + i)).ld2()).collect();
+            let old: Vec<_> = places.iter().filter(|_| add).map(|place| place.fresh().ld()).collect();
+            for (i, (place, sum)) in places.iter().zip(sums).enumerate() {
+                let sum = sum.get() * scales[i / 4][i % 2] * reciprocals[i % 4 / 2];
+                place.st(old.get(i).map_or(sum, |&old| old + sum));
+            }
+        }
     }
 
     fn gated(

@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N,N,..",
-        group = "instead",
+        conflicts_with = "kernels",
         value_delimiter = ',',
         value_parser = value_parser!(u32).range(1..)
     )]
@@ -116,7 +116,9 @@ fn quantizations() -> impl TypedValueParser<Value = Quantization> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    if args.profile {
+    if args.profile && !args.prompt.is_empty() {
+        prompt::profile(args)
+    } else if args.profile {
         deliver(args, profile::measure, profile::Report::draw)
     } else if !args.prompt.is_empty() {
         deliver(args, prompt::measure, |_| unreachable!("clap lets nobody plot prompts"))

@@ -62,6 +62,38 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     Ok(Report { header, launch: report::name(args.launch), rounds: args.rounds, prompts })
 }
 
+/// Prints the kernels of a chunk of each prompt: how often each is launched, and how long all launches take.
+pub(super) fn profile(args: &Args) -> Result<(), Failure> {
+    let setup = Setup::new(args)?;
+    let options = setup.options(1, args.launch);
+    let longest = args.prompt.iter().copied().max().expect("clap gives prompts");
+    let mut decoder = setup.decoder(Options { ctx: longest, prefill_batch: 1, chunks: true, ..options })?;
+    let mut out = io::stdout().lock();
+    for &tokens in &args.prompt {
+        let profile = decoder.profile_chunk(tokens)?;
+        let mut kernels: Vec<(&str, u32, f64)> = vec![];
+        for row in &profile.rows {
+            let us = row.time.as_secs_f64() * 1e6;
+            match kernels.iter_mut().find(|(name, ..)| *name == row.name) {
+                Some((_, count, sum)) => (*count, *sum) = (*count + 1, *sum + us),
+                None => kernels.push((&row.name, 1, us)),
+            }
+        }
+        kernels.sort_by(|a, b| b.2.total_cmp(&a.2));
+        let all = profile.time().as_secs_f64() * 1e6;
+        writeln!(out, "the first chunk of {tokens} tokens, kernel by kernel: {all:.0} us")?;
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header(["kernel", "launches", "us each", "us", "time"]);
+        table.add_rows(kernels.into_iter().map(|(name, count, us)| {
+            let each = format!("{:.1}", us / f64::from(count));
+            [name.into(), count.to_string(), each, format!("{us:.0}"), format!("{:.1} %", 100.0 * us / all)]
+        }));
+        table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        writeln!(out, "{}\n", table.trim_fmt())?;
+    }
+    Ok(())
+}
+
 impl Prompt {
     fn new(outline: &Outline, at_once: u32, tokens: u32, rounds: &[Prefill]) -> Prompt {
         let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
