@@ -17,6 +17,7 @@ pub mod case;
 mod contract;
 pub mod format;
 mod list;
+pub mod matmul;
 pub mod pipeline;
 pub mod read;
 pub mod reduce;

@@ -56,7 +56,7 @@ const BARRIERS: i32 = 512;
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
     match op.effect {
-        Effect::Wgmma(_) => s.beside_warpgroup(op, kind, from),
+        _ if op.together == Level::Warpgroup => s.beside_warpgroup(op, kind, from),
         _ if op.form.src.contains(&Slot::Tensor) => s.tensor_copy(op),
         _ => s.plainly(op, kind, from),
     }
@@ -78,14 +78,9 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
         tiles.push(("x", TILE));
     }
     let group = op.together == Level::Warpgroup;
-    let (block, bytes, align) = match op.effect {
-        Effect::Wgmma(_) => (GROUP, GROUP * OWN, 1024),
-        _ => (
-            if group { GROUP } else { 32 },
-            STAGED + BARRIERS as u32,
-            if tiles.is_empty() { 16 } else { 256 },
-        ),
-    };
+    let align = if tiles.is_empty() { 16 } else { 256 };
+    let (block, bytes, align) =
+        if group { (GROUP, GROUP * OWN, 1024) } else { (32, STAGED + BARRIERS as u32, align) };
     Program {
         name: format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name()),
         block,
@@ -173,7 +168,7 @@ impl Writer {
         }
         let slots = op.form.src.iter();
         let src: Vec<_> = slots.map(|slot| self.operand(*slot, op, kind, from, mine, near)).collect();
-        if *op != isa::WGMMA_FENCE {
+        if !sums.is_empty() {
             self.push(&isa::WGMMA_FENCE, Kind::U32, vec![], vec![]);
         }
         let dst = sums.clone().into();
