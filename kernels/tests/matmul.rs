@@ -138,10 +138,24 @@ fn dense_products_are_those_of_the_reference() {
     }
 }
 
-/// The text with the last of these lines left out.
-fn without_last(text: &str, line: &str) -> String {
-    let at = text.rfind(line).unwrap_or_else(|| panic!("no {line}"));
-    text[..at].to_string() + &text[at + line.len()..]
+/// An instruction that does nothing here.
+const NOTHING: &str = "fence.acq_rel.cta;";
+
+/// The text with nothing in place of the instructions that begin so: of all, or of the last.
+fn without(text: &str, begins: &str, last_alone: bool) -> String {
+    let found: Vec<usize> = text.match_indices(begins).map(|(at, _)| at).collect();
+    let mut out = text.to_string();
+    for at in found.iter().rev().take(if last_alone { 1 } else { found.len() }) {
+        let end = at + text[*at..].find(';').expect("it ends") + 1;
+        out.replace_range(*at..end, NOTHING);
+    }
+    out
+}
+
+/// The text with one part in place of another.
+fn with(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "no {from}");
+    text.replace(from, to)
 }
 
 #[test]
@@ -149,50 +163,40 @@ fn planted_faults_are_named() {
     use Class::{
         AsyncCopy, AsyncUnfinished, ClusterExit, Deadlock, Descriptor, ProxyFence, SharedRace, Wgmma,
     };
-    let one = build(dense(64, 2, 1, 1));
-    let two = build(dense(64, 2, 2, 1));
-    let wait = "wgmma.wait_group.sync.aligned 0;";
-    let exit = "barrier.cluster.arrive.release.aligned;";
-    let sync = "barrier.cluster.wait.acquire.aligned;";
-    let plain = |from: &str, to: &str| {
-        assert!(one.text.contains(from), "no {from}");
-        one.text.replace(from, to)
-    };
-    let shared = |from: &str, to: &str| {
-        assert!(two.text.contains(from), "no {from}");
-        two.text.replace(from, to)
-    };
+    let (one, two) = (build(dense(64, 2, 1, 1)), build(dense(64, 2, 2, 1)));
+    let descriptor = |swizzle: u64| (swizzle << 62 | 64 << 32 | 1 << 16).to_string();
+    let all = |begins| without(&one.text, begins, false);
+    let last = |begins| without(&one.text, begins, true);
+    let exit = without(&two.text, "barrier.cluster.arrive.release.aligned", true);
     let cases: [(&Built, String, &[Class]); 11] = [
-        (&one, plain("wgmma.fence.sync.aligned;", ""), &[Wgmma]),
-        (&one, plain(wait, ""), &[Wgmma]),
+        (&one, all("wgmma.fence.sync.aligned"), &[Wgmma]),
+        (&one, all("wgmma.wait_group.sync.aligned 0"), &[Wgmma]),
+        // A stage is released whose products are under way.
         (
             &one,
-            plain("wgmma.wait_group.sync.aligned 1;", "wgmma.wait_group.sync.aligned 2;"),
-            &[SharedRace, AsyncCopy, Wgmma],
+            with(&one.text, "wait_group.sync.aligned 1;", "wait_group.sync.aligned 2;"),
+            &[SharedRace, AsyncCopy],
         ),
-        (&one, without_last(&one.text, "fence.proxy.async.shared::cta;"), &[ProxyFence]),
-        (&one, plain("bar.sync 1, 128;", ""), &[SharedRace, ProxyFence, AsyncCopy]),
-        (&one, without_last(&one.text, "cp.async.bulk.wait_group.read 0;"), &[AsyncUnfinished]),
+        (&one, last("fence.proxy.async.shared::cta"), &[ProxyFence]),
+        (&one, all("bar.sync 1, 128"), &[SharedRace, ProxyFence, AsyncCopy]),
+        (&one, last("cp.async.bulk.wait_group.read 0"), &[AsyncUnfinished]),
         // The descriptor's swizzle is 64 bytes, the map's 128.
         (
             &one,
-            plain(
-                &(1u64 << 62 | 64 << 32 | 1 << 16).to_string(),
-                &(2u64 << 62 | 64 << 32 | 1 << 16).cast_signed().to_string(),
-            ),
+            with(&one.text, &descriptor(1), &format!("0x{:x}", 2u64 << 62 | 64 << 32 | 1 << 16)),
             &[Descriptor],
         ),
-        (&one, plain("mbarrier.arrive.shared.b64", "// mbarrier.arrive.shared.b64"), &[Deadlock]),
-        // Block 0 gets both parts.
-        (&two, shared("mov.u32 %r1_1, 3;", "mov.u32 %r1_1, 1;"), &[Deadlock]),
-        (&two, without_last(&without_last(&two.text, exit), sync), &[ClusterExit]),
-        (&two, shared("mapa.shared::cluster.u32", "and.b32"), &[Deadlock, SharedRace, AsyncCopy]),
+        (&one, all("mbarrier.arrive.shared.b64"), &[Deadlock]),
+        // Block 0 alone gets the parts of both.
+        (&two, with(&two.text, "mov.u32 %r2_1, 3;", "mov.u32 %r2_1, 1;"), &[Deadlock]),
+        (&two, without(&exit, "barrier.cluster.wait.acquire.aligned", true), &[ClusterExit]),
+        // Stages are released in the block of the reader alone.
+        (&two, without(&two.text, "mbarrier.arrive.shared::cluster", false), &[Deadlock]),
     ];
     for (i, (built, text, classes)) in cases.iter().enumerate() {
         assert!(*text != built.text, "case {i} plants nothing");
         for schedule in SCHEDULES {
-            let shape = [256, 64, 256];
-            let fault = match launch(built, text, shape, schedule, Trace::Off) {
+            let fault = match launch(built, text, [256, 64, 256], schedule, Trace::Off) {
                 Err(fault) => fault,
                 Ok(_) => panic!("case {i} is not found under {schedule:?}"),
             };

@@ -427,6 +427,15 @@ impl Element {
         }
     }
 
+    /// The least exponent of a float.
+    pub(crate) fn least_exponent(self) -> i32 {
+        match self {
+            Element::F16 | Element::E5m2 => -14,
+            Element::E4m3 => -6,
+            _ => -126,
+        }
+    }
+
     /// The type of a register that holds them.
     pub(crate) fn packed(self) -> Type {
         match self {
