@@ -90,7 +90,7 @@ impl KernelDef for Dense {
         });
         self.everybody(k);
         k.roles(vec![
-            Role::new(1, 40, |_| drop(k.when(k.tid().eq(0), || self.produce(k, &a, &ring)))),
+            Role::new(1, 40, |_| _ = k.when(k.tid().eq(0), || self.produce(k, &a, &ring))),
             Role::new(GROUPS, 232, |group| self.consume(k, &a, &ring, group)),
         ]);
         // Nobody leaves while others may release a stage of it.

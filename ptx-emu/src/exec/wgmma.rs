@@ -199,7 +199,7 @@ impl<'g> Worker<'g, '_> {
         own.pending.push(Pending { pc, a, b, add, version, group, done: false });
         let schedule = self.grid.schedule;
         let number = u64::from(own.groups) << 32 | self.copies.turns();
-        let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number) % 2 == 0;
+        let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number).is_multiple_of(2);
         if early {
             self.compute_pending(w, |_| true)?;
         }
