@@ -418,22 +418,11 @@ impl Writer {
     ) -> Operand {
         let mask = op.together == Level::Warp && *op != isa::MOVMATRIX;
         match slot {
-            // The rank of a block, or 16 bits of one, of which there is one.
+            // The rank of a block, of which there is one.
             Slot::Is(Kind::U32) if *op == isa::MAPA => Operand::Reg(self.literal(0)),
-            Slot::Cluster => {
-                let (there, rank) = (self.reg(Kind::U32), self.literal(0));
-                let src = vec![Operand::Reg(near), Operand::Reg(rank)];
-                self.push(&isa::MAPA, Kind::U32, vec![there], src);
-                Operand::Addr(Base::Reg(there), 0)
+            Slot::Cluster | Slot::Blocks | Slot::Tensor | Slot::TensorMap | Slot::Descriptor => {
+                self.beyond_block(slot, near)
             }
-            Slot::Blocks => {
-                let (blocks, one) = (self.reg(Kind::F16), self.literal(1));
-                self.push(&isa::CVT_BLOCKS, Kind::U32, vec![blocks], vec![Operand::Reg(one)]);
-                Operand::Reg(blocks)
-            }
-            Slot::Tensor => Operand::Tensor([self.map(), self.literal(0), self.literal(0)].into()),
-            Slot::TensorMap => Operand::Addr(Base::Reg(self.map()), 0),
-            Slot::Descriptor => self.descriptor(),
             Slot::ParamName => Operand::Symbol("p".into()),
             Slot::Accumulators(_) => unreachable!("sums are written"),
             // The member mask, or a distance: every lane must name the same.
@@ -465,6 +454,26 @@ impl Writer {
             Slot::Global => Operand::Addr(Base::Reg(mine), 0),
             Slot::Shared => Operand::Addr(Base::Reg(near), 0),
             Slot::Param => Operand::Addr(Base::Symbol("q"), 0),
+        }
+    }
+
+    /// An operand of what blocks of a cluster share, of tensors, or of products of warpgroups.
+    fn beyond_block(&mut self, slot: Slot, near: Reg) -> Operand {
+        match slot {
+            Slot::Cluster => {
+                let (there, rank) = (self.reg(Kind::U32), self.literal(0));
+                let src = vec![Operand::Reg(near), Operand::Reg(rank)];
+                self.push(&isa::MAPA, Kind::U32, vec![there], src);
+                Operand::Addr(Base::Reg(there), 0)
+            }
+            Slot::Blocks => {
+                let (blocks, one) = (self.reg(Kind::F16), self.literal(1));
+                self.push(&isa::CVT_BLOCKS, Kind::U32, vec![blocks], vec![Operand::Reg(one)]);
+                Operand::Reg(blocks)
+            }
+            Slot::Tensor => Operand::Tensor([self.map(), self.literal(0), self.literal(0)].into()),
+            Slot::TensorMap => Operand::Addr(Base::Reg(self.map()), 0),
+            _ => self.descriptor(),
         }
     }
 
