@@ -134,7 +134,7 @@ fn buffer<T: Elem + Element>(
 }
 
 fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
-    Ok((HostArg::Scalar(param.kind.kind(), bits), Box::new(move || Ok(CpuArg::Scalar(bits)))))
+    Ok((HostArg::Scalar(param.kind.elem(), bits), Box::new(move || Ok(CpuArg::Scalar(bits)))))
 }
 
 /// A row for each kernel: its case with the largest error for its bound.
