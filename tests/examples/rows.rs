@@ -65,7 +65,10 @@ const INCOMPARABLE: [(&Op, &str); 10] = [
 /// Whether it gives the same on every device, and can be printed for the one that is asked.
 fn comparable(sample: &Sample) -> bool {
     let named = |&(op, _): &(&Op, &str)| op == sample.op;
-    !INCOMPARABLE.iter().any(named) && !sample.has_map() && sample.program.sm() <= 90 && !sample.program.specific()
+    !INCOMPARABLE.iter().any(named)
+        && !sample.has_map()
+        && sample.program.sm() <= 90
+        && !sample.program.specific()
 }
 
 /// The memory after each round: random bits, numbers from -3 to 3, small integers, halves.

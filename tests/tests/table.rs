@@ -40,7 +40,13 @@ fn execute(sample: &Sample, target: Target) -> Result<(), String> {
     if let (Some(tile), Some(x)) = (sample.program.tile("x"), kernel.params.get(2)) {
         params[x.offset as usize..].copy_from_slice(&map(p, tile)?);
     }
-    let launch = Launch { kernel, grid: [1; 3], block: [sample.program.block, 1, 1], dynamic_shared: 0, params: &params };
+    let launch = Launch {
+        kernel,
+        grid: [1; 3],
+        block: [sample.program.block, 1, 1],
+        dynamic_shared: 0,
+        params: &params,
+    };
     run(&memory, &launch, &Schedule::default(), Trace::Off).map(drop).map_err(|e| e.to_string())
 }
 
@@ -49,5 +55,6 @@ fn map(address: u64, tile: Tile) -> Result<[u8; 128], String> {
     let (boxed, element) = (tile.box_dims(), tile.elem.bytes());
     let strides = vec![u64::from(boxed[0] * element)];
     let dims = boxed.map(u64::from).to_vec();
-    TensorMap { address, element, swizzle: tile.swizzle.bytes(), dims, strides, boxed: boxed.to_vec() }.encode()
+    TensorMap { address, element, swizzle: tile.swizzle.bytes(), dims, strides, boxed: boxed.to_vec() }
+        .encode()
 }
