@@ -35,7 +35,11 @@ pub struct MapArg(HostValue);
 impl MapArg {
     /// The map of a tensor of so many elements.
     pub fn new(map: crate::TensorMap, elements: usize) -> Self {
-        Self(HostValue { ty: crate::TensorMap::TYPE, bytes: as_bytes(&[map]).into(), elements: Some(elements) })
+        Self(HostValue {
+            ty: crate::TensorMap::TYPE,
+            bytes: as_bytes(&[map]).into(),
+            elements: Some(elements),
+        })
     }
 }
 

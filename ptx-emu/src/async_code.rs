@@ -1,7 +1,7 @@
-//! The decoded form of instructions that ask for work beside the threads: products of warpgroups, tensor copies, copies
-//! out of shared memory.
+//! The decoded form of instructions that ask for work beside the threads, and of mbarriers, which count it: products of
+//! warpgroups, copies into and out of shared memory.
 
-use crate::code::{Address, Element, PredSource};
+use crate::code::{Address, Element, PredSource, Space};
 
 /// `wgmma.mma_async`: `d = a * b + d` with 64 rows, 16 for each warp.
 #[derive(Clone, Debug)]
@@ -54,4 +54,60 @@ pub(crate) struct BulkStore {
     pub(crate) from: Address,
     /// Slot of the number of bytes.
     pub(crate) bytes: u32,
+}
+
+/// What changes an mbarrier.
+#[derive(Clone, Debug)]
+pub(crate) struct Mbarrier {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    pub(crate) operation: MbarrierOperation,
+}
+
+/// What is done to an mbarrier; operands are slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MbarrierOperation {
+    Init { count: u32 },
+    Inval,
+    ExpectTx { bytes: u32 },
+    Arrive { state: Option<u32>, expect: Option<u32>, count: Option<u32> },
+}
+
+/// A wait on an mbarrier.
+#[derive(Clone, Debug)]
+pub(crate) struct MbarrierWait {
+    pub(crate) space: Space,
+    pub(crate) address: Address,
+    /// Where the answer goes.
+    pub(crate) p: Option<u32>,
+    pub(crate) phase: Phase,
+    /// `try_wait`, which may suspend the thread.
+    pub(crate) suspends: bool,
+}
+
+/// The phase a wait is for: slot of its parity, or of the state that an arrival gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Parity(u32),
+    State(u32),
+}
+
+/// A bulk copy from global to shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct BulkCopy {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    /// Slot of the number of bytes.
+    pub(crate) bytes: u32,
+    pub(crate) barrier: Address,
+}
+
+/// A thread's own copy from global to shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct ThreadCopy {
+    pub(crate) to: Address,
+    pub(crate) from: Address,
+    pub(crate) bytes: u32,
+    /// Slot of how many bytes are read; the others become zero.
+    pub(crate) source_bytes: Option<u32>,
 }

@@ -1,5 +1,6 @@
 //! The decoded form of a kernel: instructions with registers, labels and addresses resolved.
 
+pub(crate) use crate::async_code::{BulkCopy, Mbarrier, MbarrierOperation, MbarrierWait, Phase, ThreadCopy};
 use crate::async_code::{BulkStore, TensorCopy, Wgmma};
 use crate::exec::regs::{Alu, Bank, Regs, Slots, Undefined};
 use crate::parse::types::Type;
@@ -427,6 +428,15 @@ impl Element {
         }
     }
 
+    /// The least exponent of a float.
+    pub(crate) fn least_exponent(self) -> i32 {
+        match self {
+            Element::F16 | Element::E5m2 => -14,
+            Element::E4m3 => -6,
+            _ => -126,
+        }
+    }
+
     /// The type of a register that holds them.
     pub(crate) fn packed(self) -> Type {
         match self {
@@ -436,62 +446,6 @@ impl Element {
             Element::Tf32 | Element::E4m3 | Element::E5m2 => Type::B32,
         }
     }
-}
-
-/// What changes an mbarrier.
-#[derive(Clone, Debug)]
-pub(crate) struct Mbarrier {
-    pub(crate) space: Space,
-    pub(crate) address: Address,
-    pub(crate) operation: MbarrierOperation,
-}
-
-/// What is done to an mbarrier; operands are slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MbarrierOperation {
-    Init { count: u32 },
-    Inval,
-    ExpectTx { bytes: u32 },
-    Arrive { state: Option<u32>, expect: Option<u32>, count: Option<u32> },
-}
-
-/// A wait on an mbarrier.
-#[derive(Clone, Debug)]
-pub(crate) struct MbarrierWait {
-    pub(crate) space: Space,
-    pub(crate) address: Address,
-    /// Where the answer goes.
-    pub(crate) p: Option<u32>,
-    pub(crate) phase: Phase,
-    /// `try_wait`, which may suspend the thread.
-    pub(crate) suspends: bool,
-}
-
-/// The phase a wait is for: slot of its parity, or of the state that an arrival gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Parity(u32),
-    State(u32),
-}
-
-/// A bulk copy from global to shared memory.
-#[derive(Clone, Debug)]
-pub(crate) struct BulkCopy {
-    pub(crate) to: Address,
-    pub(crate) from: Address,
-    /// Slot of the number of bytes.
-    pub(crate) bytes: u32,
-    pub(crate) barrier: Address,
-}
-
-/// A thread's own copy from global to shared memory.
-#[derive(Clone, Debug)]
-pub(crate) struct ThreadCopy {
-    pub(crate) to: Address,
-    pub(crate) from: Address,
-    pub(crate) bytes: u32,
-    /// Slot of how many bytes are read; the others become zero.
-    pub(crate) source_bytes: Option<u32>,
 }
 
 /// `ldmatrix`: as many matrices of 8 by 8 halves as there are registers.

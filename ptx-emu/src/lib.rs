@@ -63,6 +63,9 @@
 //! - barriers and `.sync` instructions that the wrong threads execute;
 //! - races on shared memory, between lanes of one warp too;
 //! - accesses to the destination of an asynchronous copy before the thread has waited for the copy;
+//! - uses of the sums of a `wgmma`, or changes of what it reads, before the warp has waited for it; products without
+//!   `wgmma.fence`; descriptors with another swizzle than the tensor map that brought the tile;
+//! - ordinary stores to shared memory that `wgmma` or a bulk copy reads without `fence.proxy.async` between;
 //! - mbarriers whose arrivals or bytes do not match, and waits that another timing would let pass one phase too early
 //!   or too late.
 //!
@@ -88,13 +91,19 @@
 //! - As on hardware, `%warpid` is not the index of the warp in its block. Clocks count executed instructions.
 //! - Addresses are never reused. Allocations have unmapped gaps of 64 GiB between them, shared variables smaller ones,
 //!   and all are aligned no better than promised. Shared and local memory have windows of generic addresses.
-//! - `mma` on integers is exact. On halves the products are exact, and are added to `c` in order of k with each sum
-//!   rounded to a single. Devices use another order and rounding.
+//! - `mma` and `wgmma` on integers are exact. On floats one step adds all its products and the sum at once, and cuts them
+//!   as an H200 was seen to: to a multiple of 2^-25 of the largest, and the result to 24 bits.
+//! - The blocks of a cluster run together, with one set of clocks: an order of `.cta` scope holds for all of them. A block
+//!   must not end while nothing orders the accesses of others to its shared memory before.
+//! - `wgmma` is computed at the wait for its group, or, as the seed says, at once; what it reads counts as read at the wait.
+//!   Bulk copies out of shared memory are alike.
+//! - Tensor maps have a format of their own, which [`TensorMap`] writes.
 //! - An asynchronous copy takes some turns of other warps, or completes when all warps wait. Its source is read at the
 //!   end. A copy that no thread waits for is a fault, and so is a block whose warps all wait.
 //! - The first `try_wait` for an incomplete phase returns false at once, so that a missing loop shows. The next one
 //!   suspends until the phase is complete. `test_wait` never suspends.
-//! - `setmaxnreg` changes nothing.
+//! - `setmaxnreg` waits for registers where the kernel has `.minnctapersm`: then it was launched with its part of 65536.
+//!   Else it changes nothing.
 //! - What a kernel sets by `cudaGraphSetConditional` is in its [`Stats`].
 //! - `griddepcontrol` does not affect the launch itself. A traced launch records it: see *Programmatic edges*.
 //! - Caches, cache hints and policies, and `prefetch` have no effect.
@@ -122,17 +131,17 @@
 //!   that spins on another of its warp, runs out of fuel.
 //! - An arrival at an mbarrier counts for its whole warp, so a missing `bar.warp.sync` before one lane arrives for all
 //!   does not show. A thread may suspend in `try_wait` for ever where a device would give up and return false.
-//! - Proxies: ordinary stores to memory that a bulk copy overwrites or reads in the same launch without
-//!   `fence.proxy.async`. Only the initialisation of an mbarrier is checked.
+//! - Proxies: ordinary stores to shared memory that a bulk copy overwrites without `fence.proxy.async`.
+//! - `barrier.cluster.arrive.relaxed` orders nothing, not even reads before it and writes after the wait.
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait
 //!   for each other without `nanosleep`, or two blocks that wait for each other twice, run out of fuel, unless the
 //!   launch is [cooperative](LaunchSite::cooperative): then every block has a thread. Any number of blocks may be resident,
 //!   where a device has a limit.
 //! - Other blocks that use atomics on a 64-bit word may see a plain access to it half done.
-//! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `wmma` and `wgmma`, `mma` of types other than
-//!   halves and bytes, `stmatrix`, bulk copies other than from global to shared memory, tensor maps, clusters,
-//!   textures, surfaces, 128-bit values, SIMD video instructions.
+//! - Not implemented, and refused by name: device functions, calls of anything but `cudaGraphSetConditional`, `wmma`, `mma` of types other than
+//!   halves and bytes, sparse products, matrices without a swizzle along their rows, bulk copies between shared memories,
+//!   bulk reductions, tensor maps of images and those that a kernel changes, `st.async`, textures, surfaces, 128-bit values, SIMD video instructions.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]

@@ -87,11 +87,12 @@ impl TensorMap {
 
     fn row(&self, place: &[i32], mut row: u32) -> Option<(u64, u32, u32)> {
         let mut address = self.address;
-        for d in 1..self.dims.len() {
-            let at = i64::from(place[d]) + i64::from(row % self.boxed[d]);
-            row /= self.boxed[d];
-            let inside = u64::try_from(at).ok().filter(|at| *at < self.dims[d])?;
-            address += inside * self.strides[d - 1];
+        let outer = self.dims.iter().zip(&self.boxed).zip(place).skip(1).zip(&self.strides);
+        for (((dim, boxed), place), stride) in outer {
+            let at = i64::from(*place) + i64::from(row % boxed);
+            row /= boxed;
+            let inside = u64::try_from(at).ok().filter(|at| at < dim)?;
+            address += inside * stride;
         }
         let start = i64::from(place[0]);
         let end = (start + i64::from(self.boxed[0])).min(self.dims[0] as i64);

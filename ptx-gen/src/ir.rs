@@ -203,6 +203,13 @@ pub enum ParamKind {
 }
 
 impl ParamKind {
+    /// The type of a value, or of the elements of a buffer or a tensor.
+    pub fn elem(self) -> Kind {
+        match self {
+            ParamKind::Buffer(kind, _) | ParamKind::Scalar(kind) | ParamKind::TensorMap(kind, _) => kind,
+        }
+    }
+
     /// Size and alignment in the `.param` list, in bytes.
     pub fn layout(self) -> (u32, u32) {
         match self {

@@ -56,7 +56,7 @@ const BARRIERS: i32 = 512;
 fn sample(op: &'static Op, kind: Kind, from: Option<Kind>) -> Sample {
     let mut s = Writer { registers: [0; 5], body: vec![], next: 0 };
     match op.effect {
-        Effect::Wgmma(_) => s.beside_warpgroup(op, kind, from),
+        _ if op.together == Level::Warpgroup => s.beside_warpgroup(op, kind, from),
         _ if op.form.src.contains(&Slot::Tensor) => s.tensor_copy(op),
         _ => s.plainly(op, kind, from),
     }
@@ -78,14 +78,9 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
         tiles.push(("x", TILE));
     }
     let group = op.together == Level::Warpgroup;
-    let (block, bytes, align) = match op.effect {
-        Effect::Wgmma(_) => (GROUP, GROUP * OWN, 1024),
-        _ => (
-            if group { GROUP } else { 32 },
-            STAGED + BARRIERS as u32,
-            if tiles.is_empty() { 16 } else { 256 },
-        ),
-    };
+    let align = if tiles.is_empty() { 16 } else { 256 };
+    let (block, bytes, align) =
+        if group { (GROUP, GROUP * OWN, 1024) } else { (32, STAGED + BARRIERS as u32, align) };
     Program {
         name: format!("{}_{}{suffix}", op.id.to_lowercase(), kind.name()),
         block,
@@ -173,7 +168,7 @@ impl Writer {
         }
         let slots = op.form.src.iter();
         let src: Vec<_> = slots.map(|slot| self.operand(*slot, op, kind, from, mine, near)).collect();
-        if *op != isa::WGMMA_FENCE {
+        if !sums.is_empty() {
             self.push(&isa::WGMMA_FENCE, Kind::U32, vec![], vec![]);
         }
         let dst = sums.clone().into();
@@ -423,22 +418,11 @@ impl Writer {
     ) -> Operand {
         let mask = op.together == Level::Warp && *op != isa::MOVMATRIX;
         match slot {
-            // The rank of a block, or 16 bits of one, of which there is one.
+            // The rank of a block, of which there is one.
             Slot::Is(Kind::U32) if *op == isa::MAPA => Operand::Reg(self.literal(0)),
-            Slot::Cluster => {
-                let (there, rank) = (self.reg(Kind::U32), self.literal(0));
-                let src = vec![Operand::Reg(near), Operand::Reg(rank)];
-                self.push(&isa::MAPA, Kind::U32, vec![there], src);
-                Operand::Addr(Base::Reg(there), 0)
+            Slot::Cluster | Slot::Blocks | Slot::Tensor | Slot::TensorMap | Slot::Descriptor => {
+                self.beyond_block(slot, near)
             }
-            Slot::Blocks => {
-                let (blocks, one) = (self.reg(Kind::F16), self.literal(1));
-                self.push(&isa::CVT_BLOCKS, Kind::U32, vec![blocks], vec![Operand::Reg(one)]);
-                Operand::Reg(blocks)
-            }
-            Slot::Tensor => Operand::Tensor([self.map(), self.literal(0), self.literal(0)].into()),
-            Slot::TensorMap => Operand::Addr(Base::Reg(self.map()), 0),
-            Slot::Descriptor => self.descriptor(),
             Slot::ParamName => Operand::Symbol("p".into()),
             Slot::Accumulators(_) => unreachable!("sums are written"),
             // The member mask, or a distance: every lane must name the same.
@@ -470,6 +454,26 @@ impl Writer {
             Slot::Global => Operand::Addr(Base::Reg(mine), 0),
             Slot::Shared => Operand::Addr(Base::Reg(near), 0),
             Slot::Param => Operand::Addr(Base::Symbol("q"), 0),
+        }
+    }
+
+    /// An operand of what blocks of a cluster share, of tensors, or of products of warpgroups.
+    fn beyond_block(&mut self, slot: Slot, near: Reg) -> Operand {
+        match slot {
+            Slot::Cluster => {
+                let (there, rank) = (self.reg(Kind::U32), self.literal(0));
+                let src = vec![Operand::Reg(near), Operand::Reg(rank)];
+                self.push(&isa::MAPA, Kind::U32, vec![there], src);
+                Operand::Addr(Base::Reg(there), 0)
+            }
+            Slot::Blocks => {
+                let (blocks, one) = (self.reg(Kind::F16), self.literal(1));
+                self.push(&isa::CVT_BLOCKS, Kind::U32, vec![blocks], vec![Operand::Reg(one)]);
+                Operand::Reg(blocks)
+            }
+            Slot::Tensor => Operand::Tensor([self.map(), self.literal(0), self.literal(0)].into()),
+            Slot::TensorMap => Operand::Addr(Base::Reg(self.map()), 0),
+            _ => self.descriptor(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
 use indicatif::ProgressIterator;
-use ptx_gen::{CpuArg, Elem, Kind, Param, ParamKind};
+use ptx_gen::{CpuArg, Elem, Param};
 use warpwright_driver::{AnyFunction, Buffer, Context, Element, Error, HostArg, Queue, Stream};
 use warpwright_engine::load_listed;
 use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
@@ -134,12 +134,7 @@ fn buffer<T: Elem + Element>(
 }
 
 fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
-    let kind = match param.kind {
-        ParamKind::Scalar(kind) => kind,
-        // Its number is its address.
-        ParamKind::Buffer(..) | ParamKind::TensorMap(..) => Kind::U64,
-    };
-    Ok((HostArg::Scalar(kind, bits), Box::new(move || Ok(CpuArg::Scalar(bits)))))
+    Ok((HostArg::Scalar(param.kind.elem(), bits), Box::new(move || Ok(CpuArg::Scalar(bits)))))
 }
 
 /// A row for each kernel: its case with the largest error for its bound.

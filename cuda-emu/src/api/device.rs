@@ -164,9 +164,9 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         | A::COOPERATIVE_LAUNCH => 1,
         A::MAX_PITCH => i32::MAX as u32,
         A::TEXTURE_ALIGNMENT | A::TEXTURE_PITCH_ALIGNMENT => 512,
-        // What the emulator refuses, it does not advertise.
-        A::CLUSTER_LAUNCH | A::TENSOR_MAP_ACCESS_SUPPORTED | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 0,
-        // Properties of hardware that is not there: absent, as for a device that lacks them.
+        A::TENSOR_MAP_ACCESS_SUPPORTED => (m.device.config.compute_capability >= (9, 0)).into(),
+        // What the emulator refuses, such as launches in clusters and virtual memory, and properties of hardware that
+        // is not there: absent, as for a device that lacks them.
         CUdevice_attribute(1..=161) => 0,
         _ => return None,
     } as c_int)

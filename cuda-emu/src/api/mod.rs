@@ -30,5 +30,6 @@ pub(crate) mod peer;
 pub(crate) mod pool;
 pub(crate) mod stream;
 pub(crate) mod symbols;
+pub(crate) mod tensor_map;
 pub(crate) mod unsupported;
 pub(crate) mod words;

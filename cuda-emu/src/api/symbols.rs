@@ -8,7 +8,7 @@ use crate::api::export::{Export, exports};
 use crate::api::{
     address, boxes, capture, context, copy, device, edges, event, exec, exec_update, function, graph,
     graph_memory, launch, library, link, memory, module, node, node_params, occupancy, peer, pool, stream,
-    unsupported, words,
+    tensor_map, unsupported, words,
 };
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
@@ -49,6 +49,7 @@ pub(crate) fn chapters() -> impl Iterator<Item = &'static [Export]> {
         peer::EXPORTS,
         graph_memory::EXPORTS,
         words::EXPORTS,
+        tensor_map::EXPORTS,
         unsupported::EXPORTS,
         capture::EXPORTS,
     ];
@@ -82,6 +83,7 @@ pub(crate) fn table(version: u32) -> Api {
         peer::fill_api,
         graph_memory::fill_api,
         words::fill_api,
+        tensor_map::fill_api,
         unsupported::fill_api,
         capture::fill_api,
         fill_api,

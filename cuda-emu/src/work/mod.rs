@@ -216,7 +216,8 @@ impl KernelWork {
         let trace = if traced { Trace::On } else { Trace::Off };
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
-        let place = LaunchSite { device: device_number, peers: &peers, cooperative: self.cooperative, cluster: None };
+        let place =
+            LaunchSite { device: device_number, peers: &peers, cooperative: self.cooperative, cluster: None };
         let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {

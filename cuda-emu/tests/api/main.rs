@@ -17,3 +17,4 @@ mod node_params;
 mod overlap;
 mod start;
 mod streams;
+mod tensor_maps;

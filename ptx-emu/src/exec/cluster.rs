@@ -79,7 +79,7 @@ impl Cluster {
 
 impl Worker<'_, '_> {
     /// Turns addresses of shared memory, of the warp's own block or as `mapa` gives them, into places in the arena.
-    pub(crate) fn into_arena(
+    pub(crate) fn place_all(
         &self,
         w: &Warp,
         mask: u32,
@@ -230,7 +230,7 @@ impl Worker<'_, '_> {
     }
 
     fn check_present(&self, w: &Warp, mask: u32) -> Checked<()> {
-        if mask == w.live { Ok(()) } else { self.check_whole(w, mask & !(w.live & !mask)) }
+        if mask == w.live { Ok(()) } else { self.check_whole(w, mask) }
     }
 
     fn misused(&self, w: &Warp, what: &str) -> Box<Fault> {

@@ -12,7 +12,7 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{FRACTION, Factor, add_products};
+use super::dot::{Factor, WIDE, add_products};
 use super::shared::Access;
 use super::warp::Warp;
 use crate::code::{Element, LoadMatrix, Mma};
@@ -172,13 +172,14 @@ fn scatter<T: Copy>(d: &[[T; COLUMNS]; ROWS], bits: impl Fn(T) -> u32) -> Regist
 fn halves(m: &Mma, a: &Registers, b: &Registers, c: &Registers, wide: impl Fn(u16) -> f32) -> Registers {
     let element = |register: u32, i: usize| wide((register >> (16 * i)) as u16);
     let (a, b) = (left::<2>(&a[..m.a.len()], element), right::<2>(&b[..m.b.len()], element));
+    let least = m.left.least_exponent();
     let columns: [Vec<Factor>; COLUMNS] =
-        std::array::from_fn(|n| b[..m.depth].iter().map(|row| Factor::from(row[n])).collect());
+        std::array::from_fn(|n| b[..m.depth].iter().map(|row| Factor::new(row[n], least)).collect());
     let mut d = sums(c, f32::from_bits);
     for (d, a) in d.iter_mut().zip(&a) {
-        let a = a.map(Factor::from);
+        let a = a.map(|v| Factor::new(v, least));
         for (d, b) in d.iter_mut().zip(&columns) {
-            *d = add_products(*d, &a[..m.depth], b, FRACTION);
+            *d = add_products(*d, &a[..m.depth], b, WIDE);
         }
     }
     scatter(&d, f32::to_bits)

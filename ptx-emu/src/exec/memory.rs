@@ -89,7 +89,7 @@ impl Worker<'_, '_> {
     pub(crate) fn load(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
-        self.into_arena(w, mask, t.space, &mut addresses)?;
+        self.place_all(w, mask, t.space, &mut addresses)?;
         match t.space {
             Space::Global | Space::Const => self.load_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.load_shared(w, mask, t, &addresses),
@@ -120,7 +120,7 @@ impl Worker<'_, '_> {
     pub(crate) fn store(&mut self, w: &mut Warp, mask: u32, t: &Transfer) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &t.address, &mut addresses)?;
-        self.into_arena(w, mask, t.space, &mut addresses)?;
+        self.place_all(w, mask, t.space, &mut addresses)?;
         match t.space {
             Space::Global | Space::Const => self.store_global(w, mask, t, &addresses),
             Space::Shared | Space::Cluster => self.store_shared(w, mask, t, &addresses),
@@ -138,7 +138,7 @@ impl Worker<'_, '_> {
     pub(crate) fn atomic(&mut self, w: &mut Warp, mask: u32, a: &Atomic) -> Checked<()> {
         let mut addresses = [0; 32];
         self.addresses(w, mask, &a.address, &mut addresses)?;
-        self.into_arena(w, mask, a.space, &mut addresses)?;
+        self.place_all(w, mask, a.space, &mut addresses)?;
         match a.space {
             Space::Shared | Space::Cluster => self.atomic_shared(w, mask, a, &addresses),
             Space::Generic => self.split(w, mask, &addresses, |me, w, mask, place, addresses| match place {
@@ -229,7 +229,7 @@ impl Worker<'_, '_> {
                 let own = |lane: usize| if these >> lane & 1 != 0 { addresses[lane] } else { first };
                 let mut own: Addresses = std::array::from_fn(|lane| resolve(own(lane)).1);
                 if place == Resolved::Shared {
-                    self.into_arena(w, these, Space::Shared, &mut own)?;
+                    self.place_all(w, these, Space::Shared, &mut own)?;
                 }
                 f(self, w, these, place, &own)?;
             }
@@ -455,7 +455,7 @@ impl Worker<'_, '_> {
             out.iter_mut().for_each(|a| *a = a.wrapping_sub(SHARED_WINDOW));
         }
         let space = if space == Space::Generic { Space::Shared } else { space };
-        self.into_arena(w, mask, space, out)
+        self.place_all(w, mask, space, out)
     }
 
     /// Lanes of one store that write the same address must write the same value.

@@ -119,7 +119,7 @@ impl Worker<'_, '_> {
     /// The place in the arena of an address, in the block of a rank or in the one that it names.
     fn in_block(&self, w: &Warp, address: u64, rank: Option<u32>) -> Checked<u64> {
         let mut all: Addresses = [address; 32];
-        self.into_arena(w, 1, Space::Cluster, &mut all)?;
+        self.place_all(w, 1, Space::Cluster, &mut all)?;
         let place = all[0];
         Ok(match rank {
             Some(rank) if self.blocks.len() > 1 => self.shared.place(self.shared.local(place), rank),

@@ -11,7 +11,7 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{FRACTION, FRACTION_8, Factor, add_products};
+use super::dot::{Factor, NARROW, WIDE, add_products};
 use super::grid::mix;
 use super::step::pred;
 use super::tensor::swizzled;
@@ -199,7 +199,7 @@ impl<'g> Worker<'g, '_> {
         own.pending.push(Pending { pc, a, b, add, version, group, done: false });
         let schedule = self.grid.schedule;
         let number = u64::from(own.groups) << 32 | self.copies.turns();
-        let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number) % 2 == 0;
+        let early = schedule.order != Order::InOrder && mix(schedule.seed ^ number).is_multiple_of(2);
         if early {
             self.compute_pending(w, |_| true)?;
         }
@@ -430,11 +430,12 @@ impl<'g> Worker<'g, '_> {
         let sign = |negated: bool| if negated { -1.0 } else { 1.0 };
         let scale = sign(p.negated[0]) * sign(p.negated[1]);
         let integers = matches!(p.left, Element::S8 | Element::U8);
-        let fraction = if p.left.bytes() == 1 { FRACTION_8 } else { FRACTION };
-        let factors = |rows: &[Vec<f32>], by: f32| -> Vec<Vec<Factor>> {
-            rows.iter().map(|row| row.iter().map(|v| Factor::from(v * by)).collect()).collect()
+        let kept = if p.left.bytes() == 1 { NARROW } else { WIDE };
+        let factors = |rows: &[Vec<f32>], element: Element, by: f32| -> Vec<Vec<Factor>> {
+            let least = element.least_exponent();
+            rows.iter().map(|row| row.iter().map(|v| Factor::new(v * by, least)).collect()).collect()
         };
-        let (a, b) = (factors(&left, scale), factors(&right, 1.0));
+        let (a, b) = (factors(&left, p.left, scale), factors(&right, p.right, 1.0));
         for (r, sums) in d.iter_mut().enumerate() {
             for (c, sum) in sums.iter_mut().enumerate() {
                 *sum = match integers {
@@ -443,7 +444,7 @@ impl<'g> Worker<'g, '_> {
                         let total: i32 = left[r].iter().zip(&right[c]).map(product).sum();
                         sum.wrapping_add(total as u32)
                     }
-                    false => add_products(f32::from_bits(*sum), &a[r], &b[c], fraction).to_bits(),
+                    false => add_products(f32::from_bits(*sum), &a[r], &b[c], kept).to_bits(),
                 };
             }
         }

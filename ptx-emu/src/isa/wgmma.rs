@@ -90,7 +90,8 @@ fn form(name: &str) -> Option<(usize, usize, Type, Element, Element)> {
     let shape = name.strip_prefix("wgmma.mma_async.sync.aligned.m64n")?;
     let digits = shape.bytes().take_while(u8::is_ascii_digit).count();
     let (columns, rest) = shape.split_at(digits);
-    let columns: usize = columns.parse().ok().filter(|n: &usize| n % 8 == 0 && (8..=256).contains(n))?;
+    let columns: usize =
+        columns.parse().ok().filter(|n: &usize| n.is_multiple_of(8) && (8..=256).contains(n))?;
     let found = FORMS.iter().find_map(|(shape, depth, sum, left, right)| {
         let types = rest.strip_prefix(shape)?;
         let (left, right) = left
@@ -101,6 +102,6 @@ fn form(name: &str) -> Option<(usize, usize, Type, Element, Element)> {
     });
     let (depth, sum, left, right) = found?;
     // Of integers, there are not all numbers of columns.
-    let exists = sum == Type::F32 || columns % 16 == 0 || columns <= 24;
+    let exists = sum == Type::F32 || columns.is_multiple_of(16) || columns <= 24;
     exists.then_some((columns, depth, sum, left, right))
 }

@@ -71,9 +71,9 @@ fn image(ty: &str, outer: usize, depth: usize, l: Layout, v: impl Fn(usize, usiz
             let (row, column) = if l.transposed { (k, o) } else { (o, k) };
             let at = column * bytes % span;
             let unit = match span {
-                128 => at / 16 ^ row % 8,
-                64 => at / 16 ^ row / 2 % 4,
-                _ => at / 16 ^ row / 4 % 2,
+                128 => (at / 16) ^ (row % 8),
+                64 => (at / 16) ^ (row / 2 % 4),
+                _ => (at / 16) ^ (row / 4 % 2),
             };
             let to = column * bytes / span * panel + row * span + unit * 16 + at % 16;
             out[to..to + bytes].copy_from_slice(&encode(ty, v(o, k)).0.to_le_bytes()[..bytes]);
@@ -85,7 +85,7 @@ fn image(ty: &str, outer: usize, depth: usize, l: Layout, v: impl Fn(usize, usiz
         _ => 3,
     };
     let leading = if l.transposed { panel as u64 >> 4 } else { 1 };
-    (out, code << 62 | (8 * span as u64 >> 4) << 32 | leading << 16)
+    (out, code << 62 | ((8 * span as u64) >> 4) << 32 | leading << 16)
 }
 
 /// Bytes of shared memory that hold the left matrix.

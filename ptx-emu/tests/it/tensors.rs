@@ -82,9 +82,9 @@ fn at(column: i64, row: i64) -> u16 {
 /// Where an element of a box lies, in elements: the units of 16 bytes exchanged by the manual's figures.
 fn element(swizzle: u32, row: u32, column: u32) -> usize {
     let unit = match swizzle {
-        128 => column / 8 ^ row % 8,
-        64 => column / 8 ^ row / 2 % 4,
-        32 => column / 8 ^ row / 4 % 2,
+        128 => (column / 8) ^ (row % 8),
+        64 => (column / 8) ^ (row / 2 % 4),
+        32 => (column / 8) ^ (row / 4 % 2),
         _ => column / 8,
     };
     (unit * 8 + column % 8) as usize

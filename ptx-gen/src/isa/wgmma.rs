@@ -19,7 +19,7 @@ const FLOAT8: &[Kind] = &[E4m3, E5m2];
 const SUM_BOUND: &str =
     "one step cuts 16 exact products and the sum to 2^-25 of the largest, adds, cuts to 24 bits";
 const SUM8_BOUND: &str =
-    "one step cuts 32 exact products and the sum to 2^-13 of the largest, adds, cuts to 24 bits";
+    "one step cuts 32 exact products and the sum to 2^-13 of the largest, adds, cuts to 14 bits";
 
 const SUMS_F32: &[Slot] = &[Accumulators(F32)];
 const SUMS_S32: &[Slot] = &[Accumulators(S32)];
