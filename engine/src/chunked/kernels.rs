@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::{Epilogue, Matmul, NormTokens};
@@ -39,16 +40,20 @@ impl Kernels {
         embed: ResolvedEmbed,
     ) -> Result<Kernels, Error> {
         let mut attention = Distinct::new(context);
-        let attention = (0..).zip(layers).map(|(index, layer)| attention.load(self::attention(c, index, layer)));
+        let attention = (0..).zip(layers).map(|(index, layer)| {
+            let kernel = attention.load(self::attention(c, index, layer))?;
+            kernel.function().prefer_shared()?;
+            Ok(kernel)
+        });
         let add = c.architecture.norms_after.then_some(AddNormed { overlap: false, batch: CHUNK });
         Ok(Kernels {
-            split_prompt: signed::load(context, SplitPrompt { batch: CHUNK })?,
+            split_prompt: load(context, SplitPrompt { batch: CHUNK })?,
             embed: EmbedKernel::load(context, in_chunks(embed))?,
             norms: BTreeMap::new(),
             products: BTreeMap::new(),
-            rotate: signed::load(context, rotate(c))?,
-            attention: attention.collect::<Result<_, _>>()?,
-            add_normed: add.map(|kernel| signed::load(context, kernel)).transpose()?,
+            rotate: load(context, rotate(c))?,
+            attention: attention.collect::<Result<_, Error>>()?,
+            add_normed: add.map(|kernel| load(context, kernel)).transpose()?,
         })
     }
 
@@ -63,17 +68,25 @@ impl Kernels {
         for layer in layers {
             for norm in norms(layer) {
                 if !self.norms.contains_key(&norm) {
-                    self.norms.insert(norm, signed::load(context, norm)?);
+                    self.norms.insert(norm, load(context, norm)?);
                 }
             }
             for product in products(context, c, layer, tokens) {
                 if !self.products.contains_key(&product) {
-                    self.products.insert(product, signed::load(context, product)?);
+                    self.products.insert(product, load(context, product)?);
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Loads a kernel that prefers shared memory, as the products do: a multiprocessor changes the split between kernels
+/// only when it is idle.
+fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Error> {
+    let kernel = signed::load(context, kernel)?;
+    kernel.function().prefer_shared()?;
+    Ok(kernel)
 }
 
 fn in_chunks(embed: ResolvedEmbed) -> ResolvedEmbed {

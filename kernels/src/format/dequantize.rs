@@ -141,20 +141,20 @@ impl<'k> Dequantizer<'k> {
     /// The A fragment of step `step` of a tile.
     pub(crate) fn fragment(&self, codes: &Codes<'k>, scales: &TileScales<'k>, step: u32) -> A<'k> {
         match codes {
-            Codes::Binary16(words) => self.from_binary16(words),
-            Codes::Bfloat16(words) => self.from_bfloat16(words),
-            codes => self.from_codes(codes, &scales.0[(step / (self.tiles.group() / 4)) as usize]),
+            Codes::Binary16(words) => self.of_binary16(words),
+            Codes::Bfloat16(words) => self.of_bfloat16(words),
+            codes => self.of_codes(codes, &scales.0[(step / (self.tiles.group() / 4)) as usize]),
         }
     }
 
-    fn from_binary16(&self, words: &[U32<'k>; 4]) -> A<'k> {
+    fn of_binary16(&self, words: &[U32<'k>; 4]) -> A<'k> {
         let unit = self.unit.map(|unit| equal_halves(unit));
         let zero = self.constant(0.0);
         A(from_fn(|r| words[r].bits::<f16x2>().fma(unit[r % 2], zero).bits::<u32>()))
     }
 
     /// Rounded to binary16, after the multiplication by the powers of two.
-    fn from_bfloat16(&self, words: &[U32<'k>; 4]) -> A<'k> {
+    fn of_bfloat16(&self, words: &[U32<'k>; 4]) -> A<'k> {
         let both = |(i, &word): (usize, &U32<'k>)| {
             let unit = self.unit[i % 2];
             let [low, high]: [F32; 2] = [(word << 16).bits(), (word & 0xffff_0000).bits()];
@@ -165,7 +165,7 @@ impl<'k> Dequantizer<'k> {
     }
 
     /// Register `r` of the fragment has row `g + 8 (r mod 2)`, columns `2 (r / 2)` and the next.
-    fn from_codes(&self, codes: &Codes<'k>, scales: &[HalfScales<'k>; 2]) -> A<'k> {
+    fn of_codes(&self, codes: &Codes<'k>, scales: &[HalfScales<'k>; 2]) -> A<'k> {
         let values = self.tiles.values();
         A(from_fn(|r| {
             let number = match codes {
