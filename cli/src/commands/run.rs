@@ -70,7 +70,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let options = Options::new(ctx, args.launch.into());
     let prefill_batch = if prompt.len() < LONG_PROMPT { 1 } else { options.prefill_batch };
     let tokens = prompt.len() as u64 + u64::from(args.n).min(u64::from(ctx));
-    let mut decoder = decoder(&args.place, &context, &model, Options { prefill_batch, chunks: prefill_batch > 1, ..options }, tokens)?;
+    let mut decoder = decoder(
+        &args.place,
+        &context,
+        &model,
+        Options { prefill_batch, chunks: prefill_batch > 1, ..options },
+        tokens,
+    )?;
     let loading = *decoder.loading();
     let mut times = Times::from(start.elapsed());
     let printer = Printer::new(args, &source, words.as_ref())?;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
+use warpwright_kernels::AddNormed;
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::{Epilogue, Matmul, NormTokens};
 use warpwright_kernels::pipeline::SplitPrompt;
 use warpwright_kernels::prompt::{PromptAttention, RotateTokens};
-use warpwright_kernels::AddNormed;
 
 use super::CHUNK;
 use super::weights::{LayerRows, Rows};
@@ -91,18 +91,27 @@ fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Error> 
 
 fn in_chunks(embed: ResolvedEmbed) -> ResolvedEmbed {
     match embed {
-        ResolvedEmbed::Tiles(kernel) => {
-            ResolvedEmbed::Tiles(warpwright_kernels::pipeline::EmbedTiled { overlap: false, batch: CHUNK, ..kernel })
-        }
-        ResolvedEmbed::Rows(kernel) => {
-            ResolvedEmbed::Rows(warpwright_kernels::pipeline::EmbedRows { overlap: false, batch: CHUNK, ..kernel })
-        }
+        ResolvedEmbed::Tiles(kernel) => ResolvedEmbed::Tiles(warpwright_kernels::pipeline::EmbedTiled {
+            overlap: false,
+            batch: CHUNK,
+            ..kernel
+        }),
+        ResolvedEmbed::Rows(kernel) => ResolvedEmbed::Rows(warpwright_kernels::pipeline::EmbedRows {
+            overlap: false,
+            batch: CHUNK,
+            ..kernel
+        }),
     }
 }
 
 fn rotate(c: &Config) -> RotateTokens {
     let family = c.architecture;
-    RotateTokens { head_dim: c.head_dim, pairing: family.pairing, bias: family.biases, norm: family.head_norms }
+    RotateTokens {
+        head_dim: c.head_dim,
+        pairing: family.pairing,
+        bias: family.biases,
+        norm: family.head_norms,
+    }
 }
 
 /// Of 128 queries at once, or of 64 where heads are too long for the registers.
@@ -128,11 +137,7 @@ fn products(context: &Context, c: &Config, layer: &LayerRows, tokens: u32) -> Ve
     let of = |rows: &Rows, epilogue| product(context, rows, epilogue, tokens);
     let qkv = layer.qkv.iter().map(|rows| of(rows, Epilogue::Store));
     let project = projection(c);
-    let rest = [
-        of(&layer.o, project),
-        of(&layer.gate_up, gated(c, layer)),
-        of(&layer.down, project),
-    ];
+    let rest = [of(&layer.o, project), of(&layer.gate_up, gated(c, layer)), of(&layer.down, project)];
     qkv.chain(rest).collect()
 }
 

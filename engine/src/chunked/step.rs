@@ -1,9 +1,9 @@
 //! The launches of a chunk.
 
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
+use warpwright_kernels::AddNormedArgs;
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokensArgs};
 use warpwright_kernels::pipeline::{EmbedTokenArgs, SplitPromptArgs};
-use warpwright_kernels::AddNormedArgs;
 use warpwright_kernels::prompt::{PromptAttentionArgs, RotateTokensArgs};
 
 use super::kernels::{self, Kernels};
@@ -51,6 +51,13 @@ impl Chunked {
             layers,
             config,
         })
+    }
+
+    /// The residual stream after the last token of a chunk.
+    pub(crate) fn last(&self, chunk: Chunk) -> View<f32> {
+        let len = self.config.hidden as usize;
+        let end = chunk.tokens as usize * len;
+        self.workspace.x.view_range(end - len..end)
     }
 
     /// Runs a chunk, and advances the state past it.
@@ -259,7 +266,12 @@ impl Step<'_> {
     }
 
     /// Bias, norms and rotation; keys and values go to the cache.
-    fn rotate(&self, queue: &mut impl Queue, index: usize, block: &PackedBlock<View<u8>>) -> Result<(), Error> {
+    fn rotate(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        block: &PackedBlock<View<u8>>,
+    ) -> Result<(), Error> {
         let (b, w, c) = (self.buffers, &self.chunked.workspace, &self.chunked.config);
         let floats = |weights: &Option<View<u8>>| match weights {
             Some(weights) => weights.cast(),

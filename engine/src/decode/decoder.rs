@@ -244,20 +244,23 @@ impl Decoder {
         }
     }
 
-    /// Prefills this many tokens of the prompt, the last excluded.
-    pub(crate) fn prefill(&mut self, tokens: u32) -> Result<(), Error> {
-        let (batch, mut left) = (self.prefill_batch(), tokens);
-        while left > 0 {
-            if self.machine.chunk(&mut &self.stream, tokens - left, left)? {
-                left -= left.min(CHUNK);
+    /// Takes a prompt of `len` tokens. The pipeline leaves the last one to the first step of decoding; chunks take it,
+    /// too, and the token after the prompt is made. Gives how many tokens were made.
+    pub(crate) fn prefill(&mut self, len: u32) -> Result<u32, Error> {
+        let (batch, mut done) = (self.prefill_batch(), 0);
+        while done + 1 < len {
+            let left = len - 1 - done;
+            let tokens = self.machine.chunk(&mut &self.stream, done, left + 1)?;
+            if tokens > 0 {
+                done += tokens;
                 continue;
             }
             let (kind, taken) =
                 if left.min(batch) > 1 { (StepKind::PrefillBatch, batch) } else { (StepKind::Prefill, 1) };
             self.launch(kind)?;
-            left -= taken.min(left);
+            done += taken.min(left);
         }
-        Ok(())
+        Ok(u32::from(done == len))
     }
 
     /// Prepares the prefill of chunks, if the options ask for it and there are kernels. The weights are there.
@@ -280,7 +283,7 @@ impl Decoder {
     pub fn profile_chunk(&mut self, tokens: u32) -> Result<warpwright_driver::Profile, Error> {
         let context = self.stream.context().clone();
         let mut recorder = Recorder::new(&context)?;
-        if !self.machine.chunk(&mut recorder, 0, tokens)? {
+        if self.machine.chunk(&mut recorder, 0, tokens)? == 0 {
             return Err(Error::NoPipeline { path: self.path.clone() });
         }
         let graph = recorder.finish();
@@ -417,16 +420,21 @@ impl Machine {
         }
     }
 
-    /// Prefills a chunk at `position`, where `left` tokens are left; whether there was one.
-    fn chunk(&mut self, queue: &mut impl Queue, position: u32, left: u32) -> Result<bool, Error> {
-        let Pass::Pipeline { weights, chunked: Some(chunked), .. } = &mut self.pass else {
-            return Ok(false);
+    /// Prefills a chunk at `position` of a prompt of which `left` tokens are left; gives how many tokens it has, 0 if
+    /// there are no kernels for it. After the last one, the token after the prompt is made.
+    fn chunk(&mut self, queue: &mut impl Queue, position: u32, left: u32) -> Result<u32, Error> {
+        let Pass::Pipeline { weights, single, chunked: Some(chunked), .. } = &mut self.pass else {
+            return Ok(0);
         };
         if left < LEAST {
-            return Ok(false);
+            return Ok(0);
         }
-        chunked.run(queue, weights, &self.buffers, Chunk { position, tokens: left.min(CHUNK) })?;
-        Ok(true)
+        let chunk = Chunk { position, tokens: left.min(CHUNK) };
+        chunked.run(queue, weights, &self.buffers, chunk)?;
+        if chunk.tokens == left {
+            single.step(weights, &self.buffers).end(queue, &chunked.last(chunk))?;
+        }
+        Ok(chunk.tokens)
     }
 
     /// A step of the batched pipeline, if there is one.

@@ -56,12 +56,21 @@ impl Iterator for Generation<'_> {
 }
 
 impl<'a> Generation<'a> {
-    /// At most `limit` tokens, and no more than there is room for.
-    pub(crate) fn new(decoder: &'a mut Decoder, first: u32, limit: u32) -> Generation<'a> {
+    /// At most `limit` tokens, and no more than there is room for. `made` of them, 0 or 1, are under way.
+    pub(crate) fn new(
+        decoder: &'a mut Decoder,
+        first: u32,
+        limit: u32,
+        made: u32,
+    ) -> Result<Generation<'a>, Error> {
         let room = decoder.machine.buffers.ctx - first;
         let (end, limit) = if limit > room { (End::ContextFull, room) } else { (End::Limit, limit) };
-        let under_way = VecDeque::new();
-        Generation { decoder, first, limit, end, launched: 0, made: 0, read: 0, under_way, over: 0 }
+        let mut under_way = VecDeque::new();
+        if made > 0 {
+            decoder.events[0].record(&decoder.stream)?;
+            under_way.push_back(made);
+        }
+        Ok(Generation { decoder, first, limit, end, launched: made, made: 0, read: 0, under_way, over: 0 })
     }
 
     /// Why there are no more tokens, once they have ended without an error.
@@ -161,9 +170,9 @@ impl Decoder {
     /// A prompt that is empty, longer than the context, or contains an id outside the vocabulary.
     pub fn generate(&mut self, prompt: &[u32], limit: u32) -> Result<Generation<'_>, Error> {
         self.start(prompt)?;
-        self.prefill(prompt.len() as u32 - 1)?;
+        let made = self.prefill(prompt.len() as u32)?;
         let first = prompt.len() as u32 - 1;
-        Ok(Generation::new(self, first, limit))
+        Generation::new(self, first, limit, made)
     }
 
     /// Processes `ids` and yields the logits after each: rows of `vocab`.

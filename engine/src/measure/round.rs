@@ -44,8 +44,9 @@ impl Decoder {
         self.start(&ids)?;
         let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
         start.record(&self.stream)?;
-        self.prefill(len - 1)?;
-        self.launch(StepKind::Decode)?;
+        if self.prefill(len)? == 0 {
+            self.launch(StepKind::Decode)?;
+        }
         end.record(&self.stream)?;
         end.synchronize()?;
         let token = self.token(len - 1)?;
@@ -98,7 +99,7 @@ impl Decoder {
     fn on_the_wall(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
         self.place(attended)?;
         let start = Instant::now();
-        let read = Generation::new(self, attended - 1, tokens).collect::<Result<_, _>>()?;
+        let read = Generation::new(self, attended - 1, tokens, 0)?.collect::<Result<_, _>>()?;
         Ok((read, start.elapsed()))
     }
 

@@ -67,7 +67,9 @@ impl<'a> PipelineStep<'a> {
             self.add_normed(queue, block.ffn_post_norm.as_ref())?;
         }
         match kind {
-            StepKind::Decode | StepKind::LogitsBatch => self.head(queue, &self.weights.head),
+            StepKind::Decode | StepKind::LogitsBatch => {
+                self.head(queue, &self.weights.head, &self.vectors().x)
+            }
             StepKind::Prefill => self.advance(queue),
             StepKind::PrefillBatch => Ok(()),
         }
@@ -135,7 +137,7 @@ impl<'a> PipelineStep<'a> {
             Product::O => self.o(queue, layer, tiles),
             Product::GateUp => self.gate_up(queue, layer, tiles),
             Product::Down => self.down(queue, layer, tiles),
-            Product::Head => self.head(queue, tiles),
+            Product::Head => self.head(queue, tiles, &self.vectors().x),
         }
     }
 
@@ -342,8 +344,15 @@ impl<'a> PipelineStep<'a> {
         })
     }
 
+    /// The logits and the argmax token after a row of the residual stream, and the next position: the end of a step
+    /// that other kernels began.
+    pub(crate) fn end(&self, queue: &mut impl Queue, x: &View<f32>) -> Result<(), Error> {
+        self.sequence.set(0);
+        self.head(queue, &self.weights.head, x)
+    }
+
     /// The logits and the argmax token; for a batch of one also the next position.
-    fn head(&self, queue: &mut impl Queue, tiles: &View<u8>) -> Result<(), Error> {
+    fn head(&self, queue: &mut impl Queue, tiles: &View<u8>, x: &View<f32>) -> Result<(), Error> {
         let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
         let LoadedProduct { kernel, layout } = &self.pipeline.head;
         let blocks = (kernel.def().plan.batch * layout.blocks) as usize;
@@ -351,7 +360,7 @@ impl<'a> PipelineStep<'a> {
         self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
             let args = LmHeadArgs::<Host> {
                 w: tiles,
-                x: &tokens.of(&v.x),
+                x: &tokens.of(x),
                 gamma: &self.weights.norm.cast()?,
                 logits: &tokens.of(&v.logits),
                 value: &self.workspace.value.view_range(0..blocks),

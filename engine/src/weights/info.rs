@@ -57,7 +57,10 @@ pub fn weight_bytes(model: &Outline) -> u64 {
 pub fn layer_weights(model: &Outline) -> u64 {
     let matrices = |b: &Block<Weight>| {
         let Block { q, k, v, o, gate, up, down, .. } = b;
-        [q, k, v, o, gate, up, down].into_iter().map(|weight| weight.dims.iter().product::<u64>()).sum::<u64>()
+        [q, k, v, o, gate, up, down]
+            .into_iter()
+            .map(|weight| weight.dims.iter().product::<u64>())
+            .sum::<u64>()
     };
     model.weights.blocks.iter().map(matrices).sum()
 }

@@ -142,8 +142,9 @@ impl<'k> Sums<'_, 'k> {
                 [rows[0], rows[1], rows[0].at(delta), rows[1].at(delta)]
             });
             let places: Vec<_> = places.collect();
-            let scales: Vec<_> =
-                (0..sums.len() as u32 / 4).map(|i| a.x_scale.at(first + 8 * (AT_ONCE * j + i)).ld2()).collect();
+            let scales: Vec<_> = (0..sums.len() as u32 / 4)
+                .map(|i| a.x_scale.at(first + 8 * (AT_ONCE * j + i)).ld2())
+                .collect();
             let old: Vec<_> = places.iter().filter(|_| add).map(|place| place.fresh().ld()).collect();
             for (i, (place, sum)) in places.iter().zip(sums).enumerate() {
                 let sum = sum.get() * scales[i / 4][i % 2] * reciprocals[i % 4 / 2];

@@ -45,7 +45,8 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let header = Header::new(&setup, &decoder);
     // In chunks if there are kernels for that, and otherwise token by token, for comparison.
     let few = decoder.prefill_batch();
-    let ways = if decoder.chunk() > few { vec![(few, true), (few, false)] } else { vec![(few, false), (1, false)] };
+    let ways =
+        if decoder.chunk() > few { vec![(few, true), (few, false)] } else { vec![(few, false), (1, false)] };
     let mut prompts = vec![];
     for (batch, chunks) in ways {
         decoder = decoder.with_options(setup.outline(), options(batch, chunks))?;
