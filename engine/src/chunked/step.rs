@@ -53,11 +53,10 @@ impl Chunked {
         })
     }
 
-    /// The residual stream after the last token of a chunk.
-    pub(crate) fn last(&self, chunk: Chunk) -> View<f32> {
-        let len = self.config.hidden as usize;
-        let end = chunk.tokens as usize * len;
-        self.workspace.x.view_range(end - len..end)
+    /// The residual stream of `count` tokens of the latest chunk, from `first` on.
+    pub(crate) fn rows(&self, first: u32, count: u32) -> View<f32> {
+        let len = self.config.hidden;
+        self.workspace.x.view_range((first * len) as usize..((first + count) * len) as usize)
     }
 
     /// Runs a chunk, and advances the state past it.

@@ -253,6 +253,9 @@ impl Decoder {
             let tokens = self.machine.chunk(&mut &self.stream, done, left + 1)?;
             if tokens > 0 {
                 done += tokens;
+                if done == len {
+                    self.machine.end_chunk(&mut &self.stream, tokens)?;
+                }
                 continue;
             }
             let (kind, taken) =
@@ -421,9 +424,9 @@ impl Machine {
     }
 
     /// Prefills a chunk at `position` of a prompt of which `left` tokens are left; gives how many tokens it has, 0 if
-    /// there are no kernels for it. After the last one, the token after the prompt is made.
-    fn chunk(&mut self, queue: &mut impl Queue, position: u32, left: u32) -> Result<u32, Error> {
-        let Pass::Pipeline { weights, single, chunked: Some(chunked), .. } = &mut self.pass else {
+    /// there are no kernels for it.
+    pub(crate) fn chunk(&mut self, queue: &mut impl Queue, position: u32, left: u32) -> Result<u32, Error> {
+        let Pass::Pipeline { weights, chunked: Some(chunked), .. } = &mut self.pass else {
             return Ok(0);
         };
         if left < LEAST {
@@ -431,10 +434,29 @@ impl Machine {
         }
         let chunk = Chunk { position, tokens: left.min(CHUNK) };
         chunked.run(queue, weights, &self.buffers, chunk)?;
-        if chunk.tokens == left {
-            single.step(weights, &self.buffers).end(queue, &chunked.last(chunk))?;
-        }
         Ok(chunk.tokens)
+    }
+
+    /// Makes the token after the last one of a chunk of `tokens`, with its logits.
+    fn end_chunk(&self, queue: &mut impl Queue, tokens: u32) -> Result<(), Error> {
+        if let Pass::Pipeline { weights, single, chunked: Some(chunked), .. } = &self.pass {
+            single.step(weights, &self.buffers).end(queue, &chunked.rows(tokens - 1, 1))?;
+        }
+        Ok(())
+    }
+
+    /// Computes the logits of tokens of the latest chunk, from `first` on, a batch of them; gives where they are. `None`
+    /// if there was no chunk, or no batch.
+    pub(crate) fn chunk_logits(
+        &self,
+        queue: &mut impl Queue,
+        first: u32,
+    ) -> Result<Option<View<f32>>, Error> {
+        let (Pass::Pipeline { chunked: Some(chunked), .. }, Some(step)) = (&self.pass, self.batched()) else {
+            return Ok(None);
+        };
+        step.end(queue, &chunked.rows(first, step.pipeline.resolved.batch))?;
+        Ok(Some(step.logits()))
     }
 
     /// A step of the batched pipeline, if there is one.

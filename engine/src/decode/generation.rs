@@ -113,6 +113,8 @@ pub struct LogitRows<'a> {
     decoder: &'a mut Decoder,
     position: u32,
     end: u32,
+    /// The tokens of the latest chunk: the first position, and the position after the last.
+    chunk: [u32; 2],
     /// Rows of a launch that have not been yielded yet.
     read: VecDeque<Vec<f32>>,
 }
@@ -133,7 +135,7 @@ impl Iterator for LogitRows<'_> {
 impl<'a> LogitRows<'a> {
     /// For a decoder at the start of a prompt of this many tokens.
     pub(crate) fn new(decoder: &'a mut Decoder, tokens: u32) -> LogitRows<'a> {
-        LogitRows { decoder, position: 0, end: tokens, read: VecDeque::new() }
+        LogitRows { decoder, position: 0, end: tokens, chunk: [0; 2], read: VecDeque::new() }
     }
 
     fn row(&mut self) -> Result<Vec<f32>, Error> {
@@ -144,8 +146,33 @@ impl<'a> LogitRows<'a> {
         check_logits(self.position, &row).map(|()| row)
     }
 
+    /// Launches a chunk, if there are kernels for it, or the LM head for a batch of the tokens of the latest one.
+    fn launch_chunk(&mut self) -> Result<Option<Vec<f32>>, Error> {
+        let (position, batch) = (self.position, self.decoder.prefill_batch());
+        let Decoder { machine, stream, .. } = &mut *self.decoder;
+        if position == self.chunk[1] && batch > 1 {
+            let tokens = machine.chunk(&mut &*stream, position, self.end - position)?;
+            self.chunk = [position, position + tokens];
+        }
+        let [first, end] = self.chunk;
+        let count = batch.min(end - position.min(end)) as usize;
+        if count == 0 {
+            return Ok(None);
+        }
+        let Some(logits) = machine.chunk_logits(&mut &*stream, position - first)? else {
+            return Ok(None);
+        };
+        let vocab = machine.config.vocab as usize;
+        let rows = stream.read(&logits.view_range(0..count * vocab))?;
+        self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
+        Ok(self.read.pop_front())
+    }
+
     /// Launches one token or a batch; returns the first row.
     fn launch(&mut self) -> Result<Vec<f32>, Error> {
+        if let Some(row) = self.launch_chunk()? {
+            return Ok(row);
+        }
         let left = self.end - self.position;
         if left.min(self.decoder.prefill_batch()) == 1 {
             self.decoder.launch(StepKind::Decode)?;

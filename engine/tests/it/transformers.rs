@@ -46,7 +46,7 @@ fn the_oracle_agrees() {
 fn both_passes_agree() {
     for (case, model, wanted) in supported("passes") {
         for prefer in [Prefer::Fast, Prefer::Simple] {
-            let options = Options { prefer, ..Options::new(case.room, Launch::Graph) };
+            let options = Options { prefer, chunks: false, ..Options::new(case.room, Launch::Graph) };
             let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
             let rows = logits(&mut decoder, &ids()).concat();
             if prefer == Prefer::Fast {
@@ -57,6 +57,20 @@ fn both_passes_agree() {
             let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
             assert!(found < 1e-3, "{}, {}: the relative error is {found:e}", case.name, decoder.path());
         }
+    }
+}
+
+/// All but the families of which only a part of each head is rotated, which the simple kernels decode.
+#[test]
+fn chunks_agree() {
+    for (case, model, wanted) in supported("chunks") {
+        let mut decoder =
+            Decoder::new(&emulator(), &model, Options::new(case.room, Launch::Graph), |_| ()).unwrap();
+        assert_eq!(decoder.chunk() > decoder.prefill_batch(), case.name != "phi3-partial", "{}", case.name);
+        let rows = logits(&mut decoder, &ids()).concat();
+        let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
+        assert!(found < 2e-3, "{}: the relative error is {found:e}", case.name);
+        println!("{}: {found:e}", case.name);
     }
 }
 
