@@ -58,6 +58,16 @@ impl Parameter {
     }
 }
 
+impl Parameter {
+    /// What is done to a buffer. To a value nothing is.
+    pub(crate) fn access(&self) -> Access {
+        match self.ty {
+            ParameterType::Buffer(_, access) => access,
+            ParameterType::Value(_) => Access::Read,
+        }
+    }
+}
+
 impl From<&Param> for Parameter {
     fn from(param: &Param) -> Self {
         let ty = match param.kind {

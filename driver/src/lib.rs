@@ -96,6 +96,7 @@ macro_rules! tell {
 }
 
 mod adopt;
+mod args;
 mod boxes;
 mod capture;
 mod config;
@@ -105,6 +106,7 @@ mod driver;
 mod element;
 mod error;
 mod event;
+mod few;
 mod function;
 mod gate;
 mod graph;
@@ -127,6 +129,7 @@ mod tensor_map;
 mod timeline;
 mod upload;
 
+pub use args::Host;
 pub use boxes::Boxed;
 pub use capture::{Capture, CaptureMode, capture, capture_into};
 pub use config::LaunchConfig;
@@ -145,7 +148,7 @@ pub use graph::{
 };
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
-pub use launch::{Host, HostArg, HostValue, Launch};
+pub use launch::{HostArg, HostValue, Launch};
 pub use memory::{Buffer, Managed, MemoryPool, Pinned, Region, Registered, View};
 pub use module::Module;
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};

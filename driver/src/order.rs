@@ -17,14 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ptx_gen::Access;
 
-use smallvec::SmallVec;
-
+use crate::few::Few;
 use crate::lock::lock;
 use crate::timeline::Mark;
 use crate::{Error, Region};
 
 /// For each stream, by slot, how much of its work comes before.
-pub(crate) type Clock = SmallVec<[u64; 4]>;
+pub(crate) type Clock = Few<u64, 4>;
 
 /// The clocks of a context's streams.
 #[derive(Default)]
@@ -290,8 +289,8 @@ fn raise(clock: &mut Clock, slot: usize, at: u64) {
     if at == 0 {
         return;
     }
-    if clock.len() <= slot {
-        clock.resize(slot + 1, 0);
+    while clock.len() <= slot {
+        clock.push(0);
     }
     clock[slot] = clock[slot].max(at);
 }

@@ -9,7 +9,7 @@ use ptx_gen::Access;
 use super::order::Order;
 use super::parts::Child;
 use super::set::Users;
-use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph};
+use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph, order_of};
 use crate::capture::last_node;
 use crate::event::expect_same;
 use crate::release::Release;
@@ -23,7 +23,8 @@ pub struct GraphExec {
     pub(super) id: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
-    pub(super) order: Order,
+    /// Once it is asked for.
+    pub(super) order: OnceLock<Order>,
     /// What the whole graph touches, once it is asked for.
     pub(super) touched: OnceLock<Vec<(Region, Access)>>,
     /// The nodes that use each memory, once it is asked for. Only looked up, never walked.
@@ -108,7 +109,7 @@ impl GraphExec {
         // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
         unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
         drop(state);
-        let (node, child) = (last_node(stream), Child::new(&self.nodes, &self.order, &self.owners));
+        let (node, child) = (last_node(stream), Child::new(&self.nodes, self.order(), &self.owners));
         capture.keep((node.as_ref().ok().copied().flatten(), child));
         node.map(drop)
     }
@@ -163,6 +164,11 @@ impl GraphExec {
             unsafe { cu_if_there!(driver, cuGraphNodeGetEnabled(exec, raw, &mut enabled)) }
         })?;
         Ok(enabled != 0)
+    }
+
+    /// The order that the edges make.
+    pub(super) fn order(&self) -> &Order {
+        self.order.get_or_init(|| order_of(&self.nodes, &self.edges))
     }
 
     pub(super) fn programmatic(&self) -> impl Iterator<Item = &Edge> {

@@ -123,11 +123,11 @@ impl Graph {
         }
         for node in &self.nodes {
             node.kind.touches().try_for_each(|touch| {
-                expect_in_order((self.id, &self.nodes, &self.order), (node.id.index, node.name()), touch)
+                expect_in_order((self.id, &self.nodes, self.order()), (node.id.index, node.name()), touch)
             })?;
             if let NodeKind::Free(memory) = &node.kind {
                 let touch = ("memory", memory.region(), crate::Access::Write);
-                expect_in_order((self.id, &self.nodes, &self.order), (node.id.index, node.name()), touch)?;
+                expect_in_order((self.id, &self.nodes, self.order()), (node.id.index, node.name()), touch)?;
             }
         }
         Ok(())

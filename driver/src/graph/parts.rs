@@ -87,7 +87,7 @@ unsafe extern "C" fn call_host(data: *mut c_void) {
 
 impl Child {
     pub(super) fn of(graph: &Graph) -> Self {
-        Self::new(&graph.nodes, &graph.order, &graph.owners)
+        Self::new(&graph.nodes, graph.order(), &graph.owners)
     }
 
     /// A graph of these nodes, with what they need.

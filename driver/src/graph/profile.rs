@@ -75,7 +75,7 @@ impl Graph {
     /// or what the driver refuses.
     pub fn profile(&self, stream: &Stream) -> Result<Profile, Error> {
         crate::event::expect_same("a graph", self.context(), "the stream", stream.context())?;
-        profile(&self.nodes, &self.order, stream, |_| Ok(true))
+        profile(&self.nodes, self.order(), stream, |_| Ok(true))
     }
 }
 
@@ -86,7 +86,7 @@ impl GraphExec {
     /// As [`Graph::profile`].
     pub fn profile(&mut self, stream: &Stream) -> Result<Profile, Error> {
         self.expect_stream(stream)?;
-        profile(&self.nodes, &self.order, stream, |node| self.is_enabled(node))
+        profile(&self.nodes, self.order(), stream, |node| self.is_enabled(node))
     }
 }
 

@@ -37,7 +37,7 @@ impl Graph {
     /// Pairs of nodes that no path of edges orders and that touch the same bytes, one of them writing: the edges that
     /// were forgotten. A recorded graph has none.
     pub fn races(&self) -> Vec<Race> {
-        let order = &self.order;
+        let order = self.order();
         let uses: Vec<Vec<Use>> = self.nodes.iter().map(Node::uses).collect();
         let mut races = Vec::new();
         for (b, later) in uses.iter().enumerate() {

@@ -15,8 +15,8 @@ use super::parts::{Child, HostCall};
 use super::races::conflict;
 use super::words::{WordOperation, Words};
 use super::{Graph, GraphExec, NodeId, NodeKind, edge};
+use crate::args::Args;
 use crate::event::expect_same;
-use crate::launch::Arg;
 use crate::queue::Work;
 use crate::{Error, Event, Function, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
 
@@ -135,7 +135,7 @@ impl GraphExec {
         node: NodeId,
         function: &Function,
         config: &LaunchConfig,
-        args: &[Arg<'_>],
+        args: &Args<'_>,
     ) -> Option<Result<(), Error>> {
         let index = self.index_of(node).ok()?;
         let place = &mut self.nodes[index].kind;
@@ -313,7 +313,7 @@ impl GraphExec {
         }
         self.expect_ordered(index, new)?;
         self.expect_coherent_with(node, new)?;
-        let place = (self.id, &*self.nodes, &self.order);
+        let place = (self.id, &*self.nodes, self.order());
         new.touches()
             .try_for_each(|touch| expect_in_order(place, (index, self.nodes[index].name()), touch))?;
         if let Some(users) = self.users.get_mut() {
@@ -331,11 +331,10 @@ impl GraphExec {
         let is_new = |(_, region, access): &(_, &Region, Access)| {
             !old.touches().any(|(_, known, before)| *access == before && known.covers(region))
         };
-        let new: Vec<_> = new.touches().filter(is_new).collect();
+        let (new, order): (Vec<_>, _) = (new.touches().filter(is_new).collect(), self.order());
         for other in self.users_of(new.iter().map(|(_, region, _)| *region)) {
             let node = &self.nodes[other];
-            let ordered =
-                other == index || self.order.precedes(other, index) || self.order.precedes(index, other);
+            let ordered = other == index || order.precedes(other, index) || order.precedes(index, other);
             let met = if ordered { None } else { conflict(new.iter().copied(), node.kind.touches()) };
             if let Some(buffer) = met.map(Region::name) {
                 let (name, other_name) = (self.nodes[index].name(), node.name());
