@@ -11,7 +11,9 @@
 //! that the device is done with it is no order. While one stream counts there is nothing to do, and nothing is
 //! remembered; so its work up to the making of the next is put before every later stream's.
 
+use std::cell::UnsafeCell;
 use std::ops::Range;
+use std::panic::RefUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
@@ -69,9 +71,26 @@ struct Touch {
     writes: bool,
 }
 
-/// What work did to one allocation, as far as later work may have to come after it.
+/// What work did to one allocation, as far as later work may have to come after it. Looked at under the lock of the
+/// tables of the allocation's context, and so without one of its own.
 #[derive(Default)]
-pub(crate) struct Touched(Mutex<Vec<Touch>>);
+pub(crate) struct Touched(UnsafeCell<Vec<Touch>>);
+
+// SAFETY: whoever looks at it holds the lock: see `Touched::get`.
+unsafe impl Sync for Touched {}
+
+// Whoever panics under the lock leaves the list whole.
+impl RefUnwindSafe for Touched {}
+
+impl Touched {
+    /// # Safety
+    /// The tables are those of the allocation's context, locked, and nothing that this gave before is in use.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn get<'t>(&'t self, _locked: &'t Tables) -> &'t mut Vec<Touch> {
+        // SAFETY: the caller vouches for it.
+        unsafe { &mut *self.0.get() }
+    }
+}
 
 impl StreamOrder {
     /// Whether there is more than one stream, so that work must be given in order.
@@ -193,19 +212,26 @@ impl StreamOrder {
 
     /// Takes in work of the stream, its count being `at`: refuses it if it touches what work of another stream touches
     /// that is not before it, one of them writing.
-    pub(crate) fn admit<'a>(
+    ///
+    /// # Safety
+    /// The regions are of this order's context.
+    pub(crate) unsafe fn admit<'a>(
         &self,
         (slot, at): (usize, u64),
         uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
     ) -> Result<(), Error> {
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
-            if let Some(other) = tables.unordered(slot, region, access) {
+            // SAFETY: the caller vouches for the regions, and the tables are locked.
+            if let Some(other) = unsafe { tables.unordered(slot, region, access) } {
                 let names = [slot, other].map(|s| tables.streams[s].name.clone());
                 return Err(unordered(region, names));
             }
         }
-        uses.for_each(|(region, access)| tables.remember((slot, at), region, access));
+        for (region, access) in uses {
+            // SAFETY: as above.
+            unsafe { tables.remember((slot, at), region, access) };
+        }
         Ok(())
     }
 }
@@ -248,19 +274,27 @@ impl Tables {
     }
 
     /// The stream whose work on these bytes has no order with this use.
-    fn unordered(&self, slot: usize, region: &Region, access: Access) -> Option<usize> {
+    ///
+    /// # Safety
+    /// The tables are those of the region's context, and locked.
+    unsafe fn unordered(&self, slot: usize, region: &Region, access: Access) -> Option<usize> {
         let meets = |t: &&Touch| {
             (t.writes || access.writes())
                 && !self.is_before(slot, t.slot, t.at)
                 && t.bytes.start.max(region.range().start) < t.bytes.end.min(region.range().end)
         };
-        lock(&region.touched().0).iter().find(meets).map(|t| t.slot)
+        // SAFETY: the caller vouches for the tables.
+        unsafe { region.touched().get(self) }.iter().find(meets).map(|t| t.slot)
     }
 
     /// Remembers a use, and forgets what it stands for: whoever comes after it comes after those.
-    fn remember(&self, (slot, at): (usize, u64), region: &Region, access: Access) {
+    ///
+    /// # Safety
+    /// As [`unordered`](Self::unordered).
+    unsafe fn remember(&self, (slot, at): (usize, u64), region: &Region, access: Access) {
         let (bytes, writes) = (region.range(), access.writes());
-        let mut touches = lock(&region.touched().0);
+        // SAFETY: the caller vouches for the tables.
+        let touches = unsafe { region.touched().get(self) };
         touches.retain(|t| {
             let covered = bytes.start <= t.bytes.start && t.bytes.end <= bytes.end;
             !(covered

@@ -258,8 +258,13 @@ impl Stream {
         count: u64,
         uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
     ) -> Result<(), Error> {
-        let order = self.context().order();
-        if order.several() { order.admit((self.0.timeline.slot, count), uses) } else { Ok(()) }
+        let context = self.context();
+        if !context.order().several() {
+            return Ok(());
+        }
+        uses.clone().try_for_each(|(region, _)| region.expect_in(context, "a stream"))?;
+        // SAFETY: the regions are of the context.
+        unsafe { context.order().admit((self.0.timeline.slot, count), uses) }
     }
 
     pub(crate) fn record(&self, event: &Event) -> Result<(), Error> {
