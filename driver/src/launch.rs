@@ -11,6 +11,7 @@ use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
 use crate::few::Few;
 use crate::function::ParameterType;
+use crate::queue::Touches;
 use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Region, Stream, View};
 
 /// An argument at launch, untyped.
@@ -109,11 +110,11 @@ struct Inner {
 }
 
 /// A buffer that a launch keeps.
-struct Held {
-    region: Region,
-    access: Access,
+pub(crate) struct Held {
+    pub(crate) region: Region,
+    pub(crate) access: Access,
     /// Which argument it is.
-    index: u32,
+    pub(crate) index: u32,
 }
 
 impl Launch {
@@ -208,9 +209,8 @@ impl Launch {
 
     /// The buffers, each with its parameter's name and what is done to it.
     #[inline]
-    pub(crate) fn buffers(&self) -> impl Iterator<Item = (&'static str, &Region, Access)> + Clone {
-        let params = self.0.function.params();
-        self.0.buffers.iter().map(|held| (params[held.index as usize].name, &held.region, held.access))
+    pub(crate) fn buffers(&self) -> Touches<'_> {
+        Touches { params: self.0.function.params(), held: self.0.buffers.iter(), ..Touches::default() }
     }
 
     /// Hands the arguments to a call as the driver wants them: an array of pointers to values.

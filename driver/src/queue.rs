@@ -8,7 +8,9 @@ use std::sync::Arc;
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
+use crate::function::Parameter;
 use crate::graph::params::memcpy_params;
+use crate::launch::Held;
 use crate::{
     AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region, Stream, View,
 };
@@ -165,6 +167,29 @@ pub(crate) struct FillShape {
 /// What a piece of work does to some bytes, lent: the argument's name, the bytes, and what is done to them.
 pub(crate) type Touch<'a> = (&'static str, &'a Region, Access);
 
+/// What a piece of work does to bytes, one after the other: the buffers of a launch, the ends of a copy or a fill, or
+/// what else a node uses.
+#[derive(Clone, Default)]
+pub(crate) struct Touches<'a> {
+    pub(crate) params: &'a [Parameter],
+    pub(crate) held: std::slice::Iter<'a, Held>,
+    pub(crate) from: Option<Touch<'a>>,
+    pub(crate) to: Option<Touch<'a>>,
+    pub(crate) uses: std::slice::Iter<'a, Use>,
+}
+
+impl<'a> Iterator for Touches<'a> {
+    type Item = Touch<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Touch<'a>> {
+        if let Some(held) = self.held.next() {
+            return Some((self.params[held.index as usize].name, &held.region, held.access));
+        }
+        self.from.take().or_else(|| self.to.take()).or_else(|| self.uses.next().map(Use::touch))
+    }
+}
+
 /// What a piece of work does to some bytes.
 #[derive(Clone, Debug)]
 pub struct Use {
@@ -241,15 +266,16 @@ impl Work {
 
     /// The same, lent.
     #[inline]
-    pub(crate) fn touches(&self) -> impl Iterator<Item = Touch<'_>> + Clone {
-        let (launch, moved) = match self {
-            Self::Launch(launch) => (Some(launch), [None, None]),
+    pub(crate) fn touches(&self) -> Touches<'_> {
+        let to = |to| Some(("to", to, Access::Write));
+        match self {
+            Self::Launch(launch) => launch.buffers(),
             Self::Copy(copy) => {
-                (None, [Some(("from", copy.from(), Access::Read)), Some(("to", copy.to(), Access::Write))])
+                let from = Some(("from", copy.from(), Access::Read));
+                Touches { from, to: to(copy.to()), ..Touches::default() }
             }
-            Self::Fill(fill) => (None, [None, Some(("to", fill.to(), Access::Write))]),
-        };
-        launch.into_iter().flat_map(Launch::buffers).chain(moved.into_iter().flatten())
+            Self::Fill(fill) => Touches { to: to(fill.to()), ..Touches::default() },
+        }
     }
 
     /// A use of its own, with what is known of how a kernel reads.

@@ -1,11 +1,11 @@
 //! A graph made ready: launched as a whole, changed in place.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use driver_sys::{CUgraphExec, CUgraphNode};
 use ptx_gen::Access;
 
+use super::by_memory::ByMemory;
 use super::order::Order;
 use super::parts::Child;
 use super::set::Users;
@@ -118,15 +118,17 @@ impl GraphExec {
     fn touched(&self) -> &[(Region, Access)] {
         self.touched.get_or_init(|| {
             let mut found: Vec<(Region, Access)> = Vec::new();
-            let mut places: HashMap<(usize, usize, usize), usize> = HashMap::new();
+            let mut places = ByMemory::<Vec<usize>>::default();
             let touches = self.nodes.iter().flat_map(|node| node.kind.touches());
             for (_, region, access) in touches.filter(|(_, region, _)| region.graph().is_none()) {
-                let range = region.range();
-                let place = places.entry((region.memory(), range.start, range.end)).or_insert(found.len());
-                match found.get_mut(*place) {
-                    Some((_, known)) if *known != access => *known = Access::ReadWrite,
+                let places = places.entry(region.memory()).or_default();
+                match places.iter().find(|place| found[**place].0.same(region)) {
+                    Some(place) if found[*place].1 != access => found[*place].1 = Access::ReadWrite,
                     Some(_) => {}
-                    None => found.push((region.clone(), access)),
+                    None => {
+                        places.push(found.len());
+                        found.push((region.clone(), access));
+                    }
                 }
             }
             found

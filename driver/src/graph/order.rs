@@ -51,9 +51,12 @@ impl Order {
 
     /// All nodes, each after those that are before it.
     pub(crate) fn sorted(&self) -> Vec<usize> {
-        let mut nodes: Vec<usize> = (0..self.leads.len()).collect();
+        let count = self.leads.len();
         // Whatever is before a node has fewer nodes before it.
-        nodes.sort_by_key(|node| self.row(*node).iter().map(|word| word.count_ones()).sum::<u32>());
+        let earlier = |node| self.row(node).iter().map(|word| word.count_ones() as usize).sum::<usize>();
+        let mut nodes: Vec<usize> = (0..count).map(|node| earlier(node) * count + node).collect();
+        nodes.sort_unstable();
+        nodes.iter_mut().for_each(|node| *node %= count);
         nodes
     }
 

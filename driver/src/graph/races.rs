@@ -26,11 +26,11 @@ impl Graph {
         for (_, a, earlier) in self.nodes[from].kind.touches() {
             for (_, b, later) in self.nodes[to].kind.touches() {
                 let reason = hazard(earlier, later).filter(|_| a.overlaps(b));
-                reasons.extend(reason.map(|hazard| (hazard, a.name())));
+                if let Some(hazard) = reason {
+                    insert(&mut reasons, (hazard, a.name()));
+                }
             }
         }
-        reasons.sort();
-        reasons.dedup();
         Ok(reasons)
     }
 
@@ -51,6 +51,13 @@ impl Graph {
             }
         }
         races
+    }
+}
+
+/// Puts an item in its place of a few that are in order, each once.
+fn insert<T: Ord>(items: &mut Vec<T>, item: T) {
+    if let Err(place) = items.binary_search(&item) {
+        items.insert(place, item);
     }
 }
 

@@ -61,7 +61,7 @@ impl GraphExec {
     /// Whether the nodes of a graph pair with this one's by the order of adding.
     fn pairs_with(&self, graph: &Graph) -> bool {
         let edges = |edges: &[Edge]| {
-            let mut edges: Vec<_> = edges.iter().map(|e| (e.indices(), e.kind)).collect();
+            let mut edges: Vec<_> = edges.iter().map(|e| (e.from.index, e.to.index, e.kind)).collect();
             edges.sort_unstable();
             edges
         };
