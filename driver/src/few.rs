@@ -7,18 +7,20 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::{Deref, DerefMut};
 
 /// A list that takes memory of its own only for more than `N` items.
-pub(crate) struct Few<T, const N: usize>(Items<T, N>);
+pub(crate) struct Few<T, const N: usize>(Places<T, N>);
 
-enum Items<T, const N: usize> {
-    /// So many of the places hold an item.
+/// Places, of which these hold an item:
+enum Places<T, const N: usize> {
+    /// So many, the first ones.
     Few(usize, [MaybeUninit<T>; N]),
-    Many(Vec<T>),
+    /// All.
+    Many(Vec<MaybeUninit<T>>),
 }
 
 impl<T, const N: usize> Few<T, N> {
     #[inline(always)]
     pub(crate) const fn new() -> Self {
-        Self(Items::Few(0, [const { MaybeUninit::uninit() }; N]))
+        Self(Places::Few(0, [const { MaybeUninit::uninit() }; N]))
     }
 
     #[inline(always)]
@@ -27,7 +29,7 @@ impl<T, const N: usize> Few<T, N> {
         // elsewhere first, and moved.
         let item = ManuallyDrop::new(item);
         let place = match &mut self.0 {
-            Items::Few(len, places) if *len < N => {
+            Places::Few(len, places) if *len < N => {
                 *len += 1;
                 &mut places[*len - 1]
             }
@@ -39,20 +41,34 @@ impl<T, const N: usize> Few<T, N> {
     /// A place that counts as filled, for the caller to fill at once.
     #[cold]
     fn place_in_many(&mut self) -> &mut MaybeUninit<T> {
-        if let Items::Few(len, places) = &mut self.0 {
+        if let Places::Few(len, places) = &mut self.0 {
             let mut many = Vec::with_capacity(2 * N);
-            let places = &places[..std::mem::take(len)];
-            // SAFETY: so many places held an item, and none counts any more.
-            many.extend(places.iter().map(|place| unsafe { place.assume_init_read() }));
-            self.0 = Items::Many(many);
+            let filled = places.iter_mut().take(std::mem::take(len));
+            many.extend(filled.map(|place| std::mem::replace(place, MaybeUninit::uninit())));
+            self.0 = Places::Many(many);
         }
-        let Items::Many(many) = &mut self.0 else { unreachable!("the items were moved") };
-        let len = many.len();
-        many.reserve(1);
-        // SAFETY: there is room for one more, and the caller fills it before anybody looks.
-        unsafe { many.set_len(len + 1) };
-        // SAFETY: a place that is to hold an item is one.
-        unsafe { &mut *many.as_mut_ptr().add(len).cast() }
+        let Places::Many(many) = &mut self.0 else { unreachable!("the items were moved") };
+        let place = many.len();
+        many.push(MaybeUninit::uninit());
+        &mut many[place]
+    }
+}
+
+impl<T, const N: usize> Places<T, N> {
+    #[inline(always)]
+    fn filled(&self) -> &[MaybeUninit<T>] {
+        match self {
+            Self::Few(len, places) => &places[..*len],
+            Self::Many(many) => many,
+        }
+    }
+
+    #[inline(always)]
+    fn filled_mut(&mut self) -> &mut [MaybeUninit<T>] {
+        match self {
+            Self::Few(len, places) => &mut places[..*len],
+            Self::Many(many) => many,
+        }
     }
 }
 
@@ -61,34 +77,26 @@ impl<T, const N: usize> Deref for Few<T, N> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        match &self.0 {
-            // SAFETY: so many places hold an item.
-            Items::Few(len, places) => unsafe { std::slice::from_raw_parts(places.as_ptr().cast(), *len) },
-            Items::Many(many) => many,
-        }
+        let filled: *const [MaybeUninit<T>] = self.0.filled();
+        // SAFETY: the places hold items.
+        unsafe { &*(filled as *const [T]) }
     }
 }
 
 impl<T, const N: usize> DerefMut for Few<T, N> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        match &mut self.0 {
-            Items::Few(len, places) => {
-                // SAFETY: so many places hold an item.
-                unsafe { std::slice::from_raw_parts_mut(places.as_mut_ptr().cast(), *len) }
-            }
-            Items::Many(many) => many,
-        }
+        let filled: *mut [MaybeUninit<T>] = self.0.filled_mut();
+        // SAFETY: the places hold items.
+        unsafe { &mut *(filled as *mut [T]) }
     }
 }
 
-impl<T, const N: usize> Drop for Items<T, N> {
+impl<T, const N: usize> Drop for Places<T, N> {
     #[inline]
     fn drop(&mut self) {
-        if let Self::Few(len, places) = self {
-            // SAFETY: so many places hold an item, and nobody looks at them after this.
-            places[..*len].iter_mut().for_each(|place| unsafe { place.assume_init_drop() });
-        }
+        // SAFETY: the places hold items, and nobody looks at them after this.
+        self.filled_mut().iter_mut().for_each(|place| unsafe { place.assume_init_drop() });
     }
 }
 
