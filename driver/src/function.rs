@@ -201,25 +201,6 @@ impl Function {
         &self.0.noncoherent
     }
 
-    /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor, with the
-    /// opt-in that such a launch makes.
-    ///
-    /// # Errors
-    /// More shared memory than the device allows a block, or what the driver refuses.
-    pub fn blocks_per_sm(&self, block: u32, dynamic_shared: u32) -> Result<u32, Error> {
-        self.admit_shared(dynamic_shared)?;
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut blocks, block, shared) = (0, block as i32, dynamic_shared as usize);
-        // SAFETY: `blocks` is ours to write; the function is loaded.
-        unsafe {
-            cu_if_there!(
-                driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared)
-            )
-        }?;
-        Ok(blocks as u32)
-    }
-
     /// The raw handle. It is valid for as long as this lives.
     #[inline]
     pub fn raw(&self) -> CUfunction {
@@ -309,7 +290,7 @@ impl Function {
     }
 
     #[inline]
-    fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
+    pub(crate) fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
         if dynamic <= self.0.settings.dynamic_shared.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -350,7 +331,7 @@ impl Function {
         Ok(())
     }
 
-    fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
+    pub(crate) fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
         let _current = self.context().enter()?;
         // SAFETY: the function is loaded.
         unsafe { cu_if_there!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
