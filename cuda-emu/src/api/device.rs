@@ -154,6 +154,7 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         | A::READ_ONLY_HOST_REGISTER_SUPPORTED
         | A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
         | A::MANAGED_MEMORY
+        | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
         | A::HOST_MEMORY_POOLS_SUPPORTED
         | A::HOST_NUMA_MEMORY_POOLS_SUPPORTED
         | A::CONCURRENT_MANAGED_ACCESS
@@ -165,7 +166,7 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         A::MAX_PITCH => i32::MAX as u32,
         A::TEXTURE_ALIGNMENT | A::TEXTURE_PITCH_ALIGNMENT => 512,
         // What the emulator refuses, it does not advertise.
-        A::CLUSTER_LAUNCH | A::TENSOR_MAP_ACCESS_SUPPORTED | A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED => 0,
+        A::CLUSTER_LAUNCH | A::TENSOR_MAP_ACCESS_SUPPORTED => 0,
         // Properties of hardware that is not there: absent, as for a device that lacks them.
         CUdevice_attribute(1..=161) => 0,
         _ => return None,
