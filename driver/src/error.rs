@@ -152,7 +152,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: LaunchProblem,
     },
-    /// A copy or fill that cannot work.
+    /// A copy, a fill or a mapping that cannot work.
     #[error("{what}: {problem}")]
     Transfer {
         /// The operation.

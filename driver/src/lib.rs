@@ -147,7 +147,10 @@ pub use graph::{
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, HostValue, Launch};
-pub use memory::{Buffer, Managed, MemoryPool, Pinned, Region, Registered, View};
+pub use memory::{
+    AddressRange, Buffer, GrowableBuffer, Managed, MemoryPool, PhysicalMemory, Pinned, Region, Registered,
+    View,
+};
 pub use module::Module;
 pub use occupancy::SuggestedBlock;
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};

@@ -6,6 +6,7 @@
 #[path = "../fake/mod.rs"]
 mod fake;
 
+mod mapping;
 mod occupancy;
 
 use warpwright_driver::*;
@@ -39,7 +40,6 @@ const PTX: &str = "
 }
 ";
 
-#[allow(dead_code)]
 /// The kernel that sets the first word of a buffer.
 fn set(module: &Module) -> Function {
     let params = [Parameter::buffer::<u32>("to", Access::Write), Parameter::value::<u32>("value")];
@@ -47,7 +47,6 @@ fn set(module: &Module) -> Function {
     unsafe { module.function("set", &params) }.unwrap()
 }
 
-#[allow(dead_code)]
 /// Sets the first word of a view.
 fn launch(stream: &Stream, set: &Function, to: &View<u32>, value: u32) -> Result<(), Error> {
     let config = LaunchConfig::line(1, 1);

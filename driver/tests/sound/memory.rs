@@ -169,3 +169,26 @@ fn a_piece_whose_event_is_refused_is_not_filled_under_its_copy() {
     drop((staging, stream, to, context));
     sim::expect_clean("staging");
 }
+
+#[test]
+fn mapped_memory_goes_when_the_work_is_over() {
+    emulator(|context| {
+        let page = PhysicalMemory::granularity(&context).unwrap();
+        let (free, _) = context.memory().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let mut buffer = GrowableBuffer::<u32>::reserve(&context, page).unwrap();
+        buffer.grow(page).unwrap();
+        assert_eq!(context.memory().unwrap().0, free - 4 * page);
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        stream.call(move || held.recv().unwrap_or(())).unwrap();
+        stream.fill(&buffer.view(), 1).unwrap();
+        drop(buffer);
+        assert_eq!(context.memory().unwrap().0, free - 4 * page, "the fill has not run");
+        drop(hold);
+        stream.synchronize().unwrap();
+        context.synchronize().unwrap();
+        assert_eq!(context.memory().unwrap().0, free);
+        drop(PhysicalMemory::new(&context, 1).unwrap());
+        assert_eq!(context.memory().unwrap().0, free);
+    });
+}
