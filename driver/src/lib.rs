@@ -138,7 +138,7 @@ pub use element::{Element, ElementType};
 pub use error::{
     Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale,
 };
-pub use event::Event;
+pub use event::{Event, EventHandle};
 pub use function::{Function, Parameter, ParameterType};
 pub use graph::{
     Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
@@ -148,8 +148,8 @@ pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, HostValue, Launch};
 pub use memory::{
-    AddressRange, Buffer, GrowableBuffer, Managed, MemoryPool, PhysicalMemory, Pinned, Region, Registered,
-    View,
+    AddressRange, Buffer, GrowableBuffer, Managed, MemoryHandle, MemoryPool, PhysicalMemory, Pinned, Region,
+    Registered, View,
 };
 pub use module::Module;
 pub use occupancy::SuggestedBlock;

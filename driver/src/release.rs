@@ -30,6 +30,8 @@ pub(crate) enum Release {
     Pool(CUmemoryPool),
     /// Memory taken in the order of a stream, which takes it back.
     StreamMemory(CUdeviceptr, Arc<Timeline>),
+    /// Memory of another process.
+    Opened(CUdeviceptr),
     /// Memory without an address.
     Physical(CUmemGenericAllocationHandle),
     /// Addresses, and what is mapped there.
@@ -103,6 +105,7 @@ impl Release {
                 Self::StreamMemory(address, timeline) => {
                     cu_if_there!(driver, cuMemFreeAsync(address, timeline.raw))?;
                 }
+                Self::Opened(address) => cu_if_there!(driver, cuIpcCloseMemHandle(address))?,
                 Self::Physical(handle) => cu_if_there!(driver, cuMemRelease(handle))?,
                 Self::Reserved(address, reserved) => reserved.release(driver, address)?,
                 Self::Registered(pointer, owner) => {

@@ -28,12 +28,14 @@ pub(crate) use mapping::Reserved;
 pub use mapping::{AddressRange, GrowableBuffer, PhysicalMemory};
 pub use pinned::Pinned;
 pub use pool::MemoryPool;
+pub use shared::MemoryHandle;
 pub(crate) use transfer::wait_for_work;
 
 mod host;
 mod mapping;
 mod pinned;
 mod pool;
+mod shared;
 mod transfer;
 
 /// One allocation, of the device or of the host.
@@ -60,6 +62,8 @@ pub(crate) enum Origin {
     Borrowed(Box<dyn Any + Send + Sync>),
     /// `cuMemAllocAsync` in this stream.
     Stream(Arc<Timeline>),
+    /// `cuIpcOpenMemHandle`: another process's.
+    Opened,
     /// Addresses at which memory is mapped.
     Reserved(Arc<Reserved>),
     /// A node of a graph, by the numbers of both. The graph gives it back.
@@ -410,6 +414,7 @@ impl Drop for Allocation {
         let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
             (Origin::Device, _) => Release::Memory(self.address),
             (Origin::Stream(timeline), _) => Release::StreamMemory(self.address, timeline),
+            (Origin::Opened, _) => Release::Opened(self.address),
             (Origin::Reserved(reserved), _) => Release::Reserved(self.address, reserved),
             (Origin::Pinned, Some(pointer)) => Release::Pinned(pointer),
             (Origin::Registered(owner), Some(pointer)) => Release::Registered(pointer, owner),

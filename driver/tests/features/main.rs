@@ -6,6 +6,7 @@
 #[path = "../fake/mod.rs"]
 mod fake;
 
+mod ipc;
 mod mapping;
 mod occupancy;
 
