@@ -27,7 +27,7 @@ pub struct JitOptions {
     pub line_info: bool,
 }
 
-/// A kernel of a module, as the driver lists it.
+/// A kernel of a module or a library, as the driver lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedKernel {
     /// Its name.

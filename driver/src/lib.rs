@@ -111,6 +111,7 @@ mod graph;
 mod image;
 mod kernel;
 mod launch;
+mod library;
 mod lock;
 mod memory;
 mod module;
@@ -147,6 +148,7 @@ pub use graph::{
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, HostValue, Launch};
+pub use library::Library;
 pub use memory::{
     AddressRange, Buffer, GrowableBuffer, Managed, MemoryHandle, MemoryPool, PhysicalMemory, Pinned, Region,
     Registered, View,

@@ -7,6 +7,7 @@
 mod fake;
 
 mod ipc;
+mod library;
 mod mapping;
 mod occupancy;
 
