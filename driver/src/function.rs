@@ -77,6 +77,14 @@ impl ParameterType {
         }
     }
 
+    /// Its offset and its size in the parameter list after so many bytes, where the driver found it at `found`. What is
+    /// aligned to 64 bytes, a tensor map, may as well be aligned to 128.
+    fn place_after(self, end: usize, found: usize) -> (usize, usize) {
+        let (size, align) = self.layout();
+        let wide = end.next_multiple_of(2 * align);
+        (if align == 64 && found == wide { wide } else { end.next_multiple_of(align) }, size)
+    }
+
     /// Its size and its alignment in the parameter list, in bytes.
     fn layout(self) -> (usize, usize) {
         match self {
@@ -358,9 +366,8 @@ impl FunctionInner {
                 driver.check("cuFuncGetParamInfo", if loaded { code } else { CUresult::SUCCESS })?;
             }
             let declared = self.params.get(index);
-            let expected =
-                declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));
             let found = loaded.then_some((offset, size));
+            let expected = declared.map(|p| p.ty.place_after(end, offset));
             if expected != found {
                 let name = declared.map_or("beyond the last", |p| p.name).to_string();
                 let (declared, loaded) = (place(expected), place(found));

@@ -10,6 +10,7 @@ mod ipc;
 mod library;
 mod mapping;
 mod occupancy;
+mod parameters;
 
 use warpwright_driver::*;
 

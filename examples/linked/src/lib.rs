@@ -46,6 +46,19 @@ pub fn blocks(n: u32) -> LaunchConfig {
     LaunchConfig::line(n.div_ceil(128), 128)
 }
 
+/// The first argument of the program: how many of something; without one so many as usual.
+///
+/// # Errors
+/// An argument that is no such number.
+pub fn argument(what: &str, usual: u32) -> Result<u32, String> {
+    count(std::env::args().nth(1).as_deref(), what, usual)
+}
+
+fn count(given: Option<&str>, what: &str, usual: u32) -> Result<u32, String> {
+    let parse = |text: &str| text.parse().map_err(|e| format!("{text:?} is no number of {what}: {e}"));
+    given.map_or(Ok(usual), parse)
+}
+
 /// Compares every element with its index times `factor`, exactly: the numbers are small integers.
 ///
 /// # Panics
@@ -55,4 +68,12 @@ pub fn check(what: &str, got: &[f32], factor: f32) {
         assert_eq!(*v, i as f32 * factor, "{what}: element {i}");
     }
     println!("{what}: {} elements are right, the last is {}", got.len(), got[got.len() - 1]);
+}
+
+#[test]
+fn an_argument_is_a_number_or_an_error() {
+    assert_eq!(count(None, "launches", 100), Ok(100));
+    assert_eq!(count(Some("7"), "launches", 100), Ok(7));
+    let wrong = r#""abc" is no number of launches: invalid digit found in string"#;
+    assert_eq!(count(Some("abc"), "launches", 100), Err(wrong.to_string()));
 }
