@@ -60,6 +60,8 @@
 //! # }
 //! ```
 //!
+//! With the feature `derive`, `#[derive(Element)]` makes a struct of numbers an [`Element`].
+//!
 //! Nothing is printed. With the feature `tracing`, its events tell what errors cannot, such as a failure in a destructor.
 
 #![allow(unsafe_code)]
@@ -162,6 +164,8 @@ pub use stream::Stream;
 pub use stream_work::WaitFor;
 pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};
 pub use upload::Staging;
+#[cfg(feature = "derive")]
+pub use warpwright_driver_derive::Element;
 pub use warpwright_driver_sys as sys;
 
 #[cfg(doctest)]

@@ -211,8 +211,14 @@ fn example() -> Result<()> {
 /// What is to be published can be packaged.
 fn packages() -> Result<()> {
     let mut arguments = vec!["package", "--locked", "--no-verify", "--allow-dirty"];
-    for package in ["ptx-gen", "ptx-emu", "warpwright-driver-sys", "warpwright-driver", "warpwright-cuda-emu"]
-    {
+    for package in [
+        "ptx-gen",
+        "ptx-emu",
+        "warpwright-driver-sys",
+        "warpwright-driver-derive",
+        "warpwright-driver",
+        "warpwright-cuda-emu",
+    ] {
         arguments.extend(["--package", package]);
     }
     cargo(&arguments)
