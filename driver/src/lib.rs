@@ -145,7 +145,7 @@ pub use event::{Event, EventHandle};
 pub use function::{Function, Parameter, ParameterType};
 pub use graph::{
     Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
-    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
+    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, Untimed, WordOperation, Words,
 };
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
