@@ -99,6 +99,7 @@ macro_rules! tell {
 
 mod adopt;
 mod boxes;
+mod cache;
 mod capture;
 mod config;
 mod context;
@@ -132,6 +133,7 @@ mod timeline;
 mod upload;
 
 pub use boxes::Boxed;
+pub use cache::AccessWindow;
 pub use capture::{Capture, CaptureMode, capture, capture_into};
 pub use config::LaunchConfig;
 pub use context::{Context, Current};

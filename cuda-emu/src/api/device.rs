@@ -163,6 +163,7 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         | A::CAN_USE_STREAM_WAIT_VALUE_NOR
         | A::COMPUTE_PREEMPTION_SUPPORTED
         | A::COOPERATIVE_LAUNCH => 1,
+        A::MAX_ACCESS_POLICY_WINDOW_SIZE => 128 << 20,
         A::MAX_PITCH => i32::MAX as u32,
         A::TEXTURE_ALIGNMENT | A::TEXTURE_PITCH_ALIGNMENT => 512,
         // What the emulator refuses, it does not advertise.

@@ -6,6 +6,7 @@
 #[path = "../fake/mod.rs"]
 mod fake;
 
+mod cache;
 mod ipc;
 mod library;
 mod mapping;
