@@ -5,9 +5,9 @@
 //!
 //! - [`Driver`], [`Device`], [`Context`], [`Stream`], [`Event`]: the driver's objects. Each keeps alive what it needs.
 //! - [`Buffer`], [`Pinned`] and [`View`]: memory, and parts of it to hand to kernels. [`Staging`]: much memory of the
-//!   host, copied to the device at the speed of the bus.
+//!   host, copied to the device at the speed of the bus. [`GrowableBuffer`]: memory that grows where it is.
 //! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
-//!   [`Module`] and [`Function`]: PTX of any other source.
+//!   [`Module`], [`Library`] and [`Function`]: PTX of any other source.
 //! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
 //!   each launch reads and writes, or one pipeline of overlapped kernels, a [`Capture`] has the driver make one.
 //! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place. An edge is full,

@@ -33,10 +33,17 @@ impl Kernels {
     /// # Errors
     /// What the driver refuses.
     pub fn load(context: &Context) -> Result<Self, Error> {
-        let module = Module::load(context, include_str!("kernels.ptx"))?;
+        Self::of(&Module::load(context, include_str!("kernels.ptx"))?)
+    }
+
+    /// The kernels of a module that was made of the PTX.
+    ///
+    /// # Errors
+    /// Another module.
+    pub fn of(module: &Module) -> Result<Self, Error> {
         // SAFETY: the three kernels read and write what is declared, below `n`; every launch here gives them as much.
         unsafe {
-            Ok(Self { scale: Scale::load(&module)?, sum: Sum::load(&module)?, saxpy: Saxpy::load(&module)? })
+            Ok(Self { scale: Scale::load(module)?, sum: Sum::load(module)?, saxpy: Saxpy::load(module)? })
         }
     }
 }
