@@ -7,7 +7,7 @@ use driver_sys::{CUkernel, CUlibrary, CUmodule, CUresult};
 
 use crate::capture::forbid;
 use crate::error::ModuleReason;
-use crate::image::JitOptions;
+use crate::image::{JitOptions, places};
 use crate::lock::lock;
 use crate::module::{Logs, WeakModule, check_version, describe, with_options};
 use crate::ptx::Header;
@@ -157,15 +157,13 @@ impl Library {
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
         let parameters = driver.api().cuKernelGetParamInfo.map(|info| {
-            let place = |index| {
-                let (mut offset, mut size) = (0, 0);
+            places(known, |index, offset, size| {
                 // SAFETY: both numbers are ours to write, and past the last parameter the call refuses.
-                let code = unsafe { info(kernel, index, &mut offset, &mut size) };
-                (code == CUresult::SUCCESS).then_some((offset, size))
-            };
-            (0..known).map_while(place).collect()
+                let code = unsafe { info(kernel, index, offset, size) };
+                (code != CUresult::INVALID_VALUE).then(|| driver.check("cuKernelGetParamInfo", code))
+            })
         });
-        Ok(ListedKernel { name, parameters })
+        Ok(ListedKernel { name, parameters: parameters.transpose()? })
     }
 
     /// What it is in a context: its kernels and variables there.
