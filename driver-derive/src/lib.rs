@@ -115,7 +115,7 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Type};
 
-/// Implements `warpwright_driver::Element` for a struct of elements, without padding. The [crate](crate) says what it
+/// Implements `warpwright_driver::Element` for a struct of elements, without padding. The [crate] says what it
 /// checks.
 #[proc_macro_derive(Element)]
 pub fn derive_element(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
