@@ -152,7 +152,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: LaunchProblem,
     },
-    /// A copy or fill that cannot work.
+    /// A copy, a fill or a mapping that cannot work.
     #[error("{what}: {problem}")]
     Transfer {
         /// The operation.
@@ -569,12 +569,10 @@ impl fmt::Display for ModuleError {
                 write!(f, "\n  from {source}")?;
             }
         }
-        for text in [&self.log, &self.info] {
-            if !text.is_empty() {
-                write!(f, "\n{text}")?;
-            }
-        }
-        Ok(())
+        // A driver that keeps a log tells in it what the compiler said.
+        let told = if let ModuleReason::Driver(error) = &self.reason { &*error.log } else { "" };
+        let lines = self.log.lines().chain(self.info.lines());
+        lines.filter(|line| !told.contains(line.trim())).try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 

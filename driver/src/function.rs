@@ -87,6 +87,14 @@ impl ParameterType {
         }
     }
 
+    /// Its offset and its size in the parameter list after so many bytes, where the driver found it at `found`. What is
+    /// aligned to 64 bytes, a tensor map, may as well be aligned to 128.
+    fn place_after(self, end: usize, found: usize) -> (usize, usize) {
+        let (size, align) = self.layout();
+        let wide = end.next_multiple_of(2 * align);
+        (if align == 64 && found == wide { wide } else { end.next_multiple_of(align) }, size)
+    }
+
     /// Its size and its alignment in the parameter list, in bytes.
     fn layout(self) -> (usize, usize) {
         match self {
@@ -211,25 +219,6 @@ impl Function {
         &self.0.noncoherent
     }
 
-    /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor, with the
-    /// opt-in that such a launch makes.
-    ///
-    /// # Errors
-    /// More shared memory than the device allows a block, or what the driver refuses.
-    pub fn blocks_per_sm(&self, block: u32, dynamic_shared: u32) -> Result<u32, Error> {
-        self.admit_shared(dynamic_shared)?;
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut blocks, block, shared) = (0, block as i32, dynamic_shared as usize);
-        // SAFETY: `blocks` is ours to write; the function is loaded.
-        unsafe {
-            cu_if_there!(
-                driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared)
-            )
-        }?;
-        Ok(blocks as u32)
-    }
-
     /// The raw handle. It is valid for as long as this lives.
     #[inline]
     pub fn raw(&self) -> CUfunction {
@@ -319,7 +308,7 @@ impl Function {
     }
 
     #[inline]
-    fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
+    pub(crate) fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
         if dynamic <= self.0.settings.dynamic_shared.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -360,7 +349,7 @@ impl Function {
         Ok(())
     }
 
-    fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
+    pub(crate) fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
         let _current = self.context().enter()?;
         // SAFETY: the function is loaded.
         unsafe { cu_if_there!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
@@ -387,9 +376,8 @@ impl FunctionInner {
                 driver.check("cuFuncGetParamInfo", if loaded { code } else { CUresult::SUCCESS })?;
             }
             let declared = self.params.get(index);
-            let expected =
-                declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));
             let found = loaded.then_some((offset, size));
+            let expected = declared.map(|p| p.ty.place_after(end, offset));
             if expected != found {
                 let name = declared.map_or("beyond the last", |p| p.name).to_string();
                 let (declared, loaded) = (place(expected), place(found));

@@ -5,9 +5,9 @@
 //!
 //! - [`Driver`], [`Device`], [`Context`], [`Stream`], [`Event`]: the driver's objects. Each keeps alive what it needs.
 //! - [`Buffer`], [`Pinned`] and [`View`]: memory, and parts of it to hand to kernels. [`Staging`]: much memory of the
-//!   host, copied to the device at the speed of the bus.
+//!   host, copied to the device at the speed of the bus. [`GrowableBuffer`]: memory that grows where it is.
 //! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
-//!   [`Module`] and [`Function`]: PTX of any other source.
+//!   [`Module`], [`Library`] and [`Function`]: PTX of any other source.
 //! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
 //!   each launch reads and writes, or one pipeline of overlapped kernels, a [`Capture`] has the driver make one.
 //! - [`Graph`] and [`GraphExec`]: nodes and edges by hand, replayed, with arguments changed in place. An edge is full,
@@ -60,6 +60,8 @@
 //! # }
 //! ```
 //!
+//! With the feature `derive`, `#[derive(Element)]` makes a struct of numbers an [`Element`].
+//!
 //! Nothing is printed. With the feature `tracing`, its events tell what errors cannot, such as a failure in a destructor.
 
 #![allow(unsafe_code)]
@@ -98,6 +100,7 @@ macro_rules! tell {
 mod adopt;
 mod args;
 mod boxes;
+mod cache;
 mod capture;
 mod config;
 mod context;
@@ -113,9 +116,11 @@ mod graph;
 mod image;
 mod kernel;
 mod launch;
+mod library;
 mod lock;
 mod memory;
 mod module;
+mod occupancy;
 mod order;
 mod peer;
 mod ptx;
@@ -131,6 +136,7 @@ mod upload;
 
 pub use args::Host;
 pub use boxes::Boxed;
+pub use cache::AccessWindow;
 pub use capture::{Capture, CaptureMode, capture, capture_into};
 pub use config::LaunchConfig;
 pub use context::{Context, Current};
@@ -140,17 +146,22 @@ pub use element::{Element, ElementType};
 pub use error::{
     Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale,
 };
-pub use event::Event;
+pub use event::{Event, EventHandle};
 pub use function::{Function, Parameter, ParameterType};
 pub use graph::{
     Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
-    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
+    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, Untimed, WordOperation, Words,
 };
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{HostArg, HostValue, Launch};
-pub use memory::{Buffer, Managed, MemoryPool, Pinned, Region, Registered, View};
+pub use library::Library;
+pub use memory::{
+    AddressRange, Buffer, GrowableBuffer, Managed, MemoryHandle, MemoryPool, PhysicalMemory, Pinned, Region,
+    Registered, View,
+};
 pub use module::Module;
+pub use occupancy::SuggestedBlock;
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
 pub use queue::{Copy, Fill, Hazard, Queue, Use, Work};
 pub use recorder::Recorder;
@@ -158,6 +169,8 @@ pub use stream::Stream;
 pub use stream_work::WaitFor;
 pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};
 pub use upload::Staging;
+#[cfg(feature = "derive")]
+pub use warpwright_driver_derive::Element;
 pub use warpwright_driver_sys as sys;
 
 #[cfg(doctest)]

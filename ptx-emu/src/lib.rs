@@ -138,6 +138,7 @@
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
 
 mod accesses;
+mod allocation;
 mod code;
 mod decode;
 mod exec;
@@ -156,7 +157,7 @@ pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
 pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at};
-pub use memory::Memory;
+pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};
 

@@ -17,6 +17,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     // By the shared library only, never by a program that links the emulator.
     ("cuda-emu", &["environment.rs"]),
     ("driver", &[]),
+    ("driver-derive", &[]),
     ("kernels", &[]),
     ("engine", &[]),
 ];

@@ -208,12 +208,33 @@ impl GraphExec {
 
     #[inline]
     pub(super) fn index_of(&self, node: NodeId) -> Result<usize, Error> {
-        node.index_in(self.id, &self.nodes)
+        node.index_in(self.id, &self.nodes).map_err(|error| self.unknown(node, error))
+    }
+
+    /// The error of a node that is none of these: one of a conditional node's graphs may look like one.
+    #[cold]
+    fn unknown(&self, node: NodeId, error: Error) -> Error {
+        if !has_body(&self.nodes, node.graph) {
+            return error;
+        }
+        let problem = "it is in the body of a conditional node, and changes with the whole graph only: \
+            build the graph again, and update by it";
+        Error::Graph { what: "changing a node", problem }
     }
 
     pub(super) fn expect_stream(&self, stream: &Stream) -> Result<(), Error> {
         expect_same("a graph", self.context(), "the stream", stream.context())
     }
+}
+
+/// Whether a graph is the body of one of these nodes, or within one.
+fn has_body(nodes: &[Node], graph: u64) -> bool {
+    nodes.iter().any(|node| match &node.kind {
+        NodeKind::Conditional(of) => {
+            of.bodies().iter().any(|body| body.id == graph || has_body(&body.nodes, graph))
+        }
+        _ => false,
+    })
 }
 
 impl std::fmt::Debug for GraphExec {

@@ -54,7 +54,7 @@ pub use memory::Allocated;
 pub(crate) use memory::refuse_memory;
 pub use node::{Node, NodeId, NodeKind};
 pub use parts::{Child, HostCall};
-pub use profile::{Profile, ProfileRow};
+pub use profile::{Profile, ProfileRow, Untimed};
 pub use races::Race;
 pub use set::NodeWork;
 pub use words::{WordOperation, Words};

@@ -95,8 +95,12 @@ impl GraphExec {
     /// # }
     /// ```
     ///
+    /// Nodes in the bodies of conditional nodes are changed with the whole graph only: CUDA documents their change for
+    /// [`update`](Self::update), by another graph of the same form.
+    ///
     /// # Errors
-    /// A node of another graph, one that was removed since, or one of another sort; else as
+    /// A node of another graph, one that was removed since, one of another sort, or one in the body of a conditional node
+    /// ([`Error::Graph`]); else as
     /// [`set_launch`](Self::set_launch), and what the driver refuses: a copy keeps its kinds of memory, a child graph
     /// its form.
     pub fn set<'g>(&mut self, node: NodeId, work: impl Into<NodeWork<'g>>) -> Result<(), Error> {

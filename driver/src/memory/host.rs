@@ -22,7 +22,7 @@ pub struct Registered<T> {
 }
 
 impl<T: Element> Registered<T> {
-    /// Pins the memory of a vector, which may take longer than copying it.
+    /// Pins the memory of a vector, which may take longer than copying it. Of an empty one there is nothing to pin.
     ///
     /// # Errors
     /// What the driver refuses: memory that is registered already, or a device that does not support it.
@@ -30,6 +30,11 @@ impl<T: Element> Registered<T> {
         crate::capture::forbid("registering memory")?;
         let (mut memory, driver) = (memory, context.driver());
         let (pointer, bytes): (*mut c_void, _) = (memory.as_mut_ptr().cast(), byte_len::<T>(memory.len()));
+        if bytes == 0 {
+            // The driver registers no empty memory.
+            let allocation = Allocation::new(context, 0, 0, Origin::Borrowed(Box::new(memory)));
+            return Ok(Self { view: View::of(Arc::new(allocation)), host: HostPointer(pointer) });
+        }
         let flags = CUmemhostregister_flags::PORTABLE | CUmemhostregister_flags::DEVICEMAP;
         let _current = context.enter()?;
         // SAFETY: the memory is the vector's, which the allocation keeps until it is unregistered.

@@ -24,13 +24,18 @@ use crate::{Context, DriverError, Error};
 use transfer::{clear, download, upload};
 
 pub use host::{Managed, Registered};
+pub(crate) use mapping::Reserved;
+pub use mapping::{AddressRange, GrowableBuffer, PhysicalMemory};
 pub use pinned::Pinned;
 pub use pool::MemoryPool;
+pub use shared::MemoryHandle;
 pub(crate) use transfer::wait_for_work;
 
 mod host;
+mod mapping;
 mod pinned;
 mod pool;
+mod shared;
 mod transfer;
 
 /// One allocation, of the device or of the host.
@@ -57,6 +62,10 @@ pub(crate) enum Origin {
     Borrowed(Box<dyn Any + Send + Sync>),
     /// `cuMemAllocAsync` in this stream.
     Stream(Arc<Timeline>),
+    /// `cuIpcOpenMemHandle`: another process's.
+    Opened,
+    /// Addresses at which memory is mapped.
+    Reserved(Arc<Reserved>),
     /// A node of a graph, by the numbers of both. The graph gives it back.
     Graph(u64, usize),
 }
@@ -382,13 +391,19 @@ impl Allocation {
     /// Remembers the label, and tells an emulator.
     fn set_label(&self, label: &str) {
         *lock(&self.label) = Some(label.to_string());
+        self.tell_label(self.address);
+    }
+
+    /// Tells an emulator the label of what lies at an address.
+    fn tell_label(&self, address: CUdeviceptr) {
+        let Some(label) = lock(&self.label).clone() else { return };
         let (Some(set), Ok(text)) = (self.context.driver().api().emuMemSetLabel, CString::new(label)) else {
             return;
         };
         // SAFETY: the address is an allocation of ours and the text a C string.
-        let code = unsafe { set(self.address, text.as_ptr()) };
+        let code = unsafe { set(address, text.as_ptr()) };
         if code != CUresult::SUCCESS {
-            tell!(debug, ?code, label, "the emulator took no label");
+            tell!(debug, ?code, ?text, "the emulator took no label");
         }
     }
 }
@@ -399,6 +414,8 @@ impl Drop for Allocation {
         let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
             (Origin::Device, _) => Release::Memory(self.address),
             (Origin::Stream(timeline), _) => Release::StreamMemory(self.address, timeline),
+            (Origin::Opened, _) => Release::Opened(self.address),
+            (Origin::Reserved(reserved), _) => Release::Reserved(self.address, reserved),
             (Origin::Pinned, Some(pointer)) => Release::Pinned(pointer),
             (Origin::Registered(owner), Some(pointer)) => Release::Registered(pointer, owner),
             (Origin::Borrowed(owner) | Origin::Registered(owner), _) => Release::Object(owner),

@@ -12,8 +12,8 @@ use super::lanes;
 use super::shared::{Access, Writer};
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
+use crate::allocation::Allocation;
 use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
-use crate::memory::Allocation;
 use crate::{Class, Fault};
 
 /// Turns that a copy takes at most while some warp can run.
