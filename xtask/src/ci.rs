@@ -200,7 +200,7 @@ fn documentation() -> Result<()> {
 /// The project outside the workspace, on the emulator's shared library.
 fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
-    ["saxpy", "graph", "threads"].iter().try_for_each(|program| {
+    ["saxpy", "graph", "threads", "codes"].iter().try_for_each(|program| {
         let mut run = Command::new("cargo");
         run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--bin", program, "--target-dir"])
             .arg(paths::target().join("linked"));
