@@ -345,6 +345,17 @@ pub enum Error {
         /// The stream of the earlier work.
         other: String,
     },
+    /// Work that touches bytes which the host copies meanwhile on another thread, one of the two writing.
+    #[error(
+        "{buffer}: another thread copies it to or from the host while {stream} is given work on it; let one of the \
+        threads wait for the other, or copy in the order of a stream"
+    )]
+    HostCopy {
+        /// The bytes.
+        buffer: String,
+        /// The stream that was given the work.
+        stream: String,
+    },
     /// A capture that failed: the first call of the region that did, and how the driver ended it.
     #[error("capture: {first}{}", .end.as_ref().map(|e| format!("\n  and the capture ended with {e}")).unwrap_or_default())]
     Capture {

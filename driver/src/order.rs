@@ -10,6 +10,9 @@
 //! (Vector clocks: Fidge 1988, Mattern 1989.) A stream counts until it is dropped and the host has waited for its work;
 //! that the device is done with it is no order. While one stream counts there is nothing to do, and nothing is
 //! remembered; so its work up to the making of the next is put before every later stream's.
+//!
+//! The host copies, too, and waits for that. Before, it waits for what the streams were given; what they are given from
+//! then on to the end of the copy is refused if it touches the same bytes, one of the two writing.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -29,6 +32,7 @@ pub(crate) type Clock = SmallVec<[u64; 4]>;
 /// The clocks of a context's streams.
 #[derive(Default)]
 pub(crate) struct StreamOrder {
+    /// Whether several streams count, or the host copies.
     several: AtomicBool,
     /// Whether graphs own memory, which work of streams must not name.
     graph_memory: AtomicBool,
@@ -47,6 +51,21 @@ struct Tables {
     first: Clock,
     /// What of that the device may still have to do.
     untracked: Vec<Mark>,
+    /// What the host copies now, each with its number, and how many copies there were.
+    copies: (Vec<(u64, HostTouch)>, u64),
+}
+
+/// Bytes of one allocation that the host copies to or from.
+struct HostTouch {
+    memory: usize,
+    bytes: Range<usize>,
+    writes: bool,
+}
+
+/// A copy by the host, which keeps work off its bytes for as long as this lives.
+pub(crate) struct HostCopy<'a> {
+    order: &'a StreamOrder,
+    number: u64,
 }
 
 /// What is known of the stream in a slot.
@@ -75,7 +94,7 @@ struct Touch {
 pub(crate) struct Touched(Mutex<Vec<Touch>>);
 
 impl StreamOrder {
-    /// Whether there is more than one stream, so that work must be given in order.
+    /// Whether there is more than one stream, or a copy by the host, so that work must be given in order.
     #[inline]
     pub(crate) fn several(&self) -> bool {
         self.several.load(Acquire)
@@ -131,9 +150,23 @@ impl StreamOrder {
         self.see(&tables);
     }
 
-    /// Whether several streams count is asked without a lock.
+    /// Whether work must be given in order is asked without a lock.
     fn see(&self, tables: &Tables) {
-        self.several.store(tables.counting().nth(1).is_some(), Release);
+        let several = tables.counting().nth(1).is_some() || !tables.copies.0.is_empty();
+        self.several.store(several, Release);
+    }
+
+    /// The host copies these bytes from here on. It waits for the streams after this and before the copy: work that
+    /// did not see this was given before the wait, which takes the lock of each stream.
+    pub(crate) fn host_copies(&self, region: &Region, access: Access) -> HostCopy<'_> {
+        let mut tables = lock(&self.tables);
+        let (copies, number) = &mut tables.copies;
+        *number += 1;
+        let touch = HostTouch { memory: region.memory(), bytes: region.range(), writes: access.writes() };
+        copies.push((*number, touch));
+        let number = *number;
+        self.see(&tables);
+        HostCopy { order: self, number }
     }
 
     /// Puts work that was not remembered before whatever the streams are given from now on.
@@ -201,6 +234,9 @@ impl StreamOrder {
     ) -> Result<(), Error> {
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
+            if tables.copies.0.iter().any(|(_, copy)| copy.meets(region, access)) {
+                return Err(copied(region, tables.streams[slot].name.clone()));
+            }
             if let Some(other) = tables.unordered(slot, region, access) {
                 let names = [slot, other].map(|s| tables.streams[s].name.clone());
                 return Err(unordered(region, names));
@@ -274,6 +310,23 @@ impl Tables {
     }
 }
 
+impl HostTouch {
+    fn meets(&self, region: &Region, access: Access) -> bool {
+        let range = region.range();
+        (self.writes || access.writes())
+            && self.memory == region.memory()
+            && self.bytes.start.max(range.start) < self.bytes.end.min(range.end)
+    }
+}
+
+impl Drop for HostCopy<'_> {
+    fn drop(&mut self) {
+        let mut tables = lock(&self.order.tables);
+        tables.copies.0.retain(|(number, _)| *number != self.number);
+        self.order.see(&tables);
+    }
+}
+
 /// Of so many streams that were dropped and that the host has not waited for, it counts as an order that the device is
 /// done with them: somebody makes streams without end, and tables must not grow with them.
 const MOST_GONE: usize = 256;
@@ -284,6 +337,11 @@ const FORGET: usize = 64;
 #[cold]
 fn unordered(region: &Region, [stream, other]: [String; 2]) -> Error {
     Error::UnorderedStreams { buffer: region.to_string(), stream, other }
+}
+
+#[cold]
+fn copied(region: &Region, stream: String) -> Error {
+    Error::HostCopy { buffer: region.to_string(), stream }
 }
 
 fn raise(clock: &mut Clock, slot: usize, at: u64) {

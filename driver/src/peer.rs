@@ -44,6 +44,7 @@ impl Stream {
     pub fn copy_from_peer<T: Element>(&self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         to.expect_len("copy", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
+        let _copy = from.context().order().host_copies(from.region(), Access::Read);
         from.context().synchronize()?;
         let (theirs, ours, raw) = (from.context().raw(), self.context().raw(), self.raw());
         let (source, target, bytes) = (from.address(), to.address(), to.region().bytes());

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use driver_sys::{CUmemAttach_flags, CUmemhostregister_flags};
+use ptx_gen::Access;
 
 use super::transfer::{read_atomic, write_atomic};
 use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
@@ -91,6 +92,7 @@ impl<T: Element> Managed<T> {
     /// # Panics
     /// If there is no such element.
     pub fn read(&self, index: usize) -> Result<T, Error> {
+        let _copy = self.context().order().host_copies(self.region(), Access::Read);
         self.context().synchronize()?;
         let (at, mut value) = (self.at(index), T::zeros(1)[0]);
         // SAFETY: `at` is an element of this memory; both have the size of an element.
@@ -106,6 +108,7 @@ impl<T: Element> Managed<T> {
     /// # Panics
     /// If there is no such element.
     pub fn write_at(&self, index: usize, value: T) -> Result<(), Error> {
+        let _copy = self.context().order().host_copies(self.region(), Access::Write);
         self.context().synchronize()?;
         // SAFETY: as in `read`.
         unsafe { write_atomic(self.at(index), std::ptr::from_ref(&value).cast(), size_of::<T>()) };

@@ -11,6 +11,7 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUdeviceptr, CUresult};
+use ptx_gen::Access;
 
 use crate::capture::forbid;
 use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
@@ -235,12 +236,14 @@ impl<T: Element> View<T> {
     }
 
     /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
-    /// waits for one stream only.
+    /// waits for one stream only. Work of other threads that would write them meanwhile is refused:
+    /// [`Error::HostCopy`].
     ///
     /// # Errors
     /// What the driver reports, faults of earlier work included.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         refuse_memory(std::iter::once(&self.region), "reading")?;
+        let _copy = self.context().order().host_copies(&self.region, Access::Read);
         self.context().synchronize()?;
         let mut to = T::zeros(self.len());
         if !self.is_empty() {
@@ -251,12 +254,14 @@ impl<T: Element> View<T> {
     }
 
     /// Waits for the context's streams, then copies the elements from the host.
-    /// [`Stream::write`](crate::Stream::write) waits for one stream only.
+    /// [`Stream::write`](crate::Stream::write) waits for one stream only. Work of other threads that would use them
+    /// meanwhile is refused: [`Error::HostCopy`].
     ///
     /// # Errors
     /// A length that is not the view's, or what the driver reports.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
         refuse_memory(std::iter::once(&self.region), "writing")?;
+        let _copy = self.context().order().host_copies(&self.region, Access::Write);
         self.context().synchronize()?;
         self.put(from)
     }
