@@ -68,6 +68,10 @@
 
 extern crate warpwright_driver_sys as driver_sys;
 
+// By the name that the tests outside use.
+#[cfg(test)]
+extern crate self as warpwright_driver;
+
 /// Calls a function of the table and turns its code into a result that names the call.
 ///
 /// Expands to the bare call, so that the caller writes the `unsafe` block and says why it is sound.
@@ -156,6 +160,10 @@ pub use stream_work::WaitFor;
 pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};
 pub use upload::Staging;
 pub use warpwright_driver_sys as sys;
+
+#[cfg(test)]
+#[path = "../tests/locks/mod.rs"]
+mod locks;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStatus};
 
 use crate::capture::Captured;
-use crate::lock::lock;
+use crate::lock::{lock, read, write};
 use crate::{Context, Driver, DriverError};
 
 /// The driver's stream and what it was given. It outlives the [`Stream`](crate::Stream) until it is idle.
@@ -73,12 +73,12 @@ impl Timeline {
 
     /// The right to wait for the stream: until it is given back no capture begins.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, ()> {
-        self.waits.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.waits)
     }
 
     /// Nobody waits for the stream, until this is given back.
     pub(crate) fn unwaited(&self) -> RwLockWriteGuard<'_, ()> {
-        self.waits.write().unwrap_or_else(PoisonError::into_inner)
+        write(&self.waits)
     }
 
     /// The pieces of work given so far.
@@ -204,12 +204,19 @@ impl Mark {
         self.timeline.has_reached(self.queued)
     }
 
-    /// Lets the other stream wait for this place: by the fence there, or where there is none on the host.
+    /// Lets the other stream wait for this place: by the fence there, or where there is none on the host. A fence that
+    /// was reached is gone, and nothing is left to wait for; a stream that captures may not be waited for.
     pub(crate) fn hold(&self, later: &Timeline, driver: Driver) -> Result<(), DriverError> {
         let state = self.timeline.lock();
+        if self.is_reached() {
+            return Ok(());
+        }
         match state.fences.iter().find(|(at, _)| *at >= self.queued) {
             // SAFETY: stream and event are alive and of one context, which the caller made current.
             Some((_, event)) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, *event, 0)) },
+            None if state.capture.is_some() => {
+                driver.check("cuStreamSynchronize", CUresult::STREAM_CAPTURE_UNSUPPORTED)
+            }
             // SAFETY: the stream is alive.
             None => unsafe { cu!(driver, cuStreamSynchronize(self.timeline.raw)) },
         }
