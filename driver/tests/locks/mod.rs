@@ -28,6 +28,9 @@ struct World {
     events: [Event; 2],
     buffers: [Mutex<Option<Buffer<u8>>>; 3],
     execs: [Mutex<Option<GraphExec>>; 2],
+    /// What the threads do. A few sorts of calls meet more often than all of them would (swarm testing: Groce and others
+    /// 2012).
+    kinds: Vec<usize>,
     /// Threads that are not over.
     busy: AtomicUsize,
     tally: Arc<Tally>,
@@ -51,10 +54,11 @@ struct Thread {
 }
 
 impl World {
-    fn new(threads: usize, tally: &Arc<Tally>) -> Self {
+    fn new(threads: usize, random: &mut u64, tally: &Arc<Tally>) -> Self {
         let context = sim::fresh();
         sim::sim(|s| s.in_order = true);
-        let stream = |_| Mutex::new(Some(Stream::new(&context).unwrap()));
+        let streams = 1 + turns::next(random) as usize % 3;
+        let stream = |n| Mutex::new((n < streams).then(|| Stream::new(&context).unwrap()));
         let buffer = |_| Mutex::new(Some(Buffer::uninit(&context, N).unwrap()));
         Self {
             kernel: sim::kernel(&context, 2),
@@ -62,6 +66,7 @@ impl World {
             events: [0, 1].map(|_| Event::untimed(&context).unwrap()),
             buffers: [0, 1, 2].map(buffer),
             execs: [0, 1].map(|_| Mutex::new(None)),
+            kinds: (0..2 + turns::next(random) % 7).map(|_| turns::next(random) as usize % 24).collect(),
             busy: AtomicUsize::new(threads),
             tally: tally.clone(),
             context,
@@ -111,7 +116,8 @@ impl Thread {
 
     /// Does something. Without what it takes, nothing.
     fn act(&mut self) -> Option<Result<(), Error>> {
-        let what = self.pick(20);
+        let n = self.pick(self.world.kinds.len());
+        let what = self.world.kinds[n];
         sim::sim(|s| s.tell(|| format!("{:?} begins {what}", std::thread::current().id())));
         let context = self.world.context.clone();
         Some(match what {
@@ -134,6 +140,8 @@ impl Thread {
             13 => self.call_that_drops()?,
             14 | 15 => self.capture()?,
             16 | 17 => self.replay()?,
+            18 => self.graph_that_keeps()?,
+            19 | 20 => self.hand_over()?,
             _ => self.stream()?.run(&self.work()?),
         })
     }
@@ -173,6 +181,31 @@ impl Thread {
         Some(exec.map(|exec| self.put_exec(exec)))
     }
 
+    /// A graph whose function of the host keeps a buffer, which goes with the graph.
+    fn graph_that_keeps(&mut self) -> Option<Result<(), Error>> {
+        let n = self.pick(3);
+        let work = self.work()?;
+        let buffer = lock(&self.world.buffers[n]).take();
+        let exec = Graph::new(&self.world.context).and_then(|mut graph| {
+            let first = graph.add(&[], work)?;
+            graph.host(&[first], move || _ = &buffer)?;
+            graph.instantiate()
+        });
+        Some(exec.map(|exec| self.put_exec(exec)))
+    }
+
+    /// Work in one stream, and the same in another one after an event of the first.
+    fn hand_over(&mut self) -> Option<Result<(), Error>> {
+        let (one, other, event, work) = (self.stream()?, self.stream()?, self.event(), self.work()?);
+        let steps = || {
+            one.run(&work)?;
+            event.record(&one)?;
+            other.wait(&event)?;
+            other.run(&work)
+        };
+        Some(steps())
+    }
+
     fn put_exec(&mut self, exec: GraphExec) {
         let n = self.pick(2);
         let before = lock(&self.world.execs[n]).replace(exec);
@@ -207,13 +240,17 @@ impl Thread {
     }
 }
 
-/// Runs what is ready, in the order of each stream only, until there is nothing and nobody left who gives more.
+/// Runs what is ready, in the order of each stream only, until there is nothing and nobody left who gives more. It takes
+/// its time, so that work is in flight when things are dropped.
 fn device(world: &World, mut random: u64) {
     loop {
         turns::wait_until("work", || sim::ready() > 0 || world.busy.load(SeqCst) == 0);
         match sim::ready() {
             0 => return,
             ready => sim::run_one(turns::next(&mut random) as usize % ready),
+        }
+        for _ in 0..turns::next(&mut random) % 40 {
+            turns::before_call("work takes time");
         }
     }
 }
@@ -227,7 +264,7 @@ const HOOKS: sim::Hooks = sim::Hooks {
 fn run(seed: u64, tally: &Arc<Tally>) -> Result<(), String> {
     let mut random = seed;
     let threads = 2 + turns::next(&mut random) as usize % 3;
-    let world = Arc::new(World::new(threads, tally));
+    let world = Arc::new(World::new(threads, &mut random, tally));
     let shared = sim::share();
     let on_device = |job: Job| -> Job {
         let shared = shared.clone();

@@ -21,6 +21,7 @@ struct State {
     /// Whose turn it is.
     turn: usize,
     random: u64,
+    gives_way: u64,
     /// Locks for which somebody waits who wants all of them. A new share waits, too: the system may demand that.
     wanted: Vec<usize>,
     /// How often a thread came to a lock or a call.
@@ -51,8 +52,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// No run has so many steps, unless it has no end.
 const MOST_STEPS: usize = 1_000_000;
 
-/// At one of so many steps, a thread has to give way.
-const GIVES_WAY: u64 = 3;
+/// At one of so many steps, a thread has to give way: in each run another number. Where it is small the threads are
+/// finely mixed; where it is large, one gets far while others stand between two steps.
+const GIVES_WAY: [u64; 5] = [2, 3, 6, 12, 30];
 
 impl Turns {
     /// Runs the jobs to their end, one thread each, in the interleaving that the number stands for. Gives the number of
@@ -61,9 +63,8 @@ impl Turns {
     /// # Errors
     /// A deadlock, with what each thread waits for, or the first panic. The threads of a deadlock stay for ever.
     pub(crate) fn run(seed: u64, jobs: Vec<Job>) -> Result<usize, String> {
-        let threads = vec![At::MayGoOn; jobs.len()];
-        let state = State { threads, turn: 0, random: seed, wanted: Vec::new(), steps: 0, problem: None };
-        let turns = Arc::new(Self { state: Mutex::new(state), changed: Condvar::new() });
+        let turns =
+            Arc::new(Self { state: Mutex::new(State::new(seed, jobs.len())), changed: Condvar::new() });
         for (thread, job) in jobs.into_iter().enumerate() {
             let turns = turns.clone();
             std::thread::spawn(move || turns.work(thread, job));
@@ -121,7 +122,7 @@ impl Turns {
         if state.steps > MOST_STEPS {
             state.problem = Some(format!("no end: {:?}", state.threads));
         }
-        let mut gives_way = state.next().is_multiple_of(GIVES_WAY);
+        let mut gives_way = state.gives_way_now();
         loop {
             if gives_way || state.problem.is_some() {
                 self.choose(&mut state);
@@ -137,6 +138,12 @@ impl Turns {
 }
 
 impl State {
+    fn new(mut seed: u64, threads: usize) -> Self {
+        let gives_way = GIVES_WAY[next(&mut seed) as usize % GIVES_WAY.len()];
+        let (threads, wanted) = (vec![At::MayGoOn; threads], Vec::new());
+        Self { threads, turn: 0, random: seed, gives_way, wanted, steps: 0, problem: None }
+    }
+
     fn is_over(&self) -> bool {
         self.threads.iter().all(|at| *at == At::Over)
     }
@@ -145,6 +152,10 @@ impl State {
     fn somebody_goes_on(&mut self) {
         let waiting = self.threads.iter_mut().filter(|at| matches!(at, At::WaitsFor(_)));
         waiting.for_each(|at| *at = At::MayGoOn);
+    }
+
+    fn gives_way_now(&mut self) -> bool {
+        self.next().is_multiple_of(self.gives_way)
     }
 
     fn next(&mut self) -> u64 {

@@ -182,9 +182,8 @@ functions! {
         *node = sim(|s| { let work = s.touch((*params).func, (*params).kernelParams); s.add_node(graph, work) })
     }
     cuGraphAddMemcpyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) {
-        let ends = [((*params).srcDevice, (*params).srcHost as u64), ((*params).dstDevice, (*params).dstHost as u64)];
-        let memory = ends.iter().map(|(device, host)| device.max(host) & !0xff).collect();
-        *node = sim(|s| s.add_node(graph, copy(Vec::new(), memory)))
+        let (from, to) = ((*params).srcDevice.max((*params).srcHost as u64), (*params).dstDevice.max((*params).dstHost as u64));
+        *node = sim(|s| s.add_node(graph, copy(vec![from], vec![to])))
     }
     cuGraphAddMemsetNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) {
         *node = sim(|s| s.add_node(graph, on((*params).dst)))
