@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::error::LaunchProblem;
-use crate::function::{Parameter, ParameterType};
+use crate::parameter::{Parameter, ParameterType};
 use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Region, Stream, View};
 
 /// On the host, at launch: views of device memory, and numbers.

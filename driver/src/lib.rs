@@ -106,6 +106,7 @@ mod config;
 mod context;
 mod device;
 mod driver;
+mod driver_error;
 mod element;
 mod error;
 mod event;
@@ -119,10 +120,12 @@ mod lock;
 mod memory;
 mod module;
 mod order;
+mod parameter;
 mod peer;
 mod ptx;
 mod queue;
 mod recorder;
+mod regions;
 mod release;
 mod signature;
 mod stream;
@@ -130,31 +133,42 @@ mod stream_work;
 mod tensor_map;
 mod timeline;
 mod upload;
+mod wait;
 
 pub use boxes::Boxed;
-pub use capture::{Capture, CaptureMode, capture, capture_into};
+pub use capture::{Capture, capture, capture_into};
 pub use config::LaunchConfig;
 pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
+pub use driver_error::{Absent, DriverError};
 pub use element::{Element, ElementType};
-pub use error::{
-    Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale,
-};
+pub use error::{Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
 pub use event::Event;
-pub use function::{Function, Parameter, ParameterType};
+pub use function::Function;
+pub use graph::attribute::NodeAttribute;
+pub use graph::exec::GraphExec;
+pub use graph::instantiate::Instantiate;
+pub use graph::profile::{Profile, ProfileRow};
+pub use graph::races::Race;
+pub use graph::set::NodeWork;
 pub use graph::{
-    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
-    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
+    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, HostCall, Node, NodeId, NodeKind,
+    WordOperation, Words,
 };
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
 pub use launch::{Host, HostArg, HostValue, Launch};
-pub use memory::{Buffer, Managed, MemoryPool, Pinned, Region, Registered, View};
+pub use memory::host::{Managed, Registered};
+pub use memory::pinned::Pinned;
+pub use memory::pool::MemoryPool;
+pub use memory::{Buffer, Region, View};
 pub use module::Module;
+pub use parameter::{Parameter, ParameterType};
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
 pub use queue::{Copy, Fill, Hazard, Queue, Use, Work};
 pub use recorder::Recorder;
+pub use regions::CaptureMode;
 pub use stream::Stream;
 pub use stream_work::WaitFor;
 pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};

@@ -14,6 +14,7 @@
 //! The host copies, too, and waits for that. Before, it waits for what the streams were given; what they are given from
 //! then on to the end of the copy is refused if it touches the same bytes, one of the two writing.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -22,9 +23,21 @@ use ptx_gen::Access;
 
 use smallvec::SmallVec;
 
+use crate::Error;
 use crate::lock::lock;
 use crate::timeline::Mark;
-use crate::{Error, Region};
+
+/// Bytes of one allocation, as the order of work sees them.
+pub(crate) trait Bytes: Display {
+    /// A number that tells one memory from another.
+    fn memory(&self) -> usize;
+
+    /// Where they begin and end within it.
+    fn range(&self) -> Range<usize>;
+
+    /// What work did to the memory.
+    fn touched(&self) -> &Touched;
+}
 
 /// For each stream, by slot, how much of its work comes before.
 pub(crate) type Clock = SmallVec<[u64; 4]>;
@@ -158,7 +171,7 @@ impl StreamOrder {
 
     /// The host copies these bytes from here on. It waits for the streams after this and before the copy: work that
     /// did not see this was given before the wait, which takes the lock of each stream.
-    pub(crate) fn host_copies(&self, region: &Region, access: Access) -> HostCopy<'_> {
+    pub(crate) fn host_copies(&self, region: &impl Bytes, access: Access) -> HostCopy<'_> {
         let mut tables = lock(&self.tables);
         let (copies, number) = &mut tables.copies;
         *number += 1;
@@ -227,10 +240,10 @@ impl StreamOrder {
 
     /// Takes in work of the stream, its count being `at`: refuses it if it touches what work of another stream touches
     /// that is not before it, one of them writing.
-    pub(crate) fn admit<'a>(
+    pub(crate) fn admit<'a, B: Bytes + 'a>(
         &self,
         (slot, at): (usize, u64),
-        uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
+        uses: impl Iterator<Item = (&'a B, Access)> + Clone,
     ) -> Result<(), Error> {
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
@@ -285,7 +298,7 @@ impl Tables {
     }
 
     /// The stream whose work on these bytes has no order with this use.
-    fn unordered(&self, slot: usize, region: &Region, access: Access) -> Option<usize> {
+    fn unordered(&self, slot: usize, region: &impl Bytes, access: Access) -> Option<usize> {
         let meets = |t: &&Touch| {
             (t.writes || access.writes())
                 && !self.is_before(slot, t.slot, t.at)
@@ -295,7 +308,7 @@ impl Tables {
     }
 
     /// Remembers a use, and forgets what it stands for: whoever comes after it comes after those.
-    fn remember(&self, (slot, at): (usize, u64), region: &Region, access: Access) {
+    fn remember(&self, (slot, at): (usize, u64), region: &impl Bytes, access: Access) {
         let (bytes, writes) = (region.range(), access.writes());
         let mut touches = lock(&region.touched().0);
         touches.retain(|t| {
@@ -311,7 +324,7 @@ impl Tables {
 }
 
 impl HostTouch {
-    fn meets(&self, region: &Region, access: Access) -> bool {
+    fn meets(&self, region: &impl Bytes, access: Access) -> bool {
         let range = region.range();
         (self.writes || access.writes())
             && self.memory == region.memory()
@@ -335,12 +348,12 @@ const MOST_GONE: usize = 256;
 const FORGET: usize = 64;
 
 #[cold]
-fn unordered(region: &Region, [stream, other]: [String; 2]) -> Error {
+fn unordered(region: &impl Bytes, [stream, other]: [String; 2]) -> Error {
     Error::UnorderedStreams { buffer: region.to_string(), stream, other }
 }
 
 #[cold]
-fn copied(region: &Region, stream: String) -> Error {
+fn copied(region: &impl Bytes, stream: String) -> Error {
     Error::HostCopy { buffer: region.to_string(), stream }
 }
 

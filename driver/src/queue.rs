@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use driver_sys::{CUDA_MEMCPY3D_v2, CUmemorytype};
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
-use crate::graph::params::memcpy_params;
 use crate::{
     AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region, Stream, View,
 };
@@ -411,6 +411,37 @@ impl Fill {
             }
         }
     }
+}
+
+/// A copy, as the driver wants it.
+pub(crate) fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
+    let (from, to) = (copy.from(), copy.to());
+    let mut params = CUDA_MEMCPY3D_v2 {
+        srcMemoryType: CUmemorytype::DEVICE,
+        srcDevice: from.address(),
+        srcPitch: from.bytes(),
+        srcHeight: 1,
+        dstMemoryType: CUmemorytype::DEVICE,
+        dstDevice: to.address(),
+        dstPitch: to.bytes(),
+        dstHeight: 1,
+        WidthInBytes: to.bytes(),
+        Height: 1,
+        Depth: 1,
+        ..CUDA_MEMCPY3D_v2::zeroed()
+    };
+    if let Some(CopyShape { extent, from, to }) = copy.shape() {
+        [params.WidthInBytes, params.Height, params.Depth] = *extent;
+        [params.srcPitch, params.srcHeight] = *from;
+        [params.dstPitch, params.dstHeight] = *to;
+    }
+    if let Some(host) = from.host() {
+        (params.srcMemoryType, params.srcHost, params.srcDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    if let Some(host) = to.host() {
+        (params.dstMemoryType, params.dstHost, params.dstDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    params
 }
 
 /// Whether two uses of the same bytes must keep their order, and what the order is called.

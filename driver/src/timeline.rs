@@ -5,16 +5,17 @@
 //! nothing can use what it releases (see `release`), and a stream finds out how far it has come by events that it
 //! records only then: fences.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::ThreadId;
 
-use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStatus};
+use driver_sys::{CUevent, CUevent_flags, CUgraphNode, CUresult, CUstream};
 
-use crate::capture::Captured;
 use crate::lock::{lock, read, write};
-use crate::{Context, Driver, DriverError};
+use crate::{Driver, DriverError};
 
 /// The driver's stream and what it was given. It outlives the [`Stream`](crate::Stream) until it is idle.
 pub(crate) struct Timeline {
@@ -44,11 +45,52 @@ pub(crate) struct State {
     spare: Vec<CUevent>,
 }
 
+/// What a capture has: its streams point to it while it lasts.
+pub(crate) struct Captured {
+    thread: ThreadId,
+    /// What was launched into it and must outlive it.
+    kept: Mutex<Vec<Kept>>,
+    /// The streams that joined it.
+    joined: Mutex<Vec<Arc<Timeline>>>,
+}
+
+/// What was launched into a capture, and its node, if the driver told.
+pub(crate) type Kept = (Option<CUgraphNode>, Box<dyn Any + Send + Sync>);
+
 /// A place in a stream: reached when so many pieces of work are done.
 #[derive(Clone)]
 pub(crate) struct Mark {
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) queued: u64,
+}
+
+impl Captured {
+    /// A capture of this thread.
+    pub(crate) fn new() -> Arc<Self> {
+        let thread = std::thread::current().id();
+        Arc::new(Self { thread, kept: Mutex::default(), joined: Mutex::default() })
+    }
+
+    /// Whether this thread captures.
+    pub(crate) fn is_here(&self) -> bool {
+        self.thread == std::thread::current().id()
+    }
+
+    pub(crate) fn keep(&self, node: Option<CUgraphNode>, what: impl Any + Send + Sync) {
+        lock(&self.kept).push((node, Box::new(what)));
+    }
+
+    pub(crate) fn take_kept(&self) -> Vec<Kept> {
+        std::mem::take(&mut *lock(&self.kept))
+    }
+
+    pub(crate) fn join(&self, stream: &Arc<Timeline>) {
+        lock(&self.joined).push(stream.clone());
+    }
+
+    pub(crate) fn take_joined(&self) -> Vec<Arc<Timeline>> {
+        std::mem::take(&mut *lock(&self.joined))
+    }
 }
 
 impl State {
@@ -157,24 +199,6 @@ impl Timeline {
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         state.capture.is_none() && self.done() == state.queued
-    }
-
-    /// Whether a capture has the stream: one that knows it, or one that it was drawn into behind this crate's back.
-    #[inline]
-    pub(crate) fn captures(&self, state: &State, context: &Context) -> bool {
-        let may_be = self.borrowed || context.driver().gate().any();
-        state.capture.is_some() || (may_be && self.is_captured_by_others(context))
-    }
-
-    #[cold]
-    fn is_captured_by_others(&self, context: &Context) -> bool {
-        let mut status = CUstreamCaptureStatus::NONE;
-        let (Some(ask), Ok(_current)) = (context.driver().api().cuStreamIsCapturing, context.enter()) else {
-            return false;
-        };
-        // SAFETY: `status` is ours to write; the stream is alive.
-        let code = unsafe { ask(self.raw, &mut status) };
-        code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
     }
 
     #[inline]

@@ -28,7 +28,7 @@ impl<T: Element> Registered<T> {
     /// # Errors
     /// What the driver refuses: memory that is registered already, or a device that does not support it.
     pub fn new(context: &Context, memory: Vec<T>) -> Result<Self, Error> {
-        crate::capture::forbid("registering memory")?;
+        crate::regions::forbid("registering memory")?;
         let (mut memory, driver) = (memory, context.driver());
         let (pointer, bytes): (*mut c_void, _) = (memory.as_mut_ptr().cast(), byte_len::<T>(memory.len()));
         let flags = CUmemhostregister_flags::PORTABLE | CUmemhostregister_flags::DEVICEMAP;
@@ -65,7 +65,7 @@ impl<T: Element> Managed<T> {
     /// # Errors
     /// [`Error::OutOfMemory`], or what else the driver refuses.
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
-        crate::capture::forbid("allocating managed memory")?;
+        crate::regions::forbid("allocating managed memory")?;
         let (bytes, driver) = (byte_len::<T>(len), context.driver());
         let _current = context.enter()?;
         let address = context.with_memory(|| {

@@ -13,25 +13,19 @@ use std::sync::{Arc, Mutex};
 use driver_sys::{CUdeviceptr, CUresult};
 use ptx_gen::Access;
 
-use crate::capture::forbid;
+use crate::context::expect_same;
 use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
-use crate::event::expect_same;
-use crate::graph::refuse_memory;
 use crate::lock::lock;
-use crate::order::Touched;
+use crate::order::{Bytes, Touched};
+use crate::regions::forbid;
 use crate::release::{HostPointer, Release};
 use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error};
 use transfer::{clear, download, upload};
 
-pub use host::{Managed, Registered};
-pub use pinned::Pinned;
-pub use pool::MemoryPool;
-pub(crate) use transfer::wait_for_work;
-
-mod host;
-mod pinned;
-mod pool;
+pub(crate) mod host;
+pub(crate) mod pinned;
+pub(crate) mod pool;
 mod transfer;
 
 /// One allocation, of the device or of the host.
@@ -324,10 +318,6 @@ impl Region {
         }
     }
 
-    pub(crate) fn touched(&self) -> &Touched {
-        &self.allocation.touched
-    }
-
     /// A number that tells one memory from another for as long as both live.
     pub(crate) fn memory(&self) -> usize {
         Arc::as_ptr(&self.allocation) as usize
@@ -359,6 +349,20 @@ impl Region {
             return Ok(());
         }
         expect_same(&format!("buffer {}", self.name()), self.context(), user, context)
+    }
+}
+
+impl Bytes for Region {
+    fn memory(&self) -> usize {
+        Self::memory(self)
+    }
+
+    fn range(&self) -> Range<usize> {
+        Self::range(self)
+    }
+
+    fn touched(&self) -> &Touched {
+        &self.allocation.touched
     }
 }
 
@@ -437,6 +441,21 @@ impl<T> Deref for Buffer<T> {
     fn deref(&self) -> &View<T> {
         &self.0
     }
+}
+
+/// Refuses memory of a graph in work of a stream.
+pub(crate) fn refuse_memory<'a>(regions: impl Iterator<Item = &'a Region>, user: &str) -> Result<(), Error> {
+    for region in regions {
+        if region.graph().is_some() {
+            let (buffer, user) = (region.name(), user.to_string());
+            return Err(Error::GraphMemory {
+                buffer,
+                user,
+                problem: "a graph allocates it, for its own nodes",
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The size of so many elements; a size that no memory has stays one that no memory has.
