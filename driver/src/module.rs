@@ -104,7 +104,8 @@ impl Module {
     /// that it was made of, declarations are compared; without (an empty one) the driver alone is asked.
     ///
     /// # Safety
-    /// `raw` is a module of the context for as long as this or a [`Function`](crate::Function) of it lives, and was made of the text.
+    /// `raw` is a module of the context for as long as this or a [`Function`](crate::Function) of it lives, and was made
+    /// of the text.
     pub unsafe fn from_raw(context: &Context, raw: CUmodule, text: &str) -> Self {
         let (context, text, info) = (context.clone(), text.to_string(), String::new());
         let settings = Mutex::default();
