@@ -54,10 +54,10 @@ struct Thread {
 }
 
 impl World {
-    fn new(threads: usize, random: &mut u64, tally: &Arc<Tally>) -> Self {
+    /// For so many threads, with so many streams, of three.
+    fn new(threads: usize, streams: usize, kinds: Vec<usize>, tally: &Arc<Tally>) -> Self {
         let context = sim::fresh();
         sim::sim(|s| s.in_order = true);
-        let streams = 1 + turns::next(random) as usize % 3;
         let stream = |n| Mutex::new((n < streams).then(|| Stream::new(&context).unwrap()));
         let buffer = |_| Mutex::new(Some(Buffer::uninit(&context, N).unwrap()));
         Self {
@@ -66,7 +66,7 @@ impl World {
             events: [0, 1].map(|_| Event::untimed(&context).unwrap()),
             buffers: [0, 1, 2].map(buffer),
             execs: [0, 1].map(|_| Mutex::new(None)),
-            kinds: (0..2 + turns::next(random) % 7).map(|_| turns::next(random) as usize % 24).collect(),
+            kinds,
             busy: AtomicUsize::new(threads),
             tally: tally.clone(),
             context,
@@ -260,12 +260,10 @@ const HOOKS: sim::Hooks = sim::Hooks {
     wait: |place| turns::wait_until("the device", || sim::is_reached(place)),
 };
 
-/// One program in one interleaving.
-fn run(seed: u64, tally: &Arc<Tally>) -> Result<(), String> {
-    let mut random = seed;
-    let threads = 2 + turns::next(&mut random) as usize % 3;
-    let world = Arc::new(World::new(threads, &mut random, tally));
-    let shared = sim::share();
+/// Lets the threads and the device take turns, and looks whether all went well. Gives the number of steps.
+fn in_turns(seed: u64, world: Arc<World>, threads: Vec<Job>) -> Result<usize, String> {
+    let (shared, on) = (sim::share(), world.clone());
+    let device: Job = Box::new(move || device(&on, seed));
     let on_device = |job: Job| -> Job {
         let shared = shared.clone();
         Box::new(move || {
@@ -273,24 +271,82 @@ fn run(seed: u64, tally: &Arc<Tally>) -> Result<(), String> {
             job();
         })
     };
-    let mut jobs: Vec<Job> = (0..threads)
-        .map(|_| Thread { world: world.clone(), random: turns::next(&mut random) })
-        .map(|thread| on_device(Box::new(move || thread.run(10))))
-        .collect();
-    let (on, number) = (world.clone(), turns::next(&mut random));
-    jobs.push(on_device(Box::new(move || device(&on, number))));
-    match Turns::run(random, jobs) {
-        Ok(steps) => _ = tally.steps.fetch_add(steps, SeqCst),
+    match Turns::run(seed, threads.into_iter().chain([device]).map(on_device).collect()) {
+        Ok(steps) => {
+            drop(world);
+            sim::expect_clean(&format!("seed {seed}"));
+            Ok(steps)
+        }
         Err(error) => {
             // The threads of a deadlock hold locks for ever.
             std::mem::forget(world);
             let history = sim::sim(|s| s.history.join("\n"));
-            return Err(format!("run {seed}: {error}\n{history}"));
+            Err(format!("{error}\n{history}"))
         }
     }
-    drop(world);
-    sim::expect_clean(&format!("run {seed}"));
+}
+
+/// One program in one interleaving.
+fn run(seed: u64, tally: &Arc<Tally>) -> Result<(), String> {
+    let mut random = seed;
+    let mut pick = |n: usize| turns::next(&mut random) as usize % n;
+    let (threads, streams, sorts) = (2 + pick(3), 1 + pick(3), 2 + pick(7));
+    let kinds = (0..sorts).map(|_| pick(24)).collect();
+    let world = Arc::new(World::new(threads, streams, kinds, tally));
+    let thread = |_| {
+        let thread = Thread { world: world.clone(), random: turns::next(&mut random) };
+        Box::new(move || thread.run(10)) as Job
+    };
+    let jobs = (0..threads).map(thread).collect();
+    let steps = in_turns(random, world, jobs).map_err(|error| format!("run {seed}: {error}"))?;
+    tally.steps.fetch_add(steps, SeqCst);
     Ok(())
+}
+
+/// A thread of a program that is written out.
+fn thread(world: &Arc<World>, work: impl FnOnce(&World) -> Result<(), Error> + Send + 'static) -> Job {
+    let world = world.clone();
+    Box::new(move || {
+        match work(&world) {
+            Ok(()) | Err(Error::UnorderedStreams { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        world.busy.fetch_sub(1, SeqCst);
+    })
+}
+
+#[test]
+fn a_second_stream_is_made_while_the_first_begins_to_capture() {
+    for seed in 0..400 {
+        let world = Arc::new(World::new(2, 1, Vec::new(), &Arc::default()));
+        let captures = thread(&world, |world| {
+            let stream = lock(&world.streams[0]).clone().unwrap();
+            let view = lock(&world.buffers[0]).as_ref().unwrap().view();
+            stream.fill(&view, 1)?;
+            capture(&stream, CaptureMode::Relaxed, |queue| queue.fill(&view, 2)).map(drop)
+        });
+        let makes = thread(&world, |world| Stream::new(&world.context).map(drop));
+        in_turns(seed, world, vec![captures, makes]).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
+fn two_threads_record_one_event() {
+    for seed in 0..400 {
+        let world = Arc::new(World::new(2, 3, Vec::new(), &Arc::default()));
+        let records = |own: usize| {
+            thread(&world, move |world| {
+                let [stream, third] = [own, 2].map(|n| lock(&world.streams[n]).clone().unwrap());
+                let view = lock(&world.buffers[own]).as_ref().unwrap().view();
+                stream.fill(&view, 1)?;
+                world.events[0].record(&stream)?;
+                third.wait(&world.events[0])?;
+                third.fill(&view, 2)
+            })
+        };
+        let jobs = vec![records(0), records(1)];
+        in_turns(seed, world, jobs).unwrap_or_else(|error| panic!("{error}"));
+    }
 }
 
 /// So many programs.
