@@ -5,9 +5,7 @@ use std::ffi::c_void;
 use ptx_gen::{Access, Elem, Field, Scalar, Shape, Side, Sink, Source};
 
 use crate::few::Few;
-use crate::function::Parameter;
-use crate::launch::HostArg;
-use crate::{Error, Function, LaunchConfig, LaunchProblem, Region, View};
+use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Region, View};
 
 /// On the host, at launch: views of device memory, and numbers.
 #[derive(Debug)]

@@ -3,18 +3,19 @@
 //! It is the device's primary context, shared with every other user of it in the process, and never reset. Each call
 //! that needs it makes it current and restores what was current before.
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags};
+use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 
-use crate::error::DriverError;
+use crate::driver_error::DriverError;
 use crate::lock::lock;
-use crate::memory::wait_for_work;
 use crate::order::{Clock, StreamOrder};
 use crate::release::{Pending, Release};
 use crate::timeline::{Mark, State, Timeline};
+use crate::wait::wait_for_work;
 use crate::{Device, Driver, Error};
 
 /// A device in use. Clones share it, and so does every other `Context` of the same device and driver.
@@ -66,8 +67,8 @@ impl Context {
     pub fn new(device: &Device) -> Result<Self, Error> {
         let mut contexts = lock(device.driver().contexts());
         contexts.retain(|c| c.strong_count() > 0);
-        let in_use =
-            contexts.iter().filter_map(Weak::upgrade).find(|c| c.device.ordinal() == device.ordinal());
+        let known = contexts.iter().filter_map(|c| c.upgrade()?.downcast::<Inner>().ok());
+        let in_use = { known }.find(|c| c.device.ordinal() == device.ordinal());
         if let Some(inner) = in_use {
             drop(contexts);
             let context = Self(inner);
@@ -75,7 +76,8 @@ impl Context {
             return Ok(context);
         }
         let inner = Arc::new(Inner(ManuallyDrop::new(Resources::retain(device)?)));
-        contexts.push(Arc::downgrade(&inner));
+        let shared: Arc<dyn Any + Send + Sync> = inner.clone();
+        contexts.push(Arc::downgrade(&shared));
         Ok(Self(inner))
     }
 
@@ -124,7 +126,7 @@ impl Context {
         let _waiting = timeline.waiting();
         let state = timeline.lock();
         let point = self.point(timeline, &state);
-        if timeline.captures(&state, self) {
+        if self.captures(timeline, &state) {
             return self.wait_for_earlier(timeline, state, point);
         }
         drop(state);
@@ -151,6 +153,24 @@ impl Context {
         // SAFETY: the event lives as long as its stream.
         let result = unsafe { cu!(self.driver(), cuEventSynchronize(event)) };
         self.waited(timeline, point, result).map_err(Error::from)
+    }
+
+    /// Whether a capture has the stream: one that knows it, or one that it was drawn into behind this crate's back.
+    #[inline]
+    pub(crate) fn captures(&self, timeline: &Timeline, state: &State) -> bool {
+        let may_be = timeline.borrowed || self.driver().gate().any();
+        state.capture.is_some() || (may_be && self.is_captured_by_others(timeline.raw))
+    }
+
+    #[cold]
+    fn is_captured_by_others(&self, stream: CUstream) -> bool {
+        let mut status = CUstreamCaptureStatus::NONE;
+        let (Some(ask), Ok(_current)) = (self.driver().api().cuStreamIsCapturing, self.enter()) else {
+            return false;
+        };
+        // SAFETY: `status` is ours to write; the stream is alive.
+        let code = unsafe { ask(stream, &mut status) };
+        code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
     }
 
     /// Waits until the stream, of which the caller waits, has come so far.
@@ -302,6 +322,22 @@ impl std::fmt::Display for Context {
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Context({:?})", self.0.device)
+    }
+}
+
+/// Refuses to let things of two contexts meet.
+#[inline]
+pub(crate) fn expect_same(what: &str, theirs: &Context, user: &str, ours: &Context) -> Result<(), Error> {
+    if theirs.same(ours) { Ok(()) } else { Err(wrong_context(what, theirs, user, ours)) }
+}
+
+#[cold]
+fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Error {
+    Error::WrongContext {
+        what: what.to_string(),
+        theirs: theirs.to_string(),
+        user: user.to_string(),
+        ours: ours.to_string(),
     }
 }
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use driver_sys::{CUevent, CUevent_flags, CUipcEventHandle, CUresult};
 
+use crate::context::expect_same;
 use crate::lock::lock;
 use crate::order::Clock;
 use crate::release::Release;
 use crate::timeline::Timeline;
-use crate::{Context, DriverError, Error, Stream};
+use crate::{Context, DriverError, Error};
 
 /// A place in a stream. Clones share it.
 #[derive(Clone)]
@@ -144,7 +145,7 @@ impl Event {
 
     /// An event that somebody else made, such as another crate in the same process. It is not destroyed. Where others
     /// record it is not known here, so that a wait for it orders nothing that
-    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`].
+    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`](crate::Stream::assume_after).
     ///
     /// # Safety
     /// `raw` is an event of the context for as long as this or a clone of it lives.
@@ -156,14 +157,6 @@ impl Event {
     /// Its context.
     pub fn context(&self) -> &Context {
         &self.0.context
-    }
-
-    /// Marks the place after everything queued in the stream so far.
-    ///
-    /// # Errors
-    /// A stream of another context, or what the driver refuses.
-    pub fn record(&self, stream: &Stream) -> Result<(), Error> {
-        stream.record(self)
     }
 
     /// Waits until the place is passed.
@@ -272,22 +265,6 @@ impl Event {
             }
             self.0.context.order().wait(clock);
         }
-    }
-}
-
-/// Refuses to let things of two contexts meet.
-#[inline]
-pub(crate) fn expect_same(what: &str, theirs: &Context, user: &str, ours: &Context) -> Result<(), Error> {
-    if theirs.same(ours) { Ok(()) } else { Err(wrong_context(what, theirs, user, ours)) }
-}
-
-#[cold]
-fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Error {
-    Error::WrongContext {
-        what: what.to_string(),
-        theirs: theirs.to_string(),
-        user: user.to_string(),
-        ours: ours.to_string(),
     }
 }
 

@@ -11,9 +11,9 @@ use std::any::Any;
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, RwLock};
 
-use crate::lock::lock;
+use crate::lock::{lock, read, write};
 
 thread_local! {
     /// Whether this thread of the driver runs a function of the host.
@@ -46,7 +46,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Begins a capture by `start`, once no destructor is in the driver.
     pub(crate) fn begin<R, E>(&self, start: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
-        let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
+        let mut captures = write(&self.captures);
         let started = start()?;
         *captures += 1;
         self.any.store(true, Release);
@@ -55,7 +55,7 @@ impl Gate {
 
     /// Ends what [`begin`](Self::begin) began, and makes the calls that waited.
     pub(crate) fn end(&self) {
-        let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
+        let mut captures = write(&self.captures);
         *captures -= 1;
         if *captures == 0 {
             self.any.store(false, Release);
@@ -77,7 +77,7 @@ impl Gate {
             return None;
         }
         self.catch_up();
-        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        let captures = read(&self.captures);
         (*captures == 0).then(calls)
     }
 
@@ -88,7 +88,7 @@ impl Gate {
             lock(&self.waiting).push(Box::new(move || Box::new(calls())));
             return;
         }
-        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        let captures = read(&self.captures);
         if *captures > 0 {
             lock(&self.waiting).push(Box::new(move || Box::new(calls())));
             return;

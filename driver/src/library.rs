@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUkernel, CUlibrary, CUmodule, CUresult};
 
-use crate::capture::forbid;
 use crate::error::ModuleReason;
 use crate::image::{JitOptions, places};
 use crate::lock::lock;
 use crate::module::{Logs, WeakModule, check_version, describe, with_options};
 use crate::ptx::Header;
+use crate::regions::forbid;
 use crate::{Context, Driver, Error, Function, ListedKernel, Module, Parameter};
 
 /// Code that belongs to no context, of drivers for CUDA 12.0 and later. In each context in which it is used it is a
@@ -183,12 +183,14 @@ impl Library {
                 ours: context.to_string(),
             });
         }
+        // Dropped after the lock: what goes with the last share of a module may come back here.
+        let known: Vec<Module>;
         let mut modules = lock(&self.0.modules);
-        modules.retain(|module| module.upgrade().is_some());
-        let known = modules.iter().filter_map(WeakModule::upgrade).find(|m| m.context().same(context));
-        if let Some(known) = known {
-            return Ok(known);
+        known = modules.iter().filter_map(WeakModule::upgrade).collect();
+        if let Some(known) = known.iter().find(|module| module.context().same(context)) {
+            return Ok(known.clone());
         }
+        modules.retain(WeakModule::is_kept);
         let (_current, mut raw) = (context.enter()?, CUmodule::NULL);
         // SAFETY: `raw` is ours to write, and the library is loaded.
         unsafe { cu_if_there!(driver, cuLibraryGetModule(&mut raw, self.0.raw)) }

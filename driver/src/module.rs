@@ -1,22 +1,22 @@
 //! Modules: PTX compiled by the driver, and the functions in it.
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::{CString, c_void};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
 
-use driver_sys::{CUfunction, CUjit_option, CUmodule, CUresult};
-use ptx_gen::Program;
+use driver_sys::{CUfunction, CUjit_option, CUmodule};
 
-use crate::capture::forbid;
 use crate::driver::trimmed;
-use crate::error::{DriverError, ModuleError, ModuleReason};
-use crate::function::Settings;
+use crate::driver_error::DriverError;
+use crate::error::{ModuleError, ModuleReason};
 use crate::image::JitOptions;
 use crate::lock::lock;
 use crate::ptx::{self, Header};
+use crate::regions::forbid;
 use crate::release::Release;
-use crate::{Context, Driver, Error, Function, Parameter};
+use crate::{Context, Driver, Error};
 
 /// Room for each log of the compiler, in bytes.
 const LOG: usize = 16 << 10;
@@ -54,11 +54,30 @@ impl WeakModule {
     pub(crate) fn upgrade(&self) -> Option<Module> {
         self.0.upgrade().map(Module)
     }
+
+    /// Whether somebody keeps it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Module").field(&ptx::entries(&self.0.text)).finish()
+    }
+}
+
+/// What was asked of a kernel of the driver.
+pub(crate) struct Settings {
+    /// The dynamic shared memory that it may have now.
+    pub(crate) dynamic_shared: AtomicU32,
+    /// Held while the driver is asked for more, so that nobody lowers it; whether shared memory is preferred.
+    pub(crate) prefers_shared: Mutex<bool>,
+}
+
+impl Settings {
+    fn new(dynamic_shared: u32) -> Self {
+        Self { dynamic_shared: dynamic_shared.into(), prefers_shared: Mutex::new(false) }
     }
 }
 
@@ -111,7 +130,8 @@ impl Module {
     /// that it was made of, declarations are compared; without (an empty one) the driver alone is asked.
     ///
     /// # Safety
-    /// `raw` is a module of the context for as long as this or a [`Function`] of it lives, and was made of the text.
+    /// `raw` is a module of the context for as long as this or a [`Function`](crate::Function) of it lives, and was made
+    /// of the text.
     pub unsafe fn from_raw(context: &Context, raw: CUmodule, text: &str) -> Self {
         let (context, text, info) = (context.clone(), text.to_string(), String::new());
         let settings = Mutex::default();
@@ -165,56 +185,7 @@ impl Module {
         &self.0.info
     }
 
-    /// The kernel of that name, to be launched with arguments for `params`. Whether it reads some of them by
-    /// `ld.global.nc` is not known: where kernels overlap, that is for its author to keep in mind ([`Error::Stale`]).
-    ///
-    /// # Errors
-    /// No such kernel; or, on drivers that tell, parameters of other sizes than declared.
-    ///
-    /// # Safety
-    /// - The kernel's parameters are `params`, in order and with natural alignment, a buffer being a `.u64` address.
-    /// - It touches no memory but its buffers, each as its access says and within the length launched with.
-    pub unsafe fn function(&self, name: &str, params: &[Parameter]) -> Result<Function, Error> {
-        // SAFETY: the caller vouches for the kernel.
-        unsafe { self.find(name, params.to_vec(), BTreeSet::new()) }
-    }
-
-    /// The kernel that was printed from this program.
-    ///
-    /// # Errors
-    /// As [`function`](Self::function).
-    ///
-    /// # Safety
-    /// The module's text was printed from the program, which touches no memory but its buffers, as above.
-    pub(crate) unsafe fn printed(&self, program: &Program) -> Result<Function, Error> {
-        // SAFETY: the parameters are the program's, and the caller vouches for the kernel.
-        unsafe {
-            let params = program.params.iter().map(Parameter::from).collect();
-            self.find(&program.name, params, program.noncoherent())
-        }
-    }
-
-    /// # Safety
-    /// As [`function`](Self::function).
-    unsafe fn find(
-        &self,
-        name: &str,
-        params: Vec<Parameter>,
-        noncoherent: BTreeSet<&'static str>,
-    ) -> Result<Function, Error> {
-        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
-        let c_name = CString::new(name).map_err(|_| self.no_function(name))?;
-        let mut raw = CUfunction::NULL;
-        // SAFETY: `raw` is ours to write; the module is loaded and the name a C string.
-        match unsafe { cu!(driver, cuModuleGetFunction(&mut raw, self.0.raw, c_name.as_ptr())) } {
-            Err(error) if error.code == CUresult::NOT_FOUND => return Err(self.no_function(name)),
-            other => other?,
-        }
-        // SAFETY: the function is of the module, which is loaded, and the caller vouches for the parameters.
-        unsafe { Function::of(self.clone(), raw, name, params, noncoherent) }
-    }
-
-    fn no_function(&self, name: &str) -> Error {
+    pub(crate) fn no_function(&self, name: &str) -> Error {
         let entries = ptx::entries(&self.0.text).join(", ");
         self.fault(ModuleReason::NoFunction { name: name.to_string(), entries })
     }

@@ -10,8 +10,12 @@
 //! (Vector clocks: Fidge 1988, Mattern 1989.) A stream counts until it is dropped and the host has waited for its work;
 //! that the device is done with it is no order. While one stream counts there is nothing to do, and nothing is
 //! remembered; so its work up to the making of the next is put before every later stream's.
+//!
+//! The host copies, too, and waits for that. Before, it waits for what the streams were given; what they are given from
+//! then on to the end of the copy is refused if it touches the same bytes, one of the two writing.
 
 use std::cell::UnsafeCell;
+use std::fmt::Display;
 use std::ops::Range;
 use std::panic::RefUnwindSafe;
 use std::sync::Mutex;
@@ -19,10 +23,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ptx_gen::Access;
 
+use crate::Error;
 use crate::few::Few;
 use crate::lock::lock;
 use crate::timeline::Mark;
-use crate::{Error, Region};
+
+/// Bytes of one allocation, as the order of work sees them.
+pub(crate) trait Bytes: Display {
+    /// A number that tells one memory from another.
+    fn memory(&self) -> usize;
+
+    /// Where they begin and end within it.
+    fn range(&self) -> Range<usize>;
+
+    /// What work did to the memory.
+    fn touched(&self) -> &Touched;
+}
 
 /// For each stream, by slot, how much of its work comes before.
 pub(crate) type Clock = Few<u64, 4>;
@@ -30,6 +46,7 @@ pub(crate) type Clock = Few<u64, 4>;
 /// The clocks of a context's streams.
 #[derive(Default)]
 pub(crate) struct StreamOrder {
+    /// Whether several streams count, or the host copies.
     several: AtomicBool,
     /// Whether graphs own memory, which work of streams must not name.
     graph_memory: AtomicBool,
@@ -48,6 +65,21 @@ struct Tables {
     first: Clock,
     /// What of that the device may still have to do.
     untracked: Vec<Mark>,
+    /// What the host copies now, each with its number, and how many copies there were.
+    copies: (Vec<(u64, HostTouch)>, u64),
+}
+
+/// Bytes of one allocation that the host copies to or from.
+struct HostTouch {
+    memory: usize,
+    bytes: Range<usize>,
+    writes: bool,
+}
+
+/// A copy by the host, which keeps work off its bytes for as long as this lives.
+pub(crate) struct HostCopy<'a> {
+    order: &'a StreamOrder,
+    number: u64,
 }
 
 /// What is known of the stream in a slot.
@@ -93,7 +125,7 @@ impl Touched {
 }
 
 impl StreamOrder {
-    /// Whether there is more than one stream, so that work must be given in order.
+    /// Whether there is more than one stream, or a copy by the host, so that work must be given in order.
     #[inline]
     pub(crate) fn several(&self) -> bool {
         self.several.load(Acquire)
@@ -149,9 +181,23 @@ impl StreamOrder {
         self.see(&tables);
     }
 
-    /// Whether several streams count is asked without a lock.
+    /// Whether work must be given in order is asked without a lock.
     fn see(&self, tables: &Tables) {
-        self.several.store(tables.counting().nth(1).is_some(), Release);
+        let several = tables.counting().nth(1).is_some() || !tables.copies.0.is_empty();
+        self.several.store(several, Release);
+    }
+
+    /// The host copies these bytes from here on. It waits for the streams after this and before the copy: work that
+    /// did not see this was given before the wait, which takes the lock of each stream.
+    pub(crate) fn host_copies(&self, region: &impl Bytes, access: Access) -> HostCopy<'_> {
+        let mut tables = lock(&self.tables);
+        let (copies, number) = &mut tables.copies;
+        *number += 1;
+        let touch = HostTouch { memory: region.memory(), bytes: region.range(), writes: access.writes() };
+        copies.push((*number, touch));
+        let number = *number;
+        self.see(&tables);
+        HostCopy { order: self, number }
     }
 
     /// Puts work that was not remembered before whatever the streams are given from now on.
@@ -214,14 +260,17 @@ impl StreamOrder {
     /// that is not before it, one of them writing.
     ///
     /// # Safety
-    /// The regions are of this order's context.
-    pub(crate) unsafe fn admit<'a>(
+    /// The bytes are of this order's context.
+    pub(crate) unsafe fn admit<'a, B: Bytes + 'a>(
         &self,
         (slot, at): (usize, u64),
-        uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
+        uses: impl Iterator<Item = (&'a B, Access)> + Clone,
     ) -> Result<(), Error> {
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
+            if tables.copies.0.iter().any(|(_, copy)| copy.meets(region, access)) {
+                return Err(copied(region, tables.streams[slot].name.clone()));
+            }
             // SAFETY: the caller vouches for the regions, and the tables are locked.
             if let Some(other) = unsafe { tables.unordered(slot, region, access) } {
                 let names = [slot, other].map(|s| tables.streams[s].name.clone());
@@ -277,7 +326,7 @@ impl Tables {
     ///
     /// # Safety
     /// The tables are those of the region's context, and locked.
-    unsafe fn unordered(&self, slot: usize, region: &Region, access: Access) -> Option<usize> {
+    unsafe fn unordered(&self, slot: usize, region: &impl Bytes, access: Access) -> Option<usize> {
         let meets = |t: &&Touch| {
             (t.writes || access.writes())
                 && !self.is_before(slot, t.slot, t.at)
@@ -291,7 +340,7 @@ impl Tables {
     ///
     /// # Safety
     /// As [`unordered`](Self::unordered).
-    unsafe fn remember(&self, (slot, at): (usize, u64), region: &Region, access: Access) {
+    unsafe fn remember(&self, (slot, at): (usize, u64), region: &impl Bytes, access: Access) {
         let (bytes, writes) = (region.range(), access.writes());
         // SAFETY: the caller vouches for the tables.
         let touches = unsafe { region.touched().get(self) };
@@ -307,6 +356,23 @@ impl Tables {
     }
 }
 
+impl HostTouch {
+    fn meets(&self, region: &impl Bytes, access: Access) -> bool {
+        let range = region.range();
+        (self.writes || access.writes())
+            && self.memory == region.memory()
+            && self.bytes.start.max(range.start) < self.bytes.end.min(range.end)
+    }
+}
+
+impl Drop for HostCopy<'_> {
+    fn drop(&mut self) {
+        let mut tables = lock(&self.order.tables);
+        tables.copies.0.retain(|(number, _)| *number != self.number);
+        self.order.see(&tables);
+    }
+}
+
 /// Of so many streams that were dropped and that the host has not waited for, it counts as an order that the device is
 /// done with them: somebody makes streams without end, and tables must not grow with them.
 const MOST_GONE: usize = 256;
@@ -315,8 +381,13 @@ const MOST_GONE: usize = 256;
 const FORGET: usize = 64;
 
 #[cold]
-fn unordered(region: &Region, [stream, other]: [String; 2]) -> Error {
+fn unordered(region: &impl Bytes, [stream, other]: [String; 2]) -> Error {
     Error::UnorderedStreams { buffer: region.to_string(), stream, other }
+}
+
+#[cold]
+fn copied(region: &impl Bytes, stream: String) -> Error {
+    Error::HostCopy { buffer: region.to_string(), stream }
 }
 
 fn raise(clock: &mut Clock, slot: usize, at: u64) {

@@ -5,8 +5,7 @@ use ptx_gen::Access;
 
 use crate::boxes::{Boxed, box_copy};
 use crate::element::Element;
-use crate::graph::params::memcpy_params;
-use crate::queue::Copy;
+use crate::queue::{Copy, memcpy_params};
 use crate::{Context, Device, Error, Stream, View};
 
 impl Device {
@@ -48,6 +47,7 @@ impl Stream {
     pub fn copy_from_peer<T: Element>(&self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         to.expect_len("copy", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
+        let _copy = from.context().order().host_copies(from.region(), Access::Read);
         from.context().synchronize()?;
         let (theirs, ours, raw) = (from.context().raw(), self.context().raw(), self.raw());
         let (source, target, bytes) = (from.address(), to.address(), to.region().bytes());
@@ -89,7 +89,9 @@ impl Stream {
     ) -> Result<(), Error> {
         let copy = box_copy(from, to, extent)?;
         copy.to().expect_in(self.context(), "a stream")?;
-        copy.from().context().synchronize()?;
+        let theirs = copy.from().context();
+        let _copy = theirs.order().host_copies(copy.from(), Access::Read);
+        theirs.synchronize()?;
         let params = peer_params(&copy);
         self.transfer("a copy of a box from another device", copy.to(), Access::Write, |driver| {
             // SAFETY: both boxes are alive and within their regions, each in its context, until the wait is over.

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
+use driver_sys::{CUDA_MEMCPY3D_v2, CUmemorytype};
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
-use crate::function::Parameter;
-use crate::graph::params::memcpy_params;
-use crate::launch::Held;
+use crate::uses::{Touch, Touches, Use};
 use crate::{
     AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region, Stream, View,
 };
@@ -162,52 +161,6 @@ pub(crate) struct FillShape {
     pub(crate) columns: usize,
     /// Rows.
     pub(crate) rows: usize,
-}
-
-/// What a piece of work does to some bytes, lent: the argument's name, the bytes, and what is done to them.
-pub(crate) type Touch<'a> = (&'static str, &'a Region, Access);
-
-/// What a piece of work does to bytes, one after the other: the buffers of a launch, the ends of a copy or a fill, or
-/// what else a node uses.
-#[derive(Clone, Default)]
-pub(crate) struct Touches<'a> {
-    pub(crate) params: &'a [Parameter],
-    pub(crate) held: std::slice::Iter<'a, Held>,
-    pub(crate) from: Option<Touch<'a>>,
-    pub(crate) to: Option<Touch<'a>>,
-    pub(crate) uses: std::slice::Iter<'a, Use>,
-}
-
-impl<'a> Iterator for Touches<'a> {
-    type Item = Touch<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Touch<'a>> {
-        if let Some(held) = self.held.next() {
-            return Some((self.params[held.index as usize].name, &held.region, held.access));
-        }
-        self.from.take().or_else(|| self.to.take()).or_else(|| self.uses.next().map(Use::touch))
-    }
-}
-
-/// What a piece of work does to some bytes.
-#[derive(Clone, Debug)]
-pub struct Use {
-    /// The argument's name.
-    pub name: &'static str,
-    /// The bytes.
-    pub region: Region,
-    /// What is done to them.
-    pub access: Access,
-    /// Whether a kernel is known to read them by `ld.global.nc`, which nobody may write while it is there.
-    pub noncoherent: bool,
-}
-
-impl Use {
-    /// The same, lent.
-    pub(crate) fn touch(&self) -> Touch<'_> {
-        (self.name, &self.region, self.access)
-    }
 }
 
 impl From<Launch> for Work {
@@ -437,6 +390,37 @@ impl Fill {
             }
         }
     }
+}
+
+/// A copy, as the driver wants it.
+pub(crate) fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
+    let (from, to) = (copy.from(), copy.to());
+    let mut params = CUDA_MEMCPY3D_v2 {
+        srcMemoryType: CUmemorytype::DEVICE,
+        srcDevice: from.address(),
+        srcPitch: from.bytes(),
+        srcHeight: 1,
+        dstMemoryType: CUmemorytype::DEVICE,
+        dstDevice: to.address(),
+        dstPitch: to.bytes(),
+        dstHeight: 1,
+        WidthInBytes: to.bytes(),
+        Height: 1,
+        Depth: 1,
+        ..CUDA_MEMCPY3D_v2::zeroed()
+    };
+    if let Some(CopyShape { extent, from, to }) = copy.shape() {
+        [params.WidthInBytes, params.Height, params.Depth] = *extent;
+        [params.srcPitch, params.srcHeight] = *from;
+        [params.dstPitch, params.dstHeight] = *to;
+    }
+    if let Some(host) = from.host() {
+        (params.srcMemoryType, params.srcHost, params.srcDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    if let Some(host) = to.host() {
+        (params.dstMemoryType, params.dstHost, params.dstDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    params
 }
 
 /// Whether two uses of the same bytes must keep their order, and what the order is called.

@@ -18,7 +18,8 @@ use ptx_gen::Access;
 
 use crate::graph::by_memory::ByMemory;
 use crate::graph::edge::can_overlap;
-use crate::queue::{Queue, Touch, Work, hazard};
+use crate::queue::{Queue, Work, hazard};
+use crate::uses::Touch;
 use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 
 /// A queue that builds a [`Graph`].

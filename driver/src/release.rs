@@ -13,7 +13,7 @@ use driver_sys::{
 };
 
 use crate::lock::lock;
-use crate::memory::Reserved;
+use crate::reserved::Reserved;
 use crate::timeline::{Mark, Timeline};
 use crate::{Driver, DriverError};
 

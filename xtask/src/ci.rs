@@ -203,7 +203,7 @@ fn example() -> Result<()> {
     let mut tests = Command::new("cargo");
     tests.args(["test", "--locked", "--lib", "--manifest-path", EXAMPLE, "--target-dir"]);
     must(tests.arg(paths::target().join("linked")))?;
-    ["saxpy", "graph", "threads", "features"].iter().try_for_each(|program| {
+    ["saxpy", "graph", "threads", "features", "codes"].iter().try_for_each(|program| {
         let mut run = Command::new("cargo");
         run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--bin", program, "--target-dir"])
             .arg(paths::target().join("linked"));

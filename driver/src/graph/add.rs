@@ -5,11 +5,11 @@ use ptx_gen::KernelDef;
 
 use super::coherence::{Writers, expect_coherent};
 use super::conditional::refuse_in_body;
-use super::params::{any_kernel, memcpy_params, memset_params, with_kernel_params};
+use super::params::{any_kernel, memset_params, with_kernel_params};
 use super::{EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph};
 use crate::element::Element;
 use crate::few::Few;
-use crate::queue::Work;
+use crate::queue::{Work, memcpy_params};
 use crate::{Context, DriverError, Error, Host, Kernel, Launch, View};
 
 /// What every call that adds a node takes.

@@ -18,7 +18,7 @@ pub enum NodeAttribute {
     /// Whether all blocks run at the same time, so that they may wait for each other.
     Cooperative(bool),
     /// Before or after other nodes, where the graph is instantiated
-    /// [so](super::Instantiate::node_priority): the higher, the smaller the number.
+    /// [so](crate::Instantiate::node_priority): the higher, the smaller the number.
     Priority(i32),
     /// Whether its memory fences need not wait for what kernels of the other domain write.
     RemoteDomain(bool),

@@ -9,7 +9,8 @@
 use super::by_memory::ByMemory;
 use super::{Edge, EdgeKind, Node};
 use crate::error::Stale;
-use crate::queue::{Touch, Use, Work};
+use crate::queue::Work;
+use crate::uses::{Touch, Use};
 use crate::{Error, Region};
 
 /// The nodes that write, by memory. Only looked up, never walked.

@@ -12,7 +12,8 @@ use driver_sys::{
 };
 
 use super::{Graph, Node, NodeId, NodeKind};
-use crate::queue::{Use, Work};
+use crate::queue::Work;
+use crate::uses::Use;
 use crate::{EdgeKind, Error};
 
 /// A number that decides which graphs run, and that kernels set. It belongs to one graph and to one node of it.

@@ -8,12 +8,14 @@ use ptx_gen::Access;
 use super::by_memory::ByMemory;
 use super::order::Order;
 use super::parts::Child;
-use super::set::Users;
 use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph, order_of};
-use crate::capture::last_node;
-use crate::event::expect_same;
+use crate::context::expect_same;
 use crate::release::Release;
+use crate::stream::last_node;
 use crate::{Context, Driver, DriverError, Error, Region, Stream};
+
+/// The nodes that use each memory.
+pub(super) type Users = ByMemory<Vec<usize>>;
 
 /// A graph ready to launch. It runs once at a time: each launch waits for the one before. Launching takes it mutably,
 /// because the driver's graphs are not for two threads at once.
@@ -110,7 +112,7 @@ impl GraphExec {
         unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
         drop(state);
         let (node, child) = (last_node(stream), Child::new(&self.nodes, self.order(), &self.owners));
-        capture.keep((node.as_ref().ok().copied().flatten(), child));
+        capture.keep(node.as_ref().ok().copied().flatten(), child);
         node.map(drop)
     }
 

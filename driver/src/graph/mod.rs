@@ -12,24 +12,24 @@ macro_rules! add {
 }
 
 mod add;
-mod attribute;
+pub(crate) mod attribute;
 pub(crate) mod by_memory;
 mod coherence;
 mod conditional;
 mod copied;
 mod dot;
 pub(crate) mod edge;
-mod exec;
-mod instantiate;
+pub(crate) mod exec;
+pub(crate) mod instantiate;
 mod link;
 mod memory;
 mod node;
 pub(crate) mod order;
 pub(crate) mod params;
 mod parts;
-mod profile;
-mod races;
-mod set;
+pub(crate) mod profile;
+pub(crate) mod races;
+pub(crate) mod set;
 mod update;
 mod words;
 
@@ -45,18 +45,11 @@ use crate::{Context, Error};
 use coherence::Writers;
 use order::Order;
 
-pub use attribute::NodeAttribute;
 pub use conditional::{Condition, Conditional};
 pub use edge::{Edge, EdgeKind};
-pub use exec::GraphExec;
-pub use instantiate::Instantiate;
 pub use memory::Allocated;
-pub(crate) use memory::refuse_memory;
 pub use node::{Node, NodeId, NodeKind};
 pub use parts::{Child, HostCall};
-pub use profile::{Profile, ProfileRow, Untimed};
-pub use races::Race;
-pub use set::NodeWork;
 pub use words::{WordOperation, Words};
 
 /// Something that a graph needs, kept for as long as the graph and what is made of it.

@@ -6,7 +6,8 @@ use super::conditional::Conditional;
 use super::memory::Allocated;
 use super::parts::{Child, HostCall};
 use super::words::Words;
-use crate::queue::{Touches, Use, Work};
+use crate::queue::Work;
+use crate::uses::{Touches, Use};
 use crate::{Error, Event};
 
 /// A node of one graph.

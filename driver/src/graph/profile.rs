@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::exec::GraphExec;
 use super::order::Order;
-use super::{Graph, GraphExec, Node, NodeId, NodeKind};
+use super::{Graph, Node, NodeId, NodeKind};
 use crate::{Error, Event, Stream};
 
 /// The nodes of a graph in the order in which they ran, each with its time. As text it is a table.
@@ -89,7 +90,7 @@ impl Graph {
     /// # Errors
     /// A stream of another context, [`Error::Capturing`], or what the driver refuses.
     pub fn profile(&self, stream: &Stream) -> Result<Profile, Error> {
-        crate::event::expect_same("a graph", self.context(), "the stream", stream.context())?;
+        crate::context::expect_same("a graph", self.context(), "the stream", stream.context())?;
         profile(&self.nodes, self.order(), stream, |_| Ok(true))
     }
 }
@@ -121,7 +122,7 @@ fn profile(
     stream.synchronize()?;
     queued?;
     let row = |(node, [start, end]): (&Node, [Event; 2])| {
-        let bytes = |(_, region, access): (_, &crate::Region, crate::Access)| {
+        let bytes = |(_, region, access): (_, &crate::Region, ptx_gen::Access)| {
             region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
         };
         let bytes = node.kind.touches().map(bytes).sum();

@@ -1,7 +1,8 @@
 //! What orders nodes, and what would have to: the buffers that they touch.
 
 use super::{Graph, Node, NodeId};
-use crate::queue::{Hazard, Touch, Use, hazard};
+use crate::queue::{Hazard, hazard};
+use crate::uses::{Touch, Use};
 use crate::{Error, Region};
 
 /// Two nodes that no edge orders and that touch the same bytes, one of them writing.

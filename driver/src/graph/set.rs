@@ -7,21 +7,18 @@ use std::sync::Arc;
 
 use ptx_gen::{Access, KernelDef};
 
-use super::by_memory::ByMemory;
 use super::coherence::expect_all_coherent;
+use super::exec::{GraphExec, Users};
 use super::memory::expect_in_order;
-use super::params::{kernel_params, memcpy_params, memset_params, with_kernel_params};
+use super::params::{kernel_params, memset_params, with_kernel_params};
 use super::parts::{Child, HostCall};
 use super::races::conflict;
 use super::words::{WordOperation, Words};
-use super::{Graph, GraphExec, NodeId, NodeKind, edge};
+use super::{Graph, NodeId, NodeKind, edge};
 use crate::args::Args;
-use crate::event::expect_same;
-use crate::queue::Work;
+use crate::context::expect_same;
+use crate::queue::{Work, memcpy_params};
 use crate::{Error, Event, Function, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
-
-/// The nodes that use each memory.
-pub(super) type Users = ByMemory<Vec<usize>>;
 
 fn add_user(users: &mut Users, memory: usize, node: usize) {
     let nodes = users.entry(memory).or_default();

@@ -4,9 +4,10 @@ use std::sync::OnceLock;
 
 use driver_sys::CUgraphExecUpdateResultInfo;
 
-use super::{Edge, Graph, GraphExec, Node, NodeKind};
+use super::exec::GraphExec;
+use super::{Edge, Graph, Node, NodeKind};
 use crate::Error;
-use crate::event::expect_same;
+use crate::context::expect_same;
 
 impl GraphExec {
     /// Takes over the arguments of another graph of the same form: the same nodes and edges, added in the same order.

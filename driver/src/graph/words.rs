@@ -10,7 +10,7 @@ use ptx_gen::Access;
 
 use super::{Graph, NodeId, NodeKind};
 use crate::element::{Element, as_bytes};
-use crate::queue::Use;
+use crate::uses::Use;
 use crate::{Context, DriverError, EdgeKind, Error, Stream, View, WaitFor};
 
 /// One operation on a word of 32 or 64 bits.

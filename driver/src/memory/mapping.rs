@@ -6,19 +6,21 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use driver_sys::{
     CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
+    CUmemAllocationType, CUmemLocation, CUmemLocationType,
 };
 
 use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
-use crate::capture::forbid;
+use crate::context::expect_same;
 use crate::element::Element;
 use crate::lock::lock;
+use crate::regions::forbid;
 use crate::release::Release;
-use crate::{Context, Driver, DriverError, Error};
+use crate::reserved::{Piece, Reserved};
+use crate::{Context, Error};
 
 /// Memory of a device without an address, of [whole pages](Self::granularity). An [`AddressRange`] gives it one.
 #[derive(Debug)]
@@ -84,20 +86,6 @@ pub struct GrowableBuffer<T> {
     elem: PhantomData<T>,
 }
 
-/// A handle of memory, and its size.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    handle: CUmemGenericAllocationHandle,
-    bytes: usize,
-}
-
-/// Reserved addresses, and what is mapped there, by offset.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    bytes: usize,
-    pieces: Mutex<BTreeMap<usize, Piece>>,
-}
-
 impl PhysicalMemory {
     /// `bytes` of the context's device, rounded up to whole pages, with whatever they hold.
     ///
@@ -147,7 +135,7 @@ impl AddressRange {
         let (_current, driver, mut address) = (context.enter()?, context.driver(), 0);
         // SAFETY: `address` is ours to write.
         unsafe { cu_if_there!(driver, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)) }?;
-        let reserved = Arc::new(Reserved { bytes, pieces: Mutex::default() });
+        let reserved = Arc::new(Reserved::new(bytes));
         let allocation = Allocation::new(context, address, bytes, Origin::Reserved(reserved.clone()));
         Ok(Self { view: View::of(Arc::new(allocation)), reserved, page })
     }
@@ -183,7 +171,7 @@ impl AddressRange {
     pub fn map(&mut self, at: usize, mut memory: PhysicalMemory) -> Result<(), Error> {
         forbid("mapping memory")?;
         let context = self.view.context();
-        crate::event::expect_same("memory", &memory.context, "the range of addresses", context)?;
+        expect_same("memory", &memory.context, "the range of addresses", context)?;
         let Some(piece) = memory.piece else { return Ok(()) };
         let mut pieces = lock(&self.reserved.pieces);
         expect_free(&self.reserved, &pieces, at, piece.bytes, self.page)?;
@@ -330,38 +318,6 @@ impl<T: Element> GrowableBuffer<T> {
         }
         self.len = self.len.min(len);
         Ok(())
-    }
-}
-
-impl Reserved {
-    /// Where the mapped bytes end that begin at or before this one.
-    fn mapped_from(&self, start: usize) -> usize {
-        let pieces = lock(&self.pieces);
-        let first = pieces.range(..=start).next_back().map_or(start, |(at, _)| *at);
-        pieces.range(first..).fold(first, |end, (at, piece)| if *at == end { end + piece.bytes } else { end })
-    }
-
-    /// Where the last piece begins.
-    fn last(&self) -> Option<usize> {
-        lock(&self.pieces).last_key_value().map(|(at, _)| *at)
-    }
-
-    /// Gives back what is mapped, then the addresses. Tries all of it, and tells the first failure.
-    ///
-    /// # Safety
-    /// The range begins at the address, and nothing uses it any more. Its context is current.
-    pub(crate) unsafe fn release(&self, driver: Driver, address: CUdeviceptr) -> Result<(), DriverError> {
-        let mut result = Ok(());
-        for (at, piece) in std::mem::take(&mut *lock(&self.pieces)) {
-            let at = address + at as u64;
-            // SAFETY: the caller vouches that nothing uses the memory.
-            let unmapped = unsafe { cu_if_there!(driver, cuMemUnmap(at, piece.bytes)) };
-            // SAFETY: the handle was this range's.
-            let released = unsafe { cu_if_there!(driver, cuMemRelease(piece.handle)) };
-            result = result.and(unmapped).and(released);
-        }
-        // SAFETY: the caller vouches for the addresses.
-        result.and(unsafe { cu_if_there!(driver, cuMemAddressFree(address, self.bytes)) })
     }
 }
 

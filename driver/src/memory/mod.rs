@@ -11,31 +11,24 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUdeviceptr, CUresult};
+use ptx_gen::Access;
 
-use crate::capture::forbid;
+use crate::context::expect_same;
 use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
-use crate::event::expect_same;
-use crate::graph::refuse_memory;
 use crate::lock::lock;
-use crate::order::Touched;
+use crate::order::{Bytes, Touched};
+use crate::regions::forbid;
 use crate::release::{HostPointer, Release};
+use crate::reserved::Reserved;
 use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error};
 use transfer::{clear, download, upload};
 
-pub use host::{Managed, Registered};
-pub(crate) use mapping::Reserved;
-pub use mapping::{AddressRange, GrowableBuffer, PhysicalMemory};
-pub use pinned::Pinned;
-pub use pool::MemoryPool;
-pub use shared::MemoryHandle;
-pub(crate) use transfer::wait_for_work;
-
-mod host;
-mod mapping;
-mod pinned;
-mod pool;
-mod shared;
+pub(crate) mod host;
+pub(crate) mod mapping;
+pub(crate) mod pinned;
+pub(crate) mod pool;
+pub(crate) mod shared;
 mod transfer;
 
 /// One allocation, of the device or of the host.
@@ -244,12 +237,14 @@ impl<T: Element> View<T> {
     }
 
     /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
-    /// waits for one stream only.
+    /// waits for one stream only. Work of other threads that would write them meanwhile is refused:
+    /// [`Error::HostCopy`].
     ///
     /// # Errors
     /// What the driver reports, faults of earlier work included.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         refuse_memory(std::iter::once(&self.region), "reading")?;
+        let _copy = self.context().order().host_copies(&self.region, Access::Read);
         self.context().synchronize()?;
         let mut to = T::zeros(self.len());
         if !self.is_empty() {
@@ -260,12 +255,14 @@ impl<T: Element> View<T> {
     }
 
     /// Waits for the context's streams, then copies the elements from the host.
-    /// [`Stream::write`](crate::Stream::write) waits for one stream only.
+    /// [`Stream::write`](crate::Stream::write) waits for one stream only. Work of other threads that would use them
+    /// meanwhile is refused: [`Error::HostCopy`].
     ///
     /// # Errors
     /// A length that is not the view's, or what the driver reports.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
         refuse_memory(std::iter::once(&self.region), "writing")?;
+        let _copy = self.context().order().host_copies(&self.region, Access::Write);
         self.context().synchronize()?;
         self.put(from)
     }
@@ -328,10 +325,6 @@ impl Region {
         }
     }
 
-    pub(crate) fn touched(&self) -> &Touched {
-        &self.allocation.touched
-    }
-
     /// A number that tells one memory from another for as long as both live.
     pub(crate) fn memory(&self) -> usize {
         Arc::as_ptr(&self.allocation) as usize
@@ -363,6 +356,20 @@ impl Region {
             return Ok(());
         }
         expect_same(&format!("buffer {}", self.name()), self.context(), user, context)
+    }
+}
+
+impl Bytes for Region {
+    fn memory(&self) -> usize {
+        Self::memory(self)
+    }
+
+    fn range(&self) -> Range<usize> {
+        Self::range(self)
+    }
+
+    fn touched(&self) -> &Touched {
+        &self.allocation.touched
     }
 }
 
@@ -449,6 +456,21 @@ impl<T> Deref for Buffer<T> {
     fn deref(&self) -> &View<T> {
         &self.0
     }
+}
+
+/// Refuses memory of a graph in work of a stream.
+pub(crate) fn refuse_memory<'a>(regions: impl Iterator<Item = &'a Region>, user: &str) -> Result<(), Error> {
+    for region in regions {
+        if region.graph().is_some() {
+            let (buffer, user) = (region.name(), user.to_string());
+            return Err(Error::GraphMemory {
+                buffer,
+                user,
+                problem: "a graph allocates it, for its own nodes",
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The size of so many elements; a size that no memory has stays one that no memory has.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use driver_sys::{CUipcMem_flags, CUipcMemHandle};
 
 use super::{Allocation, Buffer, Origin, View, byte_len};
-use crate::capture::forbid;
 use crate::element::Element;
+use crate::regions::forbid;
 use crate::{Context, Error};
 
 /// What another process opens memory by: 64 bytes, to be sent there by whatever way the two have.
