@@ -275,7 +275,7 @@ thread_local! {
 
 /// Gives the work as another thread may: after the host has waited for all streams, before the device copies.
 fn give_at_the_copy(call: &str) {
-    if !["cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2"].contains(&call) {
+    if !call.starts_with("cuMemcpy") {
         return;
     }
     if let Some((stream, work)) = BETWEEN.take() {
@@ -303,8 +303,17 @@ fn work_on_what_the_host_copies_meanwhile_is_refused() {
     // Both only read, or touch other bytes.
     assert_eq!(during(Work::copy(&x, &y).unwrap(), &read), "taken");
     assert_eq!(during(Work::fill(&y, 1).unwrap(), &write), "taken");
+    // So it is while another device copies it, which the host waits for.
+    let other = Context::new(&sim::driver().device(1).unwrap()).unwrap();
+    let (theirs, z) = (Stream::new(&other).unwrap(), Buffer::<u8>::uninit(&other, N).unwrap());
+    let all = || theirs.copy_from_peer(&x, &z).unwrap();
+    let row = || theirs.copy_box_from_peer(Boxed::rows(&x, N), Boxed::rows(&z, N), [N, 1, 1]).unwrap();
+    assert_eq!(
+        [during(Work::fill(&x, 1).unwrap(), &all), during(Work::fill(&x, 1).unwrap(), &row)],
+        [refused; 2]
+    );
     // After the copy it is as before.
     stream.fill(&x, 2).unwrap();
-    drop((stream, x, y, context));
+    drop((theirs, z, other, stream, x, y, context));
     sim::expect_clean("the copies");
 }

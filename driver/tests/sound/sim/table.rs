@@ -120,6 +120,13 @@ functions! {
     cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) {
         sim(|s| s.give(stream, copy(vec![from], vec![to])))
     }
+    cuMemcpyPeerAsync(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream) {
+        sim(|s| s.give(stream, copy(vec![from], vec![to])))
+    }
+    cuMemcpy3DPeerAsync(copied: *const CUDA_MEMCPY3D_PEER, stream: CUstream) {
+        let (from, to) = ((*copied).srcDevice, (*copied).dstDevice);
+        sim(|s| s.give(stream, copy(vec![from], vec![to])))
+    }
     cuMemsetD8Async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) { sim(|s| s.give(stream, on(to))) }
     cuStreamCreate(stream: *mut CUstream, flags: CUstream_flags) {
         *stream = CUstream(raw(sim(|s| { let h = s.handle(); s.streams.insert(h, Queue::default()); h })))
