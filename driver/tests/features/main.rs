@@ -13,10 +13,31 @@ mod mapping;
 mod occupancy;
 mod parameters;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use warpwright_driver::*;
 
-fn context() -> Context {
-    Context::new(&Driver::of(warpwright_cuda_emu::library()).unwrap().device(0).unwrap()).unwrap()
+/// The context of the emulator's device, for one test at a time: a wait of one test for all streams would be an order
+/// for another's.
+struct Alone {
+    context: Context,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl std::ops::Deref for Alone {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
+}
+
+fn context() -> Alone {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let context =
+        Context::new(&Driver::of(warpwright_cuda_emu::library()).unwrap().device(0).unwrap()).unwrap();
+    Alone { context, _turn }
 }
 
 fn text<T>(result: Result<T, Error>) -> String {
