@@ -48,8 +48,9 @@ pub(crate) struct Limits {
     pub(crate) threads: u32,
 }
 
-/// A point in a stream that somebody waits for: so much of its work, and what comes before it.
-pub(crate) type Point = (u64, Clock);
+/// A point in a stream that somebody waits for: so much of its work, and what comes before it. Where no other stream
+/// counts, the host has waited for whatever else comes before, and there is nothing to tell.
+pub(crate) type Point = (u64, Option<Clock>);
 
 /// The context is current on this thread for as long as this lives.
 pub struct Current<'a> {
@@ -183,7 +184,8 @@ impl Context {
 
     /// The point after what the stream was given so far, to be waited for.
     pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> Point {
-        (state.queued, self.0.order.clock(timeline.slot, state.queued))
+        let order = &self.0.order;
+        (state.queued, order.several().then(|| order.clock(timeline.slot, state.queued)))
     }
 
     /// Remembers what a wait for a stream says: that the work is done, or that after a fault nothing runs any more.
@@ -195,7 +197,10 @@ impl Context {
     ) -> Result<(), DriverError> {
         if result.as_ref().err().is_none_or(|error| error.code.is_device_fault()) {
             timeline.reached(queued);
-            self.0.order.wait(&clock);
+            match clock {
+                Some(clock) => self.0.order.wait(&clock),
+                None => self.0.order.wait_for(timeline.slot, queued),
+            }
         }
         result
     }
@@ -243,11 +248,14 @@ impl Context {
 
     /// Releases what a destructor holds, once no stream can use it.
     pub(crate) fn release(&self, what: Release) {
-        let context = self.clone();
-        self.driver().gate().pass(move || {
-            let left = context.0.release(what);
-            (left, context)
-        });
+        let gate = self.driver().gate();
+        if let Err(what) = gate.pass_with(what, |what| self.0.release(what)) {
+            let context = self.clone();
+            gate.pass(move || {
+                let left = context.0.release(what);
+                (left, context)
+            });
+        }
     }
 
     /// Releases what waits and is done with, streams included. While a capture lasts it does nothing; its end does.
@@ -411,15 +419,17 @@ impl Resources {
     fn release(&self, what: Release) -> Left {
         let (current, driver) = (self.enter(), *self.device.driver());
         let fence = current.is_ok().then_some(driver);
-        // The driver itself keeps an event that work waits for.
-        let waits = !matches!(what, Release::Event(_));
+        // The driver itself keeps an event that work waits for; and memory of a stream goes back in the order of that
+        // stream, so that only others are waited for.
+        let waits = |stream: &Arc<Timeline>| match &what {
+            Release::Event(_) => false,
+            Release::StreamMemory(_, own) => !Arc::ptr_eq(own, stream),
+            _ => true,
+        };
         let streams = lock(&self.streams);
-        let marks: Vec<Mark> = streams.iter().filter(|_| waits).filter_map(|s| s.mark(fence)).collect();
+        let marks: Vec<Mark> = streams.iter().filter(|s| waits(s)).filter_map(|s| s.mark(fence)).collect();
         drop(streams);
-        // Memory of a stream goes back in the order of that stream; others are waited for.
-        let in_order =
-            |mark: &Mark| matches!(&what, Release::StreamMemory(_, t) if Arc::ptr_eq(t, &mark.timeline));
-        if marks.iter().all(in_order) && fence.is_some() {
+        if marks.is_empty() && fence.is_some() {
             return what.now(driver).into_iter().collect();
         }
         self.pending.push(marks, what);

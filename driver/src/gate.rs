@@ -41,6 +41,8 @@ pub(crate) struct Gate {
     /// Whether there are any, for who need not be sure.
     any: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// Whether something waits, for who need not be sure.
+    waits: AtomicBool,
 }
 
 impl Gate {
@@ -59,7 +61,7 @@ impl Gate {
         *captures -= 1;
         if *captures == 0 {
             self.any.store(false, Release);
-            let waiting = std::mem::take(&mut *lock(&self.waiting));
+            let waiting = self.take_waiting();
             drop(captures);
             waiting.into_iter().for_each(|call| self.pass(call));
         }
@@ -85,13 +87,11 @@ impl Gate {
     /// whatever has a destructor of this crate must be returned, because that would come here again.
     pub(crate) fn pass<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
         if in_host_function() {
-            lock(&self.waiting).push(Box::new(move || Box::new(calls())));
-            return;
+            return self.put_off(calls);
         }
         let captures = read(&self.captures);
         if *captures > 0 {
-            lock(&self.waiting).push(Box::new(move || Box::new(calls())));
-            return;
+            return self.put_off(calls);
         }
         let left = calls();
         drop(captures);
@@ -99,12 +99,40 @@ impl Gate {
         self.catch_up();
     }
 
+    /// The same calls with something that the caller lends, or what they need back where they cannot be made now.
+    pub(crate) fn pass_with<W, T>(&self, with: W, calls: impl FnOnce(W) -> T) -> Result<(), W> {
+        if in_host_function() {
+            return Err(with);
+        }
+        let captures = read(&self.captures);
+        if *captures > 0 {
+            return Err(with);
+        }
+        let left = calls(with);
+        drop(captures);
+        drop(left);
+        self.catch_up();
+        Ok(())
+    }
+
+    /// Has such calls wait.
+    fn put_off<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
+        let mut waiting = lock(&self.waiting);
+        waiting.push(Box::new(move || Box::new(calls())));
+        self.waits.store(true, Release);
+    }
+
+    fn take_waiting(&self) -> Waiting {
+        let mut waiting = lock(&self.waiting);
+        self.waits.store(false, Release);
+        std::mem::take(&mut *waiting)
+    }
+
     /// Makes the calls that waited, unless a capture lasts.
     fn catch_up(&self) {
-        if self.any() {
+        if self.any() || !self.waits.load(Acquire) {
             return;
         }
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        waiting.into_iter().for_each(|call| self.pass(call));
+        self.take_waiting().into_iter().for_each(|call| self.pass(call));
     }
 }

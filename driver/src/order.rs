@@ -256,6 +256,13 @@ impl StreamOrder {
         self.see(&tables);
     }
 
+    /// The host has waited for so much work of the only stream that counts.
+    pub(crate) fn wait_for(&self, slot: usize, at: u64) {
+        let mut tables = lock(&self.tables);
+        raise(&mut tables.done, slot, at);
+        self.see(&tables);
+    }
+
     /// Takes in work of the stream, its count being `at`: refuses it if it touches what work of another stream touches
     /// that is not before it, one of them writing.
     ///

@@ -223,8 +223,7 @@ impl Stream {
         let (_waiting, _current) = (self.0.timeline.waiting(), self.context().enter()?);
         let turn = self.begin(what)?;
         turn.admit(std::iter::once((region, access)))?;
-        turn.enqueue(copy)?;
-        let point = self.context().point(&self.0.timeline, &self.0.timeline.lock());
+        let point = turn.give(copy)?;
         // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
         self.context().waited(&self.0.timeline, point, waited).map_err(Error::from)
@@ -341,6 +340,16 @@ impl Turn<'_> {
     /// The point after what was given so far, to be waited for.
     fn point(&self) -> crate::context::Point {
         self.stream.context().point(&self.stream.0.timeline, &self.state)
+    }
+
+    /// Gives the stream the work that `call` makes, the context being current, and ends the turn. The point after it.
+    fn give(
+        mut self,
+        call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
+    ) -> Result<crate::context::Point, Error> {
+        self.state.queued += 1;
+        call(self.stream.context().driver())?;
+        Ok(self.point())
     }
 
     /// Gives the stream the work that `call` makes, and ends the turn.

@@ -128,9 +128,9 @@ impl Timeline {
         self.lock().queued
     }
 
-    /// Remembers that so many pieces of work are done.
+    /// Remembers that so many pieces of work are done. Without the lock: fences that are reached by this are found later.
     pub(crate) fn reached(&self, queued: u64) {
-        self.reach(&mut self.lock(), queued);
+        self.done.fetch_max(queued, AcqRel);
     }
 
     /// Whether so many pieces of work are known to be done.
@@ -157,6 +157,7 @@ impl Timeline {
         if self.done() == state.queued || state.last_fence().is_some() {
             return;
         }
+        self.recycle(state);
         match state.spare.pop().map_or_else(|| new_event(driver), Ok) {
             // SAFETY: event and stream are alive and of one context, which the caller made current.
             Ok(event) => match unsafe { cu!(driver, cuEventRecord(event, self.raw)) } {
@@ -179,18 +180,20 @@ impl Timeline {
         if state.capture.is_some() {
             return;
         }
+        self.recycle(state);
         while let Some(&(queued, event)) = state.fences.front() {
             // SAFETY: the event is alive; a query changes nothing.
             if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
             }
-            self.reach(state, queued);
+            self.reached(queued);
+            self.recycle(state);
         }
         if self.done() < state.queued {
             // SAFETY: the stream is alive; a query changes nothing.
             if says_done(unsafe { (driver.api().cuStreamQuery)(self.raw) }) {
-                let queued = state.queued;
-                self.reach(state, queued);
+                self.reached(state.queued);
+                self.recycle(state);
             }
         }
     }
@@ -206,8 +209,9 @@ impl Timeline {
         self.done.load(Acquire)
     }
 
-    fn reach(&self, state: &mut State, queued: u64) {
-        let done = self.done.fetch_max(queued, AcqRel).max(queued);
+    /// Takes back the fences that are reached.
+    fn recycle(&self, state: &mut State) {
+        let done = self.done();
         while let Some(&(_, event)) = state.fences.front().filter(|(at, _)| *at <= done) {
             state.fences.pop_front();
             state.spare.push(event);

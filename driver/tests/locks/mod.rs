@@ -274,6 +274,12 @@ fn in_turns(seed: u64, world: Arc<World>, threads: Vec<Job>) -> Result<usize, St
     match Turns::run(seed, threads.into_iter().chain([device]).map(on_device).collect()) {
         Ok(steps) => {
             drop(world);
+            // Memory of a stream goes back as work of the stream, and what a graph's function of the host keeps goes
+            // after that, when the context is next taken.
+            if sim::ready() > 0 {
+                sim::run();
+                drop(Context::new(&sim::driver().device(0).unwrap()).unwrap());
+            }
             sim::expect_clean(&format!("seed {seed}"));
             Ok(steps)
         }

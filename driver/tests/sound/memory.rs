@@ -221,3 +221,37 @@ fn boxes_go_from_device_to_device() {
         );
     });
 }
+
+#[test]
+fn memory_of_a_stream_goes_back_without_an_event() {
+    let context = sim::fresh();
+    let stream = Stream::new(&context).unwrap();
+    for _ in 0..10 {
+        let scratch = stream.alloc::<u8>(16).unwrap();
+        stream.fill(&scratch, 1).unwrap();
+    }
+    assert_eq!(["cuMemFreeAsync", "cuEventRecord"].map(sim::count), [10, 0]);
+    // What other streams do with it is waited for.
+    let (other, event) = (Stream::new(&context).unwrap(), Event::untimed(&context).unwrap());
+    let shared = stream.alloc::<u8>(16).unwrap();
+    event.record(&stream).unwrap();
+    other.wait(&event).unwrap();
+    other.fill(&shared, 1).unwrap();
+    drop(shared);
+    assert_eq!(sim::count("cuMemFreeAsync"), 10);
+    other.synchronize().unwrap();
+    assert_eq!(sim::count("cuMemFreeAsync"), 11);
+    drop((other, event, stream, context));
+    sim::expect_clean("memory of a stream");
+}
+
+#[test]
+fn a_copy_that_the_host_waits_for_asks_once_which_context_is_current() {
+    let context = sim::fresh();
+    let (stream, buffer) = (Stream::new(&context).unwrap(), Buffer::<u8>::uninit(&context, 16).unwrap());
+    let before = sim::count("cuCtxGetCurrent");
+    stream.write(&buffer, &[1; 16]).unwrap();
+    assert_eq!(sim::count("cuCtxGetCurrent") - before, 1);
+    drop((stream, buffer, context));
+    sim::expect_clean("a copy");
+}
