@@ -53,10 +53,10 @@ impl Device {
         self.graph_memory.free(&self.memory, base)
     }
 
-    /// The base and the bytes of the memory at an address, which may be memory that a graph will allocate.
+    /// The base and the bytes of the memory at an address that can be copied as one: an allocation, which may be one
+    /// that a graph will make, or what is mapped side by side.
     pub(crate) fn range(&self, address: u64) -> Option<(u64, u64)> {
-        let live = self.memory.find(address).map(|a| (a.base, a.bytes));
-        live.or_else(|| self.graph_memory.find(address))
+        self.memory.run(address).or_else(|| self.graph_memory.find(address))
     }
 
     /// Shared memory that a block may ask for, by the compute capability table of the CUDA programming guide.

@@ -37,7 +37,6 @@
 //!
 //! These calls exist, return NOT_SUPPORTED, and say why in the findings:
 //!
-//! - virtual memory management (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap` and what belongs to them);
 //! - sharing with other processes (`cuIpc*`, export and import of pools and of memory);
 //! - tensor maps of images, clusters that a launch asks for and not the kernel, their occupancy, nodes that a kernel
 //!   changes;
@@ -52,6 +51,8 @@
 //!
 //! - Peer access of a context reaches all memory of the peer's device; attributes of a kernel hold for every device.
 //! - A pool's reserved bytes are counted, but no device memory is held for them, and addresses are never reused.
+//! - Physical memory is mapped at one place at a time, for its own device, and a bulk copy of a kernel stays within one
+//!   mapping.
 //! - Managed memory has one copy, so that advice and prefetches are kept and change nothing.
 //! - The event of a launch's completion or trigger is recorded when the launch has ended.
 //! - Nodes in different bodies of conditional nodes, or inside and outside of a body, are not compared for missing

@@ -1,21 +1,61 @@
 //! Sets of flags, and the constants that are neither codes nor flags.
 
 use std::ffi::c_uint;
+use std::fmt;
 
 use bitflags::bitflags;
 
-bitflags! {
+/// Declares sets of flags. `bitflags` adds to the types here and makes none of its own: it would make two a set, with a
+/// parser and a printer for each.
+macro_rules! flags {
+    ($(
+        $(#[$doc:meta])*
+        pub struct $name:ident: $ty:ty {
+            $($(#[$attr:ident $($of:tt)*])* const $flag:ident = $value:expr;)*
+        }
+    )*) => {$(
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name($ty);
+
+        bitflags! {
+            impl $name: $ty {
+                $($(#[$attr $($of)*])* const $flag = $value;)*
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let names = &[$((stringify!($flag), $value as u64)),*];
+                show(f, stringify!($name), self.bits().into(), names)
+            }
+        }
+    )*};
+}
+
+/// Writes `name(A | B)`; what has no name in hexadecimal, and no flag as `name(0x0)`.
+fn show(f: &mut fmt::Formatter<'_>, name: &str, bits: u64, flags: &[(&str, u64)]) -> fmt::Result {
+    write!(f, "{name}(")?;
+    let (mut left, mut between) = (bits, "");
+    for (flag, value) in flags.iter().filter(|(_, value)| *value != 0 && bits & value == *value) {
+        write!(f, "{between}{flag}")?;
+        (left, between) = (left & !value, " | ");
+    }
+    if left != 0 || bits == 0 {
+        write!(f, "{between}{left:#x}")?;
+    }
+    write!(f, ")")
+}
+
+flags! {
     /// How a stream is created.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUstream_flags: c_uint {
         /// No implicit order with the legacy stream.
         const NON_BLOCKING = 1;
     }
 
     /// How an event is created.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUevent_flags: c_uint {
         /// A thread that waits sleeps.
         const BLOCKING_SYNC = 1;
@@ -26,8 +66,6 @@ bitflags! {
     }
 
     /// How host memory is allocated.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUmemhostalloc_flags: c_uint {
         /// Pinned for every context.
         const PORTABLE = 1;
@@ -38,8 +76,6 @@ bitflags! {
     }
 
     /// How host memory of the program is pinned.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUmemhostregister_flags: c_uint {
         /// Pinned for every context.
         const PORTABLE = 1;
@@ -52,8 +88,6 @@ bitflags! {
     }
 
     /// How a graph is instantiated.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUgraphInstantiate_flags: u64 {
         /// A launch frees what the last one left allocated.
         const AUTO_FREE_ON_LAUNCH = 1;
@@ -66,8 +100,6 @@ bitflags! {
     }
 
     /// How a context is created.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUctx_flags: c_uint {
         /// A thread that waits spins.
         const SCHED_SPIN = 1;
@@ -88,8 +120,6 @@ bitflags! {
     }
 
     /// Who may touch managed memory.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUmemAttach_flags: c_uint {
         /// Every stream of every device.
         const GLOBAL = 1;
@@ -100,80 +130,60 @@ bitflags! {
     }
 
     /// How an event is recorded.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUevent_record_flags: c_uint {
         /// In a capture, record in every launch of the graph.
         const EXTERNAL = 1;
     }
 
     /// How an event is waited for.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUevent_wait_flags: c_uint {
         /// In a capture, wait in every launch of the graph.
         const EXTERNAL = 1;
     }
 
     /// How the dependencies of a capture change.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUstreamUpdateCaptureDependencies_flags: c_uint {
         /// Replace them; without it, add to them.
         const SET = 1;
     }
 
     /// How a stream writes a word of memory.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUstreamWriteValue_flags: c_uint {
         /// No order with the writes before it.
         const NO_MEMORY_BARRIER = 1;
     }
 
     /// How a user object is made.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUuserObject_flags: c_uint {
         /// Nobody may wait for the destructor; required.
         const NO_DESTRUCTOR_SYNC = 1;
     }
 
     /// How a graph retains a user object.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUuserObjectRetain_flags: c_uint {
         /// The references of the caller become the graph's.
         const MOVE = 1;
     }
 
     /// How a conditional handle starts.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUgraphConditional_flags: c_uint {
         /// Each launch begins with the default value.
         const ASSIGN_DEFAULT = 1;
     }
 
     /// How the occupancy is computed.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUoccupancy_flags: c_uint {
         /// As if caching did not change the occupancy.
         const DISABLE_CACHING_OVERRIDE = 1;
     }
 
     /// How memory of another process is opened.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUipcMem_flags: c_uint {
         /// Enable peer access where it is needed; required.
         const LAZY_ENABLE_PEER_ACCESS = 1;
     }
 
     /// What `cuGraphDebugDotPrint` shows.
-    #[repr(transparent)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub struct CUgraphDebugDot_flags: c_uint {
         /// Everything.
         const VERBOSE = 1;
@@ -212,3 +222,19 @@ pub const CU_LAUNCH_PARAM_END: usize = 0;
 pub const CU_LAUNCH_PARAM_BUFFER_POINTER: usize = 1;
 /// The next entry of an `extra` list points to the size of the packed parameters in bytes.
 pub const CU_LAUNCH_PARAM_BUFFER_SIZE: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_shown_by_name() {
+        let both = CUevent_flags::BLOCKING_SYNC | CUevent_flags::INTERPROCESS;
+        assert_eq!(format!("{both:?}"), "CUevent_flags(BLOCKING_SYNC | INTERPROCESS)");
+        assert_eq!(format!("{:?}", CUstream_flags::empty()), "CUstream_flags(0x0)");
+        assert_eq!(
+            format!("{:?}", CUstream_flags::from_bits_retain(9)),
+            "CUstream_flags(NON_BLOCKING | 0x8)"
+        );
+    }
+}

@@ -378,7 +378,9 @@ structs! {
 }
 
 /// The description of a tensor in memory, which `cuTensorMapEncodeTiled` and its like write. Opaque.
-#[repr(C, align(64))]
+///
+/// Aligned as the headers of CUDA 13 have it; those of CUDA 12 ask for 64 bytes.
+#[repr(C, align(128))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CUtensorMap {
     /// What only the hardware reads.
@@ -392,4 +394,4 @@ impl CUtensorMap {
     }
 }
 
-const _: () = assert!(size_of::<CUtensorMap>() == 128 && align_of::<CUtensorMap>() == 64);
+const _: () = assert!(size_of::<CUtensorMap>() == 128 && align_of::<CUtensorMap>() == 128);

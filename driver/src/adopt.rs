@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use driver_sys::{CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphNodeType};
 
-use crate::capture::Launched;
-use crate::graph::{EdgeKind, NodeKind, Owner};
+use crate::graph::{Child, EdgeKind, NodeKind, Owner};
 use crate::queue::Work;
 use crate::{Context, Error, Graph};
+
+/// A graph that was launched into a capture, and its node, if the driver told.
+pub(crate) type Launched = (Option<CUgraphNode>, Child);
 
 /// Makes a graph of what was captured: our work in the order of pushing, then what else the driver shows.
 /// `graph` is what was there before.

@@ -115,19 +115,7 @@ impl Work {
         to: Boxed<'_, T>,
         extent: [usize; 3],
     ) -> Result<Self, Error> {
-        const WHAT: &str = "copy of a box";
-        let (from, to) = (from.place(WHAT, extent)?, to.place(WHAT, extent)?);
-        if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
-            let problem = format!("{} and {} overlap", from.region, to.region);
-            return Err(Error::Transfer { what: WHAT, problem });
-        }
-        let [width, height, depth] = extent;
-        let shape = CopyShape {
-            extent: [width * T::TYPE.size(), height, depth],
-            from: [from.pitch, from.height],
-            to: [to.pitch, to.height],
-        };
-        Ok(Self::Copy(Copy::new(from.region, to.region, Some(shape))))
+        box_copy(from, to, extent).map(Self::Copy)
     }
 
     /// A box of elements set to one value: so many columns, rows and slices. The driver fills rows that are all
@@ -164,6 +152,27 @@ impl Work {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A copy of a box, of views that may be of two contexts.
+pub(crate) fn box_copy<T: Element>(
+    from: Boxed<'_, T>,
+    to: Boxed<'_, T>,
+    extent: [usize; 3],
+) -> Result<Copy, Error> {
+    const WHAT: &str = "copy of a box";
+    let (from, to) = (from.place(WHAT, extent)?, to.place(WHAT, extent)?);
+    if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
+        let problem = format!("{} and {} overlap", from.region, to.region);
+        return Err(Error::Transfer { what: WHAT, problem });
+    }
+    let [width, height, depth] = extent;
+    let shape = CopyShape {
+        extent: [width * T::TYPE.size(), height, depth],
+        from: [from.pitch, from.height],
+        to: [to.pitch, to.height],
+    };
+    Ok(Copy::new(from.region, to.region, Some(shape)))
 }
 
 /// Whether two boxes of one memory share an element: exact where their rows and slices are alike, and else by their

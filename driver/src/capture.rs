@@ -24,30 +24,20 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
+use std::sync::Arc;
 
 use driver_sys::{CUgraph, CUgraphNode, CUstreamCaptureMode, CUstreamCaptureStatus};
 
-use crate::adopt::adopt;
-use crate::event::expect_same;
-use crate::graph::{Child, RawGraph, refuse_memory};
-use crate::lock::lock;
+use crate::adopt::{Launched, adopt};
+use crate::context::expect_same;
+use crate::graph::RawGraph;
+use crate::memory::refuse_memory;
 use crate::queue::{Queue, Work};
+use crate::regions::{self, CaptureMode};
 use crate::release::Release;
-use crate::timeline::Timeline;
+use crate::stream::last_node;
+use crate::timeline::{Captured, Kept};
 use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
-
-/// Which calls a capture forbids meanwhile: allocation, module loading and such.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CaptureMode {
-    /// On every thread whose own mode is global.
-    Global,
-    /// On this thread. The usual choice.
-    ThreadLocal,
-    /// Nowhere.
-    Relaxed,
-}
 
 /// A queue whose work becomes nodes of a captured graph.
 pub struct Capture<'s> {
@@ -56,69 +46,6 @@ pub struct Capture<'s> {
     pushed: Rc<RefCell<Vec<(CUgraphNode, Work)>>>,
     /// The graph that it adds to, if there is one already: others may call the driver with it.
     into: Option<Arc<RawGraph>>,
-}
-
-/// What a capture has: its streams point to it while it lasts.
-pub(crate) struct Captured {
-    thread: ThreadId,
-    /// The graphs that were launched into it.
-    launched: Mutex<Vec<Launched>>,
-    /// The streams that joined it.
-    joined: Mutex<Vec<Arc<Timeline>>>,
-}
-
-/// A graph that was launched into a capture, and its node, if the driver told.
-pub(crate) type Launched = (Option<CUgraphNode>, Child);
-
-impl Captured {
-    fn new() -> Arc<Self> {
-        let thread = std::thread::current().id();
-        Arc::new(Self { thread, launched: Mutex::default(), joined: Mutex::default() })
-    }
-
-    /// Whether this thread captures.
-    pub(crate) fn is_here(&self) -> bool {
-        self.thread == std::thread::current().id()
-    }
-
-    /// Remembers a graph that was launched into the capture.
-    pub(crate) fn keep(&self, launched: Launched) {
-        lock(&self.launched).push(launched);
-    }
-}
-
-thread_local! {
-    /// The captures that this thread is in.
-    static REGIONS: RefCell<Vec<Here>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A capture of this thread: what it forbids, and the first failure of its region.
-struct Here {
-    mode: CaptureMode,
-    failed: Option<DriverError>,
-}
-
-/// Remembers the first failure of the innermost region on this thread. At the thread's end there is none.
-pub(crate) fn note(error: &DriverError) {
-    let _ = REGIONS.try_with(|regions| {
-        if let Ok(mut regions) = regions.try_borrow_mut()
-            && let Some(here) = regions.last_mut()
-        {
-            here.failed.get_or_insert_with(|| error.clone());
-        }
-    });
-}
-
-/// Refuses a call that the driver refuses while this thread captures, and by which it would end the capture.
-pub(crate) fn forbid(what: &'static str) -> Result<(), Error> {
-    let forbids = |here: &Here| here.mode != CaptureMode::Relaxed;
-    let captures = REGIONS.try_with(|regions| regions.try_borrow().is_ok_and(|all| all.iter().any(forbids)));
-    match captures {
-        Ok(true) => {
-            Err(Error::Forbidden { what, why: "the driver would refuse the call and end the capture" })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Captures what `work` pushes into the queue it is given, as a graph.
@@ -248,8 +175,8 @@ impl<'s> Region<'s> {
             turn.join(&captured);
             Ok::<_, Error>(())
         })?;
-        lock(&captured.joined).push(stream.timeline().clone());
-        REGIONS.with_borrow_mut(|regions| regions.push(Here { mode: region, failed: None }));
+        captured.join(stream.timeline());
+        regions::enter(region);
         Ok(Self { stream, captured, into: into.map(|(graph, _)| graph), open: true })
     }
 
@@ -259,7 +186,8 @@ impl<'s> Region<'s> {
         let into = self.into.as_ref().map(|graph| graph.raw.clone());
         let mut capture = Capture { stream: self.stream, captured, pushed, into };
         let result = work(&mut capture);
-        let launched = std::mem::take(&mut *lock(&capture.captured.launched));
+        let child = |(node, kept): Kept| Some((node, *kept.downcast().ok()?));
+        let launched = capture.captured.take_kept().into_iter().filter_map(child).collect();
         Done { result, pushed: capture.pushed.take(), launched }
     }
 
@@ -270,7 +198,7 @@ impl<'s> Region<'s> {
 
     /// Ends the capture whatever happened in it. Runs once, on the thread that began.
     fn close(&mut self) -> Ended {
-        let failed = REGIONS.with_borrow_mut(Vec::pop).and_then(|here| here.failed);
+        let failed = regions::leave();
         let graph = self.end_capture();
         self.stream.context().driver().gate().end();
         self.stream.context().collect();
@@ -286,7 +214,7 @@ impl<'s> Region<'s> {
     fn end_capture(&self) -> Result<CUgraph, DriverError> {
         // The end is tried whatever this says: the context may be current all the same.
         let _current = self.stream.context().enter();
-        let joined = std::mem::take(&mut *lock(&self.captured.joined));
+        let joined = self.captured.take_joined();
         // Under the stream's lock, so that no work comes between the end and the word that it ended.
         let mut state = self.stream.timeline().lock();
         let mut ended = self.call_end();
@@ -393,7 +321,7 @@ impl Capture<'_> {
         // SAFETY: stream and event are alive and of one context.
         unsafe { cu!(driver, cuStreamWaitEvent(other.raw(), forked.raw(), 0)) }?;
         turn.join(&self.captured);
-        lock(&self.captured.joined).push(other.timeline().clone());
+        self.captured.join(other.timeline());
         Ok(())
     }
 
@@ -405,25 +333,6 @@ impl Capture<'_> {
         unsafe { cu!(driver, cuStreamWaitEvent(self.stream.raw(), joined.raw(), 0)) }?;
         Ok(())
     }
-}
-
-/// The node that the stream's next work would come after: the one captured last, if the driver tells one.
-pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
-    let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
-    let (mut after, mut count) = (std::ptr::null(), 0);
-    let (_current, driver, raw) = (stream.context().enter()?, stream.context().driver(), stream.raw());
-    // SAFETY: all of it is ours to write; the graph's handle is not used.
-    unsafe {
-        cu_if_there!(
-            driver,
-            cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
-        )
-    }?;
-    if count != 1 || after.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
-    Ok(Some(unsafe { *after }))
 }
 
 impl std::fmt::Debug for Capture<'_> {

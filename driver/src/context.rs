@@ -3,18 +3,19 @@
 //! It is the device's primary context, shared with every other user of it in the process, and never reset. Each call
 //! that needs it makes it current and restores what was current before.
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags};
+use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 
-use crate::error::DriverError;
+use crate::driver_error::DriverError;
 use crate::lock::lock;
-use crate::memory::wait_for_work;
 use crate::order::{Clock, StreamOrder};
 use crate::release::{Pending, Release};
 use crate::timeline::{Mark, State, Timeline};
+use crate::wait::wait_for_work;
 use crate::{Device, Driver, Error};
 
 /// A device in use. Clones share it, and so does every other `Context` of the same device and driver.
@@ -47,8 +48,9 @@ pub(crate) struct Limits {
     pub(crate) threads: u32,
 }
 
-/// A point in a stream that somebody waits for: so much of its work, and what comes before it.
-pub(crate) type Point = (u64, Clock);
+/// A point in a stream that somebody waits for: so much of its work, and what comes before it. Where no other stream
+/// counts, the host has waited for whatever else comes before, and there is nothing to tell.
+pub(crate) type Point = (u64, Option<Clock>);
 
 /// The context is current on this thread for as long as this lives.
 pub struct Current<'a> {
@@ -66,8 +68,8 @@ impl Context {
     pub fn new(device: &Device) -> Result<Self, Error> {
         let mut contexts = lock(device.driver().contexts());
         contexts.retain(|c| c.strong_count() > 0);
-        let in_use =
-            contexts.iter().filter_map(Weak::upgrade).find(|c| c.device.ordinal() == device.ordinal());
+        let known = contexts.iter().filter_map(|c| c.upgrade()?.downcast::<Inner>().ok());
+        let in_use = { known }.find(|c| c.device.ordinal() == device.ordinal());
         if let Some(inner) = in_use {
             drop(contexts);
             let context = Self(inner);
@@ -75,7 +77,8 @@ impl Context {
             return Ok(context);
         }
         let inner = Arc::new(Inner(ManuallyDrop::new(Resources::retain(device)?)));
-        contexts.push(Arc::downgrade(&inner));
+        let shared: Arc<dyn Any + Send + Sync> = inner.clone();
+        contexts.push(Arc::downgrade(&shared));
         Ok(Self(inner))
     }
 
@@ -124,7 +127,7 @@ impl Context {
         let _waiting = timeline.waiting();
         let state = timeline.lock();
         let point = self.point(timeline, &state);
-        if timeline.captures(&state, self) {
+        if self.captures(timeline, &state) {
             return self.wait_for_earlier(timeline, state, point);
         }
         drop(state);
@@ -153,6 +156,24 @@ impl Context {
         self.waited(timeline, point, result).map_err(Error::from)
     }
 
+    /// Whether a capture has the stream: one that knows it, or one that it was drawn into behind this crate's back.
+    #[inline]
+    pub(crate) fn captures(&self, timeline: &Timeline, state: &State) -> bool {
+        let may_be = timeline.borrowed || self.driver().gate().any();
+        state.capture.is_some() || (may_be && self.is_captured_by_others(timeline.raw))
+    }
+
+    #[cold]
+    fn is_captured_by_others(&self, stream: CUstream) -> bool {
+        let mut status = CUstreamCaptureStatus::NONE;
+        let (Some(ask), Ok(_current)) = (self.driver().api().cuStreamIsCapturing, self.enter()) else {
+            return false;
+        };
+        // SAFETY: `status` is ours to write; the stream is alive.
+        let code = unsafe { ask(stream, &mut status) };
+        code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
+    }
+
     /// Waits until the stream, of which the caller waits, has come so far.
     pub(crate) fn wait_until(&self, timeline: &Timeline, point: Point) -> Result<(), DriverError> {
         let _current = self.enter()?;
@@ -163,7 +184,8 @@ impl Context {
 
     /// The point after what the stream was given so far, to be waited for.
     pub(crate) fn point(&self, timeline: &Timeline, state: &State) -> Point {
-        (state.queued, self.0.order.clock(timeline.slot, state.queued))
+        let order = &self.0.order;
+        (state.queued, order.several().then(|| order.clock(timeline.slot, state.queued)))
     }
 
     /// Remembers what a wait for a stream says: that the work is done, or that after a fault nothing runs any more.
@@ -175,7 +197,10 @@ impl Context {
     ) -> Result<(), DriverError> {
         if result.as_ref().err().is_none_or(|error| error.code.is_device_fault()) {
             timeline.reached(queued);
-            self.0.order.wait(&clock);
+            match clock {
+                Some(clock) => self.0.order.wait(&clock),
+                None => self.0.order.wait_for(timeline.slot, queued),
+            }
         }
         result
     }
@@ -223,11 +248,14 @@ impl Context {
 
     /// Releases what a destructor holds, once no stream can use it.
     pub(crate) fn release(&self, what: Release) {
-        let context = self.clone();
-        self.driver().gate().pass(move || {
-            let left = context.0.release(what);
-            (left, context)
-        });
+        let gate = self.driver().gate();
+        if let Err(what) = gate.pass_with(what, |what| self.0.release(what)) {
+            let context = self.clone();
+            gate.pass(move || {
+                let left = context.0.release(what);
+                (left, context)
+            });
+        }
     }
 
     /// Releases what waits and is done with, streams included. While a capture lasts it does nothing; its end does.
@@ -305,6 +333,22 @@ impl std::fmt::Debug for Context {
     }
 }
 
+/// Refuses to let things of two contexts meet.
+#[inline]
+pub(crate) fn expect_same(what: &str, theirs: &Context, user: &str, ours: &Context) -> Result<(), Error> {
+    if theirs.same(ours) { Ok(()) } else { Err(wrong_context(what, theirs, user, ours)) }
+}
+
+#[cold]
+fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Error {
+    Error::WrongContext {
+        what: what.to_string(),
+        theirs: theirs.to_string(),
+        user: user.to_string(),
+        ours: ours.to_string(),
+    }
+}
+
 /// What is dropped outside of all locks.
 type Left = Vec<Box<dyn std::any::Any + Send + Sync>>;
 
@@ -375,15 +419,17 @@ impl Resources {
     fn release(&self, what: Release) -> Left {
         let (current, driver) = (self.enter(), *self.device.driver());
         let fence = current.is_ok().then_some(driver);
-        // The driver itself keeps an event that work waits for.
-        let waits = !matches!(what, Release::Event(_));
+        // The driver itself keeps an event that work waits for; and memory of a stream goes back in the order of that
+        // stream, so that only others are waited for.
+        let waits = |stream: &Arc<Timeline>| match &what {
+            Release::Event(_) => false,
+            Release::StreamMemory(_, own) => !Arc::ptr_eq(own, stream),
+            _ => true,
+        };
         let streams = lock(&self.streams);
-        let marks: Vec<Mark> = streams.iter().filter(|_| waits).filter_map(|s| s.mark(fence)).collect();
+        let marks: Vec<Mark> = streams.iter().filter(|s| waits(s)).filter_map(|s| s.mark(fence)).collect();
         drop(streams);
-        // Memory of a stream goes back in the order of that stream; others are waited for.
-        let in_order =
-            |mark: &Mark| matches!(&what, Release::StreamMemory(_, t) if Arc::ptr_eq(t, &mark.timeline));
-        if marks.iter().all(in_order) && fence.is_some() {
+        if marks.is_empty() && fence.is_some() {
             return what.now(driver).into_iter().collect();
         }
         self.pending.push(marks, what);

@@ -35,6 +35,31 @@ pub struct Properties {
     pub l2_bytes: u32,
 }
 
+impl Driver {
+    /// Every device, by ordinal.
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn devices(&self) -> Result<Vec<Device>, Error> {
+        let mut count = 0;
+        // SAFETY: `count` is ours to write.
+        unsafe { cu!(self, cuDeviceGetCount(&mut count)) }?;
+        (0..count.max(0)).map(|ordinal| Device::get(self, ordinal)).collect()
+    }
+
+    /// The device of that ordinal.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] with the number there are.
+    pub fn device(&self, ordinal: usize) -> Result<Device, Error> {
+        let mut devices = self.devices()?;
+        if ordinal < devices.len() {
+            return Ok(devices.swap_remove(ordinal));
+        }
+        Err(Error::NoDevice { ordinal, count: devices.len() })
+    }
+}
+
 impl Device {
     pub(crate) fn get(driver: &Driver, ordinal: i32) -> Result<Self, Error> {
         let mut raw = 0;

@@ -1,14 +1,16 @@
 //! The driver: found, opened, started.
 
+use std::any::Any;
 use std::ffi::{CStr, OsStr, c_char};
 use std::sync::{Mutex, Weak};
 
 use driver_sys::{Api, CUlogIterator, CUresult, Library};
 
-use crate::error::{Absent, DriverError, Error, LoadError};
+use crate::driver_error::{Absent, DriverError};
+use crate::error::LoadError;
 use crate::gate::Gate;
 use crate::lock::lock;
-use crate::{Device, capture, context};
+use crate::regions;
 
 /// A started driver. Clones are the same driver, and so is every other `Driver` of the same library.
 #[derive(Clone, Copy)]
@@ -17,11 +19,14 @@ pub struct Driver(&'static Inner);
 pub(crate) struct Inner {
     library: &'static Library,
     version: i32,
-    contexts: Mutex<Vec<Weak<context::Inner>>>,
+    contexts: Mutex<Contexts>,
     /// How far the driver's log has been shown.
     seen: Mutex<CUlogIterator>,
     gate: Gate,
 }
+
+/// The contexts in use: of each, what its handles share.
+pub(crate) type Contexts = Vec<Weak<dyn Any + Send + Sync>>;
 
 /// The drivers that were started: one for each library, for as long as the process runs.
 static STARTED: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
@@ -103,29 +108,6 @@ impl Driver {
         self.0.version
     }
 
-    /// Every device, by ordinal.
-    ///
-    /// # Errors
-    /// What the driver refuses.
-    pub fn devices(&self) -> Result<Vec<Device>, Error> {
-        let mut count = 0;
-        // SAFETY: `count` is ours to write.
-        unsafe { cu!(self, cuDeviceGetCount(&mut count)) }?;
-        (0..count.max(0)).map(|ordinal| Device::get(self, ordinal)).collect()
-    }
-
-    /// The device of that ordinal.
-    ///
-    /// # Errors
-    /// [`Error::NoDevice`] with the number there are.
-    pub fn device(&self, ordinal: usize) -> Result<Device, Error> {
-        let mut devices = self.devices()?;
-        if ordinal < devices.len() {
-            return Ok(devices.swap_remove(ordinal));
-        }
-        Err(Error::NoDevice { ordinal, count: devices.len() })
-    }
-
     /// Turns a code into a result, and tells a capture on this thread of the first failure.
     #[inline]
     pub(crate) fn check(&self, call: &'static str, code: CUresult) -> Result<(), DriverError> {
@@ -144,12 +126,12 @@ impl Driver {
             log: Box::default(),
             absent: Some(Box::new(absent)),
         };
-        capture::note(&error);
+        regions::note(&error);
         error
     }
 
     /// The contexts in use, so that a device has one and not several that do not know of each other.
-    pub(crate) fn contexts(&self) -> &'static Mutex<Vec<Weak<context::Inner>>> {
+    pub(crate) fn contexts(&self) -> &'static Mutex<Contexts> {
         &self.0.contexts
     }
 
@@ -162,7 +144,7 @@ impl Driver {
     fn failure(&self, call: &'static str, code: CUresult) -> DriverError {
         let name = code.name().is_none().then(|| self.0.name_of(code)).flatten();
         let error = DriverError { call, code, name, log: self.0.log(), absent: None };
-        capture::note(&error);
+        regions::note(&error);
         error
     }
 }

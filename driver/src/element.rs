@@ -4,7 +4,8 @@ use ptx_gen::{Kind, bf16, f16};
 
 /// A type that is plain bytes, on the host and on the device alike.
 ///
-/// Numbers and arrays of elements are elements. A type of one's own becomes one by an implementation:
+/// Numbers and arrays of elements are elements. A type of one's own becomes one by `#[derive(Element)]`, with the feature
+/// `derive`, which checks what is to be kept, or by an implementation:
 ///
 /// ```
 /// use warpwright_driver::{Element, ElementType};

@@ -3,52 +3,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
+use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult};
 
-/// A call of the driver that failed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct DriverError {
-    /// The function's exported name.
-    pub call: &'static str,
-    /// The code it returned.
-    pub code: CUresult,
-    /// What the driver says of a code that this crate does not list.
-    pub name: Option<Box<str>>,
-    /// The driver's own log, where it keeps one.
-    pub log: Box<str>,
-    /// Set where the driver lacks the function, so that it was not called; the code is `NOT_SUPPORTED` then.
-    pub absent: Option<Box<Absent>>,
-}
-
-/// A function that a driver lacks, by CUDA versions: major and minor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Absent {
-    /// The first that has it.
-    pub needed: (u32, u32),
-    /// What the driver serves.
-    pub driver: (u32, u32),
-}
-
-impl fmt::Display for DriverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Absent { needed: (a, b), driver: (c, d) }) = self.absent.as_deref() {
-            return write!(f, "{} came with CUDA {a}.{b}, and this driver serves CUDA {c}.{d}", self.call);
-        }
-        match &self.name {
-            Some(name) => write!(f, "{}: {name} ({})", self.call, self.code.0)?,
-            None => write!(f, "{}: {}", self.call, self.code)?,
-        }
-        if self.code.is_device_fault() {
-            write!(f, "; asynchronous: work queued before this call failed, and the context is lost")?;
-        }
-        if !self.log.is_empty() {
-            write!(f, "\n{}", self.log)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for DriverError {}
+use crate::DriverError;
 
 /// Why there is no driver to talk to.
 #[derive(Clone, thiserror::Error)]
@@ -152,7 +109,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: LaunchProblem,
     },
-    /// A copy or fill that cannot work.
+    /// A copy, a fill or a mapping that cannot work.
     #[error("{what}: {problem}")]
     Transfer {
         /// The operation.
@@ -214,7 +171,8 @@ pub enum Error {
         /// Why it is not there.
         problem: &'static str,
     },
-    /// A call that a capture of this thread forbids.
+    /// A call that a capture of this thread forbids. Of a capture on another thread, in the
+    /// [global mode](crate::CaptureMode::Global), the driver says so itself.
     #[error(
         "{what}: this thread captures, and {why}; do it before the capture, or capture in the relaxed mode"
     )]
@@ -344,6 +302,17 @@ pub enum Error {
         stream: String,
         /// The stream of the earlier work.
         other: String,
+    },
+    /// Work that touches bytes which the host copies meanwhile on another thread, one of the two writing.
+    #[error(
+        "{buffer}: another thread copies it to or from the host while {stream} is given work on it; let one of the \
+        threads wait for the other, or copy in the order of a stream"
+    )]
+    HostCopy {
+        /// The bytes.
+        buffer: String,
+        /// The stream that was given the work.
+        stream: String,
     },
     /// A capture that failed: the first call of the region that did, and how the driver ended it.
     #[error("capture: {first}{}", .end.as_ref().map(|e| format!("\n  and the capture ended with {e}")).unwrap_or_default())]
@@ -569,12 +538,10 @@ impl fmt::Display for ModuleError {
                 write!(f, "\n  from {source}")?;
             }
         }
-        for text in [&self.log, &self.info] {
-            if !text.is_empty() {
-                write!(f, "\n{text}")?;
-            }
-        }
-        Ok(())
+        // A driver that keeps a log tells in it what the compiler said.
+        let told = if let ModuleReason::Driver(error) = &self.reason { &*error.log } else { "" };
+        let lines = self.log.lines().chain(self.info.lines());
+        lines.filter(|line| !told.contains(line.trim())).try_for_each(|line| write!(f, "\n{line}"))
     }
 }
 

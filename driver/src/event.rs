@@ -1,19 +1,28 @@
 //! An event: a place in a stream, to wait for and to measure from.
 
+use std::ffi::c_char;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use driver_sys::{CUevent, CUevent_flags, CUresult};
+use driver_sys::{CUevent, CUevent_flags, CUipcEventHandle, CUresult};
 
+use crate::context::expect_same;
 use crate::lock::lock;
 use crate::order::Clock;
 use crate::release::Release;
 use crate::timeline::Timeline;
-use crate::{Context, DriverError, Error, Stream};
+use crate::{Context, DriverError, Error};
 
 /// A place in a stream. Clones share it.
 #[derive(Clone)]
 pub struct Event(pub(crate) Arc<Inner>);
+
+/// What another process opens an event by: 64 bytes, to be sent there by whatever way the two have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EventHandle {
+    /// What the driver wrote.
+    pub bytes: [u8; 64],
+}
 
 pub(crate) struct Inner {
     context: Context,
@@ -32,8 +41,9 @@ pub(crate) struct Recorded {
     changes: u64,
     /// Whether a graph names it.
     in_graph: bool,
-    /// Whether a graph records it: then it may be anywhere, from the graph's next launch on.
-    by_graph: bool,
+    /// Whether others record it: a graph, so that it may be anywhere from the graph's next launch on, or another
+    /// process.
+    by_others: bool,
 }
 
 /// Where an event was recorded last, as far as is known.
@@ -54,7 +64,7 @@ impl Recorded {
     }
 
     fn set(&mut self, place: Place) {
-        let known = !self.by_graph || matches!(place, Place::Captured);
+        let known = !self.by_others || matches!(place, Place::Captured);
         (self.place, self.changes) = (if known { place } else { Place::Unknown }, self.changes + 1);
     }
 
@@ -73,7 +83,7 @@ impl Event {
     /// # Errors
     /// What the driver refuses.
     pub fn new(context: &Context) -> Result<Self, Error> {
-        Self::with_flags(context, CUevent_flags::empty())
+        Self::with_flags(context, CUevent_flags::empty(), Recorded::default())
     }
 
     /// An event without a time, which is cheaper.
@@ -81,21 +91,61 @@ impl Event {
     /// # Errors
     /// What the driver refuses.
     pub fn untimed(context: &Context) -> Result<Self, Error> {
-        Self::with_flags(context, CUevent_flags::DISABLE_TIMING)
+        Self::with_flags(context, CUevent_flags::DISABLE_TIMING, Recorded::default())
     }
 
-    fn with_flags(context: &Context, flags: CUevent_flags) -> Result<Self, Error> {
+    /// An event without a time that another process may [open](Self::open). As that one may record it at any time, a
+    /// wait for it orders nothing that [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`].
+    ///
+    /// # Errors
+    /// What the driver refuses.
+    pub fn shared(context: &Context) -> Result<Self, Error> {
+        let flags = CUevent_flags::DISABLE_TIMING | CUevent_flags::INTERPROCESS;
+        Self::with_flags(context, flags, Recorded { by_others: true, ..Recorded::default() })
+    }
+
+    /// A handle by which another process opens a [shared](Self::shared) event: on the same machine, and not in this
+    /// process. [`Buffer::export`](crate::Buffer::export) shows both sides.
+    ///
+    /// # Errors
+    /// What the driver refuses: an event that is not shared, or a system that cannot.
+    pub fn export(&self) -> Result<EventHandle, Error> {
+        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
+        let mut handle = CUipcEventHandle { reserved: [0; 64] };
+        // SAFETY: `handle` is ours to write, and the event is alive.
+        unsafe { cu_if_there!(driver, cuIpcGetEventHandle(&mut handle, self.0.raw)) }?;
+        Ok(EventHandle { bytes: handle.reserved.map(|byte| byte as u8) })
+    }
+
+    /// A [shared](Self::shared) event of another process.
+    ///
+    /// # Errors
+    /// What the driver refuses: a handle of this same process, or of another device.
+    ///
+    /// # Safety
+    /// The handle is what [`export`](Self::export) gave the other process, which keeps the event until this and its clones
+    /// are dropped and the work that waits for it is done.
+    pub unsafe fn open(context: &Context, handle: &EventHandle) -> Result<Self, Error> {
+        let (_current, driver, mut raw) = (context.enter()?, context.driver(), CUevent::NULL);
+        let handle = CUipcEventHandle { reserved: handle.bytes.map(|byte| byte as c_char) };
+        // SAFETY: `raw` is ours to write; the caller vouches for the handle.
+        unsafe { cu_if_there!(driver, cuIpcOpenEventHandle(&mut raw, handle)) }?;
+        let recorded = Mutex::new(Recorded { by_others: true, ..Recorded::default() });
+        Ok(Self(Arc::new(Inner { context: context.clone(), raw, borrowed: false, recorded })))
+    }
+
+    fn with_flags(context: &Context, flags: CUevent_flags, recorded: Recorded) -> Result<Self, Error> {
         let _current = context.enter()?;
         let mut raw = CUevent::NULL;
         // SAFETY: `raw` is ours to write.
         unsafe { cu!(context.driver(), cuEventCreate(&mut raw, flags)) }?;
-        let (context, recorded) = (context.clone(), Mutex::default());
+        let (context, recorded) = (context.clone(), Mutex::new(recorded));
         Ok(Self(Arc::new(Inner { context, raw, borrowed: false, recorded })))
     }
 
     /// An event that somebody else made, such as another crate in the same process. It is not destroyed. Where others
     /// record it is not known here, so that a wait for it orders nothing that
-    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`].
+    /// [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`](crate::Stream::assume_after).
     ///
     /// # Safety
     /// `raw` is an event of the context for as long as this or a clone of it lives.
@@ -107,14 +157,6 @@ impl Event {
     /// Its context.
     pub fn context(&self) -> &Context {
         &self.0.context
-    }
-
-    /// Marks the place after everything queued in the stream so far.
-    ///
-    /// # Errors
-    /// A stream of another context, or what the driver refuses.
-    pub fn record(&self, stream: &Stream) -> Result<(), Error> {
-        stream.record(self)
     }
 
     /// Waits until the place is passed.
@@ -201,7 +243,7 @@ impl Event {
     /// A graph records it from now on, wherever and whenever that is launched.
     pub(crate) fn give_to_graph(&self) {
         let mut recorded = self.recorded();
-        (recorded.in_graph, recorded.by_graph) = (true, true);
+        (recorded.in_graph, recorded.by_others) = (true, true);
         let captured = matches!(recorded.place, Place::Captured);
         recorded.set(if captured { Place::Captured } else { Place::Unknown });
     }
@@ -223,22 +265,6 @@ impl Event {
             }
             self.0.context.order().wait(clock);
         }
-    }
-}
-
-/// Refuses to let things of two contexts meet.
-#[inline]
-pub(crate) fn expect_same(what: &str, theirs: &Context, user: &str, ours: &Context) -> Result<(), Error> {
-    if theirs.same(ours) { Ok(()) } else { Err(wrong_context(what, theirs, user, ours)) }
-}
-
-#[cold]
-fn wrong_context(what: &str, theirs: &Context, user: &str, ours: &Context) -> Error {
-    Error::WrongContext {
-        what: what.to_string(),
-        theirs: theirs.to_string(),
-        user: user.to_string(),
-        ours: ours.to_string(),
     }
 }
 

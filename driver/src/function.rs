@@ -1,95 +1,75 @@
 //! Kernels of modules: their parameters, what the driver says of them, and what is asked of it.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use driver_sys::{CUdevice_attribute, CUfunction, CUfunction_attribute, CUresult};
-use ptx_gen::{Access, Param, ParamKind};
+use ptx_gen::Program;
 
-use crate::element::{Element, ElementType};
-use crate::error::{DriverError, LaunchProblem};
-use crate::event::expect_same;
+use crate::context::expect_same;
+use crate::driver_error::DriverError;
+use crate::error::LaunchProblem;
 use crate::lock::lock;
+use crate::module::Settings;
 use crate::ptx;
-use crate::{Context, Error, LaunchConfig, Module};
-
-/// What was asked of a kernel of the driver.
-pub(crate) struct Settings {
-    /// The dynamic shared memory that it may have now.
-    dynamic_shared: AtomicU32,
-    /// Held while the driver is asked for more, so that nobody lowers it; whether shared memory is preferred.
-    prefers_shared: Mutex<bool>,
-}
-
-impl Settings {
-    pub(crate) fn new(dynamic_shared: u32) -> Self {
-        Self { dynamic_shared: dynamic_shared.into(), prefers_shared: Mutex::new(false) }
-    }
-}
-
-/// A parameter of a kernel: its name, and what it takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Parameter {
-    /// Its name, for errors and pictures.
-    pub name: &'static str,
-    /// What it takes.
-    pub ty: ParameterType,
-}
-
-/// What a parameter takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ParameterType {
-    /// The address of elements in device memory, and what the kernel does to them.
-    Buffer(ElementType, Access),
-    /// A value.
-    Value(ElementType),
-}
-
-impl Parameter {
-    /// A buffer of `T`.
-    pub const fn buffer<T: Element>(name: &'static str, access: Access) -> Self {
-        Self { name, ty: ParameterType::Buffer(T::TYPE, access) }
-    }
-
-    /// A `T` by value.
-    pub const fn value<T: Element>(name: &'static str) -> Self {
-        Self { name, ty: ParameterType::Value(T::TYPE) }
-    }
-}
-
-impl From<&Param> for Parameter {
-    fn from(param: &Param) -> Self {
-        let ty = match param.kind {
-            ParamKind::Buffer(kind, access) => ParameterType::Buffer(kind.into(), access),
-            ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
-            ParamKind::TensorMap(..) => ParameterType::Value(crate::TensorMap::TYPE),
-        };
-        Self { name: param.name, ty }
-    }
-}
-
-impl ParameterType {
-    /// `a buffer of f32`, `a f32 value`.
-    pub(crate) fn describe(self) -> String {
-        match self {
-            Self::Buffer(elem, _) => format!("a buffer of {}", elem.name()),
-            Self::Value(ty) => format!("a {} value", ty.name()),
-        }
-    }
-
-    /// Its size and its alignment in the parameter list, in bytes.
-    fn layout(self) -> (usize, usize) {
-        match self {
-            Self::Buffer(..) => (8, 8),
-            Self::Value(ty) => (ty.size(), ty.align()),
-        }
-    }
-}
+use crate::{Context, Error, LaunchConfig, Module, Parameter};
 
 /// A kernel of a module, with its declared parameters. Clones share it, and it keeps its module loaded.
 #[derive(Clone)]
 pub struct Function(Arc<FunctionInner>);
+
+impl Module {
+    /// The kernel of that name, to be launched with arguments for `params`. Whether it reads some of them by
+    /// `ld.global.nc` is not known: where kernels overlap, that is for its author to keep in mind ([`Error::Stale`]).
+    ///
+    /// # Errors
+    /// No such kernel; or, on drivers that tell, parameters of other sizes than declared.
+    ///
+    /// # Safety
+    /// - The kernel's parameters are `params`, in order and with natural alignment, a buffer being a `.u64` address.
+    /// - It touches no memory but its buffers, each as its access says and within the length launched with.
+    pub unsafe fn function(&self, name: &str, params: &[Parameter]) -> Result<Function, Error> {
+        // SAFETY: the caller vouches for the kernel.
+        unsafe { self.find(name, params.to_vec(), BTreeSet::new()) }
+    }
+
+    /// The kernel that was printed from this program.
+    ///
+    /// # Errors
+    /// As [`function`](Self::function).
+    ///
+    /// # Safety
+    /// The module's text was printed from the program, which touches no memory but its buffers, as above.
+    pub(crate) unsafe fn printed(&self, program: &Program) -> Result<Function, Error> {
+        // SAFETY: the parameters are the program's, and the caller vouches for the kernel.
+        unsafe {
+            let params = program.params.iter().map(Parameter::from).collect();
+            self.find(&program.name, params, program.noncoherent())
+        }
+    }
+
+    /// # Safety
+    /// As [`function`](Self::function).
+    unsafe fn find(
+        &self,
+        name: &str,
+        params: Vec<Parameter>,
+        noncoherent: BTreeSet<&'static str>,
+    ) -> Result<Function, Error> {
+        let (_current, driver) = (self.context().enter()?, self.context().driver());
+        let c_name = CString::new(name).map_err(|_| self.no_function(name))?;
+        let mut raw = CUfunction::NULL;
+        // SAFETY: `raw` is ours to write; the module is loaded and the name a C string.
+        match unsafe { cu!(driver, cuModuleGetFunction(&mut raw, self.raw(), c_name.as_ptr())) } {
+            Err(error) if error.code == CUresult::NOT_FOUND => return Err(self.no_function(name)),
+            other => other?,
+        }
+        // SAFETY: the function is of the module, which is loaded, and the caller vouches for the parameters.
+        unsafe { Function::of(self.clone(), raw, name, params, noncoherent) }
+    }
+}
 
 impl std::fmt::Debug for Function {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -202,25 +182,6 @@ impl Function {
         &self.0.noncoherent
     }
 
-    /// Blocks of that many threads and that much dynamic shared memory that fit on one multiprocessor, with the
-    /// opt-in that such a launch makes.
-    ///
-    /// # Errors
-    /// More shared memory than the device allows a block, or what the driver refuses.
-    pub fn blocks_per_sm(&self, block: u32, dynamic_shared: u32) -> Result<u32, Error> {
-        self.admit_shared(dynamic_shared)?;
-        let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let (mut blocks, block, shared) = (0, block as i32, dynamic_shared as usize);
-        // SAFETY: `blocks` is ours to write; the function is loaded.
-        unsafe {
-            cu_if_there!(
-                driver,
-                cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.0.raw, block, shared)
-            )
-        }?;
-        Ok(blocks as u32)
-    }
-
     /// The raw handle. It is valid for as long as this lives.
     #[inline]
     pub fn raw(&self) -> CUfunction {
@@ -310,7 +271,7 @@ impl Function {
     }
 
     #[inline]
-    fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
+    pub(crate) fn admit_shared(&self, dynamic: u32) -> Result<(), Error> {
         if dynamic <= self.0.settings.dynamic_shared.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -351,7 +312,7 @@ impl Function {
         Ok(())
     }
 
-    fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
+    pub(crate) fn set_attribute(&self, attribute: CUfunction_attribute, value: i32) -> Result<(), Error> {
         let _current = self.context().enter()?;
         // SAFETY: the function is loaded.
         unsafe { cu_if_there!(self.context().driver(), cuFuncSetAttribute(self.0.raw, attribute, value)) }?;
@@ -378,9 +339,8 @@ impl FunctionInner {
                 driver.check("cuFuncGetParamInfo", if loaded { code } else { CUresult::SUCCESS })?;
             }
             let declared = self.params.get(index);
-            let expected =
-                declared.map(|p| p.ty.layout()).map(|(size, align)| (end.next_multiple_of(align), size));
             let found = loaded.then_some((offset, size));
+            let expected = declared.map(|p| p.ty.place_after(end, offset));
             if expected != found {
                 let name = declared.map_or("beyond the last", |p| p.name).to_string();
                 let (declared, loaded) = (place(expected), place(found));

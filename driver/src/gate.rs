@@ -11,9 +11,9 @@ use std::any::Any;
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, RwLock};
 
-use crate::lock::lock;
+use crate::lock::{lock, read, write};
 
 thread_local! {
     /// Whether this thread of the driver runs a function of the host.
@@ -41,12 +41,14 @@ pub(crate) struct Gate {
     /// Whether there are any, for who need not be sure.
     any: AtomicBool,
     waiting: Mutex<Waiting>,
+    /// Whether something waits, for who need not be sure.
+    waits: AtomicBool,
 }
 
 impl Gate {
     /// Begins a capture by `start`, once no destructor is in the driver.
     pub(crate) fn begin<R, E>(&self, start: impl FnOnce() -> Result<R, E>) -> Result<R, E> {
-        let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
+        let mut captures = write(&self.captures);
         let started = start()?;
         *captures += 1;
         self.any.store(true, Release);
@@ -55,11 +57,11 @@ impl Gate {
 
     /// Ends what [`begin`](Self::begin) began, and makes the calls that waited.
     pub(crate) fn end(&self) {
-        let mut captures = self.captures.write().unwrap_or_else(PoisonError::into_inner);
+        let mut captures = write(&self.captures);
         *captures -= 1;
         if *captures == 0 {
             self.any.store(false, Release);
-            let waiting = std::mem::take(&mut *lock(&self.waiting));
+            let waiting = self.take_waiting();
             drop(captures);
             waiting.into_iter().for_each(|call| self.pass(call));
         }
@@ -77,7 +79,7 @@ impl Gate {
             return None;
         }
         self.catch_up();
-        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        let captures = read(&self.captures);
         (*captures == 0).then(calls)
     }
 
@@ -85,13 +87,11 @@ impl Gate {
     /// whatever has a destructor of this crate must be returned, because that would come here again.
     pub(crate) fn pass<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
         if in_host_function() {
-            lock(&self.waiting).push(Box::new(move || Box::new(calls())));
-            return;
+            return self.put_off(calls);
         }
-        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        let captures = read(&self.captures);
         if *captures > 0 {
-            lock(&self.waiting).push(Box::new(move || Box::new(calls())));
-            return;
+            return self.put_off(calls);
         }
         let left = calls();
         drop(captures);
@@ -99,12 +99,40 @@ impl Gate {
         self.catch_up();
     }
 
+    /// The same calls with something that the caller lends, or what they need back where they cannot be made now.
+    pub(crate) fn pass_with<W, T>(&self, with: W, calls: impl FnOnce(W) -> T) -> Result<(), W> {
+        if in_host_function() {
+            return Err(with);
+        }
+        let captures = read(&self.captures);
+        if *captures > 0 {
+            return Err(with);
+        }
+        let left = calls(with);
+        drop(captures);
+        drop(left);
+        self.catch_up();
+        Ok(())
+    }
+
+    /// Has such calls wait.
+    fn put_off<T: 'static>(&self, calls: impl FnOnce() -> T + Send + 'static) {
+        let mut waiting = lock(&self.waiting);
+        waiting.push(Box::new(move || Box::new(calls())));
+        self.waits.store(true, Release);
+    }
+
+    fn take_waiting(&self) -> Waiting {
+        let mut waiting = lock(&self.waiting);
+        self.waits.store(false, Release);
+        std::mem::take(&mut *waiting)
+    }
+
     /// Makes the calls that waited, unless a capture lasts.
     fn catch_up(&self) {
-        if self.any() {
+        if self.any() || !self.waits.load(Acquire) {
             return;
         }
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        waiting.into_iter().for_each(|call| self.pass(call));
+        self.take_waiting().into_iter().for_each(|call| self.pass(call));
     }
 }

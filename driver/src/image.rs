@@ -3,12 +3,12 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use driver_sys::{CUfunction, CUjit_option, CUjitInputType, CUlinkState};
+use driver_sys::{CUfunction, CUjit_option, CUjitInputType, CUlinkState, CUresult};
 
 use crate::driver::trimmed;
 use crate::element::Element;
 use crate::error::ModuleReason;
-use crate::{Buffer, Context, Error, Module, View};
+use crate::{Buffer, Context, DriverError, Error, Module, View};
 
 /// Room for the log of the linker, in bytes.
 const LOG: usize = 16 << 10;
@@ -27,7 +27,7 @@ pub struct JitOptions {
     pub line_info: bool,
 }
 
-/// A kernel of a module, as the driver lists it.
+/// A kernel of a module or a library, as the driver lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedKernel {
     /// Its name.
@@ -128,15 +128,13 @@ impl Module {
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
         let parameters = driver.api().cuFuncGetParamInfo.map(|info| {
-            let place = |index| {
-                let (mut offset, mut size) = (0, 0);
+            places(known, |index, offset, size| {
                 // SAFETY: both numbers are ours to write, and past the last parameter the call refuses.
-                let code = unsafe { info(function, index, &mut offset, &mut size) };
-                (code == driver_sys::CUresult::SUCCESS).then_some((offset, size))
-            };
-            (0..known).map_while(place).collect()
+                let code = unsafe { info(function, index, offset, size) };
+                (code != CUresult::INVALID_VALUE).then(|| driver.check("cuFuncGetParamInfo", code))
+            })
         });
-        Ok(ListedKernel { name, parameters })
+        Ok(ListedKernel { name, parameters: parameters.transpose()? })
     }
 
     /// A global variable of the module, as memory: of type `T`, as many as it holds.
@@ -168,13 +166,25 @@ impl Module {
             cu_if_there!(driver, cuModuleGetGlobal_v2(&mut address, &mut bytes, self.raw(), c_name.as_ptr()))
         };
         match found {
-            Err(error) if error.code == driver_sys::CUresult::NOT_FOUND => return Err(missing()),
+            Err(error) if error.code == CUresult::NOT_FOUND => return Err(missing()),
             other => other?,
         }
         // SAFETY: the variable lies in the module, which the buffer keeps.
         let all = unsafe { Buffer::<u8>::from_raw(self.context(), address, bytes, self.clone()) };
         all.labelled(name).cast()
     }
+}
+
+/// Offset and size of each parameter of a kernel, at most so many: `ask` writes them, and gives none past the last.
+pub(crate) fn places(
+    most: usize,
+    ask: impl Fn(usize, &mut usize, &mut usize) -> Option<Result<(), DriverError>>,
+) -> Result<Vec<(usize, usize)>, DriverError> {
+    let place = |index| {
+        let (mut offset, mut size) = (0, 0);
+        ask(index, &mut offset, &mut size).map(|asked| asked.map(|()| (offset, size)))
+    };
+    (0..most).map_while(place).collect()
 }
 
 /// A linker of the driver.

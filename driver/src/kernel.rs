@@ -1,9 +1,10 @@
 //! Kernels of the generator, built, printed for the device, and loaded.
 
-use ptx_gen::{AnyKernel, Args, Grid, KernelDef, Target, print_with_lines};
+use ptx_gen::{AnyKernel, Args as _, Grid, KernelDef, Target, print_with_lines};
 
+use crate::args::{Args, Shapes};
 use crate::error::LaunchProblem;
-use crate::launch::{Arg, Collect, Shapes, enqueue_typed};
+use crate::launch::enqueue_typed;
 use crate::{Context, Error, Function, Host, HostArg, Launch, LaunchConfig, Module, Stream};
 
 /// A loaded kernel with typed arguments.
@@ -58,9 +59,7 @@ impl<K: KernelDef> Kernel<K> {
     /// # Errors
     /// As [`Launch::new`], and what the contract refuses.
     pub fn with(&self, args: K::Args<Host<'_>>) -> Result<Launch, Error> {
-        let mut collected = Collect::default();
-        args.each(&mut collected);
-        Launch::typed(&self.function, self.config(&collected.0)?, &collected.0)
+        self.collect(&args, |config, args| Launch::typed(&self.function, config, args))
     }
 
     /// Hands the arguments and the shape to a call.
@@ -68,25 +67,25 @@ impl<K: KernelDef> Kernel<K> {
     pub(crate) fn collect<R>(
         &self,
         args: &K::Args<Host<'_>>,
-        call: impl FnOnce(LaunchConfig, &[Arg<'_>]) -> Result<R, Error>,
+        call: impl FnOnce(LaunchConfig, &Args<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let mut collected = Collect::default();
+        let mut collected = Args::default();
         args.each(&mut collected);
-        call(self.config(&collected.0)?, &collected.0)
+        let config = self.config(&collected)?;
+        collected.finish(self.function.params());
+        call(config, &collected)
     }
 
     /// Launches the kernel in a stream.
     #[inline]
     pub(crate) fn enqueue(&self, stream: &Stream, args: &K::Args<Host<'_>>) -> Result<(), Error> {
-        let mut collected = Collect::default();
-        args.each(&mut collected);
-        enqueue_typed(stream, &self.function, self.config(&collected.0)?, &collected.0)
+        self.collect(args, |config, args| enqueue_typed(stream, &self.function, &config, args))
     }
 
     /// The shape that the contract gives these arguments.
     #[inline]
-    fn config(&self, args: &[Arg<'_>]) -> Result<LaunchConfig, Error> {
-        let grid = self.def.grid(&Args::make(&mut Shapes(args.iter())));
+    fn config(&self, args: &Args<'_>) -> Result<LaunchConfig, Error> {
+        let grid = self.def.grid(&K::Args::make(&mut Shapes::of(args)));
         let Grid { x, y, z, shared } =
             grid.map_err(|e| self.function.refuse(LaunchProblem::Shape(e.what)))?;
         Ok(LaunchConfig::new([x, y, z], [KernelDef::block(&self.def), 1, 1]).shared(shared))

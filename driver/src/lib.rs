@@ -5,10 +5,11 @@
 //!
 //! - [`Driver`], [`Device`], [`Context`], [`Stream`], [`Event`]: the driver's objects. Each keeps alive what it needs.
 //! - [`Buffer`], [`Pinned`], [`Managed`], [`Registered`] and [`View`]: memory, and parts of it to hand to kernels.
-//!   [`Boxed`]: rows and slices of it. [`MemoryPool`]: memory in the order of a stream. [`Staging`]: much memory of
-//!   the host, copied to the device at the speed of the bus.
-//! - [`kernel!`], [`Module`] and [`Function`]: kernels of PTX, cubins and fatbins of any source, with typed arguments
-//!   that are compared with the text. [`LaunchConfig`]: the shape of a launch. [`TensorMap`]: a tensor as an argument.
+//!   [`Boxed`]: rows and slices of it. [`MemoryPool`]: memory in the order of a stream. [`GrowableBuffer`]: memory that
+//!   grows where it is. [`Staging`]: much memory of the host, copied to the device at the speed of the bus.
+//! - [`kernel!`], [`Module`], [`Library`] and [`Function`]: kernels of PTX, cubins and fatbins of any source, with typed
+//!   arguments that are compared with the text. [`LaunchConfig`]: the shape of a launch. [`TensorMap`]: a tensor as an
+//!   argument.
 //! - [`Kernel`]: a kernel of `ptx-gen`, built, compiled and loaded; its arguments are typed by its `args!`.
 //! - [`Queue`]: what takes work. A [`Stream`] runs it, a [`Recorder`] makes it a graph whose edges follow from what
 //!   each launch reads and writes, or one pipeline of overlapped kernels, a [`Capture`] has the driver make one.
@@ -66,6 +67,8 @@
 //! # }
 //! ```
 //!
+//! With the feature `derive`, `#[derive(Element)]` makes a struct of numbers an [`Element`].
+//!
 //! Nothing is printed. With the feature `tracing`, its events tell what errors cannot, such as a failure in a destructor.
 
 #![allow(unsafe_code)]
@@ -73,6 +76,10 @@
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 extern crate warpwright_driver_sys as driver_sys;
+
+// By the name that the tests outside use.
+#[cfg(test)]
+extern crate self as warpwright_driver;
 
 /// Calls a function of the table and turns its code into a result that names the call.
 ///
@@ -102,66 +109,102 @@ macro_rules! tell {
 }
 
 mod adopt;
+mod args;
+mod argument;
 mod boxes;
+mod cache;
 mod capture;
 mod config;
 mod context;
 mod device;
 mod driver;
+mod driver_error;
 mod element;
 mod error;
 mod event;
+mod few;
 mod function;
 mod gate;
 mod graph;
 mod image;
 mod kernel;
 mod launch;
+mod library;
 mod lock;
 mod memory;
 mod module;
+mod occupancy;
 mod order;
+mod parameter;
 mod peer;
 mod ptx;
 mod queue;
 mod recorder;
+mod regions;
 mod release;
+mod reserved;
 mod signature;
 mod stream;
 mod stream_work;
 mod tensor_map;
 mod timeline;
 mod upload;
+mod uses;
+mod wait;
 
+pub use args::Host;
+pub use argument::{HostArg, HostValue, MapArg};
 pub use boxes::Boxed;
-pub use capture::{Capture, CaptureMode, capture, capture_into};
+pub use cache::AccessWindow;
+pub use capture::{Capture, capture, capture_into};
 pub use config::LaunchConfig;
 pub use context::{Context, Current};
 pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
+pub use driver_error::{Absent, DriverError};
 pub use element::{Element, ElementType};
-pub use error::{
-    Absent, DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale,
-};
-pub use event::Event;
-pub use function::{Function, Parameter, ParameterType};
+pub use error::{Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
+pub use event::{Event, EventHandle};
+pub use function::Function;
+pub use graph::attribute::NodeAttribute;
+pub use graph::exec::GraphExec;
+pub use graph::instantiate::Instantiate;
+pub use graph::profile::{Profile, ProfileRow, Untimed};
+pub use graph::races::Race;
+pub use graph::set::NodeWork;
 pub use graph::{
-    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, GraphExec, HostCall, Instantiate, Node,
-    NodeAttribute, NodeId, NodeKind, NodeWork, Profile, ProfileRow, Race, WordOperation, Words,
+    Allocated, Child, Condition, Conditional, Edge, EdgeKind, Graph, HostCall, Node, NodeId, NodeKind,
+    WordOperation, Words,
 };
 pub use image::{JitOptions, ListedKernel};
 pub use kernel::{AnyFunction, Kernel, load_any};
-pub use launch::{Host, HostArg, HostValue, Launch, MapArg};
-pub use memory::{Buffer, Managed, MemoryPool, Pinned, Region, Registered, View};
+pub use launch::Launch;
+pub use library::Library;
+pub use memory::host::{Managed, Registered};
+pub use memory::mapping::{AddressRange, GrowableBuffer, PhysicalMemory};
+pub use memory::pinned::Pinned;
+pub use memory::pool::MemoryPool;
+pub use memory::shared::MemoryHandle;
+pub use memory::{Buffer, Region, View};
 pub use module::Module;
+pub use occupancy::SuggestedBlock;
+pub use parameter::{Parameter, ParameterType};
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};
-pub use queue::{Copy, Fill, Hazard, Queue, Use, Work};
+pub use queue::{Copy, Fill, Hazard, Queue, Work};
 pub use recorder::Recorder;
+pub use regions::CaptureMode;
 pub use stream::Stream;
 pub use stream_work::WaitFor;
 pub use tensor_map::{Swizzle, TensorMap, TensorMapBuilder};
 pub use upload::Staging;
+pub use uses::Use;
+#[cfg(feature = "derive")]
+pub use warpwright_driver_derive::Element;
 pub use warpwright_driver_sys as sys;
+
+#[cfg(test)]
+#[path = "../tests/locks/mod.rs"]
+mod locks;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,21 +1,22 @@
 //! Modules: PTX compiled by the driver, and the functions in it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::any::Any;
+use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, Weak};
 
-use driver_sys::{CUfunction, CUjit_option, CUmodule, CUresult};
-use ptx_gen::Program;
+use driver_sys::{CUfunction, CUjit_option, CUmodule};
 
-use crate::capture::forbid;
 use crate::driver::trimmed;
-use crate::error::{DriverError, ModuleError, ModuleReason};
-use crate::function::Settings;
+use crate::driver_error::DriverError;
+use crate::error::{ModuleError, ModuleReason};
 use crate::image::JitOptions;
 use crate::lock::lock;
 use crate::ptx::{self, Header};
+use crate::regions::forbid;
 use crate::release::Release;
-use crate::{Context, Error, Function, Parameter};
+use crate::{Context, Driver, Error};
 
 /// Room for each log of the compiler, in bytes.
 const LOG: usize = 16 << 10;
@@ -27,17 +28,56 @@ pub struct Module(Arc<ModuleInner>);
 struct ModuleInner {
     context: Context,
     raw: CUmodule,
-    /// Whether somebody else loaded it, who unloads it.
-    borrowed: bool,
+    loaded: Loaded,
     text: String,
     info: String,
     /// What was asked of each kernel, by handle: two `Function`s of one kernel are one to the driver.
     settings: Mutex<HashMap<CUfunction, Arc<Settings>>>,
 }
 
+/// Who loaded a module, and so who unloads it.
+enum Loaded {
+    /// This crate.
+    Here,
+    /// Somebody else.
+    Elsewhere,
+    /// A library, which is kept.
+    ByLibrary(Arc<dyn Any + Send + Sync>),
+}
+
+/// A module that is not kept.
+#[derive(Clone)]
+pub(crate) struct WeakModule(Weak<ModuleInner>);
+
+impl WeakModule {
+    /// The module, if somebody keeps it.
+    pub(crate) fn upgrade(&self) -> Option<Module> {
+        self.0.upgrade().map(Module)
+    }
+
+    /// Whether somebody keeps it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
 impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Module").field(&ptx::entries(&self.0.text)).finish()
+    }
+}
+
+/// What was asked of a kernel of the driver.
+pub(crate) struct Settings {
+    /// The dynamic shared memory that it may have now.
+    pub(crate) dynamic_shared: AtomicU32,
+    /// Held while the driver is asked for more, so that nobody lowers it; whether shared memory is preferred.
+    pub(crate) prefers_shared: Mutex<bool>,
+}
+
+impl Settings {
+    fn new(dynamic_shared: u32) -> Self {
+        Self { dynamic_shared: dynamic_shared.into(), prefers_shared: Mutex::new(false) }
     }
 }
 
@@ -70,7 +110,7 @@ impl Module {
         options: &JitOptions,
     ) -> Result<Self, Error> {
         let fail = |reason, log: Logs| {
-            Error::from(Box::new(describe(context, &Header::of(&text), &text, reason, log)))
+            Error::from(Box::new(describe(place_of(context), &Header::of(&text), &text, reason, log)))
         };
         forbid("loading a module")?;
         let mut logs = Logs::default();
@@ -79,7 +119,7 @@ impl Module {
         Ok(Self(Arc::new(ModuleInner {
             context: context.clone(),
             raw,
-            borrowed: false,
+            loaded: Loaded::Here,
             text,
             info: logs.info,
             settings: Mutex::default(),
@@ -90,11 +130,28 @@ impl Module {
     /// that it was made of, declarations are compared; without (an empty one) the driver alone is asked.
     ///
     /// # Safety
-    /// `raw` is a module of the context for as long as this or a [`Function`] of it lives, and was made of the text.
+    /// `raw` is a module of the context for as long as this or a [`Function`](crate::Function) of it lives, and was made
+    /// of the text.
     pub unsafe fn from_raw(context: &Context, raw: CUmodule, text: &str) -> Self {
         let (context, text, info) = (context.clone(), text.to_string(), String::new());
         let settings = Mutex::default();
-        Self(Arc::new(ModuleInner { context, raw, borrowed: true, text, info, settings }))
+        Self(Arc::new(ModuleInner { context, raw, loaded: Loaded::Elsewhere, text, info, settings }))
+    }
+
+    /// The module that a library is in a context. It keeps the library.
+    pub(crate) fn of_library(
+        context: &Context,
+        raw: CUmodule,
+        text: &str,
+        library: Arc<dyn Any + Send + Sync>,
+    ) -> Self {
+        let (context, text, info) = (context.clone(), text.to_string(), String::new());
+        let (loaded, settings) = (Loaded::ByLibrary(library), Mutex::default());
+        Self(Arc::new(ModuleInner { context, raw, loaded, text, info, settings }))
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakModule {
+        WeakModule(Arc::downgrade(&self.0))
     }
 
     /// Its context.
@@ -128,56 +185,7 @@ impl Module {
         &self.0.info
     }
 
-    /// The kernel of that name, to be launched with arguments for `params`. Whether it reads some of them by
-    /// `ld.global.nc` is not known: where kernels overlap, that is for its author to keep in mind ([`Error::Stale`]).
-    ///
-    /// # Errors
-    /// No such kernel; or, on drivers that tell, parameters of other sizes than declared.
-    ///
-    /// # Safety
-    /// - The kernel's parameters are `params`, in order and with natural alignment, a buffer being a `.u64` address.
-    /// - It touches no memory but its buffers, each as its access says and within the length launched with.
-    pub unsafe fn function(&self, name: &str, params: &[Parameter]) -> Result<Function, Error> {
-        // SAFETY: the caller vouches for the kernel.
-        unsafe { self.find(name, params.to_vec(), BTreeSet::new()) }
-    }
-
-    /// The kernel that was printed from this program.
-    ///
-    /// # Errors
-    /// As [`function`](Self::function).
-    ///
-    /// # Safety
-    /// The module's text was printed from the program, which touches no memory but its buffers, as above.
-    pub(crate) unsafe fn printed(&self, program: &Program) -> Result<Function, Error> {
-        // SAFETY: the parameters are the program's, and the caller vouches for the kernel.
-        unsafe {
-            let params = program.params.iter().map(Parameter::from).collect();
-            self.find(&program.name, params, program.noncoherent())
-        }
-    }
-
-    /// # Safety
-    /// As [`function`](Self::function).
-    unsafe fn find(
-        &self,
-        name: &str,
-        params: Vec<Parameter>,
-        noncoherent: BTreeSet<&'static str>,
-    ) -> Result<Function, Error> {
-        let (_current, driver) = (self.0.context.enter()?, self.0.context.driver());
-        let c_name = CString::new(name).map_err(|_| self.no_function(name))?;
-        let mut raw = CUfunction::NULL;
-        // SAFETY: `raw` is ours to write; the module is loaded and the name a C string.
-        match unsafe { cu!(driver, cuModuleGetFunction(&mut raw, self.0.raw, c_name.as_ptr())) } {
-            Err(error) if error.code == CUresult::NOT_FOUND => return Err(self.no_function(name)),
-            other => other?,
-        }
-        // SAFETY: the function is of the module, which is loaded, and the caller vouches for the parameters.
-        unsafe { Function::of(self.clone(), raw, name, params, noncoherent) }
-    }
-
-    fn no_function(&self, name: &str) -> Error {
+    pub(crate) fn no_function(&self, name: &str) -> Error {
         let entries = ptx::entries(&self.0.text).join(", ");
         self.fault(ModuleReason::NoFunction { name: name.to_string(), entries })
     }
@@ -185,18 +193,19 @@ impl Module {
 
 impl Drop for ModuleInner {
     fn drop(&mut self) {
-        if self.borrowed {
-            return;
+        match std::mem::replace(&mut self.loaded, Loaded::Elsewhere) {
+            Loaded::Here => self.context.release(Release::Module(self.raw)),
+            Loaded::ByLibrary(library) => self.context.release(Release::Object(Box::new(library))),
+            Loaded::Elsewhere => {}
         }
-        self.context.release(Release::Module(self.raw));
     }
 }
 
 /// What the compiler wrote.
 #[derive(Clone, Default)]
-struct Logs {
-    error: String,
-    info: String,
+pub(crate) struct Logs {
+    pub(crate) error: String,
+    pub(crate) info: String,
 }
 
 fn compile(
@@ -205,7 +214,21 @@ fn compile(
     jit: &JitOptions,
     logs: &mut Logs,
 ) -> Result<CUmodule, DriverError> {
-    let (_current, driver) = (context.enter()?, context.driver());
+    let (_current, driver, mut raw) = (context.enter()?, context.driver(), CUmodule::NULL);
+    let image = image.as_ptr().cast();
+    with_options(jit, logs, |count, options, values| {
+        // SAFETY: the image ends with NUL or says where it ends; the options outlive the call.
+        unsafe { cu!(driver, cuModuleLoadDataEx(&mut raw, image, count, options, values)) }
+    })?;
+    Ok(raw)
+}
+
+/// Lends a call of the compiler its options, among them two logs whose sizes are stated and that outlive the call.
+pub(crate) fn with_options<R>(
+    jit: &JitOptions,
+    logs: &mut Logs,
+    call: impl FnOnce(u32, *mut CUjit_option, *mut *mut c_void) -> R,
+) -> R {
     let (mut info, mut error) = (vec![0u8; LOG], vec![0u8; LOG]);
     let mut options = vec![
         CUjit_option::INFO_LOG_BUFFER,
@@ -225,26 +248,14 @@ fn compile(
         options.push(option);
         values.push(value);
     }
-    let (count, options, values) = (options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr());
-    let mut raw = CUmodule::NULL;
-    // SAFETY: the image ends with NUL or says where it ends; both buffers outlive the call and their sizes are stated.
-    let result =
-        unsafe { cu!(driver, cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), count, options, values)) };
+    let result = call(options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr());
     *logs = Logs { error: trimmed(&error), info: trimmed(&info) };
-    result.map(|()| raw)
+    result
 }
 
 /// Refuses what the driver or the device cannot know, in words of its own.
 fn check_header(context: &Context, header: &Header) -> Result<(), ModuleReason> {
-    let driver = context.driver().version();
-    let needed = header.version.and_then(ptx::cuda_of);
-    if let (Some((a, b)), Some((major, minor))) = (header.version, needed.filter(|needed| *needed > driver)) {
-        return Err(ModuleReason::Version {
-            ptx: format!("{a}.{b}"),
-            needed: format!("{major}.{minor}"),
-            driver: format!("{}.{}", driver.0, driver.1),
-        });
-    }
+    check_version(context.driver(), header)?;
     let (major, minor) = context.device().compute_capability();
     match &header.target {
         Some(target) if !ptx::runs_on(target, (major, minor)) => {
@@ -254,20 +265,45 @@ fn check_header(context: &Context, header: &Header) -> Result<(), ModuleReason> 
     }
 }
 
+/// Refuses PTX that is newer than the driver.
+pub(crate) fn check_version(driver: &Driver, header: &Header) -> Result<(), ModuleReason> {
+    let driver = driver.version();
+    let needed = header.version.and_then(ptx::cuda_of);
+    if let (Some((a, b)), Some((major, minor))) = (header.version, needed.filter(|needed| *needed > driver)) {
+        return Err(ModuleReason::Version {
+            ptx: format!("{a}.{b}"),
+            needed: format!("{major}.{minor}"),
+            driver: format!("{}.{}", driver.0, driver.1),
+        });
+    }
+    Ok(())
+}
+
 /// The error of a module, with a log.
 pub(crate) fn fault(context: &Context, text: &str, reason: ModuleReason, log: String) -> Error {
     let logs = Logs { error: log, info: String::new() };
-    Error::from(Box::new(describe(context, &Header::of(text), text, reason, logs)))
+    Error::from(Box::new(describe(place_of(context), &Header::of(text), text, reason, logs)))
 }
 
-fn describe(context: &Context, header: &Header, text: &str, reason: ModuleReason, logs: Logs) -> ModuleError {
+fn place_of(context: &Context) -> String {
     let (major, minor) = context.driver().version();
+    format!("{}, driver for CUDA {major}.{minor}", context.device())
+}
+
+/// An error of a text that was to be loaded in some place.
+pub(crate) fn describe(
+    device: String,
+    header: &Header,
+    text: &str,
+    reason: ModuleReason,
+    logs: Logs,
+) -> ModuleError {
     ModuleError {
         line: ptx::line_named_by(&logs.error, text),
         reason,
         log: logs.error,
         info: logs.info,
         header: header.describe(),
-        device: format!("{}, driver for CUDA {major}.{minor}", context.device()),
+        device,
     }
 }

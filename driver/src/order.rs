@@ -10,25 +10,43 @@
 //! (Vector clocks: Fidge 1988, Mattern 1989.) A stream counts until it is dropped and the host has waited for its work;
 //! that the device is done with it is no order. While one stream counts there is nothing to do, and nothing is
 //! remembered; so its work up to the making of the next is put before every later stream's.
+//!
+//! The host copies, too, and waits for that. Before, it waits for what the streams were given; what they are given from
+//! then on to the end of the copy is refused if it touches the same bytes, one of the two writing.
 
+use std::cell::UnsafeCell;
+use std::fmt::Display;
 use std::ops::Range;
+use std::panic::RefUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ptx_gen::Access;
 
-use smallvec::SmallVec;
-
+use crate::Error;
+use crate::few::Few;
 use crate::lock::lock;
 use crate::timeline::Mark;
-use crate::{Error, Region};
+
+/// Bytes of one allocation, as the order of work sees them.
+pub(crate) trait Bytes: Display {
+    /// A number that tells one memory from another.
+    fn memory(&self) -> usize;
+
+    /// Where they begin and end within it.
+    fn range(&self) -> Range<usize>;
+
+    /// What work did to the memory.
+    fn touched(&self) -> &Touched;
+}
 
 /// For each stream, by slot, how much of its work comes before.
-pub(crate) type Clock = SmallVec<[u64; 4]>;
+pub(crate) type Clock = Few<u64, 4>;
 
 /// The clocks of a context's streams.
 #[derive(Default)]
 pub(crate) struct StreamOrder {
+    /// Whether several streams count, or the host copies.
     several: AtomicBool,
     /// Whether graphs own memory, which work of streams must not name.
     graph_memory: AtomicBool,
@@ -47,6 +65,21 @@ struct Tables {
     first: Clock,
     /// What of that the device may still have to do.
     untracked: Vec<Mark>,
+    /// What the host copies now, each with its number, and how many copies there were.
+    copies: (Vec<(u64, HostTouch)>, u64),
+}
+
+/// Bytes of one allocation that the host copies to or from.
+struct HostTouch {
+    memory: usize,
+    bytes: Range<usize>,
+    writes: bool,
+}
+
+/// A copy by the host, which keeps work off its bytes for as long as this lives.
+pub(crate) struct HostCopy<'a> {
+    order: &'a StreamOrder,
+    number: u64,
 }
 
 /// What is known of the stream in a slot.
@@ -70,12 +103,29 @@ struct Touch {
     writes: bool,
 }
 
-/// What work did to one allocation, as far as later work may have to come after it.
+/// What work did to one allocation, as far as later work may have to come after it. Looked at under the lock of the
+/// tables of the allocation's context, and so without one of its own.
 #[derive(Default)]
-pub(crate) struct Touched(Mutex<Vec<Touch>>);
+pub(crate) struct Touched(UnsafeCell<Vec<Touch>>);
+
+// SAFETY: whoever looks at it holds the lock: see `Touched::get`.
+unsafe impl Sync for Touched {}
+
+// Whoever panics under the lock leaves the list whole.
+impl RefUnwindSafe for Touched {}
+
+impl Touched {
+    /// # Safety
+    /// The tables are those of the allocation's context, locked, and nothing that this gave before is in use.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn get<'t>(&'t self, _locked: &'t Tables) -> &'t mut Vec<Touch> {
+        // SAFETY: the caller vouches for it.
+        unsafe { &mut *self.0.get() }
+    }
+}
 
 impl StreamOrder {
-    /// Whether there is more than one stream, so that work must be given in order.
+    /// Whether there is more than one stream, or a copy by the host, so that work must be given in order.
     #[inline]
     pub(crate) fn several(&self) -> bool {
         self.several.load(Acquire)
@@ -131,9 +181,23 @@ impl StreamOrder {
         self.see(&tables);
     }
 
-    /// Whether several streams count is asked without a lock.
+    /// Whether work must be given in order is asked without a lock.
     fn see(&self, tables: &Tables) {
-        self.several.store(tables.counting().nth(1).is_some(), Release);
+        let several = tables.counting().nth(1).is_some() || !tables.copies.0.is_empty();
+        self.several.store(several, Release);
+    }
+
+    /// The host copies these bytes from here on. It waits for the streams after this and before the copy: work that
+    /// did not see this was given before the wait, which takes the lock of each stream.
+    pub(crate) fn host_copies(&self, region: &impl Bytes, access: Access) -> HostCopy<'_> {
+        let mut tables = lock(&self.tables);
+        let (copies, number) = &mut tables.copies;
+        *number += 1;
+        let touch = HostTouch { memory: region.memory(), bytes: region.range(), writes: access.writes() };
+        copies.push((*number, touch));
+        let number = *number;
+        self.see(&tables);
+        HostCopy { order: self, number }
     }
 
     /// Puts work that was not remembered before whatever the streams are given from now on.
@@ -192,21 +256,38 @@ impl StreamOrder {
         self.see(&tables);
     }
 
+    /// The host has waited for so much work of the only stream that counts.
+    pub(crate) fn wait_for(&self, slot: usize, at: u64) {
+        let mut tables = lock(&self.tables);
+        raise(&mut tables.done, slot, at);
+        self.see(&tables);
+    }
+
     /// Takes in work of the stream, its count being `at`: refuses it if it touches what work of another stream touches
     /// that is not before it, one of them writing.
-    pub(crate) fn admit<'a>(
+    ///
+    /// # Safety
+    /// The bytes are of this order's context.
+    pub(crate) unsafe fn admit<'a, B: Bytes + 'a>(
         &self,
         (slot, at): (usize, u64),
-        uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
+        uses: impl Iterator<Item = (&'a B, Access)> + Clone,
     ) -> Result<(), Error> {
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
-            if let Some(other) = tables.unordered(slot, region, access) {
+            if tables.copies.0.iter().any(|(_, copy)| copy.meets(region, access)) {
+                return Err(copied(region, tables.streams[slot].name.clone()));
+            }
+            // SAFETY: the caller vouches for the regions, and the tables are locked.
+            if let Some(other) = unsafe { tables.unordered(slot, region, access) } {
                 let names = [slot, other].map(|s| tables.streams[s].name.clone());
                 return Err(unordered(region, names));
             }
         }
-        uses.for_each(|(region, access)| tables.remember((slot, at), region, access));
+        for (region, access) in uses {
+            // SAFETY: as above.
+            unsafe { tables.remember((slot, at), region, access) };
+        }
         Ok(())
     }
 }
@@ -249,19 +330,27 @@ impl Tables {
     }
 
     /// The stream whose work on these bytes has no order with this use.
-    fn unordered(&self, slot: usize, region: &Region, access: Access) -> Option<usize> {
+    ///
+    /// # Safety
+    /// The tables are those of the region's context, and locked.
+    unsafe fn unordered(&self, slot: usize, region: &impl Bytes, access: Access) -> Option<usize> {
         let meets = |t: &&Touch| {
             (t.writes || access.writes())
                 && !self.is_before(slot, t.slot, t.at)
                 && t.bytes.start.max(region.range().start) < t.bytes.end.min(region.range().end)
         };
-        lock(&region.touched().0).iter().find(meets).map(|t| t.slot)
+        // SAFETY: the caller vouches for the tables.
+        unsafe { region.touched().get(self) }.iter().find(meets).map(|t| t.slot)
     }
 
     /// Remembers a use, and forgets what it stands for: whoever comes after it comes after those.
-    fn remember(&self, (slot, at): (usize, u64), region: &Region, access: Access) {
+    ///
+    /// # Safety
+    /// As [`unordered`](Self::unordered).
+    unsafe fn remember(&self, (slot, at): (usize, u64), region: &impl Bytes, access: Access) {
         let (bytes, writes) = (region.range(), access.writes());
-        let mut touches = lock(&region.touched().0);
+        // SAFETY: the caller vouches for the tables.
+        let touches = unsafe { region.touched().get(self) };
         touches.retain(|t| {
             let covered = bytes.start <= t.bytes.start && t.bytes.end <= bytes.end;
             !(covered
@@ -274,6 +363,23 @@ impl Tables {
     }
 }
 
+impl HostTouch {
+    fn meets(&self, region: &impl Bytes, access: Access) -> bool {
+        let range = region.range();
+        (self.writes || access.writes())
+            && self.memory == region.memory()
+            && self.bytes.start.max(range.start) < self.bytes.end.min(range.end)
+    }
+}
+
+impl Drop for HostCopy<'_> {
+    fn drop(&mut self) {
+        let mut tables = lock(&self.order.tables);
+        tables.copies.0.retain(|(number, _)| *number != self.number);
+        self.order.see(&tables);
+    }
+}
+
 /// Of so many streams that were dropped and that the host has not waited for, it counts as an order that the device is
 /// done with them: somebody makes streams without end, and tables must not grow with them.
 const MOST_GONE: usize = 256;
@@ -282,16 +388,21 @@ const MOST_GONE: usize = 256;
 const FORGET: usize = 64;
 
 #[cold]
-fn unordered(region: &Region, [stream, other]: [String; 2]) -> Error {
+fn unordered(region: &impl Bytes, [stream, other]: [String; 2]) -> Error {
     Error::UnorderedStreams { buffer: region.to_string(), stream, other }
+}
+
+#[cold]
+fn copied(region: &impl Bytes, stream: String) -> Error {
+    Error::HostCopy { buffer: region.to_string(), stream }
 }
 
 fn raise(clock: &mut Clock, slot: usize, at: u64) {
     if at == 0 {
         return;
     }
-    if clock.len() <= slot {
-        clock.resize(slot + 1, 0);
+    while clock.len() <= slot {
+        clock.push(0);
     }
     clock[slot] = clock[slot].max(at);
 }

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use driver_sys::{CUDA_MEMCPY3D_v2, CUmemorytype};
 use ptx_gen::{Access, KernelDef};
 
 use crate::element::{Element, as_bytes};
-use crate::graph::params::memcpy_params;
+use crate::uses::{Touch, Touches, Use};
 use crate::{
     AnyFunction, Context, Driver, DriverError, Error, Host, HostArg, Kernel, Launch, Region, Stream, View,
 };
@@ -162,29 +163,6 @@ pub(crate) struct FillShape {
     pub(crate) rows: usize,
 }
 
-/// What a piece of work does to some bytes, lent: the argument's name, the bytes, and what is done to them.
-pub(crate) type Touch<'a> = (&'static str, &'a Region, Access);
-
-/// What a piece of work does to some bytes.
-#[derive(Clone, Debug)]
-pub struct Use {
-    /// The argument's name.
-    pub name: &'static str,
-    /// The bytes.
-    pub region: Region,
-    /// What is done to them.
-    pub access: Access,
-    /// Whether a kernel is known to read them by `ld.global.nc`, which nobody may write while it is there.
-    pub noncoherent: bool,
-}
-
-impl Use {
-    /// The same, lent.
-    pub(crate) fn touch(&self) -> Touch<'_> {
-        (self.name, &self.region, self.access)
-    }
-}
-
 impl From<Launch> for Work {
     fn from(launch: Launch) -> Self {
         Self::Launch(launch)
@@ -241,15 +219,16 @@ impl Work {
 
     /// The same, lent.
     #[inline]
-    pub(crate) fn touches(&self) -> impl Iterator<Item = Touch<'_>> + Clone {
-        let (launch, moved) = match self {
-            Self::Launch(launch) => (Some(launch), [None, None]),
+    pub(crate) fn touches(&self) -> Touches<'_> {
+        let to = |to| Some(("to", to, Access::Write));
+        match self {
+            Self::Launch(launch) => launch.buffers(),
             Self::Copy(copy) => {
-                (None, [Some(("from", copy.from(), Access::Read)), Some(("to", copy.to(), Access::Write))])
+                let from = Some(("from", copy.from(), Access::Read));
+                Touches { from, to: to(copy.to()), ..Touches::default() }
             }
-            Self::Fill(fill) => (None, [None, Some(("to", fill.to(), Access::Write))]),
-        };
-        launch.into_iter().flat_map(Launch::buffers).chain(moved.into_iter().flatten())
+            Self::Fill(fill) => Touches { to: to(fill.to()), ..Touches::default() },
+        }
     }
 
     /// A use of its own, with what is known of how a kernel reads.
@@ -411,6 +390,37 @@ impl Fill {
             }
         }
     }
+}
+
+/// A copy, as the driver wants it.
+pub(crate) fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
+    let (from, to) = (copy.from(), copy.to());
+    let mut params = CUDA_MEMCPY3D_v2 {
+        srcMemoryType: CUmemorytype::DEVICE,
+        srcDevice: from.address(),
+        srcPitch: from.bytes(),
+        srcHeight: 1,
+        dstMemoryType: CUmemorytype::DEVICE,
+        dstDevice: to.address(),
+        dstPitch: to.bytes(),
+        dstHeight: 1,
+        WidthInBytes: to.bytes(),
+        Height: 1,
+        Depth: 1,
+        ..CUDA_MEMCPY3D_v2::zeroed()
+    };
+    if let Some(CopyShape { extent, from, to }) = copy.shape() {
+        [params.WidthInBytes, params.Height, params.Depth] = *extent;
+        [params.srcPitch, params.srcHeight] = *from;
+        [params.dstPitch, params.dstHeight] = *to;
+    }
+    if let Some(host) = from.host() {
+        (params.srcMemoryType, params.srcHost, params.srcDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    if let Some(host) = to.host() {
+        (params.dstMemoryType, params.dstHost, params.dstDevice) = (CUmemorytype::HOST, host, 0);
+    }
+    params
 }
 
 /// Whether two uses of the same bytes must keep their order, and what the order is called.

@@ -15,12 +15,11 @@
 use std::ops::Range;
 
 use ptx_gen::Access;
-use smallvec::SmallVec;
 
 use crate::graph::by_memory::ByMemory;
 use crate::graph::edge::can_overlap;
-use crate::graph::order::Numbers;
-use crate::queue::{Queue, Touch, Work, hazard};
+use crate::queue::{Queue, Work, hazard};
+use crate::uses::Touch;
 use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 
 /// A queue that builds a [`Graph`].
@@ -38,6 +37,8 @@ pub struct Recorder {
 struct History {
     /// The uses by memory, which the nodes of the graph keep alive. Only looked up, never walked.
     past: ByMemory<Vec<Past>>,
+    /// The nodes that the present work comes after, by number and by id. Here for their memory only.
+    after: (Vec<usize>, Vec<NodeId>),
 }
 
 /// A use by a node.
@@ -119,11 +120,16 @@ impl Recorder {
 impl History {
     /// Adds work after the fewest nodes that it must come after.
     fn record(&mut self, graph: &mut Graph, work: Work) -> Result<NodeId, Error> {
-        let mut after = Numbers::new();
+        let (mut after, mut ids) = std::mem::take(&mut self.after);
         work.touches().for_each(|touch| self.add_conflicts(&mut after, touch));
-        graph.order.keep_last(&mut after);
-        let ids: SmallVec<[NodeId; 8]> = after.iter().map(|i| graph.nodes()[*i].id()).collect();
+        if after.len() > 1 {
+            graph.order().keep_last(&mut after);
+        }
+        ids.extend(after.iter().map(|i| graph.nodes()[*i].id()));
         let node = graph.add(&ids, work)?;
+        after.clear();
+        ids.clear();
+        self.after = (after, ids);
         if let NodeKind::Work(work) = graph.nodes()[node.index()].kind() {
             work.touches().for_each(|touch| self.remember(node.index(), touch));
         }
@@ -131,7 +137,7 @@ impl History {
     }
 
     /// Adds the nodes that work with this use must come after.
-    fn add_conflicts(&self, nodes: &mut Numbers, (_, region, access): Touch<'_>) {
+    fn add_conflicts(&self, nodes: &mut Vec<usize>, (_, region, access): Touch<'_>) {
         let bytes = region.range();
         for past in self.past.get(&region.memory()).into_iter().flatten() {
             let meets = past.bytes.start.max(bytes.start) < past.bytes.end.min(bytes.end);

@@ -8,9 +8,12 @@ use std::any::Any;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemoryPool, CUmodule};
+use driver_sys::{
+    CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUmemGenericAllocationHandle, CUmemoryPool, CUmodule,
+};
 
 use crate::lock::lock;
+use crate::reserved::Reserved;
 use crate::timeline::{Mark, Timeline};
 use crate::{Driver, DriverError};
 
@@ -27,6 +30,12 @@ pub(crate) enum Release {
     Pool(CUmemoryPool),
     /// Memory taken in the order of a stream, which takes it back.
     StreamMemory(CUdeviceptr, Arc<Timeline>),
+    /// Memory of another process.
+    Opened(CUdeviceptr),
+    /// Memory without an address.
+    Physical(CUmemGenericAllocationHandle),
+    /// Addresses, and what is mapped there.
+    Reserved(CUdeviceptr, Arc<Reserved>),
     /// Memory of the program that was registered, and whoever keeps it.
     Registered(HostPointer, Box<dyn Any + Send + Sync>),
     /// Something of the program, such as the function of a host node.
@@ -96,6 +105,9 @@ impl Release {
                 Self::StreamMemory(address, timeline) => {
                     cu_if_there!(driver, cuMemFreeAsync(address, timeline.raw))?;
                 }
+                Self::Opened(address) => cu_if_there!(driver, cuIpcCloseMemHandle(address))?,
+                Self::Physical(handle) => cu_if_there!(driver, cuMemRelease(handle))?,
+                Self::Reserved(address, reserved) => reserved.release(driver, address)?,
                 Self::Registered(pointer, owner) => {
                     cu_if_there!(driver, cuMemHostUnregister(pointer.0))?;
                     return Ok(Some(owner));

@@ -1,6 +1,6 @@
 //! Signatures of kernels that others wrote, and their comparison with what was loaded.
 
-use crate::function::{Parameter, ParameterType};
+use crate::parameter::{Parameter, ParameterType};
 use crate::{Error, ptx};
 
 /// Declares a kernel of somebody's PTX as a type, with its arguments.

@@ -2,15 +2,14 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use driver_sys::{CUresult, CUstream, CUstream_flags};
+use driver_sys::{CUgraph, CUgraphNode, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 use ptx_gen::Access;
 
-use crate::capture::Captured;
 use crate::element::{Element, as_bytes, as_bytes_mut};
 use crate::event::Place;
-use crate::graph::refuse_memory;
-use crate::memory::wait_for_work;
-use crate::timeline::{State, Timeline};
+use crate::memory::refuse_memory;
+use crate::timeline::{Captured, State, Timeline};
+use crate::wait::wait_for_work;
 use crate::{Context, DriverError, Error, Event, Region, View};
 
 /// A stream of its own order: it neither waits for the legacy stream nor makes it wait. Clones share it.
@@ -224,8 +223,7 @@ impl Stream {
         let (_waiting, _current) = (self.0.timeline.waiting(), self.context().enter()?);
         let turn = self.begin(what)?;
         turn.admit(std::iter::once((region, access)))?;
-        turn.enqueue(copy)?;
-        let point = self.context().point(&self.0.timeline, &self.0.timeline.lock());
+        let point = turn.give(copy)?;
         // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
         self.context().waited(&self.0.timeline, point, waited).map_err(Error::from)
@@ -245,7 +243,7 @@ impl Stream {
     #[inline]
     pub(crate) fn begin(&self, what: &str) -> Result<Turn<'_>, Error> {
         let state = self.0.timeline.lock();
-        if self.0.timeline.captures(&state, self.context()) {
+        if self.context().captures(&self.0.timeline, &state) {
             return Err(capturing(what));
         }
         Ok(Turn { stream: self, state })
@@ -258,8 +256,13 @@ impl Stream {
         count: u64,
         uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
     ) -> Result<(), Error> {
-        let order = self.context().order();
-        if order.several() { order.admit((self.0.timeline.slot, count), uses) } else { Ok(()) }
+        let context = self.context();
+        if !context.order().several() {
+            return Ok(());
+        }
+        uses.clone().try_for_each(|(region, _)| region.expect_in(context, "a stream"))?;
+        // SAFETY: the regions are of the context.
+        unsafe { context.order().admit((self.0.timeline.slot, count), uses) }
     }
 
     pub(crate) fn record(&self, event: &Event) -> Result<(), Error> {
@@ -267,7 +270,7 @@ impl Stream {
         let timeline = &self.0.timeline;
         let state = timeline.lock();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
-        let place = if timeline.captures(&state, self.context()) {
+        let place = if self.context().captures(timeline, &state) {
             Place::Captured
         } else {
             let clock = self.context().order().clock(timeline.slot, state.queued);
@@ -279,6 +282,35 @@ impl Stream {
         })?;
         Ok(())
     }
+}
+
+impl Event {
+    /// Marks the place after everything queued in the stream so far.
+    ///
+    /// # Errors
+    /// A stream of another context, or what the driver refuses.
+    pub fn record(&self, stream: &Stream) -> Result<(), Error> {
+        stream.record(self)
+    }
+}
+
+/// The node that the stream's next work would come after: the one captured last, if the driver tells one.
+pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
+    let (mut status, mut id, mut graph) = (CUstreamCaptureStatus::NONE, 0, CUgraph::NULL);
+    let (mut after, mut count) = (std::ptr::null(), 0);
+    let (_current, driver, raw) = (stream.context().enter()?, stream.context().driver(), stream.raw());
+    // SAFETY: all of it is ours to write; the graph's handle is not used.
+    unsafe {
+        cu_if_there!(
+            driver,
+            cuStreamGetCaptureInfo_v2(raw, &mut status, &mut id, &mut graph, &mut after, &mut count)
+        )
+    }?;
+    if count != 1 || after.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the driver gave an array of one node, valid until the next call on the stream.
+    Ok(Some(unsafe { *after }))
 }
 
 #[cold]
@@ -308,6 +340,16 @@ impl Turn<'_> {
     /// The point after what was given so far, to be waited for.
     fn point(&self) -> crate::context::Point {
         self.stream.context().point(&self.stream.0.timeline, &self.state)
+    }
+
+    /// Gives the stream the work that `call` makes, the context being current, and ends the turn. The point after it.
+    fn give(
+        mut self,
+        call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
+    ) -> Result<crate::context::Point, Error> {
+        self.state.queued += 1;
+        call(self.stream.context().driver())?;
+        Ok(self.point())
     }
 
     /// Gives the stream the work that `call` makes, and ends the turn.

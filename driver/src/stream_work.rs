@@ -8,7 +8,7 @@ use ptx_gen::{Access, KernelDef};
 
 use crate::element::Element;
 use crate::gate::host_function;
-use crate::graph::refuse_memory;
+use crate::memory::refuse_memory;
 use crate::queue::Work;
 use crate::{Context, Error, Host, Kernel, Stream, View};
 
@@ -82,6 +82,9 @@ impl Stream {
 
     /// Runs a function of the host in the order of this stream, on a thread of the driver. It may not call the driver;
     /// a panic in it is caught and reported as an event.
+    ///
+    /// What it owns goes with it, on that thread. Objects of this crate are released when another thread next drops one
+    /// or waits for a stream; until then the last share of a [`Context`] keeps the device in use.
     ///
     /// # Errors
     /// [`Error::Capturing`], or what the driver refuses.

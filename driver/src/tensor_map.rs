@@ -10,7 +10,8 @@ use crate::{Error, View};
 
 /// A tensor map, to be passed to a kernel by value (`HostArg::value`, or `map: TensorMap` in [`kernel!`](crate::kernel)).
 ///
-/// It names memory by address, and keeps nothing alive: see [`TensorMapBuilder::encode`].
+/// It names memory by address, and keeps nothing alive: see [`TensorMapBuilder::encode`]. Kernels declare it as 128
+/// bytes aligned to 64, as the headers of CUDA 12 do, or to 128, as those of CUDA 13 do.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct TensorMap([u64; 16]);

@@ -5,16 +5,17 @@
 //! nothing can use what it releases (see `release`), and a stream finds out how far it has come by events that it
 //! records only then: fences.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::ThreadId;
 
-use driver_sys::{CUevent, CUevent_flags, CUresult, CUstream, CUstreamCaptureStatus};
+use driver_sys::{CUevent, CUevent_flags, CUgraphNode, CUresult, CUstream};
 
-use crate::capture::Captured;
-use crate::lock::lock;
-use crate::{Context, Driver, DriverError};
+use crate::lock::{lock, read, write};
+use crate::{Driver, DriverError};
 
 /// The driver's stream and what it was given. It outlives the [`Stream`](crate::Stream) until it is idle.
 pub(crate) struct Timeline {
@@ -44,11 +45,52 @@ pub(crate) struct State {
     spare: Vec<CUevent>,
 }
 
+/// What a capture has: its streams point to it while it lasts.
+pub(crate) struct Captured {
+    thread: ThreadId,
+    /// What was launched into it and must outlive it.
+    kept: Mutex<Vec<Kept>>,
+    /// The streams that joined it.
+    joined: Mutex<Vec<Arc<Timeline>>>,
+}
+
+/// What was launched into a capture, and its node, if the driver told.
+pub(crate) type Kept = (Option<CUgraphNode>, Box<dyn Any + Send + Sync>);
+
 /// A place in a stream: reached when so many pieces of work are done.
 #[derive(Clone)]
 pub(crate) struct Mark {
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) queued: u64,
+}
+
+impl Captured {
+    /// A capture of this thread.
+    pub(crate) fn new() -> Arc<Self> {
+        let thread = std::thread::current().id();
+        Arc::new(Self { thread, kept: Mutex::default(), joined: Mutex::default() })
+    }
+
+    /// Whether this thread captures.
+    pub(crate) fn is_here(&self) -> bool {
+        self.thread == std::thread::current().id()
+    }
+
+    pub(crate) fn keep(&self, node: Option<CUgraphNode>, what: impl Any + Send + Sync) {
+        lock(&self.kept).push((node, Box::new(what)));
+    }
+
+    pub(crate) fn take_kept(&self) -> Vec<Kept> {
+        std::mem::take(&mut *lock(&self.kept))
+    }
+
+    pub(crate) fn join(&self, stream: &Arc<Timeline>) {
+        lock(&self.joined).push(stream.clone());
+    }
+
+    pub(crate) fn take_joined(&self) -> Vec<Arc<Timeline>> {
+        std::mem::take(&mut *lock(&self.joined))
+    }
 }
 
 impl State {
@@ -73,12 +115,12 @@ impl Timeline {
 
     /// The right to wait for the stream: until it is given back no capture begins.
     pub(crate) fn waiting(&self) -> RwLockReadGuard<'_, ()> {
-        self.waits.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.waits)
     }
 
     /// Nobody waits for the stream, until this is given back.
     pub(crate) fn unwaited(&self) -> RwLockWriteGuard<'_, ()> {
-        self.waits.write().unwrap_or_else(PoisonError::into_inner)
+        write(&self.waits)
     }
 
     /// The pieces of work given so far.
@@ -86,9 +128,9 @@ impl Timeline {
         self.lock().queued
     }
 
-    /// Remembers that so many pieces of work are done.
+    /// Remembers that so many pieces of work are done. Without the lock: fences that are reached by this are found later.
     pub(crate) fn reached(&self, queued: u64) {
-        self.reach(&mut self.lock(), queued);
+        self.done.fetch_max(queued, AcqRel);
     }
 
     /// Whether so many pieces of work are known to be done.
@@ -115,6 +157,7 @@ impl Timeline {
         if self.done() == state.queued || state.last_fence().is_some() {
             return;
         }
+        self.recycle(state);
         match state.spare.pop().map_or_else(|| new_event(driver), Ok) {
             // SAFETY: event and stream are alive and of one context, which the caller made current.
             Ok(event) => match unsafe { cu!(driver, cuEventRecord(event, self.raw)) } {
@@ -137,18 +180,20 @@ impl Timeline {
         if state.capture.is_some() {
             return;
         }
+        self.recycle(state);
         while let Some(&(queued, event)) = state.fences.front() {
             // SAFETY: the event is alive; a query changes nothing.
             if !says_done(unsafe { (driver.api().cuEventQuery)(event) }) {
                 return;
             }
-            self.reach(state, queued);
+            self.reached(queued);
+            self.recycle(state);
         }
         if self.done() < state.queued {
             // SAFETY: the stream is alive; a query changes nothing.
             if says_done(unsafe { (driver.api().cuStreamQuery)(self.raw) }) {
-                let queued = state.queued;
-                self.reach(state, queued);
+                self.reached(state.queued);
+                self.recycle(state);
             }
         }
     }
@@ -159,31 +204,14 @@ impl Timeline {
         state.capture.is_none() && self.done() == state.queued
     }
 
-    /// Whether a capture has the stream: one that knows it, or one that it was drawn into behind this crate's back.
-    #[inline]
-    pub(crate) fn captures(&self, state: &State, context: &Context) -> bool {
-        let may_be = self.borrowed || context.driver().gate().any();
-        state.capture.is_some() || (may_be && self.is_captured_by_others(context))
-    }
-
-    #[cold]
-    fn is_captured_by_others(&self, context: &Context) -> bool {
-        let mut status = CUstreamCaptureStatus::NONE;
-        let (Some(ask), Ok(_current)) = (context.driver().api().cuStreamIsCapturing, context.enter()) else {
-            return false;
-        };
-        // SAFETY: `status` is ours to write; the stream is alive.
-        let code = unsafe { ask(self.raw, &mut status) };
-        code == CUresult::SUCCESS && status != CUstreamCaptureStatus::NONE
-    }
-
     #[inline]
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Acquire)
     }
 
-    fn reach(&self, state: &mut State, queued: u64) {
-        let done = self.done.fetch_max(queued, AcqRel).max(queued);
+    /// Takes back the fences that are reached.
+    fn recycle(&self, state: &mut State) {
+        let done = self.done();
         while let Some(&(_, event)) = state.fences.front().filter(|(at, _)| *at <= done) {
             state.fences.pop_front();
             state.spare.push(event);
@@ -204,12 +232,19 @@ impl Mark {
         self.timeline.has_reached(self.queued)
     }
 
-    /// Lets the other stream wait for this place: by the fence there, or where there is none on the host.
+    /// Lets the other stream wait for this place: by the fence there, or where there is none on the host. A fence that
+    /// was reached is gone, and nothing is left to wait for; a stream that captures may not be waited for.
     pub(crate) fn hold(&self, later: &Timeline, driver: Driver) -> Result<(), DriverError> {
         let state = self.timeline.lock();
+        if self.is_reached() {
+            return Ok(());
+        }
         match state.fences.iter().find(|(at, _)| *at >= self.queued) {
             // SAFETY: stream and event are alive and of one context, which the caller made current.
             Some((_, event)) => unsafe { cu!(driver, cuStreamWaitEvent(later.raw, *event, 0)) },
+            None if state.capture.is_some() => {
+                driver.check("cuStreamSynchronize", CUresult::STREAM_CAPTURE_UNSUPPORTED)
+            }
             // SAFETY: the stream is alive.
             None => unsafe { cu!(driver, cuStreamSynchronize(self.timeline.raw)) },
         }

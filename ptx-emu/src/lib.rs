@@ -147,6 +147,7 @@
 #![allow(clippy::precedence, reason = "shifts and masks read better without parentheses they do not need")]
 
 mod accesses;
+mod allocation;
 mod async_code;
 mod code;
 mod decode;
@@ -167,7 +168,7 @@ pub use accesses::{Accesses, Conflict, ConflictKind, Trigger};
 pub use fault::{AllocationInfo, Class, Fault, OtherPlace, RustPlace, SourcePlace};
 pub use host_block::HostBlock;
 pub use launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace, run, run_at};
-pub use memory::Memory;
+pub use memory::{Memory, Taken};
 pub use memory_error::MemoryError;
 pub use module::{Kernel, Module, Param, ParseError, ParseErrors, Variable};
 pub use tensor_map::TensorMap;

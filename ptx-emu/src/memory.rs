@@ -4,15 +4,17 @@
 //! Device addresses are never reused, so the address of a freed allocation can always be recognised. The gaps between
 //! allocations are never mapped.
 //!
-//! The shadow holds one bit per byte: initialised or not. `prefix` counts the leading bytes that are known to be
-//! initialised, so a filled allocation costs one comparison.
+//! Memory of a device may also be put side by side in a range of addresses, piece by piece; copies and fills of the host
+//! go from one piece to the next.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use crate::allocation::{Allocation, Storage};
 use crate::fault::AllocationInfo;
-use crate::host_block::{HostBlock, words_for, zeroed};
+use crate::host_block::HostBlock;
 use crate::launch::LaunchSite;
 use crate::memory_error::MemoryError;
 
@@ -72,34 +74,12 @@ pub(crate) struct Table {
     freed: Vec<AllocationInfo>,
 }
 
-/// One allocation: storage and shadow.
+/// Memory without an address, and what it holds.
 #[derive(Debug)]
-pub(crate) struct Allocation {
-    pub(crate) base: u64,
-    pub(crate) bytes: u64,
-    label: RwLock<String>,
-    storage: Storage,
-    /// One bit a byte, set when initialised.
-    shadow: Box<[AtomicU32]>,
-    /// Leading bytes known to be initialised.
-    prefix: AtomicU64,
-    /// Set when the shadow has changed since the prefix was last advanced.
-    stale: AtomicBool,
-    /// Whether it holds a `.const` variable.
-    pub(crate) constant: bool,
-    /// The device whose memory it is; none for memory of the host, which every device reaches.
-    owner: Option<u32>,
-    /// Held while a 64-bit word, which is two of storage, is updated atomically.
-    pub(crate) wide: Mutex<()>,
-}
+pub struct Taken(Arc<Allocation>);
 
-#[derive(Debug)]
-enum Storage {
-    Device(Box<[AtomicU32]>),
-    Host(Arc<HostBlock>),
-    /// Memory of the program, whose device address is its own.
-    Mapped(&'static [AtomicU32]),
-}
+/// What of a range of bytes lies in one allocation: from which offset in it on, and which bytes of the range.
+type Part = (Arc<Allocation>, u64, Range<usize>);
 
 impl Memory {
     /// An empty memory of `capacity` bytes for each device. Storage is taken when allocated.
@@ -146,6 +126,71 @@ impl Memory {
         Ok(base)
     }
 
+    /// Addresses for `bytes`, a multiple of `align`, at which memory is [put](Memory::put) part by part; more of them
+    /// than there is memory.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`] when no addresses are left.
+    pub fn reserve_range(&self, bytes: u64, align: u64) -> Result<u64, MemoryError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (used, capacity) = (state.of(0), self.capacity);
+        let base = state.next.next_multiple_of(align.max(2 * ALIGN));
+        let Some(end) = base.checked_add(bytes).filter(|end| *end <= LAST) else {
+            return Err(MemoryError::OutOfMemory { asked: bytes, used, capacity });
+        };
+        state.next = (end + GAP).next_multiple_of(2 * ALIGN) + ALIGN;
+        Ok(base)
+    }
+
+    /// Counts `bytes` of a device's memory as used, without an address.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`].
+    pub fn hold(&self, device: u32, bytes: u64) -> Result<(), MemoryError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = state.of(device);
+        if bytes > self.capacity - used {
+            return Err(MemoryError::OutOfMemory { asked: bytes, used, capacity: self.capacity });
+        }
+        state.used.insert(device, used + bytes);
+        Ok(())
+    }
+
+    /// Gives back what [`hold`](Memory::hold) counted.
+    pub fn give(&self, device: u32, bytes: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let used = state.of(device).saturating_sub(bytes);
+        state.used.insert(device, used);
+    }
+
+    /// Puts memory that is [held](Memory::hold) at an address of a [range](Memory::reserve_range): fresh memory, or with
+    /// what it held when it was [taken away](Memory::take_away). Copies and fills go over from one to the next.
+    ///
+    /// # Errors
+    /// [`MemoryError::OutOfMemory`] when the host has no room; [`MemoryError::OutOfBounds`] when something lies there.
+    pub fn put(&self, base: u64, device: u32, bytes: u64, held: Option<&Taken>) -> Result<(), MemoryError> {
+        if self.find(base).is_some() {
+            return Err(MemoryError::OutOfBounds { address: base, bytes });
+        }
+        let full =
+            MemoryError::OutOfMemory { asked: bytes, used: self.used_on(device), capacity: self.capacity };
+        let new = Allocation::on_device(base, device, bytes).ok_or(full)?;
+        if let Some(Taken(old)) = held {
+            new.take_over(old);
+        }
+        self.insert(new);
+        Ok(())
+    }
+
+    /// Takes memory away from its address, with what it holds. It stays counted.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotAnAllocation`].
+    pub fn take_away(&self, base: u64) -> Result<Taken, MemoryError> {
+        let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut slot).remove(base).map(Taken)
+    }
+
     fn alloc_as(&self, device: u32, bytes: u64, constant: bool) -> Result<u64, MemoryError> {
         let base = self.reserve(bytes)?;
         self.insert_device(base, device, bytes, constant)?;
@@ -171,20 +216,10 @@ impl Memory {
         if bytes > self.capacity - used {
             return Err(full);
         }
-        let storage = zeroed(words_for(bytes)).ok_or(full.clone())?;
-        let shadow = zeroed(words_for(bytes.div_ceil(8))).ok_or(full)?;
+        let mut new = Allocation::on_device(base, device, bytes).ok_or(full)?;
+        new.constant = constant;
         state.used.insert(device, used + bytes);
-        self.insert(Allocation {
-            shadow,
-            constant,
-            ..Allocation::of(
-                base,
-                bytes,
-                format!("allocation 0x{base:x}"),
-                Storage::Device(storage),
-                Some(device),
-            )
-        });
+        self.insert(new);
         Ok(())
     }
 
@@ -224,17 +259,11 @@ impl Memory {
     pub fn free(&self, address: u64) -> Result<(), MemoryError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut slot = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let table = Arc::make_mut(&mut slot);
-        let at = table
-            .live
-            .binary_search_by_key(&address, |a| a.base)
-            .map_err(|_| MemoryError::NotAnAllocation { address })?;
-        let gone = table.live.remove(at);
+        let gone = Arc::make_mut(&mut slot).remove(address)?;
         // The host may hand the same address out again, so an address of the host is not remembered.
         if let Some(device) = gone.owner {
             let used = state.of(device) - gone.bytes;
             state.used.insert(device, used);
-            table.remember(gone.info());
         }
         Ok(())
     }
@@ -251,8 +280,9 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfBounds`].
     pub fn read(&self, address: u64, to: &mut [u8]) -> Result<(), MemoryError> {
-        let (a, offset) = self.range(address, to.len() as u64)?;
-        a.read(offset, to);
+        for (a, offset, part) in self.parts(address, to.len() as u64)? {
+            a.read(offset, &mut to[part]);
+        }
         Ok(())
     }
 
@@ -261,10 +291,11 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfBounds`].
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), MemoryError> {
-        let (a, offset) = self.range(address, from.len() as u64)?;
-        a.write(offset, from);
-        a.initialise(offset, from.len() as u64);
-        a.advance();
+        for (a, offset, part) in self.parts(address, from.len() as u64)? {
+            a.initialise(offset, part.len() as u64);
+            a.write(offset, &from[part]);
+            a.advance();
+        }
         Ok(())
     }
 
@@ -278,13 +309,15 @@ impl Memory {
             return Err(MemoryError::BadPattern { address, bytes: pattern.len() });
         }
         let total = bytes.checked_mul(count).ok_or(MemoryError::OutOfBounds { address, bytes: u64::MAX })?;
-        let (a, offset) = self.range(address, total)?;
         let chunk = pattern.repeat(4096 / pattern.len());
-        for at in (0..total).step_by(4096) {
-            a.write(offset + at, &chunk[..(total - at).min(4096) as usize]);
+        for (a, offset, part) in self.parts(address, total)? {
+            let total = part.len() as u64;
+            for at in (0..total).step_by(4096) {
+                a.write(offset + at, &chunk[..(total - at).min(4096) as usize]);
+            }
+            a.initialise(offset, total);
+            a.advance();
         }
-        a.initialise(offset, total);
-        a.advance();
         Ok(())
     }
 
@@ -293,22 +326,21 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfBounds`].
     pub fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), MemoryError> {
-        let (source, source_offset) = self.range(from, bytes)?;
-        let (target, target_offset) = self.range(to, bytes)?;
+        let (sources, targets) = (self.parts(from, bytes)?, self.parts(to, bytes)?);
         let mut data = vec![0; bytes as usize];
-        source.read(source_offset, &mut data);
-        let known: Vec<bool> = match source.first_uninitialised(source_offset, bytes) {
-            None => Vec::new(),
-            Some(_) => (0..bytes).map(|i| source.is_initialised(source_offset + i, 1)).collect(),
-        };
-        target.write(target_offset, &data);
-        if known.is_empty() {
-            target.initialise(target_offset, bytes);
+        let mut unknown = Vec::new();
+        for (a, offset, part) in sources {
+            let first = a.first_uninitialised(offset, part.len() as u64);
+            let at = |i: &usize| offset + (i - part.start) as u64;
+            unknown.extend(part.clone().filter(|i| first.is_some() && !a.is_initialised(at(i), 1)));
+            a.read(offset, &mut data[part]);
         }
-        for (i, known) in known.into_iter().enumerate() {
-            target.set(target_offset + i as u64, known);
+        for (a, offset, part) in targets {
+            a.write(offset, &data[part.clone()]);
+            let known =
+                unknown.partition_point(|i| *i < part.start)..unknown.partition_point(|i| *i < part.end);
+            a.know(offset, part, &unknown[known]);
         }
-        target.advance();
         Ok(())
     }
 
@@ -317,8 +349,11 @@ impl Memory {
     /// # Errors
     /// [`MemoryError::OutOfBounds`].
     pub fn uninitialised(&self, address: u64, bytes: u64) -> Result<Option<u64>, MemoryError> {
-        let (a, offset) = self.range(address, bytes)?;
-        Ok(a.first_uninitialised(offset, bytes).map(|at| a.base + at))
+        let parts = self.parts(address, bytes)?;
+        let first = |(a, offset, part): &Part| {
+            a.first_uninitialised(*offset, part.len() as u64).map(|at| a.base + at)
+        };
+        Ok(parts.iter().find_map(first))
     }
 
     /// Bytes in use of the memory of device 0.
@@ -404,11 +439,48 @@ impl Memory {
         table.live.insert(at, Arc::new(new));
     }
 
-    fn range(&self, address: u64, bytes: u64) -> Result<(Arc<Allocation>, u64), MemoryError> {
-        let error = MemoryError::OutOfBounds { address, bytes };
-        let a = self.table().find(address).cloned().ok_or(error.clone())?;
-        let offset = address - a.base;
-        if bytes > a.bytes - offset { Err(error) } else { Ok((a, offset)) }
+    /// The base and the bytes of what can be copied as one around an address: an allocation, or all that was put side by
+    /// side in a range.
+    pub fn run(&self, address: u64) -> Option<(u64, u64)> {
+        let table = self.table();
+        let found = table.find(address)?;
+        let (mut start, mut end) = (found.base, found.base + found.bytes);
+        let at = table.live.partition_point(|a| a.base <= address);
+        let of_device = |a: &&Arc<Allocation>| found.owner.is_some() && a.owner.is_some();
+        for before in table.live[..at - 1].iter().rev().filter(of_device) {
+            match before.base + before.bytes == start {
+                true => start = before.base,
+                false => break,
+            }
+        }
+        for after in table.live[at..].iter().filter(of_device) {
+            match after.base == end {
+                true => end += after.bytes,
+                false => break,
+            }
+        }
+        Some((start, end - start))
+    }
+
+    /// The allocations of a range of bytes, each with the offset in it and the bytes of the range that it has. Only
+    /// memory of devices lies side by side, in ranges.
+    fn parts(&self, address: u64, bytes: u64) -> Result<Vec<Part>, MemoryError> {
+        let (error, table) = (MemoryError::OutOfBounds { address, bytes }, self.table());
+        let (mut parts, mut at) = (Vec::new(), 0);
+        loop {
+            let next = table.find(address.wrapping_add(at)).filter(|a| at == 0 || a.owner.is_some());
+            let a = next.ok_or(error.clone())?;
+            let offset = address + at - a.base;
+            let end = (at + a.bytes - offset).min(bytes);
+            parts.push((a.clone(), offset, at as usize..end as usize));
+            if end == bytes {
+                return Ok(parts);
+            }
+            if end == at || a.owner.is_none() {
+                return Err(error);
+            }
+            at = end;
+        }
     }
 }
 
@@ -441,146 +513,20 @@ impl Table {
         around.iter().min_by_key(distance).filter(|a| distance(a) <= GAP / 2)
     }
 
+    /// Removes an allocation; one of a device is remembered.
+    fn remove(&mut self, address: u64) -> Result<Arc<Allocation>, MemoryError> {
+        let at = self.live.binary_search_by_key(&address, |a| a.base);
+        let gone = self.live.remove(at.map_err(|_| MemoryError::NotAnAllocation { address })?);
+        if gone.owner.is_some() {
+            self.remember(gone.info());
+        }
+        Ok(gone)
+    }
+
     fn remember(&mut self, gone: AllocationInfo) {
         if self.freed.len() == REMEMBERED {
             self.freed.remove(0);
         }
         self.freed.push(gone);
     }
-}
-
-impl Allocation {
-    /// Memory that counts as initialised, without a shadow, unless the device owns it.
-    fn of(base: u64, bytes: u64, label: String, storage: Storage, owner: Option<u32>) -> Self {
-        Self {
-            base,
-            bytes,
-            label: RwLock::new(label),
-            storage,
-            shadow: Box::default(),
-            prefix: AtomicU64::new(if owner.is_some() { 0 } else { bytes }),
-            stale: AtomicBool::new(false),
-            constant: false,
-            owner,
-            wide: Mutex::default(),
-        }
-    }
-
-    /// Base, size and label.
-    pub(crate) fn info(&self) -> AllocationInfo {
-        let label = self.label.read().unwrap_or_else(PoisonError::into_inner).clone();
-        AllocationInfo { base: self.base, bytes: self.bytes, label }
-    }
-
-    /// The storage, little-endian words.
-    pub(crate) fn words(&self) -> &[AtomicU32] {
-        match &self.storage {
-            Storage::Device(words) => words,
-            Storage::Host(block) => block.words(),
-            Storage::Mapped(words) => words,
-        }
-    }
-
-    /// Leading bytes known to be initialised.
-    pub(crate) fn prefix(&self) -> u64 {
-        self.prefix.load(Relaxed)
-    }
-
-    /// Whether all of `bytes` bytes at `offset` are initialised.
-    pub(crate) fn is_initialised(&self, offset: u64, bytes: u64) -> bool {
-        self.first_uninitialised(offset, bytes).is_none()
-    }
-
-    /// Offset of the first uninitialised byte within a range.
-    pub(crate) fn first_uninitialised(&self, offset: u64, bytes: u64) -> Option<u64> {
-        let end = offset + bytes;
-        let mut at = offset.max(self.prefix().min(end));
-        while at < end {
-            let unset = !self.shadow[(at / 32) as usize].load(Relaxed) >> (at % 32);
-            match unset.trailing_zeros() as u64 {
-                32 => at = (at / 32 + 1) * 32,
-                skip => return Some(at + skip).filter(|&found| found < end),
-            }
-        }
-        None
-    }
-
-    /// Marks bytes initialised.
-    pub(crate) fn initialise(&self, offset: u64, bytes: u64) {
-        let end = offset + bytes;
-        if end <= self.prefix() || bytes == 0 {
-            return;
-        }
-        let mut at = offset;
-        while at < end {
-            let count = (32 - at % 32).min(end - at);
-            let bits = (u32::MAX >> (32 - count)) << (at % 32);
-            let word = &self.shadow[(at / 32) as usize];
-            if word.load(Relaxed) & bits != bits {
-                word.fetch_or(bits, Relaxed);
-            }
-            at += count;
-        }
-        self.stale.store(true, Relaxed);
-    }
-
-    /// Moves the prefix over everything initialised since; called between launches.
-    pub(crate) fn advance(&self) {
-        if self.stale.swap(false, Relaxed) {
-            let prefix = self.first_uninitialised(0, self.bytes).unwrap_or(self.bytes);
-            self.prefix.fetch_max(prefix, Relaxed);
-        }
-    }
-
-    /// Marks one byte initialised or not. Bytes within the prefix stay initialised.
-    fn set(&self, offset: u64, initialised: bool) {
-        if initialised {
-            self.initialise(offset, 1);
-        } else if offset >= self.prefix() {
-            self.shadow[(offset / 32) as usize].fetch_and(!(1 << (offset % 32)), Relaxed);
-        }
-    }
-
-    /// Copies bytes out.
-    pub(crate) fn read(&self, offset: u64, to: &mut [u8]) {
-        let words = self.words();
-        let head = ((4 - offset % 4) % 4).min(to.len() as u64) as usize;
-        let (head, rest) = to.split_at_mut(head);
-        let byte = |at: u64| words[(at / 4) as usize].load(Relaxed).to_le_bytes()[(at % 4) as usize];
-        head.iter_mut().enumerate().for_each(|(i, b)| *b = byte(offset + i as u64));
-        let start = offset + head.len() as u64;
-        for (i, part) in rest.chunks_mut(4).enumerate() {
-            let word = words[(start / 4) as usize + i].load(Relaxed).to_le_bytes();
-            part.copy_from_slice(&word[..part.len()]);
-        }
-    }
-
-    /// Copies bytes in, without marking them initialised.
-    pub(crate) fn write(&self, offset: u64, from: &[u8]) {
-        let words = self.words();
-        let head = ((4 - offset % 4) % 4).min(from.len() as u64) as usize;
-        let (head, rest) = from.split_at(head);
-        let start = offset + head.len() as u64;
-        store_part(words, offset, head);
-        let (whole, tail) = rest.as_chunks::<4>();
-        for (i, part) in whole.iter().enumerate() {
-            words[(start / 4) as usize + i].store(u32::from_le_bytes(*part), Relaxed);
-        }
-        store_part(words, start + 4 * whole.len() as u64, tail);
-    }
-}
-
-/// Stores bytes that lie within one word, leaving its other bytes as another thread may write them.
-pub(crate) fn store_part(words: &[AtomicU32], offset: u64, bytes: &[u8]) {
-    if bytes.is_empty() {
-        return;
-    }
-    let shift = 8 * (offset % 4) as u32;
-    let (mut value, mut mask) = (0, 0);
-    for (i, byte) in bytes.iter().enumerate() {
-        value |= u32::from(*byte) << (shift + 8 * i as u32);
-        mask |= 0xff << (shift + 8 * i as u32);
-    }
-    let merge = |old| Some(old & !mask | value);
-    let _ = words[(offset / 4) as usize].fetch_update(Relaxed, Relaxed, merge);
 }

@@ -200,7 +200,10 @@ fn documentation() -> Result<()> {
 /// The project outside the workspace, on the emulator's shared library.
 fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
-    ["saxpy", "graph", "threads"].iter().try_for_each(|program| {
+    let mut tests = Command::new("cargo");
+    tests.args(["test", "--locked", "--lib", "--manifest-path", EXAMPLE, "--target-dir"]);
+    must(tests.arg(paths::target().join("linked")))?;
+    ["saxpy", "graph", "threads", "features", "codes"].iter().try_for_each(|program| {
         let mut run = Command::new("cargo");
         run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--bin", program, "--target-dir"])
             .arg(paths::target().join("linked"));
@@ -211,8 +214,14 @@ fn example() -> Result<()> {
 /// What is to be published can be packaged.
 fn packages() -> Result<()> {
     let mut arguments = vec!["package", "--locked", "--no-verify", "--allow-dirty"];
-    for package in ["ptx-gen", "ptx-emu", "warpwright-driver-sys", "warpwright-driver", "warpwright-cuda-emu"]
-    {
+    for package in [
+        "ptx-gen",
+        "ptx-emu",
+        "warpwright-driver-sys",
+        "warpwright-driver-derive",
+        "warpwright-driver",
+        "warpwright-cuda-emu",
+    ] {
         arguments.extend(["--package", package]);
     }
     cargo(&arguments)

@@ -1,7 +1,7 @@
 //! Programs that know nothing of this project, run unchanged on the emulator's shared library.
 //!
-//! One uses the crate cudarc, the other NVIDIA's bindings for Python. What cannot be installed here is named and not
-//! run; what can be must pass.
+//! One uses the crate cudarc, the other NVIDIA's bindings for Python. A third one compares what calls of cudarc and of
+//! this project cost, on a driver of its own. What cannot be installed here is named and not run; what can be must pass.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +10,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::paths;
 
-/// The package of cudarc's program, outside the workspace.
+/// The packages of cudarc's programs, outside the workspace: the one on the emulator, and the one that compares.
 const CUDARC: &str = "tests/outside/cudarc/Cargo.toml";
+const COMPARE: &str = "tests/outside/compare/Cargo.toml";
 
 /// The program in Python, and the packages it needs, each at its version.
 const PYTHON: &str = "tests/outside/cuda_bindings.py";
@@ -21,9 +22,13 @@ const PACKAGES: [&str; 2] = ["cuda-bindings==13.5.0", "numpy==2.4.6"];
 pub(crate) fn check(emulator: &Path) -> Result<()> {
     let library = folder(emulator)?;
     let mut left_out = Vec::new();
-    match fetch_cudarc() {
-        Ok(()) => run(cargo(&["run", "--locked"]), &library)?,
-        Err(error) => left_out.push(format!("{CUDARC}: {error:#}")),
+    for (package, arguments) in
+        [(CUDARC, &["run", "--locked"][..]), (COMPARE, &["run", "--locked", "--release"])]
+    {
+        match quietly(&mut cargo(package, &["fetch", "--locked"])) {
+            Ok(()) => run(cargo(package, arguments), &library)?,
+            Err(error) => left_out.push(format!("{package}: {error:#}")),
+        }
     }
     match install_packages() {
         Ok(python) => run(Command::new(python).arg(PYTHON), &library)?,
@@ -44,17 +49,13 @@ fn folder(emulator: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn cargo(arguments: &[&str]) -> Command {
+fn cargo(package: &str, arguments: &[&str]) -> Command {
     let mut cargo = Command::new("cargo");
-    cargo.args(arguments).args(["--manifest-path", CUDARC]);
+    cargo.args(arguments).args(["--manifest-path", package]);
     if arguments[0] == "run" {
         cargo.arg("--target-dir").arg(paths::target().join("outside/cudarc"));
     }
     cargo
-}
-
-fn fetch_cudarc() -> Result<()> {
-    quietly(&mut cargo(&["fetch", "--locked"]))
 }
 
 /// Makes a virtual environment with the packages; its Python.

@@ -149,27 +149,38 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         A::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => m.device.shared_optin(),
         A::MAX_BLOCKS_PER_MULTIPROCESSOR => m.device.blocks_per_multiprocessor(),
         A::RESERVED_SHARED_MEMORY_PER_BLOCK => m.device.shared_reserved(),
-        A::MEMORY_POOLS_SUPPORTED
-        | A::HOST_REGISTER_SUPPORTED
-        | A::READ_ONLY_HOST_REGISTER_SUPPORTED
-        | A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-        | A::MANAGED_MEMORY
-        | A::HOST_MEMORY_POOLS_SUPPORTED
-        | A::HOST_NUMA_MEMORY_POOLS_SUPPORTED
-        | A::CONCURRENT_MANAGED_ACCESS
-        | A::STREAM_PRIORITIES_SUPPORTED
-        | A::CAN_USE_64_BIT_STREAM_MEM_OPS
-        | A::CAN_USE_STREAM_WAIT_VALUE_NOR
-        | A::COMPUTE_PREEMPTION_SUPPORTED
-        | A::COOPERATIVE_LAUNCH => 1,
+        attribute if is_supported(attribute) => 1,
+        A::MAX_ACCESS_POLICY_WINDOW_SIZE => 128 << 20,
         A::MAX_PITCH => i32::MAX as u32,
         A::TEXTURE_ALIGNMENT | A::TEXTURE_PITCH_ALIGNMENT => 512,
         A::TENSOR_MAP_ACCESS_SUPPORTED => (m.device.config.compute_capability >= (9, 0)).into(),
-        // What the emulator refuses, such as launches in clusters and virtual memory, and properties of hardware that
-        // is not there: absent, as for a device that lacks them.
+        // What the emulator refuses, such as launches in clusters, it does not advertise. Properties of hardware that is
+        // not there: absent, as for a device that lacks them.
         CUdevice_attribute(1..=161) => 0,
         _ => return None,
     } as c_int)
+}
+
+/// What is there at all.
+fn is_supported(attribute: CUdevice_attribute) -> bool {
+    use CUdevice_attribute as A;
+    const ALL: [A; 14] = [
+        A::MEMORY_POOLS_SUPPORTED,
+        A::HOST_REGISTER_SUPPORTED,
+        A::READ_ONLY_HOST_REGISTER_SUPPORTED,
+        A::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
+        A::MANAGED_MEMORY,
+        A::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+        A::HOST_MEMORY_POOLS_SUPPORTED,
+        A::HOST_NUMA_MEMORY_POOLS_SUPPORTED,
+        A::CONCURRENT_MANAGED_ACCESS,
+        A::STREAM_PRIORITIES_SUPPORTED,
+        A::CAN_USE_64_BIT_STREAM_MEM_OPS,
+        A::CAN_USE_STREAM_WAIT_VALUE_NOR,
+        A::COMPUTE_PREEMPTION_SUPPORTED,
+        A::COOPERATIVE_LAUNCH,
+    ];
+    ALL.contains(&attribute)
 }
 
 fn dump_log(

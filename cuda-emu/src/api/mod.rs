@@ -20,6 +20,7 @@ pub(crate) mod graph_memory;
 pub(crate) mod launch;
 pub(crate) mod library;
 pub(crate) mod link;
+pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod node;

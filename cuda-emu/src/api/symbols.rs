@@ -7,8 +7,8 @@ use warpwright_driver_sys::*;
 use crate::api::export::{Export, exports};
 use crate::api::{
     address, boxes, capture, context, copy, device, edges, event, exec, exec_update, function, graph,
-    graph_memory, launch, library, link, memory, module, node, node_params, occupancy, peer, pool, stream,
-    tensor_map, unsupported, words,
+    graph_memory, launch, library, link, mapping, memory, module, node, node_params, occupancy, peer, pool,
+    stream, tensor_map, unsupported, words,
 };
 use crate::error::{Result, refuse, require};
 use crate::ffi::pointer::{In, Out};
@@ -32,6 +32,7 @@ pub(crate) fn chapters() -> impl Iterator<Item = &'static [Export]> {
         occupancy::EXPORTS,
         library::EXPORTS,
         link::EXPORTS,
+        mapping::EXPORTS,
         memory::EXPORTS,
         address::EXPORTS,
         pool::EXPORTS,
@@ -66,6 +67,7 @@ pub(crate) fn table(version: u32) -> Api {
         occupancy::fill_api,
         library::fill_api,
         link::fill_api,
+        mapping::fill_api,
         memory::fill_api,
         address::fill_api,
         pool::fill_api,

@@ -31,7 +31,6 @@ macro_rules! refused {
     };
 }
 
-const VIRTUAL: &str = "virtual memory management is not emulated; allocate with cuMemAlloc or from a pool";
 const PROCESSES: &str = "the devices are emulated within one process, so nothing is shared with another";
 const TENSOR_MAP: &str = "tensor maps of images are not emulated; encode a tiled one";
 const CLUSTERS: &str = "clusters of more than one block are not emulated";
@@ -40,19 +39,8 @@ const POINTERS: &str = "device functions have no address here";
 const REMOTE: &str = "no other device writes to memory past the driver here";
 
 refused! {
-    10020 cuMemAddressReserve cuMemAddressReserve(address: *mut CUdeviceptr, size: usize, alignment: usize, wanted: CUdeviceptr, flags: u64) => VIRTUAL;
-    10020 cuMemAddressFree cuMemAddressFree(address: CUdeviceptr, size: usize) => VIRTUAL;
-    10020 cuMemCreate cuMemCreate(handle: *mut CUmemGenericAllocationHandle, size: usize, properties: *const CUmemAllocationProp, flags: u64) => VIRTUAL;
-    10020 cuMemRelease cuMemRelease(handle: CUmemGenericAllocationHandle) => VIRTUAL;
-    10020 cuMemMap cuMemMap(address: CUdeviceptr, size: usize, offset: usize, handle: CUmemGenericAllocationHandle, flags: u64) => VIRTUAL;
-    10020 cuMemUnmap cuMemUnmap(address: CUdeviceptr, size: usize) => VIRTUAL;
-    10020 cuMemSetAccess cuMemSetAccess(address: CUdeviceptr, size: usize, access: *const CUmemAccessDesc, count: usize) => VIRTUAL;
-    10020 cuMemGetAccess cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, address: CUdeviceptr) => VIRTUAL;
-    10020 cuMemGetAllocationGranularity cuMemGetAllocationGranularity(granularity: *mut usize, properties: *const CUmemAllocationProp, option: CUmemAllocationGranularity_flags) => VIRTUAL;
-    10020 cuMemGetAllocationPropertiesFromHandle cuMemGetAllocationPropertiesFromHandle(properties: *mut CUmemAllocationProp, handle: CUmemGenericAllocationHandle) => VIRTUAL;
-    11000 cuMemRetainAllocationHandle cuMemRetainAllocationHandle(handle: *mut CUmemGenericAllocationHandle, address: *mut c_void) => VIRTUAL;
-    10020 cuMemExportToShareableHandle cuMemExportToShareableHandle(shared: *mut c_void, handle: CUmemGenericAllocationHandle, handle_type: CUmemAllocationHandleType, flags: u64) => VIRTUAL;
-    10020 cuMemImportFromShareableHandle cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, handle_type: CUmemAllocationHandleType) => VIRTUAL;
+    10020 cuMemExportToShareableHandle cuMemExportToShareableHandle(shared: *mut c_void, handle: CUmemGenericAllocationHandle, handle_type: CUmemAllocationHandleType, flags: u64) => PROCESSES;
+    10020 cuMemImportFromShareableHandle cuMemImportFromShareableHandle(handle: *mut CUmemGenericAllocationHandle, shared: *mut c_void, handle_type: CUmemAllocationHandleType) => PROCESSES;
     11070 cuMemGetHandleForAddressRange cuMemGetHandleForAddressRange(handle: *mut c_void, address: CUdeviceptr, size: usize, handle_type: CUmemRangeHandleType, flags: u64) => PROCESSES;
     11020 cuMemPoolExportToShareableHandle cuMemPoolExportToShareableHandle(handle: *mut c_void, pool: CUmemoryPool, handle_type: CUmemAllocationHandleType, flags: u64) => PROCESSES;
     11020 cuMemPoolImportFromShareableHandle cuMemPoolImportFromShareableHandle(pool: *mut CUmemoryPool, handle: *mut c_void, handle_type: CUmemAllocationHandleType, flags: u64) => PROCESSES;

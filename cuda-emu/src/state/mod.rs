@@ -4,6 +4,7 @@ pub(crate) mod capture;
 pub(crate) mod graphs;
 pub(crate) mod kernels;
 pub(crate) mod libraries;
+pub(crate) mod mappings;
 pub(crate) mod objects;
 mod places;
 pub(crate) mod pools;
@@ -19,6 +20,7 @@ use crate::device::Device;
 use crate::error::{Result, refuse};
 use crate::graph::nodes::{Graph, Node};
 use crate::handle::{ContextId, Table, kind};
+use crate::state::mappings::Mappings;
 use crate::state::objects::{
     Advice, Allocation, Capture, Context, DevicePools, Event, Exec, Library, LibraryKernel, Link, Module,
     Primary, Stream, UserObject,
@@ -44,6 +46,7 @@ pub(crate) struct State {
     pub(crate) user_objects: Table<kind::UserObject, UserObject>,
     pub(crate) captures: BTreeMap<u64, Capture>,
     pub(crate) allocations: BTreeMap<u64, Allocation>,
+    pub(crate) mappings: Mappings,
     /// What was said about managed memory, by the base of the allocation.
     pub(crate) managed: BTreeMap<u64, Advice>,
     pub(crate) pools: Table<kind::Pool, Pool>,
@@ -86,6 +89,7 @@ impl State {
             user_objects: Table::default(),
             captures: BTreeMap::new(),
             allocations: BTreeMap::new(),
+            mappings: Mappings::default(),
             registered: BTreeMap::new(),
         }
     }

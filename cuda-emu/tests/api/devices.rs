@@ -177,11 +177,11 @@ fn what_is_not_modelled_says_so() {
     let mut handle = CUipcMemHandle::zeroed();
     let p = emu.alloc(16);
     assert_eq!(code!(emu, cuIpcGetMemHandle(&mut handle, p)), 801);
-    assert_eq!(code!(emu, cuMemAddressReserve(&mut 0, 4096, 0, 0, 0)), 801);
+    assert_eq!(code!(emu, cuMemPoolExportPointer(&mut CUmemPoolPtrExportData::zeroed(), p)), 801);
     let findings = emu.findings();
     assert!(
         findings.contains("cuIpcGetMemHandle: the devices are emulated within one process"),
         "{findings}"
     );
-    assert!(findings.contains("cuMemAddressReserve: virtual memory management is not emulated"));
+    assert!(findings.contains("cuMemPoolExportPointer: the devices are emulated within one process"));
 }

@@ -11,6 +11,7 @@ mod harness;
 mod kinds;
 mod launches;
 mod libraries;
+mod mappings;
 mod memory;
 mod modules;
 mod node_params;

@@ -2,15 +2,14 @@
 
 use driver_sys::{CUgraph, CUgraphEdgeData, CUgraphNode};
 use ptx_gen::KernelDef;
-use smallvec::SmallVec;
 
 use super::coherence::{Writers, expect_coherent};
 use super::conditional::refuse_in_body;
-use super::order::Numbers;
-use super::params::{any_kernel, memcpy_params, memset_params, with_kernel_params};
-use super::{EdgeKind, Graph, Node, NodeId, NodeKind};
+use super::params::{any_kernel, memset_params, with_kernel_params};
+use super::{EdgeKind, Graph, Node, NodeId, NodeKind, RawGraph};
 use crate::element::Element;
-use crate::queue::Work;
+use crate::few::Few;
+use crate::queue::{Work, memcpy_params};
 use crate::{Context, DriverError, Error, Host, Kernel, Launch, View};
 
 /// What every call that adds a node takes.
@@ -52,12 +51,9 @@ impl Graph {
 
     fn add_overlapping(&mut self, edge: EdgeKind, after: &[NodeId], work: Work) -> Result<NodeId, Error> {
         expect_addable(&work, self.context())?;
-        let mut from = Numbers::new();
-        for node in after {
-            from.push(self.index_of(*node)?);
-        }
+        let from = after.iter().map(|node| self.index_of(*node)).collect::<Result<Vec<_>, _>>()?;
         self.expect_overlap(&from, self.nodes.len(), &work)?;
-        let into: SmallVec<[_; 8]> = from.iter().map(|f| (*f, edge)).collect();
+        let into: Vec<_> = from.iter().map(|f| (*f, edge)).collect();
         let writers = self.writers.get_or_insert_with(|| Writers::of(&self.nodes));
         expect_coherent((&self.nodes, &self.edges, writers), &into, self.nodes.len(), &work)?;
         // Without a node before it there is no edge, and it may be of any sort.
@@ -148,7 +144,7 @@ impl Graph {
         kind: NodeKind,
         add: impl FnOnce(&AddCall<'_>, &NodeKind) -> Result<(), DriverError>,
     ) -> Result<NodeId, Error> {
-        let mut indices = Numbers::new();
+        let (mut indices, mut handles) = (Few::<usize, 8>::new(), Few::<CUgraphNode, 8>::new());
         for node in after {
             indices.push(self.index_of(*node)?);
         }
@@ -156,19 +152,16 @@ impl Graph {
             let id = NodeId { graph: self.id, index: self.nodes.len() };
             refuse_in_body(&Node { raw: CUgraphNode::NULL, id, kind: kind.clone() })?;
         }
-        if indices.len() > 1 {
-            indices.sort_unstable();
-            indices.dedup();
-        }
-        let handles: SmallVec<[CUgraphNode; 8]> = indices.iter().map(|i| self.nodes[*i].raw).collect();
+        let indices = sorted(&mut indices);
+        indices.iter().for_each(|i| handles.push(self.nodes[*i].raw));
         let mut node = CUgraphNode::NULL;
         {
-            let (graph, _calls) = self.raw.begin();
-            let _current = self.raw.context.enter()?;
+            let (graph, _calls) = RawGraph::begin_by(&mut self.raw);
+            let (context, graph, _current) = (&graph.context, graph.raw, graph.context.enter()?);
             let (after, count) = (handles.as_ptr(), handles.len());
-            add(&AddCall { context: &self.raw.context, graph, node: &mut node, after, count }, &kind)?;
+            add(&AddCall { context, graph, node: &mut node, after, count }, &kind)?;
         }
-        let id = self.push_after(node, kind, &indices);
+        let id = self.push_after(node, kind, indices);
         indices.iter().for_each(|from| self.push_edge(*from, id.index, edges));
         Ok(id)
     }
@@ -188,6 +181,23 @@ pub(super) fn expect_addable(work: &Work, context: &Context) -> Result<(), Error
         }),
         _ => Ok(()),
     }
+}
+
+/// The numbers in order, each once.
+#[inline]
+fn sorted(numbers: &mut [usize]) -> &[usize] {
+    if numbers.len() < 2 {
+        return numbers;
+    }
+    numbers.sort_unstable();
+    let mut kept = 1;
+    for i in 1..numbers.len() {
+        if numbers[i] != numbers[kept - 1] {
+            numbers[kept] = numbers[i];
+            kept += 1;
+        }
+    }
+    &numbers[..kept]
 }
 
 fn add_work(call: &AddCall<'_>, work: &Work) -> Result<(), DriverError> {
@@ -216,7 +226,7 @@ fn add_work(call: &AddCall<'_>, work: &Work) -> Result<(), DriverError> {
 
 /// Adds a kernel by edges of one kind, which the driver has a function for: see [`EdgeKind::on`].
 fn add_kernel(call: &AddCall<'_>, data: CUgraphEdgeData, launch: &Launch) -> Result<(), DriverError> {
-    let edges: SmallVec<[CUgraphEdgeData; 8]> = SmallVec::from_elem(data, call.count);
+    let edges = vec![data; call.count];
     let (driver, after, edges) = (call.context.driver(), call.after, edges.as_ptr());
     with_kernel_params(launch, |kernel| {
         // SAFETY: the parameters are those that `with_kernel_params` made.

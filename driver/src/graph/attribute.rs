@@ -7,7 +7,7 @@ use driver_sys::{CUgraphNode, CUlaunchAttributeID, CUlaunchAttributeValue};
 
 use super::{Graph, NodeId, NodeKind};
 use crate::queue::Work;
-use crate::{Error, Launch};
+use crate::{AccessWindow, Error, Launch};
 
 /// What a kernel node asks for beside its launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,12 +18,14 @@ pub enum NodeAttribute {
     /// Whether all blocks run at the same time, so that they may wait for each other.
     Cooperative(bool),
     /// Before or after other nodes, where the graph is instantiated
-    /// [so](super::Instantiate::node_priority): the higher, the smaller the number.
+    /// [so](crate::Instantiate::node_priority): the higher, the smaller the number.
     Priority(i32),
     /// Whether its memory fences need not wait for what kernels of the other domain write.
     RemoteDomain(bool),
     /// How much of what it shares with the first-level cache shared memory gets, in percent; -1 to leave it to the driver.
     SharedCarveout(i32),
+    /// A range of memory that the second-level cache treats in its own way; one of no bytes is none.
+    AccessWindow(AccessWindow),
 }
 
 impl NodeAttribute {
@@ -34,26 +36,30 @@ impl NodeAttribute {
             Self::Priority(_) => CUlaunchAttributeID::PRIORITY,
             Self::RemoteDomain(_) => CUlaunchAttributeID::MEM_SYNC_DOMAIN,
             Self::SharedCarveout(_) => CUlaunchAttributeID::PREFERRED_SHARED_MEMORY_CARVEOUT,
+            Self::AccessWindow(_) => CUlaunchAttributeID::ACCESS_POLICY_WINDOW,
         }
     }
 
-    fn words(self) -> [u64; 2] {
+    fn words(self) -> [u64; 4] {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         match self {
-            Self::Cluster([x, y, z]) => [word(x, y), word(z, 0)],
-            Self::Cooperative(yes) | Self::RemoteDomain(yes) => [yes.into(), 0],
-            Self::Priority(number) | Self::SharedCarveout(number) => [word(number as u32, 0), 0],
+            Self::Cluster([x, y, z]) => [word(x, y), word(z, 0), 0, 0],
+            Self::Cooperative(yes) | Self::RemoteDomain(yes) => [yes.into(), 0, 0, 0],
+            Self::Priority(number) | Self::SharedCarveout(number) => [word(number as u32, 0), 0, 0, 0],
+            Self::AccessWindow(window) => window.words(),
         }
     }
 
     /// The attribute of the same sort with this value.
-    fn with(self, [low, high]: [u64; 2]) -> Self {
+    fn with(self, words: [u64; 4]) -> Self {
+        let [low, high, ..] = words;
         match self {
             Self::Cluster(_) => Self::Cluster([low as u32, (low >> 32) as u32, high as u32]),
             Self::Cooperative(_) => Self::Cooperative(low as u32 != 0),
             Self::Priority(_) => Self::Priority(low as u32 as i32),
             Self::RemoteDomain(_) => Self::RemoteDomain(low as u32 != 0),
             Self::SharedCarveout(_) => Self::SharedCarveout(low as u32 as i32),
+            Self::AccessWindow(_) => Self::AccessWindow(AccessWindow::of_words(words)),
         }
     }
 }
@@ -90,9 +96,13 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A node of another graph or that is no kernel, or what the driver refuses.
+    /// A node of another graph or that is no kernel; a window that the device does not have ([`Error::Transfer`]); or
+    /// what the driver refuses.
     pub fn set_attribute(&mut self, node: NodeId, attribute: NodeAttribute) -> Result<(), Error> {
         let raw = self.kernel_node(node)?;
+        if let NodeAttribute::AccessWindow(window) = attribute {
+            window.expect_on(self.context().device())?;
+        }
         self.set_raw_attribute(raw, attribute.id(), attribute.words())
     }
 
@@ -107,7 +117,8 @@ impl Graph {
         let (_, _calls) = self.raw.begin();
         // SAFETY: `value` is ours to write; the node is a kernel of the graph.
         unsafe { cu_if_there!(driver, cuGraphKernelNodeGetAttribute(raw, attribute.id(), &mut value)) }?;
-        Ok(attribute.with([value.words[0], value.words[1]]))
+        let [a, b, c, d, ..] = value.words;
+        Ok(attribute.with([a, b, c, d]))
     }
 
     /// Gives a kernel node all attributes of another one.
@@ -129,7 +140,8 @@ impl Graph {
         let NodeKind::Work(Work::Launch(launch)) = &self.nodes[node.index].kind else { return Ok(()) };
         let (raw, launch): (_, Launch) = (self.nodes[node.index].raw, launch.clone());
         let set = launch.config().attributes().iter().try_for_each(|attribute| {
-            self.set_raw_attribute(raw, attribute.id, [attribute.value[0], attribute.value[1]])
+            let [a, b, c, d, ..] = attribute.value;
+            self.set_raw_attribute(raw, attribute.id, [a, b, c, d])
         });
         if let Err(error) = set {
             self.take_back(node, "a node that lacks the attributes of its launch could not be removed");
@@ -142,10 +154,10 @@ impl Graph {
         &self,
         node: CUgraphNode,
         id: CUlaunchAttributeID,
-        words: [u64; 2],
+        words: [u64; 4],
     ) -> Result<(), Error> {
         let mut value = CUlaunchAttributeValue::zeroed();
-        value.words[..2].copy_from_slice(&words);
+        value.words[..4].copy_from_slice(&words);
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         let (_, _calls) = self.raw.begin();
         // SAFETY: the value is lent; the node is a kernel of the graph.

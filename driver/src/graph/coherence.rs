@@ -6,12 +6,11 @@
 //! wrote. By a programmatic edge it starts while they run, and a line that anybody on its multiprocessor reads before
 //! they write it stays as it was.
 
-use std::collections::{BTreeSet, HashMap};
-
 use super::by_memory::ByMemory;
 use super::{Edge, EdgeKind, Node};
 use crate::error::Stale;
-use crate::queue::{Touch, Use, Work};
+use crate::queue::Work;
+use crate::uses::{Touch, Use};
 use crate::{Error, Region};
 
 /// The nodes that write, by memory. Only looked up, never walked.
@@ -54,9 +53,9 @@ pub(crate) fn expect_coherent(
     if reads.is_empty() {
         return Ok(());
     }
-    let running = running(edges, into);
+    let running = running(nodes.len() + 1, edges, into);
     for read in &reads {
-        let writer = writers.of_memory(&read.region).iter().filter(|n| running.contains(n)).find_map(|n| {
+        let writer = writers.of_memory(&read.region).iter().filter(|n| running[**n]).find_map(|n| {
             let writes = |u: &Use| u.access.writes() && u.region.overlaps(&read.region);
             Some((&nodes[*n], nodes[*n].uses().into_iter().find(writes)?))
         });
@@ -79,22 +78,21 @@ pub(crate) fn expect_all_coherent(nodes: &[Node], edges: &[Edge]) -> Result<(), 
 
 /// The nodes that may still run when a node with these incoming edges starts: those from which every path to it has
 /// only programmatic edges. A full edge waits for the end of its first node, and so for the ends of all before it.
-fn running(edges: &[Edge], into: &[(usize, EdgeKind)]) -> BTreeSet<usize> {
-    let mut before: HashMap<usize, Vec<(usize, EdgeKind)>> = HashMap::new();
+fn running(nodes: usize, edges: &[Edge], into: &[(usize, EdgeKind)]) -> Vec<bool> {
+    let mut before: Vec<Vec<(usize, EdgeKind)>> = vec![Vec::new(); nodes];
     for edge in edges {
         let (from, to) = edge.indices();
-        before.entry(to).or_default().push((from, edge.kind));
+        before[to].push((from, edge.kind));
     }
-    let [mut running, mut ended] = [BTreeSet::new(), BTreeSet::new()];
+    let [mut running, mut ended] = [vec![false; nodes], vec![false; nodes]];
     let mut open = into.to_vec();
     while let Some((node, path)) = open.pop() {
         let seen = if path.overlaps() { &mut running } else { &mut ended };
-        if seen.insert(node) {
-            let further = before.get(&node).into_iter().flatten();
-            open.extend(further.map(|&(from, kind)| (from, kind.min(path))));
+        if !std::mem::replace(&mut seen[node], true) {
+            open.extend(before[node].iter().map(|&(from, kind)| (from, kind.min(path))));
         }
     }
-    running.retain(|node| !ended.contains(node));
+    running.iter_mut().zip(ended).for_each(|(running, ended)| *running &= !ended);
     running
 }
 

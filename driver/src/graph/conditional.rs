@@ -10,10 +10,10 @@ use driver_sys::{
     CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditional_flags, CUgraphConditionalHandle,
     CUgraphConditionalNodeType, CUgraphNodeParams, CUgraphNodeType,
 };
-use smallvec::SmallVec;
 
 use super::{Graph, Node, NodeId, NodeKind};
-use crate::queue::{Use, Work};
+use crate::queue::Work;
+use crate::uses::Use;
 use crate::{EdgeKind, Error};
 
 /// A number that decides which graphs run, and that kernels set. It belongs to one graph and to one node of it.
@@ -183,7 +183,7 @@ impl Graph {
                 ..CUDA_CONDITIONAL_NODE_PARAMS::zeroed()
             };
             let mut params = any_conditional(&wanted);
-            let edges: SmallVec<[_; 8]> = SmallVec::from_elem(EdgeKind::Full.data(), call.count);
+            let edges = vec![EdgeKind::Full.data(); call.count];
             let (driver, after, edges) = (call.context.driver(), call.after, edges.as_ptr());
             // SAFETY: the parameters are those of a conditional node; there is a record for each node before it.
             unsafe {

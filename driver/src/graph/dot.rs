@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::{Edge, EdgeKind, Graph, Node, NodeKind};
-use crate::queue::{Use, Work};
+use crate::queue::Work;
+use crate::uses::Use;
 
 impl Graph {
     /// The graph in the language of Graphviz: each node with its kernel, geometry and buffers, each edge with the

@@ -127,11 +127,12 @@ impl Graph {
         // SAFETY: the three arrays have room for `count`; the graph is alive.
         let code = unsafe { get(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count) };
         driver.check("cuGraphGetEdges_v2", code)?;
-        let mut reported: Vec<_> =
-            (0..count.min(from.len())).map(|i| (from[i].0, to[i].0, EdgeKind::of(&data[i]))).collect();
+        let mut reported: Vec<_> = (0..count.min(from.len()))
+            .map(|i| (from[i].0 as usize, to[i].0 as usize, EdgeKind::of(&data[i])))
+            .collect();
         reported.sort_unstable();
         let missing = self.edges.iter().find(|e| {
-            let [from, to] = [e.from, e.to].map(|n| self.nodes[n.index].raw.0);
+            let [from, to] = [e.from, e.to].map(|n| self.nodes[n.index].raw.0 as usize);
             reported.binary_search(&(from, to, e.kind)).is_err()
         });
         match missing {

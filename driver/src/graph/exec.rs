@@ -1,19 +1,21 @@
 //! A graph made ready: launched as a whole, changed in place.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use driver_sys::{CUgraphExec, CUgraphNode};
 use ptx_gen::Access;
 
+use super::by_memory::ByMemory;
 use super::order::Order;
 use super::parts::Child;
-use super::set::Users;
-use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph};
-use crate::capture::last_node;
-use crate::event::expect_same;
+use super::{Edge, Node, NodeId, NodeKind, Owner, RawGraph, order_of};
+use crate::context::expect_same;
 use crate::release::Release;
+use crate::stream::last_node;
 use crate::{Context, Driver, DriverError, Error, Region, Stream};
+
+/// The nodes that use each memory.
+pub(super) type Users = ByMemory<Vec<usize>>;
 
 /// A graph ready to launch. It runs once at a time: each launch waits for the one before. Launching takes it mutably,
 /// because the driver's graphs are not for two threads at once.
@@ -23,7 +25,8 @@ pub struct GraphExec {
     pub(super) id: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) edges: Vec<Edge>,
-    pub(super) order: Order,
+    /// Once it is asked for.
+    pub(super) order: OnceLock<Order>,
     /// What the whole graph touches, once it is asked for.
     pub(super) touched: OnceLock<Vec<(Region, Access)>>,
     /// The nodes that use each memory, once it is asked for. Only looked up, never walked.
@@ -108,8 +111,8 @@ impl GraphExec {
         // SAFETY: exec and stream are alive and of one context; the driver copies the graph.
         unsafe { cu_if_there!(self.context().driver(), cuGraphLaunch(self.inner.raw, stream.raw())) }?;
         drop(state);
-        let (node, child) = (last_node(stream), Child::new(&self.nodes, &self.order, &self.owners));
-        capture.keep((node.as_ref().ok().copied().flatten(), child));
+        let (node, child) = (last_node(stream), Child::new(&self.nodes, self.order(), &self.owners));
+        capture.keep(node.as_ref().ok().copied().flatten(), child);
         node.map(drop)
     }
 
@@ -117,15 +120,17 @@ impl GraphExec {
     fn touched(&self) -> &[(Region, Access)] {
         self.touched.get_or_init(|| {
             let mut found: Vec<(Region, Access)> = Vec::new();
-            let mut places: HashMap<(usize, usize, usize), usize> = HashMap::new();
+            let mut places = ByMemory::<Vec<usize>>::default();
             let touches = self.nodes.iter().flat_map(|node| node.kind.touches());
             for (_, region, access) in touches.filter(|(_, region, _)| region.graph().is_none()) {
-                let range = region.range();
-                let place = places.entry((region.memory(), range.start, range.end)).or_insert(found.len());
-                match found.get_mut(*place) {
-                    Some((_, known)) if *known != access => *known = Access::ReadWrite,
+                let places = places.entry(region.memory()).or_default();
+                match places.iter().find(|place| found[**place].0.same(region)) {
+                    Some(place) if found[*place].1 != access => found[*place].1 = Access::ReadWrite,
                     Some(_) => {}
-                    None => found.push((region.clone(), access)),
+                    None => {
+                        places.push(found.len());
+                        found.push((region.clone(), access));
+                    }
                 }
             }
             found
@@ -165,6 +170,11 @@ impl GraphExec {
         Ok(enabled != 0)
     }
 
+    /// The order that the edges make.
+    pub(super) fn order(&self) -> &Order {
+        self.order.get_or_init(|| order_of(&self.nodes, &self.edges))
+    }
+
     pub(super) fn programmatic(&self) -> impl Iterator<Item = &Edge> {
         self.edges.iter().filter(|e| e.kind.overlaps())
     }
@@ -200,12 +210,33 @@ impl GraphExec {
 
     #[inline]
     pub(super) fn index_of(&self, node: NodeId) -> Result<usize, Error> {
-        node.index_in(self.id, &self.nodes)
+        node.index_in(self.id, &self.nodes).map_err(|error| self.unknown(node, error))
+    }
+
+    /// The error of a node that is none of these: one of a conditional node's graphs may look like one.
+    #[cold]
+    fn unknown(&self, node: NodeId, error: Error) -> Error {
+        if !has_body(&self.nodes, node.graph) {
+            return error;
+        }
+        let problem = "it is in the body of a conditional node, and changes with the whole graph only: \
+            build the graph again, and update by it";
+        Error::Graph { what: "changing a node", problem }
     }
 
     pub(super) fn expect_stream(&self, stream: &Stream) -> Result<(), Error> {
         expect_same("a graph", self.context(), "the stream", stream.context())
     }
+}
+
+/// Whether a graph is the body of one of these nodes, or within one.
+fn has_body(nodes: &[Node], graph: u64) -> bool {
+    nodes.iter().any(|node| match &node.kind {
+        NodeKind::Conditional(of) => {
+            of.bodies().iter().any(|body| body.id == graph || has_body(&body.nodes, graph))
+        }
+        _ => false,
+    })
 }
 
 impl std::fmt::Debug for GraphExec {

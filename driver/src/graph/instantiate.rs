@@ -7,8 +7,9 @@ use driver_sys::{
     CUgraphNode, CUresult,
 };
 
+use super::exec::GraphExec;
 use super::exec::Inner;
-use super::{Graph, GraphExec, Node};
+use super::{Graph, Node};
 use crate::{DriverError, Error, Stream};
 
 /// How a graph is made ready.
@@ -37,7 +38,7 @@ pub struct Instantiate<'s> {
     /// Hands the graph to the device at once, in the order of this stream.
     pub upload: Option<&'s Stream>,
     /// Whether nodes run by their own priorities
-    /// ([`NodeAttribute::Priority`](super::NodeAttribute::Priority)), not by the one of the stream.
+    /// ([`NodeAttribute::Priority`](crate::NodeAttribute::Priority)), not by the one of the stream.
     pub node_priority: bool,
 }
 
@@ -70,7 +71,7 @@ impl Graph {
     /// # Errors
     /// As [`instantiate`](Self::instantiate); a stream of another context, [`Error::Capturing`].
     pub fn instantiate_with(&self, how: Instantiate<'_>) -> Result<GraphExec, Error> {
-        crate::capture::forbid("instantiating a graph")?;
+        crate::regions::forbid("instantiating a graph")?;
         self.expect_whole("instantiating it")?;
         self.expect_edges_as_told()?;
         self.expect_memory_in_order()?;

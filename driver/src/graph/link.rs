@@ -3,7 +3,6 @@
 use driver_sys::{CUgraphEdgeData, CUgraphNode};
 
 use super::coherence::{Writers, expect_all_coherent};
-use super::order::Order;
 use super::{Edge, EdgeKind, Graph, NodeId, NodeKind};
 use crate::Error;
 
@@ -26,14 +25,15 @@ impl Graph {
         let kind = kind.on(self.context());
         let (a, b) = (self.index_of(from)?, self.index_of(to)?);
         let refuse = |problem| Err(Error::Edge { from: a, to: b, problem });
-        if self.edges.iter().any(|e| e.indices() == (a, b)) {
+        let order = self.order();
+        // An edge that is there makes an order.
+        if order.precedes(a, b) && self.edges.iter().any(|e| e.indices() == (a, b)) {
             return refuse("it is there already");
         }
-        if a == b || self.order.precedes(b, a) {
+        if a == b || order.precedes(b, a) {
             return refuse("it would create a cycle");
         }
         let (earlier, later) = (self.nodes[a].raw, self.nodes[b].raw);
-        let edge = Edge { from, to, kind };
         match kind {
             EdgeKind::Full => self.add_dependency(earlier, later)?,
             _ => {
@@ -41,13 +41,12 @@ impl Graph {
                     NodeKind::Work(work) => self.expect_overlap(&[a], b, work)?,
                     _ => return refuse("only kernels overlap; use a full edge"),
                 }
-                let edges: Vec<Edge> = self.edges.iter().copied().chain([edge]).collect();
+                let edges: Vec<Edge> = self.edges.iter().copied().chain([Edge { from, to, kind }]).collect();
                 expect_all_coherent(&self.nodes, &edges)?;
                 self.add_overlap(earlier, later, kind.data())?;
             }
         }
-        self.order.add_edge(a, b);
-        self.edges.push(edge);
+        self.push_edges([(a, b, kind)]);
         Ok(())
     }
 
@@ -77,7 +76,7 @@ impl Graph {
         };
         self.remove_dependency(self.edges[at].kind, self.nodes[a].raw, self.nodes[b].raw)?;
         self.edges.remove(at);
-        self.reorder();
+        self.order.take();
         Ok(())
     }
 
@@ -103,7 +102,7 @@ impl Graph {
         self.nodes[index].raw = CUgraphNode::NULL;
         self.edges.retain(|edge| edge.from != node && edge.to != node);
         self.writers = self.writers.take().map(|_| Writers::of(&self.nodes));
-        self.reorder();
+        self.order.take();
         Ok(())
     }
 
@@ -113,13 +112,6 @@ impl Graph {
             tell!(warn, %error, problem);
             self.broken = Some(problem);
         }
-    }
-
-    /// Finds the order that the present edges make.
-    fn reorder(&mut self) {
-        self.order = Order::default();
-        self.nodes.iter().for_each(|_| self.order.push(&[]));
-        self.edges.iter().map(Edge::indices).for_each(|(from, to)| self.order.add_edge(from, to));
     }
 
     fn add_dependency(&self, from: CUgraphNode, to: CUgraphNode) -> Result<(), Error> {

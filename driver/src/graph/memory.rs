@@ -16,7 +16,7 @@ use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind};
 use crate::element::Element;
 use crate::memory::{byte_len, or_out_of_memory};
-use crate::queue::Touch;
+use crate::uses::Touch;
 use crate::{EdgeKind, Error, Region, View};
 
 /// The memory of a node that allocates or frees it. Clones name the same memory.
@@ -123,11 +123,11 @@ impl Graph {
         }
         for node in &self.nodes {
             node.kind.touches().try_for_each(|touch| {
-                expect_in_order((self.id, &self.nodes, &self.order), (node.id.index, node.name()), touch)
+                expect_in_order((self.id, &self.nodes, self.order()), (node.id.index, node.name()), touch)
             })?;
             if let NodeKind::Free(memory) = &node.kind {
-                let touch = ("memory", memory.region(), crate::Access::Write);
-                expect_in_order((self.id, &self.nodes, &self.order), (node.id.index, node.name()), touch)?;
+                let touch = ("memory", memory.region(), ptx_gen::Access::Write);
+                expect_in_order((self.id, &self.nodes, self.order()), (node.id.index, node.name()), touch)?;
             }
         }
         Ok(())
@@ -160,19 +160,4 @@ pub(super) fn expect_in_order(
         }
         _ => Ok(()),
     }
-}
-
-/// Refuses memory of a graph in work of a stream.
-pub(crate) fn refuse_memory<'a>(regions: impl Iterator<Item = &'a Region>, user: &str) -> Result<(), Error> {
-    for region in regions {
-        if region.graph().is_some() {
-            let (buffer, user) = (region.name(), user.to_string());
-            return Err(Error::GraphMemory {
-                buffer,
-                user,
-                problem: "a graph allocates it, for its own nodes",
-            });
-        }
-    }
-    Ok(())
 }

@@ -12,30 +12,30 @@ macro_rules! add {
 }
 
 mod add;
-mod attribute;
+pub(crate) mod attribute;
 pub(crate) mod by_memory;
 mod coherence;
 mod conditional;
 mod copied;
 mod dot;
 pub(crate) mod edge;
-mod exec;
-mod instantiate;
+pub(crate) mod exec;
+pub(crate) mod instantiate;
 mod link;
 mod memory;
 mod node;
 pub(crate) mod order;
 pub(crate) mod params;
 mod parts;
-mod profile;
-mod races;
-mod set;
+pub(crate) mod profile;
+pub(crate) mod races;
+pub(crate) mod set;
 mod update;
 mod words;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use driver_sys::{CUgraph, CUgraphNode};
 
@@ -45,18 +45,11 @@ use crate::{Context, Error};
 use coherence::Writers;
 use order::Order;
 
-pub use attribute::NodeAttribute;
 pub use conditional::{Condition, Conditional};
 pub use edge::{Edge, EdgeKind};
-pub use exec::GraphExec;
-pub use instantiate::Instantiate;
 pub use memory::Allocated;
-pub(crate) use memory::refuse_memory;
 pub use node::{Node, NodeId, NodeKind};
 pub use parts::{Child, HostCall};
-pub use profile::{Profile, ProfileRow};
-pub use races::Race;
-pub use set::NodeWork;
 pub use words::{WordOperation, Words};
 
 /// Something that a graph needs, kept for as long as the graph and what is made of it.
@@ -68,7 +61,8 @@ pub struct Graph {
     id: u64,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
-    pub(crate) order: Order,
+    /// Once it is asked for.
+    order: OnceLock<Order>,
     /// Once it is asked for.
     writers: Option<Writers>,
     /// What captured work needs that no node of ours stands for.
@@ -131,7 +125,7 @@ impl Graph {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             nodes: Vec::new(),
             edges: Vec::new(),
-            order: Order::default(),
+            order: OnceLock::new(),
             writers: None,
             owners: Vec::new(),
             original: None,
@@ -172,19 +166,28 @@ impl Graph {
             kind.touches().for_each(|touch| writers.add(id.index, touch));
         }
         self.nodes.push(Node { raw, id, kind });
-        self.order.push(after);
+        if let Some(order) = self.order.get_mut() {
+            order.push(after);
+        }
         id
     }
 
     /// Remembers edges that the driver has.
     pub(crate) fn push_edges(&mut self, edges: impl IntoIterator<Item = (usize, usize, EdgeKind)>) {
         for (from, to, kind) in edges {
-            self.order.add_edge(from, to);
             self.push_edge(from, to, kind);
+            if let Some(order) = self.order.get_mut() {
+                order.add_edge(from, to);
+            }
         }
     }
 
-    /// Remembers an edge whose order is known.
+    /// The order that the edges make.
+    pub(crate) fn order(&self) -> &Order {
+        self.order.get_or_init(|| order_of(&self.nodes, &self.edges))
+    }
+
+    /// Remembers an edge, but for the order that it makes.
     fn push_edge(&mut self, from: usize, to: usize, kind: EdgeKind) {
         let id = |index| NodeId { graph: self.id, index };
         self.edges.push(Edge { from: id(from), to: id(to), kind });
@@ -231,6 +234,10 @@ impl Graph {
     }
 }
 
+fn order_of(nodes: &[Node], edges: &[Edge]) -> Order {
+    Order::of(nodes.len(), edges.iter().map(Edge::indices))
+}
+
 impl std::fmt::Debug for Graph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Graph({} nodes, {} edges)", self.nodes.len(), self.edges.len())
@@ -242,6 +249,17 @@ impl RawGraph {
     #[inline]
     pub(crate) fn begin(&self) -> (CUgraph, MutexGuard<'_, Removed>) {
         (self.raw, lock(&self.calls))
+    }
+
+    /// The right to call the driver with it for who may be the only one to have it: then nobody else can.
+    #[inline]
+    fn begin_by(graph: &mut Arc<Self>) -> (&Self, Option<MutexGuard<'_, Removed>>) {
+        if graph.parent.is_none() && Arc::strong_count(graph) == 1 {
+            // The calls of those who had it and are gone come before.
+            fence(Ordering::Acquire);
+            return (graph, None);
+        }
+        (graph, Some(lock(&graph.calls)))
     }
 }
 

@@ -6,7 +6,8 @@ use super::conditional::Conditional;
 use super::memory::Allocated;
 use super::parts::{Child, HostCall};
 use super::words::Words;
-use crate::queue::{Touch, Use, Work};
+use crate::queue::Work;
+use crate::uses::{Touches, Use};
 use crate::{Error, Event};
 
 /// A node of one graph.
@@ -148,26 +149,28 @@ impl Node {
 
 impl NodeKind {
     pub(super) fn uses(&self) -> Vec<Use> {
-        let (work, inner) = self.parts();
-        work.map(Work::uses).into_iter().flatten().chain(inner.iter().cloned()).collect()
+        match self {
+            Self::Work(work) => work.uses(),
+            _ => self.inner_uses().to_vec(),
+        }
     }
 
     /// What it reads and writes, lent.
     #[inline]
-    pub(crate) fn touches(&self) -> impl Iterator<Item = Touch<'_>> + Clone {
-        let (work, inner) = self.parts();
-        work.into_iter().flat_map(Work::touches).chain(inner.iter().map(Use::touch))
+    pub(crate) fn touches(&self) -> Touches<'_> {
+        match self {
+            Self::Work(work) => work.touches(),
+            _ => Touches { uses: self.inner_uses().iter(), ..Touches::default() },
+        }
     }
 
-    /// Its work, or what else it touches.
-    #[inline]
-    fn parts(&self) -> (Option<&Work>, &[Use]) {
+    /// What it touches that is not work of its own.
+    fn inner_uses(&self) -> &[Use] {
         match self {
-            Self::Work(work) => (Some(work), &[]),
-            Self::Child(child) => (None, child.all_uses()),
-            Self::Conditional(conditional) => (None, conditional.uses()),
-            Self::Words(words) => (None, words.uses()),
-            _ => (None, &[]),
+            Self::Child(child) => child.all_uses(),
+            Self::Conditional(conditional) => conditional.uses(),
+            Self::Words(words) => words.uses(),
+            _ => &[],
         }
     }
 }

@@ -1,64 +1,67 @@
 //! The order that edges make: which node is before which, and which edges are enough.
 
-use smallvec::SmallVec;
-
-/// A set of nodes, as bits; of 512 without memory of its own.
-type Set = SmallVec<[u64; 8]>;
-
-/// Some nodes, by their numbers.
-pub(crate) type Numbers = SmallVec<[usize; 8]>;
-
-/// For each node the set of nodes before it, kept as nodes and edges are added.
+/// For each node the set of nodes before it, as a row of bits, kept as nodes and edges are added.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Order {
-    before: Vec<Set>,
+    /// The rows, each of `stride` words.
+    before: Vec<u64>,
+    /// Words of a row: enough for a bit a node.
+    stride: usize,
     /// Whether an edge leads from the node, so that others may have it in their sets.
     leads: Vec<bool>,
 }
 
 impl Order {
+    /// The order of so many nodes with these edges, which have no cycle.
+    pub(crate) fn of(nodes: usize, edges: impl Iterator<Item = (usize, usize)>) -> Self {
+        let stride = nodes.div_ceil(64);
+        let mut order = Self { before: vec![0; nodes * stride], stride, leads: vec![false; nodes] };
+        edges.for_each(|(from, to)| order.add_edge(from, to));
+        order
+    }
+
     /// Adds a node after these nodes.
     pub(crate) fn push(&mut self, after: &[usize]) {
-        // Most nodes come after one, whose set is the beginning of theirs.
-        let mut before = after.first().map_or_else(Set::new, |node| Set::from_slice(&self.before[*node]));
-        for &node in after {
-            self.add_to(&mut before, node);
-            self.leads[node] = true;
+        let node = self.leads.len();
+        if node == self.stride * 64 {
+            self.widen();
         }
-        self.before.push(before);
+        self.before.resize((node + 1) * self.stride, 0);
         self.leads.push(false);
+        after.iter().for_each(|from| self.put_before(*from, node));
     }
 
     /// Adds an edge, which must not create a cycle.
     pub(crate) fn add_edge(&mut self, from: usize, to: usize) {
-        let mut earlier = Set::new();
-        self.add_to(&mut earlier, from);
-        self.leads[from] = true;
-        unite(&mut self.before[to], &earlier);
+        self.put_before(from, to);
         if self.leads[to] {
-            for node in 0..self.before.len() {
+            for node in 0..self.leads.len() {
                 if self.precedes(to, node) {
-                    unite(&mut self.before[node], &earlier);
+                    self.put_before(from, node);
                 }
             }
         }
     }
 
     /// Whether a path of edges leads from `a` to `b`.
+    #[inline]
     pub(crate) fn precedes(&self, a: usize, b: usize) -> bool {
-        self.before[b].get(a / 64).is_some_and(|word| word >> (a % 64) & 1 == 1)
+        self.before[b * self.stride + a / 64] >> (a % 64) & 1 == 1
     }
 
     /// All nodes, each after those that are before it.
     pub(crate) fn sorted(&self) -> Vec<usize> {
-        let mut nodes: Vec<usize> = (0..self.before.len()).collect();
+        let count = self.leads.len();
         // Whatever is before a node has fewer nodes before it.
-        nodes.sort_by_key(|node| self.before[*node].iter().map(|word| word.count_ones()).sum::<u32>());
+        let earlier = |node| self.row(node).iter().map(|word| word.count_ones() as usize).sum::<usize>();
+        let mut nodes: Vec<usize> = (0..count).map(|node| earlier(node) * count + node).collect();
+        nodes.sort_unstable();
+        nodes.iter_mut().for_each(|node| *node %= count);
         nodes
     }
 
     /// Keeps the fewest of `nodes` after which all of them are done, in order: those that no other of them comes after.
-    pub(crate) fn keep_last(&self, nodes: &mut Numbers) {
+    pub(crate) fn keep_last(&self, nodes: &mut Vec<usize>) {
         nodes.sort_unstable();
         let mut kept = 0;
         for i in 0..nodes.len() {
@@ -70,22 +73,31 @@ impl Order {
         nodes.truncate(kept);
     }
 
-    /// Adds a node and all that is before it to a set.
-    #[inline]
-    fn add_to(&self, set: &mut Set, node: usize) {
-        unite(set, &self.before[node]);
-        if set.len() <= node / 64 {
-            set.resize(node / 64 + 1, 0);
-        }
-        set[node / 64] |= 1 << (node % 64);
+    fn row(&self, node: usize) -> &[u64] {
+        &self.before[node * self.stride..][..self.stride]
     }
-}
 
-fn unite(set: &mut Set, other: &[u64]) {
-    if set.len() < other.len() {
-        set.resize(other.len(), 0);
+    /// Puts a node and all that is before it before another node.
+    #[inline]
+    fn put_before(&mut self, from: usize, to: usize) {
+        let row = |node: usize| node * self.stride..(node + 1) * self.stride;
+        if let Ok([earlier, later]) = self.before.get_disjoint_mut([row(from), row(to)]) {
+            later.iter_mut().zip(earlier).for_each(|(a, b)| *a |= *b);
+            later[from / 64] |= 1 << (from % 64);
+        }
+        self.leads[from] = true;
     }
-    set.iter_mut().zip(other).for_each(|(a, b)| *a |= b);
+
+    /// Makes room for twice the nodes.
+    #[cold]
+    fn widen(&mut self) {
+        let (old, stride) = (self.stride, (2 * self.stride).max(1));
+        let mut wide = vec![0; self.leads.len() * stride];
+        for node in 0..self.leads.len() {
+            wide[node * stride..][..old].copy_from_slice(self.row(node));
+        }
+        (self.before, self.stride) = (wide, stride);
+    }
 }
 
 #[cfg(test)]
@@ -106,9 +118,9 @@ mod tests {
         assert!(order.precedes(0, 73) && order.precedes(2, 70));
         assert!(!order.precedes(1, 2) && !order.precedes(3, 3) && !order.precedes(73, 0));
         let last_of = |nodes: &[usize]| {
-            let mut nodes = Numbers::from_slice(nodes);
+            let mut nodes = nodes.to_vec();
             order.keep_last(&mut nodes);
-            nodes.to_vec()
+            nodes
         };
         assert_eq!(last_of(&[2, 0, 1]), [1, 2]);
         assert_eq!(last_of(&[0, 1, 2, 3]), [3]);

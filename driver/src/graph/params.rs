@@ -1,13 +1,12 @@
-//! What the driver is told of kernels, copies and fills.
+//! What the driver is told of kernels and fills.
 
 use std::ffi::c_void;
 
 use driver_sys::{
-    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUgraphNodeParams_kernel,
-    CUgraphNodeType, CUmemorytype,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMSET_NODE_PARAMS_v1, CUgraphNodeParams_kernel, CUgraphNodeType,
 };
 
-use crate::queue::{Copy, CopyShape, Fill, FillShape};
+use crate::queue::{Fill, FillShape};
 use crate::{Function, Launch, LaunchConfig};
 
 /// Hands a launch to a call as the parameters of a kernel node. The driver copies them.
@@ -39,37 +38,6 @@ pub(super) fn kernel_params(
         kernelParams: params,
         ..CUDA_KERNEL_NODE_PARAMS_v2::zeroed()
     }
-}
-
-/// A copy, as the driver wants it.
-pub(crate) fn memcpy_params(copy: &Copy) -> CUDA_MEMCPY3D_v2 {
-    let (from, to) = (copy.from(), copy.to());
-    let mut params = CUDA_MEMCPY3D_v2 {
-        srcMemoryType: CUmemorytype::DEVICE,
-        srcDevice: from.address(),
-        srcPitch: from.bytes(),
-        srcHeight: 1,
-        dstMemoryType: CUmemorytype::DEVICE,
-        dstDevice: to.address(),
-        dstPitch: to.bytes(),
-        dstHeight: 1,
-        WidthInBytes: to.bytes(),
-        Height: 1,
-        Depth: 1,
-        ..CUDA_MEMCPY3D_v2::zeroed()
-    };
-    if let Some(CopyShape { extent, from, to }) = copy.shape() {
-        [params.WidthInBytes, params.Height, params.Depth] = *extent;
-        [params.srcPitch, params.srcHeight] = *from;
-        [params.dstPitch, params.dstHeight] = *to;
-    }
-    if let Some(host) = from.host() {
-        (params.srcMemoryType, params.srcHost, params.srcDevice) = (CUmemorytype::HOST, host, 0);
-    }
-    if let Some(host) = to.host() {
-        (params.dstMemoryType, params.dstHost, params.dstDevice) = (CUmemorytype::HOST, host, 0);
-    }
-    params
 }
 
 /// A fill, as the driver wants it.

@@ -8,10 +8,10 @@ use driver_sys::CUDA_HOST_NODE_PARAMS_v1;
 
 use super::order::Order;
 use super::{Graph, Node, NodeId, NodeKind, Owner};
-use crate::event::expect_same;
+use crate::context::expect_same;
 use crate::gate::host_function;
-use crate::queue::Use;
 use crate::release::Release;
+use crate::uses::Use;
 use crate::{Context, EdgeKind, Error, Event, Stream};
 
 /// A function that the driver calls on a thread of its own, in every launch.
@@ -87,7 +87,7 @@ unsafe extern "C" fn call_host(data: *mut c_void) {
 
 impl Child {
     pub(super) fn of(graph: &Graph) -> Self {
-        Self::new(&graph.nodes, &graph.order, &graph.owners)
+        Self::new(&graph.nodes, graph.order(), &graph.owners)
     }
 
     /// A graph of these nodes, with what they need.
@@ -114,6 +114,10 @@ impl Child {
 impl Graph {
     /// Adds a function on the host. It runs on a thread of the driver, where it may not call the driver; a panic in
     /// it is caught and reported as an event.
+    ///
+    /// It goes with the graph, once no work can call it. One that owns something of this graph's own context and is
+    /// dropped in flight keeps the context in use until that is next waited for, taken ([`Context::new`]), or given
+    /// something back; so wait before the last other share of the context goes.
     ///
     /// ```
     /// # use warpwright_driver::*;

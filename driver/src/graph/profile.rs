@@ -3,15 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::exec::GraphExec;
 use super::order::Order;
-use super::{Graph, GraphExec, Node, NodeId, NodeKind};
+use super::{Graph, Node, NodeId, NodeKind};
 use crate::{Error, Event, Stream};
 
 /// The nodes of a graph in the order in which they ran, each with its time. As text it is a table.
 #[derive(Clone, Debug)]
 pub struct Profile {
-    /// A row for each node.
+    /// A row for each node that ran.
     pub rows: Vec<ProfileRow>,
+    /// The nodes that did not run, because they do so as parts of a graph only.
+    pub untimed: Vec<Untimed>,
     /// What the times are compared with: bytes per second that the device can move.
     pub ceiling: Option<f64>,
 }
@@ -28,6 +31,17 @@ pub struct ProfileRow {
     /// Bytes of the views that it was given: read ones and written ones, those that are both twice. A kernel may touch
     /// fewer of them, or one of them more than once.
     pub bytes: u64,
+}
+
+/// A node that did not run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Untimed {
+    /// The node.
+    pub node: NodeId,
+    /// Its kernel, or what else it does in a word.
+    pub name: String,
+    /// Why it does not run by itself.
+    pub why: &'static str,
 }
 
 impl Profile {
@@ -54,6 +68,10 @@ impl Graph {
     /// Runs the nodes one by one in the stream, in an order that the edges allow, with events between them, and waits.
     /// The graph's own launch is faster: nothing overlaps here.
     ///
+    /// What runs as a part of a graph only does not run, and is [named](Profile::untimed): allocations and what uses
+    /// their memory, conditional nodes, waits for words, work that is not this crate's. What the other nodes compute
+    /// may so be another than in a launch.
+    ///
     /// ```
     /// # use warpwright_driver::*;
     /// # fn main() -> Result<(), Error> {
@@ -70,12 +88,10 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// A graph with nodes that run as parts of graphs only - allocation, freeing, conditional nodes, operations on
-    /// words, work that is not this crate's ([`Error::NodeKind`]); a stream of another context; [`Error::Capturing`];
-    /// or what the driver refuses.
+    /// A stream of another context, [`Error::Capturing`], or what the driver refuses.
     pub fn profile(&self, stream: &Stream) -> Result<Profile, Error> {
-        crate::event::expect_same("a graph", self.context(), "the stream", stream.context())?;
-        profile(&self.nodes, &self.order, stream, |_| Ok(true))
+        crate::context::expect_same("a graph", self.context(), "the stream", stream.context())?;
+        profile(&self.nodes, self.order(), stream, |_| Ok(true))
     }
 }
 
@@ -86,7 +102,7 @@ impl GraphExec {
     /// As [`Graph::profile`].
     pub fn profile(&mut self, stream: &Stream) -> Result<Profile, Error> {
         self.expect_stream(stream)?;
-        profile(&self.nodes, &self.order, stream, |node| self.is_enabled(node))
+        profile(&self.nodes, self.order(), stream, |node| self.is_enabled(node))
     }
 }
 
@@ -96,53 +112,66 @@ fn profile(
     stream: &Stream,
     is_on: impl Fn(NodeId) -> Result<bool, Error>,
 ) -> Result<Profile, Error> {
-    expect_profilable(nodes)?;
-    let mut timed = Vec::new();
+    let (mut timed, mut untimed) = (Vec::new(), Vec::new());
     let queued = order.sorted().into_iter().try_for_each(|index| {
         let node = &nodes[index];
         let off = matches!(&node.kind, NodeKind::Work(work) if !work.is_nothing()) && !is_on(node.id)?;
-        if off { Ok(()) } else { run(node, stream, &mut timed) }
+        if off { Ok(()) } else { run(node, stream, &mut timed, &mut untimed) }
     });
     // Also after an error: the nodes are lent, and what is queued uses them.
     stream.synchronize()?;
     queued?;
     let row = |(node, [start, end]): (&Node, [Event; 2])| {
-        let bytes = |(_, region, access): (_, &crate::Region, crate::Access)| {
+        let bytes = |(_, region, access): (_, &crate::Region, ptx_gen::Access)| {
             region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
         };
         let bytes = node.kind.touches().map(bytes).sum();
         Ok(ProfileRow { node: node.id, name: node.name(), time: end.since(&start)?, bytes })
     };
-    Ok(Profile { rows: timed.into_iter().map(row).collect::<Result<_, Error>>()?, ceiling: None })
+    let rows = timed.into_iter().map(row).collect::<Result<_, Error>>()?;
+    Ok(Profile { rows, untimed, ceiling: None })
 }
 
-fn expect_profilable(nodes: &[Node]) -> Result<(), Error> {
-    nodes.iter().try_for_each(|node| match &node.kind {
-        NodeKind::Child(child) => expect_profilable(child.nodes()),
-        NodeKind::Work(_)
-        | NodeKind::Empty
-        | NodeKind::Host(_)
-        | NodeKind::Record(_)
-        | NodeKind::Wait(_)
-        | NodeKind::Removed => Ok(()),
-        _ => Err(node.wrong_kind("it runs as a part of a graph only, which cannot be measured node by node")),
-    })
+/// Why a node runs as a part of a graph only, if it does.
+fn part_of_a_graph(kind: &NodeKind) -> Option<&'static str> {
+    match kind {
+        NodeKind::Alloc(_) | NodeKind::Free(_) => Some("its memory is there in a launch of the graph only"),
+        NodeKind::Conditional(_) => Some("the device decides whether its graphs run"),
+        NodeKind::Words(words) if words.waits() => Some("what it waits for may be written beside it"),
+        NodeKind::Other(_) => Some("it is not this crate's work"),
+        // Its nodes are looked at one by one.
+        NodeKind::Child(_) => None,
+        kind if kind.touches().any(|(_, region, _)| region.graph().is_some()) => {
+            Some("it uses memory that a graph allocates")
+        }
+        _ => None,
+    }
 }
 
 /// Queues one node between two events, and those of a child one by one.
-fn run<'n>(node: &'n Node, stream: &Stream, timed: &mut Vec<(&'n Node, [Event; 2])>) -> Result<(), Error> {
+fn run<'n>(
+    node: &'n Node,
+    stream: &Stream,
+    timed: &mut Vec<(&'n Node, [Event; 2])>,
+    untimed: &mut Vec<Untimed>,
+) -> Result<(), Error> {
+    if let Some(why) = part_of_a_graph(&node.kind) {
+        untimed.push(Untimed { node: node.id, name: node.name(), why });
+        return Ok(());
+    }
     let queue: Box<dyn FnOnce() -> Result<(), Error> + '_> = match &node.kind {
         NodeKind::Child(child) => {
             return child
                 .order()
                 .sorted()
                 .into_iter()
-                .try_for_each(|i| run(&child.nodes()[i], stream, timed));
+                .try_for_each(|i| run(&child.nodes()[i], stream, timed, untimed));
         }
         NodeKind::Work(work) => Box::new(|| stream.run(work)),
         NodeKind::Host(call) => Box::new(|| call.queue(stream)),
         NodeKind::Record(event) => Box::new(|| event.record(stream)),
         NodeKind::Wait(event) => Box::new(|| stream.wait(event)),
+        NodeKind::Words(words) => Box::new(|| words.queue(stream)),
         _ => return Ok(()),
     };
     let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
@@ -173,6 +202,18 @@ impl fmt::Display for Profile {
             }
         }
         let bytes: u64 = self.rows.iter().map(|row| row.bytes).sum();
-        writeln!(f, "{:>5}  {:<32}{:>12.3}{:>7.1}%{:>12.3}", "", "all", all * 1e6, 100.0, bytes as f64 / 1e6)
+        writeln!(
+            f,
+            "{:>5}  {:<32}{:>12.3}{:>7.1}%{:>12.3}",
+            "",
+            "all",
+            all * 1e6,
+            100.0,
+            bytes as f64 / 1e6
+        )?;
+        let mut untimed = self.untimed.iter();
+        untimed.try_for_each(|Untimed { node, name, why }| {
+            writeln!(f, "{:>5}  {name:<32}not timed: {why}", node.index())
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! What orders nodes, and what would have to: the buffers that they touch.
 
 use super::{Graph, Node, NodeId};
-use crate::queue::{Hazard, Touch, Use, hazard};
+use crate::queue::{Hazard, hazard};
+use crate::uses::{Touch, Use};
 use crate::{Error, Region};
 
 /// Two nodes that no edge orders and that touch the same bytes, one of them writing.
@@ -26,18 +27,18 @@ impl Graph {
         for (_, a, earlier) in self.nodes[from].kind.touches() {
             for (_, b, later) in self.nodes[to].kind.touches() {
                 let reason = hazard(earlier, later).filter(|_| a.overlaps(b));
-                reasons.extend(reason.map(|hazard| (hazard, a.name())));
+                if let Some(hazard) = reason {
+                    insert(&mut reasons, (hazard, a.name()));
+                }
             }
         }
-        reasons.sort();
-        reasons.dedup();
         Ok(reasons)
     }
 
     /// Pairs of nodes that no path of edges orders and that touch the same bytes, one of them writing: the edges that
     /// were forgotten. A recorded graph has none.
     pub fn races(&self) -> Vec<Race> {
-        let order = &self.order;
+        let order = self.order();
         let uses: Vec<Vec<Use>> = self.nodes.iter().map(Node::uses).collect();
         let mut races = Vec::new();
         for (b, later) in uses.iter().enumerate() {
@@ -51,6 +52,13 @@ impl Graph {
             }
         }
         races
+    }
+}
+
+/// Puts an item in its place of a few that are in order, each once.
+fn insert<T: Ord>(items: &mut Vec<T>, item: T) {
+    if let Err(place) = items.binary_search(&item) {
+        items.insert(place, item);
     }
 }
 

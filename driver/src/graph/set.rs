@@ -7,21 +7,18 @@ use std::sync::Arc;
 
 use ptx_gen::{Access, KernelDef};
 
-use super::by_memory::ByMemory;
 use super::coherence::expect_all_coherent;
+use super::exec::{GraphExec, Users};
 use super::memory::expect_in_order;
-use super::params::{kernel_params, memcpy_params, memset_params, with_kernel_params};
+use super::params::{kernel_params, memset_params, with_kernel_params};
 use super::parts::{Child, HostCall};
 use super::races::conflict;
 use super::words::{WordOperation, Words};
-use super::{Graph, GraphExec, NodeId, NodeKind, edge};
-use crate::event::expect_same;
-use crate::launch::Arg;
-use crate::queue::Work;
+use super::{Graph, NodeId, NodeKind, edge};
+use crate::args::Args;
+use crate::context::expect_same;
+use crate::queue::{Work, memcpy_params};
 use crate::{Error, Event, Function, Host, Kernel, Launch, LaunchConfig, LaunchProblem, Region};
-
-/// The nodes that use each memory.
-pub(super) type Users = ByMemory<Vec<usize>>;
 
 fn add_user(users: &mut Users, memory: usize, node: usize) {
     let nodes = users.entry(memory).or_default();
@@ -95,8 +92,12 @@ impl GraphExec {
     /// # }
     /// ```
     ///
+    /// Nodes in the bodies of conditional nodes are changed with the whole graph only: CUDA documents their change for
+    /// [`update`](Self::update), by another graph of the same form.
+    ///
     /// # Errors
-    /// A node of another graph, one that was removed since, or one of another sort; else as
+    /// A node of another graph, one that was removed since, one of another sort, or one in the body of a conditional node
+    /// ([`Error::Graph`]); else as
     /// [`set_launch`](Self::set_launch), and what the driver refuses: a copy keeps its kinds of memory, a child graph
     /// its form.
     pub fn set<'g>(&mut self, node: NodeId, work: impl Into<NodeWork<'g>>) -> Result<(), Error> {
@@ -135,7 +136,7 @@ impl GraphExec {
         node: NodeId,
         function: &Function,
         config: &LaunchConfig,
-        args: &[Arg<'_>],
+        args: &Args<'_>,
     ) -> Option<Result<(), Error>> {
         let index = self.index_of(node).ok()?;
         let place = &mut self.nodes[index].kind;
@@ -313,7 +314,7 @@ impl GraphExec {
         }
         self.expect_ordered(index, new)?;
         self.expect_coherent_with(node, new)?;
-        let place = (self.id, &*self.nodes, &self.order);
+        let place = (self.id, &*self.nodes, self.order());
         new.touches()
             .try_for_each(|touch| expect_in_order(place, (index, self.nodes[index].name()), touch))?;
         if let Some(users) = self.users.get_mut() {
@@ -331,11 +332,10 @@ impl GraphExec {
         let is_new = |(_, region, access): &(_, &Region, Access)| {
             !old.touches().any(|(_, known, before)| *access == before && known.covers(region))
         };
-        let new: Vec<_> = new.touches().filter(is_new).collect();
+        let (new, order): (Vec<_>, _) = (new.touches().filter(is_new).collect(), self.order());
         for other in self.users_of(new.iter().map(|(_, region, _)| *region)) {
             let node = &self.nodes[other];
-            let ordered =
-                other == index || self.order.precedes(other, index) || self.order.precedes(index, other);
+            let ordered = other == index || order.precedes(other, index) || order.precedes(index, other);
             let met = if ordered { None } else { conflict(new.iter().copied(), node.kind.touches()) };
             if let Some(buffer) = met.map(Region::name) {
                 let (name, other_name) = (self.nodes[index].name(), node.name());

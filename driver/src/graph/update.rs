@@ -4,9 +4,10 @@ use std::sync::OnceLock;
 
 use driver_sys::CUgraphExecUpdateResultInfo;
 
-use super::{Edge, Graph, GraphExec, Node, NodeKind};
+use super::exec::GraphExec;
+use super::{Edge, Graph, Node, NodeKind};
 use crate::Error;
-use crate::event::expect_same;
+use crate::context::expect_same;
 
 impl GraphExec {
     /// Takes over the arguments of another graph of the same form: the same nodes and edges, added in the same order.
@@ -61,7 +62,7 @@ impl GraphExec {
     /// Whether the nodes of a graph pair with this one's by the order of adding.
     fn pairs_with(&self, graph: &Graph) -> bool {
         let edges = |edges: &[Edge]| {
-            let mut edges: Vec<_> = edges.iter().map(|e| (e.indices(), e.kind)).collect();
+            let mut edges: Vec<_> = edges.iter().map(|e| (e.from.index, e.to.index, e.kind)).collect();
             edges.sort_unstable();
             edges
         };

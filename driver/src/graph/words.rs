@@ -10,8 +10,8 @@ use ptx_gen::Access;
 
 use super::{Graph, NodeId, NodeKind};
 use crate::element::{Element, as_bytes};
-use crate::queue::Use;
-use crate::{Context, DriverError, EdgeKind, Error, View, WaitFor};
+use crate::uses::Use;
+use crate::{Context, DriverError, EdgeKind, Error, Stream, View, WaitFor};
 
 /// One operation on a word of 32 or 64 bits.
 #[derive(Clone, Debug)]
@@ -101,6 +101,23 @@ impl Words {
     /// How many operations there are.
     pub fn count(&self) -> usize {
         self.0.operations.len()
+    }
+
+    /// Whether it waits for a word.
+    pub(super) fn waits(&self) -> bool {
+        self.0.operations.iter().any(|operation| !operation.used.access.writes())
+    }
+
+    /// Makes the operations in the order of a stream.
+    pub(super) fn queue(&self, stream: &Stream) -> Result<(), Error> {
+        let turn = stream.begin("operations on words")?;
+        turn.admit(self.0.uses.iter().map(|used| (&used.region, used.access)))?;
+        let mut operations: Vec<_> = self.0.operations.iter().map(WordOperation::params).collect();
+        let (count, first) = (operations.len() as u32, operations.as_mut_ptr());
+        turn.enqueue(|driver| {
+            // SAFETY: the words are alive, and whoever releases them waits for the stream; the operations are copied.
+            unsafe { cu_if_there!(driver, cuStreamBatchMemOp_v2(stream.raw(), count, first, 0)) }
+        })
     }
 
     pub(super) fn uses(&self) -> &[Use] {

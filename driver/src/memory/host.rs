@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use driver_sys::{CUmemAttach_flags, CUmemhostregister_flags};
+use ptx_gen::Access;
 
 use super::transfer::{read_atomic, write_atomic};
 use super::{Allocation, Origin, View, byte_len, or_out_of_memory};
@@ -22,14 +23,19 @@ pub struct Registered<T> {
 }
 
 impl<T: Element> Registered<T> {
-    /// Pins the memory of a vector, which may take longer than copying it.
+    /// Pins the memory of a vector, which may take longer than copying it. Of an empty one there is nothing to pin.
     ///
     /// # Errors
     /// What the driver refuses: memory that is registered already, or a device that does not support it.
     pub fn new(context: &Context, memory: Vec<T>) -> Result<Self, Error> {
-        crate::capture::forbid("registering memory")?;
+        crate::regions::forbid("registering memory")?;
         let (mut memory, driver) = (memory, context.driver());
         let (pointer, bytes): (*mut c_void, _) = (memory.as_mut_ptr().cast(), byte_len::<T>(memory.len()));
+        if bytes == 0 {
+            // The driver registers no empty memory.
+            let allocation = Allocation::new(context, 0, 0, Origin::Borrowed(Box::new(memory)));
+            return Ok(Self { view: View::of(Arc::new(allocation)), host: HostPointer(pointer) });
+        }
         let flags = CUmemhostregister_flags::PORTABLE | CUmemhostregister_flags::DEVICEMAP;
         let _current = context.enter()?;
         // SAFETY: the memory is the vector's, which the allocation keeps until it is unregistered.
@@ -64,7 +70,7 @@ impl<T: Element> Managed<T> {
     /// # Errors
     /// [`Error::OutOfMemory`], or what else the driver refuses.
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
-        crate::capture::forbid("allocating managed memory")?;
+        crate::regions::forbid("allocating managed memory")?;
         let (bytes, driver) = (byte_len::<T>(len), context.driver());
         let _current = context.enter()?;
         let address = context.with_memory(|| {
@@ -91,6 +97,7 @@ impl<T: Element> Managed<T> {
     /// # Panics
     /// If there is no such element.
     pub fn read(&self, index: usize) -> Result<T, Error> {
+        let _copy = self.context().order().host_copies(self.region(), Access::Read);
         self.context().synchronize()?;
         let (at, mut value) = (self.at(index), T::zeros(1)[0]);
         // SAFETY: `at` is an element of this memory; both have the size of an element.
@@ -106,6 +113,7 @@ impl<T: Element> Managed<T> {
     /// # Panics
     /// If there is no such element.
     pub fn write_at(&self, index: usize, value: T) -> Result<(), Error> {
+        let _copy = self.context().order().host_copies(self.region(), Access::Write);
         self.context().synchronize()?;
         // SAFETY: as in `read`.
         unsafe { write_atomic(self.at(index), std::ptr::from_ref(&value).cast(), size_of::<T>()) };

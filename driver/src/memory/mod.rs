@@ -11,26 +11,24 @@ use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUdeviceptr, CUresult};
+use ptx_gen::Access;
 
-use crate::capture::forbid;
+use crate::context::expect_same;
 use crate::element::{Element, ElementType, as_bytes, as_bytes_mut};
-use crate::event::expect_same;
-use crate::graph::refuse_memory;
 use crate::lock::lock;
-use crate::order::Touched;
+use crate::order::{Bytes, Touched};
+use crate::regions::forbid;
 use crate::release::{HostPointer, Release};
+use crate::reserved::Reserved;
 use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error};
 use transfer::{clear, download, upload};
 
-pub use host::{Managed, Registered};
-pub use pinned::Pinned;
-pub use pool::MemoryPool;
-pub(crate) use transfer::wait_for_work;
-
-mod host;
-mod pinned;
-mod pool;
+pub(crate) mod host;
+pub(crate) mod mapping;
+pub(crate) mod pinned;
+pub(crate) mod pool;
+pub(crate) mod shared;
 mod transfer;
 
 /// One allocation, of the device or of the host.
@@ -57,6 +55,10 @@ pub(crate) enum Origin {
     Borrowed(Box<dyn Any + Send + Sync>),
     /// `cuMemAllocAsync` in this stream.
     Stream(Arc<Timeline>),
+    /// `cuIpcOpenMemHandle`: another process's.
+    Opened,
+    /// Addresses at which memory is mapped.
+    Reserved(Arc<Reserved>),
     /// A node of a graph, by the numbers of both. The graph gives it back.
     Graph(u64, usize),
 }
@@ -235,12 +237,14 @@ impl<T: Element> View<T> {
     }
 
     /// Waits for the context's streams, then copies the elements to the host. [`Stream::read`](crate::Stream::read)
-    /// waits for one stream only.
+    /// waits for one stream only. Work of other threads that would write them meanwhile is refused:
+    /// [`Error::HostCopy`].
     ///
     /// # Errors
     /// What the driver reports, faults of earlier work included.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
         refuse_memory(std::iter::once(&self.region), "reading")?;
+        let _copy = self.context().order().host_copies(&self.region, Access::Read);
         self.context().synchronize()?;
         let mut to = T::zeros(self.len());
         if !self.is_empty() {
@@ -251,12 +255,14 @@ impl<T: Element> View<T> {
     }
 
     /// Waits for the context's streams, then copies the elements from the host.
-    /// [`Stream::write`](crate::Stream::write) waits for one stream only.
+    /// [`Stream::write`](crate::Stream::write) waits for one stream only. Work of other threads that would use them
+    /// meanwhile is refused: [`Error::HostCopy`].
     ///
     /// # Errors
     /// A length that is not the view's, or what the driver reports.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
         refuse_memory(std::iter::once(&self.region), "writing")?;
+        let _copy = self.context().order().host_copies(&self.region, Access::Write);
         self.context().synchronize()?;
         self.put(from)
     }
@@ -319,10 +325,6 @@ impl Region {
         }
     }
 
-    pub(crate) fn touched(&self) -> &Touched {
-        &self.allocation.touched
-    }
-
     /// A number that tells one memory from another for as long as both live.
     pub(crate) fn memory(&self) -> usize {
         Arc::as_ptr(&self.allocation) as usize
@@ -357,6 +359,20 @@ impl Region {
     }
 }
 
+impl Bytes for Region {
+    fn memory(&self) -> usize {
+        Self::memory(self)
+    }
+
+    fn range(&self) -> Range<usize> {
+        Self::range(self)
+    }
+
+    fn touched(&self) -> &Touched {
+        &self.allocation.touched
+    }
+}
+
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.name())?;
@@ -382,13 +398,19 @@ impl Allocation {
     /// Remembers the label, and tells an emulator.
     fn set_label(&self, label: &str) {
         *lock(&self.label) = Some(label.to_string());
+        self.tell_label(self.address);
+    }
+
+    /// Tells an emulator the label of what lies at an address.
+    fn tell_label(&self, address: CUdeviceptr) {
+        let Some(label) = lock(&self.label).clone() else { return };
         let (Some(set), Ok(text)) = (self.context.driver().api().emuMemSetLabel, CString::new(label)) else {
             return;
         };
         // SAFETY: the address is an allocation of ours and the text a C string.
-        let code = unsafe { set(self.address, text.as_ptr()) };
+        let code = unsafe { set(address, text.as_ptr()) };
         if code != CUresult::SUCCESS {
-            tell!(debug, ?code, label, "the emulator took no label");
+            tell!(debug, ?code, ?text, "the emulator took no label");
         }
     }
 }
@@ -399,6 +421,8 @@ impl Drop for Allocation {
         let release = match (std::mem::replace(&mut self.origin, no_owner), self.host) {
             (Origin::Device, _) => Release::Memory(self.address),
             (Origin::Stream(timeline), _) => Release::StreamMemory(self.address, timeline),
+            (Origin::Opened, _) => Release::Opened(self.address),
+            (Origin::Reserved(reserved), _) => Release::Reserved(self.address, reserved),
             (Origin::Pinned, Some(pointer)) => Release::Pinned(pointer),
             (Origin::Registered(owner), Some(pointer)) => Release::Registered(pointer, owner),
             (Origin::Borrowed(owner) | Origin::Registered(owner), _) => Release::Object(owner),
@@ -432,6 +456,21 @@ impl<T> Deref for Buffer<T> {
     fn deref(&self) -> &View<T> {
         &self.0
     }
+}
+
+/// Refuses memory of a graph in work of a stream.
+pub(crate) fn refuse_memory<'a>(regions: impl Iterator<Item = &'a Region>, user: &str) -> Result<(), Error> {
+    for region in regions {
+        if region.graph().is_some() {
+            let (buffer, user) = (region.name(), user.to_string());
+            return Err(Error::GraphMemory {
+                buffer,
+                user,
+                problem: "a graph allocates it, for its own nodes",
+            });
+        }
+    }
+    Ok(())
 }
 
 /// The size of so many elements; a size that no memory has stays one that no memory has.

@@ -24,7 +24,7 @@ impl<T: Element> Pinned<T> {
     /// # Errors
     /// [`Error::OutOfMemory`], or what else the driver refuses.
     pub fn zeroed(context: &Context, len: usize) -> Result<Self, Error> {
-        crate::capture::forbid("allocating pinned memory")?;
+        crate::regions::forbid("allocating pinned memory")?;
         let bytes = byte_len::<T>(len);
         let (_current, driver) = (context.enter()?, context.driver());
         let flags = CUmemhostalloc_flags::PORTABLE | CUmemhostalloc_flags::DEVICEMAP;

@@ -133,7 +133,7 @@ impl Stream {
     /// # Errors
     /// A pool of another context; else as [`alloc`](Self::alloc).
     pub fn alloc_from<T: Element>(&self, pool: &MemoryPool, len: usize) -> Result<Buffer<T>, Error> {
-        crate::event::expect_same("a memory pool", pool.context(), "a stream", self.context())?;
+        crate::context::expect_same("a memory pool", pool.context(), "a stream", self.context())?;
         self.take(len, Some(pool))
     }
 

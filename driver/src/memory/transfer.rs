@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use driver_sys::{CUdeviceptr, CUresult, CUstream};
+use driver_sys::CUdeviceptr;
 
-use crate::{Context, Driver, DriverError, Error};
+use crate::wait::wait_for_work;
+use crate::{Context, Error};
 
 /// Copies from the host and waits.
 ///
@@ -47,34 +48,6 @@ pub(super) unsafe fn clear(context: &Context, to: CUdeviceptr, bytes: usize) -> 
         wait_for_work(driver, stream)?;
     }
     Ok(())
-}
-
-/// Waits for work that uses what the caller takes back after it. Where the driver refuses to wait, the work may still
-/// run, and there is nothing to do but to ask until it is done.
-///
-/// # Safety
-/// The stream is alive and captures nothing.
-pub(crate) unsafe fn wait_for_work(driver: &Driver, stream: CUstream) -> Result<(), DriverError> {
-    // SAFETY: the caller vouches for the stream.
-    let waited = unsafe { cu!(driver, cuStreamSynchronize(stream)) };
-    if waited.as_ref().is_err_and(|error| !error.code.is_device_fault()) {
-        // SAFETY: as above.
-        ask_until_over(|| unsafe { (driver.api().cuStreamQuery)(stream) });
-    }
-    waited
-}
-
-/// Asks until the work is done or the device lost. A driver that only gives errors is given up.
-fn ask_until_over(ask: impl Fn() -> CUresult) {
-    let mut errors = 0;
-    while errors < 1000 {
-        match ask() {
-            CUresult::NOT_READY => {}
-            code if code == CUresult::SUCCESS || code.is_device_fault() => return,
-            _ => errors += 1,
-        }
-        std::thread::yield_now();
-    }
 }
 
 /// Calls `$part` for consecutive parts of the largest size that divides address and length: 8, 4, 2 or 1 bytes.

@@ -29,6 +29,43 @@ fn a_condition_picks_the_graph_that_runs() {
 }
 
 #[test]
+fn what_a_body_does_changes_with_the_whole_graph() {
+    let bench = Bench::new();
+    let build = |value: f32| {
+        let mut graph = bench.graph();
+        let condition = graph.condition(Some(1)).unwrap();
+        let body = |body: &mut Graph| body.fill(&[], &bench.b, value).map(drop);
+        let nested = |outer: &mut Graph| {
+            let inner = outer.condition(Some(1))?;
+            outer.if_then(&[], inner, body).map(drop)
+        };
+        graph.if_then(&[], condition, nested).unwrap();
+        graph
+    };
+    let body_of = |graph: &Graph| match graph.nodes()[0].kind() {
+        NodeKind::Conditional(conditional) => conditional.bodies()[0].nodes()[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    let graph = build(1.0);
+    let outer = body_of(&graph);
+    let NodeKind::Conditional(inner) = outer.kind() else { panic!("{outer:?}") };
+    let mut exec = graph.instantiate().unwrap();
+    let wanted = "changing a node: it is in the body of a conditional node, and changes with the whole graph only: build \
+        the graph again, and update by it";
+    for node in [outer.id(), inner.bodies()[0].nodes()[0].id()] {
+        assert_eq!(text(exec.set(node, Work::fill(&bench.b, 2.0).unwrap())), wanted);
+        assert_eq!(text(exec.set_enabled(node, false)), wanted);
+    }
+    assert_eq!(
+        text(exec.set_enabled(body_of(&build(1.0)).id(), false)),
+        "node 0 is not a node of this graph"
+    );
+    exec.update(&build(3.0)).unwrap();
+    exec.launch(&bench.stream).unwrap();
+    assert_eq!(bench.first(&bench.b), 3.0);
+}
+
+#[test]
 fn a_loop_whose_condition_is_nought_does_not_run_and_bodies_nest() {
     let bench = Bench::new();
     let mut graph = bench.graph();

@@ -17,6 +17,8 @@ mod last;
 mod memory;
 mod order;
 mod random_order;
+// The tests of the locks use the rest of it.
+#[allow(dead_code)]
 mod sim;
 mod threads;
 mod walk;

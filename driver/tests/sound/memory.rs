@@ -186,3 +186,89 @@ fn memory_that_a_stream_took_belongs_to_others_only_after_an_event() {
         assert_eq!(two.read(&taken).unwrap(), [1.0; N]);
     });
 }
+
+#[test]
+fn mapped_memory_goes_when_the_work_is_over() {
+    emulator(|context| {
+        let page = PhysicalMemory::granularity(&context).unwrap();
+        let (free, _) = context.memory().unwrap();
+        let stream = Stream::new(&context).unwrap();
+        let mut buffer = GrowableBuffer::<u32>::reserve(&context, 100).unwrap();
+        buffer.grow(100).unwrap();
+        assert_eq!(context.memory().unwrap().0, free - page);
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        stream.call(move || held.recv().unwrap_or(())).unwrap();
+        stream.fill(&buffer.view(), 1).unwrap();
+        drop(buffer);
+        assert_eq!(context.memory().unwrap().0, free - page, "the fill has not run");
+        drop(hold);
+        stream.synchronize().unwrap();
+        context.synchronize().unwrap();
+        assert_eq!(context.memory().unwrap().0, free);
+        drop(PhysicalMemory::new(&context, 1).unwrap());
+        assert_eq!(context.memory().unwrap().0, free);
+    });
+}
+
+#[test]
+fn boxes_go_from_device_to_device() {
+    on(EmulatorConfig { devices: 2, ..EmulatorConfig::default() }, |here| {
+        let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
+        let (stream, theirs) = (Stream::new(&here).unwrap(), Stream::new(&there).unwrap());
+        // Two slices of three rows of four, of which the last two columns of the last two rows go.
+        let numbers: Vec<u64> = (0..24).collect();
+        let from = Buffer::<u64>::zeroed(&there, 24).unwrap().labelled("from");
+        theirs.write(&from, &numbers).unwrap();
+        let to = Buffer::<u64>::zeroed(&here, 10).unwrap().labelled("to");
+        let from = Boxed::rows(&from, 4).slices(3).at([2, 1, 0]);
+        let target = Boxed::rows(&to, 2).slices(2).at([0, 1, 0]);
+        stream.copy_box_from_peer(from, target, [2, 1, 2]).unwrap();
+        assert_eq!(stream.read(&to).unwrap(), [0, 0, 6, 7, 0, 0, 18, 19, 0, 0]);
+        let all = Boxed::rows(&to, 2).slices(2);
+        stream.copy_box_from_peer(from, all, [2, 2, 2]).unwrap();
+        assert_eq!(stream.read(&to).unwrap()[..8], [6, 7, 10, 11, 18, 19, 22, 23]);
+        stream.copy_box_from_peer(from, all, [0, 2, 2]).unwrap();
+        assert_eq!(
+            text(stream.copy_box_from_peer(from, all, [3, 2, 2])),
+            "copy of a box: a box of [3, 2, 2] at [2, 1, 0] in from, which has 24 elements in rows of 4 and slices of 3 rows"
+        );
+        assert_eq!(
+            text(theirs.copy_box_from_peer(from, all, [2, 2, 2])),
+            format!("buffer to belongs to {here}, and a stream to {there}")
+        );
+    });
+}
+
+#[test]
+fn memory_of_a_stream_goes_back_without_an_event() {
+    let context = sim::fresh();
+    let stream = Stream::new(&context).unwrap();
+    for _ in 0..10 {
+        let scratch = stream.alloc::<u8>(16).unwrap();
+        stream.fill(&scratch, 1).unwrap();
+    }
+    assert_eq!(["cuMemFreeAsync", "cuEventRecord"].map(sim::count), [10, 0]);
+    // What other streams do with it is waited for.
+    let (other, event) = (Stream::new(&context).unwrap(), Event::untimed(&context).unwrap());
+    let shared = stream.alloc::<u8>(16).unwrap();
+    event.record(&stream).unwrap();
+    other.wait(&event).unwrap();
+    other.fill(&shared, 1).unwrap();
+    drop(shared);
+    assert_eq!(sim::count("cuMemFreeAsync"), 10);
+    other.synchronize().unwrap();
+    assert_eq!(sim::count("cuMemFreeAsync"), 11);
+    drop((other, event, stream, context));
+    sim::expect_clean("memory of a stream");
+}
+
+#[test]
+fn a_copy_that_the_host_waits_for_asks_once_which_context_is_current() {
+    let context = sim::fresh();
+    let (stream, buffer) = (Stream::new(&context).unwrap(), Buffer::<u8>::uninit(&context, 16).unwrap());
+    let before = sim::count("cuCtxGetCurrent");
+    stream.write(&buffer, &[1; 16]).unwrap();
+    assert_eq!(sim::count("cuCtxGetCurrent") - before, 1);
+    drop((stream, buffer, context));
+    sim::expect_clean("a copy");
+}

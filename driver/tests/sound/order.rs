@@ -1,5 +1,7 @@
 //! The order of streams that share memory: what is refused, and what is an order.
 
+use std::cell::RefCell;
+
 use warpwright_driver::*;
 
 use super::*;
@@ -262,4 +264,56 @@ impl Collect for Context {
     fn collect_by_drop(&self) {
         drop(Buffer::<u8>::uninit(self, 1).unwrap());
     }
+}
+
+thread_local! {
+    /// Work that is given in the middle of a copy by the host.
+    static BETWEEN: RefCell<Option<(Stream, Work)>> = RefCell::default();
+    /// What came of it.
+    static TOLD: RefCell<String> = RefCell::default();
+}
+
+/// Gives the work as another thread may: after the host has waited for all streams, before the device copies.
+fn give_at_the_copy(call: &str) {
+    if !call.starts_with("cuMemcpy") {
+        return;
+    }
+    if let Some((stream, work)) = BETWEEN.take() {
+        TOLD.set(stream.run(&work).map_or_else(|error| error.to_string(), |()| "taken".into()));
+    }
+}
+
+#[test]
+fn work_on_what_the_host_copies_meanwhile_is_refused() {
+    let context = sim::fresh();
+    sim::join(sim::share(), sim::Hooks { call: give_at_the_copy, ..sim::ALONE });
+    let stream = Stream::new(&context).unwrap();
+    let [x, y] = ["x", "y"].map(|name| Buffer::<u8>::uninit(&context, N).unwrap().labelled(name));
+    let during = |work: Work, copy: &dyn Fn()| {
+        BETWEEN.set(Some((stream.clone(), work)));
+        copy();
+        TOLD.take()
+    };
+    let read = || drop(x.to_vec().unwrap());
+    let write = || x.write(&[1; N]).unwrap();
+    let refused = "x: another thread copies it to or from the host while stream 0 is given work on it; let one of the \
+                   threads wait for the other, or copy in the order of a stream";
+    assert_eq!(during(Work::fill(&x, 1).unwrap(), &read), refused);
+    assert_eq!(during(Work::copy(&x, &y).unwrap(), &write), refused);
+    // Both only read, or touch other bytes.
+    assert_eq!(during(Work::copy(&x, &y).unwrap(), &read), "taken");
+    assert_eq!(during(Work::fill(&y, 1).unwrap(), &write), "taken");
+    // So it is while another device copies it, which the host waits for.
+    let other = Context::new(&sim::driver().device(1).unwrap()).unwrap();
+    let (theirs, z) = (Stream::new(&other).unwrap(), Buffer::<u8>::uninit(&other, N).unwrap());
+    let all = || theirs.copy_from_peer(&x, &z).unwrap();
+    let row = || theirs.copy_box_from_peer(Boxed::rows(&x, N), Boxed::rows(&z, N), [N, 1, 1]).unwrap();
+    assert_eq!(
+        [during(Work::fill(&x, 1).unwrap(), &all), during(Work::fill(&x, 1).unwrap(), &row)],
+        [refused; 2]
+    );
+    // After the copy it is as before.
+    stream.fill(&x, 2).unwrap();
+    drop((theirs, z, other, stream, x, y, context));
+    sim::expect_clean("the copies");
 }

@@ -17,7 +17,7 @@ use super::*;
 const CODES: [u32; 9] = [1, 2, 3, 201, 400, 700, 719, 801, 999];
 
 /// Functions that only destructors call, or that answer questions whose failure means "not known".
-const SILENT: [&str; 17] = [
+const SILENT: [&str; 21] = [
     // The first call is the library's own, which then has no version.
     "cuDriverGetVersion",
     // More words to an error.
@@ -31,6 +31,9 @@ const SILENT: [&str; 17] = [
     "cuMemFree_v2",
     "cuModuleUnload",
     "cuStreamDestroy_v2",
+    "cuMemRelease",
+    "cuMemAddressFree",
+    "cuLibraryUnload",
     // A fence that cannot be made, and questions about it, make a release late.
     "cuEventQuery",
     "cuStreamQuery",
@@ -39,6 +42,8 @@ const SILENT: [&str; 17] = [
     // Optional: what it does is done without.
     "cuLogsCurrent",
     "emuMemSetLabel",
+    // One of its codes says that a kernel has no more parameters.
+    "cuKernelGetParamInfo",
 ];
 
 /// Calls whose failure is not always told: a destructor may be the one that makes it.
@@ -52,8 +57,8 @@ const SOMETIMES: [&str; 6] = [
 ];
 
 /// What this program does not call yet, each with a test of its own or none: functions for codes without a name, older
-/// drivers, kernels that overlap, foreign nodes, peers, pools, links and tensor maps.
-const NOT_CALLED: [&str; 58] = [
+/// drivers, kernels that overlap, foreign nodes, peers, pools, links, tensor maps, clusters and other processes.
+const NOT_CALLED: [&str; 66] = [
     "cuGetErrorName",
     "cuDeviceGetUuid_v2",
     "cuCtxSynchronize",
@@ -88,6 +93,14 @@ const NOT_CALLED: [&str; 58] = [
     "cuStreamWriteValue32_v2",
     "cuLaunchKernelEx",
     "cuTensorMapEncodeTiled",
+    "cuOccupancyMaxPotentialClusterSize",
+    "cuOccupancyMaxActiveClusters",
+    "cuMemGetAddressRange_v2",
+    "cuIpcGetMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuIpcCloseMemHandle",
+    "cuIpcGetEventHandle",
+    "cuIpcOpenEventHandle",
     // Nodes beyond those of this program: `driver/tests/graphs`.
     "cuMemcpy3DAsync_v2",
     "cuMemsetD2D8Async",
@@ -116,7 +129,10 @@ const NOT_CALLED: [&str; 58] = [
 ];
 
 /// What creates something, and what gives it back.
-const PAIRS: [(&str, &str); 8] = [
+const PAIRS: [(&str, &str); 11] = [
+    ("cuMemCreate", "cuMemRelease"),
+    ("cuMemAddressReserve", "cuMemAddressFree"),
+    ("cuLibraryLoadData", "cuLibraryUnload"),
     ("cuMemAlloc_v2", "cuMemFree_v2"),
     ("cuMemHostAlloc", "cuMemFreeHost"),
     ("cuStreamCreate", "cuStreamDestroy_v2"),
@@ -152,6 +168,8 @@ fn program(driver: Driver) -> Result<Vec<f32>, Error> {
     graphs([&x, &y], &add, &other, [&start, &event])?;
     whole_graphs(&add, &other)?;
     boxes(&other)?;
+    mapped(&other)?;
+    libraries(&other)?;
     event.synchronize()?;
     event.is_done()?;
     other.synchronize()?;
@@ -264,6 +282,43 @@ fn boxes(stream: &Stream) -> Result<(), Error> {
     stream.run(&Work::copy_box(Boxed::rows(&words, 3), Boxed::rows(&others, 3), [2, 2, 1])?)
 }
 
+/// Memory that is mapped, and windows of the cache on it.
+fn mapped(stream: &Stream) -> Result<(), Error> {
+    let context = stream.context();
+    let mut buffer = GrowableBuffer::<f32>::reserve(context, 1 << 20)?;
+    buffer.grow(N)?;
+    // A second piece; Miri takes seconds for each.
+    buffer.grow(if cfg!(miri) { 3 * N } else { 1 << 20 })?;
+    let view = buffer.view();
+    context.set_persisting_cache(1 << 20)?;
+    context.persisting_cache()?;
+    stream.set_access_window(Some(&AccessWindow::persisting(&view)))?;
+    stream.access_window()?;
+    stream.fill(&view.view_range(0..N), 1.0)?;
+    let rows = Boxed::rows(&view, N);
+    stream.copy_box_from_peer(rows, rows.at([0, 2, 0]), [N, 2, 1])?;
+    context.reset_persisting_cache()?;
+    drop(view);
+    buffer.shrink(0)
+}
+
+/// A library, the shape of its kernel's launches, and a profile.
+fn libraries(stream: &Stream) -> Result<(), Error> {
+    const PTX: &str =
+        ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing(.param .u32 n) { ret; }";
+    let context = stream.context();
+    let library = warpwright_driver::Library::load(context.driver(), PTX)?;
+    library.kernels()?;
+    // SAFETY: the kernel touches nothing.
+    let nothing = unsafe { library.function(context, "nothing", &[Parameter::value::<u32>("n")]) }?;
+    nothing.suggested_block(0, 0)?;
+    nothing.available_shared(1, 32)?;
+    let word = Buffer::<u32>::zeroed(context, 1)?;
+    let mut graph = Graph::new(context)?;
+    graph.words(&[], &[WordOperation::write(&word, 1)?])?;
+    graph.profile(stream).map(drop)
+}
+
 /// What is counted of one run.
 #[derive(Default)]
 struct Run {
@@ -348,6 +403,12 @@ counted! {
     cuEventQuery(a: CUevent) works;
     cuStreamEndCapture(a: CUstream, b: *mut CUgraph) creates;
     cuGraphClone(a: *mut CUgraph, b: CUgraph) creates;
+    cuMemCreate(a: *mut u64, b: usize, c: *const CUmemAllocationProp, d: u64) creates;
+    cuMemRelease(a: u64) works;
+    cuMemAddressReserve(a: *mut u64, b: usize, c: usize, d: u64, e: u64) creates;
+    cuMemAddressFree(a: u64, b: usize) works;
+    cuLibraryLoadData(a: *mut CUlibrary, b: *const c_void, c: *mut CUjit_option, d: *mut *mut c_void, e: u32, f: *mut CUlibraryOption, g: *mut *mut c_void, h: u32) creates;
+    cuLibraryUnload(a: CUlibrary) works;
     cuStreamBeginCaptureToGraph(a: CUstream, b: CUgraph, c: *const CUgraphNode, d: *const CUgraphEdgeData, e: usize, f: CUstreamCaptureMode) creates;
 }
 
@@ -366,7 +427,7 @@ fn run_with(call: &'static str, nth: usize, code: CUresult) -> Result<Vec<f32>, 
         );
     }
     // SAFETY: the functions are the emulator's, or fail.
-    let library = unsafe { Library::of(counted(), "emulator") };
+    let library = unsafe { warpwright_driver::sys::Library::of(counted(), "emulator") };
     Driver::of(library)
         .map_err(|e| e.to_string())
         .and_then(|driver| program(driver).map_err(|e| e.to_string()))

@@ -33,10 +33,17 @@ impl Kernels {
     /// # Errors
     /// What the driver refuses.
     pub fn load(context: &Context) -> Result<Self, Error> {
-        let module = Module::load(context, include_str!("kernels.ptx"))?;
+        Self::of(&Module::load(context, include_str!("kernels.ptx"))?)
+    }
+
+    /// The kernels of a module that was made of the PTX.
+    ///
+    /// # Errors
+    /// Another module.
+    pub fn of(module: &Module) -> Result<Self, Error> {
         // SAFETY: the three kernels read and write what is declared, below `n`; every launch here gives them as much.
         unsafe {
-            Ok(Self { scale: Scale::load(&module)?, sum: Sum::load(&module)?, saxpy: Saxpy::load(&module)? })
+            Ok(Self { scale: Scale::load(module)?, sum: Sum::load(module)?, saxpy: Saxpy::load(module)? })
         }
     }
 }
@@ -44,6 +51,19 @@ impl Kernels {
 /// Blocks of 128 threads for `n` elements, as the PTX has it.
 pub fn blocks(n: u32) -> LaunchConfig {
     LaunchConfig::line(n.div_ceil(128), 128)
+}
+
+/// The first argument of the program: how many of something; without one so many as usual.
+///
+/// # Errors
+/// An argument that is no such number.
+pub fn argument(what: &str, usual: u32) -> Result<u32, String> {
+    count(std::env::args().nth(1).as_deref(), what, usual)
+}
+
+fn count(given: Option<&str>, what: &str, usual: u32) -> Result<u32, String> {
+    let parse = |text: &str| text.parse().map_err(|e| format!("{text:?} is no number of {what}: {e}"));
+    given.map_or(Ok(usual), parse)
 }
 
 /// Compares every element with its index times `factor`, exactly: the numbers are small integers.
@@ -55,4 +75,12 @@ pub fn check(what: &str, got: &[f32], factor: f32) {
         assert_eq!(*v, i as f32 * factor, "{what}: element {i}");
     }
     println!("{what}: {} elements are right, the last is {}", got.len(), got[got.len() - 1]);
+}
+
+#[test]
+fn an_argument_is_a_number_or_an_error() {
+    assert_eq!(count(None, "launches", 100), Ok(100));
+    assert_eq!(count(Some("7"), "launches", 100), Ok(7));
+    let wrong = r#""abc" is no number of launches: invalid digit found in string"#;
+    assert_eq!(count(Some("abc"), "launches", 100), Err(wrong.to_string()));
 }

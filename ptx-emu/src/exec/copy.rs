@@ -16,8 +16,8 @@ use super::shared::{Access, Writer};
 use super::tensor::TensorBox;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
+use crate::allocation::Allocation;
 use crate::code::{Address, BulkCopy, Scope, Space, ThreadCopy};
-use crate::memory::Allocation;
 use crate::{Class, Fault};
 
 /// Turns that a copy takes at most while some warp can run.

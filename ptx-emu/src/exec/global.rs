@@ -15,9 +15,9 @@ use super::step::extend;
 use super::trace::RacingAccess;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
+use crate::allocation::{Allocation, store_part};
 use crate::code::{Atomic, MemoryOrder, Scope, Transfer, Width};
 use crate::fault::OtherPlace;
-use crate::memory::{Allocation, store_part};
 use crate::{Class, Fault};
 
 /// How the lanes' addresses lie to each other.

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::block::Worker;
+use crate::allocation::Allocation;
 use crate::code::Code;
 use crate::fault::OtherPlace;
 use crate::launch::{Launch, LaunchSite, Order, Schedule, Stats, Trace};
-use crate::memory::{Allocation, Memory, Table};
+use crate::memory::{Memory, Table};
 use crate::{Accesses, Class, Fault};
 
 /// Threads a block may have.

@@ -11,8 +11,8 @@ use super::clocks::{Clocks, Strong};
 use super::owners::Owners;
 use super::shared::{Access, LastAccess, Shared, same_store};
 use crate::accesses::{Accesses, ByteSet, MemoryOperation, Site, Trigger};
+use crate::allocation::Allocation;
 use crate::fault::SourcePlace;
-use crate::memory::Allocation;
 
 /// The record of one launch.
 #[derive(Debug, Default)]

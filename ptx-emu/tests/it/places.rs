@@ -161,3 +161,36 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
     launch(&memory, "meet", 12, &params, &LaunchSite { cooperative: true, ..LaunchSite::default() }).unwrap();
     assert_eq!(word(&memory, count), 60);
 }
+
+#[test]
+fn pieces_of_a_range_are_copied_as_one() {
+    const PIECE: u64 = 4096;
+    let memory = Memory::new(4 * PIECE);
+    let range = memory.reserve_range(64 * PIECE, PIECE).unwrap();
+    assert!(range.is_multiple_of(PIECE));
+    assert!(memory.hold(0, 5 * PIECE).is_err());
+    memory.hold(0, 2 * PIECE).unwrap();
+    memory.put(range, 0, PIECE, None).unwrap();
+    assert!(memory.put(range, 0, PIECE, None).is_err(), "something is there");
+    assert!(memory.fill(range + PIECE - 4, &[1], 8).is_err(), "half of it is not there");
+    memory.put(range + PIECE, 0, PIECE, None).unwrap();
+    assert_eq!(memory.run(range + PIECE + 1), Some((range, 2 * PIECE)));
+
+    memory.write(range + PIECE - 4, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    assert_eq!(memory.uninitialised(range + PIECE - 4, 9).unwrap(), Some(range + PIECE + 4));
+    memory.copy(range + PIECE - 2, range + PIECE - 4, 9).unwrap();
+    let mut read = [0; 8];
+    memory.read(range + PIECE - 2, &mut read).unwrap();
+    assert_eq!(read, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(memory.uninitialised(range + PIECE - 2, 9).unwrap(), Some(range + PIECE + 6));
+
+    let taken = memory.take_away(range + PIECE).unwrap();
+    assert!(memory.read(range + PIECE - 2, &mut read).is_err());
+    assert_eq!(memory.used(), 2 * PIECE, "it is held all the same");
+    memory.put(range + 8 * PIECE, 0, PIECE, Some(&taken)).unwrap();
+    memory.read(range + 8 * PIECE, &mut read[..4]).unwrap();
+    assert_eq!(read[..4], [3, 4, 5, 6]);
+    memory.give(0, 2 * PIECE);
+    assert_eq!(memory.used(), 0);
+    assert_ne!(memory.alloc(16).unwrap() % (2 * 256), 0, "no better aligned than promised");
+}

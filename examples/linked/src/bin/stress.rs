@@ -5,8 +5,8 @@ use warpwright_driver::{
     Buffer, CaptureMode, Context, Driver, Error, Event, Graph, MemoryPool, Pinned, Stream, capture,
 };
 
-fn main() -> Result<(), Error> {
-    let cycles = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(100);
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let cycles = linked::argument("cycles", 100)?;
     let driver = Driver::load()?;
     let device = driver.device(0)?;
     let context = Context::new(&device)?;

@@ -7,8 +7,8 @@ use warpwright_driver::{Buffer, Context, Driver, Error, Graph, Stream};
 const N: u32 = 256;
 const THREADS: u32 = 4;
 
-fn main() -> Result<(), Error> {
-    let launches = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(100);
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let launches = linked::argument("launches", 100)?;
     let driver = Driver::load()?;
     let context = Context::new(&driver.device(0)?)?;
     let kernels = Kernels::load(&context)?;

@@ -1,273 +1,10 @@
-//! A driver whose device does nothing until it is told: work lies in its stream until somebody waits for it or
-//! [`run`] lets it go. Each piece of work is checked when it runs, and each release when it is made: nothing may be
-//! released that work still names, nothing twice, and nothing may be left at the end.
-//!
-//! State is per thread, so that tests do not meet.
+//! The functions of the driver.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use warpwright_driver::sys::*;
-use warpwright_driver::{Access, Context, Driver, Function, Module, Parameter};
 
-/// What the driver remembers.
-#[derive(Default)]
-pub struct Sim {
-    /// How often each function was called.
-    pub calls: HashMap<&'static str, usize>,
-    /// Functions that fail: with which code, and how often still.
-    pub fail: HashMap<&'static str, (CUresult, usize)>,
-    /// Whether a question about a stream lets it do its work.
-    pub asking_helps: bool,
-    /// What went wrong on the device.
-    pub faults: Vec<String>,
-    current: Vec<CUcontext>,
-    retained: BTreeMap<usize, usize>,
-    last: usize,
-    streams: BTreeMap<usize, Queue>,
-    events: BTreeMap<usize, Option<Place>>,
-    memory: BTreeSet<u64>,
-    pinned: BTreeMap<u64, Vec<u64>>,
-    modules: BTreeSet<usize>,
-    functions: HashMap<usize, (usize, usize)>,
-    graphs: BTreeMap<usize, Vec<Work>>,
-    nodes: HashMap<usize, (usize, usize)>,
-    execs: BTreeMap<usize, (usize, Vec<Work>)>,
-}
-
-/// So much of a stream's work.
-type Place = (usize, u64);
-
-#[derive(Default)]
-struct Queue {
-    work: VecDeque<Work>,
-    done: u64,
-    given: u64,
-    capture: Option<Vec<Work>>,
-}
-
-/// A piece of work, and what it names.
-#[derive(Clone)]
-enum Work {
-    Touch { module: Option<usize>, memory: Vec<u64> },
-    Host(CUhostFn, usize),
-    Graph(usize, Vec<Work>),
-    Child(Vec<Work>),
-    Wait(Place),
-    Record(usize),
-    Nothing,
-}
-
-thread_local! {
-    static SIM: RefCell<Sim> = RefCell::default();
-}
-
-/// Looks at or changes this thread's driver.
-pub fn sim<R>(f: impl FnOnce(&mut Sim) -> R) -> R {
-    SIM.with_borrow_mut(f)
-}
-
-/// How often a function was called.
-pub fn count(name: &str) -> usize {
-    sim(|s| s.calls.get(name).copied().unwrap_or(0))
-}
-
-/// Lets the next `times` calls of a function fail.
-pub fn fail(name: &'static str, code: CUresult, times: usize) {
-    sim(|s| s.fail.insert(name, (code, times)));
-}
-
-/// Lets functions succeed again.
-pub fn heal() {
-    sim(|s| s.fail.clear());
-}
-
-/// Runs all work of all streams.
-pub fn run() {
-    let streams: Vec<(usize, u64)> = sim(|s| s.streams.iter().map(|(at, q)| (*at, q.given)).collect());
-    streams.into_iter().for_each(|(stream, given)| run_to((stream, given)));
-}
-
-/// The driver of this thread, which has nothing and has done nothing.
-pub fn driver() -> Driver {
-    thread_local! {
-        // SAFETY: each function does what its body says, which is what `cuda.h` says as far as this crate asks.
-        static LIBRARY: &'static Library = unsafe { Library::of(api(), "sim") };
-    }
-    Driver::of(LIBRARY.with(|l| *l)).unwrap()
-}
-
-/// A context of a driver that starts over.
-pub fn fresh() -> Context {
-    sim(|s| *s = Sim::default());
-    Context::new(&driver().device(0).unwrap()).unwrap()
-}
-
-/// A kernel of `count` buffers, each read and written.
-pub fn kernel(context: &Context, count: usize) -> Function {
-    let module = Module::load(context, "").unwrap();
-    let params: Vec<_> =
-        ["a", "b", "c"][..count].iter().map(|n| Parameter::buffer::<u8>(n, Access::ReadWrite)).collect();
-    // SAFETY: the kernel takes what its name says.
-    unsafe { module.function(&format!("k{count}"), &params) }.unwrap()
-}
-
-/// Nothing went wrong, and everything was given back: once.
-pub fn expect_clean(what: &str) {
-    sim(|s| {
-        assert_eq!(s.faults, [""; 0], "{what}");
-        let left = [
-            ("streams", s.streams.len()),
-            ("events", s.events.len()),
-            ("memory", s.memory.len()),
-            ("pinned", s.pinned.len()),
-            ("modules", s.modules.len()),
-            ("graphs", s.graphs.len()),
-            ("execs", s.execs.len()),
-            ("contexts", s.retained.values().sum()),
-        ];
-        assert_eq!(left.map(|(what, n)| (what, n > 0)), left.map(|(what, _)| (what, false)), "{what}: left");
-    });
-}
-
-/// How many objects live: events, memory of both sorts, modules, graphs, execs.
-pub fn live() -> [usize; 6] {
-    sim(|s| [s.events.len(), s.memory.len(), s.pinned.len(), s.modules.len(), s.graphs.len(), s.execs.len()])
-}
-
-fn run_to((stream, place): Place) {
-    loop {
-        let next = sim(|s| {
-            let queue = s.streams.get_mut(&stream)?;
-            if queue.done >= place { None } else { queue.work.pop_front() }
-        });
-        let Some(work) = next else { return };
-        perform(&work);
-        sim(|s| s.streams.get_mut(&stream).unwrap().done += 1);
-    }
-}
-
-fn perform(work: &Work) {
-    match work {
-        Work::Host(function, data) => {
-            // SAFETY: what the graph was given.
-            unsafe { function.unwrap()(std::ptr::with_exposed_provenance_mut(*data)) }
-        }
-        Work::Graph(exec, parts) => {
-            sim(|s| {
-                if !s.execs.contains_key(exec) {
-                    s.faults.push("a graph ran that was destroyed".into());
-                }
-            });
-            parts.iter().for_each(perform);
-        }
-        Work::Child(parts) => parts.iter().for_each(perform),
-        Work::Wait(place) => run_to(*place),
-        Work::Record(event) => sim(|s| {
-            if !s.events.contains_key(event) {
-                s.faults.push("a graph recorded an event that was destroyed".into());
-            }
-        }),
-        Work::Touch { module, memory } => sim(|s| {
-            if module.is_some_and(|m| !s.modules.contains(&m)) {
-                s.faults.push("a kernel ran that was unloaded".into());
-            }
-            let gone = memory.iter().filter(|a| !s.memory.contains(a) && !s.pinned.contains_key(a)).count();
-            if gone > 0 {
-                s.faults.push(format!("work ran on {gone} released allocations"));
-            }
-        }),
-        Work::Nothing => {}
-    }
-}
-
-impl Work {
-    fn names(&self, what: &Named) -> bool {
-        match (self, what) {
-            (Self::Touch { memory, .. }, Named::Memory(address)) => memory.contains(address),
-            (Self::Touch { module, .. }, Named::Module(m)) => *module == Some(*m),
-            (Self::Graph(exec, _), Named::Exec(e)) if exec == e => true,
-            (Self::Graph(_, parts) | Self::Child(parts), _) => parts.iter().any(|p| p.names(what)),
-            _ => false,
-        }
-    }
-}
-
-/// What is released.
-enum Named {
-    Memory(u64),
-    Module(usize),
-    Exec(usize),
-}
-
-impl Sim {
-    fn handle(&mut self) -> usize {
-        self.last += 256;
-        self.last
-    }
-
-    /// Notes a fault if work that was not done names it.
-    fn expect_unused(&mut self, what: &Named) {
-        if self.streams.values().flat_map(|q| &q.work).any(|w| w.names(what)) {
-            let kind = match what {
-                Named::Memory(_) => "memory",
-                Named::Module(_) => "a module",
-                Named::Exec(_) => "a graph",
-            };
-            self.faults.push(format!("{kind} was released under work"));
-        }
-    }
-
-    fn expect(&mut self, there: bool, what: &str) {
-        if !there {
-            self.faults.push(format!("{what}: not there, or released before"));
-        }
-    }
-
-    fn give(&mut self, stream: CUstream, work: Work) {
-        let Some(queue) = self.streams.get_mut(&(stream.0 as usize)) else {
-            self.faults.push("work for a stream that is not there".into());
-            return;
-        };
-        match &mut queue.capture {
-            Some(captured) => captured.push(work),
-            None => {
-                queue.work.push_back(work);
-                queue.given += 1;
-            }
-        }
-    }
-
-    fn is_done(&self, (stream, place): Place) -> bool {
-        self.streams.get(&stream).is_none_or(|q| q.done >= place)
-    }
-
-    fn add_node(&mut self, graph: CUgraph, work: Work) -> CUgraphNode {
-        let node = self.handle();
-        let nodes = self.graphs.get_mut(&(graph.0 as usize)).expect("a graph");
-        self.nodes.insert(node, (graph.0 as usize, nodes.len()));
-        nodes.push(work);
-        CUgraphNode(raw(node))
-    }
-
-    /// The work of a launch whose parameters are addresses.
-    fn touch(&self, function: CUfunction, params: *mut *mut c_void) -> Work {
-        let (module, count) = self.functions[&(function.0 as usize)];
-        // SAFETY: the crate passes a pointer to each argument, all of them addresses.
-        let memory = (0..count).map(|i| unsafe { *(*params.add(i)).cast::<u64>() } & !0xff).collect();
-        Work::Touch { module: Some(module), memory }
-    }
-}
-
-fn raw(handle: usize) -> *mut c_void {
-    std::ptr::without_provenance_mut(handle)
-}
-
-/// The memory that an address is in: views begin within theirs.
-fn on(memory: u64) -> Work {
-    Work::Touch { module: None, memory: vec![memory & !0xff] }
-}
+use super::{CAPTURED, CURRENT, HOOKS, Named, Queue, Work, copy, on, raw, run_to, sim};
 
 /// `name(argument: type, ..) { what it does when it does not fail }`
 macro_rules! functions {
@@ -278,7 +15,9 @@ macro_rules! functions {
             $(api.$name = {
                 #[allow(non_snake_case, unused_variables)]
                 unsafe extern "C" fn $name($($arg: $ty),*) -> CUresult {
+                    HOOKS.try_with(|hooks| (hooks.get().call)(stringify!($name))).unwrap_or_default();
                     let failed = sim(|s| {
+                        s.tell(|| format!("{:?} calls {}", std::thread::current().id(), stringify!($name)));
                         *s.calls.entry(stringify!($name)).or_default() += 1;
                         let (code, times) = s.fail.get_mut(stringify!($name)).filter(|f| f.1 > 0)?;
                         *times -= 1;
@@ -325,9 +64,9 @@ functions! {
             s.expect(there, "the context");
         })
     }
-    cuCtxGetCurrent(context: *mut CUcontext) { *context = sim(|s| s.current.last().copied()).unwrap_or(CUcontext::NULL) }
-    cuCtxPushCurrent_v2(context: CUcontext) { sim(|s| s.current.push(context)) }
-    cuCtxPopCurrent_v2(context: *mut CUcontext) { *context = sim(|s| s.current.pop()).unwrap() }
+    cuCtxGetCurrent(context: *mut CUcontext) { *context = CURRENT.with_borrow(|c| c.last().copied()).unwrap_or(CUcontext::NULL) }
+    cuCtxPushCurrent_v2(context: CUcontext) { CURRENT.with_borrow_mut(|c| c.push(context)) }
+    cuCtxPopCurrent_v2(context: *mut CUcontext) { *context = CURRENT.with_borrow_mut(|c| c.pop()).unwrap() }
     cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, count: c_uint, options: *mut CUjit_option, values: *mut *mut c_void) {
         *module = CUmodule(raw(sim(|s| { let h = s.handle(); s.modules.insert(h); h })))
     }
@@ -377,9 +116,16 @@ functions! {
     }
     cuMemHostGetDevicePointer_v2(address: *mut CUdeviceptr, pointer: *mut c_void, flags: c_uint) { *address = pointer as u64 }
     cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream) { sim(|s| s.give(stream, on(to))) }
-    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) { sim(|s| s.give(stream, on(from))) }
+    cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream) { sim(|s| s.give(stream, copy(vec![from], Vec::new()))) }
     cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) {
-        sim(|s| s.give(stream, Work::Touch { module: None, memory: vec![to & !0xff, from & !0xff] }))
+        sim(|s| s.give(stream, copy(vec![from], vec![to])))
+    }
+    cuMemcpyPeerAsync(to: CUdeviceptr, to_context: CUcontext, from: CUdeviceptr, from_context: CUcontext, bytes: usize, stream: CUstream) {
+        sim(|s| s.give(stream, copy(vec![from], vec![to])))
+    }
+    cuMemcpy3DPeerAsync(copied: *const CUDA_MEMCPY3D_PEER, stream: CUstream) {
+        let (from, to) = ((*copied).srcDevice, (*copied).dstDevice);
+        sim(|s| s.give(stream, copy(vec![from], vec![to])))
     }
     cuMemsetD8Async(to: CUdeviceptr, value: u8, count: usize, stream: CUstream) { sim(|s| s.give(stream, on(to))) }
     cuStreamCreate(stream: *mut CUstream, flags: CUstream_flags) {
@@ -387,16 +133,17 @@ functions! {
     }
     cuStreamDestroy_v2(stream: CUstream) {
         sim(|s| {
-            let queue = s.streams.remove(&(stream.0 as usize));
-            s.expect(queue.as_ref().is_some_and(|q| q.work.iter().all(|w| matches!(w, Work::Wait(_)))), "a stream without work");
+            let there = s.destroy(stream.0 as usize);
+            s.expect(there, "a stream without work");
         })
     }
     cuStreamSynchronize(stream: CUstream) {
         if sim(|s| s.streams[&(stream.0 as usize)].capture.is_some()) { return CUresult::STREAM_CAPTURE_UNSUPPORTED }
         let given = sim(|s| s.streams[&(stream.0 as usize)].given);
-        run_to((stream.0 as usize, given));
+        (HOOKS.get().wait)((stream.0 as usize, given));
     }
     cuStreamQuery(stream: CUstream) {
+        if sim(|s| s.streams[&(stream.0 as usize)].capture.is_some()) { return CUresult::STREAM_CAPTURE_UNSUPPORTED }
         if sim(|s| s.asking_helps) { run_to((stream.0 as usize, u64::MAX)) }
         if !sim(|s| s.streams[&(stream.0 as usize)].work.is_empty()) { return CUresult::NOT_READY }
     }
@@ -417,12 +164,13 @@ functions! {
         sim(|s| {
             let stream = stream.0 as usize;
             let place = (stream, s.streams[&stream].given);
+            s.tell(|| format!("{event:?} is recorded at {place:?}"));
             let there = s.events.insert(event.0 as usize, Some(place)).is_some();
             s.expect(there, "an event");
         })
     }
     cuEventSynchronize(event: CUevent) {
-        if let Some(place) = sim(|s| s.events[&(event.0 as usize)]) { run_to(place) }
+        if let Some(place) = sim(|s| s.events[&(event.0 as usize)]) { (HOOKS.get().wait)(place) }
     }
     cuEventQuery(event: CUevent) {
         let done = sim(|s| s.events[&(event.0 as usize)].is_none_or(|place| s.is_done(place)));
@@ -441,9 +189,8 @@ functions! {
         *node = sim(|s| { let work = s.touch((*params).func, (*params).kernelParams); s.add_node(graph, work) })
     }
     cuGraphAddMemcpyNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMCPY3D_v2, context: CUcontext) {
-        let ends = [((*params).srcDevice, (*params).srcHost as u64), ((*params).dstDevice, (*params).dstHost as u64)];
-        let memory = ends.iter().map(|(device, host)| device.max(host) & !0xff).collect();
-        *node = sim(|s| s.add_node(graph, Work::Touch { module: None, memory }))
+        let (from, to) = ((*params).srcDevice.max((*params).srcHost as u64), (*params).dstDevice.max((*params).dstHost as u64));
+        *node = sim(|s| s.add_node(graph, copy(vec![from], vec![to])))
     }
     cuGraphAddMemsetNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, params: *const CUDA_MEMSET_NODE_PARAMS_v1, context: CUcontext) {
         *node = sim(|s| s.add_node(graph, on((*params).dst)))
@@ -483,6 +230,19 @@ functions! {
             records.into_iter().for_each(|event| _ = s.events.insert(event, Some(place)));
         })
     }
+    cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void) {
+        sim(|s| s.give(stream, Work::Host(function, data.expose_provenance())))
+    }
+    cuMemAllocAsync(address: *mut CUdeviceptr, bytes: usize, stream: CUstream) {
+        *address = sim(|s| {
+            s.last += bytes.next_multiple_of(256);
+            let h = s.handle() as u64;
+            s.memory.insert(h);
+            s.give(stream, on(h));
+            h
+        })
+    }
+    cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) { sim(|s| s.give(stream, Work::Free(address))) }
     cuGraphUpload(exec: CUgraphExec, stream: CUstream) { sim(|s| s.give(stream, Work::Nothing)) }
     cuGraphExecKernelNodeSetParams_v2(exec: CUgraphExec, node: CUgraphNode, params: *const CUDA_KERNEL_NODE_PARAMS_v2) {
         sim(|s| {
@@ -492,22 +252,35 @@ functions! {
         })
     }
     cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode) {
-        sim(|s| s.streams.get_mut(&(stream.0 as usize)).unwrap().capture = Some(Vec::new()))
+        sim(|s| {
+            let h = s.handle();
+            s.graphs.insert(h, Vec::new());
+            let queue = s.streams.get_mut(&(stream.0 as usize)).unwrap();
+            (queue.capture, *queue.last_node) = (Some(h), CUgraphNode::NULL);
+        })
     }
     cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph) {
         *graph = CUgraph(raw(sim(|s| {
-            let work = s.streams.get_mut(&(stream.0 as usize)).unwrap().capture.take().unwrap_or_default();
-            let h = s.handle();
-            s.graphs.insert(h, Vec::new());
-            work.into_iter().for_each(|w| _ = s.add_node(CUgraph(raw(h)), w));
-            h
+            let captured = s.streams.get_mut(&(stream.0 as usize)).unwrap().capture.take();
+            s.expect(captured.is_some(), "a capture");
+            CAPTURED.set(captured.map_or(0, |graph| s.graphs[&graph].len()));
+            captured.unwrap_or_default()
         })))
     }
     cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus) {
         let captures = sim(|s| s.streams[&(stream.0 as usize)].capture.is_some());
         *status = if captures { CUstreamCaptureStatus::ACTIVE } else { CUstreamCaptureStatus::NONE };
     }
-    cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize) { *count = 0 }
-    cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) { *count = 0 }
+    cuStreamGetCaptureInfo_v2(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut u64, graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize) {
+        sim(|s| {
+            let last = &*s.streams[&(stream.0 as usize)].last_node;
+            (*after, *count) = (std::ptr::from_ref(last), usize::from(!last.is_null()));
+        })
+    }
+    cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize) {
+        let found = sim(|s| s.nodes_of(graph));
+        if !nodes.is_null() { nodes.copy_from(found.as_ptr(), found.len().min(*count)) }
+        *count = found.len();
+    }
     cuGraphGetEdges(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, count: *mut usize) { *count = 0 }
 }

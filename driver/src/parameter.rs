@@ -1,0 +1,80 @@
+//! Parameters of kernels, as they are declared.
+
+use ptx_gen::{Access, Param, ParamKind};
+
+use crate::element::{Element, ElementType};
+
+/// A parameter of a kernel: its name, and what it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// Its name, for errors and pictures.
+    pub name: &'static str,
+    /// What it takes.
+    pub ty: ParameterType,
+}
+
+/// What a parameter takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParameterType {
+    /// The address of elements in device memory, and what the kernel does to them.
+    Buffer(ElementType, Access),
+    /// A value.
+    Value(ElementType),
+}
+
+impl Parameter {
+    /// A buffer of `T`.
+    pub const fn buffer<T: Element>(name: &'static str, access: Access) -> Self {
+        Self { name, ty: ParameterType::Buffer(T::TYPE, access) }
+    }
+
+    /// A `T` by value.
+    pub const fn value<T: Element>(name: &'static str) -> Self {
+        Self { name, ty: ParameterType::Value(T::TYPE) }
+    }
+
+    /// What is done to a buffer. To a value nothing is.
+    pub(crate) fn access(&self) -> Access {
+        match self.ty {
+            ParameterType::Buffer(_, access) => access,
+            ParameterType::Value(_) => Access::Read,
+        }
+    }
+}
+
+impl From<&Param> for Parameter {
+    fn from(param: &Param) -> Self {
+        let ty = match param.kind {
+            ParamKind::Buffer(kind, access) => ParameterType::Buffer(kind.into(), access),
+            ParamKind::Scalar(kind) => ParameterType::Value(kind.into()),
+            ParamKind::TensorMap(..) => ParameterType::Value(crate::TensorMap::TYPE),
+        };
+        Self { name: param.name, ty }
+    }
+}
+
+impl ParameterType {
+    /// `a buffer of f32`, `a f32 value`.
+    pub(crate) fn describe(self) -> String {
+        match self {
+            Self::Buffer(elem, _) => format!("a buffer of {}", elem.name()),
+            Self::Value(ty) => format!("a {} value", ty.name()),
+        }
+    }
+
+    /// Its offset and its size in the parameter list after so many bytes, where the driver found it at `found`. What is
+    /// aligned to 64 bytes, a tensor map, may as well be aligned to 128.
+    pub(crate) fn place_after(self, end: usize, found: usize) -> (usize, usize) {
+        let (size, align) = self.layout();
+        let wide = end.next_multiple_of(2 * align);
+        (if align == 64 && found == wide { wide } else { end.next_multiple_of(align) }, size)
+    }
+
+    /// Its size and its alignment in the parameter list, in bytes.
+    fn layout(self) -> (usize, usize) {
+        match self {
+            Self::Buffer(..) => (8, 8),
+            Self::Value(ty) => (ty.size(), ty.align()),
+        }
+    }
+}
