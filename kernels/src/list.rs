@@ -9,7 +9,7 @@ use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
 };
-use crate::prompt::{PromptAttention, RotateTokens};
+use crate::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use crate::simple::attention::{Attention, AttentionCombine};
 use crate::{
     Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv, GemvAdd,
@@ -244,6 +244,14 @@ impl List {
             of(128, 8).with_window(100),
             of(256, 32),
             of(256, 16).with_window(512),
+        ]);
+        let of = |head_dim, group| PromptAttentionWgmma::new(head_dim, order(group));
+        self.add([
+            of(64, 8),
+            of(128, 16),
+            of(128, 32),
+            of(64, 32).with_window(100),
+            of(128, 8).with_window(200),
         ]);
     }
 

@@ -7,7 +7,7 @@ use machine::once;
 use ptx_gen::{CpuArg, f16};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::activations;
-use warpwright_kernels::prompt::{PromptAttention, RotateTokens};
+use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{Pairing, Random, Variant};
 
 const DIM: usize = 64;
@@ -36,7 +36,7 @@ fn halves(arg: &CpuArg) -> &[f16] {
 
 /// The results of a chunk's tokens. Positions after the chunk have other keys and values than those of the prompt, and
 /// queries after its tokens other numbers.
-fn attended(kernel: PromptAttention, chunk: &Chunk) -> Vec<Vec<f16>> {
+fn attended(kernel: &dyn Variant, order: ColumnOrder, chunk: &Chunk) -> Vec<Vec<f16>> {
     let (q, cache) = (Random(1).halves(TOKENS * HEADS * DIM), Random(2).halves(KV_HEADS * CTX * DIM));
     let mut own = Random(chunk.from as u64 + 10).halves(chunk.capacity * HEADS * DIM);
     let row = HEADS * DIM;
@@ -53,32 +53,49 @@ fn attended(kernel: PromptAttention, chunk: &Chunk) -> Vec<Vec<f16>> {
         CpuArg::F32(vec![0.0; chunk.capacity]),
     ];
     args.extend(sizes.map(|size| CpuArg::scalar(size as u32)));
-    let found = once(&kernel, &args);
-    let y = halves(&found[argument(&kernel, "y")]);
-    let slot = |column: usize| kernel.order.slot(column as u32) as usize;
+    let found = once(kernel, &args);
+    let y = halves(&found[argument(kernel, "y")]);
+    let slot = |column: usize| order.slot(column as u32) as usize;
     let of = |token| (0..row).map(move |column| activations::index(chunk.capacity, token, slot(column)));
     (0..chunk.tokens).map(|token| of(token).map(|i| y[i]).collect()).collect()
+}
+
+/// The same, and of the other kernel.
+fn both(group: u32, queries: u32, window: Option<u32>, chunk: &Chunk) -> [Vec<Vec<f16>>; 2] {
+    let (head_dim, order) = (DIM as u32, ColumnOrder { group });
+    let plain = PromptAttention { head_dim, queries, window, order };
+    let wgmma = PromptAttentionWgmma { head_dim, window, order };
+    [attended(&plain, order, chunk), attended(&wgmma, order, chunk)]
 }
 
 #[test]
 fn attention_gives_a_token_the_same_bits_in_any_chunk() {
     for window in [None, Some(40)] {
-        let kernel = |group, queries| PromptAttention {
-            head_dim: DIM as u32,
-            queries,
-            window,
-            order: ColumnOrder { group },
-        };
-        let whole = attended(kernel(8, 128), &Chunk { from: 0, tokens: TOKENS, capacity: 152 });
+        let whole = both(8, 128, window, &Chunk { from: 0, tokens: TOKENS, capacity: 152 });
         for (group, queries, cut) in [(32, 64, 70), (16, 128, 1)] {
             let chunks = [(0, cut), (cut, TOKENS - cut)];
-            let parts = chunks.map(|(from, tokens)| {
+            let [first, second] = chunks.map(|(from, tokens)| {
                 let capacity = (tokens + 1).next_multiple_of(8);
-                attended(kernel(group, queries), &Chunk { from, tokens, capacity })
+                both(group, queries, window, &Chunk { from, tokens, capacity })
             });
-            for (token, (found, wanted)) in parts.concat().iter().zip(&whole).enumerate() {
-                assert_eq!(found, wanted, "token {token}, window {window:?}, cut at {cut}");
+            for (kernel, whole) in whole.iter().enumerate() {
+                let parts = first[kernel].iter().chain(&second[kernel]);
+                for (token, (found, wanted)) in parts.zip(whole).enumerate() {
+                    assert_eq!(found, wanted, "{kernel}: token {token}, window {window:?}, cut at {cut}");
+                }
             }
+        }
+    }
+}
+
+/// Weights are relative to other maxima meanwhile, and so differ by roundings to binary16.
+#[test]
+fn both_kernels_attend_alike() {
+    for window in [None, Some(40)] {
+        let [plain, wgmma] = both(8, 128, window, &Chunk { from: 0, tokens: TOKENS, capacity: 152 });
+        for (found, wanted) in wgmma.concat().iter().zip(plain.concat()) {
+            let (found, wanted) = (found.to_f32(), wanted.to_f32());
+            assert!((found - wanted).abs() < 1e-3, "{found} {wanted}");
         }
     }
 }
@@ -113,21 +130,26 @@ fn rotation_gives_a_token_the_same_bits_alone() {
 /// The value of a key counts for the tokens that reach it; a query that is none is lost for its token alone.
 #[test]
 fn numbers_that_are_none_reach_the_results() {
-    let kernel = PromptAttention::new(64, ColumnOrder { group: 8 });
+    let order = ColumnOrder { group: 8 };
+    lose(&PromptAttention::new(64, order), order);
+    lose(&PromptAttentionWgmma::new(64, order), order);
+}
+
+fn lose(kernel: &dyn Variant, order: ColumnOrder) {
     let case = &kernel.cases(1)[1];
     for (name, bad) in
         [("q", f32::NAN), ("k_cache", f32::NAN), ("v_cache", f32::NAN), ("v_cache", f32::INFINITY)]
     {
         let mut args = case.args.clone();
-        let CpuArg::F16(v) = &mut args[argument(&kernel, name)] else { panic!("{name} is no f16") };
+        let CpuArg::F16(v) = &mut args[argument(kernel, name)] else { panic!("{name} is no f16") };
         v[0] = f16::from_f32(bad);
-        let found = once(&kernel, &args);
-        let [capacity, tokens] = ["capacity", "tokens"].map(|name| match args[argument(&kernel, name)] {
+        let found = once(kernel, &args);
+        let [capacity, tokens] = ["capacity", "tokens"].map(|name| match args[argument(kernel, name)] {
             CpuArg::Scalar(n) => n as usize,
             _ => panic!("a number"),
         });
-        let y = halves(&found[argument(&kernel, "y")]);
-        let slot = kernel.order.slot(0) as usize;
+        let y = halves(&found[argument(kernel, "y")]);
+        let slot = order.slot(0) as usize;
         let lost = |token: &usize| !y[activations::index(capacity, *token, slot)].to_f32().is_finite();
         let wanted: Vec<usize> = if name == "q" { vec![0] } else { (0..tokens).collect() };
         assert_eq!((0..tokens).filter(lost).collect::<Vec<_>>(), wanted, "{name} {bad}");

@@ -217,29 +217,13 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
     /// The tile as an operand of products whose inner dimension is that of the columns: "K-major".
     #[track_caller]
     pub fn by_columns(self) -> Descriptor<'k, E> {
-        let tile = self.tiles.tile;
-        let atom = tile.swizzle.alignment();
-        Descriptor {
-            bits: describe(self.at, 16, atom, tile.swizzle),
-            tile,
-            transposed: false,
-            elem: PhantomData,
-        }
+        Descriptor::along_columns(self.at, self.tiles.tile)
     }
 
     /// The tile as an operand of products whose inner dimension is that of the rows: "MN-major". 16-bit elements.
     #[track_caller]
     pub fn by_rows(self) -> Descriptor<'k, E> {
-        let tile = self.tiles.tile;
-        if tile.elem.bytes() != 2 {
-            let what = format!(
-                "a tile of {} is read along its columns alone; 16-bit elements are not",
-                tile.elem.name()
-            );
-            self.k().error(ErrorKind::Limit(what));
-        }
-        let bits = describe(self.at, tile.panel_bytes(), tile.swizzle.alignment(), tile.swizzle);
-        Descriptor { bits, tile, transposed: true, elem: PhantomData }
+        Descriptor::along_rows(self.at, self.tiles.tile)
     }
 }
 
@@ -346,12 +330,42 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
     /// is that of the columns: for tiles that no tensor map brings. Elements lie where [`Tile::offset`] says.
     #[track_caller]
     pub fn by_columns(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Self {
-        let tile = Tile { elem: E::KIND, rows, columns, swizzle, box_rows: rows };
+        Self::along_columns(at, Self::whole(at, rows, columns, swizzle))
+    }
+
+    /// The same where the inner dimension is that of the rows. 16-bit elements.
+    #[track_caller]
+    pub fn by_rows(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Self {
+        Self::along_rows(at, Self::whole(at, rows, columns, swizzle))
+    }
+
+    #[track_caller]
+    fn whole(at: Ptr<'k, u8, Shared>, rows: u32, columns: u32, swizzle: Swizzle) -> Tile {
+        // No copy brings it, and a box may be of any of its rows.
+        let tile = Tile { elem: E::KIND, rows, columns, swizzle, box_rows: 8 };
         if let Some(problem) = tile.problem() {
             at.k.error(ErrorKind::Limit(problem));
         }
-        let bits = describe(at, 16, swizzle.alignment(), swizzle);
+        tile
+    }
+
+    #[track_caller]
+    fn along_columns(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
+        let bits = describe(at, 16, tile.swizzle.alignment(), tile.swizzle);
         Descriptor { bits, tile, transposed: false, elem: PhantomData }
+    }
+
+    #[track_caller]
+    fn along_rows(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
+        if tile.elem.bytes() != 2 {
+            let what = format!(
+                "a tile of {} is read along its columns alone; 16-bit elements are not",
+                tile.elem.name()
+            );
+            at.k.error(ErrorKind::Limit(what));
+        }
+        let bits = describe(at, tile.panel_bytes(), tile.swizzle.alignment(), tile.swizzle);
+        Descriptor { bits, tile, transposed: true, elem: PhantomData }
     }
 }
 

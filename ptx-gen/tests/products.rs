@@ -114,6 +114,46 @@ fn a_tile_gives_map_layout_and_descriptor() {
 }
 
 #[test]
+fn a_tile_without_a_map_is_described_alike() {
+    let staged = lines(
+        |k, a| {
+            let tile = a.x.tiles::<f16>(64, 64, Swizzle::B128).at(k.tile_memory("stage"));
+            let (mut sums, add) = (Accumulators::zero(k, 8), k.always());
+            k.wgmma_fence();
+            sums.multiply(tile.by_columns(), tile.by_rows().inner(16), add);
+            k.wgmma_commit();
+            k.wgmma_wait(0);
+        },
+        1,
+    );
+    let plain = lines(
+        |k, _| {
+            let at = k.tile_memory("stage");
+            let (mut sums, add) = (Accumulators::zero(k, 8), k.always());
+            k.wgmma_fence();
+            let x = Descriptor::<f16>::by_columns(at, 64, 64, Swizzle::B128);
+            sums.multiply(x, Descriptor::<f16>::by_rows(at, 64, 64, Swizzle::B128).inner(16), add);
+            k.wgmma_commit();
+            k.wgmma_wait(0);
+        },
+        1,
+    );
+    let fixed = |text: &[String]| {
+        let lines = text.iter().filter(|line| line.starts_with("or.b64") || line.starts_with("wgmma.mma"));
+        lines
+            .map(|line| line.rsplit_once("}, ").map_or(line.as_str(), |(_, rest)| rest).to_string())
+            .map(|line| line.split(", ").skip(2).collect::<Vec<_>>().join(", "))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(fixed(&plain), fixed(&staged));
+    let bytes = errors(|k, _| {
+        let at = k.tile_memory("stage");
+        Descriptor::<u8>::by_rows(at, 64, 128, Swizzle::B128);
+    });
+    assert_eq!(bytes, ["a tile of u8 is read along its columns alone; 16-bit elements are not"]);
+}
+
+#[test]
 fn a_program_says_what_its_maps_copy() {
     let program = Try(|k, a| _ = tile(k, &a), 1).build().expect("valid");
     let tile = program.tile("x").expect("it is used");

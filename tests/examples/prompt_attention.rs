@@ -1,8 +1,8 @@
 //! Times attention of many tokens on a GPU, and what prepares its queries, keys and values: microseconds and causal
 //! TFLOPS (`2 heads head_dim tokens^2` operations), and GB/s of the sums that are read and the numbers that are stored.
 //!
-//! `prompt_attention [TOKENS] [HEAD_DIMS] [QUERIES]`, lists with commas. Each figure is a graph of launches, with a rest
-//! before it; the best of five.
+//! `prompt_attention [TOKENS] [HEAD_DIMS] [QUERIES]`, lists with commas; queries are those of a block on `mma.sync`. Each
+//! figure is a graph of launches, with a rest before it; the best of five.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use warpwright_driver::{Buffer, Context, Driver, Event, Host, Kernel, Queue, Recorder, Stream, f16};
 use warpwright_kernels::format::dequantize::ColumnOrder;
-use warpwright_kernels::prompt::{PromptAttention, PromptAttentionArgs, RotateTokens, RotateTokensArgs};
+use warpwright_kernels::prompt::{
+    PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens, RotateTokensArgs,
+};
 use warpwright_kernels::{Pairing, Random};
 
 type Failure = Box<dyn std::error::Error>;
@@ -49,7 +51,10 @@ fn run() -> Result<(), Failure> {
                 chunk.time_rotation()?;
                 let most = PromptAttention::new(dim, ORDER).queries;
                 for &queries in queries.iter().filter(|&&queries| queries <= most) {
-                    chunk.time_attention(queries)?;
+                    chunk.time_attention(PromptAttention::new(dim, ORDER).with_queries(queries))?;
+                }
+                if [64, 128].contains(&dim) {
+                    chunk.time_attention(PromptAttentionWgmma::new(dim, ORDER))?;
                 }
             }
         }
@@ -101,9 +106,12 @@ impl<'a> Chunk<'a> {
         })
     }
 
-    fn time_attention(&self, queries: u32) -> Result<(), Failure> {
+    fn time_attention<'b, K>(&'b self, kernel: K) -> Result<(), Failure>
+    where
+        K: KernelDef<Args<Host<'b>> = PromptAttentionArgs<Host<'b>>>,
+    {
         let &Chunk { heads, kv_heads, dim, tokens, .. } = self;
-        let kernel = PromptAttention::new(dim, ORDER).with_queries(queries);
+        let name = kernel.name();
         let flops = 2.0 * f64::from(heads * dim) * f64::from(tokens).powi(2);
         let launches = ((4e-3 / (flops / FAST)) as usize).clamp(3, 200);
         let us = self.time(kernel, launches, || PromptAttentionArgs {
@@ -119,7 +127,6 @@ impl<'a> Chunk<'a> {
             tokens,
             capacity: tokens,
         })?;
-        let name = KernelDef::name(&kernel);
         println!("{name:<29} {heads:>5} {kv_heads:>3} {tokens:>6} {us:>8.1} {:>7.0}", flops / us * 1e-6);
         Ok(())
     }

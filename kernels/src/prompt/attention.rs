@@ -22,6 +22,9 @@ mod cases;
 mod scores;
 mod shared;
 mod store;
+mod wgmma;
+
+pub use wgmma::PromptAttentionWgmma;
 
 use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
@@ -102,6 +105,17 @@ impl PromptAttention {
     /// Queries of a warp.
     fn warp_queries(&self) -> u32 {
         self.queries / WARPS
+    }
+
+    /// The first position that counts for a token at this one, if there is a window.
+    fn start<'k>(&self, position: U32<'k>) -> Option<U32<'k>> {
+        self.window.map(|window| position + 1 - (position + 1).min(window))
+    }
+
+    /// Whether a position counts for a token so much further on, `distance` and `further`.
+    fn counts<'k>(&self, distance: I32<'k>, further: i32) -> Pred<'k> {
+        let causal = distance.ge(-further);
+        self.window.map_or(causal, |window| causal & distance.lt(window as i32 - further))
     }
 
     /// Rows of queries, keys and values in shared memory.

@@ -4,5 +4,5 @@
 mod attention;
 mod rotate;
 
-pub use attention::{PromptAttention, PromptAttentionArgs};
+pub use attention::{PromptAttention, PromptAttentionArgs, PromptAttentionWgmma};
 pub use rotate::{RotateTokens, RotateTokensArgs};

@@ -2,6 +2,7 @@
 
 use super::scores::{Tile, Weights};
 use super::shared::{Copier, Matrices, Rows};
+use super::store::Results;
 use super::{PromptAttention, PromptAttentionArgs, ROWS, WARPS};
 use ptx_gen::*;
 
@@ -57,10 +58,16 @@ impl<'a, 'k> Block<'a, 'k> {
         self.first + self.warp_row()
     }
 
-    /// The first position that counts for a token, if there is a window.
-    fn start(&self, position: U32<'k>) -> Option<U32<'k>> {
-        let after = |window| position + 1 - (position + 1).min(window);
-        self.def.window.map(after)
+    /// Divides and stores.
+    pub(super) fn store(&self, tiles: Vec<Tile<'k>>) {
+        let &Block { k, def, a, memory, head, .. } = self;
+        let (row, token) = (self.warp_row(), self.warp_token());
+        let results = |tile: &Tile<'k>| {
+            k.note("results of 16 queries");
+            [tile.results(0), tile.results(1)]
+        };
+        let to = Results { k, def, a, memory, row, queries: def.warp_queries(), token, head };
+        to.store(tiles.iter().map(results));
     }
 
     /// The sums of the warp's queries.
@@ -70,7 +77,7 @@ impl<'a, 'k> Block<'a, 'k> {
         self.copy_queries();
         k.note("copy keys and values of the first step");
         let keys = def.keys();
-        let start = self.start(a.position + self.first).map(|start| start & !(keys - 1));
+        let start = self.def.start(a.position + self.first).map(|start| start & !(keys - 1));
         let start = start.unwrap_or_else(|| k.val(0));
         let end = (a.position + self.first + def.queries).min(self.end);
         self.copy_step(start);
@@ -96,7 +103,7 @@ impl<'a, 'k> Block<'a, 'k> {
     /// Whether some position of a step counts for some query of the warp.
     fn counts(&self, positions: &WarpPositions<'k>, step: U32<'k>) -> Pred<'k> {
         let causal = step.le(positions.last.min(self.end - 1)) & positions.first.lt(self.end);
-        let start = self.start(positions.first);
+        let start = self.def.start(positions.first);
         start.map_or(causal, |start| causal & (step + self.def.keys()).gt(start))
     }
 
@@ -167,20 +174,14 @@ impl<'a, 'k> Block<'a, 'k> {
     fn mask(&self, weights: &mut Weights<'k>, positions: &WarpPositions<'k>, step: U32<'k>) {
         let (k, def) = (self.k, self.def);
         let late = (step + (def.keys() - 1)).gt(positions.first);
-        let start = self.start(positions.last);
+        let start = self.def.start(positions.last);
         let apart = start.map_or(late, |start| late | step.lt(start));
         k.when(apart, || {
             k.note("leave out what comes later, or before the window");
             // From the lane's first key to its first query.
             let (g, t) = (k.lane() >> 2, k.lane() & 3);
             let distance = (positions.first + g - step - t * 2).bits::<i32>();
-            weights.mask(|further, score| {
-                let mut counts = distance.ge(-further);
-                if let Some(window) = def.window {
-                    counts = counts & distance.lt(window as i32 - further);
-                }
-                counts.select(score, f32::NEG_INFINITY)
-            });
+            weights.mask(|further, score| def.counts(distance, further).select(score, f32::NEG_INFINITY));
         });
     }
 }

@@ -20,7 +20,7 @@ struct PromptCase {
 impl Variant for PromptAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let plain = PromptCase { position: 0, tokens: 1, capacity: 8, rest: 0, outlier: 1.0 };
-        // One position; two blocks, the last of few tokens; few tokens after many.
+        // One position; two blocks, the last of few tokens; few tokens after many, and after more than a ring of tiles.
         let cases = [
             plain,
             PromptCase {
@@ -31,6 +31,7 @@ impl Variant for PromptAttention {
                 ..plain
             },
             PromptCase { position: 200, tokens: 9, capacity: 16, rest: 3, outlier: 50.0 },
+            PromptCase { position: 950, tokens: 30, capacity: 32, rest: 50, ..plain },
         ];
         // A window that begins in the chunk and before it.
         let windows = self.window.map(|window| {

@@ -4,9 +4,7 @@
 //! those of two, as far as a head has them all: a piece. A warp puts its results into shared memory in the order of their
 //! slots, where its queries were, and each lane stores pieces.
 
-use super::block::Block;
-use super::scores::Tile;
-use super::{PromptAttention, ROWS};
+use super::{PromptAttention, PromptAttentionArgs, ROWS};
 use crate::matmul::activations;
 use crate::pipeline::attention::divided;
 use ptx_gen::*;
@@ -32,32 +30,47 @@ impl PromptAttention {
     }
 }
 
-impl<'k> Block<'_, 'k> {
-    /// Divides and stores.
-    pub(super) fn store(&self, tiles: Vec<Tile<'k>>) {
+/// Where the results of a warp go.
+pub(super) struct Results<'a, 'k> {
+    pub(super) k: Builder<'k>,
+    pub(super) def: &'a PromptAttention,
+    pub(super) a: &'a PromptAttentionArgs<Dev<'k>>,
+    /// Rows of shared memory, on their way.
+    pub(super) memory: Ptr<'k, u8, Shared>,
+    /// The first of the warp's rows, and how many it has.
+    pub(super) row: U32<'k>,
+    pub(super) queries: u32,
+    /// The token of the first.
+    pub(super) token: U32<'k>,
+    pub(super) head: U32<'k>,
+}
+
+impl<'k> Results<'_, 'k> {
+    /// Stores results that come for 16 queries after 16: of query `g` and of `g + 8`, two neighbouring dimensions to a
+    /// word, for each eight dimensions.
+    pub(super) fn store(&self, results: impl Iterator<Item = [Vec<U32<'k>>; 2]>) {
         let k = self.k;
         k.note("results, in the order of their slots");
         k.warp_barrier();
-        tiles.iter().zip(0..).for_each(|(tile, i)| self.arrange(tile, ROWS * i));
+        results.zip(0..).for_each(|(results, i)| self.arrange(results, ROWS * i));
         k.warp_barrier();
         k.note("pieces of neighbouring slots");
         self.store_pieces();
-        let token = self.warp_token() + k.lane();
-        let own = k.lane().lt(self.def.warp_queries()) & token.lt(self.a.tokens);
+        let token = self.token + k.lane();
+        let own = k.lane().lt(self.queries) & token.lt(self.a.tokens);
         k.when(own & self.head.eq(0), || self.a.y_scale.at(token).st(1.0));
     }
 
     /// Puts the results of 16 queries into shared memory.
-    fn arrange(&self, tile: &Tile<'k>, first: u32) {
+    fn arrange(&self, results: [Vec<U32<'k>>; 2], first: u32) {
         let (g, t) = (self.k.lane() >> 2, self.k.lane() & 3);
-        self.k.note("results of 16 queries");
-        let results = [tile.results(0), tile.results(1)];
+        let rows = self.def.rows();
         for eight in 0..self.def.head_dim / 8 {
             let slot = t * self.def.piece() + self.def.place(eight);
-            let place = self.rows.place(self.warp_row() + g, slot >> 3) + ((slot & 7) << 1);
+            let place = rows.place(self.row + g, slot >> 3) + ((slot & 7) << 1);
             let to = self.memory.row(place, 1);
             for (r, results) in (0..).zip(&results) {
-                to.at((first + 8 * r) * self.rows.bytes).cast::<u32>().st(results[eight as usize]);
+                to.at((first + 8 * r) * rows.bytes).cast::<u32>().st(results[eight as usize]);
             }
         }
     }
@@ -65,12 +78,12 @@ impl<'k> Block<'_, 'k> {
     fn store_pieces(&self) {
         let (k, def, a) = (self.k, self.def, self.a);
         let (width, pieces) = (def.piece(), def.head_dim / def.piece());
-        k.for_each(k.lane(), def.warp_queries() * pieces, 32, |i| {
+        k.for_each(k.lane(), self.queries * pieces, 32, |i| {
             let (row, piece) = divided(i, pieces);
-            let token = self.warp_token() + row;
+            let token = self.token + row;
             k.when(token.lt(a.tokens), || {
                 let slot = piece * width;
-                let place = self.rows.place(self.warp_row() + row, slot >> 3) + ((slot & 7) << 1);
+                let place = def.rows().place(self.row + row, slot >> 3) + ((slot & 7) << 1);
                 let from = self.memory.row(place, 1).cast::<u32>();
                 let to = activations::place(a.y, a.capacity, token, self.slot(piece)).cast::<u32>();
                 match width {
