@@ -9,7 +9,7 @@ use warpwright_kernels::AddNormed;
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::{Epilogue, Matmul, NormTokens};
 use warpwright_kernels::pipeline::SplitPrompt;
-use warpwright_kernels::prompt::{PromptAttention, RotateTokens};
+use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 
 use super::CHUNK;
 use super::weights::{LayerRows, Rows};
@@ -27,9 +27,15 @@ pub(crate) struct Kernels {
     pub(super) products: BTreeMap<Matmul, Kernel<Matmul>>,
     pub(super) rotate: Kernel<RotateTokens>,
     /// Of each layer.
-    pub(super) attention: Vec<Arc<Kernel<PromptAttention>>>,
+    pub(super) attention: Vec<AttentionKernel>,
     /// For models with norms after attention and the feed-forward.
     pub(super) add_normed: Option<Kernel<AddNormed>>,
+}
+
+/// Attention of a layer: on products of warpgroups for the usual lengths of heads.
+pub(super) enum AttentionKernel {
+    Wgmma(Arc<Kernel<PromptAttentionWgmma>>),
+    Plain(Arc<Kernel<PromptAttention>>),
 }
 
 impl Kernels {
@@ -39,11 +45,18 @@ impl Kernels {
         layers: &[LayerRows],
         embed: ResolvedEmbed,
     ) -> Result<Kernels, Error> {
-        let mut attention = Distinct::new(context);
+        let (mut plain, mut wgmma) = (Distinct::new(context), Distinct::new(context));
         let attention = (0..).zip(layers).map(|(index, layer)| {
-            let kernel = attention.load(self::attention(c, index, layer))?;
-            kernel.function().prefer_shared()?;
-            Ok(kernel)
+            let (window, order) = (c.window_of(index), order(&layer.o));
+            Ok(if matches!(c.head_dim, 64 | 128) {
+                let kernel = PromptAttentionWgmma::new(c.head_dim, order);
+                let kernel = window.map_or(kernel, |window| kernel.with_window(window));
+                AttentionKernel::Wgmma(wgmma.load(kernel)?)
+            } else {
+                let kernel = PromptAttention::new(c.head_dim, order);
+                let kernel = window.map_or(kernel, |window| kernel.with_window(window));
+                AttentionKernel::Plain(plain.load(kernel)?)
+            })
         });
         let add = c.architecture.norms_after.then_some(AddNormed { overlap: false, batch: CHUNK });
         Ok(Kernels {
@@ -112,12 +125,6 @@ fn rotate(c: &Config) -> RotateTokens {
         bias: family.biases,
         norm: family.head_norms,
     }
-}
-
-/// Of 128 queries at once, or of 64 where heads are too long for the registers.
-fn attention(c: &Config, index: u32, layer: &LayerRows) -> PromptAttention {
-    let kernel = PromptAttention::new(c.head_dim, order(&layer.o));
-    c.window_of(index).map_or(kernel, |window| kernel.with_window(window))
 }
 
 /// In which order a matrix takes its columns.

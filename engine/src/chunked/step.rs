@@ -6,7 +6,7 @@ use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokensArgs};
 use warpwright_kernels::pipeline::{EmbedTokenArgs, SplitPromptArgs};
 use warpwright_kernels::prompt::{PromptAttentionArgs, RotateTokensArgs};
 
-use super::kernels::{self, Kernels};
+use super::kernels::{self, AttentionKernel, Kernels};
 use super::weights::{LayerRows, Rows};
 use super::workspace::{CAPACITY, Panels, Workspace};
 use super::{CHUNK, weights};
@@ -312,6 +312,9 @@ impl Step<'_> {
             tokens: self.chunk.tokens,
             capacity: CAPACITY,
         };
-        queue.launch(&self.chunked.kernels.attention[index], args)
+        match &self.chunked.kernels.attention[index] {
+            AttentionKernel::Wgmma(kernel) => queue.launch(kernel, args),
+            AttentionKernel::Plain(kernel) => queue.launch(kernel, args),
+        }
     }
 }
