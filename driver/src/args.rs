@@ -11,6 +11,8 @@ use crate::parameter::ParameterType;
 use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Region, View};
 
 /// On the host, at launch: views of device memory, and numbers.
+///
+/// The arguments of a kernel, say `AddArgs`, are `AddArgs<Host<'_>>` then: see the [page of the crate](crate).
 #[derive(Debug)]
 pub struct Host<'a>(std::marker::PhantomData<&'a ()>);
 

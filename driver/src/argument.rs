@@ -7,6 +7,8 @@ use crate::parameter::ParameterType;
 use crate::{Region, TensorMap, View};
 
 /// An argument at launch, untyped.
+///
+/// An example is at [`Launch`](crate::Launch).
 #[derive(Clone, Debug)]
 pub enum HostArg {
     /// A buffer.
@@ -18,6 +20,8 @@ pub enum HostArg {
 }
 
 /// A value of any type: its type and its bytes.
+///
+/// [`HostArg::value`] makes it.
 #[derive(Clone, Debug)]
 pub struct HostValue {
     ty: ElementType,

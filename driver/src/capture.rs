@@ -40,6 +40,20 @@ use crate::timeline::{Captured, Kept};
 use crate::{Context, DriverError, Error, Event, Graph, NodeId, Stream};
 
 /// A queue whose work becomes nodes of a captured graph.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let graph = capture(&stream, CaptureMode::ThreadLocal, |queue| queue.fill(&x, 1.0))?;
+/// assert_eq!(stream.read(&x)?, [0.0; 4]); // nothing has run
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(stream.read(&x)?, [1.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Capture<'s> {
     stream: &'s Stream,
     captured: Arc<Captured>,

@@ -4,6 +4,17 @@ use driver_sys::{CUlaunchAttribute, CUlaunchAttributeID};
 use ptx_gen::Geometry;
 
 /// Blocks, threads and shared memory of a launch, and how it meets the work around it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// let config = LaunchConfig::line(8, 128).shared(4 << 10);
+/// assert_eq!((config.grid, config.block), ([8, 1, 1], [128, 1, 1]));
+/// let tiles = LaunchConfig::new([16, 16, 1], [32, 8, 1]).cluster([2, 1, 1]);
+/// assert_eq!(tiles.cluster, Some([2, 1, 1]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LaunchConfig {

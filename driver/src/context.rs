@@ -22,6 +22,19 @@ use crate::{Device, Driver, Error};
 ///
 /// When the last of it is dropped (every stream, buffer and graph has a share) it waits for work that is still in
 /// flight, and gives the device back.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// let context = Context::new(&driver.device(0)?)?;
+/// let (free, total) = context.memory()?;
+/// assert!(free <= total);
+/// // The same one, which other libraries in the process use as well.
+/// assert_eq!(Context::new(&driver.device(0)?)?.raw(), context.raw());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -53,6 +66,22 @@ pub(crate) struct Limits {
 pub(crate) type Point = (u64, Option<Clock>);
 
 /// The context is current on this thread for as long as this lives.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let current = context.enter()?; // once for all of these
+/// for value in 0..100 {
+///     stream.fill(&x, value as f32)?;
+/// }
+/// drop(current);
+/// assert_eq!(stream.read(&x)?, [99.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Current<'a> {
     driver: &'a Driver,
     pushed: bool,

@@ -8,6 +8,18 @@ use crate::driver::trimmed;
 use crate::{Driver, Error};
 
 /// A device, not yet in use.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let driver = Driver::of(warpwright_cuda_emu::library())?;
+/// let device = driver.device(0)?;
+/// assert!(device.compute_capability() >= (7, 0));
+/// // As many blocks as it takes to keep the device busy.
+/// let blocks = 4 * device.properties().multiprocessors;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device {
     driver: Driver,
@@ -20,6 +32,8 @@ pub struct Device {
 }
 
 /// What a kernel's shape follows from.
+///
+/// An example is at [`Device`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Properties {

@@ -13,6 +13,20 @@ use crate::lock::lock;
 use crate::regions;
 
 /// A started driver. Clones are the same driver, and so is every other `Driver` of the same library.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// let driver = Driver::load().or_else(|missing| {
+///     eprintln!("{missing}"); // what was tried, and what came of it
+///     Driver::of(warpwright_cuda_emu::library())
+/// })?;
+/// for device in driver.devices()? {
+///     println!("{device}, driver for CUDA {:?}", driver.version());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct Driver(&'static Inner);
 

@@ -5,6 +5,20 @@ use std::fmt;
 use driver_sys::CUresult;
 
 /// A call of the driver that failed.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let device = context.device();
+/// let code = match device.attribute(sys::CUdevice_attribute(-1)) {
+///     Err(Error::Driver(DriverError { call: "cuDeviceGetAttribute", code, .. })) => code,
+///     other => panic!("{other:?}"),
+/// };
+/// assert_eq!(code, sys::CUresult::INVALID_VALUE);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct DriverError {
     /// The function's exported name.
@@ -20,6 +34,8 @@ pub struct DriverError {
 }
 
 /// A function that a driver lacks, by CUDA versions: major and minor.
+///
+/// It is in a [`DriverError`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Absent {
     /// The first that has it.

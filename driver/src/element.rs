@@ -38,6 +38,14 @@ pub unsafe trait Element: Copy + Send + Sync + 'static {
 }
 
 /// The type of an element: its name, its size and its alignment.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// assert_eq!((f64::TYPE.name(), f64::TYPE.size(), f64::TYPE.align()), ("f64", 8, 8));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ElementType {
     name: &'static str,

@@ -1,13 +1,23 @@
 //! Errors: what the driver refused, and what was refused before it was asked.
 
-use std::fmt;
 use std::ops::Range;
 
 use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult};
 
 use crate::DriverError;
+use crate::module_error::{ModuleError, ModuleReason};
 
 /// Why there is no driver to talk to.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// // SAFETY: there is no such library.
+/// let missing = unsafe { Driver::open("/nowhere/libcuda.so.1") }.unwrap_err();
+/// assert!(missing.to_string().contains("/nowhere/libcuda.so.1"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -47,6 +57,21 @@ pub enum LoadError {
 }
 
 /// Anything this crate refuses or the driver refused.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
+/// let y = Buffer::<f32>::zeroed(&context, 5)?.labelled("y");
+/// let refused = stream.copy(&x, &y).unwrap_err();
+/// assert_eq!(refused.to_string(), "copy: 4 elements for y, which has 5");
+/// // After a fault of the device nothing in the process runs on it any more.
+/// assert!(!refused.is_device_fault());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -336,6 +361,8 @@ impl Error {
 }
 
 /// A kernel that reads by `ld.global.nc` what a kernel writes that may still run when it starts.
+///
+/// [`Error::Stale`] says more.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} ({from_name}), \
@@ -362,6 +389,8 @@ pub struct Stale {
 }
 
 /// What is wrong with a launch.
+///
+/// An example is at [`Launch`](crate::Launch).
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchProblem {
@@ -453,102 +482,6 @@ pub enum LaunchProblem {
     /// The kernel's own contract.
     #[error("{0}")]
     Shape(String),
-}
-
-/// A module that did not load, with all that is known about why.
-pub struct ModuleError {
-    /// What is wrong.
-    pub reason: ModuleReason,
-    /// The driver's error log.
-    pub log: String,
-    /// The driver's information log.
-    pub info: String,
-    /// The PTX line that the log names.
-    pub line: Option<PtxLine>,
-    /// `.version` and `.target` of the text, as far as it has them.
-    pub header: String,
-    /// The device's name and compute capability, and the driver's version.
-    pub device: String,
-}
-
-/// Why a module did not load.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ModuleReason {
-    /// The driver refused.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// A NUL inside the text would end it early.
-    #[error("the PTX has a NUL at byte {0}")]
-    Nul(usize),
-    /// The text is newer than the driver.
-    #[error(
-        "the PTX is of version {ptx}, which drivers know from CUDA {needed} on; this driver serves CUDA {driver}. \
-        Use a newer driver or a lower .version"
-    )]
-    Version {
-        /// `.version` of the text.
-        ptx: String,
-        /// The first CUDA version that loads it.
-        needed: String,
-        /// What the driver serves.
-        driver: String,
-    },
-    /// The text is for another chip.
-    #[error("the PTX is for {target}, which does not run on compute capability {device}")]
-    Target {
-        /// `.target` of the text.
-        target: String,
-        /// The device's compute capability.
-        device: String,
-    },
-    /// The module has no global variable of that name.
-    #[error("no global variable {name}")]
-    NoGlobal {
-        /// The name asked for.
-        name: String,
-    },
-    /// The module has no kernel of that name.
-    #[error("no kernel {name}; the text has {entries}")]
-    NoFunction {
-        /// The name asked for.
-        name: String,
-        /// The names in the text.
-        entries: String,
-    },
-}
-
-/// A line of PTX and where it came from.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PtxLine {
-    /// Its number, from 1.
-    pub number: usize,
-    /// Its text, trimmed.
-    pub text: String,
-    /// `file:line` of the source, where the text carries `.loc`.
-    pub source: Option<String>,
-}
-
-impl fmt::Display for ModuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "module: {} [{}; {}]", self.reason, self.header, self.device)?;
-        if let Some(line) = &self.line {
-            write!(f, "\n  line {}: {}", line.number, line.text)?;
-            if let Some(source) = &line.source {
-                write!(f, "\n  from {source}")?;
-            }
-        }
-        // A driver that keeps a log tells in it what the compiler said.
-        let told = if let ModuleReason::Driver(error) = &self.reason { &*error.log } else { "" };
-        let lines = self.log.lines().chain(self.info.lines());
-        lines.filter(|line| !told.contains(line.trim())).try_for_each(|line| write!(f, "\n{line}"))
-    }
-}
-
-impl std::error::Error for ModuleError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.reason)
-    }
 }
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.

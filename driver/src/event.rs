@@ -14,10 +14,28 @@ use crate::timeline::Timeline;
 use crate::{Context, DriverError, Error};
 
 /// A place in a stream. Clones share it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 1 << 10)?;
+/// let (start, end) = (Event::new(&context)?, Event::new(&context)?);
+/// start.record(&stream)?;
+/// stream.fill(&x, 1.0)?;
+/// end.record(&stream)?;
+/// end.synchronize()?;
+/// println!("{:?}", end.since(&start)?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Event(pub(crate) Arc<Inner>);
 
 /// What another process opens an event by: 64 bytes, to be sent there by whatever way the two have.
+///
+/// An example is at [`Buffer::export`](crate::Buffer::export).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventHandle {
     /// What the driver wrote.
@@ -95,7 +113,8 @@ impl Event {
     }
 
     /// An event without a time that another process may [open](Self::open). As that one may record it at any time, a
-    /// wait for it orders nothing that [`Error::UnorderedStreams`] knows of: see [`Stream::assume_after`].
+    /// wait for it orders nothing that [`Error::UnorderedStreams`] knows of: see
+    /// [`Stream::assume_after`](crate::Stream::assume_after).
     ///
     /// # Errors
     /// What the driver refuses.

@@ -17,6 +17,25 @@ use crate::ptx;
 use crate::{Context, Error, LaunchConfig, Module, Parameter};
 
 /// A kernel of a module, with its declared parameters. Clones share it, and it keeps its module loaded.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// let params = [
+///     Parameter::value::<u32>("n"),
+///     Parameter::value::<f32>("a"),
+///     Parameter::buffer::<f32>("y", Access::ReadWrite),
+/// ];
+/// // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// let scale = unsafe { module.function("scale", &params) }?;
+/// assert!(scale.max_threads() >= 128);
+/// println!("{} registers, {} blocks of 128 on a multiprocessor", scale.registers(), scale.blocks_per_sm(128, 0)?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Function(Arc<FunctionInner>);
 

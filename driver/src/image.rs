@@ -7,13 +7,24 @@ use driver_sys::{CUfunction, CUjit_option, CUjitInputType, CUlinkState, CUresult
 
 use crate::driver::trimmed;
 use crate::element::Element;
-use crate::error::ModuleReason;
+use crate::module_error::ModuleReason;
 use crate::{Buffer, Context, DriverError, Error, Module, View};
 
 /// Room for the log of the linker, in bytes.
 const LOG: usize = 16 << 10;
 
 /// How the driver compiles PTX. What is not said is left to it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let module = Module::load_with(&context, SCALE, &JitOptions::default().max_registers(32))?;
+/// assert_eq!(module.kernels()?[0].name, "scale");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct JitOptions {
@@ -28,6 +39,18 @@ pub struct JitOptions {
 }
 
 /// A kernel of a module or a library, as the driver lists it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// let kernels = module.kernels()?;
+/// assert_eq!(kernels[0].parameters, Some(vec![(0, 4), (4, 4), (8, 8)])); // offsets and sizes of n, a, y
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedKernel {
     /// Its name.

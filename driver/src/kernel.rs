@@ -8,12 +8,16 @@ use crate::launch::enqueue_typed;
 use crate::{Context, Error, Function, Host, HostArg, Launch, LaunchConfig, Module, Stream};
 
 /// A loaded kernel with typed arguments.
+///
+/// The [page of the crate](crate) shows one.
 pub struct Kernel<K> {
     def: K,
     function: Function,
 }
 
 /// A loaded kernel of any argument list.
+///
+/// [`load_any`] makes it, for kernels that are known as `dyn AnyKernel` only.
 pub struct AnyFunction<'k> {
     def: &'k dyn AnyKernel,
     function: Function,

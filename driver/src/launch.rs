@@ -14,6 +14,29 @@ use crate::uses::{Held, Touches};
 use crate::{Context, Driver, DriverError, Error, Function, LaunchConfig, Stream};
 
 /// A checked launch, ready to be given to a stream any number of times. Clones are the same launch.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
+/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # let scale = unsafe { module.function("scale", &params) }?;
+/// let y = Buffer::from_slice(&context, &[1.0f32, 2.0])?;
+/// let args = vec![HostArg::scalar(2u32), HostArg::scalar(3.0f32), HostArg::from(&*y)];
+/// let launch = Launch::new(&scale, LaunchConfig::line(1, 32), args)?;
+/// stream.run_launch(&launch)?;
+/// stream.run_launch(&launch)?;
+/// assert_eq!(stream.read(&y)?, [9.0, 18.0]);
+/// // What does not fit the parameters is refused before the driver is asked.
+/// let refused = Launch::new(&scale, LaunchConfig::line(1, 32), vec![]).unwrap_err();
+/// assert!(matches!(refused, Error::Launch { problem: LaunchProblem::Count { got: 0, wanted: 3 }, .. }));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Launch(Arc<Inner>);
 

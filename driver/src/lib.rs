@@ -20,6 +20,171 @@
 //! Without a GPU, the emulator takes the driver's place: [`Driver::of`]`(warpwright_cuda_emu::library())` in the same
 //! program, or its shared library by the environment variable `WARPWRIGHT_LIBCUDA`, which names the driver to load.
 //!
+//! # From the driver to a result
+//!
+//! A driver is found, opened and started; without one the error says what was tried. A [`Context`] takes a device into use.
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let driver = Driver::of(warpwright_cuda_emu::library())?;
+//! # /*
+//! let driver = Driver::load()?;
+//! # */
+//! let device = driver.device(0)?;
+//! println!("{device}, driver for CUDA {:?}", driver.version());
+//! let context = Context::new(&device)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Memory is a [`Buffer`], and parts of it are [`View`]s, which keep it alive. What waits for nobody is given to a [`Stream`].
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! let x = Buffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?.labelled("x"); // errors show the label
+//! let y = Buffer::<f32>::zeroed(&context, 3)?;
+//! let stream = Stream::new(&context)?;
+//! stream.copy(&x.view_range(1..3), &y.view_range(0..2))?; // queued
+//! stream.fill(&y.view_range(2..3), 9.0)?; // queued behind it
+//! assert_eq!(stream.read(&y)?, [2.0, 3.0, 9.0]); // waits for both
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A kernel may be anybody's PTX. [`kernel!`] declares it, and what was loaded is compared with the declaration: loading is
+//! `unsafe`, because only its author knows what a kernel does, and launching is not.
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let stream = Stream::new(&context)?;
+//! const PTX: &str = "
+//! .version 7.0
+//! .target sm_70
+//! .address_size 64
+//!
+//! // y[i] *= a, for i < n
+//! .visible .entry scale(.param .u32 n, .param .f32 a, .param .u64 y)
+//! {
+//!     .reg .pred %p; .reg .b32 %n, %i, %block, %size; .reg .f32 %a, %v; .reg .b64 %y;
+//!     ld.param.u32 %n, [n];
+//!     ld.param.f32 %a, [a];
+//!     ld.param.u64 %y, [y];
+//!     mov.u32 %block, %ctaid.x;
+//!     mov.u32 %size, %ntid.x;
+//!     mov.u32 %i, %tid.x;
+//!     mad.lo.u32 %i, %block, %size, %i;
+//!     setp.ge.u32 %p, %i, %n;
+//!     @%p ret;
+//!     mad.wide.u32 %y, %i, 4, %y;
+//!     ld.global.f32 %v, [%y];
+//!     mul.f32 %v, %v, %a;
+//!     st.global.f32 [%y], %v;
+//!     ret;
+//! }
+//! ";
+//! kernel! {
+//!     /// `y = a y`
+//!     pub struct Scale = "scale"(n: u32, a: f32, y: &mut [f32]);
+//! }
+//!
+//! let module = Module::load(&context, PTX)?;
+//! // SAFETY: the kernel stays below `n`, and changes nothing but `y`.
+//! let scale = unsafe { Scale::load(&module) }?;
+//! let y = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?;
+//! scale.launch(&stream, LaunchConfig::line(1, 128), 3, 10.0, &y)?;
+//! assert_eq!(stream.read(&y)?, [10.0, 20.0, 30.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Work in one stream runs in order. Work of two streams that meets on the same bytes needs an [`Event`] between, and is
+//! refused without one ([`Error::UnorderedStreams`]). Events also tell the time.
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let stream = Stream::new(&context)?;
+//! let other = Stream::new(&context)?;
+//! let x = Buffer::<f32>::zeroed(&context, 1000)?;
+//! let (start, filled) = (Event::new(&context)?, Event::new(&context)?);
+//! start.record(&stream)?;
+//! stream.fill(&x, 1.0)?;
+//! filled.record(&stream)?;
+//! other.wait(&filled)?;
+//! other.fill(&x.view_range(0..10), 2.0)?;
+//! other.synchronize()?;
+//! println!("filled in {:?}", filled.since(&start)?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Graphs
+//!
+//! A [`Graph`] is work with its order, given to the device in one call as often as one likes. By hand, each node names those
+//! that it comes after:
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let stream = Stream::new(&context)?;
+//! let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+//! let mut graph = Graph::new(&context)?;
+//! let filled = graph.fill(&[], &x, 1.0)?;
+//! graph.copy(&[filled], &x, &y)?;
+//! assert!(graph.races().is_empty());
+//! let mut exec = graph.instantiate()?;
+//! exec.launch(&stream)?;
+//! exec.set(filled, Work::fill(&x, 5.0)?)?; // in place
+//! exec.launch(&stream)?;
+//! assert_eq!(stream.read(&y)?, [5.0; 4]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Recorded, the edges follow from what each piece of work reads and writes. Captured, the driver sees the work and draws them.
+//! All three places take work by one trait, so that it is written once:
+//!
+//! ```
+//! # use warpwright_driver::*;
+//! # fn main() -> Result<(), Error> {
+//! # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+//! # let stream = Stream::new(&context)?;
+//! fn step(queue: &mut impl Queue, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
+//!     queue.fill(x, 1.0)?;
+//!     queue.copy(x, y)
+//! }
+//!
+//! let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+//! step(&mut &stream, &x, &y)?; // runs
+//! let mut recorder = Recorder::new(&context)?;
+//! step(&mut recorder, &x, &y)?;
+//! let recorded = recorder.finish();
+//! let captured = capture(&stream, CaptureMode::ThreadLocal, |queue| step(queue, &x, &y))?;
+//! for graph in [recorded, captured] {
+//!     graph.instantiate()?.launch(&stream)?;
+//! }
+//! assert_eq!(stream.read(&y)?, [1.0; 4]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Without a GPU
+//!
+//! `warpwright-cuda-emu` is the driver API with a device that is a program: all examples here run on it. Tests link it
+//! (`Driver::of(warpwright_cuda_emu::library())`); a program that is built already finds it as `libcuda.so.1`. What a GPU lets
+//! pass is an error there, which names the kernel, the line and the thread.
+//!
+//! # Kernels written in Rust
+//!
+//! A [`Kernel`] is one of `ptx-gen`: built, compiled and loaded, with its arguments typed.
+//!
 //! ```
 //! # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
 //! # args! { pub struct AddArgs { x: In<f32>, y: Out<f32>, n: u32, add: f32 } }
@@ -133,6 +298,7 @@ mod library;
 mod lock;
 mod memory;
 mod module;
+mod module_error;
 mod occupancy;
 mod order;
 mod parameter;
@@ -163,7 +329,7 @@ pub use device::{Device, Properties};
 pub use driver::{Driver, driver_load_error, is_driver_available};
 pub use driver_error::{Absent, DriverError};
 pub use element::{Element, ElementType};
-pub use error::{Error, LaunchProblem, LoadError, ModuleError, ModuleReason, PtxLine, Stale};
+pub use error::{Error, LaunchProblem, LoadError, Stale};
 pub use event::{Event, EventHandle};
 pub use function::Function;
 pub use graph::attribute::NodeAttribute;
@@ -187,6 +353,7 @@ pub use memory::pool::MemoryPool;
 pub use memory::shared::MemoryHandle;
 pub use memory::{Buffer, Region, View};
 pub use module::Module;
+pub use module_error::{ModuleError, ModuleReason, PtxLine};
 pub use occupancy::SuggestedBlock;
 pub use parameter::{Parameter, ParameterType};
 pub use ptx_gen::{Access, Elem, Geometry, Kind, Param, ParamKind, bf16, f16};

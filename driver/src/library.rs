@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use driver_sys::{CUkernel, CUlibrary, CUmodule, CUresult};
 
-use crate::error::ModuleReason;
 use crate::image::{JitOptions, places};
 use crate::lock::lock;
 use crate::module::{Logs, WeakModule, check_version, describe, with_options};
+use crate::module_error::ModuleReason;
 use crate::ptx::Header;
 use crate::regions::forbid;
 use crate::{Context, Driver, Error, Function, ListedKernel, Module, Parameter};

@@ -10,9 +10,9 @@ use driver_sys::{CUfunction, CUjit_option, CUmodule};
 
 use crate::driver::trimmed;
 use crate::driver_error::DriverError;
-use crate::error::{ModuleError, ModuleReason};
 use crate::image::JitOptions;
 use crate::lock::lock;
+use crate::module_error::{ModuleError, ModuleReason};
 use crate::ptx::{self, Header};
 use crate::regions::forbid;
 use crate::release::Release;
@@ -22,6 +22,24 @@ use crate::{Context, Driver, Error};
 const LOG: usize = 16 << 10;
 
 /// Compiled PTX. Clones share it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # kernel! { struct Scale = "scale"(n: u32, a: f32, y: &mut [f32]); }
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let module = Module::load(&context, SCALE)?;
+/// // SAFETY: the kernel stays below `n`, and multiplies each element by `a`.
+/// let scale = unsafe { Scale::load(&module) }?;
+/// let y = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?;
+/// scale.launch(&stream, LaunchConfig::line(1, 128), 3, 10.0, &y)?;
+/// assert_eq!(stream.read(&y)?, [10.0, 20.0, 30.0]);
+/// println!("{}", module.log()); // registers, spills, shared memory
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Module(Arc<ModuleInner>);
 

@@ -6,6 +6,8 @@ use crate::error::LaunchProblem;
 use crate::{Error, Function, LaunchConfig};
 
 /// A block size that the driver suggests.
+///
+/// An example is at [`Function::suggested_block`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuggestedBlock {
     /// Threads of a block: with so many, the most threads of a multiprocessor are busy.

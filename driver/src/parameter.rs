@@ -5,6 +5,8 @@ use ptx_gen::{Access, Param, ParamKind};
 use crate::element::{Element, ElementType};
 
 /// A parameter of a kernel: its name, and what it takes.
+///
+/// An example is at [`Function`](crate::Function).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter {
     /// Its name, for errors and pictures.
@@ -14,6 +16,8 @@ pub struct Parameter {
 }
 
 /// What a parameter takes.
+///
+/// An example of both is at [`Function`](crate::Function).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParameterType {
     /// The address of elements in device memory, and what the kernel does to them.

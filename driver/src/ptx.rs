@@ -1,6 +1,6 @@
 //! What this crate reads of PTX text: its header, the names of its kernels, and the places of its lines.
 
-use crate::error::PtxLine;
+use crate::module_error::PtxLine;
 
 /// `.version` and `.target`, as far as the text has them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -15,6 +15,27 @@ use crate::{
 };
 
 /// What takes work.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// fn forward(queue: &mut impl Queue, x: &View<f32>, y: &View<f32>) -> Result<(), Error> {
+///     queue.fill(x, 1.0)?;
+///     queue.copy(x, y)
+/// }
+///
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// forward(&mut &stream, &x, &y)?; // runs
+/// let mut recorder = Recorder::new(&context)?;
+/// forward(&mut recorder, &x, &y)?; // becomes a graph
+/// let recorded = recorder.finish();
+/// let captured = capture(&stream, CaptureMode::ThreadLocal, |queue| forward(queue, &x, &y))?; // so does this
+/// assert_eq!((recorded.nodes().len(), captured.nodes().len()), (2, 2));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Queue {
     /// The context it works in.
     fn context(&self) -> &Context;
@@ -108,6 +129,21 @@ impl Queue for &Stream {
 }
 
 /// A piece of work.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::<f64>::zeroed(&context, 2)?);
+/// let work = Work::copy(&x, &y)?;
+/// let uses: Vec<_> = work.uses().iter().map(|used| (used.name, used.access)).collect();
+/// assert_eq!(uses, [("from", Access::Read), ("to", Access::Write)]);
+/// stream.run(&work)?;
+/// assert_eq!(stream.read(&y)?, [1.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub enum Work {
     /// A kernel.
@@ -119,6 +155,8 @@ pub enum Work {
 }
 
 /// A copy within one context. Clones are the same copy.
+///
+/// [`Work::copy`] makes it, with an example at [`Work`].
 #[derive(Clone, Debug)]
 pub struct Copy(Arc<Regions>);
 
@@ -141,6 +179,8 @@ pub(crate) struct CopyShape {
 }
 
 /// Memory set to one value. Clones are the same fill.
+///
+/// [`Work::fill`] makes it.
 #[derive(Clone, Debug)]
 pub struct Fill(Arc<Filled>);
 
@@ -434,6 +474,19 @@ pub(crate) fn hazard(earlier: Access, later: Access) -> Option<Hazard> {
 }
 
 /// Why one piece of work must come after another.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// let mut graph = Graph::new(&context)?;
+/// let filled = graph.fill(&[], &x, 1.0)?;
+/// let copied = graph.copy(&[filled], &x, &y)?;
+/// assert_eq!(graph.reasons(filled, copied)?[0].0, Hazard::ReadAfterWrite);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, std::marker::Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Hazard {
     /// It reads what the other wrote.

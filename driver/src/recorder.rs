@@ -23,6 +23,25 @@ use crate::uses::Touch;
 use crate::{Context, EdgeKind, Error, Graph, NodeId, NodeKind};
 
 /// A queue that builds a [`Graph`].
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let [x, y, z] = [(); 3].map(|()| Buffer::<f32>::zeroed(&context, 4));
+/// let (x, y, z) = (x?, y?, z?);
+/// let mut recorder = Recorder::new(&context)?;
+/// recorder.fill(&x, 1.0)?;
+/// recorder.fill(&y, 2.0)?;
+/// recorder.copy(&x, &z)?;
+/// let graph = recorder.finish();
+/// assert_eq!(graph.edges().len(), 1); // the copy comes after the first fill; the second is beside both
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(stream.read(&z)?, [1.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Recorder {
     graph: Graph,
     last: Option<NodeId>,

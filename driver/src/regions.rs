@@ -5,6 +5,8 @@ use std::cell::RefCell;
 use crate::{DriverError, Error};
 
 /// Which calls a capture forbids meanwhile: allocation, module loading and such.
+///
+/// An example is at [`Capture`](crate::Capture).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureMode {
     /// On every thread whose own mode is global, as it is unless a program changes it. What another thread calls

@@ -22,6 +22,22 @@ use crate::{Context, DriverError, Error, Event, Region, View};
 /// host has waited for it, at the latest by [`Context::synchronize`].
 ///
 /// The second stream of a context begins after the work that the first one had been given by then.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let (first, second) = (Stream::new(&context)?, Stream::new(&context)?);
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// first.fill(&x, 1.0)?;
+/// let filled = Event::untimed(&context)?;
+/// filled.record(&first)?;
+/// second.wait(&filled)?; // without this the next line is refused
+/// second.fill(&x, 2.0)?;
+/// assert_eq!(second.read(&x)?, [2.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Stream(Arc<Inner>);
 

@@ -13,6 +13,19 @@ use crate::queue::Work;
 use crate::{Context, Error, Host, Kernel, Stream, View};
 
 /// What a stream waits for in a word of memory, compared with a value.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let flag = Buffer::<u32>::zeroed(&context, 1)?;
+/// stream.write_value(&flag, 7)?;
+/// stream.wait_value(&flag, WaitFor::AtLeast, 5)?; // goes on at once
+/// assert_eq!(stream.read(&flag)?, [7]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitFor {
     /// The word is at least the value, as the difference of the two is not negative: counters may wrap.

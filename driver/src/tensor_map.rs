@@ -12,6 +12,8 @@ use crate::{Error, View};
 ///
 /// It names memory by address, and keeps nothing alive: see [`TensorMapBuilder::encode`]. Kernels declare it as 128
 /// bytes aligned to 64, as the headers of CUDA 12 do, or to 128, as those of CUDA 13 do.
+///
+/// An example is at [`TensorMapBuilder`].
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct TensorMap([u64; 16]);
@@ -28,6 +30,8 @@ impl std::fmt::Debug for TensorMap {
 }
 
 /// How rows of a box are spread over shared memory, so that columns are read without bank conflicts.
+///
+/// An example is at [`TensorMapBuilder`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Swizzle {
     /// As they are.
@@ -41,6 +45,21 @@ pub enum Swizzle {
 }
 
 /// A tensor map in the making: a tensor of up to five dimensions, the innermost first, and the box that is copied.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?; // 64 rows of 32
+/// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]).swizzle(Swizzle::B128);
+/// // SAFETY: the matrix lives until the kernels that take the map have run.
+/// match unsafe { tiles.encode() } {
+///     Ok(map) => drop(HostArg::value(map)), // an argument of a kernel
+///     Err(error) => println!("{error}"), // a device without tensor maps, such as the emulator's
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct TensorMapBuilder<T> {
     view: View<T>,

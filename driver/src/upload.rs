@@ -10,6 +10,20 @@ use crate::queue::{Queue, Work};
 use crate::{Context, Error, Event, Pinned, Stream, View};
 
 /// Pinned pieces that are filled and copied in turn.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let weights: Vec<f32> = (0..100_000).map(|i| i as f32).collect();
+/// let there = Buffer::<f32>::uninit(&context, weights.len())?;
+/// let mut staging = Staging::new(&context, 2, 64 << 10)?;
+/// staging.write(&stream, &there, &weights)?;
+/// assert_eq!(stream.read(&there)?, weights);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Staging {
     pieces: Vec<Piece>,

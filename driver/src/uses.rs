@@ -31,6 +31,8 @@ impl<'a> Iterator for Touches<'a> {
 }
 
 /// What a piece of work does to some bytes.
+///
+/// An example is at [`Work`](crate::Work).
 #[derive(Clone, Debug)]
 pub struct Use {
     /// The argument's name.

@@ -10,6 +10,8 @@ use crate::queue::Work;
 use crate::{AccessWindow, Error, Launch};
 
 /// What a kernel node asks for beside its launch.
+///
+/// An example is at [`Graph::set_attribute`](crate::Graph::set_attribute).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NodeAttribute {

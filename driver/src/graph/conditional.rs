@@ -17,6 +17,8 @@ use crate::uses::Use;
 use crate::{EdgeKind, Error};
 
 /// A number that decides which graphs run, and that kernels set. It belongs to one graph and to one node of it.
+///
+/// An example is at [`Graph::if_then`].
 #[derive(Debug)]
 pub struct Condition {
     graph: u64,
@@ -24,6 +26,8 @@ pub struct Condition {
 }
 
 /// Graphs that run as often as a condition says. Clones are the same.
+///
+/// An example is at [`Graph::if_then`].
 #[derive(Clone)]
 pub struct Conditional(Arc<ConditionalInner>);
 

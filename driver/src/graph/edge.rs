@@ -13,6 +13,8 @@ use crate::queue::Work;
 use crate::{Context, Error};
 
 /// What an edge waits for.
+///
+/// An example is at [`Edge`]; [`Recorder::pipeline`](crate::Recorder::pipeline) makes programmatic ones.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum EdgeKind {
@@ -25,6 +27,19 @@ pub enum EdgeKind {
 }
 
 /// An edge from the earlier node to the later.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let mut graph = Graph::new(&context)?;
+/// let from = graph.fill(&[], &x, 1.0)?;
+/// let to = graph.fill(&[from], &x, 2.0)?;
+/// assert_eq!(graph.edges(), [Edge { from, to, kind: EdgeKind::Full }]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Edge {
     /// The earlier node.

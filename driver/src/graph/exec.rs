@@ -19,6 +19,23 @@ pub(super) type Users = ByMemory<Vec<usize>>;
 
 /// A graph ready to launch. It runs once at a time: each launch waits for the one before. Launching takes it mutably,
 /// because the driver's graphs are not for two threads at once.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let mut graph = Graph::new(&context)?;
+/// let node = graph.fill(&[], &x, 1.0)?;
+/// let mut exec = graph.instantiate()?;
+/// exec.launch(&stream)?;
+/// exec.set(node, Work::fill(&x, 5.0)?)?; // in place, for the launches to come
+/// exec.launch(&stream)?;
+/// assert_eq!(stream.read(&x)?, [5.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct GraphExec {
     // Dropped first: what the nodes need is released after it.
     pub(super) inner: Inner,

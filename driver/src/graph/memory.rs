@@ -20,6 +20,8 @@ use crate::uses::Touch;
 use crate::{EdgeKind, Error, Region, View};
 
 /// The memory of a node that allocates or frees it. Clones name the same memory.
+///
+/// An example is at [`Graph::alloc`].
 #[derive(Clone, Debug)]
 pub struct Allocated(Arc<Region>);
 

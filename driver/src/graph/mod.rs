@@ -56,6 +56,22 @@ pub use words::{WordOperation, Words};
 pub(crate) type Owner = Arc<dyn Any + Send + Sync>;
 
 /// Nodes and edges.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// let mut graph = Graph::new(&context)?;
+/// let one = graph.fill(&[], &x, 1.0)?;
+/// let two = graph.fill(&[], &y, 2.0)?; // beside the first
+/// graph.copy(&[one, two], &x, &y)?; // after both
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(stream.read(&y)?, [1.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Graph {
     pub(crate) raw: Arc<RawGraph>,
     id: u64,

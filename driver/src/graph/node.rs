@@ -11,6 +11,8 @@ use crate::uses::{Touches, Use};
 use crate::{Error, Event};
 
 /// A node of one graph.
+///
+/// An example is at [`Node`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId {
     pub(super) graph: u64,
@@ -18,6 +20,21 @@ pub struct NodeId {
 }
 
 /// A node and what it does.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
+/// let mut graph = Graph::new(&context)?;
+/// let filled = graph.fill(&[], &x, 1.0)?;
+/// let node = &graph.nodes()[0];
+/// assert_eq!((node.id(), node.name()), (filled, "fill".to_string()));
+/// assert!(matches!(node.kind(), NodeKind::Work(Work::Fill(_))));
+/// assert_eq!(node.uses()[0].region.name(), "x");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Node {
     pub(crate) raw: CUgraphNode,
@@ -26,6 +43,8 @@ pub struct Node {
 }
 
 /// What a node does. It keeps what it needs.
+///
+/// An example is at [`Node`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NodeKind {

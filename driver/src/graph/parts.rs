@@ -18,6 +18,8 @@ use crate::{Context, EdgeKind, Error, Event, Stream};
 type HostFunction = Box<dyn Fn() + Send + Sync>;
 
 /// A function on the host. Clones are the same function.
+///
+/// An example is at [`Graph::host`].
 #[derive(Clone)]
 pub struct HostCall(Arc<HostInner>);
 
@@ -28,6 +30,8 @@ struct HostInner {
 }
 
 /// A graph within a graph: a copy of another one, as it was when it was added. Clones are the same child.
+///
+/// An example is at [`Graph::child`].
 #[derive(Clone)]
 pub struct Child(Arc<ChildInner>);
 

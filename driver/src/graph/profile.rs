@@ -9,6 +9,8 @@ use super::{Graph, Node, NodeId, NodeKind};
 use crate::{Error, Event, Stream};
 
 /// The nodes of a graph in the order in which they ran, each with its time. As text it is a table.
+///
+/// An example is at [`Graph::profile`].
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// A row for each node that ran.
@@ -20,6 +22,8 @@ pub struct Profile {
 }
 
 /// One node.
+///
+/// An example is at [`Graph::profile`].
 #[derive(Clone, Debug)]
 pub struct ProfileRow {
     /// The node. Nodes of child graphs come in the place of the child.
@@ -34,6 +38,8 @@ pub struct ProfileRow {
 }
 
 /// A node that did not run.
+///
+/// It is one of [`Profile::untimed`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Untimed {
     /// The node.

@@ -6,6 +6,21 @@ use crate::uses::{Touch, Use};
 use crate::{Error, Region};
 
 /// Two nodes that no edge orders and that touch the same bytes, one of them writing.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let mut graph = Graph::new(&context)?;
+/// let (first, second) = (graph.fill(&[], &x, 1.0)?, graph.fill(&[], &x, 2.0)?);
+/// let races = graph.races();
+/// assert_eq!((races[0].first, races[0].second), (first, second));
+/// graph.add_edge(first, second)?;
+/// assert!(graph.races().is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Race {
     /// One node.

@@ -37,6 +37,8 @@ fn remove_user(users: &mut Users, memory: usize, node: usize) {
 }
 
 /// What a node may be changed to do: the same sort of thing as it does.
+///
+/// An example is at [`GraphExec::set`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NodeWork<'g> {

@@ -14,6 +14,8 @@ use crate::uses::Use;
 use crate::{Context, DriverError, EdgeKind, Error, Stream, View, WaitFor};
 
 /// One operation on a word of 32 or 64 bits.
+///
+/// An example is at [`Graph::words`].
 #[derive(Clone, Debug)]
 pub struct WordOperation {
     operation: CUstreamBatchMemOpType,
@@ -23,6 +25,8 @@ pub struct WordOperation {
 }
 
 /// Operations on words of memory, made one after another. Clones are the same operations.
+///
+/// An example is at [`Graph::words`].
 #[derive(Clone)]
 pub struct Words(Arc<WordsInner>);
 

@@ -16,6 +16,19 @@ use crate::{Context, Error};
 /// Memory that the program has anyway, pinned where it is and seen by the device. It is a [`View`] of all of itself.
 ///
 /// It takes the memory over; [`to_host`](Self::to_host) copies it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let table = Registered::new(&context, vec![1.0f32; 1000])?;
+/// stream.fill(&table, 2.0)?;
+/// stream.synchronize()?;
+/// assert_eq!(table.to_host(), [2.0; 1000]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Registered<T> {
     view: View<T>,
@@ -59,6 +72,19 @@ impl<T: Element> Registered<T> {
 
 /// Memory that the host and the device both use under one address, which the driver moves between them. It is a
 /// [`View`] of all of itself.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let counts = Managed::<u32>::zeroed(&context, 4)?;
+/// counts.write_at(2, 5)?;
+/// stream.fill(&counts.view_range(0..1), 1)?;
+/// assert_eq!((counts.read(0)?, counts.read(2)?), (1, 5));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Managed<T> {
     view: View<T>,

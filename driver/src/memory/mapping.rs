@@ -23,6 +23,8 @@ use crate::reserved::{Piece, Reserved};
 use crate::{Context, Error};
 
 /// Memory of a device without an address, of [whole pages](Self::granularity). An [`AddressRange`] gives it one.
+///
+/// An example is at [`AddressRange`].
 #[derive(Debug)]
 pub struct PhysicalMemory {
     context: Context,

@@ -64,6 +64,18 @@ pub(crate) enum Origin {
 }
 
 /// Bytes of one allocation, with the type that their view gave them.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?.labelled("x");
+/// let region = x.view_range(1..3).region().clone();
+/// assert_eq!((region.range(), region.elem().name()), (4..12, "f32"));
+/// assert_eq!(region.to_string(), "x[4..12 of 16 bytes]");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Region {
     allocation: Arc<Allocation>,
@@ -73,12 +85,40 @@ pub struct Region {
 }
 
 /// Elements of one allocation. Clones see the same memory and keep it alive.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::from_slice(&context, &[1u32, 2, 3])?;
+/// let last = x.view_range(2..3);
+/// stream.fill(&last, 7)?;
+/// assert_eq!(stream.read(&x)?, [1, 2, 7]);
+/// let halves: View<u16> = x.cast()?;
+/// assert_eq!((halves.len(), halves.address()), (6, x.address()));
+/// drop(x); // the memory stays for as long as a view of it
+/// assert_eq!(stream.read(&last)?, [7]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct View<T> {
     region: Region,
     elem: PhantomData<T>,
 }
 
 /// Device memory of its own (`DeviceBuffer` and `CudaSlice` elsewhere). It is a [`View`] of all of itself.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::from_slice(&context, &[1.0, 2.0, 3.0])?.labelled("x"); // errors show the label
+/// x.view_range(1..3).write(&[5.0, 6.0])?;
+/// assert_eq!(x.to_vec()?, [1.0, 5.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer<T>(View<T>);
 
 impl<T: Element> Buffer<T> {

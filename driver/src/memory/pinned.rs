@@ -13,6 +13,19 @@ use crate::release::HostPointer;
 use crate::{Context, Error};
 
 /// Host memory that the device sees at once, without a copy. It is a [`View`] of all of itself.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let results = Pinned::<f32>::zeroed(&context, 2)?;
+/// stream.fill(&results, 3.0)?;
+/// stream.synchronize()?;
+/// assert_eq!(results.read(1), 3.0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Pinned<T> {
     view: View<T>,
     host: HostPointer,

@@ -14,6 +14,20 @@ use crate::release::Release;
 use crate::{Context, Error, Stream};
 
 /// A pool of device memory, from which streams take memory and give it back without a wait. Clones share it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let pool = MemoryPool::new(&context)?;
+/// pool.keep(64 << 20)?; // what is given back stays in the pool
+/// let scratch = stream.alloc_from::<f32>(&pool, 1000)?;
+/// stream.fill(&scratch, 1.0)?;
+/// assert!(pool.used()? >= 4000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemoryPool(Arc<Inner>);
 

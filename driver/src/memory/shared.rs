@@ -11,6 +11,8 @@ use crate::regions::forbid;
 use crate::{Context, Error};
 
 /// What another process opens memory by: 64 bytes, to be sent there by whatever way the two have.
+///
+/// An example is at [`Buffer::export`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryHandle {
     /// What the driver wrote.

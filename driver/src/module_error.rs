@@ -1,0 +1,117 @@
+//! Errors of modules: why one did not load.
+
+use std::fmt;
+
+use crate::DriverError;
+
+/// A module that did not load, with all that is known about why.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let text = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() {\n    bad.u32;\n}\n";
+/// let Err(Error::Module(error)) = Module::load(&context, text) else { panic!("it is no instruction") };
+/// assert_eq!(error.line.as_ref().map(|line| line.number), Some(5));
+/// println!("{error}"); // the line, what the compiler wrote, the device, the driver's version
+/// # Ok(())
+/// # }
+/// ```
+pub struct ModuleError {
+    /// What is wrong.
+    pub reason: ModuleReason,
+    /// The driver's error log.
+    pub log: String,
+    /// The driver's information log.
+    pub info: String,
+    /// The PTX line that the log names.
+    pub line: Option<PtxLine>,
+    /// `.version` and `.target` of the text, as far as it has them.
+    pub header: String,
+    /// The device's name and compute capability, and the driver's version.
+    pub device: String,
+}
+
+/// Why a module did not load.
+///
+/// An example of the error is at [`ModuleError`].
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModuleReason {
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A NUL inside the text would end it early.
+    #[error("the PTX has a NUL at byte {0}")]
+    Nul(usize),
+    /// The text is newer than the driver.
+    #[error(
+        "the PTX is of version {ptx}, which drivers know from CUDA {needed} on; this driver serves CUDA {driver}. \
+        Use a newer driver or a lower .version"
+    )]
+    Version {
+        /// `.version` of the text.
+        ptx: String,
+        /// The first CUDA version that loads it.
+        needed: String,
+        /// What the driver serves.
+        driver: String,
+    },
+    /// The text is for another chip.
+    #[error("the PTX is for {target}, which does not run on compute capability {device}")]
+    Target {
+        /// `.target` of the text.
+        target: String,
+        /// The device's compute capability.
+        device: String,
+    },
+    /// The module has no global variable of that name.
+    #[error("no global variable {name}")]
+    NoGlobal {
+        /// The name asked for.
+        name: String,
+    },
+    /// The module has no kernel of that name.
+    #[error("no kernel {name}; the text has {entries}")]
+    NoFunction {
+        /// The name asked for.
+        name: String,
+        /// The names in the text.
+        entries: String,
+    },
+}
+
+/// A line of PTX and where it came from.
+///
+/// An example is at [`ModuleError`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PtxLine {
+    /// Its number, from 1.
+    pub number: usize,
+    /// Its text, trimmed.
+    pub text: String,
+    /// `file:line` of the source, where the text carries `.loc`.
+    pub source: Option<String>,
+}
+
+impl fmt::Display for ModuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "module: {} [{}; {}]", self.reason, self.header, self.device)?;
+        if let Some(line) = &self.line {
+            write!(f, "\n  line {}: {}", line.number, line.text)?;
+            if let Some(source) = &line.source {
+                write!(f, "\n  from {source}")?;
+            }
+        }
+        // A driver that keeps a log tells in it what the compiler said.
+        let told = if let ModuleReason::Driver(error) = &self.reason { &*error.log } else { "" };
+        let lines = self.log.lines().chain(self.info.lines());
+        lines.filter(|line| !told.contains(line.trim())).try_for_each(|line| write!(f, "\n{line}"))
+    }
+}
+
+impl std::error::Error for ModuleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}
