@@ -1,6 +1,7 @@
 //! The kernels of chunked prefill, compiled when a chunk of some length first needs them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use ptx_gen::KernelDef;
@@ -80,13 +81,13 @@ impl Kernels {
     ) -> Result<(), Error> {
         for layer in layers {
             for norm in norms(layer) {
-                if !self.norms.contains_key(&norm) {
-                    self.norms.insert(norm, load(context, norm)?);
+                if let Entry::Vacant(entry) = self.norms.entry(norm) {
+                    entry.insert(load(context, norm)?);
                 }
             }
             for product in products(context, c, layer, tokens) {
-                if !self.products.contains_key(&product) {
-                    self.products.insert(product, load(context, product)?);
+                if let Entry::Vacant(entry) = self.products.entry(product) {
+                    entry.insert(load(context, product)?);
                 }
             }
         }
@@ -173,6 +174,5 @@ const FIXED: u32 = 36;
 
 /// Whether there are kernels for these sizes: activations come in panels.
 pub(crate) fn supports(c: &Config) -> bool {
-    let panels = [c.hidden, c.q_len(), c.feed_forward].into_iter().all(|n| n.is_multiple_of(128));
-    panels
+    [c.hidden, c.q_len(), c.feed_forward].into_iter().all(|n| n.is_multiple_of(128))
 }

@@ -116,7 +116,7 @@ impl Bounds<'_> {
         let unit = Buffer::uninit(context, rows as usize)?.labelled("unit");
         let length = Buffer::uninit(context, rows as usize)?.labelled("length");
         let args = RowBoundsArgs::<Host> { w: tiles, unit: &unit, length: &length, rows, n };
-        (&self.stream).launch(&kernel, args)?;
+        self.stream.launch(&kernel, args)?;
         Ok((Rows { format, order, tiles: tiles.clone(), unit: unit.view(), rows, n, first }, length))
     }
 }

@@ -25,7 +25,7 @@ pub(crate) type TilePtr<'k> = Ptr<'k, u8, Shared>;
 /// A lane's view of tiles of one format.
 #[derive(Clone, Copy)]
 pub(crate) struct TileLane<'k> {
-    pub(super) k: Builder<'k>,
+    pub(crate) k: Builder<'k>,
     pub(super) format: Format,
     pub(super) lane: U32<'k>,
     pub(super) g: U32<'k>,

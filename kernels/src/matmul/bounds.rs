@@ -49,6 +49,7 @@ impl RowBounds {
         let scales = tiles.scales(lane, tile);
         for set in 0..tiles.columns() / SET {
             for (step, codes) in (8 * set..).zip(tiles.codes(lane, tile, set)) {
+                lane.k.note("weights of four columns of both rows");
                 let scales = scales.get((step / (tiles.group() / 4)) as usize);
                 let weights = weights(tiles.values(), &codes, scales);
                 for ([largest, squares], weights) in rows.iter_mut().zip(weights) {

@@ -94,6 +94,7 @@ impl<'k> Sums<'_, 'k> {
     ) {
         let first = self.token + (self.k.lane() & 3) * 2;
         for (j, sums) in (0..).zip(self.sums.0.chunks(4)) {
+            self.k.note("sums of eight tokens");
             let token = first + 8 * j;
             let scales = a.x_scale.at(token).ld2();
             let row = |r: usize| [0, 1].map(|i| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
@@ -136,6 +137,7 @@ impl<'k> Sums<'_, 'k> {
         let first = self.token + (self.k.lane() & 3) * 2;
         let stride = a.y_rows * 4;
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
+            self.k.note("sums of many tokens");
             let places = (0..sums.len() as u32 / 4).flat_map(|i| {
                 let token = first + 8 * (AT_ONCE * j + i);
                 let rows = [y.row(token, stride), y.row(token + 1, stride)];
