@@ -130,7 +130,8 @@ impl Library {
     }
 
     /// The kernels that the driver finds in it. Drivers for less than CUDA 12.4 list none, and there the names come
-    /// from the PTX.
+    /// from the PTX. Parameters are told where a context is current on this thread ([`Context::enter`]), and in the
+    /// kernels of [`in_context`](Self::in_context).
     ///
     /// # Errors
     /// What the driver refuses.
@@ -156,7 +157,12 @@ impl Library {
         // SAFETY: the driver's name is a C string that lives as long as the library.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
-        let parameters = driver.api().cuKernelGetParamInfo.map(|info| {
+        let parameters = driver.api().cuKernelGetParamInfo.filter(|info| {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: both numbers are ours to write.
+            (unsafe { info(kernel, 0, &mut offset, &mut size) }) != CUresult::INVALID_CONTEXT
+        });
+        let parameters = parameters.map(|info| {
             places(known, |index, offset, size| {
                 // SAFETY: both numbers are ours to write, and past the last parameter the call refuses.
                 let code = unsafe { info(kernel, index, offset, size) };

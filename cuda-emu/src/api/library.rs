@@ -252,7 +252,10 @@ fn param_info(
     offset: Out<usize>,
     size: Out<usize>,
 ) -> Result {
-    tell_param(&params(&m.state(), kernel)?, index, offset, size)
+    let state = m.state();
+    // NVIDIA's driver asks for a context here, whichever it is.
+    state.current()?;
+    tell_param(&params(&state, kernel)?, index, offset, size)
 }
 
 fn param_count(m: &'static Machine, kernel: CUkernel, count: Out<usize>) -> Result {
