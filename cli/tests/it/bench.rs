@@ -58,16 +58,16 @@ fn check_figures(report: &Value) {
 }
 
 #[test]
-fn a_prompt_is_taken_in_at_once_and_one_by_one() {
+fn prompts_are_taken_in_at_once_and_one_by_one() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("prompt.json");
     let arguments = ["--prompt", "11", "--device", "emu", "--rounds", "2", "--json"];
     let end = run(&[&["bench", MODEL][..], &arguments, &[json.to_str().expect("UTF-8")]].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    assert!(end.out.contains("graph, 2 rounds of a prompt of 11 tokens"), "{}", end.out);
+    assert!(end.out.contains("graph, 2 rounds of each prompt"), "{}", end.out);
     let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
-    let ways = report["ways"].as_array().expect("a list");
-    let columns: Vec<_> = ways.iter().map(|way| way["columns"].as_u64().expect("a number")).collect();
+    let ways = report["prompts"].as_array().expect("a list");
+    let columns: Vec<_> = ways.iter().map(|way| way["at_once"].as_u64().expect("a number")).collect();
     assert_eq!(columns, [8, 1]);
     for way in ways {
         assert_eq!(way["next"], ways[0]["next"]);
@@ -76,6 +76,22 @@ fn a_prompt_is_taken_in_at_once_and_one_by_one() {
         let rate = 1e6 / number(&way["us_per_token"]["median"]);
         assert!((number(&way["tokens_per_s"]) / rate - 1.0).abs() < 1e-9);
     }
+}
+
+#[test]
+fn prompts_are_taken_in_by_chunks() {
+    let end = run(&["bench", MODEL, "--prompt", "20,33", "--device", "emu", "--rounds", "1"]);
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    let at_once = |prompt: &str| {
+        let rows = end.out.lines().filter(|line| line.starts_with(&format!("| {prompt:>6} |")));
+        rows.map(|row| row.split('|').nth(2).expect("a cell").trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!([at_once("20"), at_once("33")], [["20", "8"], ["33", "8"]], "{}", end.out);
+    let end = run(&["bench", MODEL, "--prompt", "20", "--profile", "--device", "emu"]);
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    assert!(end.out.contains("the first chunk of 20 tokens, kernel by kernel"), "{}", end.out);
+    let end = run(&["bench", MODEL, "--prompt", "2", "--profile", "--device", "emu"]);
+    assert_eq!(end.code, Some(1), "{}", end.out);
 }
 
 #[test]

@@ -295,11 +295,11 @@ impl Decoder {
         Ok(graph.profile(&self.stream)?)
     }
 
-    /// Tokens of a prompt that are prefilled at once, at most: a chunk, if there are kernels for that and the options
-    /// ask for it.
-    pub fn chunk(&self) -> u32 {
+    /// Tokens of a prompt of `tokens` that are prefilled at once, at most: a chunk, if there are kernels for that, the
+    /// options ask for it, and the prompt is long enough.
+    pub fn at_once(&self, tokens: u32) -> u32 {
         let chunked = matches!(self.machine.pass, Pass::Pipeline { chunked: Some(_), .. });
-        if chunked { CHUNK } else { self.prefill_batch() }
+        if chunked && tokens >= LEAST { tokens.min(CHUNK) } else { self.prefill_batch() }
     }
 
     /// Tokens of a prompt that one step of the pipeline prefills.
@@ -546,7 +546,11 @@ impl Queue for Counted<'_> {
 /// Whether prompts are prefilled in chunks, if the pipeline decodes.
 fn chunks(context: &Context, outline: &Outline, options: Options) -> bool {
     let wgmma = context.device().compute_capability() == (9, 0);
-    options.chunks && wgmma && options.prefer == Prefer::Fast && kernels::supports(&outline.config)
+    let fast = options.prefer == Prefer::Fast && kernels::supports(&outline.config);
+    options.chunks
+        && wgmma
+        && fast
+        && Resolved::of(outline, context.device(), options.tuning, options.batch()).is_ok()
 }
 
 fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {

@@ -66,7 +66,12 @@ fn chunks_agree() {
     for (case, model, wanted) in supported("chunks") {
         let mut decoder =
             Decoder::new(&emulator(), &model, Options::new(case.room, Launch::Graph), |_| ()).unwrap();
-        assert_eq!(decoder.chunk() > decoder.prefill_batch(), case.name != "phi3-partial", "{}", case.name);
+        assert_eq!(
+            decoder.at_once(20) > decoder.prefill_batch(),
+            case.name != "phi3-partial",
+            "{}",
+            case.name
+        );
         let rows = logits(&mut decoder, &ids()).concat();
         let found = distance(&rows.into_iter().map(f64::from).collect::<Vec<_>>(), &wanted);
         assert!(found < 2e-3, "{}: the relative error is {found:e}", case.name);

@@ -15,7 +15,7 @@ use super::{Format, TileFormat};
 use ptx_gen::*;
 use std::array::from_fn;
 
-/// Columns of a set: what [`TileFormat::codes`] loads at once, eight steps of 16 columns.
+/// Columns of a set: what a tile gives at once, eight steps of 16 columns.
 pub const SET: u32 = 128;
 
 /// In which order the columns of a matrix are multiplied.

@@ -400,9 +400,7 @@ impl<'k> Block<'_, 'k> {
                     }
                     k.wgmma_commit();
                     k.wgmma_wait(1);
-                    // The panel before this one has been read.
-                    let old = Cursor { stage: k.var(before.get()), parity: k.var(0) };
-                    k.when(leader & running.get().gt(0), || self.panels.empty(&old).arrive());
+                    k.when(leader & running.get().gt(0), || self.give_back(&before));
                     before.set(panels.stage.get());
                     running.set(1);
                     self.panels.step(k, panels);
@@ -411,7 +409,11 @@ impl<'k> Block<'_, 'k> {
             self.weights.step(k, weights);
         });
         k.wgmma_wait(0);
-        let old = Cursor { stage: k.var(before.get()), parity: k.var(0) };
-        k.when(leader, || self.panels.empty(&old).arrive());
+        k.when(leader, || self.give_back(&before));
+    }
+
+    /// Says that this warp has read a panel.
+    fn give_back(&self, stage: &Var<'k, u32>) {
+        self.panels.barriers.row(stage, 16).at(8).cast::<u64>().mbarrier().arrive();
     }
 }

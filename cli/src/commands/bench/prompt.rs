@@ -45,19 +45,18 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let header = Header::new(&setup, &decoder);
     // In chunks if there are kernels for that, and otherwise token by token, for comparison.
     let few = decoder.prefill_batch();
-    let ways =
-        if decoder.chunk() > few { vec![(few, true), (few, false)] } else { vec![(few, false), (1, false)] };
+    let chunked = decoder.at_once(longest) > few;
+    let ways = if chunked { [(few, true), (few, false)] } else { [(few, false), (1, false)] };
     let mut prompts = vec![];
     for (batch, chunks) in ways {
         decoder = decoder.with_options(setup.outline(), options(batch, chunks))?;
-        let at_once = decoder.chunk();
         for &tokens in &args.prompt {
             // The first is to warm up.
             let mut rounds =
                 (0..=args.rounds).map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
             rounds.next().expect("there is one")?;
             let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
-            prompts.push(Prompt::new(setup.outline(), at_once, tokens, &rounds));
+            prompts.push(Prompt::new(setup.outline(), decoder.at_once(tokens), tokens, &rounds));
         }
     }
     Ok(Report { header, launch: report::name(args.launch), rounds: args.rounds, prompts })
