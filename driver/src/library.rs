@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::sync::{Arc, Mutex};
 
-use driver_sys::{CUkernel, CUlibrary, CUmodule, CUresult};
+use driver_sys::{CUcontext, CUkernel, CUlibrary, CUmodule, CUresult};
 
 use crate::image::{JitOptions, places};
 use crate::lock::lock;
@@ -157,12 +157,12 @@ impl Library {
         // SAFETY: the driver's name is a C string that lives as long as the library.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
         let known = crate::ptx::param_count(self.text(), &name).unwrap_or(usize::MAX);
-        let parameters = driver.api().cuKernelGetParamInfo.filter(|info| {
-            let (mut offset, mut size) = (0, 0);
-            // SAFETY: both numbers are ours to write.
-            (unsafe { info(kernel, 0, &mut offset, &mut size) }) != CUresult::INVALID_CONTEXT
-        });
-        let parameters = parameters.map(|info| {
+        // The driver tells parameters in a context only, whichever it is.
+        let mut current = CUcontext::NULL;
+        // SAFETY: the handle is ours to write.
+        unsafe { cu!(driver, cuCtxGetCurrent(&mut current)) }?;
+        let told = driver.api().cuKernelGetParamInfo.filter(|_| !current.is_null());
+        let parameters = told.map(|info| {
             places(known, |index, offset, size| {
                 // SAFETY: both numbers are ours to write, and past the last parameter the call refuses.
                 let code = unsafe { info(kernel, index, offset, size) };

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::chunked::LEAST;
 use crate::decode::needs::Needs;
 use crate::model::problem::Problem;
 use crate::model::{fault, vocabulary_fault};
@@ -68,6 +69,11 @@ pub enum Error {
     Tuning { text: String, problem: String },
     #[error("only the pipeline's kernels can be measured separately; this model decodes with {path}")]
     NoPipeline { path: Path },
+    #[error(
+        "a prompt of {tokens} tokens is not prefilled in chunks: that takes {LEAST} tokens, a device of compute \
+         capability 9.0, and sizes that are multiples of 128; this model decodes with {path}"
+    )]
+    NoChunk { tokens: u32, path: Path },
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error(

@@ -308,7 +308,7 @@ fn libraries(stream: &Stream) -> Result<(), Error> {
         ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry nothing(.param .u32 n) { ret; }";
     let context = stream.context();
     let library = warpwright_driver::Library::load(context.driver(), PTX)?;
-    library.kernels()?;
+    context.run(|| library.kernels())??;
     // SAFETY: the kernel touches nothing.
     let nothing = unsafe { library.function(context, "nothing", &[Parameter::value::<u32>("n")]) }?;
     nothing.suggested_block(0, 0)?;

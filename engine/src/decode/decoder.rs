@@ -287,7 +287,7 @@ impl Decoder {
         let context = self.stream.context().clone();
         let mut recorder = Recorder::new(&context)?;
         if self.machine.chunk(&mut recorder, 0, tokens)? == 0 {
-            return Err(Error::NoPipeline { path: self.path.clone() });
+            return Err(Error::NoChunk { tokens, path: self.path.clone() });
         }
         let graph = recorder.finish();
         // Once to warm up.
