@@ -390,7 +390,28 @@ pub struct Stale {
 
 /// What is wrong with a launch.
 ///
-/// An example is at [`Launch`](crate::Launch).
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
+/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # let scale = unsafe { module.function("scale", &params) }?;
+/// let y = Buffer::<f32>::zeroed(&context, 1 << 14)?;
+/// let args = vec![HostArg::scalar(1u32 << 14), HostArg::scalar(3.0f32), HostArg::from(&*y)];
+/// let config = match Launch::new(&scale, LaunchConfig::line(1, 1 << 14), args.clone()) {
+///     Err(Error::Launch { problem: LaunchProblem::BlockAxis { got, limit, .. }, .. }) => {
+///         LaunchConfig::line(got.div_ceil(limit), limit)
+///     }
+///     other => panic!("{other:?}"),
+/// };
+/// stream.run_launch(&Launch::new(&scale, config, args)?)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchProblem {
