@@ -13,6 +13,41 @@ use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Re
 /// On the host, at launch: views of device memory, and numbers.
 ///
 /// The arguments of a kernel, say `AddArgs`, are `AddArgs<Host<'_>>` then: see the [page of the crate](crate).
+///
+/// ```
+/// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
+/// # args! { pub struct AddArgs { x: In<f32>, y: Out<f32>, n: u32, add: f32 } }
+/// # struct Add;
+/// # impl KernelDef for Add {
+/// #     type Args<S: Side> = AddArgs<S>;
+/// #     fn name(&self) -> String { "add".into() }
+/// #     fn block(&self) -> u32 { 128 }
+/// #     fn grid(&self, a: &AddArgs<Shape>) -> Result<Grid, ShapeError> { Ok(Grid::line(a.n.div_ceil(128))) }
+/// #     fn program<'k>(&self, k: Builder<'k>, a: AddArgs<Dev<'k>>) {
+/// #         let i = k.ctaid() * 128 + k.tid();
+/// #         k.when(i.lt(a.n), || a.y.at(i).st(a.x.at(i).ld() + a.add));
+/// #     }
+/// #     fn reference(&self, a: AddArgs<Cpu<'_>>) {
+/// #         a.y.iter_mut().zip(a.x).for_each(|(y, x)| *y = x + a.add);
+/// #     }
+/// # }
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// /// The arguments of a kernel that adds 10, written once.
+/// fn ten<'a>(x: &'a View<f32>, y: &'a View<f32>) -> AddArgs<Host<'a>> {
+///     AddArgs { x, y, n: x.len() as u32, add: 10.0 }
+/// }
+///
+/// # // SAFETY: the program stays below `n`.
+/// # let add = unsafe { Kernel::load(&context, Add) }?;
+/// let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::zeroed(&context, 2)?);
+/// stream.launch(&add, ten(&x, &y))?;
+/// assert_eq!(stream.read(&y)?, [11.0, 12.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Host<'a>(std::marker::PhantomData<&'a ()>);
 

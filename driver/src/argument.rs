@@ -8,7 +8,27 @@ use crate::{Region, TensorMap, View};
 
 /// An argument at launch, untyped.
 ///
-/// An example is at [`Launch`](crate::Launch).
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
+/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # let scale = unsafe { module.function("scale", &params) }?;
+/// let y = Buffer::from_slice(&context, &[1.0f32, 2.0])?;
+/// let args = vec![HostArg::scalar(2u32), HostArg::scalar(3.0f32), HostArg::from(&*y)];
+/// stream.run_launch(&Launch::new(&scale, LaunchConfig::line(1, 32), args)?)?;
+/// assert_eq!(stream.read(&y)?, [3.0, 6.0]);
+/// // One of another type is refused.
+/// let args = vec![HostArg::scalar(2u32), HostArg::scalar(3u32), HostArg::from(&*y)];
+/// let refused = Launch::new(&scale, LaunchConfig::line(1, 32), args).unwrap_err();
+/// assert_eq!(refused.to_string(), "kernel scale: argument 1 (a) is a u32 value; it takes a f32 value");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub enum HostArg {
     /// A buffer.
@@ -22,6 +42,39 @@ pub enum HostArg {
 /// A value of any type: its type and its bytes.
 ///
 /// [`HostArg::value`] makes it.
+///
+/// ```
+/// # const STORE: &str = "
+/// # .version 7.0
+/// # .target sm_70
+/// # .address_size 64
+/// # .visible .entry store(.param .align 4 .b8 pair[8], .param .u64 y)
+/// # {
+/// #     .reg .b32 %r<2>; .reg .b64 %y;
+/// #     ld.param.u32 %r0, [pair];
+/// #     ld.param.u32 %r1, [pair+4];
+/// #     ld.param.u64 %y, [y];
+/// #     st.global.u32 [%y], %r0;
+/// #     st.global.u32 [%y+4], %r1;
+/// #     ret;
+/// # }
+/// # ";
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// // y = pair
+/// let module = Module::load(&context, STORE)?;
+/// let params = [Parameter::value::<[u32; 2]>("pair"), Parameter::buffer::<u32>("y", Access::Write)];
+/// // SAFETY: these are the kernel's parameters, and `y` has two elements.
+/// let store = unsafe { module.function("store", &params) }?;
+/// let y = Buffer::<u32>::zeroed(&context, 2)?;
+/// let args = vec![HostArg::value([5u32, 6]), HostArg::from(&*y)];
+/// stream.run_launch(&Launch::new(&store, LaunchConfig::line(1, 1), args)?)?;
+/// assert_eq!(stream.read(&y)?, [5, 6]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct HostValue {
     ty: ElementType,
@@ -33,6 +86,22 @@ pub struct HostValue {
 /// A tensor map as an argument of a kernel of `ptx-gen`, and the elements of its tensor.
 ///
 /// Whoever encoded the map keeps the tensor alive, and orders the launch with other work on it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?;
+/// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]);
+/// // SAFETY: the matrix lives until the kernels that take the map have run.
+/// match unsafe { tiles.encode() } {
+///     // A field `tiles: InMap<f32>` of a kernel's arguments takes `&tiles`.
+///     Ok(map) => drop(MapArg::new(map, matrix.len())),
+///     Err(error) => println!("{error}"), // a device without tensor maps, such as the emulator's
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MapArg(HostValue);
 

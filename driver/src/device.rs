@@ -33,7 +33,18 @@ pub struct Device {
 
 /// What a kernel's shape follows from.
 ///
-/// An example is at [`Device`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// // A kernel that stays: two blocks on every multiprocessor, with what shared memory there is for each.
+/// let properties = context.device().properties();
+/// let half = properties.shared_per_multiprocessor / 2 - properties.shared_reserved_per_block;
+/// let shared = half.min(properties.shared_per_block);
+/// let config = LaunchConfig::line(2 * properties.multiprocessors, 256).shared(shared);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Properties {

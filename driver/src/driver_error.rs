@@ -36,6 +36,21 @@ pub struct DriverError {
 /// A function that a driver lacks, by CUDA versions: major and minor.
 ///
 /// It is in a [`DriverError`].
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let device = context.device();
+/// match device.uuid() {
+///     Err(Error::Driver(DriverError { absent: Some(absent), .. })) => {
+///         println!("without it: the driver is of {:?}, and {:?} has it", absent.driver, absent.needed);
+///     }
+///     uuid => println!("{:?}", uuid?),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Absent {
     /// The first that has it.

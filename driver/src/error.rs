@@ -363,6 +363,47 @@ impl Error {
 /// A kernel that reads by `ld.global.nc` what a kernel writes that may still run when it starts.
 ///
 /// [`Error::Stale`] says more.
+///
+/// ```
+/// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
+/// # args! { pub struct AddArgs { x: In<f32>, y: Out<f32>, n: u32, add: f32 } }
+/// # struct Add;
+/// # impl KernelDef for Add {
+/// #     type Args<S: Side> = AddArgs<S>;
+/// #     fn name(&self) -> String { "add".into() }
+/// #     fn block(&self) -> u32 { 128 }
+/// #     fn grid(&self, a: &AddArgs<Shape>) -> Result<Grid, ShapeError> { Ok(Grid::line(a.n.div_ceil(128))) }
+/// #     fn program<'k>(&self, k: Builder<'k>, a: AddArgs<Dev<'k>>) {
+/// #         k.grid_wait();
+/// #         let i = k.ctaid() * 128 + k.tid();
+/// #         k.when(i.lt(a.n), || a.y.at(i).st(a.x.at(i).ld() + a.add));
+/// #     }
+/// #     fn reference(&self, a: AddArgs<Cpu<'_>>) {
+/// #         a.y.iter_mut().zip(a.x).for_each(|(y, x)| *y = x + a.add);
+/// #     }
+/// # }
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # // SAFETY: the program stays below `n`.
+/// # let add = unsafe { Kernel::load(&context, Add) }?;
+/// # let [x, y, z] = ["x", "y", "z"].map(|name| Ok::<_, Error>(Buffer::<f32>::zeroed(&context, 2)?.labelled(name)));
+/// # let (x, y, z) = (x?, y?, z?);
+/// // `add` waits for the kernel before it, and then reads `x` by ld.global.nc.
+/// let mut graph = Graph::new(&context)?;
+/// let first = graph.launch(&[], &add, AddArgs { x: &x, y: &y, n: 2, add: 1.0 })?;
+/// let second = add.with(AddArgs { x: &y, y: &z, n: 2, add: 1.0 })?;
+/// match graph.add_by(EdgeKind::Programmatic, &[first], second.clone()) {
+///     Err(Error::Stale(stale)) => {
+///         println!("{stale}");
+///         assert_eq!((stale.written, stale.read, stale.buffer.as_str()), ("y", "x", "y"));
+///         graph.add(&[first], second)?; // by a full edge
+///     }
+///     other => drop(other?), // a device without programmatic edges has a full one
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} ({from_name}), \
@@ -390,7 +431,28 @@ pub struct Stale {
 
 /// What is wrong with a launch.
 ///
-/// An example is at [`Launch`](crate::Launch).
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
+/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # let scale = unsafe { module.function("scale", &params) }?;
+/// let y = Buffer::<f32>::zeroed(&context, 1 << 14)?;
+/// let args = vec![HostArg::scalar(1u32 << 14), HostArg::scalar(3.0f32), HostArg::from(&*y)];
+/// let config = match Launch::new(&scale, LaunchConfig::line(1, 1 << 14), args.clone()) {
+///     Err(Error::Launch { problem: LaunchProblem::BlockAxis { got, limit, .. }, .. }) => {
+///         LaunchConfig::line(got.div_ceil(limit), limit)
+///     }
+///     other => panic!("{other:?}"),
+/// };
+/// stream.run_launch(&Launch::new(&scale, config, args)?)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchProblem {

@@ -35,7 +35,25 @@ pub struct Event(pub(crate) Arc<Inner>);
 
 /// What another process opens an event by: 64 bytes, to be sent there by whatever way the two have.
 ///
-/// An example is at [`Buffer::export`](crate::Buffer::export).
+/// ```no_run
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// # fn receive<const N: usize>() -> [u8; N] { [0; N] }
+/// # fn send<const N: usize>(bytes: &[u8; N]) {}
+/// let event = Event::shared(&context)?;
+/// let handle: EventHandle = event.export()?;
+/// send(&handle.bytes);
+///
+/// // There, in another process.
+/// let handle = EventHandle { bytes: receive() };
+/// // SAFETY: the handle is the one that was sent, and the other process keeps the event.
+/// let event = unsafe { Event::open(&context, &handle) }?;
+/// stream.wait(&event)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventHandle {
     /// What the driver wrote.

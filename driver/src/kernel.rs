@@ -9,7 +9,38 @@ use crate::{Context, Error, Function, Host, HostArg, Launch, LaunchConfig, Modul
 
 /// A loaded kernel with typed arguments.
 ///
-/// The [page of the crate](crate) shows one.
+/// ```
+/// # use ptx_gen::{args, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
+/// # args! { pub struct AddArgs { x: In<f32>, y: Out<f32>, n: u32, add: f32 } }
+/// # struct Add;
+/// # impl KernelDef for Add {
+/// #     type Args<S: Side> = AddArgs<S>;
+/// #     fn name(&self) -> String { "add".into() }
+/// #     fn block(&self) -> u32 { 128 }
+/// #     fn grid(&self, a: &AddArgs<Shape>) -> Result<Grid, ShapeError> { Ok(Grid::line(a.n.div_ceil(128))) }
+/// #     fn program<'k>(&self, k: Builder<'k>, a: AddArgs<Dev<'k>>) {
+/// #         let i = k.ctaid() * 128 + k.tid();
+/// #         k.when(i.lt(a.n), || a.y.at(i).st(a.x.at(i).ld() + a.add));
+/// #     }
+/// #     fn reference(&self, a: AddArgs<Cpu<'_>>) {
+/// #         a.y.iter_mut().zip(a.x).for_each(|(y, x)| *y = x + a.add);
+/// #     }
+/// # }
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// // SAFETY: the program stays below `n`, and every launch below gives it that many elements.
+/// let add = unsafe { Kernel::load(&context, Add) }?; // y = x + add
+/// let (x, y) = (Buffer::from_slice(&context, &[1.0, 2.0])?, Buffer::zeroed(&context, 2)?);
+/// stream.launch(&add, AddArgs { x: &x, y: &y, n: 2, add: 10.0 })?;
+/// assert_eq!(stream.read(&y)?, [11.0, 12.0]);
+/// let back = add.with(AddArgs { x: &y, y: &x, n: 2, add: 1.0 })?; // made once, for many launches or a graph
+/// stream.run_launch(&back)?;
+/// assert_eq!(stream.read(&x)?, [12.0, 13.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Kernel<K> {
     def: K,
     function: Function,
@@ -18,6 +49,40 @@ pub struct Kernel<K> {
 /// A loaded kernel of any argument list.
 ///
 /// [`load_any`] makes it, for kernels that are known as `dyn AnyKernel` only.
+///
+/// ```
+/// # use ptx_gen::{args, AnyKernel, Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side};
+/// # args! { pub struct AddArgs { x: In<f32>, y: Out<f32>, n: u32, add: f32 } }
+/// # struct Add;
+/// # impl KernelDef for Add {
+/// #     type Args<S: Side> = AddArgs<S>;
+/// #     fn name(&self) -> String { "add".into() }
+/// #     fn block(&self) -> u32 { 128 }
+/// #     fn grid(&self, a: &AddArgs<Shape>) -> Result<Grid, ShapeError> { Ok(Grid::line(a.n.div_ceil(128))) }
+/// #     fn program<'k>(&self, k: Builder<'k>, a: AddArgs<Dev<'k>>) {
+/// #         let i = k.ctaid() * 128 + k.tid();
+/// #         k.when(i.lt(a.n), || a.y.at(i).st(a.x.at(i).ld() + a.add));
+/// #     }
+/// #     fn reference(&self, a: AddArgs<Cpu<'_>>) {
+/// #         a.y.iter_mut().zip(a.x).for_each(|(y, x)| *y = x + a.add);
+/// #     }
+/// # }
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let (x, y) = (Buffer::from_slice(&context, &[1.0f32, 2.0])?, Buffer::<f32>::zeroed(&context, 2)?);
+/// let kernels: [&dyn AnyKernel; 1] = [&Add];
+/// for kernel in kernels {
+///     // SAFETY: the programs stay below `n`, which is no more than the elements.
+///     let function = unsafe { load_any(&context, kernel) }?;
+///     let args = [HostArg::from(&*x), HostArg::from(&*y), HostArg::scalar(2u32), HostArg::scalar(10.0f32)];
+///     stream.run_launch(&function.with(&args)?)?;
+/// }
+/// assert_eq!(stream.read(&y)?, [11.0, 12.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct AnyFunction<'k> {
     def: &'k dyn AnyKernel,
     function: Function,

@@ -34,7 +34,23 @@ pub struct ModuleError {
 
 /// Why a module did not load.
 ///
-/// An example of the error is at [`ModuleError`].
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// // SAFETY: it is refused.
+/// match unsafe { module.function("scaled", &[]) } {
+///     Err(Error::Module(error)) => match &error.reason {
+///         ModuleReason::NoFunction { name, entries } => println!("{name} is none of {entries}"),
+///         other => panic!("{other}"),
+///     },
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleReason {
@@ -83,7 +99,18 @@ pub enum ModuleReason {
 
 /// A line of PTX and where it came from.
 ///
-/// An example is at [`ModuleError`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let text = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k() {\n    bad.u32;\n}\n";
+/// let Err(Error::Module(error)) = Module::load(&context, text) else { panic!("it is no instruction") };
+/// let line = error.line.as_ref().expect("the log names one");
+/// assert_eq!((line.number, line.text.as_str()), (5, "bad.u32;"));
+/// assert_eq!(line.source, None); // the text has no `.loc`
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PtxLine {
     /// Its number, from 1.

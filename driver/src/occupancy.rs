@@ -7,7 +7,22 @@ use crate::{Error, Function, LaunchConfig};
 
 /// A block size that the driver suggests.
 ///
-/// An example is at [`Function::suggested_block`].
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
+/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # let scale = unsafe { module.function("scale", &params) }?;
+/// let suggested = scale.suggested_block(0, 256)?; // at most 256 threads
+/// assert!(suggested.threads <= 256);
+/// let n = 1u32 << 10;
+/// let config = LaunchConfig::line(n.div_ceil(suggested.threads), suggested.threads);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SuggestedBlock {
     /// Threads of a block: with so many, the most threads of a multiprocessor are busy.

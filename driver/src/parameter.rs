@@ -6,7 +6,21 @@ use crate::element::{Element, ElementType};
 
 /// A parameter of a kernel: its name, and what it takes.
 ///
-/// An example is at [`Function`](crate::Function).
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// let (n, y) = (Parameter::value::<u32>("n"), Parameter::buffer::<f32>("y", Access::ReadWrite));
+/// // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// let scale = unsafe { module.function("scale", &[n, Parameter::value::<f32>("a"), y]) }?;
+/// assert_eq!(scale.params()[2], y);
+/// // SAFETY: it is refused, as `a` has 4 bytes.
+/// assert!(unsafe { module.function("scale", &[n, Parameter::value::<f64>("a"), y]) }.is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parameter {
     /// Its name, for errors and pictures.
@@ -17,7 +31,23 @@ pub struct Parameter {
 
 /// What a parameter takes.
 ///
-/// An example of both is at [`Function`](crate::Function).
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
+/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # let scale = unsafe { module.function("scale", &params) }?;
+/// let written = scale.params().iter().filter(|param| match param.ty {
+///     ParameterType::Buffer(_, access) => access.writes(),
+///     ParameterType::Value(_) => false,
+/// });
+/// assert_eq!(written.map(|param| param.name).collect::<Vec<_>>(), ["y"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParameterType {
     /// The address of elements in device memory, and what the kernel does to them.

@@ -157,6 +157,19 @@ pub enum Work {
 /// A copy within one context. Clones are the same copy.
 ///
 /// [`Work::copy`] makes it, with an example at [`Work`].
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?.labelled("x"), Buffer::<f32>::zeroed(&context, 4)?.labelled("y"));
+/// let mut graph = Graph::new(&context)?;
+/// graph.copy(&[], &x, &y)?;
+/// let NodeKind::Work(Work::Copy(copy)) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// assert_eq!((copy.from().name(), copy.to().name()), ("x".to_string(), "y".to_string()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Copy(Arc<Regions>);
 
@@ -181,6 +194,18 @@ pub(crate) struct CopyShape {
 /// Memory set to one value. Clones are the same fill.
 ///
 /// [`Work::fill`] makes it.
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let Work::Fill(fill) = Work::fill(&x, 1.0)? else { panic!("it is one") };
+/// assert_eq!((fill.to().bytes(), fill.count()), (16, 4));
+/// assert_eq!(fill.value(), (1.0f32.to_bits(), 4));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Fill(Arc<Filled>);
 

@@ -6,7 +6,21 @@ use crate::{DriverError, Error};
 
 /// Which calls a capture forbids meanwhile: allocation, module loading and such.
 ///
-/// An example is at [`Capture`](crate::Capture).
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let step = |queue: &mut Capture<'_>| {
+///     let scratch = Buffer::<f32>::uninit(queue.context(), 4)?; // an allocation meanwhile
+///     queue.copy(&x, &scratch)
+/// };
+/// assert!(capture(&stream, CaptureMode::ThreadLocal, step).is_err());
+/// assert_eq!(capture(&stream, CaptureMode::Relaxed, step)?.nodes().len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureMode {
     /// On every thread whose own mode is global, as it is unless a program changes it. What another thread calls

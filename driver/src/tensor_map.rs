@@ -14,6 +14,22 @@ use crate::{Error, View};
 /// bytes aligned to 64, as the headers of CUDA 12 do, or to 128, as those of CUDA 13 do.
 ///
 /// An example is at [`TensorMapBuilder`].
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// kernel! {
+///     /// `sum` over the tiles of a matrix.
+///     pub struct SumTiles = "sum_tiles"(tiles: TensorMap, sum: &mut [f32]);
+/// }
+///
+/// let tiles = Parameter::value::<TensorMap>("tiles"); // the same by hand
+/// let ParameterType::Value(ty) = tiles.ty else { panic!("it is no buffer") };
+/// assert_eq!((ty.size(), ty.align()), (128, 64));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub struct TensorMap([u64; 16]);
@@ -31,7 +47,17 @@ impl std::fmt::Debug for TensorMap {
 
 /// How rows of a box are spread over shared memory, so that columns are read without bank conflicts.
 ///
-/// An example is at [`TensorMapBuilder`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?; // 64 rows of 32
+/// // Rows of the box of no more bytes than the pattern.
+/// let (columns, swizzle) = (16u32, Swizzle::B64);
+/// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[columns, 8]).swizzle(swizzle);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Swizzle {
     /// As they are.

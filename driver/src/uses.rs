@@ -32,7 +32,17 @@ impl<'a> Iterator for Touches<'a> {
 
 /// What a piece of work does to some bytes.
 ///
-/// An example is at [`Work`](crate::Work).
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?.labelled("x"), Buffer::<f32>::zeroed(&context, 4)?.labelled("y"));
+/// let uses = Work::copy(&x, &y)?.uses();
+/// let written: Vec<_> = uses.iter().filter(|used| used.access.writes()).map(|used| used.region.name()).collect();
+/// assert_eq!(written, ["y"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Use {
     /// The argument's name.

@@ -11,7 +11,28 @@ use crate::{AccessWindow, Error, Launch};
 
 /// What a kernel node asks for beside its launch.
 ///
-/// An example is at [`Graph::set_attribute`](crate::Graph::set_attribute).
+/// ```
+/// # use warpwright_driver::*;
+/// # const SCALE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scale.ptx"));
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let module = Module::load(&context, SCALE)?;
+/// # let params = [Parameter::value::<u32>("n"), Parameter::value::<f32>("a"), Parameter::buffer::<f32>("y", Access::ReadWrite)];
+/// # // SAFETY: the kernel stays below `n`, and these are its parameters.
+/// # let scale = unsafe { module.function("scale", &params) }?;
+/// let y = Buffer::<f32>::zeroed(&context, 32)?;
+/// let args = vec![HostArg::scalar(32u32), HostArg::scalar(3.0f32), HostArg::from(&*y)];
+/// let mut graph = Graph::new(&context)?;
+/// let node = graph.add(&[], Launch::new(&scale, LaunchConfig::line(1, 32), args)?)?;
+/// graph.set_attribute(node, NodeAttribute::Priority(-1))?;
+/// // The value that one asks with does not matter.
+/// match graph.attribute(node, NodeAttribute::Priority(0))? {
+///     NodeAttribute::Priority(priority) => assert_eq!(priority, -1),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NodeAttribute {

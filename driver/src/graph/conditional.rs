@@ -18,7 +18,21 @@ use crate::{EdgeKind, Error};
 
 /// A number that decides which graphs run, and that kernels set. It belongs to one graph and to one node of it.
 ///
-/// An example is at [`Graph::if_then`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let mut graph = Graph::new(&context)?;
+/// let which = graph.condition(Some(2))?;
+/// let handle = HostArg::scalar(which.handle()); // for a kernel that sets it
+/// graph.switch(&[], which, 3, |case, body| body.fill(&[], &x, case as f32).map(drop))?;
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(stream.read(&x)?, [2.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Condition {
     graph: u64,
@@ -27,7 +41,20 @@ pub struct Condition {
 
 /// Graphs that run as often as a condition says. Clones are the same.
 ///
-/// An example is at [`Graph::if_then`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// let mut graph = Graph::new(&context)?;
+/// let condition = graph.condition(Some(1))?;
+/// graph.if_else(&[], condition, |then| then.fill(&[], &x, 5.0).map(drop), |other| other.copy(&[], &y, &x).map(drop))?;
+/// let NodeKind::Conditional(conditional) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// let bodies: Vec<_> = conditional.bodies().iter().map(|body| body.nodes()[0].name()).collect();
+/// assert_eq!((conditional.name(), bodies), ("if", vec!["fill".to_string(), "copy".to_string()]));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Conditional(Arc<ConditionalInner>);
 

@@ -12,9 +12,23 @@ use super::{Graph, Node, NodeId, NodeKind};
 use crate::queue::Work;
 use crate::{Context, Error};
 
-/// What an edge waits for.
+/// What an edge waits for. [`Recorder::pipeline`](crate::Recorder::pipeline) makes programmatic ones.
 ///
-/// An example is at [`Edge`]; [`Recorder::pipeline`](crate::Recorder::pipeline) makes programmatic ones.
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// let mut graph = Graph::new(&context)?;
+/// let filled = graph.fill(&[], &x, 1.0)?;
+/// let copied = graph.copy(&[], &x, &y)?;
+/// // Only kernels overlap.
+/// assert!(graph.add_edge_of(EdgeKind::Programmatic, filled, copied).is_err());
+/// graph.add_edge_of(EdgeKind::Full, filled, copied)?;
+/// assert!(graph.edges().iter().all(|edge| !edge.kind.overlaps()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum EdgeKind {

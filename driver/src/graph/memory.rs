@@ -21,7 +21,21 @@ use crate::{EdgeKind, Error, Region, View};
 
 /// The memory of a node that allocates or frees it. Clones name the same memory.
 ///
-/// An example is at [`Graph::alloc`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let mut graph = Graph::new(&context)?;
+/// let (allocated, scratch) = graph.alloc::<f32>(&[], 1000)?;
+/// graph.free(&[allocated], &scratch)?;
+/// let bytes = graph.nodes().iter().map(|node| match node.kind() {
+///     NodeKind::Alloc(memory) => memory.region().bytes(),
+///     _ => 0,
+/// });
+/// assert_eq!(bytes.sum::<usize>(), 4000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Allocated(Arc<Region>);
 

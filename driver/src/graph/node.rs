@@ -12,7 +12,19 @@ use crate::{Error, Event};
 
 /// A node of one graph.
 ///
-/// An example is at [`Node`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let (mut graph, mut other) = (Graph::new(&context)?, Graph::new(&context)?);
+/// let first = graph.fill(&[], &x, 1.0)?;
+/// let second = graph.fill(&[first], &x, 2.0)?;
+/// assert_eq!((first.index(), graph.nodes()[second.index()].id()), (0, second));
+/// assert!(matches!(other.empty(&[first]), Err(Error::ForeignNode { node: 0 })));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId {
     pub(super) graph: u64,
@@ -44,7 +56,20 @@ pub struct Node {
 
 /// What a node does. It keeps what it needs.
 ///
-/// An example is at [`Node`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 4)?, Buffer::<f32>::zeroed(&context, 4)?);
+/// let mut graph = Graph::new(&context)?;
+/// let filled = graph.fill(&[], &x, 1.0)?;
+/// let copied = graph.copy(&[filled], &x, &y)?;
+/// graph.host(&[copied], || println!("copied"))?;
+/// let on_host = graph.nodes().iter().filter(|node| matches!(node.kind(), NodeKind::Host(_)));
+/// assert_eq!(on_host.count(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NodeKind {

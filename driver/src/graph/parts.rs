@@ -19,7 +19,22 @@ type HostFunction = Box<dyn Fn() + Send + Sync>;
 
 /// A function on the host. Clones are the same function.
 ///
-/// An example is at [`Graph::host`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let mut graph = Graph::new(&context)?;
+/// let first = graph.host(&[], || println!("first"))?;
+/// let second = graph.host(&[first], || println!("second"))?;
+/// let NodeKind::Host(call) = graph.nodes()[first.index()].kind() else { panic!("it is one") };
+/// let mut exec = graph.instantiate()?;
+/// exec.set(second, NodeWork::Host(call.clone()))?; // the same function twice
+/// exec.launch(&stream)?; // writes "first" and "first"
+/// stream.synchronize()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct HostCall(Arc<HostInner>);
 
@@ -31,7 +46,20 @@ struct HostInner {
 
 /// A graph within a graph: a copy of another one, as it was when it was added. Clones are the same child.
 ///
-/// An example is at [`Graph::child`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let mut part = Graph::new(&context)?;
+/// part.fill(&[], &x, 2.0)?;
+/// let mut graph = Graph::new(&context)?;
+/// graph.child(&[], &part)?;
+/// let NodeKind::Child(child) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// assert_eq!(child.nodes()[0].name(), "fill");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Child(Arc<ChildInner>);
 

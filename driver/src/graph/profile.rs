@@ -10,7 +10,22 @@ use crate::{Error, Event, Stream};
 
 /// The nodes of a graph in the order in which they ran, each with its time. As text it is a table.
 ///
-/// An example is at [`Graph::profile`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 1000)?, Buffer::<f32>::zeroed(&context, 10)?);
+/// let mut graph = Graph::new(&context)?;
+/// graph.fill(&[], &x, 1.0)?;
+/// graph.fill(&[], &y, 1.0)?;
+/// let profile = graph.profile(&stream)?;
+/// let slowest = profile.rows.iter().max_by_key(|row| row.time).expect("two nodes ran");
+/// println!("{} takes {:?} of {:?}", slowest.name, slowest.time, profile.time());
+/// println!("{}", profile.against(3.35e12)); // the table
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Profile {
     /// A row for each node that ran.
@@ -23,7 +38,21 @@ pub struct Profile {
 
 /// One node.
 ///
-/// An example is at [`Graph::profile`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let (x, y) = (Buffer::<f32>::zeroed(&context, 1000)?, Buffer::<f32>::zeroed(&context, 10)?);
+/// let mut graph = Graph::new(&context)?;
+/// graph.fill(&[], &x, 1.0)?;
+/// graph.fill(&[], &y, 1.0)?;
+/// for row in &graph.profile(&stream)?.rows {
+///     println!("node {}: {} bytes at {:.1} GB/s", row.node.index(), row.bytes, row.rate() / 1e9);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProfileRow {
     /// The node. Nodes of child graphs come in the place of the child.
@@ -40,6 +69,21 @@ pub struct ProfileRow {
 /// A node that did not run.
 ///
 /// It is one of [`Profile::untimed`].
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let mut graph = Graph::new(&context)?;
+/// let (allocated, scratch) = graph.alloc::<f32>(&[], 1000)?;
+/// graph.free(&[allocated], &scratch)?;
+/// let profile = graph.profile(&stream)?;
+/// assert_eq!(profile.untimed[0].name, "alloc");
+/// println!("{}", profile.untimed[0].why); // its memory is there in a launch of the graph only
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Untimed {
     /// The node.

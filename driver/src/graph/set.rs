@@ -38,7 +38,26 @@ fn remove_user(users: &mut Users, memory: usize, node: usize) {
 
 /// What a node may be changed to do: the same sort of thing as it does.
 ///
-/// An example is at [`GraphExec::set`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let x = Buffer::<f32>::zeroed(&context, 4)?;
+/// let (mut one, mut two) = (Graph::new(&context)?, Graph::new(&context)?);
+/// one.fill(&[], &x, 1.0)?;
+/// two.fill(&[], &x, 2.0)?;
+/// let mut graph = Graph::new(&context)?;
+/// let child = graph.child(&[], &one)?;
+/// let told = graph.host(&[child], || println!("one"))?;
+/// let mut exec = graph.instantiate()?;
+/// exec.set(child, &two)?; // graphs and work become one by themselves
+/// exec.set(told, NodeWork::host(&context, || println!("two")))?;
+/// exec.launch(&stream)?;
+/// assert_eq!(stream.read(&x)?, [2.0; 4]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NodeWork<'g> {

@@ -15,7 +15,22 @@ use crate::{Context, DriverError, EdgeKind, Error, Stream, View, WaitFor};
 
 /// One operation on a word of 32 or 64 bits.
 ///
-/// An example is at [`Graph::words`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # let stream = Stream::new(&context)?;
+/// let flag = Buffer::<u32>::zeroed(&context, 1)?;
+/// let mut graph = Graph::new(&context)?;
+/// let node = graph.words(&[], &[WordOperation::write(&flag, 8)?, WordOperation::wait(&flag, WaitFor::Equal, 8)?])?;
+/// let mut exec = graph.instantiate()?;
+/// let others = vec![WordOperation::write(&flag, 9)?, WordOperation::wait(&flag, WaitFor::AtLeast, 9)?];
+/// exec.set(node, NodeWork::Words(others))?;
+/// exec.launch(&stream)?;
+/// assert_eq!(stream.read(&flag)?, [9]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct WordOperation {
     operation: CUstreamBatchMemOpType,
@@ -26,7 +41,21 @@ pub struct WordOperation {
 
 /// Operations on words of memory, made one after another. Clones are the same operations.
 ///
-/// An example is at [`Graph::words`].
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let flags = Buffer::<u32>::zeroed(&context, 2)?;
+/// let mut graph = Graph::new(&context)?;
+/// graph.words(&[], &[
+///     WordOperation::write(&flags.view_range(0..1), 7)?,
+///     WordOperation::write(&flags.view_range(1..2), 8)?,
+/// ])?;
+/// let NodeKind::Words(words) = graph.nodes()[0].kind() else { panic!("it is one") };
+/// assert_eq!(words.count(), 2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Words(Arc<WordsInner>);
 

@@ -25,6 +25,20 @@ use crate::{Context, Error};
 /// Memory of a device without an address, of [whole pages](Self::granularity). An [`AddressRange`] gives it one.
 ///
 /// An example is at [`AddressRange`].
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// let page = PhysicalMemory::granularity(&context)?;
+/// let memory = PhysicalMemory::new(&context, page)?; // whole pages
+/// let mut range = AddressRange::reserve(&context, 1 << 36)?;
+/// range.map(0, memory)?;
+/// range.view::<u32>(0..8)?.write(&[1, 2])?;
+/// let memory = range.unmap(0)?; // with what it holds
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct PhysicalMemory {
     context: Context,

@@ -12,7 +12,24 @@ use crate::{Context, Error};
 
 /// What another process opens memory by: 64 bytes, to be sent there by whatever way the two have.
 ///
-/// An example is at [`Buffer::export`].
+/// ```no_run
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// # fn receive<const N: usize>() -> [u8; N] { [0; N] }
+/// # fn send<const N: usize>(bytes: &[u8; N]) {}
+/// let buffer = Buffer::<f32>::zeroed(&context, 1000)?;
+/// // SAFETY: the other process only reads, and this one waits for its end before it drops the buffer.
+/// let handle: MemoryHandle = unsafe { buffer.export() }?;
+/// send(&handle.bytes);
+///
+/// // There, in another process.
+/// let handle = MemoryHandle { bytes: receive() };
+/// // SAFETY: the handle is the one that was sent, and the other process keeps the memory.
+/// let buffer = unsafe { Buffer::<f32>::open(&context, &handle, 1000) }?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryHandle {
     /// What the driver wrote.
