@@ -29,7 +29,7 @@ const MANY: u32 = 232;
 const SHARED: u32 = 232_448;
 /// The barriers of the rings, before the stages, which are aligned to 1024.
 const BARRIERS: u32 = 1024;
-/// Jobs that follow each other over the same rows.
+/// Stages of the ring of panels, at most.
 const MAX_STAGES: u32 = 8;
 
 /// The kernel.
@@ -367,10 +367,7 @@ impl<'k> Block<'_, 'k> {
         [weights, panels]: [&mut Cursor<'k>; 2],
     ) {
         let (k, format) = (self.k, self.matmul.format);
-        let last = self.a.rows / ROWS - 1;
-        let row = row_block.min(last) * ROWS + (k.lane() >> 2);
-        let unit = [0, 8].map(|r| self.a.unit.at(row).at(r).ld());
-        let dequantizer = Dequantizer::new(k, format, unit);
+        let dequantizer = self.dequantizer(row_block);
         let (leader, always) = (k.lane().eq(0), k.always());
         let (mut before, mut running) = (k.var(0), k.var(0));
         k.for_each(0, self.row_tiles(), 1, |column| {
@@ -410,6 +407,14 @@ impl<'k> Block<'_, 'k> {
         });
         k.wgmma_wait(0);
         k.when(leader, || self.give_back(&before));
+    }
+
+    /// With the powers of two of the lane's rows.
+    fn dequantizer(&self, row_block: U32<'k>) -> Dequantizer<'k> {
+        let last = self.a.rows / ROWS - 1;
+        let row = row_block.min(last) * ROWS + (self.k.lane() >> 2);
+        let unit = [0, 8].map(|r| self.a.unit.at(row).at(r).ld());
+        Dequantizer::new(self.k, self.matmul.format, unit)
     }
 
     /// Says that this warp has read a panel.
