@@ -14,6 +14,7 @@ use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTo
 
 use super::CHUNK;
 use super::weights::{LayerRows, Rows};
+use super::workspace::CAPACITY;
 use crate::distinct::Distinct;
 use crate::model::config::Config;
 use crate::pipeline::kernels::EmbedKernel;
@@ -22,6 +23,8 @@ use crate::signed;
 
 /// The kernels.
 pub(crate) struct Kernels {
+    /// Multiprocessors of the device.
+    pub(super) sms: u32,
     pub(super) split_prompt: Kernel<SplitPrompt>,
     pub(super) embed: EmbedKernel,
     pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
@@ -61,6 +64,7 @@ impl Kernels {
         });
         let add = c.architecture.norms_after.then_some(AddNormed { overlap: false, batch: CHUNK });
         Ok(Kernels {
+            sms: context.device().properties().multiprocessors,
             split_prompt: load(context, SplitPrompt { batch: CHUNK })?,
             embed: EmbedKernel::load(context, in_chunks(embed))?,
             norms: BTreeMap::new(),
@@ -85,7 +89,7 @@ impl Kernels {
                     entry.insert(load(context, norm)?);
                 }
             }
-            for product in products(context, c, layer, tokens) {
+            for product in products(self.sms, c, layer, tokens) {
                 if let Entry::Vacant(entry) = self.products.entry(product) {
                     entry.insert(load(context, product)?);
                 }
@@ -141,8 +145,8 @@ pub(super) fn norms(layer: &LayerRows) -> [NormTokens; 2] {
 }
 
 /// All products of a layer.
-fn products(context: &Context, c: &Config, layer: &LayerRows, tokens: u32) -> Vec<Matmul> {
-    let of = |rows: &Rows, epilogue| product(context, rows, epilogue, tokens);
+fn products(sms: u32, c: &Config, layer: &LayerRows, tokens: u32) -> Vec<Matmul> {
+    let of = |rows: &Rows, epilogue| product(sms, rows, epilogue, tokens);
     let qkv = layer.qkv.iter().map(|rows| of(rows, Epilogue::Store));
     let project = projection(c);
     let rest = [of(&layer.o, project), of(&layer.gate_up, gated(c, layer)), of(&layer.down, project)];
@@ -160,8 +164,7 @@ pub(super) fn gated(c: &Config, layer: &LayerRows) -> Epilogue {
 }
 
 /// The product of these rows with so many tokens.
-pub(super) fn product(context: &Context, rows: &Rows, epilogue: Epilogue, tokens: u32) -> Matmul {
-    let sms = context.device().properties().multiprocessors;
+pub(super) fn product(sms: u32, rows: &Rows, epilogue: Epilogue, tokens: u32) -> Matmul {
     let of = |width| Matmul { format: rows.format, epilogue, rows: rows.order, tokens: width };
     let cost = |width: &u32| of(*width).jobs(rows.rows, tokens).div_ceil(sms) * (width + FIXED);
     of(WIDTHS.into_iter().min_by_key(cost).expect("there are widths"))
@@ -172,7 +175,12 @@ const WIDTHS: [u32; 4] = [256, 192, 128, 64];
 /// What a block's job costs besides its tokens, in tokens: measured on an H200 with rows of 4,096 weights.
 const FIXED: u32 = 36;
 
+/// The longest row of a chunk: kernels count the elements of a buffer in 31 bits.
+const LONGEST: u32 = (1 << 31) / CAPACITY;
+
 /// Whether there are kernels for these sizes: activations come in panels.
 pub(crate) fn supports(c: &Config) -> bool {
-    [c.hidden, c.q_len(), c.feed_forward].into_iter().all(|n| n.is_multiple_of(128))
+    let panels = [c.hidden, c.q_len(), c.feed_forward].into_iter().all(|n| n.is_multiple_of(128));
+    let longest = c.hidden.max(c.feed_forward).max(c.q_len() + 2 * c.kv_len());
+    panels && longest <= LONGEST
 }

@@ -69,8 +69,7 @@ impl Chunked {
     ) -> Result<(), Error> {
         let context = &queue.context().clone();
         self.kernels.prepare(context, &self.config, &self.layers, chunk.tokens)?;
-        let step = Step { chunked: self, weights, buffers, chunk, context };
-        step.run(queue)
+        Step { chunked: self, weights, buffers, chunk }.run(queue)
     }
 }
 
@@ -80,7 +79,6 @@ struct Step<'a> {
     weights: &'a Packed<View<u8>>,
     buffers: &'a Buffers,
     chunk: Chunk,
-    context: &'a Context,
 }
 
 impl Step<'_> {
@@ -119,7 +117,7 @@ impl Step<'_> {
             n: c.hidden,
             vocab: c.vocab,
             rope_dim: c.rope.dim * c.ropes().len() as u32,
-            blocks: 16 * self.context.device().properties().multiprocessors,
+            blocks: 16 * kernels.sms,
             shared: 0,
         };
         match &kernels.embed {
@@ -164,7 +162,7 @@ impl Step<'_> {
     fn gate_up(&self, queue: &mut impl Queue, rows: &LayerRows) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let epilogue = kernels::gated(c, rows);
-        let matmul = kernels::product(self.context, &rows.gate_up, epilogue, self.chunk.tokens);
+        let matmul = kernels::product(self.chunked.kernels.sms, &rows.gate_up, epilogue, self.chunk.tokens);
         let args = MatmulArgs::<Host> {
             squares: &w.squares,
             gated: &w.inner.values,
@@ -213,7 +211,7 @@ impl Step<'_> {
         x: Operand<'_>,
         to: Stored<'_>,
     ) -> Result<(), Error> {
-        let matmul = kernels::product(self.context, rows, epilogue, self.chunk.tokens);
+        let matmul = kernels::product(self.chunked.kernels.sms, rows, epilogue, self.chunk.tokens);
         let args = MatmulArgs::<Host> { y: to.y, y_rows: to.rows, ..self.args(rows, x) };
         queue.launch(&self.chunked.kernels.products[&matmul], args)
     }
@@ -260,7 +258,7 @@ impl Step<'_> {
             y_first: rows.first,
             tokens_given: self.chunk.tokens,
             capacity: CAPACITY,
-            blocks: self.context.device().properties().multiprocessors,
+            blocks: self.chunked.kernels.sms,
         }
     }
 

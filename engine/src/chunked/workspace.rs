@@ -23,7 +23,8 @@ pub(crate) struct Workspace {
     pub(super) state: Buffer<u32>,
     /// `[capacity, hidden]`: the residual stream
     pub(super) x: Buffer<f32>,
-    /// `[chunk, ropes, head_dim / 2, 2]`: cosine and sine at each position
+    /// `[chunk, ropes, head_dim / 2, 2]`: cosine and sine at each position. The embedding makes them;
+    /// here nobody reads them, as the rotation makes its own.
     pub(super) angles: Buffer<f32>,
     /// The normed residual stream.
     pub(super) normed: Panels,

@@ -126,6 +126,7 @@ impl Decoder {
         })?;
         decoder.loading.weights = end - start;
         decoder.prepare_chunks(outline, options)?;
+        decoder.loading.graphs = start.elapsed();
         Ok(decoder)
     }
 
@@ -141,6 +142,7 @@ impl Decoder {
         pools.finish()?;
         decoder.loading.weights = start.elapsed();
         decoder.prepare_chunks(outline, options)?;
+        decoder.loading.graphs = start.elapsed();
         Ok(decoder)
     }
 
@@ -193,7 +195,9 @@ impl Decoder {
         // The device may not have enough memory for both, and the stream keeps its last work alive.
         drop((buffers, steps, stream));
         let pass = pass.with_options(&context, outline, options)?;
-        Decoder::assemble(&context, outline, pass, path, loading, options)
+        let mut decoder = Decoder::assemble(&context, outline, pass, path, loading, options)?;
+        decoder.prepare_chunks(outline, options)?;
+        Ok(decoder)
     }
 
     /// Whether the model has the context and the device the memory; nothing is allocated.
@@ -272,7 +276,7 @@ impl Decoder {
         let Pass::Pipeline { weights, single, chunked, .. } = &mut self.machine.pass else {
             return Ok(());
         };
-        if chunks(context, outline, options) {
+        if chunked.is_none() && chunks(context, outline, options) {
             let embed = single.pipeline.resolved.embed;
             *chunked = Some(Box::new(Chunked::new(context, outline, weights, embed)?));
         }
