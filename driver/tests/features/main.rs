@@ -10,6 +10,7 @@ mod cache;
 mod ipc;
 mod library;
 mod mapping;
+mod maps;
 mod occupancy;
 mod parameters;
 

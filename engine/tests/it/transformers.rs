@@ -64,8 +64,11 @@ fn both_passes_agree() {
 #[test]
 fn chunks_agree() {
     for (case, model, wanted) in supported("chunks") {
-        let mut decoder =
-            Decoder::new(&emulator(), &model, Options::new(case.room, Launch::Graph), |_| ()).unwrap();
+        let options = Options::new(case.room, Launch::Graph);
+        let without = Options { chunks: false, ..options };
+        let decoder = Decoder::new(&emulator(), &model, without, |_| ()).unwrap();
+        assert_eq!(decoder.at_once(20), decoder.prefill_batch(), "{}", case.name);
+        let mut decoder = decoder.with_options(&model.outline, options).unwrap();
         assert_eq!(
             decoder.at_once(20) > decoder.prefill_batch(),
             case.name != "phi3-partial",
