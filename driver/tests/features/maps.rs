@@ -72,7 +72,7 @@ fn a_map_stands_among_other_arguments() {
     let args = |x, add| CopyArgs::<Host<'_>> { n: LEN / 2, x, y: &y, add };
     let refused = copy.with(args(&short, 0)).map(drop);
     assert!(text(refused).ends_with("x has 1 elements, must have 4096"));
-    (&stream).launch(&copy, args(&map, 0)).unwrap();
+    stream.launch(&copy, args(&map, 0)).unwrap();
     let found = stream.read(&y).unwrap();
     let tile = Tile { elem: Kind::F16, rows: 64, columns: 64, swizzle: Layout::B128, box_rows: 64 };
     for i in 0..LEN {
