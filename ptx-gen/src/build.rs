@@ -8,7 +8,7 @@ use crate::check::{Error, ErrorKind};
 use crate::few::Few;
 use crate::ir::*;
 use crate::isa::{self, Op};
-use crate::tile::Tile;
+use crate::tile::{MapBox, Tile};
 use crate::ty::{Kind, Lit, Num, Ty};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub(crate) shared: Vec<SharedArray>,
     /// The tiles that tensor maps copy, by parameter.
     pub(crate) tiles: Vec<(&'static str, Tile)>,
+    /// The boxes that tensor maps copy, by parameter.
+    pub(crate) boxes: Vec<(&'static str, MapBox)>,
     /// Registers that a thread is launched with at most.
     pub(crate) launched: u32,
     /// Warpgroups and registers of each of their threads, role by role.

@@ -3,7 +3,7 @@
 use crate::few::Few;
 use crate::isa::{Effect, GridStep, Op, Slot};
 use crate::target::Version;
-use crate::tile::Tile;
+use crate::tile::{MapBox, Tile};
 use crate::ty::{Class, Kind};
 use std::fmt;
 use std::ops::Deref;
@@ -268,6 +268,8 @@ pub struct Program {
     pub params: Vec<Param>,
     /// What the tensor maps among them must copy, by parameter: the tile whose box and swizzle they are encoded with.
     pub tiles: Vec<(&'static str, Tile)>,
+    /// What each tensor map that is used copies at a time, by parameter.
+    pub boxes: Vec<(&'static str, MapBox)>,
     /// Shared arrays.
     pub shared: Vec<SharedArray>,
     /// The kernel's own block.
@@ -320,6 +322,11 @@ impl Program {
     /// The tile that the tensor map of this parameter copies, if the kernel uses it.
     pub fn tile(&self, param: &str) -> Option<Tile> {
         self.tiles.iter().find(|(name, _)| *name == param).map(|(_, tile)| *tile)
+    }
+
+    /// What the tensor map of this parameter copies at a time, if the kernel uses it: what the host encodes it for.
+    pub fn map_box(&self, param: &str) -> Option<MapBox> {
+        self.boxes.iter().find(|(name, _)| *name == param).map(|(_, copied)| *copied)
     }
 
     fn has_effect(&self, effect: Effect) -> bool {

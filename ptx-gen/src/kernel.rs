@@ -145,7 +145,7 @@ impl<K: KernelDef> AnyKernel for K {
         let mut k = Builder::new(&state);
         let args = Args::make(&mut k);
         self.program(k, args);
-        let State { params, shared, tiles, launched, roles, registers, pinned, mut errors, mut open } =
+        let State { params, shared, tiles, boxes, launched, roles, registers, pinned, mut errors, mut open } =
             state.take();
         errors.extend(check::roles(&roles, KernelDef::block(self), launched));
         let body = open.pop().unwrap_or_default();
@@ -160,6 +160,7 @@ impl<K: KernelDef> AnyKernel for K {
             cluster,
             params,
             tiles,
+            boxes,
             shared,
             body,
             registers,

@@ -65,6 +65,7 @@ pub mod isa;
 
 mod args;
 mod asynchronous;
+mod boxes;
 mod build;
 mod check;
 mod cluster;
@@ -79,6 +80,8 @@ mod mma;
 mod mnemonic;
 mod ops;
 mod print;
+mod ring;
+#[cfg(feature = "samples")]
 mod sample;
 mod target;
 mod tensor;
@@ -92,6 +95,7 @@ pub use args::{
     Source,
 };
 pub use asynchronous::Mbarrier;
+pub use boxes::{Boxes, StagedBox, TensorBox};
 pub use build::{Builder, F32, I32, Pred, Src, U32, U64, Val, Var, When};
 pub use check::{Error, ErrorKind, Errors, Misused, Unmatched};
 pub use cluster::Role;
@@ -106,12 +110,14 @@ pub use mem::{Fresh, Loads, Peer, Ptr, Read, ReadWrite, Rows, Shared, Space, Sto
 pub use mma::{A, B, Sums};
 pub use ops::{Dividable, From, Ordered, SameWidth, Shuffled, Signed};
 pub use print::{TargetError, inst, print, print_with_lines, version};
+pub use ring::{Ring, RingAt, RingShape};
+#[cfg(feature = "samples")]
 pub use sample::{Sample, samples};
 pub use target::{Target, Version};
-pub use tensor::{Descriptor, Staged, TensorMap, TileElem, Tiles, e4m3, e5m2, tf32};
-pub use tile::{Swizzle, Tile};
+pub use tensor::{Descriptor, Staged, TensorMap, TileElem, TileOf, Tiles, e4m3, e5m2, tf32};
+pub use tile::{MapBox, Swizzle, Tile};
 pub use ty::{Class, Imm, Int, Int32, Kind, Lit, Num, Scalar, Ty, bf16, f16, f16x2};
-pub use wgmma::{Accumulators, Times};
+pub use wgmma::{Accumulators, Packed, Times};
 
 /// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
 macro_rules! debug_is_display {

@@ -1,4 +1,5 @@
-//! A program for every row of the table, so that tests can print, assemble and execute each.
+//! A program for every row of the table, so that tests can print, assemble and execute each. Few build on that, so it
+//! is there with the feature `samples` only.
 
 use crate::ir::*;
 use crate::isa::{self, Completion, Effect, GridStep, MbarrierStep, Op, Slot};
@@ -88,6 +89,7 @@ fn program(op: &Op, kind: Kind, from: Option<Kind>, s: Writer) -> Program {
         blocks_per_sm: group.then_some(1),
         cluster: 1,
         params,
+        boxes: tiles.iter().map(|(name, tile): &(_, Tile)| (*name, (*tile).into())).collect(),
         tiles,
         shared: vec![SharedArray { name: "s".into(), bytes: Some(bytes), align }],
         body: Block { stmts: s.body, registers: s.registers },

@@ -7,7 +7,7 @@ use crate::elem::Elem;
 use crate::ir::{Operand, Reg};
 use crate::isa;
 use crate::mem::{Ptr, Shared, Stores};
-use crate::tile::{Swizzle, Tile};
+use crate::tile::{MapBox, Swizzle, Tile};
 use crate::ty::{Kind, bf16, f16, sealed};
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -18,6 +18,61 @@ pub trait TileElem: sealed::Sealed + Copy + 'static {
     const KIND: Kind;
     /// What a buffer of it holds.
     type Memory: Elem;
+}
+
+/// A [`Tile`] of elements of `E`: a constant of a kernel, from which the program has the copy, the layout and the operand
+/// of products ([`TensorMap::of`](crate::TensorMap::of)), and the host the tensor map (the driver's
+/// `TensorMapBuilder::tile`).
+///
+/// ```
+/// use ptx_gen::{Swizzle, TileOf, f16};
+///
+/// /// 128 rows of 64 elements. Two blocks of a cluster bring half of the rows each.
+/// const WEIGHTS: TileOf<f16> = TileOf::new(128, 64, Swizzle::B128).in_parts(2);
+/// assert_eq!(WEIGHTS.bytes(), 128 * 64 * 2);
+/// assert_eq!((WEIGHTS.tile().box_dims(), WEIGHTS.tile().copies()), ([64, 64], 2));
+/// ```
+pub struct TileOf<E>(Tile, PhantomData<E>);
+
+impl<E> Clone for TileOf<E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<E> Copy for TileOf<E> {}
+
+impl<E: TileElem> TileOf<E> {
+    /// Rows, elements of a row, and how rows are spread. One copy brings all rows.
+    ///
+    /// Rows are a multiple of 8 up to 256, columns whole panels; the program that uses another tile is refused.
+    pub const fn new(rows: u32, columns: u32, swizzle: Swizzle) -> Self {
+        TileOf(Tile { elem: E::KIND, rows, columns, swizzle, box_rows: rows }, PhantomData)
+    }
+
+    /// The same, one copy bringing one of so many equal parts of the rows.
+    pub const fn in_parts(self, parts: u32) -> Self {
+        let box_rows = match parts {
+            0 => 0,
+            _ => self.0.rows / parts,
+        };
+        TileOf(Tile { box_rows, ..self.0 }, PhantomData)
+    }
+
+    /// Where elements lie, and what a copy brings.
+    pub const fn tile(self) -> Tile {
+        self.0
+    }
+
+    /// Bytes of the tile.
+    pub const fn bytes(self) -> u32 {
+        self.0.bytes()
+    }
+}
+
+impl<E> From<TileOf<E>> for MapBox {
+    fn from(tile: TileOf<E>) -> Self {
+        tile.0.into()
+    }
 }
 
 /// `f32` of which a product reads the upper 19 bits.
@@ -58,16 +113,26 @@ tile_elems! {
 /// A tensor map that the kernel was given by value; `A` says whether it reads or writes the tensor.
 #[derive(Clone, Copy)]
 pub struct TensorMap<'k, T, A> {
-    k: Builder<'k>,
+    pub(crate) k: Builder<'k>,
     /// Its generic address.
-    address: Reg,
-    name: &'static str,
+    pub(crate) address: Reg,
+    pub(crate) name: &'static str,
     of: PhantomData<(T, A)>,
 }
 
 impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
     pub(crate) fn new(k: Builder<'k>, address: Reg, name: &'static str) -> Self {
         TensorMap { k, address, name, of: PhantomData }
+    }
+
+    /// The map as one that copies such tiles of a matrix.
+    ///
+    /// The host encodes it for the same tile.
+    #[track_caller]
+    pub fn of<E: TileElem<Memory = T>>(self, tile: TileOf<E>) -> Tiles<'k, E, A> {
+        let tile = tile.tile();
+        self.k.declare_tile(self.name, tile);
+        Tiles { map: self, tile, elem: PhantomData }
     }
 
     /// The map as one that copies tiles of these rows and columns, whole, from a matrix.
@@ -92,10 +157,7 @@ impl<'k, T: Elem, A: Copy> TensorMap<'k, T, A> {
         swizzle: Swizzle,
         parts: u32,
     ) -> Tiles<'k, E, A> {
-        let box_rows = rows.checked_div(parts).unwrap_or(0);
-        let tile = Tile { elem: E::KIND, rows, columns, swizzle, box_rows };
-        self.k.declare_tile(self.name, tile);
-        Tiles { map: self, tile, elem: PhantomData }
+        self.of(TileOf::new(rows, columns, swizzle).in_parts(parts))
     }
 
     /// Brings the map into its cache. By one thread, early. sm_90.
@@ -144,7 +206,7 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
         self.at
     }
 
-    fn k(self) -> Builder<'k> {
+    pub(crate) fn k(self) -> Builder<'k> {
         self.tiles.map.k
     }
 
@@ -172,7 +234,8 @@ impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
 
 impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
     /// Copies the tile that begins at this column and row of the matrix here; `landed` counts
-    /// [`bytes`](Tile::bytes), whatever is outside of the matrix being 0. One thread asks for all. sm_90.
+    /// [`bytes`](Tile::bytes), whatever is outside of the matrix being 0. The column is a multiple of 16 bytes. One
+    /// thread asks for all. sm_90.
     #[track_caller]
     pub fn load(self, column: U32<'k>, row: U32<'k>, landed: Mbarrier<'k>) {
         let parts = 0..self.tile().rows / self.tile().box_rows;
@@ -192,17 +255,35 @@ impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
         landed: Mbarrier<'k>,
         blocks: U32<'k>,
     ) {
-        let mask = self.k().fresh::<f16>();
-        self.k().inst(&isa::CVT_BLOCKS, Kind::U32, None, [mask.reg], [Operand::Reg(blocks.reg)]);
+        let mask = self.k().blocks_mask(blocks);
         for (to, place) in self.boxes(column, row, part..part + 1) {
-            let src = [to, place, landed.address(), Operand::Reg(mask.reg)];
+            let src = [to, place, landed.address(), mask.clone()];
             self.k().inst(&isa::TENSOR_LOAD_TO, Kind::U32, None, [], src)
         }
     }
 }
 
+impl<'k, E: TileElem> Staged<'k, E, crate::mem::Read> {
+    /// Copies the tile that begins at this column and row of the matrix to the same place of every block of the cluster,
+    /// each of which asks for one part: the blocks are as many as the tile's [parts](TileOf::in_parts). In each,
+    /// the mbarrier at the same place counts all bytes of the tile. One thread of each block asks. sm_90a.
+    #[track_caller]
+    pub fn load_for_cluster(self, column: U32<'k>, row: U32<'k>, landed: Mbarrier<'k>) {
+        let (tile, k) = (self.tile(), self.k());
+        let parts = tile.rows / tile.box_rows;
+        if parts == 1 {
+            return self.load(column, row, landed);
+        }
+        let rank = k.cluster_rank();
+        // The part as if it were all that a copy brings, at its place in the tile.
+        let part = Staged { at: self.at.row(rank, tile.box_rows * tile.swizzle.bytes()), ..self };
+        part.load_part_to(column, row + rank * tile.box_rows, 0, landed, k.val((1 << parts) - 1))
+    }
+}
+
 impl<'k, E: TileElem, A: Stores + Copy> Staged<'k, E, A> {
-    /// Copies the tile to this column and row of the matrix, and leaves out what is outside of it. One thread asks,
+    /// Copies the tile to this column and row of the matrix, a column that is a multiple of 16 bytes and neither negative,
+    /// and leaves out what is beyond the end. One thread asks,
     /// after [`fence_async`](Builder::fence_async) by all that wrote the tile. sm_90.
     #[track_caller]
     pub fn store(self, column: U32<'k>, row: U32<'k>) {
@@ -238,6 +319,11 @@ pub struct Descriptor<'k, E> {
 }
 
 impl<'k, E: TileElem> Descriptor<'k, E> {
+    /// Elements of the inner dimension.
+    pub(crate) fn inner_len(self) -> u32 {
+        if self.transposed { self.tile.rows } else { self.tile.columns }
+    }
+
     /// The part of the tile from this element of the inner dimension on: a multiple of what one product takes.
     #[track_caller]
     pub fn inner(self, from: u32) -> Self {
@@ -280,15 +366,30 @@ impl<'k> Builder<'k> {
         if let Some(problem) = tile.problem() {
             return self.error(ErrorKind::Limit(problem));
         }
-        let known = self.state.borrow().tiles.iter().find(|(name, _)| *name == param).map(|(_, tile)| *tile);
-        match known {
-            // One map serves tiles of one box alone.
-            Some(other) if other.box_dims() != tile.box_dims() || other.swizzle != tile.swizzle => {
-                self.error(ErrorKind::TwoTiles(param))
-            }
-            Some(_) => {}
-            None => self.state.borrow_mut().tiles.push((param, tile)),
+        self.declare_box(param, tile.into());
+        let mut state = self.state.borrow_mut();
+        if state.tiles.iter().all(|(name, _)| *name != param) {
+            state.tiles.push((param, tile));
         }
+    }
+
+    /// Remembers what a map copies: one map serves one box alone.
+    #[track_caller]
+    pub(crate) fn declare_box(self, param: &'static str, copied: MapBox) {
+        let known = self.state.borrow().boxes.iter().find(|(name, _)| *name == param).map(|(_, b)| *b);
+        match known {
+            Some(other) if other != copied => self.error(ErrorKind::TwoTiles(param)),
+            Some(_) => {}
+            None => self.state.borrow_mut().boxes.push((param, copied)),
+        }
+    }
+
+    /// A bit for each block of the cluster, as the copies to several blocks take them.
+    #[track_caller]
+    pub(crate) fn blocks_mask(self, blocks: U32<'k>) -> Operand {
+        let mask = self.fresh::<f16>();
+        self.inst(&isa::CVT_BLOCKS, Kind::U32, None, [mask.reg], [Operand::Reg(blocks.reg)]);
+        Operand::Reg(mask.reg)
     }
 
     /// Orders this thread's accesses to shared memory with those of copies and products beside it: after it, and after
@@ -350,13 +451,15 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
     }
 
     #[track_caller]
-    fn along_columns(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
-        let bits = describe(at, 16, tile.swizzle.alignment(), tile.swizzle);
+    pub(crate) fn along_columns(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
+        // The distances between units of the inner dimension, which a swizzle fixes, and between eight rows.
+        let leading = if tile.swizzle == Swizzle::None { tile.panel_bytes() } else { 16 };
+        let bits = describe(at, leading, tile.swizzle.alignment(), tile.swizzle);
         Descriptor { bits, tile, transposed: false, elem: PhantomData }
     }
 
     #[track_caller]
-    fn along_rows(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
+    pub(crate) fn along_rows(at: Ptr<'k, u8, Shared>, tile: Tile) -> Self {
         if tile.elem.bytes() != 2 {
             let what = format!(
                 "a tile of {} is read along its columns alone; 16-bit elements are not",
@@ -364,7 +467,10 @@ impl<'k, E: TileElem> Descriptor<'k, E> {
             );
             at.k.error(ErrorKind::Limit(what));
         }
-        let bits = describe(at, tile.panel_bytes(), tile.swizzle.alignment(), tile.swizzle);
+        // The distances between panels, and between eight rows. Without a swizzle they stand the other way round.
+        let (panels, rows) = (tile.panel_bytes(), tile.swizzle.alignment());
+        let (leading, stride) = if tile.swizzle == Swizzle::None { (rows, panels) } else { (panels, rows) };
+        let bits = describe(at, leading, stride, tile.swizzle);
         Descriptor { bits, tile, transposed: true, elem: PhantomData }
     }
 }

@@ -6,16 +6,20 @@
 //! `columns` is the contiguous dimension. A swizzle of `S` bytes cuts it into panels of `S` bytes, one after another: a
 //! panel has all rows, `S` bytes each. In address bits, a swizzle of 128 bytes replaces bits 4 to 6 by their exclusive
 //! or with bits 7 to 9, one of 64 bits 4 and 5 by that with 7 and 8, one of 32 bit 4 by that with bit 7. So the rows of
-//! eight neighbours lie in different banks at every column.
+//! eight neighbours lie in different banks at every column. Without a swizzle panels have rows of 16 bytes.
 
 use crate::ty::Kind;
 
 /// How rows of a tile are spread over shared memory, so that columns are read without bank conflicts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)] // the variants are the bytes of a row of a panel
 pub enum Swizzle {
+    /// As they are: panels of 16 bytes.
+    None,
+    /// Panels of 32 bytes.
     B32,
+    /// Panels of 64 bytes.
     B64,
+    /// Panels of 128 bytes.
     B128,
 }
 
@@ -23,6 +27,7 @@ impl Swizzle {
     /// Bytes of a row of a panel.
     pub const fn bytes(self) -> u32 {
         match self {
+            Swizzle::None => 16,
             Swizzle::B32 => 32,
             Swizzle::B64 => 64,
             Swizzle::B128 => 128,
@@ -42,6 +47,7 @@ impl Swizzle {
     /// Its number in a descriptor ("Matrix Descriptor Format").
     pub(crate) const fn code(self) -> u64 {
         match self {
+            Swizzle::None => 0,
             Swizzle::B128 => 1,
             Swizzle::B64 => 2,
             Swizzle::B32 => 3,
@@ -103,11 +109,7 @@ impl Tile {
     }
 
     const fn elem_bytes(self) -> u32 {
-        match self.elem {
-            Kind::U8 | Kind::S8 | Kind::E4m3 | Kind::E5m2 => 1,
-            Kind::F16 | Kind::Bf16 => 2,
-            _ => 4,
-        }
+        elem_bytes(self.elem)
     }
 
     /// What is wrong with it, if something is.
@@ -130,6 +132,53 @@ impl Tile {
     }
 }
 
+/// Bytes of what a tile may hold.
+pub(crate) const fn elem_bytes(elem: Kind) -> u32 {
+    match elem {
+        Kind::U8 | Kind::S8 | Kind::E4m3 | Kind::E5m2 => 1,
+        Kind::F16 | Kind::Bf16 => 2,
+        _ => 4,
+    }
+}
+
+/// The most dimensions of a tensor.
+pub(crate) const MOST_DIMENSIONS: usize = 5;
+
+/// What a tensor map copies at a time, of whatever a kernel declared it with: what the host needs to encode the map.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MapBox {
+    /// What the tensor holds.
+    pub elem: Kind,
+    /// How rows of the box are spread over shared memory.
+    pub swizzle: Swizzle,
+    rank: usize,
+    dims: [u32; MOST_DIMENSIONS],
+}
+
+impl MapBox {
+    /// A box of these elements in each dimension, the innermost first; of more than five the first five.
+    pub fn new(elem: Kind, dims: &[u32], swizzle: Swizzle) -> Self {
+        let at = |i: usize| dims.get(i).copied().unwrap_or(0);
+        MapBox {
+            elem,
+            swizzle,
+            rank: dims.len().min(MOST_DIMENSIONS),
+            dims: [at(0), at(1), at(2), at(3), at(4)],
+        }
+    }
+
+    /// Elements in each dimension, the innermost first.
+    pub fn dims(&self) -> &[u32] {
+        &self.dims[..self.rank]
+    }
+}
+
+impl From<Tile> for MapBox {
+    fn from(tile: Tile) -> Self {
+        MapBox::new(tile.elem, &tile.box_dims(), tile.swizzle)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_element_has_its_own_place() {
-        for swizzle in [Swizzle::B32, Swizzle::B64, Swizzle::B128] {
+        for swizzle in [Swizzle::None, Swizzle::B32, Swizzle::B64, Swizzle::B128] {
             let tile = tile(swizzle, 24, 128);
             let mut taken = vec![false; tile.bytes() as usize / 2];
             for at in (0..24).flat_map(|row| (0..128).map(move |column| tile.offset(row, column))) {
@@ -164,6 +213,7 @@ mod tests {
         assert_eq!(units(Swizzle::B64, 2), [9, 8, 11, 10]);
         assert_eq!(units(Swizzle::B32, 3), [6, 7]);
         assert_eq!(units(Swizzle::B32, 4), [9, 8]);
+        assert_eq!(units(Swizzle::None, 5), [5]);
     }
 
     #[test]

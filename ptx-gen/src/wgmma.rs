@@ -5,10 +5,13 @@
 //! columns as `4 j + 2` and `4 j + 3`: eight columns are what [`Sums`](crate::Sums) is.
 
 use crate::build::{Builder, F32, Pred, U32, Var, lit};
+use crate::check::ErrorKind;
 use crate::ir::Operand;
 use crate::isa::{self, Op};
+use crate::mem::Stores;
 use crate::mma::A;
-use crate::tensor::{Descriptor, TileElem, e4m3, e5m2, tf32};
+use crate::tensor::{Descriptor, Staged, TileElem, e4m3, e5m2, tf32};
+use crate::tile::Swizzle;
 use crate::ty::{Kind, Num, Ty, bf16, f16};
 
 /// The sums of 64 rows and `n` columns, `n` a multiple of 8 up to 256: each lane has `n / 2`.
@@ -92,6 +95,28 @@ impl<'k, T: Num + Default> Accumulators<'k, T> {
         self.product::<L, R>(L::OPS[1], a, b, add, &[b.transposed])
     }
 
+    /// Adds the product over the whole inner dimension of both, which is as long in one as in the other: the products
+    /// of its parts in order. Where `add` does not hold, the first takes the place of the sums.
+    #[track_caller]
+    pub fn multiply_tiles<L: Times<R, Sum = T>, R: TileElem>(
+        &mut self,
+        a: Descriptor<'k, L>,
+        b: Descriptor<'k, R>,
+        add: Pred<'k>,
+    ) {
+        let k = b.bits.k;
+        let [depth, other] = [a.inner_len(), b.inner_len()];
+        if depth != other {
+            let what =
+                format!("tiles of {depth} and {other} elements along the inner dimension; as many in both");
+            return k.error(ErrorKind::Limit(what));
+        }
+        let always = k.always();
+        for from in (0..depth).step_by((32 / L::KIND.bytes()) as usize) {
+            self.multiply(a.inner(from), b.inner(from), if from == 0 { add } else { always });
+        }
+    }
+
     #[track_caller]
     fn product<L: Times<R>, R: TileElem>(
         &mut self,
@@ -110,6 +135,62 @@ impl<'k, T: Num + Default> Accumulators<'k, T> {
         }
         let dst: Vec<_> = self.0.iter().map(|sum| sum.0.reg).collect();
         b.bits.k.inst(op, L::KIND, L::FROM, dst, src)
+    }
+}
+
+/// What sums are rounded to, two in a register.
+pub trait Packed: TileElem {
+    /// `low` and `high`, rounded.
+    fn pack<'k>(low: F32<'k>, high: F32<'k>) -> U32<'k>;
+}
+
+impl Packed for f16 {
+    #[track_caller]
+    fn pack<'k>(low: F32<'k>, high: F32<'k>) -> U32<'k> {
+        low.pack_f16(high)
+    }
+}
+
+impl Packed for bf16 {
+    #[track_caller]
+    fn pack<'k>(low: F32<'k>, high: F32<'k>) -> U32<'k> {
+        low.pack_bf16(high)
+    }
+}
+
+impl<'k, E: Packed, A: Stores + Copy> Staged<'k, E, A> {
+    /// Writes sums, rounded, into the tile of 64 rows: as many columns as it has, from column `from` of the sums on, 16
+    /// at a time by `stmatrix`. The whole warpgroup. sm_90.
+    #[track_caller]
+    pub fn put(self, sums: &Accumulators<'k, f32>, from: u32) {
+        let (tile, k) = (self.tile(), self.k());
+        let to = from.saturating_add(tile.columns);
+        if tile.rows != 64
+            || !from.is_multiple_of(16)
+            || !tile.columns.is_multiple_of(16)
+            || to > sums.columns()
+        {
+            let (rows, columns, all) = (tile.rows, tile.columns, sums.columns());
+            let what = format!(
+                "columns {from} to {to} of {all} sums into a tile of {rows} rows and {columns} columns; 64 rows, and \
+                 multiples of 16 columns"
+            );
+            return k.error(ErrorKind::Limit(what));
+        }
+        // Lanes 0 to 15 give the addresses of the rows of the warp for 8 columns, the others for the next 8.
+        let (lane, span) = (k.lane(), tile.swizzle.bytes());
+        let row = (k.tid() & 96) / 2 + (lane & 15);
+        let exchanged = ((row * span) >> 3) & (span - 16);
+        let next = if tile.swizzle == Swizzle::None { tile.panel_bytes() } else { 16 };
+        let half = (lane >> 4) * next;
+        let start = self.ptr().row(row, span);
+        for column in (0..tile.columns).step_by(16) {
+            let (panel, within) = (2 * column / span, 2 * column % span);
+            let at = start.at(panel * tile.panel_bytes()).at((half + within) ^ exchanged);
+            let first = ((from + column) / 2) as usize;
+            let pair = |i: usize| E::pack(sums.0[first + 2 * i].get(), sums.0[first + 2 * i + 1].get());
+            at.cast::<u16>().stmatrix(&[0, 1, 2, 3].map(pair));
+        }
     }
 }
 

@@ -317,3 +317,129 @@ fn roles_share_the_registers_of_the_block() {
         assert!(text.iter().any(|line| line == wanted), "{wanted}");
     }
 }
+
+const HALF_TILES: TileOf<f16> = TileOf::new(128, 64, Swizzle::B128).in_parts(2);
+const CUBE: TensorBox<f16, 3> = TensorBox::new([32, 4, 2], Swizzle::B64);
+
+#[test]
+fn boxes_are_copied_by_as_many_coordinates_as_they_have_dimensions() {
+    let text = lines(
+        |k, a| {
+            let memory = k.tile_memory("boxes");
+            let (x, y) =
+                (a.x.boxes(CUBE).at(memory), a.y.boxes(TensorBox::<f16, 5>::new([8; 5], Swizzle::None)));
+            let full = k.shared::<u64>("full", 1).mbarrier();
+            k.when(k.tid().eq(0), || {
+                full.init(1);
+                full.arrive_expect(2 * CUBE.bytes());
+                x.load([a.n, a.n, a.n], full);
+                x.load_to([a.n, a.n, a.n], full, k.val(3));
+                y.at(memory.at(1024)).store([a.n; 5]);
+                k.commit_stores();
+                k.wait_stores(0);
+            });
+            k.barrier();
+            full.wait(0);
+        },
+        2,
+    );
+    let load = "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes";
+    for wanted in [
+        format!("{load} [%r1], [%rd1, {{%r0, %r0, %r0}}], [%r2];"),
+        format!("{load}.multicast::cluster [%r1], [%rd1, {{%r0, %r0, %r0}}], [%r2], %h1_0;"),
+        "cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%rd3, {%r0, %r0, %r0, %r0, %r0}], [%r1+1024];".into(),
+    ] {
+        assert!(text.contains(&wanted), "{wanted}\n{}", text.join("\n"));
+    }
+}
+
+#[test]
+fn the_host_is_told_what_maps_copy() {
+    let program: Written = |k, a| {
+        let memory = k.tile_memory("tiles");
+        _ = (a.x.of(HALF_TILES).at(memory), a.y.boxes(CUBE).at(memory));
+    };
+    let program = Try(program, 1).build().expect("valid");
+    assert_eq!(program.map_box("x"), Some(HALF_TILES.into()));
+    assert_eq!(program.tile("x"), Some(HALF_TILES.tile()));
+    let cube = program.map_box("y").expect("it is used");
+    assert_eq!((cube.dims(), cube.swizzle, cube.elem), (&[32, 4, 2][..], Swizzle::B64, Kind::F16));
+    assert_eq!((program.tile("y"), program.map_box("z")), (None, None));
+}
+
+#[test]
+fn tiles_that_do_not_fit_together_are_refused() {
+    let inner = errors(|k, a| {
+        let memory = k.tile_memory("tiles");
+        let (x, mut sums) = (a.x.of(HALF_TILES).at(memory), Accumulators::zero(k, 8));
+        k.wgmma_fence();
+        sums.multiply_tiles(x.by_columns(), x.by_rows(), k.always());
+    });
+    assert_eq!(inner, ["tiles of 64 and 128 elements along the inner dimension; as many in both"]);
+    let rows = errors(|k, a| {
+        let out = a.y.of(HALF_TILES).at(k.tile_memory("tiles"));
+        out.put(&Accumulators::zero(k, 64), 0);
+    });
+    assert_eq!(
+        rows,
+        [
+            "columns 0 to 64 of 64 sums into a tile of 128 rows and 64 columns; 64 rows, and multiples of 16 columns"
+        ]
+    );
+    let operand = errors(|k, a| {
+        let flat = TensorBox::<f16, 2>::new([24, 8], Swizzle::None);
+        _ = a.x.boxes(flat).at(k.tile_memory("tiles")).by_columns();
+    });
+    assert_eq!(
+        operand,
+        ["a box with 8 rows of 48 bytes as an operand of products; a multiple of 8, of 16 bytes"]
+    );
+    let two = errors(|_, a| _ = (a.x.of(HALF_TILES), a.x.boxes(CUBE)));
+    assert!(two[0].starts_with("the tensor map `x` is used for tiles of different boxes"), "{two:?}");
+    let wrong = errors(|_, a| _ = a.x.boxes(TensorBox::<f16, 2>::new([12, 8], Swizzle::None)));
+    assert_eq!(wrong, ["a box with rows of 24 bytes; a multiple of 16"]);
+}
+
+#[test]
+fn a_ring_has_a_barrier_each_way() {
+    let shape = RingShape { stages: 3, bytes: 2048, readers: 4, blocks: 2 };
+    assert_eq!(shape.memory(), 6144);
+    let text = lines(
+        |k, a| {
+            let shape = RingShape { stages: 3, bytes: 16384, readers: 4, blocks: 2 };
+            let ring = k.ring(k.tile_memory("stages"), shape);
+            k.when(k.tid().eq(0), || ring.init());
+            k.cluster_barrier();
+            let tiles = a.x.of(HALF_TILES);
+            k.when(k.warp().eq(0), || {
+                let mut at = ring.start();
+                k.when(k.lane().eq(0), || {
+                    k.for_each(0, a.n, 1, |i| {
+                        ring.fill(&mut at, |stage, landed| {
+                            tiles.at(stage).load_for_cluster(k.val(0), i, landed)
+                        });
+                    });
+                });
+            })
+            .otherwise(|| {
+                let mut at = ring.start();
+                k.for_each(0, a.n, 1, |_| {
+                    ring.wait(&at);
+                    ring.advance(&mut at);
+                    ring.release_before(&at);
+                });
+            });
+            k.warp_barrier();
+            k.cluster_barrier();
+        },
+        2,
+    );
+    let count = |part: &str| text.iter().filter(|line| line.contains(part)).count();
+    assert_eq!((count("mbarrier.init.shared.b64"), count(".multicast::cluster [")), (6, 1));
+    assert_eq!((count("mbarrier.try_wait"), count("mbarrier.arrive.shared::cluster.b64 _,")), (2, 1));
+    let odd = errors(|k, _| {
+        let shape = RingShape { stages: 3, bytes: 1000, readers: 4, blocks: 9 };
+        _ = k.ring(k.tile_memory("stages"), shape);
+    });
+    assert!(odd[0].starts_with("a ring of 3 stages of 1000 bytes for 4 warps in 9 blocks;"), "{odd:?}");
+}

@@ -39,6 +39,7 @@ impl Worker<'_, '_> {
             place.push(self.words(w, 1 << lane, *slot)?[lane] as i32);
         }
         let map = self.tensor_map(w, lane, address)?;
+        self.check_place(w, lane, t, &map, &place)?;
         let wrong = match map.dims.len() {
             n if n != place.len() => {
                 format!("{} coordinates for a tensor map of {n} dimensions", place.len())
@@ -53,6 +54,30 @@ impl Worker<'_, '_> {
             _ => return Ok(TensorBox { map, place }),
         };
         Err(self.fault(w, 1 << lane, Class::Descriptor, wrong))
+    }
+
+    /// Where a box may begin, as tried on an H200, which calls anything else an illegal instruction: at a multiple of 16
+    /// bytes in the innermost dimension, and, to be stored, not before the tensor.
+    fn check_place(
+        &self,
+        w: &Warp,
+        lane: usize,
+        t: &TensorCopy,
+        map: &TensorMap,
+        place: &[i32],
+    ) -> Checked<()> {
+        let inner = i64::from(place.first().copied().unwrap_or(0)) * i64::from(map.element);
+        if inner % 16 != 0 {
+            let what = format!("a box that begins {inner} bytes into its row, which is no multiple of 16");
+            return Err(self.fault(w, 1 << lane, Class::Misaligned, what));
+        }
+        if t.barrier.is_none() && place.iter().any(|at| *at < 0) {
+            let what = format!(
+                "a box is stored to {place:?}, which is before the tensor; only loads may begin there"
+            );
+            return Err(self.fault(w, 1 << lane, Class::OutOfBounds, what));
+        }
+        Ok(())
     }
 
     /// The tensor map at a generic address: of the parameters, or of global memory.

@@ -105,9 +105,6 @@ impl Matrix {
             _ if bits >> 49 & 7 != 0 => {
                 Some("unsupported in ptx-emu: a descriptor with a base offset".into())
             }
-            _ if self.transposed && self.swizzle == 0 => {
-                Some("unsupported in ptx-emu: a matrix along its rows without a swizzle".into())
-            }
             _ if self.transposed && element.bytes() != 2 => {
                 Some("a matrix is read along its rows whose elements do not have 16 bits".into())
             }
@@ -126,6 +123,8 @@ impl Matrix {
         let plain = match (self.transposed, self.swizzle) {
             (false, 0) => self.start + outer / 8 * self.stride + outer % 8 * 16 + unit * self.leading,
             (false, _) => self.start + outer / 8 * self.stride + outer % 8 * span + 16 * unit,
+            // Here the two distances stand the other way round.
+            (true, 0) => self.start + unit * self.stride + outer / 8 * self.leading + outer % 8 * 16,
             (true, _) => {
                 let (panel, within) = (16 * unit / span, 16 * unit % span);
                 self.start + panel * self.leading + outer / 8 * self.stride + outer % 8 * span + within

@@ -94,7 +94,7 @@ fn element(swizzle: u32, row: u32, column: u32) -> usize {
 fn boxes_land_swizzled_and_end_with_the_tensor() {
     let clear = [WRITE, FENCE, "bar.sync 0;\n"].concat();
     for (swizzle, width) in [(128, 64), (64, 32), (32, 16), (0, 24)] {
-        for (column, row) in [(0, 0), (16, 13), (-8, -3), (66, 19), (80, 0)] {
+        for (column, row) in [(0, 0), (16, 13), (-8, -3), (64, 19), (80, 0)] {
             let bytes = width * 16 * 2;
             for schedule in SCHEDULES {
                 let (_, out) = launch(
@@ -117,6 +117,15 @@ fn boxes_land_swizzled_and_end_with_the_tensor() {
             }
         }
     }
+}
+
+/// Stores the box at `%s`.
+fn store_at(column: i32, row: i32) -> String {
+    format!(
+        "mov.u32 %r1, {column}; mov.u32 %r2, {row};
+        @%first cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%map, {{%r1, %r2}}], [%s];
+        @%first cp.async.bulk.commit_group; @%first cp.async.bulk.wait_group 0;"
+    )
 }
 
 /// Loads a box, waits, changes nothing, and stores it elsewhere: what is outside is left out.
@@ -182,6 +191,22 @@ fn mistakes_with_tensors() {
             "nothing has waited for a copy",
         ),
         (&[&few.replace("[%s], [%map", "[%s+64], [%map")], Misaligned, "no multiple of 128"),
+        (
+            &[&load(4, 0, 512)],
+            Misaligned,
+            "a box that begins 8 bytes into its row, which is no multiple of 16",
+        ),
+        (
+            &[WRITE, FENCE, "bar.sync 0;", &store_at(0, -1)],
+            OutOfBounds,
+            "a box is stored to [0, -1], which is before the tensor",
+        ),
+        (&[WRITE, FENCE, "bar.sync 0;", &store_at(-8, 0)], OutOfBounds, "a box is stored to [-8, 0]"),
+        (
+            &[WRITE, FENCE, "bar.sync 0;", &store_at(1, 0)],
+            Misaligned,
+            "a box that begins 2 bytes into its row",
+        ),
         (&[&few], Deadlock, "-256 bytes are missing"),
         (&["add.u64 %map, %map, 32;", &good], Misaligned, "a tensor map at"),
         (&[&good.replace("[%map,", "[%out,")], Descriptor, "are no tensor map"),

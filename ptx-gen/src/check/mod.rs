@@ -124,15 +124,23 @@ pub(crate) fn roles(roles: &[(u32, u32)], block: u32, launched: u32) -> Vec<Erro
 
 /// Names that PTX does not allow, then those that two symbols of the kernel's scope have.
 fn names(p: &Program) -> Vec<Error> {
-    let symbols: Vec<&str> =
-        p.params.iter().map(|q| q.name).chain(p.shared.iter().map(|s| s.name.as_str())).collect();
-    let bad = std::iter::once(p.name.as_str()).chain(symbols.iter().copied()).filter(|name| !is_name(name));
-    let bad = bad.map(|name| ErrorKind::BadName(name.into()));
-    let mut sorted = symbols.clone();
-    sorted.sort_unstable();
-    let same = sorted.chunk_by(|a, b| a == b).filter(|names| names.len() > 1).map(|names| names[0]);
-    let same = same.map(|name| ErrorKind::SameName(name.into()));
-    bad.chain(same).map(|kind| Error { at: None, kind }).collect()
+    let mut errors = vec![];
+    let mut report = |kind| errors.push(Error { at: None, kind });
+    let mut symbols = vec![];
+    p.params.iter().for_each(|param| symbols.push(param.name));
+    p.shared.iter().for_each(|array| symbols.push(&array.name));
+    for name in [p.name.as_str()].iter().chain(&symbols) {
+        if !is_name(name) {
+            report(ErrorKind::BadName((*name).into()));
+        }
+    }
+    symbols.sort_unstable();
+    for names in symbols.chunk_by(|a, b| a == b) {
+        if names.len() > 1 {
+            report(ErrorKind::SameName(names[0].into()));
+        }
+    }
+    errors
 }
 
 fn is_name(name: &str) -> bool {

@@ -110,7 +110,7 @@ fn program(seed: u64) -> Program {
     let State { registers, pinned, mut open, .. } = state.take();
     let (body, needs) = (open.pop().unwrap_or_default(), Needs::LEAST);
     let (name, params, shared) = ("random".into(), vec![], vec![]);
-    let (blocks_per_sm, tiles) = (None, vec![]);
+    let (blocks_per_sm, tiles, boxes) = (None, vec![], vec![]);
     Program {
         name,
         block: 64,
@@ -118,6 +118,7 @@ fn program(seed: u64) -> Program {
         cluster: 1,
         params,
         tiles,
+        boxes,
         shared,
         body,
         registers,

@@ -12,8 +12,8 @@ use crate::ir::*;
 use crate::isa::{Effect, MemoryOrder};
 use std::collections::BTreeSet;
 
-/// The parameters whose value is part of another's.
-type Sources = BTreeSet<&'static str>;
+/// The parameters whose value is part of another's: few, each once.
+type Sources = Vec<&'static str>;
 
 impl Program {
     /// The names of the buffers that it reads by `ld.global.nc`. Nobody may write them while the kernel is there,
@@ -21,10 +21,10 @@ impl Program {
     pub fn noncoherent(&self) -> BTreeSet<&'static str> {
         let mut sources = PerRegister::new(self, Sources::new());
         while spread(self, &mut sources) {}
-        let mut found = Sources::new();
+        let mut found = BTreeSet::new();
         self.each_inst(&mut |i| {
             if matches!(i.op.effect, Effect::Load(_, MemoryOrder::Noncoherent)) {
-                found.extend(all(i, &mut sources));
+                all(i, &mut sources).into_iter().for_each(|name| _ = found.insert(name));
             }
         });
         found
@@ -35,11 +35,9 @@ impl Program {
 fn spread(p: &Program, sources: &mut PerRegister<Sources>) -> bool {
     let mut more = false;
     p.each_inst(&mut |i| {
-        let from = if is_address(i) { all(i, sources) } else { buffer(p, i).into_iter().collect() };
+        let from = if is_address(i) { all(i, sources) } else { Vec::from_iter(buffer(p, i)) };
         for d in &i.dst {
-            let known = sources.at(d);
-            more |= !from.is_subset(known);
-            known.extend(&from);
+            more |= add(sources.at(d), &from);
         }
     });
     more
@@ -57,6 +55,21 @@ fn buffer(p: &Program, i: &Inst) -> Option<&'static str> {
     matches!(param.kind, ParamKind::Buffer(..)).then_some(param.name)
 }
 
+/// Adds sources; whether any were new.
+fn add(known: &mut Sources, from: &[&'static str]) -> bool {
+    let before = known.len();
+    for name in from {
+        if !known.contains(name) {
+            known.push(name);
+        }
+    }
+    known.len() > before
+}
+
 fn all(i: &Inst, sources: &mut PerRegister<Sources>) -> Sources {
-    i.src.iter().flat_map(Operand::registers).flat_map(|r| sources.at(r).clone()).collect()
+    let mut found = Sources::new();
+    for r in i.src.iter().flat_map(Operand::registers) {
+        add(&mut found, sources.at(r));
+    }
+    found
 }

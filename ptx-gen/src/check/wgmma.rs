@@ -10,10 +10,13 @@ use super::error::{Error, ErrorKind, Misused};
 use crate::ir::*;
 use crate::isa::{Effect, Slot, WgmmaStep};
 use crate::ty::Class;
-use std::collections::BTreeMap;
 
 /// A register, whatever type it is used as.
 type Id = (Class, u32);
+
+/// Registers in order, each with a place that uses it.
+#[derive(Clone, Default, PartialEq)]
+struct Used(Vec<(Id, At)>);
 
 /// Groups that are told apart; earlier ones count as one.
 const GROUPS: usize = 8;
@@ -21,8 +24,8 @@ const GROUPS: usize = 8;
 /// What products under way use, and who asked for them.
 #[derive(Clone, Default, PartialEq)]
 struct Group {
-    sums: BTreeMap<Id, (At, usize)>,
-    left: BTreeMap<Id, (At, usize)>,
+    sums: Used,
+    left: Used,
     asked: Option<(At, usize)>,
 }
 
@@ -33,8 +36,8 @@ struct Now {
     groups: Vec<Group>,
     open: Group,
     /// Registers used since the last fence: read, or written.
-    read: BTreeMap<Id, At>,
-    written: BTreeMap<Id, At>,
+    read: Used,
+    written: Used,
     fenced: bool,
 }
 
@@ -59,10 +62,35 @@ pub(super) fn check(p: &Program) -> Vec<Error> {
     walk.errors
 }
 
+impl Used {
+    fn get(&self, reg: &Reg) -> Option<At> {
+        self.find(reg.id()).ok().map(|n| self.0[n].1)
+    }
+
+    fn insert(&mut self, reg: &Reg, at: At) {
+        match self.find(reg.id()) {
+            Ok(n) => self.0[n].1 = at,
+            Err(n) => self.0.insert(n, (reg.id(), at)),
+        }
+    }
+
+    fn join(&mut self, other: &Used) {
+        for (id, at) in &other.0 {
+            if let Err(n) = self.find(*id) {
+                self.0.insert(n, (*id, *at));
+            }
+        }
+    }
+
+    fn find(&self, id: Id) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&id, |(id, _)| *id)
+    }
+}
+
 impl Group {
     fn join(&mut self, other: &Group) {
-        other.sums.iter().for_each(|(id, by)| _ = self.sums.entry(*id).or_insert(*by));
-        other.left.iter().for_each(|(id, by)| _ = self.left.entry(*id).or_insert(*by));
+        self.sums.join(&other.sums);
+        self.left.join(&other.left);
         self.asked = self.asked.or(other.asked);
     }
 }
@@ -77,8 +105,8 @@ impl Now {
                 None => self.groups.insert(0, group.clone()),
             }
         }
-        other.read.iter().for_each(|(id, at)| _ = self.read.entry(*id).or_insert(*at));
-        other.written.iter().for_each(|(id, at)| _ = self.written.entry(*id).or_insert(*at));
+        self.read.join(&other.read);
+        self.written.join(&other.written);
         self.fenced &= other.fenced;
     }
 
@@ -132,8 +160,8 @@ impl<'p> Walk<'p> {
     fn inst(&mut self, i: &'p Inst, now: &mut Now) {
         match i.op.effect {
             Effect::Wgmma(WgmmaStep::Fence) => {
-                now.read.clear();
-                now.written.clear();
+                now.read.0.clear();
+                now.written.0.clear();
                 now.fenced = true;
             }
             Effect::Wgmma(WgmmaStep::Commit) => now.commit(),
@@ -154,14 +182,13 @@ impl<'p> Walk<'p> {
     fn other(&mut self, i: &'p Inst, now: &mut Now) {
         let read = i.src.iter().flat_map(Operand::registers);
         for (reg, writes) in read.map(|r| (r, false)).chain(i.dst.iter().map(|r| (r, true))) {
-            let id = reg.id();
-            if let Some((at, _)) = now.all().find_map(|group| group.sums.get(&id)) {
+            if let Some(at) = now.all().find_map(|group| group.sums.get(reg)) {
                 self.report(i, Misused::Sums(*reg, at));
-            } else if let Some((at, _)) = now.all().find_map(|group| group.left.get(&id)).filter(|_| writes) {
+            } else if let Some(at) = now.all().find_map(|group| group.left.get(reg)).filter(|_| writes) {
                 self.report(i, Misused::Left(*reg, at));
             }
             let used = if writes { &mut now.written } else { &mut now.read };
-            used.insert(id, i.at);
+            used.insert(reg, i.at);
         }
     }
 
@@ -173,20 +200,18 @@ impl<'p> Walk<'p> {
         if !now.fenced {
             self.report(i, Misused::NeverFenced);
         }
-        let sums =
-            i.dst.iter().find_map(|r| Some((r, now.written.get(&r.id()).or_else(|| now.read.get(&r.id()))?)));
-        let used = sums.or_else(|| left.iter().find_map(|r| Some((r, now.written.get(&r.id())?))));
+        let sums = i.dst.iter().find_map(|r| Some((r, now.written.get(r).or_else(|| now.read.get(r))?)));
+        let used = sums.or_else(|| left.iter().find_map(|r| Some((r, now.written.get(r)?))));
         if let Some((reg, at)) = used.filter(|_| now.fenced) {
             self.report(i, Misused::NotFenced(*reg, at));
         }
         let known = self.products.iter().position(|product| std::ptr::eq(*product, i));
-        let by = (i.at, known.unwrap_or(self.products.len()));
+        now.open.asked = Some((i.at, known.unwrap_or(self.products.len())));
         if known.is_none() {
             self.products.push(i);
         }
-        now.open.sums.extend(i.dst.iter().map(|r| (r.id(), by)));
-        now.open.left.extend(left.iter().map(|r| (r.id(), by)));
-        now.open.asked = Some(by);
+        i.dst.iter().for_each(|r| now.open.sums.insert(r, i.at));
+        left.iter().for_each(|r| now.open.left.insert(r, i.at));
     }
 
     fn report(&mut self, i: &Inst, problem: Misused) {
