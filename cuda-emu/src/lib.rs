@@ -38,8 +38,7 @@
 //! These calls exist, return NOT_SUPPORTED, and say why in the findings:
 //!
 //! - sharing with other processes (`cuIpc*`, export and import of pools and of memory);
-//! - tensor maps of images, clusters that a launch asks for and not the kernel, their occupancy, nodes that a kernel
-//!   changes;
+//! - tensor maps of images, clusters that a node prefers, nodes that a kernel changes;
 //! - launches of graphs from kernels, events of a whole context, library functions as addresses, managed variables;
 //! - machine code: modules, libraries and links take PTX, as text;
 //! - contexts kept to some of the multiprocessors (UNSUPPORTED_EXEC_AFFINITY).

@@ -38,7 +38,7 @@ macro_rules! api {
         optional { $($osince:literal $o:ident($($oa:ident: $ot:ty),*);)* }
     ) => {
         /// The driver's entry points. A field carries the exported name of its function.
-        #[derive(Clone)]
+        #[repr(C)]
         pub struct Api {
             $(
                 #[doc = concat!("`", stringify!($f), "`, exported since ", $since, ".")]
@@ -50,12 +50,22 @@ macro_rules! api {
             )*
         }
 
+        impl Clone for Api {
+            fn clone(&self) -> Self {
+                // SAFETY: every field is a pointer to a function, or none.
+                unsafe { std::ptr::read(self) }
+            }
+        }
+
         impl Api {
             /// Every function of the table: the required ones, then the optional ones.
             pub const NAMES: &[Function] = &[
                 $(Function { name: stringify!($f), since: $since, required: true },)*
                 $(Function { name: stringify!($o), since: $osince, required: false },)*
             ];
+
+            /// The names as the loader takes them.
+            const C_NAMES: &[&CStr] = &[$(c_name(concat!(stringify!($f), "\0")),)* $(c_name(concat!(stringify!($o), "\0")),)*];
 
             /// The line of a function by its exported name, or none for a name the table does not have.
             pub fn function(name: &str) -> Option<&'static Function> {
@@ -71,19 +81,16 @@ macro_rules! api {
             /// - What `symbol` returns for a name is null or the function that `cuda.h` declares under that name.
             /// - It stays valid for as long as the table or a copy of it is called.
             pub unsafe fn load(mut symbol: impl FnMut(&CStr) -> *const c_void) -> Result<Self, MissingSymbol> {
-                Ok(Self {
-                    $($f: {
-                        let found = symbol(c_name(concat!(stringify!($f), "\0")));
-                        // SAFETY: the caller vouches for the type; null becomes `None`.
-                        unsafe { std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn($($t),*) -> CUresult>>(found) }
-                            .ok_or(MissingSymbol { name: stringify!($f), since: $since })?
-                    },)*
-                    $($o: {
-                        let found = symbol(c_name(concat!(stringify!($o), "\0")));
-                        // SAFETY: the caller vouches for the type; null becomes `None`.
-                        unsafe { std::mem::transmute::<*const c_void, Option<unsafe extern "C" fn($($ot),*) -> CUresult>>(found) }
-                    },)*
-                })
+                let mut found = [std::ptr::null(); Self::NAMES.len()];
+                for ((place, function), name) in found.iter_mut().zip(Self::NAMES).zip(Self::C_NAMES) {
+                    *place = symbol(name);
+                    if place.is_null() && function.required {
+                        return Err(MissingSymbol { name: function.name, since: function.since });
+                    }
+                }
+                // SAFETY: the fields are pointers to functions in the order of the names, those that are required are not
+                // null, and the caller vouches for their types.
+                Ok(unsafe { std::mem::transmute::<[*const c_void; Self::NAMES.len()], Self>(found) })
             }
 
             /// A table whose required functions return `NOT_SUPPORTED` and whose optional ones are absent: what a test
@@ -104,8 +111,11 @@ macro_rules! api {
 }
 
 /// The C string in a literal that the table's macro ended with NUL.
-pub(crate) fn c_name(literal: &'static str) -> &'static CStr {
-    CStr::from_bytes_with_nul(literal.as_bytes()).expect("the literal ends with its only NUL")
+pub(crate) const fn c_name(literal: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(literal.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("the literal ends with its only NUL"),
+    }
 }
 
 pub(crate) use api;

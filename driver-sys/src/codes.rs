@@ -15,8 +15,8 @@ macro_rules! codes {
 
             /// The name in `cuda.h` less its common prefix, or none for a code this table does not list.
             pub fn name(self) -> Option<&'static str> {
-                match self {
-                    $(Self::$name => Some(stringify!($name)),)*
+                match self.0 {
+                    $($value => Some(stringify!($name)),)*
                     _ => None,
                 }
             }

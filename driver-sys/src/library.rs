@@ -30,9 +30,32 @@ pub const NAMES: &[&str] = if cfg!(windows) {
 /// name, and stays so. [`Library::find`] takes the word of the operating system for it; who calls [`Library::open`] or
 /// [`Library::of`] gives their own.
 pub struct Library {
-    api: Api,
+    api: Table,
     name: String,
     version: i32,
+}
+
+/// A leaked [`Api`], whose type does not show.
+///
+/// Debug information describes the types of all fields, behind references too, in every object file that mentions a
+/// handle: with the prototypes of the whole table in there, it took more time than the code of the driver crate.
+struct Table(*const ());
+
+// SAFETY: the pointer is to an `Api`, which is only read, and which threads may share.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+impl Table {
+    fn new(api: Api) -> Self {
+        Self(std::ptr::from_ref(Box::leak(Box::new(api))).cast())
+    }
+
+    #[inline]
+    fn get(&self) -> &'static Api {
+        // SAFETY: `new` made the pointer from an `Api` that is never freed.
+        unsafe { &*self.0.cast() }
+    }
 }
 
 /// One name that was tried, and what became of it.
@@ -108,12 +131,12 @@ impl Library {
         if unsafe { (api.cuDriverGetVersion)(&mut version) } != CUresult::SUCCESS {
             version = 0;
         }
-        Box::leak(Box::new(Self { api, name: name.into(), version }))
+        Box::leak(Box::new(Self { api: Table::new(api), name: name.into(), version }))
     }
 
     /// Its functions.
     pub fn api(&self) -> &Api {
-        &self.api
+        self.api.get()
     }
 
     /// The name it was opened by.
@@ -164,7 +187,11 @@ fn open(name: &OsStr) -> Result<&'static Library, Problem> {
     // SAFETY: the library exports the functions of `cuda.h` under their names, and is never closed.
     let api = unsafe { Api::load(|symbol| address(&library, symbol)) };
     let api = api.map_err(|missing| Problem::TooOld(version, missing))?;
-    let made = Box::leak(Box::new(Library { api, name: name.to_string_lossy().into_owned(), version }));
+    let made = Box::leak(Box::new(Library {
+        api: Table::new(api),
+        name: name.to_string_lossy().into_owned(),
+        version,
+    }));
     all.push((handle, made));
     Ok(made)
 }

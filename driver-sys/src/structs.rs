@@ -23,9 +23,11 @@ macro_rules! structs {
             }
         }
 
-        const _: () = assert!(size_of::<$name>() == $size, concat!("size of ", stringify!($name)));
-        $(const _: () = assert!(std::mem::offset_of!($name, $field) == $offset,
-            concat!("offset of ", stringify!($name), ".", stringify!($field)));)*
+        const _: () = {
+            assert!(size_of::<$name>() == $size, concat!("size of ", stringify!($name)));
+            $(assert!(std::mem::offset_of!($name, $field) == $offset,
+                concat!("offset of ", stringify!($name), ".", stringify!($field)));)*
+        };
     )*};
 }
 

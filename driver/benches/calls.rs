@@ -4,63 +4,17 @@
 
 #![allow(unsafe_code, missing_docs)]
 
+mod eight;
 mod stub;
 
 use std::ffi::c_void;
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ptx_gen::{Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side, args};
 use warpwright_driver::sys::{CUresult, Library};
 use warpwright_driver::*;
 
-args! {
-    /// Eight arguments, three of them buffers.
-    pub struct EightArgs {
-        /// `[n]`
-        x: In<f32>,
-        /// `[n]`
-        w: In<f32>,
-        /// `[n]`
-        y: Out<f32>,
-        /// Elements.
-        n: u32,
-        /// Any number.
-        a: u32,
-        /// Any number.
-        b: u32,
-        /// Any number.
-        c: f32,
-        /// Any number.
-        d: f32,
-    }
-}
-
-struct Eight;
-
-impl KernelDef for Eight {
-    type Args<S: Side> = EightArgs<S>;
-
-    fn name(&self) -> String {
-        "eight".into()
-    }
-
-    fn block(&self) -> u32 {
-        128
-    }
-
-    fn grid(&self, a: &EightArgs<Shape>) -> Result<Grid, ShapeError> {
-        Ok(Grid::line(a.n.div_ceil(128)))
-    }
-
-    fn program<'k>(&self, k: Builder<'k>, a: EightArgs<Dev<'k>>) {
-        let i = k.tid();
-        let at = i + a.a + a.b;
-        k.when(at.lt(a.n), || a.y.at(at).st(a.x.at(at).ld() * a.c + a.w.at(at).ld() * a.d));
-    }
-
-    fn reference(&self, _: EightArgs<Cpu<'_>>) {}
-}
+use eight::{Eight, EightArgs};
 
 /// Nodes of a graph: as many as a step of a model of 1.5 billion parameters has.
 const NODES: usize = 280;

@@ -1,6 +1,5 @@
 //! The arguments of a launch, lent to it: as the driver takes them and as the checks want them.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Shape, Side, Sink, Source};
@@ -138,9 +137,8 @@ impl<'a> Args<'a> {
     #[cold]
     fn place_maps(&mut self, params: &[Parameter]) {
         let words = std::mem::take(&mut self.words);
-        let maps: BTreeMap<usize, &MapArg> = std::mem::take(&mut self.maps).into_iter().collect();
-        let buffers: BTreeMap<usize, &Region> =
-            self.buffers.iter().map(|lent| (lent.index as usize, lent.region)).collect();
+        let maps = std::mem::take(&mut self.maps);
+        let (mut maps, mut buffers) = (maps.into_iter().peekable(), self.buffers.iter().peekable());
         let (mut args, mut starts) = (Vec::new(), Vec::new());
         for (index, (word, param)) in words.iter().zip(params).enumerate() {
             starts.push(self.words.len());
@@ -148,14 +146,16 @@ impl<'a> Args<'a> {
                 ParameterType::Value(ty) => ty.kind(),
                 ParameterType::Buffer(..) => None,
             };
-            match (maps.get(&index), buffers.get(&index)) {
-                (Some(map), _) => {
+            let map = maps.next_if(|(at, _)| *at == index);
+            let buffer = buffers.next_if(|lent| lent.index as usize == index);
+            match (map, buffer) {
+                (Some((_, map)), _) => {
                     map.value().words().for_each(|word| self.words.push(word));
                     args.push(HostArg::Value(map.value().clone()));
                 }
-                (_, Some(region)) => {
+                (_, Some(lent)) => {
                     self.words.push(*word);
-                    args.push(HostArg::Buffer((*region).clone()));
+                    args.push(HostArg::Buffer(lent.region.clone()));
                 }
                 _ => {
                     self.words.push(*word);
@@ -224,8 +224,9 @@ impl Lent<'_> {
 #[cold]
 fn overlap(function: &Function, writer: &Lent<'_>, other: &Lent<'_>) -> Error {
     let (first, second) = if writer.index < other.index { (writer, other) } else { (other, writer) };
-    let [first, second, by] = [first, second, writer].map(|lent| lent.name(function).to_string());
-    function.refuse(LaunchProblem::Overlap { first, second, buffer: writer.region.name(), writer: by })
+    let name = |lent: &Lent<'_>| lent.name(function).to_string();
+    let (first, second, buffer) = (name(first), name(second), writer.region.name());
+    function.refuse(LaunchProblem::Overlap { first, second, buffer, writer: name(writer) })
 }
 
 /// Hands arguments to a call as the driver wants them: an array of pointers to values.
@@ -235,18 +236,29 @@ pub(crate) fn with_pointers<R>(
     values: Option<&Values>,
     call: impl FnOnce(*mut *mut c_void) -> R,
 ) -> R {
-    // Numbers stand at the start of 64-bit words, which is right because every machine with CUDA is little-endian.
-    let start = words.as_ptr();
-    let pointer = |word: usize| -> *mut c_void { start.wrapping_add(word).cast_mut().cast() };
     if words.len() <= FEW && values.is_none() {
-        let mut pointers: [*mut c_void; FEW] = std::array::from_fn(pointer);
-        return call(pointers.as_mut_ptr());
+        return call(few_pointers(words).as_mut_ptr());
     }
-    let mut pointers: Vec<_> = match values {
-        None => (0..words.len()).map(pointer).collect(),
-        Some(values) => values.starts.iter().map(|word| pointer(*word)).collect(),
-    };
-    call(pointers.as_mut_ptr())
+    call(many_pointers(words, values).as_mut_ptr())
+}
+
+/// Pointers to the words of arguments, and more that are not read.
+#[inline]
+fn few_pointers(words: &[u64]) -> [*mut c_void; FEW] {
+    std::array::from_fn(|word| pointer(words, word))
+}
+
+fn many_pointers(words: &[u64], values: Option<&Values>) -> Vec<*mut c_void> {
+    match values {
+        None => (0..words.len()).map(|word| pointer(words, word)).collect(),
+        Some(values) => values.starts.iter().map(|word| pointer(words, *word)).collect(),
+    }
+}
+
+/// Numbers stand at the start of 64-bit words, which is right because every machine with CUDA is little-endian.
+#[inline]
+fn pointer(words: &[u64], word: usize) -> *mut c_void {
+    words.as_ptr().wrapping_add(word).cast_mut().cast()
 }
 
 impl<'a> Sink<Host<'a>> for Args<'a> {

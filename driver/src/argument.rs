@@ -4,7 +4,7 @@ use ptx_gen::{Kind, Scalar, ShapeArg, Ty};
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::parameter::ParameterType;
-use crate::{Region, TensorMap, View};
+use crate::{Error, Region, TensorMap, TensorMapBuilder, View};
 
 /// An argument at launch, untyped.
 ///
@@ -94,11 +94,8 @@ pub struct HostValue {
 /// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?;
 /// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]);
 /// // SAFETY: the matrix lives until the kernels that take the map have run.
-/// match unsafe { tiles.encode() } {
-///     // A field `tiles: InMap<f32>` of a kernel's arguments takes `&tiles`.
-///     Ok(map) => drop(MapArg::new(map, matrix.len())),
-///     Err(error) => println!("{error}"), // a device without tensor maps, such as the emulator's
-/// }
+/// let map = unsafe { tiles.encode() }?; // an error below compute capability 9.0
+/// let tiles = MapArg::new(map, matrix.len()); // a field `InMap<f32>` of a kernel's arguments takes `&tiles`
 /// # Ok(())
 /// # }
 /// ```
@@ -118,6 +115,21 @@ impl MapArg {
 
     pub(crate) fn value(&self) -> &HostValue {
         &self.0
+    }
+}
+
+impl<T: Element> TensorMapBuilder<T> {
+    /// The tensor map as an argument of a kernel of `ptx-gen`, with the elements of the tensor.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    ///
+    /// # Safety
+    /// As [`encode`](Self::encode).
+    pub unsafe fn arg(&self) -> Result<MapArg, Error> {
+        // SAFETY: the caller vouches for the view.
+        let map = unsafe { self.encode() }?;
+        Ok(MapArg::new(map, self.elements()))
     }
 }
 

@@ -81,13 +81,15 @@ impl<'v, T: Element> Boxed<'v, T> {
             let last = at(x + width - 1, y.checked_add(height - 1)?, z.checked_add(depth - 1)?)?;
             Some(first..last.checked_add(1)?)
         };
-        let empty = extent.contains(&0);
-        let bounds = match (empty, fits) {
-            (true, _) => Some(0..0),
+        let bounds = match (extent, fits) {
+            (NOTHING, _) => Some(0..0),
             (_, true) => bounds(),
             (_, false) => None,
         };
-        let Some(view) = bounds.and_then(|bounds| self.view.get(bounds)) else {
+        let pitch = self.pitch.checked_mul(T::TYPE.size());
+        // Rows and slices are no longer than addresses reach, so that nothing overflows below or in the driver.
+        let pitch = pitch.filter(|pitch| pitch.checked_mul(self.height).is_some());
+        let Some((view, pitch)) = bounds.and_then(|bounds| self.view.get(bounds)).zip(pitch) else {
             let problem = format!(
                 "a box of {extent:?} at {:?} in {}, which has {} elements in rows of {} and slices of {} rows",
                 self.origin,
@@ -98,7 +100,7 @@ impl<'v, T: Element> Boxed<'v, T> {
             );
             return Err(Error::Transfer { what, problem });
         };
-        Ok(Place { region: view.region().clone(), pitch: self.pitch * T::TYPE.size(), height: self.height })
+        Ok(Place { region: view.region().clone(), pitch, height: self.height })
     }
 }
 
@@ -126,6 +128,7 @@ impl Work {
     /// an 8-byte value, which the driver cannot do here.
     pub fn fill_box<T: Element>(to: Boxed<'_, T>, extent: [usize; 3], value: T) -> Result<Self, Error> {
         const WHAT: &str = "fill of a box";
+        let extent = or_nothing(extent);
         let (place, [columns, height, depth]) = (to.place(WHAT, extent)?, extent);
         let (pitch, rows) = match (height, depth) {
             (_, 0 | 1) => (place.pitch, height * depth),
@@ -154,6 +157,14 @@ impl Work {
     }
 }
 
+/// The extent of a box without elements.
+const NOTHING: [usize; 3] = [0; 3];
+
+/// The extent, or that of nothing where a dimension is 0, whatever the others are.
+fn or_nothing(extent: [usize; 3]) -> [usize; 3] {
+    if extent.contains(&0) { NOTHING } else { extent }
+}
+
 /// A copy of a box, of views that may be of two contexts.
 pub(crate) fn box_copy<T: Element>(
     from: Boxed<'_, T>,
@@ -161,6 +172,7 @@ pub(crate) fn box_copy<T: Element>(
     extent: [usize; 3],
 ) -> Result<Copy, Error> {
     const WHAT: &str = "copy of a box";
+    let extent = or_nothing(extent);
     let (from, to) = (from.place(WHAT, extent)?, to.place(WHAT, extent)?);
     if from.region.overlaps(&to.region) && overlap(&from, &to, extent, T::TYPE) {
         let problem = format!("{} and {} overlap", from.region, to.region);

@@ -362,7 +362,7 @@ impl Queue for Capture<'_> {
 
     fn push(&mut self, work: Work) -> Result<(), Error> {
         work.expect_in(self.stream.context())?;
-        refuse_memory(work.touches().map(|(_, region, _)| region), "captured work")?;
+        work.touches().try_for_each(|(_, region, _)| refuse_memory(region, "captured work"))?;
         {
             let _calls = self.into.as_ref().map(|graph| graph.begin());
             let _state = self.stream.timeline().lock();

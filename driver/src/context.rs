@@ -8,9 +8,10 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use driver_sys::{CUcontext, CUdevice_attribute, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
+use driver_sys::{CUcontext, CUresult, CUstream, CUstream_flags, CUstreamCaptureStatus};
 
 use crate::driver_error::DriverError;
+use crate::limits::Limits;
 use crate::lock::lock;
 use crate::order::{Clock, StreamOrder};
 use crate::release::{Pending, Release};
@@ -51,14 +52,6 @@ pub(crate) struct Resources {
     streams: Mutex<Vec<Arc<Timeline>>>,
     order: StreamOrder,
     pending: Pending,
-}
-
-/// What a launch may ask of the device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) threads: u32,
 }
 
 /// A point in a stream that somebody waits for: so much of its work, and what comes before it. Where no other stream
@@ -224,11 +217,31 @@ impl Context {
         (queued, clock): Point,
         result: Result<(), DriverError>,
     ) -> Result<(), DriverError> {
-        if result.as_ref().err().is_none_or(|error| error.code.is_device_fault()) {
+        if is_over(&result) {
             timeline.reached(queued);
             match clock {
                 Some(clock) => self.0.order.wait(&clock),
                 None => self.0.order.wait_for(timeline.slot, queued),
+            }
+        }
+        result
+    }
+
+    /// The same for a caller who has a share of the stream; the clock is empty where no other stream counts. Then no
+    /// table is looked at.
+    #[inline]
+    pub(crate) fn waited_by_holder(
+        &self,
+        timeline: &Timeline,
+        (queued, clock): (u64, &[u64]),
+        result: Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        match clock {
+            _ if !is_over(&result) => {}
+            [] => timeline.was_waited_for(queued),
+            clock => {
+                timeline.reached(queued);
+                self.0.order.wait(clock);
             }
         }
         result
@@ -334,7 +347,7 @@ impl Context {
         streams.push(timeline.clone());
         drop(streams);
         let held = self.0.order.untracked().iter().try_for_each(|mark| mark.hold(&timeline, *self.driver()));
-        held.inspect_err(|_| self.0.order.leave(slot, timeline.queued()))?;
+        held.inspect_err(|_| self.0.order.leave(slot, timeline.queued(), timeline.waited()))?;
         Ok(timeline)
     }
 
@@ -360,6 +373,12 @@ impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Context({:?})", self.0.device)
     }
+}
+
+/// Whether what was waited for no longer runs: it is done, or the device is lost.
+#[inline]
+fn is_over(waited: &Result<(), DriverError>) -> bool {
+    waited.as_ref().err().is_none_or(|error| error.code.is_device_fault())
 }
 
 /// Refuses to let things of two contexts meet.
@@ -447,6 +466,9 @@ impl Resources {
 
     fn release(&self, what: Release) -> Left {
         let (current, driver) = (self.enter(), *self.device.driver());
+        if current.is_ok() && self.only_its_own_stream_counts(&what) {
+            return what.now(driver).into_iter().collect();
+        }
         let fence = current.is_ok().then_some(driver);
         // The driver itself keeps an event that work waits for; and memory of a stream goes back in the order of that
         // stream, so that only others are waited for.
@@ -463,6 +485,13 @@ impl Resources {
         }
         self.pending.push(marks, what);
         self.collect()
+    }
+
+    /// Whether it is memory of a stream, and no other stream may have work that uses it. A stream that is held counts;
+    /// if it is the only one, the host has waited for all others.
+    #[inline]
+    fn only_its_own_stream_counts(&self, what: &Release) -> bool {
+        matches!(what, Release::StreamMemory(_, own) if own.is_held() && !self.order.several())
     }
 
     fn collect(&self) -> Left {
@@ -559,24 +588,5 @@ impl Drop for Current<'_> {
                 tell!(warn, %error, "context not restored");
             }
         }
-    }
-}
-
-impl Limits {
-    fn of(device: &Device) -> Result<Self, Error> {
-        let get = |attribute| device.attribute(attribute).map(|v| v as u32);
-        Ok(Self {
-            grid: [
-                get(CUdevice_attribute::MAX_GRID_DIM_X)?,
-                get(CUdevice_attribute::MAX_GRID_DIM_Y)?,
-                get(CUdevice_attribute::MAX_GRID_DIM_Z)?,
-            ],
-            block: [
-                get(CUdevice_attribute::MAX_BLOCK_DIM_X)?,
-                get(CUdevice_attribute::MAX_BLOCK_DIM_Y)?,
-                get(CUdevice_attribute::MAX_BLOCK_DIM_Z)?,
-            ],
-            threads: get(CUdevice_attribute::MAX_THREADS_PER_BLOCK)?,
-        })
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use driver_sys::{CUgraphExecUpdateResult, CUgraphInstantiateResult};
 
 use crate::DriverError;
-use crate::module_error::{ModuleError, ModuleReason};
+use crate::module_error::ModuleError;
 
 /// Why there is no driver to talk to.
 ///
@@ -18,36 +18,27 @@ use crate::module_error::{ModuleError, ModuleReason};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, thiserror::Error)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum LoadError {
     /// No library could be opened; lists every name tried.
-    #[error(transparent)]
-    Library(#[from] driver_sys::LoadError),
+    Library(driver_sys::LoadError),
     /// The driver runs and sees no device.
-    #[error("{origin}: the driver found no CUDA device; CUDA_VISIBLE_DEVICES may hide it")]
     NoDevice {
         /// The library.
         origin: String,
     },
     /// The kernel driver and the CUDA driver differ in version.
-    #[error(
-        "{origin}: the kernel driver and this library are of different versions; restart the machine after an update"
-    )]
     DriverMismatch {
         /// The library.
         origin: String,
     },
     /// A compatibility library on a device that does not support it.
-    #[error(
-        "{origin}: this forward-compatibility library does not support the device; remove it from the loader's path"
-    )]
     CompatNotSupported {
         /// The library.
         origin: String,
     },
     /// Starting failed otherwise.
-    #[error("{origin}: {source}")]
     Start {
         /// The library.
         origin: String,
@@ -72,17 +63,13 @@ pub enum LoadError {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no driver.
-    #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(LoadError),
     /// A call failed, or the driver lacks the function ([`DriverError::absent`]).
-    #[error(transparent)]
-    Driver(#[from] DriverError),
+    Driver(DriverError),
     /// There is no device of that number.
-    #[error("no device {ordinal}: the driver has {count}")]
     NoDevice {
         /// The number asked for.
         ordinal: usize,
@@ -90,7 +77,6 @@ pub enum Error {
         count: usize,
     },
     /// Memory ran out.
-    #[error("out of memory: {bytes} bytes asked for, {free} of {total} free")]
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
@@ -100,10 +86,8 @@ pub enum Error {
         total: usize,
     },
     /// A module did not load.
-    #[error(transparent)]
-    Module(#[from] Box<ModuleError>),
+    Module(Box<ModuleError>),
     /// A kernel could not be built or printed; the text of the generator.
-    #[error("kernel {kernel}: {text}")]
     Build {
         /// The kernel.
         kernel: String,
@@ -111,9 +95,6 @@ pub enum Error {
         text: String,
     },
     /// The driver's idea of a kernel's parameters is not the declared one.
-    #[error(
-        "kernel {kernel}: parameter {index} ({name}) is {declared} in the declaration and {loaded} in the module"
-    )]
     Signature {
         /// The kernel.
         kernel: String,
@@ -127,7 +108,6 @@ pub enum Error {
         loaded: String,
     },
     /// A launch that cannot work.
-    #[error("kernel {kernel}: {problem}")]
     Launch {
         /// The kernel.
         kernel: String,
@@ -135,7 +115,6 @@ pub enum Error {
         problem: LaunchProblem,
     },
     /// A copy, a fill or a mapping that cannot work.
-    #[error("{what}: {problem}")]
     Transfer {
         /// The operation.
         what: &'static str,
@@ -143,7 +122,6 @@ pub enum Error {
         problem: String,
     },
     /// Two things of different contexts meet.
-    #[error("{what} belongs to {theirs}, and {user} to {ours}")]
     WrongContext {
         /// The thing brought.
         what: String,
@@ -155,7 +133,6 @@ pub enum Error {
         ours: String,
     },
     /// A view whose bytes cannot be read as the other type.
-    #[error("{what} of {bytes} bytes at address {address:#x} is not a whole number of aligned {to}")]
     Cast {
         /// The view.
         what: String,
@@ -167,19 +144,16 @@ pub enum Error {
         to: &'static str,
     },
     /// A node of one graph was used with another.
-    #[error("node {node} is not a node of this graph")]
     ForeignNode {
         /// The node's number in its own graph.
         node: usize,
     },
     /// A node that was removed from its graph.
-    #[error("node {node} was removed from its graph")]
     RemovedNode {
         /// The node's number.
         node: usize,
     },
     /// A graph was used for what it is not for.
-    #[error("{what}: {problem}")]
     Graph {
         /// What was to be done.
         what: &'static str,
@@ -187,7 +161,6 @@ pub enum Error {
         problem: &'static str,
     },
     /// Memory that a graph allocates, where it is not there.
-    #[error("{user}: memory {buffer} is not there: {problem}")]
     GraphMemory {
         /// The memory.
         buffer: String,
@@ -198,9 +171,6 @@ pub enum Error {
     },
     /// A call that a capture of this thread forbids. Of a capture on another thread, in the
     /// [global mode](crate::CaptureMode::Global), the driver says so itself.
-    #[error(
-        "{what}: this thread captures, and {why}; do it before the capture, or capture in the relaxed mode"
-    )]
     Forbidden {
         /// The call.
         what: &'static str,
@@ -208,7 +178,6 @@ pub enum Error {
         why: &'static str,
     },
     /// A node was used as what it is not.
-    #[error("node {node} ({name}) is {is}; {wanted}")]
     NodeKind {
         /// The node's number.
         node: usize,
@@ -220,7 +189,6 @@ pub enum Error {
         wanted: &'static str,
     },
     /// A dependency named twice, or one that would create a cycle.
-    #[error("edge from node {from} to node {to}: {problem}")]
     Edge {
         /// The earlier node.
         from: usize,
@@ -230,7 +198,6 @@ pub enum Error {
         problem: &'static str,
     },
     /// A programmatic edge that the work at its ends cannot have.
-    #[error("programmatic edge from node {from} ({from_name}) to node {to} ({to_name}): {problem}")]
     Overlap {
         /// The earlier node.
         from: usize,
@@ -244,12 +211,8 @@ pub enum Error {
         problem: &'static str,
     },
     /// A kernel that reads by `ld.global.nc` what may still be written.
-    #[error(transparent)]
-    Stale(#[from] Box<Stale>),
+    Stale(Box<Stale>),
     /// The driver reports an edge of another kind than was added.
-    #[error(
-        "edge from node {from} to node {to}: a {wanted} edge was added, but the driver reports none of that kind"
-    )]
     EdgeKind {
         /// The earlier node.
         from: usize,
@@ -259,10 +222,6 @@ pub enum Error {
         wanted: &'static str,
     },
     /// A change of arguments that would let two nodes touch one buffer in any order.
-    #[error(
-        "nodes {node} ({name}) and {other} ({other_name}) would both touch {buffer} and no edge orders them; \
-        add the edge, or record the graph again"
-    )]
     Unordered {
         /// The node to change.
         node: usize,
@@ -276,7 +235,6 @@ pub enum Error {
         buffer: String,
     },
     /// A graph that the driver would not instantiate.
-    #[error("instantiating the graph: {source}{}", .node.as_deref().map(|n| format!("; {result:?} at node {n}")).unwrap_or_default())]
     Instantiate {
         /// The call.
         source: DriverError,
@@ -286,9 +244,6 @@ pub enum Error {
         node: Option<String>,
     },
     /// A whole-graph update that the driver refused.
-    #[error("updating the graph: {source}; {result:?}, node {}, dependency on {}{}",
-        .node.as_deref().unwrap_or("not named"), .from.as_deref().unwrap_or("no node named"),
-        .changed.as_ref().map(|c| format!("; {c}")).unwrap_or_default())]
     Update {
         /// The call.
         source: Box<DriverError>,
@@ -302,24 +257,16 @@ pub enum Error {
         changed: Option<Box<str>>,
     },
     /// Work for a stream that a capture has.
-    #[error("{work}: the stream captures; push work into the queue of the capture, or fork it")]
     Capturing {
         /// The work.
         work: String,
     },
     /// An event that a capture recorded, used outside of the capture.
-    #[error(
-        "{what}: a capture recorded the event, so that it marks a place in a graph; record it in a stream first"
-    )]
     CapturedEvent {
         /// The use.
         what: &'static str,
     },
     /// Work that touches what work of another stream touches, one of them writing, and no order between the two.
-    #[error(
-        "{buffer}: work of {other} on it is not ordered with what {stream} was given now; let {stream} wait for an \
-        event that {other} records after its work, or synchronize {other} first"
-    )]
     UnorderedStreams {
         /// The bytes.
         buffer: String,
@@ -329,10 +276,6 @@ pub enum Error {
         other: String,
     },
     /// Work that touches bytes which the host copies meanwhile on another thread, one of the two writing.
-    #[error(
-        "{buffer}: another thread copies it to or from the host while {stream} is given work on it; let one of the \
-        threads wait for the other, or copy in the order of a stream"
-    )]
     HostCopy {
         /// The bytes.
         buffer: String,
@@ -340,7 +283,6 @@ pub enum Error {
         stream: String,
     },
     /// A capture that failed: the first call of the region that did, and how the driver ended it.
-    #[error("capture: {first}{}", .end.as_ref().map(|e| format!("\n  and the capture ended with {e}")).unwrap_or_default())]
     Capture {
         /// The first failure.
         first: Box<Error>,
@@ -404,12 +346,7 @@ impl Error {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "node {to} ({to_name}) reads bytes {} to {} of {buffer} by ld.global.nc as {read}, and node {from} ({from_name}), \
-    which writes them as {written}, may still run when it starts, so that it may find what was there before; read \
-    them by `fresh()`, or put a full edge between the two", .bytes.start, .bytes.end
-)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Stale {
     /// The node that writes.
     pub from: usize,
@@ -453,11 +390,10 @@ pub struct Stale {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LaunchProblem {
     /// A dimension of the grid.
-    #[error("grid.{axis} is {got}; the device allows 1 to {limit}")]
     Grid {
         /// `x`, `y` or `z`.
         axis: char,
@@ -467,7 +403,6 @@ pub enum LaunchProblem {
         limit: u32,
     },
     /// A dimension of the block.
-    #[error("block.{axis} is {got}; the device allows 1 to {limit}")]
     BlockAxis {
         /// `x`, `y` or `z`.
         axis: char,
@@ -477,7 +412,6 @@ pub enum LaunchProblem {
         limit: u32,
     },
     /// The block.
-    #[error("a block of {got} threads; the device allows 1 to {limit}")]
     Block {
         /// What was asked for.
         got: u32,
@@ -485,7 +419,6 @@ pub enum LaunchProblem {
         limit: u32,
     },
     /// The block, for this kernel.
-    #[error("a block of {got} threads; the kernel allows {limit} with {registers} registers a thread")]
     Threads {
         /// What was asked for.
         got: u32,
@@ -495,9 +428,6 @@ pub enum LaunchProblem {
         registers: u32,
     },
     /// Shared memory.
-    #[error(
-        "{dynamic} bytes of dynamic and {fixed} bytes of static shared memory; the device allows {limit} in all"
-    )]
     Shared {
         /// Dynamic bytes asked for.
         dynamic: u32,
@@ -507,7 +437,6 @@ pub enum LaunchProblem {
         limit: u32,
     },
     /// The number of arguments.
-    #[error("{got} arguments; it takes {wanted}")]
     Count {
         /// Given.
         got: usize,
@@ -515,7 +444,6 @@ pub enum LaunchProblem {
         wanted: usize,
     },
     /// The type of one argument.
-    #[error("argument {index} ({name}) is {got}; it takes {wanted}")]
     Argument {
         /// Its number.
         index: usize,
@@ -527,7 +455,6 @@ pub enum LaunchProblem {
         wanted: String,
     },
     /// Two arguments share bytes that one of them writes.
-    #[error("arguments {first} and {second} overlap in {buffer}, and {writer} is written")]
     Overlap {
         /// One argument.
         first: String,
@@ -539,22 +466,7 @@ pub enum LaunchProblem {
         writer: String,
     },
     /// What it asks for beside blocks, threads and shared memory.
-    #[error("{0}")]
     Attribute(&'static str),
     /// The kernel's own contract.
-    #[error("{0}")]
     Shape(String),
 }
-
-/// Implements `Debug` as `Display`, so that `fn main() -> Result<(), E>` and `unwrap` print the sentence.
-macro_rules! debug_is_display {
-    ($($error:ty),* $(,)?) => {$(
-        impl std::fmt::Debug for $error {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(self, f)
-            }
-        }
-    )*};
-}
-
-debug_is_display!(DriverError, Error, LaunchProblem, LoadError, ModuleError, ModuleReason, Stale);

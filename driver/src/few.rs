@@ -43,8 +43,9 @@ impl<T, const N: usize> Few<T, N> {
     fn place_in_many(&mut self) -> &mut MaybeUninit<T> {
         if let Places::Few(len, places) = &mut self.0 {
             let mut many = Vec::with_capacity(2 * N);
-            let filled = places.iter_mut().take(std::mem::take(len));
-            many.extend(filled.map(|place| std::mem::replace(place, MaybeUninit::uninit())));
+            for place in &mut places[..std::mem::take(len)] {
+                many.push(std::mem::replace(place, MaybeUninit::uninit()));
+            }
             self.0 = Places::Many(many);
         }
         let Places::Many(many) = &mut self.0 else { unreachable!("the items were moved") };

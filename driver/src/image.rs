@@ -203,11 +203,14 @@ pub(crate) fn places(
     most: usize,
     ask: impl Fn(usize, &mut usize, &mut usize) -> Option<Result<(), DriverError>>,
 ) -> Result<Vec<(usize, usize)>, DriverError> {
-    let place = |index| {
+    let mut places = Vec::new();
+    for index in 0..most {
         let (mut offset, mut size) = (0, 0);
-        ask(index, &mut offset, &mut size).map(|asked| asked.map(|()| (offset, size)))
-    };
-    (0..most).map_while(place).collect()
+        let Some(asked) = ask(index, &mut offset, &mut size) else { break };
+        asked?;
+        places.push((offset, size));
+    }
+    Ok(places)
 }
 
 /// A linker of the driver.

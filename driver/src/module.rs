@@ -1,7 +1,6 @@
 //! Modules: PTX compiled by the driver, and the functions in it.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
@@ -50,7 +49,7 @@ struct ModuleInner {
     text: String,
     info: String,
     /// What was asked of each kernel, by handle: two `Function`s of one kernel are one to the driver.
-    settings: Mutex<HashMap<CUfunction, Arc<Settings>>>,
+    settings: Mutex<Vec<(CUfunction, Arc<Settings>)>>,
 }
 
 /// Who loaded a module, and so who unloads it.
@@ -184,8 +183,13 @@ impl Module {
 
     /// What was asked of this kernel: at first the dynamic shared memory that the driver says.
     pub(crate) fn settings(&self, raw: CUfunction, dynamic_shared: u32) -> Arc<Settings> {
-        let new = || Arc::new(Settings::new(dynamic_shared));
-        lock(&self.0.settings).entry(raw).or_insert_with(new).clone()
+        let mut all = lock(&self.0.settings);
+        if let Some((_, known)) = all.iter().find(|(function, _)| *function == raw) {
+            return known.clone();
+        }
+        let new = Arc::new(Settings::new(dynamic_shared));
+        all.push((raw, new.clone()));
+        new
     }
 
     /// An error of this module.

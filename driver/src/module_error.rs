@@ -51,20 +51,14 @@ pub struct ModuleError {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModuleReason {
     /// The driver refused.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
+    Driver(DriverError),
     /// A NUL inside the text would end it early.
-    #[error("the PTX has a NUL at byte {0}")]
     Nul(usize),
     /// The text is newer than the driver.
-    #[error(
-        "the PTX is of version {ptx}, which drivers know from CUDA {needed} on; this driver serves CUDA {driver}. \
-        Use a newer driver or a lower .version"
-    )]
     Version {
         /// `.version` of the text.
         ptx: String,
@@ -74,7 +68,6 @@ pub enum ModuleReason {
         driver: String,
     },
     /// The text is for another chip.
-    #[error("the PTX is for {target}, which does not run on compute capability {device}")]
     Target {
         /// `.target` of the text.
         target: String,
@@ -82,13 +75,11 @@ pub enum ModuleReason {
         device: String,
     },
     /// The module has no global variable of that name.
-    #[error("no global variable {name}")]
     NoGlobal {
         /// The name asked for.
         name: String,
     },
     /// The module has no kernel of that name.
-    #[error("no kernel {name}; the text has {entries}")]
     NoFunction {
         /// The name asked for.
         name: String,

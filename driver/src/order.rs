@@ -156,9 +156,11 @@ impl StreamOrder {
         (slot, count, only)
     }
 
-    /// The last holder of a stream is gone, which was given so much work.
-    pub(crate) fn leave(&self, slot: usize, count: u64) {
+    /// The last holder of a stream is gone, which was given so much work, and of which the host has waited for so much
+    /// while no other stream counted.
+    pub(crate) fn leave(&self, slot: usize, count: u64, waited: u64) {
         let mut tables = lock(&self.tables);
+        raise(&mut tables.done, slot, waited);
         (tables.streams[slot].held, tables.streams[slot].count) = (false, count);
         self.see(&tables);
     }
@@ -230,16 +232,22 @@ impl StreamOrder {
     }
 
     pub(crate) fn name(&self, slot: usize) -> String {
-        lock(&self.tables).streams[slot].name.clone()
+        lock(&self.tables).name(slot)
     }
 
     /// The clock of a stream after so much of its work. It is taken before somebody waits: what the stream is told to
     /// wait for meanwhile is not before the place that was waited for. Also while there is one stream: there may have
     /// been others, and what it did then is remembered.
     pub(crate) fn clock(&self, slot: usize, at: u64) -> Clock {
-        let mut clock = lock(&self.tables).streams[slot].clock.clone();
-        raise(&mut clock, slot, at);
+        let mut clock = Clock::new();
+        self.fill(&mut clock, slot, at);
         clock
+    }
+
+    /// Fills an empty clock with that.
+    pub(crate) fn fill(&self, clock: &mut Clock, slot: usize, at: u64) {
+        lock(&self.tables).streams[slot].clock.iter().for_each(|count| clock.push(*count));
+        raise(clock, slot, at);
     }
 
     /// What the stream is given from now on comes after all that the clock counts.
@@ -276,12 +284,11 @@ impl StreamOrder {
         let tables = lock(&self.tables);
         for (region, access) in uses.clone() {
             if tables.copies.0.iter().any(|(_, copy)| copy.meets(region, access)) {
-                return Err(copied(region, tables.streams[slot].name.clone()));
+                return Err(copied(region, tables.name(slot)));
             }
             // SAFETY: the caller vouches for the regions, and the tables are locked.
             if let Some(other) = unsafe { tables.unordered(slot, region, access) } {
-                let names = [slot, other].map(|s| tables.streams[s].name.clone());
-                return Err(unordered(region, names));
+                return Err(unordered(region, tables.name(slot), tables.name(other)));
             }
         }
         for (region, access) in uses {
@@ -293,6 +300,10 @@ impl StreamOrder {
 }
 
 impl Tables {
+    fn name(&self, slot: usize) -> String {
+        self.streams[slot].name.clone()
+    }
+
     /// The slots of the streams that count: those not dropped, and those whose work the host has not waited for.
     fn counting(&self) -> impl Iterator<Item = usize> {
         let waited = |slot: usize| self.done.get(slot).copied().unwrap_or(0);
@@ -388,7 +399,7 @@ const MOST_GONE: usize = 256;
 const FORGET: usize = 64;
 
 #[cold]
-fn unordered(region: &impl Bytes, [stream, other]: [String; 2]) -> Error {
+fn unordered(region: &impl Bytes, stream: String, other: String) -> Error {
     Error::UnorderedStreams { buffer: region.to_string(), stream, other }
 }
 

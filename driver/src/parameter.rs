@@ -97,11 +97,14 @@ impl ParameterType {
     }
 
     /// Its offset and its size in the parameter list after so many bytes, where the driver found it at `found`. What is
-    /// aligned to 64 bytes, a tensor map, may as well be aligned to 128.
+    /// aligned to 64 bytes, a tensor map, may as well be aligned to 128. Alignment is that of the address in constant
+    /// memory, where the list of sm_90 begins at 0x210: an H200 has a map that comes first at offset 48.
     pub(crate) fn place_after(self, end: usize, found: usize) -> (usize, usize) {
         let (size, align) = self.layout();
-        let wide = end.next_multiple_of(2 * align);
-        (if align == 64 && found == wide { wide } else { end.next_multiple_of(align) }, size)
+        let wide = if align == 64 { 128 } else { align };
+        let place = |align: usize, base: usize| (end + base).next_multiple_of(align) - base;
+        let places = [place(align, 0), place(align, 0x210), place(wide, 0), place(wide, 0x210)];
+        (if places.contains(&found) { found } else { places[0] }, size)
     }
 
     /// Its size and its alignment in the parameter list, in bytes.

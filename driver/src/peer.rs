@@ -5,6 +5,7 @@ use ptx_gen::Access;
 
 use crate::boxes::{Boxed, box_copy};
 use crate::element::Element;
+use crate::memory::refuse_memory;
 use crate::queue::{Copy, memcpy_params};
 use crate::{Context, Device, Error, Stream, View};
 
@@ -47,6 +48,7 @@ impl Stream {
     pub fn copy_from_peer<T: Element>(&self, from: &View<T>, to: &View<T>) -> Result<(), Error> {
         to.expect_len("copy", from.len())?;
         to.region().expect_in(self.context(), "a stream")?;
+        refuse_memory(from.region(), "a copy from another device")?;
         let _copy = from.context().order().host_copies(from.region(), Access::Read);
         from.context().synchronize()?;
         let (theirs, ours, raw) = (from.context().raw(), self.context().raw(), self.raw());
@@ -89,6 +91,7 @@ impl Stream {
     ) -> Result<(), Error> {
         let copy = box_copy(from, to, extent)?;
         copy.to().expect_in(self.context(), "a stream")?;
+        refuse_memory(copy.from(), "a copy from another device")?;
         let theirs = copy.from().context();
         let _copy = theirs.order().host_copies(copy.from(), Access::Read);
         theirs.synchronize()?;

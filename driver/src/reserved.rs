@@ -1,6 +1,5 @@
 //! Addresses without memory, and the memory that is mapped there.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use driver_sys::{CUdeviceptr, CUmemGenericAllocationHandle};
@@ -15,11 +14,12 @@ pub(crate) struct Piece {
     pub(crate) bytes: usize,
 }
 
-/// Reserved addresses, and what is mapped there, by offset.
+/// Reserved addresses, and what is mapped there.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     pub(crate) bytes: usize,
-    pub(crate) pieces: Mutex<BTreeMap<usize, Piece>>,
+    /// Each with its offset, in order.
+    pub(crate) pieces: Mutex<Vec<(usize, Piece)>>,
 }
 
 impl Reserved {
@@ -31,13 +31,19 @@ impl Reserved {
     /// Where the mapped bytes end that begin at or before this one.
     pub(crate) fn mapped_from(&self, start: usize) -> usize {
         let pieces = lock(&self.pieces);
-        let first = pieces.range(..=start).next_back().map_or(start, |(at, _)| *at);
-        pieces.range(first..).fold(first, |end, (at, piece)| if *at == end { end + piece.bytes } else { end })
+        let first = pieces.partition_point(|(at, _)| *at <= start).saturating_sub(1);
+        let mut end = pieces.get(first).map_or(start, |(at, _)| start.min(*at));
+        for (at, piece) in &pieces[first..] {
+            if *at == end {
+                end += piece.bytes;
+            }
+        }
+        end
     }
 
     /// Where the last piece begins.
     pub(crate) fn last(&self) -> Option<usize> {
-        lock(&self.pieces).last_key_value().map(|(at, _)| *at)
+        lock(&self.pieces).last().map(|(at, _)| *at)
     }
 
     /// Gives back what is mapped, then the addresses. Tries all of it, and tells the first failure.

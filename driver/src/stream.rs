@@ -8,6 +8,7 @@ use ptx_gen::Access;
 use crate::element::{Element, as_bytes, as_bytes_mut};
 use crate::event::Place;
 use crate::memory::refuse_memory;
+use crate::order::Clock;
 use crate::timeline::{Captured, State, Timeline};
 use crate::wait::wait_for_work;
 use crate::{Context, DriverError, Error, Event, Region, View};
@@ -115,9 +116,12 @@ impl Stream {
     /// [`Error::Capturing`]; a fault of the device, or what else the driver reports of earlier work.
     pub fn synchronize(&self) -> Result<(), Error> {
         let waiting = self.0.timeline.waiting();
-        let point = self.begin("waiting for the stream")?.point();
-        self.context().wait_until(&self.0.timeline, point)?;
-        drop(waiting);
+        let (queued, clock) = self.begin("waiting for the stream")?.point();
+        let (current, driver) = (self.context().enter()?, self.context().driver());
+        // SAFETY: the stream is alive.
+        let waited = unsafe { cu!(driver, cuStreamSynchronize(self.raw())) };
+        self.context().waited_by_holder(&self.0.timeline, (queued, clock_of(&clock)), waited)?;
+        drop((current, waiting));
         self.context().collect();
         Ok(())
     }
@@ -128,14 +132,14 @@ impl Stream {
     /// As [`synchronize`](Self::synchronize).
     pub fn is_idle(&self) -> Result<bool, Error> {
         let _waiting = self.0.timeline.waiting();
-        let point = self.begin("asking for the stream")?.point();
+        let (queued, clock) = self.begin("asking for the stream")?.point();
         let (_current, driver) = (self.context().enter()?, self.context().driver());
         // SAFETY: the stream is alive; a query changes nothing.
         match unsafe { (driver.api().cuStreamQuery)(self.raw()) } {
             CUresult::NOT_READY => Ok(false),
             code => {
                 let result = driver.check("cuStreamQuery", code);
-                self.context().waited(&self.0.timeline, point, result)?;
+                self.context().waited_by_holder(&self.0.timeline, (queued, clock_of(&clock)), result)?;
                 Ok(true)
             }
         }
@@ -239,10 +243,11 @@ impl Stream {
         let (_waiting, _current) = (self.0.timeline.waiting(), self.context().enter()?);
         let turn = self.begin(what)?;
         turn.admit(std::iter::once((region, access)))?;
-        let point = turn.give(copy)?;
+        let mut clock = Clock::new();
+        let queued = turn.give(copy, &mut clock)?;
         // SAFETY: the stream is alive, and does not begin to capture while somebody waits.
         let waited = unsafe { wait_for_work(self.context().driver(), self.raw()) };
-        self.context().waited(&self.0.timeline, point, waited).map_err(Error::from)
+        self.context().waited_by_holder(&self.0.timeline, (queued, &clock), waited).map_err(Error::from)
     }
 
     /// The raw handle, for work that is not ours. What it needs must live until this stream is idle.
@@ -329,6 +334,11 @@ pub(crate) fn last_node(stream: &Stream) -> Result<Option<CUgraphNode>, Error> {
     Ok(Some(unsafe { *after }))
 }
 
+/// The counts of a clock, or none where no other stream counts.
+fn clock_of(clock: &Option<Clock>) -> &[u64] {
+    clock.as_deref().unwrap_or_default()
+}
+
 #[cold]
 fn capturing(what: &str) -> Error {
     Error::Capturing { work: what.to_string() }
@@ -342,7 +352,7 @@ impl Turn<'_> {
         uses: impl Iterator<Item = (&'a Region, Access)> + Clone,
     ) -> Result<(), Error> {
         if self.stream.context().order().has_graph_memory() {
-            refuse_memory(uses.clone().map(|(region, _)| region), "work of a stream")?;
+            uses.clone().try_for_each(|(region, _)| refuse_memory(region, "work of a stream"))?;
         }
         self.stream.admit_as(self.count(), uses)
     }
@@ -358,14 +368,21 @@ impl Turn<'_> {
         self.stream.context().point(&self.stream.0.timeline, &self.state)
     }
 
-    /// Gives the stream the work that `call` makes, the context being current, and ends the turn. The point after it.
+    /// Gives the stream the work that `call` makes, the context being current, and ends the turn. The count of the
+    /// work; where several streams count, the clock is filled as of then.
+    #[inline]
     fn give(
         mut self,
         call: impl FnOnce(&crate::Driver) -> Result<(), DriverError>,
-    ) -> Result<crate::context::Point, Error> {
+        clock: &mut Clock,
+    ) -> Result<u64, Error> {
         self.state.queued += 1;
-        call(self.stream.context().driver())?;
-        Ok(self.point())
+        let (queued, context) = (self.state.queued, self.stream.context());
+        call(context.driver())?;
+        if context.order().several() {
+            context.order().fill(clock, self.stream.0.timeline.slot, queued);
+        }
+        Ok(queued)
     }
 
     /// Gives the stream the work that `call` makes, and ends the turn.
@@ -411,7 +428,9 @@ impl std::fmt::Debug for Stream {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.context.0.order().leave(self.timeline.slot, self.timeline.queued());
+        let timeline = &self.timeline;
+        timeline.leave();
+        self.context.0.order().leave(timeline.slot, timeline.queued(), timeline.waited());
     }
 }
 

@@ -126,7 +126,7 @@ impl Stream {
     /// A view that is not one word, [`Error::Capturing`], or what the driver refuses: not every device has such waits.
     pub fn wait_value(&self, word: &View<u32>, wait: WaitFor, value: u32) -> Result<(), Error> {
         word.expect_len("waiting for a value", 1)?;
-        refuse_memory(std::iter::once(word.region()), "waiting for a value")?;
+        refuse_memory(word.region(), "waiting for a value")?;
         word.region().expect_in(self.context(), "a stream")?;
         let flags = match wait {
             WaitFor::AtLeast => CUstreamWaitValue_flags::GEQ,

@@ -5,6 +5,8 @@ use driver_sys::{
     CUtensorMapSwizzle,
 };
 
+use ptx_gen::{Kind, MapBox};
+
 use crate::element::{Element, ElementType};
 use crate::{Error, View};
 
@@ -79,10 +81,26 @@ pub enum Swizzle {
 /// let matrix = Buffer::<f32>::zeroed(&context, 64 * 32)?; // 64 rows of 32
 /// let tiles = TensorMapBuilder::new(&matrix, &[32, 64]).boxed(&[32, 8]).swizzle(Swizzle::B128);
 /// // SAFETY: the matrix lives until the kernels that take the map have run.
-/// match unsafe { tiles.encode() } {
-///     Ok(map) => drop(HostArg::value(map)), // an argument of a kernel
-///     Err(error) => println!("{error}"), // a device without tensor maps, such as the emulator's
-/// }
+/// let map = unsafe { tiles.encode() }?; // an error below compute capability 9.0
+/// let argument = HostArg::value(map); // of a kernel with such a parameter
+/// # Ok(())
+/// # }
+/// ```
+///
+/// For a kernel of `ptx-gen` the tile that it copies says the box, the swizzle and the type:
+///
+/// ```
+/// # use warpwright_driver::*;
+/// # fn main() -> Result<(), Error> {
+/// # let context = Context::new(&Driver::of(warpwright_cuda_emu::library())?.device(0)?)?;
+/// use ptx_gen::TileOf;
+///
+/// /// In the program: `a.x.of(X)`.
+/// const X: TileOf<f16> = TileOf::new(128, 64, ptx_gen::Swizzle::B128);
+///
+/// let matrix = Buffer::<f16>::zeroed(&context, 300 * 200)?; // 300 rows of 200
+/// // SAFETY: the matrix lives until the kernels that take the map have run.
+/// let x: MapArg = unsafe { TensorMapBuilder::matrix(&matrix, 300, 200).tile(X).arg() }?;
 /// # Ok(())
 /// # }
 /// ```
@@ -93,9 +111,16 @@ pub struct TensorMapBuilder<T> {
     strides: Vec<u64>,
     boxed: Vec<u32>,
     swizzle: Swizzle,
+    /// What the kernel's tile holds, if one was given.
+    holds: Option<Kind>,
 }
 
 impl<T: Element> TensorMapBuilder<T> {
+    /// A matrix of so many rows and columns, one row after the other.
+    pub fn matrix(view: &View<T>, rows: usize, columns: usize) -> Self {
+        Self::new(view, &[columns as u64, rows as u64])
+    }
+
     /// A tensor of these dimensions, the innermost first, one row after the other.
     pub fn new(view: &View<T>, dims: &[u64]) -> Self {
         let bytes = size_of::<T>() as u64;
@@ -105,7 +130,25 @@ impl<T: Element> TensorMapBuilder<T> {
         });
         let strides = strides.take(dims.len().saturating_sub(1)).collect();
         let (dims, boxed) = (dims.to_vec(), vec![1; dims.len()]);
-        Self { view: view.clone(), dims, strides, boxed, swizzle: Swizzle::None }
+        Self { view: view.clone(), dims, strides, boxed, swizzle: Swizzle::None, holds: None }
+    }
+
+    /// The box and the swizzle of a kernel's tile: a [`TileOf`](ptx_gen::TileOf) or a
+    /// [`TensorBox`](ptx_gen::TensorBox) that the kernel declares, or what
+    /// [`Program::map_box`](ptx_gen::Program::map_box) says of one of its parameters.
+    ///
+    /// [`encode`](Self::encode) refuses a tile of other elements than the view's, and one of other dimensions than the
+    /// tensor's.
+    #[must_use]
+    pub fn tile(self, tile: impl Into<MapBox>) -> Self {
+        let tile = tile.into();
+        let swizzle = match tile.swizzle {
+            ptx_gen::Swizzle::None => Swizzle::None,
+            ptx_gen::Swizzle::B32 => Swizzle::B32,
+            ptx_gen::Swizzle::B64 => Swizzle::B64,
+            ptx_gen::Swizzle::B128 => Swizzle::B128,
+        };
+        Self { holds: Some(tile.elem), boxed: tile.dims().to_vec(), swizzle, ..self }
     }
 
     /// The distances between neighbours of every dimension but the innermost, in bytes: multiples of 16.
@@ -164,8 +207,17 @@ impl<T: Element> TensorMapBuilder<T> {
         Ok(unsafe { std::mem::transmute::<CUtensorMap, TensorMap>(map) })
     }
 
+    /// Elements of the tensor.
+    pub(crate) fn elements(&self) -> usize {
+        self.dims.iter().product::<u64>() as usize
+    }
+
     fn check(&self) -> Result<(), Error> {
         let refuse = |problem: String| Err(Error::Transfer { what: "tensor map", problem });
+        if let Some(holds) = self.holds.filter(|holds| memory_of(*holds) != T::TYPE.name()) {
+            let (holds, own) = (holds.name(), T::TYPE.name());
+            return refuse(format!("the kernel's tile is of {holds}, and the view of {own}"));
+        }
         let rank = self.dims.len();
         if !(1..=5).contains(&rank) || self.strides.len() + 1 != rank || self.boxed.len() != rank {
             let (strides, boxed) = (self.strides.len(), self.boxed.len());
@@ -205,5 +257,14 @@ impl<T: Element> TensorMapBuilder<T> {
                 return Err(Error::Transfer { what: "tensor map", problem });
             }
         })
+    }
+}
+
+/// What a buffer holds for tiles of this.
+fn memory_of(tile: Kind) -> &'static str {
+    match tile {
+        Kind::Tf32 => Kind::F32.name(),
+        Kind::E4m3 | Kind::E5m2 => Kind::U8.name(),
+        kind => kind.name(),
     }
 }

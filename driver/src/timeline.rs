@@ -7,8 +7,8 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::ThreadId;
 
@@ -24,8 +24,14 @@ pub(crate) struct Timeline {
     pub(crate) slot: usize,
     /// Whether somebody else made it, who destroys it.
     pub(crate) borrowed: bool,
+    /// Whether there is a [`Stream`](crate::Stream) of it.
+    held: AtomicBool,
     /// Pieces of work known to be done.
     done: AtomicU64,
+    /// Those of them that the host has waited for while no other stream counted. The tables hear of it when the last
+    /// [`Stream`](crate::Stream) is dropped: until then the stream counts whatever was waited for, and the next stream
+    /// begins after all of its work.
+    waited: AtomicU64,
     state: Mutex<State>,
     /// Held by who waits for the stream on the host, and alone by who begins a capture: a wait would break it, and would
     /// end before the work. Taken before every other lock.
@@ -104,7 +110,9 @@ impl Timeline {
     /// A stream of which `done` pieces of work are counted as done.
     pub(crate) fn new(raw: CUstream, slot: usize, borrowed: bool, done: u64) -> Self {
         let state = Mutex::new(State { queued: done, ..State::default() });
-        Self { raw, slot, borrowed, done: AtomicU64::new(done), state, waits: RwLock::default() }
+        let (held, waits) = (AtomicBool::new(true), RwLock::default());
+        let (done, waited) = (AtomicU64::new(done), AtomicU64::new(0));
+        Self { raw, slot, borrowed, held, done, waited, state, waits }
     }
 
     /// The right to give the stream work. Nothing that has a destructor of this crate may be dropped under it.
@@ -131,6 +139,28 @@ impl Timeline {
     /// Remembers that so many pieces of work are done. Without the lock: fences that are reached by this are found later.
     pub(crate) fn reached(&self, queued: u64) {
         self.done.fetch_max(queued, AcqRel);
+    }
+
+    /// The host, which has a share of the stream, has waited for so many pieces of work while no other stream counted.
+    #[inline]
+    pub(crate) fn was_waited_for(&self, queued: u64) {
+        self.waited.fetch_max(queued, AcqRel);
+    }
+
+    /// The pieces of work that were waited for in that way.
+    pub(crate) fn waited(&self) -> u64 {
+        self.waited.load(Acquire)
+    }
+
+    /// Whether there is a [`Stream`](crate::Stream) of it.
+    #[inline]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Acquire)
+    }
+
+    /// The last [`Stream`](crate::Stream) of it is dropped.
+    pub(crate) fn leave(&self) {
+        self.held.store(false, Release);
     }
 
     /// Whether so many pieces of work are known to be done.
@@ -206,7 +236,7 @@ impl Timeline {
 
     #[inline]
     pub(crate) fn done(&self) -> u64 {
-        self.done.load(Acquire)
+        self.done.load(Acquire).max(self.waited())
     }
 
     /// Takes back the fences that are reached.

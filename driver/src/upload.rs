@@ -37,6 +37,19 @@ struct Piece {
     copied: Event,
 }
 
+impl Piece {
+    /// Its memory as whole elements of the view, as many as there is room for.
+    fn elements<T: Element>(&self, of: &View<T>) -> Result<View<T>, Error> {
+        let (size, bytes) = (T::TYPE.size(), self.memory.region().bytes());
+        if size > bytes {
+            let problem =
+                format!("a piece of {bytes} bytes holds no element of {}, which has {size}", of.region());
+            return Err(Error::Transfer { what: "staging", problem });
+        }
+        self.memory.cast::<u8>()?.view_range(0..bytes / size * size).cast()
+    }
+}
+
 impl Staging {
     /// So many pieces of so many bytes. Two keep a bus busy if they take longer to copy than to queue: some MiB.
     ///
@@ -58,7 +71,8 @@ impl Staging {
     /// They hold anything when it begins. On return `fill` is done with all of them, and the last copies may not be.
     ///
     /// # Errors
-    /// A view or stream of another context, a stream that captures, or what the driver reports.
+    /// A view or stream of another context, a stream that captures, an element larger than a piece, or what the driver
+    /// reports.
     pub fn write_with<T: Element>(
         &mut self,
         mut stream: &Stream,
@@ -68,7 +82,7 @@ impl Staging {
         let mut start = 0;
         while start < to.len() {
             let piece = &self.pieces[self.next];
-            let from = piece.memory.cast::<T>()?;
+            let from = piece.elements::<T>(to)?;
             let range = start..to.len().min(start + from.len());
             piece.copied.synchronize()?;
             // SAFETY: nobody else has this memory, the device has read it, it is aligned to 8 bytes and has that

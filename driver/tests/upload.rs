@@ -33,3 +33,17 @@ fn pieces_take_turns() {
     let capturing = capture(&stream, CaptureMode::ThreadLocal, |_| staging.write(&stream, &to, &[0.5, 1.5]));
     assert!(text(capturing).starts_with("capture: "), "a capture would not own the pieces");
 }
+
+#[test]
+fn pieces_hold_whole_elements_of_any_size() {
+    let context = context();
+    let stream = Stream::new(&context).unwrap();
+    let mut staging = Staging::new(&context, 2, 64).unwrap();
+    let to = Buffer::<[u32; 3]>::zeroed(&context, 11).unwrap();
+    let numbers: Vec<[u32; 3]> = (0..11).map(|i| [i, 10 * i, 100 * i]).collect();
+    staging.write(&stream, &to, &numbers).unwrap();
+    assert_eq!(stream.read(&to).unwrap(), numbers);
+    let large = Buffer::<[u32; 17]>::zeroed(&context, 1).unwrap().labelled("large");
+    let refused = text(staging.write(&stream, &large, &[[0; 17]]));
+    assert_eq!(refused, "staging: a piece of 64 bytes holds no element of large, which has 68");
+}

@@ -153,8 +153,10 @@ fn attribute_value(m: &Machine, attribute: CUdevice_attribute, device: CUdevice)
         A::MAX_ACCESS_POLICY_WINDOW_SIZE => 128 << 20,
         A::MAX_PITCH => i32::MAX as u32,
         A::TEXTURE_ALIGNMENT | A::TEXTURE_PITCH_ALIGNMENT => 512,
-        A::TENSOR_MAP_ACCESS_SUPPORTED => (m.device.config.compute_capability >= (9, 0)).into(),
-        // What the emulator refuses, such as launches in clusters, it does not advertise. Properties of hardware that is
+        A::TENSOR_MAP_ACCESS_SUPPORTED | A::CLUSTER_LAUNCH => {
+            (m.device.config.compute_capability >= (9, 0)).into()
+        }
+        // What the emulator refuses it does not advertise. Properties of hardware that is
         // not there: absent, as for a device that lacks them.
         CUdevice_attribute(1..=161) => 0,
         _ => return None,

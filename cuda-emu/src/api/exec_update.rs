@@ -10,6 +10,7 @@ use crate::api::node_content::{
     any_content, child_content, copy_content, fill_content, host_content, kernel_content, record_content,
     wait_content, words_content,
 };
+use crate::api::node_params::copy_of;
 use crate::error::{Result, refuse, require};
 use crate::ffi::kernel_node::{KernelNode, kernel_params};
 use crate::ffi::pointer::{In, Out};
@@ -20,7 +21,7 @@ use crate::handle::{ExecId, GraphId, NodeId};
 use crate::machine::Machine;
 use crate::state::State;
 use crate::state::objects::Exec;
-use crate::work::{KernelWork, Work};
+use crate::work::Work;
 
 exports! {
     table {
@@ -75,15 +76,8 @@ fn replace(
     };
     let old = &s.execs[id].steps[step].work;
     let work = match (old, work) {
-        (Work::Kernel(old), Work::Kernel(new)) if old.cooperative => {
-            let KernelWork { function, geometry, params, .. } = &*new;
-            let (function, geometry, params) = (Arc::clone(function), *geometry, params.clone());
-            Work::Kernel(Arc::new(s.cooperative(KernelWork {
-                function,
-                geometry,
-                params,
-                cooperative: true,
-            })?))
+        (Work::Kernel(old), Work::Kernel(new)) if old.cooperative || old.cluster.is_some() => {
+            Work::Kernel(Arc::new(s.launched_as(copy_of(&new), old)?))
         }
         (_, work) => work,
     };

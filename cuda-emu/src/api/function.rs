@@ -47,6 +47,10 @@ pub(crate) fn attribute(
         A::BINARY_VERSION => (major * 10 + minor) as c_int,
         A::MAX_DYNAMIC_SHARED_SIZE_BYTES => settings.dynamic_shared.load(Relaxed),
         A::PREFERRED_SHARED_MEMORY_CARVEOUT => settings.carveout.load(Relaxed),
+        A::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => settings.large_clusters.load(Relaxed),
+        A::REQUIRED_CLUSTER_WIDTH => kernel.cluster.map_or(0, |[x, _, _]| x as c_int),
+        A::REQUIRED_CLUSTER_HEIGHT => kernel.cluster.map_or(0, |[_, y, _]| y as c_int),
+        A::REQUIRED_CLUSTER_DEPTH => kernel.cluster.map_or(0, |[_, _, z]| z as c_int),
         CUfunction_attribute(0..=17) => 0,
         other => {
             return refuse(CUresult::INVALID_VALUE, format!("there is no function attribute {}", other.0));
@@ -72,6 +76,9 @@ pub(crate) fn change(
         CUfunction_attribute::PREFERRED_SHARED_MEMORY_CARVEOUT => {
             require((-1..=100).contains(&value), || format!("a carveout of {value} percent"))?;
             settings.carveout.store(value, Relaxed);
+        }
+        CUfunction_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED => {
+            settings.large_clusters.store((value != 0).into(), Relaxed);
         }
         other => {
             return refuse(CUresult::INVALID_VALUE, format!("function attribute {} cannot be set", other.0));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
+use crate::api::node_params::cluster_of;
 use crate::error::{Result, refuse, require};
 use crate::ffi::kernel_node::Geometry;
 use crate::ffi::pointer::{In, Out};
@@ -39,7 +40,7 @@ fn launch(
     extra: Out<*mut c_void>,
 ) -> Result {
     let geometry = Geometry { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    run(m, function, geometry, stream, params, extra, Together::No)
+    run(m, function, geometry, stream, params, extra, (Together::No, None))
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -57,7 +58,7 @@ fn launch_together(
     params: Out<*mut c_void>,
 ) -> Result {
     let geometry = Geometry { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };
-    run(m, function, geometry, stream, params, Out::null(), Together::Yes)
+    run(m, function, geometry, stream, params, Out::null(), (Together::Yes, None))
 }
 
 /// Whether all blocks of a launch run at the same time.
@@ -84,10 +85,12 @@ fn launch_with_config(
     };
     let asks = |a: &CUlaunchAttribute| a.id == CUlaunchAttributeID::COOPERATIVE && a.value[0] as u32 != 0;
     let together = if attributes.iter().any(asks) { Together::Yes } else { Together::No };
+    let cluster = attributes.iter().rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
+    let cluster = cluster.map(|a| cluster_of(a.value[0], a.value[1]));
     require(together == Together::No || extra.is_null(), || {
         "a cooperative launch takes its parameters in kernelParams".into()
     })?;
-    run(m, function, geometry, c.hStream, params, extra, together)?;
+    run(m, function, geometry, c.hStream, params, extra, (together, cluster))?;
     attributes.iter().try_for_each(|attribute| record(m, c.hStream, attribute))
 }
 
@@ -109,14 +112,10 @@ fn record(m: &'static Machine, stream: CUstream, attribute: &CUlaunchAttribute) 
     s.enqueue(stream, Task::Mark(reach)).map(drop)
 }
 
-/// Hints are accepted. A programmatic launch is, too: it may start early but need not. A cluster, which changes the
-/// meaning of a kernel, is not emulated.
+/// Hints are accepted. A programmatic launch is, too: it may start early but need not.
 fn check_attribute(attribute: &CUlaunchAttribute) -> Result {
     use CUlaunchAttributeID as A;
     match attribute.id {
-        A::CLUSTER_DIMENSION if attribute.value[0] != 1 << 32 | 1 || attribute.value[1] as u32 != 1 => {
-            refuse(CUresult::NOT_SUPPORTED, "clusters of more than one block are not emulated")
-        }
         A::DEVICE_UPDATABLE_KERNEL_NODE if attribute.value[0] as u32 != 0 => {
             refuse(CUresult::NOT_SUPPORTED, format!("launch attribute {:?} is not emulated", attribute.id))
         }
@@ -132,12 +131,15 @@ fn run(
     stream: CUstream,
     params: Out<*mut c_void>,
     extra: Out<*mut c_void>,
-    together: Together,
+    (together, cluster): (Together, Option<[u32; 3]>),
 ) -> Result {
     let mut s = m.state();
     let stream = s.stream(stream)?;
     let mut kernel = s.kernel_work(function, geometry, params, extra)?;
     s.refuse_injected(&kernel.function.kernel.name)?;
+    if let Some(cluster) = cluster {
+        kernel = s.clustered(kernel, cluster)?;
+    }
     if together == Together::Yes {
         kernel = s.cooperative(kernel)?;
     }

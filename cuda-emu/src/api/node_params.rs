@@ -77,8 +77,10 @@ fn replace(
     let mut content = content(&mut s)?;
     let same = content.node_type() == s.nodes[id].content.node_type();
     require(same, || "the parameters are of another type than the node".into())?;
-    if let (Content::Work(Work::Kernel(new)), true) = (&content, is_cooperative(&s.nodes[id].content)) {
-        content = Content::Work(Work::Kernel(Arc::new(s.cooperative(copy_of(new))?)));
+    if let (Content::Work(Work::Kernel(new)), Content::Work(Work::Kernel(old))) =
+        (&content, &s.nodes[id].content)
+    {
+        content = Content::Work(Work::Kernel(Arc::new(s.launched_as(copy_of(new), old)?)));
     }
     let node = &mut s.nodes[id];
     let former = std::mem::replace(&mut node.content, content);
@@ -95,13 +97,14 @@ fn is_cooperative(content: &Content) -> bool {
 }
 
 /// The same kernel with the same parameters, as a work of its own.
-fn copy_of(work: &KernelWork) -> KernelWork {
-    let KernelWork { function, geometry, params, cooperative } = work;
+pub(crate) fn copy_of(work: &KernelWork) -> KernelWork {
+    let KernelWork { function, geometry, params, cooperative, cluster } = work;
     KernelWork {
         function: Arc::clone(function),
         geometry: *geometry,
         params: params.clone(),
         cooperative: *cooperative,
+        cluster: *cluster,
     }
 }
 
@@ -163,6 +166,9 @@ fn get_attribute(
     if attribute == CUlaunchAttributeID::COOPERATIVE {
         found.words[0] = is_cooperative(&node.content).into();
     }
+    if attribute == CUlaunchAttributeID::CLUSTER_DIMENSION {
+        [found.words[0], found.words[1]] = cluster_words(&node.content);
+    }
     value.set(found)
 }
 
@@ -183,8 +189,8 @@ fn check_attribute(attribute: CUlaunchAttributeID, value: &CUlaunchAttributeValu
     use CUlaunchAttributeID as A;
     let one = value.words[0] == 1 << 32 | 1 && value.words[1] as u32 == 1;
     match attribute {
-        A::CLUSTER_DIMENSION | A::PREFERRED_CLUSTER_DIMENSION if value.words[0] != 0 && !one => {
-            refuse(CUresult::NOT_SUPPORTED, "clusters of more than one block are not emulated")
+        A::PREFERRED_CLUSTER_DIMENSION if value.words[0] != 0 && !one => {
+            refuse(CUresult::NOT_SUPPORTED, "preferred clusters of more than one block are not emulated")
         }
         A::DEVICE_UPDATABLE_KERNEL_NODE if value.words[0] as u32 != 0 => {
             refuse(CUresult::NOT_SUPPORTED, "nodes that a kernel changes are not emulated")
@@ -202,14 +208,37 @@ fn set(s: &mut State, id: NodeId, attribute: i32, value: CUlaunchAttributeValue)
         let work = if value.words[0] as u32 != 0 { s.cooperative(plain)? } else { plain };
         s.nodes[id].content = Content::Work(Work::Kernel(Arc::new(work)));
     }
+    if attribute == CUlaunchAttributeID::CLUSTER_DIMENSION.0
+        && let Content::Work(Work::Kernel(kernel)) = &s.nodes[id].content
+    {
+        let work = s.clustered(copy_of(kernel), cluster_of(value.words[0], value.words[1]))?;
+        s.nodes[id].content = Content::Work(Work::Kernel(Arc::new(work)));
+    }
     s.nodes[id].attributes.insert(attribute, value);
     Ok(())
+}
+
+/// The blocks of a cluster, from an attribute's words.
+pub(crate) fn cluster_of(low: u64, high: u64) -> [u32; 3] {
+    [low as u32, (low >> 32) as u32, high as u32]
+}
+
+/// The same as an attribute's words; 0 where the launch of a node does not say.
+fn cluster_words(content: &Content) -> [u64; 2] {
+    let Content::Work(Work::Kernel(kernel)) = content else { return [0; 2] };
+    let [x, y, z] = kernel.cluster.unwrap_or_default().map(u64::from);
+    [y << 32 | x, z]
 }
 
 fn copy_attributes(m: &'static Machine, to: CUgraphNode, from: CUgraphNode) -> Result {
     let mut s = m.state();
     let (to, from) = (kernel_node(&s, to)?, kernel_node(&s, from)?);
-    let attributes: Attributes = s.nodes[from].attributes.clone();
+    let mut attributes: Attributes = s.nodes[from].attributes.clone();
+    // A captured launch has it without that anybody set it.
+    let [low, high] = cluster_words(&s.nodes[from].content);
+    let mut cluster = CUlaunchAttributeValue::zeroed();
+    [cluster.words[0], cluster.words[1]] = [low, high];
+    attributes.insert(CUlaunchAttributeID::CLUSTER_DIMENSION.0, cluster);
     attributes.into_iter().try_for_each(|(attribute, value)| set(&mut s, to, attribute, value))
 }
 

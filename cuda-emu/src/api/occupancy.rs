@@ -5,9 +5,11 @@ use std::ffi::c_int;
 use warpwright_driver_sys::*;
 
 use crate::api::export::exports;
-use crate::error::{Result, require};
+use crate::api::node_params::cluster_of;
+use crate::error::{Result, refuse, require};
 use crate::ffi::host::SharedOfBlock;
-use crate::ffi::pointer::Out;
+use crate::ffi::kernel_node::Geometry;
+use crate::ffi::pointer::{In, Out};
 use crate::machine::Machine;
 use crate::work::function::Function;
 use crate::work::occupancy;
@@ -19,6 +21,8 @@ exports! {
         6050 cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSize(grid_size: *mut c_int, block_size: *mut c_int, function: CUfunction, shared_of_block: CUoccupancyB2DSize, dynamic_shared: usize, limit: c_int) => potential_block;
         7000 cuOccupancyMaxPotentialBlockSizeWithFlags cuOccupancyMaxPotentialBlockSizeWithFlags(grid_size: *mut c_int, block_size: *mut c_int, function: CUfunction, shared_of_block: CUoccupancyB2DSize, dynamic_shared: usize, limit: c_int, flags: CUoccupancy_flags) => block_size_with_flags;
         10020 cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyAvailableDynamicSMemPerBlock(dynamic_shared: *mut usize, function: CUfunction, blocks: c_int, block_size: c_int) => available_shared;
+        11070 cuOccupancyMaxPotentialClusterSize cuOccupancyMaxPotentialClusterSize(size: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => potential_cluster;
+        11070 cuOccupancyMaxActiveClusters cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => active_clusters;
     }
     more {}
 }
@@ -116,4 +120,52 @@ fn available_shared(
         format!("{blocks} blocks of {block_size} threads do not fit a multiprocessor")
     })?;
     bytes.set(found.unwrap_or(0) as usize)
+}
+
+/// The blocks of a launch, and the clusters that it asks for.
+fn described(config: In<CUlaunchConfig>) -> Result<(Geometry, Option<[u32; 3]>)> {
+    let c = config.get()?;
+    let attributes = Out::from_config(&c).slice(c.numAttrs as usize)?;
+    let cluster = attributes.iter().rfind(|a| a.id == CUlaunchAttributeID::CLUSTER_DIMENSION);
+    let geometry = Geometry {
+        grid: [c.gridDimX, c.gridDimY, c.gridDimZ],
+        block: [c.blockDimX, c.blockDimY, c.blockDimZ],
+        shared: c.sharedMemBytes,
+    };
+    Ok((geometry, cluster.map(|a| cluster_of(a.value[0], a.value[1]))))
+}
+
+fn expect_clusters(m: &'static Machine) -> Result {
+    match m.device.config.compute_capability >= (9, 0) {
+        true => Ok(()),
+        false => refuse(CUresult::NOT_SUPPORTED, "the device has no clusters"),
+    }
+}
+
+fn potential_cluster(
+    m: &'static Machine,
+    size: Out<c_int>,
+    function: CUfunction,
+    config: In<CUlaunchConfig>,
+) -> Result {
+    expect_clusters(m)?;
+    let f = m.state().function(function)?;
+    let (geometry, _) = described(config)?;
+    let fit = occupancy::blocks_of_device(m.device, &f, geometry);
+    // The largest power of two.
+    size.set(fit.min(f.max_cluster()).checked_ilog2().map_or(0, |log| 1 << log))
+}
+
+fn active_clusters(
+    m: &'static Machine,
+    clusters: Out<c_int>,
+    function: CUfunction,
+    config: In<CUlaunchConfig>,
+) -> Result {
+    expect_clusters(m)?;
+    let f = m.state().function(function)?;
+    let (geometry, cluster) = described(config)?;
+    let size = cluster.or(f.kernel.cluster).unwrap_or([1; 3]).iter().product::<u32>();
+    require((1..=f.max_cluster()).contains(&size), || format!("clusters of {size} blocks"))?;
+    clusters.set((occupancy::blocks_of_device(m.device, &f, geometry) / size) as c_int)
 }

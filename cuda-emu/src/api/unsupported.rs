@@ -33,7 +33,6 @@ macro_rules! refused {
 
 const PROCESSES: &str = "the devices are emulated within one process, so nothing is shared with another";
 const TENSOR_MAP: &str = "tensor maps of images are not emulated; encode a tiled one";
-const CLUSTERS: &str = "clusters of more than one block are not emulated";
 const WHOLE_CONTEXT: &str = "events of a whole context are not emulated; record one in each stream";
 const POINTERS: &str = "device functions have no address here";
 const REMOTE: &str = "no other device writes to memory past the driver here";
@@ -55,8 +54,6 @@ refused! {
     12050 cuCtxRecordEvent cuCtxRecordEvent(context: CUcontext, event: CUevent) => WHOLE_CONTEXT;
     12050 cuCtxWaitEvent cuCtxWaitEvent(context: CUcontext, event: CUevent) => WHOLE_CONTEXT;
     12000 cuLibraryGetUnifiedFunction cuLibraryGetUnifiedFunction(function: *mut *mut c_void, library: CUlibrary, name: *const c_char) => POINTERS;
-    11070 cuOccupancyMaxPotentialClusterSize cuOccupancyMaxPotentialClusterSize(size: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => CLUSTERS;
-    11070 cuOccupancyMaxActiveClusters cuOccupancyMaxActiveClusters(clusters: *mut c_int, function: CUfunction, config: *const CUlaunchConfig) => CLUSTERS;
     11030 cuFlushGPUDirectRDMAWrites cuFlushGPUDirectRDMAWrites(target: CUflushGPUDirectRDMAWritesTarget, scope: CUflushGPUDirectRDMAWritesScope) => REMOTE;
     12000 cuTensorMapEncodeIm2col cuTensorMapEncodeIm2col(map: *mut CUtensorMap, data_type: CUtensorMapDataType, rank: u32, address: *mut c_void, dim: *const u64, strides: *const u64, lower_corner: *const c_int, upper_corner: *const c_int, channels_per_pixel: u32, pixels_per_column: u32, element_strides: *const u32, interleave: CUtensorMapInterleave, swizzle: CUtensorMapSwizzle, l2_promotion: CUtensorMapL2promotion, oob_fill: CUtensorMapFloatOOBfill) => TENSOR_MAP;
     12080 cuTensorMapEncodeIm2colWide cuTensorMapEncodeIm2colWide(map: *mut CUtensorMap, data_type: CUtensorMapDataType, rank: u32, address: *mut c_void, dim: *const u64, strides: *const u64, lower_corner_width: c_int, upper_corner_width: c_int, channels_per_pixel: u32, pixels_per_column: u32, element_strides: *const u32, interleave: CUtensorMapInterleave, mode: CUtensorMapIm2ColWideMode, swizzle: CUtensorMapSwizzle, l2_promotion: CUtensorMapL2promotion, oob_fill: CUtensorMapFloatOOBfill) => TENSOR_MAP;

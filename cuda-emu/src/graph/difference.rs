@@ -68,6 +68,9 @@ pub(crate) fn unlike(old: &Work, new: &Work) -> Option<(CUgraphExecUpdateResult,
         (Work::Kernel(a), Work::Kernel(b)) if a.cooperative != b.cooperative => {
             Some((R::ERROR_ATTRIBUTES_CHANGED, "only one of the two launches is cooperative"))
         }
+        (Work::Kernel(a), Work::Kernel(b)) if a.cluster != b.cluster => {
+            Some((R::ERROR_ATTRIBUTES_CHANGED, "the clusters of the two launches differ"))
+        }
         (Work::Alloc(a), Work::Alloc(b)) if (a.bytes, a.device) != (b.bytes, b.device) => {
             Some((R::ERROR_PARAMETERS_CHANGED, "the memory allocated differs"))
         }

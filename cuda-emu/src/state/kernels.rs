@@ -77,7 +77,7 @@ impl State {
         let function = self.function(function)?;
         check_geometry(&function, geometry)?;
         let params = packed(&function, params, extra)?;
-        Ok(KernelWork { function, geometry, params, cooperative: false })
+        Ok(KernelWork { function, geometry, params, cooperative: false, cluster: None })
     }
 
     /// Refuses a launch of a kernel that is to fail, unless it is to fail on the device.
@@ -103,6 +103,36 @@ impl State {
             return refuse(CUresult::COOPERATIVE_LAUNCH_TOO_LARGE, text);
         }
         Ok(KernelWork { cooperative: true, ..work })
+    }
+
+    /// The same kernel launched in clusters of so many blocks; of 0 in all dimensions, as the kernel says.
+    pub(crate) fn clustered(&self, work: KernelWork, cluster: [u32; 3]) -> Result<KernelWork> {
+        if cluster == [0; 3] {
+            return Ok(KernelWork { cluster: None, ..work });
+        }
+        let (f, grid) = (&work.function, work.geometry.grid);
+        let (name, most) = (&f.kernel.name, f.max_cluster());
+        let problem = |text: String| refuse(CUresult::INVALID_CLUSTER_SIZE, format!("{name}: {text}"));
+        let size = cluster.iter().fold(1, |all: u64, n| all.saturating_mul((*n).into()));
+        if size > 1 && self.device.config.compute_capability < (9, 0) {
+            return refuse(CUresult::NOT_SUPPORTED, format!("{name}: the device has no clusters"));
+        }
+        if size == 0 || size > most.into() {
+            return problem(format!("clusters of {cluster:?} blocks, at least 1, at most {most} in all"));
+        }
+        if let Some(named) = f.kernel.cluster.filter(|named| *named != cluster) {
+            return problem(format!("clusters of {cluster:?} blocks, but .reqnctapercluster is {named:?}"));
+        }
+        if grid.iter().zip(cluster).any(|(n, c)| n % c != 0) {
+            return problem(format!("a grid of {grid:?} blocks is no whole clusters of {cluster:?}"));
+        }
+        Ok(KernelWork { cluster: Some(cluster), ..work })
+    }
+
+    /// The same kernel with what a launch that it takes the place of says beside its shape.
+    pub(crate) fn launched_as(&self, work: KernelWork, former: &KernelWork) -> Result<KernelWork> {
+        let work = self.clustered(work, former.cluster.unwrap_or_default())?;
+        if former.cooperative { self.cooperative(work) } else { Ok(work) }
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Function {
 pub(crate) struct Settings {
     pub(crate) dynamic_shared: AtomicI32,
     pub(crate) carveout: AtomicI32,
+    /// Whether clusters may have more blocks than every device has.
+    pub(crate) large_clusters: AtomicI32,
 }
 
 impl Settings {
@@ -39,6 +41,7 @@ impl Settings {
         Arc::new(Self {
             dynamic_shared: AtomicI32::new((SHARED.saturating_sub(kernel.static_shared)) as c_int),
             carveout: AtomicI32::new(-1),
+            large_clusters: AtomicI32::new(0),
         })
     }
 }
@@ -85,6 +88,11 @@ impl Function {
     /// Dynamic shared memory that a launch may ask for.
     pub(crate) fn dynamic_shared(&self) -> u32 {
         self.settings.dynamic_shared.load(Relaxed) as u32
+    }
+
+    /// Blocks that a cluster may have.
+    pub(crate) fn max_cluster(&self) -> u32 {
+        if self.settings.large_clusters.load(Relaxed) != 0 { 16 } else { 8 }
     }
 
     /// Threads that a block may have.

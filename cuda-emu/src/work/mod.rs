@@ -64,6 +64,8 @@ pub(crate) struct KernelWork {
     pub(crate) geometry: Geometry,
     pub(crate) params: Box<[u8]>,
     pub(crate) cooperative: bool,
+    /// Blocks of a cluster, where the launch says: else the kernel does, or there are none.
+    pub(crate) cluster: Option<[u32; 3]>,
 }
 
 impl From<MemoryError> for Error {
@@ -192,6 +194,7 @@ impl PartialEq for KernelWork {
             && self.geometry == other.geometry
             && self.params == other.params
             && self.cooperative == other.cooperative
+            && self.cluster == other.cluster
     }
 }
 
@@ -216,8 +219,8 @@ impl KernelWork {
         let trace = if traced { Trace::On } else { Trace::Off };
         let reach = &self.function.reach;
         let (device_number, peers) = (reach.device, reach.peers());
-        let place =
-            LaunchSite { device: device_number, peers: &peers, cooperative: self.cooperative, cluster: None };
+        let Self { cooperative, cluster, .. } = *self;
+        let place = LaunchSite { device: device_number, peers: &peers, cooperative, cluster };
         let stats = ptx_emu::run_at(&device.memory, &launch, &device.config.schedule(), trace, &place);
         let stats = stats.map_err(|fault| with_owner(device, device_number, fault))?;
         for (handle, value) in stats.conditions {

@@ -1,6 +1,7 @@
 //! How many blocks of a kernel a multiprocessor holds at the same time.
 
 use crate::device::Device;
+use crate::ffi::kernel_node::Geometry;
 use crate::work::function::Function;
 
 /// Blocks of `threads` threads and `dynamic` bytes of dynamic shared memory that fit one multiprocessor by threads,
@@ -18,6 +19,12 @@ pub(crate) fn blocks(device: &Device, f: &Function, threads: u32, dynamic: usize
     let shared = f.kernel.static_shared + dynamic as u32 + device.shared_reserved();
     let by_shared = device.shared_per_multiprocessor().checked_div(shared).unwrap_or(u32::MAX);
     by_threads.min(by_registers).min(by_shared).min(device.blocks_per_multiprocessor())
+}
+
+/// Blocks of such a launch that fit the device at the same time.
+pub(crate) fn blocks_of_device(device: &Device, f: &Function, g: Geometry) -> u32 {
+    let threads = g.block.iter().fold(1, |all: u32, n| all.saturating_mul(*n));
+    blocks(device, f, threads.max(1), g.shared as usize) * device.config.multiprocessors
 }
 
 /// The largest dynamic shared memory with which `count` blocks fit one multiprocessor.

@@ -9,30 +9,9 @@ use warpwright_driver_sys::*;
 use crate::harness::{Emu, code, emu, make, node_params, ok, pointers};
 
 /// `down(p, handle)` takes one from a word and sets the condition to what is left; `bump(p)` adds 10.
-const PTX: &str = "
-.version 8.3
-.target sm_75
-.address_size 64
-.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
-.visible .entry down(.param .u64 p, .param .u64 handle)
-{
-    .reg .b32 %r;
-    .reg .b64 %p;
-    .reg .b64 %h;
-    ld.param.u64 %p, [p];
-    ld.param.u64 %h, [handle];
-    ld.global.u32 %r, [%p];
-    sub.u32 %r, %r, 1;
-    st.global.u32 [%p], %r;
-    {
-        .param .b64 param0;
-        st.param.b64 [param0], %h;
-        .param .b32 param1;
-        st.param.b32 [param1], %r;
-        call.uni cudaGraphSetConditional, (param0, param1);
-    }
-    ret;
-}
+const PTX: &str = concat!(
+    include_str!("../../../driver/tests/graphs/down.ptx"),
+    "
 .visible .entry bump(.param .u64 p)
 {
     .reg .b32 %r;
@@ -43,7 +22,8 @@ const PTX: &str = "
     st.global.u32 [%p], %r;
     ret;
 }
-";
+"
+);
 
 struct World {
     emu: Emu,

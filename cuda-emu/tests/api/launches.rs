@@ -141,8 +141,8 @@ fn a_launch_may_have_attributes() {
     assert_eq!(launch(CUlaunchAttributeID::PROGRAMMATIC_STREAM_SERIALIZATION, 1), 0);
     assert_eq!(launch(CUlaunchAttributeID::COOPERATIVE, 1), 0);
     assert_eq!(launch(CUlaunchAttributeID::DEVICE_UPDATABLE_KERNEL_NODE, 1), 801);
-    assert_eq!(launch(CUlaunchAttributeID::CLUSTER_DIMENSION, 2 | 1 << 32), 801);
+    assert_eq!(launch(CUlaunchAttributeID::PREFERRED_CLUSTER_DIMENSION, 2 | 1 << 32), 0, "a hint");
     assert_eq!(launch(CUlaunchAttributeID(99), 1), 1);
     ok!(emu, cuCtxSynchronize());
-    assert_eq!(emu.download(p, 1), [4]);
+    assert_eq!(emu.download(p, 1), [5]);
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod capture;
+mod clusters;
 mod conditions;
 mod devices;
 mod failures;

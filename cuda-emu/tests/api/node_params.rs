@@ -141,7 +141,7 @@ fn kernel_nodes_have_attributes() {
     assert_eq!((read(A::PRIORITY), read(A::COOPERATIVE)), (3, 1));
     assert_eq!(code!(emu, cuGraphKernelNodeSetAttribute(one, A::PROGRAMMATIC_EVENT, &value)), 1);
     value.words[0] = 2 | 1 << 32;
-    assert_eq!(code!(emu, cuGraphKernelNodeSetAttribute(one, A::CLUSTER_DIMENSION, &value)), 801);
+    assert_eq!(code!(emu, cuGraphKernelNodeSetAttribute(one, A::CLUSTER_DIMENSION, &value)), 912);
 }
 
 #[test]

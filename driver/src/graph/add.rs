@@ -144,16 +144,8 @@ impl Graph {
         kind: NodeKind,
         add: impl FnOnce(&AddCall<'_>, &NodeKind) -> Result<(), DriverError>,
     ) -> Result<NodeId, Error> {
-        let (mut indices, mut handles) = (Few::<usize, 8>::new(), Few::<CUgraphNode, 8>::new());
-        for node in after {
-            indices.push(self.index_of(*node)?);
-        }
-        if self.raw.parent.is_some() {
-            let id = NodeId { graph: self.id, index: self.nodes.len() };
-            refuse_in_body(&Node { raw: CUgraphNode::NULL, id, kind: kind.clone() })?;
-        }
-        let indices = sorted(&mut indices);
-        indices.iter().for_each(|i| handles.push(self.nodes[*i].raw));
+        let (mut indices, mut handles) = (Few::new(), Few::new());
+        let indices = self.find_before(after, &kind, &mut indices, &mut handles)?;
         let mut node = CUgraphNode::NULL;
         {
             let (graph, _calls) = RawGraph::begin_by(&mut self.raw);
@@ -164,6 +156,27 @@ impl Graph {
         let id = self.push_after(node, kind, indices);
         indices.iter().for_each(|from| self.push_edge(*from, id.index, edges));
         Ok(id)
+    }
+
+    /// The nodes that a new one comes after: their numbers in order, each once, and their handles.
+    #[inline]
+    fn find_before<'i>(
+        &self,
+        after: &[NodeId],
+        kind: &NodeKind,
+        indices: &'i mut Few<usize, 8>,
+        handles: &mut Few<CUgraphNode, 8>,
+    ) -> Result<&'i [usize], Error> {
+        for node in after {
+            indices.push(self.index_of(*node)?);
+        }
+        if self.raw.parent.is_some() {
+            let id = NodeId { graph: self.id, index: self.nodes.len() };
+            refuse_in_body(&Node { raw: CUgraphNode::NULL, id, kind: kind.clone() })?;
+        }
+        let indices = sorted(indices);
+        indices.iter().for_each(|i| handles.push(self.nodes[*i].raw));
+        Ok(indices)
     }
 }
 

@@ -253,7 +253,10 @@ impl Graph {
             self.take_back(node, "a conditional node that was not built could not be removed");
             return Err(error);
         }
-        let uses = bodies.iter().flat_map(|body| &body.nodes).flat_map(Node::uses).collect();
+        let mut uses = Vec::new();
+        for body in &bodies {
+            body.nodes.iter().for_each(|node| uses.extend(node.uses()));
+        }
         self.nodes[node.index].kind =
             NodeKind::Conditional(Conditional(Arc::new(ConditionalInner { kind, bodies, uses })));
         self.writers = None;

@@ -70,7 +70,7 @@ fn label(node: &Node) -> Vec<String> {
     lines
 }
 
-fn uses_that(uses: &[Use], wanted: impl Fn(&Use) -> bool) -> Vec<String> {
+fn uses_that(uses: &[Use], wanted: fn(&Use) -> bool) -> Vec<String> {
     uses.iter().filter(|u| wanted(u)).map(|u| u.region.to_string()).collect()
 }
 

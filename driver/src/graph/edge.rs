@@ -160,10 +160,9 @@ impl Graph {
             .map(|i| (from[i].0 as usize, to[i].0 as usize, EdgeKind::of(&data[i])))
             .collect();
         reported.sort_unstable();
-        let missing = self.edges.iter().find(|e| {
-            let [from, to] = [e.from, e.to].map(|n| self.nodes[n.index].raw.0 as usize);
-            reported.binary_search(&(from, to, e.kind)).is_err()
-        });
+        let raw = |node: NodeId| self.nodes[node.index].raw.0 as usize;
+        let is_reported = |e: &Edge| reported.binary_search(&(raw(e.from), raw(e.to), e.kind)).is_ok();
+        let missing = self.edges.iter().find(|e| !is_reported(e));
         match missing {
             Some(edge) => {
                 let (from, to) = edge.indices();

@@ -203,18 +203,25 @@ impl GraphExec {
         node: NodeId,
         call: impl FnOnce(&Driver, CUgraphExec, CUgraphNode) -> Result<(), DriverError>,
     ) -> Result<(), Error> {
-        let raw = self.nodes[self.index_of(node)?].raw;
-        if !self.paired {
-            let problem =
-                "the graph was updated by one whose nodes were added in another order; update it as a whole";
-            return Err(Error::Graph { what: "changing a node", problem });
-        }
+        let raw = self.changeable(node)?;
         let _current = self.context().enter()?;
         let (_, removed) = self.inner.graph.begin();
         if removed.contains(&node) {
             return Err(Error::RemovedNode { node: node.index });
         }
         call(self.context().driver(), self.inner.raw, raw).map_err(Error::from)
+    }
+
+    /// The handle of a node that may be changed alone.
+    #[inline]
+    fn changeable(&self, node: NodeId) -> Result<CUgraphNode, Error> {
+        let raw = self.nodes[self.index_of(node)?].raw;
+        if !self.paired {
+            let problem =
+                "the graph was updated by one whose nodes were added in another order; update it as a whole";
+            return Err(Error::Graph { what: "changing a node", problem });
+        }
+        Ok(raw)
     }
 
     fn expect_switch(&self, node: NodeId) -> Result<(), Error> {

@@ -141,7 +141,7 @@ impl Graph {
     /// A stream of another context, [`Error::Capturing`], or what the driver refuses.
     pub fn profile(&self, stream: &Stream) -> Result<Profile, Error> {
         crate::context::expect_same("a graph", self.context(), "the stream", stream.context())?;
-        profile(&self.nodes, self.order(), stream, |_| Ok(true))
+        profile(&self.nodes, self.order(), stream, &|_| Ok(true))
     }
 }
 
@@ -152,7 +152,7 @@ impl GraphExec {
     /// As [`Graph::profile`].
     pub fn profile(&mut self, stream: &Stream) -> Result<Profile, Error> {
         self.expect_stream(stream)?;
-        profile(&self.nodes, self.order(), stream, |node| self.is_enabled(node))
+        profile(&self.nodes, self.order(), stream, &|node| self.is_enabled(node))
     }
 }
 
@@ -160,7 +160,7 @@ fn profile(
     nodes: &[Node],
     order: &Order,
     stream: &Stream,
-    is_on: impl Fn(NodeId) -> Result<bool, Error>,
+    is_on: &dyn Fn(NodeId) -> Result<bool, Error>,
 ) -> Result<Profile, Error> {
     let (mut timed, mut untimed) = (Vec::new(), Vec::new());
     let queued = order.sorted().into_iter().try_for_each(|index| {
@@ -171,15 +171,17 @@ fn profile(
     // Also after an error: the nodes are lent, and what is queued uses them.
     stream.synchronize()?;
     queued?;
-    let row = |(node, [start, end]): (&Node, [Event; 2])| {
-        let bytes = |(_, region, access): (_, &crate::Region, ptx_gen::Access)| {
-            region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
-        };
-        let bytes = node.kind.touches().map(bytes).sum();
-        Ok(ProfileRow { node: node.id, name: node.name(), time: end.since(&start)?, bytes })
-    };
     let rows = timed.into_iter().map(row).collect::<Result<_, Error>>()?;
     Ok(Profile { rows, untimed, ceiling: None })
+}
+
+/// What became of a node between two events.
+fn row((node, [start, end]): (&Node, [Event; 2])) -> Result<ProfileRow, Error> {
+    let bytes = |(_, region, access): (_, &crate::Region, ptx_gen::Access)| {
+        region.bytes() as u64 * (u64::from(access.reads()) + u64::from(access.writes()))
+    };
+    let bytes = node.kind.touches().map(bytes).sum();
+    Ok(ProfileRow { node: node.id, name: node.name(), time: end.since(&start)?, bytes })
 }
 
 /// Why a node runs as a part of a graph only, if it does.

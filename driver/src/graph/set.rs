@@ -375,7 +375,10 @@ impl GraphExec {
             }
             users
         });
-        let mut found: Vec<usize> = regions.filter_map(|r| all.get(&r.memory())).flatten().copied().collect();
+        let mut found = Vec::new();
+        for nodes in regions.filter_map(|region| all.get(&region.memory())) {
+            found.extend_from_slice(nodes);
+        }
         found.sort_unstable();
         found.dedup();
         found

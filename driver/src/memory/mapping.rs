@@ -3,7 +3,6 @@
 //! Memory is mapped at one place at a time, so that no two buffers are the same bytes. It is unmapped when no view of
 //! its range is left and the work that used it is done: a [`View`] keeps the whole range.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -175,7 +174,7 @@ impl AddressRange {
 
     /// Bytes of it that are mapped.
     pub fn mapped(&self) -> usize {
-        lock(&self.reserved.pieces).values().map(|piece| piece.bytes).sum()
+        lock(&self.reserved.pieces).iter().map(|(_, piece)| piece.bytes).sum()
     }
 
     /// Maps memory from byte `at` of the range on, for the context's device to read and write. The range gives it back
@@ -190,7 +189,7 @@ impl AddressRange {
         expect_same("memory", &memory.context, "the range of addresses", context)?;
         let Some(piece) = memory.piece else { return Ok(()) };
         let mut pieces = lock(&self.reserved.pieces);
-        expect_free(&self.reserved, &pieces, at, piece.bytes, self.page)?;
+        let place = free_place(&self.reserved, &pieces, at, piece.bytes, self.page)?;
         let (_current, driver, address) = (context.enter()?, context.driver(), self.address() + at as u64);
         // SAFETY: the addresses are this range's and nothing is mapped there; the memory is mapped nowhere.
         unsafe { cu_if_there!(driver, cuMemMap(address, piece.bytes, 0, piece.handle, 0)) }?;
@@ -204,7 +203,7 @@ impl AddressRange {
             return Err(error.into());
         }
         memory.piece = None;
-        pieces.insert(at, piece);
+        pieces.insert(place, (at, piece));
         self.view.region().allocation.tell_label(address);
         Ok(())
     }
@@ -220,17 +219,20 @@ impl AddressRange {
             let problem = "somebody has a view of the range; drop views and graphs of it first";
             return Err(Error::Transfer { what: "unmapping", problem: problem.into() });
         }
-        let Some(piece) = lock(&self.reserved.pieces).get(&at).copied() else {
+        let place = lock(&self.reserved.pieces).binary_search_by_key(&at, |(at, _)| *at);
+        let Ok(place) = place else {
             let problem = format!("nothing that was mapped begins at byte {at}");
             return Err(Error::Transfer { what: "unmapping", problem });
         };
         let context = self.view.context().clone();
         context.synchronize()?;
         let (current, driver, address) = (context.enter()?, context.driver(), self.view.address());
+        let mut pieces = lock(&self.reserved.pieces);
+        let (_, piece) = pieces[place];
         // SAFETY: nobody has a view, and the work that was given one is done.
         unsafe { cu_if_there!(driver, cuMemUnmap(address + at as u64, piece.bytes)) }?;
-        lock(&self.reserved.pieces).remove(&at);
-        drop(current);
+        pieces.remove(place);
+        drop((pieces, current));
         Ok(PhysicalMemory { context, piece: Some(piece) })
     }
 
@@ -337,14 +339,14 @@ impl<T: Element> GrowableBuffer<T> {
     }
 }
 
-/// Refuses a place for memory that is not within the range, in pages, and free.
-fn expect_free(
+/// Where memory at this byte comes among the pieces. Refuses a byte that is not within the range, in pages, and free.
+fn free_place(
     reserved: &Reserved,
-    pieces: &BTreeMap<usize, Piece>,
+    pieces: &[(usize, Piece)],
     at: usize,
     bytes: usize,
     page: usize,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     let refuse = |problem: String| Err(Error::Transfer { what: "mapping", problem });
     let Some(end) = at.checked_add(bytes).filter(|end| *end <= reserved.bytes) else {
         return refuse(format!("{bytes} bytes at byte {at} of a range of {}", reserved.bytes));
@@ -352,13 +354,13 @@ fn expect_free(
     if !at.is_multiple_of(page) {
         return refuse(format!("byte {at} is no multiple of {page}, where pages begin"));
     }
-    let before = pieces.range(..end).next_back();
-    match before.filter(|(other, piece)| **other + piece.bytes > at) {
+    let place = pieces.partition_point(|(other, _)| *other < end);
+    match pieces[..place].last().filter(|(other, piece)| other + piece.bytes > at) {
         Some((other, piece)) => refuse(format!(
             "{bytes} bytes at byte {at}, where {} are mapped from byte {other} on",
             piece.bytes
         )),
-        None => Ok(()),
+        None => Ok(place),
     }
 }
 

@@ -283,7 +283,7 @@ impl<T: Element> View<T> {
     /// # Errors
     /// What the driver reports, faults of earlier work included.
     pub fn to_vec(&self) -> Result<Vec<T>, Error> {
-        refuse_memory(std::iter::once(&self.region), "reading")?;
+        refuse_memory(&self.region, "reading")?;
         let _copy = self.context().order().host_copies(&self.region, Access::Read);
         self.context().synchronize()?;
         let mut to = T::zeros(self.len());
@@ -301,7 +301,7 @@ impl<T: Element> View<T> {
     /// # Errors
     /// A length that is not the view's, or what the driver reports.
     pub fn write(&self, from: &[T]) -> Result<(), Error> {
-        refuse_memory(std::iter::once(&self.region), "writing")?;
+        refuse_memory(&self.region, "writing")?;
         let _copy = self.context().order().host_copies(&self.region, Access::Write);
         self.context().synchronize()?;
         self.put(from)
@@ -499,18 +499,12 @@ impl<T> Deref for Buffer<T> {
 }
 
 /// Refuses memory of a graph in work of a stream.
-pub(crate) fn refuse_memory<'a>(regions: impl Iterator<Item = &'a Region>, user: &str) -> Result<(), Error> {
-    for region in regions {
-        if region.graph().is_some() {
-            let (buffer, user) = (region.name(), user.to_string());
-            return Err(Error::GraphMemory {
-                buffer,
-                user,
-                problem: "a graph allocates it, for its own nodes",
-            });
-        }
+pub(crate) fn refuse_memory(region: &Region, user: &str) -> Result<(), Error> {
+    if region.graph().is_none() {
+        return Ok(());
     }
-    Ok(())
+    let (buffer, user) = (region.name(), user.to_string());
+    Err(Error::GraphMemory { buffer, user, problem: "a graph allocates it, for its own nodes" })
 }
 
 /// The size of so many elements; a size that no memory has stays one that no memory has.

@@ -1,6 +1,8 @@
 //! Occupancy.
 
-use warpwright_driver::sys::{Api, CUfunction, CUlaunchAttributeID, CUlaunchConfig, CUresult};
+use warpwright_driver::sys::{
+    Api, CUdevice_attribute, CUfunction, CUlaunchAttributeID, CUlaunchConfig, CUresult,
+};
 use warpwright_driver::*;
 
 use crate::{PTX, context, fake, text};
@@ -34,13 +36,32 @@ fn a_block_size_is_suggested_within_the_limit() {
 
 #[test]
 fn a_device_without_clusters_says_so() {
-    let sharing = sharing(&context());
+    unsafe extern "C" fn attribute(value: *mut i32, which: CUdevice_attribute, _: i32) -> CUresult {
+        let most = if which == CUdevice_attribute::CLUSTER_LAUNCH { 0 } else { 1024 };
+        // SAFETY: the crate passes a place for the number.
+        unsafe { *value = most };
+        CUresult::SUCCESS
+    }
+    let library = fake::library(Api { cuDeviceGetAttribute: attribute, ..fake::api() });
+    let sharing = sharing(&Context::new(&Driver::of(library).unwrap().device(0).unwrap()).unwrap());
     let config = LaunchConfig::line(16, 128);
     let none = "kernel sharing: the device has no clusters";
     assert_eq!(text(sharing.active_clusters(&config.cluster([2, 1, 1]))), none);
     assert_eq!(text(sharing.largest_cluster(&config)), none);
     assert_eq!(text(sharing.allow_large_clusters()), none);
     assert_eq!(text(sharing.active_clusters(&config)), "kernel sharing: the launch has no clusters to count");
+}
+
+#[test]
+fn clusters_of_the_emulator_are_counted() {
+    let context = context();
+    let (sharing, all) = (sharing(&context), context.device().properties().multiprocessors);
+    // 17 KiB for each block of 228 KiB.
+    let config = LaunchConfig::line(16, 128).cluster([4, 1, 1]);
+    assert_eq!(sharing.active_clusters(&config).unwrap(), 13 * all / 4);
+    assert_eq!(sharing.largest_cluster(&config).unwrap(), 8);
+    sharing.allow_large_clusters().unwrap();
+    assert_eq!(sharing.largest_cluster(&config).unwrap(), 16);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Parameters of kernels, and memory of no elements.
 
-use warpwright_driver::sys::CUtensorMap;
+use warpwright_driver::sys::{Api, CUfunction, CUresult, CUtensorMap};
 use warpwright_driver::*;
 
-use crate::{context, launch, set, text};
+use crate::{context, fake, launch, set, text};
 
 #[test]
 fn a_tensor_map_is_aligned_as_either_header_has_it() {
@@ -22,6 +22,36 @@ fn a_tensor_map_is_aligned_as_either_header_has_it() {
     load(64).unwrap();
     load(128).unwrap();
     assert!(text(load(16)).starts_with("kernel k: parameter 1 (map) is tensor map"), "{}", text(load(16)));
+}
+
+/// Lists whose offsets an H200 counts from 0x210 on in constant memory.
+#[test]
+fn a_tensor_map_may_be_aligned_in_constant_memory() {
+    type Info = unsafe extern "C" fn(CUfunction, usize, *mut usize, *mut usize) -> CUresult;
+    unsafe extern "C" fn h200(_: CUfunction, index: usize, offset: *mut usize, size: *mut usize) -> CUresult {
+        // SAFETY: the crate passes places for both numbers.
+        unsafe { (*offset, *size) = [(48, 128), (176, 4), (240, 128)][index] };
+        CUresult::SUCCESS
+    }
+    unsafe extern "C" fn other(_: CUfunction, _: usize, offset: *mut usize, size: *mut usize) -> CUresult {
+        // SAFETY: as above.
+        unsafe { (*offset, *size) = (16, 128) };
+        CUresult::SUCCESS
+    }
+    let load = |info: Info| {
+        let library = fake::library(Api { cuFuncGetParamInfo: Some(info), ..fake::api() });
+        let context = Context::new(&Driver::of(library).unwrap().device(0).unwrap()).unwrap();
+        let [x, y] = ["x", "y"].map(Parameter::value::<TensorMap>);
+        let ptx = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k(\
+            .param .align 64 .b8 x[128], .param .u32 n, .param .align 64 .b8 y[128]) { ret; }\n";
+        // SAFETY: nothing runs.
+        unsafe { Module::load(&context, ptx)?.function("k", &[x, Parameter::value::<u32>("n"), y]) }
+    };
+    load(h200).unwrap();
+    let refused = text(load(other));
+    let wanted =
+        "kernel k: parameter 0 (x) is 128 bytes at offset 0 in the declaration and 128 bytes at offset 16";
+    assert!(refused.starts_with(wanted), "{refused}");
 }
 
 #[test]

@@ -114,6 +114,34 @@ fn boxes_that_do_not_fit_or_overlap_are_refused() {
 }
 
 #[test]
+fn rows_and_slices_longer_than_memory_are_refused() {
+    let bench = Bench::new();
+    let view = Buffer::<u16>::zeroed(&bench.context, 4).unwrap().labelled("box");
+    let (all, most) = (Boxed::rows(&view, 2), usize::MAX);
+    for (long, rows, slices) in [
+        (Boxed::rows(&view, most), most, 0),
+        (Boxed::rows(&view, 2).slices(most), 2, most),
+        (Boxed::rows(&view, most / 2).slices(2), most / 2, 2),
+    ] {
+        let wanted = |extent: [usize; 3]| {
+            format!(
+                "a box of {extent:?} at [0, 0, 0] in box, which has 4 elements in rows of {rows} and slices of {slices} rows"
+            )
+        };
+        for extent in [[1, 1, 1], [0, most, 0]] {
+            let told = if extent[0] == 0 { [0; 3] } else { extent };
+            assert_eq!(text(Work::fill_box(long, extent, 0)), format!("fill of a box: {}", wanted(told)));
+            assert_eq!(text(Work::copy_box(all, long, extent)), format!("copy of a box: {}", wanted(told)));
+        }
+    }
+    for nothing in [[0, most, most], [most, 0, most], [most, most, 0]] {
+        bench.stream.run(&Work::fill_box(all, nothing, 1).unwrap()).unwrap();
+        bench.stream.run(&Work::copy_box(all, all, nothing).unwrap()).unwrap();
+    }
+    assert_eq!(bench.stream.read(&view).unwrap(), [0; 4]);
+}
+
+#[test]
 fn pinned_memory_is_an_end_of_a_box_too() {
     let bench = Bench::new();
     let matrix = Buffer::from_slice(&bench.context, &[1, 2, 3, 4, 5, 6]).unwrap();

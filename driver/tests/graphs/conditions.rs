@@ -87,31 +87,7 @@ fn a_loop_whose_condition_is_nought_does_not_run_and_bodies_nest() {
 }
 
 /// `down(p, handle)` takes one from a word and sets the condition to what is left.
-const DOWN: &str = "
-.version 8.3
-.target sm_75
-.address_size 64
-.extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);
-.visible .entry down(.param .u64 p, .param .u64 handle)
-{
-    .reg .b32 %r;
-    .reg .b64 %p;
-    .reg .b64 %h;
-    ld.param.u64 %p, [p];
-    ld.param.u64 %h, [handle];
-    ld.global.u32 %r, [%p];
-    sub.u32 %r, %r, 1;
-    st.global.u32 [%p], %r;
-    {
-        .param .b64 param0;
-        st.param.b64 [param0], %h;
-        .param .b32 param1;
-        st.param.b32 [param1], %r;
-        call.uni cudaGraphSetConditional, (param0, param1);
-    }
-    ret;
-}
-";
+const DOWN: &str = include_str!("down.ptx");
 
 #[test]
 fn kernels_set_conditions_by_their_handles() {

@@ -240,6 +240,46 @@ fn boxes_go_from_device_to_device() {
 }
 
 #[test]
+fn memory_of_a_graph_goes_to_no_other_device() {
+    on(EmulatorConfig { devices: 2, ..EmulatorConfig::default() }, |here| {
+        let there = Context::new(&here.driver().device(1).unwrap()).unwrap();
+        let stream = Stream::new(&here).unwrap();
+        let mut graph = Graph::new(&there).unwrap();
+        let (_, taken) = graph.alloc::<u32>(&[], 4).unwrap();
+        let to = Buffer::<u32>::zeroed(&here, 4).unwrap();
+        let boxes = (Boxed::rows(&taken, 2), Boxed::rows(&to, 2));
+        // The graph was never launched: there is nothing at the address.
+        let wanted = format!(
+            "a copy from another device: memory {} is not there: a graph allocates it, for its own nodes",
+            taken.region().name()
+        );
+        assert_eq!(text(stream.copy_from_peer(&taken, &to)), wanted);
+        assert_eq!(text(stream.copy_box_from_peer(boxes.0, boxes.1, [2, 2, 1])), wanted);
+        assert_eq!(stream.read(&to).unwrap(), [0; 4]);
+    });
+}
+
+#[test]
+fn memory_of_a_stream_that_is_dropped_waits_for_the_stream_that_uses_it() {
+    let context = sim::fresh();
+    let (stream, event) = (Stream::new(&context).unwrap(), Event::untimed(&context).unwrap());
+    let shared = stream.alloc::<u8>(16).unwrap();
+    event.record(&stream).unwrap();
+    stream.synchronize().unwrap();
+    drop(stream);
+    // The only stream that counts is not the one that the memory is of.
+    let other = Stream::new(&context).unwrap();
+    other.wait(&event).unwrap();
+    other.fill(&shared, 1).unwrap();
+    drop(shared);
+    assert_eq!(sim::count("cuMemFreeAsync"), 0);
+    other.synchronize().unwrap();
+    assert_eq!(sim::count("cuMemFreeAsync"), 1);
+    drop((other, event, context));
+    sim::expect_clean("memory of a dropped stream");
+}
+
+#[test]
 fn memory_of_a_stream_goes_back_without_an_event() {
     let context = sim::fresh();
     let stream = Stream::new(&context).unwrap();

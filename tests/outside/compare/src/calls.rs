@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use cudarc::driver::sys as theirs_sys;
 use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, PushKernelArg};
-use ptx_gen::{Builder, Cpu, Dev, Grid, In, KernelDef, Out, Shape, ShapeError, Side, args};
 use warpwright_driver::sys::{Api, CUgraphExec, CUresult};
 use warpwright_driver::{Buffer, Context, Driver, Graph, GraphExec, Host, Kernel, Launch, Stream};
+
+use crate::eight::{Eight, EightArgs};
 
 /// Makes a call so often.
 pub type Calls = Box<dyn FnMut(u32)>;
@@ -19,54 +20,6 @@ pub type Calls = Box<dyn FnMut(u32)>;
 pub struct Row {
     pub what: &'static str,
     pub calls: [Option<Calls>; 3],
-}
-
-args! {
-    /// Eight arguments, three of them buffers.
-    pub struct EightArgs {
-        /// `[n]`
-        x: In<f32>,
-        /// `[n]`
-        w: In<f32>,
-        /// `[n]`
-        y: Out<f32>,
-        /// Elements.
-        n: u32,
-        /// Any number.
-        a: u32,
-        /// Any number.
-        b: u32,
-        /// Any number.
-        c: f32,
-        /// Any number.
-        d: f32,
-    }
-}
-
-/// `y = c x + d w`
-struct Eight;
-
-impl KernelDef for Eight {
-    type Args<S: Side> = EightArgs<S>;
-
-    fn name(&self) -> String {
-        "eight".into()
-    }
-
-    fn block(&self) -> u32 {
-        128
-    }
-
-    fn grid(&self, a: &EightArgs<Shape>) -> Result<Grid, ShapeError> {
-        Ok(Grid::line(a.n.div_ceil(128)))
-    }
-
-    fn program<'k>(&self, k: Builder<'k>, a: EightArgs<Dev<'k>>) {
-        let at = k.tid() + a.a + a.b;
-        k.when(at.lt(a.n), || a.y.at(at).st(a.x.at(at).ld() * a.c + a.w.at(at).ld() * a.d));
-    }
-
-    fn reference(&self, _: EightArgs<Cpu<'_>>) {}
 }
 
 /// Elements of a buffer.

@@ -4,6 +4,8 @@
 //! least of many rounds, in which all calls take turns.
 
 mod calls;
+#[path = "../../../../driver/benches/eight/mod.rs"]
+mod eight;
 
 use std::error::Error;
 use std::os::unix::fs::symlink;
