@@ -1,12 +1,12 @@
-//! Signals end the program at once, and no temporary file stays behind. Only while tokens are printed does the first
+//! Signals end the program at once, and neither a temporary file nor a bar stays behind. Only while tokens are printed does the first
 //! one wait for the token under way, so that the text ends with its statistics.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::failure::Failure;
-use crate::output;
 use crate::terminal::say;
+use crate::{output, progress};
 
 /// The signal that was heeded, or 0.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -46,6 +46,7 @@ fn heed(signal: i32) {
     let first = SIGNAL.swap(signal, Ordering::SeqCst) == 0;
     if !(first && PRINTING.load(Ordering::SeqCst)) {
         output::forget_all();
+        progress::wipe();
         end(signal);
     }
     say("stopping after this token; a second signal (Ctrl-C) ends at once");

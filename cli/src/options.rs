@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use indicatif::{ProgressBar, ProgressStyle};
 use warpwright_driver::Context;
 use warpwright_engine::info::weight_bytes;
 use warpwright_engine::{self as engine, Decoder, Model, Options};
@@ -11,6 +10,7 @@ use warpwright_engine::{self as engine, Decoder, Model, Options};
 use crate::device::Choice;
 use crate::emulation::{self, Work};
 use crate::failure::Failure;
+use crate::progress::Bar;
 
 /// A model and where it runs.
 #[derive(clap::Args, Debug)]
@@ -84,10 +84,6 @@ pub(crate) fn decoder(
 
 /// Loads the model, with a progress bar where stderr is a terminal.
 pub(crate) fn load(context: &Context, model: &Model, options: Options) -> Result<Decoder, Failure> {
-    let style = ProgressStyle::with_template("loading {bytes}/{total_bytes} {wide_bar}")
-        .expect("the template is well formed");
-    let bar = ProgressBar::new(weight_bytes(&model.outline)).with_style(style);
-    let decoder = Decoder::new(context, model, options, |bytes| bar.set_position(bytes));
-    bar.finish_and_clear();
-    Ok(decoder?)
+    let bar = Bar::new("loading {bytes}/{total_bytes} {wide_bar}", weight_bytes(&model.outline));
+    Ok(Decoder::new(context, model, options, |bytes| bar.set_position(bytes))?)
 }

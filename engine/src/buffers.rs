@@ -2,7 +2,7 @@
 
 use warpwright_driver::{Buffer, Context, Pinned, f16};
 use warpwright_kernels::simple::rope::revolutions;
-use warpwright_kernels::state;
+use warpwright_kernels::{cache, state};
 
 use crate::Error;
 use crate::model::config::Config;
@@ -26,7 +26,7 @@ pub(crate) struct Buffers {
     pub(crate) out: Pinned<u32>,
     /// `[ropes, rope_dim / 2, 2]`: revolutions a position, each the sum of two
     pub(crate) freq: Buffer<f32>,
-    /// `[kv_heads, ctx, head_dim]`, one a layer
+    /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`, one a layer: see `warpwright_kernels::cache`
     pub(crate) k_cache: Vec<Buffer<f16>>,
     /// As `k_cache`
     pub(crate) v_cache: Vec<Buffer<f16>>,
@@ -116,8 +116,9 @@ fn splits(ctx: u32) -> u32 {
     ctx.div_ceil(SPLIT).min(MAX_SPLITS)
 }
 
+/// Numbers of the keys of a layer: those of whole pages.
 fn cache_len(c: &Config, ctx: u32) -> usize {
-    c.kv_len() as usize * ctx as usize
+    c.kv_len() as usize * cache::pages(ctx) as usize * cache::PAGE as usize
 }
 
 /// Bytes of the key and value caches.

@@ -49,8 +49,10 @@ pub enum Error {
     OtherTokens,
     #[error("the prompt has no tokens; a model needs at least one to continue from")]
     NoPrompt,
-    #[error("the prompt has {len} tokens; the context has room for {ctx}")]
-    PromptLength { len: usize, ctx: u32 },
+    #[error("the prompt has {len} tokens{}; the context has room for {ctx}", After(*before))]
+    PromptLength { len: usize, before: u32, ctx: u32 },
+    #[error("the context of {ctx} positions is full; the last token has no room in it")]
+    ContextFull { ctx: u32 },
     #[error("token {index} of the prompt is {id}; the vocabulary ends before {vocab}")]
     PromptToken { index: usize, id: u32, vocab: u32 },
     #[error(
@@ -71,15 +73,64 @@ pub enum Error {
     NoPipeline { path: Path },
     #[error(
         "a prompt of {tokens} tokens is not prefilled in chunks: that takes {LEAST} tokens, a device of compute \
-         capability 9.0, and sizes that are multiples of 128; this model decodes with {path}"
+         capability 8.0 or later, and sizes that are multiples of 128; this model decodes with {path}"
     )]
     NoChunk { tokens: u32, path: Path },
+    #[error(
+        "the batch has {most} sequences, as many as its options allow; one must leave before another joins"
+    )]
+    BatchFull { most: u32 },
+    #[error("the sequence is not in this batch: it has left, or belongs to another batch")]
+    NoSequence,
+    #[error("the first {len} tokens of a sequence that has {tokens}")]
+    SequenceShort { len: u32, tokens: u32 },
+    #[error(
+        "a sequence of {len} tokens has no room for {more} more: the batch's options allow {ctx} positions"
+    )]
+    SequenceLength { len: u32, more: u32, ctx: u32 },
+    #[error(
+        "the step needs {needed} more pages of the cache; {free} of {all} are free: let a sequence leave"
+    )]
+    NoPages { needed: u32, free: u32, all: u32 },
+    #[error("a sequence is named twice in a step; give all its tokens at once")]
+    SequenceTwice,
+    #[error("a step of {tokens} tokens; this batch takes 1 to {most}")]
+    StepTokens { tokens: usize, most: u32 },
+    #[error(
+        "the logits of the sequence are not kept: it was not in the latest step, or ended before the last of the steps \
+         that were decoded"
+    )]
+    NoLogits,
+    #[error("the batch's option {name} is {value}; it can be {least} to {most}")]
+    BatchOption { name: &'static str, value: u32, least: u32, most: u32 },
+    #[error("the batch's option bucket is {bucket}; it can be 8, 16, 32, 64, 128 or 256")]
+    BatchBucket { bucket: u32 },
+    #[error("sequences of this model cannot be stepped together: {why}")]
+    NoBatch { why: String },
+    #[error(
+        "the batch needs {} of device memory (weights {}, cache of {positions} positions {}, work {}); \
+         {} of {} are free, enough for {room} positions",
+        Size(needs.total()), Size(needs.weights), Size(needs.cache), Size(needs.work), Size(*free), Size(*total)
+    )]
+    BatchMemory { needs: Needs, positions: u32, room: u64, free: u64, total: u64 },
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error(
         "no token was chosen after position {position}, of finite logits: the device or a kernel is at fault"
     )]
     NoToken { position: u32 },
+}
+
+/// The tokens before a prompt, if there are any.
+struct After(u32);
+
+impl std::fmt::Display for After {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            before => write!(f, " after {before}"),
+        }
+    }
 }
 
 /// What fits where a context does not, given the longest that does.

@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod batch;
 mod buffers;
 mod chunked;
 mod decode;
@@ -35,12 +36,15 @@ mod simple;
 mod step;
 mod weights;
 
+pub use batch::{Batch, BatchOptions, SequenceId};
+pub use chunked::list::{PassNode, TimedNode};
 pub use decode::decoder::Decoder;
 pub use decode::generation::{End, Generation, LogitRows};
 pub use decode::loading::Loading;
 pub use decode::needs::Needs;
 pub use decode::options::{Launch, Options, Prefer};
 pub use error::Error;
+pub use measure::ceiling::load_multiply;
 pub use measure::microbench::{ColdSet, Effort};
 pub use measure::profile::{KernelNode, Profile, Times};
 pub use measure::round::{Prefill, Round};

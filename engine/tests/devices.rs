@@ -1,4 +1,5 @@
-//! Devices of every compute capability on the emulator: which kernels they get, and that these compute the same.
+//! Devices of every compute capability on the emulator: which kernels they get, and that these compute the same, token by
+//! token and in chunks.
 
 use warpwright_cuda_emu::{EmulatorConfig, configure};
 use warpwright_driver::{Context, Driver};
@@ -53,12 +54,30 @@ fn decode(context: &Context, outline: &Outline) -> (Path, Vec<Vec<u32>>, Vec<u32
     (decoder.path().clone(), rows, decoder.round(180, 2).unwrap().tokens)
 }
 
+/// The logits after each of 20 tokens, which go through the model as one chunk, or few at a time.
+fn prompt(context: &Context, outline: &Outline, chunk: u32) -> Vec<f64> {
+    let options = Options { chunk, ..Options::new(64, Launch::Graph) };
+    let mut decoder = Decoder::random(context, outline, options).unwrap();
+    assert_eq!(decoder.at_once(20), if chunk > 0 { 20 } else { decoder.prefill_batch() });
+    let ids: Vec<u32> = (0..20).map(|i| i * 7 % 304).collect();
+    let rows = decoder.logits(&ids).unwrap().map(|row| row.unwrap());
+    rows.flatten().map(f64::from).collect()
+}
+
+/// In the norm of all elements, relative to `wanted`.
+fn distance(found: &[f64], wanted: &[f64]) -> f64 {
+    let squares = found.iter().zip(wanted).map(|(f, w)| (f - w).powi(2)).sum::<f64>();
+    (squares / wanted.iter().map(|w| w * w).sum::<f64>()).sqrt()
+}
+
 /// One test, as the emulated device is one for the process.
 #[test]
 fn every_device_decodes() {
     let models = [small("llama", "q4_k_m"), small("qwen2.5", "bf16"), small("gemma3", "q8_0")];
     let context = device((9, 0));
     let wanted: Vec<_> = models.iter().map(|model| decode(&context, model)).collect();
+    let prompts: Vec<_> =
+        models.iter().map(|model| [0, 2048].map(|chunk| prompt(&context, model, chunk))).collect();
     for (capability, path) in
         [((8, 0), sequential((8, 0))), ((8, 6), sequential((8, 6))), ((12, 0), Path::Overlapped)]
     {
@@ -67,6 +86,12 @@ fn every_device_decodes() {
             assert_eq!(*overlapped, Path::Overlapped);
             let wanted = (path.clone(), logits.clone(), tokens.clone());
             assert_eq!(decode(&context, model), wanted, "{capability:?}");
+        }
+        // Products of 9.0 may split their columns; attention goes through positions in shorter steps.
+        for (model, [slow, chunk]) in models.iter().zip(&prompts) {
+            let found = prompt(&context, model, 2048);
+            assert!(distance(&found, chunk) < 5e-4, "{capability:?}: {:e}", distance(&found, chunk));
+            assert!(distance(&found, slow) < 5e-3, "{capability:?}: {:e}", distance(&found, slow));
         }
         large_models_fit(&context, &path);
     }

@@ -23,9 +23,27 @@ pub(crate) trait Contract: KernelDef {
         })
     }
 
+    /// `name` has at least as many elements as the product of `factors`, which `formula` spells.
+    fn at_least(&self, name: &str, found: usize, formula: &str, factors: &[u32]) -> Result<(), ShapeError> {
+        let wanted = factors.iter().fold(1usize, |n, &f| n.saturating_mul(f as usize));
+        self.require(found <= MAX_ELEMENTS, || {
+            format!("{name} has {found} elements, must have at most {MAX_ELEMENTS}")
+        })?;
+        self.require(found >= wanted, || {
+            format!("{name} has {found} elements, must have at least {formula} = {wanted}")
+        })
+    }
+
     /// `name` has this many elements.
     fn exactly(&self, name: &str, found: usize, wanted: usize) -> Result<(), ShapeError> {
         self.require(found == wanted, || format!("{name} has {found} elements, must have {wanted}"))
+    }
+
+    /// `name` has this many elements or more.
+    fn room(&self, name: &str, found: usize, wanted: usize) -> Result<(), ShapeError> {
+        self.require(found >= wanted && found <= MAX_ELEMENTS, || {
+            format!("{name} has {found} elements, must have {wanted} to {MAX_ELEMENTS}")
+        })
     }
 
     /// `name` is a positive multiple of `unit`.

@@ -7,23 +7,29 @@
 //! The [`simple`] kernels read weights as a GGUF file stores them, row by row, and run on sm_75 and newer. The kernels of
 //! the overlapped pipeline ([`pipeline`]) read packed tiles and run on sm_80 and newer. Activations and sums are `f32`.
 //! No kernel assumes a size that its contract does not check.
+//!
+//! [`train`] is the arithmetic of a training step, and naive kernels of most of its operations.
 
 #![forbid(unsafe_code)]
 
 mod add_normed;
 pub mod advance;
-mod cache;
+pub mod batch;
+pub mod cache;
 pub mod case;
 mod contract;
 pub mod format;
 mod list;
 pub mod matmul;
+pub mod multiply;
 pub mod pipeline;
 pub mod prompt;
 pub mod read;
 pub mod reduce;
+mod shared_rows;
 pub mod simple;
 pub mod state;
+pub mod train;
 
 pub use add_normed::{AddNormed, AddNormedArgs};
 pub use advance::Advance;
@@ -31,6 +37,7 @@ pub use case::{Case, Comparison, Random, Variant, compare};
 pub use format::Format;
 pub use format::tile::{RowOrder, Tile};
 pub use list::ALL;
+pub use multiply::Multiply;
 pub use pipeline::{EmbedRows, EmbedTiled, Pack};
 pub use read::Read;
 pub use simple::argmax::{ArgmaxBlocks, ArgmaxFinal};

@@ -2,22 +2,32 @@
 
 use std::sync::LazyLock;
 
+use crate::batch::{BatchAttention, ChooseTokens, GatherRows};
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
-use crate::matmul::{DequantizeTiles, Epilogue, Matmul, NormTokens, RowBounds};
+use crate::matmul::{DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
 };
-use crate::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
+use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTokens};
 use crate::simple::attention::{Attention, AttentionCombine};
+use crate::train::adamw::AdamWUpdate;
+use crate::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
+use crate::train::cross_entropy::{LogitGradients, TokenLosses};
+use crate::train::nf4::Nf4Dequantize;
+use crate::train::products::{self, Product};
+use crate::train::rms_norm::{RmsNormBackward, RmsNormForward};
+use crate::train::rope::{Direction, RotateHeads};
+use crate::train::swiglu::SwiGluBackward;
 use crate::{
     Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv, GemvAdd,
-    GemvBias, Pairing, Read, RmsNorm, Rope, SwiGlu, Team, Variant,
+    GemvBias, Multiply, Pairing, Read, RmsNorm, Rope, SwiGlu, Team, Variant,
 };
 use Format::*;
 
-/// Every shipped variant, in the order of a forward pass, followed by the packing and the measuring kernels.
+/// Every shipped variant, in the order of a forward pass, followed by the packing and the measuring kernels and those
+/// of training.
 ///
 /// A model may need others, with its own formats, head lengths and plans: kernels are generated when it is loaded. The
 /// list has each format with each kernel, and each plan with some format.
@@ -31,6 +41,7 @@ pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
     list.gate_up();
     list.head();
     list.rest();
+    list.train();
     list.0
 });
 
@@ -212,19 +223,49 @@ impl List {
         self.add(tiled().map(|format| DequantizeTiles { format }));
         self.add(tiled().map(|format| RowBounds { format }));
         let order = |group| ColumnOrder { group };
-        let norm = |group, second: Option<u32>| NormTokens { order: order(group), second: second.map(order) };
+        let norm = |group, second: Option<u32>| NormTokens {
+            order: order(group),
+            second: second.map(order),
+            overlap: false,
+        };
         self.matmul(order);
         self.prompt(order);
+        self.batch(order);
         self.add([norm(8, None), norm(16, None), norm(32, None), norm(32, Some(16))]);
+        self.add([NormTokens { overlap: true, ..norm(32, Some(16)) }]);
         self.add(Read::ALL);
+        self.add(Multiply::ALL);
     }
 }
 
 impl List {
+    fn train(&mut self) {
+        let threads = 256;
+        self.add([Nf4Dequantize { threads }]);
+        self.add([RmsNormForward { threads }]);
+        self.add([RmsNormBackward { threads }]);
+        self.add([SwiGluBackward { threads }]);
+        let dims = [16, 80, 128];
+        self.add(dims.map(|head_dim| DocumentAttention { head_dim }));
+        self.add(dims.map(|head_dim| QueryGradients { head_dim }));
+        self.add(dims.map(|head_dim| KeyGradients { head_dim }));
+        self.add([SumGroups]);
+        self.add([TokenLosses { threads }]);
+        self.add([LogitGradients { threads }]);
+        self.add([AdamWUpdate { threads }]);
+        self.add([products::Form::Nt, products::Form::Nn, products::Form::Tn].map(|form| Product { form }));
+        let pairings = [Pairing::Interleaved, Pairing::HalfSplit];
+        let directions = [Direction::Forward, Direction::Backward];
+        let rotate = |pairing| directions.map(|direction| RotateHeads { pairing, direction });
+        self.add(pairings.into_iter().flat_map(rotate));
+    }
+
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {
         use Pairing::*;
-        let rotate = |head_dim, pairing, bias, norm| RotateTokens { head_dim, pairing, bias, norm };
+        let rotate =
+            |head_dim, pairing, bias, norm| RotateTokens { head_dim, pairing, bias, norm, overlap: false };
         self.add([
+            RotateTokens { overlap: true, ..rotate(128, HalfSplit, true, true) },
             rotate(128, Interleaved, false, false),
             rotate(64, Interleaved, false, false),
             rotate(80, HalfSplit, true, false),
@@ -233,6 +274,7 @@ impl List {
             rotate(128, HalfSplit, false, true),
             rotate(256, HalfSplit, true, true),
         ]);
+        self.add([64, 128].map(|queries| ChunkItems { queries }));
         let of = |head_dim, group| PromptAttention::new(head_dim, order(group));
         self.add([
             of(64, 8),
@@ -255,8 +297,28 @@ impl List {
         ]);
     }
 
+    fn batch(&mut self, order: impl Fn(u32) -> ColumnOrder) {
+        let of = |head_dim, queries, group| BatchAttention::new(head_dim, queries, order(group));
+        self.add([
+            of(64, 1, 8),
+            of(64, 7, 32),
+            of(64, 20, 16),
+            of(80, 1, 16),
+            of(96, 1, 32),
+            of(128, 1, 16),
+            of(128, 4, 32),
+            BatchAttention { overlap: true, ..of(128, 4, 32) },
+            of(128, 16, 8),
+            of(128, 2, 8).with_window(100),
+            of(256, 4, 32),
+            of(256, 2, 16).with_window(512),
+        ]);
+        self.add([GatherRows]);
+        self.add([ChooseTokens]);
+    }
+
     fn matmul(&mut self, order: impl Fn(u32) -> ColumnOrder) {
-        let of = |format, epilogue| Matmul { format, epilogue, rows: RowOrder::PLAIN, tokens: 64 };
+        let of = |format, epilogue| Matmul::new(format, epilogue, RowOrder::PLAIN, 64);
         self.add(tiled().map(|format| of(format, Epilogue::Add)));
         self.add([Matmul { tokens: 256, ..of(Q6_K, Epilogue::Add) }]);
         self.add([Matmul { rows: RowOrder::half_split(128), tokens: 256, ..of(Q4_K, Epilogue::Store) }]);
@@ -267,6 +329,41 @@ impl List {
             gate_up(Q4_K, gated(Activation::Silu, 16)),
             gate_up(Q8_0, gated(Activation::Silu, 32)),
             gate_up(BF16, gated(Activation::GeluTanh, 8)),
+        ]);
+        let narrow = |tokens, split, matmul| Matmul { tokens, split, overlap: true, ..matmul };
+        let half = |matmul| Matmul { form: Form::Half, ..matmul };
+        self.add([
+            half(narrow(8, 1, gate_up(Q4_K, gated(Activation::Silu, 32)))),
+            narrow(16, 2, gate_up(Q4_K, gated(Activation::Silu, 32))),
+            narrow(8, 4, of(Q4_K, Epilogue::Store)),
+            narrow(16, 4, of(Q4_K, Epilogue::Add)),
+            narrow(32, 3, of(Q6_K, Epilogue::Add)),
+            half(narrow(16, 8, of(BF16, Epilogue::Add))),
+            Matmul { overlap: false, ..narrow(128, 2, of(Q4_K, Epilogue::Add)) },
+            Matmul { form: Form::Tall, ..narrow(64, 1, of(Q8_0, Epilogue::Store)) },
+            Matmul { rows: RowOrder::half_split(128), ..half(narrow(32, 1, of(Q6_K, Epilogue::Store))) },
+        ]);
+        self.matmul_sync(&order);
+    }
+
+    fn matmul_sync(&mut self, order: impl Fn(u32) -> ColumnOrder) {
+        let of = |format, epilogue, tokens, row_blocks| MatmulSync {
+            format,
+            epilogue,
+            rows: RowOrder::PLAIN,
+            tokens,
+            row_blocks,
+        };
+        self.add(tiled().map(|format| of(format, Epilogue::Add, 96, 2)));
+        let gated = |activation, group| Epilogue::Gated(activation, order(group));
+        let gate_up = |kernel| MatmulSync { rows: RowOrder::GATE_UP, ..kernel };
+        self.add([
+            of(Q6_K, Epilogue::Add, 128, 1),
+            of(Q8_0, Epilogue::Add, 16, 1),
+            of(F16, Epilogue::Store, 128, 1),
+            MatmulSync { rows: RowOrder::half_split(128), ..of(Q4_K, Epilogue::Store, 64, 2) },
+            gate_up(of(Q4_K, gated(Activation::Silu, 16), 128, 1)),
+            gate_up(of(BF16, gated(Activation::GeluTanh, 32), 48, 2)),
         ]);
     }
 }

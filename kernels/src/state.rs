@@ -1,6 +1,7 @@
 //! The decoder's state in device memory. A step reads and updates it there, so the host sends nothing per token.
 //!
-//! A `[u32; 8]`: the indices below; the remaining words are zero.
+//! A `[u32; 8]`: the indices below; the remaining words are zero. Where many tokens are processed at once, each has a
+//! state of its own, and a token whose state is done takes part in nothing.
 
 /// Length of the state, in words.
 pub const LEN: usize = 8;
@@ -16,3 +17,8 @@ pub const NO_TOKEN: u32 = u32::MAX;
 /// Length of the prompt. While the next position is inside the prompt, the next token comes from the prompt instead
 /// of from the model.
 pub const PROMPT_LEN: u32 = 3;
+/// The row of the page table that has the pages of the token's sequence: see [`cache`](crate::cache). Used where
+/// sequences are stepped together; elsewhere it is 0, and so is what follows.
+pub const SEQUENCE: u32 = 4;
+/// Positions that the sequence has room for. A sequence is done when its next token would be at this position.
+pub const LIMIT: u32 = 5;

@@ -3,7 +3,7 @@
 use ptx_gen::{Cpu, KernelDef, f16};
 use warpwright_kernels::simple::argmax::{ArgmaxBlocksArgs, ArgmaxFinalArgs};
 use warpwright_kernels::simple::attention::{AttentionArgs, AttentionCombineArgs};
-use warpwright_kernels::{ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random};
+use warpwright_kernels::{ALL, ArgmaxBlocks, ArgmaxFinal, Attention, AttentionCombine, Random, cache};
 
 const DIM: usize = 64;
 const CTX: usize = 200;
@@ -24,7 +24,8 @@ fn attention(q: &[f32], k: &[f16], v: &[f16], scale: f32) -> Vec<f64> {
 fn splits_of_attention_combine_to_the_softmax() {
     let mut random = Random(1);
     let q = random.units(HEADS * DIM);
-    let (k, v) = (random.halves(KV_HEADS * CTX * DIM), random.halves(KV_HEADS * CTX * DIM));
+    let cached = KV_HEADS * (cache::pages(CTX as u32) * cache::PAGE) as usize * DIM;
+    let (k, v) = (random.halves(cached), random.halves(cached));
     let scale = 0.5;
     for (position, splits) in [(0, 1), (0, 5), (37, 3), (199, 1), (199, 7), (150, 64)] {
         let mut partials = vec![0.0; HEADS * splits * (DIM + 2)];
@@ -48,9 +49,11 @@ fn splits_of_attention_combine_to_the_softmax() {
             splits: splits as u32,
         });
         for (head, (y, q)) in y.chunks(DIM).zip(q.chunks(DIM)).enumerate() {
-            let first = head / (HEADS / KV_HEADS) * CTX * DIM;
-            let rows = first..first + (position as usize + 1) * DIM;
-            let whole = attention(q, &k[rows.clone()], &v[rows], scale);
+            let row = |position| cache::own_row(KV_HEADS, head / (HEADS / KV_HEADS), position) * DIM;
+            let rows = |cache: &[f16]| -> Vec<f16> {
+                (0..=position as usize).flat_map(|p| &cache[row(p)..][..DIM]).copied().collect()
+            };
+            let whole = attention(q, &rows(&k), &rows(&v), scale);
             for (d, (&y, whole)) in y.iter().zip(whole).enumerate() {
                 assert!((f64::from(y) - whole).abs() < 1e-6, "{position} {splits} {head} {d}: {y} {whole}");
             }

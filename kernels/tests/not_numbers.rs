@@ -56,7 +56,8 @@ fn nan_and_infinity_propagate_through_kernels() {
 #[test]
 fn a_key_beyond_f16_is_none() {
     let qkv = Qkv::with_default_plan([Format::Q8_0; 3], Pairing::HalfSplit, true);
-    let rotate = RotateTokens { head_dim: 64, pairing: Pairing::Interleaved, bias: true, norm: true };
+    let rotate =
+        RotateTokens { head_dim: 64, pairing: Pairing::Interleaved, bias: true, norm: true, overlap: false };
     let kernels: [(&dyn Variant, &str); 5] = [
         (&RotateTokens { norm: false, ..rotate }, "bias"),
         (&rotate, "gamma"),

@@ -5,9 +5,10 @@ mod machine;
 
 use machine::once;
 use ptx_gen::{CpuArg, f16};
+use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::matmul::activations;
-use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
+use warpwright_kernels::prompt::{Item, PromptAttention, PromptAttentionWgmma, RotateTokens};
 use warpwright_kernels::{Pairing, Random, Variant};
 
 const DIM: usize = 64;
@@ -34,21 +35,33 @@ fn halves(arg: &CpuArg) -> &[f16] {
     v
 }
 
-/// The results of a chunk's tokens. Positions after the chunk have other keys and values than those of the prompt, and
-/// queries after its tokens other numbers.
-fn attended(kernel: &dyn Variant, order: ColumnOrder, chunk: &Chunk) -> Vec<Vec<f16>> {
-    let (q, cache) = (Random(1).halves(TOKENS * HEADS * DIM), Random(2).halves(KV_HEADS * CTX * DIM));
+/// The pages of the prompt, and how many the caches have.
+const PAGES: [u32; 4] = [2, 5, 0, 3];
+const CACHE_PAGES: usize = 6;
+
+/// The results of a chunk's tokens, in items of at most so many queries. Positions after the chunk have other keys and
+/// values than those of the prompt, and queries after its tokens other numbers.
+fn attended(kernel: &dyn Variant, order: ColumnOrder, queries: u32, chunk: &Chunk) -> Vec<Vec<f16>> {
+    let q = Random(1).halves(TOKENS * HEADS * DIM);
+    let mut cache = Random(2).halves(CACHE_PAGES * KV_HEADS * PAGE as usize * DIM);
     let mut own = Random(chunk.from as u64 + 10).halves(chunk.capacity * HEADS * DIM);
     let row = HEADS * DIM;
     own[..chunk.tokens * row].copy_from_slice(&q[chunk.from * row..][..chunk.tokens * row]);
-    let end = FIRST + chunk.from + chunk.tokens;
-    let mut cache = cache;
-    cache.chunks_mut(CTX * DIM).for_each(|head| head[end * DIM..].fill(f16::from_f32(-3.0)));
-    let sizes = [HEADS, KV_HEADS, CTX, FIRST + chunk.from, chunk.tokens, chunk.capacity];
+    let position = FIRST + chunk.from;
+    for (position, head) in (position + chunk.tokens..CTX).flat_map(|p| (0..KV_HEADS).map(move |h| (p, h))) {
+        let table = [1, PAGES.len() as u32, CACHE_PAGES as u32];
+        let row = cache::paged_row(&PAGES, table, 0, [KV_HEADS, head], position).expect("it has a page");
+        cache[row * DIM..][..DIM].fill(f16::from_f32(-3.0));
+    }
+    let all = Item { row: 0, rows: chunk.tokens as u32, position: position as u32, sequence: 0 };
+    let items: Vec<_> = all.split(queries).map(Item::words).collect();
+    let sizes = [HEADS, KV_HEADS, CACHE_PAGES, 1, PAGES.len(), items.len(), chunk.capacity];
     let mut args = vec![
         CpuArg::F16(own),
         CpuArg::F16(cache.clone()),
         CpuArg::F16(cache),
+        CpuArg::U32(PAGES.into()),
+        CpuArg::U32(items.concat()),
         CpuArg::F16(vec![f16(0); chunk.capacity * row]),
         CpuArg::F32(vec![0.0; chunk.capacity]),
     ];
@@ -65,7 +78,7 @@ fn both(group: u32, queries: u32, window: Option<u32>, chunk: &Chunk) -> [Vec<Ve
     let (head_dim, order) = (DIM as u32, ColumnOrder { group });
     let plain = PromptAttention { head_dim, queries, window, order };
     let wgmma = PromptAttentionWgmma { head_dim, window, order };
-    [attended(&plain, order, chunk), attended(&wgmma, order, chunk)]
+    [attended(&plain, order, queries, chunk), attended(&wgmma, order, queries, chunk)]
 }
 
 #[test]
@@ -100,23 +113,57 @@ fn both_kernels_attend_alike() {
     }
 }
 
+/// Items of one query are those of decoding.
+#[test]
+fn attention_gives_a_token_the_same_bits_in_any_item() {
+    let (order, chunk) = (ColumnOrder { group: 8 }, Chunk { from: 60, tokens: 12, capacity: 16 });
+    let (plain, wgmma) = (PromptAttention::new(64, order), PromptAttentionWgmma::new(64, order));
+    for kernel in [&plain as &dyn Variant, &wgmma] {
+        let whole = attended(kernel, order, 128, &chunk);
+        for queries in [1, 5] {
+            assert_eq!(attended(kernel, order, queries, &chunk), whole, "{} by {queries}", kernel.name());
+        }
+    }
+}
+
+/// The emulator stops at an access outside of an argument.
+#[test]
+fn items_and_pages_out_of_range_stay_inside_of_the_arguments() {
+    let order = ColumnOrder { group: 8 };
+    let (plain, wgmma) = (PromptAttention::new(64, order), PromptAttentionWgmma::new(64, order));
+    let window = PromptAttentionWgmma::new(64, order).with_window(100);
+    for kernel in [&plain as &dyn Variant, &wgmma, &window] {
+        let case = &kernel.cases(1)[1];
+        for item in [[u32::MAX; 4], [15, 200, 1, 0], [0, 1, 1 << 31, 9], [3, 5, 1000, u32::MAX]] {
+            let mut args = case.args.clone();
+            let [pages, items] = ["pages", "items"].map(|name| argument(kernel, name));
+            let CpuArg::U32(all) = &mut args[items] else { panic!("items are words") };
+            all.chunks_mut(4).for_each(|other| other.copy_from_slice(&Item::IDLE.words()));
+            all[..4].copy_from_slice(&item);
+            let CpuArg::U32(all) = &mut args[pages] else { panic!("pages are words") };
+            all.fill(u32::MAX);
+            once(kernel, &args);
+        }
+    }
+}
+
 #[test]
 fn rotation_gives_a_token_the_same_bits_alone() {
-    let kernel = RotateTokens { head_dim: 64, pairing: Pairing::HalfSplit, bias: true, norm: true };
+    let kernel =
+        RotateTokens { head_dim: 64, pairing: Pairing::HalfSplit, bias: true, norm: true, overlap: false };
     let case = &kernel.cases(1)[1];
     let all = once(&kernel, &case.args);
-    let [tokens, position] = ["tokens", "position"].map(|name| argument(&kernel, name));
+    let [x, state, tokens] = ["x", "state", "tokens"].map(|name| argument(&kernel, name));
     let CpuArg::Scalar(count) = case.args[tokens] else { panic!("a number") };
-    let CpuArg::Scalar(first) = case.args[position] else { panic!("a number") };
     let mut args = case.args.clone();
-    let x = argument(&kernel, "x");
     let mut queries: Vec<f16> = vec![];
-    for token in 0..count {
+    for token in 0..count as usize {
         let (CpuArg::F32(x), CpuArg::F32(from)) = (&mut args[x], &case.args[x]) else { panic!("numbers") };
         x.copy_from_slice(from);
-        x.rotate_left(from.len() / 8 * token as usize);
+        x.rotate_left(from.len() / 8 * token);
+        let CpuArg::U32(states) = &case.args[state] else { panic!("words") };
+        args[state] = CpuArg::U32(states[8 * token..][..8].to_vec());
         args[tokens] = CpuArg::Scalar(1);
-        args[position] = CpuArg::Scalar(first + token);
         args = once(&kernel, &args);
         let q = halves(&args[argument(&kernel, "q")]);
         queries.extend(&q[..q.len() / 8]);
@@ -125,6 +172,30 @@ fn rotation_gives_a_token_the_same_bits_alone() {
     for cache in ["k_cache", "v_cache"].map(|name| argument(&kernel, name)) {
         assert_eq!(args[cache], all[cache]);
     }
+}
+
+/// A token that is done, and those whose page is not there, leave the caches as they were; the done one its query too.
+#[test]
+fn rotation_drops_what_has_no_page() {
+    let kernel =
+        RotateTokens { head_dim: 64, pairing: Pairing::HalfSplit, bias: false, norm: false, overlap: false };
+    let case = &kernel.cases(1)[2];
+    let [state, q] = ["state", "q"].map(|name| argument(&kernel, name));
+    let CpuArg::U32(states) = &case.args[state] else { panic!("words") };
+    let dropped: Vec<Vec<u32>> =
+        [[0, 0, 1, 0, 0], [0, 192, 0, 0, 0], [0, 1, 0, 0, 3], [0, u32::MAX, 0, 0, 1]]
+            .map(|first| [&first[..], &[0; 3]].concat())
+            .into();
+    let mut args = case.args.clone();
+    args[state] =
+        CpuArg::U32(states.chunks(8).enumerate().flat_map(|(i, _)| dropped[i % 4].clone()).collect());
+    let found = once(&kernel, &args);
+    for cache in ["k_cache", "v_cache"].map(|name| argument(&kernel, name)) {
+        assert_eq!(found[cache], args[cache]);
+    }
+    let rows: Vec<bool> =
+        halves(&found[q]).chunks(4 * 64).zip(halves(&args[q]).chunks(4 * 64)).map(|(y, x)| y == x).collect();
+    assert_eq!(rows, [true, false, false, false, true, false, false, false]);
 }
 
 /// The value of a key counts for the tokens that reach it; a query that is none is lost for its token alone.
@@ -137,21 +208,28 @@ fn numbers_that_are_none_reach_the_results() {
 
 fn lose(kernel: &dyn Variant, order: ColumnOrder) {
     let case = &kernel.cases(1)[1];
-    for (name, bad) in
-        [("q", f32::NAN), ("k_cache", f32::NAN), ("v_cache", f32::NAN), ("v_cache", f32::INFINITY)]
-    {
+    let numbers = |name: &str| match &case.args[argument(kernel, name)] {
+        CpuArg::Scalar(n) => vec![*n as u32],
+        CpuArg::U32(v) => v.clone(),
+        other => panic!("{name} is {other:?}"),
+    };
+    let capacity = numbers("capacity")[0] as usize;
+    let tokens: u32 = numbers("items").chunks(4).map(|item| item[1]).sum();
+    let first = cache::row(numbers("pages")[0] as usize, numbers("kv_heads")[0] as usize, 0, 0) * 64;
+    for (name, at, bad) in [
+        ("q", 0, f32::NAN),
+        ("k_cache", first, f32::NAN),
+        ("v_cache", first, f32::NAN),
+        ("v_cache", first, f32::INFINITY),
+    ] {
         let mut args = case.args.clone();
         let CpuArg::F16(v) = &mut args[argument(kernel, name)] else { panic!("{name} is no f16") };
-        v[0] = f16::from_f32(bad);
+        v[at] = f16::from_f32(bad);
         let found = once(kernel, &args);
-        let [capacity, tokens] = ["capacity", "tokens"].map(|name| match args[argument(kernel, name)] {
-            CpuArg::Scalar(n) => n as usize,
-            _ => panic!("a number"),
-        });
         let y = halves(&found[argument(kernel, "y")]);
         let slot = order.slot(0) as usize;
         let lost = |token: &usize| !y[activations::index(capacity, *token, slot)].to_f32().is_finite();
-        let wanted: Vec<usize> = if name == "q" { vec![0] } else { (0..tokens).collect() };
-        assert_eq!((0..tokens).filter(lost).collect::<Vec<_>>(), wanted, "{name} {bad}");
+        let wanted: Vec<usize> = if name == "q" { vec![0] } else { (0..tokens as usize).collect() };
+        assert_eq!((0..tokens as usize).filter(lost).collect::<Vec<_>>(), wanted, "{name} {bad}");
     }
 }

@@ -8,7 +8,7 @@ use ptx_gen::{CpuArg, Target, f16, print};
 use warpwright_kernels::simple::rope::{Pairing, revolutions};
 use warpwright_kernels::{
     Activation, Attention, Case, Format, Gemv, GemvAdd, Pack, Random, RmsNorm, Rope, RowOrder, SwiGlu, Team,
-    Variant, state,
+    Variant, cache, state,
 };
 
 fn holds(kernel: &dyn Variant, args: Vec<CpuArg>, bound: f64) -> Result<(), TestCaseError> {
@@ -85,7 +85,8 @@ proptest! {
         seed: u64,
     ) {
         let random = &mut Random(seed);
-        let (heads, cache) = (kv_heads * groups * queries, kv_heads * ctx * head_dim);
+        let heads = kv_heads * groups * queries;
+        let cache = kv_heads * cache::pages(ctx) * cache::PAGE * head_dim;
         let part = vec![0.0; (heads * splits * (head_dim + 2)) as usize];
         let mut args = vec![state_at(at.index(ctx as usize) as u32), floats(random, heads * head_dim)];
         args.extend([halves(random, cache), halves(random, cache), CpuArg::F32(part)]);
@@ -108,7 +109,7 @@ proptest! {
         let random = &mut Random(seed);
         let (rope_dim, head_dim) = (2 * pairs, 2 * pairs + rest);
         let freq = (0..pairs).flat_map(|_| revolutions(f64::from(random.unit()).abs())).collect();
-        let (kv, cache) = (kv_heads * head_dim, kv_heads * ctx * head_dim);
+        let (kv, cache) = (kv_heads * head_dim, kv_heads * cache::pages(ctx) * cache::PAGE * head_dim);
         let mut args = vec![state_at(at.index(ctx as usize) as u32), CpuArg::F32(freq)];
         args.extend([heads * head_dim, kv, kv].map(|n| floats(random, n)));
         args.extend([halves(random, cache), halves(random, cache)]);

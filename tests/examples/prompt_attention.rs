@@ -4,28 +4,21 @@
 //! `prompt_attention [TOKENS] [HEAD_DIMS] [QUERIES]`, lists with commas; queries are those of a block on `mma.sync`. Each
 //! figure is a graph of launches, with a rest before it; the best of five.
 
-#![allow(unsafe_code)]
+mod timing;
 
 use ptx_gen::KernelDef;
 use std::process::ExitCode;
-use std::time::Duration;
-use warpwright_driver::{Buffer, Context, Driver, Event, Host, Kernel, Queue, Recorder, Stream, f16};
+use timing::Failure;
+use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
+use warpwright_kernels::cache::{self, PAGE};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::prompt::{
-    PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens, RotateTokensArgs,
+    Item, PromptAttention, PromptAttentionArgs, PromptAttentionWgmma, RotateTokens, RotateTokensArgs,
 };
 use warpwright_kernels::{Pairing, Random};
 
-type Failure = Box<dyn std::error::Error>;
-
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("error: {e}");
-            ExitCode::from(2)
-        }
-    }
+    timing::end(run())
 }
 
 /// Heads of queries and of keys.
@@ -51,10 +44,13 @@ fn run() -> Result<(), Failure> {
                 chunk.time_rotation()?;
                 let most = PromptAttention::new(dim, ORDER).queries;
                 for &queries in queries.iter().filter(|&&queries| queries <= most) {
-                    chunk.time_attention(PromptAttention::new(dim, ORDER).with_queries(queries))?;
+                    chunk.time_attention(PromptAttention::new(dim, ORDER).with_queries(queries), queries)?;
                 }
                 if [64, 128].contains(&dim) {
-                    chunk.time_attention(PromptAttentionWgmma::new(dim, ORDER))?;
+                    chunk.time_attention(
+                        PromptAttentionWgmma::new(dim, ORDER),
+                        PromptAttentionWgmma::QUERIES,
+                    )?;
                 }
             }
         }
@@ -74,6 +70,9 @@ struct Chunk<'a> {
     x: Buffer<f32>,
     freq: Buffer<f32>,
     none: Buffer<f32>,
+    /// The page table, and the tokens' states.
+    pages: Buffer<u32>,
+    state: Buffer<u32>,
     q: Buffer<f16>,
     caches: [Buffer<f16>; 2],
     y: Buffer<f16>,
@@ -89,6 +88,11 @@ impl<'a> Chunk<'a> {
             Buffer::from_slice(context, &halves)
         };
         let rows = (heads + 2 * kv_heads) * dim;
+        let pages = cache::pages(tokens);
+        let state: Vec<u32> = (0..tokens).flat_map(|position| [0, position, 0, 0, 0, 0, 0, 0]).collect();
+        // In an order of pages that is not theirs.
+        let table: Vec<u32> = (0..pages).rev().collect();
+        let cached = pages * PAGE * kv_heads * dim;
         Ok(Chunk {
             context,
             heads,
@@ -100,31 +104,39 @@ impl<'a> Chunk<'a> {
             none: Buffer::zeroed(context, 0)?,
             // Scores of a few units.
             q: halves(tokens * heads * dim, 0.5)?,
-            caches: [halves(kv_heads * tokens * dim, 1.0)?, halves(kv_heads * tokens * dim, 1.0)?],
+            pages: Buffer::from_slice(context, &table)?,
+            state: Buffer::from_slice(context, &state)?,
+            caches: [halves(cached, 1.0)?, halves(cached, 1.0)?],
             y: Buffer::zeroed(context, (tokens * heads * dim) as usize)?,
             y_scale: Buffer::zeroed(context, tokens as usize)?,
         })
     }
 
-    fn time_attention<'b, K>(&'b self, kernel: K) -> Result<(), Failure>
+    fn time_attention<K>(&self, kernel: K, queries: u32) -> Result<(), Failure>
     where
-        K: KernelDef<Args<Host<'b>> = PromptAttentionArgs<Host<'b>>>,
+        K: for<'b> KernelDef<Args<Host<'b>> = PromptAttentionArgs<Host<'b>>>,
     {
         let &Chunk { heads, kv_heads, dim, tokens, .. } = self;
         let name = kernel.name();
         let flops = 2.0 * f64::from(heads * dim) * f64::from(tokens).powi(2);
         let launches = ((4e-3 / (flops / FAST)) as usize).clamp(3, 200);
+        let all = Item { row: 0, rows: tokens, position: 0, sequence: 0 };
+        let items: Vec<u32> = all.split(queries).flat_map(Item::words).collect();
+        let items = Buffer::from_slice(self.context, &items)?;
         let us = self.time(kernel, launches, || PromptAttentionArgs {
             q: &self.q,
             k_cache: &self.caches[0],
             v_cache: &self.caches[1],
+            pages: &self.pages,
+            items: &items,
             y: &self.y,
             y_scale: &self.y_scale,
             heads,
             kv_heads,
-            ctx: tokens,
-            position: 0,
-            tokens,
+            cache_pages: cache::pages(tokens),
+            sequences: 1,
+            max_pages: cache::pages(tokens),
+            item_count: tokens.div_ceil(queries),
             capacity: tokens,
         })?;
         println!("{name:<29} {heads:>5} {kv_heads:>3} {tokens:>6} {us:>8.1} {:>7.0}", flops / us * 1e-6);
@@ -133,19 +145,28 @@ impl<'a> Chunk<'a> {
 
     fn time_rotation(&self) -> Result<(), Failure> {
         let &Chunk { heads, kv_heads, dim, tokens, .. } = self;
-        let kernel = RotateTokens { head_dim: dim, pairing: Pairing::HalfSplit, bias: false, norm: false };
+        let kernel = RotateTokens {
+            head_dim: dim,
+            pairing: Pairing::HalfSplit,
+            bias: false,
+            norm: false,
+            overlap: false,
+        };
         let us = self.time(kernel, 100, || RotateTokensArgs {
             x: &self.x,
             bias: &self.none,
             gamma: &self.none,
             freq: &self.freq,
+            state: &self.state,
+            pages: &self.pages,
             q: &self.q,
             k_cache: &self.caches[0],
             v_cache: &self.caches[1],
             heads,
             kv_heads,
-            ctx: tokens,
-            position: 0,
+            cache_pages: cache::pages(tokens),
+            sequences: 1,
+            max_pages: cache::pages(tokens),
             tokens,
             capacity: tokens,
             epsilon: 1e-5,
@@ -167,24 +188,8 @@ impl<'a> Chunk<'a> {
         launches: usize,
         args: impl Fn() -> K::Args<Host<'b>>,
     ) -> Result<f64, Failure> {
-        // SAFETY: the contract checks lengths, and the program stays inside of them.
-        let kernel = unsafe { Kernel::load(self.context, kernel) }?;
-        let mut recorder = Recorder::new(self.context)?;
-        for _ in 0..launches {
-            recorder.launch(&kernel, args())?;
-        }
-        let mut exec = recorder.finish().instantiate()?;
-        let stream = Stream::new(self.context)?;
-        let mut best = f64::MAX;
-        for _ in 0..5 {
-            std::thread::sleep(Duration::from_millis(25));
-            let (begin, end) = (Event::new(self.context)?, Event::new(self.context)?);
-            begin.record(&stream)?;
-            exec.launch(&stream)?;
-            end.record(&stream)?;
-            end.synchronize()?;
-            best = best.min(end.since(&begin)?.as_secs_f64() * 1e6 / launches as f64);
-        }
-        Ok(best)
+        let kernel = timing::load(self.context, kernel)?;
+        let recorder = Recorder::new(self.context)?;
+        timing::microseconds(recorder, launches, |recorder, _| recorder.launch(&kernel, args()))
     }
 }

@@ -15,14 +15,22 @@ use warpwright_driver::{DriverError, LaunchProblem, LoadError, ModuleError, Modu
 use warpwright_engine::{Unsupported, config, gguf, tokenizer};
 
 /// The crates that return errors to a program.
-const LIBRARIES: &[&str] = &["ptx-gen", "ptx-emu", "driver-sys", "driver", "cuda-emu", "kernels", "engine"];
+const LIBRARIES: &[&str] =
+    &["ptx-gen", "ptx-emu", "driver-sys", "driver", "cuda-emu", "kernels", "engine", "train"];
 
 /// Every error type as `crate::Type` and an error of it.
 fn samples() -> Vec<(&'static str, Box<dyn Error>)> {
-    [ptx_gen_samples(), ptx_emu_samples(), driver_sys_samples(), driver_samples(), engine_samples()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        ptx_gen_samples(),
+        ptx_emu_samples(),
+        driver_sys_samples(),
+        driver_samples(),
+        engine_samples(),
+        train_samples(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn ptx_gen_samples() -> Vec<(&'static str, Box<dyn Error>)> {
@@ -158,6 +166,10 @@ fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("engine::fault::Fault", gguf::Fault::BigEndian.into()),
         ("engine::vocabulary_fault::Fault", tokenizer::Fault::NoMerges.into()),
     ]
+}
+
+fn train_samples() -> Vec<(&'static str, Box<dyn Error>)> {
+    vec![("train::Error", warpwright_train::Error::Unlabelled.into())]
 }
 
 #[test]

@@ -27,6 +27,7 @@ const CRATES: &[&str] = &[
     "cuda-emu",
     "kernels",
     "engine",
+    "train",
     "cli",
     "xtask",
     "tests",

@@ -89,7 +89,8 @@ const README: &str =
     "cargo run --release -- run assets/rustdoc-7m-Q4_K_M.gguf --prompt \"The borrow checker\" -n 48";
 const WORDS: &str = "uses a low-level write-limit to print new warnings";
 
-const EXAMPLE: &str = "examples/linked/Cargo.toml";
+const LINKED: &str = "examples/linked/Cargo.toml";
+const GEMM: &str = "examples/gemm/Cargo.toml";
 
 /// What no machine without a GPU can check.
 const ON_A_GPU: [&str; 3] = [
@@ -197,16 +198,18 @@ fn documentation() -> Result<()> {
     ]))
 }
 
-/// The project outside the workspace, on the emulator's shared library.
+/// The projects outside the workspace, on the emulator's shared library.
 fn example() -> Result<()> {
     cargo(&["build", "--locked", "--package", "warpwright-cuda-emu"])?;
+    let target = paths::target().join("linked");
     let mut tests = Command::new("cargo");
-    tests.args(["test", "--locked", "--lib", "--manifest-path", EXAMPLE, "--target-dir"]);
-    must(tests.arg(paths::target().join("linked")))?;
-    ["saxpy", "graph", "threads", "features", "codes"].iter().try_for_each(|program| {
+    tests.args(["test", "--locked", "--lib", "--manifest-path", LINKED, "--target-dir"]);
+    must(tests.arg(&target))?;
+    let programs = ["saxpy", "graph", "threads", "features", "codes"].map(|program| (LINKED, program));
+    programs.into_iter().chain([(GEMM, "gemm")]).try_for_each(|(project, program)| {
         let mut run = Command::new("cargo");
-        run.args(["run", "--locked", "--manifest-path", EXAMPLE, "--bin", program, "--target-dir"])
-            .arg(paths::target().join("linked"));
+        run.args(["run", "--locked", "--manifest-path", project, "--bin", program, "--target-dir"])
+            .arg(&target);
         must(run.env("WARPWRIGHT_LIBCUDA", emulator()))
     })
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
-use indicatif::ProgressIterator;
 use ptx_gen::{CpuArg, Elem, Param};
 use warpwright_driver::{AnyFunction, Buffer, Context, Element, Error, HostArg, Queue, Stream};
 use warpwright_engine::load_listed;
@@ -12,6 +11,7 @@ use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
 
 use crate::device::{self, Choice};
 use crate::failure::{Failure, sentence};
+use crate::progress::Bar;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,7 +26,9 @@ const SEED: u64 = 1;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let context = device::open(args.device)?;
     let mut results = Vec::new();
-    let end = ALL.iter().progress().try_for_each(|kernel| check(&context, *kernel, &mut results));
+    let bar = Bar::of_steps(ALL.len());
+    let end = bar.wrap_iter(ALL.iter()).try_for_each(|kernel| check(&context, *kernel, &mut results));
+    drop(bar);
     let mut out = io::stdout().lock();
     writeln!(out, "{}", table(&results).trim_fmt())?;
     end?;

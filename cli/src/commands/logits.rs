@@ -7,6 +7,7 @@ use warpwright_engine::{Model, Options};
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
 use crate::output::{Content, Output};
+use crate::progress::PromptBar;
 use crate::{device, prompt};
 
 #[derive(clap::Args)]
@@ -34,10 +35,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let options = Options::new(ctx, args.launch.into());
     let mut decoder = decoder(&args.place, &context, &model, options, args.ids.len() as u64)?;
     let rows = decoder.logits(&args.ids)?;
+    let mut bar = PromptBar::new(args.ids.len());
     out.write(|file| {
-        for row in rows {
+        for (row, taken) in rows.zip(1..) {
             let bytes: Vec<u8> = row?.iter().flat_map(|logit| logit.to_le_bytes()).collect();
             file.write(&bytes)?;
+            bar.set(taken);
         }
         Ok(())
     })

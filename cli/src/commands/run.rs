@@ -1,15 +1,17 @@
 //! `warpwright run`: continues a prompt.
 
 use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
-use warpwright_engine::{End, Generation, Model, Options, Tokenizer, tokenizer};
+use warpwright_engine::{Decoder, End, Generation, Model, Options, Tokenizer, tokenizer};
 
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
+use crate::progress::PromptBar;
 use crate::prompt::{Prompt, Source};
 use crate::terminal::{printable, say};
 use crate::{device, interrupt};
@@ -68,25 +70,33 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let prompt = source.tokens(words.as_ref())?;
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
     let options = Options::new(ctx, args.launch.into());
-    let prefill_batch = if prompt.len() < LONG_PROMPT { 1 } else { options.prefill_batch };
+    let (prefill_batch, chunk) =
+        if prompt.len() < LONG_PROMPT { (1, 0) } else { (options.prefill_batch, options.chunk) };
     let tokens = prompt.len() as u64 + u64::from(args.n).min(u64::from(ctx));
-    let mut decoder = decoder(
-        &args.place,
-        &context,
-        &model,
-        Options { prefill_batch, chunks: prefill_batch > 1, ..options },
-        tokens,
-    )?;
+    let mut decoder =
+        decoder(&args.place, &context, &model, Options { prefill_batch, chunk, ..options }, tokens)?;
     let loading = *decoder.loading();
     let mut times = Times::from(start.elapsed());
+    // Before anything is printed, as the bar would be drawn over it.
+    prefill(&mut decoder, &prompt)?;
     let printer = Printer::new(args, &source, words.as_ref())?;
-    let end = printer.print(decoder.generate(&prompt, args.n)?, |made| times.token(start.elapsed(), made))?;
+    let end = printer.print(decoder.decode(args.n)?, |made| times.token(start.elapsed(), made))?;
     if !args.quiet {
         let [file, device] = [file, device - file].map(|time| time.as_secs_f64());
         say(format!("{}, {end}, {}", times.summary(), context.device().name()));
         say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}"));
     }
     interrupt::check()
+}
+
+/// Takes the prompt in, with a bar if that takes long and stderr is a terminal.
+fn prefill(decoder: &mut Decoder, prompt: &[u32]) -> Result<(), Failure> {
+    let mut bar = PromptBar::new(prompt.len());
+    decoder.prefill_with(prompt, |taken| {
+        bar.set(taken as usize);
+        ControlFlow::Continue(())
+    })?;
+    Ok(())
 }
 
 /// Makes the tokenizer of a large vocabulary while the driver starts: both take their time.

@@ -87,12 +87,33 @@ fn prompts_are_taken_in_by_chunks() {
         rows.map(|row| row.split('|').nth(2).expect("a cell").trim().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(at_once("20"), ["20", "8"], "{}", end.out);
-    let end = run(&["bench", MODEL, "--prompt", "20", "--profile", "--device", "emu"]);
-    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
-    assert!(end.out.contains("the first chunk of 20 tokens, kernel by kernel"), "{}", end.out);
     let end = run(&["bench", MODEL, "--prompt", "2", "--profile", "--device", "emu"]);
     assert_eq!(end.code, Some(2));
     assert!(end.err.starts_with("error: a prompt of 2 tokens is not prefilled in chunks"), "{}", end.err);
+}
+
+#[test]
+fn kernels_of_chunks_are_printed_and_written() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("chunk.json");
+    let arguments = ["--prompt", "20", "--profile", "--device", "emu", "--rounds", "1", "--json"];
+    let end = run(&[&["bench", MODEL][..], &arguments, &[text(&json)]].concat());
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    assert!(end.out.contains("kernels of a chunk, the fastest of 1 rounds"), "{}", end.out);
+    assert!(end.out.contains("the first chunk of 20 tokens, kernel by kernel"), "{}", end.out);
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON");
+    let [chunk] = &report["chunks"].as_array().expect("a list")[..] else { panic!("one chunk") };
+    assert_eq!(chunk["tokens"], 20);
+    let rows = chunk["kernels"].as_array().expect("a list");
+    let sum: f64 = rows.iter().map(|row| row["us"].as_f64().expect("a number")).sum();
+    assert!((sum / chunk["us"].as_f64().expect("a number") - 1.0).abs() < 1e-6);
+    let cells =
+        |line: &str| line.split('|').skip(1).take(3).map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let printed: Vec<_> = end.out.lines().filter(|line| line.starts_with("| ")).skip(1).map(cells).collect();
+    let text = |row: &Value, key: &str| row[key].as_str().expect("a name").to_owned();
+    let written =
+        |row: &Value| [text(row, "part"), text(row, "kernel"), row["launches"].to_string()].to_vec();
+    assert_eq!(printed, rows.iter().map(written).collect::<Vec<_>>());
 }
 
 #[test]
@@ -121,18 +142,18 @@ fn files_are_made_before_anything_is_measured() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let kept = folder.path().join("kept.json");
     let kept = kept.to_str().expect("UTF-8");
-    let bench = |arguments: &[&str]| {
-        // Long enough that nobody would wait for it, if it were measured.
-        let rounds = ["bench", MODEL, "--device", "emu", "--insist", "--rounds", "100000"];
-        run(&[&rounds, arguments].concat())
-    };
+    let bench =
+        |arguments: &[&str]| run(&[&["bench", MODEL, "--device", "emu", "--insist"], arguments].concat());
+    // Long enough that nobody would wait for it, if it were measured.
+    const LONG: [&str; 2] = ["--rounds", "100000"];
     for arguments in [
-        &["--json", "no-such-folder/file"][..],
-        &["--plot", "no-such-folder/file"],
-        &["--json", kept, "--plot", "no-such-folder/file"],
-        &["--profile", "--json", "no-such-folder/file"],
-        &["--profile", "--json", kept, "--plot", "no-such-folder/file"],
-        &["--kernels", "--json", "no-such-folder/file"],
+        &[&LONG[..], &["--json", "no-such-folder/file"]].concat(),
+        &[&LONG[..], &["--plot", "no-such-folder/file"]].concat(),
+        &[&LONG[..], &["--json", kept, "--plot", "no-such-folder/file"]].concat(),
+        &[&LONG[..], &["--profile", "--json", "no-such-folder/file"]].concat(),
+        &[&LONG[..], &["--profile", "--json", kept, "--plot", "no-such-folder/file"]].concat(),
+        &[&LONG[..], &["--prompt", "20", "--profile", "--json", "no-such-folder/file"]].concat(),
+        &vec!["--kernels", "--json", "no-such-folder/file"],
     ] {
         let err = "error: cannot write no-such-folder/file: No such file or directory (os error 2)\n".into();
         assert_eq!(bench(arguments), End { code: Some(1), out: String::new(), err }, "{arguments:?}");
@@ -150,7 +171,7 @@ fn files_are_made_before_anything_is_measured() {
 /// The run, and what it writes as JSON.
 fn run_in(folder: &Path, arguments: &[&str]) -> (End, Value) {
     let json = folder.join("bench.json");
-    let to = ["--device", "emu", "--tokens", "1", "--rounds", "1", "--json"];
+    let to = ["--device", "emu", "--json"];
     let end = run(&[&["bench", MODEL][..], &to, &[text(&json)], arguments].concat());
     assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
     (end, serde_json::from_str(&fs::read_to_string(json).expect("the file")).expect("JSON"))
@@ -177,10 +198,11 @@ fn kernels_are_measured_alone_with_every_plan() {
 #[test]
 fn a_plan_is_named_beside_the_figures() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (end, report) = run_in(folder.path(), &["--ctx", "9", "--plan", "o=4x1_first"]);
+    let once = ["--ctx", "9", "--tokens", "1", "--rounds", "1"];
+    let (end, report) = run_in(folder.path(), &[&once[..], &["--plan", "o=4x1_first"]].concat());
     assert_eq!(report["plan"], "o=4x1_first");
     assert!(end.out.contains("overlapping pipeline, plan o=4x1_first\n"), "{}", end.out);
-    let (end, report) = run_in(folder.path(), &["--ctx", "9"]);
+    let (end, report) = run_in(folder.path(), &once);
     assert_eq!(report["plan"], Value::Null);
     assert!(end.out.contains("overlapping pipeline\n"), "{}", end.out);
 }

@@ -93,7 +93,7 @@ fn a_bench_without_room_is_refused_before_it_starts() {
         ),
         (
             &["--shape", "llama3.1-8b", "--quant", "f32"],
-            "the model needs 30.5 GiB of device memory (weights 29.9 GiB, cache of 4351 positions 543.9 MiB, \
+            "the model needs 30.5 GiB of device memory (weights 29.9 GiB, cache of 4351 positions 544.0 MiB, \
              work 9.7 MiB); 16.0 GiB of 16.0 GiB are free, too few for any context: a smaller model or \
              quantization is needed",
         ),

@@ -1,6 +1,7 @@
 //! The program, run as a user runs it.
 
 mod bench;
+mod bench_batch;
 mod emulator;
 mod input;
 mod outputs;

@@ -82,6 +82,55 @@ fn a_text_ends_with_its_token_and_says_how_to_end_at_once() {
     assert!(said[1].ends_with(", interrupted, Warpwright CPU emulator"), "{end:?}");
 }
 
+/// Runs a program with a terminal as its standard error, interrupts it when the terminal shows a text, and prints as JSON
+/// how it ended, and what came of the terminal before and after the interrupt.
+const AT_A_TERMINAL: &str = r#"
+import fcntl, json, os, pty, signal, struct, subprocess, sys, termios, time
+
+leader, follower = pty.openpty()
+fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower)
+os.close(follower)
+
+def read():
+    try:
+        return os.read(leader, 4096)
+    except OSError:
+        return b""
+
+before = b""
+while sys.argv[1].encode() not in before and (data := read()):
+    before += data
+start = time.monotonic()
+child.send_signal(signal.SIGINT)
+out = child.communicate()[0]
+seconds, after = time.monotonic() - start, b""
+while data := read():
+    after += data
+print(json.dumps([child.returncode, seconds, out.decode(), before.decode(), after.decode()]))
+"#;
+
+/// A prompt of several pieces, interrupted between two of them.
+#[test]
+fn a_signal_in_a_prompt_wipes_its_bar() {
+    let ids: Vec<String> = (1..=60).map(|id| id.to_string()).collect();
+    let program = env!("CARGO_BIN_EXE_warpwright");
+    let arguments = ["run", MODEL, "--device", "emu", "--prompt-ids", &ids.join(","), "-n", "1"];
+    let mut python = Command::new("python3");
+    python.args(["-c", AT_A_TERMINAL, "/60 tokens", program]).args(arguments);
+    python.env("TERM", "xterm").env_remove("NO_COLOR");
+    python.current_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let found = python.output().expect("Python runs");
+    let (code, seconds, out, before, after): (i32, f64, String, String, String) =
+        serde_json::from_slice(&found.stdout).unwrap_or_else(|error| panic!("{error}: {found:?}"));
+    assert_eq!((code, out.as_str()), (130, ""), "{before:?} {after:?}");
+    assert!(seconds < 2.0, "{seconds} s");
+    let taken = before.rsplit_once("prompt ").and_then(|(_, bar)| bar.split_once('/')).expect("a bar").0;
+    assert!(["8", "16", "24", "32", "40", "48", "56"].contains(&taken), "{before:?}");
+    // Back to the start of the line, and nothing on it.
+    assert!(after.ends_with("\r\u{1b}[2K"), "{after:?}");
+}
+
 /// As `nohup` and a shell's background jobs have it.
 #[test]
 #[cfg(target_os = "linux")]

@@ -54,6 +54,11 @@ fn wrong_arguments_are_named() {
         ),
         (&["bench", MODEL, "--quant", "q8_0"], "error: the argument '[MODEL]' cannot be used with"),
         (
+            &["bench", MODEL, "--batch", "2", "--launch", "eager"],
+            "error: the argument '--batch <N,N,..>' cannot be used with",
+        ),
+        (&["bench", MODEL, "--join", "9"], "error: the following required arguments were not provided:"),
+        (
             &["bench", "--shape", "llama9", "--quant", "q8_0"],
             "error: invalid value 'llama9' for '--shape <NAME>'\n  [possible values: llama3.1-8b, llama3.2-1b, ",
         ),
@@ -70,6 +75,59 @@ fn wrong_arguments_are_named() {
         (
             &["bench", MODEL, "--kernels", "--plans", "4x2"],
             "error: invalid value '4x2' for '--plans <PLAN,PLAN,..>': 4x2 is not a plan such as 4x2_first",
+        ),
+        // What would have no effect.
+        (
+            &["bench", MODEL, "--plans", "4x2_first"],
+            "error: the following required arguments were not provided:\n  --kernels",
+        ),
+        (
+            &["bench", MODEL, "--kernels", "--rounds", "2"],
+            "error: the argument '--kernels' cannot be used with '--rounds <N>'",
+        ),
+        (
+            &["bench", MODEL, "--kernels", "--tokens", "2"],
+            "error: the argument '--kernels' cannot be used with '--tokens <N>'",
+        ),
+        (
+            &["bench", MODEL, "--kernels", "--launch", "eager"],
+            "error: the argument '--kernels' cannot be used with '--launch <LAUNCH>'",
+        ),
+        (
+            &["bench", MODEL, "--kernels", "--plan", "4x2_first"],
+            "error: the argument '--kernels' cannot be used with '--plan <PLAN>'",
+        ),
+        (
+            &["bench", MODEL, "--kernels", "--tokens-per-launch", "2"],
+            "error: the argument '--kernels' cannot be used with '--tokens-per-launch <N>'",
+        ),
+        (
+            &["bench", MODEL, "--kernels", "--ctx", "1,2"],
+            "error: --ctx: kernels are measured in one context\n",
+        ),
+        (
+            &["bench", MODEL, "--profile", "--ctx", "1,2"],
+            "error: --ctx: kernels are measured in one context\n",
+        ),
+        (
+            &["bench", MODEL, "--prompt", "20", "--ctx", "1"],
+            "error: the argument '--prompt <N,N,..>' cannot be used with '--ctx <N,N,..>'",
+        ),
+        (
+            &["bench", MODEL, "--prompt", "20", "--tokens", "2"],
+            "error: the argument '--prompt <N,N,..>' cannot be used with '--tokens <N>'",
+        ),
+        (
+            &["bench", MODEL, "--prompt", "20", "--tokens-per-launch", "2"],
+            "error: the argument '--prompt <N,N,..>' cannot be used with '--tokens-per-launch <N>'",
+        ),
+        (
+            &["bench", MODEL, "--prompt", "20", "--profile", "--plot", "x"],
+            "error: the argument '--prompt <N,N,..>' cannot be used with '--plot <FILE>'",
+        ),
+        (
+            &["bench", MODEL, "--prompt", "20", "--profile", "--launch", "eager"],
+            "error: --launch: the kernels of a chunk are launched one by one\n",
         ),
         (&["bench", MODEL, "--tokens", "0"], "error: invalid value '0' for '--tokens <N>'"),
     ];

@@ -4,36 +4,39 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Error, Kernel};
+use warpwright_driver::{Context, Device, Error, Kernel};
 use warpwright_kernels::AddNormed;
+use warpwright_kernels::batch::BatchAttention;
 use warpwright_kernels::format::dequantize::ColumnOrder;
-use warpwright_kernels::matmul::{Epilogue, Matmul, NormTokens};
-use warpwright_kernels::pipeline::SplitPrompt;
+use warpwright_kernels::matmul::{Epilogue, NormTokens};
+use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 
-use super::CHUNK;
+use super::products::{Chosen, Cores, Product, ProductKernel, load};
 use super::weights::{LayerRows, Rows};
 use super::workspace::CAPACITY;
 use crate::distinct::Distinct;
 use crate::model::config::Config;
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
-use crate::signed;
 
 /// The kernels.
 pub(crate) struct Kernels {
-    /// Multiprocessors of the device.
-    pub(super) sms: u32,
-    pub(super) split_prompt: Kernel<SplitPrompt>,
-    pub(super) embed: EmbedKernel,
+    pub(super) cores: Cores,
+    /// How tokens are embedded, and the kernels by their number of rows.
+    resolved_embed: ResolvedEmbed,
+    pub(super) embed: BTreeMap<u32, EmbedKernel>,
     pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
-    pub(super) products: BTreeMap<Matmul, Kernel<Matmul>>,
-    pub(super) rotate: Kernel<RotateTokens>,
+    pub(super) products: BTreeMap<Product, ProductKernel>,
+    /// By whether it overlaps.
+    pub(super) rotate: BTreeMap<bool, Kernel<RotateTokens>>,
     /// Of each layer.
     pub(super) attention: Vec<AttentionKernel>,
-    /// For models with norms after attention and the feed-forward.
-    pub(super) add_normed: Option<Kernel<AddNormed>>,
+    /// Of each layer, for rows that are the only ones of their sequences, by whether it overlaps, if they have been asked
+    /// for.
+    pub(super) singles: [Vec<Arc<Kernel<BatchAttention>>>; 2],
+    /// For models with norms after attention and the feed-forward, by the number of rows.
+    pub(super) add_normed: BTreeMap<u32, Kernel<AddNormed>>,
 }
 
 /// Attention of a layer: on products of warpgroups for the usual lengths of heads.
@@ -45,6 +48,7 @@ pub(super) enum AttentionKernel {
 impl Kernels {
     pub(crate) fn new(
         context: &Context,
+        cores: Cores,
         c: &Config,
         layers: &[LayerRows],
         embed: ResolvedEmbed,
@@ -52,7 +56,7 @@ impl Kernels {
         let (mut plain, mut wgmma) = (Distinct::new(context), Distinct::new(context));
         let attention = (0..).zip(layers).map(|(index, layer)| {
             let (window, order) = (c.window_of(index), order(&layer.o));
-            Ok(if matches!(c.head_dim, 64 | 128) {
+            Ok(if has_wgmma(cores, c) {
                 let kernel = PromptAttentionWgmma::new(c.head_dim, order);
                 let kernel = window.map_or(kernel, |window| kernel.with_window(window));
                 AttentionKernel::Wgmma(wgmma.load(kernel)?)
@@ -62,36 +66,67 @@ impl Kernels {
                 AttentionKernel::Plain(plain.load(kernel)?)
             })
         });
-        let add = c.architecture.norms_after.then_some(AddNormed { overlap: false, batch: CHUNK });
         Ok(Kernels {
-            sms: context.device().properties().multiprocessors,
-            split_prompt: load(context, SplitPrompt { batch: CHUNK })?,
-            embed: EmbedKernel::load(context, in_chunks(embed))?,
+            cores,
+            resolved_embed: embed,
+            embed: BTreeMap::new(),
             norms: BTreeMap::new(),
             products: BTreeMap::new(),
-            rotate: load(context, rotate(c))?,
+            rotate: BTreeMap::new(),
             attention: attention.collect::<Result<_, Error>>()?,
-            add_normed: add.map(|kernel| load(context, kernel)).transpose()?,
+            singles: [vec![], vec![]],
+            add_normed: BTreeMap::new(),
         })
     }
 
-    /// Compiles what a chunk of this length needs.
+    /// Compiles attention of rows that are the only ones of their sequences.
+    pub(super) fn prepare_singles(
+        &mut self,
+        context: &Context,
+        c: &Config,
+        layers: &[LayerRows],
+    ) -> Result<BatchAttention, Error> {
+        let mut kernels = Distinct::new(context);
+        for overlap in [false, true].into_iter().filter(|&overlap| !overlap || self.cores.has_warpgroups()) {
+            let singles = (0..).zip(layers).map(|(index, layer)| {
+                let kernel = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, order(&layer.o));
+                let kernel = c.window_of(index).map_or(kernel, |window| kernel.with_window(window));
+                kernels.load(BatchAttention { overlap, ..kernel })
+            });
+            self.singles[usize::from(overlap)] = singles.collect::<Result<_, Error>>()?;
+        }
+        Ok(*self.singles[0][0].def())
+    }
+
+    /// Compiles what passes of this bucket need.
     pub(crate) fn prepare(
         &mut self,
         context: &Context,
         c: &Config,
         layers: &[LayerRows],
-        tokens: u32,
+        Chosen { bucket: tokens, overlap }: Chosen,
     ) -> Result<(), Error> {
+        let rows = fixed_rows(tokens);
+        if let Entry::Vacant(entry) = self.rotate.entry(overlap) {
+            entry.insert(load(context, rotate(c, overlap))?);
+        }
+        if let Entry::Vacant(entry) = self.embed.entry(rows) {
+            entry.insert(EmbedKernel::load(context, of_rows(self.resolved_embed, rows))?);
+        }
+        if let Entry::Vacant(entry) = self.add_normed.entry(rows)
+            && c.architecture.norms_after
+        {
+            entry.insert(load(context, AddNormed { overlap: false, batch: rows })?);
+        }
         for layer in layers {
-            for norm in norms(layer) {
+            for norm in norms(layer, overlap) {
                 if let Entry::Vacant(entry) = self.norms.entry(norm) {
                     entry.insert(load(context, norm)?);
                 }
             }
-            for product in products(self.sms, c, layer, tokens) {
+            for product in products(self.cores, c, layer, Chosen { bucket: tokens, overlap }) {
                 if let Entry::Vacant(entry) = self.products.entry(product) {
-                    entry.insert(load(context, product)?);
+                    entry.insert(product.load(context)?);
                 }
             }
         }
@@ -99,54 +134,58 @@ impl Kernels {
     }
 }
 
-/// Loads a kernel that prefers shared memory, as the products do: a multiprocessor changes the split between kernels
-/// only when it is idle.
-fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Error> {
-    let kernel = signed::load(context, kernel)?;
-    kernel.function().prefer_shared()?;
-    Ok(kernel)
+/// Rows of a kernel that has their number compiled in, for so many tokens.
+pub(super) fn fixed_rows(tokens: u32) -> u32 {
+    tokens.next_power_of_two().max(8)
 }
 
-fn in_chunks(embed: ResolvedEmbed) -> ResolvedEmbed {
+fn of_rows(embed: ResolvedEmbed, rows: u32) -> ResolvedEmbed {
+    let (overlap, batch) = (false, rows);
     match embed {
-        ResolvedEmbed::Tiles(kernel) => ResolvedEmbed::Tiles(warpwright_kernels::pipeline::EmbedTiled {
-            overlap: false,
-            batch: CHUNK,
-            ..kernel
-        }),
-        ResolvedEmbed::Rows(kernel) => ResolvedEmbed::Rows(warpwright_kernels::pipeline::EmbedRows {
-            overlap: false,
-            batch: CHUNK,
-            ..kernel
-        }),
+        ResolvedEmbed::Tiles(kernel) => ResolvedEmbed::Tiles(EmbedTiled { overlap, batch, ..kernel }),
+        ResolvedEmbed::Rows(kernel) => ResolvedEmbed::Rows(EmbedRows { overlap, batch, ..kernel }),
     }
 }
 
-fn rotate(c: &Config) -> RotateTokens {
+fn has_wgmma(cores: Cores, c: &Config) -> bool {
+    cores.has_warpgroups() && matches!(c.head_dim, 64 | 128)
+}
+
+/// Queries of a work item, at most.
+pub(crate) fn queries(cores: Cores, c: &Config) -> u32 {
+    let plain = |order| PromptAttention::new(c.head_dim, order).queries;
+    if has_wgmma(cores, c) { PromptAttentionWgmma::QUERIES } else { plain(ColumnOrder { group: 8 }) }
+}
+
+fn rotate(c: &Config, overlap: bool) -> RotateTokens {
     let family = c.architecture;
     RotateTokens {
         head_dim: c.head_dim,
         pairing: family.pairing,
         bias: family.biases,
         norm: family.head_norms,
+        overlap,
     }
 }
 
 /// In which order a matrix takes its columns.
-pub(super) fn order(rows: &Rows) -> ColumnOrder {
+pub(crate) fn order(rows: &Rows) -> ColumnOrder {
     ColumnOrder::of(rows.format).expect("the pipeline has tiles alone")
 }
 
 /// The norms before attention and before the feed-forward.
-pub(super) fn norms(layer: &LayerRows) -> [NormTokens; 2] {
+pub(super) fn norms(layer: &LayerRows, overlap: bool) -> [NormTokens; 2] {
     let first = order(&layer.qkv[0]);
     let second = layer.qkv.iter().map(order).find(|&order| order != first);
-    [NormTokens { order: first, second }, NormTokens { order: order(&layer.gate_up), second: None }]
+    [
+        NormTokens { order: first, second, overlap },
+        NormTokens { order: order(&layer.gate_up), second: None, overlap },
+    ]
 }
 
 /// All products of a layer.
-fn products(sms: u32, c: &Config, layer: &LayerRows, tokens: u32) -> Vec<Matmul> {
-    let of = |rows: &Rows, epilogue| product(sms, rows, epilogue, tokens);
+fn products(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen) -> Vec<Product> {
+    let of = |rows: &Rows, epilogue| cores.product(rows, epilogue, chosen, CAPACITY);
     let qkv = layer.qkv.iter().map(|rows| of(rows, Epilogue::Store));
     let project = projection(c);
     let rest = [of(&layer.o, project), of(&layer.gate_up, gated(c, layer)), of(&layer.down, project)];
@@ -163,24 +202,23 @@ pub(super) fn gated(c: &Config, layer: &LayerRows) -> Epilogue {
     Epilogue::Gated(c.architecture.activation, order(&layer.down))
 }
 
-/// The product of these rows with so many tokens.
-pub(super) fn product(sms: u32, rows: &Rows, epilogue: Epilogue, tokens: u32) -> Matmul {
-    let of = |width| Matmul { format: rows.format, epilogue, rows: rows.order, tokens: width };
-    let cost = |width: &u32| of(*width).jobs(rows.rows, tokens).div_ceil(sms) * (width + FIXED);
-    of(WIDTHS.into_iter().min_by_key(cost).expect("there are widths"))
-}
-
-/// Tokens of a block of a product.
-const WIDTHS: [u32; 4] = [256, 192, 128, 64];
-/// What a block's job costs besides its tokens, in tokens: measured on an H200 with rows of 4,096 weights.
-const FIXED: u32 = 36;
-
 /// The longest row of a chunk: kernels count the elements of a buffer in 31 bits.
 const LONGEST: u32 = (1 << 31) / CAPACITY;
 
-/// Whether there are kernels for these sizes: activations come in panels.
-pub(crate) fn supports(c: &Config) -> bool {
-    let panels = [c.hidden, c.q_len(), c.feed_forward].into_iter().all(|n| n.is_multiple_of(128));
+/// Whether there are kernels for this device and these sizes; else why not.
+pub(crate) fn check(device: &Device, c: &Config) -> Result<Cores, String> {
+    let (major, minor) = device.compute_capability();
+    let cores = Cores::of(device).ok_or_else(|| {
+        format!("its kernels need compute capability 8.0 and 99 KiB of shared memory; the device has {major}.{minor}")
+    })?;
+    // Activations come in panels.
+    let sizes = [("hidden", c.hidden), ("heads * head_dim", c.q_len()), ("feed_forward", c.feed_forward)];
+    if let Some((name, n)) = sizes.into_iter().find(|(_, n)| !n.is_multiple_of(128)) {
+        return Err(format!("{name} is {n}, and must be a multiple of 128"));
+    }
     let longest = c.hidden.max(c.feed_forward).max(c.q_len() + 2 * c.kv_len());
-    panels && longest <= LONGEST
+    if longest > LONGEST {
+        return Err(format!("a row of activations has {longest} numbers, more than {LONGEST}"));
+    }
+    Ok(cores)
 }

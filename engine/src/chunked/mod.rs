@@ -5,10 +5,13 @@
 //! norm, gate and up, and the down projection. The activations of products are binary16 with a power of two for each
 //! token, the residual stream is `f32`.
 //!
-//! The chunk's length is an argument of its kernels, and how many tokens a block takes depends on it: see
-//! [`product`](self::kernels::product).
+//! The chunk's length is an argument of its kernels, and how many tokens a block takes depends on it, and on the device:
+//! see [`products`].
 
 pub(crate) mod kernels;
+pub(crate) mod list;
+pub(crate) mod products;
+pub(crate) mod prompt;
 pub(crate) mod step;
 pub(crate) mod weights;
 pub(crate) mod workspace;

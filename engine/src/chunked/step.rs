@@ -1,126 +1,170 @@
-//! The launches of a chunk.
+//! The launches of a pass.
 
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
-use warpwright_kernels::AddNormedArgs;
+use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokensArgs};
-use warpwright_kernels::pipeline::{EmbedTokenArgs, SplitPromptArgs};
+use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{PromptAttentionArgs, RotateTokensArgs};
+use warpwright_kernels::{AddNormedArgs, state};
 
 use super::kernels::{self, AttentionKernel, Kernels};
+use super::products::{Chosen, Cores, Product};
+use super::weights;
 use super::weights::{LayerRows, Rows};
 use super::workspace::{CAPACITY, Panels, Workspace};
-use super::{CHUNK, weights};
-use crate::buffers::Buffers;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::kernels::EmbedKernel;
 use crate::pipeline::resolved::ResolvedEmbed;
 use crate::weights::packed::{Packed, PackedBlock};
 
-/// Chunked prefill of a model.
+/// The forward pass of a model over many tokens at once.
 pub(crate) struct Chunked {
-    config: Config,
-    kernels: Kernels,
-    layers: Vec<LayerRows>,
-    workspace: Workspace,
+    pub(super) config: Config,
+    pub(super) kernels: Kernels,
+    pub(super) layers: Vec<LayerRows>,
+    pub(crate) workspace: Workspace,
 }
 
-/// A chunk of the prompt.
+/// What a pass takes in. The states of its tokens, and the work items of attention, are in the workspace.
 #[derive(Clone, Copy)]
-pub(crate) struct Chunk {
-    /// The position of its first token.
-    pub(crate) position: u32,
-    /// Tokens, at most [`CHUNK`].
+pub(crate) struct Given<'a> {
+    /// Tokens, at most [`CHUNK`](super::CHUNK).
     pub(crate) tokens: u32,
+    pub(crate) chosen: Chosen,
+    /// The first rows, if they are the only ones of their sequences.
+    pub(crate) singles: Option<Singles<'a>>,
+    /// Work items of attention, which the other rows are.
+    pub(crate) items: u32,
+    pub(crate) cache: PagedCache<'a>,
+}
+
+/// Rows that are the only ones of their sequences, and what their attention works with: see [`BatchAttention`].
+#[derive(Clone, Copy)]
+pub(crate) struct Singles<'a> {
+    pub(crate) rows: u32,
+    /// How their positions are split: at most so many times, for so many units.
+    pub(crate) splits: u32,
+    pub(crate) units: u32,
+    pub(crate) partials: &'a Buffer<f32>,
+    pub(crate) ticket: &'a Buffer<u32>,
+}
+
+/// Keys and values of all layers, and which pages are whose.
+#[derive(Clone, Copy)]
+pub(crate) struct PagedCache<'a> {
+    /// `[pages, kv_heads, 64, head_dim]`, one a layer
+    pub(crate) k: &'a [Buffer<f16>],
+    /// As `k`
+    pub(crate) v: &'a [Buffer<f16>],
+    /// Pages of each.
+    pub(crate) pages: u32,
+    /// `[sequences, max_pages]`: the page table
+    pub(crate) table: &'a View<u32>,
+    pub(crate) sequences: u32,
+    pub(crate) max_pages: u32,
+    /// `[ropes, head_dim / 2, 2]`: revolutions a position
+    pub(crate) freq: &'a Buffer<f32>,
 }
 
 impl Chunked {
     /// After the weights are there: it reads them.
     pub(crate) fn new(
         context: &Context,
+        cores: Cores,
         outline: &Outline,
         weights: &Packed<View<u8>>,
         embed: ResolvedEmbed,
     ) -> Result<Chunked, crate::Error> {
         let layers = weights::layers(context, outline, weights)?;
-        let two_orders = layers.iter().any(|layer| kernels::norms(layer)[0].second.is_some());
+        let two_orders = layers.iter().any(|layer| kernels::norms(layer, false)[0].second.is_some());
         let config = outline.config.clone();
         Ok(Chunked {
-            kernels: Kernels::new(context, &config, &layers, embed)?,
+            kernels: Kernels::new(context, cores, &config, &layers, embed)?,
             workspace: Workspace::new(context, &config, two_orders)?,
             layers,
             config,
         })
     }
 
-    /// The residual stream of `count` tokens of the latest chunk, from `first` on.
+    /// The residual stream of `count` tokens of the latest pass, from `first` on.
     pub(crate) fn rows(&self, first: u32, count: u32) -> View<f32> {
         let len = self.config.hidden;
         self.workspace.x.view_range((first * len) as usize..((first + count) * len) as usize)
     }
 
-    /// Runs a chunk, and advances the state past it.
+    /// Compiles attention of rows that are the only ones of their sequences; gives that of a layer.
+    pub(crate) fn prepare_singles(&mut self, context: &Context) -> Result<BatchAttention, Error> {
+        self.kernels.prepare_singles(context, &self.config, &self.layers)
+    }
+
+    /// Compiles what such passes need.
+    pub(crate) fn prepare(&mut self, context: &Context, chosen: Chosen) -> Result<(), Error> {
+        self.kernels.prepare(context, &self.config, &self.layers, chosen)
+    }
+
+    /// Runs a pass whose kernels are prepared.
     pub(crate) fn run(
-        &mut self,
+        &self,
         queue: &mut impl Queue,
         weights: &Packed<View<u8>>,
-        buffers: &Buffers,
-        chunk: Chunk,
+        given: Given<'_>,
     ) -> Result<(), Error> {
-        let context = &queue.context().clone();
-        self.kernels.prepare(context, &self.config, &self.layers, chunk.tokens)?;
-        Step { chunked: self, weights, buffers, chunk }.run(queue)
+        Pass { chunked: self, weights, given }.run(queue)
     }
 }
 
-/// A chunk with all it needs.
-struct Step<'a> {
+/// A pass with all it needs.
+struct Pass<'a> {
     chunked: &'a Chunked,
     weights: &'a Packed<View<u8>>,
-    buffers: &'a Buffers,
-    chunk: Chunk,
+    given: Given<'a>,
 }
 
-impl Step<'_> {
+impl Pass<'_> {
     fn run(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
         for (index, (rows, block)) in self.chunked.layers.iter().zip(&self.weights.blocks).enumerate() {
-            self.norm(queue, &block.attn_norm, kernels::norms(rows)[0])?;
+            self.norm(queue, &block.attn_norm, kernels::norms(rows, self.given.chosen.overlap)[0])?;
             self.qkv(queue, rows)?;
             self.rotate(queue, index, block)?;
             self.attention(queue, index)?;
             self.project(queue, &rows.o, &self.chunked.workspace.heads, block.attn_post_norm.as_ref())?;
-            self.norm(queue, &block.ffn_norm, kernels::norms(rows)[1])?;
+            self.norm(queue, &block.ffn_norm, kernels::norms(rows, self.given.chosen.overlap)[1])?;
             self.gate_up(queue, rows)?;
             self.project(queue, &rows.down, &self.chunked.workspace.inner, block.ffn_post_norm.as_ref())?;
         }
         Ok(())
     }
 
-    /// The first rows of a buffer: those of the chunk's tokens.
+    /// The first rows of a buffer: those of the pass's tokens.
     fn rows<T: Element>(&self, all: &Buffer<T>, len: u32) -> View<T> {
-        Workspace::rows(all, self.chunk.tokens, len)
+        Workspace::rows(all, self.given.tokens, len)
     }
 
-    /// The tokens' states, embeddings and angles; the decoder's state moves past them.
+    /// Rows of the kernels that have their number compiled in.
+    fn fixed_rows(&self) -> u32 {
+        kernels::fixed_rows(self.given.chosen.bucket)
+    }
+
+    /// The tokens' embeddings and angles.
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (b, w, c) = (self.buffers, &self.chunked.workspace, &self.chunked.config);
-        let (kernels, ctx) = (&self.chunked.kernels, b.ctx);
-        let args = SplitPromptArgs::<Host> { prompt: &b.prompt, state: &b.state, batch_state: &w.state, ctx };
-        queue.launch(&kernels.split_prompt, args)?;
+        let (w, c, rows) = (&self.chunked.workspace, &self.chunked.config, self.fixed_rows());
+        let kernels = &self.chunked.kernels;
+        let rope_dim = c.rope.dim * c.ropes().len() as u32;
         let args = EmbedTokenArgs::<Host> {
-            state: &w.state,
+            state: &Workspace::rows(&w.state, rows, state::LEN as u32),
             table: self.weights.embed(),
-            freq: &b.freq,
-            y: &Workspace::rows(&w.x, CHUNK, c.hidden),
-            angles: &w.angles,
+            freq: self.given.cache.freq,
+            y: &Workspace::rows(&w.x, rows, c.hidden),
+            angles: &Workspace::rows(&w.angles, rows, rope_dim),
             n: c.hidden,
             vocab: c.vocab,
-            rope_dim: c.rope.dim * c.ropes().len() as u32,
-            blocks: 16 * kernels.sms,
+            rope_dim,
+            blocks: 16 * kernels.cores.sms,
             shared: 0,
         };
-        match &kernels.embed {
+        match &kernels.embed[&rows] {
             EmbedKernel::Tiles(kernel) => queue.launch(kernel, args),
             EmbedKernel::Rows(kernel) => queue.launch(kernel, args),
         }
@@ -162,7 +206,7 @@ impl Step<'_> {
     fn gate_up(&self, queue: &mut impl Queue, rows: &LayerRows) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let epilogue = kernels::gated(c, rows);
-        let matmul = kernels::product(self.chunked.kernels.sms, &rows.gate_up, epilogue, self.chunk.tokens);
+        let matmul = self.chunked.kernels.cores.product(&rows.gate_up, epilogue, self.given.chosen, CAPACITY);
         let args = MatmulArgs::<Host> {
             squares: &w.squares,
             gated: &w.inner.values,
@@ -170,9 +214,9 @@ impl Step<'_> {
             bound: rows.bound,
             y: &w.none,
             y_rows: c.feed_forward,
-            ..self.args(&rows.gate_up, Operand::of(&w.normed))
+            ..self.args(&matmul, &rows.gate_up, Operand::of(&w.normed))
         };
-        queue.launch(&self.chunked.kernels.products[&matmul], args)
+        self.chunked.kernels.products[&matmul].launch(queue, args)
     }
 
     /// Adds `W x` to the residual stream; or its norm, for models with norms after.
@@ -186,18 +230,19 @@ impl Step<'_> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let to = Stored { y: w.projected.as_ref().unwrap_or(&w.x), rows: c.hidden };
         self.product(queue, rows, kernels::projection(c), Operand::of(x), to)?;
+        let rows = self.fixed_rows();
         let (Some(kernel), Some(projected), Some(gamma)) =
-            (&self.chunked.kernels.add_normed, &w.projected, gamma)
+            (self.chunked.kernels.add_normed.get(&rows), &w.projected, gamma)
         else {
             return Ok(());
         };
         let args = AddNormedArgs::<Host> {
-            x: &Workspace::rows(projected, CHUNK, c.hidden),
+            x: &Workspace::rows(projected, rows, c.hidden),
             gamma: &gamma.cast()?,
-            y: &Workspace::rows(&w.x, CHUNK, c.hidden),
+            y: &Workspace::rows(&w.x, rows, c.hidden),
             n: c.hidden,
             epsilon: c.epsilon,
-            blocks: CHUNK,
+            blocks: rows,
             shared: 0,
         };
         queue.launch(kernel, args)
@@ -211,9 +256,9 @@ impl Step<'_> {
         x: Operand<'_>,
         to: Stored<'_>,
     ) -> Result<(), Error> {
-        let matmul = kernels::product(self.chunked.kernels.sms, rows, epilogue, self.chunk.tokens);
-        let args = MatmulArgs::<Host> { y: to.y, y_rows: to.rows, ..self.args(rows, x) };
-        queue.launch(&self.chunked.kernels.products[&matmul], args)
+        let matmul = self.chunked.kernels.cores.product(rows, epilogue, self.given.chosen, CAPACITY);
+        let args = MatmulArgs::<Host> { y: to.y, y_rows: to.rows, ..self.args(&matmul, rows, x) };
+        self.chunked.kernels.products[&matmul].launch(queue, args)
     }
 }
 
@@ -238,9 +283,9 @@ struct Stored<'a> {
     rows: u32,
 }
 
-impl Step<'_> {
+impl Pass<'_> {
     /// What the arguments of all products have.
-    fn args<'s>(&'s self, rows: &'s Rows, x: Operand<'s>) -> MatmulArgs<Host<'s>> {
+    fn args<'s>(&'s self, matmul: &Product, rows: &'s Rows, x: Operand<'s>) -> MatmulArgs<Host<'s>> {
         let w = &self.chunked.workspace;
         MatmulArgs::<Host> {
             w: &rows.tiles,
@@ -256,9 +301,11 @@ impl Step<'_> {
             n: rows.n,
             y_rows: 0,
             y_first: rows.first,
-            tokens_given: self.chunk.tokens,
+            tokens_given: self.given.tokens,
             capacity: CAPACITY,
-            blocks: self.chunked.kernels.sms,
+            blocks: self.chunked.kernels.cores.blocks(matmul),
+            partials: &w.scratch.partials,
+            tickets: &w.scratch.tickets,
         }
     }
 
@@ -269,7 +316,7 @@ impl Step<'_> {
         index: usize,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
-        let (b, w, c) = (self.buffers, &self.chunked.workspace, &self.chunked.config);
+        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
         let floats = |weights: &Option<View<u8>>| match weights {
             Some(weights) => weights.cast(),
             None => Ok(w.none.view()),
@@ -279,35 +326,82 @@ impl Step<'_> {
             x: &w.raw,
             bias: &floats(&block.bias)?,
             gamma: &floats(&block.qk_norm)?,
-            freq: &b.freq.view_range(rope..rope + c.head_dim as usize),
+            freq: &cache.freq.view_range(rope..rope + c.head_dim as usize),
+            state: &w.state,
+            pages: cache.table,
             q: &w.q,
-            k_cache: &b.k_cache[index],
-            v_cache: &b.v_cache[index],
+            k_cache: &cache.k[index],
+            v_cache: &cache.v[index],
             heads: c.heads,
             kv_heads: c.kv_heads,
-            ctx: b.ctx,
-            position: self.chunk.position,
-            tokens: self.chunk.tokens,
+            cache_pages: cache.pages,
+            sequences: cache.sequences,
+            max_pages: cache.max_pages,
+            tokens: self.given.tokens,
             capacity: CAPACITY,
             epsilon: c.epsilon,
             scale: c.score_scale(),
         };
-        queue.launch(&self.chunked.kernels.rotate, args)
+        queue.launch(&self.chunked.kernels.rotate[&self.given.chosen.overlap], args)
     }
 
     fn attention(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
-        let (b, w, c) = (self.buffers, &self.chunked.workspace, &self.chunked.config);
+        if let Some(singles) = self.given.singles.filter(|singles| singles.rows > 0) {
+            self.attend_singles(queue, index, singles)?;
+        }
+        if self.given.items > 0 {
+            self.attend_items(queue, index)?;
+        }
+        Ok(())
+    }
+
+    fn attend_singles(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        singles: Singles<'_>,
+    ) -> Result<(), Error> {
+        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
+        let args = BatchAttentionArgs::<Host> {
+            state: &w.state,
+            pages: cache.table,
+            q: &w.q,
+            k_cache: &cache.k[index],
+            v_cache: &cache.v[index],
+            y: &w.heads.values,
+            y_scale: &w.heads.scale,
+            partials: singles.partials,
+            ticket: singles.ticket,
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            cache_pages: cache.pages,
+            sequences: cache.sequences,
+            max_pages: cache.max_pages,
+            rows: singles.rows,
+            capacity: CAPACITY,
+            splits: singles.splits,
+            units: singles.units,
+        };
+        let overlap = usize::from(self.given.chosen.overlap);
+        queue.launch(&self.chunked.kernels.singles[overlap][index], args)
+    }
+
+    fn attend_items(&self, queue: &mut impl Queue, index: usize) -> Result<(), Error> {
+        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
         let args = PromptAttentionArgs::<Host> {
             q: &w.q,
-            k_cache: &b.k_cache[index],
-            v_cache: &b.v_cache[index],
+            k_cache: &cache.k[index],
+            v_cache: &cache.v[index],
+            pages: cache.table,
+            items: &w.items(self.given.items),
             y: &w.heads.values,
             y_scale: &w.heads.scale,
             heads: c.heads,
             kv_heads: c.kv_heads,
-            ctx: b.ctx,
-            position: self.chunk.position,
-            tokens: self.chunk.tokens,
+            cache_pages: cache.pages,
+            sequences: cache.sequences,
+            max_pages: cache.max_pages,
+            item_count: self.given.items,
             capacity: CAPACITY,
         };
         match &self.chunked.kernels.attention[index] {

@@ -48,6 +48,21 @@ pub(crate) fn layers(
     layers
 }
 
+/// Finds the units of a matrix that is no layer's.
+pub(crate) fn rows_of(
+    context: &Context,
+    format: Format,
+    order: RowOrder,
+    tiles: &View<u8>,
+    rows: u32,
+    n: u32,
+) -> Result<Rows, Error> {
+    let mut bounds = Bounds { stream: Stream::new(context)?, kernels: Distinct::new(context) };
+    let (rows, _) = bounds.rows(format, order, tiles, rows, n, 0)?;
+    bounds.stream.synchronize()?;
+    Ok(rows)
+}
+
 struct Bounds<'c> {
     stream: Stream,
     kernels: Distinct<'c, RowBounds>,

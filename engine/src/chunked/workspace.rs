@@ -1,6 +1,8 @@
 //! The device memory of chunked prefill besides weights and caches.
 
 use warpwright_driver::{Buffer, Context, Element, Error, View, f16};
+use warpwright_kernels::matmul::plan::SCRATCH;
+use warpwright_kernels::prompt::Item;
 use warpwright_kernels::state;
 
 use super::CHUNK;
@@ -10,19 +12,29 @@ use crate::model::config::Config;
 pub(crate) const CAPACITY: u32 = 2304;
 
 /// Activations of a product: see `warpwright_kernels::matmul::activations`.
-pub(super) struct Panels {
+pub(crate) struct Panels {
     /// `[n / 64, capacity, 64]`
-    pub(super) values: Buffer<f16>,
+    pub(crate) values: Buffer<f16>,
     /// `[capacity]`
-    pub(super) scale: Buffer<f32>,
+    pub(crate) scale: Buffer<f32>,
+}
+
+/// What products with split columns work with, one after another: see `warpwright_kernels::matmul::plan::SCRATCH`.
+pub(crate) struct Scratch {
+    /// The sums of parts.
+    pub(crate) partials: Buffer<f32>,
+    /// Who has left one; zero between launches.
+    pub(crate) tickets: Buffer<u32>,
 }
 
 /// Buffers, a row for each token.
 pub(crate) struct Workspace {
     /// `[chunk, 8]`
-    pub(super) state: Buffer<u32>,
+    pub(crate) state: Buffer<u32>,
+    /// `[chunk, 4]`: the work items of attention
+    pub(super) items: Buffer<u32>,
     /// `[capacity, hidden]`: the residual stream
-    pub(super) x: Buffer<f32>,
+    pub(crate) x: Buffer<f32>,
     /// `[chunk, ropes, head_dim / 2, 2]`: cosine and sine at each position. The embedding makes them;
     /// here nobody reads them, as the rotation makes its own.
     pub(super) angles: Buffer<f32>,
@@ -42,6 +54,7 @@ pub(crate) struct Workspace {
     pub(super) inner: Panels,
     /// `[capacity, hidden]`: what a projection gives, if it is normed before it is added
     pub(super) projected: Option<Buffer<f32>>,
+    pub(crate) scratch: Scratch,
     /// Of no elements: what an epilogue does not use.
     pub(super) none: Buffer<f32>,
     pub(super) none16: Buffer<f16>,
@@ -49,10 +62,10 @@ pub(crate) struct Workspace {
 
 impl Panels {
     /// Zeros: rows past the chunk are multiplied and thrown away.
-    fn new(context: &Context, name: &str, n: u32) -> Result<Panels, Error> {
+    pub(crate) fn new(context: &Context, name: &str, capacity: u32, n: u32) -> Result<Panels, Error> {
         Ok(Panels {
-            values: Buffer::zeroed(context, (CAPACITY * n) as usize)?.labelled(name),
-            scale: Buffer::zeroed(context, CAPACITY as usize)?.labelled(&format!("{name}.scale")),
+            values: Buffer::zeroed(context, (capacity * n) as usize)?.labelled(name),
+            scale: Buffer::zeroed(context, capacity as usize)?.labelled(&format!("{name}.scale")),
         })
     }
 }
@@ -66,19 +79,29 @@ impl Workspace {
         let projected = c.architecture.norms_after.then(|| floats("chunk.projected", CAPACITY, c.hidden));
         Ok(Workspace {
             state: Buffer::zeroed(context, CHUNK as usize * state::LEN)?.labelled("chunk.state"),
+            items: Buffer::zeroed(context, CHUNK as usize * Item::LEN)?.labelled("chunk.items"),
             x: floats("chunk.x", CAPACITY, c.hidden)?,
             angles: floats("chunk.angles", CHUNK, c.ropes().len() as u32 * c.head_dim)?,
-            normed: Panels::new(context, "chunk.normed", c.hidden)?,
+            normed: Panels::new(context, "chunk.normed", CAPACITY, c.hidden)?,
             normed2: second.transpose()?.map(|buffer| buffer.labelled("chunk.normed2")),
             squares: floats("chunk.squares", CAPACITY, 1)?,
             raw: floats("chunk.raw", CAPACITY, c.q_len() + 2 * c.kv_len())?,
             q: Buffer::zeroed(context, (CAPACITY * c.q_len()) as usize)?.labelled("chunk.q"),
-            heads: Panels::new(context, "chunk.heads", c.q_len())?,
-            inner: Panels::new(context, "chunk.inner", c.feed_forward)?,
+            heads: Panels::new(context, "chunk.heads", CAPACITY, c.q_len())?,
+            inner: Panels::new(context, "chunk.inner", CAPACITY, c.feed_forward)?,
             projected: projected.transpose()?,
+            scratch: Scratch {
+                partials: Buffer::zeroed(context, SCRATCH[0])?.labelled("chunk.partials"),
+                tickets: Buffer::zeroed(context, SCRATCH[1])?.labelled("chunk.tickets"),
+            },
             none: Buffer::zeroed(context, 0)?,
             none16: Buffer::zeroed(context, 0)?,
         })
+    }
+
+    /// So many work items.
+    pub(crate) fn items(&self, count: u32) -> View<u32> {
+        Workspace::rows(&self.items, count, Item::LEN as u32)
     }
 
     /// The first rows of a buffer.
@@ -92,5 +115,6 @@ pub(crate) fn bytes(c: &Config) -> u64 {
     let after = if c.architecture.norms_after { c.hidden } else { 0 };
     let floats = c.hidden + after + c.q_len() + 2 * c.kv_len() + c.ropes().len() as u32 * c.head_dim + 12;
     let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward;
-    u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves))
+    let scratch = 4 * SCRATCH.iter().sum::<usize>() as u64;
+    u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves)) + scratch
 }

@@ -11,17 +11,21 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use warpwright_driver::{
-    CaptureMode, Context, Event, Graph, GraphExec, Queue, Recorder, Stream, View, Work, capture,
+    CaptureMode, Context, Graph, GraphExec, Queue, Recorder, Stream, View, Work, capture,
 };
 
 use crate::Error;
 use crate::Loading;
 use crate::Model;
 use crate::buffers::Buffers;
-use crate::chunked::step::{Chunk, Chunked};
-use crate::chunked::{CHUNK, LEAST, kernels};
+use crate::chunked::kernels;
+use crate::chunked::list::PassNode;
+use crate::chunked::products::Cores;
+use crate::chunked::prompt::{PromptChunks, Size};
+use crate::decode::in_flight::InFlight;
 use crate::decode::memory;
 use crate::decode::options::{Launch, Options, Prefer};
+use crate::decode::sequence::Sequence;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::Unsupported;
@@ -45,8 +49,9 @@ use crate::weights::upload;
 pub struct Decoder {
     pub(crate) machine: Machine,
     pub(crate) stream: Stream,
-    /// Events of alternating launches.
-    pub(crate) events: [Event; 2],
+    pub(crate) in_flight: InFlight,
+    /// The tokens that are taken in.
+    pub(crate) sequence: Sequence,
     steps: Steps,
     path: Path,
     loading: Loading,
@@ -72,7 +77,7 @@ enum Pass {
         /// For steps of several tokens.
         batched: Option<Box<LoadedStep>>,
         /// For chunks of a prompt.
-        chunked: Option<Box<Chunked>>,
+        chunked: Option<Box<PromptChunks>>,
     },
 }
 
@@ -206,7 +211,7 @@ impl Decoder {
     /// What is needed and what there is.
     pub fn check(context: &Context, outline: &Outline, options: Options) -> Result<(), Error> {
         check_context(outline, options.ctx)?;
-        memory::check(context, outline, options.ctx, chunks(context, outline, options))
+        memory::check(context, outline, options.ctx, chunks(context, outline, options).is_some())
     }
 
     fn assemble(
@@ -225,8 +230,8 @@ impl Decoder {
                 machine.graph(context, launch, kind, steps)
             })?,
         };
-        let events = [Event::untimed(context)?, Event::untimed(context)?];
-        Ok(Decoder { machine, stream: Stream::new(context)?, events, steps, path, loading })
+        let (stream, in_flight) = (Stream::new(context)?, InFlight::new(context)?);
+        Ok(Decoder { machine, stream, in_flight, sequence: Sequence::default(), steps, path, loading })
     }
 
     /// Which kernels decode.
@@ -248,62 +253,31 @@ impl Decoder {
         }
     }
 
-    /// Takes a prompt of `len` tokens. The pipeline leaves the last one to the first step of decoding; chunks take it,
-    /// too, and the token after the prompt is made. Gives how many tokens were made.
-    pub(crate) fn prefill(&mut self, len: u32) -> Result<u32, Error> {
-        let (batch, mut done) = (self.prefill_batch(), 0);
-        while done + 1 < len {
-            let left = len - 1 - done;
-            let tokens = self.machine.chunk(&mut &self.stream, done, left + 1)?;
-            if tokens > 0 {
-                done += tokens;
-                if done == len {
-                    self.machine.end_chunk(&mut &self.stream, tokens)?;
-                }
-                continue;
-            }
-            let (kind, taken) =
-                if left.min(batch) > 1 { (StepKind::PrefillBatch, batch) } else { (StepKind::Prefill, 1) };
-            self.launch(kind)?;
-            done += taken.min(left);
-        }
-        Ok(u32::from(done == len))
-    }
-
     /// Prepares the prefill of chunks, if the options ask for it and there are kernels. The weights are there.
     fn prepare_chunks(&mut self, outline: &Outline, options: Options) -> Result<(), Error> {
         let context = self.stream.context();
         let Pass::Pipeline { weights, single, chunked, .. } = &mut self.machine.pass else {
             return Ok(());
         };
-        if chunked.is_none() && chunks(context, outline, options) {
+        if let Some((cores, size)) = chunks(context, outline, options).filter(|_| chunked.is_none()) {
             let embed = single.pipeline.resolved.embed;
-            *chunked = Some(Box::new(Chunked::new(context, outline, weights, embed)?));
+            *chunked = Some(Box::new(PromptChunks::new(context, cores, outline, weights, embed, size)?));
         }
         Ok(())
-    }
-
-    /// The kernels of the first chunk of a prompt of `tokens` tokens, one after the other, each with its time.
-    ///
-    /// # Errors
-    /// A prompt that is not prefilled in chunks, and driver errors.
-    pub fn profile_chunk(&mut self, tokens: u32) -> Result<warpwright_driver::Profile, Error> {
-        let context = self.stream.context().clone();
-        let mut recorder = Recorder::new(&context)?;
-        if self.machine.chunk(&mut recorder, 0, tokens)? == 0 {
-            return Err(Error::NoChunk { tokens, path: self.path.clone() });
-        }
-        let graph = recorder.finish();
-        // Once to warm up.
-        graph.profile(&self.stream)?;
-        Ok(graph.profile(&self.stream)?)
     }
 
     /// Tokens of a prompt of `tokens` that are prefilled at once, at most: a chunk, if there are kernels for that, the
     /// options ask for it, and the prompt is long enough.
     pub fn at_once(&self, tokens: u32) -> u32 {
-        let chunked = matches!(self.machine.pass, Pass::Pipeline { chunked: Some(_), .. });
-        if chunked && tokens >= LEAST { tokens.min(CHUNK) } else { self.prefill_batch() }
+        self.next_chunk(tokens).unwrap_or_else(|| self.prefill_batch())
+    }
+
+    /// Tokens of the next chunk of a prompt of which `left` tokens are left; `None` if there is none.
+    pub(crate) fn next_chunk(&self, left: u32) -> Option<u32> {
+        match &self.machine.pass {
+            Pass::Pipeline { chunked: Some(chunked), .. } => chunked.next(left),
+            _ => None,
+        }
     }
 
     /// Tokens of a prompt that one step of the pipeline prefills.
@@ -326,16 +300,6 @@ impl Decoder {
     /// What the driver refuses.
     pub fn dot(&self, kind: StepKind) -> Result<String, Error> {
         Ok(self.machine.graph(self.stream.context(), Launch::Graph, kind, 1)?.dot())
-    }
-
-    /// Resets the decoder to the start of a prompt.
-    pub(crate) fn start(&mut self, prompt: &[u32]) -> Result<(), Error> {
-        let (b, vocab) = (&self.machine.buffers, self.machine.config.vocab);
-        check_prompt(prompt, vocab, b.ctx)?;
-        let state = [prompt[0], 0, 0, prompt.len() as u32, 0, 0, 0, 0];
-        self.stream.write(&b.state, &state)?;
-        self.stream.write(&b.prompt.view_range(0..prompt.len()), prompt)?;
-        Ok(())
     }
 
     /// Launches a step.
@@ -374,7 +338,8 @@ impl Pass {
             text: options.tuning.to_string(),
             problem: problem.to_string(),
         })?;
-        let chunked = chunked.filter(|_| options.chunks);
+        let chunked = chunked.zip(size(options)).map(|(chunked, size)| chunked.with_size(context, size));
+        let chunked = chunked.transpose()?;
         // The workspaces go before there are new ones.
         let single = single.pipeline;
         let batched = batched.map(|step| step.pipeline);
@@ -384,7 +349,7 @@ impl Pass {
             weights,
             single: single.into(),
             batched: batched.transpose()?.map(Box::new),
-            chunked,
+            chunked: chunked.map(Box::new),
         })
     }
 }
@@ -427,22 +392,27 @@ impl Machine {
         }
     }
 
-    /// Prefills a chunk at `position` of a prompt of which `left` tokens are left; gives how many tokens it has, 0 if
-    /// there are no kernels for it.
-    pub(crate) fn chunk(&mut self, queue: &mut impl Queue, position: u32, left: u32) -> Result<u32, Error> {
+    /// Prefills a chunk, from the state's position on, of a prompt of which `left` tokens are left; gives how many tokens
+    /// it has, 0 if there are no kernels for it.
+    pub(crate) fn chunk(&mut self, queue: &mut impl Queue, left: u32) -> Result<u32, Error> {
         let Pass::Pipeline { weights, chunked: Some(chunked), .. } = &mut self.pass else {
             return Ok(0);
         };
-        if left < LEAST {
-            return Ok(0);
+        let Some(tokens) = chunked.next(left) else { return Ok(0) };
+        chunked.run(queue, weights, &self.buffers, tokens)?;
+        Ok(tokens)
+    }
+
+    /// The kernels of the first chunk of a prompt, once it has been recorded.
+    pub(crate) fn list_chunk(&self, tokens: u32) -> Vec<PassNode> {
+        match &self.pass {
+            Pass::Pipeline { chunked: Some(chunked), .. } => chunked.list(tokens),
+            _ => vec![],
         }
-        let chunk = Chunk { position, tokens: left.min(CHUNK) };
-        chunked.run(queue, weights, &self.buffers, chunk)?;
-        Ok(chunk.tokens)
     }
 
     /// Makes the token after the last one of a chunk of `tokens`, with its logits.
-    fn end_chunk(&self, queue: &mut impl Queue, tokens: u32) -> Result<(), Error> {
+    pub(crate) fn end_chunk(&self, queue: &mut impl Queue, tokens: u32) -> Result<(), Error> {
         if let Pass::Pipeline { weights, single, chunked: Some(chunked), .. } = &self.pass {
             single.step(weights, &self.buffers).end(queue, &chunked.rows(tokens - 1, 1))?;
         }
@@ -547,31 +517,20 @@ impl Queue for Counted<'_> {
     }
 }
 
-/// Whether prompts are prefilled in chunks, if the pipeline decodes.
-fn chunks(context: &Context, outline: &Outline, options: Options) -> bool {
-    let wgmma = context.device().compute_capability() == (9, 0);
-    let fast = options.prefer == Prefer::Fast && kernels::supports(&outline.config);
-    options.chunks
-        && wgmma
-        && fast
-        && Resolved::of(outline, context.device(), options.tuning, options.batch()).is_ok()
+/// What multiplies the chunks of prompts, and their size, if prompts are prefilled in chunks.
+fn chunks(context: &Context, outline: &Outline, options: Options) -> Option<(Cores, Size)> {
+    let device = context.device();
+    let size = size(options).filter(|_| options.prefer == Prefer::Fast)?;
+    let cores = kernels::check(device, &outline.config).ok()?;
+    let pipeline = Resolved::of(outline, device, options.tuning, options.batch()).is_ok();
+    pipeline.then_some((cores, size))
+}
+
+fn size(options: Options) -> Option<Size> {
+    options.chunk().map(|longest| Size { ctx: options.ctx, longest })
 }
 
 fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {
     let limit = outline.config.context;
     if (1..=limit).contains(&ctx) { Ok(()) } else { Err(Error::Context { ctx, limit }) }
-}
-
-/// Refuses a prompt that would make the device read out of bounds.
-fn check_prompt(prompt: &[u32], vocab: u32, ctx: u32) -> Result<(), Error> {
-    if prompt.is_empty() {
-        return Err(Error::NoPrompt);
-    }
-    if prompt.len() > ctx as usize {
-        return Err(Error::PromptLength { len: prompt.len(), ctx });
-    }
-    match prompt.iter().position(|id| *id >= vocab) {
-        Some(index) => Err(Error::PromptToken { index, id: prompt[index], vocab }),
-        None => Ok(()),
-    }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use crate::Error;
 use crate::decode::decoder::{Decoder, Machine};
+use crate::decode::sequence::{Last, Sequence};
 use crate::step::StepKind;
 
 /// Tokens as they are generated.
@@ -18,10 +19,6 @@ pub struct Generation<'a> {
     /// Tokens of the completed launches.
     made: u32,
     read: u32,
-    /// For each launch in flight, the total number of tokens up to its end.
-    under_way: VecDeque<u32>,
-    /// Completed launches.
-    over: usize,
 }
 
 /// Why tokens end.
@@ -56,7 +53,7 @@ impl Iterator for Generation<'_> {
 }
 
 impl<'a> Generation<'a> {
-    /// At most `limit` tokens, and no more than there is room for. `made` of them, 0 or 1, are under way.
+    /// At most `limit` tokens, and no more than there is room for. `made` of them, 0 or 1, are in flight.
     pub(crate) fn new(
         decoder: &'a mut Decoder,
         first: u32,
@@ -65,12 +62,11 @@ impl<'a> Generation<'a> {
     ) -> Result<Generation<'a>, Error> {
         let room = decoder.machine.buffers.ctx - first;
         let (end, limit) = if limit > room { (End::ContextFull, room) } else { (End::Limit, limit) };
-        let mut under_way = VecDeque::new();
+        decoder.in_flight.clear();
         if made > 0 {
-            decoder.events[0].record(&decoder.stream)?;
-            under_way.push_back(made);
+            decoder.in_flight.push(&decoder.stream, made)?;
         }
-        Ok(Generation { decoder, first, limit, end, launched: made, made: 0, read: 0, under_way, over: 0 })
+        Ok(Generation { decoder, first, limit, end, launched: made, made: 0, read: 0 })
     }
 
     /// Why there are no more tokens, once they have ended without an error.
@@ -86,15 +82,12 @@ impl<'a> Generation<'a> {
 
     /// Keeps two launches in flight, then waits for the earlier one.
     fn wait(&mut self) -> Result<(), Error> {
-        while self.under_way.len() < 2 && self.launched < self.limit {
+        while !self.decoder.in_flight.is_full() && self.launched < self.limit {
             self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
-            let event = &self.decoder.events[(self.over + self.under_way.len()) % 2];
-            event.record(&self.decoder.stream)?;
-            self.under_way.push_back(self.launched);
+            let Decoder { in_flight, stream, .. } = &mut *self.decoder;
+            in_flight.push(stream, self.launched)?;
         }
-        self.decoder.events[self.over % 2].synchronize()?;
-        self.over += 1;
-        self.made = self.under_way.pop_front().expect("tokens are wanted, so a launch is under way");
+        self.made = self.decoder.in_flight.wait()?.expect("tokens are wanted, so a launch is in flight");
         Ok(())
     }
 
@@ -104,7 +97,10 @@ impl<'a> Generation<'a> {
         }
         let position = self.first + self.read;
         self.read += 1;
-        self.decoder.token(position)
+        let token = self.decoder.token(position)?;
+        // Steps beyond it may run; what they leave in the cache is overwritten before it is read.
+        self.decoder.sequence = Sequence { len: position + 2, last: Last::Waiting(token), placed: false };
+        Ok(token)
     }
 }
 
@@ -151,7 +147,7 @@ impl<'a> LogitRows<'a> {
         let (position, batch) = (self.position, self.decoder.prefill_batch());
         let Decoder { machine, stream, .. } = &mut *self.decoder;
         if position == self.chunk[1] && batch > 1 {
-            let tokens = machine.chunk(&mut &*stream, position, self.end - position)?;
+            let tokens = machine.chunk(&mut &*stream, self.end - position)?;
             self.chunk = [position, position + tokens];
         }
         let [first, end] = self.chunk;
@@ -190,24 +186,56 @@ impl<'a> LogitRows<'a> {
 }
 
 impl Decoder {
-    /// Continues `prompt` greedily: the argmax token each time, at most `limit` tokens, up to and including an
+    /// Starts anew and continues `prompt` greedily: the argmax token each time, at most `limit` tokens, up to and including an
     /// end-of-text token, or until the context is full.
     ///
     /// # Errors
     /// A prompt that is empty, longer than the context, or contains an id outside the vocabulary.
     pub fn generate(&mut self, prompt: &[u32], limit: u32) -> Result<Generation<'_>, Error> {
-        self.start(prompt)?;
-        let made = self.prefill(prompt.len() as u32)?;
-        let first = prompt.len() as u32 - 1;
+        self.reset();
+        self.prefill(prompt)?;
+        self.decode(limit)
+    }
+
+    /// The same from the tokens that the decoder has: those that it has [taken in](Decoder::prefill), and those read from
+    /// generations. A generation may be dropped early; only tokens that were read count.
+    ///
+    /// # Errors
+    /// A decoder that has no tokens, and driver errors.
+    pub fn decode(&mut self, limit: u32) -> Result<Generation<'_>, Error> {
+        let made = self.resume()?;
+        let first = self.sequence.len - 1;
         Generation::new(self, first, limit, made)
     }
 
-    /// Processes `ids` and yields the logits after each: rows of `vocab`.
+    /// The logits after the last of the tokens that the decoder has: `vocab` of them.
+    ///
+    /// # Errors
+    /// A decoder that has no tokens, or whose last token was made when the context was full; logits that are not finite;
+    /// and driver errors.
+    pub fn last_logits(&mut self) -> Result<Vec<f32>, Error> {
+        let (len, ctx) = (self.sequence.len, self.machine.buffers.ctx);
+        if len > ctx {
+            return Err(Error::ContextFull { ctx });
+        }
+        if self.resume()? == 0 {
+            self.launch(StepKind::Decode)?;
+        }
+        if let Last::Waiting(token) = self.sequence.last {
+            self.sequence.last = Last::Taken(token);
+        }
+        let logits = self.stream.read(&self.machine.buffers.logits)?;
+        check_logits(len - 1, &logits).map(|()| logits)
+    }
+
+    /// Starts anew, processes `ids` and yields the logits after each: rows of `vocab`. Afterwards the decoder has no
+    /// tokens.
     ///
     /// # Errors
     /// As [`generate`](Decoder::generate).
     pub fn logits(&mut self, ids: &[u32]) -> Result<LogitRows<'_>, Error> {
-        self.start(ids)?;
+        self.reset();
+        self.give(ids)?;
         Ok(LogitRows::new(self, ids.len() as u32))
     }
 
@@ -227,7 +255,7 @@ impl Decoder {
 }
 
 /// Refuses a row with a logit that is not finite.
-fn check_logits(position: u32, row: &[f32]) -> Result<(), Error> {
+pub(crate) fn check_logits(position: u32, row: &[f32]) -> Result<(), Error> {
     match row.iter().position(|x| !x.is_finite()) {
         Some(token) => Err(Error::Logit { position, token, value: row[token] }),
         None => Ok(()),

@@ -2,7 +2,10 @@
 
 pub(crate) mod decoder;
 pub(crate) mod generation;
+pub(crate) mod in_flight;
 pub(crate) mod loading;
 pub(crate) mod memory;
 pub(crate) mod needs;
 pub(crate) mod options;
+pub(crate) mod prefill;
+pub(crate) mod sequence;

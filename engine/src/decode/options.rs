@@ -1,5 +1,6 @@
 //! What a decoder is made for.
 
+use crate::chunked::{CHUNK, LEAST};
 use crate::pipeline::tuning::Tuning;
 
 /// How a step reaches the device.
@@ -37,8 +38,10 @@ pub struct Options {
     pub tokens_per_launch: u32,
     /// Tokens of a prompt that the pipeline prefills per step: 1, 2, 4 or 8. Other values are rounded down.
     pub prefill_batch: u32,
-    /// Whether prompts are prefilled in chunks on tensor cores, where there are kernels for the model and the device.
-    pub chunks: bool,
+    /// Tokens of a prompt that are prefilled as one chunk on tensor cores, at most, where there are kernels for the model
+    /// and the device: 16 to 2,048. More count as 2,048, fewer as no chunks. Short chunks are slower, and the host hears
+    /// from them more often.
+    pub chunk: u32,
     /// Which kernels to decode with; fixed once the weights are loaded.
     pub prefer: Prefer,
     /// How the pipeline's kernels divide their blocks.
@@ -53,7 +56,7 @@ impl Options {
             launch,
             tokens_per_launch: 8,
             prefill_batch: 8,
-            chunks: true,
+            chunk: CHUNK,
             prefer: Prefer::Fast,
             tuning: Tuning::default(),
         }
@@ -62,5 +65,10 @@ impl Options {
     /// [`prefill_batch`](Options::prefill_batch), rounded down.
     pub(crate) fn batch(&self) -> u32 {
         1 << self.prefill_batch.clamp(1, 8).ilog2()
+    }
+
+    /// [`chunk`](Options::chunk), if that is one.
+    pub(crate) fn chunk(&self) -> Option<u32> {
+        (self.chunk >= LEAST).then(|| self.chunk.min(CHUNK))
     }
 }

@@ -1,5 +1,6 @@
 //! Timed rounds: the time per token, wall clock and on the device.
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use warpwright_driver::{Event, View};
@@ -41,10 +42,12 @@ impl Decoder {
         let vocab = u64::from(self.machine.config.vocab);
         // A prime stride visits every id of most vocabularies.
         let ids: Vec<u32> = (0..u64::from(len)).map(|i| (i * 7919 % vocab) as u32).collect();
-        self.start(&ids)?;
+        self.reset();
+        self.give(&ids)?;
         let (start, end) = (Event::new(self.stream.context())?, Event::new(self.stream.context())?);
         start.record(&self.stream)?;
-        if self.prefill(len)? == 0 {
+        self.take_in(&ids, |_| ControlFlow::Continue(()))?;
+        if self.resume()? == 0 {
             self.launch(StepKind::Decode)?;
         }
         end.record(&self.stream)?;
@@ -72,6 +75,7 @@ impl Decoder {
     /// Prepares decoding from `attended` positions with random keys and values.
     pub(crate) fn prepare(&mut self, attended: u32, tokens: u32) -> Result<(), Error> {
         self.check_room(attended, tokens)?;
+        self.reset();
         self.fill_caches()?;
         self.place(attended)
     }
@@ -99,8 +103,11 @@ impl Decoder {
     fn on_the_wall(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {
         self.place(attended)?;
         let start = Instant::now();
-        let read = Generation::new(self, attended - 1, tokens, 0)?.collect::<Result<_, _>>()?;
-        Ok((read, start.elapsed()))
+        let read: Result<_, _> = Generation::new(self, attended - 1, tokens, 0)?.collect();
+        let wall = start.elapsed();
+        // They continue no prompt.
+        self.reset();
+        Ok((read?, wall))
     }
 
     fn on_the_device(&mut self, attended: u32, tokens: u32) -> Result<(Vec<u32>, Duration), Error> {

@@ -34,6 +34,15 @@ pub(crate) enum EmbedKernel {
     Rows(Kernel<EmbedRows>),
 }
 
+impl EmbedKernel {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            EmbedKernel::Tiles(kernel) => kernel.def().name(),
+            EmbedKernel::Rows(kernel) => kernel.def().name(),
+        }
+    }
+}
+
 /// The kernels of a layer. Layers of the same formats and windows share them.
 pub(super) struct LayerKernels {
     pub(super) qkv: LoadedProduct<Qkv>,

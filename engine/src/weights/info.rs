@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
-use crate::model::roles::Block;
 use crate::weights::packed::packed;
 
 /// Tensors of one role and shape, over all blocks.
@@ -55,14 +54,26 @@ pub fn weight_bytes(model: &Outline) -> u64 {
 
 /// Weights that a token of a prompt is multiplied with: those of all matrices of the layers.
 pub fn layer_weights(model: &Outline) -> u64 {
-    let matrices = |b: &Block<Weight>| {
-        let Block { q, k, v, o, gate, up, down, .. } = b;
-        [q, k, v, o, gate, up, down]
-            .into_iter()
-            .map(|weight| weight.dims.iter().product::<u64>())
-            .sum::<u64>()
-    };
-    model.weights.blocks.iter().map(matrices).sum()
+    matrices(model).map(numbers).sum()
+}
+
+/// Bytes of them.
+pub fn layer_bytes(model: &Outline) -> u64 {
+    matrices(model).map(|matrix| matrix.format.row_bytes(numbers(matrix) as usize) as u64).sum()
+}
+
+/// Weights of the LM head, with which a token is multiplied that another one follows.
+pub fn head_weights(model: &Outline) -> u64 {
+    numbers(model.weights.head())
+}
+
+/// The matrices of all layers.
+fn matrices(model: &Outline) -> impl Iterator<Item = &Weight> {
+    model.weights.blocks.iter().flat_map(|b| [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down])
+}
+
+fn numbers(weight: &Weight) -> u64 {
+    weight.dims.iter().product()
 }
 
 /// Bytes of weights that a token reads: all but the embedding, of which it is one row unless it is the LM
@@ -81,11 +92,16 @@ pub fn kv_bytes_read(model: &Outline, attended: u32) -> u64 {
 /// The same of one layer.
 pub(crate) fn kv_bytes_of(c: &Config, layer: u32, attended: u32) -> u64 {
     let attended = c.window_of(layer).map_or(attended, |window| attended.min(window));
-    u64::from(c.kv_len()) * u64::from(attended) * 2 * 2
+    kv_position_bytes(c) * u64::from(attended)
+}
+
+/// Bytes of the keys and values of a position of a layer.
+pub(crate) fn kv_position_bytes(c: &Config) -> u64 {
+    u64::from(c.kv_len()) * 2 * 2
 }
 
 /// Bytes of keys and values that a token without windows reads for each position before it, in f16.
 pub fn kv_bytes(model: &Outline) -> u64 {
     let c = &model.config;
-    u64::from(c.layers) * u64::from(c.kv_len()) * 2 * 2
+    u64::from(c.layers) * kv_position_bytes(c)
 }

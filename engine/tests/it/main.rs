@@ -1,5 +1,6 @@
 //! Tests of the engine: files, numbers and tokens; the forward pass on the emulator.
 
+mod batch;
 mod changes;
 mod config;
 mod decode;
@@ -8,9 +9,11 @@ mod gguf;
 mod info;
 mod keys;
 mod not_finite;
+mod operations;
 mod oracle;
 mod outliers;
 mod pipeline;
+mod prefill;
 mod quantize;
 mod random;
 mod rope;

@@ -14,7 +14,7 @@ const REMEDY: &str = "make tests/data/families.json again, as tests/data/familie
 
 /// The models of the families that the engine knows, with their logits. Their files are named after the test, because
 /// tests run at the same time.
-fn supported(test: &str) -> impl Iterator<Item = (&'static families::Model, Model, Vec<f64>)> {
+pub(crate) fn supported(test: &str) -> impl Iterator<Item = (&'static families::Model, Model, Vec<f64>)> {
     let text = std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
     let known = |model: &&families::Model| Architecture::ALL.iter().any(|known| known.name == model.family);
@@ -28,7 +28,7 @@ fn supported(test: &str) -> impl Iterator<Item = (&'static families::Model, Mode
     })
 }
 
-fn ids() -> Vec<u32> {
+pub(crate) fn ids() -> Vec<u32> {
     let text = std::fs::read_to_string(crate::repository("engine/tests/data/families.json")).unwrap();
     crate::ids(&serde_json::from_str::<Value>(&text).unwrap()["ids"])
 }
@@ -46,7 +46,7 @@ fn the_oracle_agrees() {
 fn both_passes_agree() {
     for (case, model, wanted) in supported("passes") {
         for prefer in [Prefer::Fast, Prefer::Simple] {
-            let options = Options { prefer, chunks: false, ..Options::new(case.room, Launch::Graph) };
+            let options = Options { prefer, chunk: 0, ..Options::new(case.room, Launch::Graph) };
             let mut decoder = Decoder::new(&emulator(), &model, options, |_| ()).unwrap();
             let rows = logits(&mut decoder, &ids()).concat();
             if prefer == Prefer::Fast {
@@ -65,7 +65,7 @@ fn both_passes_agree() {
 fn chunks_agree() {
     for (case, model, wanted) in supported("chunks") {
         let options = Options::new(case.room, Launch::Graph);
-        let without = Options { chunks: false, ..options };
+        let without = Options { chunk: 0, ..options };
         let decoder = Decoder::new(&emulator(), &model, without, |_| ()).unwrap();
         assert_eq!(decoder.at_once(20), decoder.prefill_batch(), "{}", case.name);
         let mut decoder = decoder.with_options(&model.outline, options).unwrap();

@@ -1,8 +1,9 @@
 //! What a product of many tokens does with its sums.
 
 use super::activations::{self, PANEL};
-use super::product::{Matmul, MatmulArgs};
+use super::product::MatmulArgs;
 use crate::contract::Contract;
+use crate::format::Format;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS, RowOrder};
 use crate::simple::swiglu::Activation;
@@ -30,6 +31,8 @@ pub(super) struct Sums<'a, 'k> {
     /// The first token.
     pub(super) token: U32<'k>,
     pub(super) sums: &'a Accumulators<'k, f32>,
+    /// Whether what other kernels write may be written while this one starts.
+    pub(super) overlap: bool,
 }
 
 impl Epilogue {
@@ -41,29 +44,33 @@ impl Epilogue {
         }
     }
 
-    pub(super) fn contract(self, matmul: &Matmul, a: &MatmulArgs<Shape>) -> Result<(), ShapeError> {
+    /// What a kernel with this epilogue and rows in this order asks of its arguments.
+    pub(super) fn contract(
+        self,
+        kernel: &impl Contract,
+        order: RowOrder,
+        a: &MatmulArgs<Shape>,
+    ) -> Result<(), ShapeError> {
         let (y, gated, capacity) = match self {
             Epilogue::Gated(..) => (0, a.capacity, a.capacity),
             _ => (a.capacity, 0, 0),
         };
         let results = if gated > 0 { a.rows / 2 } else { a.rows };
-        matmul.range("y_rows", a.y_rows, results, u32::MAX)?;
-        matmul.range("y_first", a.y_first, 0, a.y_rows - results)?;
-        matmul.length("y", a.y, "capacity * y_rows", &[y, a.y_rows])?;
-        matmul.length("gated", a.gated, "capacity * y_rows", &[gated, a.y_rows])?;
-        matmul.length("gated_scale", a.gated_scale, "capacity", &[capacity])?;
-        matmul.length("squares", a.squares, "capacity", &[capacity])?;
-        matmul.require(gated == 0 || a.y_rows.is_multiple_of(2 * PANEL), || {
+        kernel.range("y_rows", a.y_rows, results, u32::MAX)?;
+        kernel.range("y_first", a.y_first, 0, a.y_rows - results)?;
+        kernel.length("y", a.y, "capacity * y_rows", &[y, a.y_rows])?;
+        kernel.length("gated", a.gated, "capacity * y_rows", &[gated, a.y_rows])?;
+        kernel.length("gated_scale", a.gated_scale, "capacity", &[capacity])?;
+        kernel.length("squares", a.squares, "capacity", &[capacity])?;
+        kernel.require(gated == 0 || a.y_rows.is_multiple_of(2 * PANEL), || {
             format!("y_rows is {}, must be a multiple of 128 for activations", a.y_rows)
         })?;
-        let in_order = matmul.rows == RowOrder::GATE_UP;
-        matmul.require((gated > 0) == in_order, || {
-            format!("{:?} with rows in the order {:?}", self, matmul.rows)
-        })
+        let in_order = order == RowOrder::GATE_UP;
+        kernel.require((gated > 0) == in_order, || format!("{:?} with rows in the order {:?}", self, order))
     }
 
     /// Stores a lane's sums.
-    pub(super) fn store<'k>(self, matmul: &Matmul, a: &MatmulArgs<Dev<'k>>, at: Sums<'_, 'k>) {
+    pub(super) fn store<'k>(self, order: RowOrder, a: &MatmulArgs<Dev<'k>>, at: Sums<'_, 'k>) {
         let k = at.k;
         k.when(at.row_block.lt(a.rows / ROWS), || {
             let unit = at.row_block.mad(ROWS, k.lane() >> 2);
@@ -74,8 +81,8 @@ impl Epilogue {
             };
             let reciprocals = [reciprocal(0), reciprocal(8)];
             match self {
-                Epilogue::Gated(activation, order) => at.gated(a, reciprocals, activation, order),
-                _ => at.plain(self == Epilogue::Add, matmul.rows, a, reciprocals),
+                Epilogue::Gated(activation, columns) => at.gated(a, reciprocals, activation, columns),
+                _ => at.plain(self == Epilogue::Add, order, a, reciprocals),
             }
         });
     }
@@ -85,6 +92,12 @@ impl Epilogue {
 const AT_ONCE: u32 = 4;
 
 impl<'k> Sums<'_, 'k> {
+    /// The numbers of a token and the next.
+    fn of_two(&self, numbers: Ptr<'k, f32, Read>, token: U32<'k>) -> [F32<'k>; 2] {
+        let at = numbers.at(token);
+        if self.overlap { at.fresh().ld2() } else { at.ld2() }
+    }
+
     /// Each group of eight tokens: the lane's first token of it, the scales of both, the sums of both rows.
     fn each(
         &self,
@@ -96,7 +109,7 @@ impl<'k> Sums<'_, 'k> {
         for (j, sums) in (0..).zip(self.sums.0.chunks(4)) {
             self.k.note("sums of eight tokens");
             let token = first + 8 * j;
-            let scales = a.x_scale.at(token).ld2();
+            let scales = self.of_two(a.x_scale, token);
             let row = |r: usize| [0, 1].map(|i| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
             body(token, [row(0), row(1)]);
         }
@@ -145,7 +158,7 @@ impl<'k> Sums<'_, 'k> {
             });
             let places: Vec<_> = places.collect();
             let scales: Vec<_> = (0..sums.len() as u32 / 4)
-                .map(|i| a.x_scale.at(first + 8 * (AT_ONCE * j + i)).ld2())
+                .map(|i| self.of_two(a.x_scale, first + 8 * (AT_ONCE * j + i)))
                 .collect();
             let old: Vec<_> = places.iter().filter(|_| add).map(|place| place.fresh().ld()).collect();
             for (i, (place, sum)) in places.iter().zip(sums).enumerate() {
@@ -168,7 +181,7 @@ impl<'k> Sums<'_, 'k> {
         let four = order.slot_of_four(feature & !3u32);
         let slot = four + (feature & 1) + ((feature & 2) << 2);
         self.each(a, reciprocals, |token, [gate, up]| {
-            let squares = a.squares.at(token).ld2();
+            let squares = self.of_two(a.squares, token);
             for i in 0..2 {
                 let [unit, scale] = activations::unit(squares[i] * a.bound);
                 let (gate, up) = (gate[i], up[i]);
@@ -184,18 +197,18 @@ impl<'k> Sums<'_, 'k> {
     }
 }
 
-/// The reference of [`Matmul`]: of rounded activations and exact weights.
-pub(super) fn reference(matmul: &Matmul, a: MatmulArgs<Cpu<'_>>) {
+/// The reference of the products: of rounded activations and exact weights.
+pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, a: MatmulArgs<Cpu<'_>>) {
     let (n, capacity, rows) = (a.n as usize, a.capacity as usize, a.rows as usize);
-    let order = ColumnOrder::of(matmul.format).expect("a format with a tile");
-    let weights = tile::dequantize(matmul.format, a.w, n);
+    let order = ColumnOrder::of(format).expect("a format with a tile");
+    let weights = tile::dequantize(format, a.w, n);
     for token in 0..a.tokens_given as usize {
         let slot = |k: usize| activations::index(capacity, token, order.slot(k as u32) as usize);
         let x: Vec<f64> =
             (0..n).map(|k| f64::from(a.x[slot(k)].to_f32()) * f64::from(a.x_scale[token])).collect();
         let dot = |w: &[f32]| w.iter().zip(&x).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
         let sums: Vec<f64> = weights.chunks(n).map(dot).collect();
-        match matmul.epilogue {
+        match epilogue {
             Epilogue::Gated(activation, order) => {
                 let unit = activations::unit_of(a.squares[token] * a.bound);
                 a.gated_scale[token] = 1.0 / unit;
@@ -208,7 +221,7 @@ pub(super) fn reference(matmul: &Matmul, a: MatmulArgs<Cpu<'_>>) {
             }
             epilogue => {
                 for (i, sum) in sums.iter().enumerate() {
-                    let row = matmul.rows.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;
+                    let row = rows_in.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;
                     let y = &mut a.y[token * a.y_rows as usize + row as usize];
                     let old = if epilogue == Epilogue::Add { f64::from(*y) } else { 0.0 };
                     *y = (old + sum) as f32;

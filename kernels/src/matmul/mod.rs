@@ -1,7 +1,8 @@
-//! Products of many tokens at once, on the tensor cores of sm_90a.
+//! Products of many tokens at once, on tensor cores.
 //!
 //! [`Matmul`] multiplies tiles of weights in any format with panels of activations ([`activations`]): what prompts are
-//! made of. [`Dense`] multiplies two matrices of binary16 that tensor maps bring.
+//! made of, on sm_90a. [`MatmulSync`] does the same from sm_80 on. [`Dense`] multiplies two matrices of binary16 that tensor
+//! maps bring, on sm_90a.
 
 pub mod activations;
 mod bounds;
@@ -9,12 +10,19 @@ mod case;
 mod dense;
 mod dequantize;
 mod epilogue;
+mod form;
 mod norm;
+pub mod plan;
 mod product;
+mod ring;
+mod split;
+mod sync;
 
 pub use bounds::{RowBounds, RowBoundsArgs};
 pub use dense::{Dense, DenseArgs};
 pub use dequantize::DequantizeTiles;
 pub use epilogue::Epilogue;
+pub use form::Form;
 pub use norm::{NormTokens, NormTokensArgs};
 pub use product::{Matmul, MatmulArgs};
+pub use sync::MatmulSync;

@@ -38,16 +38,24 @@ pub struct NormTokens {
     pub order: ColumnOrder,
     /// That of `y2`.
     pub second: Option<ColumnOrder>,
+    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
+    /// (programmatic dependent launch): sm_90.
+    pub overlap: bool,
 }
 
 const THREADS: u32 = 256;
+/// Elements between a thread's.
+const STEP: u32 = 4 * THREADS;
+/// Loads of four elements that a thread has under way.
+const AT_ONCE: u32 = 4;
 
 impl KernelDef for NormTokens {
     type Args<S: Side> = NormTokensArgs<S>;
 
     fn name(&self) -> String {
         let second = self.second.map_or(String::new(), |order| format!("_{}", order.group));
-        format!("norm_tokens_{}{second}", self.order.group)
+        let first = if self.overlap { "_first" } else { "" };
+        format!("norm_tokens_{}{second}{first}", self.order.group)
     }
 
     fn block(&self) -> u32 {
@@ -68,13 +76,17 @@ impl KernelDef for NormTokens {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: NormTokensArgs<Dev<'k>>) {
+        if self.overlap {
+            k.grid_trigger();
+            k.grid_wait();
+        }
         let token = k.ctaid();
         let x = a.x.fresh().at(token * a.n);
-        let (first, step, warps) = (k.tid() * 4, THREADS * 4, THREADS / 32);
+        let warps = THREADS / 32;
         k.note("sum of x^2; sum and maximum of (x gamma)^2 and |x gamma|");
         let [mut squares, mut largest, mut scaled] = [0.0; 3].map(|zero| k.var(zero));
-        k.for_each(first, a.n, step, |i| {
-            for (v, gamma) in x.at(i).ld4().into_iter().zip(a.gamma.at(i).ld4()) {
+        each_four(k, &a, x, |four| {
+            for (v, gamma) in four.x.into_iter().zip(four.gamma) {
                 squares.fma(v, v);
                 let y = v * gamma;
                 scaled.fma(y, y);
@@ -91,19 +103,20 @@ impl KernelDef for NormTokens {
         });
         k.note("y = x gamma / sqrt(mean + epsilon), times a power of two");
         let to = [Some((a.y, self.order)), self.second.map(|order| (a.y2, order))];
-        k.for_each(first, a.n, step, |i| {
-            let (x, gamma) = (x.at(i).ld4(), a.gamma.at(i).ld4());
+        each_four(k, &a, x, |Four { i, there, x, gamma }| {
             let y: [F32; 4] = std::array::from_fn(|j| x[j] * gamma[j] * rms * unit);
             let pairs =
                 [[y[0], y[1]], [y[2], y[3]]].map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
-            for (y, order) in to.iter().flatten() {
-                let slot = order.slot_of_four(i);
-                for (half, pair) in (0..).zip(pairs) {
-                    activations::place(*y, a.capacity, token, slot + 8 * half)
-                        .cast::<u32>()
-                        .st(pair.bits::<u32>());
+            k.when(there, || {
+                for (y, order) in to.iter().flatten() {
+                    let slot = order.slot_of_four(i);
+                    for (half, pair) in (0..).zip(pairs) {
+                        activations::place(*y, a.capacity, token, slot + 8 * half)
+                            .cast::<u32>()
+                            .st(pair.bits::<u32>());
+                    }
                 }
-            }
+            });
         });
     }
 
@@ -126,6 +139,39 @@ impl KernelDef for NormTokens {
             }
         }
     }
+}
+
+/// Four elements of a token: zeros past the end.
+struct Four<'k> {
+    i: U32<'k>,
+    /// Whether they are before the end.
+    there: Pred<'k>,
+    x: [F32<'k>; 4],
+    gamma: [F32<'k>; 4],
+}
+
+/// Calls `body` with all elements of a thread. Several loads are under way at once.
+fn each_four<'k>(
+    k: Builder<'k>,
+    a: &NormTokensArgs<Dev<'k>>,
+    x: Ptr<'k, f32, impl Loads>,
+    mut body: impl FnMut(Four<'k>),
+) {
+    k.for_each(k.tid() * 4, a.n, STEP * AT_ONCE, |first| {
+        k.note("several loads of x and gamma, zeros past the end");
+        let loaded: Vec<_> = (0..AT_ONCE)
+            .map(|j| {
+                let i = first + STEP * j;
+                let there = i.lt(a.n);
+                let [mut of_x, mut of_gamma] = [(); 2].map(|()| [0.0; 4].map(|zero| k.var(zero)));
+                x.at(i).ld4_if(there, &mut of_x);
+                a.gamma.at(i).ld4_if(there, &mut of_gamma);
+                Four { i, there, x: of_x.map(|v| v.get()), gamma: of_gamma.map(|v| v.get()) }
+            })
+            .collect();
+        k.note("of each");
+        loaded.into_iter().for_each(&mut body);
+    });
 }
 
 impl Variant for NormTokens {

@@ -2,35 +2,26 @@
 //! shared memory, on the tensor cores of sm_90.
 //!
 //! A block of three warpgroups computes 128 rows for [`Matmul::tokens`] tokens at a time, and takes one such job after
-//! another. Two producer warps copy tiles of weights and panels of activations into two rings. Each of the eight
-//! consumer warps unpacks the tiles of its 16 rows; four warps together are the left operand of a `wgmma`, in registers.
-//! While the tensor cores multiply 64 columns, a warp unpacks the next 64.
+//! another; a block of five, 256 rows. Two producer warps copy tiles of weights and panels of activations into two
+//! rings. Each of the other warps unpacks the tiles of its 16 rows; four warps together are the left operand of a
+//! `wgmma`, in registers. While the tensor cores multiply 64 columns, a warp unpacks the next 64.
 //!
-//! The sums are added in the order of the columns by one warpgroup, so a row's bits depend on its own token alone.
+//! The sums are added in the order of the columns by one warpgroup, or by one for each part of the columns and then in
+//! the order of the parts. So a row's bits depend on its own token alone, and on the widths and the split.
 
 use super::activations::{PANEL, TOKENS};
 use super::epilogue::{Epilogue, Sums};
+use super::form::{BARRIERS, Form, Stages};
+use super::ring::{Cursor, Ring};
+use super::split::{Jobs, Part};
 use crate::contract::Contract;
 use crate::format::Format;
 use crate::format::dequantize::{Dequantizer, SET};
 use crate::format::tile::{self, ROWS, RowOrder};
 use ptx_gen::*;
 
-/// Row blocks of a job, one for each consumer warp.
-const ROW_BLOCKS: u32 = 8;
-/// Warps that multiply.
-const CONSUMERS: u32 = 8;
-/// All threads: two warpgroups that multiply, and one that copies.
-const THREADS: u32 = 384;
-/// Registers of a thread that copies, and of one that multiplies: together at most `THREADS * 168`.
-const FEW: u32 = 40;
-const MANY: u32 = 232;
-/// Shared memory of a block of sm_90.
-const SHARED: u32 = 232_448;
-/// The barriers of the rings, before the stages, which are aligned to 1024.
-const BARRIERS: u32 = 1024;
-/// Stages of the ring of panels, at most.
-const MAX_STAGES: u32 = 8;
+/// Parts of the columns at most.
+pub(super) const MAX_SPLIT: u32 = 16;
 
 /// The kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -43,6 +34,13 @@ pub struct Matmul {
     pub rows: RowOrder,
     /// Tokens of a job, a multiple of 8 up to 256.
     pub tokens: u32,
+    /// Parts of the columns, for different blocks: 1 to 16.
+    pub split: u32,
+    /// How blocks divide a multiprocessor.
+    pub form: Form,
+    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
+    /// (programmatic dependent launch).
+    pub overlap: bool,
 }
 
 args! {
@@ -78,48 +76,54 @@ args! {
         tokens_given: u32,
         /// Tokens that buffers have room for, a multiple of the kernel's.
         capacity: u32,
-        /// Blocks of the grid.
+        /// Blocks of the grid at most.
         blocks: u32,
+        /// If columns are split, the sums of parts; may be longer than [`Matmul::scratch`].
+        partials: InOut<f32>,
+        /// If columns are split, one for each warp of a job: zero before and after; may be longer.
+        tickets: InOut<u32>,
     }
 }
 
-/// The stages of both rings.
-#[derive(Clone, Copy)]
-struct Stages {
-    weights: u32,
-    weight_bytes: u32,
-    panels: u32,
-    panel_bytes: u32,
-}
-
-impl Stages {
-    fn shared(&self) -> u32 {
-        BARRIERS + self.weights * self.weight_bytes.next_multiple_of(1024) + self.panels * self.panel_bytes
+impl MatmulArgs<Shape> {
+    /// What every kernel of the product asks for: the format of its weights, the order of its rows and its tokens are
+    /// given.
+    pub(super) fn check(
+        &self,
+        kernel: &impl Contract,
+        (format, rows, tokens): (Format, RowOrder, u32),
+        epilogue: Epilogue,
+    ) -> Result<(), ShapeError> {
+        let tile = tile::of(format);
+        kernel.multiple("rows", self.rows, rows.stride.max(ROWS))?;
+        kernel.multiple("n", self.n, tile.columns)?;
+        kernel.multiple("n", self.n, SET)?;
+        kernel.multiple("capacity", self.capacity, tokens)?;
+        kernel.range("tokens_given", self.tokens_given, 1, self.capacity)?;
+        let tiles = (self.rows / ROWS) as usize * (self.n / tile.columns) as usize;
+        kernel.exactly("w", self.w, tiles * tile.bytes as usize)?;
+        kernel.length("unit", self.unit, "rows", &[self.rows])?;
+        kernel.length("x", self.x, "capacity * n", &[self.capacity, self.n])?;
+        kernel.length("x_scale", self.x_scale, "capacity", &[self.capacity])?;
+        epilogue.contract(kernel, rows, self)?;
+        kernel.range("blocks", self.blocks, 1, 1 << 16)
     }
 }
 
 impl Matmul {
-    /// As many stages as fit: at least four panels and two of weights, then weights up to four.
-    fn stages(&self) -> Stages {
-        let panel_bytes = self.tokens * 2 * PANEL;
-        let weight_bytes = ROW_BLOCKS * tile::of(self.format).bytes;
-        let mut stages = Stages { weights: 2, weight_bytes, panels: 4, panel_bytes };
-        loop {
-            let more = [
-                Stages { weights: stages.weights + 1, ..stages },
-                Stages { panels: stages.panels + 2, ..stages },
-            ];
-            let fits = |s: &&Stages| s.shared() <= SHARED && s.weights <= 4 && s.panels <= MAX_STAGES;
-            match more.iter().find(fits) {
-                Some(&next) => stages = next,
-                None => return stages,
-            }
-        }
+    /// Without a split or overlap, one block to a multiprocessor.
+    pub const fn new(format: Format, epilogue: Epilogue, rows: RowOrder, tokens: u32) -> Matmul {
+        Matmul { format, epilogue, rows, tokens, split: 1, form: Form::Whole, overlap: false }
     }
 
     /// Jobs for a matrix of so many rows and so many tokens.
     pub fn jobs(&self, rows: u32, tokens: u32) -> u32 {
-        (rows / ROWS).div_ceil(ROW_BLOCKS) * tokens.div_ceil(self.tokens)
+        (rows / ROWS).div_ceil(self.row_blocks()) * tokens.div_ceil(self.tokens)
+    }
+
+    /// Row blocks of a job, one for each warp that multiplies.
+    pub(super) fn row_blocks(&self) -> u32 {
+        4 * self.form.groups()
     }
 }
 
@@ -133,67 +137,60 @@ impl KernelDef for Matmul {
             RowOrder::GATE_UP => String::new(),
             _ => format!("_rows{per}_{stride}_{step}_{delta}"),
         };
-        format!("matmul_{}_{}_{}{order}", self.epilogue.name(), self.format.suffix(), self.tokens)
+        let split = if self.split == 1 { String::new() } else { format!("_k{}", self.split) };
+        let (form, overlap) = (self.form.suffix(), if self.overlap { "_first" } else { "" });
+        let (epilogue, format, tokens) = (self.epilogue.name(), self.format.suffix(), self.tokens);
+        format!("matmul_{epilogue}_{format}_{tokens}{order}{split}{form}{overlap}")
     }
 
     fn block(&self) -> u32 {
-        THREADS
+        128 * (self.form.groups() + 1)
     }
 
     fn blocks_per_sm(&self) -> Option<u32> {
-        Some(1)
+        Some(self.form.resident())
     }
 
     fn grid(&self, a: &MatmulArgs<Shape>) -> Result<Grid, ShapeError> {
-        let tile = tile::of(self.format);
         self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
-        self.range("the kernel's tokens", self.tokens, TOKENS, 256)?;
-        self.multiple("rows", a.rows, self.rows.stride.max(ROWS))?;
-        self.multiple("n", a.n, tile.columns)?;
-        self.multiple("n", a.n, SET)?;
-        self.multiple("capacity", a.capacity, self.tokens)?;
-        self.range("tokens_given", a.tokens_given, 1, a.capacity)?;
-        let tiles = (a.rows / ROWS) as usize * (a.n / tile.columns) as usize;
-        self.exactly("w", a.w, tiles * tile.bytes as usize)?;
-        self.length("unit", a.unit, "rows", &[a.rows])?;
-        self.length("x", a.x, "capacity * n", &[a.capacity, a.n])?;
-        self.length("x_scale", a.x_scale, "capacity", &[a.capacity])?;
-        self.epilogue.contract(self, a)?;
-        self.range("blocks", a.blocks, 1, 1 << 16)?;
-        let blocks = a.blocks.min(self.jobs(a.rows, a.tokens_given));
-        Ok(Grid { shared: self.stages().shared(), ..Grid::line(blocks) })
+        self.range("the kernel's tokens", self.tokens, TOKENS, self.form.most_tokens())?;
+        a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
+        self.range("the kernel's split", self.split, 1, MAX_SPLIT.min(a.n / tile::of(self.format).columns))?;
+        let [partials, tickets] = self.scratch(a.rows, a.tokens_given);
+        self.room("partials", a.partials, partials)?;
+        self.room("tickets", a.tickets, tickets)?;
+        let blocks = a.blocks.min(self.jobs(a.rows, a.tokens_given).saturating_mul(self.split));
+        Ok(Grid { shared: Stages::of(self).shared(), ..Grid::line(blocks) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: MatmulArgs<Dev<'k>>) {
         k.note("shared memory: barriers, weights, panels of activations");
-        let stages = self.stages();
-        let base = k.tile_memory("memory");
-        let rings = Rings { base, stages };
-        let weights = rings.weights();
-        let panels = rings.panels();
+        let stages = Stages::of(self);
+        let rings = Rings { base: k.tile_memory("memory"), stages };
+        let (weights, panels) = (rings.weights(), rings.panels());
+        if self.overlap {
+            k.grid_trigger();
+        }
         k.when(k.tid().eq(0), || {
-            weights.init(CONSUMERS);
-            panels.init(CONSUMERS);
+            weights.init(self.row_blocks());
+            panels.init(self.row_blocks());
             k.fence_mbarriers();
         });
         k.barrier();
-        let row_jobs = (a.rows / ROWS + (ROW_BLOCKS - 1)) / ROW_BLOCKS;
-        let token_jobs = (a.tokens_given + (self.tokens - 1)) / self.tokens;
-        let jobs = Jobs { k, row_jobs, token_jobs };
-        let block = Block { k, matmul: self, a: &a, jobs, weights, panels };
-        k.when(k.warpgroup().eq(CONSUMERS / 4), || {
-            k.give_registers(FEW);
-            k.when(k.tid().eq(32 * CONSUMERS), || block.copy_weights());
-            k.when(k.tid().eq(32 * (CONSUMERS + 1)), || block.copy_panels());
-        })
-        .otherwise(|| {
-            k.take_registers(MANY);
-            block.multiply();
-        });
+        let jobs = Jobs::new(k, self, &a);
+        let block = Block { k, matmul: self, a: &a, jobs, weights, panels, depth: stages.depth };
+        let [many, few] = self.form.registers();
+        k.roles(vec![
+            Role::new(self.form.groups(), many, |_| block.multiply()),
+            Role::new(1, few, |_| block.copy()),
+        ]);
     }
 
-    fn reference(&self, a: MatmulArgs<Cpu<'_>>) {
-        super::epilogue::reference(self, a);
+    fn reference(&self, mut a: MatmulArgs<Cpu<'_>>) {
+        if self.split > 1 {
+            super::split::reference(self, &mut a);
+        }
+        super::epilogue::reference(self.format, self.epilogue, self.rows, a);
     }
 }
 
@@ -218,129 +215,64 @@ impl<'k> Rings<'k> {
     }
 }
 
-/// Stages in shared memory, each with a barrier that says it is full, and one that says it is empty.
-struct Ring<'k> {
-    barriers: Ptr<'k, u8, Shared>,
-    first: Ptr<'k, u8, Shared>,
-    size: u32,
-    count: u32,
-}
-
-impl<'k> Ring<'k> {
-    fn init(&self, consumers: u32) {
-        for stage in 0..self.count {
-            self.barriers.at(16 * stage).cast::<u64>().mbarrier().init(1);
-            self.barriers.at(16 * stage + 8).cast::<u64>().mbarrier().init(consumers);
-        }
-    }
-
-    fn full(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
-        self.barriers.row(&at.stage, 16).cast::<u64>().mbarrier()
-    }
-
-    fn empty(&self, at: &Cursor<'k>) -> Mbarrier<'k> {
-        self.barriers.row(&at.stage, 16).at(8).cast::<u64>().mbarrier()
-    }
-
-    fn stage(&self, at: &Cursor<'k>) -> Ptr<'k, u8, Shared> {
-        self.first.row(&at.stage, self.size)
-    }
-
-    fn step(&self, k: Builder<'k>, at: &mut Cursor<'k>) {
-        at.stage += 1;
-        k.when(at.stage.get().ge(self.count), || {
-            at.stage.set(0);
-            at.parity ^= 1;
-        });
-    }
-}
-
-/// A position in a ring: a stage, and the parity of its phase.
-struct Cursor<'k> {
-    stage: Var<'k, u32>,
-    parity: Var<'k, u32>,
-}
-
-impl<'k> Cursor<'k> {
-    fn new(k: Builder<'k>) -> Self {
-        Cursor { stage: k.var(0), parity: k.var(0) }
-    }
-}
-
-/// Which rows and tokens a job is of: all tokens of the same rows follow each other.
-struct Jobs<'k> {
-    k: Builder<'k>,
-    row_jobs: U32<'k>,
-    token_jobs: U32<'k>,
-}
-
-impl<'k> Jobs<'k> {
-    /// Each job of this block: the number of its rows, the number of its tokens.
-    fn each(&self, job: impl FnOnce(U32<'k>, U32<'k>)) {
-        let k = self.k;
-        let (all, blocks) = (self.row_jobs * self.token_jobs, k.nctaid());
-        k.for_each(k.ctaid(), all, blocks, |i| job(i / self.token_jobs, i % self.token_jobs));
-    }
-}
-
 /// A block's view of the product.
 struct Block<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
     a: &'a MatmulArgs<Dev<'k>>,
-    jobs: Jobs<'k>,
+    jobs: Jobs<'a, 'k>,
     weights: Ring<'k>,
     panels: Ring<'k>,
+    /// Panels of a stage.
+    depth: u32,
 }
 
 impl<'k> Block<'_, 'k> {
-    fn row_tiles(&self) -> U32<'k> {
-        self.a.n / tile::of(self.matmul.format).columns
+    /// The warpgroup that copies.
+    fn copy(&self) {
+        let (k, first) = (self.k, self.matmul.row_blocks());
+        k.when(k.warp().eq(first), || self.copy_weights());
+        k.when(k.warp().eq(first + 1), || self.copy_panels());
     }
 
-    /// One thread: copies the tiles of each job's row blocks, column after column.
+    /// A warp: copies the tiles of each job's row blocks, column after column, a row block by each lane.
     fn copy_weights(&self) {
-        let (k, bytes) = (self.k, tile::of(self.matmul.format).bytes);
+        let (k, row_blocks) = (self.k, self.matmul.row_blocks());
         k.note("producer of weights");
         let mut at = Cursor::new(k);
         let policy = k.evict_first();
-        let (row_tiles, last) = (self.row_tiles(), self.a.rows / ROWS - 1);
-        self.jobs.each(|rows, _| {
-            let sources: Vec<_> = (0..ROW_BLOCKS)
-                .map(|i| {
-                    // Row blocks past the end are read as the last one, and not stored.
-                    let block = (rows * ROW_BLOCKS + i).min(last);
-                    self.a.w.row(block * row_tiles, bytes)
-                })
-                .collect();
-            k.for_each(0, row_tiles, 1, |column| {
-                self.weights.empty(&at).wait(at.parity.get() ^ 1);
-                let (stage, full) = (self.weights.stage(&at), self.weights.full(&at));
-                full.arrive_expect(ROW_BLOCKS * bytes);
-                for (i, source) in (0..).zip(&sources) {
-                    source.row(column, bytes).bulk_copy(stage.at(i * bytes), bytes, full, policy);
-                }
-                self.weights.step(k, &mut at);
+        let tile = tile::of(self.matmul.format);
+        let (row_tiles, last) = (self.a.n / tile.columns, self.a.rows / ROWS - 1);
+        self.jobs.each(|part| {
+            // Row blocks past the end are read as the last one, and not stored.
+            let block = (part.rows * row_blocks + k.lane()).min(last);
+            let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
+            k.for_each(0, part.count, 1, |column| {
+                self.weights.fill(k, &mut at, (row_blocks, tile.bytes), |to, landed| {
+                    source.row(column, tile.bytes).bulk_copy(to, tile.bytes, landed, policy);
+                });
             });
         });
     }
 
-    /// One thread: copies the panels of each job's tokens.
+    /// A warp: copies the panels of each job's tokens, a panel of a stage by each lane.
     fn copy_panels(&self) {
-        let (k, tokens) = (self.k, self.matmul.tokens);
+        let (k, tokens, depth) = (self.k, self.matmul.tokens, self.depth);
         k.note("producer of activations");
+        if self.matmul.overlap {
+            k.grid_wait();
+        }
         let mut at = Cursor::new(k);
         let policy = k.evict_last();
-        let panels = self.a.n / PANEL;
-        self.jobs.each(|_, token_job| {
-            let first = token_job * tokens;
-            k.for_each(0, panels, 1, |panel| {
-                self.panels.empty(&at).wait(at.parity.get() ^ 1);
-                let full = self.panels.full(&at);
-                full.arrive_expect(tokens * 2 * PANEL);
-                let source = self.a.x.row(panel.mad(self.a.capacity, first), 2 * PANEL).cast::<u8>();
-                source.bulk_copy(self.panels.stage(&at), tokens * 2 * PANEL, full, policy);
-                self.panels.step(k, &mut at);
+        let of_tile = tile::of(self.matmul.format).columns / PANEL;
+        let bytes = tokens * 2 * PANEL;
+        self.jobs.each(|part| {
+            let (token, first) = (part.tokens * tokens, part.first.mad(of_tile, k.lane()));
+            k.for_each(0, part.count * of_tile, depth, |panel| {
+                self.panels.fill(k, &mut at, (depth, bytes), |to, landed| {
+                    let source = self.a.x.row((first + panel).mad(self.a.capacity, token), 2 * PANEL);
+                    source.cast::<u8>().bulk_copy(to, bytes, landed, policy);
+                });
             });
         });
     }
@@ -348,20 +280,32 @@ impl<'k> Block<'_, 'k> {
     /// A consumer warp: all its jobs.
     fn multiply(&self) {
         let k = self.k;
+        if self.matmul.overlap {
+            k.note("activations, their scales and the results are other kernels' too");
+            k.grid_wait();
+        }
         let mut sums = Accumulators::zero(k, self.matmul.tokens);
         let (mut weights, mut panels) = (Cursor::new(k), Cursor::new(k));
-        self.jobs.each(|rows, token_job| {
-            let row_block = rows * ROW_BLOCKS + k.warp();
-            self.job(row_block, &mut sums, [&mut weights, &mut panels]);
-            k.note("epilogue");
-            let at = Sums { k, row_block, token: token_job * self.matmul.tokens, sums: &sums };
-            self.matmul.epilogue.store(self.matmul, self.a, at);
+        self.jobs.each(|part| {
+            let row_block = part.rows * self.matmul.row_blocks() + k.warp();
+            self.job(&part, row_block, &mut sums, [&mut weights, &mut panels]);
+            let store = |sums: &Accumulators<'k, f32>| {
+                k.note("epilogue");
+                let Matmul { tokens, overlap, .. } = *self.matmul;
+                let at = Sums { k, row_block, token: part.tokens * tokens, sums, overlap };
+                self.matmul.epilogue.store(self.matmul.rows, self.a, at);
+            };
+            match self.matmul.split {
+                1 => store(&sums),
+                _ => self.jobs.complete(&part, row_block, &mut sums, store),
+            }
         });
     }
 
-    /// The sums of a job.
+    /// The sums of a part of a job.
     fn job(
         &self,
+        part: &Part<'k>,
         row_block: U32<'k>,
         sums: &mut Accumulators<'k, f32>,
         [weights, panels]: [&mut Cursor<'k>; 2],
@@ -370,7 +314,7 @@ impl<'k> Block<'_, 'k> {
         let dequantizer = self.dequantizer(row_block);
         let (leader, always) = (k.lane().eq(0), k.always());
         let (mut before, mut running) = (k.var(0), k.var(0));
-        k.for_each(0, self.row_tiles(), 1, |column| {
+        k.for_each(0, part.count, 1, |column| {
             k.note("a tile of each warp");
             self.weights.full(weights).wait(&weights.parity);
             let tile = self.weights.stage(weights).row(k.warp(), tile::of(format).bytes);
@@ -387,26 +331,47 @@ impl<'k> Block<'_, 'k> {
                         k.warp_barrier();
                         k.when(leader, || self.weights.empty(weights).arrive());
                     }
-                    self.panels.full(panels).wait(&panels.parity);
-                    let at = self.panels.stage(panels);
-                    let x = Descriptor::<f16>::by_columns(at, self.matmul.tokens, PANEL, Swizzle::B128);
-                    k.wgmma_fence();
-                    for (i, a) in (0..).zip(a) {
-                        let add = if set + half + i == 0 { column.gt(0) } else { always };
-                        sums.multiply_registers::<f16, f16>(a, x.inner(16 * i), add);
+                    let panel = (2 * set + half) % self.depth;
+                    if panel == 0 {
+                        self.panels.full(panels).wait(&panels.parity);
                     }
-                    k.wgmma_commit();
-                    k.wgmma_wait(1);
-                    k.when(leader & running.get().gt(0), || self.give_back(&before));
-                    before.set(panels.stage.get());
-                    running.set(1);
-                    self.panels.step(k, panels);
+                    let add = |i| if set + half + i == 0 { column.gt(0) } else { always };
+                    self.add_panel(self.panels.stage(panels), panel, a, sums, add);
+                    if panel == 0 {
+                        k.when(leader & running.get().gt(0), || self.panels.give_back(&before));
+                        before.set(panels.stage.get());
+                        running.set(1);
+                    }
+                    if panel + 1 == self.depth {
+                        self.panels.step(k, panels);
+                    }
                 }
             }
             self.weights.step(k, weights);
         });
         k.wgmma_wait(0);
-        k.when(leader, || self.give_back(&before));
+        k.when(leader, || self.panels.give_back(&before));
+    }
+
+    /// Adds the product of 64 columns with a panel of a stage, once the one before is done.
+    fn add_panel(
+        &self,
+        stage: Ptr<'k, u8, Shared>,
+        panel: u32,
+        columns: Vec<A<'k>>,
+        sums: &mut Accumulators<'k, f32>,
+        add: impl Fn(u32) -> Pred<'k>,
+    ) {
+        let (k, tokens) = (self.k, self.matmul.tokens);
+        let at = stage.at(panel * tokens * 2 * PANEL);
+        let x = Descriptor::<f16>::by_columns(at, tokens, PANEL, Swizzle::B128);
+        k.wgmma_fence();
+        for (i, a) in (0..).zip(columns) {
+            let add = add(i);
+            sums.multiply_registers::<f16, f16>(a, x.inner(16 * i), add);
+        }
+        k.wgmma_commit();
+        k.wgmma_wait(1);
     }
 
     /// With the powers of two of the lane's rows.
@@ -415,10 +380,5 @@ impl<'k> Block<'_, 'k> {
         let row = row_block.min(last) * ROWS + (self.k.lane() >> 2);
         let unit = [0, 8].map(|r| self.a.unit.at(row).at(r).ld());
         Dequantizer::new(self.k, self.matmul.format, unit)
-    }
-
-    /// Says that this warp has read a panel.
-    fn give_back(&self, stage: &Var<'k, u32>) {
-        self.panels.barriers.row(stage, 16).at(8).cast::<u64>().mbarrier().arrive();
     }
 }

@@ -6,7 +6,7 @@
 //! own tiles into shared memory with `cp.async` and does not wait for other warps. As many tiles as fit are resident
 //! at a time; a longer range streams through the same slots. Of the first tiles, only the row of the current token is
 //! written by the preceding kernels. All other rows were there before this token began, and are loaded before
-//! `griddepcontrol.wait`.
+//! `griddepcontrol.wait`. A tile lies in one [page](crate::cache) of the cache.
 //!
 //! Scores are `mma.m16n8k16` with f16 inputs and f32 sums. The 8 queries, rounded to f16, are rows 0 to 7 of the left
 //! matrix; the rounding residuals are rows 8 to 15, so that the sum of both rows is as exact as f32. A lane's scores
@@ -32,6 +32,7 @@ mod sums;
 use super::batch::BatchItem;
 use super::block_float::{self, BFP_BLOCK, BlockFloat};
 use super::plan::{MAX_BATCH, Timestamp};
+use crate::cache::{self, OwnRows};
 use crate::contract::Contract;
 use crate::state::{LEN, POSITION};
 use block::{AttentionBlock, RowFilter, TileRange};
@@ -46,9 +47,9 @@ args! {
         state: In<u32>,
         /// `[batch, heads, head_dim]`, in the range of f16
         q: In<f32>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: In<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// As `k_cache`
         v_cache: In<f16>,
         /// `[batch, heads, head_dim]` 16-bit integers: see [`block_float`](super::block_float)
         y: Out<u16>,
@@ -254,7 +255,7 @@ impl KernelDef for PipelinedAttention {
         })?;
         batched("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
+            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, self.head_dim])?;
         }
         let y = [a.y, a.y_scale];
         super::bfp_lengths(self, self.batch, "y", y, "head_dim * heads", &[self.head_dim, a.heads])?;
@@ -312,15 +313,15 @@ impl KernelDef for PipelinedAttention {
             let (used, share) = self.split(n - base, splits);
             let q = &a.q[head * dim..][..dim];
             let kv_head = head % heads / self.queries as usize;
-            let caches = [a.k_cache, a.v_cache].map(|c| &c[kv_head * ctx * dim..][..ctx * dim]);
-            let whole = attend(q, caches, start..n, a.scale);
+            let cache = CpuCache { caches: [a.k_cache, a.v_cache], kv_heads: a.kv_heads as usize, kv_head };
+            let whole = attend(q, &cache, start..n, a.scale);
             let result: Vec<f64> = whole.values.iter().map(|v| v / whole.sum).collect();
             let (whole_numbers, scales) = block_float::encode(&result);
             y.copy_from_slice(&whole_numbers);
             y_scale.copy_from_slice(&scales);
             for split in (0..used).filter(|_| used > 1) {
                 let at = |split: usize| (base + split * share).clamp(start, n);
-                let partial = attend(q, caches, at(split)..at(split + 1), a.scale);
+                let partial = attend(q, &cache, at(split)..at(split + 1), a.scale);
                 let at = head * splits + split;
                 for pair in others[at * dim / 2..][..dim / 2].chunks_mut(2) {
                     pair.copy_from_slice(&[partial.max as f32, partial.sum as f32]);
@@ -383,10 +384,20 @@ struct Partial {
     values: Vec<f64>,
 }
 
-fn attend(q: &[f32], [keys, values]: [&[f16]; 2], range: std::ops::Range<usize>, scale: f32) -> Partial {
-    let dim = q.len();
+/// Keys and values of a head.
+struct CpuCache<'a> {
+    caches: [&'a [f16]; 2],
+    kv_heads: usize,
+    kv_head: usize,
+}
+
+fn attend(q: &[f32], of: &CpuCache<'_>, range: std::ops::Range<usize>, scale: f32) -> Partial {
+    let (dim, [keys, values]) = (q.len(), of.caches);
     let row = |cache: &[f16], p: usize| -> Vec<f64> {
-        cache[p * dim..][..dim].iter().map(|x| x.to_f32().into()).collect()
+        cache[cache::own_row(of.kv_heads, of.kv_head, p) * dim..][..dim]
+            .iter()
+            .map(|x| x.to_f32().into())
+            .collect()
     };
     let score = |p| -> f64 {
         let dot: f64 = q.iter().zip(row(keys, p)).map(|(&q, k)| f64::from(q) * k).sum();

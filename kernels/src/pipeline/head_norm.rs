@@ -12,7 +12,7 @@
 
 use super::batch::BatchItem;
 use super::plan::MAX_BATCH;
-use crate::cache::{key, keys};
+use crate::cache::{self, OwnRows, key, keys};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::warp_sum;
@@ -33,9 +33,9 @@ args! {
         angles: In<f32>,
         /// `[batch, heads, head_dim]`
         q: Out<f32>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: InOut<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// As `k_cache`
         v_cache: InOut<f16>,
         /// Query heads.
         heads: u32,
@@ -138,7 +138,7 @@ impl KernelDef for HeadNorm {
         }
         batched("q", a.q, "heads * head_dim", &[a.heads, a.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
+            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
         }
         Ok(Grid { shared: a.shared, ..Grid::line(a.blocks) })
     }
@@ -201,7 +201,8 @@ impl KernelDef for HeadNorm {
                 _ => (x.to_vec(), &mut *a.v_cache),
             };
             if position < ctx {
-                let row = &mut cache[((i - heads) % kv_heads * ctx + position) * dim..][..dim];
+                let row = cache::own_row(kv_heads, (i - heads) % kv_heads, position) * dim;
+                let row = &mut cache[row..row + dim];
                 row.iter_mut().zip(y).for_each(|(to, y)| *to = key(y));
             }
         }
@@ -274,7 +275,7 @@ impl<'a, 'k> NormLane<'a, 'k> {
         let (k, a) = (self.k, self.a);
         let [first, second] = dims(k, a, i);
         let append = |cache: Ptr<'k, f16, ReadWrite>, kv_head: U32<'k>| {
-            let row = cache.row(kv_head * a.ctx + position, a.head_dim * 2);
+            let row = cache.row(OwnRows::new(a.kv_heads, kv_head).at(position), a.head_dim * 2);
             let y = keys(k, y);
             row.at(first).st(y[0]);
             row.at(second).st(y[1]);
@@ -317,7 +318,8 @@ impl Variant for HeadNorm {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // heads, kv_heads, head_dim, positions of the cache, the position, blocks: one head a block and idle blocks;
         // several heads a block; pairs that fill no warp, one, several; a full cache
-        let shapes = [(4, 2, 128, 5, 3, 11), (6, 1, 16, 3, 0, 3), (2, 2, 64, 4, 4, 6), (3, 1, 256, 2, 1, 1)];
+        let shapes =
+            [(4, 2, 128, 65, 63, 11), (6, 1, 16, 3, 0, 3), (2, 2, 64, 64, 64, 6), (3, 1, 256, 70, 65, 1)];
         shapes.into_iter().map(|shape| self.case(shape, seed)).collect()
     }
 }
@@ -334,7 +336,7 @@ impl HeadNorm {
         let radians = (0..rows).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
         let angles = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
         let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
-        let cache = random.halves((kv * ctx * dim) as usize);
+        let cache = random.halves((kv * cache::pages(ctx) * cache::PAGE * dim) as usize);
         let mut args = vec![
             CpuArg::F32(random.units((batch * (heads + 2 * kv) * dim) as usize)),
             CpuArg::F32(random.units(2 * dim as usize)),

@@ -11,7 +11,7 @@ use super::case;
 use super::epilogue::{Epilogue, Results, Store};
 use super::stream::{Input, StreamArgs, WeightStream};
 use super::{Plan, Segments};
-use crate::cache::{key, keys};
+use crate::cache::{self, OwnRows, key, keys};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
 use crate::format::Format;
@@ -37,9 +37,9 @@ args! {
         angles: In<f32>,
         /// `[batch, heads, head_dim]`; raw: `[batch, heads + 2 * kv_heads, head_dim]`, of queries, keys, values
         q: Out<f32>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: InOut<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// As `k_cache`
         v_cache: InOut<f16>,
         /// Query heads.
         heads: u32,
@@ -145,7 +145,7 @@ impl KernelDef for Qkv {
             }
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
+            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
         }
         super::contract(self, a.w, &self.segments(a.heads, a.kv_heads, a.head_dim), self.plan, a.n, &a.stream)
     }
@@ -249,7 +249,7 @@ impl Qkv {
         }
         let position = a.state[token * LEN + POSITION as usize] as usize;
         for (d, v) in dims.into_iter().zip([x, y]) {
-            let cached = (head * ctx + position) * dim + d;
+            let cached = cache::own_row(a.kv_heads as usize, head, position) * dim + d;
             match matrix {
                 0 => a.q[q + row(d)] = v as f32,
                 _ if position >= ctx => {}
@@ -442,7 +442,8 @@ impl<'k> QkvEpilogue<'_, 'k> {
         v: Val<'k, f16>,
         position: U32<'k>,
     ) {
-        let at = cache.row(head * self.a.ctx + position, self.a.head_dim * 2).at(d);
+        let row = OwnRows::new(self.a.kv_heads, head).at(position);
+        let at = cache.row(row, self.a.head_dim * 2).at(d);
         r.k.when(position.lt(self.a.ctx), || at.st(v));
     }
 }
@@ -496,7 +497,8 @@ impl<'k> Epilogue<'k> for QkvEpilogue<'_, 'k> {
 impl Variant for Qkv {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // heads, kv_heads, head_dim, positions of the cache, the position, blocks
-        let shapes = [(4, 2, 32, 5, 3, 3), (6, 1, 16, 3, 0, 5), (2, 2, 64, 4, 4, 2)];
+        let shapes =
+            [(4, 2, 32, 65, 63, 3), (6, 1, 16, 3, 0, 5), (2, 2, 64, 64, 64, 2), (4, 2, 16, 70, 65, 1)];
         shapes.into_iter().map(|shape| self.case(shape, seed)).collect()
     }
 }
@@ -523,7 +525,7 @@ impl Qkv {
         let radians = (0..batch).flat_map(|i| (0..dim / 2).map(move |j| (i + j) as f32));
         let angles: Vec<f32> = radians.flat_map(|angle| [angle.cos(), angle.sin()]).collect();
         let state = (0..batch).flat_map(|i| [0, position + i, 0, 0, 0, 0, 0, 0]).collect();
-        let cache = random.halves((kv * ctx * dim) as usize);
+        let cache = random.halves((kv * cache::pages(ctx) * cache::PAGE * dim) as usize);
         let stored = if self.output == QkvOutput::Raw { rows } else { heads * dim };
         let shape = case::ProductCase { rows, n, blocks, batch, outlier: 1.0 };
         let mut args = vec![

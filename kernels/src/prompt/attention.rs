@@ -1,9 +1,10 @@
-//! Causal attention of consecutive tokens over the KV cache, which has their own keys and values already:
-//! `softmax(q k^T) v`, with queries that are multiplied by the factor of the scores. sm_80.
+//! Causal attention of tokens of one or of several sequences over the paged KV cache, which has their own keys and values
+//! already: `softmax(q k^T) v`, with queries that are multiplied by the factor of the scores. sm_80.
 //!
-//! A block takes [`PromptAttention::queries`] tokens of a query head, a quarter to each of its four warps, and goes
-//! through keys and values in steps of 64 or 32 positions. While a step is computed, the next one is copied into the
-//! other half of a double buffer in shared memory. All four warps use the same keys and values.
+//! A block takes a [work item](super::Item) for a query head: up to [`PromptAttention::queries`] tokens at consecutive
+//! positions of a sequence, a quarter to each of its four warps. It goes through keys and values in steps of 64 or 32
+//! positions, which lie in one page. Its number is read a step ahead. While a step is computed, the next one is copied
+//! into the other half of a double buffer in shared memory. All four warps use the same keys and values.
 //!
 //! Scores are sums of `mma.m16n8k16`, in which a lane holds two neighbouring keys of a query. So does the left matrix of
 //! the second product, `p v`, and the weights need not leave their registers. Softmax is online (Dao, FlashAttention-2,
@@ -15,10 +16,15 @@
 //! the other tokens, nor on how a prompt is cut into chunks. That is, if numbers are finite: a value that is not finite
 //! reaches all tokens of its step, where its weight is 0 or not.
 //!
-//! Blocks with more positions come first.
+//! Blocks come in the order of their items: those with more positions should be first.
+//!
+//! Items and page numbers are in device memory, where no contract sees them: who launches the kernel promises that they
+//! are in range, and that no two items have a row in common. The kernel takes those beyond as the last that there is: then
+//! results are wrong, but nothing is read or written outside of the arguments.
 
 mod block;
 mod cases;
+mod rows;
 mod scores;
 mod shared;
 mod store;
@@ -26,37 +32,48 @@ mod wgmma;
 
 pub use wgmma::PromptAttentionWgmma;
 
+use super::Item;
+use crate::cache;
 use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
 use crate::matmul::activations::{self, PANEL, TOKENS};
+use crate::shared_rows::SharedRows;
 use block::Block;
 use ptx_gen::*;
-use shared::Rows;
+use rows::ItemRows;
 
 args! {
     /// Arguments of [`PromptAttention`].
     pub struct PromptAttentionArgs {
         /// `[capacity, heads, head_dim]`: times the factor of the scores and `log2(e)`.
         q: In<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// `[cache_pages, kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: In<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// As `k_cache`
         v_cache: In<f16>,
-        /// `[heads * head_dim / 64, capacity, 64]`: see [`activations`]
+        /// `[sequences, max_pages]`: the page table; numbers below `cache_pages`
+        pages: In<u32>,
+        /// `[item_count, 4]`: the work items, each as [`Item`](super::Item) has it; rows below `capacity`, at most
+        /// [`PromptAttention::queries`] of them; positions below `64 * max_pages`; a sequence below `sequences`
+        items: In<u32>,
+        /// `[heads * head_dim / 64, capacity, 64]`: see [`activations`]; written for the rows of items
         y: Out<f16>,
-        /// `[capacity]`: what each token's numbers are to be multiplied by: 1, as a result is between values.
+        /// `[capacity]`: what the numbers of each row are to be multiplied by: 1, as a result is between values. Written
+        /// for the rows of items.
         y_scale: Out<f32>,
         /// Query heads.
         heads: u32,
         /// KV heads.
         kv_heads: u32,
-        /// Positions of the cache.
-        ctx: u32,
-        /// The position of the first token.
-        position: u32,
-        /// Tokens.
-        tokens: u32,
-        /// Tokens that buffers have room for, a multiple of 8.
+        /// Pages of the caches.
+        cache_pages: u32,
+        /// Sequences of the page table.
+        sequences: u32,
+        /// Pages of a sequence, at most.
+        max_pages: u32,
+        /// Work items.
+        item_count: u32,
+        /// Rows that buffers have room for, a multiple of 8.
         capacity: u32,
     }
 }
@@ -119,8 +136,8 @@ impl PromptAttention {
     }
 
     /// Rows of queries, keys and values in shared memory.
-    fn rows(&self) -> Rows {
-        Rows::of(self.head_dim)
+    fn rows(&self) -> SharedRows {
+        SharedRows::of(self.head_dim)
     }
 
     /// Bytes of shared memory that a block needs: queries, then keys and values of two steps.
@@ -157,43 +174,52 @@ impl KernelDef for PromptAttention {
         self.range("kv_heads", a.kv_heads, 1, a.heads)?;
         self.multiple("heads", a.heads, a.kv_heads)?;
         self.multiple("heads * head_dim", a.heads * self.head_dim, PANEL.max(4 * self.order.group))?;
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
         self.multiple("capacity", a.capacity, TOKENS)?;
-        self.range("tokens", a.tokens, 1, a.capacity.min(a.ctx))?;
-        self.range("position", a.position, 0, a.ctx - a.tokens)?;
         for (name, found) in [("q", a.q), ("y", a.y)] {
             self.length(name, found, "capacity * heads * head_dim", &[a.capacity, a.heads, self.head_dim])?;
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
+            cache::check_pages(self, (name, found), [a.cache_pages, a.kv_heads, self.head_dim])?;
         }
+        cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
+        self.range("item_count", a.item_count, 1, u16::MAX.into())?;
+        self.length("items", a.items, "item_count * 4", &[a.item_count, Item::LEN as u32])?;
         self.length("y_scale", a.y_scale, "capacity", &[a.capacity])?;
-        let parts = a.tokens.div_ceil(self.queries);
-        self.range("the blocks of a head", parts, 1, u16::MAX.into())?;
-        Ok(Grid { shared: self.shared(), ..Grid::plane(a.heads, parts) })
+        Ok(Grid { shared: self.shared(), ..Grid::plane(a.heads, a.item_count) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
-        k.note("shared memory: queries, then keys and values of two steps");
-        let block = Block::new(k, self, &a);
-        let sums = block.attend();
-        block.store(sums);
+        k.note("the block's work item");
+        let rows = ItemRows::load(k, &a, self.queries);
+        k.when(rows.count.ne(0), || {
+            k.note("shared memory: queries, then keys and values of two steps");
+            let block = Block::new(k, self, &a, rows);
+            let sums = block.attend();
+            block.store(sums);
+        });
     }
 
     fn reference(&self, a: PromptAttentionArgs<Cpu<'_>>) {
         let (dim, heads, capacity) = (self.head_dim as usize, a.heads as usize, a.capacity as usize);
-        let head_len = a.ctx as usize * dim;
-        for token in 0..a.tokens as usize {
-            a.y_scale[token] = 1.0;
-            let end = a.position as usize + token + 1;
-            let start = end - self.window.map_or(end, |window| end.min(window as usize));
-            for head in 0..heads {
-                let first = head / (heads / a.kv_heads as usize) * head_len;
-                let q = &a.q[(token * heads + head) * dim..][..dim];
-                let rows = first + start * dim..first + end * dim;
-                for (d, y) in attend(q, &a.k_cache[rows.clone()], &a.v_cache[rows]).into_iter().enumerate() {
-                    let slot = self.order.slot((head * dim + d) as u32) as usize;
-                    a.y[activations::index(capacity, token, slot)] = f16::from_f32(y as f32);
+        for item in a.items.chunks(Item::LEN) {
+            let &[first, rows, position, sequence] = item else { unreachable!("items have four words") };
+            for i in 0..rows {
+                let (token, end) = ((first + i) as usize, (position + i) as usize + 1);
+                let start = end - self.window.map_or(end, |window| end.min(window as usize));
+                a.y_scale[token] = 1.0;
+                for head in 0..heads {
+                    let rows = |cache: &[f16]| -> Vec<f16> {
+                        let table = [a.sequences, a.max_pages, a.cache_pages];
+                        let of = [a.kv_heads as usize, head / (heads / a.kv_heads as usize)];
+                        let row = |position| cache::paged_row(a.pages, table, sequence, of, position);
+                        let rows = (start..end).map(|position| row(position).expect("pages are in range"));
+                        rows.flat_map(|row| &cache[row * dim..][..dim]).copied().collect()
+                    };
+                    let q = &a.q[(token * heads + head) * dim..][..dim];
+                    for (d, y) in attend(q, &rows(a.k_cache), &rows(a.v_cache)).into_iter().enumerate() {
+                        let slot = self.order.slot((head * dim + d) as u32) as usize;
+                        a.y[activations::index(capacity, token, slot)] = f16::from_f32(y as f32);
+                    }
                 }
             }
         }

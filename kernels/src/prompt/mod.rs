@@ -1,8 +1,10 @@
-//! What a prompt of many tokens at once needs besides products ([`matmul`](crate::matmul)): queries, keys and values of
-//! consecutive positions, and causal attention over them.
+//! What tokens of one or of several sequences need at once besides products ([`matmul`](crate::matmul)): queries, keys
+//! and values, and causal attention over the [paged](crate::cache) KV cache.
 
 mod attention;
+mod item;
 mod rotate;
 
 pub use attention::{PromptAttention, PromptAttentionArgs, PromptAttentionWgmma};
+pub use item::{ChunkItems, ChunkItemsArgs, Item};
 pub use rotate::{RotateTokens, RotateTokensArgs};

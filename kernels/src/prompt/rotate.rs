@@ -1,5 +1,5 @@
-//! Queries, keys and values of consecutive positions, after their product: bias, head norm, rotary embedding, and the
-//! append to the KV cache.
+//! Queries, keys and values of many tokens, after their product: bias, head norm, rotary embedding, and the append to the
+//! paged KV cache. Each token has its own position and sequence.
 //!
 //! The steps of [`HeadNorm`](crate::pipeline::HeadNorm) and of [`Qkv`](crate::pipeline::Qkv), for many tokens. A block
 //! takes a token, a team of lanes one head after another. A lane has four rotary pairs, the same in each head, so it
@@ -8,13 +8,17 @@
 //! Queries become what scores are computed from: binary16, times the factor of the scores and `log2(e)`. That factor is
 //! below 1 for all heads longer than 2, so it exceeds the range of binary16 only where the query itself does; the query
 //! is NaN there, as a [key](crate::cache) is.
+//!
+//! Nothing is done for a token whose state is done. One whose page is not there, by its state or by the page table, has
+//! its key and value dropped: nothing is written outside of the caches, whatever those say.
 
-use crate::cache::{key, key_pair};
+use crate::cache::{self, PAGE, key, key_pair};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::pipeline::normed;
 use crate::reduce::lanes_sum;
 use crate::simple::rope::{Pairing, angle, exact_angles, frequencies};
+use crate::state::{DONE, LEN, POSITION, SEQUENCE};
 use ptx_gen::*;
 use std::array::from_fn;
 use std::f32::consts::LOG2_E;
@@ -30,20 +34,28 @@ args! {
         gamma: In<f32>,
         /// `[head_dim / 2, 2]`: revolutions a position, as [`revolutions`](crate::simple::rope::revolutions) splits them
         freq: In<f32>,
-        /// `[capacity, heads, head_dim]`: times `scale * log2(e)`; NaN beyond the range of binary16.
+        /// `[rows, 8]`, at least `tokens` rows: the position, below `2^24`, and the sequence of each token, and whether it
+        /// is done. See [`state`](crate::state)
+        state: In<u32>,
+        /// `[sequences, max_pages]`: the page table. Pages that this launch writes belong to one sequence alone
+        pages: In<u32>,
+        /// `[capacity, heads, head_dim]`: times `scale * log2(e)`; NaN beyond the range of binary16. Not written for
+        /// tokens that are done.
         q: Out<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// `[cache_pages, kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: InOut<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// As `k_cache`
         v_cache: InOut<f16>,
         /// Query heads.
         heads: u32,
         /// KV heads.
         kv_heads: u32,
-        /// Positions of the cache.
-        ctx: u32,
-        /// The position of the first token.
-        position: u32,
+        /// Pages of the caches.
+        cache_pages: u32,
+        /// Sequences of the page table.
+        sequences: u32,
+        /// Pages of a sequence, at most.
+        max_pages: u32,
         /// Tokens.
         tokens: u32,
         /// Tokens that buffers have room for.
@@ -66,6 +78,9 @@ pub struct RotateTokens {
     pub bias: bool,
     /// Whether queries and keys are normed.
     pub norm: bool,
+    /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
+    /// (programmatic dependent launch): sm_90.
+    pub overlap: bool,
 }
 
 const THREADS: u32 = 256;
@@ -93,7 +108,8 @@ impl KernelDef for RotateTokens {
         };
         let bias = if self.bias { "_bias" } else { "" };
         let norm = if self.norm { "_norm" } else { "" };
-        format!("rotate_tokens_{}_{pairing}{bias}{norm}", self.head_dim)
+        let first = if self.overlap { "_first" } else { "" };
+        format!("rotate_tokens_{}_{pairing}{bias}{norm}{first}", self.head_dim)
     }
 
     fn block(&self) -> u32 {
@@ -105,10 +121,14 @@ impl KernelDef for RotateTokens {
         self.range("the kernel's head_dim", self.head_dim, DIMS, 32 * DIMS)?;
         self.range("heads", a.heads, 1, 1 << 16)?;
         self.range("kv_heads", a.kv_heads, 1, 1 << 16)?;
-        // A position is exact as an f32 up to here.
-        self.range("ctx", a.ctx, 1, 1 << 24)?;
-        self.range("tokens", a.tokens, 1, a.capacity.min(a.ctx))?;
-        self.range("position", a.position, 0, a.ctx - a.tokens)?;
+        self.range("tokens", a.tokens, 1, a.capacity)?;
+        self.require(a.state.is_multiple_of(LEN) && a.state / LEN >= a.tokens as usize, || {
+            format!(
+                "state has {} elements, must have 8 for each row, and at least tokens = {} rows",
+                a.state, a.tokens
+            )
+        })?;
+        cache::check_table(self, a.pages, [a.sequences, a.max_pages])?;
         let rows = a.heads + 2 * a.kv_heads;
         let (formula, row) = ("(heads + 2 * kv_heads) * head_dim", [rows, self.head_dim]);
         let [capacity, height, width] = [a.capacity, rows, self.head_dim];
@@ -118,46 +138,57 @@ impl KernelDef for RotateTokens {
         self.length("freq", a.freq, "head_dim", &[self.head_dim])?;
         self.length("q", a.q, "capacity * heads * head_dim", &[a.capacity, a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
+            cache::check_pages(self, (name, found), [a.cache_pages, a.kv_heads, self.head_dim])?;
         }
         Ok(Grid::line(a.tokens))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: RotateTokensArgs<Dev<'k>>) {
-        k.note("the angles of four pairs at the token's position");
-        let lane = RotaryLane::new(k, self, &a);
-        let (heads, teams) = (a.heads + a.kv_heads * 2, THREADS / self.team());
-        k.note("a head to each team");
-        k.for_each(0, (heads + (teams - 1)) / teams, 1, |round| {
-            let index = round * teams + k.tid() / self.team();
-            lane.process(index.min(heads - 1), index.lt(heads));
+        if self.overlap {
+            k.grid_trigger();
+            k.grid_wait();
+        }
+        let state = a.state.row(k.ctaid(), 4 * LEN as u32);
+        k.when(state.at(DONE).ld().eq(0), || {
+            k.note("the angles of four pairs at the token's position, and its page");
+            let lane = RotaryLane::new(k, self, &a, state);
+            let (heads, teams) = (a.heads + a.kv_heads * 2, THREADS / self.team());
+            k.note("a head to each team");
+            k.for_each(0, (heads + (teams - 1)) / teams, 1, |round| {
+                let index = round * teams + k.tid() / self.team();
+                lane.process(index.min(heads - 1), index.lt(heads));
+            });
         });
     }
 
     fn reference(&self, a: RotateTokensArgs<Cpu<'_>>) {
         let dim = self.head_dim as usize;
-        let (heads, kv_heads, ctx) = (a.heads as usize, a.kv_heads as usize, a.ctx as usize);
+        let (heads, kv_heads) = (a.heads as usize, a.kv_heads as usize);
         let all = heads + 2 * kv_heads;
         for (row, x) in a.x.chunks(dim).enumerate().take(a.tokens as usize * all) {
             let (token, i) = (row / all, row % all);
-            let position = a.position as usize + token;
+            let state = &a.state[token * LEN..][..LEN];
+            if state[DONE as usize] != 0 {
+                continue;
+            }
+            let [position, sequence] = [POSITION, SEQUENCE].map(|word| state[word as usize]);
             let mut x = x.to_vec();
             a.bias.iter().skip(i * dim).zip(&mut x).for_each(|(b, x)| *x += b);
             let x = match i < heads + kv_heads {
-                true => {
-                    self.rotated(&x, a.gamma, usize::from(i >= heads), a.freq, position as u32, a.epsilon)
-                }
+                true => self.rotated(&x, a.gamma, usize::from(i >= heads), a.freq, position, a.epsilon),
                 false => x.into_iter().map(f64::from).collect(),
             };
-            let (to, factor) = match i {
-                _ if i < heads => {
-                    let factor = f64::from(a.scale) * std::f64::consts::LOG2_E;
-                    (&mut a.q[(token * heads + i) * dim..], factor)
-                }
-                _ if i < heads + kv_heads => (&mut a.k_cache[((i - heads) * ctx + position) * dim..], 1.0),
-                _ => (&mut a.v_cache[((i - heads - kv_heads) * ctx + position) * dim..], 1.0),
+            let cached = |head| {
+                let table = [a.sequences, a.max_pages, a.cache_pages];
+                cache::paged_row(a.pages, table, sequence, [kv_heads, head], position as usize)
             };
-            to.iter_mut().zip(x).for_each(|(to, x)| *to = key((x * factor) as f32));
+            let factor = if i < heads { f64::from(a.scale) * std::f64::consts::LOG2_E } else { 1.0 };
+            let to = match i {
+                _ if i < heads => Some(&mut a.q[(token * heads + i) * dim..]),
+                _ if i < heads + kv_heads => cached(i - heads).map(|row| &mut a.k_cache[row * dim..]),
+                _ => cached(i - heads - kv_heads).map(|row| &mut a.v_cache[row * dim..]),
+            };
+            to.into_iter().flatten().zip(x).for_each(|(to, x)| *to = key((x * factor) as f32));
         }
     }
 }
@@ -199,28 +230,44 @@ struct RotaryLane<'a, 'k> {
     /// Whether it has dimensions.
     inside: Pred<'k>,
     token: U32<'k>,
+    /// The row of its key, or value, of the first head in the cache, and whether there is one.
+    cached: U32<'k>,
+    kept: Pred<'k>,
     /// Cosine and sine of its pairs.
     angles: Pairs<'k>,
 }
 
 impl<'a, 'k> RotaryLane<'a, 'k> {
-    fn new(k: Builder<'k>, def: &'a RotateTokens, a: &'a RotateTokensArgs<Dev<'k>>) -> Self {
+    /// The lane of a token with this state.
+    fn new(
+        k: Builder<'k>,
+        def: &'a RotateTokens,
+        a: &'a RotateTokensArgs<Dev<'k>>,
+        state: Ptr<'k, u32, Read>,
+    ) -> Self {
+        let (position, sequence) = (state.at(POSITION).ld(), state.at(SEQUENCE).ld());
         let (number, lanes) = (k.tid() % def.team(), def.head_dim / DIMS);
         let inside = number.lt(lanes);
         let (number, token) = (number.min(lanes - 1), k.ctaid());
         let angles = from_fn(|i| {
-            let angle = angle(a.freq, number * PAIRS as u32 + i as u32, a.position + token);
+            let angle = angle(a.freq, number * PAIRS as u32 + i as u32, position);
             [angle.cos(), angle.sin()]
         });
-        RotaryLane { k, def, a, number, inside, token, angles }
+        let index = position >> PAGE.ilog2();
+        let known = sequence.lt(a.sequences) & index.lt(a.max_pages);
+        let mut page = k.var(u32::MAX);
+        a.pages.row(sequence, a.max_pages * 4).at(index).ld_if(known, &mut page);
+        let cached = page.get() * a.kv_heads * PAGE + (position & (PAGE - 1));
+        let kept = page.get().lt(a.cache_pages);
+        RotaryLane { k, def, a, number, inside, token, cached, kept, angles }
     }
 
     /// Head `index` of queries, keys and values; whole warp.
     fn process(&self, index: U32<'k>, exists: Pred<'k>) {
         let (k, def, a) = (self.k, self.def, self.a);
         let heads = a.heads + a.kv_heads * 2;
-        let x = a.x.row(self.token, heads * (4 * def.head_dim)).stream();
-        let mut x = self.load(x.row(index, 4 * def.head_dim));
+        let x = a.x.row(self.token, heads * (4 * def.head_dim)).row(index, 4 * def.head_dim);
+        let mut x = if def.overlap { self.load(x.fresh()) } else { self.load(x.stream()) };
         let (keys, values) = (index.ge(a.heads), index.ge(a.heads + a.kv_heads));
         if def.bias {
             let bias = self.load(a.bias.row(index, 4 * def.head_dim));
@@ -237,10 +284,10 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
         let y = from_fn(|i| rotated(i).map(|y| y * factor));
         k.when(exists & self.inside, || {
             let row = 2 * def.head_dim;
-            let cached = |head: U32<'k>| head * a.ctx + a.position + self.token;
+            let cached = |head: U32<'k>| head.mad(PAGE, self.cached);
             k.when(!keys, || self.store(a.q.row(self.token * a.heads + index, row), y));
-            k.when(keys & !values, || self.store(a.k_cache.row(cached(index - a.heads), row), y));
-            k.when(values, || {
+            k.when(keys & !values & self.kept, || self.store(a.k_cache.row(cached(index - a.heads), row), y));
+            k.when(values & self.kept, || {
                 self.store(a.v_cache.row(cached(index - a.heads - a.kv_heads), row), y);
             });
         });
@@ -293,13 +340,19 @@ impl<'a, 'k> RotaryLane<'a, 'k> {
 
 impl Variant for RotateTokens {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let plain =
-            RotateCase { heads: 2, kv_heads: 1, tokens: 1, capacity: 8, ctx: 1, position: 0, size: 1.0 };
-        // A head to some of the teams; several to a team; numbers beyond binary16.
+        let plain = RotateCase { heads: 2, kv_heads: 1, tokens: &[(0, 0)], capacity: 8, size: 1.0 };
+        // A head to some of the teams; several to a team; numbers beyond binary16. Positions around the end of a page;
+        // of several sequences, in turn; of a sequence, and past pages, that the table does not have.
         [
             plain,
-            RotateCase { heads: 28, kv_heads: 4, tokens: 3, ctx: 1010, position: 1000, ..plain },
-            RotateCase { heads: 4, kv_heads: 2, tokens: 8, ctx: 11, position: 3, size: 1e5, ..plain },
+            RotateCase { heads: 28, kv_heads: 4, tokens: &[(63, 1), (0, 0), (64, 1), (65, 1)], ..plain },
+            RotateCase {
+                heads: 4,
+                kv_heads: 2,
+                tokens: &[(180, 2), (7, 1), (2, 3), (191, 0), (192, 0), (500, 1), (5, DROPPED), (99, 2)],
+                size: 1e5,
+                ..plain
+            },
         ]
         .map(|case| case.filled(self, seed))
         .into()
@@ -310,13 +363,20 @@ impl Variant for RotateTokens {
 struct RotateCase {
     heads: u32,
     kv_heads: u32,
-    tokens: u32,
+    /// Position and sequence of each; that of [`DROPPED`] is done.
+    tokens: &'static [(u32, u32)],
     capacity: u32,
-    ctx: u32,
-    position: u32,
     /// The largest number.
     size: f32,
 }
+
+/// The sequence of a token that is done.
+const DROPPED: u32 = u32::MAX;
+
+/// The page table of the cases: pages of three sequences in no order, one that the caches do not have, and one that no
+/// sequence has.
+const TABLE: [[u32; 3]; 3] = [[4, 9, 2], [7, 0, 5], [3, 10, 1]];
+const CACHE_PAGES: u32 = 9;
 
 impl RotateCase {
     fn filled(&self, kernel: &RotateTokens, seed: u64) -> Case {
@@ -326,17 +386,24 @@ impl RotateCase {
         let x = sized(self.capacity as usize * rows * dim);
         let bias = sized(if kernel.bias { rows * dim } else { 0 });
         let gamma = random.units(if kernel.norm { 2 * dim } else { 0 });
-        let cache = (self.kv_heads * self.ctx) as usize * dim;
+        let cache = (CACHE_PAGES * self.kv_heads * PAGE) as usize * dim;
+        let state = self.tokens.iter().flat_map(|&(position, sequence)| match sequence {
+            DROPPED => [0, position, 1, 0, 0, 0, 0, 0],
+            _ => [0, position, 0, 0, sequence, 0, 0, 0],
+        });
         let mut args = vec![
             CpuArg::F32(x),
             CpuArg::F32(bias),
             CpuArg::F32(gamma),
             CpuArg::F32(frequencies(kernel.head_dim)),
+            CpuArg::U32(state.collect()),
+            CpuArg::U32(TABLE.concat()),
             CpuArg::F16(vec![f16(0); (self.capacity * self.heads) as usize * dim]),
             CpuArg::F16(random.halves(cache)),
             CpuArg::F16(random.halves(cache)),
         ];
-        let sizes = [self.heads, self.kv_heads, self.ctx, self.position, self.tokens, self.capacity];
+        let tokens = self.tokens.len() as u32;
+        let sizes = [self.heads, self.kv_heads, CACHE_PAGES, 3, 3, tokens, self.capacity];
         args.extend(sizes.map(CpuArg::scalar));
         args.extend([1e-5, 1.0 / (dim as f32).sqrt()].map(CpuArg::scalar));
         // The bounds of the norm and of the rotation.

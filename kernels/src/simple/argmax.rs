@@ -47,7 +47,7 @@ pub struct ArgmaxFinal;
 
 const WARP: u32 = 32;
 /// The index of no element: it loses to every other.
-const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 impl KernelDef for ArgmaxBlocks {
     type Args<S: Side> = ArgmaxBlocksArgs<S>;
@@ -149,7 +149,7 @@ pub(crate) fn key_on_cpu(logit: f32) -> f32 {
 }
 
 /// The largest value and, of equals, the lowest index; NaN and no value at all are `(-inf, NONE)`.
-fn first_largest(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
+pub(crate) fn first_largest(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
     candidates.fold((f32::NEG_INFINITY, NONE), |best, (value, index)| {
         if value > best.0 || value == best.0 && index < best.1 { (value, index) } else { best }
     })
@@ -157,19 +157,19 @@ fn first_largest(candidates: impl Iterator<Item = (f32, u32)>) -> (f32, u32) {
 
 /// A candidate and its index.
 #[derive(Clone, Copy)]
-struct Best<'k> {
-    value: F32<'k>,
-    index: U32<'k>,
+pub(crate) struct Best<'k> {
+    pub(crate) value: F32<'k>,
+    pub(crate) index: U32<'k>,
 }
 
 impl<'k> Best<'k> {
     /// Whether `self` wins over `other`: never if it is NaN.
-    fn beats(self, other: Best<'k>) -> Pred<'k> {
+    pub(crate) fn beats(self, other: Best<'k>) -> Pred<'k> {
         self.value.gt(other.value) | (self.value.eq(other.value) & self.index.lt(other.index))
     }
 
     /// The best of the warp, in every lane.
-    fn of_warp(self) -> Best<'k> {
+    pub(crate) fn of_warp(self) -> Best<'k> {
         [16, 8, 4, 2, 1].into_iter().fold(self, |best, lanes| {
             let other = Best { value: best.value.shfl_bfly(lanes), index: best.index.shfl_bfly(lanes) };
             let wins = other.beats(best);
@@ -179,7 +179,7 @@ impl<'k> Best<'k> {
 }
 
 /// The best candidate of `(from..to).step_by(step)`; `(-inf, NONE)` of none.
-fn best_of<'k>(
+pub(crate) fn best_of<'k>(
     k: Builder<'k>,
     from: U32<'k>,
     to: impl Src<'k, u32>,

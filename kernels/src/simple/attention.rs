@@ -6,6 +6,7 @@
 //! and the weighted values. A new maximum rescales the old sums by `2^(m_old - m_new)`. At the end the teams of a
 //! block, and then in [`AttentionCombine`] the blocks of a head, are rescaled to their common maximum and added.
 
+use crate::cache::{self, OwnRows};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::reduce::{block_max, block_sum, lanes_max, lanes_sum};
@@ -21,9 +22,9 @@ args! {
         state: In<u32>,
         /// `[heads, head_dim]`
         q: In<f32>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: In<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// As `k_cache`
         v_cache: In<f16>,
         /// `[heads, splits, head_dim + 2]`: weighted values, sum of the weights, maximum in log2
         partials: Out<f32>,
@@ -92,6 +93,11 @@ impl KernelDef for Attention {
         32 * WARPS
     }
 
+    /// Room for 64 registers a thread, where ptxas would take 48 and spill one.
+    fn blocks_per_sm(&self) -> Option<u32> {
+        (self.head_dim == 256 && self.queries == 1).then_some(8)
+    }
+
     fn grid(&self, a: &AttentionArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("the kernel's head_dim", self.head_dim, DIMS as u32)?;
         self.range("the kernel's head_dim", self.head_dim, DIMS as u32, 256)?;
@@ -104,7 +110,7 @@ impl KernelDef for Attention {
         self.range("splits", a.splits, 1, MAX_SPLITS)?;
         self.length("q", a.q, "heads * head_dim", &[a.heads, self.head_dim])?;
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, self.head_dim])?;
+            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, self.head_dim])?;
         }
         let part = [a.heads, a.splits, self.head_dim + 2];
         self.length("partials", a.partials, "heads * splits * (head_dim + 2)", &part)?;
@@ -141,12 +147,15 @@ impl KernelDef for Attention {
         let share = (n - start).div_ceil(self.step() as usize).div_ceil(splits) * self.step() as usize;
         for (i, part) in a.partials.chunks_mut(dim + 2).enumerate() {
             let (head, split) = (i / splits, i % splits);
-            let cache = head / (a.heads / a.kv_heads) as usize * ctx;
+            let kv_head = head / (a.heads / a.kv_heads) as usize;
             let row = |cache: &[f16], p: usize| -> Vec<f64> {
-                cache[p * dim..][..dim].iter().map(|x| x.to_f32().into()).collect()
+                cache[cache::own_row(a.kv_heads as usize, kv_head, p) * dim..][..dim]
+                    .iter()
+                    .map(|x| x.to_f32().into())
+                    .collect()
             };
             let q = &a.q[head * dim..][..dim];
-            let at = |split: usize| cache + (start + split * share).min(n);
+            let at = |split: usize| (start + split * share).min(n);
             let range = at(split)..at(split + 1);
             let scores: Vec<f64> = range
                 .clone()
@@ -209,15 +218,16 @@ impl Attention {
 
         k.note("each team processes every n-th position");
         let kv_head = heads / (a.heads / a.kv_heads);
-        let row = |cache: Ptr<'k, f16, Read>| cache.at(kv_head * a.ctx * self.head_dim + dim);
-        let (keys, values) = (row(a.k_cache), row(a.v_cache));
+        let rows = OwnRows::new(a.kv_heads, kv_head);
+        let (keys, values) = (a.k_cache.at(dim), a.v_cache.at(dim));
         let mine = warp * teams + (lane >> self.team().ilog2());
         let last = end - 1;
         k.for_each(begin, end, self.step(), |base| {
             let positions: Vec<_> = (0..self.ahead()).map(|i| base + mine + i * teams * WARPS).collect();
+            let cached: Vec<_> = positions.iter().map(|p| rows.at(p.min(last))).collect();
             let load = |cache: Ptr<'k, f16, Read>| -> Vec<_> {
-                let row = |p: &U32<'k>| cache.row(p.min(last), 2 * self.head_dim).cast::<u32>().ld4();
-                positions.iter().map(row).collect()
+                let row = |&row: &U32<'k>| cache.row(row, 2 * self.head_dim).cast::<u32>().ld4();
+                cached.iter().map(row).collect()
             };
             let (keys, values) = (load(keys), load(values));
             let keys: Vec<_> = keys.into_iter().map(unpack8).collect();
@@ -452,7 +462,7 @@ impl AttentionCase {
         let heads = self.kv_heads * self.groups * kernel.queries;
         let mut state = vec![0; LEN];
         state[POSITION as usize] = self.position;
-        let cache = (self.kv_heads * self.ctx) as usize * dim;
+        let cache = (self.kv_heads * cache::pages(self.ctx) * cache::PAGE) as usize * dim;
         let mut args = vec![
             CpuArg::U32(state),
             CpuArg::F32(random.units(heads as usize * dim)),

@@ -8,7 +8,7 @@
 //! two `f32`, and the whole revolutions of the exact product are subtracted first. The error is the same at any
 //! position.
 
-use crate::cache::{key, keys};
+use crate::cache::{self, OwnRows, key, keys};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::state::{LEN, POSITION};
@@ -28,9 +28,9 @@ args! {
         k: In<f32>,
         /// `[kv_heads, head_dim]`
         v: In<f32>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// `[ceil(ctx / 64), kv_heads, 64, head_dim]`: see [`cache`]
         k_cache: InOut<f16>,
-        /// `[kv_heads, ctx, head_dim]`
+        /// As `k_cache`
         v_cache: InOut<f16>,
         /// Query heads.
         heads: u32,
@@ -123,7 +123,7 @@ impl KernelDef for Rope {
             self.length(name, found, "kv_heads * head_dim", &[a.kv_heads, a.head_dim])?;
         }
         for (name, found) in [("k_cache", a.k_cache), ("v_cache", a.v_cache)] {
-            self.length(name, found, "kv_heads * ctx * head_dim", &[a.kv_heads, a.ctx, a.head_dim])?;
+            cache::check_own(self, (name, found), [a.ctx, a.kv_heads, a.head_dim])?;
         }
         Ok(Grid::line(a.heads + 2 * a.kv_heads))
     }
@@ -141,7 +141,7 @@ impl KernelDef for Rope {
         })
         .otherwise(|| {
             let head = (block - a.heads) % a.kv_heads;
-            let (from, to) = (head * a.head_dim, (head * a.ctx + position) * a.head_dim);
+            let (from, to) = (head * a.head_dim, OwnRows::new(a.kv_heads, head).at(position) * a.head_dim);
             k.note("positions past the cache are not stored");
             k.when(position.lt(a.ctx), || {
                 k.when(block.lt(a.heads + a.kv_heads), || {
@@ -184,7 +184,7 @@ impl KernelDef for Rope {
         }
         let halves = |x: &[f32]| x.iter().map(|&x| key(x)).collect::<Vec<_>>();
         for (head, (k, v)) in a.k.chunks(head_dim).zip(a.v.chunks(head_dim)).enumerate() {
-            let row = (head * ctx + position as usize) * head_dim;
+            let row = cache::own_row(a.kv_heads as usize, head, position as usize) * head_dim;
             a.k_cache[row..row + head_dim].copy_from_slice(&halves(&rotated(k)));
             a.v_cache[row..row + head_dim].copy_from_slice(&halves(v));
         }
@@ -290,7 +290,7 @@ impl RopeCase {
         let mut state = vec![0; LEN];
         state[POSITION as usize] = self.position;
         let kv = (self.kv_heads * self.head_dim) as usize;
-        let cache = kv * self.ctx as usize;
+        let cache = kv * (cache::pages(self.ctx) * cache::PAGE) as usize;
         let mut args = vec![
             CpuArg::U32(state),
             CpuArg::F32(frequencies(self.rope_dim)),

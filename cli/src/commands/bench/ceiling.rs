@@ -1,16 +1,20 @@
-//! The read ceiling: the best rate at which this card's memory is read here and now.
+//! The ceilings: the best rates at which this card's memory is read, and its tensor cores multiply, here and now.
 //!
 //! One buffer, many times larger than any cache, is read whole by each variant of the kernel in several grids; the
 //! fastest reading counts. It holds random numbers, because memory is read faster when they are all zero.
+//!
+//! Tensor cores multiply random numbers, too, which costs power, and with it clock rate, that zeros do not. They are the
+//! same numbers over and over, for some milliseconds: less power than products of other numbers take for longer.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use warpwright_driver::sys::CUdevice_attribute;
 use warpwright_driver::{Buffer, Context, Error, Event, Kernel, Stream};
-use warpwright_engine::load_read;
+use warpwright_engine::{load_multiply, load_read};
+use warpwright_kernels::multiply::MultiplyArgs;
 use warpwright_kernels::read::ReadArgs;
-use warpwright_kernels::{Random, Read};
+use warpwright_kernels::{Multiply, Random, Read};
 
 use crate::device;
 
@@ -23,6 +27,28 @@ pub(crate) struct Ceiling {
     pub(crate) blocks: u32,
 }
 
+/// What was multiplied how fast, in halves with sums in `f32`.
+#[derive(Serialize, Clone)]
+pub(crate) struct TensorCeiling {
+    pub(crate) tflops: f64,
+    pub(crate) kernel: String,
+    pub(crate) blocks: u32,
+}
+
+/// The rates of both.
+#[derive(Clone, Copy)]
+pub(crate) struct Ceilings {
+    pub(crate) gb_per_s: f64,
+    pub(crate) tflops: Option<f64>,
+}
+
+impl Ceilings {
+    /// The share of the tensor ceiling that so many TFLOPS are, where there is one.
+    pub(crate) fn share_of_tensor(self, tflops: Option<f64>) -> Option<f64> {
+        Some(tflops? / self.tflops?)
+    }
+}
+
 /// Bytes to read where there is room: enough that start and end of a kernel do not count.
 const BYTES: usize = 8 << 30;
 
@@ -33,6 +59,12 @@ const EMULATOR_BYTES: usize = 4 << 20;
 const BLOCKS: [u32; 3] = [4, 8, 32];
 
 const READINGS: usize = 5;
+
+/// How often a block multiplies: some milliseconds.
+const TIMES: u32 = 4096;
+
+/// The same on the emulator.
+const EMULATOR_TIMES: u32 = 2;
 
 pub(crate) fn measure(context: &Context) -> Result<Ceiling, Error> {
     let stream = Stream::new(context)?;
@@ -75,11 +107,33 @@ fn numbers(stream: &Stream, bytes: usize) -> Result<Buffer<f32>, Error> {
 
 fn fastest(stream: &Stream, kernel: &Kernel<Read>, x: &Buffer<f32>, blocks: u32) -> Result<Duration, Error> {
     let y = Buffer::uninit(stream.context(), blocks as usize)?;
+    fastest_of(stream, |stream| stream.launch(kernel, ReadArgs { x, y: &y, n: x.len() as u32 }))
+}
+
+/// How fast tensor cores multiply; none if the device has none that prompts or batches go through.
+pub(crate) fn measure_products(context: &Context) -> Result<Option<TensorCeiling>, Error> {
+    let Some(kernel) = load_multiply(context)? else { return Ok(None) };
+    let (stream, def) = (Stream::new(context)?, *kernel.def());
+    let mut random = Random(1);
+    let mut halves = |rows: u32| Buffer::from_slice(context, &random.halves((rows * def.depth()) as usize));
+    let (w, x) = (halves(Multiply::ROWS)?, halves(def.tokens())?);
+    let blocks = context.device().attribute(CUdevice_attribute::MULTIPROCESSOR_COUNT)? as u32;
+    let y = Buffer::uninit(context, (blocks * Multiply::THREADS) as usize)?;
+    let times = if device::is_emulator(context) { EMULATOR_TIMES } else { TIMES };
+    let launch = |stream: &Stream| stream.launch(&kernel, MultiplyArgs { w: &w, x: &x, y: &y, times });
+    let time = fastest_of(&stream, launch)?;
+    let operations = def.operations() as f64 * f64::from(blocks) * f64::from(times);
+    let kernel = kernel.function().name().into();
+    Ok(Some(TensorCeiling { tflops: operations / time.as_secs_f64() / 1e12, kernel, blocks }))
+}
+
+/// The time of the fastest of some launches.
+fn fastest_of(stream: &Stream, launch: impl Fn(&Stream) -> Result<(), Error>) -> Result<Duration, Error> {
     let (start, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
     let mut fastest = Duration::MAX;
     for _ in 0..READINGS {
         start.record(stream)?;
-        stream.launch(kernel, ReadArgs { x, y: &y, n: x.len() as u32 })?;
+        launch(stream)?;
         end.record(stream)?;
         end.synchronize()?;
         fastest = fastest.min(end.since(&start)?);

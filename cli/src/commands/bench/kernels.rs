@@ -76,7 +76,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let mut decoder = setup.decoder(setup.options(ctx, args.launch))?;
     let header = Header::new(&setup, &decoder);
     let effort = effort(&setup.context);
-    let progress = ProgressBar::new(args.plans.len() as u64);
+    let progress = Bar::of_steps(args.plans.len());
     let alone = Alone::measure(&setup, &mut decoder, &progress)?;
     progress.inc_length(alone.rotations.len() as u64);
     let attention = decoder.time_attention(ctx, effort)?;
@@ -86,7 +86,6 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
         products.extend(rows(rotation, i, &alone.tries, read, setup.ceiling.gb_per_s));
         progress.inc(1);
     }
-    progress.finish_and_clear();
     let attention_bytes = kv_bytes_read(setup.outline(), ctx) / u64::from(setup.outline().config.layers);
     let (attention_us, best) = (us(attention), alone.best());
     let left_out = alone.left_out;
@@ -94,7 +93,7 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
 }
 
 impl Alone {
-    fn measure(setup: &Setup, decoder: &mut Decoder, progress: &ProgressBar) -> Result<Alone, Failure> {
+    fn measure(setup: &Setup, decoder: &mut Decoder, progress: &Bar) -> Result<Alone, Failure> {
         let effort = effort(&setup.context);
         let rotations = decoder.cold_sets(effort)?;
         // Every buffer has numbers in it then.

@@ -6,8 +6,11 @@
 //! Or, instead of rounds, how fast a prompt is prefilled; or the kernels: when each works within a token, and how fast
 //! each is alone.
 
+mod batch;
 mod ceiling;
+mod chunk;
 mod kernels;
+mod nodes;
 mod plot;
 mod profile;
 mod prompt;
@@ -18,14 +21,13 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, value_parser};
-use indicatif::ProgressBar;
 use serde::Serialize;
 use svg::Document;
 use warpwright_driver::Context;
 use warpwright_engine::info::{kv_bytes_read, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
-    Decoder, Model, Options, Outline, Path, Quantization, Round, Shape, StepKind, Tuning,
+    Batch, BatchOptions, Decoder, Model, Options, Outline, Path, Quantization, Round, Shape, StepKind, Tuning,
 };
 use warpwright_kernels::pipeline::Plan;
 
@@ -34,7 +36,8 @@ use crate::emulation::{self, Work};
 use crate::failure::Failure;
 use crate::options::{self as shared, Launch};
 use crate::output::{Content, Output, write_if};
-use ceiling::Ceiling;
+use crate::progress::Bar;
+use ceiling::{Ceiling, Ceilings, TensorCeiling};
 use report::{Header, Measured, Report};
 
 #[derive(clap::Args)]
@@ -52,22 +55,45 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
     device: Choice,
     /// How a step reaches the device
-    #[arg(long, value_enum, default_value_t = Launch::Graph)]
+    #[arg(long, value_enum, default_value_t = Launch::Graph, conflicts_with = "kernels")]
     launch: Launch,
     /// Positions that a round's first token attends [default: 128 and 4096, where the model has room]
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',', value_parser = value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        conflicts_with = "prompt",
+        value_delimiter = ',',
+        value_parser = value_parser!(u32).range(1..)
+    )]
     ctx: Vec<u32>,
     /// Tokens of a round
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["prompt", "kernels"],
+        default_value_t = 256,
+        value_parser = value_parser!(u32).range(1..)
+    )]
     tokens: u32,
-    /// Timed rounds for each context
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..))]
+    /// Timed rounds for each context or prompt
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "kernels",
+        default_value_t = 5,
+        value_parser = value_parser!(u32).range(1..)
+    )]
     rounds: u32,
     /// How the overlapping kernels divide their blocks, such as 4x2_first or qkv=4x2_first,down=8x1_first_prefetch6
-    #[arg(long, value_name = "PLAN")]
+    #[arg(long, value_name = "PLAN", conflicts_with = "kernels")]
     plan: Option<Tuning>,
     /// Tokens of one launch of a graph
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["prompt", "kernels"],
+        value_parser = value_parser!(u32).range(1..)
+    )]
     tokens_per_launch: Option<u32>,
     /// Prefill prompts of so many tokens instead of rounds: in chunks, and few tokens at a time
     #[arg(
@@ -78,7 +104,23 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     prompt: Vec<u32>,
-    /// Take the times of every kernel of a token instead of rounds
+    /// Decode so many sequences together instead of rounds, each attending --ctx positions at first [default: 512]
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        conflicts_with_all = ["kernels", "prompt", "plan", "tokens_per_launch", "launch"],
+        value_delimiter = ',',
+        value_parser = value_parser!(u32).range(1..=i64::from(batch::MAX_BATCH))
+    )]
+    batch: Vec<u32>,
+    /// With --batch: let a prompt of so many tokens join while the sequences decode
+    #[arg(long, value_name = "N", requires = "batch", value_parser = value_parser!(u32).range(2..))]
+    join: Option<u32>,
+    /// Tokens of that prompt in a step
+    #[arg(long, value_name = "N", requires = "join", default_value_t = 192, value_parser = value_parser!(u32).range(1..=1024))]
+    join_chunk: u32,
+    /// Take the times of every kernel of a token, or of a chunk of --prompt, instead of rounds; with --batch also of every
+    /// kernel of a step
     #[arg(long, group = "instead")]
     profile: bool,
     /// Measure every kernel alone, with each plan, instead of rounds
@@ -88,13 +130,14 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "PLAN,PLAN,..",
+        requires = "kernels",
         value_delimiter = ',',
         value_parser = warpwright_engine::tuning::plan,
         default_value = kernels::PLANS
     )]
     plans: Vec<Plan>,
     /// File to draw to, as SVG: tokens a second, or with --profile the kernels of a token over time
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt", "batch"])]
     plot: Option<PathBuf>,
     /// File to write all figures to, as JSON
     #[arg(long, value_name = "FILE")]
@@ -116,16 +159,34 @@ fn quantizations() -> impl TypedValueParser<Value = Quantization> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    expect_used(args)?;
     if args.profile && !args.prompt.is_empty() {
-        prompt::profile(args)
-    } else if args.profile {
+        deliver(args, chunk::measure, |_| unreachable!("clap lets nobody plot prompts"))
+    } else if args.profile && args.batch.is_empty() {
         deliver(args, profile::measure, profile::Report::draw)
+    } else if !args.batch.is_empty() {
+        deliver(args, batch::measure, |_| unreachable!("clap lets nobody plot batches"))
     } else if !args.prompt.is_empty() {
         deliver(args, prompt::measure, |_| unreachable!("clap lets nobody plot prompts"))
     } else if args.kernels {
         deliver(args, kernels::measure, |_| unreachable!("clap lets nobody plot kernels"))
     } else {
         deliver(args, measure, plot::draw)
+    }
+}
+
+/// Refuses what would have no effect beside other options, and clap cannot know.
+fn expect_used(args: &Args) -> Result<(), Failure> {
+    let refuse = |sentence: &str| Err(Failure::Input(sentence.into()));
+    match args {
+        Args { batch, .. } if !batch.is_empty() => Ok(()),
+        Args { ctx, profile: true, .. } | Args { ctx, kernels: true, .. } if ctx.len() > 1 => {
+            refuse("--ctx: kernels are measured in one context")
+        }
+        Args { prompt, launch, profile: true, .. } if !prompt.is_empty() && *launch != Launch::Graph => {
+            refuse("--launch: the kernels of a chunk are launched one by one")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -173,6 +234,8 @@ struct Setup<'a> {
     contexts: Vec<u32>,
     context: Context,
     ceiling: Ceiling,
+    /// Where products of many tokens are measured.
+    tensor_ceiling: Option<TensorCeiling>,
 }
 
 impl Setup<'_> {
@@ -184,11 +247,18 @@ impl Setup<'_> {
         let options = options(args, *largest, args.launch);
         Decoder::check(&context, subject.outline(), options)?;
         if !args.insist {
-            let work = Work { tokens: tokens(args, contexts.len() as u64), ctx: options.ctx };
+            let work = Work { tokens: tokens(args, &contexts), ctx: options.ctx };
             emulation::check(&context, subject.outline(), work)?;
         }
         let ceiling = ceiling::measure(&context)?;
-        Ok(Setup { args, subject, contexts, context, ceiling })
+        let multiplies = !args.prompt.is_empty() || !args.batch.is_empty();
+        let tensor_ceiling = if multiplies { ceiling::measure_products(&context)? } else { None };
+        Ok(Setup { args, subject, contexts, context, ceiling, tensor_ceiling })
+    }
+
+    fn ceilings(&self) -> Ceilings {
+        let tflops = self.tensor_ceiling.as_ref().map(|ceiling| ceiling.tflops);
+        Ceilings { gb_per_s: self.ceiling.gb_per_s, tflops }
     }
 
     fn outline(&self) -> &Outline {
@@ -210,18 +280,26 @@ impl Setup<'_> {
     }
 }
 
+impl Setup<'_> {
+    fn batch(&self, options: BatchOptions) -> Result<Batch, Failure> {
+        Ok(match &self.subject {
+            Subject::File(model) => Batch::new(&self.context, model, options, |_| ())?,
+            Subject::Random { outline, .. } => Batch::random(&self.context, outline, options)?,
+        })
+    }
+}
+
 fn measure(args: &Args) -> Result<Report, Failure> {
     let setup = Setup::new(args)?;
     let mut decoder = setup.decoder(setup.options(setup.contexts[0], args.launch))?;
     let rounds = args.rounds as usize + 1 + args.launch.others().count();
-    let progress = ProgressBar::new((setup.contexts.len() * rounds) as u64);
+    let progress = Bar::of_steps(setup.contexts.len() * rounds);
     let mut all = vec![];
     for &ctx in &setup.contexts {
         let measured;
         (decoder, measured) = measure_context(&setup, ctx, decoder, &progress)?;
         all.push(measured);
     }
-    progress.finish_and_clear();
     Ok(Report::new(args, Header::new(&setup, &decoder), setup.outline(), &all))
 }
 
@@ -229,7 +307,7 @@ fn measure_context(
     setup: &Setup,
     ctx: u32,
     mut decoder: Decoder,
-    progress: &ProgressBar,
+    progress: &Bar,
 ) -> Result<(Decoder, Measured), Failure> {
     let (args, outline) = (setup.args, setup.outline());
     let round = |decoder: &mut Decoder, tokens| -> Result<Round, Failure> {
@@ -249,15 +327,22 @@ fn measure_context(
 }
 
 /// Tokens of all that is measured, at least.
-fn tokens(args: &Args, contexts: u64) -> u64 {
+fn tokens(args: &Args, contexts: &[u32]) -> u64 {
     let rounds = u64::from(args.rounds);
+    if !args.batch.is_empty() {
+        return contexts.iter().map(|&ctx| batch::tokens(args, ctx)).sum();
+    }
     match args.prompt.as_slice() {
         prompts @ [_, ..] => 2 * (1 + rounds) * prompts.iter().map(|&tokens| u64::from(tokens)).sum::<u64>(),
         // Kernel by kernel on the emulator.
         [] if args.kernels => 1 + args.plans.len() as u64,
         [] if args.profile => 2 * (1 + rounds) * u64::from(args.tokens),
         // Each round decodes twice, and each other mode launches one.
-        [] => 2 * contexts * (rounds + Launch::Graph.others().count() as u64) * u64::from(args.tokens),
+        [] => {
+            2 * contexts.len() as u64
+                * (rounds + Launch::Graph.others().count() as u64)
+                * u64::from(args.tokens)
+        }
     }
 }
 
@@ -268,7 +353,7 @@ fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
     Options {
         tuning: args.plan.unwrap_or_default(),
         prefill_batch: 1,
-        chunks: false,
+        chunk: 0,
         tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
         ..options
     }
@@ -276,6 +361,9 @@ fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
 
 /// Tokens before the first timed round: the graph is on the device then, and the clocks are up.
 const WARM_UP: u32 = 8;
+
+/// Positions that the sequences of a batch attend, unless others are asked for.
+const BATCH_CTX: u32 = 512;
 
 /// What is measured.
 enum Subject {
@@ -316,6 +404,9 @@ fn contexts(args: &Args, outline: &Outline) -> Result<Vec<u32>, Failure> {
     let limit = outline.config.context;
     let needed = |ctx: &u32| u64::from(*ctx) + u64::from(args.tokens) - 1;
     let mut contexts = args.ctx.clone();
+    if contexts.is_empty() && !args.batch.is_empty() {
+        contexts.push(BATCH_CTX);
+    }
     if contexts.is_empty() {
         // The first stays, so that a model that has no room says so.
         contexts.extend([128, 4096].into_iter().filter(|ctx| *ctx == 128 || needed(ctx) <= limit.into()));

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 use warpwright_engine::Prefill;
+use warpwright_engine::info::{layer_bytes, layer_weights};
 
+use super::nodes::percent;
 use super::report::Spread;
 use super::*;
 
@@ -29,6 +31,10 @@ struct Prompt {
     tokens_per_s: f64,
     /// Of the products with weights, attention left out.
     tflops: f64,
+    share_of_tensor_ceiling: Option<f64>,
+    /// With every tokens that are taken at once, the weights of the layers are read once, and all keys and values so far.
+    gb_per_s: f64,
+    share_of_ceiling: f64,
     /// The token after the prompt, in each round.
     next: Vec<u32>,
 }
@@ -36,73 +42,54 @@ struct Prompt {
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let setup = Setup::new(args)?;
     let longest = args.prompt.iter().copied().max().expect("clap gives prompts");
-    let options = |prefill_batch, chunks| {
+    let options = |prefill_batch, chunk| {
         let options = setup.options(1, args.launch);
-        Options { ctx: longest, prefill_batch, chunks, ..options }
+        Options { ctx: longest, prefill_batch, chunk, ..options }
     };
     let default = Options::new(1, args.launch.into());
-    let mut decoder = setup.decoder(options(default.prefill_batch, true))?;
+    let mut decoder = setup.decoder(options(default.prefill_batch, default.chunk))?;
     let header = Header::new(&setup, &decoder);
     // In chunks if there are kernels for that, and otherwise token by token, for comparison.
     let few = decoder.prefill_batch();
     let chunked = decoder.at_once(longest) > few;
-    let ways = if chunked { [(few, true), (few, false)] } else { [(few, false), (1, false)] };
+    let ways = if chunked { [(few, default.chunk), (few, 0)] } else { [(few, 0), (1, 0)] };
     let mut prompts = vec![];
-    for (batch, chunks) in ways {
-        decoder = decoder.with_options(setup.outline(), options(batch, chunks))?;
+    for (batch, chunk) in ways {
+        decoder = decoder.with_options(setup.outline(), options(batch, chunk))?;
         for &tokens in &args.prompt {
             // The first is to warm up.
             let mut rounds =
                 (0..=args.rounds).map(|_| -> Result<Prefill, Failure> { Ok(decoder.time_prefill(tokens)?) });
             rounds.next().expect("there is one")?;
             let rounds = rounds.collect::<Result<Vec<_>, _>>()?;
-            prompts.push(Prompt::new(setup.outline(), decoder.at_once(tokens), tokens, &rounds));
+            prompts.push(Prompt::new(&setup, decoder.at_once(tokens), tokens, &rounds));
         }
     }
     Ok(Report { header, launch: report::name(args.launch), rounds: args.rounds, prompts })
 }
 
-/// Prints the kernels of a chunk of each prompt: how often each is launched, and how long all launches take.
-pub(super) fn profile(args: &Args) -> Result<(), Failure> {
-    let setup = Setup::new(args)?;
-    let options = setup.options(1, args.launch);
-    let longest = args.prompt.iter().copied().max().expect("clap gives prompts");
-    let mut decoder = setup.decoder(Options { ctx: longest, prefill_batch: 1, chunks: true, ..options })?;
-    let mut out = io::stdout().lock();
-    for &tokens in &args.prompt {
-        let profile = decoder.profile_chunk(tokens)?;
-        let mut kernels: Vec<(&str, u32, f64)> = vec![];
-        for row in &profile.rows {
-            let us = row.time.as_secs_f64() * 1e6;
-            match kernels.iter_mut().find(|(name, ..)| *name == row.name) {
-                Some((_, count, sum)) => (*count, *sum) = (*count + 1, *sum + us),
-                None => kernels.push((&row.name, 1, us)),
-            }
-        }
-        kernels.sort_by(|a, b| b.2.total_cmp(&a.2));
-        let all = profile.time().as_secs_f64() * 1e6;
-        writeln!(out, "the first chunk of {tokens} tokens, kernel by kernel: {all:.0} us")?;
-        let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN).set_header(["kernel", "launches", "us each", "us", "time"]);
-        table.add_rows(kernels.into_iter().map(|(name, count, us)| {
-            let each = format!("{:.1}", us / f64::from(count));
-            [name.into(), count.to_string(), each, format!("{us:.0}"), format!("{:.1} %", 100.0 * us / all)]
-        }));
-        table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        writeln!(out, "{}\n", table.trim_fmt())?;
-    }
-    Ok(())
+/// Bytes that are read at least, each once for so many tokens at once.
+fn bytes(outline: &Outline, at_once: u32, tokens: u32) -> u64 {
+    let passes = 1..=tokens.div_ceil(at_once);
+    let read = |pass| layer_bytes(outline) + kv_bytes_read(outline, tokens.min(pass * at_once));
+    passes.map(read).sum()
 }
 
 impl Prompt {
-    fn new(outline: &Outline, at_once: u32, tokens: u32, rounds: &[Prefill]) -> Prompt {
+    fn new(setup: &Setup, at_once: u32, tokens: u32, rounds: &[Prefill]) -> Prompt {
+        let (outline, ceilings) = (setup.outline(), setup.ceilings());
         let us_per_token = Spread::of(tokens, rounds.iter().map(|round| round.device));
-        let flops = 2.0 * warpwright_engine::info::layer_weights(outline) as f64;
+        let tflops = 2e-6 * layer_weights(outline) as f64 / us_per_token.median;
+        let us = f64::from(tokens) * us_per_token.median;
+        let gb_per_s = bytes(outline, at_once, tokens) as f64 * 1e-3 / us;
         Prompt {
             tokens,
             at_once,
             tokens_per_s: 1e6 / us_per_token.median,
-            tflops: flops / us_per_token.median * 1e-6,
+            tflops,
+            share_of_tensor_ceiling: ceilings.share_of_tensor(Some(tflops)),
+            gb_per_s,
+            share_of_ceiling: gb_per_s / ceilings.gb_per_s,
             us_per_token,
             next: rounds.iter().map(|round| round.token).collect(),
         }
@@ -117,6 +104,9 @@ impl Prompt {
             self.us_per_token.to_string(),
             format!("{:.0}", self.tokens_per_s),
             format!("{:.1}", self.tflops),
+            percent(self.share_of_tensor_ceiling),
+            format!("{:.0}", self.gb_per_s),
+            percent(Some(self.share_of_ceiling)),
             next.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
         ]
     }
@@ -134,6 +124,9 @@ impl Shown for Report {
             "us/token on the device: median (min - max)",
             "tokens/s",
             "TFLOPS of products",
+            "of the tensor ceiling",
+            "GB/s",
+            "of the read ceiling",
             "next token",
         ]);
         table.add_rows(self.prompts.iter().map(Prompt::row));

@@ -34,6 +34,8 @@ pub(super) struct Header {
     /// How long a file took to load.
     loading: Option<Loaded>,
     pub(super) read_ceiling: Ceiling,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tensor_ceiling: Option<TensorCeiling>,
 }
 
 /// Rounds of some contexts.
@@ -99,6 +101,14 @@ pub(super) struct Spread {
 
 impl Header {
     pub(super) fn new(setup: &Setup, decoder: &Decoder) -> Header {
+        Header::of(setup, decoder.path().to_string(), Some(*decoder.loading()))
+    }
+
+    pub(super) fn of_batch(setup: &Setup) -> Header {
+        Header::of(setup, "products on tensor cores, attention over pages".into(), None)
+    }
+
+    fn of(setup: &Setup, path: String, loading: Option<Loading>) -> Header {
         let (model, random_weights) = match &setup.subject {
             Subject::File(model) => (model.gguf.path.display().to_string(), false),
             Subject::Random { name, .. } => (name.clone(), true),
@@ -109,10 +119,11 @@ impl Header {
             device: Device::of(&setup.context),
             model,
             random_weights,
-            path: decoder.path().to_string(),
+            path,
             plan: setup.args.plan.map(|plan| plan.to_string()),
-            loading: (!random_weights).then(|| Loaded::from(*decoder.loading())),
+            loading: loading.filter(|_| !random_weights).map(Loaded::from),
             read_ceiling: setup.ceiling.clone(),
+            tensor_ceiling: setup.tensor_ceiling.clone(),
         }
     }
 
@@ -133,9 +144,13 @@ impl Header {
         let mebibytes = c.bytes >> 20;
         writeln!(
             out,
-            "read ceiling: {:.1} GB/s ({mebibytes} MiB, {}, {} blocks)\n",
+            "read ceiling: {:.1} GB/s ({mebibytes} MiB, {}, {} blocks)",
             c.gb_per_s, c.kernel, c.blocks
         )?;
+        if let Some(TensorCeiling { tflops, kernel, blocks }) = &self.tensor_ceiling {
+            writeln!(out, "tensor ceiling: {tflops:.1} TFLOPS ({kernel}, {blocks} blocks)")?;
+        }
+        writeln!(out)?;
         Ok(())
     }
 }

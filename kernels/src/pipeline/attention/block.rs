@@ -21,8 +21,8 @@ pub(super) struct AttentionBlock<'a, 'k> {
     head: U32<'k>,
     /// Query heads.
     queries: U32<'k>,
-    /// The lane's first 16-byte chunk of the KV head, as an index into the caches.
-    cached: U32<'k>,
+    /// The lane's first 16-byte chunk of each row of the KV head.
+    cached: OwnRows<'k>,
     /// The first row of a tile that the lane copies, and its 16-byte chunk.
     row: U32<'k>,
     chunk: U32<'k>,
@@ -114,7 +114,7 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
             split,
             head: item.plus(kv_head * def.queries + first, a.heads),
             queries: (k.val(def.queries) - first).min(per_group),
-            cached: (kv_head * a.ctx).mad(def.row_chunks(), chunk),
+            cached: OwnRows::new(a.kv_heads, kv_head).units(def.row_chunks(), chunk),
             row,
             chunk,
             tiles: shared,
@@ -173,9 +173,9 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         self.def.window.map(after)
     }
 
-    /// The lane's 16 bytes of a position's row.
-    fn cached(&self, cache: Ptr<'k, f16, Read>, position: U32<'k>) -> Ptr<'k, f16, Read> {
-        cache.row(position.mad(self.def.row_chunks(), self.cached), 16)
+    /// The lane's 16 bytes of a position's row; `page` is what is before those of its page, and so of its tile.
+    fn cached(&self, cache: Ptr<'k, f16, Read>, page: U32<'k>, position: U32<'k>) -> Ptr<'k, f16, Read> {
+        cache.row(position.mad(self.def.row_chunks(), page), 16)
     }
 
     /// The slot of a tile; the first tiles have one each.
@@ -199,10 +199,11 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let (k, def) = (self.k, self.def);
         let rows = 32 / def.row_chunks();
         let slot = slot.row(self.row, def.row_bytes()).at(self.chunk * 8);
+        let page = self.cached.before(tile * TILE);
         for first in (0..TILE).step_by(rows as usize) {
             let p = tile * TILE + self.row + first;
             let to = slot.at((half * def.kv_tile_bytes() + first * def.row_bytes()) / 2);
-            let from = |p| self.cached([self.a.k_cache, self.a.v_cache][half as usize], p);
+            let from = |p| self.cached([self.a.k_cache, self.a.v_cache][half as usize], page, p);
             self.when_inside(first, || match which {
                 RowFilter::UpTo(position) => from(p.min(position)).copy16(to),
                 RowFilter::Before(position) => {
@@ -229,12 +230,13 @@ impl<'a, 'k> AttentionBlock<'a, 'k> {
         let (tile, row) = (position >> TILE.ilog2(), position & (TILE - 1));
         let number = tile - &range.first;
         let (_, warp) = divided(number, def.warps());
+        let page = self.cached.before(position);
         let to = self.slot(number).row(row, def.row_bytes()).at(k.lane() * 8);
         // A tile before the first wraps to a number past all.
         let resident = number.lt(def.tiles()) & number.lt(&range.count);
         OwnRow {
             mine: resident & warp.eq(k.warp()) & k.lane().lt(def.row_chunks()),
-            from: [self.a.k_cache, self.a.v_cache].map(|cache| self.cached(cache, position)),
+            from: [self.a.k_cache, self.a.v_cache].map(|cache| self.cached(cache, page, position)),
             to: [to, to.at(def.kv_tile_bytes() / 2)],
         }
     }

@@ -78,7 +78,10 @@ impl AttentionCase {
         let q = numbers(batch * heads, 1.0 / self.outlier);
         let mut cache = || {
             CpuArg::F16(
-                numbers(self.kv_heads * self.ctx, self.outlier).into_iter().map(f16::from_f32).collect(),
+                numbers(self.kv_heads * cache::pages(self.ctx) * cache::PAGE, self.outlier)
+                    .into_iter()
+                    .map(f16::from_f32)
+                    .collect(),
             )
         };
         let mut args = vec![

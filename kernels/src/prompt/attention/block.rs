@@ -1,9 +1,12 @@
 //! The program of a block: it copies steps of keys and values, and each warp attends to them.
 
+use super::rows::{ItemRows, Pages};
 use super::scores::{Tile, Weights};
-use super::shared::{Copier, Matrices, Rows};
+use super::shared::{Copier, Matrices};
 use super::store::Results;
 use super::{PromptAttention, PromptAttentionArgs, ROWS, WARPS};
+use crate::cache::PAGE;
+use crate::shared_rows::SharedRows;
 use ptx_gen::*;
 
 /// Values that the threads of a block compute at the start.
@@ -11,40 +14,38 @@ pub(super) struct Block<'a, 'k> {
     pub(super) k: Builder<'k>,
     pub(super) def: &'a PromptAttention,
     pub(super) a: &'a PromptAttentionArgs<Dev<'k>>,
-    pub(super) rows: Rows,
+    pub(super) rows: SharedRows,
     pub(super) memory: Ptr<'k, u8, Shared>,
     pub(super) head: U32<'k>,
-    /// The row of the head's first key in the cache.
-    cached: U32<'k>,
-    /// The first token.
-    first: U32<'k>,
-    /// The first position after the chunk.
-    end: U32<'k>,
+    item: ItemRows<'k>,
+    pages: Pages<'k>,
     copier: Copier<'k>,
 }
 
 /// The positions of a warp.
 struct WarpPositions<'k> {
     first: U32<'k>,
-    /// The last, past the chunk perhaps.
+    /// The last, past the item perhaps.
     last: U32<'k>,
 }
 
 impl<'a, 'k> Block<'a, 'k> {
-    pub(super) fn new(k: Builder<'k>, def: &'a PromptAttention, a: &'a PromptAttentionArgs<Dev<'k>>) -> Self {
-        let (rows, memory, head) = (def.rows(), k.tile_memory("memory"), k.ctaid());
-        let parts = (a.tokens + (def.queries - 1)) / def.queries;
+    pub(super) fn new(
+        k: Builder<'k>,
+        def: &'a PromptAttention,
+        a: &'a PromptAttentionArgs<Dev<'k>>,
+        item: ItemRows<'k>,
+    ) -> Self {
         Block {
             k,
             def,
             a,
-            rows,
-            memory,
-            head,
-            cached: head / (a.heads / a.kv_heads) * a.ctx,
-            first: (parts - 1 - k.ctaid_y()) * def.queries,
-            end: a.position + a.tokens,
-            copier: Copier::new(k, rows, 32 * WARPS),
+            rows: def.rows(),
+            memory: k.tile_memory("memory"),
+            head: k.ctaid(),
+            item,
+            pages: Pages::new(a, item),
+            copier: Copier::new(k, def.rows(), 32 * WARPS),
         }
     }
 
@@ -53,34 +54,30 @@ impl<'a, 'k> Block<'a, 'k> {
         self.k.warp() * self.def.warp_queries()
     }
 
-    /// The first token of the warp.
-    pub(super) fn warp_token(&self) -> U32<'k> {
-        self.first + self.warp_row()
-    }
-
     /// Divides and stores.
     pub(super) fn store(&self, tiles: Vec<Tile<'k>>) {
-        let &Block { k, def, a, memory, head, .. } = self;
-        let (row, token) = (self.warp_row(), self.warp_token());
+        let &Block { k, def, a, memory, head, item, .. } = self;
+        let row = self.warp_row();
         let results = |tile: &Tile<'k>| {
             k.note("results of 16 queries");
             [tile.results(0), tile.results(1)]
         };
-        let to = Results { k, def, a, memory, row, queries: def.warp_queries(), token, head };
+        let to = Results { k, def, a, memory, row, queries: def.warp_queries(), item, head };
         to.store(tiles.iter().map(results));
     }
 
     /// The sums of the warp's queries.
     pub(super) fn attend(&self) -> Vec<Tile<'k>> {
-        let (k, def, a) = (self.k, self.def, self.a);
+        let (k, def) = (self.k, self.def);
         k.note("copy the queries");
         self.copy_queries();
         k.note("copy keys and values of the first step");
         let keys = def.keys();
-        let start = self.def.start(a.position + self.first).map(|start| start & !(keys - 1));
+        let start = self.def.start(self.item.position).map(|start| start & !(keys - 1));
         let start = start.unwrap_or_else(|| k.val(0));
-        let end = (a.position + self.first + def.queries).min(self.end);
-        self.copy_step(start);
+        let end = self.item.end();
+        self.copy_step(start, self.pages.of(start));
+        let mut page = k.var(self.pages.of(start + keys));
         k.commit_copies();
         let mut tiles: Vec<_> = (0..def.warp_queries() / ROWS).map(|_| Tile::new(k, def.head_dim)).collect();
         let positions = self.warp_positions();
@@ -88,7 +85,10 @@ impl<'a, 'k> Block<'a, 'k> {
             k.note("a step: wait for it, and copy the next");
             k.wait_copies(0);
             k.barrier();
-            k.when((step + keys).lt(end), || self.copy_step(step + keys));
+            k.when((step + keys).lt(end), || {
+                self.copy_step(step + keys, page.get());
+                page.set(self.pages.of(step + 2 * keys));
+            });
             k.commit_copies();
             k.when(self.counts(&positions, step), || self.step(&mut tiles, &positions, step));
         });
@@ -96,13 +96,14 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     fn warp_positions(&self) -> WarpPositions<'k> {
-        let first = self.a.position + self.warp_token();
+        let first = self.item.position + self.warp_row();
         WarpPositions { first, last: first + (self.def.warp_queries() - 1) }
     }
 
     /// Whether some position of a step counts for some query of the warp.
     fn counts(&self, positions: &WarpPositions<'k>, step: U32<'k>) -> Pred<'k> {
-        let causal = step.le(positions.last.min(self.end - 1)) & positions.first.lt(self.end);
+        let end = self.item.end();
+        let causal = step.le(positions.last.min(end - 1)) & positions.first.lt(end);
         let start = self.def.start(positions.first);
         start.map_or(causal, |start| causal & (step + self.def.keys()).gt(start))
     }
@@ -111,32 +112,33 @@ impl<'a, 'k> Block<'a, 'k> {
     fn copy_queries(&self) {
         let (a, dim) = (self.a, self.def.head_dim);
         self.copier.copy(self.def.queries, self.memory, |row, further| {
-            let token = (self.first + row + further).min(a.tokens - 1);
+            let token = self.item.row(row + further);
             a.q.row(token * a.heads + self.head, 2 * dim).row(self.copier.unit, 16)
         });
     }
 
-    /// Keys and values of a step; positions past the chunk repeat its last one.
-    fn copy_step(&self, step: U32<'k>) {
-        let (k, a, keys) = (self.k, self.a, self.def.keys());
+    /// Keys and values of a step, which are in a page; positions past the item repeat its last one.
+    fn copy_step(&self, step: U32<'k>, page: U32<'k>) {
+        let (k, a, keys, dim) = (self.k, self.a, self.def.keys(), self.def.head_dim);
         let caches = [a.k_cache, a.v_cache];
-        let to = self.stage(step);
-        let dim = self.def.head_dim;
-        let whole = (step + keys).le(self.end);
-        let from = |cache: Ptr<'k, f16, Read>, position: U32<'k>| {
-            cache.row(self.cached + position, 2 * dim).row(self.copier.unit, 16)
+        let (to, end) = (self.stage(step), self.item.end());
+        let kv_head = self.head / (a.heads / a.kv_heads);
+        let first = page.mad(a.kv_heads, kv_head) * PAGE;
+        let first = if keys == PAGE { first } else { first + (step & (PAGE - 1)) };
+        let from = |cache: Ptr<'k, f16, Read>, row: U32<'k>| {
+            cache.row(first + row, 2 * dim).row(self.copier.unit, 16)
         };
-        k.when(whole, || {
+        k.when((step + keys).le(end), || {
             k.note("all positions of the step");
             for (cache, to) in caches.into_iter().zip(to) {
-                self.copier.copy(keys, to, |row, further| from(cache, step + row).at(further * dim));
+                self.copier.copy(keys, to, |row, further| from(cache, row).at(further * dim));
             }
         })
         .otherwise(|| {
-            k.note("positions up to the chunk's last, which is repeated");
+            k.note("positions up to the item's last, which is repeated");
+            let last = end - 1 - step;
             for (cache, to) in caches.into_iter().zip(to) {
-                self.copier
-                    .copy(keys, to, |row, further| from(cache, (step + row + further).min(self.end - 1)));
+                self.copier.copy(keys, to, |row, further| from(cache, (row + further).min(last)));
             }
         });
     }

@@ -1,45 +1,92 @@
 //! Cases of [`PromptAttention`].
 
 use super::PromptAttention;
+use crate::cache::{self, PAGE};
 use crate::case::{Case, Random, Variant};
 use crate::matmul::activations::PANEL;
+use crate::prompt::Item;
 use ptx_gen::*;
 
 /// A shape to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct PromptCase {
-    position: u32,
-    tokens: u32,
+    items: Vec<Item>,
     capacity: u32,
-    /// Positions of the cache after the last token's.
-    rest: u32,
+    /// Pages of a sequence.
+    max_pages: u32,
+    sequences: u32,
     /// The factor of some numbers of the keys, and the divisor of the same numbers of the queries.
     outlier: f32,
 }
 
+impl PromptCase {
+    /// Tokens of a sequence from row 0 on, the first at `position`.
+    fn chunk(kernel: &PromptAttention, position: u32, tokens: u32) -> Self {
+        let chunk = Item { row: 0, rows: tokens, position, sequence: 0 };
+        PromptCase {
+            items: chunk.split(kernel.queries).collect(),
+            capacity: (tokens + 1).next_multiple_of(8),
+            max_pages: cache::pages(position + tokens),
+            sequences: 1,
+            outlier: 1.0,
+        }
+    }
+
+    /// Sequences that each have a token or some, at the ends of pages; an idle block between them.
+    fn batch(kernel: &PromptAttention) -> Self {
+        let item = |row, rows, position, sequence| Item { row, rows, position, sequence };
+        let items = vec![
+            item(8, kernel.queries, 130, 2),
+            item(3, 1, 64, 1),
+            Item { rows: 0, position: u32::MAX, ..item(1, 0, 0, 0) },
+            item(0, 1, 63, 0),
+            item(1, 2, 63, 3),
+            item(4, 1, 0, 1),
+            item(5, 1, 65, 0),
+        ];
+        let capacity = kernel.queries + 16;
+        PromptCase { items, capacity, max_pages: 5, sequences: 4, outlier: 1.0 }
+    }
+}
+
 impl Variant for PromptAttention {
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let plain = PromptCase { position: 0, tokens: 1, capacity: 8, rest: 0, outlier: 1.0 };
-        // One position; two blocks, the last of few tokens; few tokens after many, and after more than a ring of tiles.
+        let chunk = |position, tokens| PromptCase::chunk(self, position, tokens);
+        // One position; two items, the last of few tokens; few tokens after many, and after more than a ring of tiles.
         let cases = [
-            plain,
-            PromptCase {
-                position: 37,
-                tokens: self.queries + 5,
-                capacity: 2 * self.queries,
-                rest: 70,
-                ..plain
-            },
-            PromptCase { position: 200, tokens: 9, capacity: 16, rest: 3, outlier: 50.0 },
-            PromptCase { position: 950, tokens: 30, capacity: 32, rest: 50, ..plain },
+            chunk(0, 1),
+            chunk(37, self.queries + 5),
+            PromptCase { outlier: 50.0, ..chunk(200, 9) },
+            chunk(950, 30),
+            PromptCase::batch(self),
         ];
         // A window that begins in the chunk and before it.
-        let windows = self.window.map(|window| {
-            let (position, tokens) = (window - window.min(20), 50);
-            PromptCase { position, tokens, capacity: 64, rest: 1, ..plain }
-        });
+        let windows = self.window.map(|window| chunk(window - window.min(20), 50));
         cases.into_iter().chain(windows).map(|case| case.filled(self, seed)).collect()
     }
+}
+
+/// A page table without an order, and how many pages the cache has: two sequences share their first page, and some pages
+/// are in none.
+fn table(sequences: u32, max_pages: u32, random: &mut Random) -> (Vec<u32>, u32) {
+    let used = sequences * max_pages;
+    let mut pages: Vec<u32> = (0..used + 2).collect();
+    for i in (1..used).rev() {
+        pages.swap(i as usize, random.below(i + 1) as usize);
+    }
+    let first = pages[0];
+    if let Some(shared) = pages.get_mut(max_pages as usize) {
+        *shared = if sequences > 1 { first } else { *shared };
+    }
+    pages.truncate(used as usize);
+    (pages, used + 2)
+}
+
+/// Numbers with outliers in every row.
+fn rows(random: &mut Random, rows: u32, dim: usize, factor: f32) -> Vec<f16> {
+    let mut numbers = random.units(rows as usize * dim);
+    numbers.chunks_mut(dim).for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
+    numbers.into_iter().map(f16::from_f32).collect()
 }
 
 impl PromptCase {
@@ -50,34 +97,49 @@ impl PromptCase {
         let fits = |heads: &u32| (heads * kernel.head_dim).is_multiple_of(unit);
         let heads = (2..).step_by(2).find(fits).expect("as many as a chunk has columns");
         let kv_heads = heads / 2;
-        let (end, ctx) = (self.position + self.tokens, self.position + self.tokens + self.rest);
-        let mut rows = |n: u32, factor: f32| {
-            let mut rows = random.units(n as usize * dim);
-            rows.chunks_mut(dim).for_each(|row| row.iter_mut().step_by(37).for_each(|x| *x *= factor));
-            rows.into_iter().map(f16::from_f32).collect::<Vec<_>>()
-        };
+        let (pages, cache_pages) = table(self.sequences, self.max_pages, &mut random);
         // Weights differ by powers of ten.
-        let mut q = rows(self.capacity * heads, 1.0 / self.outlier);
+        let mut q = rows(&mut random, self.capacity * heads, dim, 1.0 / self.outlier);
         q.iter_mut().for_each(|x| *x = f16::from_f32(x.to_f32() * 16.0 / (dim as f32).sqrt()));
-        let not_a_number = f16::from_f32(f32::NAN);
-        q[(self.tokens * heads) as usize * dim..].fill(not_a_number);
-        let mut cache = |factor: f32| {
-            let mut cache = rows(kv_heads * ctx, factor);
-            for head in cache.chunks_mut(ctx as usize * dim) {
-                head[end as usize * dim..].fill(not_a_number);
+        for (row, q) in (0..).zip(q.chunks_mut(heads as usize * dim)) {
+            if !self.items.iter().any(|item| item.has(row)) {
+                q.fill(f16::from_f32(f32::NAN));
             }
+        }
+        let cached = self.cached_rows(&pages, [kv_heads, cache_pages]);
+        let mut cache = |factor: f32| {
+            let mut cache = rows(&mut random, cache_pages * kv_heads * PAGE, dim, factor);
+            let other = cache.chunks_mut(dim).zip(&cached).filter(|(_, cached)| !**cached);
+            other.for_each(|(row, _)| row.fill(f16::from_f32(f32::NAN)));
             CpuArg::F16(cache)
         };
         let mut args = vec![
             CpuArg::F16(q),
             cache(self.outlier),
             cache(1.0),
+            CpuArg::U32(pages),
+            CpuArg::U32(self.items.iter().flat_map(|item| item.words()).collect()),
             CpuArg::F16(vec![f16(0); (self.capacity * heads) as usize * dim]),
             CpuArg::F32(vec![0.0; self.capacity as usize]),
         ];
-        let sizes = [heads, kv_heads, ctx, self.position, self.tokens, self.capacity];
+        let count = self.items.len() as u32;
+        let sizes = [heads, kv_heads, cache_pages, self.sequences, self.max_pages, count, self.capacity];
         args.extend(sizes.map(CpuArg::scalar));
         // Weights are rounded to binary16, the largest of them exact.
         Case { label: format!("{self:?} heads={heads}"), args, bound: 1e-3 }
+    }
+
+    /// Which rows of the caches have keys and values: those of all positions up to an item's last.
+    fn cached_rows(&self, pages: &[u32], [kv_heads, cache_pages]: [u32; 2]) -> Vec<bool> {
+        let mut cached = vec![false; (cache_pages * kv_heads * PAGE) as usize];
+        for item in self.items.iter().filter(|item| item.rows > 0) {
+            for i in 0..(item.position + item.rows) * kv_heads {
+                let table = [self.sequences, self.max_pages, cache_pages];
+                let of = [kv_heads, i % kv_heads].map(|n| n as usize);
+                let row = cache::paged_row(pages, table, item.sequence, of, (i / kv_heads) as usize);
+                cached[row.expect("the case has pages for all positions")] = true;
+            }
+        }
+        cached
     }
 }

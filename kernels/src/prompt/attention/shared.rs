@@ -1,49 +1,18 @@
-//! Rows of 16-bit numbers in shared memory, of which `ldmatrix` reads columns of eight rows without bank conflicts.
-//!
-//! A row is cut into units of 16 bytes; eight rows of a unit must lie in different banks. If a row is a multiple of eight
-//! units, unit `u` of row `r` is at `u ^ (r mod 8)`. Else rows have a stride of an odd number of units.
+//! Queries, keys and values in shared memory: [rows](crate::shared_rows) that a block copies, and of which `ldmatrix` reads.
 
+use crate::shared_rows::SharedRows;
 use ptx_gen::*;
-
-/// Elements of a unit of 16 bytes.
-pub(super) const UNIT: u32 = 8;
-
-/// How rows lie.
-#[derive(Clone, Copy)]
-pub(super) struct Rows {
-    /// The stride.
-    pub(super) bytes: u32,
-    /// Units of a row that hold numbers.
-    pub(super) units: u32,
-    /// Whether units are permuted.
-    pub(super) swizzled: bool,
-}
-
-impl Rows {
-    /// Rows of so many elements, a multiple of 16.
-    pub(super) const fn of(elements: u32) -> Rows {
-        let units = elements / UNIT;
-        let swizzled = units.is_multiple_of(8);
-        Rows { bytes: if swizzled { 16 * units } else { 16 * (units | 1) }, units, swizzled }
-    }
-
-    /// Where a unit begins, in bytes.
-    pub(super) fn place<'k>(self, row: U32<'k>, unit: U32<'k>) -> U32<'k> {
-        let unit = if self.swizzled { unit ^ (row & 7) } else { unit };
-        row * self.bytes + (unit << 4)
-    }
-}
 
 /// What a lane tells `ldmatrix`: its own row and unit of every pair of units.
 pub(super) struct Matrices<'k> {
-    rows: Rows,
+    rows: SharedRows,
     /// Of the first pairs; with an offset, of all.
     first: Vec<Ptr<'k, u8, Shared>>,
 }
 
 impl<'k> Matrices<'k> {
     /// From `first` on, where the lane's row and unit, 0 or 1, are at `place`.
-    pub(super) fn new(rows: Rows, first: Ptr<'k, u8, Shared>, place: U32<'k>) -> Self {
+    pub(super) fn new(rows: SharedRows, first: Ptr<'k, u8, Shared>, place: U32<'k>) -> Self {
         let pairs = if rows.swizzled { 4 } else { 1 };
         Matrices { rows, first: (0..pairs).map(|pair| first.row(place ^ (32 * pair), 1)).collect() }
     }
@@ -58,7 +27,7 @@ impl<'k> Matrices<'k> {
 /// A thread's part of copying rows: unit `unit` of rows `row`, `row + step`, ...
 pub(super) struct Copier<'k> {
     k: Builder<'k>,
-    rows: Rows,
+    rows: SharedRows,
     row: U32<'k>,
     pub(super) unit: U32<'k>,
     step: u32,
@@ -67,7 +36,7 @@ pub(super) struct Copier<'k> {
 }
 
 impl<'k> Copier<'k> {
-    pub(super) fn new(k: Builder<'k>, rows: Rows, threads: u32) -> Self {
+    pub(super) fn new(k: Builder<'k>, rows: SharedRows, threads: u32) -> Self {
         let (row, unit) = crate::pipeline::attention::divided(k.tid(), rows.units);
         Copier { k, rows, row, unit, step: threads / rows.units, first: rows.place(row, unit) }
     }
@@ -98,27 +67,6 @@ impl<'k> Copier<'k> {
         match self.rows.swizzled && !further.is_multiple_of(8) {
             true => to.row(self.rows.place(self.row + further, self.unit), 1),
             false => to.row(self.first, 1).at(further * self.rows.bytes),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn eight_rows_of_a_unit_are_in_different_banks() {
-        for elements in (16..=256).step_by(16) {
-            let rows = Rows::of(elements);
-            let bank = |row: u32, unit: u32| {
-                let unit = if rows.swizzled { unit ^ (row & 7) } else { unit };
-                (row * rows.bytes / 16 + unit) % 8
-            };
-            for unit in 0..rows.units {
-                let mut banks: Vec<u32> = (0..8).map(|row| bank(row, unit)).collect();
-                banks.sort_unstable();
-                assert_eq!(banks, [0, 1, 2, 3, 4, 5, 6, 7], "{elements} {unit}");
-            }
         }
     }
 }

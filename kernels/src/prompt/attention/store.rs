@@ -4,6 +4,7 @@
 //! those of two, as far as a head has them all: a piece. A warp puts its results into shared memory in the order of their
 //! slots, where its queries were, and each lane stores pieces.
 
+use super::rows::ItemRows;
 use super::{PromptAttention, PromptAttentionArgs, ROWS};
 use crate::matmul::activations;
 use crate::pipeline::attention::divided;
@@ -37,11 +38,10 @@ pub(super) struct Results<'a, 'k> {
     pub(super) a: &'a PromptAttentionArgs<Dev<'k>>,
     /// Rows of shared memory, on their way.
     pub(super) memory: Ptr<'k, u8, Shared>,
-    /// The first of the warp's rows, and how many it has.
+    /// The first of the warp's queries in the item, and how many it has.
     pub(super) row: U32<'k>,
     pub(super) queries: u32,
-    /// The token of the first.
-    pub(super) token: U32<'k>,
+    pub(super) item: ItemRows<'k>,
     pub(super) head: U32<'k>,
 }
 
@@ -56,9 +56,9 @@ impl<'k> Results<'_, 'k> {
         k.warp_barrier();
         k.note("pieces of neighbouring slots");
         self.store_pieces();
-        let token = self.token + k.lane();
-        let own = k.lane().lt(self.queries) & token.lt(self.a.tokens);
-        k.when(own & self.head.eq(0), || self.a.y_scale.at(token).st(1.0));
+        let query = self.row + k.lane();
+        let own = k.lane().lt(self.queries) & query.lt(self.item.count);
+        k.when(own & self.head.eq(0), || self.a.y_scale.at(self.item.first + query).st(1.0));
     }
 
     /// Puts the results of 16 queries into shared memory.
@@ -80,10 +80,11 @@ impl<'k> Results<'_, 'k> {
         let (width, pieces) = (def.piece(), def.head_dim / def.piece());
         k.for_each(k.lane(), self.queries * pieces, 32, |i| {
             let (row, piece) = divided(i, pieces);
-            let token = self.token + row;
-            k.when(token.lt(a.tokens), || {
+            let query = self.row + row;
+            k.when(query.lt(self.item.count), || {
                 let slot = piece * width;
-                let place = def.rows().place(self.row + row, slot >> 3) + ((slot & 7) << 1);
+                let token = self.item.first + query;
+                let place = def.rows().place(query, slot >> 3) + ((slot & 7) << 1);
                 let from = self.memory.row(place, 1).cast::<u32>();
                 let to = activations::place(a.y, a.capacity, token, self.slot(piece)).cast::<u32>();
                 match width {

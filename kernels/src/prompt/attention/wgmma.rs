@@ -1,8 +1,9 @@
 //! The same attention on `wgmma`, of heads of 64 or 128 dimensions. sm_90a.
 //!
-//! A block takes 128 tokens of a query head, 64 to each of two warpgroups, and goes through keys and values in steps of
-//! 128 positions. The threads of a third one copy queries, keys and values, 16 bytes at a time, to where the products want
-//! them: into a ring of tiles of 128 rows, keys of a step before the values of the one before it.
+//! A block takes an item of up to 128 tokens for a query head, 64 to each of two warpgroups, and goes through keys and
+//! values in steps of 128 positions, which are two pages. The threads of a third one copy queries, keys and values, 16
+//! bytes at a time, to where the products want them: into a ring of tiles of 128 rows, keys of a step before the values of
+//! the one before it.
 //!
 //! A warpgroup asks for the scores of a step, then for the weighted values of the step before. When the scores are there,
 //! the weights of the new step are computed beside the second product; they are its left matrix, and do not leave their
@@ -13,6 +14,7 @@ mod producer;
 mod ring;
 mod softmax;
 
+use super::rows::{ItemRows, Pages};
 use super::{PromptAttention, PromptAttentionArgs};
 use crate::case::{Case, Variant};
 use crate::contract::Contract;
@@ -36,7 +38,7 @@ pub struct PromptAttentionWgmma {
 /// Warpgroups that multiply, and the queries of each.
 const GROUPS: u32 = 2;
 const GROUP_QUERIES: u32 = 64;
-/// Queries of a block.
+/// Queries of a block, at most.
 const QUERIES: u32 = GROUPS * GROUP_QUERIES;
 /// Queries of a warp.
 const WARP_QUERIES: u32 = GROUP_QUERIES / 4;
@@ -51,6 +53,9 @@ const FEW: u32 = 40;
 const MANY: u32 = 232;
 
 impl PromptAttentionWgmma {
+    /// Queries of a work item, at most.
+    pub const QUERIES: u32 = QUERIES;
+
     /// Without a window.
     pub const fn new(head_dim: u32, order: ColumnOrder) -> Self {
         PromptAttentionWgmma { head_dim, window: None, order }
@@ -102,15 +107,19 @@ impl KernelDef for PromptAttentionWgmma {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: PromptAttentionArgs<Dev<'k>>) {
-        k.note("shared memory: queries, then the ring of tiles");
-        let plain = self.plain();
-        let block = Block::new(k, *self, &plain, &a);
-        k.when(k.tid().eq(0), || block.ring.init());
-        k.barrier();
-        k.roles(vec![
-            Role::new(1, FEW, |_| Producer::new(&block).copy()),
-            Role::new(GROUPS, MANY, |group| Consumer::new(&block, group).attend()),
-        ]);
+        k.note("the block's work item");
+        let rows = ItemRows::load(k, &a, QUERIES);
+        k.when(rows.count.ne(0), || {
+            k.note("shared memory: queries, then the ring of tiles");
+            let plain = self.plain();
+            let block = Block::new(k, *self, &plain, &a, rows);
+            k.when(k.tid().eq(0), || block.ring.init());
+            k.barrier();
+            k.roles(vec![
+                Role::new(1, FEW, |_| Producer::new(&block).copy()),
+                Role::new(GROUPS, MANY, |group| Consumer::new(&block, group).attend()),
+            ]);
+        });
     }
 
     fn reference(&self, a: PromptAttentionArgs<Cpu<'_>>) {
@@ -134,8 +143,8 @@ struct Block<'a, 'k> {
     queries: Ptr<'k, u8, Shared>,
     ring: Ring<'k>,
     head: U32<'k>,
-    /// The first token.
-    first: U32<'k>,
+    item: ItemRows<'k>,
+    pages: Pages<'k>,
     /// Where steps begin and end.
     start: U32<'k>,
     end: U32<'k>,
@@ -147,15 +156,14 @@ impl<'a, 'k> Block<'a, 'k> {
         def: PromptAttentionWgmma,
         plain: &'a PromptAttention,
         a: &'a PromptAttentionArgs<Dev<'k>>,
+        item: ItemRows<'k>,
     ) -> Self {
         let queries = k.tile_memory("memory");
         let ring = Ring::new(k, queries.at(GROUPS * def.group_bytes()), def.tile_bytes());
-        let parts = (a.tokens + (QUERIES - 1)) / QUERIES;
-        let first = (parts - 1 - k.ctaid_y()) * QUERIES;
-        let start = plain.start(a.position + first).map(|start| start & !(KEYS - 1));
+        let start = plain.start(item.position).map(|start| start & !(KEYS - 1));
         let start = start.unwrap_or_else(|| k.val(0));
-        let end = a.position + (first + QUERIES).min(a.tokens);
-        Block { k, def, plain, a, queries, ring, head: k.ctaid(), first, start, end }
+        let pages = Pages::new(a, item);
+        Block { k, def, plain, a, queries, ring, head: k.ctaid(), item, pages, start, end: item.end() }
     }
 
     /// Runs `body` with each step but the first.

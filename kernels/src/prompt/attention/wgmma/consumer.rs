@@ -120,7 +120,7 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
     /// Scores of positions that do not count become minus infinity.
     fn mask(&mut self, step: U32<'k>) {
         let (k, plain) = (self.k, self.block.plain);
-        let first = self.block.a.position + self.block.first + self.row;
+        let first = self.block.item.position + self.row;
         let late = (step + (KEYS - 1)).gt(first);
         let start = plain.start(first + (WARP_QUERIES - 1));
         let apart = start.map_or(late, |start| late | step.lt(start));
@@ -147,11 +147,11 @@ impl<'b, 'a, 'k> Consumer<'b, 'a, 'k> {
 
     /// Results take the place of the warpgroup's queries.
     fn store(&self) {
-        let &Block { plain: def, a, queries: memory, head, first, .. } = self.block;
+        let &Block { plain: def, a, queries: memory, head, item, .. } = self.block;
         let (k, row) = (self.k, self.row);
         k.note("all warps have done with the queries");
         k.when(self.group.eq(0), || k.barrier_part(1, 128)).otherwise(|| k.barrier_part(2, 128));
-        let to = Results { k, def, a, memory, row, queries: WARP_QUERIES, token: first + row, head };
+        let to = Results { k, def, a, memory, row, queries: WARP_QUERIES, item, head };
         to.store(std::iter::once(self.softmax.results(&self.values)));
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! A tile has rows of 128 bytes, swizzled by 128; 128 dimensions are two panels. Each thread has a unit of 16 bytes of
 //! every so many rows, always at the same place of the swizzle's pattern.
+//!
+//! A step is two pages, whose numbers each thread reads a step ahead. The values of a step are copied after the keys of
+//! the next, so it keeps the numbers of the step before too.
 
 use super::ring::Cursor;
 use super::{Block, GROUP_QUERIES, KEYS, PANEL_BYTES, QUERIES};
+use crate::cache::PAGE;
 use ptx_gen::*;
 
 /// Tiles under way, before the first of them is waited for.
@@ -17,12 +21,29 @@ pub(super) struct Producer<'b, 'a, 'k> {
     /// The thread's first row, and its unit of it.
     row: U32<'k>,
     unit: U32<'k>,
-    /// The row of the head's first key in the cache.
-    cached: U32<'k>,
+    /// The head of keys and values.
+    kv_head: U32<'k>,
     /// The next tile to ask for, and the next to hand on.
     at: Cursor<'k>,
     landed: Cursor<'k>,
     asked: Var<'k, u32>,
+}
+
+/// The numbers of a step's pages.
+struct Step<'k>([Var<'k, u32>; 2]);
+
+impl<'k> Step<'k> {
+    fn new(k: Builder<'k>, pages: [U32<'k>; 2]) -> Self {
+        Step(pages.map(|page| k.var(page)))
+    }
+
+    fn get(&self) -> [U32<'k>; 2] {
+        self.0.each_ref().map(Var::get)
+    }
+
+    fn set(&mut self, pages: [U32<'k>; 2]) {
+        self.0.iter_mut().zip(pages).for_each(|(page, number)| page.set(number));
+    }
 }
 
 impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
@@ -34,7 +55,7 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
             block,
             row: thread / units,
             unit: thread & (units - 1),
-            cached: block.head / (a.heads / a.kv_heads) * a.ctx,
+            kv_head: block.head / (a.heads / a.kv_heads),
             at: Cursor::start(k),
             landed: Cursor::start(k),
             asked: k.var(0),
@@ -44,23 +65,34 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
     /// Queries come with the first keys.
     pub(super) fn copy(mut self) {
         let &Block { k, a, start, end, .. } = self.block;
+        k.note("the pages of the first two steps");
+        let mut before = Step::new(k, self.pages(start));
+        let mut ahead = Step::new(k, self.pages(start + KEYS));
         k.note("copy the queries");
         self.copy_queries();
         k.note("copy the first keys");
-        self.copy_tile(a.k_cache, start);
+        self.copy_tile(a.k_cache, start, before.get());
         self.block.each_further(|step| {
             k.note("copy keys");
-            self.copy_tile(a.k_cache, step);
+            let pages = ahead.get();
+            ahead.set(self.pages(step + KEYS));
+            self.copy_tile(a.k_cache, step, pages);
             k.note("copy values of the step before");
-            self.copy_tile(a.v_cache, step - KEYS);
+            self.copy_tile(a.v_cache, step - KEYS, before.get());
+            before.set(pages);
         });
         k.note("copy the last values");
-        self.copy_tile(a.v_cache, start + ((end - 1 - start) & !(KEYS - 1)));
+        self.copy_tile(a.v_cache, start + ((end - 1 - start) & !(KEYS - 1)), before.get());
         k.note("wait for what is under way");
         for left in (0..BEHIND).rev() {
             k.wait_copies(left);
             k.when(self.asked.get().gt(left), || self.hand_on());
         }
+    }
+
+    /// The pages of a step.
+    fn pages(&self, step: U32<'k>) -> [U32<'k>; 2] {
+        [0, PAGE].map(|further| self.block.pages.of(step + further))
     }
 
     /// Rows between a thread's.
@@ -84,31 +116,40 @@ impl<'b, 'a, 'k> Producer<'b, 'a, 'k> {
 
     /// Queries past the last repeat it.
     fn copy_queries(&self) {
-        let &Block { def, a, queries, first, head, .. } = self.block;
+        let &Block { def, a, queries, item, head, .. } = self.block;
         for group in (0..QUERIES).step_by(GROUP_QUERIES as usize) {
             let to = queries.at(group * 2 * def.head_dim);
             self.units(GROUP_QUERIES, to, |further| {
-                let token = (first + self.row + (group + further)).min(a.tokens - 1);
+                let token = item.row(self.row + (group + further));
                 a.q.row(token * a.heads + head, 2 * def.head_dim).row(self.unit, 16)
             });
         }
     }
 
-    /// Copies keys, or values, of a step; positions past the chunk repeat its last one, which is finite.
-    fn copy_tile(&mut self, cache: Ptr<'k, f16, Read>, step: U32<'k>) {
-        let &Block { k, def, a, ref ring, .. } = self.block;
+    /// Copies keys, or values, of a step from its pages; positions past the item repeat its last one, which is finite.
+    fn copy_tile(&mut self, cache: Ptr<'k, f16, Read>, step: U32<'k>, pages: [U32<'k>; 2]) {
+        let &Block { k, def, a, ref ring, end, .. } = self.block;
         let tile = self.at.tile.get();
         ring.empty(tile).wait(self.at.parity.get() ^ 1);
-        let (to, end) = (ring.tile(tile), a.position + a.tokens);
-        let from = |position| cache.row(self.cached + position, 2 * def.head_dim).row(self.unit, 16);
-        let first = step + self.row;
+        let (to, row_bytes) = (ring.tile(tile), 2 * def.head_dim);
+        let pages = pages.map(|page| {
+            let page = cache.row(page.mad(a.kv_heads, self.kv_head), PAGE * row_bytes);
+            page.row(self.unit, 16)
+        });
+        let page = |further: u32| (further / PAGE) as usize;
         k.when((step + KEYS).le(end), || {
-            let from = from(first);
-            self.units(KEYS, to, |further| from.at(further * def.head_dim));
+            let pages = pages.map(|page| page.row(self.row, row_bytes));
+            self.units(KEYS, to, |further| pages[page(further)].row(further % PAGE, row_bytes));
         })
         .otherwise(|| {
-            k.note("positions up to the chunk's last, which is repeated");
-            self.units(KEYS, to, |further| from((first + further).min(end - 1)));
+            k.note("positions up to the item's last, which is repeated");
+            // Both pages are the same if the first has the last position.
+            let last = end - 1;
+            let most = [(last - step).min(PAGE - 1), last & (PAGE - 1)];
+            self.units(KEYS, to, |further| {
+                let row = (self.row + further % PAGE).min(most[page(further)]);
+                pages[page(further)].row(row, row_bytes)
+            });
         });
         k.commit_copies();
         self.at.advance();

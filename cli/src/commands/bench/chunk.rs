@@ -1,0 +1,58 @@
+//! `bench --prompt --profile`: the kernels of a prompt's first chunk, one after the other.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use warpwright_engine::TimedNode;
+
+use super::nodes::{self, Nodes};
+use super::*;
+
+/// A chunk of each prompt.
+#[derive(Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    header: Header,
+    rounds: u32,
+    chunks: Vec<Chunk>,
+}
+
+/// The fastest round.
+#[derive(Serialize)]
+struct Chunk {
+    /// Of the prompt.
+    tokens: u32,
+    #[serde(flatten)]
+    nodes: Nodes,
+}
+
+pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
+    let setup = Setup::new(args)?;
+    let (options, default) = (setup.options(1, args.launch), Options::new(1, args.launch.into()));
+    let longest = args.prompt.iter().copied().max().expect("clap gives prompts");
+    let mut decoder =
+        setup.decoder(Options { ctx: longest, prefill_batch: 1, chunk: default.chunk, ..options })?;
+    let header = Header::new(&setup, &decoder);
+    let mut chunk = |&tokens: &u32| -> Result<Chunk, Failure> {
+        let rounds =
+            (0..args.rounds).map(|_| decoder.profile_chunk(tokens)).collect::<Result<Vec<_>, _>>()?;
+        let time = |round: &&Vec<TimedNode>| round.iter().map(|node| node.time).sum::<Duration>();
+        let fastest = rounds.iter().min_by_key(time).expect("clap gives rounds");
+        Ok(Chunk { tokens, nodes: Nodes::of(fastest, setup.ceilings()) })
+    };
+    let chunks = args.prompt.iter().map(&mut chunk).collect::<Result<_, _>>()?;
+    Ok(Report { header, rounds: args.rounds, chunks })
+}
+
+impl Shown for Report {
+    fn print(&self) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        self.header.print(&mut out, &format!("kernels of a chunk, the fastest of {} rounds", self.rounds))?;
+        for Chunk { tokens, nodes } in &self.chunks {
+            writeln!(out, "the first chunk of {tokens} tokens, kernel by kernel: {:.0} us", nodes.us)?;
+            writeln!(out, "{}\n", nodes.table().trim_fmt())?;
+        }
+        writeln!(out, "{}", nodes::CAPTION)?;
+        Ok(())
+    }
+}

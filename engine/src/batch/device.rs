@@ -1,0 +1,300 @@
+//! The device's part of a batch: buffers, what the host writes to them, and the launches of a step.
+
+use std::collections::BTreeMap;
+
+use warpwright_driver::{Buffer, Context, Graph, GraphExec, Queue, Recorder, Stream, View, f16};
+use warpwright_kernels::batch::BatchAttention;
+use warpwright_kernels::cache::{self, PAGE};
+use warpwright_kernels::format::dequantize::ColumnOrder;
+use warpwright_kernels::prompt::Item;
+use warpwright_kernels::simple::rope::revolutions;
+use warpwright_kernels::state;
+
+use super::head::{Head, Selected};
+use super::options::{BatchOptions, MAX_SEQUENCES, bucket};
+use super::sequences::PageCopy;
+use crate::Error;
+use crate::chunked::list::{Attended, PassNode};
+use crate::chunked::products::{Chosen, Cores};
+use crate::chunked::step::{Chunked, Given, PagedCache, Singles};
+use crate::model::config::Config;
+use crate::model::outline::Outline;
+use crate::pipeline::resolved::ResolvedEmbed;
+use crate::weights::packed::Packed;
+
+/// Weights, caches, kernels and graphs.
+pub(super) struct Device {
+    pub(super) stream: Stream,
+    pub(super) config: Config,
+    options: BatchOptions,
+    weights: Packed<View<u8>>,
+    chunked: Chunked,
+    pub(super) head: Head,
+    /// `[pages, kv_heads, 64, head_dim]`, one a layer
+    k_cache: Vec<Buffer<f16>>,
+    /// As `k_cache`
+    v_cache: Vec<Buffer<f16>>,
+    /// `[sequences, max_pages]`: the page table
+    table: View<u32>,
+    max_pages: u32,
+    freq: Buffer<f32>,
+    /// Partial results of attention of single tokens, and tickets: see `BatchAttention`
+    partials: Buffer<f32>,
+    ticket: Buffer<u32>,
+    /// Whether the kernels of a graph overlap.
+    overlaps: bool,
+    /// Attention of single tokens, of a layer.
+    attention: BatchAttention,
+    /// By bucket and number of steps.
+    graphs: BTreeMap<(u32, u32), GraphExec>,
+}
+
+/// What the host knows of a step.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Input {
+    /// Of each row: see `warpwright_kernels::state`.
+    pub(super) states: Vec<[u32; state::LEN]>,
+    /// The first so many rows are the only ones of their sequences.
+    pub(super) singles: u32,
+    /// Of the other rows.
+    pub(super) items: Vec<Item>,
+    /// The rows that go through the head.
+    pub(super) selected: Vec<u32>,
+}
+
+/// The numbers that the launches of a step depend on.
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    tokens: u32,
+    chosen: Chosen,
+    singles: u32,
+    items: u32,
+    selected: u32,
+    selected_bucket: u32,
+}
+
+impl Device {
+    /// Allocates everything but the weights, which are there.
+    pub(super) fn new(
+        context: &Context,
+        cores: Cores,
+        outline: &Outline,
+        weights: Packed<View<u8>>,
+        embed: ResolvedEmbed,
+        options: BatchOptions,
+    ) -> Result<Device, Error> {
+        let c = &outline.config;
+        let sms = context.device().properties().multiprocessors;
+        let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
+            let len = page_len(c) * options.pages() as usize;
+            (0..c.layers)
+                .map(|i| Ok(Buffer::uninit(context, len)?.labelled(&format!("{name}.{i}"))))
+                .collect()
+        };
+        let factors = outline.rope_factors.as_ref().map(|factors| factors.of(options.ctx));
+        let freq = c.ropes().into_iter().flat_map(|rope| rope.revolutions(factors));
+        let freq: Vec<f32> = freq.flat_map(revolutions).collect();
+        let max_pages = cache::pages(options.ctx);
+        let mut chunked = Chunked::new(context, cores, outline, &weights, embed)?;
+        let attention = chunked.prepare_singles(context)?;
+        let partials = partials_len(&attention, c, &options, sms);
+        let tickets = (MAX_SEQUENCES * c.kv_heads * attention.groups()) as usize;
+        Ok(Device {
+            stream: Stream::new(context)?,
+            head: Head::new(context, cores, outline, &weights.head, &options)?,
+            k_cache: caches("k_cache")?,
+            v_cache: caches("v_cache")?,
+            table: Buffer::zeroed(context, (options.sequences * max_pages) as usize)?
+                .labelled("pages")
+                .view(),
+            max_pages,
+            freq: Buffer::from_slice(context, &freq)?.labelled("freq"),
+            partials: Buffer::uninit(context, partials)?.labelled("attention.partials"),
+            ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
+            attention,
+            graphs: BTreeMap::new(),
+            overlaps: cores.has_warpgroups(),
+            config: c.clone(),
+            options,
+            weights,
+            chunked,
+        })
+    }
+
+    /// Copies pages, all layers of each.
+    pub(super) fn copy_pages(&self, copies: &[PageCopy]) -> Result<(), Error> {
+        let len = page_len(&self.config);
+        let page =
+            |cache: &Buffer<f16>, page: u32| cache.view_range(page as usize * len..(page as usize + 1) * len);
+        for PageCopy { from, to } in copies {
+            for cache in self.k_cache.iter().chain(&self.v_cache) {
+                self.stream.copy(&page(cache, *from), &page(cache, *to))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes rows of the page table.
+    pub(super) fn write_pages(&self, rows: &[(u32, Vec<u32>)]) -> Result<(), Error> {
+        for (row, pages) in rows.iter().filter(|(_, pages)| !pages.is_empty()) {
+            let first = (row * self.max_pages) as usize;
+            self.stream.write(&self.table.view_range(first..first + pages.len()), pages)?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, input: &Input) -> Result<(), Error> {
+        let w = &self.chunked.workspace;
+        let states = input.states.as_flattened();
+        self.stream.write(&w.state.view_range(0..states.len()), states)?;
+        if !input.items.is_empty() {
+            let items: Vec<u32> = input.items.iter().flat_map(|item| item.words()).collect();
+            self.stream.write(&w.items(input.items.len() as u32), &items)?;
+        }
+        let selected = self.head.selected.view_range(0..input.selected.len());
+        Ok(self.stream.write(&selected, &input.selected)?)
+    }
+
+    /// One step of these rows, launched kernel by kernel.
+    pub(super) fn step(&mut self, input: &Input) -> Result<(), Error> {
+        let (tokens, selected) = (input.states.len() as u32, input.selected.len() as u32);
+        let sizes = Sizes {
+            tokens,
+            chosen: Chosen { bucket: self.bucket(tokens), overlap: false },
+            singles: input.singles,
+            items: input.items.len() as u32,
+            selected,
+            selected_bucket: self.bucket(selected),
+        };
+        self.write(input)?;
+        self.prepare(sizes)?;
+        self.launch(&mut &self.stream, sizes)
+    }
+
+    /// The bucket of so many tokens.
+    fn bucket(&self, tokens: u32) -> u32 {
+        bucket(tokens).max(self.options.bucket.unwrap_or(0))
+    }
+
+    /// Writes what the rows of decode steps begin with, and leaves the other rows of their bucket without work. Gives the
+    /// bucket.
+    pub(super) fn write_rows(&self, mut states: Vec<[u32; state::LEN]>) -> Result<u32, Error> {
+        let bucket = self.bucket(states.len() as u32);
+        let mut idle = [0; state::LEN];
+        idle[state::DONE as usize] = 1;
+        states.resize(bucket as usize, idle);
+        let selected = (0..bucket).collect();
+        self.write(&Input { states, selected, ..Input::default() })?;
+        Ok(bucket)
+    }
+
+    /// Launches so many decode steps of the rows of a bucket as a graph.
+    pub(super) fn launch_graph(&mut self, bucket: u32, steps: u32) -> Result<(), Error> {
+        if !self.graphs.contains_key(&(bucket, steps)) {
+            let graph = self.graph(bucket, steps)?.instantiate()?;
+            self.graphs.insert((bucket, steps), graph);
+        }
+        let graph = self.graphs.get_mut(&(bucket, steps)).expect("it was just made");
+        Ok(graph.launch(&self.stream)?)
+    }
+
+    /// The graph of so many decode steps.
+    pub(super) fn graph(&mut self, bucket: u32, steps: u32) -> Result<Graph, Error> {
+        let chosen = self.chosen(bucket);
+        let sizes = Sizes {
+            tokens: bucket,
+            chosen,
+            singles: bucket,
+            items: 0,
+            selected: bucket,
+            selected_bucket: bucket,
+        };
+        self.prepare(sizes)?;
+        let context = self.stream.context();
+        let mut recorder =
+            if chosen.overlap { Recorder::pipeline(context)? } else { Recorder::new(context)? };
+        for _ in 0..steps {
+            self.launch(&mut recorder, sizes)?;
+        }
+        Ok(recorder.finish())
+    }
+
+    /// How the kernels of a graph are chosen.
+    fn chosen(&self, bucket: u32) -> Chosen {
+        Chosen { bucket, overlap: self.overlaps && bucket <= OVERLAPPED }
+    }
+
+    /// The kernels of a step of a [graph](Device::graph) that has been made, whose rows attend so many positions.
+    pub(super) fn list(&self, bucket: u32, attended: &[u32]) -> Vec<PassNode> {
+        let pass = self.chunked.list(self.chosen(bucket), Attended::Each(attended));
+        pass.into_iter().chain(self.head.list(bucket, attended.len() as u32)).collect()
+    }
+
+    fn prepare(&mut self, sizes: Sizes) -> Result<(), Error> {
+        let context = self.stream.context();
+        self.chunked.prepare(context, sizes.chosen)?;
+        Ok(self.head.prepare(context, sizes.selected_bucket)?)
+    }
+
+    fn launch(&self, queue: &mut impl Queue, sizes: Sizes) -> Result<(), Error> {
+        let (c, sms) = (&self.config, self.stream.context().device().properties().multiprocessors);
+        let cache = PagedCache {
+            k: &self.k_cache,
+            v: &self.v_cache,
+            pages: self.options.pages(),
+            table: &self.table,
+            sequences: self.options.sequences,
+            max_pages: self.max_pages,
+            freq: &self.freq,
+        };
+        let units = self.attention.units(self.bucket(sizes.singles), c.kv_heads);
+        let singles = Singles {
+            rows: sizes.singles,
+            splits: self.attention.splits(units, self.options.ctx, sms),
+            units,
+            partials: &self.partials,
+            ticket: &self.ticket,
+        };
+        let Sizes { tokens, chosen, items, selected, selected_bucket, .. } = sizes;
+        self.chunked.run(
+            queue,
+            &self.weights,
+            Given { tokens, chosen, singles: Some(singles), items, cache },
+        )?;
+        let w = &self.chunked.workspace;
+        let state = &w.state.view_range(0..tokens as usize * state::LEN);
+        let selected =
+            Selected { x: &w.x, state, count: selected, bucket: selected_bucket, scratch: &w.scratch };
+        Ok(self.head.run(queue, c, &self.weights.norm, &self.options, selected)?)
+    }
+}
+
+/// The largest bucket whose kernels overlap in a graph. On an H200, a step of 8B Q4_K_M took 2,722 us with 8 rows, and 2,524
+/// if they overlap; with 16 rows 2,985 and 2,928, with 32 3,477 and 3,455, with 64 4,747 and 4,795, with 128 7,323 and
+/// 7,734.
+const OVERLAPPED: u32 = 32;
+
+/// Buckets of rows of one token each.
+const BUCKETS: [u32; 6] = [8, 16, 32, 64, 128, 256];
+
+/// The length of the partial results of attention, for any bucket.
+fn partials_len(attention: &BatchAttention, c: &Config, options: &BatchOptions, sms: u32) -> usize {
+    let of = |rows| {
+        let splits = attention.splits(attention.units(rows, c.kv_heads), options.ctx, sms);
+        attention.partials_len(rows, c.heads, splits)
+    };
+    BUCKETS.map(of).into_iter().max().expect("there are buckets")
+}
+
+/// Numbers of a page of a layer's keys.
+fn page_len(c: &Config) -> usize {
+    (c.kv_len() * PAGE) as usize
+}
+
+/// Bytes of the buffers here but for the caches.
+pub(super) fn bytes(c: &Config, options: &BatchOptions, sms: u32) -> u64 {
+    let attention = BatchAttention::new(c.head_dim, c.heads / c.kv_heads, ColumnOrder { group: 8 });
+    let partials = 4 * partials_len(&attention, c, options, sms) as u64;
+    let table = 4 * u64::from(options.sequences) * u64::from(cache::pages(options.ctx));
+    partials + table + 4 * u64::from(MAX_SEQUENCES * c.heads)
+}

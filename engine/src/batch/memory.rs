@@ -1,0 +1,38 @@
+//! A batch's memory requirements, compared with the free device memory.
+
+use warpwright_driver::Context;
+use warpwright_kernels::cache::PAGE;
+
+use super::options::BatchOptions;
+use super::{device, head};
+use crate::Error;
+use crate::buffers;
+use crate::chunked;
+use crate::decode::needs::Needs;
+use crate::model::outline::Outline;
+use crate::weights::info;
+
+/// What a batch needs.
+pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions) -> Needs {
+    let c = &outline.config;
+    let sms = context.device().properties().multiprocessors;
+    Needs {
+        weights: info::weight_bytes(outline),
+        cache: buffers::cache_bytes(c, options.pages() * PAGE),
+        work: chunked::workspace::bytes(c) + head::bytes(c, options) + device::bytes(c, options, sms),
+    }
+}
+
+/// Compares the required memory with the free memory, before anything is allocated.
+pub(super) fn check(context: &Context, outline: &Outline, options: &BatchOptions) -> Result<(), Error> {
+    let (free, total) = context.memory()?;
+    let (free, total) = (free as u64, total as u64);
+    let needs = needs(context, outline, options);
+    if needs.total() <= free {
+        return Ok(());
+    }
+    let page = buffers::cache_bytes(&outline.config, PAGE);
+    let rest = needs.weights + needs.work;
+    let room = free.saturating_sub(rest) / page * u64::from(PAGE);
+    Err(Error::BatchMemory { needs, positions: options.positions, room, free, total })
+}

@@ -1,0 +1,163 @@
+//! What the kernels of a pass are for, and what each has to read and to compute at least: what measured times are compared
+//! with.
+
+use std::time::Duration;
+
+use ptx_gen::KernelDef;
+use warpwright_driver::{Kernel, Profile};
+use warpwright_kernels::matmul::Epilogue;
+
+use super::kernels::{self, AttentionKernel};
+use super::products::{Chosen, ProductKernel};
+use super::step::Chunked;
+use super::weights::{LayerRows, Rows};
+use super::workspace::CAPACITY;
+use crate::model::config::Config;
+use crate::weights::info;
+
+/// A kernel of a pass over many tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassNode {
+    /// What it is for: `embed`, `norm`, `qkv`, `rotate`, `attention`, `o`, `gate_up`, `down`, `head` and so on.
+    pub role: &'static str,
+    /// Its name.
+    pub kernel: String,
+    /// Bytes of weights of matrices, or of keys and values, that it reads, each once.
+    pub bytes: u64,
+    /// Multiplications and additions of products, those of attention among them, of the pass's own tokens.
+    pub operations: u64,
+}
+
+/// A kernel of a pass, run by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimedNode {
+    /// The kernel.
+    pub node: PassNode,
+    /// The time between an event before it and one after it, launch included.
+    pub time: Duration,
+}
+
+/// The tokens of a pass, and the positions that they attend.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Attended<'a> {
+    /// Each token is of another sequence, and attends so many positions.
+    Each(&'a [u32]),
+    /// So many tokens are the beginning of a sequence.
+    Beginning(u32),
+}
+
+impl Attended<'_> {
+    fn tokens(self) -> u32 {
+        match self {
+            Attended::Each(attended) => attended.len() as u32,
+            Attended::Beginning(tokens) => tokens,
+        }
+    }
+
+    /// Bytes of keys and values that a layer reads.
+    fn bytes(self, c: &Config, layer: u32) -> u64 {
+        match self {
+            Attended::Each(attended) => attended.iter().map(|&n| info::kv_bytes_of(c, layer, n)).sum(),
+            Attended::Beginning(tokens) => info::kv_position_bytes(c) * u64::from(tokens),
+        }
+    }
+
+    /// Multiplications and additions of a layer, of queries with keys and of weights with values.
+    fn operations(self, c: &Config, layer: u32) -> u64 {
+        let positions = |n: u32| u64::from(c.window_of(layer).map_or(n, |window| n.min(window)));
+        let positions: u64 = match self {
+            Attended::Each(attended) => attended.iter().map(|&n| positions(n)).sum(),
+            Attended::Beginning(tokens) => (1..=tokens).map(positions).sum(),
+        };
+        4 * u64::from(c.q_len()) * positions
+    }
+}
+
+impl PassNode {
+    /// A kernel that reads no weights of matrices, and multiplies none.
+    pub(crate) fn plain<K: KernelDef>(role: &'static str, kernel: &Kernel<K>) -> PassNode {
+        PassNode { role, kernel: kernel.def().name(), bytes: 0, operations: 0 }
+    }
+
+    /// A product of these rows with so many tokens.
+    pub(crate) fn product(role: &'static str, kernel: &ProductKernel, rows: &Rows, tokens: u32) -> PassNode {
+        let weights = u64::from(rows.rows) * u64::from(rows.n);
+        PassNode {
+            role,
+            kernel: kernel.name(),
+            bytes: rows.tiles.len() as u64,
+            operations: 2 * weights * u64::from(tokens),
+        }
+    }
+}
+
+/// The kernels of a pass, in the order of their launches, with the times of its graph's nodes.
+pub(crate) fn timed(nodes: Vec<PassNode>, profile: &Profile) -> Vec<TimedNode> {
+    let mut rows: Vec<_> = profile.rows.iter().collect();
+    rows.sort_by_key(|row| row.node.index());
+    debug_assert!(rows.iter().map(|row| &row.name).eq(nodes.iter().map(|node| &node.kernel)));
+    nodes.into_iter().zip(rows).map(|(node, row)| TimedNode { node, time: row.time }).collect()
+}
+
+impl Chunked {
+    /// The kernels of a pass that is [prepared](Chunked::prepare), in the order in which [`run`](Chunked::run) launches
+    /// them.
+    pub(crate) fn list(&self, chosen: Chosen, attended: Attended<'_>) -> Vec<PassNode> {
+        let list = List { chunked: self, chosen, attended };
+        let embed = self.kernels.embed[&kernels::fixed_rows(chosen.bucket)].name();
+        let embed = PassNode { role: "embed", kernel: embed, bytes: 0, operations: 0 };
+        let layers = (0..).zip(&self.layers).flat_map(|(index, rows)| list.layer(index, rows));
+        std::iter::once(embed).chain(layers).collect()
+    }
+}
+
+struct List<'a> {
+    chunked: &'a Chunked,
+    chosen: Chosen,
+    attended: Attended<'a>,
+}
+
+impl List<'_> {
+    fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
+        let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
+        let norms = kernels::norms(rows, self.chosen.overlap);
+        let [first, second] = norms.map(|norm| PassNode::plain("norm", &kernels.norms[&norm]));
+        let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, Epilogue::Store));
+        let mut nodes = vec![first];
+        nodes.extend(qkv);
+        nodes.push(PassNode::plain("rotate", &kernels.rotate[&self.chosen.overlap]));
+        nodes.push(self.attention(index));
+        nodes.extend(self.projection("o", &rows.o));
+        nodes.push(second);
+        nodes.push(self.product("gate_up", &rows.gate_up, kernels::gated(config, rows)));
+        nodes.extend(self.projection("down", &rows.down));
+        nodes
+    }
+
+    fn product(&self, role: &'static str, rows: &Rows, epilogue: Epilogue) -> PassNode {
+        let kernels = &self.chunked.kernels;
+        let kernel = kernels.cores.product(rows, epilogue, self.chosen, CAPACITY);
+        PassNode::product(role, &kernels.products[&kernel], rows, self.attended.tokens())
+    }
+
+    /// A product that is added to the residual stream; in models with norms after it, by a kernel of its own.
+    fn projection(&self, role: &'static str, rows: &Rows) -> Vec<PassNode> {
+        let kernels = &self.chunked.kernels;
+        let product = self.product(role, rows, kernels::projection(&self.chunked.config));
+        let after = kernels.add_normed.get(&kernels::fixed_rows(self.chosen.bucket));
+        std::iter::once(product).chain(after.map(|kernel| PassNode::plain("norm", kernel))).collect()
+    }
+
+    fn attention(&self, index: u32) -> PassNode {
+        let (kernels, layer) = (&self.chunked.kernels, index as usize);
+        let kernel = match (self.attended, &kernels.attention[layer]) {
+            (Attended::Each(_), _) => kernels.singles[usize::from(self.chosen.overlap)][layer].def().name(),
+            (_, AttentionKernel::Wgmma(kernel)) => kernel.def().name(),
+            (_, AttentionKernel::Plain(kernel)) => kernel.def().name(),
+        };
+        let config = &self.chunked.config;
+        let (bytes, operations) =
+            (self.attended.bytes(config, index), self.attended.operations(config, index));
+        PassNode { role: "attention", kernel, bytes, operations }
+    }
+}

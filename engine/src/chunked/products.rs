@@ -1,0 +1,162 @@
+//! Which matrix instructions a device has for chunks, and so which kernels multiply: the one place that decides.
+
+use ptx_gen::KernelDef;
+use warpwright_driver::{Context, Device, Error, Host, Kernel, Queue};
+use warpwright_kernels::Multiply;
+use warpwright_kernels::matmul::plan::Shape;
+use warpwright_kernels::matmul::{Epilogue, Form, Matmul, MatmulArgs, MatmulSync};
+
+use super::weights::Rows;
+use crate::signed;
+
+/// What kernels are chosen by, besides the model and the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Chosen {
+    /// Tokens, at least as many as the pass has.
+    pub(crate) bucket: u32,
+    /// Whether kernels overlap, in a graph that is a pipeline. It changes no result.
+    pub(crate) overlap: bool,
+}
+
+/// What a device multiplies with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cores {
+    /// Multiprocessors.
+    pub(crate) sms: u32,
+    instructions: Instructions,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Instructions {
+    /// `wgmma`, which sm_90a alone has.
+    Warpgroups,
+    /// `mma.sync`, from sm_80 on, with as many row blocks a warp as shared memory has room for.
+    Warps { row_blocks: u32 },
+}
+
+/// The kernel of a product.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Product {
+    Warpgroups(Matmul),
+    Warps(MatmulSync),
+}
+
+/// The same, compiled.
+pub(crate) enum ProductKernel {
+    Warpgroups(Kernel<Matmul>),
+    Warps(Kernel<MatmulSync>),
+}
+
+/// Tokens of a block of a product of warps, of which those are taken that fit in shared memory.
+const WARPS_WIDTHS: [u32; 5] = [128, 96, 64, 32, 16];
+/// What a job costs besides its tokens, in tokens. Not measured: that of warpgroups.
+const WARPS_FIXED: u32 = 36;
+
+impl Cores {
+    /// Those of a device; `None` if it is older than sm_80 or has little shared memory.
+    pub(crate) fn of(device: &Device) -> Option<Cores> {
+        let properties = device.properties();
+        let instructions = match (device.compute_capability(), properties.shared_per_block) {
+            ((9, 0), _) => Instructions::Warpgroups,
+            ((8.., _), MatmulSync::LARGE..) => Instructions::Warps { row_blocks: 2 },
+            ((8.., _), MatmulSync::SMALL..) => Instructions::Warps { row_blocks: 1 },
+            _ => return None,
+        };
+        Some(Cores { sms: properties.multiprocessors, instructions })
+    }
+
+    /// Whether attention may multiply by warpgroups, too.
+    pub(crate) fn has_warpgroups(self) -> bool {
+        self.instructions == Instructions::Warpgroups
+    }
+
+    /// The kernel whose rate bounds that of products.
+    pub(crate) fn ceiling(self) -> Multiply {
+        match self.instructions {
+            Instructions::Warpgroups => Multiply::Wgmma,
+            Instructions::Warps { .. } => Multiply::Mma,
+        }
+    }
+
+    /// Blocks of a product. Where the kernel has a block for each job, the device hands them out.
+    pub(crate) fn blocks(self, product: &Product) -> u32 {
+        match product {
+            Product::Warpgroups(kernel) => self.sms * kernel.form.resident(),
+            Product::Warps(_) => 1 << 16,
+        }
+    }
+
+    /// The product of these rows with so many tokens, in buffers with room for `capacity`, a multiple of 64.
+    pub(crate) fn product(
+        self,
+        rows: &Rows,
+        epilogue: Epilogue,
+        Chosen { bucket: tokens, overlap }: Chosen,
+        capacity: u32,
+    ) -> Product {
+        match self.instructions {
+            Instructions::Warpgroups => {
+                let shape = Shape { format: rows.format, rows: rows.rows, n: rows.n, tokens };
+                let planned = Matmul::planned(&shape, epilogue, rows.order, self.sms);
+                let other = Matmul::new(rows.format, epilogue, rows.order, 64);
+                let kernel = if capacity.is_multiple_of(planned.tokens) { planned } else { other };
+                // Measured: 28672 x 4096 by 64 tokens takes 34.0 us, and 36.7 if it overlaps.
+                let overlap = overlap && kernel.form != Form::Tall;
+                Product::Warpgroups(Matmul { overlap, ..kernel })
+            }
+            Instructions::Warps { row_blocks } => {
+                Product::Warps(self.of_warps(rows, epilogue, [tokens, capacity], row_blocks))
+            }
+        }
+    }
+
+    fn of_warps(
+        self,
+        rows: &Rows,
+        epilogue: Epilogue,
+        [tokens, capacity]: [u32; 2],
+        row_blocks: u32,
+    ) -> MatmulSync {
+        let Rows { format, order, .. } = *rows;
+        let of = |width| MatmulSync { format, epilogue, rows: order, tokens: width, row_blocks };
+        let rounds = |kernel: &MatmulSync| kernel.jobs(rows.rows, tokens).div_ceil(self.sms);
+        let cost = |kernel: &MatmulSync| rounds(kernel) * (kernel.tokens + WARPS_FIXED);
+        let widths = WARPS_WIDTHS.into_iter().filter(|&width| capacity.is_multiple_of(width));
+        widths.map(of).filter(MatmulSync::fits).min_by_key(cost).expect("64 tokens fit in every format")
+    }
+}
+
+impl Product {
+    pub(crate) fn load(self, context: &Context) -> Result<ProductKernel, Error> {
+        Ok(match self {
+            Product::Warpgroups(kernel) => ProductKernel::Warpgroups(load(context, kernel)?),
+            Product::Warps(kernel) => ProductKernel::Warps(load(context, kernel)?),
+        })
+    }
+}
+
+impl ProductKernel {
+    pub(crate) fn launch(&self, queue: &mut impl Queue, args: MatmulArgs<Host<'_>>) -> Result<(), Error> {
+        match self {
+            ProductKernel::Warpgroups(kernel) => queue.launch(kernel, args),
+            ProductKernel::Warps(kernel) => queue.launch(kernel, args),
+        }
+    }
+}
+
+impl ProductKernel {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            ProductKernel::Warpgroups(kernel) => kernel.def().name(),
+            ProductKernel::Warps(kernel) => kernel.def().name(),
+        }
+    }
+}
+
+/// Loads a kernel that prefers shared memory, as the products do: a multiprocessor changes the split between kernels
+/// only when it is idle.
+pub(super) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Error> {
+    let kernel = signed::load(context, kernel)?;
+    kernel.function().prefer_shared()?;
+    Ok(kernel)
+}

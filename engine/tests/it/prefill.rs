@@ -1,0 +1,246 @@
+//! Prompts that are taken in by one call or by several, watched, and stopped between chunks.
+
+use std::ops::ControlFlow::{self, Break, Continue};
+
+use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer};
+
+use crate::decode::{bits, distance, emulator, generate};
+use crate::synth::{Q8_0, Synth, synth};
+
+const VOCAB: u32 = 160;
+
+/// A model with room for several chunks. Its file is named after the test, because tests run at the same time.
+fn model(test: &str) -> Model {
+    let file = synth(Synth {
+        arch: "llama",
+        formats: &[Q8_0],
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        tied: false,
+        scaled: false,
+        vocab: VOCAB,
+    });
+    let mut model = Model::open(&file.save(&format!("prefill-{test}.gguf"))).unwrap();
+    model.outline.config.context = 512;
+    model.outline.stop.clear();
+    model
+}
+
+fn decoder(model: &Model, options: Options) -> Decoder {
+    Decoder::new(&emulator(), model, options, |_| ()).unwrap()
+}
+
+fn tokens(count: u32) -> Vec<u32> {
+    (0..count).map(|i| (i * 37 + 11 + i * i) % VOCAB).collect()
+}
+
+/// In chunks of 16 tokens, eight tokens a step, and one by one. Steps of one token and of eight have the same plan and
+/// so the same bits.
+fn ways(ctx: u32) -> [Options; 4] {
+    let tuning = "2x4_first".parse().unwrap();
+    let options = Options { tuning, ..Options::new(ctx, Launch::Graph) };
+    let few = Options { chunk: 0, ..options };
+    [
+        Options { chunk: 16, ..options },
+        few,
+        Options { prefer: Prefer::Simple, ..few },
+        Options { launch: Launch::Eager, ..few },
+    ]
+}
+
+/// The logits after tokens that are taken in by calls of these lengths, and the tokens that follow.
+fn after(decoder: &mut Decoder, tokens: &[u32], calls: &[usize]) -> (Vec<u32>, Vec<u32>) {
+    decoder.reset();
+    let mut rest = tokens;
+    for &call in calls {
+        let (now, later) = rest.split_at(call);
+        decoder.prefill(now).unwrap();
+        rest = later;
+    }
+    assert_eq!((rest.len(), decoder.position() as usize), (0, tokens.len()));
+    let logits = decoder.last_logits().unwrap();
+    let next: Result<Vec<u32>, Error> = decoder.decode(4).unwrap().collect();
+    (bits(&[logits]), next.unwrap())
+}
+
+#[test]
+fn several_calls_are_one() {
+    let (model, ids) = (model("calls"), tokens(43));
+    for (i, options) in ways(64).into_iter().enumerate() {
+        let mut decoder = decoder(&model, options);
+        let wanted = after(&mut decoder, &ids, &[43]);
+        assert_eq!(generate(&mut decoder, &ids, 4), wanted.1, "{options:?}");
+        for calls in [&[16, 27][..], &[16, 16, 1, 4, 6]] {
+            assert_eq!(after(&mut decoder, &ids, calls), wanted, "{options:?} {calls:?}");
+        }
+        if i > 0 {
+            for calls in [&[5, 38][..], &[42, 1]] {
+                assert_eq!(after(&mut decoder, &ids, calls), wanted, "{options:?} {calls:?}");
+            }
+        }
+    }
+}
+
+/// Chunks begin at a call's first token, also where the call before left its last token to the next step.
+#[test]
+fn chunks_begin_with_a_call() {
+    let (model, ids) = (model("borders"), tokens(53));
+    let mut decoder = decoder(&model, Options { chunk: 24, ..Options::new(64, Launch::Graph) });
+    assert_eq!([15, 16, 23, 24, 64].map(|tokens| decoder.at_once(tokens)), [8, 16, 23, 24, 24]);
+    let wanted = after(&mut decoder, &ids, &[5, 48]);
+    assert_eq!(after(&mut decoder, &ids, &[2, 3, 24, 24]), wanted);
+    assert_eq!(after(&mut decoder, &ids, &[1, 4, 24, 24]), wanted);
+}
+
+/// Short chunks against steps of few tokens.
+#[test]
+fn chunks_of_every_length_agree() {
+    let (model, ids) = (model("lengths"), tokens(75));
+    let of = |chunk| {
+        let mut decoder = decoder(&model, Options { chunk, ..Options::new(80, Launch::Graph) });
+        decoder.prefill(&ids).unwrap();
+        decoder.last_logits().unwrap().into_iter().map(f64::from).collect::<Vec<_>>()
+    };
+    let wanted = of(0);
+    for chunk in [16, 37, u32::MAX] {
+        let found = distance(&of(chunk), &wanted);
+        assert!(found > 0.0 && found < 2e-3, "{chunk}: {found:e}");
+    }
+}
+
+/// Of a text that is read in part, what was read counts, whatever steps were launched beyond.
+#[test]
+fn a_prompt_goes_on_after_a_text() {
+    let (model, ids) = (model("turns"), tokens(30));
+    for options in &ways(64)[1..] {
+        let mut decoder = decoder(&model, *options);
+        decoder.prefill(&ids[..9]).unwrap();
+        let read: Vec<u32> = decoder.decode(20).unwrap().take(3).map(Result::unwrap).collect();
+        assert_eq!(decoder.position(), 12);
+        let _ = decoder.decode(20).unwrap();
+        let more: Vec<u32> = decoder.decode(2).unwrap().map(Result::unwrap).collect();
+        decoder.prefill(&ids[9..]).unwrap();
+        let found = (bits(&[decoder.last_logits().unwrap()]), decoder.position());
+        let all = [&ids[..9], &read, &more, &ids[9..]].concat();
+        let (wanted, _) = after(&mut decoder, &all, &[all.len()]);
+        assert_eq!(found, (wanted, 35), "{options:?}");
+        assert_eq!(generate(&mut decoder, &ids[..9], 5), [read, more].concat(), "{options:?}");
+    }
+}
+
+/// As a caller does that chooses tokens itself: each goes through the model once.
+#[test]
+fn tokens_may_be_chosen_from_the_logits() {
+    let (model, ids) = (model("chosen"), tokens(20));
+    for options in ways(32) {
+        let mut decoder = decoder(&model, options);
+        let wanted = generate(&mut decoder, &ids, 6);
+        decoder.reset();
+        decoder.prefill(&ids).unwrap();
+        for token in wanted {
+            let logits = decoder.last_logits().unwrap();
+            let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(logits.iter().position(|logit| *logit == most), Some(token as usize), "{options:?}");
+            decoder.prefill(&[token]).unwrap();
+        }
+    }
+}
+
+/// The token after a chunk is made as often as it is asked for.
+#[test]
+fn a_chunk_is_continued_again() {
+    let (model, ids) = (model("again"), tokens(32));
+    let mut decoder = decoder(&model, Options { chunk: 16, ..Options::new(64, Launch::Graph) });
+    let wanted = generate(&mut decoder, &ids, 12);
+    decoder.reset();
+    decoder.prefill(&ids).unwrap();
+    let _ = decoder.decode(12).unwrap();
+    decoder.last_logits().unwrap();
+    let found: Vec<u32> = decoder.decode(12).unwrap().map(Result::unwrap).collect();
+    assert_eq!(found, wanted);
+}
+
+/// What is heard of a prompt whose progress breaks after `most` calls, and how many tokens were taken in.
+fn watched(decoder: &mut Decoder, tokens: &[u32], most: usize) -> (Vec<u32>, u32) {
+    let mut heard = vec![];
+    let progress = |taken| -> ControlFlow<()> {
+        heard.push(taken);
+        if heard.len() == most { Break(()) } else { Continue(()) }
+    };
+    let taken = decoder.prefill_with(tokens, progress).unwrap();
+    (heard, taken)
+}
+
+/// A decoder that was stopped is one that was given just the tokens that it took in.
+#[test]
+fn a_prompt_can_be_stopped_between_chunks() {
+    let (model, ids) = (model("stopped"), tokens(150));
+    let [chunks, few, simple, _] = ways(160);
+    let cases: [(Options, usize, &[u32]); 3] =
+        [(chunks, 72, &[16, 32, 48, 64, 72]), (few, 150, &[64, 128, 150]), (simple, 20, &[8, 16, 20])];
+    for (options, len, pieces) in cases {
+        let (mut decoder, ids) = (decoder(&model, options), &ids[..len]);
+        assert_eq!(watched(&mut decoder, ids, usize::MAX), (pieces.to_vec(), len as u32));
+        let whole = after(&mut decoder, ids, &[len]);
+        for most in 1..pieces.len() {
+            decoder.reset();
+            let taken = pieces[most];
+            assert_eq!(watched(&mut decoder, ids, most), (pieces[..most].to_vec(), taken), "{options:?}");
+            assert_eq!(decoder.position(), taken, "{options:?}");
+            let found = bits(&[decoder.last_logits().unwrap()]);
+            if (taken as usize) < len {
+                decoder.prefill(&ids[taken as usize..]).unwrap();
+            }
+            assert_eq!(bits(&[decoder.last_logits().unwrap()]), whole.0, "{options:?} {most}");
+            assert_eq!(generate(&mut decoder, ids, 4), whole.1, "{options:?} {most}");
+            let (wanted, _) = after(&mut decoder, &ids[..taken as usize], &[taken as usize]);
+            assert_eq!(found, wanted, "{options:?} {most}");
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let (model, ids) = (model("refused"), tokens(40));
+    let mut decoder = decoder(&model, Options { chunk: 16, ..Options::new(40, Launch::Graph) });
+    let none = "the prompt has no tokens; a model needs at least one to continue from";
+    assert_eq!(decoder.decode(4).err().unwrap().to_string(), none);
+    assert_eq!(decoder.last_logits().unwrap_err().to_string(), none);
+    decoder.prefill(&ids[..21]).unwrap();
+    let wanted = decoder.last_logits().unwrap();
+    let refused: [(&[u32], &str); 3] = [
+        (&[], none),
+        (&ids[20..], "the prompt has 20 tokens after 21; the context has room for 40"),
+        (&[1, VOCAB], "token 1 of the prompt is 160; the vocabulary ends before 160"),
+    ];
+    for (tokens, sentence) in refused {
+        assert_eq!(decoder.prefill(tokens).unwrap_err().to_string(), sentence);
+        let watched = decoder.prefill_with(tokens, |_| panic!("nothing is taken in"));
+        assert_eq!(watched.unwrap_err().to_string(), sentence);
+        assert_eq!((decoder.position(), decoder.last_logits().unwrap()), (21, wanted.clone()));
+    }
+    decoder.prefill(&ids[21..]).unwrap();
+    assert_eq!(decoder.position(), 40);
+    // The last position makes one more token, for which there is none.
+    assert_eq!(decoder.decode(9).unwrap().count(), 1);
+    let full = "the prompt has 2 tokens after 41; the context has room for 40";
+    assert_eq!(decoder.prefill(&[1, 2]).unwrap_err().to_string(), full);
+    assert_eq!(decoder.decode(9).unwrap().count(), 0);
+    let full = "the context of 40 positions is full; the last token has no room in it";
+    assert_eq!(decoder.last_logits().unwrap_err().to_string(), full);
+    assert_eq!(generate(&mut decoder, &ids[..21], 2).len(), 2);
+}
+
+/// Rows of logits start anew, and leave no tokens.
+#[test]
+fn rows_of_logits_leave_no_tokens() {
+    let (model, ids) = (model("rows"), tokens(20));
+    let mut decoder = decoder(&model, Options { chunk: 16, ..Options::new(40, Launch::Graph) });
+    decoder.prefill(&ids).unwrap();
+    let last = decoder.last_logits().unwrap();
+    let rows: Vec<Vec<f32>> = decoder.logits(&ids).unwrap().map(Result::unwrap).collect();
+    assert_eq!(bits(&rows[19..]), bits(&[last]));
+    assert_eq!(decoder.position(), 0);
+    assert!(matches!(decoder.decode(1), Err(Error::NoPrompt)));
+}

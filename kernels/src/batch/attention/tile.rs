@@ -1,0 +1,76 @@
+//! Tiles of keys, or values, in shared memory: 16 [rows](crate::shared_rows), which a warp copies, and of which
+//! `ldmatrix` reads.
+
+use super::TILE;
+use crate::pipeline::attention::divided;
+use crate::shared_rows::SharedRows;
+use ptx_gen::*;
+
+/// A lane's part of copying tiles: a unit of every few rows.
+pub(super) struct Copier<'k> {
+    k: Builder<'k>,
+    rows: SharedRows,
+    /// The first row of the lane.
+    pub(super) row: U32<'k>,
+    pub(super) unit: U32<'k>,
+    /// Where the unit is in this row, and in those after that lie otherwise.
+    places: Vec<U32<'k>>,
+}
+
+impl<'k> Copier<'k> {
+    pub(super) fn new(k: Builder<'k>, rows: SharedRows) -> Self {
+        let (row, unit) = divided(k.lane(), rows.units);
+        let step = 32 / rows.units;
+        let different = if rows.swizzled { (8 / step).max(1) } else { 1 };
+        let places = (0..different).map(|i| rows.place(row + i * step, unit)).collect();
+        Copier { k, rows, row, unit, places }
+    }
+
+    /// Copies a tile from where `from` says the lane's unit is in the row that is so much further than the lane's first.
+    pub(super) fn copy(&self, to: Ptr<'k, u8, Shared>, from: impl Fn(u32) -> Ptr<'k, f16, Read>) {
+        let step = 32 / self.rows.units;
+        let period = self.places.len() as u32;
+        for i in 0..TILE.div_ceil(step) {
+            let further = i * step;
+            let to = to
+                .row(self.places[(i % period) as usize], 1)
+                .at(i / period * period * step * self.rows.bytes);
+            let rows = step.min(TILE - further);
+            let copy = || from(further).copy16(to.cast());
+            match rows * self.rows.units {
+                32 => copy(),
+                _ => _ = self.k.when(self.row.lt(rows), copy),
+            }
+        }
+    }
+}
+
+/// What a lane tells `ldmatrix` of a tile: rows 0 to 7 of a pair of units, then rows 8 to 15.
+pub(super) struct Matrices<'k> {
+    swizzled: bool,
+    /// Of the first pairs; with an offset, of all.
+    first: Vec<Ptr<'k, f16, Shared>>,
+}
+
+impl<'k> Matrices<'k> {
+    /// The lane's place in any tile.
+    pub(super) fn place(k: Builder<'k>, rows: SharedRows) -> U32<'k> {
+        let lane = k.lane();
+        rows.place((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1)
+    }
+
+    /// Of the tile at `tile`.
+    pub(super) fn new(rows: SharedRows, tile: Ptr<'k, u8, Shared>, place: U32<'k>) -> Self {
+        let pairs = if rows.swizzled { 4 } else { 1 };
+        let first = |pair: u32| tile.row(place ^ (32 * pair), 1).cast();
+        Matrices { swizzled: rows.swizzled, first: (0..pairs).map(first).collect() }
+    }
+
+    /// Pair of units `pair`.
+    pub(super) fn at(&self, pair: u32) -> Ptr<'k, f16, Shared> {
+        match self.swizzled {
+            true => self.first[pair as usize % 4].at(pair / 4 * 64),
+            false => self.first[0].at(pair * 16),
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The end of a step of many sequences: the largest logit of each row, and the step of its state.
+//!
+//! Several blocks share a row of logits. Each stores the largest of its share and draws a ticket; the last one reduces
+//! the shares, with ties going to the lowest index. A logit that is not finite counts as infinity and so wins; the choice
+//! is then [`NO_TOKEN`].
+//!
+//! The choice goes to the host, and becomes the token of the next position. A sequence is done when it chose a stop token
+//! or none, or has no room for another. No token leaves the state where it was, apart from that.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::simple::argmax::{Best, NONE, best_of, first_largest, key, key_on_cpu};
+use crate::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, SEQUENCE, TOKEN};
+use ptx_gen::*;
+use std::array::from_fn;
+
+args! {
+    /// Arguments of [`ChooseTokens`].
+    pub struct ChooseTokensArgs {
+        /// `[capacity, vocab]`, of which `count` rows are read
+        logits: In<f32>,
+        /// `[count]`: the row of `state` that a row of logits is for, each another one. May be longer. Nothing is done for
+        /// one that `state` does not have.
+        rows: In<u32>,
+        /// `[count, blocks]`: the largest logit of each share; infinity if one of them is not finite. May be longer
+        value: InOut<f32>,
+        /// `[count, blocks]`: where it is; `u32::MAX` in a share of nothing. May be longer
+        index: InOut<u32>,
+        /// `[count]`: zero before and after. May be longer
+        ticket: InOut<u32>,
+        /// `[stops]`: tokens that end a sequence. May be longer
+        stop: In<u32>,
+        /// `[states, 8]`: see [`state`](crate::state). Nothing is done for one that is done, or whose sequence or position
+        /// has no place in `out`.
+        state: InOut<u32>,
+        /// `[sequences, max_tokens]`: the token after each position; the host reads it
+        out: Out<u32>,
+        /// Logits of a row, a multiple of 4.
+        vocab: u32,
+        /// Rows.
+        count: u32,
+        /// Rows that there is room for.
+        capacity: u32,
+        /// Blocks that share a row: enough that `count * blocks` fill the device.
+        blocks: u32,
+        /// Number of stop tokens.
+        stops: u32,
+        /// Rows of `state`.
+        states: u32,
+        /// Sequences.
+        sequences: u32,
+        /// Positions of a sequence in `out`.
+        max_tokens: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChooseTokens;
+
+const THREADS: u32 = 256;
+const WARP: u32 = 32;
+/// Logits of a load, and loads that a thread has in flight.
+const WIDTH: u32 = 4;
+const IN_FLIGHT: u32 = 4;
+
+impl KernelDef for ChooseTokens {
+    type Args<S: Side> = ChooseTokensArgs<S>;
+
+    fn name(&self) -> String {
+        "choose_tokens".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &ChooseTokensArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("vocab", a.vocab, WIDTH)?;
+        self.range("count", a.count, 1, u16::MAX.into())?;
+        self.range("capacity", a.capacity, a.count, 1 << 24)?;
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
+        self.range("sequences", a.sequences, 1, 1 << 16)?;
+        self.range("max_tokens", a.max_tokens, 1, 1 << 24)?;
+        self.length("logits", a.logits, "capacity * vocab", &[a.capacity, a.vocab])?;
+        self.at_least("rows", a.rows, "count", &[a.count])?;
+        self.at_least("value", a.value, "count * blocks", &[a.count, a.blocks])?;
+        self.at_least("index", a.index, "count * blocks", &[a.count, a.blocks])?;
+        self.at_least("ticket", a.ticket, "count", &[a.count])?;
+        self.at_least("stop", a.stop, "stops", &[a.stops])?;
+        self.length("state", a.state, "states * 8", &[a.states, LEN as u32])?;
+        self.length("out", a.out, "sequences * max_tokens", &[a.sequences, a.max_tokens])?;
+        Ok(Grid::plane(a.blocks, a.count))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: ChooseTokensArgs<Dev<'k>>) {
+        let of = a.rows.at(k.ctaid_y()).ld();
+        k.when(of.lt(a.states), || {
+            let row = ChosenRow::new(k, &a, of);
+            k.when(row.counts(), || row.process());
+        });
+    }
+
+    fn reference(&self, a: ChooseTokensArgs<Cpu<'_>>) {
+        let (vocab, blocks) = (a.vocab as usize, a.blocks as usize);
+        let share = share_on_cpu(a.vocab, a.blocks);
+        let rows = a.logits.chunks(vocab).zip(a.rows).take(a.count as usize);
+        for (i, (logits, &row)) in rows.enumerate() {
+            let Some(state) = a.state.chunks_mut(LEN).nth(row as usize) else { continue };
+            let [position, sequence] = [POSITION, SEQUENCE].map(|word| state[word as usize]);
+            if state[DONE as usize] != 0 || sequence >= a.sequences || position >= a.max_tokens {
+                continue;
+            }
+            for block in 0..blocks {
+                let keys = logits.iter().enumerate().map(|(i, &x)| (key_on_cpu(x), i as u32));
+                let best = first_largest(keys.skip(block * share).take(share));
+                (a.value[i * blocks + block], a.index[i * blocks + block]) = best;
+            }
+            let all = first_largest(logits.iter().enumerate().map(|(i, &x)| (key_on_cpu(x), i as u32)));
+            let chosen = if all.0 < f32::INFINITY { all.1 } else { NO_TOKEN };
+            a.out[sequence as usize * a.max_tokens as usize + position as usize] = chosen;
+            step_on_cpu(state, chosen, a.stop[..a.stops as usize].contains(&chosen));
+        }
+    }
+}
+
+/// Logits of a block.
+fn share_on_cpu(vocab: u32, blocks: u32) -> usize {
+    ((vocab / WIDTH).div_ceil(blocks) * WIDTH) as usize
+}
+
+fn step_on_cpu(state: &mut [u32], chosen: u32, stops: bool) {
+    if chosen != NO_TOKEN {
+        state[TOKEN as usize] = chosen;
+        state[POSITION as usize] += 1;
+    }
+    let full = state[POSITION as usize] >= state[LIMIT as usize];
+    if stops || full || chosen == NO_TOKEN {
+        state[DONE as usize] = 1;
+    }
+}
+
+/// A row of logits and its state.
+struct ChosenRow<'a, 'k> {
+    k: Builder<'k>,
+    a: &'a ChooseTokensArgs<Dev<'k>>,
+    row: U32<'k>,
+    state: Ptr<'k, u32, ReadWrite>,
+    position: U32<'k>,
+    done: U32<'k>,
+    sequence: U32<'k>,
+    limit: U32<'k>,
+}
+
+impl<'a, 'k> ChosenRow<'a, 'k> {
+    fn new(k: Builder<'k>, a: &'a ChooseTokensArgs<Dev<'k>>, of: U32<'k>) -> Self {
+        let state = a.state.row(of, 4 * LEN as u32);
+        let [position, done, sequence, limit] = [POSITION, DONE, SEQUENCE, LIMIT].map(|i| state.at(i).ld());
+        ChosenRow { k, a, row: k.ctaid_y(), state, position, done, sequence, limit }
+    }
+
+    fn counts(&self) -> Pred<'k> {
+        let placed = self.sequence.lt(self.a.sequences) & self.position.lt(self.a.max_tokens);
+        self.done.eq(0) & placed
+    }
+
+    fn process(&self) {
+        let (k, a) = (self.k, self.a);
+        k.note("the largest logit of the thread's");
+        let best = self.of_thread().of_warp();
+        k.note("the largest of the block");
+        let warps = THREADS / WARP;
+        let (values, indices) = (k.shared::<f32>("values", warps), k.shared::<u32>("indices", warps));
+        k.when(k.lane().eq(0), || {
+            values.at(k.warp()).st(best.value);
+            indices.at(k.warp()).st(best.index);
+        });
+        k.barrier();
+        k.when(k.warp().eq(0), || {
+            let of = |i| Best { value: values.at(i).ld(), index: indices.at(i).ld() };
+            let best = best_of(k, k.lane(), warps, WARP, of).of_warp();
+            let mut drawn = k.var(0);
+            k.when(k.lane().eq(0), || {
+                let at = self.row.mad(a.blocks, k.ctaid());
+                a.value.at(at).st(best.value);
+                a.index.at(at).st(best.index);
+                drawn.set(a.ticket.at(self.row).ticket(a.blocks - 1));
+            });
+            k.note("the last block chooses");
+            let drawn = drawn.get().broadcast();
+            k.warp_barrier();
+            k.when(drawn.eq(a.blocks - 1), || self.choose());
+        });
+    }
+
+    /// The largest logit of the thread's share of the block's: several loads are in flight. Past the last, they repeat it.
+    fn of_thread(&self) -> Best<'k> {
+        let (k, a) = (self.k, self.a);
+        let loads = a.vocab / WIDTH;
+        let share = (loads + (a.blocks - 1)) / a.blocks;
+        let first = k.ctaid() * share;
+        let end = (first + share).min(loads);
+        let logits = a.logits.row(self.row, a.vocab * 4);
+        let (mut value, mut index) = (k.var(f32::NEG_INFINITY), k.var(NONE));
+        k.for_each(first + k.tid(), end, IN_FLIGHT * THREADS, |i| {
+            let places: [U32; IN_FLIGHT as usize] =
+                from_fn(|j| (i + j as u32 * THREADS).min(end - 1) * WIDTH);
+            let loaded = places.map(|at| logits.at(at).stream().ld4());
+            for (at, four) in places.into_iter().zip(loaded) {
+                for (j, logit) in (0..).zip(four) {
+                    // Of equals, the first stays: indices rise.
+                    let logit = key(logit);
+                    let wins = logit.gt(&value);
+                    value.set(wins.select(logit, &value));
+                    index.set(wins.select(at + j, &index));
+                }
+            }
+        });
+        Best { value: value.get(), index: index.get() }
+    }
+
+    /// Reduces the shares, and steps the state. One warp.
+    fn choose(&self) {
+        let (k, a) = (self.k, self.a);
+        let of = |block: U32<'k>| {
+            let at = self.row.mad(a.blocks, block);
+            Best { value: a.value.at(at).fresh().ld(), index: a.index.at(at).fresh().ld() }
+        };
+        let best = best_of(k, k.lane(), a.blocks, WARP, of).of_warp();
+        let chosen = best.value.lt(f32::INFINITY).select(best.index, NO_TOKEN);
+        k.note("whether it ends the sequence");
+        let mut stops = k.var(0);
+        k.for_each(k.lane(), a.stops, WARP, |i| {
+            k.when(a.stop.at(i).ld().eq(chosen), || stops.set(1));
+        });
+        let stops = stops.get().eq(1).any();
+        k.when(k.lane().eq(0), || {
+            let next = self.position + 1;
+            a.out.row(self.sequence, a.max_tokens * 4).at(self.position).st(chosen);
+            let none = chosen.eq(NO_TOKEN);
+            k.when(!none, || {
+                self.state.at(TOKEN).st(chosen);
+                self.state.at(POSITION).st(next);
+            });
+            let full = next.ge(self.limit);
+            k.when(stops | none | full, || self.state.at(DONE).st(1));
+        });
+    }
+}
+
+/// What a row of a case is about.
+#[derive(Clone, Copy)]
+enum Kind {
+    Plain,
+    Ties,
+    NotANumber,
+    Infinite,
+    Done,
+    Stop,
+    AfterTheStops,
+    LastPosition,
+    NoState,
+    NoPlace,
+    NoSequence,
+}
+
+const KINDS: [Kind; 11] = [
+    Kind::Plain,
+    Kind::Ties,
+    Kind::NotANumber,
+    Kind::Done,
+    Kind::Stop,
+    Kind::LastPosition,
+    Kind::Infinite,
+    Kind::AfterTheStops,
+    Kind::NoState,
+    Kind::NoPlace,
+    Kind::NoSequence,
+];
+
+/// Positions of a sequence in the cases, and stop tokens, of which the last does not count.
+const MAX_TOKENS: u32 = 9;
+const STOPS: [u32; 35] = {
+    let mut stops = [u32::MAX - 1; 35];
+    stops[33] = 3;
+    stops[34] = 2;
+    stops
+};
+
+impl Variant for ChooseTokens {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        // A load for each of a few threads; shares of one round and of several; blocks with nothing to do.
+        let cases = [
+            (1, 1, 4, 1),
+            (5, 8, 1000, 3),
+            (8, 8, 9000, 2),
+            (17, 24, 300, 90),
+            (17, 17, 64, 1),
+            (8, 64, 160, 33),
+        ];
+        cases.map(|shape| case(shape, seed)).into()
+    }
+}
+
+fn case((count, capacity, vocab, blocks): (u32, u32, u32, u32), seed: u64) -> Case {
+    let mut random = Random(seed);
+    let (states, sequences) = (count + 2, count + 3);
+    let mut logits = random.units((capacity * vocab) as usize);
+    let mut state: Vec<u32> = (0..states * LEN as u32).map(|_| random.below(7)).collect();
+    let rows: Vec<u32> = (0..count).rev().chain([u32::MAX]).collect();
+    let mut given = rows.clone();
+    for i in 0..count as usize {
+        let kind = KINDS[i % KINDS.len()];
+        let mut write = |word: u32, to: u32| state[rows[i] as usize * LEN + word as usize] = to;
+        for (word, to) in [(DONE, 0), (SEQUENCE, rows[i] + 1), (LIMIT, 8), (POSITION, 5)] {
+            write(word, to);
+        }
+        match kind {
+            Kind::Done => write(DONE, 1),
+            Kind::LastPosition => write(LIMIT, 6),
+            Kind::NoPlace => write(POSITION, MAX_TOKENS),
+            Kind::NoSequence => write(SEQUENCE, sequences),
+            Kind::NoState => given[i] = states,
+            _ => {}
+        }
+        fill(&mut logits[i * vocab as usize..][..vocab as usize], kind);
+    }
+    let shares = (count * blocks) as usize;
+    let mut args = vec![
+        CpuArg::F32(logits),
+        CpuArg::U32(given),
+        CpuArg::F32(vec![7.0; shares]),
+        CpuArg::U32(vec![7; shares + 1]),
+        CpuArg::U32(vec![0; count as usize + 1]),
+        CpuArg::U32(STOPS.into()),
+        CpuArg::U32(state),
+        CpuArg::U32(vec![0; (sequences * MAX_TOKENS) as usize]),
+    ];
+    args.extend([vocab, count, capacity, blocks, 34, states, sequences, MAX_TOKENS].map(CpuArg::scalar));
+    Case { label: format!("count={count} vocab={vocab} blocks={blocks}"), args, bound: 0.0 }
+}
+
+fn fill(logits: &mut [f32], kind: Kind) {
+    let n = logits.len();
+    let special: &[(usize, f32)] = match kind {
+        Kind::Ties => &[(n - 1, 2.0), (n / 2, 2.0), (n / 3, 2.0)],
+        Kind::NotANumber => &[(n - 1, 2.0), (n / 2, f32::NAN)],
+        Kind::Infinite => &[(n / 3, f32::NEG_INFINITY)],
+        Kind::Stop => &[(3, 2.0)],
+        Kind::AfterTheStops => &[(2, 2.0)],
+        _ => &[],
+    };
+    special.iter().for_each(|&(at, logit)| logits[at] = logit);
+}

@@ -1,0 +1,98 @@
+//! Some rows of a matrix, one after another: `y[i] = x[rows[i]]`. The head needs only the last token of each sequence.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`GatherRows`].
+    pub struct GatherRowsArgs {
+        /// `[capacity, n]`
+        x: In<f32>,
+        /// `[count]`: which rows; one that `x` does not have counts as zeros. May be longer
+        rows: In<u32>,
+        /// `[count, n]`. May be longer
+        y: Out<f32>,
+        /// Rows of `x`.
+        capacity: u32,
+        /// Rows of `y`.
+        count: u32,
+        /// Row length, a multiple of 4.
+        n: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GatherRows;
+
+const THREADS: u32 = 256;
+/// Numbers that a thread copies at once.
+const WIDTH: u32 = 4;
+
+impl KernelDef for GatherRows {
+    type Args<S: Side> = GatherRowsArgs<S>;
+
+    fn name(&self) -> String {
+        "gather_rows".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &GatherRowsArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, WIDTH)?;
+        self.range("capacity", a.capacity, 1, 1 << 24)?;
+        self.range("count", a.count, 1, u16::MAX.into())?;
+        self.length("x", a.x, "capacity * n", &[a.capacity, a.n])?;
+        self.at_least("rows", a.rows, "count", &[a.count])?;
+        self.at_least("y", a.y, "count * n", &[a.count, a.n])?;
+        Ok(Grid::plane(a.n.div_ceil(WIDTH * THREADS), a.count))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: GatherRowsArgs<Dev<'k>>) {
+        let (row, first) = (k.ctaid_y(), (k.ctaid() * THREADS + k.tid()) * WIDTH);
+        k.when(first.lt(a.n), || {
+            let from = a.rows.at(row).ld();
+            let to = a.y.row(row, a.n * 4).at(first);
+            k.when(from.lt(a.capacity), || to.st4(a.x.row(from, a.n * 4).at(first).ld4()))
+                .otherwise(|| to.st4([k.val(0.0); 4]));
+        });
+    }
+
+    fn reference(&self, a: GatherRowsArgs<Cpu<'_>>) {
+        let n = a.n as usize;
+        for (y, &row) in a.y.chunks_mut(n).zip(a.rows).take(a.count as usize) {
+            match a.x.chunks(n).nth(row as usize) {
+                Some(x) => y.copy_from_slice(x),
+                None => y.fill(0.0),
+            }
+        }
+    }
+}
+
+impl Variant for GatherRows {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |capacity: u32, n: u32, rows: &[u32]| {
+            let mut random = Random(seed);
+            let count = rows.len() as u32;
+            // A row more than is asked for.
+            let mut longer = rows.to_vec();
+            longer.push(0);
+            let mut args = vec![
+                CpuArg::F32(random.units((capacity * n) as usize)),
+                CpuArg::U32(longer),
+                CpuArg::F32(vec![0.0; ((count + 1) * n) as usize]),
+            ];
+            args.extend([capacity, count, n].map(CpuArg::scalar));
+            Case { label: format!("capacity={capacity} n={n} rows={rows:?}"), args, bound: 0.0 }
+        };
+        vec![
+            case(1, 4, &[0]),
+            case(5, 1028, &[4, 0, 0, 2]),
+            case(17, 2048, &[16, 3, 17, u32::MAX]),
+            case(3, 64, &[2, 1, 0, 2, 1, 0, 2, 1]),
+        ]
+    }
+}

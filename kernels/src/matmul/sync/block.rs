@@ -1,0 +1,222 @@
+//! The program of a block.
+
+use super::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
+use crate::format::dequantize::{Codes, Dequantizer, TileScales};
+use crate::format::tile::{self, ROWS};
+use crate::matmul::activations::PANEL;
+use crate::matmul::epilogue::Sums;
+use crate::matmul::product::MatmulArgs;
+use ptx_gen::*;
+
+/// What a thread copies at a time.
+const UNIT: u32 = 16;
+
+/// Values that the threads of a block compute at the start.
+pub(super) struct Block<'a, 'k> {
+    k: Builder<'k>,
+    def: &'a MatmulSync,
+    a: &'a MatmulArgs<Dev<'k>>,
+    /// The rings.
+    weights: Ptr<'k, u8, Shared>,
+    panels: Ptr<'k, u8, Shared>,
+    /// Stages of the ring of panels.
+    stages: u32,
+    /// Tiles of a row.
+    row_tiles: U32<'k>,
+}
+
+/// A warp's part of a job.
+struct Job<'k> {
+    /// The warp's first row block, perhaps past the end.
+    row_block: U32<'k>,
+    /// The first token.
+    token: U32<'k>,
+    /// The warp's row blocks; those past the end are read as the last one, and not stored.
+    blocks: Vec<U32<'k>>,
+}
+
+/// The sums of a row block, for each eight tokens.
+type RowBlockSums<'k> = Vec<ptx_gen::Sums<'k, f32>>;
+
+/// The stage of a panel, and the stage of the panel before it.
+struct Turn<'k> {
+    now: Var<'k, u32>,
+    before: Var<'k, u32>,
+}
+
+impl<'a, 'k> Block<'a, 'k> {
+    pub(super) fn new(k: Builder<'k>, def: &'a MatmulSync, a: &'a MatmulArgs<Dev<'k>>) -> Self {
+        k.note("shared memory: weights, panels of activations");
+        let weights = k.tile_memory("memory");
+        let panels = weights.at(WEIGHT_STAGES * def.weight_bytes());
+        // A kernel that does not fit is refused at its launch.
+        let stages = def.stages().unwrap_or(2);
+        Block { k, def, a, weights, panels, stages, row_tiles: a.n / tile::of(def.format).columns }
+    }
+
+    /// All jobs of the block. All tokens of the same rows follow each other.
+    pub(super) fn run(&self) {
+        let (k, a, def) = (self.k, self.a, self.def);
+        let row_jobs = (a.rows / ROWS + (def.job_blocks() - 1)) / def.job_blocks();
+        let token_jobs = (a.tokens_given + (def.tokens - 1)) / def.tokens;
+        k.for_each(k.ctaid(), row_jobs * token_jobs, k.nctaid(), |i| {
+            let job = self.job(i / token_jobs, i % token_jobs);
+            let sums = self.multiply(&job);
+            k.note("epilogue");
+            for (b, sums) in (0..).zip(sums) {
+                let sums = Accumulators(sums.into_iter().flat_map(|sums| sums.0).collect());
+                let at =
+                    Sums { k, row_block: job.row_block + b, token: job.token, sums: &sums, overlap: false };
+                def.epilogue.store(def.rows, a, at);
+            }
+        });
+    }
+
+    fn job(&self, rows: U32<'k>, tokens: U32<'k>) -> Job<'k> {
+        let (k, a, def) = (self.k, self.a, self.def);
+        let row_block = rows * def.job_blocks() + k.warp() * def.row_blocks;
+        let last = a.rows / ROWS - 1;
+        let blocks = (0..def.row_blocks).map(|b| (row_block + b).min(last)).collect();
+        Job { row_block, token: tokens * def.tokens, blocks }
+    }
+
+    /// With the powers of two of the lane's rows.
+    fn dequantizer(&self, block: U32<'k>) -> Dequantizer<'k> {
+        let row = self.a.unit.at(block * ROWS + (self.k.lane() >> 2));
+        Dequantizer::new(self.k, self.def.format, [0, 8].map(|r| row.at(r).ld()))
+    }
+
+    /// The sums of a job, of each row block.
+    fn multiply(&self, job: &Job<'k>) -> Vec<RowBlockSums<'k>> {
+        let (k, def, row_tiles) = (self.k, self.def, self.row_tiles);
+        let row_block = || (0..def.tokens / 8).map(|_| ptx_gen::Sums::zero(k)).collect();
+        let mut sums: Vec<RowBlockSums> = job.blocks.iter().map(|_| row_block()).collect();
+        k.note("the first tile and panels, when the block has done with the job before");
+        k.barrier();
+        self.copy_tiles(job, k.val(0));
+        for panel in 0..self.stages - 1 {
+            self.copy_panel(job, k.val(panel), k.val(panel));
+            k.commit_copies();
+        }
+        let mut turn = Turn { now: k.var(0), before: k.var(self.stages - 1) };
+        k.for_each(0, row_tiles, 1, |column| {
+            let (mut codes, mut scales) = (vec![], vec![]);
+            let (tiles, rows) = (self.tiles(column), job.blocks.iter().map(|&block| self.dequantizer(block)));
+            let rows: Vec<_> = rows.collect();
+            for panel in 0..def.tile_panels() {
+                self.advance(job, column, panel, &turn);
+                if panel == 0 {
+                    scales = rows.iter().zip(&tiles).map(|(row, &tile)| row.scales(tile)).collect();
+                }
+                if panel % 2 == 0 {
+                    let of = |(row, &tile): (&Dequantizer<'k>, _)| row.codes(tile, panel / 2);
+                    codes = rows.iter().zip(&tiles).map(of).collect();
+                }
+                let x = self.panels.row(&turn.now, def.panel_bytes());
+                self.multiply_panel(&rows, &codes, &scales, panel, x, &mut sums);
+                self.step(&mut turn);
+            }
+        });
+        sums
+    }
+
+    /// Waits for a panel of a column of tiles, and the first time for the tiles, and asks for what comes next.
+    fn advance(&self, job: &Job<'k>, column: U32<'k>, panel: u32, turn: &Turn<'k>) {
+        let k = self.k;
+        k.note("a panel: wait for it, and copy a later one");
+        k.wait_copies(self.stages - 2);
+        k.barrier();
+        let ahead = column * self.def.tile_panels() + (panel + self.stages - 1);
+        self.copy_panel(job, ahead, turn.before.get());
+        if panel == 0 {
+            k.when((column + 1).lt(self.row_tiles), || self.copy_tiles(job, column + 1));
+        }
+        k.commit_copies();
+    }
+
+    fn step(&self, turn: &mut Turn<'k>) {
+        turn.before.set(turn.now.get());
+        turn.now += 1;
+        self.k.when(turn.now.get().ge(self.stages), || turn.now.set(0));
+    }
+
+    /// The warp's tiles of a column.
+    fn tiles(&self, column: U32<'k>) -> Vec<Ptr<'k, u8, Shared>> {
+        let bytes = tile::of(self.def.format).bytes;
+        let stage = self.weights.row(column % WEIGHT_STAGES, self.def.weight_bytes());
+        let first = stage.row(self.k.warp(), self.def.row_blocks * bytes);
+        (0..self.def.row_blocks).map(|b| first.at(b * bytes)).collect()
+    }
+
+    /// Asks for the warp's tiles of a column.
+    fn copy_tiles(&self, job: &Job<'k>, column: U32<'k>) {
+        let bytes = tile::of(self.def.format).bytes;
+        for (&block, to) in job.blocks.iter().zip(self.tiles(column)) {
+            let from = self.a.w.row(block.mad(self.row_tiles, column), bytes);
+            self.copy(self.k.lane(), 32, bytes / UNIT, from, to);
+        }
+    }
+
+    /// The block asks for a panel, if there is one.
+    fn copy_panel(&self, job: &Job<'k>, panel: U32<'k>, stage: U32<'k>) {
+        let (k, a, def) = (self.k, self.a, self.def);
+        k.when(panel.lt(a.n / PANEL), || {
+            let from = a.x.row(panel.mad(a.capacity, job.token), 2 * PANEL).cast::<u8>();
+            let to = self.panels.row(stage, def.panel_bytes());
+            self.copy(k.tid(), 32 * WARPS, def.panel_bytes() / UNIT, from, to);
+        });
+    }
+
+    /// Copies `count` units: thread `first` of `threads` each `threads`th of them.
+    fn copy(
+        &self,
+        first: U32<'k>,
+        threads: u32,
+        count: u32,
+        from: Ptr<'k, u8, Read>,
+        to: Ptr<'k, u8, Shared>,
+    ) {
+        let (from, to) = (from.row(first, UNIT), to.row(first, UNIT));
+        for done in (0..count).step_by(threads as usize) {
+            let copy = || from.at(done * UNIT).copy16(to.at(done * UNIT));
+            match done + threads <= count {
+                true => copy(),
+                false => _ = self.k.when(first.lt(count - done), copy),
+            }
+        }
+    }
+
+    /// Adds the products of 64 columns.
+    fn multiply_panel(
+        &self,
+        rows: &[Dequantizer<'k>],
+        codes: &[Vec<Codes<'k>>],
+        scales: &[TileScales<'k>],
+        panel: u32,
+        x: Ptr<'k, u8, Shared>,
+        sums: &mut [RowBlockSums<'k>],
+    ) {
+        let k = self.k;
+        // Of eight tokens both units of 16 columns, then of the next eight.
+        let lane = k.lane();
+        let (row, unit) = ((lane & 7) + (lane >> 4) * 8, ((lane >> 3) & 1) ^ (lane & 7));
+        let place = row * (2 * PANEL) + (unit << 4);
+        for i in 0..PANEL / 16 {
+            k.note("unpack 16 columns, multiply them");
+            let step = 4 * panel + i;
+            let of = |(b, row): (usize, &Dequantizer<'k>)| {
+                row.fragment(&codes[b][(step % 8) as usize], &scales[b], step)
+            };
+            let a: Vec<A> = rows.iter().enumerate().map(of).collect();
+            let x = x.row(place ^ (32 * i), 1);
+            for j in 0..self.def.tokens / PAIR {
+                let [b0, b1, b2, b3] = x.at(j * PAIR * 2 * PANEL).cast::<f16>().ldmatrix4();
+                for (sums, &a) in sums.iter_mut().zip(&a) {
+                    let eight = 2 * j as usize;
+                    sums[eight].add_f16(a, B([b0, b1]));
+                    sums[eight + 1].add_f16(a, B([b2, b3]));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What a block knows of its work item, and where keys and values of its sequence are.
+
+use super::{Item, PromptAttentionArgs};
+use crate::cache::PAGE;
+use ptx_gen::*;
+
+/// The block's work item, with numbers that are in range.
+#[derive(Clone, Copy)]
+pub(super) struct ItemRows<'k> {
+    /// The first row of queries and results.
+    pub(super) first: U32<'k>,
+    /// Their number; 0 if the block is idle.
+    pub(super) count: U32<'k>,
+    /// The position of the first.
+    pub(super) position: U32<'k>,
+    /// The row of the page table.
+    sequence: U32<'k>,
+}
+
+impl<'k> ItemRows<'k> {
+    /// The item of the block, of at most so many queries.
+    pub(super) fn load(k: Builder<'k>, a: &PromptAttentionArgs<Dev<'k>>, queries: u32) -> Self {
+        let item = a.items.row(k.ctaid_y(), 4 * Item::LEN as u32);
+        let [first, count, position, sequence] = item.ld4();
+        let first = first.min(a.capacity);
+        ItemRows {
+            first,
+            count: count.min(queries).min(a.capacity - first),
+            position: position.min(a.max_pages * PAGE - 1),
+            sequence: sequence.min(a.sequences - 1),
+        }
+    }
+
+    /// The position after the last.
+    pub(super) fn end(&self) -> U32<'k> {
+        self.position + self.count
+    }
+
+    /// The row at which a query, counted from the item's first, is. Past the last it is the last.
+    pub(super) fn row(&self, query: U32<'k>) -> U32<'k> {
+        self.first + query.min(self.count - 1)
+    }
+}
+
+/// The pages of the item's sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Pages<'k> {
+    /// The sequence's row of the page table.
+    table: Ptr<'k, u32, Read>,
+    /// The last page that the item attends to.
+    last: U32<'k>,
+    /// Pages of the caches.
+    count: U32<'k>,
+}
+
+impl<'k> Pages<'k> {
+    pub(super) fn new(a: &PromptAttentionArgs<Dev<'k>>, item: ItemRows<'k>) -> Self {
+        let last = ((item.end() - 1) >> PAGE.ilog2()).min(a.max_pages - 1);
+        Pages { table: a.pages.row(item.sequence, a.max_pages * 4), last, count: a.cache_pages }
+    }
+
+    /// The number of the page that has a position; of the item's last, for positions after it.
+    pub(super) fn of(&self, position: U32<'k>) -> U32<'k> {
+        let index = (position >> PAGE.ilog2()).min(self.last);
+        self.table.at(index).ld().min(self.count - 1)
+    }
+}

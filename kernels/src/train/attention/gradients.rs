@@ -1,0 +1,319 @@
+//! Attention within documents, backward: `dq` by queries; `dk` and `dv` by keys, for each query head, and their sums over
+//! groups. No kernel adds to what another block adds to, so the same input gives the same bits.
+
+use super::lanes::{Lanes, Sample, add, check, heads};
+use super::{Saved, backward, causal, delta, sum_groups};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::train::{narrow, wide};
+use ptx_gen::*;
+use std::f32::consts::LOG2_E;
+
+args! {
+    /// Arguments of [`QueryGradients`].
+    pub struct QueryGradientsArgs {
+        /// `[tokens, heads, head_dim]`, rotated
+        q: In<f32>,
+        /// `[tokens, kv_heads, head_dim]`, rotated
+        k: In<f32>,
+        /// `[tokens, kv_heads, head_dim]`
+        v: In<f32>,
+        /// `[tokens]`: the first token of each token's document; at most the token's own number
+        starts: In<u32>,
+        /// `[tokens, heads, head_dim]`: what the forward gave
+        o: In<f32>,
+        /// `[tokens, heads]`: what the forward gave
+        lse: In<f32>,
+        /// `[tokens, heads, head_dim]`: the gradient of `o`
+        grad: In<f32>,
+        /// `[tokens, heads]`: `D`, for [`KeyGradients`]
+        delta: Out<f32>,
+        /// `[tokens, heads, head_dim]`: of the rotated queries
+        dq: Out<f32>,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values; a divisor of `heads`.
+        kv_heads: u32,
+    }
+}
+
+/// `D` and `dq`, a warp for each query; the functions are [`delta`] and [`backward`].
+pub struct QueryGradients {
+    /// Dimensions of a head, an even number up to 256.
+    pub head_dim: u32,
+}
+
+impl KernelDef for QueryGradients {
+    type Args<S: Side> = QueryGradientsArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_attention_dq_{}", self.head_dim)
+    }
+
+    fn block(&self) -> u32 {
+        32
+    }
+
+    fn grid(&self, a: &QueryGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
+        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let (tokens, dim) = (a.starts as u32, self.head_dim);
+        for (name, len) in [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)] {
+            self.length(name, len, "tokens * heads * head_dim", &[tokens, a.heads, dim])?;
+        }
+        for (name, len) in [("k", a.k), ("v", a.v)] {
+            self.length(name, len, "tokens * kv_heads * head_dim", &[tokens, a.kv_heads, dim])?;
+        }
+        for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
+            self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
+        }
+        Ok(Grid::line(tokens * a.heads))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: QueryGradientsArgs<Dev<'k>>) {
+        let (query, lanes) = (k.ctaid(), Lanes { k, head_dim: self.head_dim });
+        let (token, head) = (query / a.heads, query % a.heads);
+        let kv_head = head / (a.heads / a.kv_heads);
+        let at = query * self.head_dim;
+        let [q, o, grad] = [a.q, a.o, a.grad].map(|x| lanes.load(x.at(at)));
+        let (lse, delta) = (a.lse.at(query).ld(), lanes.dot(&grad, &o));
+        k.when(k.lane().eq(0), || a.delta.at(query).st(delta));
+        let mut dq = lanes.zeros();
+        k.for_each(a.starts.at(token).ld(), token + 1, 1, |j| {
+            let at = (j * a.kv_heads + kv_head) * self.head_dim;
+            let (key, value) = (lanes.load(a.k.at(at)), lanes.load(a.v.at(at)));
+            let p = ((lanes.dot(&q, &key) * lanes.scale() - lse) * LOG2_E).ex2();
+            let ds = p * (lanes.dot(&grad, &value) - delta) * lanes.scale();
+            add(&mut dq, ds, &key);
+        });
+        lanes.store(a.dq.at(at), dq.iter().map(Var::get));
+    }
+
+    fn reference(&self, a: QueryGradientsArgs<Cpu<'_>>) {
+        let visible = causal(a.starts);
+        let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
+        let [q, k, v, lse, grad] = [a.q, a.k, a.v, a.lse, a.grad].map(wide);
+        let d = delta(&at, &grad, &wide(a.o));
+        let [dq, ..] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &d);
+        narrow(&d, a.delta);
+        narrow(&dq, a.dq);
+    }
+}
+
+args! {
+    /// Arguments of [`KeyGradients`].
+    pub struct KeyGradientsArgs {
+        /// `[tokens, heads, head_dim]`, rotated
+        q: In<f32>,
+        /// `[tokens, kv_heads, head_dim]`, rotated
+        k: In<f32>,
+        /// `[tokens, kv_heads, head_dim]`
+        v: In<f32>,
+        /// `[tokens]`: the first token of each token's document; at most the token's own number
+        starts: In<u32>,
+        /// `[tokens, heads]`: what the forward gave
+        lse: In<f32>,
+        /// `[tokens, heads, head_dim]`: the gradient of `o`
+        grad: In<f32>,
+        /// `[tokens, heads]`: `D`, what [`QueryGradients`] gave
+        delta: In<f32>,
+        /// `[tokens, heads, head_dim]`: of the rotated keys, for each query head
+        dk: Out<f32>,
+        /// `[tokens, heads, head_dim]`: of the values, for each query head
+        dv: Out<f32>,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values; a divisor of `heads`.
+        kv_heads: u32,
+    }
+}
+
+/// `dk` and `dv` of each query head, a warp for each key and query head; the function is [`backward`].
+pub struct KeyGradients {
+    /// Dimensions of a head, an even number up to 256.
+    pub head_dim: u32,
+}
+
+impl KernelDef for KeyGradients {
+    type Args<S: Side> = KeyGradientsArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_attention_dkv_{}", self.head_dim)
+    }
+
+    fn block(&self) -> u32 {
+        32
+    }
+
+    fn grid(&self, a: &KeyGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
+        check(self, self.head_dim, a.heads, a.kv_heads)?;
+        let (tokens, dim) = (a.starts as u32, self.head_dim);
+        for (name, len) in [("q", a.q), ("grad", a.grad), ("dk", a.dk), ("dv", a.dv)] {
+            self.length(name, len, "tokens * heads * head_dim", &[tokens, a.heads, dim])?;
+        }
+        for (name, len) in [("k", a.k), ("v", a.v)] {
+            self.length(name, len, "tokens * kv_heads * head_dim", &[tokens, a.kv_heads, dim])?;
+        }
+        for (name, len) in [("lse", a.lse), ("delta", a.delta)] {
+            self.length(name, len, "tokens * heads", &[tokens, a.heads])?;
+        }
+        Ok(Grid { y: a.heads, ..Grid::line(tokens) })
+    }
+
+    /// All later tokens are asked whether they see the key: their documents begin at it or before it.
+    fn program<'k>(&self, k: Builder<'k>, a: KeyGradientsArgs<Dev<'k>>) {
+        let (token, head, lanes) = (k.ctaid(), k.ctaid_y(), Lanes { k, head_dim: self.head_dim });
+        let kv_head = head / (a.heads / a.kv_heads);
+        let at = (token * a.kv_heads + kv_head) * self.head_dim;
+        let (key, value) = (lanes.load(a.k.at(at)), lanes.load(a.v.at(at)));
+        let (mut dk, mut dv) = (lanes.zeros(), lanes.zeros());
+        k.for_each(token, k.nctaid(), 1, |i| {
+            let query = i * a.heads + head;
+            let [q, grad] = [a.q, a.grad].map(|x| lanes.load(x.at(query * self.head_dim)));
+            let score = lanes.dot(&q, &key) * lanes.scale();
+            let p = ((score - a.lse.at(query).ld()) * LOG2_E).ex2();
+            let p = a.starts.at(i).ld().le(token).select(p, 0.0);
+            let ds = p * (lanes.dot(&grad, &value) - a.delta.at(query).ld()) * lanes.scale();
+            add(&mut dk, ds, &q);
+            add(&mut dv, p, &grad);
+        });
+        let at = (token * a.heads + head) * self.head_dim;
+        lanes.store(a.dk.at(at), dk.iter().map(Var::get));
+        lanes.store(a.dv.at(at), dv.iter().map(Var::get));
+    }
+
+    fn reference(&self, a: KeyGradientsArgs<Cpu<'_>>) {
+        let visible = causal(a.starts);
+        let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
+        let [q, k, v, lse, grad, delta] = [a.q, a.k, a.v, a.lse, a.grad, a.delta].map(wide);
+        let [_, dk, dv] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &delta);
+        narrow(&dk, a.dk);
+        narrow(&dv, a.dv);
+    }
+}
+
+args! {
+    /// Arguments of [`SumGroups`].
+    pub struct SumGroupsArgs {
+        /// `[tokens, heads, head_dim]`
+        parts: In<f32>,
+        /// `[tokens, kv_heads, head_dim]`
+        sum: Out<f32>,
+        /// Query heads of a group.
+        group: u32,
+        /// Dimensions of a head.
+        head_dim: u32,
+        /// Elements of `sum`.
+        n: u32,
+    }
+}
+
+/// Sums over the query heads of each group, in their order, an element a thread; the function is [`sum_groups`].
+pub struct SumGroups;
+
+const THREADS: u32 = 256;
+
+impl KernelDef for SumGroups {
+    type Args<S: Side> = SumGroupsArgs<S>;
+
+    fn name(&self) -> String {
+        "train_sum_groups".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &SumGroupsArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("group", a.group, 1, 1 << 16)?;
+        self.range("head_dim", a.head_dim, 1, 1 << 16)?;
+        self.multiple("n", a.n, a.head_dim)?;
+        self.length("parts", a.parts, "n * group", &[a.n, a.group])?;
+        self.length("sum", a.sum, "n", &[a.n])?;
+        Ok(Grid::line(a.n.div_ceil(THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SumGroupsArgs<Dev<'k>>) {
+        let i = k.ctaid() * THREADS + k.tid();
+        k.when(i.lt(a.n), || {
+            let (head, dim) = (i / a.head_dim, i % a.head_dim);
+            let first = a.parts.at(head * a.group * a.head_dim + dim);
+            let mut sum = k.var(0.0);
+            k.for_each(0, a.group, 1, |j| sum.set(sum.get() + first.at(j * a.head_dim).ld()));
+            a.sum.at(i).st(sum.get());
+        });
+    }
+
+    fn reference(&self, a: SumGroupsArgs<Cpu<'_>>) {
+        let at = heads(a.head_dim, a.group, 1, &[]);
+        narrow(&sum_groups(&at, &wide(a.parts)), a.sum);
+    }
+}
+
+/// Two sums of head_dim products, a power, and up to 40 terms.
+const BOUND: f64 = 3e-6;
+
+impl Variant for QueryGradients {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |of: Sample| {
+            let args = vec![
+                CpuArg::F32(of.q),
+                CpuArg::F32(of.k),
+                CpuArg::F32(of.v),
+                CpuArg::U32(of.starts),
+                CpuArg::F32(of.o),
+                CpuArg::F32(of.lse.clone()),
+                CpuArg::F32(of.grad.clone()),
+                CpuArg::F32(vec![0.0; of.lse.len()]),
+                CpuArg::F32(vec![0.0; of.grad.len()]),
+                CpuArg::scalar(of.heads),
+                CpuArg::scalar(of.kv_heads),
+            ];
+            Case { label: of.label, args, bound: BOUND }
+        };
+        Sample::all(seed, self.head_dim).into_iter().map(case).collect()
+    }
+}
+
+impl Variant for KeyGradients {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |of: Sample| {
+            // Any `D` will do; with its own, a document of one token has gradients of nothing but roundings.
+            let delta = Random(!seed).units(of.lse.len());
+            let empty = || CpuArg::F32(vec![0.0; of.grad.len()]);
+            let (dk, dv) = (empty(), empty());
+            let args = vec![
+                CpuArg::F32(of.q),
+                CpuArg::F32(of.k),
+                CpuArg::F32(of.v),
+                CpuArg::U32(of.starts),
+                CpuArg::F32(of.lse),
+                CpuArg::F32(of.grad),
+                CpuArg::F32(delta),
+                dk,
+                dv,
+                CpuArg::scalar(of.heads),
+                CpuArg::scalar(of.kv_heads),
+            ];
+            Case { label: of.label, args, bound: BOUND }
+        };
+        Sample::all(seed, self.head_dim).into_iter().map(case).collect()
+    }
+}
+
+impl Variant for SumGroups {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(heads, group, head_dim): (u32, u32, u32)| {
+            let n = heads * head_dim;
+            let args = vec![
+                CpuArg::F32(Random(seed).units((n * group) as usize)),
+                CpuArg::F32(vec![0.0; n as usize]),
+                CpuArg::scalar(group),
+                CpuArg::scalar(head_dim),
+                CpuArg::scalar(n),
+            ];
+            // As many roundings as a group has heads.
+            Case { label: format!("heads={heads} group={group} head_dim={head_dim}"), args, bound: 4e-7 }
+        };
+        [(1, 1, 2), (10, 3, 16), (6, 6, 128)].map(case).into()
+    }
+}

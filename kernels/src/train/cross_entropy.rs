@@ -1,0 +1,249 @@
+//! The loss of next tokens: cross-entropy of the softmax of logits, and its gradient.
+//!
+//! ```text
+//! lse  = log sum e^l
+//! loss = sum (lse - l[label]) / n
+//! dl   = (p - onehot(label)) / n,  p = e^(l - lse)
+//! ```
+//!
+//! The sum is over the tokens that have a label, and `n` counts them over all micro-batches of an optimizer's step; the
+//! functions leave `1 / n` to the caller. A token's row does not depend on others, so tokens may come in chunks, and the
+//! logits of all tokens need never be in memory.
+
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::reduce::{block_max, block_sum};
+use ptx_gen::*;
+use std::array::from_fn;
+use std::f32::consts::{LN_2, LOG2_E};
+
+/// The natural logarithm of the sum of exponentials of each row of `logits` `[tokens, vocab]`.
+pub fn lse(logits: &[f64], vocab: usize) -> Vec<f64> {
+    let row = |row: &[f64]| {
+        let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        max + row.iter().map(|l| (l - max).exp()).sum::<f64>().ln()
+    };
+    logits.chunks_exact(vocab).map(row).collect()
+}
+
+/// `n loss`: the sum over the tokens with a label. `labels` and `lse` are `[tokens]`.
+pub fn loss(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> f64 {
+    let vocab = logits.len() / labels.len();
+    let rows = logits.chunks_exact(vocab).zip(lse).zip(labels);
+    rows.filter_map(|((row, lse), label)| Some(lse - row[(*label)? as usize])).sum()
+}
+
+/// `n dl` `[tokens, vocab]`; rows without a label are zero.
+pub fn backward(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> Vec<f64> {
+    let vocab = logits.len() / labels.len();
+    let mut dl = vec![0.0; logits.len()];
+    let rows = logits.chunks_exact(vocab).zip(lse).zip(labels);
+    for (dl, ((row, lse), label)) in dl.chunks_exact_mut(vocab).zip(rows) {
+        if let Some(label) = *label {
+            dl.iter_mut().zip(row).for_each(|(dl, l)| *dl = (l - lse).exp());
+            dl[label as usize] -= 1.0;
+        }
+    }
+    dl
+}
+
+/// The label of a token that has none; every negative one says so.
+pub const NO_LABEL: i32 = -100;
+
+fn optional(labels: &[i32]) -> Vec<Option<u32>> {
+    labels.iter().map(|&label| u32::try_from(label).ok()).collect()
+}
+
+args! {
+    /// Arguments of [`TokenLosses`].
+    pub struct TokenLossesArgs {
+        /// `[tokens, vocab]`
+        logits: In<f32>,
+        /// `[tokens]`; negative without a label
+        labels: In<i32>,
+        /// `[tokens]`
+        lse: Out<f32>,
+        /// `[tokens]`: the loss of each token, 0 without a label
+        losses: Out<f32>,
+        /// Length of a row, a multiple of 4.
+        vocab: u32,
+    }
+}
+
+/// `lse` and the loss of each token; the functions are [`lse`] and [`loss`]. A block for each token. A label that is not
+/// in the vocabulary gives NaN.
+pub struct TokenLosses {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for TokenLosses {
+    type Args<S: Side> = TokenLossesArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_token_losses_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &TokenLossesArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("vocab", a.vocab, 4)?;
+        let tokens = a.labels as u32;
+        self.length("logits", a.logits, "tokens * vocab", &[tokens, a.vocab])?;
+        self.length("lse", a.lse, "tokens", &[tokens])?;
+        self.length("losses", a.losses, "tokens", &[tokens])?;
+        Ok(Grid::line(tokens))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: TokenLossesArgs<Dev<'k>>) {
+        let (first, step, token) = (k.tid() * 4, self.threads * 4, k.ctaid());
+        let logits = a.logits.at(token * a.vocab);
+
+        k.note("lse = max + log(sum of e^(l - max))");
+        let mut max = k.var(f32::NEG_INFINITY);
+        k.for_each(first, a.vocab, step, |i| logits.at(i).ld4().into_iter().for_each(|l| max.max_with(l)));
+        let max = block_max(k, self.threads / 32, max.get());
+        let mut sum = k.var(0.0);
+        k.for_each(first, a.vocab, step, |i| {
+            logits.at(i).ld4().into_iter().for_each(|l| sum.set(sum.get() + ((l - max) * LOG2_E).ex2()));
+        });
+        let lse = block_sum(k, self.threads / 32, sum.get()).lg2().fma(LN_2, max);
+
+        k.note("loss = lse - l[label]");
+        k.when(k.tid().eq(0), || {
+            a.lse.at(token).st(lse);
+            let label = a.labels.at(token).ld();
+            let mut loss = k.var(0.0);
+            k.when(label.ge(0), || {
+                let label = label.bits::<u32>();
+                loss.set(f32::NAN);
+                k.when(label.lt(a.vocab), || loss.set(lse - logits.at(label).ld()));
+            });
+            a.losses.at(token).st(loss.get());
+        });
+    }
+
+    fn reference(&self, a: TokenLossesArgs<Cpu<'_>>) {
+        let vocab = a.vocab as usize;
+        let of = lse(&wide(a.logits), vocab);
+        narrow(&of, a.lse);
+        let rows = a.logits.chunks(vocab).zip(&of).zip(optional(a.labels));
+        for (to, ((row, lse), label)) in a.losses.iter_mut().zip(rows) {
+            *to = loss(&wide(row), &[*lse], &[label]) as f32;
+        }
+    }
+}
+
+args! {
+    /// Arguments of [`LogitGradients`].
+    pub struct LogitGradientsArgs {
+        /// `[tokens, vocab]`: logits, then `n dl`
+        logits: InOut<f32>,
+        /// `[tokens]`; negative without a label
+        labels: In<i32>,
+        /// `[tokens]`
+        lse: In<f32>,
+        /// Length of a row, a multiple of 4.
+        vocab: u32,
+    }
+}
+
+/// Turns logits into `n dl` in place; the function is [`backward`]. A block for each token.
+pub struct LogitGradients {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for LogitGradients {
+    type Args<S: Side> = LogitGradientsArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_logit_gradients_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &LogitGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("vocab", a.vocab, 4)?;
+        let tokens = a.labels as u32;
+        self.length("logits", a.logits, "tokens * vocab", &[tokens, a.vocab])?;
+        self.length("lse", a.lse, "tokens", &[tokens])?;
+        Ok(Grid::line(tokens))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: LogitGradientsArgs<Dev<'k>>) {
+        let (first, step, token) = (k.tid() * 4, self.threads * 4, k.ctaid());
+        let logits = a.logits.at(token * a.vocab);
+        let (lse, label) = (a.lse.at(token).ld(), a.labels.at(token).ld());
+        let (labelled, label) = (label.ge(0), label.bits::<u32>());
+        k.for_each(first, a.vocab, step, |i| {
+            let l = logits.at(i).ld4();
+            logits.at(i).st4(from_fn(|j| {
+                let onehot = (i + j as u32).eq(label).select(1.0, 0.0);
+                labelled.select(((l[j] - lse) * LOG2_E).ex2() - onehot, 0.0)
+            }));
+        });
+    }
+
+    fn reference(&self, a: LogitGradientsArgs<Cpu<'_>>) {
+        let dl = backward(&wide(a.logits), &wide(a.lse), &optional(a.labels));
+        narrow(&dl, a.logits);
+    }
+}
+
+/// Tokens, vocabulary, and the magnitude of the logits: rows shorter than a block, and of more than one step.
+const CASES: [(usize, usize, f32); 4] = [(1, 4, 1.0), (5, 100, 10.0), (3, 1024, 30.0), (2, 2052, 30.0)];
+
+/// Logits and labels; every third token has none.
+fn rows(seed: u64, tokens: usize, vocab: usize, magnitude: f32) -> (Vec<f32>, Vec<i32>) {
+    let mut random = Random(seed);
+    let logits = (0..tokens * vocab).map(|_| random.unit() * magnitude).collect();
+    let label = |token| if token % 3 == 1 { NO_LABEL } else { random.below(vocab as u32) as i32 };
+    (logits, (0..tokens).map(label).collect())
+}
+
+fn case(tokens: usize, vocab: usize, magnitude: f32, args: Vec<CpuArg>) -> Case {
+    // The exponent of 2 is at most 90: 4 roundings of it make e^x wrong by 1e-5 where it is small, by 1e-6 where it
+    // counts.
+    Case { label: format!("tokens={tokens} vocab={vocab} magnitude={magnitude}"), args, bound: 2e-6 }
+}
+
+impl Variant for TokenLosses {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(tokens, vocab, magnitude)| {
+            let (logits, labels) = rows(seed, tokens, vocab, magnitude);
+            let empty = || CpuArg::F32(vec![0.0; tokens]);
+            let args = vec![
+                CpuArg::F32(logits),
+                CpuArg::S32(labels),
+                empty(),
+                empty(),
+                CpuArg::scalar(vocab as u32),
+            ];
+            case(tokens, vocab, magnitude, args)
+        };
+        CASES.map(case).into()
+    }
+}
+
+impl Variant for LogitGradients {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(tokens, vocab, magnitude)| {
+            let (logits, labels) = rows(seed, tokens, vocab, magnitude);
+            let lse = lse(&wide(&logits), vocab).into_iter().map(|lse| lse as f32).collect();
+            let args = vec![
+                CpuArg::F32(logits),
+                CpuArg::S32(labels),
+                CpuArg::F32(lse),
+                CpuArg::scalar(vocab as u32),
+            ];
+            case(tokens, vocab, magnitude, args)
+        };
+        CASES.map(case).into()
+    }
+}

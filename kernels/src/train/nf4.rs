@@ -1,0 +1,162 @@
+//! NF4, the 4-bit normal float of QLoRA ([Dettmers et al., 2023](https://arxiv.org/abs/2305.14314)), bit for bit as
+//! bitsandbytes packs and unpacks it.
+//!
+//! A weight `[n, k]` is a sequence of blocks of 64 in row-major order; a block may cross rows. A block has the largest
+//! magnitude of its weights, `absmax`, and a code of 4 bits for each weight. Of two neighbours the first is in the high
+//! nibble of the byte. All arithmetic is `f32`: `w = VALUES[code] * absmax`, and the code is the number of thresholds
+//! below `w * (1 / absmax)`.
+
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// Weights that share an `absmax`.
+pub const BLOCK: usize = 64;
+
+/// The value of each code: quantiles of the normal distribution, scaled to [-1, 1], as bitsandbytes has them.
+pub const VALUES: [f32; 16] = [
+    -1.0,
+    -0.696_192_8,
+    -0.525_073_05,
+    -0.394_917_5,
+    -0.284_441_38,
+    -0.184_773_43,
+    -0.091_050_036,
+    0.0,
+    0.079_580_3,
+    0.160_930_2,
+    0.246_112_3,
+    0.337_915_24,
+    0.440_709_83,
+    0.562_617,
+    0.722_956_84,
+    1.0,
+];
+
+/// The midpoints of neighbouring values, rounded to `f32`.
+pub fn thresholds() -> [f32; 15] {
+    from_fn(|i| (VALUES[i] + VALUES[i + 1]) / 2.0)
+}
+
+/// A weight in NF4.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Nf4 {
+    /// `[ceil(weights / 2)]`: two codes a byte, the first in the high nibble.
+    pub packed: Vec<u8>,
+    /// `[ceil(weights / 64)]`
+    pub absmax: Vec<f32>,
+}
+
+/// Quantizes weights. Those that are not finite have no place in NF4 and give codes without a meaning.
+pub fn quantize(weights: &[f32]) -> Nf4 {
+    let thresholds = thresholds();
+    let absmax: Vec<f32> =
+        weights.chunks(BLOCK).map(|block| block.iter().fold(0.0, |m, w| w.abs().max(m))).collect();
+    let code = |(i, w): (usize, &f32)| {
+        let x = w * inverse(absmax[i / BLOCK]);
+        thresholds.iter().filter(|&&t| x > t).count() as u8
+    };
+    let codes: Vec<u8> = weights.iter().enumerate().map(code).collect();
+    let packed = codes.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).unwrap_or(&0)).collect();
+    Nf4 { packed, absmax }
+}
+
+/// The values of `packed` `[len / 2]`; `absmax` is `[len / 64]`. A `bf16` weight is this, rounded.
+pub fn dequantize(packed: &[u8], absmax: &[f32]) -> Vec<f32> {
+    let codes = packed.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    codes.enumerate().map(|(i, code)| VALUES[usize::from(code)] * absmax[i / BLOCK]).collect()
+}
+
+/// `1 / absmax`, and 0 for a block of zeros.
+pub(super) fn inverse(absmax: f32) -> f32 {
+    if absmax > 0.0 { absmax.recip() } else { 0.0 }
+}
+
+args! {
+    /// Arguments of [`Nf4Dequantize`].
+    pub struct Nf4DequantizeArgs {
+        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
+        packed: In<u8>,
+        /// `[ceil(n / 64)]`
+        absmax: In<f32>,
+        /// `[n]`
+        w: Out<f32>,
+        /// Weights, a multiple of 8.
+        n: u32,
+    }
+}
+
+/// Unpacks weights to `f32`, to the same bits as [`dequantize`]; 8 a thread.
+pub struct Nf4Dequantize {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+/// Weights of a thread: the codes of a word. They share an `absmax`.
+const WORD: u32 = 8;
+
+impl KernelDef for Nf4Dequantize {
+    type Args<S: Side> = Nf4DequantizeArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_nf4_dequantize_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &Nf4DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, WORD)?;
+        self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
+        self.length("absmax", a.absmax, "ceil(n / 64)", &[a.n.div_ceil(BLOCK as u32)])?;
+        self.length("w", a.w, "n", &[a.n])?;
+        Ok(Grid::line(a.n.div_ceil(WORD * self.threads)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
+        k.note("the values, in shared memory");
+        let values = k.shared::<f32>("values", VALUES.len() as u32);
+        k.when(k.tid().eq(0), || {
+            (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
+        });
+        k.barrier();
+
+        k.note("w = value * absmax; the first of two codes is in the high nibble");
+        let i = (k.ctaid() * self.threads + k.tid()) * WORD;
+        k.when(i.lt(a.n), || {
+            let word = a.packed.cast::<u32>().at(i / WORD).ld();
+            let absmax = a.absmax.at(i / BLOCK as u32).ld();
+            let code = |j: u32| word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4);
+            let w = |j: u32| values.at(code(j)).ld() * absmax;
+            for half in [0, 4] {
+                a.w.at(i + half).st4(from_fn(|j| w(half + j as u32)));
+            }
+        });
+    }
+
+    fn reference(&self, a: Nf4DequantizeArgs<Cpu<'_>>) {
+        a.w.copy_from_slice(&dequantize(a.packed, a.absmax));
+    }
+}
+
+impl Variant for Nf4Dequantize {
+    /// Less than a block of weights, a block whose end is in a block of threads, and several blocks of each.
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |n: u32| {
+            let mut random = Random(seed);
+            let packed = (0..n / 2).map(|_| random.bits() as u8).collect();
+            let mut absmax = random.units(n.div_ceil(BLOCK as u32) as usize);
+            absmax[0] = 0.0;
+            let args = vec![
+                CpuArg::U8(packed),
+                CpuArg::F32(absmax),
+                CpuArg::F32(vec![0.0; n as usize]),
+                CpuArg::scalar(n),
+            ];
+            Case { label: format!("n={n}"), args, bound: 0.0 }
+        };
+        [8, 72, 640, WORD * self.threads, WORD * self.threads + 200].map(case).into()
+    }
+}

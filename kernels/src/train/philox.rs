@@ -1,0 +1,20 @@
+//! Philox4x32-10, a generator that is a function of a counter and a key (Salmon et al.: Parallel Random Numbers: As Easy
+//! as 1, 2, 3, 2011). Multipliers and key increments are those of its reference implementation, Random123.
+
+const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
+const INCREMENTS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
+const ROUNDS: u32 = 10;
+
+/// Four random words.
+pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for _ in 0..ROUNDS {
+        counter = round(counter, key);
+        key = [key[0].wrapping_add(INCREMENTS[0]), key[1].wrapping_add(INCREMENTS[1])];
+    }
+    counter
+}
+
+fn round(c: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    let [p, q] = [(c[0], MULTIPLIERS[0]), (c[2], MULTIPLIERS[1])].map(|(x, m)| u64::from(x) * u64::from(m));
+    [(q >> 32) as u32 ^ c[1] ^ key[0], q as u32, (p >> 32) as u32 ^ c[3] ^ key[1], p as u32]
+}

@@ -1,0 +1,243 @@
+//! RMSNorm ([Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467)) and its backward.
+//!
+//! ```text
+//! inv  = (mean(x^2) + eps)^-1/2
+//! y    = x inv g
+//! dx   = inv (g dy - xh mean(g dy xh)),  xh = x inv
+//! ```
+//!
+//! The backward follows from `d inv / d x[i] = -inv^3 x[i] / n`. The gains `g` are frozen and have no gradient. The same
+//! functions serve head norms, whose rows are heads.
+//!
+//! The kernels have a block for each row. Sums are in a fixed order, so the same row gives the same bits.
+
+use super::products::dot;
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::reduce::block_sum;
+use ptx_gen::*;
+use std::array::from_fn;
+
+/// `y` `[rows, n]` and `inv` `[rows]` of `x` `[rows, n]` with gains `g` `[n]`.
+pub fn forward(x: &[f64], g: &[f64], eps: f64) -> (Vec<f64>, Vec<f64>) {
+    let n = g.len();
+    let inv: Vec<f64> = x.chunks_exact(n).map(|x| (dot(x, x) / n as f64 + eps).sqrt().recip()).collect();
+    let rows = x.chunks_exact(n).zip(&inv);
+    let y = rows.flat_map(|(x, inv)| x.iter().zip(g).map(move |(x, g)| x * inv * g)).collect();
+    (y, inv)
+}
+
+/// Adds `dx` to `sum` `[rows, n]`, which may hold the gradient that passes the norm by.
+pub fn backward(dy: &[f64], x: &[f64], g: &[f64], inv: &[f64], sum: &mut [f64]) {
+    let n = g.len();
+    let rows = dy.chunks_exact(n).zip(x.chunks_exact(n)).zip(inv);
+    for (((dy, x), inv), sum) in rows.zip(sum.chunks_exact_mut(n)) {
+        let mean = (0..n).map(|i| g[i] * dy[i] * x[i] * inv).sum::<f64>() / n as f64;
+        for i in 0..n {
+            sum[i] += inv * (g[i] * dy[i] - x[i] * inv * mean);
+        }
+    }
+}
+
+args! {
+    /// Arguments of [`RmsNormForward`].
+    pub struct RmsNormForwardArgs {
+        /// `[rows, n]`
+        x: In<f32>,
+        /// `[n]`
+        g: In<f32>,
+        /// `[rows, n]`
+        y: Out<f32>,
+        /// `[rows]`: kept for the backward.
+        inv: Out<f32>,
+        /// Row length, a multiple of 4.
+        n: u32,
+        /// Added to the mean of the squares.
+        eps: f32,
+    }
+}
+
+/// `y` and `inv`; the function is [`forward`].
+pub struct RmsNormForward {
+    /// Threads of a row's block.
+    pub threads: u32,
+}
+
+impl KernelDef for RmsNormForward {
+    type Args<S: Side> = RmsNormForwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_rms_norm_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &RmsNormForwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 4)?;
+        let rows = (a.x / a.n as usize) as u32;
+        self.length("x", a.x, "rows * n", &[rows, a.n])?;
+        self.length("g", a.g, "n", &[a.n])?;
+        self.length("y", a.y, "rows * n", &[rows, a.n])?;
+        self.length("inv", a.inv, "rows", &[rows])?;
+        Ok(Grid::line(rows))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RmsNormForwardArgs<Dev<'k>>) {
+        let (first, step) = (k.tid() * 4, self.threads * 4);
+        let row = k.ctaid() * a.n;
+        let (x, y) = (a.x.at(row), a.y.at(row));
+
+        k.note("ss = sum of x^2");
+        let mut ss = k.var(0.0);
+        k.for_each(first, a.n, step, |i| x.at(i).ld4().into_iter().for_each(|x| ss.fma(x, x)));
+        let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
+
+        k.note("inv = 1 / sqrt(mean + eps), y = x * inv * g");
+        let inv = (mean + a.eps).sqrt_rn().rcp_rn();
+        k.when(k.tid().eq(0), || a.inv.at(k.ctaid()).st(inv));
+        k.for_each(first, a.n, step, |i| {
+            let (x, g) = (x.at(i).ld4(), a.g.at(i).ld4());
+            y.at(i).st4(from_fn(|j| x[j] * inv * g[j]));
+        });
+    }
+
+    fn reference(&self, a: RmsNormForwardArgs<Cpu<'_>>) {
+        let (y, inv) = forward(&wide(a.x), &wide(a.g), f64::from(a.eps));
+        narrow(&y, a.y);
+        narrow(&inv, a.inv);
+    }
+}
+
+args! {
+    /// Arguments of [`RmsNormBackward`].
+    pub struct RmsNormBackwardArgs {
+        /// `[rows, n]`
+        dy: In<f32>,
+        /// `[rows, n]`
+        x: In<f32>,
+        /// `[n]`
+        g: In<f32>,
+        /// `[rows]`: what the forward kept.
+        inv: In<f32>,
+        /// `[rows, n]`: `dx` is added to it.
+        sum: InOut<f32>,
+        /// Row length, a multiple of 4.
+        n: u32,
+    }
+}
+
+/// Adds `dx` to the gradient that passes the norm by; the function is [`backward`].
+pub struct RmsNormBackward {
+    /// Threads of a row's block.
+    pub threads: u32,
+}
+
+impl KernelDef for RmsNormBackward {
+    type Args<S: Side> = RmsNormBackwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_rms_norm_backward_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &RmsNormBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 4)?;
+        let rows = (a.x / a.n as usize) as u32;
+        self.length("x", a.x, "rows * n", &[rows, a.n])?;
+        self.length("dy", a.dy, "rows * n", &[rows, a.n])?;
+        self.length("g", a.g, "n", &[a.n])?;
+        self.length("inv", a.inv, "rows", &[rows])?;
+        self.length("sum", a.sum, "rows * n", &[rows, a.n])?;
+        Ok(Grid::line(rows))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RmsNormBackwardArgs<Dev<'k>>) {
+        let (first, step) = (k.tid() * 4, self.threads * 4);
+        let row = k.ctaid() * a.n;
+        let (dy, x, sum) = (a.dy.at(row), a.x.at(row), a.sum.at(row));
+        let inv = a.inv.at(k.ctaid()).ld();
+
+        k.note("mean = mean(g * dy * xh), xh = x * inv");
+        let mut product = k.var(0.0);
+        k.for_each(first, a.n, step, |i| {
+            let (dy, x, g) = (dy.at(i).ld4(), x.at(i).ld4(), a.g.at(i).ld4());
+            (0..4).for_each(|j| product.fma(g[j] * dy[j], x[j] * inv));
+        });
+        let mean = block_sum(k, self.threads / 32, product.get()) / a.n.cvt::<f32>();
+
+        k.note("sum += inv * (g * dy - xh * mean)");
+        k.for_each(first, a.n, step, |i| {
+            let (dy, x, g, passed) = (dy.at(i).ld4(), x.at(i).ld4(), a.g.at(i).ld4(), sum.at(i).ld4());
+            let inside = |j: usize| (x[j] * inv).fma(-mean, g[j] * dy[j]);
+            sum.at(i).st4(from_fn(|j| inv.fma(inside(j), passed[j])));
+        });
+    }
+
+    fn reference(&self, a: RmsNormBackwardArgs<Cpu<'_>>) {
+        let mut sum = wide(a.sum);
+        backward(&wide(a.dy), &wide(a.x), &wide(a.g), &wide(a.inv), &mut sum);
+        narrow(&sum, a.sum);
+    }
+}
+
+/// Rows shorter than a warp, than the block, of more than one step, with a partial last step; then small numbers and
+/// zeros, where `eps` counts.
+const CASES: [(usize, usize, f32); 5] =
+    [(1, 4, 1.0), (3, 100, 1.0), (2, 4100, 1.0), (5, 1024, 1e-3), (2, 64, 0.0)];
+
+const EPS: f32 = 1e-5;
+
+fn label(rows: usize, n: usize, magnitude: f32) -> String {
+    format!("rows={rows} n={n} magnitude={magnitude:e}")
+}
+
+fn scaled(random: &mut Random, len: usize, magnitude: f32) -> Vec<f32> {
+    (0..len).map(|_| random.unit() * magnitude).collect()
+}
+
+impl Variant for RmsNormForward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(rows, n, magnitude)| {
+            let mut random = Random(seed);
+            let args = vec![
+                CpuArg::F32(scaled(&mut random, rows * n, magnitude)),
+                CpuArg::F32(random.units(n)),
+                CpuArg::F32(vec![0.0; rows * n]),
+                CpuArg::F32(vec![0.0; rows]),
+                CpuArg::scalar(n as u32),
+                CpuArg::scalar(EPS),
+            ];
+            // A sum passes at most 30 roundings, of which the root leaves half: 15 * 2^-24; then six operations.
+            Case { label: label(rows, n, magnitude), args, bound: 1.5e-6 }
+        };
+        CASES.map(case).into()
+    }
+}
+
+impl Variant for RmsNormBackward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(rows, n, magnitude)| {
+            let mut random = Random(seed);
+            let x = scaled(&mut random, rows * n, magnitude);
+            let g = random.units(n);
+            let inv = forward(&wide(&x), &wide(&g), f64::from(EPS)).1.into_iter().map(|inv| inv as f32);
+            let args = vec![
+                CpuArg::F32(random.units(rows * n)),
+                CpuArg::F32(x),
+                CpuArg::F32(g),
+                CpuArg::F32(inv.collect()),
+                CpuArg::F32(random.units(rows * n)),
+                CpuArg::scalar(n as u32),
+            ];
+            // The sum's error is at most 30 roundings of the sum of the magnitudes, divided by n.
+            Case { label: label(rows, n, magnitude), args, bound: 2e-6 }
+        };
+        CASES.map(case).into()
+    }
+}

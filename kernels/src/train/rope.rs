@@ -1,0 +1,191 @@
+//! Rotary position embedding ([Su et al., 2021](https://arxiv.org/abs/2104.09864)) and its backward.
+//!
+//! A pair `(x, y)` of a head is rotated by `t = position frequency`: `(x cos t - y sin t, y cos t + x sin t)`. A rotation
+//! is orthogonal, so the backward rotates the gradient by the negative angle.
+//!
+//! The kernel computes angles as that of decoding does: see [`simple::rope`](crate::simple::rope).
+
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::simple::rope::{Pairing, angle, revolutions};
+use ptx_gen::*;
+use std::f64::consts::TAU;
+
+/// Cosine and sine of every token's angles.
+#[derive(Clone, Debug)]
+pub struct Angles {
+    /// Which dimensions make a pair.
+    pub pairing: Pairing,
+    /// `[tokens, head_dim / 2]`
+    pub cos: Vec<f64>,
+    /// `[tokens, head_dim / 2]`
+    pub sin: Vec<f64>,
+    /// Pairs of a head.
+    pub pairs: usize,
+}
+
+/// `theta^(-2 j / head_dim)` for each pair `j`, in radians a position.
+pub fn frequencies(theta: f64, head_dim: usize) -> Vec<f64> {
+    (0..head_dim / 2).map(|j| theta.powf((2 * j) as f64 / head_dim as f64).recip()).collect()
+}
+
+impl Angles {
+    /// Of tokens at these positions.
+    pub fn new(positions: &[u32], frequencies: &[f64], pairing: Pairing) -> Angles {
+        let angles = positions.iter().flat_map(|&p| frequencies.iter().map(move |f| f64::from(p) * f));
+        let (sin, cos) = angles.map(f64::sin_cos).unzip();
+        Angles { pairing, cos, sin, pairs: frequencies.len() }
+    }
+}
+
+/// `x` `[tokens, heads, head_dim]`, rotated.
+pub fn forward(x: &[f64], angles: &Angles) -> Vec<f64> {
+    rotate(x, angles, 1.0)
+}
+
+/// `dx` `[tokens, heads, head_dim]` of the gradient `dy` of what [`forward`] gave.
+pub fn backward(dy: &[f64], angles: &Angles) -> Vec<f64> {
+    rotate(dy, angles, -1.0)
+}
+
+fn rotate(x: &[f64], angles: &Angles, sign: f64) -> Vec<f64> {
+    let pairs = angles.pairs;
+    let (tokens, mut rotated) = (angles.cos.len() / pairs, x.to_vec());
+    let of_token = angles.cos.chunks_exact(pairs).zip(angles.sin.chunks_exact(pairs));
+    for (token, (cos, sin)) in rotated.chunks_exact_mut(x.len() / tokens).zip(of_token) {
+        for head in token.chunks_exact_mut(2 * pairs) {
+            for j in 0..pairs {
+                let (i, k) = match angles.pairing {
+                    Pairing::HalfSplit => (j, j + pairs),
+                    Pairing::Interleaved => (2 * j, 2 * j + 1),
+                };
+                let (x, y, sin) = (head[i], head[k], sign * sin[j]);
+                (head[i], head[k]) = (x * cos[j] - y * sin, y * cos[j] + x * sin);
+            }
+        }
+    }
+    rotated
+}
+
+/// Which way a kernel rotates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// [`forward`]
+    Forward,
+    /// [`backward`]
+    Backward,
+}
+
+args! {
+    /// Arguments of [`RotateHeads`].
+    pub struct RotateHeadsArgs {
+        /// `[tokens]`
+        positions: In<u32>,
+        /// `[head_dim / 2, 2]`: revolutions a position, as [`revolutions`] splits them
+        freq: In<f32>,
+        /// `[tokens, heads, head_dim]`, rotated in place
+        x: InOut<f32>,
+        /// Tokens.
+        tokens: u32,
+        /// Heads of a token.
+        heads: u32,
+        /// Dimensions of a head, an even number.
+        head_dim: u32,
+    }
+}
+
+/// Rotates heads in place, a pair a thread; the functions are [`forward`] and [`backward`].
+pub struct RotateHeads {
+    /// Which dimensions make a pair.
+    pub pairing: Pairing,
+    /// Which way.
+    pub direction: Direction,
+}
+
+const THREADS: u32 = 256;
+
+impl KernelDef for RotateHeads {
+    type Args<S: Side> = RotateHeadsArgs<S>;
+
+    fn name(&self) -> String {
+        let pairing = match self.pairing {
+            Pairing::Interleaved => "interleaved",
+            Pairing::HalfSplit => "half_split",
+        };
+        match self.direction {
+            Direction::Forward => format!("train_rope_{pairing}"),
+            Direction::Backward => format!("train_rope_backward_{pairing}"),
+        }
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &RotateHeadsArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("head_dim", a.head_dim, 2)?;
+        self.range("heads", a.heads, 1, 1 << 16)?;
+        self.length("positions", a.positions, "tokens", &[a.tokens])?;
+        self.length("freq", a.freq, "head_dim", &[a.head_dim])?;
+        self.length("x", a.x, "tokens * heads * head_dim", &[a.tokens, a.heads, a.head_dim])?;
+        Ok(Grid::line((a.x as u32 / 2).div_ceil(THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RotateHeadsArgs<Dev<'k>>) {
+        let pairs = a.head_dim >> 1;
+        let i = k.ctaid() * THREADS + k.tid();
+        let (head, j) = (i / pairs, i % pairs);
+        k.when(i.lt(a.tokens * a.heads * pairs), || self.rotate(&a, head, j));
+    }
+
+    fn reference(&self, a: RotateHeadsArgs<Cpu<'_>>) {
+        let frequencies: Vec<f64> =
+            a.freq.chunks(2).map(|freq| (f64::from(freq[0]) + f64::from(freq[1])) * TAU).collect();
+        let angles = Angles::new(a.positions, &frequencies, self.pairing);
+        let rotated = match self.direction {
+            Direction::Forward => forward(&wide(a.x), &angles),
+            Direction::Backward => backward(&wide(a.x), &angles),
+        };
+        narrow(&rotated, a.x);
+    }
+}
+
+impl RotateHeads {
+    /// Rotates pair `j` of a head, of all tokens' heads.
+    fn rotate<'k>(&self, a: &RotateHeadsArgs<Dev<'k>>, head: U32<'k>, j: U32<'k>) {
+        let (token, pairs) = (head / a.heads, a.head_dim >> 1);
+        let (first, second) = match self.pairing {
+            Pairing::HalfSplit => (j, j + pairs),
+            Pairing::Interleaved => (j * 2, j * 2 + 1),
+        };
+        let x = a.x.at(head * a.head_dim);
+        let t = angle(a.freq, j, a.positions.at(token).ld());
+        let (sin, cos) = (t.sin(), t.cos());
+        let sin = if self.direction == Direction::Forward { sin } else { -sin };
+        let (p, q) = (x.at(first).ld(), x.at(second).ld());
+        x.at(first).st(p.fma(cos, -(q * sin)));
+        x.at(second).st(q.fma(cos, p * sin));
+    }
+}
+
+impl Variant for RotateHeads {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(tokens, heads, head_dim): (usize, usize, usize)| {
+            let mut random = Random(seed);
+            let freq = frequencies(1e6, head_dim).into_iter().flat_map(|f| revolutions(f / TAU));
+            let positions = (0..tokens).map(|t| if t == 0 { 0 } else { random.below(100_000) });
+            let args = vec![
+                CpuArg::U32(positions.collect()),
+                CpuArg::F32(freq.collect()),
+                CpuArg::F32(random.units(tokens * heads * head_dim)),
+                CpuArg::scalar(tokens as u32),
+                CpuArg::scalar(heads as u32),
+                CpuArg::scalar(head_dim as u32),
+            ];
+            // sin and cos are within 2^-20.9.
+            Case { label: format!("tokens={tokens} heads={heads} head_dim={head_dim}"), args, bound: 1.5e-6 }
+        };
+        [(1, 1, 2), (3, 3, 16), (5, 4, 128)].map(case).into()
+    }
+}

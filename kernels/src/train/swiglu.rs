@@ -1,0 +1,122 @@
+//! SwiGLU ([Shazeer, 2020](https://arxiv.org/abs/2002.05202)) and its backward.
+//!
+//! ```text
+//! a   = silu(g) up,  silu(g) = g sg,  sg = 1 / (1 + e^-g)
+//! dg  = da up sg (1 + g (1 - sg))
+//! dup = da g sg
+//! ```
+//!
+//! The forward's kernel is [`SwiGlu`](crate::SwiGlu). For large `-g` the power of the sigmoid is infinite and its
+//! reciprocal 0, so both gradients are 0, as they should be.
+
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::simple::swiglu::Activation;
+use ptx_gen::*;
+use std::array::from_fn;
+
+fn sigmoid(g: f64) -> f64 {
+    (1.0 + (-g).exp()).recip()
+}
+
+/// `a`; all slices have one length.
+pub fn forward(g: &[f64], up: &[f64]) -> Vec<f64> {
+    g.iter().zip(up).map(|(&g, up)| g * sigmoid(g) * up).collect()
+}
+
+/// `(dg, dup)`
+pub fn backward(da: &[f64], g: &[f64], up: &[f64]) -> (Vec<f64>, Vec<f64>) {
+    let gradient = |((da, &g), up): ((&f64, &f64), &f64)| {
+        let sg = sigmoid(g);
+        (da * up * sg * (1.0 + g * (1.0 - sg)), da * g * sg)
+    };
+    da.iter().zip(g).zip(up).map(gradient).unzip()
+}
+
+args! {
+    /// Arguments of [`SwiGluBackward`].
+    pub struct SwiGluBackwardArgs {
+        /// `[n]`
+        da: In<f32>,
+        /// `[n]`
+        g: In<f32>,
+        /// `[n]`
+        up: In<f32>,
+        /// `[n]`
+        dg: Out<f32>,
+        /// `[n]`
+        dup: Out<f32>,
+        /// Length, a multiple of 4.
+        n: u32,
+    }
+}
+
+/// `dg` and `dup`, 4 elements a thread; the function is [`backward`].
+pub struct SwiGluBackward {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for SwiGluBackward {
+    type Args<S: Side> = SwiGluBackwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_swiglu_backward_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 4)?;
+        for (name, len) in [("da", a.da), ("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
+            self.length(name, len, "n", &[a.n])?;
+        }
+        Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {
+        let i = (k.ctaid() * self.threads + k.tid()) * 4;
+        k.when(i.lt(a.n), || {
+            let (da, g, up) = (a.da.at(i).ld4(), a.g.at(i).ld4(), a.up.at(i).ld4());
+            let sg = g.map(|g| Activation::Silu.sigmoid(g));
+            let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
+            a.dg.at(i).st4(from_fn(|j| da[j] * up[j] * slope(j)));
+            a.dup.at(i).st4(from_fn(|j| da[j] * (g[j] * sg[j])));
+        });
+    }
+
+    fn reference(&self, a: SwiGluBackwardArgs<Cpu<'_>>) {
+        let (dg, dup) = backward(&wide(a.da), &wide(a.g), &wide(a.up));
+        narrow(&dg, a.dg);
+        narrow(&dup, a.dup);
+    }
+}
+
+impl Variant for SwiGluBackward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let edge = 4 * self.threads as usize;
+        [(4, 1.0), (100, 10.0), (edge, 100.0), (edge + 4, 1e4)].map(|(n, size)| case(seed, n, size)).into()
+    }
+}
+
+fn case(seed: u64, n: usize, size: f32) -> Case {
+    let mut random = Random(seed);
+    let mut g: Vec<f32> = (0..n).map(|_| random.unit() * size).collect();
+    g[..2].copy_from_slice(&[-size, size]);
+    Case {
+        label: format!("n={n} size={size}"),
+        args: vec![
+            CpuArg::F32(random.units(n)),
+            CpuArg::F32(g),
+            CpuArg::F32(random.units(n)),
+            CpuArg::F32(vec![0.0; n]),
+            CpuArg::F32(vec![0.0; n]),
+            CpuArg::scalar(n as u32),
+        ],
+        // `1 - sg` has an error of 2 ulp of 1, which `g` multiplies, and `sg` again: where that is large, g is below 20.
+        bound: 3e-6,
+    }
+}

@@ -1,0 +1,78 @@
+//! Both products of tiles and panels give the same bits, those of `wgmma` and those of `mma.sync`, whatever the shape of
+//! a job is.
+
+#[allow(dead_code, reason = "nothing is compared with a reference here")]
+mod machine;
+
+use machine::once;
+use ptx_gen::{AnyKernel, CpuArg, Geometry, KernelDef, ShapeArg};
+use warpwright_kernels::format::dequantize::ColumnOrder;
+use warpwright_kernels::format::tile::RowOrder;
+use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulSync};
+use warpwright_kernels::{Activation, Format, Variant};
+
+/// An argument's bits.
+fn bits(args: &[CpuArg], kernel: &dyn Variant, name: &str) -> Vec<u32> {
+    match &args[kernel.params().iter().position(|param| param.name == name).expect(name)] {
+        CpuArg::F32(values) => values.iter().map(|x| x.to_bits()).collect(),
+        CpuArg::F16(values) => values.iter().map(|x| x.0.into()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The kernels that compute the same on arguments with room for 128 tokens: jobs of other sizes.
+fn alike(format: Format, epilogue: Epilogue, rows: RowOrder) -> (Matmul, [MatmulSync; 3]) {
+    let sync = |(tokens, row_blocks)| MatmulSync { format, epilogue, rows, tokens, row_blocks };
+    (Matmul::new(format, epilogue, rows, 64), [(16, 1), (64, 1), (32, 2)].map(sync))
+}
+
+#[test]
+fn both_instructions_give_the_same_bits() {
+    let gated = Epilogue::Gated(Activation::Silu, ColumnOrder { group: 32 });
+    let kernels = [
+        (Format::Q4_K, Epilogue::Add, RowOrder::PLAIN, "y"),
+        (Format::Q8_0, Epilogue::Store, RowOrder::half_split(64), "y"),
+        (Format::BF16, gated, RowOrder::GATE_UP, "gated"),
+    ];
+    for (format, epilogue, rows, name) in kernels {
+        let (wgmma, syncs) = alike(format, epilogue, rows);
+        for case in wgmma.cases(3) {
+            let wanted = bits(&once(&wgmma, &case.args), &wgmma, name);
+            for sync in syncs {
+                assert_eq!(bits(&once(&sync, &case.args), &sync, name), wanted, "{}", KernelDef::name(&sync));
+            }
+        }
+    }
+}
+
+#[test]
+fn jobs_that_do_not_fit_are_refused() {
+    let of = |format, tokens, row_blocks| MatmulSync {
+        format,
+        epilogue: Epilogue::Add,
+        rows: RowOrder::PLAIN,
+        tokens,
+        row_blocks,
+    };
+    for format in Format::ALL.into_iter().filter(|format| format.tile().is_some()) {
+        for (most, row_blocks, room) in [(128, 1, MatmulSync::SMALL), (96, 2, MatmulSync::LARGE)] {
+            for tokens in (16..=most).step_by(16) {
+                let kernel = of(format, tokens, row_blocks);
+                match geometry(&kernel) {
+                    Ok(geometry) => assert!(kernel.fits() && geometry.shared <= room, "{format:?} {tokens}"),
+                    Err(e) => {
+                        assert!(e.ends_with(&format!("{tokens} tokens do not fit in shared memory")), "{e}");
+                        assert!(tokens > 96, "{format:?} {tokens}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(!of(Format::Q8_0, 128, 1).fits() && of(Format::Q8_0, 96, 1).fits());
+}
+
+/// Of the kernel's first case.
+fn geometry(kernel: &MatmulSync) -> Result<Geometry, String> {
+    let shapes: Vec<ShapeArg> = kernel.cases(1)[0].args.iter().map(CpuArg::shape).collect();
+    AnyKernel::geometry(kernel, &shapes).map_err(|e| e.to_string())
+}

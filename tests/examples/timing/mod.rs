@@ -1,0 +1,55 @@
+//! How the examples time kernels on a GPU: a graph of launches, with a rest before it; the best of five.
+
+#![allow(unsafe_code)]
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ptx_gen::KernelDef;
+use warpwright_driver::{Context, Event, Kernel, Recorder, Stream};
+
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
+/// How often a graph is launched.
+const ROUNDS: usize = 5;
+/// The rest before each.
+const REST: Duration = Duration::from_millis(25);
+
+/// Says what failed.
+pub(crate) fn end(result: Result<(), Failure>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Loads a kernel of `warpwright_kernels`.
+pub(crate) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Failure> {
+    // SAFETY: the contract checks lengths, and the program stays inside of them.
+    Ok(unsafe { Kernel::load(context, kernel) }?)
+}
+
+/// Microseconds of one of the launches that `record` makes so many of.
+pub(crate) fn microseconds(
+    mut recorder: Recorder,
+    launches: usize,
+    mut record: impl FnMut(&mut Recorder, usize) -> Result<(), warpwright_driver::Error>,
+) -> Result<f64, Failure> {
+    (0..launches).try_for_each(|launch| record(&mut recorder, launch))?;
+    let mut exec = recorder.finish().instantiate()?;
+    let stream = Stream::new(exec.context())?;
+    let (begin, end) = (Event::new(stream.context())?, Event::new(stream.context())?);
+    let mut best = Duration::MAX;
+    for _ in 0..ROUNDS {
+        std::thread::sleep(REST);
+        begin.record(&stream)?;
+        exec.launch(&stream)?;
+        end.record(&stream)?;
+        end.synchronize()?;
+        best = best.min(end.since(&begin)?);
+    }
+    Ok(best.as_secs_f64() * 1e6 / launches as f64)
+}

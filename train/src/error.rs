@@ -1,0 +1,42 @@
+//! The one error type: each sentence says what, where, and what instead.
+
+/// Why a step cannot be computed.
+#[derive(thiserror::Error)]
+#[allow(missing_docs)] // Each variant's message is its documentation.
+#[non_exhaustive]
+pub enum Error {
+    #[error("{what} is {found}, must be {wanted}")]
+    Setting { what: &'static str, found: String, wanted: &'static str },
+    #[error("{tensor} has {found} elements, must have {} x {} = {}", shape[0], shape[1], shape[0] * shape[1])]
+    Length { tensor: String, found: usize, shape: [usize; 2] },
+    #[error("there are weights of {found} layers, must be {wanted}")]
+    Layers { found: usize, wanted: usize },
+    #[error("{what} of the micro-batch has {found} elements, must have one for each of its {tokens} tokens")]
+    Micro { what: &'static str, found: usize, tokens: usize },
+    #[error("{what} {token} of token {index} is not in the vocabulary of {vocab}")]
+    Token { what: &'static str, token: u32, index: usize, vocab: usize },
+    #[error("the document of token {index} begins at token {start}, must begin at the token or before it")]
+    Start { index: usize, start: u32 },
+    #[error("the loss is divided by 0 labelled tokens; give the number of labelled tokens of the step")]
+    Unlabelled,
+    #[error("a step has no micro-batch; give at least one")]
+    Empty,
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    /// Refuses a setting, unless it is right.
+    pub(crate) fn unless(
+        right: bool,
+        what: &'static str,
+        found: impl ToString,
+        wanted: &'static str,
+    ) -> Result<(), Error> {
+        if right { Ok(()) } else { Err(Error::Setting { what, found: found.to_string(), wanted }) }
+    }
+}

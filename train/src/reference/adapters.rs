@@ -1,0 +1,73 @@
+//! Adapters, and whatever has their shapes: gradients and moments.
+
+use super::weights::length;
+use crate::{Config, Error, Lora, Projection};
+
+/// The two factors of a projection's adapter.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Adapter {
+    /// `[rank, k]`
+    pub a: Vec<f64>,
+    /// `[n, rank]`
+    pub b: Vec<f64>,
+}
+
+/// The adapters of a model: for each layer one for each projection that is a target, in the order of
+/// [`Projection::ALL`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Adapters {
+    /// The layers.
+    pub layers: Vec<[Option<Adapter>; 7]>,
+}
+
+impl Adapters {
+    /// Adapters of zeros.
+    pub fn zeros(config: &Config, lora: &Lora) -> Adapters {
+        let zeros = |p: Projection| {
+            let [n, k] = p.shape(config);
+            let adapter = Adapter { a: vec![0.0; lora.rank * k], b: vec![0.0; n * lora.rank] };
+            lora.targets.contains(&p).then_some(adapter)
+        };
+        Adapters { layers: vec![Projection::ALL.map(zeros); config.layers] }
+    }
+
+    /// Every tensor: layer by layer, projection by projection, A before B.
+    pub fn tensors(&self) -> impl Iterator<Item = &[f64]> {
+        let adapters = self.layers.iter().flatten().flatten();
+        adapters.flat_map(|adapter| [adapter.a.as_slice(), adapter.b.as_slice()])
+    }
+
+    /// Every tensor, in the order of [`Adapters::tensors`].
+    pub fn tensors_mut(&mut self) -> impl Iterator<Item = &mut [f64]> {
+        let adapters = self.layers.iter_mut().flatten().flatten();
+        adapters.flat_map(|adapter| [adapter.a.as_mut_slice(), adapter.b.as_mut_slice()])
+    }
+
+    /// The adapter of a projection, if it is a target.
+    pub fn of(&self, layer: usize, p: Projection) -> Option<&Adapter> {
+        self.layers[layer][p as usize].as_ref()
+    }
+
+    /// `self += other`, tensor by tensor.
+    pub(super) fn add(&mut self, other: &Adapters) {
+        for (sum, x) in self.tensors_mut().flatten().zip(other.tensors().flatten()) {
+            *sum += x;
+        }
+    }
+
+    pub(super) fn check(&self, config: &Config, lora: &Lora) -> Result<(), Error> {
+        if self.layers.len() != config.layers {
+            return Err(Error::Layers { found: self.layers.len(), wanted: config.layers });
+        }
+        let mut places = (0..config.layers).flat_map(|l| Projection::ALL.map(|p| (l, p)));
+        places.try_for_each(|(l, p)| self.check_one(l, p, p.shape(config), lora))
+    }
+
+    fn check_one(&self, l: usize, p: Projection, [n, k]: [usize; 2], lora: &Lora) -> Result<(), Error> {
+        let rank = if lora.targets.contains(&p) { lora.rank } else { 0 };
+        let (a, b) = self.of(l, p).map_or((&[][..], &[][..]), |adapter| (&adapter.a, &adapter.b));
+        let name = |factor| format!("{factor} of {} of layer {l}", p.name());
+        length(name("A"), a, [rank, k])?;
+        length(name("B"), b, [n, rank])
+    }
+}

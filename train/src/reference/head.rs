@@ -1,0 +1,49 @@
+//! The last norm, the head and the loss, a chunk of tokens at a time.
+
+use super::ops::Norm;
+use super::run::Run;
+use warpwright_kernels::train::linear::Weight;
+
+/// What the head gave.
+#[derive(Clone, Debug)]
+pub struct HeadResult {
+    /// The sum of the losses of the labelled tokens.
+    pub loss: f64,
+    /// `[tokens, hidden]`: what the last norm gave.
+    pub x: Vec<f64>,
+    /// `[tokens]`: log of the sum of exponentials of the logits.
+    pub lse: Vec<f64>,
+    /// `[tokens, hidden]`: the gradient of the residual stream after the last layer.
+    pub dh: Vec<f64>,
+}
+
+impl Run<'_> {
+    pub(super) fn head(&self, h: &[f64]) -> HeadResult {
+        let (weights, hidden) = (&self.model.weights, self.model.config.hidden);
+        let (x, inv) = self.norm(Norm::Last, h, &weights.norm);
+        let (mut loss, mut lse, mut dx) = (0.0, vec![], vec![]);
+        let chunks = x.chunks(self.model.head_chunk * hidden);
+        for (x, labels) in chunks.zip(self.micro.labels.chunks(self.model.head_chunk)) {
+            let (chunk_loss, chunk_lse, chunk_dx) = self.head_chunk(x, labels);
+            loss += chunk_loss;
+            lse.extend(chunk_lse);
+            dx.extend(chunk_dx);
+        }
+        let mut dh = vec![0.0; h.len()];
+        self.model.ops.rms_norm_backward(Norm::Last, &dx, h, &weights.norm, &inv, &mut dh);
+        HeadResult { loss, x, lse, dh: self.store(dh) }
+    }
+
+    /// Sum of losses, `lse` and `dx` of the tokens whose outputs of the last norm are `x`.
+    fn head_chunk(&self, x: &[f64], labels: &[Option<u32>]) -> (f64, Vec<f64>, Vec<f64>) {
+        let (ops, vocab) = (self.model.ops, self.model.config.vocab);
+        let weight = Weight { w: self.model.weights.head(), bias: None, n: vocab };
+        let logits = ops.linear(x, &weight, None);
+        let lse = ops.lse(&logits, vocab);
+        let loss = ops.loss(&logits, &lse, labels);
+        let dl = self.store(ops.loss_backward(&logits, &lse, labels));
+        let dx = ops.linear_backward(&dl, &weight, None);
+        let n = self.micro.n as f64;
+        (loss, lse, self.store(dx.into_iter().map(|dx| dx / n).collect()))
+    }
+}

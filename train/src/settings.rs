@@ -1,0 +1,61 @@
+//! What shapes training.
+
+use std::ops::RangeInclusive;
+
+use warpwright_kernels::train::adamw::AdamW;
+use warpwright_kernels::train::schedule::Schedule;
+
+use crate::{Error, Projection};
+
+/// Settings of the adapters.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lora {
+    /// The rank of the adapters.
+    pub rank: usize,
+    /// The scale is `alpha / rank`.
+    pub alpha: f64,
+    /// The share of input elements that are dropped.
+    pub dropout: f64,
+    /// The key of dropout's random numbers.
+    pub seed: u64,
+    /// The projections with an adapter.
+    pub targets: Vec<Projection>,
+}
+
+/// Settings of the optimizer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Training {
+    /// Learning rates.
+    pub schedule: Schedule,
+    /// The optimizer's constants.
+    pub adamw: AdamW,
+    /// The largest norm of a step's gradients.
+    pub max_norm: f64,
+}
+
+impl Lora {
+    /// Refuses settings that make no adapter.
+    pub fn check(&self) -> Result<(), Error> {
+        Error::unless(self.rank > 0, "rank", self.rank, "at least 1")?;
+        Error::unless(self.alpha.is_finite(), "alpha", self.alpha, "a number")?;
+        Error::unless((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "from 0 to below 1")
+    }
+
+    /// LoRA's scale and dropout's: `alpha / (rank (1 - dropout))`.
+    pub fn scale(&self) -> f64 {
+        self.alpha / self.rank as f64 / (1.0 - self.dropout)
+    }
+}
+
+impl Training {
+    /// Refuses settings with which no step is defined.
+    pub fn check(&self) -> Result<(), Error> {
+        const BETA: RangeInclusive<f64> = 0.0..=1.0 - f64::EPSILON;
+        let AdamW { beta1, beta2, eps, decay } = self.adamw;
+        Error::unless(BETA.contains(&beta1), "beta1", beta1, "from 0 to below 1")?;
+        Error::unless(BETA.contains(&beta2), "beta2", beta2, "from 0 to below 1")?;
+        Error::unless(eps >= 0.0, "the optimizer's eps", eps, "0 or more")?;
+        Error::unless(decay >= 0.0, "weight decay", decay, "0 or more")?;
+        Error::unless(self.max_norm > 0.0, "max_norm", self.max_norm, "above 0")
+    }
+}
