@@ -106,13 +106,27 @@ impl Queue {
 
     fn work(&self) {
         while let Some(task) = self.next() {
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(task)));
-            if outcome.is_err() {
-                self.device.log.finding("the emulator panicked while it ran work of a stream".into());
-                self.sticky.set(CUresult::UNKNOWN);
-            }
-            self.state().done += 1;
+            let reached = match task {
+                Task::Mark(reach) => Some(reach),
+                task => {
+                    self.perform_or_fault(task);
+                    None
+                }
+            };
+            let mut state = self.state();
+            state.done += 1;
+            // Under the lock: if this was the last task, whoever sees the event reached sees the stream idle, and the
+            // other way round.
+            drop(reached);
+            drop(state);
             self.progress.notify_all();
+        }
+    }
+
+    fn perform_or_fault(&self, task: Task) {
+        if catch_unwind(AssertUnwindSafe(|| self.perform(task))).is_err() {
+            self.device.log.finding("the emulator panicked while it ran work of a stream".into());
+            self.sticky.set(CUresult::UNKNOWN);
         }
     }
 
@@ -156,10 +170,8 @@ impl Queue {
                 callback.call(CUresult::SUCCESS);
                 Ok(())
             }
-            Task::Mark(reach) => {
-                drop(reach);
-                Ok(())
-            }
+            // An event is reached when its task counts as done.
+            Task::Mark(_) => Ok(()),
         };
         if let Err(Error { code, text }) = outcome {
             self.device.log.finding(text);
