@@ -14,11 +14,18 @@ use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTok
 use crate::simple::attention::{Attention, AttentionCombine};
 use crate::train::adamw::AdamWUpdate;
 use crate::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
+use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
+use crate::train::dropout::AddMasked;
+use crate::train::embed::EmbedTokens;
+use crate::train::linear::BroadcastRow;
+use crate::train::micro_batch::FetchMicroBatch;
 use crate::train::nf4::Nf4Dequantize;
 use crate::train::products::{self, Product};
 use crate::train::rms_norm::{RmsNormBackward, RmsNormForward};
 use crate::train::rope::{Direction, RotateHeads};
+use crate::train::schedule::Decay;
+use crate::train::state::{EndMicroBatch, EndStep};
 use crate::train::swiglu::SwiGluBackward;
 use crate::{
     Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv, GemvAdd,
@@ -253,6 +260,13 @@ impl List {
         self.add([TokenLosses { threads }]);
         self.add([LogitGradients { threads }]);
         self.add([AdamWUpdate { threads }]);
+        self.add([FetchMicroBatch { threads, slots: 4 }]);
+        self.add([EmbedTokens { threads }]);
+        self.add([BroadcastRow]);
+        self.add([AddMasked { threads }]);
+        self.add([EndMicroBatch { threads }]);
+        self.add([SquareSums { threads }]);
+        self.add([Decay::Cosine, Decay::Linear, Decay::Constant].map(|decay| EndStep { decay }));
         self.add([products::Form::Nt, products::Form::Nn, products::Form::Tn].map(|form| Product { form }));
         let pairings = [Pairing::Interleaved, Pairing::HalfSplit];
         let directions = [Direction::Forward, Direction::Backward];

@@ -21,6 +21,14 @@ pub enum Error {
     Unlabelled,
     #[error("a step has no micro-batch; give at least one")]
     Empty,
+    #[error("a micro-batch has {found} tokens, must have at most the {most} that the trainer was made for")]
+    TooLong { found: usize, most: usize },
+    #[error(
+        "the micro-batch has number {found}, must have {wanted}, which comes next: dropout depends on it"
+    )]
+    Number { found: u32, wanted: u32 },
+    #[error(transparent)]
+    Driver(#[from] warpwright_driver::Error),
 }
 
 impl std::fmt::Debug for Error {

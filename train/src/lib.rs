@@ -1,18 +1,20 @@
 //! Fine-tuning of language models by QLoRA: adapters of low rank over frozen weights in NF4.
 //!
-//! So far this is the specification: [`mod@reference`] computes a step in `f64` on the CPU, forward, backward, clip and
-//! AdamW, for models of the `llama`, `qwen2` and `qwen3` families. Its arithmetic is that of
-//! [`warpwright_kernels::train`]; kernels of training will be compared with it one by one and as a whole step.
-
-#![forbid(unsafe_code)]
+//! [`mod@reference`] computes a step in `f64` on the CPU, forward, backward, clip and AdamW, for models of the `llama`,
+//! `qwen2` and `qwen3` families. Its arithmetic is that of [`warpwright_kernels::train`]. [`step`] is the same step on a
+//! device, as graphs of kernels in `f32`, which tests compare with the reference as a whole.
 
 mod config;
 mod error;
 mod projection;
 pub mod reference;
 mod settings;
+mod signed;
+pub mod step;
+mod weights;
 
 pub use config::Config;
 pub use error::Error;
 pub use projection::Projection;
 pub use settings::{Lora, Training};
+pub use weights::{LayerWeights, Weights};

@@ -84,6 +84,8 @@ args! {
         g: In<f32>,
         /// `[4]`: learning rate, the two bias corrections, the clip's factor
         rates: In<f32>,
+        /// `[1]`: 0 if the step is skipped; then nothing is written
+        taken: In<u32>,
         /// Parameters, a multiple of 4.
         n: u32,
         /// Decay of the first moment.
@@ -121,12 +123,13 @@ impl KernelDef for AdamWUpdate {
             self.length(name, len, "n", &[a.n])?;
         }
         self.exactly("rates", a.rates, 4)?;
+        self.exactly("taken", a.taken, 1)?;
         Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: AdamWUpdateArgs<Dev<'k>>) {
         let i = (k.ctaid() * self.threads + k.tid()) * 4;
-        k.when(i.lt(a.n), || {
+        k.when(i.lt(a.n) & a.taken.ld().ne(0), || {
             let [lr, c1, c2, clip] = a.rates.ld4();
             let [g, p, m, v] = [a.g.at(i).ld4(), a.p.at(i).ld4(), a.m.at(i).ld4(), a.v.at(i).ld4()];
             let g = g.map(|g| g * clip);
@@ -144,6 +147,9 @@ impl KernelDef for AdamWUpdate {
     }
 
     fn reference(&self, a: AdamWUpdateArgs<Cpu<'_>>) {
+        if a.taken[0] == 0 {
+            return;
+        }
         let [lr, c1, c2, clip] = from_fn(|i| f64::from(a.rates[i]));
         let [beta1, beta2, eps, decay] = [a.beta1, a.beta2, a.eps, a.decay].map(f64::from);
         let [mut p, mut m, mut v] = [wide(a.p), wide(a.m), wide(a.v)];
@@ -157,9 +163,9 @@ impl KernelDef for AdamWUpdate {
 }
 
 impl Variant for AdamWUpdate {
-    /// A first step from moments of zeros, with gradients of zeros among others; a later step.
+    /// A first step from moments of zeros, with gradients of zeros among others; a later step; one that is skipped.
     fn cases(&self, seed: u64) -> Vec<Case> {
-        let case = |(n, moments, corrections): (usize, f32, [f32; 2])| {
+        let case = |(n, moments, corrections, taken): (usize, f32, [f32; 2], u32)| {
             let mut random = Random(seed);
             let mut g = random.units(n);
             g[0] = 0.0;
@@ -171,6 +177,7 @@ impl Variant for AdamWUpdate {
                 CpuArg::F32(v),
                 CpuArg::F32(g),
                 CpuArg::F32(vec![2e-3, corrections[0], corrections[1], 0.25]),
+                CpuArg::U32(vec![taken]),
                 CpuArg::scalar(n as u32),
                 CpuArg::scalar(0.9f32),
                 CpuArg::scalar(0.999f32),
@@ -178,9 +185,16 @@ impl Variant for AdamWUpdate {
                 CpuArg::scalar(0.01f32),
             ];
             // At most four roundings of the largest number.
-            Case { label: format!("n={n} moments={moments}"), args, bound: 2.5e-7 }
+            Case { label: format!("n={n} moments={moments} taken={taken}"), args, bound: 2.5e-7 }
         };
         let edge = 4 * self.threads as usize;
-        [(4, 0.0, [0.1, 0.001]), (edge, 0.3, [0.9, 0.02]), (edge + 20, 1e-3, [1.0, 0.7])].map(case).into()
+        [
+            (4, 0.0, [0.1, 0.001], 1),
+            (edge, 0.3, [0.9, 0.02], 1),
+            (edge + 20, 1e-3, [1.0, 0.7], 1),
+            (20, 0.3, [0.9, 0.02], 0),
+        ]
+        .map(case)
+        .into()
     }
 }

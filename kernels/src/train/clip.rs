@@ -1,5 +1,14 @@
 //! Clipping by the global norm ([Pascanu et al., 2012](https://arxiv.org/abs/1211.5063)): one norm over the gradients of
 //! all adapters, as PyTorch's `clip_grad_norm_` has it.
+//!
+//! On a device [`SquareSums`] sums the squares in parts, which [`EndStep`](super::state::EndStep) adds up. The parts are the
+//! same on every device, so the norm has the same bits.
+
+use super::wide;
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::reduce::block_sum;
+use ptx_gen::*;
 
 /// The Euclidean norm of all tensors together.
 pub fn norm<'a>(gradients: impl IntoIterator<Item = &'a [f64]>) -> f64 {
@@ -9,4 +18,79 @@ pub fn norm<'a>(gradients: impl IntoIterator<Item = &'a [f64]>) -> f64 {
 /// What gradients of this norm are multiplied by: `min(1, max / (norm + 1e-6))`.
 pub fn factor(norm: f64, max: f64) -> f64 {
     (max / (norm + 1e-6)).min(1.0)
+}
+
+/// Parts of a sum of squares: one for each multiprocessor of an H100 or H200.
+pub const PARTS: u32 = 132;
+
+args! {
+    /// Arguments of [`SquareSums`].
+    pub struct SquareSumsArgs {
+        /// `[n]`
+        g: In<f32>,
+        /// `[PARTS]`
+        parts: Out<f32>,
+        /// Elements, a multiple of 4.
+        n: u32,
+    }
+}
+
+/// Sums of squares, [`PARTS`] of them, a block each.
+pub struct SquareSums {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for SquareSums {
+    type Args<S: Side> = SquareSumsArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_square_sums_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &SquareSumsArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 4)?;
+        self.range("n", a.n, 4, 1 << 30)?;
+        self.length("g", a.g, "n", &[a.n])?;
+        self.exactly("parts", a.parts, PARTS as usize)?;
+        Ok(Grid::line(PARTS))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SquareSumsArgs<Dev<'k>>) {
+        let first = (k.ctaid() * self.threads + k.tid()) * 4;
+        let mut sum = k.var(0.0);
+        k.for_each(first, a.n, PARTS * self.threads * 4, |i| {
+            a.g.at(i).ld4().into_iter().for_each(|g| sum.fma(g, g));
+        });
+        let sum = block_sum(k, self.threads / 32, sum.get());
+        k.when(k.tid().eq(0), || a.parts.at(k.ctaid()).st(sum));
+    }
+
+    fn reference(&self, a: SquareSumsArgs<Cpu<'_>>) {
+        let mut parts = [0f64; PARTS as usize];
+        for (i, g) in wide(a.g).into_iter().enumerate() {
+            parts[i / (4 * self.threads as usize) % PARTS as usize] += g * g;
+        }
+        a.parts.iter_mut().zip(parts).for_each(|(to, part)| *to = part as f32);
+    }
+}
+
+impl Variant for SquareSums {
+    /// Less than a block's, all blocks', and more than one step of some.
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let all = 4 * self.threads * PARTS;
+        let case = |n: u32| {
+            let args = vec![
+                CpuArg::F32(Random(seed).units(n as usize)),
+                CpuArg::F32(vec![0.0; PARTS as usize]),
+                CpuArg::scalar(n),
+            ];
+            Case { label: format!("n={n}"), args, bound: 1e-6 }
+        };
+        [4, 3000, all + 5000].map(case).into()
+    }
 }

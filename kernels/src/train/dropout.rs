@@ -4,7 +4,14 @@
 //! [`philox4x32`]`((e / 4, 0, stream, micro), seed)`, and is kept if `word >> 8 >= round(p 2^24)`. A mask is a function
 //! of its place alone, so the backward makes it again and nothing is stored.
 
-use super::philox::philox4x32;
+use super::philox::{on_device, philox4x32};
+use super::products::add_scaled;
+use super::state::{COUNTERS, MICRO};
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
+use std::array::from_fn;
 
 /// The mask of one input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,5 +46,97 @@ impl Mask {
             kept.collect::<Vec<_>>()
         };
         x.chunks(4).enumerate().flat_map(four).collect()
+    }
+}
+
+args! {
+    /// Arguments of [`AddMasked`].
+    pub struct AddMaskedArgs {
+        /// `[n]`: an input `[tokens, k]`, or a gradient of its shape
+        x: In<f32>,
+        /// `[n]`: the elements of `x` that are kept are added to it.
+        sum: InOut<f32>,
+        /// `[4]`: see [`state`](super::state)
+        counters: In<u32>,
+        /// `[2]`: the words of the key
+        seed: In<u32>,
+        /// Elements, a multiple of 4.
+        n: u32,
+        /// Which input: see [`Mask::stream`].
+        stream: u32,
+        /// See [`threshold`].
+        threshold: u32,
+    }
+}
+
+/// Adds the elements that the mask of the current micro-batch keeps, 4 a thread; the function is [`Mask::apply`].
+pub struct AddMasked {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for AddMasked {
+    type Args<S: Side> = AddMaskedArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_add_masked_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &AddMaskedArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 4)?;
+        self.length("x", a.x, "n", &[a.n])?;
+        self.length("sum", a.sum, "n", &[a.n])?;
+        self.exactly("counters", a.counters, COUNTERS)?;
+        self.exactly("seed", a.seed, 2)?;
+        Ok(Grid::line(a.n.div_ceil(4 * self.threads)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: AddMaskedArgs<Dev<'k>>) {
+        let group = k.ctaid() * self.threads + k.tid();
+        let i = group * 4;
+        k.when(i.lt(a.n), || {
+            k.note("four words for four elements, by their place");
+            let counter = [group, k.val(0u32), a.stream, a.counters.at(MICRO).ld()];
+            let words = on_device(counter, [0, 1].map(|word| a.seed.at(word).ld()));
+            let (x, sum) = (a.x.at(i).ld4(), a.sum.at(i).ld4());
+            a.sum.at(i).st4(from_fn(|j| {
+                let kept = (words[j] >> 8).ge(a.threshold);
+                sum[j] + kept.select(x[j], 0.0)
+            }));
+        });
+    }
+
+    fn reference(&self, a: AddMaskedArgs<Cpu<'_>>) {
+        let seed = u64::from(a.seed[0]) | u64::from(a.seed[1]) << 32;
+        let mask =
+            Mask { threshold: a.threshold, seed, stream: a.stream, micro: a.counters[MICRO as usize] };
+        let mut sum = wide(a.sum);
+        add_scaled(1.0, &mask.apply(&wide(a.x)), &mut sum);
+        narrow(&sum, a.sum);
+    }
+}
+
+impl Variant for AddMasked {
+    /// All kept; a tenth and half dropped, for several inputs and micro-batches; blocks in part.
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let edge = 4 * self.threads;
+        let case = |(n, p, stream, micro): (u32, f64, u32, u32)| {
+            let mut random = Random(seed);
+            let args = vec![
+                CpuArg::F32(random.units(n as usize)),
+                CpuArg::F32(random.units(n as usize)),
+                CpuArg::U32(vec![17, micro, 3, 0]),
+                CpuArg::U32(vec![random.bits() as u32, random.bits() as u32]),
+                CpuArg::scalar(n),
+                CpuArg::scalar(stream),
+                CpuArg::scalar(threshold(p)),
+            ];
+            Case { label: format!("n={n} p={p} stream={stream} micro={micro}"), args, bound: 6e-8 }
+        };
+        [(4, 0.0, 0, 0), (edge, 0.1, 6, 1), (edge + 36, 0.5, 200, 70_000)].map(case).into()
     }
 }

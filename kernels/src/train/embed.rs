@@ -1,7 +1,98 @@
 //! The embedding: `h[t,:] = E[id[t],:]`. The table is frozen, so there is no backward.
 
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
+
 /// The rows of `table` `[vocab, hidden]` at `ids` `[tokens]`: `[tokens, hidden]`.
 pub fn forward(ids: &[u32], table: &[f64], hidden: usize) -> Vec<f64> {
     let rows = ids.iter().map(|&id| &table[id as usize * hidden..][..hidden]);
     rows.flatten().copied().collect()
+}
+
+args! {
+    /// Arguments of [`EmbedTokens`].
+    pub struct EmbedTokensArgs {
+        /// `[tokens]`
+        ids: In<u32>,
+        /// `[vocab, hidden]`
+        table: In<f32>,
+        /// `[tokens, hidden]`
+        h: Out<f32>,
+        /// Rows of the table.
+        vocab: u32,
+        /// Length of a row, a multiple of 4.
+        hidden: u32,
+    }
+}
+
+/// The rows of tokens; the function is [`forward`]. The row of a token that is not in the vocabulary is not a number. A
+/// block for each token.
+pub struct EmbedTokens {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for EmbedTokens {
+    type Args<S: Side> = EmbedTokensArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_embed_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &EmbedTokensArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("hidden", a.hidden, 4)?;
+        self.range("vocab", a.vocab, 1, 1 << 24)?;
+        let tokens = a.ids as u32;
+        self.length("table", a.table, "vocab * hidden", &[a.vocab, a.hidden])?;
+        self.length("h", a.h, "tokens * hidden", &[tokens, a.hidden])?;
+        Ok(Grid::line(tokens))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: EmbedTokensArgs<Dev<'k>>) {
+        let (token, id) = (k.ctaid(), a.ids.at(k.ctaid()).ld());
+        let known = id.lt(a.vocab);
+        let row = a.table.at(known.select(id, 0u32) * a.hidden);
+        k.for_each(k.tid() * 4, a.hidden, self.threads * 4, |i| {
+            let numbers = row.at(i).ld4().map(|x| known.select(x, f32::NAN));
+            a.h.at(token * a.hidden).at(i).st4(numbers);
+        });
+    }
+
+    fn reference(&self, a: EmbedTokensArgs<Cpu<'_>>) {
+        let (table, hidden) = (wide(a.table), a.hidden as usize);
+        for (row, &id) in a.h.chunks_mut(hidden).zip(a.ids) {
+            if id < a.vocab {
+                narrow(&forward(&[id], &table, hidden), row);
+            } else {
+                row.fill(f32::NAN);
+            }
+        }
+    }
+}
+
+impl Variant for EmbedTokens {
+    /// Rows shorter than a block and longer; the last row; a token that is not in the vocabulary.
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(tokens, vocab, hidden): (usize, u32, u32)| {
+            let mut random = Random(seed);
+            let mut ids: Vec<u32> = (0..tokens).map(|_| random.below(vocab)).collect();
+            ids[0] = vocab - 1;
+            ids[tokens / 2] = if tokens > 2 { vocab } else { ids[tokens / 2] };
+            let args = vec![
+                CpuArg::U32(ids),
+                CpuArg::F32(random.units((vocab * hidden) as usize)),
+                CpuArg::F32(vec![0.0; tokens * hidden as usize]),
+                CpuArg::scalar(vocab),
+                CpuArg::scalar(hidden),
+            ];
+            Case { label: format!("tokens={tokens} vocab={vocab} hidden={hidden}"), args, bound: 0.0 }
+        };
+        [(1, 1, 4), (5, 7, 100), (3, 4, 1028)].map(case).into()
+    }
 }

@@ -5,10 +5,14 @@
 //! dx = dy W + m * (du A)
 //! ```
 //!
-//! `u`, `du` and the mask `m` are those of [`lora`](super::lora). Each is one product with `rank` more columns.
+//! `u`, `du` and the mask `m` are those of [`lora`](super::lora). Each is one product with `rank` more columns. On a device
+//! products add to what is there, so `y` begins as the bias in every row.
 
 use super::lora::{Factors, masked};
 use super::products::{nn, nt};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
 
 /// A frozen weight.
 #[derive(Clone, Copy, Debug)]
@@ -50,4 +54,66 @@ pub fn backward(dy: &[f64], weight: &Weight<'_>, lora: Option<(&Factors<'_>, &[f
     }
     nn(dy, weight.w, weight.k(), &mut dx);
     dx
+}
+
+args! {
+    /// Arguments of [`BroadcastRow`].
+    pub struct BroadcastRowArgs {
+        /// `[n]`
+        row: In<f32>,
+        /// `[rows, n]`
+        y: Out<f32>,
+        /// Rows of `y`.
+        rows: u32,
+        /// Length of a row.
+        n: u32,
+    }
+}
+
+/// Copies a row into each of `y`, an element a thread.
+pub struct BroadcastRow;
+
+const THREADS: u32 = 256;
+
+impl KernelDef for BroadcastRow {
+    type Args<S: Side> = BroadcastRowArgs<S>;
+
+    fn name(&self) -> String {
+        "train_broadcast_row".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &BroadcastRowArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("n", a.n, 1, 1 << 30)?;
+        self.length("row", a.row, "n", &[a.n])?;
+        self.length("y", a.y, "rows * n", &[a.rows, a.n])?;
+        Ok(Grid::line((a.y as u32).div_ceil(THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: BroadcastRowArgs<Dev<'k>>) {
+        let i = k.ctaid() * THREADS + k.tid();
+        k.when(i.lt(a.rows * a.n), || a.y.at(i).st(a.row.at(i % a.n).ld()));
+    }
+
+    fn reference(&self, a: BroadcastRowArgs<Cpu<'_>>) {
+        a.y.chunks_mut(a.n as usize).for_each(|y| y.copy_from_slice(a.row));
+    }
+}
+
+impl Variant for BroadcastRow {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(rows, n): (u32, u32)| {
+            let args = vec![
+                CpuArg::F32(Random(seed).units(n as usize)),
+                CpuArg::F32(vec![0.0; (rows * n) as usize]),
+                CpuArg::scalar(rows),
+                CpuArg::scalar(n),
+            ];
+            Case { label: format!("rows={rows} n={n}"), args, bound: 0.0 }
+        };
+        [(1, 1), (3, 7), (5, 300)].map(case).into()
+    }
 }

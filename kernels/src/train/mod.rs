@@ -18,6 +18,7 @@ pub mod dropout;
 pub mod embed;
 pub mod linear;
 pub mod lora;
+pub mod micro_batch;
 pub mod nested;
 pub mod nf4;
 pub mod philox;
@@ -25,6 +26,7 @@ pub mod products;
 pub mod rms_norm;
 pub mod rope;
 pub mod schedule;
+pub mod state;
 mod storage;
 pub mod swiglu;
 

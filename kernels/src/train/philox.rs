@@ -1,6 +1,8 @@
 //! Philox4x32-10, a generator that is a function of a counter and a key (Salmon et al.: Parallel Random Numbers: As Easy
 //! as 1, 2, 3, 2011). Multipliers and key increments are those of its reference implementation, Random123.
 
+use ptx_gen::U32;
+
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const INCREMENTS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: u32 = 10;
@@ -17,4 +19,15 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 fn round(c: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let [p, q] = [(c[0], MULTIPLIERS[0]), (c[2], MULTIPLIERS[1])].map(|(x, m)| u64::from(x) * u64::from(m));
     [(q >> 32) as u32 ^ c[1] ^ key[0], q as u32, (p >> 32) as u32 ^ c[3] ^ key[1], p as u32]
+}
+
+/// [`philox4x32`] in a thread.
+pub(super) fn on_device<'k>(mut counter: [U32<'k>; 4], key: [U32<'k>; 2]) -> [U32<'k>; 4] {
+    for i in 0..ROUNDS {
+        let [c0, c1, c2, c3] = counter;
+        let key = [0, 1].map(|j| key[j] + i.wrapping_mul(INCREMENTS[j]));
+        let [p, q] = [(c0, MULTIPLIERS[0]), (c2, MULTIPLIERS[1])].map(|(x, m)| (x.mul_hi(m), x * m));
+        counter = [q.0 ^ c1 ^ key[0], q.1, p.0 ^ c3 ^ key[1], p.1];
+    }
+    counter
 }

@@ -71,8 +71,8 @@ args! {
         b: In<f32>,
         /// `[rows, columns]`: `factor` times the product is added to it.
         sum: InOut<f32>,
-        /// What the product is multiplied by.
-        factor: f32,
+        /// `[1]`: what the product is multiplied by. It is in memory, so that a graph freezes no factor of a batch.
+        factor: In<f32>,
         /// Rows of the product.
         rows: u32,
         /// Columns of the product.
@@ -113,6 +113,7 @@ impl KernelDef for Product {
         self.length("a", a.a, "rows * depth", &[a.rows, a.depth])?;
         self.length("b", a.b, "columns * depth", &[a.columns, a.depth])?;
         self.length("sum", a.sum, "rows * columns", &[a.rows, a.columns])?;
+        self.exactly("factor", a.factor, 1)?;
         Ok(Grid::line((a.rows * a.columns).div_ceil(THREADS)))
     }
 
@@ -133,7 +134,7 @@ impl KernelDef for Product {
                 sum.fma(x.ld(), y.ld());
             });
             let to = a.sum.at(i);
-            to.st(sum.get().fma(a.factor, to.ld()));
+            to.st(sum.get().fma(a.factor.ld(), to.ld()));
         });
     }
 
@@ -146,7 +147,7 @@ impl KernelDef for Product {
             Form::Tn => tn(&x, &y, a.columns as usize, &mut product),
         }
         let mut sum = wide(a.sum);
-        add_scaled(f64::from(a.factor), &product, &mut sum);
+        add_scaled(f64::from(a.factor[0]), &product, &mut sum);
         narrow(&sum, a.sum);
     }
 }
@@ -160,7 +161,7 @@ impl Variant for Product {
                 matrix(rows, depth),
                 matrix(columns, depth),
                 matrix(rows, columns),
-                CpuArg::scalar(0.5f32),
+                CpuArg::F32(vec![0.5]),
                 CpuArg::scalar(rows),
                 CpuArg::scalar(columns),
                 CpuArg::scalar(depth),

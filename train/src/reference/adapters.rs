@@ -1,6 +1,6 @@
 //! Adapters, and whatever has their shapes: gradients and moments.
 
-use super::weights::length;
+use crate::weights::length;
 use crate::{Config, Error, Lora, Projection};
 
 /// The two factors of a projection's adapter.
@@ -55,7 +55,7 @@ impl Adapters {
         }
     }
 
-    pub(super) fn check(&self, config: &Config, lora: &Lora) -> Result<(), Error> {
+    pub(crate) fn check(&self, config: &Config, lora: &Lora) -> Result<(), Error> {
         if self.layers.len() != config.layers {
             return Err(Error::Layers { found: self.layers.len(), wanted: config.layers });
         }
@@ -67,7 +67,7 @@ impl Adapters {
         let rank = if lora.targets.contains(&p) { lora.rank } else { 0 };
         let (a, b) = self.of(l, p).map_or((&[][..], &[][..]), |adapter| (&adapter.a, &adapter.b));
         let name = |factor| format!("{factor} of {} of layer {l}", p.name());
-        length(name("A"), a, [rank, k])?;
-        length(name("B"), b, [n, rank])
+        length((name("A"), [rank, k]), a.len())?;
+        length((name("B"), [n, rank]), b.len())
     }
 }

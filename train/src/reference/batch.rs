@@ -25,7 +25,7 @@ impl MicroBatch {
         self.labels.iter().flatten().count()
     }
 
-    pub(super) fn check(&self, vocab: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, vocab: usize) -> Result<(), Error> {
         let tokens = self.ids.len();
         let lists = [
             ("the list of labels", self.labels.len()),

@@ -22,6 +22,7 @@ mod run;
 mod trainer;
 mod weights;
 
+pub use crate::weights::{LayerWeights, Weights};
 pub use adapters::{Adapter, Adapters};
 pub use backward::LayerGradients;
 pub use batch::MicroBatch;
@@ -32,4 +33,3 @@ pub use model::Model;
 pub use ops::{Applied, Norm, Ops, References};
 pub use trainer::{Moments, Record, State, Trainer};
 pub use warpwright_kernels::train::Storage;
-pub use weights::{LayerWeights, Weights};

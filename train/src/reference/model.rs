@@ -1,7 +1,7 @@
 //! A model: frozen weights, and how it computes with them.
 
 use super::ops::Ops;
-use super::weights::Weights;
+use crate::weights::Weights;
 use crate::{Config, Error, Lora};
 use warpwright_kernels::Pairing;
 use warpwright_kernels::train::Storage;

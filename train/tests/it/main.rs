@@ -1,6 +1,8 @@
-//! The reference of a training step, held to what an implementation in NumPy gave (`fixtures/oracle.py`).
+//! The reference of a training step, held to what an implementation in NumPy gave (`fixtures/oracle.py`), and the step on
+//! a device, held to the reference.
 
 mod constants;
+mod device;
 mod faults;
 mod fixtures;
 mod generators;

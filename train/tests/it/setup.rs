@@ -34,7 +34,7 @@ pub(crate) struct Setup {
     bias: bool,
     tied: bool,
     qk_norm: bool,
-    nested: bool,
+    pub(crate) nested: bool,
     packed: bool,
     ragged: bool,
     stds: [f64; 3],

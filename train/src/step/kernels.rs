@@ -1,0 +1,91 @@
+//! The kernels of a step, loaded.
+
+use warpwright_driver::{Context, Kernel};
+use warpwright_kernels::train::adamw::AdamWUpdate;
+use warpwright_kernels::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
+use warpwright_kernels::train::clip::SquareSums;
+use warpwright_kernels::train::cross_entropy::{LogitGradients, TokenLosses};
+use warpwright_kernels::train::dropout::AddMasked;
+use warpwright_kernels::train::embed::EmbedTokens;
+use warpwright_kernels::train::linear::BroadcastRow;
+use warpwright_kernels::train::micro_batch::FetchMicroBatch;
+use warpwright_kernels::train::nf4::Nf4Dequantize;
+use warpwright_kernels::train::products::{Form, Product};
+use warpwright_kernels::train::rms_norm::{RmsNormBackward, RmsNormForward};
+use warpwright_kernels::train::rope::{Direction, RotateHeads};
+use warpwright_kernels::train::schedule::Decay;
+use warpwright_kernels::train::state::{EndMicroBatch, EndStep};
+use warpwright_kernels::train::swiglu::SwiGluBackward;
+use warpwright_kernels::{Activation, Pairing, SwiGlu};
+
+use super::slots::SLOTS;
+use crate::Error;
+use crate::signed::load;
+
+pub(super) struct Kernels {
+    pub(super) fetch: Kernel<FetchMicroBatch>,
+    pub(super) embed: Kernel<EmbedTokens>,
+    pub(super) norm: Kernel<RmsNormForward>,
+    pub(super) norm_backward: Kernel<RmsNormBackward>,
+    pub(super) dequantize: Kernel<Nf4Dequantize>,
+    pub(super) bias: Kernel<BroadcastRow>,
+    pub(super) nt: Kernel<Product>,
+    pub(super) nn: Kernel<Product>,
+    pub(super) tn: Kernel<Product>,
+    pub(super) add_masked: Kernel<AddMasked>,
+    pub(super) rotate: Kernel<RotateHeads>,
+    pub(super) rotate_back: Kernel<RotateHeads>,
+    pub(super) attention: Kernel<DocumentAttention>,
+    pub(super) query_gradients: Kernel<QueryGradients>,
+    pub(super) key_gradients: Kernel<KeyGradients>,
+    pub(super) sum_groups: Kernel<SumGroups>,
+    pub(super) swiglu: Kernel<SwiGlu>,
+    pub(super) swiglu_backward: Kernel<SwiGluBackward>,
+    pub(super) losses: Kernel<TokenLosses>,
+    pub(super) logit_gradients: Kernel<LogitGradients>,
+    pub(super) end_micro_batch: Kernel<EndMicroBatch>,
+    pub(super) square_sums: Kernel<SquareSums>,
+    pub(super) end_step: Kernel<EndStep>,
+    pub(super) adamw: Kernel<AdamWUpdate>,
+}
+
+const THREADS: u32 = 256;
+
+impl Kernels {
+    pub(super) fn load(
+        context: &Context,
+        head_dim: u32,
+        pairing: Pairing,
+        decay: Decay,
+    ) -> Result<Kernels, Error> {
+        let threads = THREADS;
+        let product = |form| load(context, Product { form });
+        let rotate = |direction| load(context, RotateHeads { pairing, direction });
+        Ok(Kernels {
+            fetch: load(context, FetchMicroBatch { threads, slots: SLOTS })?,
+            embed: load(context, EmbedTokens { threads })?,
+            norm: load(context, RmsNormForward { threads })?,
+            norm_backward: load(context, RmsNormBackward { threads })?,
+            dequantize: load(context, Nf4Dequantize { threads })?,
+            bias: load(context, BroadcastRow)?,
+            nt: product(Form::Nt)?,
+            nn: product(Form::Nn)?,
+            tn: product(Form::Tn)?,
+            add_masked: load(context, AddMasked { threads })?,
+            rotate: rotate(Direction::Forward)?,
+            rotate_back: rotate(Direction::Backward)?,
+            attention: load(context, DocumentAttention { head_dim })?,
+            query_gradients: load(context, QueryGradients { head_dim })?,
+            key_gradients: load(context, KeyGradients { head_dim })?,
+            sum_groups: load(context, SumGroups)?,
+            swiglu: load(context, SwiGlu { threads, activation: Activation::Silu })?,
+            swiglu_backward: load(context, SwiGluBackward { threads })?,
+            losses: load(context, TokenLosses { threads })?,
+            logit_gradients: load(context, LogitGradients { threads })?,
+            end_micro_batch: load(context, EndMicroBatch { threads })?,
+            square_sums: load(context, SquareSums { threads })?,
+            end_step: load(context, EndStep { decay })?,
+            adamw: load(context, AdamWUpdate { threads })?,
+        })
+    }
+}

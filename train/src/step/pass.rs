@@ -1,0 +1,217 @@
+//! What forward and backward share: all that a step has on the device, and projections with their adapters.
+
+use warpwright_driver::{Buffer, Error, Host, Kernel, Pinned, Queue, View};
+use warpwright_kernels::train::dropout::AddMaskedArgs;
+use warpwright_kernels::train::linear::BroadcastRowArgs;
+use warpwright_kernels::train::nf4::Nf4DequantizeArgs;
+use warpwright_kernels::train::products::{Product, ProductArgs};
+use warpwright_kernels::train::rms_norm::RmsNormForwardArgs;
+use warpwright_kernels::train::rope::{RotateHeads, RotateHeadsArgs};
+
+use super::adapters::Flat;
+use super::buffers::Buffers;
+use super::kernels::Kernels;
+use super::sizes::Sizes;
+use super::slots::Slots;
+use super::weights::{DeviceMatrix, DeviceWeights};
+use crate::{Projection, Training};
+
+/// All that a step has on the device.
+pub(super) struct Step {
+    pub(super) kernels: Kernels,
+    pub(super) sizes: Sizes,
+    pub(super) eps: f32,
+    /// Tokens that have logits at once.
+    pub(super) head_chunk: u32,
+    pub(super) weights: DeviceWeights,
+    pub(super) flat: Flat,
+    pub(super) buffers: Buffers,
+    pub(super) slots: Slots,
+    pub(super) constants: Constants,
+    pub(super) state: State,
+    /// The threshold of dropout; none without.
+    pub(super) dropout: Option<u32>,
+    pub(super) training: Training,
+}
+
+/// Numbers that no step changes.
+pub(super) struct Constants {
+    /// `[1]`: 1
+    pub(super) one: Buffer<f32>,
+    /// `[1]`: the scale of the adapters and of dropout
+    pub(super) scale: Buffer<f32>,
+    /// `[head_dim / 2, 2]`: revolutions of RoPE
+    pub(super) freq: Buffer<f32>,
+    /// `[2]`: the key of dropout
+    pub(super) seed: Buffer<u32>,
+}
+
+/// What a step takes from the one before: see [`state`](warpwright_kernels::train::state).
+pub(super) struct State {
+    pub(super) counters: Buffer<u32>,
+    pub(super) carried: Buffer<f32>,
+    pub(super) rates: Buffer<f32>,
+    pub(super) taken: Buffer<u32>,
+    pub(super) records: Pinned<f32>,
+    pub(super) outcomes: Pinned<u32>,
+}
+
+/// A projection of a layer.
+pub(super) type Place = (usize, Projection);
+
+impl Step {
+    /// `sum += factor a b`, in the form of the kernel.
+    pub(super) fn product(
+        &self,
+        queue: &mut impl Queue,
+        kernel: &Kernel<Product>,
+        [a, b, sum]: [&View<f32>; 3],
+        factor: &View<f32>,
+        [rows, columns, depth]: [u32; 3],
+    ) -> Result<(), Error> {
+        queue.launch(kernel, ProductArgs { a, b, sum, factor, rows, columns, depth })
+    }
+
+    /// Adds `x W^T`, and what the adapter adds to it, to `y`.
+    pub(super) fn project(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        x: &View<f32>,
+        y: &View<f32>,
+    ) -> Result<(), Error> {
+        let ([n, k], m, one) = (self.sizes.of(p), self.sizes.tokens, &self.constants.one);
+        let w = self.matrix(queue, (l, p))?;
+        self.product(queue, &self.kernels.nt, [x, &w, y], one, [m, n, k])?;
+        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), &self.buffers.layers[l].u[p as usize]) else {
+            return Ok(());
+        };
+        let (x, rank) = (self.input(queue, (l, p), x)?, self.sizes.rank);
+        queue.fill(u, 0.0)?;
+        self.product(queue, &self.kernels.nt, [&x, &a, u], &self.constants.scale, [m, rank, k])?;
+        self.product(queue, &self.kernels.nt, [u, &b, y], one, [m, n, rank])
+    }
+
+    /// [`project`](Self::project) to a `y` that begins as the bias, or as zeros.
+    pub(super) fn project_afresh(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        x: &View<f32>,
+        y: &View<f32>,
+    ) -> Result<(), Error> {
+        match &self.weights.layers[l].biases[p as usize] {
+            Some(row) => {
+                let (rows, n) = (self.sizes.tokens, self.sizes.of(p)[0]);
+                queue.launch(&self.kernels.bias, BroadcastRowArgs { row, y, rows, n })?;
+            }
+            None => queue.fill(y, 0.0)?,
+        }
+        self.project(queue, (l, p), x, y)
+    }
+
+    /// Adds the gradient of a projection's input to `dx`, and those of its adapter to the gradients.
+    pub(super) fn project_backward(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        dy: &View<f32>,
+        x: &View<f32>,
+        dx: &View<f32>,
+    ) -> Result<(), Error> {
+        let ([n, k], m, rank) = (self.sizes.of(p), self.sizes.tokens, self.sizes.rank);
+        let (Kernels { nn, tn, .. }, one) = (&self.kernels, &self.constants.one);
+        let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
+        let u = &self.buffers.layers[l].u[p as usize];
+        if let (Some([a, b]), Some([da, db]), Some(u)) = (self.adapter((l, p)), gradients, u) {
+            let du = &self.buffers.work.du;
+            queue.fill(du, 0.0)?;
+            self.product(queue, nn, [dy, &b, du], &self.constants.scale, [m, rank, n])?;
+            self.product(queue, tn, [dy, u, &db], one, [n, rank, m])?;
+            let input = self.input(queue, (l, p), x)?;
+            self.product(queue, tn, [du, &input, &da], one, [rank, k, m])?;
+            self.add_adapter_dx(queue, (l, p), &a, dx)?;
+        }
+        let w = self.matrix(queue, (l, p))?;
+        self.product(queue, nn, [dy, &w, dx], one, [m, k, n])
+    }
+
+    /// `dx += m * (du A)`
+    fn add_adapter_dx(
+        &self,
+        queue: &mut impl Queue,
+        place: Place,
+        a: &View<f32>,
+        dx: &View<f32>,
+    ) -> Result<(), Error> {
+        let (m, k, rank) = (self.sizes.tokens, self.sizes.of(place.1)[1], self.sizes.rank);
+        let (nn, one, work) = (&self.kernels.nn, &self.constants.one, &self.buffers.work);
+        let Some(threshold) = self.dropout else {
+            return self.product(queue, nn, [&work.du, a, dx], one, [m, k, rank]);
+        };
+        let all = work.masked.view_range(0..dx.len());
+        queue.fill(&all, 0.0)?;
+        self.product(queue, nn, [&work.du, a, &all], one, [m, k, rank])?;
+        self.add_masked(queue, place, threshold, &all, dx)
+    }
+
+    /// The input of an adapter: `x`, or what dropout keeps of it.
+    fn input(&self, queue: &mut impl Queue, place: Place, x: &View<f32>) -> Result<View<f32>, Error> {
+        let Some(threshold) = self.dropout else { return Ok(x.clone()) };
+        let masked = self.buffers.work.masked.view_range(0..x.len());
+        queue.fill(&masked, 0.0)?;
+        self.add_masked(queue, place, threshold, x, &masked)?;
+        Ok(masked)
+    }
+
+    fn add_masked(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        threshold: u32,
+        x: &View<f32>,
+        sum: &View<f32>,
+    ) -> Result<(), Error> {
+        let n = self.sizes.tokens * self.sizes.of(p)[1];
+        let stream = (Projection::ALL.len() * l) as u32 + p as u32;
+        let (counters, seed) = (&self.state.counters, &self.constants.seed);
+        queue.launch(&self.kernels.add_masked, AddMaskedArgs { x, sum, counters, seed, n, stream, threshold })
+    }
+
+    /// A and B.
+    fn adapter(&self, (l, p): Place) -> Option<[View<f32>; 2]> {
+        self.flat.layout.of_projection(&self.flat.parameters, l, p)
+    }
+
+    /// A frozen matrix, unpacked if it is packed.
+    fn matrix(&self, queue: &mut impl Queue, (l, p): Place) -> Result<View<f32>, Error> {
+        let [n, k] = self.sizes.of(p);
+        match &self.weights.layers[l].projections[p as usize] {
+            DeviceMatrix::F32(w) => Ok(w.view()),
+            DeviceMatrix::Nf4 { packed, absmax } => {
+                let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
+                let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
+                queue.launch(&self.kernels.dequantize, args)?;
+                Ok(w)
+            }
+        }
+    }
+
+    pub(super) fn norm(&self, queue: &mut impl Queue, [x, g, y, inv]: [&View<f32>; 4]) -> Result<(), Error> {
+        let args = RmsNormForwardArgs::<Host> { x, g, y, inv, n: g.len() as u32, eps: self.eps };
+        queue.launch(&self.kernels.norm, args)
+    }
+
+    /// Rotates heads in place.
+    pub(super) fn rotate(
+        &self,
+        queue: &mut impl Queue,
+        kernel: &Kernel<RotateHeads>,
+        x: &View<f32>,
+        heads: u32,
+    ) -> Result<(), Error> {
+        let Sizes { tokens, head_dim, .. } = self.sizes;
+        let (positions, freq) = (&self.slots.batch.positions, &self.constants.freq);
+        queue.launch(kernel, RotateHeadsArgs { positions, freq, x, tokens, heads, head_dim })
+    }
+}

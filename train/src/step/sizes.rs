@@ -1,0 +1,65 @@
+//! The sizes of a step, as kernels take them.
+
+use crate::{Config, Error, Projection};
+
+/// Sizes as `u32`. Kernels check the products of them that they need.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) tokens: u32,
+    pub(super) vocab: u32,
+    pub(super) hidden: u32,
+    pub(super) feed_forward: u32,
+    pub(super) heads: u32,
+    pub(super) kv_heads: u32,
+    pub(super) head_dim: u32,
+    pub(super) rank: u32,
+}
+
+/// No size of a model or batch comes near this, and the product of two of them fits in 64 bits.
+const MOST: usize = 1 << 24;
+
+impl Sizes {
+    pub(super) fn new(config: &Config, rank: usize, tokens: usize) -> Result<Sizes, Error> {
+        let size = |what, size: usize, wanted| {
+            let right = size > 0 && size <= MOST;
+            Error::unless(right, what, size, wanted).map(|()| size as u32)
+        };
+        let of = |what, found| size(what, found, "from 1 to 2^24");
+        Ok(Sizes {
+            tokens: of("the number of tokens of a micro-batch", tokens)?,
+            vocab: of("vocab", config.vocab)?,
+            hidden: of("hidden", config.hidden)?,
+            feed_forward: of("feed_forward", config.feed_forward)?,
+            heads: of("heads", config.heads)?,
+            kv_heads: of("kv_heads", config.kv_heads)?,
+            head_dim: of("head_dim", config.head_dim)?,
+            rank: of("rank", rank)?,
+        })
+    }
+
+    /// Elements of a tensor with a row of this length for each token.
+    pub(super) fn rows(&self, len: u32) -> usize {
+        self.tokens as usize * len as usize
+    }
+
+    /// Numbers of a token's queries.
+    pub(super) fn queries(&self) -> u32 {
+        self.heads * self.head_dim
+    }
+
+    /// Numbers of a token's keys.
+    pub(super) fn keys(&self) -> u32 {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Outputs and inputs of a projection.
+    pub(super) fn of(&self, p: Projection) -> [u32; 2] {
+        match p {
+            Projection::Q => [self.queries(), self.hidden],
+            Projection::K | Projection::V => [self.keys(), self.hidden],
+            Projection::O => [self.hidden, self.queries()],
+            Projection::Gate | Projection::Up => [self.feed_forward, self.hidden],
+            Projection::Down => [self.hidden, self.feed_forward],
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! The graphs of a step, their launches, and what comes back.
+
+use warpwright_driver::{Buffer, CaptureMode, Context, GraphExec, Pinned, Queue, Recorder, Stream, capture};
+use warpwright_kernels::Pairing;
+use warpwright_kernels::simple::rope::revolutions;
+use warpwright_kernels::train::dropout::threshold;
+use warpwright_kernels::train::rope::frequencies;
+use warpwright_kernels::train::state::{CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP};
+
+use super::adapters::Flat;
+use super::buffers::Buffers;
+use super::kernels::Kernels;
+use super::optimizer::RECORDS;
+use super::pass::{Constants, State, Step};
+use super::sizes::Sizes;
+use super::slots::Slots;
+use super::weights::{Matrix, upload};
+use crate::reference::{Adapters, MicroBatch, Moments, Record};
+use crate::weights::Weights;
+use crate::{Config, Error, Lora, Training};
+
+/// How a step reaches the device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Launch {
+    /// As one hand-built graph for each micro-batch.
+    #[default]
+    Graph,
+    /// The same, captured from a stream by the driver.
+    Capture,
+    /// Kernel by kernel.
+    Eager,
+}
+
+/// What shapes a trainer.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Sizes of the model.
+    pub config: Config,
+    /// Settings of the adapters.
+    pub lora: Lora,
+    /// Settings of the optimizer.
+    pub training: Training,
+    /// Which dimensions of a head RoPE rotates together.
+    pub pairing: Pairing,
+    /// Tokens of a micro-batch, padding among them.
+    pub tokens: usize,
+    /// Tokens whose logits are in memory at once.
+    pub head_chunk: usize,
+    /// How a step reaches the device.
+    pub launch: Launch,
+}
+
+/// A model in training on a device.
+pub struct Trainer {
+    stream: Stream,
+    step: Step,
+    work: Work,
+    settings: Settings,
+    /// The adapters' shapes.
+    shapes: Adapters,
+    /// Micro-batches that were launched.
+    micros: u32,
+    /// Steps that were launched, the skipped ones among them.
+    steps: u32,
+}
+
+/// All that training goes on from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Snapshot {
+    /// The adapters.
+    pub adapters: Adapters,
+    /// Their moments.
+    pub moments: Moments,
+    /// Steps that were taken.
+    pub step: u32,
+    /// Steps that were skipped.
+    pub skipped: u32,
+    /// Micro-batches.
+    pub micro: u32,
+    /// The bias corrections of the last step that was taken, `1 - beta^step` as the device carries them.
+    pub corrections: [f32; 2],
+}
+
+/// What a launch is made of.
+enum Work {
+    /// A micro-batch, and the last micro-batch of a step with the update.
+    Graphs {
+        micro: GraphExec,
+        last: GraphExec,
+    },
+    Eager,
+}
+
+impl Trainer {
+    /// Allocates everything, and makes the graphs.
+    ///
+    /// # Errors
+    ///
+    /// Sizes or settings that make no model or that kernels do not support, tensors of other shapes, too little memory.
+    pub fn new(
+        context: &Context,
+        settings: Settings,
+        weights: &Weights<Vec<f32>, Matrix>,
+        adapters: &Adapters,
+    ) -> Result<Trainer, Error> {
+        let Settings { config, lora, training, tokens, .. } = &settings;
+        config.check()?;
+        lora.check()?;
+        training.check()?;
+        adapters.check(config, lora)?;
+        let none = adapters.tensors().next().is_none();
+        Error::unless(!none, "the number of adapters", 0, "at least 1: give a target")?;
+        let sizes = Sizes::new(config, lora.rank, *tokens)?;
+        Error::unless(settings.head_chunk > 0, "head_chunk", settings.head_chunk, "at least 1")?;
+        let head_chunk = settings.head_chunk.min(*tokens) as u32;
+        let decay = training.schedule.decay;
+        let step = Step {
+            kernels: Kernels::load(context, sizes.head_dim, settings.pairing, decay)?,
+            sizes,
+            eps: config.eps as f32,
+            head_chunk,
+            buffers: Buffers::new(context, &sizes, &weights.layers, adapters, head_chunk)?,
+            weights: upload(context, config, weights)?,
+            flat: Flat::new(context, adapters)?,
+            slots: Slots::new(context, sizes.tokens)?,
+            constants: Constants::new(context, config, lora)?,
+            state: State::new(context)?,
+            dropout: (lora.dropout > 0.0).then(|| threshold(lora.dropout)),
+            training: training.clone(),
+        };
+        let stream = Stream::new(context)?;
+        let work = Work::new(&step, &stream, settings.launch)?;
+        let shapes = Adapters::zeros(config, lora);
+        Ok(Trainer { stream, step, work, shapes, settings, micros: 0, steps: 0 })
+    }
+
+    /// One optimizer step over these micro-batches. It waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// No micro-batch; micro-batches that are too long, or wrong in themselves, or of another number than comes next;
+    /// faults of the device.
+    pub fn step(&mut self, micros: &[MicroBatch]) -> Result<Record, Error> {
+        let (last, others) = micros.split_last().ok_or(Error::Empty)?;
+        for (i, micro) in micros.iter().enumerate() {
+            self.check(micro, self.micros + i as u32)?;
+        }
+        for micro in others {
+            self.launch(micro, false)?;
+        }
+        self.launch(last, true)?;
+        self.steps += 1;
+        self.stream.synchronize()?;
+        Ok(self.record(self.steps - 1))
+    }
+
+    /// Adds the gradients of a micro-batch to those of the step, without an update: [`gradients`](Self::gradients) reads
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// As [`step`](Self::step).
+    pub fn accumulate(&mut self, micro: &MicroBatch) -> Result<(), Error> {
+        self.check(micro, self.micros)?;
+        self.launch(micro, false)
+    }
+
+    /// The gradients of the micro-batches since the last step.
+    ///
+    /// # Errors
+    ///
+    /// Faults of the device.
+    pub fn gradients(&self) -> Result<Adapters, Error> {
+        self.step.flat.read(&self.step.flat.gradients, &self.shapes)
+    }
+
+    /// The adapters as they are.
+    ///
+    /// # Errors
+    ///
+    /// Faults of the device.
+    pub fn adapters(&self) -> Result<Adapters, Error> {
+        self.step.flat.read(&self.step.flat.parameters, &self.shapes)
+    }
+
+    /// All that training goes on from, after a step.
+    ///
+    /// # Errors
+    ///
+    /// Faults of the device.
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let (flat, state) = (&self.step.flat, &self.step.state);
+        let read = |buffer| flat.read(buffer, &self.shapes);
+        let (counters, carried) = (state.counters.to_vec()?, state.carried.to_vec()?);
+        let first = CORRECTIONS as usize;
+        Ok(Snapshot {
+            adapters: read(&flat.parameters)?,
+            moments: Moments { first: read(&flat.moments[0])?, second: read(&flat.moments[1])? },
+            step: counters[STEP as usize],
+            skipped: counters[SKIPPED as usize],
+            micro: counters[MICRO as usize],
+            corrections: [carried[first], carried[first + 1]],
+        })
+    }
+
+    /// Goes on from a snapshot, to the same bits as the trainer that it was taken of. Gradients that were added up for a
+    /// step that has not ended are dropped.
+    ///
+    /// # Errors
+    ///
+    /// Adapters or moments of other shapes; faults of the device.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        let Snapshot { adapters, moments, step, skipped, micro, corrections } = snapshot;
+        let (config, lora) = (&self.settings.config, &self.settings.lora);
+        for all in [adapters, &moments.first, &moments.second] {
+            all.check(config, lora)?;
+        }
+        let (flat, state) = (&self.step.flat, &self.step.state);
+        flat.write(&flat.parameters, adapters)?;
+        flat.write(&flat.moments[0], &moments.first)?;
+        flat.write(&flat.moments[1], &moments.second)?;
+        flat.write(&flat.gradients, &self.shapes)?;
+        let mut counters = [0; COUNTERS];
+        for (i, count) in [(STEP, step), (SKIPPED, skipped), (MICRO, micro)] {
+            counters[i as usize] = *count;
+        }
+        let mut carried = [0.0; CARRIED];
+        carried[CORRECTIONS as usize..][..2].copy_from_slice(corrections);
+        state.counters.write(&counters)?;
+        state.carried.write(&carried)?;
+        (self.micros, self.steps) = (*micro, step.wrapping_add(*skipped));
+        Ok(())
+    }
+
+    /// Nodes of the graph of a step with one micro-batch; none if kernels are launched one by one.
+    pub fn nodes(&self) -> Option<usize> {
+        match &self.work {
+            Work::Graphs { last, .. } => Some(last.nodes().len()),
+            Work::Eager => None,
+        }
+    }
+
+    fn check(&self, micro: &MicroBatch, number: u32) -> Result<(), Error> {
+        micro.check(self.settings.config.vocab)?;
+        let (found, most) = (micro.ids.len(), self.settings.tokens);
+        if found > most {
+            return Err(Error::TooLong { found, most });
+        }
+        if micro.number != number {
+            return Err(Error::Number { found: micro.number, wanted: number });
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, micro: &MicroBatch, update: bool) -> Result<(), Error> {
+        self.step.slots.write(self.micros, micro, self.step.sizes.tokens)?;
+        match &mut self.work {
+            Work::Graphs { last, .. } if update => last.launch(&self.stream)?,
+            Work::Graphs { micro, .. } => micro.launch(&self.stream)?,
+            Work::Eager => {
+                self.step.micro_batch(&mut &self.stream)?;
+                if update {
+                    self.step.update(&mut &self.stream)?;
+                }
+            }
+        }
+        self.step.slots.release(self.micros, &self.stream)?;
+        self.micros += 1;
+        Ok(())
+    }
+
+    /// What step `i`, of those that were launched, did.
+    fn record(&self, i: u32) -> Record {
+        let (slot, state) = ((i % RECORDS) as usize, &self.step.state);
+        let number = |i: usize| f64::from(state.records.read(slot * RECORD as usize + i));
+        let [loss, norm, clip, lr] = [0, 1, 2, 3].map(number);
+        Record { loss, norm, clip, lr, skipped: state.outcomes.read(slot) == 0 }
+    }
+}
+
+impl Work {
+    fn new(step: &Step, stream: &Stream, launch: Launch) -> Result<Work, Error> {
+        let instantiate = |update: bool| -> Result<GraphExec, Error> {
+            let graph = match launch {
+                Launch::Capture => {
+                    capture(stream, CaptureMode::ThreadLocal, |queue| pass(step, queue, update))?
+                }
+                _ => {
+                    let mut recorder = Recorder::new(stream.context())?;
+                    pass(step, &mut recorder, update)?;
+                    recorder.finish()
+                }
+            };
+            Ok(graph.instantiate()?)
+        };
+        match launch {
+            Launch::Eager => Ok(Work::Eager),
+            _ => Ok(Work::Graphs { micro: instantiate(false)?, last: instantiate(true)? }),
+        }
+    }
+}
+
+fn pass(step: &Step, queue: &mut impl Queue, update: bool) -> Result<(), warpwright_driver::Error> {
+    step.micro_batch(queue)?;
+    if update { step.update(queue) } else { Ok(()) }
+}
+
+impl Constants {
+    fn new(context: &Context, config: &Config, lora: &Lora) -> Result<Constants, Error> {
+        let turns = |radians: f64| revolutions(radians / std::f64::consts::TAU);
+        let freq: Vec<f32> =
+            frequencies(config.rope_theta, config.head_dim).into_iter().flat_map(turns).collect();
+        Ok(Constants {
+            one: Buffer::from_slice(context, &[1.0])?.labelled("one"),
+            scale: Buffer::from_slice(context, &[lora.scale() as f32])?.labelled("the adapters' scale"),
+            freq: Buffer::from_slice(context, &freq)?.labelled("frequencies"),
+            seed: Buffer::from_slice(context, &[lora.seed as u32, (lora.seed >> 32) as u32])?
+                .labelled("seed"),
+        })
+    }
+}
+
+impl State {
+    fn new(context: &Context) -> Result<State, Error> {
+        Ok(State {
+            counters: Buffer::zeroed(context, COUNTERS)?.labelled("counters"),
+            carried: Buffer::zeroed(context, CARRIED)?.labelled("carried"),
+            rates: Buffer::zeroed(context, 4)?.labelled("rates"),
+            taken: Buffer::zeroed(context, 1)?.labelled("taken"),
+            records: Pinned::zeroed(context, (RECORDS * RECORD) as usize)?.labelled("records"),
+            outcomes: Pinned::zeroed(context, RECORDS as usize)?.labelled("outcomes"),
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! The frozen weights of a model.
+
+use crate::{Config, Error, Projection};
+
+/// All weights: vectors of one type, matrices of another.
+#[derive(Clone, Debug)]
+pub struct Weights<V = Vec<f64>, M = V> {
+    /// `[vocab, hidden]`
+    pub embed: V,
+    /// `[vocab, hidden]`; a model without one uses `embed` (tied embeddings).
+    pub head: Option<V>,
+    /// `[hidden]`: gains of the last norm.
+    pub norm: V,
+    /// The layers.
+    pub layers: Vec<LayerWeights<V, M>>,
+}
+
+/// The weights of a layer.
+#[derive(Clone, Debug)]
+pub struct LayerWeights<V = Vec<f64>, M = V> {
+    /// `[hidden]`: gains of the norm before attention.
+    pub attention_norm: V,
+    /// `[hidden]`: gains of the norm before the feed-forward block.
+    pub feed_forward_norm: V,
+    /// `[head_dim]`: gains of the queries' head norm.
+    pub q_norm: Option<V>,
+    /// `[head_dim]`: gains of the keys' head norm.
+    pub k_norm: Option<V>,
+    /// `[n, k]` each, in the order of [`Projection::ALL`]
+    pub projections: [M; 7],
+    /// `[n]` each, in the order of [`Projection::ALL`]
+    pub biases: [Option<V>; 7],
+}
+
+/// A name and a shape.
+type Named = (String, [usize; 2]);
+
+impl<V, M> Weights<V, M> {
+    /// The head's matrix.
+    pub fn head(&self) -> &V {
+        self.head.as_ref().unwrap_or(&self.embed)
+    }
+
+    /// Converts every tensor, which has the name and the shape that the function is given.
+    pub(crate) fn try_map<W, N>(
+        &self,
+        config: &Config,
+        vector: &mut dyn FnMut(Named, &V) -> Result<W, Error>,
+        matrix: &mut dyn FnMut(Named, &M) -> Result<N, Error>,
+    ) -> Result<Weights<W, N>, Error> {
+        if self.layers.len() != config.layers {
+            return Err(Error::Layers { found: self.layers.len(), wanted: config.layers });
+        }
+        let table = [config.vocab, config.hidden];
+        let layers = self.layers.iter().enumerate();
+        Ok(Weights {
+            embed: vector(("the embedding".into(), table), &self.embed)?,
+            head: optional(&self.head, |head| vector(("the head".into(), table), head))?,
+            norm: vector(("the last norm".into(), [1, config.hidden]), &self.norm)?,
+            layers: layers
+                .map(|(l, layer)| layer.try_map(l, config, vector, matrix))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl<V, M> LayerWeights<V, M> {
+    fn try_map<W, N>(
+        &self,
+        l: usize,
+        config: &Config,
+        vector: &mut dyn FnMut(Named, &V) -> Result<W, Error>,
+        matrix: &mut dyn FnMut(Named, &M) -> Result<N, Error>,
+    ) -> Result<LayerWeights<W, N>, Error> {
+        let named = |what: &str, shape| (format!("{what} of layer {l}"), shape);
+        let head = [1, config.head_dim];
+        let mut projections = Vec::new();
+        for (p, w) in Projection::ALL.into_iter().zip(&self.projections) {
+            projections.push(matrix(named(p.name(), p.shape(config)), w)?);
+        }
+        let mut biases = Vec::new();
+        for (p, bias) in Projection::ALL.into_iter().zip(&self.biases) {
+            let name = || named(&format!("bias of {}", p.name()), [1, p.shape(config)[0]]);
+            biases.push(optional(bias, |bias| vector(name(), bias))?);
+        }
+        Ok(LayerWeights {
+            attention_norm: vector(named("attention norm", [1, config.hidden]), &self.attention_norm)?,
+            feed_forward_norm: vector(
+                named("feed-forward norm", [1, config.hidden]),
+                &self.feed_forward_norm,
+            )?,
+            q_norm: optional(&self.q_norm, |norm| vector(named("q norm", head), norm))?,
+            k_norm: optional(&self.k_norm, |norm| vector(named("k norm", head), norm))?,
+            projections: seven(projections),
+            biases: seven(biases),
+        })
+    }
+}
+
+fn optional<T, U>(
+    value: &Option<T>,
+    convert: impl FnOnce(&T) -> Result<U, Error>,
+) -> Result<Option<U>, Error> {
+    value.as_ref().map(convert).transpose()
+}
+
+fn seven<T>(list: Vec<T>) -> [T; 7] {
+    list.try_into().unwrap_or_else(|_| unreachable!("one for each projection"))
+}
+
+pub(crate) fn length((tensor, shape): Named, found: usize) -> Result<(), Error> {
+    if found == shape[0] * shape[1] { Ok(()) } else { Err(Error::Length { tensor, found, shape }) }
+}
