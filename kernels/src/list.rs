@@ -267,7 +267,8 @@ impl List {
         self.add([EndMicroBatch { threads }]);
         self.add([SquareSums { threads }]);
         self.add([Decay::Cosine, Decay::Linear, Decay::Constant].map(|decay| EndStep { decay }));
-        self.add([products::Form::Nt, products::Form::Nn, products::Form::Tn].map(|form| Product { form }));
+        let forms = [products::Form::Nt, products::Form::Nn, products::Form::Tn];
+        self.add(forms.into_iter().flat_map(|form| [1, 4].map(|width| Product { form, width })));
         let pairings = [Pairing::Interleaved, Pairing::HalfSplit];
         let directions = [Direction::Forward, Direction::Backward];
         let rotate = |pairing| directions.map(|direction| RotateHeads { pairing, direction });

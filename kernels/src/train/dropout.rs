@@ -112,8 +112,7 @@ impl KernelDef for AddMasked {
 
     fn reference(&self, a: AddMaskedArgs<Cpu<'_>>) {
         let seed = u64::from(a.seed[0]) | u64::from(a.seed[1]) << 32;
-        let mask =
-            Mask { threshold: a.threshold, seed, stream: a.stream, micro: a.counters[MICRO as usize] };
+        let mask = Mask { threshold: a.threshold, seed, stream: a.stream, micro: a.counters[MICRO as usize] };
         let mut sum = wide(a.sum);
         add_scaled(1.0, &mask.apply(&wide(a.x)), &mut sum);
         narrow(&sum, a.sum);

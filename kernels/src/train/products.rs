@@ -2,7 +2,8 @@
 //!
 //! Each adds to `sum`, so that a product of two pairs of operands, `[x | u] [W | B]^T`, is one sum with one rounding.
 //!
-//! The kernel is the naive one: a thread sums one element of the product, in the order of the columns.
+//! The kernel is the naive one: a thread sums an element of the product, or four neighbours, in the order of the columns.
+//! Either way an element has the same bits.
 
 use super::{narrow, wide};
 use crate::case::{Case, Random, Variant};
@@ -82,10 +83,12 @@ args! {
     }
 }
 
-/// The kernel: an element a thread.
+/// The kernel.
 pub struct Product {
     /// Which product.
     pub form: Form,
+    /// Columns of a thread: 1, or 4 where columns are a multiple of 4, and the depth of NT and NN too.
+    pub width: u32,
 }
 
 const THREADS: u32 = 256;
@@ -99,7 +102,8 @@ impl KernelDef for Product {
             Form::Nn => "nn",
             Form::Tn => "tn",
         };
-        format!("train_product_{form}")
+        let width = if self.width == 1 { "" } else { "_wide" };
+        format!("train_product_{form}{width}")
     }
 
     fn block(&self) -> u32 {
@@ -110,31 +114,25 @@ impl KernelDef for Product {
         for (name, size) in [("rows", a.rows), ("columns", a.columns), ("depth", a.depth)] {
             self.range(name, size, 1, 1 << 30)?;
         }
+        self.multiple("columns", a.columns, self.width)?;
+        self.multiple("depth", a.depth, self.step())?;
         self.length("a", a.a, "rows * depth", &[a.rows, a.depth])?;
         self.length("b", a.b, "columns * depth", &[a.columns, a.depth])?;
         self.length("sum", a.sum, "rows * columns", &[a.rows, a.columns])?;
         self.exactly("factor", a.factor, 1)?;
-        Ok(Grid::line((a.rows * a.columns).div_ceil(THREADS)))
+        Ok(Grid::line((a.rows * (a.columns / self.width)).div_ceil(THREADS)))
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProductArgs<Dev<'k>>) {
-        let i = k.ctaid() * THREADS + k.tid();
-        k.when(i.lt(a.rows * a.columns), || {
-            let (row, column) = (i / a.columns, i % a.columns);
-            let mut sum = k.var(0.0);
-            k.for_each(0, a.depth, 1, |d| {
-                let x = match self.form {
-                    Form::Nt | Form::Nn => a.a.at(row * a.depth + d),
-                    Form::Tn => a.a.at(d * a.rows + row),
-                };
-                let y = match self.form {
-                    Form::Nt => a.b.at(column * a.depth + d),
-                    Form::Nn | Form::Tn => a.b.at(d * a.columns + column),
-                };
-                sum.fma(x.ld(), y.ld());
-            });
-            let to = a.sum.at(i);
-            to.st(sum.get().fma(a.factor.ld(), to.ld()));
+        let (i, each) = (k.ctaid() * THREADS + k.tid(), a.columns / self.width);
+        k.when(i.lt(a.rows * each), || {
+            let (row, column) = (i / each, i % each * self.width);
+            let mut sums: Vec<_> = (0..self.width).map(|_| k.var(0.0)).collect();
+            k.for_each(0, a.depth, self.step(), |d| self.add(&a, [row, column, d], &mut sums));
+            let (to, factor) = (a.sum.at(row * a.columns + column), a.factor.ld());
+            for (j, sum) in (0u32..).zip(sums) {
+                to.at(j).st(sum.get().fma(factor, to.at(j).ld()));
+            }
         });
     }
 
@@ -149,6 +147,40 @@ impl KernelDef for Product {
         let mut sum = wide(a.sum);
         add_scaled(f64::from(a.factor[0]), &product, &mut sum);
         narrow(&sum, a.sum);
+    }
+}
+
+impl Product {
+    /// Products of an element that are added at once.
+    fn step(&self) -> u32 {
+        if self.form == Form::Tn { 1 } else { self.width }
+    }
+
+    /// Adds the products from depth `d` on to the sums of a thread's columns.
+    fn add<'k>(&self, a: &ProductArgs<Dev<'k>>, [row, column, d]: [U32<'k>; 3], sums: &mut [Var<'k, f32>]) {
+        let load = |from: Ptr<'k, f32, Read>| match self.width {
+            1 => vec![from.ld()],
+            _ => from.ld4().to_vec(),
+        };
+        match self.form {
+            Form::Nt => {
+                let x = load(a.a.at(row * a.depth + d));
+                for (j, sum) in (0u32..).zip(sums) {
+                    let y = load(a.b.at((column + j) * a.depth + d));
+                    x.iter().zip(y).for_each(|(&x, y)| sum.fma(x, y));
+                }
+            }
+            Form::Nn => {
+                for (t, x) in (0u32..).zip(load(a.a.at(row * a.depth + d))) {
+                    let y = load(a.b.at((d + t) * a.columns + column));
+                    sums.iter_mut().zip(y).for_each(|(sum, y)| sum.fma(x, y));
+                }
+            }
+            Form::Tn => {
+                let (x, y) = (a.a.at(d * a.rows + row).ld(), load(a.b.at(d * a.columns + column)));
+                sums.iter_mut().zip(y).for_each(|(sum, y)| sum.fma(x, y));
+            }
+        }
     }
 }
 
@@ -169,6 +201,10 @@ impl Variant for Product {
             // A sum of 300 products passes 300 roundings, which mostly cancel: about the root of them.
             Case { label: format!("rows={rows} columns={columns} depth={depth}"), args, bound: 3e-6 }
         };
-        [(1, 1, 1), (3, 5, 7), (17, 33, 300), (48, 11, 64)].map(case).into()
+        let shapes = match self.width {
+            1 => [(1, 1, 1), (3, 5, 7), (17, 33, 300), (48, 11, 64)],
+            _ => [(1, 4, 4), (3, 8, 12), (17, 36, 300), (48, 12, 64)],
+        };
+        shapes.map(case).into()
     }
 }

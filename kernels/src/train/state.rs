@@ -293,7 +293,8 @@ impl Variant for EndStep {
                 CpuArg::scalar(0.9f32),
                 CpuArg::scalar(0.999f32),
             ];
-            let label = format!("step={step} skipped={skipped} warmup={warmup} magnitude={magnitude} loss={loss}");
+            let label =
+                format!("step={step} skipped={skipped} warmup={warmup} magnitude={magnitude} loss={loss}");
             // A sum of 132 squares, a root, a quotient; the cosine is within 2^-20.
             Case { label, args, bound: 3e-6 }
         };

@@ -29,9 +29,9 @@ pub(super) struct Kernels {
     pub(super) norm_backward: Kernel<RmsNormBackward>,
     pub(super) dequantize: Kernel<Nf4Dequantize>,
     pub(super) bias: Kernel<BroadcastRow>,
-    pub(super) nt: Kernel<Product>,
-    pub(super) nn: Kernel<Product>,
-    pub(super) tn: Kernel<Product>,
+    pub(super) nt: Products,
+    pub(super) nn: Products,
+    pub(super) tn: Products,
     pub(super) add_masked: Kernel<AddMasked>,
     pub(super) rotate: Kernel<RotateHeads>,
     pub(super) rotate_back: Kernel<RotateHeads>,
@@ -49,6 +49,14 @@ pub(super) struct Kernels {
     pub(super) adamw: Kernel<AdamWUpdate>,
 }
 
+/// A product, by the columns of a thread.
+pub(super) struct Products {
+    /// For every shape.
+    pub(super) narrow: Kernel<Product>,
+    /// For shapes of multiples of 4.
+    pub(super) wide: Kernel<Product>,
+}
+
 const THREADS: u32 = 256;
 
 impl Kernels {
@@ -59,7 +67,10 @@ impl Kernels {
         decay: Decay,
     ) -> Result<Kernels, Error> {
         let threads = THREADS;
-        let product = |form| load(context, Product { form });
+        let product = |form| {
+            let of = |width| load(context, Product { form, width });
+            Ok::<_, Error>(Products { narrow: of(1)?, wide: of(4)? })
+        };
         let rotate = |direction| load(context, RotateHeads { pairing, direction });
         Ok(Kernels {
             fetch: load(context, FetchMicroBatch { threads, slots: SLOTS })?,

@@ -4,13 +4,13 @@ use warpwright_driver::{Buffer, Error, Host, Kernel, Pinned, Queue, View};
 use warpwright_kernels::train::dropout::AddMaskedArgs;
 use warpwright_kernels::train::linear::BroadcastRowArgs;
 use warpwright_kernels::train::nf4::Nf4DequantizeArgs;
-use warpwright_kernels::train::products::{Product, ProductArgs};
+use warpwright_kernels::train::products::ProductArgs;
 use warpwright_kernels::train::rms_norm::RmsNormForwardArgs;
 use warpwright_kernels::train::rope::{RotateHeads, RotateHeadsArgs};
 
 use super::adapters::Flat;
 use super::buffers::Buffers;
-use super::kernels::Kernels;
+use super::kernels::{Kernels, Products};
 use super::sizes::Sizes;
 use super::slots::Slots;
 use super::weights::{DeviceMatrix, DeviceWeights};
@@ -60,15 +60,17 @@ pub(super) struct State {
 pub(super) type Place = (usize, Projection);
 
 impl Step {
-    /// `sum += factor a b`, in the form of the kernel.
+    /// `sum += factor a b`, in the form of the kernels.
     pub(super) fn product(
         &self,
         queue: &mut impl Queue,
-        kernel: &Kernel<Product>,
+        kernels: &Products,
         [a, b, sum]: [&View<f32>; 3],
         factor: &View<f32>,
         [rows, columns, depth]: [u32; 3],
     ) -> Result<(), Error> {
+        let wide = columns.is_multiple_of(4) && depth.is_multiple_of(4);
+        let kernel = if wide { &kernels.wide } else { &kernels.narrow };
         queue.launch(kernel, ProductArgs { a, b, sum, factor, rows, columns, depth })
     }
 
