@@ -53,6 +53,11 @@ pub(crate) fn open(choice: Choice) -> Result<Context, Failure> {
     Ok(Context::new(&device)?)
 }
 
+/// As [`open`], without a word.
+pub(crate) fn quiet(choice: Choice) -> Result<Context, Failure> {
+    Ok(Context::new(&find(choice, |_| ())?)?)
+}
+
 /// The device; `fallen_back` hears why `auto` means the emulator.
 pub(crate) fn find(choice: Choice, fallen_back: impl FnOnce(&str)) -> Result<Device, Failure> {
     match choice {

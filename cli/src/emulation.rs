@@ -43,6 +43,23 @@ pub(crate) fn check(context: &Context, outline: &Outline, work: Work) -> Result<
     }
 }
 
+/// Weights that a core trains on per second, forward and backward: measured as [`RATE`] was, 2026-11-23.
+const TRAINING_RATE: f64 = 5e6;
+
+/// Refuses a training of so many tokens, each of which goes through so many weights.
+pub(crate) fn training(weights: u64, tokens: u64) -> Result<(), Failure> {
+    let cores = available_parallelism().map_or(1, usize::from) as f64;
+    let seconds = weights as f64 * tokens as f64 / (TRAINING_RATE * cores);
+    if seconds <= PATIENCE.as_secs_f64() {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "the emulator would need about {} for {tokens} tokens; use a GPU (--device cuda:0), fewer --steps, a smaller \
+         --seq, or insist with --insist",
+        rough(seconds)
+    )))
+}
+
 fn memory(needed: u64, available: Option<u64>) -> Option<String> {
     let available = available.filter(|&available| available < needed)?;
     let [needed, available] = [needed, available].map(|bytes| bytes as f64 / f64::from(1 << 30));

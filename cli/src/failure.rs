@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use warpwright_engine as engine;
+use warpwright_train as train;
 
 use crate::terminal::say;
 
@@ -74,6 +75,17 @@ impl From<engine::Error> for Failure {
             | engine::Error::Logit { .. }
             | engine::Error::NoToken { .. } => Failure::Runtime(sentence),
             _ => Failure::Input(sentence),
+        }
+    }
+}
+
+/// What a device or a disk says is no input.
+impl From<train::Error> for Failure {
+    fn from(error: train::Error) -> Self {
+        match error {
+            train::Error::Engine(error) => error.into(),
+            train::Error::Driver(_) | train::Error::Write { .. } => Failure::Runtime(sentence(&error)),
+            _ => Failure::Input(sentence(&error)),
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Signals end the program at once, and neither a temporary file nor a bar stays behind. Only while tokens are printed does the first
-//! one wait for the token under way, so that the text ends with its statistics.
+//! Signals end the program at once, and neither a temporary file nor a bar stays behind. Only while tokens are printed,
+//! or steps are trained, does the first one wait for the piece of work under way, so that a text ends with its statistics
+//! and a training with a checkpoint.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
 use crate::terminal::say;
@@ -10,7 +12,8 @@ use crate::{output, progress};
 
 /// The signal that was heeded, or 0.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-static PRINTING: AtomicBool = AtomicBool::new(false);
+/// What the first signal waits for; empty if it waits for nothing.
+static PENDING: Mutex<&str> = Mutex::new("");
 
 /// From here on, signals that end programs are heeded.
 pub(crate) fn install() -> Result<(), Failure> {
@@ -18,19 +21,24 @@ pub(crate) fn install() -> Result<(), Failure> {
 }
 
 /// While it lives, the first signal is heeded by [`check`].
-pub(crate) struct Printing;
+pub(crate) struct Pending;
 
-impl Printing {
-    pub(crate) fn begin() -> Printing {
-        PRINTING.store(true, Ordering::SeqCst);
-        Printing
+impl Pending {
+    /// `what` completes "stopping after".
+    pub(crate) fn begin(what: &'static str) -> Pending {
+        *pending() = what;
+        Pending
     }
 }
 
-impl Drop for Printing {
+impl Drop for Pending {
     fn drop(&mut self) {
-        PRINTING.store(false, Ordering::SeqCst);
+        *pending() = "";
     }
+}
+
+fn pending() -> MutexGuard<'static, &'static str> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether to go on.
@@ -44,12 +52,13 @@ pub(crate) fn check() -> Result<(), Failure> {
 /// What a signal does.
 fn heed(signal: i32) {
     let first = SIGNAL.swap(signal, Ordering::SeqCst) == 0;
-    if !(first && PRINTING.load(Ordering::SeqCst)) {
+    let what = *pending();
+    if !first || what.is_empty() {
         output::forget_all();
         progress::wipe();
         end(signal);
     }
-    say("stopping after this token; a second signal (Ctrl-C) ends at once");
+    say(format!("stopping after {what}; a second signal (Ctrl-C) ends at once"));
 }
 
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! The program people run: decodes language models with PTX kernels written in Rust.
+//! The program people run: decodes and fine-tunes language models with PTX kernels written in Rust.
 
 mod commands;
 mod device;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{bench, check, devices, graph, info, logits, run};
+use commands::{bench, check, devices, finetune, graph, info, logits, run};
 use failure::Failure;
 
 #[derive(Parser)]
@@ -31,6 +31,8 @@ enum Command {
     Run(run::Args),
     /// Feed tokens one by one and write the logits of each step
     Logits(logits::Args),
+    /// Train a LoRA adapter on a frozen model
+    Finetune(Box<finetune::Args>),
     /// Show what a model file holds, without loading it
     Info(info::Args),
     /// Run every kernel against its CPU reference
@@ -59,6 +61,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => run::run(&args),
         Command::Logits(args) => logits::run(&args),
+        Command::Finetune(args) => finetune::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -15,8 +15,8 @@ pub struct Config {
     pub head_dim: usize,
     /// Added to the mean of the squares in every RMSNorm.
     pub eps: f64,
-    /// The base of the rotary frequencies.
-    pub rope_theta: f64,
+    /// `[head_dim / 2]`: what RoPE rotates each pair of dimensions by, in radians a position.
+    pub frequencies: Vec<f64>,
 }
 
 impl Config {
@@ -34,11 +34,9 @@ impl Config {
         let grouped = self.heads > 0 && self.heads.is_multiple_of(self.kv_heads);
         Error::unless(grouped, "heads", self.heads, "a multiple of kv_heads")?;
         Error::unless(self.eps >= 0.0 && self.eps.is_finite(), "eps", self.eps, "0 or more")?;
-        Error::unless(
-            self.rope_theta > 0.0 && self.rope_theta.is_finite(),
-            "rope_theta",
-            self.rope_theta,
-            "above 0",
-        )
+        let (found, pairs) = (self.frequencies.len(), self.head_dim / 2);
+        Error::unless(found == pairs, "the number of rotary frequencies", found, "head_dim / 2")?;
+        let wrong = self.frequencies.iter().find(|f| !(f.is_finite() && **f > 0.0));
+        wrong.map_or(Ok(()), |f| Error::unless(false, "a rotary frequency", f, "above 0"))
     }
 }

@@ -1,6 +1,8 @@
 //! The one error type: each sentence says what, where, and what instead.
 
-/// Why a step cannot be computed.
+use std::path::PathBuf;
+
+/// Why a model cannot be trained.
 #[derive(thiserror::Error)]
 #[allow(missing_docs)] // Each variant's message is its documentation.
 #[non_exhaustive]
@@ -27,6 +29,28 @@ pub enum Error {
         "the micro-batch has number {found}, must have {wanted}, which comes next: dropout depends on it"
     )]
     Number { found: u32, wanted: u32 },
+    #[error("layer {layer} has other head norms than layer 0; all layers must have both or none")]
+    HeadNorms { layer: usize },
+    #[error("{projection} of layer {layer} has a bias, which a step on a device does not add")]
+    Bias { projection: &'static str, layer: usize },
+    #[error("{}: fine-tuning does not know {what}", path.display())]
+    Family { path: PathBuf, what: String },
+    #[error("{}, line {line}: it {problem}", path.display())]
+    Data { path: PathBuf, line: usize, problem: String },
+    #[error(
+        "{}: nothing is to be learned: {dropped} samples have no completion among their first {len} tokens, and there are \
+         no others",
+        path.display()
+    )]
+    NothingToLearn { path: PathBuf, dropped: usize, len: usize },
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("{}: {problem}", path.display())]
+    Checkpoint { path: PathBuf, problem: String },
+    #[error(transparent)]
+    Engine(#[from] warpwright_engine::Error),
     #[error(transparent)]
     Driver(#[from] warpwright_driver::Error),
 }

@@ -4,8 +4,13 @@
 //! `qwen2` and `qwen3` families. Its arithmetic is that of [`warpwright_kernels::train`]. [`step`] is the same step on a
 //! device, as graphs of kernels in `f32`, which tests compare with the reference as a whole.
 
+pub mod base;
+pub mod checkpoint;
 mod config;
+pub mod data;
 mod error;
+mod files;
+pub mod peft;
 mod projection;
 pub mod reference;
 mod settings;

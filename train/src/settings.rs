@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::Schedule;
 
-use crate::{Error, Projection};
+use crate::{Config, Error, Projection};
 
 /// Settings of the adapters.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,6 +39,12 @@ impl Lora {
         Error::unless(self.rank > 0, "rank", self.rank, "at least 1")?;
         Error::unless(self.alpha.is_finite(), "alpha", self.alpha, "a number")?;
         Error::unless((0.0..1.0).contains(&self.dropout), "dropout", self.dropout, "from 0 to below 1")
+    }
+
+    /// Numbers of all adapters of a model.
+    pub fn trainable(&self, config: &Config) -> u64 {
+        let of = |[n, k]: [usize; 2]| (self.rank * (n + k)) as u64;
+        self.targets.iter().map(|p| of(p.shape(config))).sum::<u64>() * config.layers as u64
     }
 
     /// LoRA's scale and dropout's: `alpha / (rank (1 - dropout))`.

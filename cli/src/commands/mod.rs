@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod devices;
+pub(crate) mod finetune;
 pub(crate) mod graph;
 pub(crate) mod info;
 pub(crate) mod logits;

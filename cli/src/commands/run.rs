@@ -172,7 +172,7 @@ impl<'a> Printer<'a> {
                     return Err(error.into());
                 }
             }
-            printing.get_or_insert_with(interrupt::Printing::begin);
+            printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
             printed(tokens.made());
             if interrupt::check().is_err() {
                 self.end()?;

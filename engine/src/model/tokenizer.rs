@@ -26,6 +26,7 @@ pub struct Tokenizer {
     encoder: tokenizers::Tokenizer,
     pieces: Vec<Vec<u8>>,
     bos: Option<u32>,
+    eos: Option<u32>,
     warnings: Vec<String>,
 }
 
@@ -107,7 +108,8 @@ impl Tokenizer {
         let spelled = byte_of(&alphabet);
         let pieces = std::iter::zip(&tokens, &types).map(|(t, kind)| piece(t, *kind, &spelled)).collect();
         let bos = tables.bos(pre.add_bos, tokens.len())?;
-        Ok(Tokenizer { encoder, pieces, bos, warnings: warning.into_iter().collect() })
+        let eos = tables.id("tokenizer.ggml.eos_token_id", tokens.len());
+        Ok(Tokenizer { encoder, pieces, bos, eos, warnings: warning.into_iter().collect() })
     }
 
     /// What makes it doubtful that texts get the tokens that the model was trained on, a sentence each.
@@ -118,10 +120,20 @@ impl Tokenizer {
     /// The tokens of a text, after BOS where the model wants it. Control tokens may stand in the text by
     /// name.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let encoding = self.encoder.encode_fast(text, false).map_err(|e| Error::Encode(e.to_string()))?;
-        let ids = encoding.get_ids();
+        let ids = self.encode_rest(text)?;
         let bos = self.bos.filter(|bos| ids.first() != Some(bos));
-        Ok(bos.into_iter().chain(ids.iter().copied()).collect())
+        Ok(bos.into_iter().chain(ids).collect())
+    }
+
+    /// The tokens of a text that goes on from another one: as [`encode`](Self::encode), without BOS.
+    pub fn encode_rest(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let encoding = self.encoder.encode_fast(text, false).map_err(|e| Error::Encode(e.to_string()))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The token that ends a text, if the file names one.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
     }
 
     /// The bytes of one token: none for a control token or a number outside the vocabulary.
@@ -241,6 +253,12 @@ impl<'a> Tables<'a> {
         }
     }
 
+    /// The token of the vocabulary that a key names.
+    fn id(&self, key: &'static str, tokens: usize) -> Option<u32> {
+        let id = self.get(key).and_then(Value::integer);
+        id.and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < tokens)
+    }
+
     /// The token that begins a text, if the model wants one.
     fn bos(&self, default: bool, tokens: usize) -> Result<Option<u32>, Fault> {
         let wanted = match self.get("tokenizer.ggml.add_bos_token") {
@@ -248,8 +266,7 @@ impl<'a> Tables<'a> {
             Some(Value::Bool(wanted)) => *wanted,
             Some(_) => return self.wrong("tokenizer.ggml.add_bos_token", "a bool"),
         };
-        let id = self.get("tokenizer.ggml.bos_token_id").and_then(Value::integer);
-        match id.and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < tokens) {
+        match self.id("tokenizer.ggml.bos_token_id", tokens) {
             _ if !wanted => Ok(None),
             Some(id) => Ok(Some(id)),
             None => self.wrong("tokenizer.ggml.bos_token_id", format!("a token below {tokens}")),

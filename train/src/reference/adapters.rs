@@ -2,6 +2,10 @@
 
 use crate::weights::length;
 use crate::{Config, Error, Lora, Projection};
+use warpwright_kernels::train::philox::philox4x32;
+
+/// Tells these random numbers from those of dropout and of orders, whose second words are 0 and 1.
+const FIRST_ADAPTERS: u32 = 2;
 
 /// The two factors of a projection's adapter.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,6 +33,25 @@ impl Adapters {
             lora.targets.contains(&p).then_some(adapter)
         };
         Adapters { layers: vec![Projection::ALL.map(zeros); config.layers] }
+    }
+
+    /// Adapters before the first step: A uniform within `1 / sqrt(k)`, as PEFT begins, and B zero. The numbers are a
+    /// function of seed and place.
+    pub fn random(config: &Config, lora: &Lora, seed: u64) -> Adapters {
+        let mut adapters = Adapters::zeros(config, lora);
+        let key = [seed as u32, (seed >> 32) as u32];
+        for (l, p) in (0..config.layers).flat_map(|l| Projection::ALL.map(|p| (l, p))) {
+            let Some(adapter) = adapters.layers[l][p as usize].as_mut() else { continue };
+            let (bound, place) = ((p.shape(config)[1] as f64).sqrt().recip(), (7 * l) as u32 + p as u32);
+            for (i, four) in (0..).zip(adapter.a.chunks_mut(4)) {
+                let words = philox4x32([i, FIRST_ADAPTERS, place, 0], key);
+                for (a, word) in four.iter_mut().zip(words) {
+                    let unit = f64::from(word >> 8) / f64::from(1 << 23) - 1.0;
+                    *a = f64::from((unit * bound) as f32);
+                }
+            }
+        }
+        adapters
     }
 
     /// Every tensor: layer by layer, projection by projection, A before B.

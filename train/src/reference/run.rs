@@ -9,7 +9,7 @@ use warpwright_kernels::train::attention::{Heads, causal};
 use warpwright_kernels::train::dropout::{Mask, threshold};
 use warpwright_kernels::train::linear::Weight;
 use warpwright_kernels::train::lora::Factors;
-use warpwright_kernels::train::rope::{Angles, frequencies};
+use warpwright_kernels::train::rope::Angles;
 
 pub(super) struct Run<'a> {
     pub(super) model: &'a Model<'a>,
@@ -21,8 +21,7 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(model: &'a Model<'a>, adapters: &'a Adapters, micro: &'a MicroBatch) -> Run<'a> {
-        let frequencies = frequencies(model.config.rope_theta, model.config.head_dim);
-        let angles = Angles::new(&micro.positions, &frequencies, model.pairing);
+        let angles = Angles::new(&micro.positions, &model.config.frequencies, model.pairing);
         Run { model, micro, angles, adapters, visible: causal(&micro.starts) }
     }
 

@@ -9,7 +9,7 @@ use crate::{Error, Projection};
 
 /// Kernels of the optimizer take this many elements at once, so each tensor begins at a multiple of it. What lies
 /// between two tensors is zero and stays zero.
-const ALIGN: usize = 4;
+pub(super) const ALIGN: usize = 4;
 
 /// Where each tensor is.
 pub(super) struct Layout {

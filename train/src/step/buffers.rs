@@ -1,155 +1,154 @@
-//! What the forward keeps for the backward, and workspace.
+//! What the forward keeps for the backward, and workspace. `T` is a buffer, or its size where memory is only counted.
 
-use warpwright_driver::{Buffer, Context};
+use warpwright_driver::Buffer;
 use warpwright_kernels::train::clip::PARTS;
 
 use super::sizes::Sizes;
-use crate::reference::Adapters;
-use crate::weights::LayerWeights;
-use crate::{Error, Projection};
+use crate::{Config, Error, Lora, Projection};
 
 /// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
-pub(super) struct Buffers {
-    pub(super) layers: Vec<Layer>,
+pub(super) struct Buffers<T = Buffer<f32>> {
+    pub(super) layers: Vec<Layer<T>>,
     /// `hidden`: the residual stream after the last layer.
-    pub(super) h: Buffer<f32>,
-    pub(super) head: Head,
-    pub(super) work: Workspace,
+    pub(super) h: T,
+    pub(super) head: Head<T>,
+    pub(super) work: Workspace<T>,
 }
 
 /// What the forward keeps of a layer; the names are those of
 /// [`LayerActivations`](crate::reference::LayerActivations).
-pub(super) struct Layer {
-    pub(super) h: Buffer<f32>,
-    pub(super) inv1: Buffer<f32>,
-    pub(super) x1: Buffer<f32>,
-    pub(super) q: Rotated,
-    pub(super) k: Rotated,
-    pub(super) v: Buffer<f32>,
-    pub(super) o: Buffer<f32>,
-    pub(super) lse: Buffer<f32>,
-    pub(super) h1: Buffer<f32>,
-    pub(super) inv2: Buffer<f32>,
-    pub(super) x2: Buffer<f32>,
-    pub(super) g: Buffer<f32>,
-    pub(super) up: Buffer<f32>,
-    pub(super) a: Buffer<f32>,
+pub(super) struct Layer<T = Buffer<f32>> {
+    pub(super) h: T,
+    pub(super) inv1: T,
+    pub(super) x1: T,
+    pub(super) q: Rotated<T>,
+    pub(super) k: Rotated<T>,
+    pub(super) v: T,
+    pub(super) o: T,
+    pub(super) lse: T,
+    pub(super) h1: T,
+    pub(super) inv2: T,
+    pub(super) x2: T,
+    pub(super) g: T,
+    pub(super) up: T,
+    pub(super) a: T,
     /// `rank` of each projection with an adapter.
-    pub(super) u: [Option<Buffer<f32>>; 7],
+    pub(super) u: [Option<T>; 7],
 }
 
 /// Queries or keys.
-pub(super) struct Rotated {
+pub(super) struct Rotated<T = Buffer<f32>> {
     /// Before the head norm, and its `inv`; none without one.
-    pub(super) normed: Option<[Buffer<f32>; 2]>,
-    pub(super) rotated: Buffer<f32>,
+    pub(super) normed: Option<[T; 2]>,
+    pub(super) rotated: T,
 }
 
 /// What the head gives.
-pub(super) struct Head {
+pub(super) struct Head<T = Buffer<f32>> {
     /// `hidden`: what the last norm gave.
-    pub(super) x: Buffer<f32>,
-    pub(super) inv: Buffer<f32>,
+    pub(super) x: T,
+    pub(super) inv: T,
     /// `[chunk, vocab]`: logits, then their gradients.
-    pub(super) logits: Buffer<f32>,
-    pub(super) lse: Buffer<f32>,
-    pub(super) losses: Buffer<f32>,
+    pub(super) logits: T,
+    pub(super) lse: T,
+    pub(super) losses: T,
     /// `hidden`: the gradient of `x`.
-    pub(super) dx: Buffer<f32>,
+    pub(super) dx: T,
 }
 
 /// What no kernel needs for long.
-pub(super) struct Workspace {
+pub(super) struct Workspace<T = Buffer<f32>> {
     /// A matrix, unpacked.
-    pub(super) w: Buffer<f32>,
+    pub(super) w: T,
     /// The longest input of a projection, with dropout; or a gradient of it.
-    pub(super) masked: Buffer<f32>,
+    pub(super) masked: T,
     /// `rank`
-    pub(super) du: Buffer<f32>,
+    pub(super) du: T,
     /// `hidden`: the gradient of the residual stream.
-    pub(super) dh: Buffer<f32>,
+    pub(super) dh: T,
     /// `hidden`: the gradient of what a norm gave.
-    pub(super) dx: Buffer<f32>,
+    pub(super) dx: T,
     /// `feed_forward`
-    pub(super) da: Buffer<f32>,
-    pub(super) dg: Buffer<f32>,
-    pub(super) dup: Buffer<f32>,
+    pub(super) da: T,
+    pub(super) dg: T,
+    pub(super) dup: T,
     /// Queries: the gradient of attention's output.
-    pub(super) grad: Buffer<f32>,
+    pub(super) grad: T,
     /// `heads`
-    pub(super) delta: Buffer<f32>,
+    pub(super) delta: T,
     /// Queries: gradients of the rotated queries, and through their norm.
-    pub(super) dq: [Buffer<f32>; 2],
+    pub(super) dq: [T; 2],
     /// Queries: gradients of keys and values of each query head.
-    pub(super) parts: [Buffer<f32>; 2],
+    pub(super) parts: [T; 2],
     /// Keys: gradients of the rotated keys, and through their norm.
-    pub(super) dk: [Buffer<f32>; 2],
+    pub(super) dk: [T; 2],
     /// Keys
-    pub(super) dv: Buffer<f32>,
+    pub(super) dv: T,
     /// Sums of squares of the gradients.
-    pub(super) squares: Buffer<f32>,
+    pub(super) squares: T,
 }
 
-impl Buffers {
-    /// For weights and adapters like these; `chunk` tokens have logits at once.
-    pub(super) fn new<V, M>(
-        context: &Context,
+impl<T> Buffers<T> {
+    /// For weights and adapters like these; `chunk` tokens have logits at once. `new` makes a buffer of so many elements.
+    pub(super) fn new(
         sizes: &Sizes,
-        layers: &[LayerWeights<V, M>],
-        adapters: &Adapters,
+        shape: &Layers<'_>,
         chunk: u32,
-    ) -> Result<Buffers, Error> {
-        let all = Allocator { context, sizes };
-        let layer = |(l, weights): (usize, &LayerWeights<V, M>)| all.layer(l, weights, adapters);
+        new: &dyn Fn(&str, usize) -> Result<T, Error>,
+    ) -> Result<Buffers<T>, Error> {
+        let all = Allocator { sizes, new };
+        let layers = (0..shape.config.layers).map(|l| all.layer(l, shape));
         Ok(Buffers {
-            layers: layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
+            layers: layers.collect::<Result<_, _>>()?,
             h: all.rows("h", sizes.hidden)?,
             head: all.head(chunk)?,
-            work: all.workspace(!layers.is_empty())?,
+            work: all.workspace()?,
         })
     }
 }
 
-struct Allocator<'a> {
-    context: &'a Context,
-    sizes: &'a Sizes,
+/// What tells layers apart.
+pub(super) struct Layers<'a> {
+    pub(super) config: &'a Config,
+    pub(super) lora: &'a Lora,
+    pub(super) head_norms: bool,
 }
 
-impl Allocator<'_> {
-    fn rows(&self, label: &str, len: u32) -> Result<Buffer<f32>, Error> {
+struct Allocator<'a, T> {
+    sizes: &'a Sizes,
+    new: &'a dyn Fn(&str, usize) -> Result<T, Error>,
+}
+
+impl<T> Allocator<'_, T> {
+    fn rows(&self, label: &str, len: u32) -> Result<T, Error> {
         self.elements(label, self.sizes.rows(len))
     }
 
-    fn elements(&self, label: &str, len: usize) -> Result<Buffer<f32>, Error> {
-        Ok(Buffer::zeroed(self.context, len)?.labelled(label))
+    fn elements(&self, label: &str, len: usize) -> Result<T, Error> {
+        (self.new)(label, len)
     }
 
-    fn layer<V, M>(
-        &self,
-        l: usize,
-        weights: &LayerWeights<V, M>,
-        adapters: &Adapters,
-    ) -> Result<Layer, Error> {
+    fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Layer<T>, Error> {
         let Sizes { hidden, feed_forward, heads, kv_heads, rank, .. } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let rows = |name: &str, len| self.rows(&format!("{name} of layer {l}"), len);
-        let rotated = |name: &str, has_norm, len, heads| -> Result<Rotated, Error> {
-            let normed = match has_norm {
+        let rotated = |name: &str, len, heads| -> Result<Rotated<T>, Error> {
+            let normed = match shape.head_norms {
                 true => Some([rows(&format!("{name}, raw,"), len)?, rows(&format!("inv of {name}"), heads)?]),
                 false => None,
             };
             Ok(Rotated { normed, rotated: rows(name, len)? })
         };
         let mut u = [const { None }; 7];
-        for p in Projection::ALL.into_iter().filter(|&p| adapters.of(l, p).is_some()) {
-            u[p as usize] = Some(rows(&format!("u of {}", p.name()), rank)?);
+        for p in &shape.lora.targets {
+            u[*p as usize] = Some(rows(&format!("u of {}", p.name()), rank)?);
         }
         Ok(Layer {
             h: rows("h", hidden)?,
             inv1: rows("inv1", 1)?,
             x1: rows("x1", hidden)?,
-            q: rotated("q", weights.q_norm.is_some(), queries, heads)?,
-            k: rotated("k", weights.k_norm.is_some(), keys, kv_heads)?,
+            q: rotated("q", queries, heads)?,
+            k: rotated("k", keys, kv_heads)?,
             v: rows("v", keys)?,
             o: rows("o", queries)?,
             lse: rows("lse", heads)?,
@@ -163,7 +162,7 @@ impl Allocator<'_> {
         })
     }
 
-    fn head(&self, chunk: u32) -> Result<Head, Error> {
+    fn head(&self, chunk: u32) -> Result<Head<T>, Error> {
         Ok(Head {
             x: self.rows("x of the head", self.sizes.hidden)?,
             inv: self.rows("inv of the last norm", 1)?,
@@ -174,11 +173,11 @@ impl Allocator<'_> {
         })
     }
 
-    fn workspace(&self, layers: bool) -> Result<Workspace, Error> {
+    fn workspace(&self) -> Result<Workspace<T>, Error> {
         let Sizes { hidden, feed_forward, heads, rank, .. } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
         let shapes = Projection::ALL.map(|p| self.sizes.of(p).map(|n| n as usize));
-        let matrix = if layers { shapes.map(|[n, k]| n * k).into_iter().max().unwrap_or(0) } else { 0 };
+        let matrix = shapes.map(|[n, k]| n * k).into_iter().max().unwrap_or(0);
         let input = hidden.max(feed_forward).max(queries);
         Ok(Workspace {
             w: self.elements("the unpacked matrix", matrix)?,

@@ -19,6 +19,7 @@
 //! | `pass.rs` | products with adapters, which forward and backward share |
 //! | `forward.rs`, `backward.rs` | the layers and the head |
 //! | `optimizer.rs` | clip and AdamW |
+//! | `needs.rs` | memory, counted |
 //! | `slots.rs` | batches in the host's memory |
 //! | `trainer.rs` | graphs, launches and records |
 
@@ -27,6 +28,7 @@ mod backward;
 mod buffers;
 mod forward;
 mod kernels;
+mod needs;
 mod optimizer;
 mod pass;
 mod sizes;
@@ -34,5 +36,6 @@ mod slots;
 mod trainer;
 mod weights;
 
+pub use needs::Needs;
 pub use trainer::{Launch, Settings, Snapshot, Trainer};
 pub use weights::Matrix;

@@ -4,11 +4,10 @@ use warpwright_driver::{Buffer, CaptureMode, Context, GraphExec, Pinned, Queue, 
 use warpwright_kernels::Pairing;
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::train::dropout::threshold;
-use warpwright_kernels::train::rope::frequencies;
 use warpwright_kernels::train::state::{CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP};
 
 use super::adapters::Flat;
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Layers};
 use super::kernels::Kernels;
 use super::optimizer::RECORDS;
 use super::pass::{Constants, State, Step};
@@ -16,8 +15,7 @@ use super::sizes::Sizes;
 use super::slots::Slots;
 use super::weights::{Matrix, upload};
 use crate::reference::{Adapters, MicroBatch, Moments, Record};
-use crate::weights::Weights;
-use crate::{Config, Error, Lora, Training};
+use crate::{Config, Error, LayerWeights, Lora, Projection, Training, Weights};
 
 /// How a step reaches the device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -114,12 +112,15 @@ impl Trainer {
         Error::unless(settings.head_chunk > 0, "head_chunk", settings.head_chunk, "at least 1")?;
         let head_chunk = settings.head_chunk.min(*tokens) as u32;
         let decay = training.schedule.decay;
+        let layers = Layers { config, lora, head_norms: head_norms(weights)? };
         let step = Step {
             kernels: Kernels::load(context, sizes.head_dim, settings.pairing, decay)?,
             sizes,
             eps: config.eps as f32,
             head_chunk,
-            buffers: Buffers::new(context, &sizes, &weights.layers, adapters, head_chunk)?,
+            buffers: Buffers::new(&sizes, &layers, head_chunk, &|label, len| {
+                Ok(Buffer::zeroed(context, len)?.labelled(label))
+            })?,
             weights: upload(context, config, weights)?,
             flat: Flat::new(context, adapters)?,
             slots: Slots::new(context, sizes.tokens)?,
@@ -278,6 +279,23 @@ impl Trainer {
     }
 }
 
+/// Whether the layers have head norms. All must, or none; and only what is added to nothing may have a bias.
+fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
+    let norms = |layer: &LayerWeights<V, M>| [layer.q_norm.is_some(), layer.k_norm.is_some()];
+    let has = weights.layers.first().is_some_and(|layer| layer.q_norm.is_some());
+    for (l, layer) in weights.layers.iter().enumerate() {
+        if norms(layer) != [has; 2] {
+            return Err(Error::HeadNorms { layer: l });
+        }
+        for p in [Projection::O, Projection::Down] {
+            if layer.biases[p as usize].is_some() {
+                return Err(Error::Bias { projection: p.name(), layer: l });
+            }
+        }
+    }
+    Ok(has)
+}
+
 impl Work {
     fn new(step: &Step, stream: &Stream, launch: Launch) -> Result<Work, Error> {
         let instantiate = |update: bool| -> Result<GraphExec, Error> {
@@ -307,9 +325,8 @@ fn pass(step: &Step, queue: &mut impl Queue, update: bool) -> Result<(), warpwri
 
 impl Constants {
     fn new(context: &Context, config: &Config, lora: &Lora) -> Result<Constants, Error> {
-        let turns = |radians: f64| revolutions(radians / std::f64::consts::TAU);
-        let freq: Vec<f32> =
-            frequencies(config.rope_theta, config.head_dim).into_iter().flat_map(turns).collect();
+        let turns = |radians: &f64| revolutions(radians / std::f64::consts::TAU);
+        let freq: Vec<f32> = config.frequencies.iter().flat_map(turns).collect();
         Ok(Constants {
             one: Buffer::from_slice(context, &[1.0])?.labelled("one"),
             scale: Buffer::from_slice(context, &[lora.scale() as f32])?.labelled("the adapters' scale"),

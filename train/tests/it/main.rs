@@ -1,6 +1,7 @@
 //! The reference of a training step, held to what an implementation in NumPy gave (`fixtures/oracle.py`), and the step on
 //! a device, held to the reference.
 
+mod base;
 mod constants;
 mod device;
 mod faults;

@@ -24,7 +24,8 @@ fn sizes_that_make_no_model() {
     sizes(|c| c.kv_heads = 3, "heads is 4, must be a multiple of kv_heads");
     sizes(|c| c.head_dim = 15, "head_dim is 15, must be an even number: RoPE rotates pairs");
     sizes(|c| c.eps = f64::NAN, "eps is NaN, must be 0 or more");
-    sizes(|c| c.rope_theta = 0.0, "rope_theta is 0, must be above 0");
+    sizes(|c| c.frequencies[0] = 0.0, "a rotary frequency is 0, must be above 0");
+    sizes(|c| c.frequencies.truncate(1), "the number of rotary frequencies is 1, must be head_dim / 2");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde_json::Value;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::{self, Nf4};
+use warpwright_kernels::train::rope::frequencies;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::reference::{
     Adapter, Adapters, LayerWeights, MicroBatch, Model, Ops, Storage, Weights,
@@ -55,7 +56,7 @@ impl Setup {
                 kv_heads: int("NKV"),
                 head_dim: int("HD"),
                 eps: number("eps"),
-                rope_theta: number("theta"),
+                frequencies: frequencies(number("theta"), int("HD")),
             },
             lora: Lora {
                 rank: int("r"),

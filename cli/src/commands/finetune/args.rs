@@ -1,0 +1,224 @@
+//! The command line, under the names that people know from other trainers.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use warpwright_kernels::train::schedule;
+use warpwright_train::Projection;
+use warpwright_train::base::BaseFormat;
+use warpwright_train::data::{Length, Shape};
+use warpwright_train::step;
+
+use crate::device::Choice;
+use crate::failure::Failure;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Model file (GGUF) of the family llama, qwen2 or qwen3
+    pub(crate) model: PathBuf,
+    /// Samples, an object a line: {"text"} or {"prompt", "completion"}
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub(crate) data: PathBuf,
+    /// Folder for the adapter, as PEFT reads it
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
+    /// Go on from this checkpoint folder, with the same settings
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Show samples, steps and memory, and stop
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// auto, cuda:N or emu (the emulator)
+    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    pub(crate) device: Choice,
+    /// Run on the emulator even what would take it hours
+    #[arg(long)]
+    pub(crate) insist: bool,
+
+    /// Tokens of a row; longer samples lose their end
+    #[arg(long, value_name = "TOKENS", default_value_t = 1024, help_heading = "Batches")]
+    pub(crate) seq: usize,
+    /// Rows of a micro-batch
+    #[arg(long, value_name = "ROWS", default_value_t = 4, help_heading = "Batches")]
+    pub(crate) batch: usize,
+    /// Micro-batches of a step
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Batches")]
+    pub(crate) grad_accum: usize,
+    /// Put one sample in a row instead of as many as have room
+    #[arg(long, help_heading = "Batches")]
+    pub(crate) no_packing: bool,
+    /// Learn prompts too
+    #[arg(long, help_heading = "Batches")]
+    pub(crate) train_on_prompt: bool,
+    /// Times that every sample is learned [default: 1]
+    #[arg(long, value_name = "N", conflicts_with = "steps", help_heading = "Batches")]
+    pub(crate) epochs: Option<u32>,
+    /// Optimizer steps, in place of --epochs
+    #[arg(long, value_name = "N", help_heading = "Batches")]
+    pub(crate) steps: Option<u32>,
+    /// Key of the order of samples, of the first adapters and of dropout
+    #[arg(long, default_value_t = 0, help_heading = "Batches")]
+    pub(crate) seed: u64,
+
+    /// Rank of the adapters
+    #[arg(long, default_value_t = 16, help_heading = "Adapters")]
+    pub(crate) rank: usize,
+    /// The adapters' scale is alpha / rank
+    #[arg(long, default_value_t = 32.0, help_heading = "Adapters")]
+    pub(crate) alpha: f64,
+    /// Share of the adapters' inputs that is dropped
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Adapters")]
+    pub(crate) dropout: f64,
+    /// all-linear, or projections: q_proj,v_proj
+    #[arg(long, value_delimiter = ',', default_value = "all-linear", value_parser = target, help_heading = "Adapters")]
+    pub(crate) targets: Vec<Targets>,
+    /// Number format of the frozen projections
+    #[arg(long, value_enum, default_value_t = BaseChoice::Auto, help_heading = "Adapters")]
+    pub(crate) base: BaseChoice,
+
+    /// Learning rate
+    #[arg(long, default_value_t = 2e-4, help_heading = "Optimizer")]
+    pub(crate) lr: f64,
+    /// How the rate falls after the warm-up
+    #[arg(long, value_enum, default_value_t = Schedule::Cosine, help_heading = "Optimizer")]
+    pub(crate) schedule: Schedule,
+    /// Steps over which the rate rises; below 1, their share of all steps
+    #[arg(long, value_name = "STEPS", default_value_t = 0.03, help_heading = "Optimizer")]
+    pub(crate) warmup: f64,
+    /// Learning rate of the last step
+    #[arg(long, value_name = "LR", default_value_t = 0.0, help_heading = "Optimizer")]
+    pub(crate) lr_min: f64,
+    /// Largest norm of the gradients of all adapters
+    #[arg(long, value_name = "NORM", default_value_t = 1.0, help_heading = "Optimizer")]
+    pub(crate) clip: f64,
+    /// Weight decay
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Optimizer")]
+    pub(crate) weight_decay: f64,
+
+    /// Write a checkpoint after each so many steps
+    #[arg(long, value_name = "STEPS")]
+    pub(crate) save_every: Option<u32>,
+    /// How a step reaches the device
+    #[arg(long, value_enum, default_value_t = Launch::Graph)]
+    pub(crate) launch: Launch,
+}
+
+/// One of the values of --targets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Targets {
+    All,
+    One(Projection),
+}
+
+fn target(text: &str) -> Result<Targets, String> {
+    if text == "all-linear" {
+        return Ok(Targets::All);
+    }
+    let found = Projection::ALL.into_iter().find(|p| p.name() == text);
+    found.map(Targets::One).ok_or_else(|| {
+        let names = Projection::ALL.map(Projection::name).join(", ");
+        format!("no projection of that name; there are {names}, and all-linear for all of them")
+    })
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BaseChoice {
+    /// NF4 for weights of 16 and 32 bits; quantized ones keep their values
+    Auto,
+    /// NF4 for all
+    Nf4,
+    /// The values of the file
+    Keep,
+}
+
+impl From<BaseChoice> for BaseFormat {
+    fn from(choice: BaseChoice) -> BaseFormat {
+        match choice {
+            BaseChoice::Auto => BaseFormat::Auto,
+            BaseChoice::Nf4 => BaseFormat::Nf4,
+            BaseChoice::Keep => BaseFormat::Keep,
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Schedule {
+    /// Half a cosine down to --lr-min
+    Cosine,
+    /// A line down to --lr-min
+    Linear,
+    /// The full rate
+    Constant,
+}
+
+impl From<Schedule> for schedule::Decay {
+    fn from(schedule: Schedule) -> schedule::Decay {
+        match schedule {
+            Schedule::Cosine => schedule::Decay::Cosine,
+            Schedule::Linear => schedule::Decay::Linear,
+            Schedule::Constant => schedule::Decay::Constant,
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Launch {
+    /// One launch of a hand-built graph for each micro-batch
+    Graph,
+    /// One launch of a graph that the driver captured from a stream
+    Capture,
+    /// One launch for each kernel
+    Eager,
+}
+
+impl From<Launch> for step::Launch {
+    fn from(launch: Launch) -> step::Launch {
+        match launch {
+            Launch::Graph => step::Launch::Graph,
+            Launch::Capture => step::Launch::Capture,
+            Launch::Eager => step::Launch::Eager,
+        }
+    }
+}
+
+impl Args {
+    /// Refuses a folder in use: an adapter is never written over by accident.
+    pub(super) fn check_out(&self) -> Result<(), Failure> {
+        let out = &self.out;
+        let used = match std::fs::read_dir(out) {
+            Ok(mut entries) => entries.next().is_some(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+            Err(error) => {
+                return Err(Failure::Input(format!("--out {} cannot be used: {error}", out.display())));
+            }
+        };
+        if used && self.resume.is_none() && !self.dry_run {
+            return Err(Failure::Input(format!(
+                "--out {} is in use; name an empty folder, or go on from one of its checkpoints: --resume {}",
+                out.display(),
+                out.join("checkpoint-N").display()
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            len: self.seq,
+            rows: self.batch,
+            accumulate: self.grad_accum,
+            packing: !self.no_packing,
+            seed: self.seed,
+            length: match self.steps {
+                Some(steps) => Length::Steps(steps),
+                None => Length::Epochs(self.epochs.unwrap_or(1)),
+            },
+        }
+    }
+
+    pub(super) fn projections(&self) -> Vec<Projection> {
+        let chosen =
+            |p: &Projection| self.targets.iter().any(|t| [Targets::All, Targets::One(*p)].contains(t));
+        Projection::ALL.into_iter().filter(chosen).collect()
+    }
+}

@@ -1,0 +1,45 @@
+//! `warpwright finetune`: trains a LoRA adapter on a frozen model.
+
+mod args;
+mod metrics;
+mod plan;
+mod session;
+
+pub(crate) use args::Args;
+
+use warpwright_engine::{Model, Tokenizer};
+use warpwright_train::base::{self, Base};
+use warpwright_train::data::{Batches, Data};
+use warpwright_train::peft::Shapes;
+
+use crate::failure::Failure;
+use crate::terminal::say;
+use crate::{device, interrupt};
+use plan::Plan;
+use session::Session;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    args.check_out()?;
+    let model = Model::open(&args.model)?;
+    let config = base::config(&model)?;
+    let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
+    tokenizer.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    if tokenizer.eos().is_none() {
+        say("warning: the file names no token that ends a text, so samples end without one");
+    }
+    let data = Data::read(&args.data, &tokenizer, args.seq, args.train_on_prompt)?;
+    let batches = Batches::new(data, args.shape())?;
+    let plan = Plan::new(args, &model, config, &batches)?;
+    let context = if args.dry_run { device::quiet(args.device)? } else { device::open(args.device)? };
+    plan.show(&context, &batches)?;
+    if args.dry_run {
+        return Ok(());
+    }
+    plan.check(&context, args.insist, &batches)?;
+    let base = Base::of(&model, args.base.into())?;
+    let course = plan.course(args, &batches)?;
+    let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };
+    let session = Session::new(args, &context, &plan, &base, &shapes, &course)?;
+    session.train(&batches)?;
+    interrupt::check()
+}

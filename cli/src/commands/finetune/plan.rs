@@ -1,0 +1,197 @@
+//! What is to be trained, before anything is allocated: settings, memory, and what resuming depends on.
+
+use std::fs::File;
+use std::hash::Hasher;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use warpwright_driver::Context;
+use warpwright_engine::Model;
+use warpwright_kernels::train::adamw::AdamW;
+use warpwright_kernels::train::schedule::Schedule;
+use warpwright_train::base;
+use warpwright_train::checkpoint::Course;
+use warpwright_train::data::Batches;
+use warpwright_train::step::{Needs, Settings};
+use warpwright_train::{Config, Lora, Training};
+
+use super::args::Args;
+use crate::failure::Failure;
+use crate::{device, emulation};
+
+/// Tokens whose logits are in memory at once.
+const HEAD_CHUNK: usize = 512;
+
+pub(super) struct Plan {
+    pub(super) settings: Settings,
+    needs: Needs,
+    /// Weights that a token is multiplied by.
+    weights: u64,
+}
+
+impl Plan {
+    pub(super) fn new(
+        args: &Args,
+        model: &Model,
+        config: Config,
+        batches: &Batches,
+    ) -> Result<Plan, Failure> {
+        let context = model.outline.config.context as usize;
+        if args.seq > context {
+            return Err(Failure::Input(format!(
+                "--seq {} is above the {context} positions that the model was made for",
+                args.seq
+            )));
+        }
+        let total = batches.steps();
+        let warmup = if args.warmup < 1.0 { (args.warmup * f64::from(total)).ceil() } else { args.warmup };
+        if !(0.0..=f64::from(u32::MAX)).contains(&warmup) {
+            return Err(Failure::Input(format!("--warmup {} is no number of steps", args.warmup)));
+        }
+        for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
+            if !(rate.is_finite() && rate >= 0.0) {
+                return Err(Failure::Input(format!("{flag} {rate} is no learning rate")));
+            }
+        }
+        let decay = args.schedule.into();
+        let schedule = Schedule { decay, lr: args.lr, lr_min: args.lr_min, warmup: warmup as u32, total };
+        let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: args.weight_decay };
+        let settings = Settings {
+            lora: Lora {
+                rank: args.rank,
+                alpha: args.alpha,
+                dropout: args.dropout,
+                seed: args.seed,
+                targets: args.projections(),
+            },
+            training: Training { schedule, adamw, max_norm: args.clip },
+            pairing: model.outline.config.architecture.pairing,
+            tokens: batches.tokens(),
+            head_chunk: HEAD_CHUNK,
+            launch: args.launch.into(),
+            config,
+        };
+        settings.lora.check()?;
+        settings.training.check()?;
+        let head_norms = model.outline.config.architecture.head_norms;
+        let needs = Needs::of(&settings, head_norms, base::bytes(model, args.base.into()))?;
+        let weights = warpwright_engine::info::layer_weights(&model.outline)
+            + warpwright_engine::info::head_weights(&model.outline);
+        Ok(Plan { settings, needs, weights })
+    }
+
+    /// Prints samples, steps and memory.
+    pub(super) fn show(&self, context: &Context, batches: &Batches) -> Result<(), Failure> {
+        let (data, config, lora) = (batches.data(), &self.settings.config, &self.settings.lora);
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN).set_header(["", ""]);
+        let share = 100.0 * data.labelled() as f64 / data.tokens() as f64;
+        let samples = match (data.cut, data.dropped) {
+            (0, _) => format!("{}", data.samples.len()),
+            (cut, 0) => format!("{}, of which {cut} lost their end", data.samples.len()),
+            (cut, dropped) => {
+                format!(
+                    "{}; {cut} lost their end, and {dropped} of them all that was to be learned",
+                    data.samples.len()
+                )
+            }
+        };
+        let rows = [
+            ("samples", samples),
+            ("tokens", format!("{}, {share:.1} % of them learned", data.tokens())),
+            ("fill", format!("{:.1} % of the rows", 100.0 * batches.fill())),
+            ("steps", format!("{} of {} tokens a micro-batch", batches.steps(), batches.tokens())),
+            ("trainable", format!("{} numbers, rank {}", lora.trainable(config), lora.rank)),
+            ("frozen weights", mebibytes(self.needs.weights)),
+            ("adapters, moments, gradients", mebibytes(self.needs.adapters)),
+            ("activations", mebibytes(self.needs.activations)),
+            ("logits", mebibytes(self.needs.head)),
+            ("workspace", mebibytes(self.needs.workspace)),
+            ("all", mebibytes(self.needs.total())),
+            ("free on the device", mebibytes(free(context)?)),
+        ];
+        rows.into_iter().for_each(|(name, value)| {
+            table.add_row([name.to_string(), value]);
+        });
+        println!("{table}");
+        Ok(())
+    }
+
+    /// Refuses what does not fit, or what the emulator cannot end soon.
+    pub(super) fn check(&self, context: &Context, insist: bool, batches: &Batches) -> Result<(), Failure> {
+        let (needed, free) = (self.needs.total(), free(context)?);
+        if needed > free {
+            return Err(Failure::Input(format!(
+                "training needs {} of device memory, and {} are free; use a smaller --batch or --seq, or --base nf4",
+                mebibytes(needed),
+                mebibytes(free)
+            )));
+        }
+        if insist || !device::is_emulator(context) {
+            return Ok(());
+        }
+        let tokens = u64::from(batches.steps()) * batches.tokens() as u64;
+        emulation::training(self.weights, tokens)
+    }
+
+    /// What the course of training depends on.
+    pub(super) fn course(&self, args: &Args, batches: &Batches) -> Result<Course, Failure> {
+        let Settings { training, lora, .. } = &self.settings;
+        let targets: Vec<&str> = lora.targets.iter().map(|p| p.name()).collect();
+        let pairs = [
+            ("model", hash(&args.model)?),
+            ("data", hash(&args.data)?),
+            ("seq", args.seq.to_string()),
+            ("batch", args.batch.to_string()),
+            ("grad-accum", args.grad_accum.to_string()),
+            ("packing", (!args.no_packing).to_string()),
+            ("train-on-prompt", args.train_on_prompt.to_string()),
+            ("steps", batches.steps().to_string()),
+            ("seed", args.seed.to_string()),
+            ("rank", lora.rank.to_string()),
+            ("alpha", lora.alpha.to_string()),
+            ("dropout", lora.dropout.to_string()),
+            ("targets", targets.join(",")),
+            ("base", format!("{:?}", args.base).to_lowercase()),
+            ("lr", args.lr.to_string()),
+            ("schedule", format!("{:?}", args.schedule).to_lowercase()),
+            ("warmup", training.schedule.warmup.to_string()),
+            ("lr-min", args.lr_min.to_string()),
+            ("clip", args.clip.to_string()),
+            ("weight-decay", args.weight_decay.to_string()),
+        ];
+        Ok(pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
+    }
+}
+
+fn free(context: &Context) -> Result<u64, Failure> {
+    Ok(context.memory()?.0 as u64)
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// The length and a hash of a file: enough to notice that it is another one.
+fn hash(path: &Path) -> Result<String, Failure> {
+    let fault = |error| Failure::Input(format!("cannot read {}: {error}", path.display()));
+    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(fault)?);
+    let (mut hasher, mut length) = (xxhash_rust::xxh3::Xxh3::new(), 0);
+    loop {
+        let bytes = file.fill_buf().map_err(fault)?;
+        if bytes.is_empty() {
+            return Ok(format!("{length} bytes, xxh3 {:016x}", hasher.finish()));
+        }
+        hasher.update(bytes);
+        let read = bytes.len();
+        length += read;
+        file.consume(read);
+    }
+}
+
+/// How long something takes, to read.
+pub(super) fn duration(time: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
+}

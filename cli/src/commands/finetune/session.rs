@@ -1,0 +1,192 @@
+//! The loop over the steps: launch, record, save.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use warpwright_driver::Context;
+use warpwright_train::base::Base;
+use warpwright_train::checkpoint::{self, Course};
+use warpwright_train::data::Batches;
+use warpwright_train::peft::{self, Shapes};
+use warpwright_train::reference::{Adapters, MicroBatch, Record};
+use warpwright_train::step::Trainer;
+
+use super::args::Args;
+use super::metrics::{About, Metrics};
+use super::plan::{Plan, duration};
+use crate::failure::Failure;
+use crate::interrupt::{self, Pending};
+use crate::progress::Bar;
+use crate::terminal::say;
+
+/// Steps in a row that may be skipped.
+const PATIENCE: u32 = 5;
+
+/// The least time between two lines where there is no bar.
+const REPORT: Duration = Duration::from_secs(10);
+
+pub(super) struct Session<'a> {
+    args: &'a Args,
+    shapes: &'a Shapes<'a>,
+    course: &'a Course,
+    trainer: Trainer,
+    metrics: Metrics,
+    /// Steps that were launched before, the skipped ones among them.
+    done: u32,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        args: &'a Args,
+        context: &Context,
+        plan: &Plan,
+        base: &Base,
+        shapes: &'a Shapes<'a>,
+        course: &'a Course,
+    ) -> Result<Session<'a>, Failure> {
+        let snapshot = args.resume.as_ref().map(|from| checkpoint::read(from, shapes, course)).transpose()?;
+        let first = Adapters::random(shapes.config, shapes.lora, args.seed);
+        let mut trainer = Trainer::new(context, plan.settings.clone(), &base.weights, &first)?;
+        let mut done = 0;
+        if let Some(snapshot) = &snapshot {
+            trainer.restore(snapshot)?;
+            done = snapshot.step + snapshot.skipped;
+        }
+        let fault = |error| Failure::Runtime(format!("cannot make {}: {error}", args.out.display()));
+        std::fs::create_dir_all(&args.out).map_err(fault)?;
+        Ok(Session { args, shapes, course, trainer, metrics: Metrics::open(&args.out, done)?, done })
+    }
+
+    pub(super) fn train(mut self, batches: &Batches) -> Result<(), Failure> {
+        let (steps, from) = (batches.steps(), self.done);
+        let pending = Pending::begin("this step, with a checkpoint");
+        let mut progress = Progress::new(steps, from);
+        let mut skipped = 0;
+        for step in from..steps {
+            let micros = batches.step(step);
+            let record = self.trainer.step(&micros)?;
+            self.done = step + 1;
+            let tokens = micros.iter().flat_map(|micro| &micro.labels).count();
+            let tokens = tokens - padding(&micros);
+            let about = progress.step(step + 1, batches.epoch(step), tokens, &record);
+            self.metrics.add(about, &record)?;
+            skipped = if record.skipped { skipped + 1 } else { 0 };
+            if skipped == PATIENCE {
+                let lines: Vec<_> =
+                    (step + 1 - PATIENCE..=step).flat_map(|step| batches.lines(step)).collect();
+                return Err(Failure::Runtime(format!(
+                    "loss or gradients were not finite in {PATIENCE} steps in a row, so training ends; their samples \
+                     are on the lines {lines:?} of {}. A lower --lr may help",
+                    self.args.data.display()
+                )));
+            }
+            let stop = interrupt::check();
+            let due = self.args.save_every.is_some_and(|every| every > 0 && self.done.is_multiple_of(every));
+            if due || stop.is_err() {
+                let folder = self.save()?;
+                if stop.is_err() {
+                    drop(progress);
+                    say(format!("stopped after step {} of {steps}; go on with --resume {folder}", self.done));
+                    return stop;
+                }
+            }
+        }
+        drop(pending);
+        progress.end();
+        let base = self.args.model.display().to_string();
+        peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
+        println!("the adapter is in {}", self.args.out.display());
+        Ok(())
+    }
+
+    /// Writes a checkpoint, and gives its folder.
+    fn save(&self) -> Result<String, Failure> {
+        let folder = self.args.out.join(format!("checkpoint-{}", self.done));
+        let base = self.args.model.display().to_string();
+        checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.course, &base)?;
+        Ok(path(&folder))
+    }
+}
+
+fn path(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Tokens of padding: each is a document of its own that learns nothing.
+fn padding(micros: &[MicroBatch]) -> usize {
+    let of = |micro: &MicroBatch| {
+        let alone = |i: usize| {
+            micro.starts[i] as usize == i
+                && micro.labels[i].is_none()
+                && micro.starts.get(i + 1).is_none_or(|&next| next as usize == i + 1)
+        };
+        (0..micro.ids.len()).filter(|&i| alone(i)).count()
+    };
+    micros.iter().map(of).sum()
+}
+
+/// What a user sees meanwhile: a bar at a terminal, else a line now and then.
+struct Progress {
+    bar: Bar,
+    steps: u32,
+    start: Instant,
+    last: Instant,
+    reported: Instant,
+    tokens: usize,
+    losses: (f64, f64),
+    first: Option<f64>,
+}
+
+impl Progress {
+    fn new(steps: u32, from: u32) -> Progress {
+        let bar = Bar::new("step {pos}/{len} {wide_bar} {msg}, {eta} left", steps.into());
+        bar.set_position(from.into());
+        let now = Instant::now();
+        Progress {
+            bar,
+            steps,
+            start: now,
+            last: now,
+            reported: now,
+            tokens: 0,
+            losses: (0.0, 0.0),
+            first: None,
+        }
+    }
+
+    fn step(&mut self, step: u32, epoch: usize, tokens: usize, record: &Record) -> About {
+        let took = self.last.elapsed().as_secs_f64();
+        self.last = Instant::now();
+        self.tokens += tokens;
+        let about = About { step, epoch, tokens, tokens_per_second: tokens as f64 / took };
+        self.first.get_or_insert(record.loss);
+        // A mean of the last twenty or so.
+        let (sum, weight) = self.losses;
+        if !record.skipped {
+            self.losses = (sum * 0.95 + record.loss, weight * 0.95 + 1.0);
+        }
+        let skipped = if record.skipped { ", skipped: not finite" } else { "" };
+        let text = format!("loss {:.4}, {:.0} tokens/s{skipped}", record.loss, about.tokens_per_second);
+        self.bar.set_message(text.clone());
+        self.bar.set_position(step.into());
+        if self.bar.is_hidden() && (self.reported.elapsed() >= REPORT || step == 1) {
+            self.reported = Instant::now();
+            say(format!("step {step} of {}: {text}, learning rate {:.3e}", self.steps, record.lr));
+        }
+        about
+    }
+
+    fn end(self) {
+        let time = self.start.elapsed();
+        let (sum, weight) = self.losses;
+        let rate = self.tokens as f64 / time.as_secs_f64();
+        drop(self.bar);
+        println!(
+            "{} steps in {}, {rate:.0} tokens/s; loss {:.4} at first, {:.4} over the last steps",
+            self.steps,
+            duration(time),
+            self.first.unwrap_or(f64::NAN),
+            sum / weight
+        );
+    }
+}

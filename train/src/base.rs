@@ -1,0 +1,177 @@
+//! The frozen model, from a GGUF file.
+
+use std::f64::consts::TAU;
+
+use warpwright_engine::Model;
+use warpwright_engine::model::{Block, Weight};
+use warpwright_kernels::train::nf4;
+use warpwright_kernels::{Format, Pairing};
+
+use crate::step::Matrix;
+use crate::{Config, Error, LayerWeights, Weights};
+
+/// What becomes of the projections' weights.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum BaseFormat {
+    /// NF4 for weights of 16 and 32 bits; quantized ones keep their values.
+    #[default]
+    Auto,
+    /// NF4 for all.
+    Nf4,
+    /// The values of the file.
+    Keep,
+}
+
+/// A frozen model in the host's memory.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// Its sizes.
+    pub config: Config,
+    /// Which dimensions of a head RoPE rotates together.
+    pub pairing: Pairing,
+    /// Its weights.
+    pub weights: Weights<Vec<f32>, Matrix>,
+    /// Positions that it was made for.
+    pub context: u32,
+}
+
+/// The families whose backward is written.
+const FAMILIES: [&str; 3] = ["llama", "qwen2", "qwen3"];
+
+impl Base {
+    /// Reads all weights of a file.
+    ///
+    /// # Errors
+    ///
+    /// A family or a scaling of RoPE that has no backward yet; a file that cannot be read; weights that are not finite.
+    pub fn of(model: &Model, format: BaseFormat) -> Result<Base, Error> {
+        let config = config(model)?;
+        let (w, pairing) = (&model.outline.weights, model.outline.config.architecture.pairing);
+        let reader = Reader { model, format };
+        let weights = Weights {
+            embed: reader.numbers(&w.embed)?,
+            head: w.head.as_ref().map(|head| reader.numbers(head)).transpose()?,
+            norm: reader.numbers(&w.norm)?,
+            layers: w.blocks.iter().map(|block| reader.layer(block)).collect::<Result<_, _>>()?,
+        };
+        model.gguf.check()?;
+        Ok(Base { config, pairing, weights, context: model.outline.config.context })
+    }
+}
+
+/// The sizes of a model, if there is a backward for its family.
+///
+/// # Errors
+///
+/// A family or a scaling of RoPE that has none.
+pub fn config(model: &Model) -> Result<Config, Error> {
+    let outline = &model.outline;
+    let c = &outline.config;
+    let family = c.architecture.name;
+    let refuse = |what: &str| Err(Error::Family { path: model.gguf.path.clone(), what: what.into() });
+    if !FAMILIES.contains(&family) {
+        return refuse(&format!("models of the family {family}; it knows {}", FAMILIES.join(", ")));
+    }
+    if c.rope.dim != c.head_dim {
+        return refuse("models that rotate a part of each head");
+    }
+    if c.rope.magnitude != 1.0 {
+        return refuse("rotary embeddings with a magnitude (YaRN)");
+    }
+    if (0..c.layers).any(|layer| c.window_of(layer).is_some()) {
+        return refuse("attention to a window");
+    }
+    let factors = outline.rope_factors.as_ref().map(|factors| factors.of(c.context));
+    Ok(Config {
+        vocab: c.vocab as usize,
+        hidden: c.hidden as usize,
+        feed_forward: c.feed_forward as usize,
+        layers: c.layers as usize,
+        heads: c.heads as usize,
+        kv_heads: c.kv_heads as usize,
+        head_dim: c.head_dim as usize,
+        eps: c.epsilon.into(),
+        frequencies: c.rope.revolutions(factors).into_iter().map(|turns| turns * TAU).collect(),
+    })
+}
+
+/// Bytes of device memory that the weights take.
+pub fn bytes(model: &Model, format: BaseFormat) -> u64 {
+    let weights = &model.outline.weights;
+    let of = |weight: &Weight| u64::from(weight.rows()) * u64::from(weight.row_len());
+    let matrix = |weight: &Weight| match format.is_nf4(weight) {
+        true => of(weight).div_ceil(2) + 4 * of(weight).div_ceil(nf4::BLOCK as u64),
+        false => 4 * of(weight),
+    };
+    let projections = |b: &Block<Weight>| -> u64 {
+        [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down].map(matrix).iter().sum()
+    };
+    let vectors = |b: &Block<Weight>| -> u64 {
+        let optional = [&b.q_bias, &b.k_bias, &b.v_bias, &b.q_norm, &b.k_norm];
+        let optional = optional.into_iter().flatten();
+        [&b.attn_norm, &b.ffn_norm].into_iter().chain(optional).map(|v| 4 * of(v)).sum()
+    };
+    let top = [&weights.embed, &weights.norm].into_iter().chain(&weights.head);
+    top.map(|weight| 4 * of(weight)).sum::<u64>()
+        + weights.blocks.iter().map(|block| projections(block) + vectors(block)).sum::<u64>()
+}
+
+impl BaseFormat {
+    fn is_nf4(self, weight: &Weight) -> bool {
+        let wide = [Format::F32, Format::F16, Format::BF16].contains(&weight.format);
+        self == BaseFormat::Nf4 || self == BaseFormat::Auto && wide
+    }
+}
+
+struct Reader<'a> {
+    model: &'a Model,
+    format: BaseFormat,
+}
+
+impl Reader<'_> {
+    fn layer(&self, block: &Block<Weight>) -> Result<LayerWeights<Vec<f32>, Matrix>, Error> {
+        let optional = |weight: &Option<Weight>| weight.as_ref().map(|w| self.numbers(w)).transpose();
+        let Block { q, k, v, o, gate, up, down, .. } = block;
+        let projections = [q, k, v, o, gate, up, down].map(|weight| self.matrix(weight));
+        let [q, k, v, o, gate, up, down] = projections;
+        Ok(LayerWeights {
+            attention_norm: self.numbers(&block.attn_norm)?,
+            feed_forward_norm: self.numbers(&block.ffn_norm)?,
+            q_norm: optional(&block.q_norm)?,
+            k_norm: optional(&block.k_norm)?,
+            projections: [q?, k?, v?, o?, gate?, up?, down?],
+            biases: [
+                optional(&block.q_bias)?,
+                optional(&block.k_bias)?,
+                optional(&block.v_bias)?,
+                None,
+                None,
+                None,
+                None,
+            ],
+        })
+    }
+
+    fn matrix(&self, weight: &Weight) -> Result<Matrix, Error> {
+        let numbers = self.numbers(weight)?;
+        Ok(match self.format.is_nf4(weight) {
+            true => Matrix::Nf4(nf4::quantize(&numbers)),
+            false => Matrix::F32(numbers),
+        })
+    }
+
+    fn numbers(&self, weight: &Weight) -> Result<Vec<f32>, Error> {
+        let gguf = &self.model.gguf;
+        let numbers = weight.format.dequantize(&gguf.data(&weight.range)?);
+        match numbers.iter().position(|w| !w.is_finite()) {
+            None => Ok(numbers),
+            Some(index) => Err(warpwright_engine::Error::Weight {
+                path: gguf.path.clone(),
+                tensor: weight.name.clone(),
+                index,
+                value: numbers[index],
+            }
+            .into()),
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Training data: a file of samples, and the batches that are made of them.
+
+mod batches;
+mod order;
+mod sample;
+
+pub use batches::{Batches, Length, Shape};
+pub use sample::{Data, Sample};
