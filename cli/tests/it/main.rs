@@ -3,6 +3,7 @@
 mod bench;
 mod bench_batch;
 mod emulator;
+mod finetune;
 mod input;
 mod outputs;
 mod program;

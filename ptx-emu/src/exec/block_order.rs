@@ -4,7 +4,7 @@
 //! of [`super::clocks`]. What a warp has acquired of other blocks it passes on to the warps of its own block in the way
 //! that block orders them, and to further blocks with its next release.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 use super::clocks::{Clock, Clocks, Strong, join};
@@ -50,7 +50,7 @@ struct WarpOrder {
     /// What the last releasing fence covers.
     fenced: Option<Known>,
     /// What was read of others' releases, by address.
-    noted: HashMap<u64, Known>,
+    noted: FxHashMap<u64, Known>,
 }
 
 /// What a block that has begun and not ended knows of others.
@@ -64,7 +64,7 @@ pub(crate) struct BlockOrder {
 
 /// What blocks have published, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Exchange(HashMap<u64, PublishedKnown>);
+pub(crate) struct Exchange(FxHashMap<u64, PublishedKnown>);
 
 fn covers(clock: &Clock, other: &Clock) -> bool {
     other.iter().enumerate().all(|(i, count)| clock.get(i).copied().unwrap_or(0) >= *count)

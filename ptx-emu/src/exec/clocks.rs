@@ -16,7 +16,7 @@
 //! Lanes of one warp are ordered by block barriers and by `bar.warp.sync`, which orders the lanes of its mask alone. For
 //! everything else a lane speaks for its whole warp: where lanes fence for themselves, a race may be missed.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// For each warp, how much of what it did is known; for each warp again, how much is to the asynchronous proxy; and for
 /// each agent.
@@ -52,8 +52,8 @@ pub(crate) struct Clocks {
     /// What each warp's last releasing fence covers.
     fenced: Vec<Option<Clock>>,
     /// What each warp has read of others' releases, by address.
-    noted: Vec<HashMap<u64, Clock>>,
-    published: HashMap<u64, PublishedClock>,
+    noted: Vec<FxHashMap<u64, Clock>>,
+    published: FxHashMap<u64, PublishedClock>,
     lanes: Vec<Option<LaneClocks>>,
 }
 
@@ -73,8 +73,8 @@ impl Clocks {
             seen: vec![vec![0; 2 * warps]; warps],
             now: vec![0; 2 * warps],
             fenced: vec![None; warps],
-            noted: vec![HashMap::new(); warps],
-            published: HashMap::new(),
+            noted: vec![FxHashMap::default(); warps],
+            published: FxHashMap::default(),
             lanes: vec![None; warps],
         }
     }
@@ -90,7 +90,7 @@ impl Clocks {
             clock.fill(self.past);
         }
         self.fenced.fill(None);
-        self.noted.iter_mut().for_each(HashMap::clear);
+        self.noted.iter_mut().for_each(FxHashMap::clear);
         self.published.clear();
         self.lanes.fill(None);
         self.now.truncate(2 * self.warps);

@@ -6,7 +6,7 @@
 //!
 //! Strong reads are not remembered: a plain write after one is found by a schedule that runs the writer first.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::block_order::Stamp;
 use crate::accesses::MemoryOperation;
@@ -25,7 +25,7 @@ struct Sets {
     latest: Vec<Id>,
     /// The set without the stamp, and the stamp.
     sets: Vec<(Id, Id)>,
-    numbers: HashMap<(Id, Id), Id>,
+    numbers: FxHashMap<(Id, Id), Id>,
     /// The last insertion: set, stamp, result.
     last: (Id, Id, Id),
     /// The last set all of which was ordered before a warp of a block: set, block, warp.
@@ -45,7 +45,7 @@ struct Page {
 /// The elements of global memory that a launch has touched.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    pages: HashMap<u64, Page>,
+    pages: FxHashMap<u64, Page>,
     sets: Sets,
 }
 

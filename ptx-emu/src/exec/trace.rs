@@ -4,7 +4,9 @@
 //! writing, race whatever order they happened to run in, unless [something orders them](super::block_order). Within a
 //! block, threads are ordered as for [shared memory](super::shared).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
 
 use super::block_order::{BlockOrder, Exchange, Stamp};
 use super::clocks::{Clocks, Strong};
@@ -18,7 +20,7 @@ use crate::fault::SourcePlace;
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     /// By instruction, allocation, and whether `griddepcontrol.wait` came before.
-    sites: HashMap<(u32, u64, bool), (MemoryOperation, ByteSet)>,
+    sites: FxHashMap<(u32, u64, bool), (MemoryOperation, ByteSet)>,
     owners: Owners,
     exchange: Exchange,
     /// Blocks that have begun.
@@ -37,7 +39,7 @@ pub(crate) struct Running {
     /// For each warp, its count when it executed `griddepcontrol.wait`; 0 for never.
     waits: Vec<u32>,
     /// The last write of the block to each word, by word address.
-    writes: HashMap<u64, LastAccess>,
+    writes: FxHashMap<u64, LastAccess>,
 }
 
 /// An earlier access to the same bytes that races with the current one, and whether it wrote.

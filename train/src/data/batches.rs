@@ -114,6 +114,12 @@ impl Batches {
         self.steps
     }
 
+    /// Micro-batches of all steps.
+    pub fn micro_batches(&self) -> u64 {
+        let last = self.steps.checked_sub(1).map(|last| self.place(last));
+        last.map_or(0, |(epoch, micros)| u64::from(epoch.first_micro) + u64::from(micros.end))
+    }
+
     /// Tokens of a micro-batch, padding among them.
     pub fn tokens(&self) -> usize {
         self.shape.len * self.shape.rows

@@ -162,3 +162,41 @@ fn a_restored_trainer_goes_on_to_the_same_bits() {
     let records: Vec<_> = first.into_iter().chain(rest).collect();
     assert_eq!(whole, (records, resumed.snapshot().unwrap()));
 }
+
+/// A step whose loss is not finite changes nothing but the count of skipped steps, and the next one goes on.
+#[test]
+fn a_step_that_is_not_finite_is_skipped() {
+    let mut setup = Setup::new(&read("llama-r4-qv")["config"]);
+    setup.training.max_norm = 1e30;
+    setup.training.schedule.lr = 1e30;
+    setup.training.schedule.warmup = 1;
+    let mut trainer = trainer(&setup, &setup.adapters(), Launch::Eager);
+    assert!(!trainer.step(&setup.micros(1)).unwrap().skipped);
+    let before = trainer.snapshot().unwrap();
+    for step in 2..4 {
+        let record = trainer.step(&setup.micros(step)).unwrap();
+        assert!(record.skipped && !record.loss.is_finite(), "{record:?}");
+    }
+    let after = trainer.snapshot().unwrap();
+    assert_eq!((after.step, after.skipped, after.micro), (1, 2, 3));
+    assert_eq!((after.adapters, after.moments), (before.adapters, before.moments));
+    assert_eq!(after.corrections, before.corrections);
+}
+
+#[test]
+fn refuses_what_a_device_does_not_take() {
+    let setup = Setup::new(&read("llama-r4-qv")["config"]);
+    let mut trainer = trainer(&setup, &setup.adapters(), Launch::Eager);
+    let mut micro = setup.micros(1).swap_remove(0);
+    micro.number = 3;
+    let error = trainer.step(&[micro.clone()]).unwrap_err().to_string();
+    assert_eq!(error, "the micro-batch has number 3, must have 0, which comes next: dropout depends on it");
+    micro.number = 0;
+    for list in [&mut micro.ids, &mut micro.positions, &mut micro.starts] {
+        list.push(0);
+    }
+    micro.labels.push(None);
+    let error = trainer.step(&[micro]).unwrap_err().to_string();
+    assert_eq!(error, "a micro-batch has 49 tokens, must have at most the 48 that the trainer was made for");
+    assert_eq!(trainer.step(&[]).unwrap_err().to_string(), "a step has no micro-batch; give at least one");
+}

@@ -5,6 +5,7 @@ mod base;
 mod constants;
 mod device;
 mod faults;
+mod files;
 mod fixtures;
 mod generators;
 mod invariants;

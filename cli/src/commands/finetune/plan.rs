@@ -132,8 +132,8 @@ impl Plan {
         if insist || !device::is_emulator(context) {
             return Ok(());
         }
-        let tokens = u64::from(batches.steps()) * batches.tokens() as u64;
-        emulation::training(self.weights, tokens)
+        let first = batches.tokens() as u64;
+        emulation::training(self.weights, batches.micro_batches() * first, first)
     }
 
     /// What the course of training depends on.

@@ -1,0 +1,59 @@
+//! Adapters in files.
+
+use safetensors::SafeTensors;
+use warpwright_kernels::Pairing;
+use warpwright_train::peft::{self, Shapes};
+
+use crate::setup::{Setup, read};
+
+fn shapes(setup: &Setup, pairing: Pairing) -> Shapes<'_> {
+    Shapes { config: &setup.config, lora: &setup.lora, pairing }
+}
+
+/// Names, shapes and types are PEFT's.
+#[test]
+fn an_adapter_has_the_names_that_peft_reads() {
+    let setup = Setup::new(&read("llama-r4-qv")["config"]);
+    let folder = tempfile::tempdir().unwrap();
+    peft::write(folder.path(), &shapes(&setup, Pairing::HalfSplit), &setup.moved(), "some/model").unwrap();
+    let bytes = std::fs::read(folder.path().join("adapter_model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let mut lines: Vec<String> =
+        tensors.iter().map(|(name, view)| format!("{name} {:?} {:?}", view.dtype(), view.shape())).collect();
+    lines.sort();
+    let config = std::fs::read_to_string(folder.path().join("adapter_config.json")).unwrap();
+    insta::assert_snapshot!("adapter", format!("{}\n\n{config}", lines.join("\n")));
+}
+
+/// Rows that a GGUF file has permuted go back to where the original model has them.
+#[test]
+fn rows_go_to_the_order_of_the_original_model() {
+    let setup = Setup::new(&read("llama-r4")["config"]);
+    let moved = setup.moved();
+    let shapes = |pairing| shapes(&setup, pairing);
+    let folder = tempfile::tempdir().unwrap();
+    peft::write(folder.path(), &shapes(Pairing::Interleaved), &moved, "some/model").unwrap();
+    assert_eq!(peft::read(folder.path(), &shapes(Pairing::Interleaved)).unwrap(), moved);
+
+    let original = peft::read(folder.path(), &shapes(Pairing::HalfSplit)).unwrap();
+    let (rank, dim) = (setup.lora.rank, setup.config.head_dim);
+    let [found, ours] = [&original, &moved].map(|all| &all.layers[1][0].as_ref().unwrap().b);
+    // Pair i of head 2 is rows 2 i and 2 i + 1 of a GGUF file, and rows i and i + dim / 2 of the original.
+    for i in 0..dim / 2 {
+        for half in 0..2 {
+            let (from, to) = (2 * dim + 2 * i + half, 2 * dim + half * (dim / 2) + i);
+            assert_eq!(found[to * rank..][..rank], ours[from * rank..][..rank]);
+        }
+    }
+    let [found, ours] = [&original, &moved].map(|all| &all.layers[1][2].as_ref().unwrap().b);
+    assert_eq!(found, ours, "values are not permuted");
+}
+
+#[test]
+fn refuses_tensors_of_other_shapes() {
+    let (four, eight) = (Setup::new(&read("llama-r4")["config"]), Setup::new(&read("qwen2-r8")["config"]));
+    let folder = tempfile::tempdir().unwrap();
+    peft::write(folder.path(), &shapes(&four, Pairing::HalfSplit), &four.moved(), "some/model").unwrap();
+    let error = peft::read(folder.path(), &shapes(&eight, Pairing::HalfSplit)).unwrap_err().to_string();
+    assert!(error.contains("lora_A.weight is F32 [4, 64], must be F32 [8, 96]"), "{error}");
+}
