@@ -8,7 +8,7 @@
 //! the overlapped pipeline ([`pipeline`]) read packed tiles and run on sm_80 and newer. Activations and sums are `f32`.
 //! No kernel assumes a size that its contract does not check.
 //!
-//! [`train`] is the arithmetic of a training step, and naive kernels of most of its operations.
+//! [`train`] is the arithmetic of a training step, and simple kernels of its operations.
 
 #![forbid(unsafe_code)]
 

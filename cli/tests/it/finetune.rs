@@ -130,3 +130,16 @@ fn refuses_samples_by_their_line() {
         assert!(err.contains(wanted), "{samples:?}: {err}");
     }
 }
+
+/// The command of the README, as far as that costs no time.
+#[test]
+fn the_command_of_the_readme_is_right() {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).expect("README.md");
+    let command = page.split("cargo run --release -- finetune ").nth(1).expect("the command");
+    let command = command.replace("\\\n", " ");
+    let flags: Vec<&str> = command.lines().next().expect("a line").split_whitespace().collect();
+    let end = run(&[&["finetune"], &flags[..], &["--dry-run", "--device", "emu"]].concat());
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let table = page.split("| samples ").nth(1).expect("the table").lines().next().expect("a row");
+    assert!(end.out.contains(table), "README.md has {table}, this is {}", end.out);
+}

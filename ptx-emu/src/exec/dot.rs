@@ -9,8 +9,13 @@
 //! apart, were those computed here. `mma.sync` gives the same bits as `wgmma`. Not probed: infinities, and results that
 //! are denormal.
 
+use crate::isa::number::power_of_two;
+
+/// The exponent of zero: below that of any product, also where the other factor is large.
+const ZERO: i32 = -1 << 16;
+
 /// A factor: `m * 2^(e - 23)`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Factor {
     m: i32,
     e: i32,
@@ -29,6 +34,7 @@ impl Factor {
             _ if exponent - 127 < least => ((fraction | 1 << 23) >> (least - exponent + 127).min(31), least),
             _ => (fraction | 1 << 23, exponent - 127),
         };
+        let e = if m == 0 { ZERO } else { e };
         Factor { m: if value.is_sign_negative() { -m } else { m }, e, special: exponent == 0xff, value }
     }
 }
@@ -58,10 +64,8 @@ pub(crate) fn add_products(sum: f32, a: &[Factor], b: &[Factor], kept: Kept) -> 
     if c.special || a.iter().zip(b).any(|(a, b)| a.special || b.special) {
         return add_special(sum, a, b);
     }
-    let of_sum = if c.m == 0 { i32::MIN } else { c.e };
-    let exponent = |(a, b): (&Factor, &Factor)| if a.m == 0 || b.m == 0 { i32::MIN } else { a.e + b.e };
-    let largest = a.iter().zip(b).map(exponent).fold(of_sum, i32::max);
-    if largest == i32::MIN {
+    let largest = a.iter().zip(b).map(|(a, b)| a.e + b.e).fold(c.e, i32::max);
+    if largest <= ZERO / 2 {
         return 0.0;
     }
     let mut total = cut(i64::from(c.m), largest - c.e + 23 - fraction);
@@ -71,14 +75,9 @@ pub(crate) fn add_products(sum: f32, a: &[Factor], b: &[Factor], kept: Kept) -> 
     single(total, largest - fraction, result)
 }
 
-/// A number without its last bits, toward zero; or with more of them.
+/// A number without its last bits, toward zero; or with more of them, of which `fraction` never asks for more than 2.
 fn cut(n: i64, bits: i32) -> i64 {
-    let magnitude = match bits {
-        _ if n == 0 => 0,
-        ..0 => n.unsigned_abs() << -bits,
-        0..64 => n.unsigned_abs() >> bits,
-        _ => 0,
-    };
+    let magnitude = (n.unsigned_abs() << 2) >> (bits + 2).clamp(0, 63);
     if n < 0 { -(magnitude as i64) } else { magnitude as i64 }
 }
 
@@ -88,7 +87,7 @@ fn single(n: i64, e: i32, bits: i32) -> f32 {
     // Below the least exponent, a single has fewer bits.
     let spare = spare.max(-149 - e);
     let magnitude = if spare > 0 { n.unsigned_abs() >> spare.min(63) } else { n.unsigned_abs() };
-    let value = magnitude as f64 * 2f64.powi(e + spare.max(0));
+    let value = magnitude as f64 * power_of_two(e + spare.max(0));
     // Toward zero from what no single holds, too.
     let value = if value > f64::from(f32::MAX) { f32::INFINITY } else { value as f32 };
     if n < 0 { -value } else { value }
@@ -148,5 +147,59 @@ mod tests {
         assert_eq!(sum(f32::MAX, &[(f32::MAX, 1.0)]), f32::INFINITY);
         assert_eq!(sum(1.0, &[(f32::INFINITY, -1.0)]), f32::NEG_INFINITY);
         assert!(sum(1.0, &[(f32::INFINITY, 0.0)]).is_nan());
+    }
+
+    /// The definition at the top of this file, in integers of 128 bits.
+    fn defined(sum: f32, products: &[(f32, f32)], Kept { fraction, result }: Kept) -> f32 {
+        let parts = |x: f32| {
+            let (bits, sign) = (x.to_bits(), if x < 0.0 { -1 } else { 1 });
+            let (exponent, m) = ((bits >> 23 & 0xff) as i32, i128::from(bits & 0x7f_ffff));
+            if exponent == 0 { (sign * m, -126) } else { (sign * (m | 1 << 23), exponent - 127) }
+        };
+        let mut addends = vec![{
+            let (m, e) = parts(sum);
+            (m << 23, e)
+        }];
+        addends.extend(products.iter().map(|&(a, b)| {
+            let ((a, e), (b, f)) = (parts(a), parts(b));
+            (a * b, e + f)
+        }));
+        // Each is `m * 2^(e - 46)`.
+        let Some(largest) = addends.iter().filter(|(m, _)| *m != 0).map(|(_, e)| *e).max() else {
+            return 0.0;
+        };
+        let cut = |(m, e): &(i128, i32)| {
+            let bits = (largest - e + 46 - fraction).min(127);
+            m.signum() * (m.abs() >> bits)
+        };
+        let total: i128 = addends.iter().filter(|(m, _)| *m != 0).map(cut).sum();
+        single(total as i64, largest - fraction, result)
+    }
+
+    #[test]
+    fn random_products_are_added_as_defined() {
+        let mut state = 7u64;
+        let mut random = |spread: u32| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let bits = (state >> 32) as u32;
+            match bits % 17 {
+                0 => 0.0,
+                1 => f32::from_bits(bits & 0x807f_ffff),
+                _ => {
+                    f32::from_bits(bits & 0x807f_ffff | (127 - spread / 2 + (bits >> 8) % (spread + 1)) << 23)
+                }
+            }
+        };
+        for round in 0..20_000 {
+            let spread = [0, 4, 30, 60, 120][round % 5];
+            let products: Vec<_> = (0..round % 17).map(|_| (random(spread), random(spread))).collect();
+            let (start, kept) = (random(spread), if round % 3 == 0 { NARROW } else { WIDE });
+            let factors = |which: fn(&(f32, f32)) -> f32| -> Vec<Factor> {
+                products.iter().map(|p| Factor::from(which(p))).collect()
+            };
+            let found = add_products(start, &factors(|p| p.0), &factors(|p| p.1), kept);
+            let wanted = defined(start, &products, kept);
+            assert_eq!(found.to_bits(), wanted.to_bits(), "{start} {products:?}: {found}, not {wanted}");
+        }
     }
 }

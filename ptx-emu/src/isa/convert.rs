@@ -356,7 +356,7 @@ impl Conversion {
 /// Rounds to an integral value.
 fn rounded(value: f64, round: Round) -> f64 {
     match round {
-        Round::Nearest => value.round_ties_even(),
+        Round::Nearest => nearest(value),
         Round::Zero => value.trunc(),
         Round::Down => value.floor(),
         Round::Up => value.ceil(),

@@ -264,13 +264,28 @@ pub(crate) fn widen16(h: u16) -> u32 {
     sign | if exponent == 0x0f80_0000 { special } else { scaled }
 }
 
+/// `2^exponent`, which is a normal number.
+#[inline]
+pub(crate) fn power_of_two(exponent: i32) -> f64 {
+    debug_assert!((-1022..1024).contains(&exponent));
+    f64::from_bits(((exponent + 1023) as u64) << 52)
+}
+
+/// The nearest integral value, ties to even. Without a call, which the standard library's is on x86-64.
+#[inline]
+pub(crate) fn nearest(x: f64) -> f64 {
+    // From here on doubles are integral, and adding it rounds to an integral value.
+    const INTEGRAL: f64 = (1u64 << 52) as f64;
+    if x.abs() < INTEGRAL { ((x.abs() + INTEGRAL) - INTEGRAL).copysign(x) } else { x }
+}
+
 /// Rounds to a format of `mantissa` stored bits whose smallest normal number is `2^least`.
 fn narrow(x: f64, mantissa: i32, least: i32, round: Round) -> f64 {
     let exponent = ((x.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(least);
-    let unit = 2f64.powi(exponent - mantissa);
+    let unit = power_of_two(exponent - mantissa);
     let scaled = x / unit;
     unit * match round {
-        Round::Nearest => scaled.round_ties_even(),
+        Round::Nearest => nearest(scaled),
         Round::Zero => scaled.trunc(),
         Round::Down => scaled.floor(),
         Round::Up => scaled.ceil(),
@@ -288,7 +303,7 @@ pub(crate) fn narrow16(x: f64, round: Round) -> u16 {
     let magnitude = match rounded {
         _ if rounded > 65504.0 && finite_limit => 0x7bff,
         _ if rounded > 65504.0 => 0x7c00,
-        _ if rounded < 2f64.powi(-14) => (rounded * 2f64.powi(24)) as u16,
+        _ if rounded < power_of_two(-14) => (rounded * power_of_two(24)) as u16,
         _ => ((rounded.to_bits() >> 42) as i64 - (1008 << 10)) as u16,
     };
     sign | magnitude
@@ -336,5 +351,23 @@ pub(crate) fn narrow_single(x: f32) -> u16 {
         0x477f_f000.. => 0x7c00,
         0x3880_0000.. => normal,
         _ => subnormal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{nearest, power_of_two};
+
+    #[test]
+    fn shortcuts_are_the_standard_librarys() {
+        for exponent in -1022..1024 {
+            assert_eq!(power_of_two(exponent), 2f64.powi(exponent));
+        }
+        let halves = (-40..40).map(|i| f64::from(i) / 2.0);
+        let edges = [0.49999999999999994, 4503599627370495.5, 4503599627370496.0, 9e15, 1e300, f64::INFINITY];
+        for x in halves.chain(edges).chain(edges.map(|x| -x)) {
+            assert_eq!(nearest(x).to_bits(), x.round_ties_even().to_bits(), "{x}");
+        }
+        assert!(nearest(f64::NAN).is_nan());
     }
 }

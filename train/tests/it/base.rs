@@ -1,63 +1,124 @@
-//! The frozen model of a file: what training computes with it is what decoding computes.
+//! The frozen model of a file: training computes with it what decoding computes, and what the reference computes.
 
 use std::path::Path;
 
 use warpwright_engine::{Decoder, Model, Options, Tokenizer};
+use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::cross_entropy;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
-use warpwright_train::base::{self, Base, BaseFormat};
+use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::data::{Batches, Data, Length, Shape};
-use warpwright_train::reference::Adapters;
-use warpwright_train::step::{Launch, Settings, Trainer};
-use warpwright_train::{Lora, Projection, Training};
+use warpwright_train::reference::{
+    Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
+};
+use warpwright_train::step::{Launch, Matrix, Settings, Trainer};
+use warpwright_train::{LayerWeights, Lora, Projection, Training};
 
-use crate::device::context;
+use crate::device::{context, worst};
+use crate::setup::wide;
 
-fn model() -> Model {
-    Model::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/rustdoc-7m-Q4_K_M.gguf")).unwrap()
+const LEN: usize = 16;
+
+/// The small model, and one text.
+struct Bench {
+    model: Model,
+    base: Base,
+    ids: Vec<u32>,
+    micro: MicroBatch,
+    settings: Settings,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../assets/rustdoc-7m-Q4_K_M.gguf");
+        let model = Model::open(&file).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("data.jsonl");
+        std::fs::write(&file, "{\"text\": \"An iterator over the elements of a slice.\"}\n").unwrap();
+        let data = Data::read(&file, &Tokenizer::from_gguf(&model.gguf).unwrap(), LEN, false).unwrap();
+        let ids = data.samples[0].ids.clone();
+        let shape =
+            Shape { len: LEN, rows: 1, accumulate: 1, packing: true, seed: 0, length: Length::Steps(1) };
+        let micro = Batches::new(data, shape).unwrap().step(0).swap_remove(0);
+        let base = Base::of(&model, BaseFormat::Auto).unwrap();
+        let schedule = Schedule { decay: Decay::Constant, lr: 1e-3, lr_min: 0.0, warmup: 0, total: 1 };
+        let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
+        let targets = vec![Projection::Q, Projection::K, Projection::Down];
+        let settings = Settings {
+            config: base.config.clone(),
+            lora: Lora { rank: 4, alpha: 8.0, dropout: 0.0, seed: 0, targets },
+            training: Training { schedule, adamw, max_norm: 1.0 },
+            pairing: base.pairing,
+            tokens: LEN,
+            head_chunk: LEN,
+            launch: Launch::Eager,
+        };
+        Bench { model, base, ids, micro, settings }
+    }
+
+    fn trainer(&self, adapters: &Adapters) -> Trainer {
+        Trainer::new(&context(), self.settings.clone(), &self.base.weights, adapters).unwrap()
+    }
+
+    fn adapters(&self) -> Adapters {
+        Adapters::random(&self.base.config, &self.settings.lora, 0)
+    }
+}
+
+/// Weights of a file in `f64`.
+fn unpacked(weights: &warpwright_train::Weights<Vec<f32>, Matrix>) -> Weights {
+    let matrix = |matrix: &Matrix| match matrix {
+        Matrix::F32(numbers) => wide(numbers),
+        Matrix::Nf4(_) => panic!("a quantized file keeps its values"),
+    };
+    let optional = |v: &Option<Vec<f32>>| v.as_deref().map(wide);
+    let layer = |layer: &LayerWeights<Vec<f32>, Matrix>| LayerWeights {
+        attention_norm: wide(&layer.attention_norm),
+        feed_forward_norm: wide(&layer.feed_forward_norm),
+        q_norm: optional(&layer.q_norm),
+        k_norm: optional(&layer.k_norm),
+        projections: layer.projections.each_ref().map(matrix),
+        biases: layer.biases.each_ref().map(optional),
+    };
+    Weights {
+        embed: wide(&weights.embed),
+        head: optional(&weights.head),
+        norm: wide(&weights.norm),
+        layers: weights.layers.iter().map(layer).collect(),
+    }
 }
 
 /// The loss of a text is that of the logits that the decoder gives.
 #[test]
 fn the_loss_is_that_of_the_decoders_logits() {
-    let (model, context) = (model(), context());
-    let tokenizer = Tokenizer::from_gguf(&model.gguf).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("data.jsonl");
-    std::fs::write(&file, "{\"text\": \"An iterator over the elements of a slice.\"}\n").unwrap();
-    let data = Data::read(&file, &tokenizer, 16, false).unwrap();
-    let shape = Shape { len: 16, rows: 1, accumulate: 1, packing: true, seed: 0, length: Length::Steps(1) };
-    let batches = Batches::new(data, shape).unwrap();
-    let [micro] = &batches.step(0)[..] else { panic!("one micro-batch") };
+    let bench = Bench::new();
+    let options = Options::new(LEN as u32, warpwright_engine::Launch::Eager);
+    let mut decoder = Decoder::new(&context(), &bench.model, options, |_| ()).unwrap();
+    let rows = decoder.logits(&bench.ids).unwrap();
+    let logits: Vec<f64> = rows.flat_map(|row| wide(&row.unwrap())).collect();
+    let lse = cross_entropy::lse(&logits, bench.base.config.vocab);
+    let labels = &bench.micro.labels[..bench.ids.len()];
+    let wanted = cross_entropy::loss(&logits, &lse, labels) / bench.micro.n as f64;
+    // B is zero at first, so the adapters change nothing.
+    let found = bench.trainer(&bench.adapters()).step(&[bench.micro.clone()]).unwrap().loss;
+    assert!((found - wanted).abs() < 1e-3, "{found}, the decoder's logits give {wanted}");
+}
 
-    let ids = &batches.data().samples[0].ids;
-    println!("{ids:?}");
-    let options = Options::new(16, warpwright_engine::Launch::Eager);
-    let mut decoder = Decoder::new(&context, &model, options, |_| ()).unwrap();
-    let rows: Vec<f32> = decoder.logits(ids).unwrap().flat_map(|row| row.unwrap()).collect();
-    let logits: Vec<f64> = rows.into_iter().map(f64::from).collect();
-    let labels = &micro.labels[..ids.len()];
-    let lse = cross_entropy::lse(&logits, model.outline.config.vocab as usize);
-    let wanted = cross_entropy::loss(&logits, &lse, labels) / micro.n as f64;
-
-    let base = Base::of(&model, BaseFormat::Auto).unwrap();
-    let lora = Lora { rank: 4, alpha: 8.0, dropout: 0.0, seed: 0, targets: vec![Projection::Q] };
-    let training = Training {
-        schedule: Schedule { decay: Decay::Constant, lr: 1e-3, lr_min: 0.0, warmup: 0, total: 1 },
-        adamw: warpwright_kernels::train::adamw::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 },
-        max_norm: 1.0,
-    };
-    let adapters = Adapters::random(&base.config, &lora, 0);
-    let settings = Settings {
-        config: base::config(&model).unwrap(),
-        lora,
-        training,
-        pairing: base.pairing,
-        tokens: 16,
-        head_chunk: 16,
-        launch: Launch::Eager,
-    };
-    let mut trainer = Trainer::new(&context, settings, &base.weights, &adapters).unwrap();
-    let found = trainer.step(&batches.step(0)).unwrap().loss;
-    assert!((found - wanted).abs() < 1e-2, "{found}, the decoder's logits give {wanted}");
+/// Gradients of a real model, whose rotary pairs are neighbours, with adapters that change what it says.
+#[test]
+fn gradients_of_a_file_are_those_of_the_reference() {
+    let bench = Bench::new();
+    let mut adapters = bench.adapters();
+    let factors = adapters.layers.iter_mut().flatten().flatten();
+    factors
+        .for_each(|of| of.b.iter_mut().enumerate().for_each(|(i, b)| *b = ((i % 13) as f64 - 6.0) / 256.0));
+    let (config, lora) = (bench.base.config.clone(), bench.settings.lora.clone());
+    let weights = unpacked(&bench.base.weights);
+    let mut reference = ReferenceModel::new(config, lora, weights, Storage::F64, &References).unwrap();
+    reference.pairing = bench.base.pairing;
+    let wanted = reference.gradients(&adapters, &bench.micro).unwrap();
+    let mut trainer = bench.trainer(&adapters);
+    trainer.accumulate(&bench.micro).unwrap();
+    let (error, place) = worst(&trainer.gradients().unwrap(), &wanted.adapters);
+    assert!(error < 1e-4, "{place} is {error:e} off");
 }

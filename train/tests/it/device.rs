@@ -123,7 +123,7 @@ fn gate(name: &str, steps: usize) {
 }
 
 /// The largest relative L2 distance of a tensor, and which.
-fn worst(found: &Adapters, wanted: &Adapters) -> (f64, String) {
+pub(crate) fn worst(found: &Adapters, wanted: &Adapters) -> (f64, String) {
     let tensors = named(found).into_iter().zip(named(wanted));
     let apart = tensors.map(|((name, found), (_, wanted))| (distance(found, wanted), name));
     apart.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap()

@@ -22,6 +22,9 @@ use crate::terminal::say;
 /// Steps in a row that may be skipped.
 const PATIENCE: u32 = 5;
 
+/// Steps whose losses the last line has the mean of, at most: a tenth of all.
+const MEAN: usize = 100;
+
 /// The least time between two lines where there is no bar.
 const REPORT: Duration = Duration::from_secs(10);
 
@@ -133,8 +136,8 @@ struct Progress {
     last: Instant,
     reported: Instant,
     tokens: usize,
-    losses: (f64, f64),
-    first: Option<f64>,
+    /// Of the steps that were taken.
+    losses: Vec<f64>,
 }
 
 impl Progress {
@@ -142,16 +145,7 @@ impl Progress {
         let bar = Bar::new("step {pos}/{len} {wide_bar} {msg}, {eta} left", steps.into());
         bar.set_position(from.into());
         let now = Instant::now();
-        Progress {
-            bar,
-            steps,
-            start: now,
-            last: now,
-            reported: now,
-            tokens: 0,
-            losses: (0.0, 0.0),
-            first: None,
-        }
+        Progress { bar, steps, start: now, last: now, reported: now, tokens: 0, losses: vec![] }
     }
 
     fn step(&mut self, step: u32, epoch: usize, tokens: usize, record: &Record) -> About {
@@ -159,11 +153,8 @@ impl Progress {
         self.last = Instant::now();
         self.tokens += tokens;
         let about = About { step, epoch, tokens, tokens_per_second: tokens as f64 / took };
-        self.first.get_or_insert(record.loss);
-        // A mean of the last twenty or so.
-        let (sum, weight) = self.losses;
         if !record.skipped {
-            self.losses = (sum * 0.95 + record.loss, weight * 0.95 + 1.0);
+            self.losses.push(record.loss);
         }
         let skipped = if record.skipped { ", skipped: not finite" } else { "" };
         let text = format!("loss {:.4}, {:.0} tokens/s{skipped}", record.loss, about.tokens_per_second);
@@ -178,15 +169,16 @@ impl Progress {
 
     fn end(self) {
         let time = self.start.elapsed();
-        let (sum, weight) = self.losses;
         let rate = self.tokens as f64 / time.as_secs_f64();
+        let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10).min(MEAN)..];
+        let mean = last.iter().sum::<f64>() / last.len() as f64;
         drop(self.bar);
         println!(
-            "{} steps in {}, {rate:.0} tokens/s; loss {:.4} at first, {:.4} over the last steps",
+            "{} steps in {}, {rate:.0} tokens/s; loss {:.4} at first, {mean:.4} over the last {}",
             self.steps,
             duration(time),
-            self.first.unwrap_or(f64::NAN),
-            sum / weight
+            self.losses.first().unwrap_or(&f64::NAN),
+            last.len()
         );
     }
 }
