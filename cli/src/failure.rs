@@ -83,7 +83,7 @@ impl From<engine::Error> for Failure {
 impl From<train::Error> for Failure {
     fn from(error: train::Error) -> Self {
         match error {
-            train::Error::Engine(error) => error.into(),
+            train::Error::Engine(error) => (*error).into(),
             train::Error::Driver(_) | train::Error::Write { .. } => Failure::Runtime(sentence(&error)),
             _ => Failure::Input(sentence(&error)),
         }

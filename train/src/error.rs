@@ -50,9 +50,21 @@ pub enum Error {
     #[error("{}: {problem}", path.display())]
     Checkpoint { path: PathBuf, problem: String },
     #[error(transparent)]
-    Engine(#[from] warpwright_engine::Error),
+    Engine(Box<warpwright_engine::Error>),
     #[error(transparent)]
-    Driver(#[from] warpwright_driver::Error),
+    Driver(Box<warpwright_driver::Error>),
+}
+
+impl From<warpwright_engine::Error> for Error {
+    fn from(error: warpwright_engine::Error) -> Error {
+        Error::Engine(Box::new(error))
+    }
+}
+
+impl From<warpwright_driver::Error> for Error {
+    fn from(error: warpwright_driver::Error) -> Error {
+        Error::Driver(Box::new(error))
+    }
 }
 
 impl std::fmt::Debug for Error {

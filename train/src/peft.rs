@@ -56,7 +56,7 @@ pub fn write(folder: &Path, shapes: &Shapes<'_>, adapters: &Adapters, base: &str
     write_tensors(&folder.join(TENSORS), shapes, &[("", adapters)])
 }
 
-/// Reads the adapters of a folder that [`write`] wrote.
+/// Reads the adapters of a folder that [`write()`] wrote.
 ///
 /// # Errors
 ///

@@ -67,6 +67,14 @@ fn trains_and_goes_on_from_a_checkpoint() {
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     assert!(bytes(&bench.path("whole")) == bytes(&bench.path("resumed")), "other bits after resuming");
 
+    let last = ["--save-every", "1", "--resume", &checkpoint];
+    let end = bench.run("last", &[&three[..], &last].concat());
+    assert!(end.out.contains("1 steps in "), "{}", end.out);
+    let checkpoint_of_all = bench.path("last/checkpoint-3").display().to_string();
+    let end = bench.run("nothing", &[&three[..], &["--resume", &checkpoint_of_all]].concat());
+    assert!(end.out.contains("no step was left to be trained"), "{}", end.out);
+    assert!(bytes(&bench.path("whole")) == bytes(&bench.path("nothing")));
+
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--lr", "1e-3"]].concat());
     assert!(refused.contains("the training had lr = 0.0002, and now it is 0.001"), "{refused}");
     let end = bench.run("whole", &three);

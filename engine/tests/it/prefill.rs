@@ -178,7 +178,7 @@ fn a_prompt_can_be_stopped_between_chunks() {
     let (model, ids) = (model("stopped"), tokens(150));
     let [chunks, few, simple, _] = ways(160);
     let cases: [(Options, usize, &[u32]); 3] =
-        [(chunks, 72, &[16, 32, 48, 64, 72]), (few, 150, &[64, 128, 150]), (simple, 20, &[8, 16, 20])];
+        [(chunks, 40, &[16, 32, 40]), (few, 100, &[64, 100]), (simple, 20, &[8, 16, 20])];
     for (options, len, pieces) in cases {
         let (mut decoder, ids) = (decoder(&model, options), &ids[..len]);
         assert_eq!(watched(&mut decoder, ids, usize::MAX), (pieces.to_vec(), len as u32));

@@ -238,7 +238,8 @@ impl EndStep {
         a.records.at(slot * RECORD).st4([loss, norm, clip, lr]);
 
         k.note("skip what is not finite");
-        let taken = (loss - loss).eq(0.0) & (norm - norm).eq(0.0);
+        let [loss_is, norm_is] = [loss, norm].map(|x| x.abs().lt(f32::INFINITY));
+        let taken = loss_is & norm_is;
         let word = taken.select(1u32, 0u32);
         a.taken.st(word);
         a.outcomes.at(slot).st(word);

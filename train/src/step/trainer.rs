@@ -52,7 +52,7 @@ pub struct Settings {
 pub struct Trainer {
     stream: Stream,
     step: Step,
-    work: Work,
+    graphs: Option<Graphs>,
     settings: Settings,
     /// The adapters' shapes.
     shapes: Adapters,
@@ -79,14 +79,11 @@ pub struct Snapshot {
     pub corrections: [f32; 2],
 }
 
-/// What a launch is made of.
-enum Work {
-    /// A micro-batch, and the last micro-batch of a step with the update.
-    Graphs {
-        micro: GraphExec,
-        last: GraphExec,
-    },
-    Eager,
+/// The graphs; none if kernels are launched one by one.
+struct Graphs {
+    micro: GraphExec,
+    /// The last micro-batch of a step, and the update.
+    last: GraphExec,
 }
 
 impl Trainer {
@@ -130,9 +127,9 @@ impl Trainer {
             training: training.clone(),
         };
         let stream = Stream::new(context)?;
-        let work = Work::new(&step, &stream, settings.launch)?;
+        let graphs = Graphs::new(&step, &stream, settings.launch)?;
         let shapes = Adapters::zeros(config, lora);
-        Ok(Trainer { stream, step, work, shapes, settings, micros: 0, steps: 0 })
+        Ok(Trainer { stream, step, graphs, shapes, settings, micros: 0, steps: 0 })
     }
 
     /// One optimizer step over these micro-batches. It waits for the device.
@@ -235,10 +232,7 @@ impl Trainer {
 
     /// Nodes of the graph of a step with one micro-batch; none if kernels are launched one by one.
     pub fn nodes(&self) -> Option<usize> {
-        match &self.work {
-            Work::Graphs { last, .. } => Some(last.nodes().len()),
-            Work::Eager => None,
-        }
+        self.graphs.as_ref().map(|graphs| graphs.last.nodes().len())
     }
 
     fn check(&self, micro: &MicroBatch, number: u32) -> Result<(), Error> {
@@ -255,15 +249,10 @@ impl Trainer {
 
     fn launch(&mut self, micro: &MicroBatch, update: bool) -> Result<(), Error> {
         self.step.slots.write(self.micros, micro, self.step.sizes.tokens)?;
-        match &mut self.work {
-            Work::Graphs { last, .. } if update => last.launch(&self.stream)?,
-            Work::Graphs { micro, .. } => micro.launch(&self.stream)?,
-            Work::Eager => {
-                self.step.micro_batch(&mut &self.stream)?;
-                if update {
-                    self.step.update(&mut &self.stream)?;
-                }
-            }
+        match &mut self.graphs {
+            Some(Graphs { last, .. }) if update => last.launch(&self.stream)?,
+            Some(Graphs { micro, .. }) => micro.launch(&self.stream)?,
+            None => pass(&self.step, &mut &self.stream, update)?,
         }
         self.step.slots.release(self.micros, &self.stream)?;
         self.micros += 1;
@@ -296,8 +285,8 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
     Ok(has)
 }
 
-impl Work {
-    fn new(step: &Step, stream: &Stream, launch: Launch) -> Result<Work, Error> {
+impl Graphs {
+    fn new(step: &Step, stream: &Stream, launch: Launch) -> Result<Option<Graphs>, Error> {
         let instantiate = |update: bool| -> Result<GraphExec, Error> {
             let graph = match launch {
                 Launch::Capture => {
@@ -312,8 +301,8 @@ impl Work {
             Ok(graph.instantiate()?)
         };
         match launch {
-            Launch::Eager => Ok(Work::Eager),
-            _ => Ok(Work::Graphs { micro: instantiate(false)?, last: instantiate(true)? }),
+            Launch::Eager => Ok(None),
+            _ => Ok(Some(Graphs { micro: instantiate(false)?, last: instantiate(true)? })),
         }
     }
 }

@@ -100,7 +100,7 @@ fn the_loss_is_that_of_the_decoders_logits() {
     let labels = &bench.micro.labels[..bench.ids.len()];
     let wanted = cross_entropy::loss(&logits, &lse, labels) / bench.micro.n as f64;
     // B is zero at first, so the adapters change nothing.
-    let found = bench.trainer(&bench.adapters()).step(&[bench.micro.clone()]).unwrap().loss;
+    let found = bench.trainer(&bench.adapters()).step(std::slice::from_ref(&bench.micro)).unwrap().loss;
     assert!((found - wanted).abs() < 1e-3, "{found}, the decoder's logits give {wanted}");
 }
 

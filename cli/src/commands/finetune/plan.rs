@@ -88,21 +88,19 @@ impl Plan {
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(["", ""]);
         let share = 100.0 * data.labelled() as f64 / data.tokens() as f64;
-        let samples = match (data.cut, data.dropped) {
-            (0, _) => format!("{}", data.samples.len()),
-            (cut, 0) => format!("{}, of which {cut} lost their end", data.samples.len()),
-            (cut, dropped) => {
-                format!(
-                    "{}; {cut} lost their end, and {dropped} of them all that was to be learned",
-                    data.samples.len()
-                )
-            }
-        };
+        let mut samples = data.samples.len().to_string();
+        if data.cut > 0 {
+            samples += &format!(" ({} cut)", data.cut);
+        }
+        if data.dropped > 0 {
+            samples += &format!(", {} dropped: their prompts fill a row", data.dropped);
+        }
         let rows = [
             ("samples", samples),
             ("tokens", format!("{}, {share:.1} % of them learned", data.tokens())),
             ("fill", format!("{:.1} % of the rows", 100.0 * batches.fill())),
-            ("steps", format!("{} of {} tokens a micro-batch", batches.steps(), batches.tokens())),
+            ("steps", batches.steps().to_string()),
+            ("tokens a micro-batch", batches.tokens().to_string()),
             ("trainable", format!("{} numbers, rank {}", lora.trainable(config), lora.rank)),
             ("frozen weights", mebibytes(self.needs.weights)),
             ("adapters, moments, gradients", mebibytes(self.needs.adapters)),

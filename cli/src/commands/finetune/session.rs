@@ -132,6 +132,8 @@ fn padding(micros: &[MicroBatch]) -> usize {
 struct Progress {
     bar: Bar,
     steps: u32,
+    /// Steps of an earlier run.
+    from: u32,
     start: Instant,
     last: Instant,
     reported: Instant,
@@ -145,7 +147,7 @@ impl Progress {
         let bar = Bar::new("step {pos}/{len} {wide_bar} {msg}, {eta} left", steps.into());
         bar.set_position(from.into());
         let now = Instant::now();
-        Progress { bar, steps, start: now, last: now, reported: now, tokens: 0, losses: vec![] }
+        Progress { bar, steps, from, start: now, last: now, reported: now, tokens: 0, losses: vec![] }
     }
 
     fn step(&mut self, step: u32, epoch: usize, tokens: usize, record: &Record) -> About {
@@ -168,16 +170,18 @@ impl Progress {
     }
 
     fn end(self) {
-        let time = self.start.elapsed();
-        let rate = self.tokens as f64 / time.as_secs_f64();
-        let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10).min(MEAN)..];
-        let mean = last.iter().sum::<f64>() / last.len() as f64;
         drop(self.bar);
+        let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10).min(MEAN)..];
+        let Some(first) = self.losses.first() else {
+            println!("no step was left to be trained");
+            return;
+        };
+        let (time, mean) = (self.start.elapsed(), last.iter().sum::<f64>() / last.len() as f64);
         println!(
-            "{} steps in {}, {rate:.0} tokens/s; loss {:.4} at first, {mean:.4} over the last {}",
-            self.steps,
+            "{} steps in {}, {:.0} tokens/s; loss {first:.4} at first, {mean:.4} over the last {}",
+            self.steps - self.from,
             duration(time),
-            self.losses.first().unwrap_or(&f64::NAN),
+            self.tokens as f64 / time.as_secs_f64(),
             last.len()
         );
     }
