@@ -135,13 +135,23 @@ impl Context {
     pub fn synchronize(&self) -> Result<(), Error> {
         // Each stream on its own: cuCtxSynchronize may end a capture on another thread.
         let streams = lock(&self.0.streams).clone();
-        let result = streams.iter().try_for_each(|s| self.wait_for(s));
+        let mut result = streams.iter().try_for_each(|s| self.wait_for(s));
+        if streams.is_empty() {
+            // A fault of a stream that is gone is known to the driver alone.
+            result = self.ask_for_faults().map_err(Error::from);
+        }
         drop(streams);
         if result.is_ok() {
             self.0.order.settle();
         }
         self.collect();
         result
+    }
+
+    fn ask_for_faults(&self) -> Result<(), DriverError> {
+        let _current = self.enter()?;
+        // SAFETY: the context's own stream, which nobody captures.
+        unsafe { cu!(self.driver(), cuStreamSynchronize(self.0.transfer)) }
     }
 
     /// Waits until the stream has done what it was given so far.

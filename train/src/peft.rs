@@ -9,7 +9,7 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use serde_json::json;
+use serde_json::{Value, json};
 use warpwright_kernels::Pairing;
 
 use crate::reference::Adapters;
@@ -43,7 +43,7 @@ pub fn write(folder: &Path, shapes: &Shapes<'_>, adapters: &Adapters, base: &str
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": base,
         "r": lora.rank,
-        "lora_alpha": lora.alpha,
+        "lora_alpha": whole(lora.alpha),
         "lora_dropout": lora.dropout,
         "target_modules": targets,
         "bias": "none",
@@ -54,6 +54,11 @@ pub fn write(folder: &Path, shapes: &Shapes<'_>, adapters: &Adapters, base: &str
     });
     files::write(&folder.join(CONFIG), format!("{config:#}\n").as_bytes())?;
     write_tensors(&folder.join(TENSORS), shapes, &[("", adapters)])
+}
+
+/// A number, without a fraction where it has none: PEFT declares alpha as an integer.
+fn whole(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < 1e15 { json!(number as i64) } else { json!(number) }
 }
 
 /// Reads the adapters of a folder that [`write()`] wrote.
@@ -85,15 +90,10 @@ pub(crate) fn write_tensors(
         }
     }
     let fault = |problem: String| Error::Checkpoint { path: path.to_owned(), problem };
-    let view = |(name, shape, bytes): &'_ (String, Vec<usize>, Vec<u8>)| {
-        let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
-        view.map(|view| (name.clone(), view.data().to_vec(), view.shape().to_vec()))
-    };
-    let checked: Result<Vec<_>, _> = tensors.iter().map(view).collect();
-    checked.map_err(|error| fault(error.to_string()))?;
-    let views = tensors.iter().filter_map(|(name, shape, bytes)| {
-        Some((name, TensorView::new(Dtype::F32, shape.clone(), bytes).ok()?))
+    let views = tensors.iter().map(|(name, shape, bytes)| {
+        TensorView::new(Dtype::F32, shape.clone(), bytes).map(|view| (name, view))
     });
+    let views: Vec<_> = views.collect::<Result<_, _>>().map_err(|error| fault(error.to_string()))?;
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
     let bytes = safetensors::serialize(views, Some(metadata)).map_err(|error| fault(error.to_string()))?;
     files::write(path, &bytes)

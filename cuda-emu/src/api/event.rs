@@ -125,11 +125,10 @@ fn query(m: &'static Machine, event: CUevent) -> Result {
     let mut s = m.state();
     let mark = last(&mut s, event)?;
     let context = s.events[s.events.find(event)?].context;
+    // In this order: after a fault all marks are reached.
+    let reached = mark.is_none_or(|mark| mark.at().is_some());
     s.contexts[context].sticky.check()?;
-    match mark {
-        Some(mark) if mark.at().is_none() => Err(CUresult::NOT_READY.into()),
-        _ => Ok(()),
-    }
+    if reached { Ok(()) } else { Err(CUresult::NOT_READY.into()) }
 }
 
 fn elapsed(m: &'static Machine, milliseconds: Out<c_float>, start: CUevent, end: CUevent) -> Result {

@@ -64,6 +64,17 @@ fn a_buffer_in_a_thread_local_survives_a_fault() {
             std::thread::scope(|scope| scope.spawn(|| fail_and_keep(&context, true)).join().unwrap());
             assert!(context.synchronize().is_err());
         }
+        "gone" => {
+            let stream = Stream::new(&context).unwrap();
+            let x = Buffer::from_slice(&context, &[1.0; N]).unwrap();
+            let y = Buffer::zeroed(&context, N).unwrap();
+            // SAFETY: it writes where it must not, which faults on the emulator.
+            let kernel: Kernel<Beside> = unsafe { Kernel::load(&context, Beside { by: N as u32 }) }.unwrap();
+            stream.launch(&kernel, args(&x, &y, 1.0)).unwrap();
+            assert!(stream.synchronize().is_err());
+            drop(stream);
+            assert!(context.synchronize().is_err(), "the fault of a stream that is gone is not told");
+        }
         "last thread" => {
             let thread = std::thread::spawn(move || fail_and_keep(&context, true));
             thread.join().unwrap();
@@ -80,7 +91,7 @@ fn start_children() {
     if cfg!(miri) {
         return; // Miri starts no processes.
     }
-    for child in ["thread", "last thread", "no fault", "main"] {
+    for child in ["thread", "gone", "last thread", "no fault", "main"] {
         let run = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "fault::a_buffer_in_a_thread_local_survives_a_fault", "--test-threads=1"])
             .env(CHILD, child)

@@ -94,10 +94,10 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        drop(pending);
         progress.end();
         let base = self.args.model.display().to_string();
         peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
+        drop(pending);
         println!("the adapter is in {}", self.args.out.display());
         Ok(())
     }
