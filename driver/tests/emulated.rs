@@ -425,5 +425,6 @@ fn events_measure_and_order() {
     other.launch(&bench.add, bench.add(&bench.b, &bench.d, 1.0)).unwrap();
     assert_eq!(other.read(&bench.d).unwrap()[5], 7.0);
     assert!(end.since(&start).unwrap().as_secs() < 60);
+    bench.stream.synchronize().unwrap();
     assert!(bench.stream.is_idle().unwrap());
 }
