@@ -138,7 +138,9 @@ impl Context {
         let mut result = streams.iter().try_for_each(|s| self.wait_for(s));
         if streams.is_empty() {
             // A fault of a stream that is gone is known to the driver alone.
-            result = self.ask_for_faults().map_err(Error::from);
+            let _current = self.enter()?;
+            // SAFETY: the context's own stream is alive, and nobody captures it.
+            result = unsafe { cu!(self.driver(), cuStreamSynchronize(self.0.transfer)) }.map_err(Error::from);
         }
         drop(streams);
         if result.is_ok() {
@@ -146,12 +148,6 @@ impl Context {
         }
         self.collect();
         result
-    }
-
-    fn ask_for_faults(&self) -> Result<(), DriverError> {
-        let _current = self.enter()?;
-        // SAFETY: the context's own stream, which nobody captures.
-        unsafe { cu!(self.driver(), cuStreamSynchronize(self.0.transfer)) }
     }
 
     /// Waits until the stream has done what it was given so far.

@@ -71,12 +71,18 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, course: &Course) -> Result<Snaps
     let count = |key: &str| word(&state[key], key);
     let bits = &state["bias_correction_bits"];
     let correction = |i: usize| word(&bits[i], "bias_correction_bits").map(f32::from_bits);
+    let (step, skipped) = (count("step")?, count("skipped")?);
+    if step.checked_add(skipped).is_none() {
+        return Err(fault(format!(
+            "counts {step} steps and {skipped} that were skipped: together above 2^32"
+        )));
+    }
     let [first, second] = peft::read_tensors(&folder.join(OPTIMIZER), shapes, MOMENTS)?;
     Ok(Snapshot {
         adapters: peft::read(folder, shapes)?,
         moments: Moments { first, second },
-        step: count("step")?,
-        skipped: count("skipped")?,
+        step,
+        skipped,
         micro: count("micro_batch")?,
         corrections: [correction(0)?, correction(1)?],
     })

@@ -96,7 +96,7 @@ pub(crate) struct Args {
     pub(crate) weight_decay: f64,
 
     /// Write a checkpoint after each so many steps
-    #[arg(long, value_name = "STEPS")]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) save_every: Option<u32>,
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]

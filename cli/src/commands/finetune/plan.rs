@@ -55,6 +55,9 @@ impl Plan {
                 return Err(Failure::Input(format!("{flag} {rate} is no learning rate")));
             }
         }
+        if args.clip.is_nan() || args.clip <= 0.0 {
+            return Err(Failure::Input(format!("--clip {} is no norm; it must be above 0", args.clip)));
+        }
         let decay = args.schedule.into();
         let schedule = Schedule { decay, lr: args.lr, lr_min: args.lr_min, warmup: warmup as u32, total };
         let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: args.weight_decay };

@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
                 )));
             }
             let stop = interrupt::check();
-            let due = self.args.save_every.is_some_and(|every| every > 0 && self.done.is_multiple_of(every));
+            let due = self.args.save_every.is_some_and(|every| self.done.is_multiple_of(every));
             if due || stop.is_err() {
                 let folder = self.save()?;
                 if stop.is_err() {
