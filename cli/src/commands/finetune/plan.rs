@@ -39,27 +39,10 @@ impl Plan {
         batches: &Batches,
     ) -> Result<Plan, Failure> {
         let context = model.outline.config.context as usize;
-        if args.seq > context {
-            return Err(Failure::Input(format!(
-                "--seq {} is above the {context} positions that the model was made for",
-                args.seq
-            )));
-        }
         let total = batches.steps();
-        let warmup = if args.warmup < 1.0 { (args.warmup * f64::from(total)).ceil() } else { args.warmup };
-        if !(0.0..=f64::from(u32::MAX)).contains(&warmup) {
-            return Err(Failure::Input(format!("--warmup {} is no number of steps", args.warmup)));
-        }
-        for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
-            if !(rate.is_finite() && rate >= 0.0) {
-                return Err(Failure::Input(format!("{flag} {rate} is no learning rate")));
-            }
-        }
-        if args.clip.is_nan() || args.clip <= 0.0 {
-            return Err(Failure::Input(format!("--clip {} is no norm; it must be above 0", args.clip)));
-        }
+        let warmup = warmup(args, context, total)?;
         let decay = args.schedule.into();
-        let schedule = Schedule { decay, lr: args.lr, lr_min: args.lr_min, warmup: warmup as u32, total };
+        let schedule = Schedule { decay, lr: args.lr, lr_min: args.lr_min, warmup, total };
         let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: args.weight_decay };
         let settings = Settings {
             lora: Lora {
@@ -165,6 +148,29 @@ impl Plan {
         ];
         Ok(pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
     }
+}
+
+/// The steps of the warm-up; refuses numbers with which there is no training.
+fn warmup(args: &Args, context: usize, total: u32) -> Result<u32, Failure> {
+    if args.seq > context {
+        return Err(Failure::Input(format!(
+            "--seq {} is above the {context} positions that the model was made for",
+            args.seq
+        )));
+    }
+    let warmup = if args.warmup < 1.0 { (args.warmup * f64::from(total)).ceil() } else { args.warmup };
+    if !(0.0..=f64::from(u32::MAX)).contains(&warmup) {
+        return Err(Failure::Input(format!("--warmup {} is no number of steps", args.warmup)));
+    }
+    for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
+        if !(rate.is_finite() && rate >= 0.0) {
+            return Err(Failure::Input(format!("{flag} {rate} is no learning rate")));
+        }
+    }
+    if args.clip.is_nan() || args.clip <= 0.0 {
+        return Err(Failure::Input(format!("--clip {} is no norm; it must be above 0", args.clip)));
+    }
+    Ok(warmup as u32)
 }
 
 fn free(context: &Context) -> Result<u64, Failure> {
