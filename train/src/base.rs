@@ -31,8 +31,6 @@ pub struct Base {
     pub pairing: Pairing,
     /// Its weights.
     pub weights: Weights<Vec<f32>, Matrix>,
-    /// Positions that it was made for.
-    pub context: u32,
 }
 
 /// The families whose backward is written.
@@ -55,7 +53,7 @@ impl Base {
             layers: w.blocks.iter().map(|block| reader.layer(block)).collect::<Result<_, _>>()?,
         };
         model.gguf.check()?;
-        Ok(Base { config, pairing, weights, context: model.outline.config.context })
+        Ok(Base { config, pairing, weights })
     }
 }
 

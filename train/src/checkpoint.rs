@@ -17,8 +17,9 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "trainer_state.json";
 const MOMENTS: [&str; 2] = ["first.", "second."];
 
-/// What shapes the course of training, by the names under which users know it: settings, and hashes of what is read.
-pub type Course = BTreeMap<String, String>;
+/// What decides what training computes, bit for bit, by the names under which users know it: settings, and hashes of
+/// what is read.
+pub type Fingerprint = BTreeMap<String, String>;
 
 /// Writes a checkpoint: all of it or nothing.
 ///
@@ -29,7 +30,7 @@ pub fn write(
     folder: &Path,
     shapes: &Shapes<'_>,
     snapshot: &Snapshot,
-    course: &Course,
+    fingerprint: &Fingerprint,
     base: &str,
 ) -> Result<(), Error> {
     let Snapshot { adapters, moments, step, skipped, micro, corrections } = snapshot;
@@ -38,7 +39,7 @@ pub fn write(
         "skipped": skipped,
         "micro_batch": micro,
         "bias_correction_bits": corrections.map(f32::to_bits),
-        "course": course,
+        "fingerprint": fingerprint,
     });
     files::folder(folder, |folder| {
         peft::write(folder, shapes, adapters, base)?;
@@ -48,20 +49,20 @@ pub fn write(
     })
 }
 
-/// Reads a checkpoint of the same course.
+/// Reads a checkpoint of a training with the same fingerprint.
 ///
 /// # Errors
 ///
-/// Files that cannot be read or are wrong; a course that has changed, by the name of what changed first.
-pub fn read(folder: &Path, shapes: &Shapes<'_>, course: &Course) -> Result<Snapshot, Error> {
+/// Files that cannot be read or are wrong; a fingerprint that has changed, by the name of what changed first.
+pub fn read(folder: &Path, shapes: &Shapes<'_>, fingerprint: &Fingerprint) -> Result<Snapshot, Error> {
     let path = folder.join(STATE);
     let fault = |problem: String| Error::Checkpoint { path: path.clone(), problem };
     let bytes = std::fs::read(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
     let state: Value = serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
-    let before: Course = serde_json::from_value(state["course"].clone()).map_err(|_| {
-        fault("has no \"course\", by which it could be told whether settings have changed".into())
+    let before: Fingerprint = serde_json::from_value(state["fingerprint"].clone()).map_err(|_| {
+        fault("has no \"fingerprint\", by which it could be told whether settings have changed".into())
     })?;
-    if let Some(change) = changed(&before, course) {
+    if let Some(change) = changed(&before, fingerprint) {
         return Err(fault(change));
     }
     let word = |value: &Value, key: &str| {
@@ -70,7 +71,11 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, course: &Course) -> Result<Snaps
     };
     let count = |key: &str| word(&state[key], key);
     let bits = &state["bias_correction_bits"];
-    let correction = |i: usize| word(&bits[i], "bias_correction_bits").map(f32::from_bits);
+    let correction = |i: usize| {
+        let correction = f32::from_bits(word(&bits[i], "bias_correction_bits")?);
+        let right = (0.0..=1.0).contains(&correction);
+        right.then_some(correction).ok_or_else(|| fault(format!("has a bias correction of {correction}")))
+    };
     let (step, skipped) = (count("step")?, count("skipped")?);
     if step.checked_add(skipped).is_none() {
         return Err(fault(format!(
@@ -89,12 +94,12 @@ pub fn read(folder: &Path, shapes: &Shapes<'_>, course: &Course) -> Result<Snaps
 }
 
 /// What is another one now, or missing on either side.
-fn changed(before: &Course, now: &Course) -> Option<String> {
+fn changed(before: &Fingerprint, now: &Fingerprint) -> Option<String> {
     let mut names: Vec<&String> = before.keys().chain(now.keys()).collect();
     names.sort_unstable();
     names.dedup();
     let name = names.into_iter().find(|name| before.get(*name) != now.get(*name))?;
-    let of = |course: &Course| course.get(name).cloned().unwrap_or_else(|| "not set".into());
+    let of = |fingerprint: &Fingerprint| fingerprint.get(name).cloned().unwrap_or_else(|| "not set".into());
     Some(format!(
         "the training had {name} = {}, and now it is {}: it would not go on to the same bits",
         of(before),

@@ -107,12 +107,17 @@ fn shows_a_plan_without_training() {
 #[test]
 fn refuses_early_by_name() {
     let bench = Bench::new(SAMPLES);
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["--targets", "lm_head"], "no projection of that name"),
         (&["--rank", "0"], "rank is 0, must be at least 1"),
         (&["--dropout", "1"], "dropout is 1, must be from 0 to below 1"),
         (&["--seq", "4096"], "--seq 4096 is above the 2048 positions"),
-        (&["--batch", "0"], "batch is 0, must be at least 1"),
+        (&["--batch", "0"], "batch is 0, must be from 1 to 2^24"),
+        (
+            &["--grad-accum", "4294967296"],
+            "the number of micro-batches is 4294967296, must be from 1 to 2^24",
+        ),
+        (&["--warmup", "nan"], "--warmup NaN is no number of steps"),
         (&["--clip", "0"], "--clip 0 is no norm"),
         (&["--save-every", "0"], "0 is not in 1.."),
         (&["--steps", "0"], "the number of steps is 0, must be at least 1"),

@@ -16,11 +16,11 @@ fn batch(model: &Model, options: BatchOptions) -> Batch {
     Batch::new(&emulator(), model, options, |_| ()).unwrap()
 }
 
-const VOCAB: u32 = 160;
+pub(crate) const VOCAB: u32 = 160;
 
 /// A model of two layers with room for several pages. Its file is named after the test, because tests run at the same
 /// time.
-fn small(test: &str) -> Model {
+pub(crate) fn small(test: &str) -> Model {
     edited(test, &file())
 }
 

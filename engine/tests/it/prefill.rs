@@ -4,27 +4,11 @@ use std::ops::ControlFlow::{self, Break, Continue};
 
 use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer};
 
+use crate::batch::{VOCAB, small};
 use crate::decode::{bits, distance, emulator, generate};
-use crate::synth::{Q8_0, Synth, synth};
 
-const VOCAB: u32 = 160;
-
-/// A model with room for several chunks. Its file is named after the test, because tests run at the same time.
 fn model(test: &str) -> Model {
-    let file = synth(Synth {
-        arch: "llama",
-        formats: &[Q8_0],
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 64,
-        tied: false,
-        scaled: false,
-        vocab: VOCAB,
-    });
-    let mut model = Model::open(&file.save(&format!("prefill-{test}.gguf"))).unwrap();
-    model.outline.config.context = 512;
-    model.outline.stop.clear();
-    model
+    small(&format!("prefill-{test}"))
 }
 
 fn decoder(model: &Model, options: Options) -> Decoder {

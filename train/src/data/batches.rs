@@ -1,7 +1,7 @@
 //! Batches: which samples each optimizer step learns.
 
 use super::order::{packed, shuffled};
-use super::sample::Data;
+use super::sample::{Data, Sample};
 use crate::Error;
 use crate::reference::MicroBatch;
 
@@ -31,6 +31,9 @@ pub enum Length {
     Steps(u32),
 }
 
+/// No part of a shape is longer, so that the products of two fit in a `usize` and each in 32 bits.
+const MOST: usize = 1 << 24;
+
 /// The batches of a training, in order. A step's are a function of its number.
 #[derive(Clone, Debug)]
 pub struct Batches {
@@ -59,7 +62,8 @@ impl Batches {
     pub fn new(data: Data, shape: Shape) -> Result<Batches, Error> {
         let sizes =
             [("seq", shape.len), ("batch", shape.rows), ("the number of micro-batches", shape.accumulate)];
-        sizes.into_iter().try_for_each(|(what, n)| Error::unless(n > 0, what, n, "at least 1"))?;
+        let right = |n| (1..=MOST).contains(&n);
+        sizes.into_iter().try_for_each(|(what, n)| Error::unless(right(n), what, n, "from 1 to 2^24"))?;
         let (what, length) = match shape.length {
             Length::Epochs(n) => ("the number of epochs", n),
             Length::Steps(n) => ("the number of steps", n),
@@ -151,11 +155,11 @@ impl Batches {
         micros
     }
 
-    /// The lines of a step's samples.
-    pub fn lines(&self, step: u32) -> Vec<usize> {
+    /// The samples of a step.
+    pub fn samples(&self, step: u32) -> impl Iterator<Item = &Sample> {
         let (epoch, micros) = self.place(step);
         let rows = micros.flat_map(|micro| self.rows(epoch, micro)).flatten();
-        rows.map(|&sample| self.data.samples[sample].line).collect()
+        rows.map(|&sample| &self.data.samples[sample])
     }
 
     /// The epoch of a step, and its micro-batches, counted from the epoch's first.

@@ -60,7 +60,9 @@ impl Data {
                 continue;
             }
             let row = Row::parse(text).map_err(|problem| refuse(line, problem))?;
-            let mut sample = row.sample(line, tokenizer)?;
+            let mut sample = row
+                .sample(line, tokenizer)
+                .map_err(|error| refuse(line, format!("cannot be tokenized: {error}")))?;
             if prompts {
                 sample.first = 0;
             }
@@ -125,7 +127,7 @@ impl Row {
         }
     }
 
-    fn sample(&self, line: usize, tokenizer: &Tokenizer) -> Result<Sample, Error> {
+    fn sample(&self, line: usize, tokenizer: &Tokenizer) -> Result<Sample, warpwright_engine::Error> {
         let (mut ids, rest) = match self {
             Row::Text(text) => (tokenizer.encode(text)?, vec![]),
             Row::Completion { prompt, completion } => {

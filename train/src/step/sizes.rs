@@ -2,7 +2,7 @@
 
 use crate::{Config, Error, Projection};
 
-/// Sizes as `u32`. Kernels check the products of them that they need.
+/// Sizes as `u32`, whose products of two - rows of all tokens, matrices - fit in 31 bits.
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) tokens: u32,
@@ -15,7 +15,7 @@ pub(super) struct Sizes {
     pub(super) rank: u32,
 }
 
-/// No size of a model or batch comes near this, and the product of two of them fits in 64 bits.
+/// No size of a model or batch comes near this.
 const MOST: usize = 1 << 24;
 
 impl Sizes {
@@ -25,7 +25,7 @@ impl Sizes {
             Error::unless(right, what, size, wanted).map(|()| size as u32)
         };
         let of = |what, found| size(what, found, "from 1 to 2^24");
-        Ok(Sizes {
+        let sizes = Sizes {
             tokens: of("the number of tokens of a micro-batch", tokens)?,
             vocab: of("vocab", config.vocab)?,
             hidden: of("hidden", config.hidden)?,
@@ -34,7 +34,22 @@ impl Sizes {
             kv_heads: of("kv_heads", config.kv_heads)?,
             head_dim: of("head_dim", config.head_dim)?,
             rank: of("rank", rank)?,
-        })
+        };
+        sizes.check_products().map(|()| sizes)
+    }
+
+    fn check_products(&self) -> Result<(), Error> {
+        let wide = |a: u32, b: u32| u64::from(a) * u64::from(b);
+        let queries = wide(self.heads.max(self.kv_heads), self.head_dim);
+        Error::unless(queries <= MOST as u64, "heads * head_dim", queries, "at most 2^24")?;
+        let longest = self.vocab.max(self.hidden).max(self.feed_forward).max(queries as u32);
+        let products = [
+            ("the tokens of a micro-batch times the longest row", wide(self.tokens, longest)),
+            ("the longest row times hidden", wide(longest, self.hidden)),
+            ("the longest row times the rank", wide(longest, self.rank)),
+        ];
+        let right = |n| n <= 1 << 31;
+        products.into_iter().try_for_each(|(what, n)| Error::unless(right(n), what, n, "at most 2^31"))
     }
 
     /// Elements of a tensor with a row of this length for each token.

@@ -141,15 +141,16 @@ impl Trainer {
     pub fn step(&mut self, micros: &[MicroBatch]) -> Result<Record, Error> {
         let (last, others) = micros.split_last().ok_or(Error::Empty)?;
         for (i, micro) in micros.iter().enumerate() {
-            self.check(micro, self.micros + i as u32)?;
+            self.check(micro, self.micros.wrapping_add(i as u32))?;
         }
         for micro in others {
             self.launch(micro, false)?;
         }
         self.launch(last, true)?;
-        self.steps += 1;
         self.stream.synchronize()?;
-        Ok(self.record(self.steps - 1))
+        let record = self.record(self.steps);
+        self.steps = self.steps.wrapping_add(1);
+        Ok(record)
     }
 
     /// Adds the gradients of a micro-batch to those of the step, without an update: [`gradients`](Self::gradients) reads
@@ -255,7 +256,8 @@ impl Trainer {
             None => pass(&self.step, &mut &self.stream, update)?,
         }
         self.step.slots.release(self.micros, &self.stream)?;
-        self.micros += 1;
+        // As the device's counter does.
+        self.micros = self.micros.wrapping_add(1);
         Ok(())
     }
 

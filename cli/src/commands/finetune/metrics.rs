@@ -1,7 +1,7 @@
 //! `metrics.jsonl`: an object for each step.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -29,8 +29,11 @@ impl Metrics {
     /// Goes on after the line of step `last`.
     pub(super) fn open(folder: &Path, last: u32) -> Result<Metrics, Failure> {
         let path = folder.join("metrics.jsonl");
-        let fault = |error| Failure::Runtime(format!("cannot write {}: {error}", path.display()));
-        let old = fs::read_to_string(&path).unwrap_or_default();
+        let fault = |error| Failure::Runtime(format!("cannot go on with {}: {error}", path.display()));
+        let old = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            old => old.map_err(fault)?,
+        };
         let step =
             |line: &&str| serde_json::from_str::<Value>(line).ok().and_then(|row| row["step"].as_u64());
         let kept = old.lines().filter(|line| step(line).is_some_and(|step| step <= last.into()));

@@ -37,9 +37,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     plan.check(&context, args.insist, &batches)?;
     let base = Base::of(&model, args.base.into())?;
-    let course = plan.course(args, &batches)?;
+    let fingerprint = plan.fingerprint(args, &batches)?;
     let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };
-    let session = Session::new(args, &context, &plan, &base, &shapes, &course)?;
+    let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&batches)?;
     interrupt::check()
 }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::hash::Hasher;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::time::Duration;
 
 use comfy_table::{Table, presets};
 use warpwright_driver::Context;
@@ -12,7 +11,7 @@ use warpwright_engine::Model;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
-use warpwright_train::checkpoint::Course;
+use warpwright_train::checkpoint::Fingerprint;
 use warpwright_train::data::Batches;
 use warpwright_train::step::{Needs, Settings};
 use warpwright_train::{Config, Lora, Training};
@@ -38,11 +37,14 @@ impl Plan {
         config: Config,
         batches: &Batches,
     ) -> Result<Plan, Failure> {
-        let context = model.outline.config.context as usize;
-        let total = batches.steps();
-        let warmup = warmup(args, context, total)?;
-        let decay = args.schedule.into();
-        let schedule = Schedule { decay, lr: args.lr, lr_min: args.lr_min, warmup, total };
+        check_flags(args, model.outline.config.context as usize)?;
+        let schedule = Schedule {
+            decay: args.schedule.into(),
+            lr: args.lr,
+            lr_min: args.lr_min,
+            warmup: warmup(args.warmup, batches.steps()),
+            total: batches.steps(),
+        };
         let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: args.weight_decay };
         let settings = Settings {
             lora: Lora {
@@ -120,8 +122,8 @@ impl Plan {
         emulation::training(self.weights, batches.micro_batches() * first, first)
     }
 
-    /// What the course of training depends on.
-    pub(super) fn course(&self, args: &Args, batches: &Batches) -> Result<Course, Failure> {
+    /// What decides what training computes.
+    pub(super) fn fingerprint(&self, args: &Args, batches: &Batches) -> Result<Fingerprint, Failure> {
         let Settings { training, lora, .. } = &self.settings;
         let targets: Vec<&str> = lora.targets.iter().map(|p| p.name()).collect();
         let pairs = [
@@ -150,27 +152,31 @@ impl Plan {
     }
 }
 
-/// The steps of the warm-up; refuses numbers with which there is no training.
-fn warmup(args: &Args, context: usize, total: u32) -> Result<u32, Failure> {
+/// Refuses flags with which there is no training.
+fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
+    let refused = |sentence: String| Err(Failure::Input(sentence));
     if args.seq > context {
-        return Err(Failure::Input(format!(
-            "--seq {} is above the {context} positions that the model was made for",
-            args.seq
-        )));
-    }
-    let warmup = if args.warmup < 1.0 { (args.warmup * f64::from(total)).ceil() } else { args.warmup };
-    if !(0.0..=f64::from(u32::MAX)).contains(&warmup) {
-        return Err(Failure::Input(format!("--warmup {} is no number of steps", args.warmup)));
+        let seq = args.seq;
+        return refused(format!("--seq {seq} is above the {context} positions that the model was made for"));
     }
     for (flag, rate) in [("--lr", args.lr), ("--lr-min", args.lr_min)] {
         if !(rate.is_finite() && rate >= 0.0) {
-            return Err(Failure::Input(format!("{flag} {rate} is no learning rate")));
+            return refused(format!("{flag} {rate} is no learning rate"));
         }
     }
     if args.clip.is_nan() || args.clip <= 0.0 {
-        return Err(Failure::Input(format!("--clip {} is no norm; it must be above 0", args.clip)));
+        return refused(format!("--clip {} is no norm; it must be above 0", args.clip));
     }
-    Ok(warmup as u32)
+    if !(0.0..=f64::from(u32::MAX)).contains(&args.warmup) {
+        return refused(format!("--warmup {} is no number of steps", args.warmup));
+    }
+    Ok(())
+}
+
+/// The steps of the warm-up; below 1 it is their share of all.
+fn warmup(warmup: f64, steps: u32) -> u32 {
+    let count = if warmup < 1.0 { (warmup * f64::from(steps)).ceil() } else { warmup };
+    count as u32
 }
 
 fn free(context: &Context) -> Result<u64, Failure> {
@@ -196,9 +202,4 @@ fn hash(path: &Path) -> Result<String, Failure> {
         length += read;
         file.consume(read);
     }
-}
-
-/// How long something takes, to read.
-pub(super) fn duration(time: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }

@@ -1,19 +1,18 @@
 //! The loop over the steps: launch, record, save.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use warpwright_driver::Context;
 use warpwright_train::base::Base;
-use warpwright_train::checkpoint::{self, Course};
+use warpwright_train::checkpoint::{self, Fingerprint};
 use warpwright_train::data::Batches;
 use warpwright_train::peft::{self, Shapes};
-use warpwright_train::reference::{Adapters, MicroBatch, Record};
+use warpwright_train::reference::{Adapters, Record};
 use warpwright_train::step::Trainer;
 
 use super::args::Args;
 use super::metrics::{About, Metrics};
-use super::plan::{Plan, duration};
+use super::plan::Plan;
 use crate::failure::Failure;
 use crate::interrupt::{self, Pending};
 use crate::progress::Bar;
@@ -31,7 +30,7 @@ const REPORT: Duration = Duration::from_secs(10);
 pub(super) struct Session<'a> {
     args: &'a Args,
     shapes: &'a Shapes<'a>,
-    course: &'a Course,
+    fingerprint: &'a Fingerprint,
     trainer: Trainer,
     metrics: Metrics,
     /// Steps that were launched before, the skipped ones among them.
@@ -45,9 +44,10 @@ impl<'a> Session<'a> {
         plan: &Plan,
         base: &Base,
         shapes: &'a Shapes<'a>,
-        course: &'a Course,
+        fingerprint: &'a Fingerprint,
     ) -> Result<Session<'a>, Failure> {
-        let snapshot = args.resume.as_ref().map(|from| checkpoint::read(from, shapes, course)).transpose()?;
+        let snapshot =
+            args.resume.as_ref().map(|from| checkpoint::read(from, shapes, fingerprint)).transpose()?;
         let first = Adapters::random(shapes.config, shapes.lora, args.seed);
         let mut trainer = Trainer::new(context, plan.settings.clone(), &base.weights, &first)?;
         let mut done = 0;
@@ -57,7 +57,7 @@ impl<'a> Session<'a> {
         }
         let fault = |error| Failure::Runtime(format!("cannot make {}: {error}", args.out.display()));
         std::fs::create_dir_all(&args.out).map_err(fault)?;
-        Ok(Session { args, shapes, course, trainer, metrics: Metrics::open(&args.out, done)?, done })
+        Ok(Session { args, shapes, fingerprint, trainer, metrics: Metrics::open(&args.out, done)?, done })
     }
 
     pub(super) fn train(mut self, batches: &Batches) -> Result<(), Failure> {
@@ -66,17 +66,17 @@ impl<'a> Session<'a> {
         let mut progress = Progress::new(steps, from);
         let mut skipped = 0;
         for step in from..steps {
-            let micros = batches.step(step);
-            let record = self.trainer.step(&micros)?;
+            let record = self.trainer.step(&batches.step(step))?;
             self.done = step + 1;
-            let tokens = micros.iter().flat_map(|micro| &micro.labels).count();
-            let tokens = tokens - padding(&micros);
+            let tokens = batches.samples(step).map(|sample| sample.ids.len()).sum();
             let about = progress.step(step + 1, batches.epoch(step), tokens, &record);
             self.metrics.add(about, &record)?;
             skipped = if record.skipped { skipped + 1 } else { 0 };
             if skipped == PATIENCE {
-                let lines: Vec<_> =
-                    (step + 1 - PATIENCE..=step).flat_map(|step| batches.lines(step)).collect();
+                let lines: Vec<_> = (step + 1 - PATIENCE..=step)
+                    .flat_map(|step| batches.samples(step))
+                    .map(|sample| sample.line)
+                    .collect();
                 return Err(Failure::Runtime(format!(
                     "loss or gradients were not finite in {PATIENCE} steps in a row, so training ends; their samples \
                      are on the lines {lines:?} of {}. A lower --lr may help",
@@ -106,26 +106,9 @@ impl<'a> Session<'a> {
     fn save(&self) -> Result<String, Failure> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.display().to_string();
-        checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.course, &base)?;
-        Ok(path(&folder))
+        checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.fingerprint, &base)?;
+        Ok(folder.display().to_string())
     }
-}
-
-fn path(path: &Path) -> String {
-    path.display().to_string()
-}
-
-/// Tokens of padding: each is a document of its own that learns nothing.
-fn padding(micros: &[MicroBatch]) -> usize {
-    let of = |micro: &MicroBatch| {
-        let alone = |i: usize| {
-            micro.starts[i] as usize == i
-                && micro.labels[i].is_none()
-                && micro.starts.get(i + 1).is_none_or(|&next| next as usize == i + 1)
-        };
-        (0..micro.ids.len()).filter(|&i| alone(i)).count()
-    };
-    micros.iter().map(of).sum()
 }
 
 /// What a user sees meanwhile: a bar at a terminal, else a line now and then.
@@ -180,7 +163,7 @@ impl Progress {
         println!(
             "{} steps in {}, {:.0} tokens/s; loss {first:.4} at first, {mean:.4} over the last {}",
             self.steps - self.from,
-            duration(time),
+            humantime::format_duration(Duration::from_secs(time.as_secs())),
             self.tokens as f64 / time.as_secs_f64(),
             last.len()
         );
