@@ -38,7 +38,7 @@ pub enum Error {
     #[error("{}, line {line}: it {problem}", path.display())]
     Data { path: PathBuf, line: usize, problem: String },
     #[error(
-        "{}: nothing is to be learned: {dropped} samples have no completion among their first {len} tokens, and there are \
+        "{}: nothing is to be learned: {dropped} samples have nothing to learn among their first {len} tokens, and there are \
          no others",
         path.display()
     )]

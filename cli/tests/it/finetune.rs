@@ -77,6 +77,11 @@ fn trains_and_goes_on_from_a_checkpoint() {
 
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--lr", "1e-3"]].concat());
     assert!(refused.contains("the training had lr = 0.0002, and now it is 0.001"), "{refused}");
+    let state = bench.path("whole/checkpoint-2/trainer_state.json");
+    let text = fs::read_to_string(&state).expect("the state is there");
+    fs::write(&state, text.replace("\"step\": 2", "\"step\": 9")).expect("the state can be changed");
+    let refused = bench.refused(&[&three[..], &["--resume", &checkpoint]].concat());
+    assert!(refused.contains("the checkpoint is of step 9, and the training has 3"), "{refused}");
     let end = bench.run("whole", &three);
     assert_eq!(end.code, Some(2));
     assert!(end.err.contains("is in use"), "{}", end.err);

@@ -54,6 +54,11 @@ impl<'a> Session<'a> {
         if let Some(snapshot) = &snapshot {
             trainer.restore(snapshot)?;
             done = snapshot.step + snapshot.skipped;
+            let steps = plan.settings.training.schedule.total;
+            if done > steps {
+                let sentence = format!("the checkpoint is of step {done}, and the training has {steps}");
+                return Err(Failure::Input(sentence));
+            }
         }
         let fault = |error| Failure::Runtime(format!("cannot make {}: {error}", args.out.display()));
         std::fs::create_dir_all(&args.out).map_err(fault)?;
