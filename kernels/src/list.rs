@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::batch::{BatchAttention, ChooseTokens, GatherRows};
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
-use crate::matmul::{DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
+use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
     ProjectOutput, Qkv, QkvOutput, SplitPrompt,
@@ -358,6 +358,17 @@ impl List {
             Matmul { form: Form::Tall, ..narrow(64, 1, of(Q8_0, Epilogue::Store)) },
             Matmul { rows: RowOrder::half_split(128), ..half(narrow(32, 1, of(Q6_K, Epilogue::Store))) },
         ]);
+        let append = |head_dim, pairing, bias| Append { head_dim, pairing, bias };
+        let pairs =
+            |format, append: Append| Matmul { rows: append.pairs(), ..of(format, Epilogue::Append(append)) };
+        self.add([
+            pairs(Q4_K, append(128, Pairing::Interleaved, false)),
+            Matmul { tokens: 256, ..pairs(Q4_K, append(128, Pairing::HalfSplit, true)) },
+            Matmul { tokens: 256, ..pairs(BF16, append(128, Pairing::Interleaved, false)) },
+            narrow(16, 3, pairs(Q4_K, append(64, Pairing::HalfSplit, true))),
+            narrow(64, 4, pairs(Q6_K, append(128, Pairing::Interleaved, false))),
+            Matmul { tokens: 128, ..of(Q6_K, Epilogue::Append(append(128, Pairing::HalfSplit, true))) },
+        ]);
         self.matmul_sync(&order);
     }
 
@@ -377,6 +388,15 @@ impl List {
             of(Q8_0, Epilogue::Add, 16, 1),
             of(F16, Epilogue::Store, 128, 1),
             MatmulSync { rows: RowOrder::half_split(128), ..of(Q4_K, Epilogue::Store, 64, 2) },
+            MatmulSync {
+                rows: RowOrder::half_split(128),
+                ..of(
+                    Q4_K,
+                    Epilogue::Append(Append { head_dim: 128, pairing: Pairing::HalfSplit, bias: true }),
+                    96,
+                    2,
+                )
+            },
             gate_up(of(Q4_K, gated(Activation::Silu, 16), 128, 1)),
             gate_up(of(BF16, gated(Activation::GeluTanh, 32), 48, 2)),
         ]);

@@ -8,8 +8,8 @@ use machine::once;
 use ptx_gen::{AnyKernel, CpuArg, Geometry, KernelDef, ShapeArg};
 use warpwright_kernels::format::dequantize::ColumnOrder;
 use warpwright_kernels::format::tile::RowOrder;
-use warpwright_kernels::matmul::{Epilogue, Matmul, MatmulSync};
-use warpwright_kernels::{Activation, Format, Variant};
+use warpwright_kernels::matmul::{Append, Epilogue, Matmul, MatmulSync};
+use warpwright_kernels::{Activation, Format, Pairing, Variant};
 
 /// An argument's bits.
 fn bits(args: &[CpuArg], kernel: &dyn Variant, name: &str) -> Vec<u32> {
@@ -29,10 +29,12 @@ fn alike(format: Format, epilogue: Epilogue, rows: RowOrder) -> (Matmul, [Matmul
 #[test]
 fn both_instructions_give_the_same_bits() {
     let gated = Epilogue::Gated(Activation::Silu, ColumnOrder { group: 32 });
+    let append = Append { head_dim: 64, pairing: Pairing::HalfSplit, bias: true };
     let kernels = [
         (Format::Q4_K, Epilogue::Add, RowOrder::PLAIN, "y"),
         (Format::Q8_0, Epilogue::Store, RowOrder::half_split(64), "y"),
         (Format::BF16, gated, RowOrder::GATE_UP, "gated"),
+        (Format::Q4_K, Epilogue::Append(append), append.pairs(), "k_cache"),
     ];
     for (format, epilogue, rows, name) in kernels {
         let (wgmma, syncs) = alike(format, epilogue, rows);

@@ -17,7 +17,7 @@ use warpwright_driver::{Buffer, Context, Driver, Host, Queue, Recorder, f16};
 use warpwright_kernels::Random;
 use warpwright_kernels::format::Format;
 use warpwright_kernels::format::tile::{self, RowOrder};
-use warpwright_kernels::matmul::{Epilogue, Form, Matmul, MatmulArgs, MatmulSync};
+use warpwright_kernels::matmul::{AppendArgs, Epilogue, Form, Matmul, MatmulArgs, MatmulSync};
 
 fn main() -> ExitCode {
     timing::end(run())
@@ -112,6 +112,7 @@ struct Product<'a> {
     x_scale: Buffer<f32>,
     none: Buffer<f32>,
     none16: Buffer<f16>,
+    none32: Buffer<u32>,
     tickets: Buffer<u32>,
     partials: Buffer<f32>,
     y: Buffer<f32>,
@@ -146,6 +147,7 @@ impl<'a> Product<'a> {
             x_scale: Buffer::from_slice(context, &vec![1.0f32; capacity as usize])?,
             none: Buffer::zeroed(context, 0)?,
             none16: Buffer::zeroed(context, 0)?,
+            none32: Buffer::zeroed(context, 0)?,
             tickets: Buffer::zeroed(context, (rows / 16 * capacity / 8) as usize)?,
             partials: Buffer::zeroed(context, PARTIALS)?,
             y: Buffer::zeroed(context, (capacity * rows) as usize)?,
@@ -289,6 +291,23 @@ impl<'a> Product<'a> {
             blocks,
             partials: &self.partials,
             tickets: &self.tickets,
+            append: AppendArgs {
+                bias: &self.none,
+                angles: &self.none,
+                state: &self.none32,
+                pages: &self.none32,
+                q: &self.none16,
+                k_cache: &self.none16,
+                v_cache: &self.none16,
+                heads: 0,
+                kv_heads: 0,
+                cache_pages: 0,
+                sequences: 0,
+                max_pages: 0,
+                angle_row: 0,
+                angle_first: 0,
+                scale: 0.0,
+            },
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::chunked::kernels::order;
 use crate::chunked::list::PassNode;
 use crate::chunked::products::{Chosen, Cores, Product, ProductKernel};
 use crate::chunked::weights::{Rows, rows_of};
-use crate::chunked::workspace::{CAPACITY, Panels, Scratch};
+use crate::chunked::workspace::{CAPACITY, Nothing, Panels, Scratch};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::signed;
@@ -52,8 +52,7 @@ pub(super) struct Head {
     stop: Buffer<u32>,
     /// `[sequences, ctx]`: the token after each position, for the host to read
     pub(super) out: Pinned<u32>,
-    none: Buffer<f32>,
-    none16: Buffer<warpwright_driver::f16>,
+    nothing: Nothing,
 }
 
 /// The rows of a step that go through the head.
@@ -106,8 +105,7 @@ impl Head {
             ticket: words("head.ticket", 1)?,
             stop: Buffer::from_slice(context, stop)?.labelled("stop"),
             out: Pinned::zeroed(context, options.sequences as usize * options.ctx as usize)?.labelled("out"),
-            none: Buffer::zeroed(context, 0)?,
-            none16: Buffer::zeroed(context, 0)?,
+            nothing: Nothing::new(context)?,
             rows,
         })
     }
@@ -165,7 +163,7 @@ impl Head {
             x: &self.x.view_range(0..(count * c.hidden) as usize),
             gamma: &gamma.cast()?,
             y: &self.normed.values,
-            y2: &self.none16,
+            y2: &self.nothing.halves,
             y_scale: &self.normed.scale.view_range(0..count as usize),
             squares: &self.squares.view_range(0..count as usize),
             n: c.hidden,
@@ -190,10 +188,10 @@ impl Head {
             unit: &self.rows.unit,
             x: &self.normed.values,
             x_scale: &self.normed.scale,
-            squares: &self.none,
+            squares: &self.nothing.floats,
             y: &self.logits,
-            gated: &self.none16,
-            gated_scale: &self.none,
+            gated: &self.nothing.halves,
+            gated_scale: &self.nothing.floats,
             bound: 0.0,
             rows: self.rows.rows,
             n: self.rows.n,
@@ -204,6 +202,7 @@ impl Head {
             blocks: self.cores.blocks(&product),
             partials: &scratch.partials,
             tickets: &scratch.tickets,
+            append: self.nothing.append(),
         };
         self.products[&product].launch(queue, args)
     }

@@ -8,7 +8,7 @@ use warpwright_driver::{Context, Device, Error, Kernel};
 use warpwright_kernels::AddNormed;
 use warpwright_kernels::batch::BatchAttention;
 use warpwright_kernels::format::dequantize::ColumnOrder;
-use warpwright_kernels::matmul::{Epilogue, NormTokens};
+use warpwright_kernels::matmul::{Append, Epilogue, NormTokens};
 use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 
@@ -28,7 +28,7 @@ pub(crate) struct Kernels {
     pub(super) embed: BTreeMap<u32, EmbedKernel>,
     pub(super) norms: BTreeMap<NormTokens, Kernel<NormTokens>>,
     pub(super) products: BTreeMap<Product, ProductKernel>,
-    /// By whether it overlaps.
+    /// For models with head norms, by whether it overlaps.
     pub(super) rotate: BTreeMap<bool, Kernel<RotateTokens>>,
     /// Of each layer.
     pub(super) attention: Vec<AttentionKernel>,
@@ -107,7 +107,9 @@ impl Kernels {
         Chosen { bucket: tokens, overlap }: Chosen,
     ) -> Result<(), Error> {
         let rows = fixed_rows(tokens);
-        if let Entry::Vacant(entry) = self.rotate.entry(overlap) {
+        if let Entry::Vacant(entry) = self.rotate.entry(overlap)
+            && c.architecture.head_norms
+        {
             entry.insert(load(context, rotate(c, overlap))?);
         }
         if let Entry::Vacant(entry) = self.embed.entry(rows) {
@@ -186,10 +188,21 @@ pub(super) fn norms(layer: &LayerRows, overlap: bool) -> [NormTokens; 2] {
 /// All products of a layer.
 fn products(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen) -> Vec<Product> {
     let of = |rows: &Rows, epilogue| cores.product(rows, epilogue, chosen, CAPACITY);
-    let qkv = layer.qkv.iter().map(|rows| of(rows, Epilogue::Store));
+    let qkv = layer.qkv.iter().map(|rows| of(rows, qkv(c)));
     let project = projection(c);
     let rest = [of(&layer.o, project), of(&layer.gate_up, gated(c, layer)), of(&layer.down, project)];
     qkv.chain(rest).collect()
+}
+
+/// The epilogue of queries, keys and values. Head norms need whole heads, so a kernel of their own rotates and appends.
+pub(super) fn qkv(c: &Config) -> Epilogue {
+    if c.architecture.head_norms { Epilogue::Store } else { Epilogue::Append(append(c)) }
+}
+
+/// How queries and keys are rotated.
+pub(super) fn append(c: &Config) -> Append {
+    let family = c.architecture;
+    Append { head_dim: c.head_dim, pairing: family.pairing, bias: family.biases }
 }
 
 /// The epilogue of the output and the down projection.

@@ -122,10 +122,11 @@ impl List<'_> {
         let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
         let norms = kernels::norms(rows, self.chosen.overlap);
         let [first, second] = norms.map(|norm| PassNode::plain("norm", &kernels.norms[&norm]));
-        let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, Epilogue::Store));
+        let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, kernels::qkv(config)));
         let mut nodes = vec![first];
         nodes.extend(qkv);
-        nodes.push(PassNode::plain("rotate", &kernels.rotate[&self.chosen.overlap]));
+        nodes
+            .extend(kernels.rotate.get(&self.chosen.overlap).map(|kernel| PassNode::plain("rotate", kernel)));
         nodes.push(self.attention(index));
         nodes.extend(self.projection("o", &rows.o));
         nodes.push(second);

@@ -2,7 +2,7 @@
 
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
-use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokensArgs};
+use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, NormTokensArgs};
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
@@ -11,7 +11,7 @@ use super::kernels::{self, AttentionKernel, Kernels};
 use super::products::{Chosen, Cores, Product};
 use super::weights;
 use super::weights::{LayerRows, Rows};
-use super::workspace::{CAPACITY, Panels, Workspace};
+use super::workspace::{self, CAPACITY, Panels, Workspace};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::kernels::EmbedKernel;
@@ -126,8 +126,7 @@ impl Pass<'_> {
         self.embed(queue)?;
         for (index, (rows, block)) in self.chunked.layers.iter().zip(&self.weights.blocks).enumerate() {
             self.norm(queue, &block.attn_norm, kernels::norms(rows, self.given.chosen.overlap)[0])?;
-            self.qkv(queue, rows)?;
-            self.rotate(queue, index, block)?;
+            self.qkv(queue, index, rows, block)?;
             self.attention(queue, index)?;
             self.project(queue, &rows.o, &self.chunked.workspace.heads, block.attn_post_norm.as_ref())?;
             self.norm(queue, &block.ffn_norm, kernels::norms(rows, self.given.chosen.overlap)[1])?;
@@ -177,7 +176,7 @@ impl Pass<'_> {
         norm: warpwright_kernels::matmul::NormTokens,
     ) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
-        let second = w.normed2.as_ref().filter(|_| norm.second.is_some()).unwrap_or(&w.none16);
+        let second = w.normed2.as_ref().filter(|_| norm.second.is_some()).unwrap_or(&w.nothing.halves);
         let args = NormTokensArgs::<Host> {
             x: &self.rows(&w.x, c.hidden),
             gamma: &gamma.cast()?,
@@ -192,15 +191,54 @@ impl Pass<'_> {
         queue.launch(&self.chunked.kernels.norms[&norm], args)
     }
 
-    fn qkv(&self, queue: &mut impl Queue, rows: &LayerRows) -> Result<(), Error> {
-        let (w, c) = (&self.chunked.workspace, &self.chunked.config);
-        let first = kernels::order(&rows.qkv[0]);
-        rows.qkv.iter().try_for_each(|rows| {
+    /// Queries, keys and values, normed and rotated; keys and values go to the cache.
+    fn qkv(
+        &self,
+        queue: &mut impl Queue,
+        index: usize,
+        rows: &LayerRows,
+        block: &PackedBlock<View<u8>>,
+    ) -> Result<(), Error> {
+        let (w, c, kernels) = (&self.chunked.workspace, &self.chunked.config, &self.chunked.kernels);
+        let (first, epilogue) = (kernels::order(&rows.qkv[0]), kernels::qkv(c));
+        let y_rows = workspace::raw_len(c);
+        let bias = floats(&block.bias, &w.nothing.floats)?;
+        for rows in &rows.qkv {
             let second = w.normed2.as_ref().filter(|_| kernels::order(rows) != first);
             let operand = Operand { values: second.unwrap_or(&w.normed.values), scale: &w.normed.scale };
-            let to = Stored { y: &w.raw, rows: c.q_len() + 2 * c.kv_len() };
-            self.product(queue, rows, Epilogue::Store, operand, to)
-        })
+            let matmul = kernels.cores.product(rows, epilogue, self.given.chosen, CAPACITY);
+            let args = self.args(&matmul, rows, operand);
+            let args = match &w.raw {
+                Some(raw) => MatmulArgs::<Host> { y: raw, y_rows, ..args },
+                None => MatmulArgs::<Host> { y_rows, append: self.append(index, &bias), ..args },
+            };
+            kernels.products[&matmul].launch(queue, args)?;
+        }
+        match &w.raw {
+            Some(raw) => self.rotate(queue, index, raw, block),
+            None => Ok(()),
+        }
+    }
+
+    fn append<'s>(&'s self, index: usize, bias: &'s View<f32>) -> AppendArgs<Host<'s>> {
+        let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
+        AppendArgs::<Host> {
+            bias,
+            angles: &w.angles,
+            state: &w.state,
+            pages: cache.table,
+            q: &w.q,
+            k_cache: &cache.k[index],
+            v_cache: &cache.v[index],
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            cache_pages: cache.pages,
+            sequences: cache.sequences,
+            max_pages: cache.max_pages,
+            angle_row: c.ropes().len() as u32 * c.rope.dim,
+            angle_first: c.rope_of(index as u32) * c.rope.dim,
+            scale: c.score_scale(),
+        }
     }
 
     fn gate_up(&self, queue: &mut impl Queue, rows: &LayerRows) -> Result<(), Error> {
@@ -212,7 +250,7 @@ impl Pass<'_> {
             gated: &w.inner.values,
             gated_scale: &w.inner.scale,
             bound: rows.bound,
-            y: &w.none,
+            y: &w.nothing.floats,
             y_rows: c.feed_forward,
             ..self.args(&matmul, &rows.gate_up, Operand::of(&w.normed))
         };
@@ -292,10 +330,10 @@ impl Pass<'_> {
             unit: &rows.unit,
             x: x.values,
             x_scale: x.scale,
-            squares: &w.none,
-            y: &w.none,
-            gated: &w.none16,
-            gated_scale: &w.none,
+            squares: &w.nothing.floats,
+            y: &w.nothing.floats,
+            gated: &w.nothing.halves,
+            gated_scale: &w.nothing.floats,
             bound: 0.0,
             rows: rows.rows,
             n: rows.n,
@@ -306,6 +344,7 @@ impl Pass<'_> {
             blocks: self.chunked.kernels.cores.blocks(matmul),
             partials: &w.scratch.partials,
             tickets: &w.scratch.tickets,
+            append: w.nothing.append(),
         }
     }
 
@@ -314,18 +353,15 @@ impl Pass<'_> {
         &self,
         queue: &mut impl Queue,
         index: usize,
+        raw: &Buffer<f32>,
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
         let (cache, w, c) = (self.given.cache, &self.chunked.workspace, &self.chunked.config);
-        let floats = |weights: &Option<View<u8>>| match weights {
-            Some(weights) => weights.cast(),
-            None => Ok(w.none.view()),
-        };
         let rope = (c.rope_of(index as u32) * c.head_dim) as usize;
         let args = RotateTokensArgs::<Host> {
-            x: &w.raw,
-            bias: &floats(&block.bias)?,
-            gamma: &floats(&block.qk_norm)?,
+            x: raw,
+            bias: &floats(&block.bias, &w.nothing.floats)?,
+            gamma: &floats(&block.qk_norm, &w.nothing.floats)?,
             freq: &cache.freq.view_range(rope..rope + c.head_dim as usize),
             state: &w.state,
             pages: cache.table,
@@ -409,4 +445,9 @@ impl Pass<'_> {
             AttentionKernel::Plain(kernel) => queue.launch(kernel, args),
         }
     }
+}
+
+/// Weights that a model may have; else none.
+fn floats(weights: &Option<View<u8>>, none: &Buffer<f32>) -> Result<View<f32>, Error> {
+    weights.as_ref().map_or_else(|| Ok(none.view()), View::cast)
 }

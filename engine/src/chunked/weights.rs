@@ -1,9 +1,10 @@
 //! What chunked prefill knows of the weights besides their tiles: a power of two for each row, and how long rows are.
 
 use warpwright_driver::{Buffer, Context, Host, Stream, View};
-use warpwright_kernels::matmul::{RowBounds, RowBoundsArgs};
-use warpwright_kernels::{Format, Pairing, RowOrder};
+use warpwright_kernels::matmul::{Epilogue, RowBounds, RowBoundsArgs};
+use warpwright_kernels::{Format, RowOrder};
 
+use super::kernels;
 use crate::Error;
 use crate::distinct::Distinct;
 use crate::model::config::Config;
@@ -26,7 +27,8 @@ pub(crate) struct Rows {
 
 /// The matrices of a layer.
 pub(crate) struct LayerRows {
-    /// Queries, keys and values: neighbours of the same format and order together.
+    /// Queries, keys and values: neighbours of the same format together, and of the same order unless the epilogue
+    /// knows the orders of all.
     pub(crate) qkv: Vec<Rows>,
     pub(crate) o: Rows,
     pub(crate) gate_up: Rows,
@@ -93,16 +95,18 @@ impl Bounds<'_> {
     }
 
     fn qkv(&mut self, c: &Config, matrices: [&Weight; 3], tiles: &View<u8>) -> Result<Vec<Rows>, Error> {
-        let pairs = match c.architecture.pairing {
-            Pairing::Interleaved => RowOrder::interleaved(c.head_dim),
-            Pairing::HalfSplit => RowOrder::half_split(c.head_dim),
+        let (pairs, appended) = match kernels::qkv(c) {
+            Epilogue::Append(append) => (append.pairs(), true),
+            _ => (kernels::append(c).pairs(), false),
         };
         let orders = [pairs, pairs, RowOrder::PLAIN];
         let counts = [c.q_len(), c.kv_len(), c.kv_len()];
         let mut merged: Vec<(Format, RowOrder, u32)> = vec![];
         for ((matrix, order), rows) in matrices.into_iter().zip(orders).zip(counts) {
             match merged.last_mut() {
-                Some((format, last, sum)) if *format == matrix.format && *last == order => *sum += rows,
+                Some((format, last, sum)) if *format == matrix.format && (appended || *last == order) => {
+                    *sum += rows
+                }
                 _ => merged.push((matrix.format, order, rows)),
             }
         }

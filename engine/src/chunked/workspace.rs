@@ -1,6 +1,7 @@
 //! The device memory of chunked prefill besides weights and caches.
 
-use warpwright_driver::{Buffer, Context, Element, Error, View, f16};
+use warpwright_driver::{Buffer, Context, Element, Error, Host, View, f16};
+use warpwright_kernels::matmul::AppendArgs;
 use warpwright_kernels::matmul::plan::SCRATCH;
 use warpwright_kernels::prompt::Item;
 use warpwright_kernels::state;
@@ -35,8 +36,7 @@ pub(crate) struct Workspace {
     pub(super) items: Buffer<u32>,
     /// `[capacity, hidden]`: the residual stream
     pub(crate) x: Buffer<f32>,
-    /// `[chunk, ropes, head_dim / 2, 2]`: cosine and sine at each position. The embedding makes them;
-    /// here nobody reads them, as the rotation makes its own.
+    /// `[chunk, ropes, head_dim / 2, 2]`: cosine and sine at each position
     pub(super) angles: Buffer<f32>,
     /// The normed residual stream.
     pub(super) normed: Panels,
@@ -44,8 +44,8 @@ pub(crate) struct Workspace {
     pub(super) normed2: Option<Buffer<f16>>,
     /// `[capacity]`: the sum of the squares of each token of `normed`
     pub(super) squares: Buffer<f32>,
-    /// `[capacity, heads + 2 * kv_heads, head_dim]`
-    pub(super) raw: Buffer<f32>,
+    /// `[capacity, heads + 2 * kv_heads, head_dim]`: queries, keys and values before head norms
+    pub(super) raw: Option<Buffer<f32>>,
     /// `[capacity, heads, head_dim]`
     pub(super) q: Buffer<f16>,
     /// The output of attention.
@@ -55,9 +55,45 @@ pub(crate) struct Workspace {
     /// `[capacity, hidden]`: what a projection gives, if it is normed before it is added
     pub(super) projected: Option<Buffer<f32>>,
     pub(crate) scratch: Scratch,
-    /// Of no elements: what an epilogue does not use.
-    pub(super) none: Buffer<f32>,
-    pub(super) none16: Buffer<f16>,
+    pub(super) nothing: Nothing,
+}
+
+/// Buffers without elements: what an epilogue does not use.
+pub(crate) struct Nothing {
+    pub(crate) floats: Buffer<f32>,
+    pub(crate) words: Buffer<u32>,
+    pub(crate) halves: Buffer<f16>,
+}
+
+impl Nothing {
+    pub(crate) fn new(context: &Context) -> Result<Nothing, Error> {
+        Ok(Nothing {
+            floats: Buffer::zeroed(context, 0)?,
+            words: Buffer::zeroed(context, 0)?,
+            halves: Buffer::zeroed(context, 0)?,
+        })
+    }
+
+    /// Arguments of products that append nothing.
+    pub(crate) fn append(&self) -> AppendArgs<Host<'_>> {
+        AppendArgs::<Host> {
+            bias: &self.floats,
+            angles: &self.floats,
+            state: &self.words,
+            pages: &self.words,
+            q: &self.halves,
+            k_cache: &self.halves,
+            v_cache: &self.halves,
+            heads: 0,
+            kv_heads: 0,
+            cache_pages: 0,
+            sequences: 0,
+            max_pages: 0,
+            angle_row: 0,
+            angle_first: 0,
+            scale: 0.0,
+        }
+    }
 }
 
 impl Panels {
@@ -77,6 +113,7 @@ impl Workspace {
         };
         let second = two_orders.then(|| Buffer::zeroed(context, (CAPACITY * c.hidden) as usize));
         let projected = c.architecture.norms_after.then(|| floats("chunk.projected", CAPACITY, c.hidden));
+        let raw = c.architecture.head_norms.then(|| floats("chunk.raw", CAPACITY, raw_len(c)));
         Ok(Workspace {
             state: Buffer::zeroed(context, CHUNK as usize * state::LEN)?.labelled("chunk.state"),
             items: Buffer::zeroed(context, CHUNK as usize * Item::LEN)?.labelled("chunk.items"),
@@ -85,7 +122,7 @@ impl Workspace {
             normed: Panels::new(context, "chunk.normed", CAPACITY, c.hidden)?,
             normed2: second.transpose()?.map(|buffer| buffer.labelled("chunk.normed2")),
             squares: floats("chunk.squares", CAPACITY, 1)?,
-            raw: floats("chunk.raw", CAPACITY, c.q_len() + 2 * c.kv_len())?,
+            raw: raw.transpose()?,
             q: Buffer::zeroed(context, (CAPACITY * c.q_len()) as usize)?.labelled("chunk.q"),
             heads: Panels::new(context, "chunk.heads", CAPACITY, c.q_len())?,
             inner: Panels::new(context, "chunk.inner", CAPACITY, c.feed_forward)?,
@@ -94,8 +131,7 @@ impl Workspace {
                 partials: Buffer::zeroed(context, SCRATCH[0])?.labelled("chunk.partials"),
                 tickets: Buffer::zeroed(context, SCRATCH[1])?.labelled("chunk.tickets"),
             },
-            none: Buffer::zeroed(context, 0)?,
-            none16: Buffer::zeroed(context, 0)?,
+            nothing: Nothing::new(context)?,
         })
     }
 
@@ -110,10 +146,16 @@ impl Workspace {
     }
 }
 
+/// Queries, keys and values of a token.
+pub(super) fn raw_len(c: &Config) -> u32 {
+    c.q_len() + 2 * c.kv_len()
+}
+
 /// Bytes of all buffers.
 pub(crate) fn bytes(c: &Config) -> u64 {
     let after = if c.architecture.norms_after { c.hidden } else { 0 };
-    let floats = c.hidden + after + c.q_len() + 2 * c.kv_len() + c.ropes().len() as u32 * c.head_dim + 12;
+    let raw = if c.architecture.head_norms { raw_len(c) } else { 0 };
+    let floats = c.hidden + after + raw + c.ropes().len() as u32 * c.head_dim + 12;
     let halves = 2 * c.hidden + 2 * c.q_len() + c.feed_forward;
     let scratch = 4 * SCRATCH.iter().sum::<usize>() as u64;
     u64::from(CAPACITY) * (4 * u64::from(floats) + 2 * u64::from(halves)) + scratch

@@ -1,13 +1,16 @@
 //! Cases of [`Matmul`] and [`MatmulSync`].
 
 use super::activations;
+use super::append::Append;
 use super::epilogue::Epilogue;
 use super::product::Matmul;
 use super::sync::MatmulSync;
+use crate::cache::PAGE;
 use crate::case::{Case, Random, Variant};
 use crate::format::Format;
 use crate::format::dequantize::SET;
-use crate::format::tile::{self, ROWS};
+use crate::format::tile::{self, ROWS, RowOrder};
+use crate::state::LEN;
 use ptx_gen::*;
 
 /// A shape to run.
@@ -24,14 +27,15 @@ impl Variant for Matmul {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // Fewer row blocks than a job has, more than one job of rows; one block takes all jobs, or each its own. Parts
         // that are not equally long, and blocks with parts of several jobs.
-        let (per, k) = (self.rows.per, self.split);
-        let row_blocks = (self.row_blocks() + 1).next_multiple_of(per);
+        let (per, k) = (heads_or(self.epilogue, self.rows), self.split);
+        let row_blocks = more_than(self.row_blocks(), self.epilogue, per);
         let (tiles, blocks) = if k > 1 { (k + 1, 3) } else { (1, 1) };
         let shapes = [
             Shape { row_blocks: per, tiles: k.max(2), tokens: 3, room: 1, blocks: 4 },
             Shape { row_blocks, tiles, tokens: self.tokens + 1, room: 2, blocks },
         ];
-        let product = Product { format: self.format, epilogue: self.epilogue, tokens: self.tokens };
+        let product =
+            Product { format: self.format, epilogue: self.epilogue, rows: self.rows, tokens: self.tokens };
         shapes.map(|shape| product.case(seed, &shape, |rows, tokens| self.scratch(rows, tokens))).into()
     }
 }
@@ -39,21 +43,37 @@ impl Variant for Matmul {
 impl Variant for MatmulSync {
     fn cases(&self, seed: u64) -> Vec<Case> {
         // One warp's last row block is past the end; the rings turn more than once. Then the same as above.
-        let per = self.rows.per;
-        let more = (self.job_blocks() + 1).next_multiple_of(per);
+        let per = heads_or(self.epilogue, self.rows);
+        let more = more_than(self.job_blocks(), self.epilogue, per);
         let shapes = [
             Shape { row_blocks: per, tiles: 3, tokens: 3, room: 1, blocks: 4 },
             Shape { row_blocks: more, tiles: 1, tokens: self.tokens + 1, room: 2, blocks: 1 },
         ];
-        let product = Product { format: self.format, epilogue: self.epilogue, tokens: self.tokens };
+        let product =
+            Product { format: self.format, epilogue: self.epilogue, rows: self.rows, tokens: self.tokens };
         shapes.map(|shape| product.case(seed, &shape, |_, _| [0, 0])).into()
     }
+}
+
+/// Row blocks that belong together: heads have all of theirs in a product.
+fn heads_or(epilogue: Epilogue, rows: RowOrder) -> u32 {
+    match epilogue {
+        Epilogue::Append(append) => append.pairs().per,
+        _ => rows.per,
+    }
+}
+
+/// More row blocks than a job has; of heads, three at least: of queries, keys and values.
+fn more_than(job: u32, epilogue: Epilogue, per: u32) -> u32 {
+    let heads = if matches!(epilogue, Epilogue::Append(_)) { 3 } else { 1 };
+    (job + 1).next_multiple_of(per).max(heads * per)
 }
 
 /// What cases depend on.
 struct Product {
     format: Format,
     epilogue: Epilogue,
+    rows: RowOrder,
     /// Tokens of a job.
     tokens: u32,
 }
@@ -67,7 +87,15 @@ impl Product {
         let (rows, n) = (shape.row_blocks * ROWS, shape.tiles * columns);
         let capacity = shape.room * self.tokens;
         // Eight rows of each matrix to a row block; the panels of gated activations are whole chunks.
-        let y_rows = if gated { (rows / 2).next_multiple_of(128) } else { rows + 3 };
+        let heads = match self.epilogue {
+            Epilogue::Append(append) => Some(Heads::of(append, self.rows, rows)),
+            _ => None,
+        };
+        let [y_rows, y_first] = match &heads {
+            Some(heads) => [heads.all(), heads.all() - rows],
+            None if gated => [(rows / 2).next_multiple_of(128), 0],
+            None => [rows + 3, 2],
+        };
         let tiles = shape.row_blocks * n / tile::of(self.format).columns;
         let w = tile::random(self.format, tiles as usize, 0.5, &mut random);
         let x: Vec<f16> = (0..capacity * n).map(|_| f16::from_f32(random.unit() * 100.0)).collect();
@@ -80,8 +108,9 @@ impl Product {
         let squares = if gated { (0..capacity as usize).map(squares).collect() } else { vec![] };
         let zeros = |len: u32, needed: bool| if needed { vec![0.0; len as usize] } else { vec![] };
         let [partials, tickets] = scratch(rows, shape.tokens);
-        let y = if gated { vec![] } else { random.units((capacity * y_rows) as usize) };
-        let args = vec![
+        let stored = !gated && heads.is_none();
+        let y = if stored { random.units((capacity * y_rows) as usize) } else { vec![] };
+        let mut args = vec![
             CpuArg::U8(w),
             CpuArg::F32((0..rows).map(|_| f32::from(1u16 << random.below(7))).collect()),
             CpuArg::F16(x.clone()),
@@ -95,16 +124,74 @@ impl Product {
             CpuArg::scalar(rows),
             CpuArg::scalar(n),
             CpuArg::scalar(y_rows),
-            CpuArg::scalar(if gated { 0 } else { 2u32 }),
+            CpuArg::scalar(y_first),
             CpuArg::scalar(shape.tokens),
             CpuArg::scalar(capacity),
             CpuArg::scalar(shape.blocks),
             CpuArg::F32(vec![0.0; partials]),
             CpuArg::U32(vec![0; tickets]),
         ];
+        args.extend(heads.map_or_else(nothing, |heads| heads.args(shape.tokens, capacity, &mut random)));
         let label =
             format!("rows={rows} n={n} tokens={} of {capacity} blocks={}", shape.tokens, shape.blocks);
         // Weights are rounded to binary16.
         Case { label, args, bound: 2e-3 }
     }
+}
+
+/// Heads of a product.
+struct Heads {
+    append: Append,
+    heads: u32,
+    kv_heads: u32,
+}
+
+/// Pages of three sequences in no order, one of which the caches do not have.
+const TABLE: [[u32; 3]; 3] = [[4, 9, 2], [7, 0, 5], [3, 10, 1]];
+const CACHE_PAGES: u32 = 9;
+
+impl Heads {
+    /// So many rows in this order are the last ones of all: of values alone, or of all matrices but for a head of queries.
+    fn of(append: Append, order: RowOrder, rows: u32) -> Heads {
+        let count = rows / append.head_dim;
+        let (heads, kv_heads) = if order == RowOrder::PLAIN { (2, count) } else { (count.max(2) - 1, 1) };
+        Heads { append, heads, kv_heads }
+    }
+
+    fn all(&self) -> u32 {
+        (self.heads + 2 * self.kv_heads) * self.append.head_dim
+    }
+
+    /// Positions around the ends of pages; tokens that are done, and such whose sequence or page there is not.
+    fn args(&self, tokens: u32, capacity: u32, random: &mut Random) -> Vec<CpuArg> {
+        let dim = self.append.head_dim;
+        let state = (0..tokens).flat_map(|i| {
+            let (position, done, sequence) = (61 + 2 * (i / 4), u32::from(i % 7 == 3), i % 4);
+            [0, position, done, 0, sequence, 0, 0, 0]
+        });
+        let state: Vec<u32> = state.collect();
+        debug_assert_eq!(state.len(), tokens as usize * LEN);
+        let cache = (CACHE_PAGES * self.kv_heads * PAGE * dim) as usize;
+        let mut args = vec![
+            CpuArg::F32(random.units(if self.append.bias { self.all() as usize } else { 0 })),
+            CpuArg::F32(random.units((tokens * 2 * dim) as usize)),
+            CpuArg::U32(state),
+            CpuArg::U32(TABLE.concat()),
+            CpuArg::F16(vec![f16(0); (capacity * self.heads * dim) as usize]),
+            CpuArg::F16(random.halves(cache)),
+            CpuArg::F16(random.halves(cache)),
+        ];
+        args.extend([self.heads, self.kv_heads, CACHE_PAGES, 3, 3, 2 * dim, dim].map(CpuArg::scalar));
+        args.push(CpuArg::scalar(1.0 / (dim as f32).sqrt()));
+        args
+    }
+}
+
+/// What an epilogue is given that appends nothing.
+fn nothing() -> Vec<CpuArg> {
+    let mut args = vec![CpuArg::F32(vec![]), CpuArg::F32(vec![]), CpuArg::U32(vec![]), CpuArg::U32(vec![])];
+    args.extend([const { CpuArg::F16(vec![]) }; 3]);
+    args.extend([0u32; 7].map(CpuArg::scalar));
+    args.push(CpuArg::scalar(0.0f32));
+    args
 }

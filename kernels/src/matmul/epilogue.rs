@@ -1,6 +1,7 @@
 //! What a product of many tokens does with its sums.
 
 use super::activations::{self, PANEL};
+use super::append::{self, Append};
 use super::product::MatmulArgs;
 use crate::contract::Contract;
 use crate::format::Format;
@@ -22,6 +23,8 @@ pub enum Epilogue {
     /// A token's numbers need a common power of two before all of them are known. `|gate up|` is at most `|x|^2` times
     /// the lengths of a row of each matrix, so `bound` is the product of the largest of these lengths.
     Gated(Activation, ColumnOrder),
+    /// Queries, keys and values: rotated, queries stored, keys and values appended to the cache.
+    Append(Append),
 }
 
 /// A lane's sums: of rows `g` and `g + 8` of a row block, for tokens `8 j + 2 t` and the next.
@@ -31,8 +34,20 @@ pub(super) struct Sums<'a, 'k> {
     /// The first token.
     pub(super) token: U32<'k>,
     pub(super) sums: &'a Accumulators<'k, f32>,
+    /// What has been loaded for them before.
+    pub(super) loaded: &'a Loaded<'k>,
     /// Whether what other kernels write may be written while this one starts.
     pub(super) overlap: bool,
+}
+
+/// What an epilogue needs besides the sums, loaded while they are computed, so that nobody waits for it in the end; or
+/// nothing, where registers are short.
+#[derive(Default)]
+pub(super) struct Loaded<'k> {
+    /// Of each group of eight tokens: the scales of both of the lane's tokens.
+    pub(super) scales: Vec<[F32<'k>; 2]>,
+    /// What the sums are added to, in their order.
+    pub(super) old: Vec<F32<'k>>,
 }
 
 impl Epilogue {
@@ -41,6 +56,7 @@ impl Epilogue {
             Epilogue::Store => "store".into(),
             Epilogue::Add => "add".into(),
             Epilogue::Gated(activation, order) => format!("gated{}_{}", activation.suffix(), order.group),
+            Epilogue::Append(append) => append.name(),
         }
     }
 
@@ -53,7 +69,8 @@ impl Epilogue {
     ) -> Result<(), ShapeError> {
         let (y, gated, capacity) = match self {
             Epilogue::Gated(..) => (0, a.capacity, a.capacity),
-            _ => (a.capacity, 0, 0),
+            Epilogue::Append(_) => (0, 0, 0),
+            Epilogue::Store | Epilogue::Add => (a.capacity, 0, 0),
         };
         let results = if gated > 0 { a.rows / 2 } else { a.rows };
         kernel.range("y_rows", a.y_rows, results, u32::MAX)?;
@@ -65,6 +82,10 @@ impl Epilogue {
         kernel.require(gated == 0 || a.y_rows.is_multiple_of(2 * PANEL), || {
             format!("y_rows is {}, must be a multiple of 128 for activations", a.y_rows)
         })?;
+        match self {
+            Epilogue::Append(append) => append.contract(kernel, order, a)?,
+            _ => a.append.nothing(kernel)?,
+        }
         let in_order = order == RowOrder::GATE_UP;
         kernel.require((gated > 0) == in_order, || format!("{:?} with rows in the order {:?}", self, order))
     }
@@ -82,20 +103,46 @@ impl Epilogue {
             let reciprocals = [reciprocal(0), reciprocal(8)];
             match self {
                 Epilogue::Gated(activation, columns) => at.gated(a, reciprocals, activation, columns),
-                _ => at.plain(self == Epilogue::Add, order, a, reciprocals),
+                Epilogue::Append(append) => at.append(a, append, order, reciprocals),
+                Epilogue::Store | Epilogue::Add => at.plain(self == Epilogue::Add, order, a, reciprocals),
             }
         });
     }
 }
 
 /// Groups of eight tokens whose loads are under way together.
-const AT_ONCE: u32 = 4;
+pub(super) const AT_ONCE: u32 = 4;
 
 impl<'k> Sums<'_, 'k> {
     /// The numbers of a token and the next.
-    fn of_two(&self, numbers: Ptr<'k, f32, Read>, token: U32<'k>) -> [F32<'k>; 2] {
+    pub(super) fn of_two(&self, numbers: Ptr<'k, f32, Read>, token: U32<'k>) -> [F32<'k>; 2] {
         let at = numbers.at(token);
         if self.overlap { at.fresh().ld2() } else { at.ld2() }
+    }
+
+    /// Loads the scales of all tokens of the job.
+    pub(super) fn load_scales(&self, a: &MatmulArgs<Dev<'k>>) -> Loaded<'k> {
+        let groups = 0..self.sums.columns() / 8;
+        Loaded { scales: groups.map(|group| self.scales(a, group)).collect(), old: vec![] }
+    }
+
+    /// Loads what the sums are added to; nothing for row blocks past the end, which other warps may repeat. Tokens that
+    /// are not given have their place in the buffers.
+    pub(super) fn load_old(&self, order: RowOrder, a: &MatmulArgs<Dev<'k>>) -> Vec<F32<'k>> {
+        let groups = 0..self.sums.columns() / 8;
+        let (exists, y) = (self.row_block.lt(a.rows / ROWS), self.first_row(order, a));
+        let old = groups.flat_map(|group| self.places(order.delta, a, y, group)).map(|place| {
+            let mut old = self.k.var(0.0);
+            place.fresh().ld_if(exists, &mut old);
+            old.get()
+        });
+        old.collect()
+    }
+
+    /// The scales of the lane's tokens of a group of eight.
+    pub(super) fn scales(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [F32<'k>; 2] {
+        let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
+        self.loaded.scales.get(group as usize).copied().unwrap_or_else(|| self.of_two(a.x_scale, token))
     }
 
     /// Each group of eight tokens: the lane's first token of it, the scales of both, the sums of both rows.
@@ -103,39 +150,62 @@ impl<'k> Sums<'_, 'k> {
         &self,
         a: &MatmulArgs<Dev<'k>>,
         reciprocals: [F32<'k>; 2],
-        body: impl Fn(U32<'k>, [[F32<'k>; 2]; 2]),
+        body: impl Fn(u32, U32<'k>, [[F32<'k>; 2]; 2]),
     ) {
         let first = self.token + (self.k.lane() & 3) * 2;
         for (j, sums) in (0..).zip(self.sums.0.chunks(4)) {
             self.k.note("sums of eight tokens");
             let token = first + 8 * j;
-            let scales = self.of_two(a.x_scale, token);
+            let scales = self.scales(a, j);
             let row = |r: usize| [0, 1].map(|i| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
-            body(token, [row(0), row(1)]);
+            body(j, token, [row(0), row(1)]);
         }
+    }
+
+    /// The lane's first row.
+    fn first_row(&self, order: RowOrder, a: &MatmulArgs<Dev<'k>>) -> Ptr<'k, f32, ReadWrite> {
+        let g = self.k.lane() >> 2;
+        let group = self.row_block / order.per;
+        let row = (self.row_block % order.per * 8 + g) * order.step + group * order.stride + a.y_first;
+        a.y.at(row)
+    }
+
+    /// Where the lane's sums of a group of eight tokens go, given its first row.
+    fn places(
+        &self,
+        delta: u32,
+        a: &MatmulArgs<Dev<'k>>,
+        y: Ptr<'k, f32, ReadWrite>,
+        group: u32,
+    ) -> [Ptr<'k, f32, ReadWrite>; 4] {
+        let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
+        let rows = [0, 1].map(|i| y.row(token + i, a.y_rows * 4));
+        [rows[0], rows[1], rows[0].at(delta), rows[1].at(delta)]
     }
 
     fn plain(&self, add: bool, order: RowOrder, a: &MatmulArgs<Dev<'k>>, reciprocals: [F32<'k>; 2]) {
         let k = self.k;
-        let g = k.lane() >> 2;
-        let group = self.row_block / order.per;
-        let row = (self.row_block % order.per * 8 + g) * order.step + group * order.stride + a.y_first;
-        let y = a.y.at(row);
+        let y = self.first_row(order, a);
         let whole = (self.token + self.sums.columns()).le(a.tokens_given);
         k.when(whole, || self.all_tokens(add, order.delta, a, reciprocals, y)).otherwise(|| {
-            self.each(a, reciprocals, |token, sums| {
+            self.each(a, reciprocals, |group, token, sums| {
+                let places = self.places(order.delta, a, y, group);
                 for i in 0..2 {
-                    let token = token + i;
-                    k.when(token.lt(a.tokens_given), || {
-                        for (r, sums) in (0..).zip(sums) {
-                            let to = y.row(token, a.y_rows * 4).at(order.delta * r);
-                            let sum = sums[i as usize];
-                            to.st(if add { to.fresh().ld() + sum } else { sum });
+                    k.when((token + i).lt(a.tokens_given), || {
+                        for (r, sums) in sums.into_iter().enumerate() {
+                            let (at, sum) = (2 * r + i as usize, sums[i as usize]);
+                            let old = || self.old(4 * group as usize + at, places[at]);
+                            places[at].st(if add { old() + sum } else { sum });
                         }
                     });
                 }
             });
         });
+    }
+
+    /// What sum number `i` is added to.
+    fn old(&self, i: usize, place: Ptr<'k, f32, ReadWrite>) -> F32<'k> {
+        self.loaded.old.get(i).copied().unwrap_or_else(|| place.fresh().ld())
     }
 
     /// The same where every token of the block exists: many loads at once, and then as many stores.
@@ -147,20 +217,14 @@ impl<'k> Sums<'_, 'k> {
         reciprocals: [F32<'k>; 2],
         y: Ptr<'k, f32, ReadWrite>,
     ) {
-        let first = self.token + (self.k.lane() & 3) * 2;
-        let stride = a.y_rows * 4;
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
             self.k.note("sums of many tokens");
-            let places = (0..sums.len() as u32 / 4).flat_map(|i| {
-                let token = first + 8 * (AT_ONCE * j + i);
-                let rows = [y.row(token, stride), y.row(token + 1, stride)];
-                [rows[0], rows[1], rows[0].at(delta), rows[1].at(delta)]
-            });
-            let places: Vec<_> = places.collect();
-            let scales: Vec<_> = (0..sums.len() as u32 / 4)
-                .map(|i| self.of_two(a.x_scale, first + 8 * (AT_ONCE * j + i)))
-                .collect();
-            let old: Vec<_> = places.iter().filter(|_| add).map(|place| place.fresh().ld()).collect();
+            let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
+            let places: Vec<_> = groups.clone().flat_map(|group| self.places(delta, a, y, group)).collect();
+            let scales: Vec<_> = groups.clone().map(|group| self.scales(a, group)).collect();
+            let first = 4 * groups.start as usize;
+            let old = places.iter().enumerate().filter(|_| add).map(|(i, &place)| self.old(first + i, place));
+            let old: Vec<_> = old.collect();
             for (i, (place, sum)) in places.iter().zip(sums).enumerate() {
                 let sum = sum.get() * scales[i / 4][i % 2] * reciprocals[i % 4 / 2];
                 place.st(old.get(i).map_or(sum, |&old| old + sum));
@@ -180,7 +244,7 @@ impl<'k> Sums<'_, 'k> {
         let feature = self.row_block * 8 + g + a.y_first;
         let four = order.slot_of_four(feature & !3u32);
         let slot = four + (feature & 1) + ((feature & 2) << 2);
-        self.each(a, reciprocals, |token, [gate, up]| {
+        self.each(a, reciprocals, |_, token, [gate, up]| {
             let squares = self.of_two(a.squares, token);
             for i in 0..2 {
                 let [unit, scale] = activations::unit(squares[i] * a.bound);
@@ -198,7 +262,7 @@ impl<'k> Sums<'_, 'k> {
 }
 
 /// The reference of the products: of rounded activations and exact weights.
-pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, a: MatmulArgs<Cpu<'_>>) {
+pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, mut a: MatmulArgs<Cpu<'_>>) {
     let (n, capacity, rows) = (a.n as usize, a.capacity as usize, a.rows as usize);
     let order = ColumnOrder::of(format).expect("a format with a tile");
     let weights = tile::dequantize(format, a.w, n);
@@ -219,7 +283,8 @@ pub(super) fn reference(format: Format, epilogue: Epilogue, rows_in: RowOrder, a
                     a.gated[activations::index(capacity, token, slot)] = f16::from_f32(gated as f32);
                 }
             }
-            epilogue => {
+            Epilogue::Append(append) => append::reference(append, &mut a, token, &sums),
+            Epilogue::Store | Epilogue::Add => {
                 for (i, sum) in sums.iter().enumerate() {
                     let row = rows_in.source(i as u32 / ROWS, i as u32 % ROWS) + a.y_first;
                     let y = &mut a.y[token * a.y_rows as usize + row as usize];

@@ -5,6 +5,7 @@
 //! maps bring, on sm_90a.
 
 pub mod activations;
+mod append;
 mod bounds;
 mod case;
 mod dense;
@@ -18,6 +19,7 @@ mod ring;
 mod split;
 mod sync;
 
+pub use append::{Append, AppendArgs};
 pub use bounds::{RowBounds, RowBoundsArgs};
 pub use dense::{Dense, DenseArgs};
 pub use dequantize::DequantizeTiles;

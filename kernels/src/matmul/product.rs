@@ -10,7 +10,8 @@
 //! the order of the parts. So a row's bits depend on its own token alone, and on the widths and the split.
 
 use super::activations::{PANEL, TOKENS};
-use super::epilogue::{Epilogue, Sums};
+use super::append::AppendArgs;
+use super::epilogue::{Epilogue, Loaded, Sums};
 use super::form::{BARRIERS, Form, Stages};
 use super::ring::{Cursor, Ring};
 use super::split::{Jobs, Part};
@@ -20,6 +21,8 @@ use crate::format::dequantize::{Dequantizer, SET};
 use crate::format::tile::{self, ROWS, RowOrder};
 use ptx_gen::*;
 
+/// Tokens of a job up to which registers have room for what the epilogue needs.
+const MOST_LOADED: u32 = 128;
 /// Parts of the columns at most.
 pub(super) const MAX_SPLIT: u32 = 16;
 
@@ -82,6 +85,8 @@ args! {
         partials: InOut<f32>,
         /// If columns are split, one for each warp of a job: zero before and after; may be longer.
         tickets: InOut<u32>,
+        /// For queries, keys and values.
+        append: AppendArgs,
     }
 }
 
@@ -135,6 +140,8 @@ impl KernelDef for Matmul {
         let order = match self.rows {
             RowOrder::PLAIN => String::new(),
             RowOrder::GATE_UP => String::new(),
+            // The epilogue says it.
+            _ if matches!(self.epilogue, Epilogue::Append(_)) => "_pairs".into(),
             _ => format!("_rows{per}_{stride}_{step}_{delta}"),
         };
         let split = if self.split == 1 { String::new() } else { format!("_k{}", self.split) };
@@ -288,18 +295,56 @@ impl<'k> Block<'_, 'k> {
         let (mut weights, mut panels) = (Cursor::new(k), Cursor::new(k));
         self.jobs.each(|part| {
             let row_block = part.rows * self.matmul.row_blocks() + k.warp();
+            let mut loaded = self.scales(&part, row_block, &sums);
+            let old = |sums: &Accumulators<'k, f32>| self.old(&part, row_block, sums);
+            if self.matmul.split == 1 {
+                loaded.old = old(&sums);
+            }
             self.job(&part, row_block, &mut sums, [&mut weights, &mut panels]);
-            let store = |sums: &Accumulators<'k, f32>| {
+            let store = |sums: &Accumulators<'k, f32>, loaded: Loaded<'k>| {
                 k.note("epilogue");
-                let Matmul { tokens, overlap, .. } = *self.matmul;
-                let at = Sums { k, row_block, token: part.tokens * tokens, sums, overlap };
+                let at = self.sums(&part, row_block, sums, &loaded);
                 self.matmul.epilogue.store(self.matmul.rows, self.a, at);
             };
             match self.matmul.split {
-                1 => store(&sums),
-                _ => self.jobs.complete(&part, row_block, &mut sums, store),
+                1 => store(&sums, loaded),
+                // The warp that adds all parts loads both at once.
+                _ => self.jobs.complete(&part, row_block, &mut sums, old, |sums, old| {
+                    store(sums, Loaded { old, ..loaded });
+                }),
             }
         });
+    }
+
+    /// Whether registers have room for what the epilogue needs.
+    fn loads_ahead(&self) -> bool {
+        self.matmul.form == Form::Whole && self.matmul.tokens <= MOST_LOADED
+    }
+
+    fn scales(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Loaded<'k> {
+        let none = Loaded::default();
+        match self.loads_ahead() {
+            true => self.sums(part, row_block, sums, &none).load_scales(self.a),
+            false => none,
+        }
+    }
+
+    fn old(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Vec<F32<'k>> {
+        match self.loads_ahead() && self.matmul.epilogue == Epilogue::Add {
+            true => self.sums(part, row_block, sums, &Loaded::default()).load_old(self.matmul.rows, self.a),
+            false => vec![],
+        }
+    }
+
+    fn sums<'s>(
+        &self,
+        part: &Part<'k>,
+        row_block: U32<'k>,
+        sums: &'s Accumulators<'k, f32>,
+        loaded: &'s Loaded<'k>,
+    ) -> Sums<'s, 'k> {
+        let Matmul { tokens, overlap, .. } = *self.matmul;
+        Sums { k: self.k, row_block, token: part.tokens * tokens, sums, loaded, overlap }
     }
 
     /// The sums of a part of a job.

@@ -80,13 +80,15 @@ impl<'a, 'k> Jobs<'a, 'k> {
         k.for_each(k.ctaid(), self.all * self.matmul.split, k.nctaid(), |item| body(self.part(item)));
     }
 
-    /// A warp that multiplies, with the sums of a part of a job: the last one of the job adds them, and runs `store`.
+    /// A warp that multiplies, with the sums of a part of a job: the last one of the job adds them, and runs
+    /// `store`, with what `load` has loaded meanwhile.
     pub(super) fn complete(
         &self,
         part: &Part<'k>,
         row_block: U32<'k>,
         sums: &mut Accumulators<'k, f32>,
-        store: impl FnOnce(&Accumulators<'k, f32>),
+        load: impl FnOnce(&Accumulators<'k, f32>) -> Vec<F32<'k>>,
+        store: impl FnOnce(&Accumulators<'k, f32>, Vec<F32<'k>>),
     ) {
         let (k, last) = (self.k, self.matmul.split - 1);
         k.when(row_block.lt(self.a.rows / ROWS), || {
@@ -103,8 +105,9 @@ impl<'a, 'k> Jobs<'a, 'k> {
             let drawn = drawn.get().broadcast();
             k.warp_barrier();
             k.when(drawn.eq(last), || {
+                let loaded = load(sums);
                 self.add(part, sums);
-                store(sums);
+                store(sums, loaded);
             });
         });
     }

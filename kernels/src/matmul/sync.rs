@@ -101,6 +101,7 @@ impl KernelDef for MatmulSync {
         let RowOrder { per, stride, step, delta } = self.rows;
         let order = match self.rows {
             RowOrder::PLAIN | RowOrder::GATE_UP => String::new(),
+            _ if matches!(self.epilogue, Epilogue::Append(_)) => "_pairs".into(),
             _ => format!("_rows{per}_{stride}_{step}_{delta}"),
         };
         let MatmulSync { tokens, row_blocks, .. } = self;

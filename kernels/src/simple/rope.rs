@@ -46,7 +46,7 @@ args! {
 }
 
 /// Which dimensions make a pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pairing {
     /// GPT-J style, interleaved: `(2j, 2j + 1)`. GGML calls it "normal"; Llama files use it.
     Interleaved,

@@ -4,7 +4,7 @@ use super::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
 use crate::format::dequantize::{Codes, Dequantizer, TileScales};
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
-use crate::matmul::epilogue::Sums;
+use crate::matmul::epilogue::{Loaded, Sums};
 use crate::matmul::product::MatmulArgs;
 use ptx_gen::*;
 
@@ -65,8 +65,14 @@ impl<'a, 'k> Block<'a, 'k> {
             k.note("epilogue");
             for (b, sums) in (0..).zip(sums) {
                 let sums = Accumulators(sums.into_iter().flat_map(|sums| sums.0).collect());
-                let at =
-                    Sums { k, row_block: job.row_block + b, token: job.token, sums: &sums, overlap: false };
+                let at = Sums {
+                    k,
+                    row_block: job.row_block + b,
+                    token: job.token,
+                    sums: &sums,
+                    loaded: &Loaded::default(),
+                    overlap: false,
+                };
                 def.epilogue.store(def.rows, a, at);
             }
         });
