@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use warpwright_engine::Tokenizer;
 
+use super::order::held_out;
 use crate::Error;
 
 /// All samples of a file.
@@ -15,8 +16,6 @@ use crate::Error;
 pub struct Data {
     /// In the file's order.
     pub samples: Vec<Sample>,
-    /// Samples that were longer than a row, and lost their end.
-    pub cut: usize,
     /// Samples of which nothing was left to be learned when they had lost their end. They are not among `samples`.
     pub dropped: usize,
 }
@@ -30,6 +29,8 @@ pub struct Sample {
     pub ids: Vec<u32>,
     /// Which of them is the first to be learned.
     pub first: usize,
+    /// Whether it was longer than a row, and lost its end.
+    pub cut: bool,
 }
 
 impl Sample {
@@ -54,7 +55,7 @@ impl Data {
     pub fn read(path: &Path, tokenizer: &Tokenizer, len: usize, prompts: bool) -> Result<Data, Error> {
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let refuse = |line: usize, problem: String| Error::Data { path: path.to_owned(), line, problem };
-        let mut data = Data { samples: vec![], cut: 0, dropped: 0 };
+        let mut data = Data { samples: vec![], dropped: 0 };
         for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
             if text.trim_ascii().is_empty() {
                 continue;
@@ -77,12 +78,37 @@ impl Data {
     fn add(&mut self, mut sample: Sample, len: usize) {
         if sample.ids.len() > len {
             sample.ids.truncate(len);
-            self.cut += 1;
+            sample.cut = true;
         }
         match sample.labelled() {
             0 => self.dropped += 1,
             _ => self.samples.push(sample),
         }
+    }
+
+    /// Takes samples out, for an evaluation: this share of them, rounded, but at least one, and never all. The seed chooses
+    /// which.
+    ///
+    /// # Errors
+    ///
+    /// A share that is not between 0 and 1; less than two samples.
+    pub fn hold_out(&mut self, share: f64, seed: u64) -> Result<Data, Error> {
+        let inside = share > 0.0 && share < 1.0;
+        Error::unless(inside, "the share of samples to evaluate on", share, "above 0 and below 1")?;
+        let all = self.samples.len();
+        let wanted = "at least 2, where a share of them is for evaluation";
+        Error::unless(all > 1, "the number of samples", all, wanted)?;
+        let chosen = held_out(all, seed, ((share * all as f64).round() as usize).clamp(1, all - 1));
+        let samples = std::mem::take(&mut self.samples).into_iter().enumerate();
+        let (held, kept): (Vec<_>, Vec<_>) = samples.partition(|(i, _)| chosen.binary_search(i).is_ok());
+        let of = |some: Vec<(usize, Sample)>| some.into_iter().map(|(_, sample)| sample).collect();
+        self.samples = of(kept);
+        Ok(Data { samples: of(held), dropped: 0 })
+    }
+
+    /// Samples that were longer than a row.
+    pub fn cut(&self) -> usize {
+        self.samples.iter().filter(|sample| sample.cut).count()
     }
 
     /// Tokens of all samples.
@@ -136,7 +162,7 @@ impl Row {
         };
         let first = if matches!(self, Row::Text(_)) { 0 } else { ids.len() };
         ids.extend(rest.into_iter().chain(tokenizer.eos()));
-        Ok(Sample { line, ids, first })
+        Ok(Sample { line, ids, first, cut: false })
     }
 }
 
@@ -144,5 +170,53 @@ fn string(object: &Map<String, Value>, key: &str) -> Result<String, String> {
     match object.get(key) {
         Some(Value::String(text)) => Ok(text.clone()),
         _ => Err(format!("has a {key:?} that is no string")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(samples: usize) -> Data {
+        let sample = |line| Sample { line, ids: vec![1; line], first: 0, cut: line % 2 == 0 };
+        Data { samples: (1..=samples).map(sample).collect(), dropped: 2 }
+    }
+
+    fn lines(data: &Data) -> Vec<usize> {
+        data.samples.iter().map(|sample| sample.line).collect()
+    }
+
+    #[test]
+    fn a_share_is_taken_out_by_the_seed() {
+        for (samples, share, wanted) in
+            [(100, 0.1, 10), (100, 0.001, 1), (100, 0.999, 99), (2, 0.9, 1), (3, 0.5, 2)]
+        {
+            let mut kept = data(samples);
+            let held = kept.hold_out(share, 7).unwrap();
+            assert_eq!(held.samples.len(), wanted, "{share} of {samples}");
+            assert!(lines(&held).is_sorted() && lines(&kept).is_sorted());
+            let mut all = [lines(&held), lines(&kept)].concat();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(1..=samples));
+            assert_eq!((held.dropped, kept.dropped), (0, 2));
+            assert_eq!(held.cut() + kept.cut(), samples / 2);
+        }
+        let held = |seed| lines(&data(100).hold_out(0.1, seed).unwrap());
+        assert_eq!(held(7), held(7));
+        assert_ne!(held(7), held(8));
+    }
+
+    #[test]
+    fn refuses_shares_that_leave_nothing() {
+        for share in [0.0, 1.0, -0.5, f64::NAN] {
+            let error = data(9).hold_out(share, 0).unwrap_err().to_string();
+            let wanted =
+                format!("the share of samples to evaluate on is {share}, must be above 0 and below 1");
+            assert_eq!(error, wanted);
+        }
+        let error = data(1).hold_out(0.5, 0).unwrap_err().to_string();
+        let wanted =
+            "the number of samples is 1, must be at least 2, where a share of them is for evaluation";
+        assert_eq!(error, wanted);
     }
 }

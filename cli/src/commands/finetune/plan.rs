@@ -77,8 +77,8 @@ impl Plan {
         table.load_style(presets::ASCII_MARKDOWN).set_header(["", ""]);
         let share = 100.0 * data.labelled() as f64 / data.tokens() as f64;
         let mut samples = data.samples.len().to_string();
-        if data.cut > 0 {
-            samples += &format!(" ({} cut)", data.cut);
+        if data.cut() > 0 {
+            samples += &format!(" ({} cut)", data.cut());
         }
         if data.dropped > 0 {
             samples += &format!(", {} dropped: their prompts fill a row", data.dropped);
