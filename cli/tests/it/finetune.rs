@@ -50,6 +50,14 @@ impl Bench {
         rows
     }
 
+    /// The number of points of each curve.
+    fn curves(&self, out: &str) -> Vec<usize> {
+        let text = fs::read_to_string(self.path(out).join("loss.svg")).expect("the curves are there");
+        let points =
+            text.split("<polyline ").skip(1).map(|curve| curve.split("points=\"").nth(1).expect("points"));
+        points.map(|points| points.split('"').next().expect("an end").split(' ').count()).collect()
+    }
+
     /// What stderr says of a run that is refused.
     fn refused(&self, more: &[&str]) -> String {
         let end = self.run("refused", more);
@@ -114,7 +122,7 @@ fn a_graph_gives_the_bits_of_single_launches() {
     assert!(bytes(&bench.path("graph")) == bytes(&bench.path("eager")));
 }
 
-/// Adapters have the bits of a training without; a run that goes on has all records, and none of them twice.
+/// Adapters have the bits of a training without; a run that goes on has the whole curve, and no point of it twice.
 #[test]
 fn evaluates_without_a_trace() {
     let bench = Bench::new(SAMPLES);
@@ -130,6 +138,7 @@ fn evaluates_without_a_trace() {
     let without = bench.run("without", &three);
     assert!(bytes(&bench.path("whole")) == bytes(&bench.path("without")), "an evaluation leaves a trace");
     assert!(!without.err.contains("evaluation"), "{}", without.err);
+    assert_eq!((bench.curves("whole"), bench.curves("without")), (vec![3, 3], vec![3]));
 
     let (metrics, steps) = (bench.metrics("whole"), bench.metrics("without"));
     let (evaluations, rest): (Vec<_>, Vec<_>) =
@@ -145,15 +154,18 @@ fn evaluates_without_a_trace() {
     }
     assert_ne!(evaluations[0]["eval_loss"], evaluations[2]["eval_loss"]);
 
-    let checkpoint = bench.path("whole/checkpoint-2").display().to_string();
+    let picture = || fs::read(bench.path("whole/loss.svg")).expect("the curves are there");
+    let (before, checkpoint) = (picture(), bench.path("whole/checkpoint-2").display().to_string());
+    fs::remove_file(bench.path("whole/loss.svg")).expect("it is there");
     let resumed = bench.run("whole", &[&eval[..], &["--resume", &checkpoint]].concat());
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     assert_eq!(bench.metrics("whole"), metrics);
+    assert!(picture() == before, "another picture after resuming");
     let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--eval", "0.5"]].concat());
     assert!(refused.contains("the training had eval share = not set, and now it is 0.5"), "{refused}");
 }
 
-/// With a checkpoint.
+/// With a checkpoint, and the curve up to there.
 #[test]
 fn a_signal_ends_training_after_its_step() {
     let bench = Bench::new(SAMPLES);
@@ -172,6 +184,7 @@ fn a_signal_ends_training_after_its_step() {
     let folder = bench.path(&format!("out/checkpoint-{steps}"));
     let said = format!("stopped after step {steps} of 2000; go on with --resume {}\n", folder.display());
     assert!(end.err.ends_with(&said) && folder.exists(), "{end:?}");
+    assert_eq!(bench.curves("out"), [steps, 1]);
 }
 
 #[test]

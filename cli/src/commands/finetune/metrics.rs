@@ -5,12 +5,15 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use svg::Document;
 use warpwright_train::reference::Record;
 use warpwright_train::step::Evaluation;
 
 use crate::failure::Failure;
+use crate::plot::{self, Curve};
 
-/// The field of an evaluation.
+/// The fields of the curves.
+const LOSS: &str = "loss";
 const EVALUATION: &str = "eval_loss";
 
 pub(super) struct Metrics {
@@ -59,7 +62,7 @@ impl Metrics {
         let row = json!({
             "step": about.step,
             "epoch": about.epoch,
-            "loss": record.loss,
+            LOSS: record.loss,
             "norm": record.norm,
             "clip": record.clip,
             "lr": record.lr,
@@ -80,6 +83,18 @@ impl Metrics {
     fn write(&mut self, row: &Value) -> Result<(), Failure> {
         let fault = |error| Failure::Runtime(format!("cannot write {}: {error}", self.path.display()));
         writeln!(self.file, "{row}").map_err(fault)
+    }
+
+    /// The losses of the whole run against its steps, as a picture. A loss that was not finite has no point.
+    pub(super) fn draw(&self) -> Result<Document, Failure> {
+        let fault = |error| Failure::Runtime(format!("cannot read {}: {error}", self.path.display()));
+        let rows: Vec<Value> = fs::read_to_string(&self.path).map_err(fault)?.lines().map(row).collect();
+        let curve = |name, color, field: &str| {
+            let point = |row: &Value| Some([row["step"].as_f64()?, row[field].as_f64()?]);
+            Curve { name, color, points: rows.iter().filter_map(point).collect() }
+        };
+        let curves = [curve("loss", "#2e86c1", LOSS), curve("evaluation loss", "#c0392b", EVALUATION)];
+        Ok(plot::curves("nats a token", "steps", &curves))
     }
 }
 

@@ -16,6 +16,7 @@ use super::progress::Progress;
 use super::samples::Samples;
 use crate::failure::Failure;
 use crate::interrupt::{self, Pending};
+use crate::output::{Content, Output};
 
 /// Steps in a row that may be skipped.
 const PATIENCE: u32 = 5;
@@ -77,6 +78,7 @@ impl<'a> Session<'a> {
         progress.end();
         let base = self.args.model.display().to_string();
         peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
+        self.draw()?;
         drop(pending);
         println!("the adapter is in {}", self.args.out.display());
         Ok(())
@@ -145,6 +147,14 @@ impl<'a> Session<'a> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.display().to_string();
         checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.fingerprint, &base)?;
+        self.draw()?;
         Ok(folder)
+    }
+
+    /// Writes `loss.svg`.
+    fn draw(&self) -> Result<(), Failure> {
+        let path = self.args.out.join("loss.svg");
+        let output = Output { option: "--out", path: &path, input: None, content: Content::Text };
+        output.write(|file| file.write(self.metrics.draw()?.to_string().as_bytes()))
     }
 }
