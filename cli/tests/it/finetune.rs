@@ -266,6 +266,10 @@ fn refuses_samples_by_their_line() {
         ("{\"text\": \"fine\"}\n\n{\"text\": \n", "line 3: it is no JSON"),
         ("[1]\n", "line 1: it is no JSON object"),
         ("{\"input\": \"x\"}\n", "line 1: it has the keys [input]"),
+        (
+            "{\"text\": \"x\"}\n{\"text\": \"x\", \"output\": \"y\"}\n",
+            "line 2: it has the keys [output, text], must have those of one form",
+        ),
         ("{\"messages\": []}\n", "line 1: it is a conversation"),
         ("\n", "nothing is to be learned"),
     ];

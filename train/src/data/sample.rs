@@ -1,14 +1,11 @@
 //! A file of samples: JSON Lines, an object a line.
-//!
-//! `{"text"}` is learned as a whole, `{"prompt", "completion"}` only where the completion is. Both end with the token that
-//! ends a text. Other keys are left alone.
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
 use warpwright_engine::Tokenizer;
 
 use super::order::held_out;
+use super::row::Row;
 use crate::Error;
 
 /// All samples of a file.
@@ -61,13 +58,11 @@ impl Data {
                 continue;
             }
             let row = Row::parse(text).map_err(|problem| refuse(line, problem))?;
-            let mut sample = row
-                .sample(line, tokenizer)
+            let (ids, first) = row
+                .tokens(tokenizer)
                 .map_err(|error| refuse(line, format!("cannot be tokenized: {error}")))?;
-            if prompts {
-                sample.first = 0;
-            }
-            data.add(sample, len);
+            let first = if prompts { 0 } else { first };
+            data.add(Sample { line, ids, first, cut: false }, len);
         }
         match data.samples.is_empty() {
             false => Ok(data),
@@ -119,57 +114,6 @@ impl Data {
     /// Those that are learned.
     pub fn labelled(&self) -> usize {
         self.samples.iter().map(Sample::labelled).sum()
-    }
-}
-
-/// A line.
-enum Row {
-    Text(String),
-    Completion { prompt: String, completion: String },
-}
-
-impl Row {
-    fn parse(line: &[u8]) -> Result<Row, String> {
-        let value: Value = serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
-        let Value::Object(object) = value else { return Err("is no JSON object".into()) };
-        let has = |key: &str| object.contains_key(key);
-        if has("text") {
-            Ok(Row::Text(string(&object, "text")?))
-        } else if has("prompt") && has("completion") {
-            Ok(Row::Completion {
-                prompt: string(&object, "prompt")?,
-                completion: string(&object, "completion")?,
-            })
-        } else if ["messages", "conversations", "instruction"].into_iter().any(has) {
-            Err("is a conversation, which needs the model's chat template: that is not read yet. Write \
-                 {\"prompt\", \"completion\"} with the template applied"
-                .into())
-        } else {
-            let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-            Err(format!(
-                "has the keys [{}], must have \"text\", or \"prompt\" and \"completion\"",
-                keys.join(", ")
-            ))
-        }
-    }
-
-    fn sample(&self, line: usize, tokenizer: &Tokenizer) -> Result<Sample, warpwright_engine::Error> {
-        let (mut ids, rest) = match self {
-            Row::Text(text) => (tokenizer.encode(text)?, vec![]),
-            Row::Completion { prompt, completion } => {
-                (tokenizer.encode(prompt)?, tokenizer.encode_rest(completion)?)
-            }
-        };
-        let first = if matches!(self, Row::Text(_)) { 0 } else { ids.len() };
-        ids.extend(rest.into_iter().chain(tokenizer.eos()));
-        Ok(Sample { line, ids, first, cut: false })
-    }
-}
-
-fn string(object: &Map<String, Value>, key: &str) -> Result<String, String> {
-    match object.get(key) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        _ => Err(format!("has a {key:?} that is no string")),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 pub(crate) struct Args {
     /// Model file (GGUF) of the family llama, qwen2 or qwen3
     pub(crate) model: PathBuf,
-    /// Samples, an object a line: {"text"} or {"prompt", "completion"}
+    /// Samples, an object a line: {"text"}, {"prompt", "completion"} or Alpaca's {"instruction", "input", "output"}
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: PathBuf,
     /// Folder for the adapter, as PEFT reads it
