@@ -235,19 +235,23 @@ fn refuses_early_by_name() {
 #[test]
 fn refuses_evaluations_by_name() {
     let bench = Bench::new(SAMPLES);
-    fs::write(bench.path("data.jsonl.empty"), "\n").expect("a file for a test");
-    fs::write(bench.path("data.jsonl.wrong"), "{\"text\": \"fine\"}\n{}\n").expect("a file for a test");
-    let [empty, wrong] =
-        ["empty", "wrong"].map(|end| bench.path(&format!("data.jsonl.{end}")).display().to_string());
+    let files = [("empty", "\n"), ("wrong", "{\"text\": \"fine\"}\n{}\n"), ("unlabelled", PROMPT)].map(
+        |(name, text)| {
+            fs::write(bench.path(name), text).expect("a file for a test");
+            bench.path(name).display().to_string()
+        },
+    );
+    let [empty, wrong, unlabelled] = files;
     let share = "is no share, which is above 0 and below 1";
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--eval", "0"], share),
         (&["--eval", "1"], share),
         (&["--eval", "nan"], share),
         (&["--eval", "1.5"], "1.5 is no share, which is above 0 and below 1; a file of that name is ./1.5"),
         (&["--eval", "/nowhere/eval.jsonl"], "cannot read /nowhere/eval.jsonl"),
-        (&["--eval", &empty], "data.jsonl.empty: nothing is to be learned"),
-        (&["--eval", &wrong], "data.jsonl.wrong, line 2: it has the keys []"),
+        (&["--eval", &empty], "empty: there are no samples in it"),
+        (&["--eval", &unlabelled], "unlabelled: nothing is to be learned: 1 samples have nothing"),
+        (&["--eval", &wrong], "wrong, line 2: it has the keys []"),
         (&["--eval-every", "2"], "--eval <FILE.jsonl|SHARE>"),
         (&["--eval", "0.5", "--eval-every", "0"], "0 is not in 1.."),
     ];
@@ -258,6 +262,9 @@ fn refuses_evaluations_by_name() {
     let one = Bench::new("{\"text\": \"A slice borrows.\"}\n").refused(&["--eval", "0.5"]);
     assert!(one.contains("the number of samples is 1, must be at least 2"), "{one}");
 }
+
+/// Longer than a row.
+const PROMPT: &str = r#"{"prompt": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen", "completion": "x"}"#;
 
 #[test]
 fn refuses_samples_by_their_line() {
@@ -271,7 +278,11 @@ fn refuses_samples_by_their_line() {
             "line 2: it has the keys [output, text], must have those of one form",
         ),
         ("{\"messages\": []}\n", "line 1: it is a conversation"),
-        ("\n", "nothing is to be learned"),
+        ("\n", "data.jsonl: there are no samples in it"),
+        (
+            PROMPT,
+            "data.jsonl: nothing is to be learned: 1 samples have nothing to learn among their first 16 tokens",
+        ),
     ];
     for (samples, wanted) in cases {
         let err = Bench::new(samples).refused(&["--steps", "1"]);

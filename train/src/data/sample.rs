@@ -64,9 +64,10 @@ impl Data {
             let first = if prompts { 0 } else { first };
             data.add(Sample { line, ids, first, cut: false }, len);
         }
-        match data.samples.is_empty() {
-            false => Ok(data),
-            true => Err(Error::NothingToLearn { path: path.to_owned(), dropped: data.dropped, len }),
+        match (data.samples.len(), data.dropped) {
+            (0, 0) => Err(Error::NoSamples { path: path.to_owned() }),
+            (0, dropped) => Err(Error::NothingToLearn { path: path.to_owned(), dropped, len }),
+            _ => Ok(data),
         }
     }
 
