@@ -49,11 +49,15 @@ const TRAINING_RATE: f64 = 80e6;
 /// The same for the first launch of a graph, which one core runs, and of which each access to memory is checked.
 const FIRST_RATE: f64 = 14e6;
 
-/// Refuses a training of so many tokens, each of which goes through so many weights. A graph has `first` of the tokens.
-pub(crate) fn training(weights: u64, tokens: u64, first: u64) -> Result<(), Failure> {
+/// Refuses a training of so many tokens, and an evaluation of so many, each of which goes through so many weights. A graph
+/// has `first` of the tokens.
+pub(crate) fn training(weights: u64, [trained, evaluated]: [u64; 2], first: u64) -> Result<(), Failure> {
     let cores = available_parallelism().map_or(1, usize::from) as f64;
-    let seconds =
-        weights as f64 * (tokens as f64 / (TRAINING_RATE * cores) + first.min(tokens) as f64 / FIRST_RATE);
+    // A forward alone has half of the products.
+    let both = |trained: u64, evaluated: u64| trained as f64 + evaluated as f64 / 2.0;
+    let (all, once) = (both(trained, evaluated), both(first.min(trained), first.min(evaluated)));
+    let seconds = weights as f64 * (all / (TRAINING_RATE * cores) + once / FIRST_RATE);
+    let tokens = trained + evaluated;
     if seconds <= PATIENCE.as_secs_f64() {
         return Ok(());
     }

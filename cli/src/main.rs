@@ -7,6 +7,7 @@ mod failure;
 mod interrupt;
 mod options;
 mod output;
+mod plot;
 mod progress;
 mod prompt;
 mod terminal;

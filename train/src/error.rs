@@ -37,6 +37,8 @@ pub enum Error {
     Family { path: PathBuf, what: String },
     #[error("{}, line {line}: it {problem}", path.display())]
     Data { path: PathBuf, line: usize, problem: String },
+    #[error("{}: there are no samples in it", path.display())]
+    NoSamples { path: PathBuf },
     #[error(
         "{}: nothing is to be learned: {dropped} samples have nothing to learn among their first {len} tokens, and there are \
          no others",

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::program::{End, MODEL, run};
+use crate::program::{End, MODEL, command, run};
+use crate::signals::signal;
 
 const SAMPLES: &str = r#"{"text": "The borrow checker makes sure that references are valid."}
 {"prompt": "A vector", "completion": " is a growable array."}
@@ -27,11 +29,33 @@ impl Bench {
     }
 
     fn run(&self, out: &str, more: &[&str]) -> End {
+        let arguments = self.arguments(out, more);
+        run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn arguments(&self, out: &str, more: &[&str]) -> Vec<String> {
         let [data, out] = [self.path("data.jsonl"), self.path(out)].map(|path| path.display().to_string());
         let arguments = ["finetune", MODEL, "--data", &data, "--out", &out, "--device", "emu"];
         let small = [["--seq", "16"], ["--batch", "1"], ["--rank", "4"], ["--targets", "q_proj,v_proj"]];
         let small = small.into_iter().filter(|[flag, _]| !more.contains(flag)).flatten();
-        run(&arguments.into_iter().chain(small).chain(more.iter().copied()).collect::<Vec<_>>())
+        arguments.into_iter().chain(small).chain(more.iter().copied()).map(String::from).collect()
+    }
+
+    /// Lines of `metrics.jsonl`, without what a clock says.
+    fn metrics(&self, out: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(out).join("metrics.jsonl")).expect("metrics are there");
+        let mut rows: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        rows.iter_mut().for_each(|row| row["tokens_per_second"] = Value::Null);
+        rows
+    }
+
+    /// The number of points of each curve.
+    fn curves(&self, out: &str) -> Vec<usize> {
+        let text = fs::read_to_string(self.path(out).join("loss.svg")).expect("the curves are there");
+        let points =
+            text.split("<polyline ").skip(1).map(|curve| curve.split("points=\"").nth(1).expect("points"));
+        points.map(|points| points.split('"').next().expect("an end").split(' ').count()).collect()
     }
 
     /// What stderr says of a run that is refused.
@@ -98,11 +122,84 @@ fn a_graph_gives_the_bits_of_single_launches() {
     assert!(bytes(&bench.path("graph")) == bytes(&bench.path("eager")));
 }
 
+/// Adapters have the bits of a training without; a run that goes on has the whole curve, and no point of it twice.
+#[test]
+fn evaluates_without_a_trace() {
+    let bench = Bench::new(SAMPLES);
+    let held_out = bench.path("eval.jsonl");
+    let two = "{\"prompt\": \"A slice\", \"completion\": \" borrows.\"}\n{\"text\": \"A vector owns its elements.\"}\n";
+    fs::write(&held_out, two).expect("a file for a test");
+    let held_out = held_out.display().to_string();
+    let three =
+        ["--steps", "3", "--launch", "eager", "--dropout", "0.1", "--lr", "1e-2", "--save-every", "2"];
+    let eval = [&three[..], &["--eval", &held_out, "--eval-every", "2"]].concat();
+    let whole = bench.run("whole", &eval);
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    let without = bench.run("without", &three);
+    assert!(bytes(&bench.path("whole")) == bytes(&bench.path("without")), "an evaluation leaves a trace");
+    assert!(!without.err.contains("evaluation"), "{}", without.err);
+    assert_eq!((bench.curves("whole"), bench.curves("without")), (vec![3, 3], vec![3]));
+
+    let (metrics, steps) = (bench.metrics("whole"), bench.metrics("without"));
+    let (evaluations, rest): (Vec<_>, Vec<_>) =
+        metrics.iter().cloned().partition(|row| row.get("eval_loss").is_some());
+    assert_eq!(rest, steps);
+    let after: Vec<_> = evaluations.iter().map(|row| row["step"].as_u64().expect("a step")).collect();
+    assert_eq!(after, [0, 2, 3]);
+    for row in &evaluations {
+        let (step, loss) = (&row["step"], row["eval_loss"].as_f64().expect("a loss"));
+        let line =
+            format!("step {step} of 3: evaluation loss {loss:.4} over {} tokens\n", row["eval_tokens"]);
+        assert!(whole.err.contains(&line), "{line}: {}", whole.err);
+    }
+    assert_ne!(evaluations[0]["eval_loss"], evaluations[2]["eval_loss"]);
+
+    let picture = || fs::read(bench.path("whole/loss.svg")).expect("the curves are there");
+    let (before, checkpoint) = (picture(), bench.path("whole/checkpoint-2").display().to_string());
+    fs::remove_file(bench.path("whole/loss.svg")).expect("it is there");
+    let resumed = bench.run("whole", &[&eval[..], &["--resume", &checkpoint]].concat());
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    assert_eq!(bench.metrics("whole"), metrics);
+    assert!(picture() == before, "another picture after resuming");
+    let refused = bench.refused(&[&three[..], &["--resume", &checkpoint, "--eval", "0.5"]].concat());
+    assert!(refused.contains("the training had eval share = not set, and now it is 0.5"), "{refused}");
+}
+
+/// With a checkpoint, and the curve up to there.
+#[test]
+fn a_signal_ends_training_after_its_step() {
+    let bench = Bench::new(SAMPLES);
+    let arguments = bench.arguments("out", &["--steps", "2000", "--launch", "eager", "--eval", "0.5"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut child = command(&arguments).spawn().expect("the program starts");
+    let metrics = || fs::read_to_string(bench.path("out/metrics.jsonl")).unwrap_or_default();
+    while metrics().lines().count() < 3 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(child.try_wait().expect("it runs"), None);
+    }
+    signal(&child, "INT");
+    let end = End::from(child.wait_with_output().expect("it ends"));
+    assert_eq!(end.code, Some(130), "{end:?}");
+    let steps = metrics().lines().count() - 1;
+    let folder = bench.path(&format!("out/checkpoint-{steps}"));
+    let said = format!("stopped after step {steps} of 2000; go on with --resume {}\n", folder.display());
+    assert!(end.err.ends_with(&said) && folder.exists(), "{end:?}");
+    assert_eq!(bench.curves("out"), [steps, 1]);
+}
+
 #[test]
 fn shows_a_plan_without_training() {
     let bench = Bench::new(SAMPLES);
     let end = bench.run("plan", &["--dry-run", "--epochs", "5"]);
     assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.out.contains("| samples                      | 3 ") && !end.out.contains("evaluation"));
+    let end = bench.run("plan", &["--dry-run", "--eval", "0.4"]);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    for row in
+        ["| samples                      | 2 ", "| evaluation samples           | 1 ", "| evaluation tokens "]
+    {
+        assert!(end.out.contains(row), "{}", end.out);
+    }
     for row in ["| samples ", "| steps ", "| activations ", "| free on the device "] {
         assert!(end.out.contains(row), "{}", end.out);
     }
@@ -136,14 +233,56 @@ fn refuses_early_by_name() {
 }
 
 #[test]
+fn refuses_evaluations_by_name() {
+    let bench = Bench::new(SAMPLES);
+    let files = [("empty", "\n"), ("wrong", "{\"text\": \"fine\"}\n{}\n"), ("unlabelled", PROMPT)].map(
+        |(name, text)| {
+            fs::write(bench.path(name), text).expect("a file for a test");
+            bench.path(name).display().to_string()
+        },
+    );
+    let [empty, wrong, unlabelled] = files;
+    let share = "is no share, which is above 0 and below 1";
+    let cases: [(&[&str], &str); 10] = [
+        (&["--eval", "0"], share),
+        (&["--eval", "1"], share),
+        (&["--eval", "nan"], share),
+        (&["--eval", "1.5"], "1.5 is no share, which is above 0 and below 1; a file of that name is ./1.5"),
+        (&["--eval", "/nowhere/eval.jsonl"], "cannot read /nowhere/eval.jsonl"),
+        (&["--eval", &empty], "empty: there are no samples in it"),
+        (&["--eval", &unlabelled], "unlabelled: nothing is to be learned: 1 samples have nothing"),
+        (&["--eval", &wrong], "wrong, line 2: it has the keys []"),
+        (&["--eval-every", "2"], "--eval <FILE.jsonl|SHARE>"),
+        (&["--eval", "0.5", "--eval-every", "0"], "0 is not in 1.."),
+    ];
+    for (flags, wanted) in cases {
+        let err = bench.refused(flags);
+        assert!(err.contains(wanted), "{flags:?}: {err}");
+    }
+    let one = Bench::new("{\"text\": \"A slice borrows.\"}\n").refused(&["--eval", "0.5"]);
+    assert!(one.contains("the number of samples is 1, must be at least 2"), "{one}");
+}
+
+/// Longer than a row.
+const PROMPT: &str = r#"{"prompt": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen", "completion": "x"}"#;
+
+#[test]
 fn refuses_samples_by_their_line() {
     let cases = [
         ("{\"text\": \"fine\"}\n{\"text\": 3}\n", "line 2: it has a \"text\" that is no string"),
         ("{\"text\": \"fine\"}\n\n{\"text\": \n", "line 3: it is no JSON"),
         ("[1]\n", "line 1: it is no JSON object"),
         ("{\"input\": \"x\"}\n", "line 1: it has the keys [input]"),
+        (
+            "{\"text\": \"x\"}\n{\"text\": \"x\", \"output\": \"y\"}\n",
+            "line 2: it has the keys [output, text], must have those of one form",
+        ),
         ("{\"messages\": []}\n", "line 1: it is a conversation"),
-        ("\n", "nothing is to be learned"),
+        ("\n", "data.jsonl: there are no samples in it"),
+        (
+            PROMPT,
+            "data.jsonl: nothing is to be learned: 1 samples have nothing to learn among their first 16 tokens",
+        ),
     ];
     for (samples, wanted) in cases {
         let err = Bench::new(samples).refused(&["--steps", "1"]);

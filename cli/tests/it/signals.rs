@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::{End, MODEL, command};
 
-fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().expect("kill runs").success());
 }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod order;
+mod row;
 mod sample;
 
 pub use batches::{Batches, Length, Shape};

@@ -8,11 +8,26 @@ const WINDOW: usize = 1024;
 /// Tells the random numbers of orders from those of dropout, whose second word is 0.
 const ORDER: u32 = 1;
 
+/// Tells the random numbers by which samples are held out.
+const HELD_OUT: u32 = 2;
+
 /// Samples by the random number of each, which depends on seed, epoch and sample alone.
 pub(super) fn shuffled(samples: usize, seed: u64, epoch: u32) -> Vec<usize> {
+    by_random(samples, seed, [ORDER, epoch])
+}
+
+/// Which samples are held out of training: so many that the seed chooses, in order.
+pub(super) fn held_out(samples: usize, seed: u64, chosen: usize) -> Vec<usize> {
+    let mut order = by_random(samples, seed, [HELD_OUT, 0]);
+    order.truncate(chosen);
+    order.sort_unstable();
+    order
+}
+
+fn by_random(samples: usize, seed: u64, [purpose, epoch]: [u32; 2]) -> Vec<usize> {
     let key = [seed as u32, (seed >> 32) as u32];
     let number = |sample: &usize| {
-        let [high, low, ..] = philox4x32([*sample as u32, ORDER, (*sample >> 32) as u32, epoch], key);
+        let [high, low, ..] = philox4x32([*sample as u32, purpose, (*sample >> 32) as u32, epoch], key);
         (high, low, *sample)
     };
     let mut order: Vec<usize> = (0..samples).collect();

@@ -1,13 +1,11 @@
 //! A file of samples: JSON Lines, an object a line.
-//!
-//! `{"text"}` is learned as a whole, `{"prompt", "completion"}` only where the completion is. Both end with the token that
-//! ends a text. Other keys are left alone.
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
 use warpwright_engine::Tokenizer;
 
+use super::order::held_out;
+use super::row::Row;
 use crate::Error;
 
 /// All samples of a file.
@@ -15,8 +13,6 @@ use crate::Error;
 pub struct Data {
     /// In the file's order.
     pub samples: Vec<Sample>,
-    /// Samples that were longer than a row, and lost their end.
-    pub cut: usize,
     /// Samples of which nothing was left to be learned when they had lost their end. They are not among `samples`.
     pub dropped: usize,
 }
@@ -30,6 +26,8 @@ pub struct Sample {
     pub ids: Vec<u32>,
     /// Which of them is the first to be learned.
     pub first: usize,
+    /// Whether it was longer than a row, and lost its end.
+    pub cut: bool,
 }
 
 impl Sample {
@@ -54,35 +52,59 @@ impl Data {
     pub fn read(path: &Path, tokenizer: &Tokenizer, len: usize, prompts: bool) -> Result<Data, Error> {
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let refuse = |line: usize, problem: String| Error::Data { path: path.to_owned(), line, problem };
-        let mut data = Data { samples: vec![], cut: 0, dropped: 0 };
+        let mut data = Data { samples: vec![], dropped: 0 };
         for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
             if text.trim_ascii().is_empty() {
                 continue;
             }
             let row = Row::parse(text).map_err(|problem| refuse(line, problem))?;
-            let mut sample = row
-                .sample(line, tokenizer)
+            let (ids, first) = row
+                .tokens(tokenizer)
                 .map_err(|error| refuse(line, format!("cannot be tokenized: {error}")))?;
-            if prompts {
-                sample.first = 0;
-            }
-            data.add(sample, len);
+            let first = if prompts { 0 } else { first };
+            data.add(Sample { line, ids, first, cut: false }, len);
         }
-        match data.samples.is_empty() {
-            false => Ok(data),
-            true => Err(Error::NothingToLearn { path: path.to_owned(), dropped: data.dropped, len }),
+        match (data.samples.len(), data.dropped) {
+            (0, 0) => Err(Error::NoSamples { path: path.to_owned() }),
+            (0, dropped) => Err(Error::NothingToLearn { path: path.to_owned(), dropped, len }),
+            _ => Ok(data),
         }
     }
 
     fn add(&mut self, mut sample: Sample, len: usize) {
         if sample.ids.len() > len {
             sample.ids.truncate(len);
-            self.cut += 1;
+            sample.cut = true;
         }
         match sample.labelled() {
             0 => self.dropped += 1,
             _ => self.samples.push(sample),
         }
+    }
+
+    /// Takes samples out, for an evaluation: this share of them, rounded, but at least one, and never all. The seed chooses
+    /// which.
+    ///
+    /// # Errors
+    ///
+    /// A share that is not between 0 and 1; less than two samples.
+    pub fn hold_out(&mut self, share: f64, seed: u64) -> Result<Data, Error> {
+        let inside = share > 0.0 && share < 1.0;
+        Error::unless(inside, "the share of samples to evaluate on", share, "above 0 and below 1")?;
+        let all = self.samples.len();
+        let wanted = "at least 2, where a share of them is for evaluation";
+        Error::unless(all > 1, "the number of samples", all, wanted)?;
+        let chosen = held_out(all, seed, ((share * all as f64).round() as usize).clamp(1, all - 1));
+        let samples = std::mem::take(&mut self.samples).into_iter().enumerate();
+        let (held, kept): (Vec<_>, Vec<_>) = samples.partition(|(i, _)| chosen.binary_search(i).is_ok());
+        let of = |some: Vec<(usize, Sample)>| some.into_iter().map(|(_, sample)| sample).collect();
+        self.samples = of(kept);
+        Ok(Data { samples: of(held), dropped: 0 })
+    }
+
+    /// Samples that were longer than a row.
+    pub fn cut(&self) -> usize {
+        self.samples.iter().filter(|sample| sample.cut).count()
     }
 
     /// Tokens of all samples.
@@ -96,53 +118,50 @@ impl Data {
     }
 }
 
-/// A line.
-enum Row {
-    Text(String),
-    Completion { prompt: String, completion: String },
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Row {
-    fn parse(line: &[u8]) -> Result<Row, String> {
-        let value: Value = serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
-        let Value::Object(object) = value else { return Err("is no JSON object".into()) };
-        let has = |key: &str| object.contains_key(key);
-        if has("text") {
-            Ok(Row::Text(string(&object, "text")?))
-        } else if has("prompt") && has("completion") {
-            Ok(Row::Completion {
-                prompt: string(&object, "prompt")?,
-                completion: string(&object, "completion")?,
-            })
-        } else if ["messages", "conversations", "instruction"].into_iter().any(has) {
-            Err("is a conversation, which needs the model's chat template: that is not read yet. Write \
-                 {\"prompt\", \"completion\"} with the template applied"
-                .into())
-        } else {
-            let keys: Vec<&str> = object.keys().map(String::as_str).collect();
-            Err(format!(
-                "has the keys [{}], must have \"text\", or \"prompt\" and \"completion\"",
-                keys.join(", ")
-            ))
+    fn data(samples: usize) -> Data {
+        let sample = |line| Sample { line, ids: vec![1; line], first: 0, cut: line % 2 == 0 };
+        Data { samples: (1..=samples).map(sample).collect(), dropped: 2 }
+    }
+
+    fn lines(data: &Data) -> Vec<usize> {
+        data.samples.iter().map(|sample| sample.line).collect()
+    }
+
+    #[test]
+    fn a_share_is_taken_out_by_the_seed() {
+        for (samples, share, wanted) in
+            [(100, 0.1, 10), (100, 0.001, 1), (100, 0.999, 99), (2, 0.9, 1), (3, 0.5, 2)]
+        {
+            let mut kept = data(samples);
+            let held = kept.hold_out(share, 7).unwrap();
+            assert_eq!(held.samples.len(), wanted, "{share} of {samples}");
+            assert!(lines(&held).is_sorted() && lines(&kept).is_sorted());
+            let mut all = [lines(&held), lines(&kept)].concat();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(1..=samples));
+            assert_eq!((held.dropped, kept.dropped), (0, 2));
+            assert_eq!(held.cut() + kept.cut(), samples / 2);
         }
+        let held = |seed| lines(&data(100).hold_out(0.1, seed).unwrap());
+        assert_eq!(held(7), held(7));
+        assert_ne!(held(7), held(8));
     }
 
-    fn sample(&self, line: usize, tokenizer: &Tokenizer) -> Result<Sample, warpwright_engine::Error> {
-        let (mut ids, rest) = match self {
-            Row::Text(text) => (tokenizer.encode(text)?, vec![]),
-            Row::Completion { prompt, completion } => {
-                (tokenizer.encode(prompt)?, tokenizer.encode_rest(completion)?)
-            }
-        };
-        let first = if matches!(self, Row::Text(_)) { 0 } else { ids.len() };
-        ids.extend(rest.into_iter().chain(tokenizer.eos()));
-        Ok(Sample { line, ids, first })
-    }
-}
-
-fn string(object: &Map<String, Value>, key: &str) -> Result<String, String> {
-    match object.get(key) {
-        Some(Value::String(text)) => Ok(text.clone()),
-        _ => Err(format!("has a {key:?} that is no string")),
+    #[test]
+    fn refuses_shares_that_leave_nothing() {
+        for share in [0.0, 1.0, -0.5, f64::NAN] {
+            let error = data(9).hold_out(share, 0).unwrap_err().to_string();
+            let wanted =
+                format!("the share of samples to evaluate on is {share}, must be above 0 and below 1");
+            assert_eq!(error, wanted);
+        }
+        let error = data(1).hold_out(0.5, 0).unwrap_err().to_string();
+        let wanted =
+            "the number of samples is 1, must be at least 2, where a share of them is for evaluation";
+        assert_eq!(error, wanted);
     }
 }

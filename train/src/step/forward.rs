@@ -1,4 +1,4 @@
-//! The forward of a micro-batch, and the head, which is forward and backward at once.
+//! The forward of a micro-batch, and the head, which is forward and backward at once where it is trained.
 
 use warpwright_driver::{Buffer, Error, Host, Queue, View};
 use warpwright_kernels::simple::swiglu::SwiGluArgs;
@@ -8,17 +8,18 @@ use warpwright_kernels::train::embed::EmbedTokensArgs;
 use warpwright_kernels::train::micro_batch::FetchMicroBatchArgs;
 
 use super::buffers::{Layer, Rotated};
-use super::pass::{Place, Step};
+use super::pass::{Place, Purpose, Step};
 use super::sizes::Sizes;
 use crate::Projection;
 
 impl Step {
-    pub(super) fn forward(&self, queue: &mut impl Queue) -> Result<(), Error> {
+    pub(super) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.fetch(queue)?;
         let (layers, work) = (&self.buffers.layers, &self.buffers);
         for (l, layer) in layers.iter().enumerate() {
-            self.attention(queue, l, layer)?;
-            self.feed_forward(queue, l, layer, layers.get(l + 1).map_or(&work.h, |next| &next.h))?;
+            self.attention(queue, purpose, l, layer)?;
+            let to = layers.get(l + 1).map_or(&work.h, |next| &next.h);
+            self.feed_forward(queue, purpose, l, layer, to)?;
         }
         Ok(())
     }
@@ -39,13 +40,20 @@ impl Step {
         queue.launch(&self.kernels.embed, args)
     }
 
-    fn attention(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+    fn attention(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        l: usize,
+        layer: &Layer,
+    ) -> Result<(), Error> {
         let weights = &self.weights.layers[l];
         let Sizes { heads, kv_heads, .. } = self.sizes;
         self.norm(queue, [&layer.h, &weights.attention_norm, &layer.x1, &layer.inv1])?;
-        self.queries_or_keys(queue, (l, Projection::Q), weights.q_norm.as_ref(), &layer.q, heads)?;
-        self.queries_or_keys(queue, (l, Projection::K), weights.k_norm.as_ref(), &layer.k, kv_heads)?;
-        self.project_afresh(queue, (l, Projection::V), &layer.x1, &layer.v)?;
+        let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
+        self.queries_or_keys(queue, purpose, (l, Projection::Q), norms[0], &layer.q)?;
+        self.queries_or_keys(queue, purpose, (l, Projection::K), norms[1], &layer.k)?;
+        self.project_afresh(queue, purpose, (l, Projection::V), &layer.x1, &layer.v)?;
         let args = DocumentAttentionArgs::<Host> {
             q: &layer.q.rotated,
             k: &layer.k.rotated,
@@ -58,24 +66,25 @@ impl Step {
         };
         queue.launch(&self.kernels.attention, args)?;
         queue.copy(&layer.h, &layer.h1)?;
-        self.project(queue, (l, Projection::O), &layer.o, &layer.h1)
+        self.project(queue, purpose, (l, Projection::O), &layer.o, &layer.h1)
     }
 
     /// A projection, then the head norm if there is one, then RoPE.
     fn queries_or_keys(
         &self,
         queue: &mut impl Queue,
+        purpose: Purpose,
         place: Place,
         gains: Option<&Buffer<f32>>,
         to: &Rotated,
-        heads: u32,
     ) -> Result<(), Error> {
+        let heads = self.sizes.of(place.1)[0] / self.sizes.head_dim;
         let x = &self.buffers.layers[place.0].x1;
         if let (Some([raw, inv]), Some(gains)) = (&to.normed, gains) {
-            self.project_afresh(queue, place, x, raw)?;
+            self.project_afresh(queue, purpose, place, x, raw)?;
             self.norm(queue, [raw, gains, &to.rotated, inv])?;
         } else {
-            self.project_afresh(queue, place, x, &to.rotated)?;
+            self.project_afresh(queue, purpose, place, x, &to.rotated)?;
         }
         self.rotate(queue, &self.kernels.rotate, &to.rotated, heads)
     }
@@ -84,17 +93,18 @@ impl Step {
     fn feed_forward(
         &self,
         queue: &mut impl Queue,
+        purpose: Purpose,
         l: usize,
         layer: &Layer,
         to: &View<f32>,
     ) -> Result<(), Error> {
         let Layer { h1, inv2, x2, g, up, a, .. } = layer;
         self.norm(queue, [h1, &self.weights.layers[l].feed_forward_norm, x2, inv2])?;
-        self.project_afresh(queue, (l, Projection::Gate), x2, g)?;
-        self.project_afresh(queue, (l, Projection::Up), x2, up)?;
+        self.project_afresh(queue, purpose, (l, Projection::Gate), x2, g)?;
+        self.project_afresh(queue, purpose, (l, Projection::Up), x2, up)?;
         queue.launch(&self.kernels.swiglu, SwiGluArgs::<Host> { gate: g, up, y: a, n: a.len() as u32 })?;
         queue.copy(h1, to)?;
-        self.project(queue, (l, Projection::Down), a, to)
+        self.project(queue, purpose, (l, Projection::Down), a, to)
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.
@@ -102,32 +112,69 @@ impl Step {
         let (b, head, norm) = (&self.buffers, &self.buffers.head, &self.weights.norm);
         self.norm(queue, [&b.h, norm, &head.x, &head.inv])?;
         queue.fill(&head.dx, 0.0)?;
-        let mut first = 0;
-        while first < self.sizes.tokens {
-            let tokens = self.head_chunk.min(self.sizes.tokens - first);
-            self.head_chunk(queue, first, tokens)?;
-            first += tokens;
+        for chunk in self.chunks() {
+            self.chunk_losses(queue, &chunk)?;
+            self.chunk_gradients(queue, &chunk)?;
         }
         queue.fill(&b.work.dh, 0.0)?;
         self.norm_backward(queue, [&head.dx, &b.h, norm, &head.inv, &b.work.dh])
     }
 
-    fn head_chunk(&self, queue: &mut impl Queue, first: u32, tokens: u32) -> Result<(), Error> {
-        let (head, batch) = (&self.buffers.head, &self.slots.batch);
-        let Sizes { hidden, vocab, .. } = self.sizes;
+    /// The losses alone.
+    pub(super) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let head = &self.buffers.head;
+        self.norm(queue, [&self.buffers.h, &self.weights.norm, &head.x, &head.inv])?;
+        self.chunks().try_for_each(|chunk| self.chunk_losses(queue, &chunk))
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = Chunk> {
+        let firsts = (0..self.sizes.tokens).step_by(self.head_chunk as usize);
+        firsts.map(|first| self.chunk(first, self.head_chunk.min(self.sizes.tokens - first)))
+    }
+
+    fn chunk(&self, first: u32, tokens: u32) -> Chunk {
+        let (head, Sizes { hidden, vocab, .. }) = (&self.buffers.head, self.sizes);
         let rows = |len: u32| (first * len) as usize..((first + tokens) * len) as usize;
         let [x, dx] = [&head.x, &head.dx].map(|all| all.view_range(rows(hidden)));
         let [lse, losses] = [&head.lse, &head.losses].map(|all| all.view_range(rows(1)));
-        let labels = batch.labels.view_range(rows(1));
+        let labels = self.slots.batch.labels.view_range(rows(1));
         let logits = head.logits.view_range(0..tokens as usize * vocab as usize);
-        let (w, one) = (self.weights.head(), &self.constants.one);
-        queue.fill(&logits, 0.0)?;
-        self.product(queue, &self.kernels.nt, [&x, w, &logits], one, [tokens, vocab, hidden])?;
-        let args =
-            TokenLossesArgs::<Host> { logits: &logits, labels: &labels, lse: &lse, losses: &losses, vocab };
-        queue.launch(&self.kernels.losses, args)?;
-        let args = LogitGradientsArgs::<Host> { logits: &logits, labels: &labels, lse: &lse, vocab };
-        queue.launch(&self.kernels.logit_gradients, args)?;
-        self.product(queue, &self.kernels.nn, [&logits, w, &dx], &batch.factor, [tokens, hidden, vocab])
+        Chunk { tokens, x, dx, labels, logits, lse, losses }
     }
+
+    fn chunk_losses(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
+        let (w, one, Sizes { hidden, vocab, .. }) = (self.weights.head(), &self.constants.one, self.sizes);
+        let Chunk { tokens, x, labels, logits, lse, losses, .. } = chunk;
+        queue.fill(logits, 0.0)?;
+        self.product(queue, &self.kernels.nt, [x, w, logits], one, [*tokens, vocab, hidden])?;
+        queue.launch(&self.kernels.losses, TokenLossesArgs::<Host> { logits, labels, lse, losses, vocab })
+    }
+
+    fn chunk_gradients(&self, queue: &mut impl Queue, chunk: &Chunk) -> Result<(), Error> {
+        let (w, factor) = (self.weights.head(), &self.slots.batch.factor);
+        let Sizes { hidden, vocab, .. } = self.sizes;
+        let Chunk { tokens, dx, labels, logits, lse, .. } = chunk;
+        queue.launch(
+            &self.kernels.logit_gradients,
+            LogitGradientsArgs::<Host> { logits, labels, lse, vocab },
+        )?;
+        self.product(queue, &self.kernels.nn, [logits, w, dx], factor, [*tokens, hidden, vocab])
+    }
+}
+
+/// Tokens that have logits at once.
+struct Chunk {
+    tokens: u32,
+    /// `[tokens, hidden]`
+    x: View<f32>,
+    /// `[tokens, hidden]`
+    dx: View<f32>,
+    /// `[tokens]`
+    labels: View<i32>,
+    /// `[tokens, vocab]`
+    logits: View<f32>,
+    /// `[tokens]`
+    lse: View<f32>,
+    /// `[tokens]`
+    losses: View<f32>,
 }

@@ -1,4 +1,4 @@
-//! The end of a micro-batch, and that of a step: one norm over all gradients, clip, schedule, AdamW.
+//! A micro-batch to its end, its evaluation, and the end of a step: one norm over all gradients, clip, schedule, AdamW.
 
 use warpwright_driver::{Error, Host, Queue};
 use warpwright_kernels::train::adamw::{AdamW, AdamWUpdateArgs};
@@ -6,7 +6,7 @@ use warpwright_kernels::train::clip::SquareSumsArgs;
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_kernels::train::state::{EndMicroBatchArgs, EndStepArgs};
 
-use super::pass::Step;
+use super::pass::{Purpose, Step};
 
 /// Steps whose records the host can still read.
 pub(super) const RECORDS: u32 = 64;
@@ -14,7 +14,7 @@ pub(super) const RECORDS: u32 = 64;
 impl Step {
     /// Forward and backward of the next micro-batch.
     pub(super) fn micro_batch(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        self.forward(queue)?;
+        self.forward(queue, Purpose::Training)?;
         self.head(queue)?;
         self.backward(queue)?;
         let args = EndMicroBatchArgs::<Host> {
@@ -25,6 +25,12 @@ impl Step {
             tokens: self.sizes.tokens,
         };
         queue.launch(&self.kernels.end_micro_batch, args)
+    }
+
+    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
+    pub(super) fn evaluate(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        self.forward(queue, Purpose::Evaluation)?;
+        self.losses(queue)
     }
 
     /// Clips the gradients, updates the adapters with them, and clears them for the next step.

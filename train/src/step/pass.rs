@@ -34,12 +34,23 @@ pub(super) struct Step {
     pub(super) training: Training,
 }
 
+/// What a forward is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A backward follows.
+    Training,
+    /// Its losses alone, without dropout.
+    Evaluation,
+}
+
 /// Numbers that no step changes.
 pub(super) struct Constants {
     /// `[1]`: 1
     pub(super) one: Buffer<f32>,
     /// `[1]`: the scale of the adapters and of dropout
     pub(super) scale: Buffer<f32>,
+    /// `[1]`: the scale of the adapters alone
+    pub(super) evaluation_scale: Buffer<f32>,
     /// `[head_dim / 2, 2]`: revolutions of RoPE
     pub(super) freq: Buffer<f32>,
     /// `[2]`: the key of dropout
@@ -78,6 +89,7 @@ impl Step {
     pub(super) fn project(
         &self,
         queue: &mut impl Queue,
+        purpose: Purpose,
         (l, p): Place,
         x: &View<f32>,
         y: &View<f32>,
@@ -88,9 +100,13 @@ impl Step {
         let (Some([a, b]), Some(u)) = (self.adapter((l, p)), &self.buffers.layers[l].u[p as usize]) else {
             return Ok(());
         };
-        let (x, rank) = (self.input(queue, (l, p), x)?, self.sizes.rank);
+        let (x, scale) = match purpose {
+            Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
+            Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
+        };
+        let rank = self.sizes.rank;
         queue.fill(u, 0.0)?;
-        self.product(queue, &self.kernels.nt, [&x, &a, u], &self.constants.scale, [m, rank, k])?;
+        self.product(queue, &self.kernels.nt, [&x, &a, u], scale, [m, rank, k])?;
         self.product(queue, &self.kernels.nt, [u, &b, y], one, [m, n, rank])
     }
 
@@ -98,6 +114,7 @@ impl Step {
     pub(super) fn project_afresh(
         &self,
         queue: &mut impl Queue,
+        purpose: Purpose,
         (l, p): Place,
         x: &View<f32>,
         y: &View<f32>,
@@ -109,7 +126,7 @@ impl Step {
             }
             None => queue.fill(y, 0.0)?,
         }
-        self.project(queue, (l, p), x, y)
+        self.project(queue, purpose, (l, p), x, y)
     }
 
     /// Adds the gradient of a projection's input to `dx`, and those of its adapter to the gradients.

@@ -79,11 +79,40 @@ pub struct Snapshot {
     pub corrections: [f32; 2],
 }
 
+/// What an [evaluation](Trainer::evaluate) found.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Evaluation {
+    /// The sum of the losses of the labelled tokens, in nats.
+    pub loss: f64,
+    /// The labelled tokens.
+    pub tokens: usize,
+}
+
+impl Evaluation {
+    /// Nats a labelled token; NaN without any.
+    pub fn mean(&self) -> f64 {
+        self.loss / self.tokens as f64
+    }
+}
+
 /// The graphs; none if kernels are launched one by one.
 struct Graphs {
     micro: GraphExec,
     /// The last micro-batch of a step, and the update.
     last: GraphExec,
+    /// Made when it is first used.
+    evaluation: Option<GraphExec>,
+}
+
+/// What is launched at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// A micro-batch.
+    Micro,
+    /// The last micro-batch of a step, and the update.
+    Last,
+    /// A micro-batch's losses.
+    Evaluation,
 }
 
 impl Trainer {
@@ -144,9 +173,9 @@ impl Trainer {
             self.check(micro, self.micros.wrapping_add(i as u32))?;
         }
         for micro in others {
-            self.launch(micro, false)?;
+            self.train(micro, Work::Micro)?;
         }
-        self.launch(last, true)?;
+        self.train(last, Work::Last)?;
         self.stream.synchronize()?;
         let record = self.record(self.steps);
         self.steps = self.steps.wrapping_add(1);
@@ -161,7 +190,20 @@ impl Trainer {
     /// As [`step`](Self::step).
     pub fn accumulate(&mut self, micro: &MicroBatch) -> Result<(), Error> {
         self.check(micro, self.micros)?;
-        self.launch(micro, false)
+        self.train(micro, Work::Micro)
+    }
+
+    /// The losses of a micro-batch under the adapters as they are, without dropout; its number and `n` choose nothing. It
+    /// changes nothing that training goes on from, and waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// A micro-batch that is too long, or wrong in itself; faults of the device.
+    pub fn evaluate(&mut self, micro: &MicroBatch) -> Result<Evaluation, Error> {
+        self.check(micro, micro.number)?;
+        self.launch(micro, Work::Evaluation)?;
+        let losses = self.step.buffers.head.losses.to_vec()?;
+        Ok(Evaluation { loss: losses.into_iter().map(f64::from).sum(), tokens: micro.labelled() })
     }
 
     /// The gradients of the micro-batches since the last step.
@@ -248,17 +290,22 @@ impl Trainer {
         Ok(())
     }
 
-    fn launch(&mut self, micro: &MicroBatch, update: bool) -> Result<(), Error> {
-        self.step.slots.write(self.micros, micro, self.step.sizes.tokens)?;
-        match &mut self.graphs {
-            Some(Graphs { last, .. }) if update => last.launch(&self.stream)?,
-            Some(Graphs { micro, .. }) => micro.launch(&self.stream)?,
-            None => pass(&self.step, &mut &self.stream, update)?,
-        }
-        self.step.slots.release(self.micros, &self.stream)?;
+    fn train(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
+        self.launch(micro, work)?;
         // As the device's counter does.
         self.micros = self.micros.wrapping_add(1);
         Ok(())
+    }
+
+    /// The batch goes through the slot of the micro-batch that is next in training, by the device's counter.
+    fn launch(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
+        let (step, stream) = (&self.step, &self.stream);
+        step.slots.write(self.micros, micro, step.sizes.tokens)?;
+        match &mut self.graphs {
+            Some(graphs) => graphs.of(step, stream, self.settings.launch, work)?.launch(stream)?,
+            None => pass(step, &mut &*stream, work)?,
+        }
+        step.slots.release(self.micros, stream)
     }
 
     /// What step `i`, of those that were launched, did.
@@ -289,38 +336,64 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
 
 impl Graphs {
     fn new(step: &Step, stream: &Stream, launch: Launch) -> Result<Option<Graphs>, Error> {
-        let instantiate = |update: bool| -> Result<GraphExec, Error> {
-            let graph = match launch {
-                Launch::Capture => {
-                    capture(stream, CaptureMode::ThreadLocal, |queue| pass(step, queue, update))?
-                }
-                _ => {
-                    let mut recorder = Recorder::new(stream.context())?;
-                    pass(step, &mut recorder, update)?;
-                    recorder.finish()
-                }
-            };
-            Ok(graph.instantiate()?)
-        };
-        match launch {
-            Launch::Eager => Ok(None),
-            _ => Ok(Some(Graphs { micro: instantiate(false)?, last: instantiate(true)? })),
+        if launch == Launch::Eager {
+            return Ok(None);
+        }
+        let of = |work| instantiate(step, stream, launch, work);
+        Ok(Some(Graphs { micro: of(Work::Micro)?, last: of(Work::Last)?, evaluation: None }))
+    }
+
+    fn of(
+        &mut self,
+        step: &Step,
+        stream: &Stream,
+        launch: Launch,
+        work: Work,
+    ) -> Result<&mut GraphExec, Error> {
+        match work {
+            Work::Micro => Ok(&mut self.micro),
+            Work::Last => Ok(&mut self.last),
+            Work::Evaluation => match &mut self.evaluation {
+                Some(graph) => Ok(graph),
+                none => Ok(none.insert(instantiate(step, stream, launch, work)?)),
+            },
         }
     }
 }
 
-fn pass(step: &Step, queue: &mut impl Queue, update: bool) -> Result<(), warpwright_driver::Error> {
-    step.micro_batch(queue)?;
-    if update { step.update(queue) } else { Ok(()) }
+fn instantiate(step: &Step, stream: &Stream, launch: Launch, work: Work) -> Result<GraphExec, Error> {
+    let graph = match launch {
+        Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| pass(step, queue, work))?,
+        _ => {
+            let mut recorder = Recorder::new(stream.context())?;
+            pass(step, &mut recorder, work)?;
+            recorder.finish()
+        }
+    };
+    Ok(graph.instantiate()?)
+}
+
+fn pass(step: &Step, queue: &mut impl Queue, work: Work) -> Result<(), warpwright_driver::Error> {
+    match work {
+        Work::Micro => step.micro_batch(queue),
+        Work::Last => {
+            step.micro_batch(queue)?;
+            step.update(queue)
+        }
+        Work::Evaluation => step.evaluate(queue),
+    }
 }
 
 impl Constants {
     fn new(context: &Context, config: &Config, lora: &Lora) -> Result<Constants, Error> {
         let turns = |radians: &f64| revolutions(radians / std::f64::consts::TAU);
         let freq: Vec<f32> = config.frequencies.iter().flat_map(turns).collect();
+        let alone = Lora { dropout: 0.0, ..lora.clone() };
+        let scale = |lora: &Lora| Buffer::from_slice(context, &[lora.scale() as f32]);
         Ok(Constants {
             one: Buffer::from_slice(context, &[1.0])?.labelled("one"),
-            scale: Buffer::from_slice(context, &[lora.scale() as f32])?.labelled("the adapters' scale"),
+            scale: scale(lora)?.labelled("the adapters' scale"),
+            evaluation_scale: scale(&alone)?.labelled("the adapters' scale without dropout"),
             freq: Buffer::from_slice(context, &freq)?.labelled("frequencies"),
             seed: Buffer::from_slice(context, &[lora.seed as u32, (lora.seed >> 32) as u32])?
                 .labelled("seed"),

@@ -4,6 +4,7 @@
 mod base;
 mod constants;
 mod device;
+mod evaluation;
 mod faults;
 mod files;
 mod fixtures;

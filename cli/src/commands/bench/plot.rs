@@ -1,9 +1,10 @@
 //! `bench --plot`: tokens a second for each context, below what the read ceiling allows, as SVG.
 
 use svg::Document;
-use svg::node::element::{Group, Line, Rectangle, Text};
+use svg::node::element::{Group, Line, Rectangle};
 
 use super::report::{Figures, Report};
+use crate::plot::{page, text};
 
 /// Pixels.
 const HEIGHT: f64 = 240.0;
@@ -14,18 +15,12 @@ const TOP: f64 = 40.0;
 pub(super) fn draw(report: &Report) -> Document {
     let limits = report.contexts.iter().map(|figures| figures.tokens_per_s_limit);
     let scale = HEIGHT / limits.fold(f64::MIN_POSITIVE, f64::max);
-    let mut picture = Group::new().add(Text::new(report.title()).set("x", 10).set("y", 18));
+    let mut picture = Group::new().add(text(report.title(), [10.0, 18.0]));
     for (i, figures) in report.contexts.iter().enumerate() {
         picture = picture.add(bar(figures, 10.0 + STEP * i as f64, scale));
     }
     let width = (20.0 + STEP * report.contexts.len() as f64).max(560.0);
-    let back = Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "white");
-    Document::new()
-        .set("viewBox", (0, 0, width, TOP + HEIGHT + 40.0))
-        .set("font-family", "sans-serif")
-        .set("font-size", 12)
-        .add(back)
-        .add(picture)
+    page([width, TOP + HEIGHT + 40.0], picture)
 }
 
 /// A context's bar, and the line that the ceiling draws.
@@ -34,7 +29,7 @@ fn bar(figures: &Figures, x: f64, scale: f64) -> Group {
     let (rate, limit) = (figures.tokens_per_s, figures.tokens_per_s_limit);
     let bar = Rectangle::new().set("x", x + 10.0).set("y", y(rate)).set("width", BAR);
     let line = Line::new().set("x1", x).set("x2", x + BAR + 20.0).set("y1", y(limit)).set("y2", y(limit));
-    let text = |text: String, y: f64| Text::new(text).set("x", x + 10.0).set("y", y);
+    let text = |words: String, y: f64| text(words, [x + 10.0, y]);
     Group::new()
         .add(bar.set("height", rate * scale).set("fill", "#58d68d"))
         .add(line.set("stroke", "#c0392b").set("stroke-width", 2))

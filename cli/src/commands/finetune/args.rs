@@ -1,8 +1,10 @@
 //! The command line, under the names that people know from other trainers.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use warpwright_kernels::train::schedule;
 use warpwright_train::Projection;
 use warpwright_train::base::BaseFormat;
@@ -16,7 +18,7 @@ use crate::failure::Failure;
 pub(crate) struct Args {
     /// Model file (GGUF) of the family llama, qwen2 or qwen3
     pub(crate) model: PathBuf,
-    /// Samples, an object a line: {"text"} or {"prompt", "completion"}
+    /// Samples, an object a line: {"text"}, {"prompt", "completion"} or Alpaca's {"instruction", "input", "output"}
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: PathBuf,
     /// Folder for the adapter, as PEFT reads it
@@ -95,6 +97,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Optimizer")]
     pub(crate) weight_decay: f64,
 
+    /// Evaluate on these samples, a file as that of --data, or on this share of those of --data, which are then not
+    /// learned: before the first step and after the last
+    #[arg(long, value_name = "FILE.jsonl|SHARE", value_parser = OsStringValueParser::new().try_map(evaluate_on))]
+    pub(crate) eval: Option<EvaluateOn>,
+    /// Evaluate after each so many steps too
+    #[arg(long, value_name = "STEPS", requires = "eval", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) eval_every: Option<u32>,
     /// Write a checkpoint after each so many steps
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) save_every: Option<u32>,
@@ -119,6 +128,25 @@ fn target(text: &str) -> Result<Targets, String> {
         let names = Projection::ALL.map(Projection::name).join(", ");
         format!("no projection of that name; there are {names}, and all-linear for all of them")
     })
+}
+
+/// The value of --eval.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum EvaluateOn {
+    File(PathBuf),
+    Share(f64),
+}
+
+/// What reads as a number is a share.
+fn evaluate_on(text: OsString) -> Result<EvaluateOn, String> {
+    match text.to_str().and_then(|text| text.parse().ok()) {
+        None => Ok(EvaluateOn::File(text.into())),
+        Some(share) if share > 0.0 && share < 1.0 => Ok(EvaluateOn::Share(share)),
+        Some(share) => Err(format!(
+            "{share} is no share, which is above 0 and below 1; a file of that name is ./{}",
+            text.display()
+        )),
+    }
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

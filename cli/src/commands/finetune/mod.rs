@@ -3,19 +3,21 @@
 mod args;
 mod metrics;
 mod plan;
+mod progress;
+mod samples;
 mod session;
 
 pub(crate) use args::Args;
 
 use warpwright_engine::{Model, Tokenizer};
 use warpwright_train::base::{self, Base};
-use warpwright_train::data::{Batches, Data};
 use warpwright_train::peft::Shapes;
 
 use crate::failure::Failure;
 use crate::terminal::say;
 use crate::{device, interrupt};
 use plan::Plan;
+use samples::Samples;
 use session::Session;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -27,19 +29,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if tokenizer.eos().is_none() {
         say("warning: the file names no token that ends a text, so samples end without one");
     }
-    let data = Data::read(&args.data, &tokenizer, args.seq, args.train_on_prompt)?;
-    let batches = Batches::new(data, args.shape())?;
-    let plan = Plan::new(args, &model, config, &batches)?;
+    let samples = Samples::read(args, &tokenizer)?;
+    let plan = Plan::new(args, &model, config, &samples)?;
     let context = if args.dry_run { device::quiet(args.device)? } else { device::open(args.device)? };
-    plan.show(&context, &batches)?;
+    plan.show(&context, &samples)?;
     if args.dry_run {
         return Ok(());
     }
-    plan.check(&context, args.insist, &batches)?;
+    plan.check(&context, args.insist, &samples)?;
     let base = Base::of(&model, args.base.into())?;
-    let fingerprint = plan.fingerprint(args, &batches)?;
+    let fingerprint = plan.fingerprint(args, &samples)?;
     let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };
     let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
-    session.train(&batches)?;
+    session.train(&samples)?;
     interrupt::check()
 }

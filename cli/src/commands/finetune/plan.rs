@@ -12,11 +12,12 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
-use warpwright_train::data::Batches;
+use warpwright_train::data::Data;
 use warpwright_train::step::{Needs, Settings};
 use warpwright_train::{Config, Lora, Training};
 
-use super::args::Args;
+use super::args::{Args, EvaluateOn};
+use super::samples::Samples;
 use crate::failure::Failure;
 use crate::{device, emulation};
 
@@ -35,9 +36,10 @@ impl Plan {
         args: &Args,
         model: &Model,
         config: Config,
-        batches: &Batches,
+        samples: &Samples,
     ) -> Result<Plan, Failure> {
         check_flags(args, model.outline.config.context as usize)?;
+        let batches = &samples.training;
         let schedule = Schedule {
             decay: args.schedule.into(),
             lr: args.lr,
@@ -71,21 +73,16 @@ impl Plan {
     }
 
     /// Prints samples, steps and memory.
-    pub(super) fn show(&self, context: &Context, batches: &Batches) -> Result<(), Failure> {
-        let (data, config, lora) = (batches.data(), &self.settings.config, &self.settings.lora);
+    pub(super) fn show(&self, context: &Context, samples: &Samples) -> Result<(), Failure> {
+        let (batches, config, lora) = (&samples.training, &self.settings.config, &self.settings.lora);
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN).set_header(["", ""]);
-        let share = 100.0 * data.labelled() as f64 / data.tokens() as f64;
-        let mut samples = data.samples.len().to_string();
-        if data.cut > 0 {
-            samples += &format!(" ({} cut)", data.cut);
-        }
-        if data.dropped > 0 {
-            samples += &format!(", {} dropped: their prompts fill a row", data.dropped);
-        }
+        let apart = samples.evaluation.as_ref().map(|evaluation| evaluation.batches.data());
+        let apart = apart.map(|data| {
+            [("evaluation samples", count(data)), ("evaluation tokens", tokens(data, "evaluated"))]
+        });
+        let first = [("samples", count(batches.data())), ("tokens", tokens(batches.data(), "learned"))];
         let rows = [
-            ("samples", samples),
-            ("tokens", format!("{}, {share:.1} % of them learned", data.tokens())),
             ("fill", format!("{:.1} % of the rows", 100.0 * batches.fill())),
             ("steps", batches.steps().to_string()),
             ("tokens a micro-batch", batches.tokens().to_string()),
@@ -98,7 +95,7 @@ impl Plan {
             ("all", mebibytes(self.needs.total())),
             ("free on the device", mebibytes(free(context)?)),
         ];
-        rows.into_iter().for_each(|(name, value)| {
+        first.into_iter().chain(apart.into_iter().flatten()).chain(rows).for_each(|(name, value)| {
             table.add_row([name.to_string(), value]);
         });
         println!("{table}");
@@ -106,7 +103,7 @@ impl Plan {
     }
 
     /// Refuses what does not fit, or what the emulator cannot end soon.
-    pub(super) fn check(&self, context: &Context, insist: bool, batches: &Batches) -> Result<(), Failure> {
+    pub(super) fn check(&self, context: &Context, insist: bool, samples: &Samples) -> Result<(), Failure> {
         let (needed, free) = (self.needs.total(), free(context)?);
         if needed > free {
             return Err(Failure::Input(format!(
@@ -118,12 +115,14 @@ impl Plan {
         if insist || !device::is_emulator(context) {
             return Ok(());
         }
-        let first = batches.tokens() as u64;
-        emulation::training(self.weights, batches.micro_batches() * first, first)
+        let (batches, first) = (&samples.training, samples.training.tokens() as u64);
+        let evaluated = samples.evaluation.as_ref().map_or(0, |of| of.micro_batches(batches.steps()));
+        let tokens = [batches.micro_batches(), evaluated].map(|micros| micros * first);
+        emulation::training(self.weights, tokens, first)
     }
 
-    /// What decides what training computes.
-    pub(super) fn fingerprint(&self, args: &Args, batches: &Batches) -> Result<Fingerprint, Failure> {
+    /// What decides what training computes. A file to evaluate on does not; a share, which is not learned, does.
+    pub(super) fn fingerprint(&self, args: &Args, samples: &Samples) -> Result<Fingerprint, Failure> {
         let Settings { training, lora, .. } = &self.settings;
         let targets: Vec<&str> = lora.targets.iter().map(|p| p.name()).collect();
         let pairs = [
@@ -134,7 +133,7 @@ impl Plan {
             ("grad-accum", args.grad_accum.to_string()),
             ("packing", (!args.no_packing).to_string()),
             ("train-on-prompt", args.train_on_prompt.to_string()),
-            ("steps", batches.steps().to_string()),
+            ("steps", samples.training.steps().to_string()),
             ("seed", args.seed.to_string()),
             ("rank", lora.rank.to_string()),
             ("alpha", lora.alpha.to_string()),
@@ -148,7 +147,11 @@ impl Plan {
             ("clip", args.clip.to_string()),
             ("weight-decay", args.weight_decay.to_string()),
         ];
-        Ok(pairs.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
+        let share = match args.eval {
+            Some(EvaluateOn::Share(share)) => Some(("eval share", share.to_string())),
+            _ => None,
+        };
+        Ok(pairs.into_iter().chain(share).map(|(name, value)| (name.to_string(), value)).collect())
     }
 }
 
@@ -177,6 +180,22 @@ fn check_flags(args: &Args, context: usize) -> Result<(), Failure> {
 fn warmup(warmup: f64, steps: u32) -> u32 {
     let count = if warmup < 1.0 { (warmup * f64::from(steps)).ceil() } else { warmup };
     count as u32
+}
+
+fn count(data: &Data) -> String {
+    let mut samples = data.samples.len().to_string();
+    if data.cut() > 0 {
+        samples += &format!(" ({} cut)", data.cut());
+    }
+    if data.dropped > 0 {
+        samples += &format!(", {} dropped: their prompts fill a row", data.dropped);
+    }
+    samples
+}
+
+fn tokens(data: &Data, labelled: &str) -> String {
+    let share = 100.0 * data.labelled() as f64 / data.tokens() as f64;
+    format!("{}, {share:.1} % of them {labelled}", data.tokens())
 }
 
 fn free(context: &Context) -> Result<u64, Failure> {

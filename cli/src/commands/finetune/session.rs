@@ -1,31 +1,25 @@
 //! The loop over the steps: launch, record, save.
 
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
 use warpwright_driver::Context;
 use warpwright_train::base::Base;
 use warpwright_train::checkpoint::{self, Fingerprint};
-use warpwright_train::data::Batches;
 use warpwright_train::peft::{self, Shapes};
-use warpwright_train::reference::{Adapters, Record};
-use warpwright_train::step::Trainer;
+use warpwright_train::reference::Adapters;
+use warpwright_train::step::{Evaluation, Trainer};
 
 use super::args::Args;
-use super::metrics::{About, Metrics};
+use super::metrics::Metrics;
 use super::plan::Plan;
+use super::progress::Progress;
+use super::samples::Samples;
 use crate::failure::Failure;
 use crate::interrupt::{self, Pending};
-use crate::progress::Bar;
-use crate::terminal::say;
+use crate::output::{Content, Output};
 
 /// Steps in a row that may be skipped.
 const PATIENCE: u32 = 5;
-
-/// Steps whose losses the last line has the mean of, at most: a tenth of all.
-const MEAN: usize = 100;
-
-/// The least time between two lines where there is no bar.
-const REPORT: Duration = Duration::from_secs(10);
 
 pub(super) struct Session<'a> {
     args: &'a Args,
@@ -33,8 +27,12 @@ pub(super) struct Session<'a> {
     fingerprint: &'a Fingerprint,
     trainer: Trainer,
     metrics: Metrics,
-    /// Steps that were launched before, the skipped ones among them.
+    /// Steps that were launched in an earlier run, the skipped ones among them.
+    from: u32,
+    /// Those and the ones that were launched since.
     done: u32,
+    /// The last of them that were skipped in a row.
+    skipped: u32,
 }
 
 impl<'a> Session<'a> {
@@ -62,115 +60,101 @@ impl<'a> Session<'a> {
         }
         let fault = |error| Failure::Runtime(format!("cannot make {}: {error}", args.out.display()));
         std::fs::create_dir_all(&args.out).map_err(fault)?;
-        Ok(Session { args, shapes, fingerprint, trainer, metrics: Metrics::open(&args.out, done)?, done })
+        let metrics = Metrics::open(&args.out, done)?;
+        Ok(Session { args, shapes, fingerprint, trainer, metrics, from: done, done, skipped: 0 })
     }
 
-    pub(super) fn train(mut self, batches: &Batches) -> Result<(), Failure> {
-        let (steps, from) = (batches.steps(), self.done);
+    pub(super) fn train(mut self, samples: &Samples) -> Result<(), Failure> {
+        let steps = samples.training.steps();
         let pending = Pending::begin("this step, with a checkpoint");
-        let mut progress = Progress::new(steps, from);
-        let mut skipped = 0;
-        for step in from..steps {
-            let record = self.trainer.step(&batches.step(step))?;
-            self.done = step + 1;
-            let tokens = batches.samples(step).map(|sample| sample.ids.len()).sum();
-            let about = progress.step(step + 1, batches.epoch(step), tokens, &record);
-            self.metrics.add(about, &record)?;
-            skipped = if record.skipped { skipped + 1 } else { 0 };
-            if skipped == PATIENCE {
-                let lines: Vec<_> = (step + 1 - PATIENCE..=step)
-                    .flat_map(|step| batches.samples(step))
-                    .map(|sample| sample.line)
-                    .collect();
-                return Err(Failure::Runtime(format!(
-                    "loss or gradients were not finite in {PATIENCE} steps in a row, so training ends; their samples \
-                     are on the lines {lines:?} of {}. A lower --lr may help",
-                    self.args.data.display()
-                )));
-            }
-            let stop = interrupt::check();
-            let due = self.args.save_every.is_some_and(|every| self.done.is_multiple_of(every));
-            if due || stop.is_err() {
-                let folder = self.save()?;
-                if stop.is_err() {
-                    drop(progress);
-                    say(format!("stopped after step {} of {steps}; go on with --resume {folder}", self.done));
-                    return stop;
-                }
-            }
+        let mut progress = Progress::new(steps, self.from);
+        self.evaluate(samples, &mut progress)?;
+        self.pause(&progress, steps)?;
+        while self.done < steps {
+            self.step(samples, &mut progress)?;
+            self.evaluate(samples, &mut progress)?;
+            self.pause(&progress, steps)?;
         }
         progress.end();
         let base = self.args.model.display().to_string();
         peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
+        self.draw()?;
         drop(pending);
         println!("the adapter is in {}", self.args.out.display());
         Ok(())
     }
 
+    fn step(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
+        let (batches, step) = (&samples.training, self.done);
+        let record = self.trainer.step(&batches.step(step))?;
+        self.done = step + 1;
+        let tokens = batches.samples(step).map(|sample| sample.ids.len()).sum();
+        let about = progress.step(step + 1, batches.epoch(step), tokens, &record);
+        self.metrics.add(about, &record)?;
+        self.skipped = if record.skipped { self.skipped + 1 } else { 0 };
+        if self.skipped < PATIENCE {
+            return Ok(());
+        }
+        let lines: Vec<_> = (step + 1 - PATIENCE..=step)
+            .flat_map(|step| batches.samples(step))
+            .map(|sample| sample.line)
+            .collect();
+        Err(Failure::Runtime(format!(
+            "loss or gradients were not finite in {PATIENCE} steps in a row, so training ends; their samples are on \
+             the lines {lines:?} of {}. A lower --lr may help",
+            self.args.data.display()
+        )))
+    }
+
+    /// Evaluates the adapters as they are, if that is due and was not done by an earlier run. A signal ends it without a
+    /// record, so that whoever goes on evaluates again.
+    fn evaluate(&mut self, samples: &Samples, progress: &mut Progress) -> Result<(), Failure> {
+        let Some(evaluation) = &samples.evaluation else { return Ok(()) };
+        let due = evaluation.is_due(self.done, samples.training.steps());
+        if !due || self.metrics.is_evaluated(self.done) {
+            return Ok(());
+        }
+        let mut all = Evaluation::default();
+        for micro in (0..evaluation.batches.steps()).flat_map(|step| evaluation.batches.step(step)) {
+            if interrupt::check().is_err() {
+                return Ok(());
+            }
+            let Evaluation { loss, tokens } = self.trainer.evaluate(&micro)?;
+            all.loss += loss;
+            all.tokens += tokens;
+        }
+        self.metrics.add_evaluation(self.done, &all)?;
+        progress.evaluation(self.done, &all);
+        Ok(())
+    }
+
+    /// Writes a checkpoint where one is due, and ends the training with one if a signal came.
+    fn pause(&self, progress: &Progress, steps: u32) -> Result<(), Failure> {
+        let (stop, done) = (interrupt::check(), self.done);
+        let due = self.args.save_every.is_some_and(|every| done > self.from && done.is_multiple_of(every));
+        if due || stop.is_err() {
+            let folder = self.save()?;
+            if stop.is_err() {
+                let folder = folder.display();
+                progress.say(format!("stopped after step {done} of {steps}; go on with --resume {folder}"));
+            }
+        }
+        stop
+    }
+
     /// Writes a checkpoint, and gives its folder.
-    fn save(&self) -> Result<String, Failure> {
+    fn save(&self) -> Result<PathBuf, Failure> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.display().to_string();
         checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.fingerprint, &base)?;
-        Ok(folder.display().to_string())
-    }
-}
-
-/// What a user sees meanwhile: a bar at a terminal, else a line now and then.
-struct Progress {
-    bar: Bar,
-    steps: u32,
-    /// Steps of an earlier run.
-    from: u32,
-    start: Instant,
-    last: Instant,
-    reported: Instant,
-    tokens: usize,
-    /// Of the steps that were taken.
-    losses: Vec<f64>,
-}
-
-impl Progress {
-    fn new(steps: u32, from: u32) -> Progress {
-        let bar = Bar::new("step {pos}/{len} {wide_bar} {msg}, {eta} left", steps.into());
-        bar.set_position(from.into());
-        let now = Instant::now();
-        Progress { bar, steps, from, start: now, last: now, reported: now, tokens: 0, losses: vec![] }
+        self.draw()?;
+        Ok(folder)
     }
 
-    fn step(&mut self, step: u32, epoch: usize, tokens: usize, record: &Record) -> About {
-        let took = self.last.elapsed().as_secs_f64();
-        self.last = Instant::now();
-        self.tokens += tokens;
-        let about = About { step, epoch, tokens, tokens_per_second: tokens as f64 / took };
-        if !record.skipped {
-            self.losses.push(record.loss);
-        }
-        let skipped = if record.skipped { ", skipped: not finite" } else { "" };
-        let text = format!("loss {:.4}, {:.0} tokens/s{skipped}", record.loss, about.tokens_per_second);
-        self.bar.set_message(text.clone());
-        self.bar.set_position(step.into());
-        if self.bar.is_hidden() && (self.reported.elapsed() >= REPORT || step == 1) {
-            self.reported = Instant::now();
-            say(format!("step {step} of {}: {text}, learning rate {:.3e}", self.steps, record.lr));
-        }
-        about
-    }
-
-    fn end(self) {
-        drop(self.bar);
-        let last = &self.losses[self.losses.len() - self.losses.len().div_ceil(10).min(MEAN)..];
-        let Some(first) = self.losses.first() else {
-            println!("no step was left to be trained");
-            return;
-        };
-        let (time, mean) = (self.start.elapsed(), last.iter().sum::<f64>() / last.len() as f64);
-        println!(
-            "{} steps in {}, {:.0} tokens/s; loss {first:.4} at first, {mean:.4} over the last {}",
-            self.steps - self.from,
-            humantime::format_duration(Duration::from_secs(time.as_secs())),
-            self.tokens as f64 / time.as_secs_f64(),
-            last.len()
-        );
+    /// Writes `loss.svg`.
+    fn draw(&self) -> Result<(), Failure> {
+        let path = self.args.out.join("loss.svg");
+        let output = Output { option: "--out", path: &path, input: None, content: Content::Text };
+        output.write(|file| file.write(self.metrics.draw()?.to_string().as_bytes()))
     }
 }
