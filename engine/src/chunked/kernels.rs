@@ -8,12 +8,12 @@ use warpwright_driver::{Context, Device, Error, Kernel};
 use warpwright_kernels::AddNormed;
 use warpwright_kernels::batch::BatchAttention;
 use warpwright_kernels::format::dequantize::ColumnOrder;
-use warpwright_kernels::matmul::{Append, Epilogue, NormTokens};
+use warpwright_kernels::matmul::{Epilogue, NormTokens};
 use warpwright_kernels::pipeline::{EmbedRows, EmbedTiled};
 use warpwright_kernels::prompt::{PromptAttention, PromptAttentionWgmma, RotateTokens};
 
 use super::products::{Chosen, Cores, Product, ProductKernel, load};
-use super::weights::{LayerRows, Rows};
+use super::weights::{self, LayerRows, Rows};
 use super::workspace::CAPACITY;
 use crate::distinct::Distinct;
 use crate::model::config::Config;
@@ -188,21 +188,10 @@ pub(super) fn norms(layer: &LayerRows, overlap: bool) -> [NormTokens; 2] {
 /// All products of a layer.
 fn products(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen) -> Vec<Product> {
     let of = |rows: &Rows, epilogue| cores.product(rows, epilogue, chosen, CAPACITY);
-    let qkv = layer.qkv.iter().map(|rows| of(rows, qkv(c)));
+    let qkv = layer.qkv.iter().map(|rows| of(rows, weights::qkv_epilogue(c)));
     let project = projection(c);
     let rest = [of(&layer.o, project), of(&layer.gate_up, gated(c, layer)), of(&layer.down, project)];
     qkv.chain(rest).collect()
-}
-
-/// The epilogue of queries, keys and values. Head norms need whole heads, so a kernel of their own rotates and appends.
-pub(super) fn qkv(c: &Config) -> Epilogue {
-    if c.architecture.head_norms { Epilogue::Store } else { Epilogue::Append(append(c)) }
-}
-
-/// How queries and keys are rotated.
-pub(super) fn append(c: &Config) -> Append {
-    let family = c.architecture;
-    Append { head_dim: c.head_dim, pairing: family.pairing, bias: family.biases }
 }
 
 /// The epilogue of the output and the down projection.

@@ -10,7 +10,7 @@ use warpwright_kernels::matmul::Epilogue;
 use super::kernels::{self, AttentionKernel};
 use super::products::{Chosen, ProductKernel};
 use super::step::Chunked;
-use super::weights::{LayerRows, Rows};
+use super::weights::{self, LayerRows, Rows};
 use super::workspace::CAPACITY;
 use crate::model::config::Config;
 use crate::weights::info;
@@ -122,7 +122,7 @@ impl List<'_> {
         let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
         let norms = kernels::norms(rows, self.chosen.overlap);
         let [first, second] = norms.map(|norm| PassNode::plain("norm", &kernels.norms[&norm]));
-        let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, kernels::qkv(config)));
+        let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, weights::qkv_epilogue(config)));
         let mut nodes = vec![first];
         nodes.extend(qkv);
         nodes

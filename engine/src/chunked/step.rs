@@ -200,7 +200,7 @@ impl Pass<'_> {
         block: &PackedBlock<View<u8>>,
     ) -> Result<(), Error> {
         let (w, c, kernels) = (&self.chunked.workspace, &self.chunked.config, &self.chunked.kernels);
-        let (first, epilogue) = (kernels::order(&rows.qkv[0]), kernels::qkv(c));
+        let (first, epilogue) = (kernels::order(&rows.qkv[0]), weights::qkv_epilogue(c));
         let y_rows = workspace::raw_len(c);
         let bias = floats(&block.bias, &w.nothing.floats)?;
         for rows in &rows.qkv {

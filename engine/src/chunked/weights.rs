@@ -1,10 +1,9 @@
 //! What chunked prefill knows of the weights besides their tiles: a power of two for each row, and how long rows are.
 
 use warpwright_driver::{Buffer, Context, Host, Stream, View};
-use warpwright_kernels::matmul::{Epilogue, RowBounds, RowBoundsArgs};
+use warpwright_kernels::matmul::{Append, Epilogue, RowBounds, RowBoundsArgs};
 use warpwright_kernels::{Format, RowOrder};
 
-use super::kernels;
 use crate::Error;
 use crate::distinct::Distinct;
 use crate::model::config::Config;
@@ -35,6 +34,17 @@ pub(crate) struct LayerRows {
     pub(crate) down: Rows,
     /// The longest row of gate times the longest of up.
     pub(crate) bound: f32,
+}
+
+/// The epilogue of queries, keys and values. Head norms need whole heads, so a kernel of their own rotates and appends.
+pub(super) fn qkv_epilogue(c: &Config) -> Epilogue {
+    if c.architecture.head_norms { Epilogue::Store } else { Epilogue::Append(append(c)) }
+}
+
+/// How queries and keys are rotated.
+fn append(c: &Config) -> Append {
+    let family = c.architecture;
+    Append { head_dim: c.head_dim, pairing: family.pairing, bias: family.biases }
 }
 
 /// Finds the bounds of all layers.
@@ -95,9 +105,9 @@ impl Bounds<'_> {
     }
 
     fn qkv(&mut self, c: &Config, matrices: [&Weight; 3], tiles: &View<u8>) -> Result<Vec<Rows>, Error> {
-        let (pairs, appended) = match kernels::qkv(c) {
+        let (pairs, appended) = match qkv_epilogue(c) {
             Epilogue::Append(append) => (append.pairs(), true),
-            _ => (kernels::append(c).pairs(), false),
+            _ => (append(c).pairs(), false),
         };
         let orders = [pairs, pairs, RowOrder::PLAIN];
         let counts = [c.q_len(), c.kv_len(), c.kv_len()];

@@ -86,26 +86,13 @@ impl Product {
         let gated = matches!(self.epilogue, Epilogue::Gated(..));
         let (rows, n) = (shape.row_blocks * ROWS, shape.tiles * columns);
         let capacity = shape.room * self.tokens;
-        // Eight rows of each matrix to a row block; the panels of gated activations are whole chunks.
-        let heads = match self.epilogue {
-            Epilogue::Append(append) => Some(Heads::of(append, self.rows, rows)),
-            _ => None,
-        };
-        let [y_rows, y_first] = match &heads {
-            Some(heads) => [heads.all(), heads.all() - rows],
-            None if gated => [(rows / 2).next_multiple_of(128), 0],
-            None => [rows + 3, 2],
-        };
+        let heads = self.heads(rows);
+        let [y_rows, y_first] = self.rows_of_result(rows);
         let tiles = shape.row_blocks * n / tile::of(self.format).columns;
         let w = tile::random(self.format, tiles as usize, 0.5, &mut random);
         let x: Vec<f16> = (0..capacity * n).map(|_| f16::from_f32(random.unit() * 100.0)).collect();
         let x_scale: Vec<f32> = (0..capacity).map(|_| 1.0 / f32::from(1u16 << random.below(12))).collect();
-        let squares = |token: usize| {
-            let x =
-                (0..n as usize).map(|slot| x[activations::index(capacity as usize, token, slot)].to_f32());
-            x.map(|x| (x * x_scale[token]).powi(2)).sum::<f32>()
-        };
-        let squares = if gated { (0..capacity as usize).map(squares).collect() } else { vec![] };
+        let squares = if gated { squares(&x, &x_scale, n as usize) } else { vec![] };
         let zeros = |len: u32, needed: bool| if needed { vec![0.0; len as usize] } else { vec![] };
         let [partials, tickets] = scratch(rows, shape.tokens);
         let stored = !gated && heads.is_none();
@@ -137,6 +124,32 @@ impl Product {
         // Weights are rounded to binary16.
         Case { label, args, bound: 2e-3 }
     }
+
+    fn heads(&self, rows: u32) -> Option<Heads> {
+        match self.epilogue {
+            Epilogue::Append(append) => Some(Heads::of(append, self.rows, rows)),
+            _ => None,
+        }
+    }
+
+    /// Rows of the result, and the first of the product's.
+    fn rows_of_result(&self, rows: u32) -> [u32; 2] {
+        match (self.heads(rows), self.epilogue) {
+            (Some(heads), _) => [heads.all(), heads.all() - rows],
+            // Eight rows of each matrix to a row block; the panels of gated activations are whole chunks.
+            (None, Epilogue::Gated(..)) => [(rows / 2).next_multiple_of(128), 0],
+            (None, _) => [rows + 3, 2],
+        }
+    }
+}
+
+/// The sum of the squares of each token's activations.
+fn squares(x: &[f16], scales: &[f32], n: usize) -> Vec<f32> {
+    let of_token = |(token, scale): (usize, &f32)| {
+        let x = (0..n).map(|slot| x[activations::index(scales.len(), token, slot)].to_f32());
+        x.map(|x| (x * scale).powi(2)).sum::<f32>()
+    };
+    scales.iter().enumerate().map(of_token).collect()
 }
 
 /// Heads of a product.

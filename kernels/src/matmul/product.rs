@@ -179,7 +179,8 @@ impl KernelDef for Matmul {
             k.grid_trigger();
         }
         k.when(k.tid().eq(0), || {
-            weights.init(self.row_blocks());
+            // Every lane reads tiles, and gives them back.
+            weights.init(32 * self.row_blocks());
             panels.init(self.row_blocks());
             k.fence_mbarriers();
         });
@@ -323,10 +324,11 @@ impl<'k> Block<'_, 'k> {
 
     fn scales(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Loaded<'k> {
         let none = Loaded::default();
-        match self.loads_ahead() {
-            true => self.sums(part, row_block, sums, &none).load_scales(self.a),
-            false => none,
+        if !self.loads_ahead() {
+            return none;
         }
+        self.k.note("what the epilogue needs");
+        self.sums(part, row_block, sums, &none).load_scales(self.a)
     }
 
     fn old(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Vec<F32<'k>> {
@@ -373,8 +375,7 @@ impl<'k> Block<'_, 'k> {
                         .map(|i| dequantizer.fragment(&codes[i as usize], &scales, 8 * set + i))
                         .collect();
                     if set + 1 == dequantizer.sets() && half == 1 {
-                        k.warp_barrier();
-                        k.when(leader, || self.weights.empty(weights).arrive());
+                        self.weights.empty(weights).arrive();
                     }
                     let panel = (2 * set + half) % self.depth;
                     if panel == 0 {

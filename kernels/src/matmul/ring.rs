@@ -11,10 +11,11 @@ pub(super) struct Ring<'k> {
 }
 
 impl<'k> Ring<'k> {
-    pub(super) fn init(&self, consumers: u32) {
+    /// A thread: `arrivals` say that a stage is empty.
+    pub(super) fn init(&self, arrivals: u32) {
         for stage in 0..self.count {
             self.barriers.at(16 * stage).cast::<u64>().mbarrier().init(1);
-            self.barriers.at(16 * stage + 8).cast::<u64>().mbarrier().init(consumers);
+            self.barriers.at(16 * stage + 8).cast::<u64>().mbarrier().init(arrivals);
         }
     }
 
