@@ -2,7 +2,8 @@
 //!
 //! `{"text"}` is learned as a whole, `{"prompt", "completion"}` only where the completion is. An Alpaca row,
 //! `{"instruction", "input", "output"}` or without `"input"`, has a prompt by its template, and `"output"` as completion.
-//! All end with the token that ends a text. A line has the keys of one form; keys of none are left alone.
+//! All end with the token that ends a text. A line has the keys of one form, but that rows of the published Alpaca set
+//! have the whole as `"text"`, too, which is left alone; so are keys of no form.
 
 use serde_json::{Map, Value};
 use warpwright_engine::Tokenizer;
@@ -23,7 +24,9 @@ impl Row {
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
         let completion = |prompt, completion| Ok(Row::Completion { prompt, completion });
-        let known: Vec<&str> = KEYS.into_iter().filter(|key| has(key)).collect();
+        let alpaca = has("instruction") && has("output");
+        let known: Vec<&str> =
+            KEYS.into_iter().filter(|&key| has(key) && !(alpaca && key == "text")).collect();
         match known[..] {
             ["text"] => Ok(Row::Text(string("text")?)),
             ["prompt", "completion"] => completion(string("prompt")?, string("completion")?),
@@ -97,6 +100,7 @@ mod tests {
             (r#"{"instruction": "Count.", "output": "1 2"}"#, without),
             (r#"{"instruction": "Count.", "input": "", "output": "1 2", "id": 7}"#, without),
             (r#"{"instruction": "Count.", "input": "to 3", "output": "1 2"}"#, with),
+            (r#"{"instruction": "Count.", "input": "to 3", "output": "1 2", "text": "all of it"}"#, with),
         ];
         for (line, wanted) in cases {
             let Ok(Row::Completion { prompt, completion }) = Row::parse(line.as_bytes()) else {
@@ -118,7 +122,7 @@ mod tests {
             (r#"{}"#, of("")),
             (r#"{"instruction": "a"}"#, of("instruction")),
             (r#"{"input": "a", "output": "b"}"#, of("input, output")),
-            (r#"{"text": "a", "instruction": "b", "output": "c"}"#, of("instruction, output, text")),
+            (r#"{"text": "a", "instruction": "b"}"#, of("instruction, text")),
             (r#"{"text": "a", "prompt": "b"}"#, of("prompt, text")),
             (r#"{"prompt": "a", "completion": "b", "output": "c"}"#, of("completion, output, prompt")),
             (r#"{"instruction": "a", "response": "b"}"#, of("instruction, response")),
