@@ -56,7 +56,7 @@ args! {
     }
 }
 
-/// The epilogue.
+/// The epilogue of queries, keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Append {
     /// Dimensions of a head: a multiple of 16. All are rotated.
@@ -92,7 +92,7 @@ impl Append {
         }
     }
 
-    /// Dimensions of lanes `g` of a row block, the `block`th of its head: of rows `g` and `g + 8`.
+    /// The dimensions of rows `g` and `g + 8` of a row block, the `block`th of its head.
     fn dims(self, matrix: Matrix, block: u32, g: u32) -> [u32; 2] {
         let order = if matrix == Matrix::Values { RowOrder::PLAIN } else { self.pairs() };
         [g, g + 8].map(|r| order.source(block, r))
@@ -114,7 +114,9 @@ impl Append {
         kernel.range("kv_heads", p.kv_heads, 1, 1 << 16)?;
         let values = (p.heads + p.kv_heads) as usize * dim as usize;
         let all = values + p.kv_heads as usize * dim as usize;
-        kernel.exactly("y_rows", a.y_rows as usize, all)?;
+        kernel.require(a.y_rows as usize == all, || {
+            format!("y_rows is {}, must be (heads + 2 * kv_heads) * head_dim = {all}", a.y_rows)
+        })?;
         kernel.multiple("rows", a.rows, dim)?;
         let first = a.y_first as usize;
         kernel.require(a.y_first.is_multiple_of(dim) && first + a.rows as usize <= all, || {
@@ -172,7 +174,7 @@ struct Rows<'k> {
 }
 
 impl<'k> Sums<'_, 'k> {
-    /// Stores a lane's sums.
+    /// Stores a lane's sums as queries, keys or values.
     pub(super) fn append(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -201,6 +203,7 @@ impl<'k> Sums<'_, 'k> {
         }
     }
 
+    /// The lane's rows of row block `block` of a head of this matrix.
     fn rows(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -263,8 +266,7 @@ impl<'k> Sums<'_, 'k> {
         let p = &a.append;
         (rows.matrix != Matrix::Values).then(|| {
             let of_token = p.angles.row(token.min(a.tokens_given - 1), p.angle_row * 4);
-            let at = of_token.at(p.angle_first).row(rows.pair, 8);
-            if self.overlap { at.fresh().ld2() } else { at.ld2() }
+            self.load_two(of_token.at(p.angle_first).row(rows.pair, 8))
         })
     }
 
@@ -279,10 +281,7 @@ impl<'k> Sums<'_, 'k> {
         let slot = |first: u32| {
             let token = self.token + k.lane() + first;
             let state = p.state.row(token.min(a.tokens_given - 1), 4 * LEN as u32);
-            let [done, position, sequence] = [DONE, POSITION, SEQUENCE].map(|word| {
-                let word = state.at(word);
-                if self.overlap { word.fresh().ld() } else { word.ld() }
-            });
+            let [done, position, sequence] = [DONE, POSITION, SEQUENCE].map(|word| self.load(state.at(word)));
             let index = position >> PAGE.ilog2();
             let known = done.eq(0) & sequence.lt(p.sequences) & index.lt(p.max_pages);
             let mut page = k.var(u32::MAX);

@@ -114,16 +114,24 @@ impl Epilogue {
 pub(super) const AT_ONCE: u32 = 4;
 
 impl<'k> Sums<'_, 'k> {
+    /// Loads what an earlier kernel has written.
+    pub(super) fn load<T: Elem>(&self, from: Ptr<'k, T, Read>) -> Val<'k, T::Reg> {
+        if self.overlap { from.fresh().ld() } else { from.ld() }
+    }
+
+    /// The same with two elements.
+    pub(super) fn load_two<T: Elem>(&self, from: Ptr<'k, T, Read>) -> [Val<'k, T::Reg>; 2] {
+        if self.overlap { from.fresh().ld2() } else { from.ld2() }
+    }
+
     /// The numbers of a token and the next.
-    pub(super) fn of_two(&self, numbers: Ptr<'k, f32, Read>, token: U32<'k>) -> [F32<'k>; 2] {
-        let at = numbers.at(token);
-        if self.overlap { at.fresh().ld2() } else { at.ld2() }
+    fn of_two(&self, numbers: Ptr<'k, f32, Read>, token: U32<'k>) -> [F32<'k>; 2] {
+        self.load_two(numbers.at(token))
     }
 
     /// Loads the scales of all tokens of the job.
-    pub(super) fn load_scales(&self, a: &MatmulArgs<Dev<'k>>) -> Loaded<'k> {
-        let groups = 0..self.sums.columns() / 8;
-        Loaded { scales: groups.map(|group| self.scales(a, group)).collect(), old: vec![] }
+    pub(super) fn load_scales(&self, a: &MatmulArgs<Dev<'k>>) -> Vec<[F32<'k>; 2]> {
+        (0..self.sums.columns() / 8).map(|group| self.scales(a, group)).collect()
     }
 
     /// Loads what the sums are added to; nothing for row blocks past the end, which other warps may repeat. Tokens that

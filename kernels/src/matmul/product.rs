@@ -296,23 +296,20 @@ impl<'k> Block<'_, 'k> {
         let (mut weights, mut panels) = (Cursor::new(k), Cursor::new(k));
         self.jobs.each(|part| {
             let row_block = part.rows * self.matmul.row_blocks() + k.warp();
-            let mut loaded = self.scales(&part, row_block, &sums);
-            let old = |sums: &Accumulators<'k, f32>| self.old(&part, row_block, sums);
-            if self.matmul.split == 1 {
-                loaded.old = old(&sums);
-            }
+            let scales = self.load_scales(&part, row_block, &sums);
+            let load_old = |sums: &Accumulators<'k, f32>| self.load_old(&part, row_block, sums);
+            // Where columns are split, only the warp that adds all parts needs what they are added to.
+            let old = if self.matmul.split == 1 { load_old(&sums) } else { vec![] };
             self.job(&part, row_block, &mut sums, [&mut weights, &mut panels]);
-            let store = |sums: &Accumulators<'k, f32>, loaded: Loaded<'k>| {
+            let store = |sums: &Accumulators<'k, f32>, old| {
                 k.note("epilogue");
+                let loaded = Loaded { scales, old };
                 let at = self.sums(&part, row_block, sums, &loaded);
                 self.matmul.epilogue.store(self.matmul.rows, self.a, at);
             };
             match self.matmul.split {
-                1 => store(&sums, loaded),
-                // The warp that adds all parts loads both at once.
-                _ => self.jobs.complete(&part, row_block, &mut sums, old, |sums, old| {
-                    store(sums, Loaded { old, ..loaded });
-                }),
+                1 => store(&sums, old),
+                _ => self.jobs.complete(&part, row_block, &mut sums, load_old, store),
             }
         });
     }
@@ -322,22 +319,29 @@ impl<'k> Block<'_, 'k> {
         self.matmul.form == Form::Whole && self.matmul.tokens <= MOST_LOADED
     }
 
-    fn scales(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Loaded<'k> {
-        let none = Loaded::default();
+    /// The scales of a job's tokens, if they are loaded ahead.
+    fn load_scales(
+        &self,
+        part: &Part<'k>,
+        row_block: U32<'k>,
+        sums: &Accumulators<'k, f32>,
+    ) -> Vec<[F32<'k>; 2]> {
         if !self.loads_ahead() {
-            return none;
+            return vec![];
         }
         self.k.note("what the epilogue needs");
-        self.sums(part, row_block, sums, &none).load_scales(self.a)
+        self.sums(part, row_block, sums, &Loaded::default()).load_scales(self.a)
     }
 
-    fn old(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Vec<F32<'k>> {
+    /// What the sums of a job are added to, if anything, and if it is loaded ahead.
+    fn load_old(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Vec<F32<'k>> {
         match self.loads_ahead() && self.matmul.epilogue == Epilogue::Add {
             true => self.sums(part, row_block, sums, &Loaded::default()).load_old(self.matmul.rows, self.a),
             false => vec![],
         }
     }
 
+    /// What the epilogue is given.
     fn sums<'s>(
         &self,
         part: &Part<'k>,
