@@ -1,7 +1,13 @@
 //! Pictures as SVG: the page that all of them are on, and curves against two axes.
 
+use std::ops::Range;
+
+use plotters::prelude::{
+    BLACK, ChartBuilder, Color, DrawingAreaErrorKind, DrawingBackend, IntoDrawingArea, LineSeries,
+    PathElement, RGBColor, SVGBackend, SeriesLabelPosition, TRANSPARENT, WHITE,
+};
 use svg::Document;
-use svg::node::element::{Circle, Group, Line, Polyline, Rectangle, Text};
+use svg::node::element::{Group, Rectangle, Text};
 
 /// A white page of so many pixels, with a picture on it.
 pub(crate) fn page([width, height]: [f64; 2], picture: Group) -> Document {
@@ -22,104 +28,61 @@ pub(crate) fn text(text: impl Into<String>, [x, y]: [f64; 2]) -> Text {
 /// Points of a curve, in order, and how it is told from others.
 pub(crate) struct Curve {
     pub(crate) name: &'static str,
-    pub(crate) color: &'static str,
+    pub(crate) color: RGBColor,
     /// Finite numbers, `x` and `y` of each point.
-    pub(crate) points: Vec<[f64; 2]>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// Pixels of the field in which curves are, and of what is around it.
-const FIELD: [f64; 2] = [640.0, 280.0];
-const LEFT: f64 = 60.0;
-const TOP: f64 = 40.0;
+/// Colors of curves.
+pub(crate) const BLUE: RGBColor = RGBColor(0x2e, 0x86, 0xc1);
+pub(crate) const RED: RGBColor = RGBColor(0xc0, 0x39, 0x2b);
+/// Pixels of a picture of curves.
+const SIZE: (u32, u32) = (720, 380);
+/// Pixels of the numbers beside the axes.
+const LABELS: u32 = 50;
 /// A curve of at most so many points has a dot for each.
 const DOTS: usize = 40;
 
-/// Curves over whole numbers, which the name `across` says.
-pub(crate) fn curves(title: &str, across: &str, curves: &[Curve]) -> Document {
-    let all = |i: usize| curves.iter().flat_map(move |curve| curve.points.iter().map(move |point| point[i]));
-    let axes = [Axis::over(all(0), 1.0), Axis::over(all(1), 0.0)];
-    let mut picture = Group::new().add(text(title, [LEFT, 18.0]));
-    picture = axes[0].ticks().fold(picture, |picture, x| picture.add(upright(&axes[0], x)));
-    picture = axes[1].ticks().fold(picture, |picture, y| picture.add(level(&axes[1], y)));
-    picture = picture.add(text(across, [LEFT, TOP + FIELD[1] + 34.0]));
-    for (i, curve) in curves.iter().filter(|curve| !curve.points.is_empty()).enumerate() {
-        let name = text(curve.name, [LEFT + FIELD[0] - 120.0, 18.0 + 14.0 * i as f64]);
-        picture = picture.add(name.set("fill", curve.color)).add(drawn(curve, &axes));
+/// Curves over whole numbers, against axes with these names, as SVG. The problem, if they cannot be drawn.
+pub(crate) fn curves(across: &str, up: &str, curves: &[Curve]) -> Result<String, String> {
+    let mut text = String::new();
+    draw(SVGBackend::with_string(&mut text, SIZE), [across, up], curves).map_err(|e| e.to_string())?;
+    Ok(text)
+}
+
+fn draw<B: DrawingBackend>(
+    page: B,
+    [across, up]: [&str; 2],
+    curves: &[Curve],
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    let page = page.into_drawing_area();
+    page.fill(&WHITE)?;
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let (x, y) = (span(points().map(|point| point.0)), span(points().map(|point| point.1)));
+    let mut chart = ChartBuilder::on(&page)
+        .margin(15)
+        .x_label_area_size(LABELS)
+        .y_label_area_size(LABELS)
+        .build_cartesian_2d(x, y)?;
+    let whole = |x: &f64| if x.fract() == 0.0 { x.to_string() } else { String::new() };
+    let mut mesh = chart.configure_mesh();
+    mesh.light_line_style(TRANSPARENT).x_label_formatter(&whole).x_desc(across).y_desc(up).draw()?;
+    for curve in curves.iter().filter(|curve| !curve.points.is_empty()) {
+        let dots = if curve.points.len() <= DOTS { 3 } else { 0 };
+        let line = LineSeries::new(curve.points.iter().copied(), curve.color.filled()).point_size(dots);
+        let sample = |(x, y)| PathElement::new([(x, y), (x + 15, y)], curve.color);
+        chart.draw_series(line)?.label(curve.name).legend(sample);
     }
-    page([LEFT + FIELD[0] + 20.0, TOP + FIELD[1] + 45.0], picture)
+    let mut names = chart.configure_series_labels();
+    names.position(SeriesLabelPosition::UpperRight).border_style(BLACK).background_style(WHITE).draw()?;
+    page.present()
 }
 
-fn drawn(curve: &Curve, [across, up]: &[Axis; 2]) -> Group {
-    let place =
-        |&[x, y]: &[f64; 2]| [LEFT + FIELD[0] * across.share(x), TOP + FIELD[1] * (1.0 - up.share(y))];
-    let places: Vec<[f64; 2]> = curve.points.iter().map(place).collect();
-    let words: Vec<String> = places.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
-    let line = Polyline::new().set("points", words.join(" ")).set("fill", "none");
-    let line = line.set("stroke", curve.color).set("stroke-width", 1.5);
-    let dots = places.iter().filter(|_| places.len() <= DOTS);
-    let dot = |[x, y]: &[f64; 2]| {
-        let circle = Circle::new().set("cx", format!("{x:.1}")).set("cy", format!("{y:.1}"));
-        circle.set("r", 2.5).set("fill", curve.color)
-    };
-    dots.fold(Group::new().add(line), |group, place| group.add(dot(place)))
-}
-
-/// A line of the grid for a number of the axis across, and the number.
-fn upright(axis: &Axis, number: f64) -> Group {
-    let x = LEFT + FIELD[0] * axis.share(number);
-    let line = grid([x, TOP], [x, TOP + FIELD[1]]);
-    let label = text(axis.label(number), [x, TOP + FIELD[1] + 16.0]).set("text-anchor", "middle");
-    Group::new().add(line).add(label)
-}
-
-/// The same for the axis up.
-fn level(axis: &Axis, number: f64) -> Group {
-    let y = TOP + FIELD[1] * (1.0 - axis.share(number));
-    let line = grid([LEFT, y], [LEFT + FIELD[0], y]);
-    let label = text(axis.label(number), [LEFT - 6.0, y + 4.0]).set("text-anchor", "end");
-    Group::new().add(line).add(label)
-}
-
-fn grid([x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) -> Line {
-    let line = Line::new().set("x1", x1).set("y1", y1).set("x2", x2).set("y2", y2);
-    line.set("stroke", "#dddddd")
-}
-
-/// An axis from a multiple of its step to another one.
-#[derive(PartialEq, Debug)]
-struct Axis {
-    low: f64,
-    step: f64,
-    steps: u32,
-}
-
-impl Axis {
-    /// One on which all numbers are, in steps of 1, 2 or 5 times a power of ten, and of no less than `least`.
-    fn over(numbers: impl Iterator<Item = f64> + Clone, least: f64) -> Axis {
-        let [min, max] = [f64::min, f64::max].map(|of| numbers.clone().reduce(of).unwrap_or(0.0));
-        // A span that is not lost in the digits of the numbers.
-        let span = (max - min).max(1e-6 * max.abs()).max(1e-6);
-        let power = 10f64.powf((span / 5.0).log10().floor());
-        let right = |factor: &f64| 6.0 * factor * power >= span;
-        let step = [1.0, 2.0, 5.0].into_iter().find(right).unwrap_or(10.0) * power;
-        let step = step.max(least);
-        let first = (min / step).floor();
-        Axis { low: first * step, step, steps: ((max / step).ceil() - first).max(1.0) as u32 }
-    }
-
-    /// Where a number is, from 0 to 1.
-    fn share(&self, number: f64) -> f64 {
-        (number - self.low) / (self.step * f64::from(self.steps))
-    }
-
-    fn ticks(&self) -> impl Iterator<Item = f64> {
-        (0..=self.steps).map(|i| self.low + self.step * f64::from(i))
-    }
-
-    fn label(&self, number: f64) -> String {
-        let digits = (-self.step.log10().floor()).max(0.0) as usize;
-        if self.step >= 1e5 { format!("{number:.1e}") } else { format!("{number:.digits$}") }
-    }
+/// From the least number to the largest, and some more where these are one.
+fn span(numbers: impl Iterator<Item = f64> + Clone) -> Range<f64> {
+    let [low, high] = [f64::min, f64::max].map(|of| numbers.clone().reduce(of).unwrap_or(0.0));
+    let least = (low.abs() * 1e-6).max(1e-6);
+    low..high.max(low + least)
 }
 
 #[cfg(test)]
@@ -127,30 +90,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_has_round_numbers() {
-        let cases: [(&[f64], f64, &[&str]); 6] = [
-            (&[0.0, 18.0], 1.0, &["0", "5", "10", "15", "20"]),
-            (&[1.0, 2.0], 1.0, &["1", "2"]),
-            (&[0.83, 12.5], 0.0, &["0", "2", "4", "6", "8", "10", "12", "14"]),
-            (&[2.113, 2.149], 0.0, &["2.11", "2.12", "2.13", "2.14", "2.15"]),
-            (&[3.0], 1.0, &["3", "4"]),
-            (&[], 1.0, &["0", "1"]),
-        ];
-        for (numbers, least, labels) in cases {
-            let axis = Axis::over(numbers.iter().copied(), least);
-            let found: Vec<String> = axis.ticks().map(|tick| axis.label(tick)).collect();
-            assert_eq!(found, labels, "{numbers:?}");
-            assert!(numbers.iter().all(|&number| (0.0..=1.0).contains(&axis.share(number))), "{axis:?}");
-        }
-    }
-
-    #[test]
-    fn an_axis_is_short_whatever_is_on_it() {
-        for numbers in [[0.0, 0.0], [5.0, 5.0 + 1e-15], [0.0, 3e38], [1e-30, 2e-30], [2e9, 2e9 + 7.0]] {
-            let axis = Axis::over(numbers.into_iter(), 0.0);
-            assert!((1..=10).contains(&axis.steps), "{axis:?}");
-            let shares = numbers.map(|number| axis.share(number));
-            assert!(shares.iter().all(|share| (-1e-3..=1.001).contains(share)), "{axis:?}: {shares:?}");
+    fn curves_are_drawn_whatever_is_on_them() {
+        for points in [
+            &[][..],
+            &[(0.0, 0.0)],
+            &[(5.0, 3.0), (6.0, 3.0 + 1e-15)],
+            &[(0.0, 0.0), (1.0, 3e38)],
+            &[(2e9, 1e-30), (2e9 + 7.0, 2e-30)],
+        ] {
+            let curve = Curve { name: "a curve", color: RED, points: points.to_vec() };
+            let picture = curves("steps", "nats", &[curve]).unwrap();
+            assert_eq!(picture.contains("a curve"), !points.is_empty(), "{points:?}: {picture}");
+            assert!(!picture.contains("NaN") && picture.ends_with("</svg>\n"), "{points:?}: {picture}");
         }
     }
 }

@@ -53,9 +53,12 @@ impl Bench {
     /// The number of points of each curve.
     fn curves(&self, out: &str) -> Vec<usize> {
         let text = fs::read_to_string(self.path(out).join("loss.svg")).expect("the curves are there");
-        let points =
-            text.split("<polyline ").skip(1).map(|curve| curve.split("points=\"").nth(1).expect("points"));
-        points.map(|points| points.split('"').next().expect("an end").split(' ').count()).collect()
+        // The first line of each color is the curve, the second one stands beside its name.
+        let lines = ["#2E86C1", "#C0392B"].into_iter().filter_map(|color| {
+            text.lines().find(|line| line.starts_with("<polyline") && line.contains(color))
+        });
+        let points = lines.map(|line| line.split("points=\"").nth(1).expect("points"));
+        points.map(|points| points.split('"').next().expect("an end").split_whitespace().count()).collect()
     }
 
     /// What stderr says of a run that is refused.

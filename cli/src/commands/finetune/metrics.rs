@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use svg::Document;
 use warpwright_train::reference::Record;
 use warpwright_train::step::Evaluation;
 
@@ -86,15 +85,17 @@ impl Metrics {
     }
 
     /// The losses of the whole run against its steps, as a picture. A loss that was not finite has no point.
-    pub(super) fn draw(&self) -> Result<Document, Failure> {
+    pub(super) fn draw(&self) -> Result<String, Failure> {
         let fault = |error| Failure::Runtime(format!("cannot read {}: {error}", self.path.display()));
         let rows: Vec<Value> = fs::read_to_string(&self.path).map_err(fault)?.lines().map(row).collect();
         let curve = |name, color, field: &str| {
-            let point = |row: &Value| Some([row["step"].as_f64()?, row[field].as_f64()?]);
+            let point = |row: &Value| Some((row["step"].as_f64()?, row[field].as_f64()?));
             Curve { name, color, points: rows.iter().filter_map(point).collect() }
         };
-        let curves = [curve("loss", "#2e86c1", LOSS), curve("evaluation loss", "#c0392b", EVALUATION)];
-        Ok(plot::curves("nats a token", "steps", &curves))
+        let curves = [curve("loss", plot::BLUE, LOSS), curve("evaluation loss", plot::RED, EVALUATION)];
+        plot::curves("steps", "nats a token", &curves).map_err(|problem| {
+            Failure::Runtime(format!("cannot draw the losses of {}: {problem}", self.path.display()))
+        })
     }
 }
 

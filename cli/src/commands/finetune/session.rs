@@ -155,6 +155,6 @@ impl<'a> Session<'a> {
     fn draw(&self) -> Result<(), Failure> {
         let path = self.args.out.join("loss.svg");
         let output = Output { option: "--out", path: &path, input: None, content: Content::Text };
-        output.write(|file| file.write(self.metrics.draw()?.to_string().as_bytes()))
+        output.write(|file| file.write(self.metrics.draw()?.as_bytes()))
     }
 }
