@@ -34,19 +34,19 @@ pub(super) struct Sums<'a, 'k> {
     /// The first token.
     pub(super) token: U32<'k>,
     pub(super) sums: &'a Accumulators<'k, f32>,
-    /// What has been loaded for them before.
+    /// Operands that have been loaded before.
     pub(super) loaded: &'a Loaded<'k>,
     /// Whether what other kernels write may be written while this one starts.
     pub(super) overlap: bool,
 }
 
-/// What an epilogue needs besides the sums, loaded while they are computed, so that nobody waits for it in the end; or
-/// nothing, where registers are short.
+/// Operands of an epilogue that are loaded while the sums are computed, so that it does not wait for memory; empty where
+/// registers are short.
 #[derive(Default)]
 pub(super) struct Loaded<'k> {
     /// Of each group of eight tokens: the scales of both of the lane's tokens.
     pub(super) scales: Vec<[F32<'k>; 2]>,
-    /// What the sums are added to, in their order.
+    /// The previous results, to which the sums are added, in the order of the sums.
     pub(super) old: Vec<F32<'k>>,
 }
 
@@ -134,7 +134,7 @@ impl<'k> Sums<'_, 'k> {
         (0..self.sums.columns() / 8).map(|group| self.scales(a, group)).collect()
     }
 
-    /// Loads what the sums are added to; nothing for row blocks past the end, which other warps may repeat. Tokens that
+    /// Loads the previous results; nothing for row blocks past the end, which other warps may repeat. Tokens that
     /// are not given have their place in the buffers.
     pub(super) fn load_old(&self, order: RowOrder, a: &MatmulArgs<Dev<'k>>) -> Vec<F32<'k>> {
         let groups = 0..self.sums.columns() / 8;
@@ -211,7 +211,7 @@ impl<'k> Sums<'_, 'k> {
         });
     }
 
-    /// What sum number `i` is added to.
+    /// The previous result of sum number `i`.
     fn old(&self, i: usize, place: Ptr<'k, f32, ReadWrite>) -> F32<'k> {
         self.loaded.old.get(i).copied().unwrap_or_else(|| place.fresh().ld())
     }

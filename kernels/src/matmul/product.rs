@@ -179,7 +179,7 @@ impl KernelDef for Matmul {
             k.grid_trigger();
         }
         k.when(k.tid().eq(0), || {
-            // Every lane reads tiles, and gives them back.
+            // Every lane reads tiles, and releases their stage.
             weights.init(32 * self.row_blocks());
             panels.init(self.row_blocks());
             k.fence_mbarriers();
@@ -298,7 +298,7 @@ impl<'k> Block<'_, 'k> {
             let row_block = part.rows * self.matmul.row_blocks() + k.warp();
             let scales = self.load_scales(&part, row_block, &sums);
             let load_old = |sums: &Accumulators<'k, f32>| self.load_old(&part, row_block, sums);
-            // Where columns are split, only the warp that adds all parts needs what they are added to.
+            // Where columns are split, only the warp that adds all parts needs them.
             let old = if self.matmul.split == 1 { load_old(&sums) } else { vec![] };
             self.job(&part, row_block, &mut sums, [&mut weights, &mut panels]);
             let store = |sums: &Accumulators<'k, f32>, old| {
@@ -333,7 +333,7 @@ impl<'k> Block<'_, 'k> {
         self.sums(part, row_block, sums, &Loaded::default()).load_scales(self.a)
     }
 
-    /// What the sums of a job are added to, if anything, and if it is loaded ahead.
+    /// The previous results that the sums of a job are added to, if they are, and if these are loaded ahead.
     fn load_old(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Vec<F32<'k>> {
         match self.loads_ahead() && self.matmul.epilogue == Epilogue::Add {
             true => self.sums(part, row_block, sums, &Loaded::default()).load_old(self.matmul.rows, self.a),

@@ -2,8 +2,9 @@
 //!
 //! A [`Trainer`] has two graphs. One is a micro-batch: it copies the next batch from the host's memory, goes forward and
 //! backward, and adds to the gradients. The other is the last micro-batch of a step, which also clips and updates. A third
-//! one, forward to the losses without dropout, is made when [`Trainer::evaluate`] is first called. All are written once, as functions over a [`Queue`](warpwright_driver::Queue), so the same work can be captured or
-//! launched kernel by kernel: see [`Launch`]. Nothing that changes from step to step is frozen in them; it is in device
+//! one, forward to the losses without dropout, is made when [`Trainer::evaluate`] is first called. All are written once, as
+//! functions over a [`Queue`](warpwright_driver::Queue), so the same work can be captured or launched kernel by kernel: see
+//! [`Launch`]. Nothing that changes from step to step is frozen in them; it is in device
 //! memory, as [`warpwright_kernels::train::state`] says.
 //!
 //! All tensors are `f32`, and the kernels are simple ones: a thread sums an element of a product. This is the precision
