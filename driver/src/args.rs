@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use ptx_gen::{Access, Elem, Field, Kind, Scalar, Shape, Side, Sink, Source};
 
-use crate::argument::MapArg;
+use crate::argument::{HostValue, MapArg};
 use crate::few::Few;
 use crate::parameter::ParameterType;
 use crate::{Error, Function, HostArg, LaunchConfig, LaunchProblem, Parameter, Region, View};
@@ -67,12 +67,12 @@ const FEW: usize = 16;
 pub(crate) struct Args<'a> {
     /// The values, each at the start of 64-bit words.
     pub(crate) words: Few<u64, FEW>,
-    /// The buffers among them, in order.
+    /// The buffers among them, in order, then the tensors of maps.
     pub(crate) buffers: Few<Lent<'a>, 8>,
     /// All of them, where there are others than buffers and numbers.
     pub(crate) values: Option<Values>,
     /// Tensor maps that [`finish`](Args::finish) has not put among the words yet: in place of each is a zero.
-    maps: Vec<(usize, &'a MapArg)>,
+    maps: Vec<(usize, &'a MapArg, Access)>,
 }
 
 /// A buffer, lent.
@@ -121,8 +121,22 @@ impl<'a> Args<'a> {
                 HostArg::Value(value) => value.words().for_each(|word| self.words.push(word)),
             }
         }
+        for (index, arg) in args.iter().enumerate() {
+            if let HostArg::Value(value) = arg {
+                self.lend_tensor(value, None, index);
+            }
+        }
         if args.iter().any(|arg| matches!(arg, HostArg::Value(_))) {
             self.values = Some(Values { args: args.to_vec(), starts });
+        }
+    }
+
+    /// Adds the tensor of a map, if it is known.
+    fn lend_tensor(&mut self, value: &'a HostValue, access: Option<Access>, index: usize) {
+        if let Some((region, known)) = value.tensor() {
+            let len = region.bytes() / region.elem().size().max(1);
+            let access = access.unwrap_or(known);
+            self.buffers.push(Lent { region, access, index: index as u32, len });
         }
     }
 
@@ -137,8 +151,8 @@ impl<'a> Args<'a> {
     #[cold]
     fn place_maps(&mut self, params: &[Parameter]) {
         let words = std::mem::take(&mut self.words);
-        let maps = std::mem::take(&mut self.maps);
-        let (mut maps, mut buffers) = (maps.into_iter().peekable(), self.buffers.iter().peekable());
+        let all = std::mem::take(&mut self.maps);
+        let (mut maps, mut buffers) = (all.iter().peekable(), self.buffers.iter().peekable());
         let (mut args, mut starts) = (Vec::new(), Vec::new());
         for (index, (word, param)) in words.iter().zip(params).enumerate() {
             starts.push(self.words.len());
@@ -146,12 +160,12 @@ impl<'a> Args<'a> {
                 ParameterType::Value(ty) => ty.kind(),
                 ParameterType::Buffer(..) => None,
             };
-            let map = maps.next_if(|(at, _)| *at == index);
+            let map = maps.next_if(|(at, ..)| *at == index);
             let buffer = buffers.next_if(|lent| lent.index as usize == index);
             match (map, buffer) {
-                (Some((_, map)), _) => {
+                (Some((_, map, access)), _) => {
                     map.value().words().for_each(|word| self.words.push(word));
-                    args.push(HostArg::Value(map.value().clone()));
+                    args.push(HostArg::Value(map.value().accessed(*access)));
                 }
                 (_, Some(lent)) => {
                     self.words.push(*word);
@@ -164,6 +178,9 @@ impl<'a> Args<'a> {
             }
         }
         self.values = Some(Values { args, starts });
+        for (index, map, access) in all {
+            self.lend_tensor(map.value(), Some(access), index);
+        }
     }
 
     /// What is done to which bytes.
@@ -275,11 +292,11 @@ impl<'a> Sink<Host<'a>> for Args<'a> {
         self.lend(v.region(), Access::ReadWrite, v.len());
     }
     fn input_map<T: Elem>(&mut self, _: Field, v: &&'a MapArg) {
-        self.maps.push((self.words.len(), v));
+        self.maps.push((self.words.len(), v, Access::Read));
         self.words.push(0);
     }
     fn output_map<T: Elem>(&mut self, _: Field, v: &&'a MapArg) {
-        self.maps.push((self.words.len(), v));
+        self.maps.push((self.words.len(), v, Access::Write));
         self.words.push(0);
     }
     #[inline(always)]
@@ -292,7 +309,7 @@ impl<'a> Sink<Host<'a>> for Args<'a> {
 pub(crate) struct Shapes<'l, 'a> {
     words: std::slice::Iter<'l, u64>,
     buffers: std::slice::Iter<'l, Lent<'a>>,
-    maps: std::slice::Iter<'l, (usize, &'a MapArg)>,
+    maps: std::slice::Iter<'l, (usize, &'a MapArg, Access)>,
 }
 
 impl<'l, 'a> Shapes<'l, 'a> {

@@ -1,6 +1,6 @@
 //! An argument of a launch, untyped.
 
-use ptx_gen::{Kind, Scalar, ShapeArg, Ty};
+use ptx_gen::{Access, Kind, Scalar, ShapeArg, Ty};
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::parameter::ParameterType;
@@ -81,11 +81,22 @@ pub struct HostValue {
     bytes: Box<[u8]>,
     /// Of a tensor map, the elements of its tensor.
     elements: Option<usize>,
+    /// Of a tensor map, where its tensor is, if that is known.
+    tensor: Option<Tensor>,
 }
 
-/// A tensor map as an argument of a kernel of `ptx-gen`, and the elements of its tensor.
+/// The memory of a tensor map's tensor, and what a kernel does to it.
+#[derive(Clone, Debug)]
+struct Tensor {
+    region: Region,
+    access: Access,
+}
+
+/// A tensor map as an argument of a kernel of `ptx-gen`, and its tensor.
 ///
-/// Whoever encoded the map keeps the tensor alive, and orders the launch with other work on it.
+/// Made by [`TensorMapBuilder::arg`] it names its tensor: launches keep it alive and are ordered by it, as by a buffer.
+/// Of one made from a [`TensorMap`] they know nothing: whoever encoded the map keeps the tensor alive, and orders the
+/// launch with other work on it.
 ///
 /// ```
 /// # use warpwright_driver::*;
@@ -105,7 +116,8 @@ pub struct MapArg(HostValue);
 impl MapArg {
     /// The map of a tensor of so many elements.
     pub fn new(map: TensorMap, elements: usize) -> Self {
-        Self(HostValue { ty: TensorMap::TYPE, bytes: as_bytes(&[map]).into(), elements: Some(elements) })
+        let bytes = as_bytes(&[map]).into();
+        Self(HostValue { ty: TensorMap::TYPE, bytes, elements: Some(elements), tensor: None })
     }
 
     /// The elements of the tensor.
@@ -119,17 +131,22 @@ impl MapArg {
 }
 
 impl<T: Element> TensorMapBuilder<T> {
-    /// The tensor map as an argument of a kernel of `ptx-gen`, with the elements of the tensor.
+    /// The tensor map as an argument of a kernel of `ptx-gen`. The view is one, too: a launch keeps it alive and is
+    /// ordered with other work on it, an edge of a recorded graph follows from it, and a kernel that writes it takes no
+    /// other argument that shares its bytes.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
     ///
     /// # Safety
-    /// As [`encode`](Self::encode).
+    /// Box and swizzle are those of the [tile](Self::tile) of the parameter for which the map is: copies of another box
+    /// would reach other shared memory than the kernel has set aside for them.
     pub unsafe fn arg(&self) -> Result<MapArg, Error> {
-        // SAFETY: the caller vouches for the view.
+        // SAFETY: launches keep the view alive, and are ordered with other work on it.
         let map = unsafe { self.encode() }?;
-        Ok(MapArg::new(map, self.elements()))
+        let MapArg(value) = MapArg::new(map, self.elements());
+        let region = self.region().clone();
+        Ok(MapArg(HostValue { tensor: Some(Tensor { region, access: Access::ReadWrite }), ..value }))
     }
 }
 
@@ -141,7 +158,7 @@ impl HostArg {
 
     /// Anything by value.
     pub fn value<T: Element>(value: T) -> Self {
-        Self::Value(HostValue { ty: T::TYPE, bytes: as_bytes(&[value]).into(), elements: None })
+        Self::Value(HostValue { ty: T::TYPE, bytes: as_bytes(&[value]).into(), elements: None, tensor: None })
     }
 
     /// What the launch contract sees of it.
@@ -173,6 +190,17 @@ impl HostArg {
 }
 
 impl HostValue {
+    /// The memory of a tensor map's tensor, if it is known, and what is done to it: anything, where nobody said.
+    pub(crate) fn tensor(&self) -> Option<(&Region, Access)> {
+        self.tensor.as_ref().map(|tensor| (&tensor.region, tensor.access))
+    }
+
+    /// The same for a kernel that does this to its tensor.
+    pub(crate) fn accessed(&self, access: Access) -> Self {
+        let tensor = self.tensor.clone().map(|tensor| Tensor { access, ..tensor });
+        Self { tensor, ..self.clone() }
+    }
+
     /// Its bytes, in words of 64 bits.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         self.bytes.chunks(8).map(|bytes| {

@@ -43,7 +43,7 @@ pub struct Launch(Arc<Inner>);
 struct Inner {
     function: Function,
     config: LaunchConfig,
-    /// The buffers, in the order of the parameters.
+    /// The buffers, in the order of the parameters, then the tensors of maps.
     buffers: Few<Held, 3>,
     /// The values of the arguments, each at the start of 64-bit words.
     words: Few<u64, 8>,

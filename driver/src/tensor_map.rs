@@ -8,7 +8,7 @@ use driver_sys::{
 use ptx_gen::{Kind, MapBox};
 
 use crate::element::{Element, ElementType};
-use crate::{Error, View};
+use crate::{Error, Region, View};
 
 /// A tensor map, to be passed to a kernel by value (`HostArg::value`, or `map: TensorMap` in [`kernel!`](crate::kernel)).
 ///
@@ -205,6 +205,11 @@ impl<T: Element> TensorMapBuilder<T> {
         }?;
         // SAFETY: both are 128 bytes, of which every pattern is a value.
         Ok(unsafe { std::mem::transmute::<CUtensorMap, TensorMap>(map) })
+    }
+
+    /// The memory in which the tensor lies.
+    pub(crate) fn region(&self) -> &Region {
+        self.view.region()
     }
 
     /// Elements of the tensor.

@@ -98,6 +98,40 @@ fn a_map_stands_among_other_arguments() {
     assert!(added.iter().zip(found).all(|(added, word)| *added == word.wrapping_add(7)));
 }
 
+/// A map that knows its tensor is an argument like a buffer: launches are ordered by it, and keep it alive.
+#[test]
+fn the_tensor_of_a_map_is_an_argument() {
+    const TILE: TileOf<f16> = TileOf::new(64, 64, Layout::B128);
+    let context = device();
+    let stream = Stream::new(&context).unwrap();
+    // SAFETY: as above.
+    let copy = unsafe { Kernel::load(&context, CopyTile(TILE)) }.unwrap();
+    let x = Buffer::<f16>::zeroed(&context, LEN as usize).unwrap();
+    let y = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
+    // SAFETY: the tile is the kernel's.
+    let map = unsafe { TensorMapBuilder::matrix(&x, 64, 64).tile(TILE).arg() }.unwrap();
+    let args = |add| CopyArgs::<Host<'_>> { n: LEN / 2, x: &map, y: &y, add };
+    let mut recorder = Recorder::new(&context).unwrap();
+    recorder.fill(&x, f16(3)).unwrap();
+    recorder.launch(&copy, args(1)).unwrap();
+    let graph = recorder.finish();
+    let uses = graph.nodes().last().unwrap().uses();
+    let uses: Vec<_> = uses.iter().map(|used| (used.name, used.access)).collect();
+    assert_eq!(uses, [("y", Access::Write), ("x", Access::Read)]);
+    assert_eq!(graph.edges().len(), 1, "the launch reads what was filled");
+    // The buffer is dropped; graph and map keep the memory.
+    drop(x);
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    assert!(stream.read(&y).unwrap().iter().all(|word| *word == 0x3_0003 + 1));
+    // What a kernel writes may not be what it reads through a map.
+    let both = Buffer::<u32>::zeroed(&context, LEN as usize / 2).unwrap();
+    let halves = both.view().cast::<f16>().unwrap();
+    // SAFETY: as above.
+    let map = unsafe { TensorMapBuilder::matrix(&halves, 64, 64).tile(TILE).arg() }.unwrap();
+    let refused = text(copy.with(CopyArgs::<Host<'_>> { n: LEN / 2, x: &map, y: &both, add: 0 }).map(drop));
+    assert!(refused.starts_with("kernel copy_tile: arguments x and y overlap"), "{refused}");
+}
+
 /// A map that is not of the kernel's tile cannot be made of it.
 #[test]
 fn a_tile_says_the_box_the_swizzle_and_the_type() {
