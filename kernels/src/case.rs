@@ -9,6 +9,11 @@ pub trait Variant: AnyKernel {
     ///
     /// The same `seed` gives the same cases.
     fn cases(&self, seed: u64) -> Vec<Case>;
+
+    /// Rows and columns of the matrix behind a tensor map, in a case with these arguments.
+    fn map_dims(&self, _param: &str, _args: &[CpuArg]) -> Option<[u32; 2]> {
+        None
+    }
 }
 
 /// Arguments for one run.
@@ -45,7 +50,8 @@ pub const NEIGHBOUR: f64 = 1.0 / (1u64 << 24) as f64;
 pub fn compare(params: &[Param], found: &[CpuArg], wanted: &[CpuArg]) -> Comparison {
     let mut all = Comparison { error: 0.0, worst: None };
     for (place, param) in params.iter().enumerate() {
-        if !matches!(param.kind, ParamKind::Buffer(_, access) if access.writes()) {
+        let (ParamKind::Buffer(_, access) | ParamKind::TensorMap(_, access)) = param.kind else { continue };
+        if !access.writes() {
             continue;
         }
         let ([found, wanted], grain) = meant(&found[place..], &wanted[place..]);

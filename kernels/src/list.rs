@@ -18,6 +18,8 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
+use crate::train::half::linear::{Logits, LoraLinear};
+use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::linear::BroadcastRow;
 use crate::train::micro_batch::FetchMicroBatch;
 use crate::train::nf4::Nf4Dequantize;
@@ -273,6 +275,18 @@ impl List {
         let directions = [Direction::Forward, Direction::Backward];
         let rotate = |pairing| directions.map(|direction| RotateHeads { pairing, direction });
         self.add(pairings.into_iter().flat_map(rotate));
+        self.train_in_bf16();
+    }
+
+    fn train_in_bf16(&mut self) {
+        let linear = |form| LoraLinear { form, tile: 128, bias: false, residual: false };
+        let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
+        self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
+        self.add([nn, LoraLinear { residual: true, ..nn }]);
+        self.add([nt, nn].map(|linear| LoraLinear { tile: 256, ..linear }));
+        self.add([Logits]);
+        self.add([16, 48].map(|rank| LoraDown { rank }));
+        self.add([16, 48].map(|rank| LoraGradients { rank }));
     }
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {

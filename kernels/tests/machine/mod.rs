@@ -1,6 +1,6 @@
 //! Runs a case of a kernel on the emulator.
 
-use ptx_emu::{Kernel, Launch, Memory, Module, Order, Schedule, Trace, run};
+use ptx_emu::{Kernel, Launch, Memory, Module, Order, Schedule, TensorMap, Trace, run};
 use ptx_gen::{CpuArg, Param, ParamKind, Target, bf16, f16, print};
 use warpwright_kernels::{Case, Variant, compare};
 
@@ -65,9 +65,12 @@ fn launch(
     let memory = Memory::new(1 << 30);
     let values: Vec<u64> = params.iter().zip(args).map(|(param, arg)| upload(&memory, param, arg)).collect();
     let mut bytes = vec![0; code.params.last().map_or(0, |p| p.offset + p.size) as usize];
-    for (param, value) in code.params.iter().zip(&values) {
-        bytes[param.offset as usize..][..param.size as usize]
-            .copy_from_slice(&value.to_le_bytes()[..param.size as usize]);
+    for (i, (place, value)) in code.params.iter().zip(&values).enumerate() {
+        let given = match params[i].kind {
+            ParamKind::TensorMap(..) => tensor_map(kernel, params[i].name, args, *value),
+            _ => value.to_le_bytes().to_vec(),
+        };
+        bytes[place.offset as usize..][..place.size as usize].copy_from_slice(&given[..place.size as usize]);
     }
     let launch = Launch {
         kernel: code,
@@ -78,6 +81,22 @@ fn launch(
     };
     run(&memory, &launch, schedule, trace).map_err(|fault| fault.to_string())?;
     Ok(args.iter().zip(values).map(|(arg, value)| download(&memory, arg, value)).collect())
+}
+
+/// The tensor map of a matrix of 16-bit numbers at this address, for the tile that the kernel copies.
+fn tensor_map(kernel: &dyn Variant, param: &str, args: &[CpuArg], address: u64) -> Vec<u8> {
+    let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
+    let copied = program.map_box(param).unwrap_or_else(|| panic!("{}: {param} has no box", kernel.name()));
+    let [rows, columns] = kernel.map_dims(param, args).expect("the kernel says the shapes of its tensors");
+    let map = TensorMap {
+        address,
+        element: 2,
+        swizzle: copied.swizzle.bytes(),
+        dims: vec![columns.into(), rows.into()],
+        strides: vec![2 * u64::from(columns)],
+        boxed: copied.dims().to_vec(),
+    };
+    map.encode().unwrap_or_else(|e| panic!("{} {param}: {e}", kernel.name())).to_vec()
 }
 
 /// What the kernel is given for an argument: the value, or the address of a copy.
@@ -104,7 +123,7 @@ fn download(memory: &Memory, arg: &CpuArg, value: u64) -> CpuArg {
 /// The arguments with what a kernel has to write made unlikely: NaN, or bits that alternate.
 fn poisoned(params: &[Param], args: &[CpuArg]) -> Vec<CpuArg> {
     let poison = |(param, arg): (&Param, &CpuArg)| match param.kind {
-        ParamKind::Buffer(_, access) if !access.reads() => {
+        ParamKind::Buffer(_, access) | ParamKind::TensorMap(_, access) if !access.reads() => {
             let byte =
                 if matches!(arg, CpuArg::F32(_) | CpuArg::F16(_) | CpuArg::Bf16(_)) { 0xff } else { 0xaa };
             from_bytes(arg, &vec![byte; to_bytes(arg).len()])
