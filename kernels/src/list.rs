@@ -18,8 +18,12 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
-use crate::train::half::linear::{Logits, LoraLinear};
 use crate::train::half::lora::{LoraDown, LoraGradients};
+use crate::train::half::rotate::{HeadsBackward, RotateForward};
+use crate::train::half::{
+    self,
+    linear::{Logits, LoraLinear},
+};
 use crate::train::linear::BroadcastRow;
 use crate::train::micro_batch::FetchMicroBatch;
 use crate::train::nf4::Nf4Dequantize;
@@ -287,6 +291,26 @@ impl List {
         self.add([Logits]);
         self.add([16, 48].map(|rank| LoraDown { rank }));
         self.add([16, 48].map(|rank| LoraGradients { rank }));
+        let threads = 256;
+        self.add([half::embed::EmbedTokens { threads }]);
+        self.add([half::norm::RmsNormForward { threads }]);
+        self.add([half::norm::RmsNormBackward { threads }]);
+        self.add([half::swiglu::SwiGluForward { threads }]);
+        self.add([half::swiglu::SwiGluBackward { threads }]);
+        self.add([half::cross_entropy::LogitGradients { threads }]);
+        self.add([half::convert::Round]);
+        self.add([half::convert::Nf4Dequantize]);
+        self.add([half::convert::ApplyMask]);
+        let rotate = |head_dim, pairing, norm| RotateForward { head_dim, pairing, norm };
+        let back = |head_dim, pairing, norm| HeadsBackward { head_dim, pairing, norm };
+        use Pairing::*;
+        self.add([
+            rotate(64, HalfSplit, false),
+            rotate(128, Interleaved, false),
+            rotate(128, HalfSplit, true),
+        ]);
+        self.add([back(64, Some(HalfSplit), false), back(128, Some(Interleaved), false)]);
+        self.add([back(128, Some(HalfSplit), true), back(80, None, false)]);
     }
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {

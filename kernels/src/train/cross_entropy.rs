@@ -51,7 +51,7 @@ pub fn backward(logits: &[f64], lse: &[f64], labels: &[Option<u32>]) -> Vec<f64>
 /// The label of a token that has none; every negative one says so.
 pub const NO_LABEL: i32 = -100;
 
-fn optional(labels: &[i32]) -> Vec<Option<u32>> {
+pub(super) fn optional(labels: &[i32]) -> Vec<Option<u32>> {
     labels.iter().map(|&label| u32::try_from(label).ok()).collect()
 }
 

@@ -1,0 +1,232 @@
+//! Tensors that become `bf16`: rounded `f32`, unpacked NF4, inputs and gradients with a mask of dropout.
+
+use super::rows::{load, load_f32, store};
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::train::dropout::{Mask, threshold};
+use crate::train::nf4::{BLOCK, VALUES, dequantize};
+use crate::train::philox::on_device;
+use crate::train::state::{COUNTERS, MICRO};
+use ptx_gen::*;
+use std::array::from_fn;
+
+args! {
+    /// Arguments of [`Round`].
+    pub struct RoundArgs {
+        /// `[n]`
+        x: In<f32>,
+        /// `[n]`
+        y: Out<bf16>,
+        /// Length, a multiple of 8.
+        n: u32,
+    }
+}
+
+/// `y = x`, rounded to the nearest; eight elements a thread.
+pub struct Round;
+
+args! {
+    /// Arguments of [`Nf4Dequantize`].
+    pub struct Nf4DequantizeArgs {
+        /// `[n / 2]`: two codes a byte, from an address that is a multiple of 4.
+        packed: In<u8>,
+        /// `[ceil(n / 64)]`
+        absmax: In<f32>,
+        /// `[n]`
+        w: Out<bf16>,
+        /// Weights, a multiple of 8.
+        n: u32,
+    }
+}
+
+/// Unpacks weights: see [`nf4`](crate::train::nf4); eight a thread.
+pub struct Nf4Dequantize;
+
+args! {
+    /// Arguments of [`ApplyMask`].
+    pub struct ApplyMaskArgs {
+        /// `[n]`: an input `[tokens, k]`, or a gradient of its shape
+        x: In<bf16>,
+        /// `[n]`: the elements of `x` that are kept, and zeros
+        y: Out<bf16>,
+        /// `[4]`: see [`state`](crate::train::state)
+        counters: In<u32>,
+        /// `[2]`: the words of the key
+        seed: In<u32>,
+        /// Elements, a multiple of 8.
+        n: u32,
+        /// Which input: see [`Mask::stream`].
+        stream: u32,
+        /// See [`threshold`].
+        threshold: u32,
+    }
+}
+
+/// `y = x * m` with the mask of the current micro-batch, eight elements a thread; the function is [`Mask::apply`].
+pub struct ApplyMask;
+
+const THREADS: u32 = 256;
+const EIGHT: u32 = 8;
+
+impl KernelDef for Round {
+    type Args<S: Side> = RoundArgs<S>;
+
+    fn name(&self) -> String {
+        "train_bf16_round".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &RoundArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, EIGHT)?;
+        self.length("x", a.x, "n", &[a.n])?;
+        self.length("y", a.y, "n", &[a.n])?;
+        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RoundArgs<Dev<'k>>) {
+        let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
+        k.when(i.lt(a.n), || store(a.y.at(i), load_f32(a.x.at(i))));
+    }
+
+    fn reference(&self, a: RoundArgs<Cpu<'_>>) {
+        a.y.iter_mut().zip(a.x).for_each(|(y, &x)| *y = bf16::from_f32(x));
+    }
+}
+
+impl KernelDef for Nf4Dequantize {
+    type Args<S: Side> = Nf4DequantizeArgs<S>;
+
+    fn name(&self) -> String {
+        "train_bf16_nf4_dequantize".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &Nf4DequantizeArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, EIGHT)?;
+        self.length("packed", a.packed, "n / 2", &[a.n / 2])?;
+        self.length("absmax", a.absmax, "ceil(n / 64)", &[a.n.div_ceil(BLOCK as u32)])?;
+        self.length("w", a.w, "n", &[a.n])?;
+        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: Nf4DequantizeArgs<Dev<'k>>) {
+        k.note("the values, in shared memory");
+        let values = k.shared::<f32>("values", VALUES.len() as u32);
+        k.when(k.tid().eq(0), || {
+            (0..4).for_each(|i| values.at(4 * i).st4(from_fn(|j| k.val(VALUES[4 * i as usize + j]))));
+        });
+        k.barrier();
+        k.note("w = value * absmax; the first of two codes is in the high nibble");
+        let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
+        k.when(i.lt(a.n), || {
+            let word = a.packed.cast::<u32>().at(i / EIGHT).ld();
+            let absmax = a.absmax.at(i / BLOCK as u32).ld();
+            let code = |j: u32| word.bfe(8 * (j / 2) + 4 * (1 - j % 2), 4);
+            store(a.w.at(i), from_fn(|j| values.at(code(j as u32)).ld() * absmax));
+        });
+    }
+
+    fn reference(&self, a: Nf4DequantizeArgs<Cpu<'_>>) {
+        let w = dequantize(a.packed, a.absmax);
+        a.w.iter_mut().zip(w).for_each(|(to, w)| *to = bf16::from_f32(w));
+    }
+}
+
+impl KernelDef for ApplyMask {
+    type Args<S: Side> = ApplyMaskArgs<S>;
+
+    fn name(&self) -> String {
+        "train_bf16_mask".into()
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &ApplyMaskArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, EIGHT)?;
+        self.length("x", a.x, "n", &[a.n])?;
+        self.length("y", a.y, "n", &[a.n])?;
+        self.exactly("counters", a.counters, COUNTERS)?;
+        self.exactly("seed", a.seed, 2)?;
+        Ok(Grid::line(a.n.div_ceil(EIGHT * THREADS)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: ApplyMaskArgs<Dev<'k>>) {
+        let i = (k.ctaid() * THREADS + k.tid()) * EIGHT;
+        k.when(i.lt(a.n), || {
+            let (micro, key) = (a.counters.at(MICRO).ld(), [0, 1].map(|word| a.seed.at(word).ld()));
+            let x = load(a.x.at(i));
+            let words = [0u32, 1].map(|half| {
+                k.note("four words for four elements, by their place");
+                on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
+            });
+            store(a.y.at(i), from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0)));
+        });
+    }
+
+    fn reference(&self, a: ApplyMaskArgs<Cpu<'_>>) {
+        let seed = u64::from(a.seed[0]) | u64::from(a.seed[1]) << 32;
+        let mask = Mask { threshold: a.threshold, seed, stream: a.stream, micro: a.counters[MICRO as usize] };
+        narrow(&mask.apply(&wide(a.x)), a.y);
+    }
+}
+
+impl Variant for Round {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |n: usize| {
+            let args = vec![
+                CpuArg::F32(Random(seed).units(n)),
+                CpuArg::Bf16(vec![bf16(0); n]),
+                CpuArg::scalar(n as u32),
+            ];
+            Case { label: format!("n={n}"), args, bound: 0.0 }
+        };
+        [8, 2056].map(case).into()
+    }
+}
+
+impl Variant for Nf4Dequantize {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |n: u32| {
+            let mut random = Random(seed);
+            let packed = (0..n / 2).map(|_| random.bits() as u8).collect();
+            let mut absmax = random.units(n.div_ceil(BLOCK as u32) as usize);
+            absmax[0] = 0.0;
+            let args = vec![
+                CpuArg::U8(packed),
+                CpuArg::F32(absmax),
+                CpuArg::Bf16(vec![bf16(0); n as usize]),
+                CpuArg::scalar(n),
+            ];
+            Case { label: format!("n={n}"), args, bound: 0.0 }
+        };
+        [8, 72, 2248].map(case).into()
+    }
+}
+
+impl Variant for ApplyMask {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |(n, p, stream, micro): (usize, f64, u32, u32)| {
+            let mut random = Random(seed);
+            let args = vec![
+                CpuArg::Bf16(super::units(&mut random, n)),
+                CpuArg::Bf16(vec![bf16(0); n]),
+                CpuArg::U32(vec![17, micro, 3, 0]),
+                CpuArg::U32(vec![random.bits() as u32, random.bits() as u32]),
+                CpuArg::scalar(n as u32),
+                CpuArg::scalar(stream),
+                CpuArg::scalar(threshold(p)),
+            ];
+            Case { label: format!("n={n} p={p} stream={stream} micro={micro}"), args, bound: 0.0 }
+        };
+        [(8, 0.0, 0, 0), (2048, 0.1, 6, 1), (2088, 0.5, 200, 70_000)].map(case).into()
+    }
+}

@@ -1,0 +1,209 @@
+//! RMSNorm and its backward: see [`rms_norm`](crate::train::rms_norm). A block for each row; sums in a fixed order.
+
+use super::rows::{load, load_f32, store};
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::reduce::block_sum;
+use crate::train::rms_norm::{backward, forward};
+use ptx_gen::*;
+use std::array::from_fn;
+
+args! {
+    /// Arguments of [`RmsNormForward`].
+    pub struct RmsNormForwardArgs {
+        /// `[rows, n]`
+        x: In<bf16>,
+        /// `[n]`
+        g: In<f32>,
+        /// `[rows, n]`
+        y: Out<bf16>,
+        /// `[rows]`: kept for the backward.
+        inv: Out<f32>,
+        /// Row length, a multiple of 8.
+        n: u32,
+        /// Added to the mean of the squares.
+        eps: f32,
+    }
+}
+
+/// `y` and `inv`.
+pub struct RmsNormForward {
+    /// Threads of a row's block.
+    pub threads: u32,
+}
+
+args! {
+    /// Arguments of [`RmsNormBackward`].
+    pub struct RmsNormBackwardArgs {
+        /// `[rows, n]`
+        dy: In<bf16>,
+        /// `[rows, n]`
+        x: In<bf16>,
+        /// `[n]`
+        g: In<f32>,
+        /// `[rows]`: what the forward kept.
+        inv: In<f32>,
+        /// `[rows, n]`: `dx` is added to it.
+        sum: InOut<bf16>,
+        /// Row length, a multiple of 8.
+        n: u32,
+    }
+}
+
+/// Adds `dx` to the gradient that passes the norm by; the sum is rounded once.
+pub struct RmsNormBackward {
+    /// Threads of a row's block.
+    pub threads: u32,
+}
+
+impl KernelDef for RmsNormForward {
+    type Args<S: Side> = RmsNormForwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_bf16_rms_norm_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &RmsNormForwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 8)?;
+        let rows = (a.x / a.n as usize) as u32;
+        self.length("x", a.x, "rows * n", &[rows, a.n])?;
+        self.length("g", a.g, "n", &[a.n])?;
+        self.length("y", a.y, "rows * n", &[rows, a.n])?;
+        self.length("inv", a.inv, "rows", &[rows])?;
+        Ok(Grid::line(rows))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RmsNormForwardArgs<Dev<'k>>) {
+        let (first, step) = (k.tid() * 8, self.threads * 8);
+        let row = k.ctaid() * a.n;
+        let (x, y) = (a.x.at(row), a.y.at(row));
+        k.note("ss = sum of x^2");
+        let mut ss = k.var(0.0);
+        k.for_each(first, a.n, step, |i| load(x.at(i)).into_iter().for_each(|x| ss.fma(x, x)));
+        let mean = block_sum(k, self.threads / 32, ss.get()) / a.n.cvt::<f32>();
+        k.note("inv = 1 / sqrt(mean + eps), y = x * inv * g");
+        let inv = (mean + a.eps).sqrt_rn().rcp_rn();
+        k.when(k.tid().eq(0), || a.inv.at(k.ctaid()).st(inv));
+        k.for_each(first, a.n, step, |i| {
+            let (x, g) = (load(x.at(i)), load_f32(a.g.at(i)));
+            store(y.at(i), from_fn(|j| x[j] * inv * g[j]));
+        });
+    }
+
+    fn reference(&self, a: RmsNormForwardArgs<Cpu<'_>>) {
+        let g: Vec<f64> = a.g.iter().copied().map(f64::from).collect();
+        let (y, inv) = forward(&wide(a.x), &g, f64::from(a.eps));
+        narrow(&y, a.y);
+        a.inv.iter_mut().zip(inv).for_each(|(to, inv)| *to = inv as f32);
+    }
+}
+
+impl KernelDef for RmsNormBackward {
+    type Args<S: Side> = RmsNormBackwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_bf16_rms_norm_backward_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &RmsNormBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 8)?;
+        let rows = (a.x / a.n as usize) as u32;
+        self.length("x", a.x, "rows * n", &[rows, a.n])?;
+        self.length("dy", a.dy, "rows * n", &[rows, a.n])?;
+        self.length("g", a.g, "n", &[a.n])?;
+        self.length("inv", a.inv, "rows", &[rows])?;
+        self.length("sum", a.sum, "rows * n", &[rows, a.n])?;
+        Ok(Grid::line(rows))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: RmsNormBackwardArgs<Dev<'k>>) {
+        let (first, step) = (k.tid() * 8, self.threads * 8);
+        let row = k.ctaid() * a.n;
+        let (dy, x, sum) = (a.dy.at(row), a.x.at(row), a.sum.at(row));
+        let inv = a.inv.at(k.ctaid()).ld();
+        k.note("mean = mean(g * dy * xh), xh = x * inv");
+        let mut product = k.var(0.0);
+        k.for_each(first, a.n, step, |i| {
+            let (dy, x, g) = (load(dy.at(i)), load(x.at(i)), load_f32(a.g.at(i)));
+            (0..8).for_each(|j| product.fma(g[j] * dy[j], x[j] * inv));
+        });
+        let mean = block_sum(k, self.threads / 32, product.get()) / a.n.cvt::<f32>();
+        k.note("sum += inv * (g * dy - xh * mean)");
+        k.for_each(first, a.n, step, |i| {
+            let (dy, x, g) = (load(dy.at(i)), load(x.at(i)), load_f32(a.g.at(i)));
+            let old = load(sum.at(i));
+            store(sum.at(i), from_fn(|j| inv.fma((g[j] * dy[j]) - (x[j] * inv * mean), old[j])));
+        });
+    }
+
+    fn reference(&self, a: RmsNormBackwardArgs<Cpu<'_>>) {
+        let [g, inv] = [a.g, a.inv].map(|v| v.iter().copied().map(f64::from).collect::<Vec<_>>());
+        let mut sum = wide(a.sum);
+        backward(&wide(a.dy), &wide(a.x), &g, &inv, &mut sum);
+        narrow(&sum, a.sum);
+    }
+}
+
+const EPS: f32 = 1e-5;
+
+/// Rows, their length, and the magnitude of the numbers.
+const CASES: [(usize, usize, f32); 4] = [(1, 8, 1.0), (3, 200, 100.0), (2, 2056, 1e-3), (2, 4096, 1.0)];
+
+fn label((rows, n, magnitude): (usize, usize, f32)) -> String {
+    format!("rows={rows} n={n} magnitude={magnitude:e}")
+}
+
+fn scaled(random: &mut Random, len: usize, magnitude: f32) -> Vec<bf16> {
+    (0..len).map(|_| bf16::from_f32(random.unit() * magnitude)).collect()
+}
+
+impl Variant for RmsNormForward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |of: (usize, usize, f32)| {
+            let (rows, n, magnitude) = of;
+            let mut random = Random(seed);
+            let args = vec![
+                CpuArg::Bf16(scaled(&mut random, rows * n, magnitude)),
+                CpuArg::F32(random.units(n)),
+                CpuArg::Bf16(vec![bf16(0); rows * n]),
+                CpuArg::F32(vec![0.0; rows]),
+                CpuArg::scalar(n as u32),
+                CpuArg::scalar(EPS),
+            ];
+            // Of `inv` as in `f32`; `y` is rounded to the same number, or to its neighbour.
+            Case { label: label(of), args, bound: 1.5e-6 }
+        };
+        CASES.map(case).into()
+    }
+}
+
+impl Variant for RmsNormBackward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |of: (usize, usize, f32)| {
+            let (rows, n, magnitude) = of;
+            let mut random = Random(seed);
+            let (x, g) = (scaled(&mut random, rows * n, magnitude), random.units(n));
+            let gains: Vec<f64> = g.iter().copied().map(f64::from).collect();
+            let inv = forward(&wide(&x), &gains, f64::from(EPS)).1.into_iter().map(|inv| inv as f32);
+            let args = vec![
+                CpuArg::Bf16(scaled(&mut random, rows * n, 1.0)),
+                CpuArg::Bf16(x),
+                CpuArg::F32(g),
+                CpuArg::F32(inv.collect()),
+                CpuArg::Bf16(scaled(&mut random, rows * n, 1.0)),
+                CpuArg::scalar(n as u32),
+            ];
+            Case { label: label(of), args, bound: 2e-6 }
+        };
+        CASES.map(case).into()
+    }
+}

@@ -1,0 +1,150 @@
+//! SwiGLU and its backward: see [`swiglu`](crate::train::swiglu). Eight elements a thread.
+
+use super::rows::{load, store};
+use super::{narrow, wide};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::simple::swiglu::Activation;
+use crate::train::swiglu::{backward, forward};
+use ptx_gen::*;
+use std::array::from_fn;
+
+args! {
+    /// Arguments of [`SwiGluForward`].
+    pub struct SwiGluForwardArgs {
+        /// `[n]`
+        g: In<bf16>,
+        /// `[n]`
+        up: In<bf16>,
+        /// `[n]`
+        a: Out<bf16>,
+        /// Length, a multiple of 8.
+        n: u32,
+    }
+}
+
+/// `a`
+pub struct SwiGluForward {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+args! {
+    /// Arguments of [`SwiGluBackward`].
+    pub struct SwiGluBackwardArgs {
+        /// `[n]`
+        da: In<bf16>,
+        /// `[n]`
+        g: In<bf16>,
+        /// `[n]`
+        up: In<bf16>,
+        /// `[n]`
+        dg: Out<bf16>,
+        /// `[n]`
+        dup: Out<bf16>,
+        /// Length, a multiple of 8.
+        n: u32,
+    }
+}
+
+/// `dg` and `dup`
+pub struct SwiGluBackward {
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+impl KernelDef for SwiGluForward {
+    type Args<S: Side> = SwiGluForwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_bf16_swiglu_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &SwiGluForwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 8)?;
+        for (name, len) in [("g", a.g), ("up", a.up), ("a", a.a)] {
+            self.length(name, len, "n", &[a.n])?;
+        }
+        Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SwiGluForwardArgs<Dev<'k>>) {
+        let i = (k.ctaid() * self.threads + k.tid()) * 8;
+        k.when(i.lt(a.n), || {
+            let (g, up) = (load(a.g.at(i)), load(a.up.at(i)));
+            store(a.a.at(i), from_fn(|j| g[j] * Activation::Silu.sigmoid(g[j]) * up[j]));
+        });
+    }
+
+    fn reference(&self, a: SwiGluForwardArgs<Cpu<'_>>) {
+        narrow(&forward(&wide(a.g), &wide(a.up)), a.a);
+    }
+}
+
+impl KernelDef for SwiGluBackward {
+    type Args<S: Side> = SwiGluBackwardArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_bf16_swiglu_backward_{}", self.threads)
+    }
+
+    fn block(&self) -> u32 {
+        self.threads
+    }
+
+    fn grid(&self, a: &SwiGluBackwardArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.multiple("n", a.n, 8)?;
+        for (name, len) in [("da", a.da), ("g", a.g), ("up", a.up), ("dg", a.dg), ("dup", a.dup)] {
+            self.length(name, len, "n", &[a.n])?;
+        }
+        Ok(Grid::line(a.n.div_ceil(8 * self.threads)))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SwiGluBackwardArgs<Dev<'k>>) {
+        let i = (k.ctaid() * self.threads + k.tid()) * 8;
+        k.when(i.lt(a.n), || {
+            let (da, g, up) = (load(a.da.at(i)), load(a.g.at(i)), load(a.up.at(i)));
+            let sg = g.map(|g| Activation::Silu.sigmoid(g));
+            let slope = |j: usize| sg[j] * g[j].fma(-sg[j] + 1.0, 1.0);
+            store(a.dg.at(i), from_fn(|j| da[j] * up[j] * slope(j)));
+            store(a.dup.at(i), from_fn(|j| da[j] * (g[j] * sg[j])));
+        });
+    }
+
+    fn reference(&self, a: SwiGluBackwardArgs<Cpu<'_>>) {
+        let (dg, dup) = backward(&wide(a.da), &wide(a.g), &wide(a.up));
+        narrow(&dg, a.dg);
+        narrow(&dup, a.dup);
+    }
+}
+
+/// `results` of as many numbers as there are of each operand; those of `g` have this magnitude.
+fn case(seed: u64, n: usize, size: f32, operands: usize, results: usize) -> Case {
+    let mut random = Random(seed);
+    let mut all: Vec<Vec<bf16>> = (0..operands).map(|_| super::units(&mut random, n)).collect();
+    let g = &mut all[operands - 2];
+    g.iter_mut().for_each(|g| *g = bf16::from_f32(g.to_f32() * size));
+    g[..2].copy_from_slice(&[-size, size].map(bf16::from_f32));
+    let results = (0..results).map(|_| vec![bf16(0); n]);
+    let mut args: Vec<CpuArg> = all.into_iter().chain(results).map(CpuArg::Bf16).collect();
+    args.push(CpuArg::scalar(n as u32));
+    Case { label: format!("n={n} size={size}"), args, bound: 3e-6 }
+}
+
+impl Variant for SwiGluForward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let edge = 8 * self.threads as usize;
+        [(8, 1.0), (edge, 100.0), (edge + 8, 1e4)].map(|(n, size)| case(seed, n, size, 2, 1)).into()
+    }
+}
+
+impl Variant for SwiGluBackward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let edge = 8 * self.threads as usize;
+        [(8, 1.0), (edge, 100.0), (edge + 8, 1e4)].map(|(n, size)| case(seed, n, size, 3, 2)).into()
+    }
+}
