@@ -18,6 +18,7 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
+use crate::train::flash::{FlashForward, FlashKeys, FlashQueries};
 use crate::train::linear::BroadcastRow;
 use crate::train::micro_batch::FetchMicroBatch;
 use crate::train::nf4::Nf4Dequantize;
@@ -257,6 +258,7 @@ impl List {
         self.add(dims.map(|head_dim| QueryGradients { head_dim }));
         self.add(dims.map(|head_dim| KeyGradients { head_dim }));
         self.add([SumGroups]);
+        self.flash();
         self.add([TokenLosses { threads }]);
         self.add([LogitGradients { threads }]);
         self.add([AdamWUpdate { threads }]);
@@ -273,6 +275,15 @@ impl List {
         let directions = [Direction::Forward, Direction::Backward];
         let rotate = |pairing| directions.map(|direction| RotateHeads { pairing, direction });
         self.add(pairings.into_iter().flat_map(rotate));
+    }
+
+    /// Short heads first: the snapshots have each part as the first kernel has it.
+    fn flash(&mut self) {
+        let of = FlashForward::new;
+        self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
+        let of = FlashQueries::new;
+        self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
+        self.add([16, 48, 64, 128].map(|head_dim| FlashKeys { head_dim }));
     }
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {
