@@ -18,12 +18,11 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
+use crate::train::flash::{FlashForward, FlashKeys, FlashQueries};
+use crate::train::half::linear::{Logits, LoraLinear};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
-use crate::train::half::{
-    self,
-    linear::{Logits, LoraLinear},
-};
+use crate::train::half::{convert, cross_entropy as logits, embed as tokens, norm, swiglu};
 use crate::train::linear::BroadcastRow;
 use crate::train::micro_batch::FetchMicroBatch;
 use crate::train::nf4::Nf4Dequantize;
@@ -263,6 +262,7 @@ impl List {
         self.add(dims.map(|head_dim| QueryGradients { head_dim }));
         self.add(dims.map(|head_dim| KeyGradients { head_dim }));
         self.add([SumGroups]);
+        self.flash();
         self.add([TokenLosses { threads }]);
         self.add([LogitGradients { threads }]);
         self.add([AdamWUpdate { threads }]);
@@ -292,15 +292,15 @@ impl List {
         self.add([16, 48].map(|rank| LoraDown { rank }));
         self.add([16, 48].map(|rank| LoraGradients { rank }));
         let threads = 256;
-        self.add([half::embed::EmbedTokens { threads }]);
-        self.add([half::norm::RmsNormForward { threads }]);
-        self.add([half::norm::RmsNormBackward { threads }]);
-        self.add([half::swiglu::SwiGluForward { threads }]);
-        self.add([half::swiglu::SwiGluBackward { threads }]);
-        self.add([half::cross_entropy::LogitGradients { threads }]);
-        self.add([half::convert::Round]);
-        self.add([half::convert::Nf4Dequantize]);
-        self.add([half::convert::ApplyMask]);
+        self.add([tokens::EmbedTokens { threads }]);
+        self.add([norm::RmsNormForward { threads }]);
+        self.add([norm::RmsNormBackward { threads }]);
+        self.add([swiglu::SwiGluForward { threads }]);
+        self.add([swiglu::SwiGluBackward { threads }]);
+        self.add([logits::LogitGradients { threads }]);
+        self.add([convert::Round]);
+        self.add([convert::Nf4Dequantize]);
+        self.add([convert::ApplyMask]);
         let rotate = |head_dim, pairing, norm| RotateForward { head_dim, pairing, norm };
         let back = |head_dim, pairing, norm| HeadsBackward { head_dim, pairing, norm };
         use Pairing::*;
@@ -311,6 +311,15 @@ impl List {
         ]);
         self.add([back(64, Some(HalfSplit), false), back(128, Some(Interleaved), false)]);
         self.add([back(128, Some(HalfSplit), true), back(80, None, false)]);
+    }
+
+    /// Short heads first: the snapshots have each part as the first kernel has it.
+    fn flash(&mut self) {
+        let of = FlashForward::new;
+        self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
+        let of = FlashQueries::new;
+        self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
+        self.add([16, 48, 64, 128].map(|head_dim| FlashKeys { head_dim }));
     }
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {

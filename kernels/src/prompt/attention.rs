@@ -26,7 +26,6 @@ mod block;
 mod cases;
 mod rows;
 mod scores;
-mod shared;
 mod store;
 mod wgmma;
 

@@ -16,6 +16,7 @@ pub mod clip;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embed;
+pub mod flash;
 pub mod half;
 pub mod linear;
 pub mod lora;

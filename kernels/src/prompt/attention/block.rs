@@ -2,11 +2,10 @@
 
 use super::rows::{ItemRows, Pages};
 use super::scores::{Tile, Weights};
-use super::shared::{Copier, Matrices};
 use super::store::Results;
 use super::{PromptAttention, PromptAttentionArgs, ROWS, WARPS};
 use crate::cache::PAGE;
-use crate::shared_rows::SharedRows;
+use crate::shared_rows::{Copier, Matrices, SharedRows};
 use ptx_gen::*;
 
 /// Values that the threads of a block compute at the start.

@@ -1,8 +1,9 @@
 //! Scores of a warp's queries, their weights, and the sums of weighted values.
 
 use super::ROWS;
-use super::shared::Matrices;
+
 use crate::reduce::{lanes_max, lanes_sum};
+use crate::shared_rows::Matrices;
 use ptx_gen::*;
 
 /// Lanes that share a query.

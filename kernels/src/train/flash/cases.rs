@@ -1,0 +1,110 @@
+//! Cases of the kernels: documents of several lengths, and heads in groups.
+
+use super::{FlashForward, FlashKeys, FlashQueries, heads, wide};
+use crate::case::{Case, Random, Variant};
+use crate::train::attention::{causal, forward};
+use ptx_gen::{CpuArg, bf16};
+
+/// Documents, query heads, and heads of keys and values.
+struct FlashCase(&'static [usize], u32, u32);
+
+/// One token; documents of which some begin and end within a step, and one is longer than two tiles; groups of seven and of
+/// six.
+const CASES: [FlashCase; 4] = [
+    FlashCase(&[1], 1, 1),
+    FlashCase(&[3, 1, 150, 2, 40], 1, 1),
+    FlashCase(&[33], 7, 1),
+    FlashCase(&[5, 2], 12, 2),
+];
+
+/// The numbers of a case.
+struct Sample {
+    label: String,
+    starts: Vec<u32>,
+    /// Tokens, query heads, and heads of keys and values.
+    sizes: [u32; 3],
+    q: Vec<bf16>,
+    k: Vec<bf16>,
+    v: Vec<bf16>,
+    grad: Vec<bf16>,
+    o: Vec<bf16>,
+    lse: Vec<f32>,
+}
+
+impl FlashCase {
+    fn filled(&self, seed: u64, head_dim: u32) -> Sample {
+        let &FlashCase(lengths, query_heads, kv_heads) = self;
+        let mut random = Random(seed);
+        let first = |i: usize| lengths[..i].iter().sum::<usize>() as u32;
+        let starts: Vec<u32> = (0..lengths.len()).flat_map(|i| vec![first(i); lengths[i]]).collect();
+        let mut numbers = |heads: u32, factor: f32| -> Vec<bf16> {
+            let n = starts.len() * (heads * head_dim) as usize;
+            random.units(n).into_iter().map(|x| bf16::from_f32(x * factor)).collect()
+        };
+        // Weights of a query differ by powers of ten.
+        let (q, k, v) = (numbers(query_heads, 4.0), numbers(kv_heads, 1.0), numbers(kv_heads, 1.0));
+        let grad = numbers(query_heads, 1.0);
+        let visible = causal(&starts);
+        let at = heads(head_dim, query_heads, kv_heads, &visible);
+        let (o, lse) = forward(&at, &wide(&q), &wide(&k), &wide(&v));
+        let o = o.into_iter().map(|x| bf16::from_f32(x as f32)).collect();
+        let lse = lse.into_iter().map(|x| x as f32).collect();
+        let label = format!("lengths={lengths:?} heads={query_heads} kv_heads={kv_heads}");
+        let sizes = [starts.len() as u32, query_heads, kv_heads];
+        Sample { label, starts, sizes, q, k, v, grad, o, lse }
+    }
+}
+
+/// A case with arguments that its sample gives.
+fn cases(seed: u64, head_dim: u32, bound: f64, args: impl Fn(&Sample) -> Vec<CpuArg>) -> Vec<Case> {
+    let case = |case: &FlashCase| {
+        let of = case.filled(seed, head_dim);
+        let args = args(&of).into_iter().chain(of.sizes.map(CpuArg::scalar)).collect();
+        Case { label: of.label, args, bound }
+    };
+    CASES.iter().map(case).collect()
+}
+
+/// Queries, keys, values and the first tokens of documents.
+fn inputs(of: &Sample) -> Vec<CpuArg> {
+    let [q, k, v] = [&of.q, &of.k, &of.v].map(|numbers| CpuArg::Bf16(numbers.clone()));
+    vec![q, k, v, CpuArg::U32(of.starts.clone())]
+}
+
+fn singles(n: usize) -> CpuArg {
+    CpuArg::F32(vec![0.0; n])
+}
+
+impl Variant for FlashForward {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        cases(seed, self.head_dim, 4e-3, |of| {
+            let outputs = [CpuArg::Bf16(vec![bf16(0); of.o.len()]), singles(of.lse.len())];
+            inputs(of).into_iter().chain(outputs).collect()
+        })
+    }
+}
+
+impl Variant for FlashQueries {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        cases(seed, self.head_dim, 4e-3, |of| {
+            // Any `o` will do; with its own, a document of one token has gradients of nothing but roundings.
+            let o = Random(!seed).units(of.o.len()).into_iter().map(bf16::from_f32).collect();
+            let saved = [CpuArg::Bf16(o), CpuArg::F32(of.lse.clone())];
+            let outputs = [singles(of.lse.len()), singles(of.q.len())];
+            let all = inputs(of).into_iter().chain(saved).chain([CpuArg::Bf16(of.grad.clone())]);
+            all.chain(outputs).collect()
+        })
+    }
+}
+
+impl Variant for FlashKeys {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        cases(seed, self.head_dim, 4e-3, |of| {
+            // Any `D` will do; with its own, a document of one token has gradients of nothing but roundings.
+            let delta = CpuArg::F32(Random(!seed).units(of.lse.len()));
+            let given = [CpuArg::F32(of.lse.clone()), CpuArg::Bf16(of.grad.clone()), delta];
+            let outputs = [singles(of.q.len()), singles(of.q.len())];
+            inputs(of).into_iter().chain(given).chain(outputs).collect()
+        })
+    }
+}

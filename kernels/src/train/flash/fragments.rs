@@ -1,0 +1,77 @@
+//! Products of a warp: sums for each 16 of its rows, and each eight columns.
+
+use super::block::ROWS;
+use crate::shared_rows::Matrices;
+use ptx_gen::*;
+
+/// The sums of 16 rows, for each eight columns. A lane has rows `g` and `g + 8`, columns `2t` and `2t + 1`.
+pub(super) type Tile<'k> = Vec<Sums<'k, f32>>;
+
+/// Tiles of so many columns, all zero.
+pub(super) fn zeros(k: Builder<'_>, tiles: usize, columns: u32) -> Vec<Tile<'_>> {
+    (0..tiles).map(|_| (0..columns / 8).map(|_| Sums::zero(k)).collect()).collect()
+}
+
+/// Adds `left right^T`, over all dimensions of a head.
+pub(super) fn add_transposed<'k>(
+    sums: &mut [Tile<'k>],
+    left: &Matrices<'k>,
+    right: &Matrices<'k>,
+    head_dim: u32,
+) {
+    for pair in 0..head_dim / 16 {
+        let load = |i: usize| A(left.at(ROWS * i as u32, pair).ldmatrix4());
+        let left: Vec<A> = (0..sums.len()).map(load).collect();
+        for sixteen in 0..sums[0].len() / 2 {
+            let [b0, b1, b2, b3] = right.at(16 * sixteen as u32, pair).ldmatrix4();
+            for (sums, &a) in sums.iter_mut().zip(&left) {
+                sums[2 * sixteen].add_bf16(a, B([b0, b1]));
+                sums[2 * sixteen + 1].add_bf16(a, B([b2, b3]));
+            }
+        }
+    }
+}
+
+/// Adds `left right`, where `left` has matrices for each tile and each 16 rows of `right`.
+pub(super) fn add<'k>(sums: &mut [Tile<'k>], left: &[Vec<A<'k>>], right: &Matrices<'k>) {
+    for sixteen in 0..left[0].len() {
+        for pair in 0..sums[0].len() / 2 {
+            let [b0, b1, b2, b3] = right.at(16 * sixteen as u32, pair as u32).ldmatrix4_trans();
+            for (sums, left) in sums.iter_mut().zip(left) {
+                sums[2 * pair].add_bf16(left[sixteen], B([b0, b1]));
+                sums[2 * pair + 1].add_bf16(left[sixteen], B([b2, b3]));
+            }
+        }
+    }
+}
+
+/// A tile's numbers, four for each eight columns, rounded to bf16: a left matrix for each 16 columns.
+pub(super) fn rounded<'k>(numbers: &[[F32<'k>; 4]]) -> Vec<A<'k>> {
+    let words = |n: &[F32<'k>; 4]| [n[0].pack_bf16(n[1]), n[2].pack_bf16(n[3])];
+    let left = |two: &[[F32<'k>; 4]]| {
+        let ([a0, a1], [a2, a3]) = (words(&two[0]), words(&two[1]));
+        A([a0, a1, a2, a3])
+    };
+    numbers.chunks_exact(2).map(left).collect()
+}
+
+/// Replaces each number by what `f` makes of it, of its place in the four, and of how much further its column is than the
+/// lane's first.
+pub(super) fn map<'k>(tile: &Tile<'k>, f: impl Fn(F32<'k>, usize, u32) -> F32<'k>) -> Vec<[F32<'k>; 4]> {
+    let eight = |(sums, eight): (&Sums<'k, f32>, u32)| {
+        [0, 1, 2, 3].map(|i| f(sums.0[i].get(), i, 8 * eight + i as u32 % 2))
+    };
+    tile.iter().zip(0..).map(eight).collect()
+}
+
+/// Stores two neighbouring columns of each eight of row `g + 8 r`, the first at `to`.
+pub(super) fn store<'k>(tile: &Tile<'k>, r: usize, to: Ptr<'k, f32, Write>) {
+    for (sums, eight) in tile.iter().zip(0..) {
+        to.at(8 * eight).st2([0, 1].map(|i| sums.0[2 * r + i].get()));
+    }
+}
+
+/// The products of numbers in the same places.
+pub(super) fn times<'k>(x: &[[F32<'k>; 4]], y: &[[F32<'k>; 4]]) -> Vec<[F32<'k>; 4]> {
+    x.iter().zip(y).map(|(x, y)| std::array::from_fn(|i| x[i] * y[i])).collect()
+}

@@ -1,0 +1,150 @@
+//! The backward of keys and values: `dk` and `dv` of each query head.
+
+use super::block::{Block, Head, Sizes, WARPS};
+use super::columns::{Field, QUERIES, Queries, QueryStep, STEP_BYTES};
+use super::fragments::{self, Tile};
+use super::{check, check_lengths, heads, log2_scale, scale, wide};
+use crate::contract::Contract;
+use crate::train::attention::{Saved, backward, causal};
+use crate::train::{narrow, wide as wide_f32};
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`FlashKeys`].
+    pub struct FlashKeysArgs {
+        /// `[tokens, heads, head_dim]`, rotated
+        q: In<bf16>,
+        /// `[tokens, kv_heads, head_dim]`, rotated
+        k: In<bf16>,
+        /// `[tokens, kv_heads, head_dim]`
+        v: In<bf16>,
+        /// `[tokens]`: the first token of each token's document; it never decreases, and is at most the token's own number
+        starts: In<u32>,
+        /// `[tokens, heads]`: what the forward gave
+        lse: In<f32>,
+        /// `[tokens, heads, head_dim]`: the gradient of `o`
+        grad: In<bf16>,
+        /// `[tokens, heads]`: `D`, what [`FlashQueries`](super::FlashQueries) gave
+        delta: In<f32>,
+        /// `[tokens, heads, head_dim]`: of the rotated keys, for each query head
+        dk: Out<f32>,
+        /// `[tokens, heads, head_dim]`: of the values, for each query head
+        dv: Out<f32>,
+        /// Tokens of all documents.
+        tokens: u32,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values; a divisor of `heads`.
+        kv_heads: u32,
+    }
+}
+
+/// The kernel; the function is [`backward`]. A block takes 64 keys for a query head, and 32 queries a step. Scores are
+/// transposed: a warp's rows are keys. [`SumGroups`](crate::train::attention::SumGroups) sums what this gives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashKeys {
+    /// Dimensions of a head: a multiple of 16, at most 128.
+    pub head_dim: u32,
+}
+
+/// Keys of a block.
+const KEYS: u32 = 64;
+
+impl FlashKeys {
+    const fn sizes(&self) -> Sizes {
+        Sizes { head_dim: self.head_dim, tensors: 2, owned: KEYS, step: QUERIES }
+    }
+}
+
+impl KernelDef for FlashKeys {
+    type Args<S: Side> = FlashKeysArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_flash_dkv_{}", self.head_dim)
+    }
+
+    fn block(&self) -> u32 {
+        32 * WARPS
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(2)
+    }
+
+    fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
+        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        let of_heads = [("q", a.q), ("grad", a.grad), ("dk", a.dk), ("dv", a.dv)];
+        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
+        let of_queries = [("lse", a.lse), ("delta", a.delta)];
+        check_lengths(self, sizes, &of_heads, &[("k", a.k), ("v", a.v)], &of_queries)?;
+        self.length("starts", a.starts, "tokens", &[a.tokens])?;
+        let shared = self.sizes().shared() + 2 * STEP_BYTES;
+        Ok(Grid { shared, ..Grid::plane(a.heads, a.tokens.div_ceil(KEYS)) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: FlashKeysArgs<Dev<'k>>) {
+        k.note("flash: keys and values");
+        let (head, sizes) = (k.ctaid(), self.sizes());
+        let block = Block::new(k, sizes, k.ctaid_y() * KEYS, a.tokens);
+        let kv_head = head / (a.heads / a.kv_heads);
+        for (i, tensor) in (0..).zip([a.k, a.v]) {
+            block.copy_owned(i, Head { tensor, heads: a.kv_heads, head: kv_head });
+        }
+        let mut sums = [(); 2].map(|()| fragments::zeros(k, sizes.tiles(), self.head_dim));
+        let queries = Queries::new(&block, &a, head);
+        queries.each_step(|step| self.step(&queries, step, &mut sums));
+        k.note("flash: store dk and dv");
+        for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
+            for (sums, tokens) in sums.iter().zip(block.lane_tokens()) {
+                for (r, token) in tokens.into_iter().enumerate() {
+                    let to = to.row(token * a.heads + head, 4 * self.head_dim).at((k.lane() & 3) * 2);
+                    k.when(token.le(block.last), || fragments::store(sums, r, to));
+                }
+            }
+        }
+    }
+
+    fn reference(&self, a: FlashKeysArgs<Cpu<'_>>) {
+        let visible = causal(a.starts);
+        let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
+        let [q, k, v, grad] = [a.q, a.k, a.v, a.grad].map(wide);
+        let [lse, delta] = [a.lse, a.delta].map(wide_f32);
+        let [_, dk, dv] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &delta);
+        narrow(&dk, a.dk);
+        narrow(&dv, a.dv);
+    }
+}
+
+impl FlashKeys {
+    /// Adds to `dk` and `dv` what the queries of a step give.
+    fn step<'k>(&self, queries: &Queries<'_, 'k>, step: QueryStep<'k>, [dk, dv]: &mut [Vec<Tile<'k>>; 2]) {
+        let (block, head_dim) = (queries.block, self.head_dim);
+        let k = block.k;
+        let [query_columns, grad_columns] = block.columns(step.odd);
+        let mut scores = fragments::zeros(k, dk.len(), QUERIES);
+        k.note("flash: scores, keys times queries");
+        fragments::add_transposed(&mut scores, &block.left(0), &query_columns, head_dim);
+        queries.mask(&mut scores, step);
+        k.note("flash: weights of 16 keys");
+        let lse = queries.columns(step, Field::Lse);
+        let weigh = |tile: &Tile<'k>| {
+            fragments::map(tile, |s, _, column| s.fma(log2_scale(head_dim), lse(column)).ex2())
+        };
+        let p: Vec<_> = scores.iter().map(weigh).collect();
+        k.note("flash: add the weighted gradients");
+        let left: Vec<_> = p.iter().map(|p| fragments::rounded(p)).collect();
+        fragments::add(dv, &left, &block.right(step.odd, 1));
+        k.note("flash: gradients of the weights, values times those of queries");
+        let mut grads = fragments::zeros(k, dk.len(), QUERIES);
+        fragments::add_transposed(&mut grads, &block.left(1), &grad_columns, head_dim);
+        k.note("flash: gradients of the scores of 16 keys");
+        let delta = queries.columns(step, Field::Delta);
+        let left = grads.iter().zip(&p).map(|(grads, p)| {
+            let of = |dp: F32<'k>, _, column| dp.fma(scale(head_dim) as f32, delta(column));
+            fragments::rounded(&fragments::times(p, &fragments::map(grads, of)))
+        });
+        let left: Vec<_> = left.collect();
+        k.note("flash: add the weighted queries");
+        fragments::add(dk, &left, &block.right(step.odd, 0));
+    }
+}

@@ -1,0 +1,191 @@
+//! The backward of queries: `D` and `dq`.
+
+use super::block::{Block, Head, Sizes, WARPS};
+use super::forward::{check_queries, first_query};
+use super::fragments::{self, Tile};
+use super::softmax::QUAD;
+use super::steps::{Keys, Step};
+use super::{check, check_lengths, heads, log2_scale, scale, wide};
+use crate::contract::Contract;
+use crate::reduce::lanes_sum;
+use crate::train::attention::{Saved, backward, causal, delta};
+use crate::train::{narrow, wide as wide_f32};
+use ptx_gen::*;
+use std::f32::consts::LOG2_E;
+
+args! {
+    /// Arguments of [`FlashQueries`].
+    pub struct FlashQueriesArgs {
+        /// `[tokens, heads, head_dim]`, rotated
+        q: In<bf16>,
+        /// `[tokens, kv_heads, head_dim]`, rotated
+        k: In<bf16>,
+        /// `[tokens, kv_heads, head_dim]`
+        v: In<bf16>,
+        /// `[tokens]`: the first token of each token's document; it never decreases, and is at most the token's own number
+        starts: In<u32>,
+        /// `[tokens, heads, head_dim]`: what the forward gave
+        o: In<bf16>,
+        /// `[tokens, heads]`: what the forward gave
+        lse: In<f32>,
+        /// `[tokens, heads, head_dim]`: the gradient of `o`
+        grad: In<bf16>,
+        /// `[tokens, heads]`: `D`, for [`FlashKeys`](super::FlashKeys)
+        delta: Out<f32>,
+        /// `[tokens, heads, head_dim]`: of the rotated queries
+        dq: Out<f32>,
+        /// Tokens of all documents.
+        tokens: u32,
+        /// Query heads.
+        heads: u32,
+        /// Heads of keys and values; a divisor of `heads`.
+        kv_heads: u32,
+    }
+}
+
+/// The kernel; the functions are [`delta`] and [`backward`]. A block takes 64 queries of a head and 64 keys a step, or 128
+/// and 32, in the forward's order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashQueries {
+    /// Dimensions of a head: a multiple of 16, at most 128.
+    pub head_dim: u32,
+    /// Queries of a block: 64 or 128.
+    pub queries: u32,
+}
+
+impl FlashQueries {
+    /// With 64 queries a block.
+    pub const fn new(head_dim: u32) -> FlashQueries {
+        FlashQueries { head_dim, queries: 64 }
+    }
+
+    /// The same with other queries a block.
+    pub const fn with_queries(self, queries: u32) -> FlashQueries {
+        FlashQueries { queries, ..self }
+    }
+
+    const fn sizes(&self) -> Sizes {
+        let step = if self.queries == 64 { 64 } else { 32 };
+        Sizes { head_dim: self.head_dim, tensors: 2, owned: self.queries, step }
+    }
+}
+
+impl KernelDef for FlashQueries {
+    type Args<S: Side> = FlashQueriesArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_flash_dq_{}_{}", self.head_dim, self.queries)
+    }
+
+    fn block(&self) -> u32 {
+        32 * WARPS
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(2)
+    }
+
+    fn grid(&self, a: &FlashQueriesArgs<Shape>) -> Result<Grid, ShapeError> {
+        check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
+        check_queries(self, self.queries)?;
+        let of_heads = [("q", a.q), ("o", a.o), ("grad", a.grad), ("dq", a.dq)];
+        let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
+        let of_queries = [("lse", a.lse), ("delta", a.delta)];
+        check_lengths(self, sizes, &of_heads, &[("k", a.k), ("v", a.v)], &of_queries)?;
+        self.length("starts", a.starts, "tokens", &[a.tokens])?;
+        let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
+        Ok(Grid { shared: self.sizes().shared(), ..plane })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: FlashQueriesArgs<Dev<'k>>) {
+        k.note("flash: queries and their gradients, the last tokens first");
+        let block = Block::new(k, self.sizes(), first_query(k, a.tokens, self.queries), a.tokens);
+        let head = k.ctaid();
+        let kv_head = head / (a.heads / a.kv_heads);
+        for (i, tensor) in (0..).zip([a.q, a.grad]) {
+            block.copy_owned(i, Head { tensor, heads: a.heads, head });
+        }
+        let kv = [a.k, a.v].map(|tensor| Head { tensor, heads: a.kv_heads, head: kv_head });
+        let keys = Keys::new(&block, kv, a.starts);
+        let rows: Vec<_> =
+            block.lane_tokens().into_iter().map(|two| two.map(|token| self.row(&block, &a, token))).collect();
+        let mut dq = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
+        keys.each_step(|step| self.step(&block, &keys, step, &rows, &mut dq));
+        k.note("flash: store dq");
+        for (dq, tokens) in dq.iter().zip(block.lane_tokens()) {
+            for (r, token) in tokens.into_iter().enumerate() {
+                let to = a.dq.row(token * a.heads + head, 4 * self.head_dim).at((k.lane() & 3) * 2);
+                k.when(token.le(block.last), || fragments::store(dq, r, to));
+            }
+        }
+    }
+
+    fn reference(&self, a: FlashQueriesArgs<Cpu<'_>>) {
+        let visible = causal(a.starts);
+        let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
+        let [q, k, v, grad, o] = [a.q, a.k, a.v, a.grad, a.o].map(wide);
+        let (lse, d) = (wide_f32(a.lse), delta(&at, &grad, &o));
+        let [dq, ..] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &d);
+        narrow(&d, a.delta);
+        narrow(&dq, a.dq);
+    }
+}
+
+/// What the backward knows of a query: `-lse` in log2 units, and `-D / sqrt(d)`.
+struct Row<'k> {
+    lse: F32<'k>,
+    delta: F32<'k>,
+}
+
+impl FlashQueries {
+    /// Computes and stores `D` of a lane's query; four lanes share it, and each takes four of 16 dimensions.
+    fn row<'k>(&self, block: &Block<'k>, a: &FlashQueriesArgs<Dev<'k>>, token: U32<'k>) -> Row<'k> {
+        let k = block.k;
+        k.note("flash: D of a query");
+        let (row, quarter) = (token.min(block.last) * a.heads + k.ctaid(), k.lane() & 3);
+        let [o, grad] = [a.o, a.grad].map(|x| x.row(row, 2 * self.head_dim).cast::<u32>().at(quarter * 2));
+        let mut sum = k.var(0.0);
+        for sixteen in 0..self.head_dim / 16 {
+            let [o, grad] = [o, grad].map(|x| x.at(8 * sixteen).ld2());
+            for (o, grad) in o.into_iter().zip(grad) {
+                sum.fma((o << 16).bits::<f32>(), (grad << 16).bits::<f32>());
+                sum.fma((o & HIGH).bits::<f32>(), (grad & HIGH).bits::<f32>());
+            }
+        }
+        let delta = lanes_sum(QUAD, sum.get());
+        k.when(quarter.eq(0) & token.le(block.last), || a.delta.at(row).st(delta));
+        Row { lse: a.lse.at(row).ld() * -LOG2_E, delta: delta * -(scale(self.head_dim) as f32) }
+    }
+
+    fn step<'k>(
+        &self,
+        block: &Block<'k>,
+        keys: &Keys<'_, 'k>,
+        step: Step<'k>,
+        rows: &[[Row<'k>; 2]],
+        dq: &mut [Tile<'k>],
+    ) {
+        let (k, Sizes { head_dim, step: columns, .. }) = (block.k, self.sizes());
+        let [key_columns, value_columns] = block.columns(step.odd);
+        k.note("flash: scores, queries times keys");
+        let mut scores = fragments::zeros(k, dq.len(), columns);
+        fragments::add_transposed(&mut scores, &block.left(0), &key_columns, head_dim);
+        keys.mask(&mut scores, step);
+        k.note("flash: gradients of the weights, those of queries times values");
+        let mut grads = fragments::zeros(k, dq.len(), columns);
+        fragments::add_transposed(&mut grads, &block.left(1), &value_columns, head_dim);
+        let tiles = scores.iter().zip(&grads).zip(rows);
+        let ds = tiles.map(|((scores, grads), rows)| {
+            k.note("flash: gradients of the scores of 16 queries");
+            let p = fragments::map(scores, |s, i, _| s.fma(log2_scale(head_dim), rows[i / 2].lse).ex2());
+            let grads = fragments::map(grads, |dp, i, _| dp.fma(scale(head_dim) as f32, rows[i / 2].delta));
+            fragments::rounded(&fragments::times(&p, &grads))
+        });
+        let ds: Vec<_> = ds.collect();
+        k.note("flash: add the weighted keys");
+        fragments::add(dq, &ds, &block.right(step.odd, 0));
+    }
+}
+
+/// The high half of a word: a bf16 as an `f32`.
+const HIGH: u32 = 0xffff_0000;
