@@ -300,7 +300,7 @@ impl List {
         self.add([logits::LogitGradients { threads }]);
         self.add([convert::Round]);
         self.add([convert::Nf4Dequantize]);
-        self.add([convert::ApplyMask]);
+        self.add([false, true].map(|add| convert::ApplyMask { add }));
         let rotate = |head_dim, pairing, norm| RotateForward { head_dim, pairing, norm };
         let back = |head_dim, pairing, norm| HeadsBackward { head_dim, pairing, norm };
         use Pairing::*;

@@ -7,7 +7,7 @@ use warpwright_engine::model::{Block, Weight};
 use warpwright_kernels::train::nf4;
 use warpwright_kernels::{Format, Pairing};
 
-use crate::step::Matrix;
+use crate::step::{Matrix, Precision};
 use crate::{Config, Error, LayerWeights, Weights};
 
 /// What becomes of the projections' weights.
@@ -93,13 +93,15 @@ pub fn config(model: &Model) -> Result<Config, Error> {
     })
 }
 
-/// Bytes of device memory that the weights take.
-pub fn bytes(model: &Model, format: BaseFormat) -> u64 {
+/// Bytes of device memory that the weights take in a step of this precision.
+pub fn bytes(model: &Model, format: BaseFormat, precision: Precision) -> u64 {
+    // Of a number of a matrix that is not in NF4.
+    let number = if precision == Precision::Bf16 { 2 } else { 4 };
     let weights = &model.outline.weights;
     let of = |weight: &Weight| u64::from(weight.rows()) * u64::from(weight.row_len());
     let matrix = |weight: &Weight| match format.is_nf4(weight) {
         true => of(weight).div_ceil(2) + 4 * of(weight).div_ceil(nf4::BLOCK as u64),
-        false => 4 * of(weight),
+        false => number * of(weight),
     };
     let projections = |b: &Block<Weight>| -> u64 {
         [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down].map(matrix).iter().sum()
@@ -109,8 +111,9 @@ pub fn bytes(model: &Model, format: BaseFormat) -> u64 {
         let optional = optional.into_iter().flatten();
         [&b.attn_norm, &b.ffn_norm].into_iter().chain(optional).map(|v| 4 * of(v)).sum()
     };
-    let top = [&weights.embed, &weights.norm].into_iter().chain(&weights.head);
-    top.map(|weight| 4 * of(weight)).sum::<u64>()
+    let tables = [&weights.embed].into_iter().chain(&weights.head);
+    tables.map(|weight| number * of(weight)).sum::<u64>()
+        + 4 * of(&weights.norm)
         + weights.blocks.iter().map(|block| projections(block) + vectors(block)).sum::<u64>()
 }
 

@@ -33,6 +33,12 @@ pub enum Error {
     HeadNorms { layer: usize },
     #[error("{projection} of layer {layer} has a bias, which a step on a device does not add")]
     Bias { projection: &'static str, layer: usize },
+    #[error("training in bf16 takes {needed}; choose f32")]
+    Precision { needed: String },
+    #[error(
+        "the document of token {index} begins before that of the token before it; documents must be in order"
+    )]
+    Order { index: usize },
     #[error("{}: fine-tuning does not know {what}", path.display())]
     Family { path: PathBuf, what: String },
     #[error("{}, line {line}: it {problem}", path.display())]

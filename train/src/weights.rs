@@ -65,7 +65,7 @@ impl<V, M> Weights<V, M> {
 }
 
 impl<V, M> LayerWeights<V, M> {
-    fn try_map<W, N>(
+    pub(crate) fn try_map<W, N>(
         &self,
         l: usize,
         config: &Config,

@@ -8,7 +8,7 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::Adapters;
-use warpwright_train::step::{Launch, Needs, Settings, Trainer};
+use warpwright_train::step::{Launch, Needs, Precision, Settings, Trainer};
 use warpwright_train::{Lora, Projection, Training};
 
 /// What is counted before anything is allocated is what is allocated, but for small buffers and the ends of pages.
@@ -18,7 +18,10 @@ fn what_is_counted_is_what_is_taken() {
     let model = Model::open(&file).unwrap();
     let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
-    for format in [BaseFormat::Keep, BaseFormat::Nf4] {
+    let forms = [BaseFormat::Keep, BaseFormat::Nf4];
+    for (format, precision) in
+        forms.into_iter().flat_map(|of| [Precision::F32, Precision::Bf16].map(|p| (of, p)))
+    {
         let base = Base::of(&model, format).unwrap();
         let schedule = Schedule { decay: Decay::Constant, lr: 1e-3, lr_min: 0.0, warmup: 0, total: 1 };
         let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
@@ -30,9 +33,10 @@ fn what_is_counted_is_what_is_taken() {
             tokens: 500,
             head_chunk: 128,
             launch: Launch::Eager,
+            precision,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
-        let needs = Needs::of(&settings, false, base::bytes(&model, format)).unwrap();
+        let needs = Needs::of(&settings, false, base::bytes(&model, format, precision)).unwrap();
         let (before, _) = context.memory().unwrap();
         let trainer = Trainer::new(&context, settings, &base.weights, &adapters).unwrap();
         let (after, _) = context.memory().unwrap();

@@ -3,39 +3,81 @@
 use std::ops::Range;
 
 use warpwright_driver::{Buffer, Context, View};
+use warpwright_kernels::train::clip::PARTS;
 
 use crate::reference::Adapters;
-use crate::{Error, Projection};
+use crate::{Config, Error, Lora, Projection};
 
-/// Kernels of the optimizer take this many elements at once, so each tensor begins at a multiple of it. What lies
-/// between two tensors is zero and stays zero.
-pub(super) const ALIGN: usize = 4;
+/// Each tensor begins at a multiple of this many elements: kernels of the optimizer take some at once, and tensor maps
+/// want addresses of multiples of 16 bytes. What lies between two tensors is zero and stays zero.
+const ALIGN: usize = 64;
+
+/// How tensors lie in a flat buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrangement {
+    /// A `[rank, k]` and B `[n, rank]`, as they are.
+    Plain,
+    /// A `[rank, k]` and B transposed, `[rank, n]`, both with so many rows. The rows that the rank leaves over are zeros and
+    /// stay zeros: their gradients are sums of products with zeros.
+    Padded {
+        /// Rows of every tensor.
+        rank: u32,
+    },
+}
+
+/// Where a tensor is.
+#[derive(Clone)]
+struct Place {
+    range: Range<usize>,
+    /// Rows and columns of the tensor.
+    shape: [usize; 2],
+    transposed: bool,
+}
+
+impl Place {
+    /// The index in the buffer of each number of the tensor.
+    fn indices(&self) -> impl Iterator<Item = usize> + '_ {
+        let [rows, columns] = self.shape;
+        (0..rows * columns).map(move |i| match self.transposed {
+            true => i % columns * rows + i / columns,
+            false => i,
+        })
+    }
+}
 
 /// Where each tensor is.
 pub(super) struct Layout {
     /// For each layer and projection the places of A and B.
-    places: Vec<[Option<[Range<usize>; 2]>; 7]>,
+    places: Vec<[Option<[Place; 2]>; 7]>,
     len: usize,
 }
 
 impl Layout {
-    /// Of adapters with these shapes.
-    pub(super) fn of(adapters: &Adapters) -> Layout {
+    /// Of the adapters of a model.
+    pub(super) fn of(config: &Config, lora: &Lora, arrangement: Arrangement) -> Layout {
         let mut len = 0;
-        let mut place = |tensor: &[f64]| {
+        let mut place = |[rows, columns]: [usize; 2], transposed: bool, stored: usize| {
             let start = len;
-            len = (start + tensor.len()).next_multiple_of(ALIGN);
-            start..start + tensor.len()
+            len = (start + stored).next_multiple_of(ALIGN);
+            Place { range: start..start + stored, shape: [rows, columns], transposed }
         };
-        let places = adapters.layers.iter().map(|layer| {
-            layer.each_ref().map(|adapter| adapter.as_ref().map(|of| [place(&of.a), place(&of.b)]))
-        });
-        let places = places.collect();
+        let mut of = |p: Projection| {
+            let [n, k] = p.shape(config);
+            let rank = lora.rank;
+            lora.targets.contains(&p).then(|| match arrangement {
+                Arrangement::Plain => [place([rank, k], false, rank * k), place([n, rank], false, n * rank)],
+                Arrangement::Padded { rank: rows } => {
+                    let rows = rows as usize;
+                    [place([rank, k], false, rows * k), place([n, rank], true, rows * n)]
+                }
+            })
+        };
+        let places = (0..config.layers).map(|_| Projection::ALL.map(&mut of)).collect();
         Layout { places, len }
     }
 
     /// The places of every tensor, in the order of [`Adapters::tensors`].
-    fn all(&self) -> impl Iterator<Item = &Range<usize>> {
+    fn all(&self) -> impl Iterator<Item = &Place> {
         self.places.iter().flatten().flatten().flatten()
     }
 
@@ -44,19 +86,16 @@ impl Layout {
     }
 
     /// A and B of a projection, if it has an adapter.
-    pub(super) fn of_projection(
-        &self,
-        buffer: &View<f32>,
-        l: usize,
-        p: Projection,
-    ) -> Option<[View<f32>; 2]> {
-        self.places[l][p as usize].clone().map(|places| places.map(|place| buffer.view_range(place)))
+    pub(super) fn of_projection<T>(&self, buffer: &View<T>, l: usize, p: Projection) -> Option<[View<T>; 2]> {
+        let places = self.places[l][p as usize].as_ref();
+        places.map(|places| places.each_ref().map(|place| buffer.view_range(place.range.clone())))
     }
 
     fn flat(&self, adapters: &Adapters) -> Vec<f32> {
         let mut flat = vec![0.0; self.len];
         for (place, tensor) in self.all().zip(adapters.tensors()) {
-            flat[place.clone()].iter_mut().zip(tensor).for_each(|(to, &x)| *to = x as f32);
+            let to = &mut flat[place.range.clone()];
+            place.indices().zip(tensor).for_each(|(i, &x)| to[i] = x as f32);
         }
         flat
     }
@@ -68,17 +107,19 @@ pub(super) struct Flat {
     pub(super) parameters: Buffer<f32>,
     pub(super) moments: [Buffer<f32>; 2],
     pub(super) gradients: Buffer<f32>,
+    /// Sums of squares of the gradients.
+    pub(super) squares: Buffer<f32>,
 }
 
 impl Flat {
     /// These parameters, and zeros.
-    pub(super) fn new(context: &Context, adapters: &Adapters) -> Result<Flat, Error> {
-        let layout = Layout::of(adapters);
+    pub(super) fn new(context: &Context, layout: Layout, adapters: &Adapters) -> Result<Flat, Error> {
         let zeros = |label| Ok::<_, Error>(Buffer::zeroed(context, layout.len)?.labelled(label));
         Ok(Flat {
             parameters: Buffer::from_slice(context, &layout.flat(adapters))?.labelled("adapters"),
             moments: [zeros("first moments")?, zeros("second moments")?],
             gradients: zeros("gradients")?,
+            squares: Buffer::zeroed(context, PARTS as usize)?.labelled("sums of squares"),
             layout,
         })
     }
@@ -87,7 +128,8 @@ impl Flat {
     pub(super) fn read(&self, buffer: &View<f32>, shapes: &Adapters) -> Result<Adapters, Error> {
         let (flat, mut adapters) = (buffer.to_vec()?, shapes.clone());
         for (place, tensor) in self.layout.all().zip(adapters.tensors_mut()) {
-            tensor.iter_mut().zip(&flat[place.clone()]).for_each(|(to, &x)| *to = x.into());
+            let from = &flat[place.range.clone()];
+            tensor.iter_mut().zip(place.indices()).for_each(|(to, i)| *to = from[i].into());
         }
         Ok(adapters)
     }

@@ -1,7 +1,6 @@
 //! What the forward keeps for the backward, and workspace. `T` is a buffer, or its size where memory is only counted.
 
 use warpwright_driver::Buffer;
-use warpwright_kernels::train::clip::PARTS;
 
 use super::sizes::Sizes;
 use crate::{Config, Error, Lora, Projection};
@@ -84,8 +83,6 @@ pub(super) struct Workspace<T = Buffer<f32>> {
     pub(super) dk: [T; 2],
     /// Keys
     pub(super) dv: T,
-    /// Sums of squares of the gradients.
-    pub(super) squares: T,
 }
 
 impl<T> Buffers<T> {
@@ -194,7 +191,6 @@ impl<T> Allocator<'_, T> {
             parts: [self.rows("dk of each head", queries)?, self.rows("dv of each head", queries)?],
             dk: [self.rows("dk", keys)?, self.rows("dk, raw", keys)?],
             dv: self.rows("dv", keys)?,
-            squares: self.elements("sums of squares", PARTS as usize)?,
         })
     }
 }

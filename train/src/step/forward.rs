@@ -5,16 +5,17 @@ use warpwright_kernels::simple::swiglu::SwiGluArgs;
 use warpwright_kernels::train::attention::DocumentAttentionArgs;
 use warpwright_kernels::train::cross_entropy::{LogitGradientsArgs, TokenLossesArgs};
 use warpwright_kernels::train::embed::EmbedTokensArgs;
-use warpwright_kernels::train::micro_batch::FetchMicroBatchArgs;
 
 use super::buffers::{Layer, Rotated};
-use super::pass::{Place, Purpose, Step};
+use super::common::{Place, Purpose};
+use super::pass::Step;
 use super::sizes::Sizes;
 use crate::Projection;
 
 impl Step {
     pub(super) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
-        self.fetch(queue)?;
+        self.common.fetch(queue)?;
+        self.embed(queue)?;
         let (layers, work) = (&self.buffers.layers, &self.buffers);
         for (l, layer) in layers.iter().enumerate() {
             self.attention(queue, purpose, l, layer)?;
@@ -24,16 +25,8 @@ impl Step {
         Ok(())
     }
 
-    /// Copies the batch, and embeds its tokens.
-    fn fetch(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        let (batch, counters) = (&self.slots.batch, &self.state.counters);
-        let args = FetchMicroBatchArgs::<Host> {
-            slots: &self.slots.ring,
-            counters,
-            batch: &batch.all,
-            words: self.slots.words,
-        };
-        queue.launch(&self.kernels.fetch, args)?;
+    fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let batch = &self.slots.batch;
         let h = self.buffers.layers.first().map_or(&self.buffers.h, |layer| &layer.h);
         let Sizes { vocab, hidden, .. } = self.sizes;
         let args = EmbedTokensArgs::<Host> { ids: &batch.ids, table: &self.weights.embed, h, vocab, hidden };

@@ -1,29 +1,22 @@
-//! The kernels of a step, loaded.
+//! The kernels of a step in `f32`, loaded.
 
 use warpwright_driver::{Context, Kernel};
-use warpwright_kernels::train::adamw::AdamWUpdate;
 use warpwright_kernels::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
-use warpwright_kernels::train::clip::SquareSums;
 use warpwright_kernels::train::cross_entropy::{LogitGradients, TokenLosses};
 use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::embed::EmbedTokens;
 use warpwright_kernels::train::linear::BroadcastRow;
-use warpwright_kernels::train::micro_batch::FetchMicroBatch;
 use warpwright_kernels::train::nf4::Nf4Dequantize;
 use warpwright_kernels::train::products::{Form, Product};
 use warpwright_kernels::train::rms_norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::rope::{Direction, RotateHeads};
-use warpwright_kernels::train::schedule::Decay;
-use warpwright_kernels::train::state::{EndMicroBatch, EndStep};
 use warpwright_kernels::train::swiglu::SwiGluBackward;
 use warpwright_kernels::{Activation, Pairing, SwiGlu};
 
-use super::slots::SLOTS;
 use crate::Error;
 use crate::signed::load;
 
 pub(super) struct Kernels {
-    pub(super) fetch: Kernel<FetchMicroBatch>,
     pub(super) embed: Kernel<EmbedTokens>,
     pub(super) norm: Kernel<RmsNormForward>,
     pub(super) norm_backward: Kernel<RmsNormBackward>,
@@ -43,10 +36,6 @@ pub(super) struct Kernels {
     pub(super) swiglu_backward: Kernel<SwiGluBackward>,
     pub(super) losses: Kernel<TokenLosses>,
     pub(super) logit_gradients: Kernel<LogitGradients>,
-    pub(super) end_micro_batch: Kernel<EndMicroBatch>,
-    pub(super) square_sums: Kernel<SquareSums>,
-    pub(super) end_step: Kernel<EndStep>,
-    pub(super) adamw: Kernel<AdamWUpdate>,
 }
 
 /// A product, by the columns of a thread.
@@ -60,12 +49,7 @@ pub(super) struct Products {
 const THREADS: u32 = 256;
 
 impl Kernels {
-    pub(super) fn load(
-        context: &Context,
-        head_dim: u32,
-        pairing: Pairing,
-        decay: Decay,
-    ) -> Result<Kernels, Error> {
+    pub(super) fn load(context: &Context, head_dim: u32, pairing: Pairing) -> Result<Kernels, Error> {
         let threads = THREADS;
         let product = |form| {
             let of = |width| load(context, Product { form, width });
@@ -73,7 +57,6 @@ impl Kernels {
         };
         let rotate = |direction| load(context, RotateHeads { pairing, direction });
         Ok(Kernels {
-            fetch: load(context, FetchMicroBatch { threads, slots: SLOTS })?,
             embed: load(context, EmbedTokens { threads })?,
             norm: load(context, RmsNormForward { threads })?,
             norm_backward: load(context, RmsNormBackward { threads })?,
@@ -93,10 +76,6 @@ impl Kernels {
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             losses: load(context, TokenLosses { threads })?,
             logit_gradients: load(context, LogitGradients { threads })?,
-            end_micro_batch: load(context, EndMicroBatch { threads })?,
-            square_sums: load(context, SquareSums { threads })?,
-            end_step: load(context, EndStep { decay })?,
-            adamw: load(context, AdamWUpdate { threads })?,
         })
     }
 }

@@ -7,36 +7,39 @@
 //! [`Launch`]. Nothing that changes from step to step is frozen in them; it is in device
 //! memory, as [`warpwright_kernels::train::state`] says.
 //!
-//! All tensors are `f32`, and the kernels are simple ones: a thread sums an element of a product. This is the precision
-//! that gates compare with the [reference](mod@crate::reference).
+//! There are two passes ([`Precision`]). In `f32` the kernels are simple ones: a thread sums an element of a product. This is
+//! the precision that gates compare with the [reference](mod@crate::reference). In `bf16` the products are on tensor cores.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `kernels.rs` | the loaded kernels |
-//! | `sizes.rs` | the sizes of a step |
-//! | `weights.rs` | frozen weights on the device |
-//! | `adapters.rs` | adapters, moments and gradients, four flat buffers |
-//! | `buffers.rs` | what the forward keeps, and workspace |
-//! | `pass.rs` | products with adapters, which forward and backward share |
-//! | `forward.rs`, `backward.rs` | the layers and the head |
-//! | `optimizer.rs` | a micro-batch, its evaluation, clip and AdamW |
-//! | `needs.rs` | memory, counted |
-//! | `slots.rs` | batches in the host's memory |
 //! | `trainer.rs` | graphs, launches and records |
+//! | `precision.rs` | which pass a step takes |
+//! | `common.rs` | what both have: batches, counters, clip and AdamW |
+//! | `sizes.rs` | the sizes of a step |
+//! | `adapters.rs` | adapters, moments and gradients, four flat buffers |
+//! | `slots.rs` | batches in the host's memory |
+//! | `needs.rs` | memory, counted |
+//! | `kernels.rs`, `weights.rs`, `buffers.rs` | in `f32`: the loaded kernels, frozen weights, what the forward keeps and workspace |
+//! | `pass.rs` | in `f32`: products with adapters, which forward and backward share |
+//! | `forward.rs`, `backward.rs` | in `f32`: the layers and the head |
+//! | `half/` | the same in `bf16` |
 
 mod adapters;
 mod backward;
 mod buffers;
+mod common;
 mod forward;
+mod half;
 mod kernels;
 mod needs;
-mod optimizer;
 mod pass;
+mod precision;
 mod sizes;
 mod slots;
 mod trainer;
 mod weights;
 
 pub use needs::Needs;
+pub use precision::Precision;
 pub use trainer::{Evaluation, Launch, Settings, Snapshot, Trainer};
 pub use weights::Matrix;

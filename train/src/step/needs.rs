@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 
-use super::adapters::ALIGN;
+use super::adapters::{Arrangement, Layout};
 use super::buffers::{Buffers, Layers};
+use super::half;
+use super::precision::Precision;
 use super::sizes::Sizes;
 use super::trainer::Settings;
 use crate::{Config, Error};
@@ -30,26 +32,23 @@ impl Needs {
     ///
     /// Sizes that are 0 or above 2^24.
     pub fn of(settings: &Settings, head_norms: bool, weights: u64) -> Result<Needs, Error> {
-        let Settings { config, lora, tokens, head_chunk, .. } = settings;
+        let Settings { config, lora, tokens, .. } = settings;
         let sizes = Sizes::new(config, lora.rank, *tokens)?;
-        let bytes = Cell::new(0);
-        let count = |_: &str, len: usize| {
-            bytes.set(bytes.get() + 4 * len as u64);
-            Ok(())
-        };
         let shape = Layers { config, lora, head_norms };
-        let chunk = (*head_chunk).min(*tokens) as u32;
-        Buffers::new(&sizes, &Layers { config: &without_layers(config), ..shape }, chunk, &count)?;
-        let rest = bytes.take();
-        Buffers::new(&sizes, &shape, chunk, &count)?;
-        let activations = bytes.get() - rest;
-        let row = 4 * u64::from(sizes.tokens);
-        let head = 4 * u64::from(chunk) * u64::from(sizes.vocab) + row * (2 * u64::from(sizes.hidden) + 3);
-        let workspace = rest - head;
-        // Four buffers of 4 bytes a number; each tensor may be rounded up.
-        let padding = 2 * lora.targets.len() * config.layers * (ALIGN - 1);
-        let adapters = 16 * (lora.trainable(config) + padding as u64);
-        Ok(Needs { weights, adapters, activations, head, workspace })
+        let rest = buffers(settings, &sizes, &Layers { config: &without_layers(config), ..shape })?;
+        let activations = buffers(settings, &sizes, &shape)? - rest;
+        let (chunk, hidden, vocab) =
+            (u64::from(settings.chunk()), u64::from(sizes.hidden), u64::from(sizes.vocab));
+        // Logits, what goes into the head and its gradient; and of each token, `inv`, `lse` and the loss. In `bf16` the
+        // gradients of logits are apart.
+        let [logit, number] = match settings.precision {
+            Precision::F32 => [4, 4],
+            Precision::Bf16 => [6, 2],
+        };
+        let head = logit * chunk * vocab + u64::from(sizes.tokens) * (2 * number * hidden + 12);
+        // Four buffers of `f32`.
+        let adapters = 16 * arrangement(settings, &sizes).len() as u64;
+        Ok(Needs { weights, adapters, activations, head, workspace: rest - head })
     }
 
     /// All of it.
@@ -60,4 +59,33 @@ impl Needs {
 
 fn without_layers(config: &Config) -> Config {
     Config { layers: 0, ..config.clone() }
+}
+
+fn arrangement(settings: &Settings, sizes: &Sizes) -> Layout {
+    let arrangement = match settings.precision {
+        Precision::F32 => Arrangement::Plain,
+        Precision::Bf16 => Arrangement::Padded { rank: half::padded(sizes.rank) },
+    };
+    Layout::of(&settings.config, &settings.lora, arrangement)
+}
+
+/// Bytes of what the forward keeps, and of workspace.
+fn buffers(settings: &Settings, sizes: &Sizes, shape: &Layers<'_>) -> Result<u64, Error> {
+    let bytes = Cell::new(0);
+    let counting = |size: u64| {
+        let bytes = &bytes;
+        move |_: &str, len: usize| {
+            bytes.set(bytes.get() + size * len as u64);
+            Ok(())
+        }
+    };
+    let chunk = settings.chunk();
+    match settings.precision {
+        Precision::F32 => _ = Buffers::new(sizes, shape, chunk, &counting(4))?,
+        Precision::Bf16 => {
+            let adapters = arrangement(settings, sizes).len();
+            half::Buffers::new(sizes, shape, [chunk as usize, adapters], &counting(2), &counting(4))?;
+        }
+    }
+    Ok(bytes.get())
 }

@@ -1,6 +1,8 @@
-//! What forward and backward share: all that a step has on the device, and projections with their adapters.
+//! What forward and backward in `f32` share: all that they have on the device, and projections with their adapters.
 
-use warpwright_driver::{Buffer, Error, Host, Kernel, Pinned, Queue, View};
+use std::ops::Deref;
+
+use warpwright_driver::{Error, Host, Kernel, Queue, View};
 use warpwright_kernels::train::dropout::AddMaskedArgs;
 use warpwright_kernels::train::linear::BroadcastRowArgs;
 use warpwright_kernels::train::nf4::Nf4DequantizeArgs;
@@ -8,69 +10,44 @@ use warpwright_kernels::train::products::ProductArgs;
 use warpwright_kernels::train::rms_norm::RmsNormForwardArgs;
 use warpwright_kernels::train::rope::{RotateHeads, RotateHeadsArgs};
 
-use super::adapters::Flat;
 use super::buffers::Buffers;
+use super::common::{Common, Place, Purpose};
 use super::kernels::{Kernels, Products};
 use super::sizes::Sizes;
-use super::slots::Slots;
 use super::weights::{DeviceMatrix, DeviceWeights};
-use crate::{Projection, Training};
+use crate::Projection;
 
-/// All that a step has on the device.
+/// A step in `f32`.
 pub(super) struct Step {
+    pub(super) common: Common,
     pub(super) kernels: Kernels,
-    pub(super) sizes: Sizes,
-    pub(super) eps: f32,
-    /// Tokens that have logits at once.
-    pub(super) head_chunk: u32,
     pub(super) weights: DeviceWeights,
-    pub(super) flat: Flat,
     pub(super) buffers: Buffers,
-    pub(super) slots: Slots,
-    pub(super) constants: Constants,
-    pub(super) state: State,
-    /// The threshold of dropout; none without.
-    pub(super) dropout: Option<u32>,
-    pub(super) training: Training,
 }
 
-/// What a forward is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// A backward follows.
-    Training,
-    /// Its losses alone, without dropout.
-    Evaluation,
-}
+impl Deref for Step {
+    type Target = Common;
 
-/// Numbers that no step changes.
-pub(super) struct Constants {
-    /// `[1]`: 1
-    pub(super) one: Buffer<f32>,
-    /// `[1]`: the scale of the adapters and of dropout
-    pub(super) scale: Buffer<f32>,
-    /// `[1]`: the scale of the adapters alone
-    pub(super) evaluation_scale: Buffer<f32>,
-    /// `[head_dim / 2, 2]`: revolutions of RoPE
-    pub(super) freq: Buffer<f32>,
-    /// `[2]`: the key of dropout
-    pub(super) seed: Buffer<u32>,
+    fn deref(&self) -> &Common {
+        &self.common
+    }
 }
-
-/// What a step takes from the one before: see [`state`](warpwright_kernels::train::state).
-pub(super) struct State {
-    pub(super) counters: Buffer<u32>,
-    pub(super) carried: Buffer<f32>,
-    pub(super) rates: Buffer<f32>,
-    pub(super) taken: Buffer<u32>,
-    pub(super) records: Pinned<f32>,
-    pub(super) outcomes: Pinned<u32>,
-}
-
-/// A projection of a layer.
-pub(super) type Place = (usize, Projection);
 
 impl Step {
+    /// Forward and backward of the next micro-batch.
+    pub(super) fn micro_batch(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        self.forward(queue, Purpose::Training)?;
+        self.head(queue)?;
+        self.backward(queue)?;
+        self.common.end_micro_batch(queue, &self.buffers.head.losses)
+    }
+
+    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
+    pub(super) fn evaluate(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        self.forward(queue, Purpose::Evaluation)?;
+        self.losses(queue)
+    }
+
     /// `sum += factor a b`, in the form of the kernels.
     pub(super) fn product(
         &self,

@@ -1,19 +1,14 @@
 //! The graphs of a step, their launches, and what comes back.
 
-use warpwright_driver::{Buffer, CaptureMode, Context, GraphExec, Pinned, Queue, Recorder, Stream, capture};
+use warpwright_driver::{CaptureMode, Context, GraphExec, Recorder, Stream, capture};
 use warpwright_kernels::Pairing;
-use warpwright_kernels::simple::rope::revolutions;
-use warpwright_kernels::train::dropout::threshold;
 use warpwright_kernels::train::state::{CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP};
 
-use super::adapters::Flat;
-use super::buffers::{Buffers, Layers};
-use super::kernels::Kernels;
-use super::optimizer::RECORDS;
-use super::pass::{Constants, State, Step};
+use super::buffers::Layers;
+use super::common::RECORDS;
+use super::precision::{Pass, Precision};
 use super::sizes::Sizes;
-use super::slots::Slots;
-use super::weights::{Matrix, upload};
+use super::weights::Matrix;
 use crate::reference::{Adapters, MicroBatch, Moments, Record};
 use crate::{Config, Error, LayerWeights, Lora, Projection, Training, Weights};
 
@@ -46,12 +41,21 @@ pub struct Settings {
     pub head_chunk: usize,
     /// How a step reaches the device.
     pub launch: Launch,
+    /// What tensors are in memory.
+    pub precision: Precision,
+}
+
+impl Settings {
+    /// Tokens that have logits at once.
+    pub(super) fn chunk(&self) -> u32 {
+        self.head_chunk.min(self.tokens) as u32
+    }
 }
 
 /// A model in training on a device.
 pub struct Trainer {
     stream: Stream,
-    step: Step,
+    step: Pass,
     graphs: Option<Graphs>,
     settings: Settings,
     /// The adapters' shapes.
@@ -106,7 +110,7 @@ struct Graphs {
 
 /// What is launched at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
+pub(super) enum Work {
     /// A micro-batch.
     Micro,
     /// The last micro-batch of a step, and the update.
@@ -136,25 +140,8 @@ impl Trainer {
         Error::unless(!none, "the number of adapters", 0, "at least 1: give a target")?;
         let sizes = Sizes::new(config, lora.rank, *tokens)?;
         Error::unless(settings.head_chunk > 0, "head_chunk", settings.head_chunk, "at least 1")?;
-        let head_chunk = settings.head_chunk.min(*tokens) as u32;
-        let decay = training.schedule.decay;
         let layers = Layers { config, lora, head_norms: head_norms(weights)? };
-        let step = Step {
-            kernels: Kernels::load(context, sizes.head_dim, settings.pairing, decay)?,
-            sizes,
-            eps: config.eps as f32,
-            head_chunk,
-            buffers: Buffers::new(&sizes, &layers, head_chunk, &|label, len| {
-                Ok(Buffer::zeroed(context, len)?.labelled(label))
-            })?,
-            weights: upload(context, config, weights)?,
-            flat: Flat::new(context, adapters)?,
-            slots: Slots::new(context, sizes.tokens)?,
-            constants: Constants::new(context, config, lora)?,
-            state: State::new(context)?,
-            dropout: (lora.dropout > 0.0).then(|| threshold(lora.dropout)),
-            training: training.clone(),
-        };
+        let step = Pass::new(context, &settings, sizes, weights, adapters, &layers)?;
         let stream = Stream::new(context)?;
         let graphs = Graphs::new(&step, &stream, settings.launch)?;
         let shapes = Adapters::zeros(config, lora);
@@ -202,7 +189,7 @@ impl Trainer {
     pub fn evaluate(&mut self, micro: &MicroBatch) -> Result<Evaluation, Error> {
         self.check(micro, micro.number)?;
         self.launch(micro, Work::Evaluation)?;
-        let losses = self.step.buffers.head.losses.to_vec()?;
+        let losses = self.step.losses().to_vec()?;
         Ok(Evaluation { loss: losses.into_iter().map(f64::from).sum(), tokens: micro.labelled() })
     }
 
@@ -212,7 +199,7 @@ impl Trainer {
     ///
     /// Faults of the device.
     pub fn gradients(&self) -> Result<Adapters, Error> {
-        self.step.flat.read(&self.step.flat.gradients, &self.shapes)
+        self.step.common().flat.read(&self.step.common().flat.gradients, &self.shapes)
     }
 
     /// The adapters as they are.
@@ -221,7 +208,7 @@ impl Trainer {
     ///
     /// Faults of the device.
     pub fn adapters(&self) -> Result<Adapters, Error> {
-        self.step.flat.read(&self.step.flat.parameters, &self.shapes)
+        self.step.common().flat.read(&self.step.common().flat.parameters, &self.shapes)
     }
 
     /// All that training goes on from, after a step.
@@ -230,7 +217,7 @@ impl Trainer {
     ///
     /// Faults of the device.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        let (flat, state) = (&self.step.flat, &self.step.state);
+        let (flat, state) = (&self.step.common().flat, &self.step.common().state);
         let read = |buffer| flat.read(buffer, &self.shapes);
         let (counters, carried) = (state.counters.to_vec()?, state.carried.to_vec()?);
         let first = CORRECTIONS as usize;
@@ -256,7 +243,7 @@ impl Trainer {
         for all in [adapters, &moments.first, &moments.second] {
             all.check(config, lora)?;
         }
-        let (flat, state) = (&self.step.flat, &self.step.state);
+        let (flat, state) = (&self.step.common().flat, &self.step.common().state);
         flat.write(&flat.parameters, adapters)?;
         flat.write(&flat.moments[0], &moments.first)?;
         flat.write(&flat.moments[1], &moments.second)?;
@@ -287,7 +274,12 @@ impl Trainer {
         if micro.number != number {
             return Err(Error::Number { found: micro.number, wanted: number });
         }
-        Ok(())
+        match micro.starts.windows(2).position(|pair| pair[1] < pair[0]) {
+            Some(index) if self.settings.precision == Precision::Bf16 => {
+                Err(Error::Order { index: index + 1 })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn train(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
@@ -300,17 +292,17 @@ impl Trainer {
     /// The batch goes through the slot of the micro-batch that is next in training, by the device's counter.
     fn launch(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
         let (step, stream) = (&self.step, &self.stream);
-        step.slots.write(self.micros, micro, step.sizes.tokens)?;
+        step.common().slots.write(self.micros, micro, step.common().sizes.tokens)?;
         match &mut self.graphs {
             Some(graphs) => graphs.of(step, stream, self.settings.launch, work)?.launch(stream)?,
-            None => pass(step, &mut &*stream, work)?,
+            None => step.run(&mut &*stream, work)?,
         }
-        step.slots.release(self.micros, stream)
+        step.common().slots.release(self.micros, stream)
     }
 
     /// What step `i`, of those that were launched, did.
     fn record(&self, i: u32) -> Record {
-        let (slot, state) = ((i % RECORDS) as usize, &self.step.state);
+        let (slot, state) = ((i % RECORDS) as usize, &self.step.common().state);
         let number = |i: usize| f64::from(state.records.read(slot * RECORD as usize + i));
         let [loss, norm, clip, lr] = [0, 1, 2, 3].map(number);
         Record { loss, norm, clip, lr, skipped: state.outcomes.read(slot) == 0 }
@@ -335,7 +327,7 @@ fn head_norms<V, M>(weights: &Weights<V, M>) -> Result<bool, Error> {
 }
 
 impl Graphs {
-    fn new(step: &Step, stream: &Stream, launch: Launch) -> Result<Option<Graphs>, Error> {
+    fn new(step: &Pass, stream: &Stream, launch: Launch) -> Result<Option<Graphs>, Error> {
         if launch == Launch::Eager {
             return Ok(None);
         }
@@ -345,7 +337,7 @@ impl Graphs {
 
     fn of(
         &mut self,
-        step: &Step,
+        step: &Pass,
         stream: &Stream,
         launch: Launch,
         work: Work,
@@ -361,55 +353,14 @@ impl Graphs {
     }
 }
 
-fn instantiate(step: &Step, stream: &Stream, launch: Launch, work: Work) -> Result<GraphExec, Error> {
+fn instantiate(step: &Pass, stream: &Stream, launch: Launch, work: Work) -> Result<GraphExec, Error> {
     let graph = match launch {
-        Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| pass(step, queue, work))?,
+        Launch::Capture => capture(stream, CaptureMode::ThreadLocal, |queue| step.run(queue, work))?,
         _ => {
             let mut recorder = Recorder::new(stream.context())?;
-            pass(step, &mut recorder, work)?;
+            step.run(&mut recorder, work)?;
             recorder.finish()
         }
     };
     Ok(graph.instantiate()?)
-}
-
-fn pass(step: &Step, queue: &mut impl Queue, work: Work) -> Result<(), warpwright_driver::Error> {
-    match work {
-        Work::Micro => step.micro_batch(queue),
-        Work::Last => {
-            step.micro_batch(queue)?;
-            step.update(queue)
-        }
-        Work::Evaluation => step.evaluate(queue),
-    }
-}
-
-impl Constants {
-    fn new(context: &Context, config: &Config, lora: &Lora) -> Result<Constants, Error> {
-        let turns = |radians: &f64| revolutions(radians / std::f64::consts::TAU);
-        let freq: Vec<f32> = config.frequencies.iter().flat_map(turns).collect();
-        let alone = Lora { dropout: 0.0, ..lora.clone() };
-        let scale = |lora: &Lora| Buffer::from_slice(context, &[lora.scale() as f32]);
-        Ok(Constants {
-            one: Buffer::from_slice(context, &[1.0])?.labelled("one"),
-            scale: scale(lora)?.labelled("the adapters' scale"),
-            evaluation_scale: scale(&alone)?.labelled("the adapters' scale without dropout"),
-            freq: Buffer::from_slice(context, &freq)?.labelled("frequencies"),
-            seed: Buffer::from_slice(context, &[lora.seed as u32, (lora.seed >> 32) as u32])?
-                .labelled("seed"),
-        })
-    }
-}
-
-impl State {
-    fn new(context: &Context) -> Result<State, Error> {
-        Ok(State {
-            counters: Buffer::zeroed(context, COUNTERS)?.labelled("counters"),
-            carried: Buffer::zeroed(context, CARRIED)?.labelled("carried"),
-            rates: Buffer::zeroed(context, 4)?.labelled("rates"),
-            taken: Buffer::zeroed(context, 1)?.labelled("taken"),
-            records: Pinned::zeroed(context, (RECORDS * RECORD) as usize)?.labelled("records"),
-            outcomes: Pinned::zeroed(context, RECORDS as usize)?.labelled("outcomes"),
-        })
-    }
 }

@@ -36,13 +36,19 @@ pub(super) enum DeviceMatrix {
 
 pub(super) type DeviceWeights = Weights<Buffer<f32>, DeviceMatrix>;
 
+/// Checks the shapes of all tensors.
+pub(super) fn check(config: &Config, weights: &Weights<Vec<f32>, Matrix>) -> Result<(), Error> {
+    weights.try_map(config, &mut |named, v| length(named, v.len()), &mut |named, m| m.check(named))?;
+    Ok(())
+}
+
 /// Checks the shapes of all tensors, and copies them.
 pub(super) fn upload(
     context: &Context,
     config: &Config,
     weights: &Weights<Vec<f32>, Matrix>,
 ) -> Result<DeviceWeights, Error> {
-    weights.try_map(config, &mut |named, v| length(named, v.len()), &mut |named, m| m.check(named))?;
+    check(config, weights)?;
     let vector =
         &mut |(name, _): (String, _), v: &Vec<f32>| Ok(Buffer::from_slice(context, v)?.labelled(&name));
     let matrix = &mut |(name, _): (String, _), matrix: &Matrix| {

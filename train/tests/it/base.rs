@@ -11,7 +11,7 @@ use warpwright_train::data::{Batches, Data, Length, Shape};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Settings, Trainer};
+use warpwright_train::step::{Launch, Matrix, Precision, Settings, Trainer};
 use warpwright_train::{LayerWeights, Lora, Projection, Training};
 
 use crate::device::{context, worst};
@@ -52,6 +52,7 @@ impl Bench {
             tokens: LEN,
             head_chunk: LEN,
             launch: Launch::Eager,
+            precision: Precision::F32,
         };
         Bench { model, base, ids, micro, settings }
     }

@@ -6,7 +6,7 @@ use warpwright_kernels::Pairing;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::Nf4;
 use warpwright_train::reference::{Adapters, References, Storage, Trainer as Reference, Weights};
-use warpwright_train::step::{Launch, Matrix, Settings, Trainer};
+use warpwright_train::step::{Launch, Matrix, Precision, Settings, Trainer};
 use warpwright_train::{LayerWeights, Projection};
 
 use crate::fixtures::{distance, named};
@@ -73,6 +73,15 @@ fn unnested(setup: &Setup, nf4: Nf4) -> Nf4 {
 }
 
 pub(crate) fn trainer(setup: &Setup, adapters: &Adapters, launch: Launch) -> Trainer {
+    in_precision(setup, adapters, launch, Precision::F32)
+}
+
+pub(crate) fn in_precision(
+    setup: &Setup,
+    adapters: &Adapters,
+    launch: Launch,
+    precision: Precision,
+) -> Trainer {
     let settings = Settings {
         config: setup.config.clone(),
         lora: setup.lora.clone(),
@@ -81,6 +90,7 @@ pub(crate) fn trainer(setup: &Setup, adapters: &Adapters, launch: Launch) -> Tra
         tokens: setup.rows * setup.len,
         head_chunk: 20,
         launch,
+        precision,
     };
     Trainer::new(&context(), settings, &weights(setup), adapters).unwrap()
 }

@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod fixtures;
 mod generators;
+mod half;
 mod invariants;
 mod planted;
 mod refusals;

@@ -7,6 +7,7 @@ use crate::contract::Contract;
 use crate::train::dropout::{Mask, threshold};
 use crate::train::nf4::{BLOCK, VALUES, dequantize};
 use crate::train::philox::on_device;
+use crate::train::products::add_scaled;
 use crate::train::state::{COUNTERS, MICRO};
 use ptx_gen::*;
 use std::array::from_fn;
@@ -48,7 +49,9 @@ args! {
     pub struct ApplyMaskArgs {
         /// `[n]`: an input `[tokens, k]`, or a gradient of its shape
         x: In<bf16>,
-        /// `[n]`: the elements of `x` that are kept, and zeros
+        /// `[n]` if the kernel adds it, else empty
+        residual: In<bf16>,
+        /// `[n]`: the elements of `x` that are kept, and zeros; and the residual
         y: Out<bf16>,
         /// `[4]`: see [`state`](crate::train::state)
         counters: In<u32>,
@@ -64,7 +67,10 @@ args! {
 }
 
 /// `y = x * m` with the mask of the current micro-batch, eight elements a thread; the function is [`Mask::apply`].
-pub struct ApplyMask;
+pub struct ApplyMask {
+    /// Whether a residual is added.
+    pub add: bool,
+}
 
 const THREADS: u32 = 256;
 const EIGHT: u32 = 8;
@@ -143,7 +149,7 @@ impl KernelDef for ApplyMask {
     type Args<S: Side> = ApplyMaskArgs<S>;
 
     fn name(&self) -> String {
-        "train_bf16_mask".into()
+        if self.add { "train_bf16_mask_residual".into() } else { "train_bf16_mask".into() }
     }
 
     fn block(&self) -> u32 {
@@ -153,6 +159,7 @@ impl KernelDef for ApplyMask {
     fn grid(&self, a: &ApplyMaskArgs<Shape>) -> Result<Grid, ShapeError> {
         self.multiple("n", a.n, EIGHT)?;
         self.length("x", a.x, "n", &[a.n])?;
+        self.length("residual", a.residual, "n", &[if self.add { a.n } else { 0 }])?;
         self.length("y", a.y, "n", &[a.n])?;
         self.exactly("counters", a.counters, COUNTERS)?;
         self.exactly("seed", a.seed, 2)?;
@@ -168,14 +175,23 @@ impl KernelDef for ApplyMask {
                 k.note("four words for four elements, by their place");
                 on_device([i / 4 + half, k.val(0u32), a.stream, micro], key)
             });
-            store(a.y.at(i), from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0)));
+            let kept: [F32; 8] = from_fn(|j| (words[j / 4][j % 4] >> 8).ge(a.threshold).select(x[j], 0.0));
+            match self.add {
+                true => {
+                    let residual = load(a.residual.at(i));
+                    store(a.y.at(i), from_fn(|j| kept[j] + residual[j]));
+                }
+                false => store(a.y.at(i), kept),
+            }
         });
     }
 
     fn reference(&self, a: ApplyMaskArgs<Cpu<'_>>) {
         let seed = u64::from(a.seed[0]) | u64::from(a.seed[1]) << 32;
         let mask = Mask { threshold: a.threshold, seed, stream: a.stream, micro: a.counters[MICRO as usize] };
-        narrow(&mask.apply(&wide(a.x)), a.y);
+        let mut y = mask.apply(&wide(a.x));
+        add_scaled(1.0, &wide(a.residual), &mut y);
+        narrow(&y, a.y);
     }
 }
 
@@ -218,6 +234,7 @@ impl Variant for ApplyMask {
             let mut random = Random(seed);
             let args = vec![
                 CpuArg::Bf16(super::units(&mut random, n)),
+                CpuArg::Bf16(super::units(&mut random, if self.add { n } else { 0 })),
                 CpuArg::Bf16(vec![bf16(0); n]),
                 CpuArg::U32(vec![17, micro, 3, 0]),
                 CpuArg::U32(vec![random.bits() as u32, random.bits() as u32]),

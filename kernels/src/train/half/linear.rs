@@ -224,7 +224,37 @@ impl<'k> Tiled<'k> {
     }
 }
 
+/// What the tensor maps of a [`LoraLinear`] copy.
+#[derive(Clone, Copy)]
+pub struct MapTiles {
+    /// Of `x` and `u`.
+    pub x: TileOf<bf16>,
+    /// Of `w`.
+    pub w: TileOf<bf16>,
+    /// Of `b`.
+    pub b: TileOf<bf16>,
+    /// Of `y`.
+    pub y: TileOf<bf16>,
+}
+
+impl Logits {
+    /// What the tensor map of `x` copies.
+    pub const X: TileOf<bf16> = X;
+    /// What the tensor map of `w` copies.
+    pub const W: TileOf<bf16> = right(LOGITS, false);
+}
+
 impl LoraLinear {
+    /// What the tensor maps copy.
+    pub fn map_tiles(&self) -> MapTiles {
+        MapTiles { x: X, w: right(self.tile, self.form == Form::Nn), b: right(self.tile, true), y: Y }
+    }
+
+    /// Tiles of a product of so many rows and columns.
+    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
+        rows.div_ceil(ROWS) * columns.div_ceil(self.tile)
+    }
+
     fn ring(&self) -> RingShape {
         ring(self.tile, GROUPS * Y.bytes())
     }
@@ -315,7 +345,7 @@ impl KernelDef for LoraLinear {
         self.length("residual", a.residual, "rows * columns", &[residual, a.columns])?;
         self.exactly("factor", a.factor, 1)?;
         self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
-        let tiles = a.rows.div_ceil(ROWS) * a.columns.div_ceil(self.tile);
+        let tiles = self.tiles(a.rows, a.columns);
         let shared = self.ring().memory() + GROUPS * Y.bytes();
         Ok(Grid { shared, ..Grid::line(tiles.min(a.blocks)) })
     }

@@ -1,0 +1,223 @@
+//! What steps in every precision have: batches, adapters, counters, and how a step ends - one norm over all gradients, clip,
+//! schedule, AdamW.
+
+use warpwright_driver::{Buffer, Context, Error as DriverError, Host, Kernel, Pinned, Queue, View};
+use warpwright_kernels::simple::rope::revolutions;
+use warpwright_kernels::train::adamw::{AdamW, AdamWUpdate, AdamWUpdateArgs};
+use warpwright_kernels::train::clip::{SquareSums, SquareSumsArgs};
+use warpwright_kernels::train::dropout::threshold;
+use warpwright_kernels::train::micro_batch::{FetchMicroBatch, FetchMicroBatchArgs};
+use warpwright_kernels::train::schedule::Schedule;
+use warpwright_kernels::train::state::{CARRIED, COUNTERS, RECORD};
+use warpwright_kernels::train::state::{EndMicroBatch, EndMicroBatchArgs, EndStep, EndStepArgs};
+
+use super::adapters::{Arrangement, Flat, Layout};
+use super::sizes::Sizes;
+use super::slots::{SLOTS, Slots};
+use super::trainer::Settings;
+use crate::reference::Adapters;
+use crate::signed::load;
+use crate::{Config, Error, Lora, Projection, Training};
+
+/// Steps whose records the host can still read.
+pub(super) const RECORDS: u32 = 64;
+
+/// A projection of a layer.
+pub(super) type Place = (usize, Projection);
+
+/// What a step has in every precision.
+pub(super) struct Common {
+    ends: Ends,
+    pub(super) sizes: Sizes,
+    pub(super) eps: f32,
+    /// Tokens that have logits at once.
+    pub(super) head_chunk: u32,
+    pub(super) flat: Flat,
+    pub(super) slots: Slots,
+    pub(super) constants: Constants,
+    pub(super) state: State,
+    /// The threshold of dropout; none without.
+    pub(super) dropout: Option<u32>,
+    training: Training,
+}
+
+/// The kernels with which a micro-batch begins and ends.
+struct Ends {
+    fetch: Kernel<FetchMicroBatch>,
+    end_micro_batch: Kernel<EndMicroBatch>,
+    square_sums: Kernel<SquareSums>,
+    end_step: Kernel<EndStep>,
+    adamw: Kernel<AdamWUpdate>,
+}
+
+/// Numbers that no step changes.
+pub(super) struct Constants {
+    /// `[1]`: 1
+    pub(super) one: Buffer<f32>,
+    /// `[1]`: the scale of the adapters and of dropout
+    pub(super) scale: Buffer<f32>,
+    /// `[1]`: the scale of the adapters alone
+    pub(super) evaluation_scale: Buffer<f32>,
+    /// `[head_dim / 2, 2]`: revolutions of RoPE
+    pub(super) freq: Buffer<f32>,
+    /// `[2]`: the key of dropout
+    pub(super) seed: Buffer<u32>,
+}
+
+/// What a step takes from the one before: see [`state`](warpwright_kernels::train::state).
+pub(super) struct State {
+    pub(super) counters: Buffer<u32>,
+    pub(super) carried: Buffer<f32>,
+    pub(super) rates: Buffer<f32>,
+    pub(super) taken: Buffer<u32>,
+    pub(super) records: Pinned<f32>,
+    pub(super) outcomes: Pinned<u32>,
+}
+
+/// What a forward is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A backward follows.
+    Training,
+    /// Its losses alone, without dropout.
+    Evaluation,
+}
+
+impl Common {
+    pub(super) fn new(
+        context: &Context,
+        settings: &Settings,
+        sizes: Sizes,
+        arrangement: Arrangement,
+        adapters: &Adapters,
+    ) -> Result<Common, Error> {
+        let Settings { config, lora, training, .. } = settings;
+        let layout = Layout::of(config, lora, arrangement);
+        Ok(Common {
+            ends: Ends::load(context, training)?,
+            sizes,
+            eps: config.eps as f32,
+            head_chunk: settings.chunk(),
+            flat: Flat::new(context, layout, adapters)?,
+            slots: Slots::new(context, sizes.tokens)?,
+            constants: Constants::new(context, config, lora)?,
+            state: State::new(context)?,
+            dropout: (lora.dropout > 0.0).then(|| threshold(lora.dropout)),
+            training: training.clone(),
+        })
+    }
+
+    /// Copies the next batch from the host's memory.
+    pub(super) fn fetch(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
+        let (batch, counters) = (&self.slots.batch, &self.state.counters);
+        let args = FetchMicroBatchArgs::<Host> {
+            slots: &self.slots.ring,
+            counters,
+            batch: &batch.all,
+            words: self.slots.words,
+        };
+        queue.launch(&self.ends.fetch, args)
+    }
+
+    /// Counts a micro-batch, and adds its losses.
+    pub(super) fn end_micro_batch(
+        &self,
+        queue: &mut impl Queue,
+        losses: &View<f32>,
+    ) -> Result<(), DriverError> {
+        let args = EndMicroBatchArgs::<Host> {
+            losses,
+            factor: &self.slots.batch.factor,
+            counters: &self.state.counters,
+            carried: &self.state.carried,
+            tokens: self.sizes.tokens,
+        };
+        queue.launch(&self.ends.end_micro_batch, args)
+    }
+
+    /// Clips the gradients, updates the adapters with them, and clears them for the next step.
+    pub(super) fn update(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
+        let (flat, parts, state) = (&self.flat, &self.flat.squares, &self.state);
+        let n = flat.layout.len() as u32;
+        queue.launch(&self.ends.square_sums, SquareSumsArgs::<Host> { g: &flat.gradients, parts, n })?;
+        let Schedule { lr, lr_min, warmup, total, .. } = self.training.schedule;
+        let AdamW { beta1, beta2, eps, decay } = self.training.adamw;
+        let (rates, taken) = (&state.rates, &state.taken);
+        let args = EndStepArgs::<Host> {
+            parts,
+            counters: &state.counters,
+            carried: &state.carried,
+            rates,
+            taken,
+            records: &state.records,
+            outcomes: &state.outcomes,
+            slots: RECORDS,
+            lr: lr as f32,
+            lr_min: lr_min as f32,
+            warmup,
+            decay_steps: total.saturating_sub(warmup).max(1),
+            max_norm: self.training.max_norm as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+        };
+        queue.launch(&self.ends.end_step, args)?;
+        let args = AdamWUpdateArgs::<Host> {
+            p: &flat.parameters,
+            m: &flat.moments[0],
+            v: &flat.moments[1],
+            g: &flat.gradients,
+            rates,
+            taken,
+            n,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            eps: eps as f32,
+            decay: decay as f32,
+        };
+        queue.launch(&self.ends.adamw, args)?;
+        queue.fill(&flat.gradients, 0.0)
+    }
+}
+
+impl Ends {
+    fn load(context: &Context, training: &Training) -> Result<Ends, Error> {
+        let (threads, decay) = (256, training.schedule.decay);
+        Ok(Ends {
+            fetch: load(context, FetchMicroBatch { threads, slots: SLOTS })?,
+            end_micro_batch: load(context, EndMicroBatch { threads })?,
+            square_sums: load(context, SquareSums { threads })?,
+            end_step: load(context, EndStep { decay })?,
+            adamw: load(context, AdamWUpdate { threads })?,
+        })
+    }
+}
+
+impl Constants {
+    pub(super) fn new(context: &Context, config: &Config, lora: &Lora) -> Result<Constants, Error> {
+        let turns = |radians: &f64| revolutions(radians / std::f64::consts::TAU);
+        let freq: Vec<f32> = config.frequencies.iter().flat_map(turns).collect();
+        let alone = Lora { dropout: 0.0, ..lora.clone() };
+        let scale = |lora: &Lora| Buffer::from_slice(context, &[lora.scale() as f32]);
+        Ok(Constants {
+            one: Buffer::from_slice(context, &[1.0])?.labelled("one"),
+            scale: scale(lora)?.labelled("the adapters' scale"),
+            evaluation_scale: scale(&alone)?.labelled("the adapters' scale without dropout"),
+            freq: Buffer::from_slice(context, &freq)?.labelled("frequencies"),
+            seed: Buffer::from_slice(context, &[lora.seed as u32, (lora.seed >> 32) as u32])?
+                .labelled("seed"),
+        })
+    }
+}
+
+impl State {
+    pub(super) fn new(context: &Context) -> Result<State, Error> {
+        Ok(State {
+            counters: Buffer::zeroed(context, COUNTERS)?.labelled("counters"),
+            carried: Buffer::zeroed(context, CARRIED)?.labelled("carried"),
+            rates: Buffer::zeroed(context, 4)?.labelled("rates"),
+            taken: Buffer::zeroed(context, 1)?.labelled("taken"),
+            records: Pinned::zeroed(context, (RECORDS * RECORD) as usize)?.labelled("records"),
+            outcomes: Pinned::zeroed(context, RECORDS as usize)?.labelled("outcomes"),
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! The backward of the layers.
+
+use ptx_gen::bf16;
+use warpwright_driver::{Buffer, Error, Host, Queue, View};
+use warpwright_kernels::train::flash::{FlashKeysArgs, FlashQueriesArgs};
+use warpwright_kernels::train::half::norm::RmsNormBackwardArgs;
+use warpwright_kernels::train::half::rotate::HeadsBackwardArgs;
+use warpwright_kernels::train::half::swiglu::SwiGluBackwardArgs;
+
+use super::Step;
+use super::buffers::{Layer, Rotated};
+use crate::Projection;
+use crate::step::sizes::Sizes;
+
+impl Step {
+    /// Takes the gradient of the residual stream from after the last layer to before the first.
+    pub(super) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        for (l, layer) in self.buffers.layers.iter().enumerate().rev() {
+            self.feed_forward_backward(queue, l, layer)?;
+            self.attention_backward(queue, l, layer)?;
+        }
+        Ok(())
+    }
+
+    fn feed_forward_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+        let work = &self.buffers.work;
+        let Layer { g, up, x2, h1, inv2, .. } = layer;
+        let (da, dg, dup, [dx, part], dh) = (&work.da, &work.dg, &work.dup, &work.dx, &work.dh);
+        self.project_backward(queue, (l, Projection::Down), [dh, &layer.a], None, da)?;
+        let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
+        queue.launch(&self.kernels.swiglu_backward, args)?;
+        self.project_backward(queue, (l, Projection::Gate), [dg, x2], None, part)?;
+        self.project_backward(queue, (l, Projection::Up), [dup, x2], Some(part), dx)?;
+        self.norm_backward(queue, [dx, h1], &self.weights.layers[l].feed_forward_norm, inv2)
+    }
+
+    fn attention_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+        let (work, x1) = (&self.buffers.work, &layer.x1);
+        self.project_backward(queue, (l, Projection::O), [&work.dh, &layer.o], None, &work.grad)?;
+        self.heads_backward(queue, l, layer)?;
+        let [dx, part] = &work.dx;
+        self.project_backward(queue, (l, Projection::Q), [&work.dq, x1], None, dx)?;
+        self.project_backward(queue, (l, Projection::K), [&work.dk, x1], Some(dx), part)?;
+        self.project_backward(queue, (l, Projection::V), [&work.dv, x1], Some(part), dx)?;
+        self.norm_backward(queue, [dx, &layer.h], &self.weights.layers[l].attention_norm, &layer.inv1)
+    }
+
+    /// Gradients of the products of queries, keys and values.
+    fn heads_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+        let (work, starts, weights) = (&self.buffers.work, &self.slots.batch.starts, &self.weights.layers[l]);
+        let Sizes { tokens, heads, kv_heads, .. } = self.sizes;
+        let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
+        let (grad, delta, [dk, dv]) = (&work.grad, &work.delta, &work.parts);
+        let (o, dq) = (&layer.o, &work.dq_rotated);
+        let args =
+            FlashQueriesArgs::<Host> { q, k, v, starts, o, lse, grad, delta, dq, tokens, heads, kv_heads };
+        queue.launch(&self.kernels.query_gradients, args)?;
+        let args =
+            FlashKeysArgs::<Host> { q, k, v, starts, lse, grad, delta, dk, dv, tokens, heads, kv_heads };
+        queue.launch(&self.kernels.key_gradients, args)?;
+        let group = heads / kv_heads;
+        self.rotated_back(queue, dq, 1, Some((&layer.q, weights.q_norm.as_ref())), &work.dq)?;
+        self.rotated_back(queue, dk, group, Some((&layer.k, weights.k_norm.as_ref())), &work.dk)?;
+        self.rotated_back(queue, dv, group, None, &work.dv)
+    }
+
+    /// The gradient of a product, of that of what attention took: sums of groups, rotated back and through the head norm,
+    /// if the product was `rotated`.
+    fn rotated_back(
+        &self,
+        queue: &mut impl Queue,
+        parts: &View<f32>,
+        group: u32,
+        rotated: Option<(&Rotated, Option<&Buffer<f32>>)>,
+        dx: &View<bf16>,
+    ) -> Result<(), Error> {
+        let (freq, Sizes { tokens, heads, .. }) = (&self.constants.freq, self.sizes);
+        let (no_x, nothing) = (dx.view_range(0..0), freq.view_range(0..0));
+        let normed = rotated.and_then(|(saved, gains)| Some((saved.normed.as_ref()?, gains?)));
+        let (x, inv, g) = match normed {
+            Some(((x, inv), g)) => (&**x, &**inv, &**g),
+            None => (&no_x, &nothing, &nothing),
+        };
+        let args = HeadsBackwardArgs::<Host> {
+            positions: &self.slots.batch.positions,
+            freq,
+            parts,
+            x,
+            g,
+            inv,
+            dx,
+            tokens,
+            heads: heads / group,
+            group,
+        };
+        let kernels = &self.kernels;
+        let kernel = if rotated.is_some() { &kernels.rotated_backward } else { &kernels.values_backward };
+        queue.launch(kernel, args)
+    }
+
+    /// Adds the gradient of a norm's input to that of the residual stream.
+    pub(super) fn norm_backward(
+        &self,
+        queue: &mut impl Queue,
+        [dy, x]: [&View<bf16>; 2],
+        g: &View<f32>,
+        inv: &View<f32>,
+    ) -> Result<(), Error> {
+        let sum = &self.buffers.work.dh;
+        let args = RmsNormBackwardArgs::<Host> { dy, x, g, inv, sum, n: g.len() as u32 };
+        queue.launch(&self.kernels.norm_backward, args)
+    }
+}

@@ -1,0 +1,221 @@
+//! What the forward keeps for the backward, and workspace. `H` is a buffer of `bf16` and `F` one of `f32`, or their sizes
+//! where memory is only counted.
+
+use warpwright_driver::{Buffer, Context, bf16};
+
+use super::padded;
+use crate::step::buffers::Layers;
+use crate::step::common::Common;
+use crate::step::sizes::Sizes;
+use crate::{Error, Projection};
+
+/// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
+pub(in crate::step) struct Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
+    pub(super) layers: Vec<Layer<H, F>>,
+    /// `hidden`: the residual stream after the last layer.
+    pub(super) h: H,
+    pub(in crate::step) head: Head<H, F>,
+    pub(super) work: Workspace<H, F>,
+}
+
+/// What the forward keeps of a layer.
+pub(super) struct Layer<H = Buffer<bf16>, F = Buffer<f32>> {
+    pub(super) h: H,
+    pub(super) inv1: F,
+    pub(super) x1: H,
+    pub(super) q: Rotated<H, F>,
+    pub(super) k: Rotated<H, F>,
+    pub(super) v: H,
+    pub(super) o: H,
+    pub(super) lse: F,
+    pub(super) h1: H,
+    pub(super) inv2: F,
+    pub(super) x2: H,
+    pub(super) g: H,
+    pub(super) up: H,
+    pub(super) a: H,
+    /// `rank`, padded, of each projection with an adapter.
+    pub(super) u: [Option<H>; 7],
+}
+
+/// Queries or keys.
+pub(super) struct Rotated<H = Buffer<bf16>, F = Buffer<f32>> {
+    /// Before the head norm, and its `inv`; none without one.
+    pub(super) normed: Option<(H, F)>,
+    pub(super) rotated: H,
+}
+
+/// What the head gives.
+pub(in crate::step) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
+    /// `hidden`: what the last norm gave.
+    pub(super) x: H,
+    pub(super) inv: F,
+    /// `[chunk, vocab]`
+    pub(super) logits: F,
+    /// `[chunk, vocab]`: their gradients, times the labelled tokens
+    pub(super) dl: H,
+    pub(super) lse: F,
+    pub(in crate::step) losses: F,
+    /// `hidden`: the gradient of `x`.
+    pub(super) dx: H,
+}
+
+/// What no kernel needs for long.
+pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
+    /// A matrix, unpacked.
+    pub(super) w: H,
+    /// The adapters, rounded.
+    pub(super) adapters: H,
+    /// Queries, or keys, before they are rotated.
+    pub(super) raw: H,
+    /// With dropout: the longest input of a projection, or a gradient of it; the same once more. Else a row.
+    pub(super) masked: [H; 2],
+    /// `rank`, padded.
+    pub(super) du: H,
+    /// `hidden`: the gradient of the residual stream.
+    pub(super) dh: H,
+    /// `hidden`: the gradient of what a norm gave, and a sum that goes into it.
+    pub(super) dx: [H; 2],
+    /// `feed_forward`
+    pub(super) da: H,
+    pub(super) dg: H,
+    pub(super) dup: H,
+    /// Queries: the gradient of attention's output.
+    pub(super) grad: H,
+    /// `heads`
+    pub(super) delta: F,
+    /// Queries: the gradient of the rotated queries.
+    pub(super) dq_rotated: F,
+    /// Queries: gradients of rotated keys and of values, for each query head.
+    pub(super) parts: [F; 2],
+    /// Gradients of the products of queries, keys and values.
+    pub(super) dq: H,
+    pub(super) dk: H,
+    pub(super) dv: H,
+}
+
+impl Buffers {
+    pub(super) fn allocate(
+        context: &Context,
+        sizes: &Sizes,
+        shape: &Layers<'_>,
+        common: &Common,
+    ) -> Result<Buffers, Error> {
+        let halves = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
+        let singles = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
+        Buffers::new(sizes, shape, [common.head_chunk as usize, common.flat.layout.len()], &halves, &singles)
+    }
+}
+
+impl<H, F> Buffers<H, F> {
+    /// For weights like these; so many tokens have logits at once, and so many numbers are in the adapters.
+    pub(in crate::step) fn new(
+        sizes: &Sizes,
+        shape: &Layers<'_>,
+        [chunk, adapters]: [usize; 2],
+        halves: &dyn Fn(&str, usize) -> Result<H, Error>,
+        singles: &dyn Fn(&str, usize) -> Result<F, Error>,
+    ) -> Result<Buffers<H, F>, Error> {
+        let all = Allocator { sizes, halves, singles };
+        let layers = (0..shape.config.layers).map(|l| all.layer(l, shape));
+        Ok(Buffers {
+            layers: layers.collect::<Result<_, _>>()?,
+            h: all.half("h", sizes.hidden)?,
+            head: all.head(chunk)?,
+            work: all.workspace(adapters, shape.lora.dropout > 0.0)?,
+        })
+    }
+}
+
+struct Allocator<'a, H, F> {
+    sizes: &'a Sizes,
+    halves: &'a dyn Fn(&str, usize) -> Result<H, Error>,
+    singles: &'a dyn Fn(&str, usize) -> Result<F, Error>,
+}
+
+impl<H, F> Allocator<'_, H, F> {
+    fn half(&self, label: &str, len: u32) -> Result<H, Error> {
+        (self.halves)(label, self.sizes.rows(len))
+    }
+
+    fn single(&self, label: &str, len: u32) -> Result<F, Error> {
+        (self.singles)(label, self.sizes.rows(len))
+    }
+
+    fn layer(&self, l: usize, shape: &Layers<'_>) -> Result<Layer<H, F>, Error> {
+        let Sizes { hidden, feed_forward, heads, kv_heads, rank, .. } = *self.sizes;
+        let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
+        let half = |name: &str, len| self.half(&format!("{name} of layer {l}"), len);
+        let single = |name: &str, len| self.single(&format!("{name} of layer {l}"), len);
+        let rotated = |name: &str, len, heads| -> Result<Rotated<H, F>, Error> {
+            let normed = match shape.head_norms {
+                true => {
+                    Some((half(&format!("{name}, raw,"), len)?, single(&format!("inv of {name}"), heads)?))
+                }
+                false => None,
+            };
+            Ok(Rotated { normed, rotated: half(name, len)? })
+        };
+        let mut u = [const { None }; 7];
+        for p in &shape.lora.targets {
+            u[*p as usize] = Some(half(&format!("u of {}", p.name()), padded(rank))?);
+        }
+        Ok(Layer {
+            h: half("h", hidden)?,
+            inv1: single("inv1", 1)?,
+            x1: half("x1", hidden)?,
+            q: rotated("q", queries, heads)?,
+            k: rotated("k", keys, kv_heads)?,
+            v: half("v", keys)?,
+            o: half("o", queries)?,
+            lse: single("lse", heads)?,
+            h1: half("h1", hidden)?,
+            inv2: single("inv2", 1)?,
+            x2: half("x2", hidden)?,
+            g: half("g", feed_forward)?,
+            up: half("up", feed_forward)?,
+            a: half("a", feed_forward)?,
+            u,
+        })
+    }
+
+    fn head(&self, chunk: usize) -> Result<Head<H, F>, Error> {
+        let logits = chunk * self.sizes.vocab as usize;
+        Ok(Head {
+            x: self.half("x of the head", self.sizes.hidden)?,
+            inv: self.single("inv of the last norm", 1)?,
+            logits: (self.singles)("logits", logits)?,
+            dl: (self.halves)("gradients of logits", logits)?,
+            lse: self.single("lse of the logits", 1)?,
+            losses: self.single("losses", 1)?,
+            dx: self.half("dx of the head", self.sizes.hidden)?,
+        })
+    }
+
+    fn workspace(&self, adapters: usize, dropout: bool) -> Result<Workspace<H, F>, Error> {
+        let Sizes { hidden, feed_forward, heads, rank, .. } = *self.sizes;
+        let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
+        let shapes = Projection::ALL.map(|p| self.sizes.of(p).map(|n| n as usize));
+        let matrix = shapes.map(|[n, k]| n * k).into_iter().max().unwrap_or(0);
+        let input = if dropout { hidden.max(feed_forward).max(queries) } else { 8 };
+        Ok(Workspace {
+            w: (self.halves)("the unpacked matrix", matrix)?,
+            adapters: (self.halves)("the adapters, rounded", adapters)?,
+            raw: self.half("queries or keys, raw", queries.max(keys))?,
+            masked: [self.half("masked", input)?, self.half("masked, summed", input)?],
+            du: self.half("du", padded(rank))?,
+            dh: self.half("dh", hidden)?,
+            dx: [self.half("dx", hidden)?, self.half("dx, in part", hidden)?],
+            da: self.half("da", feed_forward)?,
+            dg: self.half("dg", feed_forward)?,
+            dup: self.half("dup", feed_forward)?,
+            grad: self.half("do", queries)?,
+            delta: self.single("delta", heads)?,
+            dq_rotated: self.single("dq, rotated", queries)?,
+            parts: [self.single("dk of each head", queries)?, self.single("dv of each head", queries)?],
+            dq: self.half("dq", queries)?,
+            dk: self.half("dk", keys)?,
+            dv: self.half("dv", keys)?,
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! The kernels of a step in `bf16`, loaded.
+
+use warpwright_driver::{Context, Kernel};
+use warpwright_kernels::train::cross_entropy::TokenLosses;
+use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries};
+use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
+use warpwright_kernels::train::half::cross_entropy::LogitGradients;
+use warpwright_kernels::train::half::embed::EmbedTokens;
+use warpwright_kernels::train::half::linear::{Logits, LoraLinear};
+use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
+use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
+use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
+use warpwright_kernels::train::half::swiglu::{SwiGluBackward, SwiGluForward};
+use warpwright_kernels::train::products::Form;
+
+use super::padded;
+use crate::Error;
+use crate::signed::load;
+use crate::step::sizes::Sizes;
+use crate::step::trainer::Settings;
+
+pub(super) struct Kernels {
+    /// Multiprocessors of the device: blocks of a product.
+    pub(super) blocks: u32,
+    pub(super) round: Kernel<Round>,
+    pub(super) embed: Kernel<EmbedTokens>,
+    pub(super) norm: Kernel<RmsNormForward>,
+    pub(super) norm_backward: Kernel<RmsNormBackward>,
+    pub(super) dequantize: Kernel<Nf4Dequantize>,
+    pub(super) mask: Kernel<ApplyMask>,
+    pub(super) add_mask: Kernel<ApplyMask>,
+    pub(super) down: Kernel<LoraDown>,
+    pub(super) gradients: Kernel<LoraGradients>,
+    linear: Vec<Kernel<LoraLinear>>,
+    pub(super) rotate: Kernel<RotateForward>,
+    pub(super) rotated_backward: Kernel<HeadsBackward>,
+    pub(super) values_backward: Kernel<HeadsBackward>,
+    pub(super) attention: Kernel<FlashForward>,
+    pub(super) query_gradients: Kernel<FlashQueries>,
+    pub(super) key_gradients: Kernel<FlashKeys>,
+    pub(super) swiglu: Kernel<SwiGluForward>,
+    pub(super) swiglu_backward: Kernel<SwiGluBackward>,
+    pub(super) logits: Kernel<Logits>,
+    pub(super) losses: Kernel<TokenLosses>,
+    pub(super) logit_gradients: Kernel<LogitGradients>,
+}
+
+/// Columns of a tile of a product.
+const TILES: [u32; 2] = [256, 128];
+/// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its tokens.
+const FIXED: u32 = 36;
+
+impl Kernels {
+    pub(super) fn load(
+        context: &Context,
+        settings: &Settings,
+        sizes: &Sizes,
+        head_norms: bool,
+    ) -> Result<Kernels, Error> {
+        let (threads, pairing, head_dim) = (256, settings.pairing, sizes.head_dim);
+        let rank = padded(sizes.rank);
+        let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
+        Ok(Kernels {
+            blocks: context.device().properties().multiprocessors,
+            round: load(context, Round)?,
+            embed: load(context, EmbedTokens { threads })?,
+            norm: load(context, RmsNormForward { threads })?,
+            norm_backward: load(context, RmsNormBackward { threads })?,
+            dequantize: load(context, Nf4Dequantize)?,
+            mask: load(context, ApplyMask { add: false })?,
+            add_mask: load(context, ApplyMask { add: true })?,
+            down: load(context, LoraDown { rank })?,
+            gradients: load(context, LoraGradients { rank })?,
+            linear: linear(context)?,
+            rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
+            rotated_backward: back(Some(pairing), head_norms)?,
+            values_backward: back(None, false)?,
+            attention: load(context, FlashForward::new(head_dim))?,
+            query_gradients: load(context, FlashQueries::new(head_dim))?,
+            key_gradients: load(context, FlashKeys { head_dim })?,
+            swiglu: load(context, SwiGluForward { threads })?,
+            swiglu_backward: load(context, SwiGluBackward { threads })?,
+            logits: load(context, Logits)?,
+            losses: load(context, TokenLosses { threads })?,
+            logit_gradients: load(context, LogitGradients { threads })?,
+        })
+    }
+
+    /// The kernel of a product of this shape with the tile that wastes least.
+    pub(super) fn linear(
+        &self,
+        form: Form,
+        [bias, residual]: [bool; 2],
+        [rows, columns]: [u32; 2],
+    ) -> &Kernel<LoraLinear> {
+        let fits = |kernel: &&Kernel<LoraLinear>| {
+            let def = kernel.def();
+            (def.form, def.bias, def.residual) == (form, bias, residual)
+        };
+        let cost = |kernel: &&Kernel<LoraLinear>| {
+            let def = kernel.def();
+            def.tiles(rows, columns).div_ceil(self.blocks) * (def.tile + FIXED)
+        };
+        self.linear.iter().filter(fits).min_by_key(cost).expect("each form is loaded")
+    }
+}
+
+/// All products that a step takes, with every tile.
+fn linear(context: &Context) -> Result<Vec<Kernel<LoraLinear>>, Error> {
+    let of = |form, bias, residual| {
+        TILES.map(|tile| load(context, LoraLinear { form, tile, bias, residual }).map_err(Error::from))
+    };
+    let all = [
+        of(Form::Nt, false, false),
+        of(Form::Nt, true, false),
+        of(Form::Nt, false, true),
+        of(Form::Nn, false, false),
+        of(Form::Nn, false, true),
+    ];
+    all.into_iter().flatten().collect()
+}

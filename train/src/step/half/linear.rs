@@ -1,0 +1,254 @@
+//! Projections with their adapters, forward and backward.
+
+use ptx_gen::bf16;
+use warpwright_driver::{Error, Host, Queue, View};
+use warpwright_kernels::train::half::convert::{ApplyMaskArgs, Nf4DequantizeArgs};
+use warpwright_kernels::train::half::linear::LoraLinearArgs;
+use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
+use warpwright_kernels::train::products::Form;
+
+use super::Step;
+use super::weights::DeviceMatrix;
+use crate::Projection;
+use crate::step::common::{Place, Purpose};
+
+/// A product: see [`LoraLinear`](warpwright_kernels::train::half::linear::LoraLinear).
+pub(super) struct Linear<'a> {
+    pub(super) form: Form,
+    pub(super) x: &'a View<bf16>,
+    pub(super) w: &'a View<bf16>,
+    /// The second pair of operands.
+    pub(super) adapter: Option<[&'a View<bf16>; 2]>,
+    pub(super) bias: Option<&'a View<f32>>,
+    pub(super) residual: Option<&'a View<bf16>>,
+    pub(super) factor: &'a View<f32>,
+    pub(super) y: &'a View<bf16>,
+    /// Rows and columns of `y`, and the length of a row of `x`.
+    pub(super) shape: [u32; 3],
+}
+
+impl Step {
+    pub(super) fn linear(&self, queue: &mut impl Queue, of: &Linear<'_>) -> Result<(), Error> {
+        let [rows, columns, depth] = of.shape;
+        let rank = if of.adapter.is_some() { self.padded_rank() } else { 0 };
+        let added = [of.bias.is_some(), of.residual.is_some()];
+        let kernel = self.kernels.linear(of.form, added, [rows, columns]);
+        let tiles = kernel.def().map_tiles();
+        let w = if of.form == Form::Nt { [columns, depth] } else { [depth, columns] };
+        // Without an adapter the second pair is not read; its maps are of what is there.
+        let [u, b] = of.adapter.unwrap_or([&self.buffers.work.du, of.w]);
+        let shapes = match of.adapter {
+            Some(_) => [[rows, rank], [rank, columns]],
+            None => [[1, 8], [1, 8]],
+        };
+        let maps = [
+            self.maps.of(of.x, [rows, depth], tiles.x)?,
+            self.maps.of(of.w, w, tiles.w)?,
+            self.maps.of(u, shapes[0], tiles.x)?,
+            self.maps.of(b, shapes[1], tiles.b)?,
+            self.maps.of(of.y, [rows, columns], tiles.y)?,
+        ];
+        let [x, w, u, b, y] = maps.each_ref().map(|map| &**map);
+        let (no_bias, no_residual) = (of.factor.view_range(0..0), of.w.view_range(0..0));
+        let args = LoraLinearArgs::<Host> {
+            x,
+            w,
+            u,
+            b,
+            bias: of.bias.unwrap_or(&no_bias),
+            residual: of.residual.unwrap_or(&no_residual),
+            factor: of.factor,
+            y,
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks: self.kernels.blocks,
+        };
+        queue.launch(kernel, args)
+    }
+
+    /// `y = x W^T`, and what the adapter, a bias and a residual add to it.
+    pub(super) fn project(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        (l, p): Place,
+        x: &View<bf16>,
+        residual: Option<&View<bf16>>,
+        y: &View<bf16>,
+    ) -> Result<(), Error> {
+        let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
+        let adapter = self.adapter((l, p));
+        let u = &self.buffers.layers[l].u[p as usize];
+        if let (Some([a, _]), Some(u)) = (&adapter, u) {
+            let (x, factor) = match purpose {
+                Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
+                Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
+            };
+            let args = LoraDownArgs::<Host> { x: &x, a, factor, u, rows, depth: k };
+            queue.launch(&self.kernels.down, args)?;
+        }
+        let w = self.matrix(queue, (l, p))?;
+        let pair = match (&adapter, u) {
+            (Some([_, b]), Some(u)) => Some([&**u, b]),
+            _ => None,
+        };
+        let bias = self.weights.layers[l].biases[p as usize].as_ref();
+        let linear = Linear {
+            form: Form::Nt,
+            x,
+            w: &w,
+            adapter: pair,
+            bias: bias.map(|bias| &**bias),
+            residual,
+            factor: &self.constants.one,
+            y,
+            shape: [rows, n, k],
+        };
+        self.linear(queue, &linear)
+    }
+
+    /// `dx`, the gradient of a projection's input `x`, with a residual, or without; and the gradients of its adapter, which
+    /// are added up.
+    pub(super) fn project_backward(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        [dy, x]: [&View<bf16>; 2],
+        residual: Option<&View<bf16>>,
+        dx: &View<bf16>,
+    ) -> Result<(), Error> {
+        let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
+        let adapter = self.adapter((l, p));
+        if let Some([_, b]) = &adapter {
+            self.adapter_gradients(queue, (l, p), [dy, x], b)?;
+        }
+        let du = &self.buffers.work.du;
+        let pair = adapter.as_ref().map(|[a, _]| [&**du, a]);
+        let masked = match (&adapter, self.dropout) {
+            (Some([a, _]), Some(_)) => Some(self.masked_dx(queue, (l, p), a, residual)?),
+            _ => None,
+        };
+        let w = self.matrix(queue, (l, p))?;
+        let linear = Linear {
+            form: Form::Nn,
+            x: dy,
+            w: &w,
+            adapter: if masked.is_some() { None } else { pair },
+            bias: None,
+            residual: masked.as_ref().or(residual),
+            factor: &self.constants.one,
+            y: dx,
+            shape: [rows, k, n],
+        };
+        self.linear(queue, &linear)
+    }
+
+    /// `du = s dy B`, `dB^T += u^T dy`, `dA += du^T (m * x)`
+    fn adapter_gradients(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        [dy, x]: [&View<bf16>; 2],
+        b: &View<bf16>,
+    ) -> Result<(), Error> {
+        let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
+        let (du, factor) = (&self.buffers.work.du, &self.constants.scale);
+        queue.launch(
+            &self.kernels.down,
+            LoraDownArgs::<Host> { x: dy, a: b, factor, u: du, rows, depth: n },
+        )?;
+        let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
+        if let (Some([da, db]), Some(u)) = (gradients, &self.buffers.layers[l].u[p as usize]) {
+            let up = &self.kernels.gradients;
+            queue.launch(up, LoraGradientsArgs::<Host> { u, x: dy, sum: &db, rows, columns: n })?;
+            let input = self.input(queue, (l, p), x)?;
+            queue.launch(up, LoraGradientsArgs::<Host> { u: du, x: &input, sum: &da, rows, columns: k })?;
+        }
+        Ok(())
+    }
+
+    /// `m * (du A)`, and a residual.
+    fn masked_dx(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        a: &View<bf16>,
+        residual: Option<&View<bf16>>,
+    ) -> Result<View<bf16>, Error> {
+        let (rows, k, work) = (self.sizes.tokens, self.sizes.of(p)[1], &self.buffers.work);
+        let [product, sum] = work.masked.each_ref().map(|all| all.view_range(0..self.sizes.rows(k)));
+        let linear = Linear {
+            form: Form::Nn,
+            x: &work.du,
+            w: a,
+            adapter: None,
+            bias: None,
+            residual: None,
+            factor: &self.constants.one,
+            y: &product,
+            shape: [rows, k, self.padded_rank()],
+        };
+        self.linear(queue, &linear)?;
+        self.mask(queue, (l, p), &product, residual, &sum)?;
+        Ok(sum)
+    }
+
+    /// The input of an adapter: `x`, or what dropout keeps of it.
+    fn input(&self, queue: &mut impl Queue, place: Place, x: &View<bf16>) -> Result<View<bf16>, Error> {
+        if self.dropout.is_none() {
+            return Ok(x.clone());
+        }
+        let masked = self.buffers.work.masked[0].view_range(0..x.len());
+        self.mask(queue, place, x, None, &masked)?;
+        Ok(masked)
+    }
+
+    /// `y = m * x`, and a residual.
+    fn mask(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        x: &View<bf16>,
+        residual: Option<&View<bf16>>,
+        y: &View<bf16>,
+    ) -> Result<(), Error> {
+        let nothing = x.view_range(0..0);
+        let kernel = if residual.is_some() { &self.kernels.add_mask } else { &self.kernels.mask };
+        let args = ApplyMaskArgs::<Host> {
+            x,
+            residual: residual.unwrap_or(&nothing),
+            y,
+            counters: &self.state.counters,
+            seed: &self.constants.seed,
+            n: x.len() as u32,
+            stream: (Projection::ALL.len() * l) as u32 + p as u32,
+            threshold: self.dropout.unwrap_or(0),
+        };
+        queue.launch(kernel, args)
+    }
+
+    /// A `[rank, k]` and B transposed, `[rank, n]`, rounded.
+    fn adapter(&self, (l, p): Place) -> Option<[View<bf16>; 2]> {
+        self.flat.layout.of_projection(&self.buffers.work.adapters, l, p)
+    }
+
+    fn padded_rank(&self) -> u32 {
+        super::padded(self.sizes.rank)
+    }
+
+    /// A frozen matrix, unpacked if it is packed.
+    fn matrix(&self, queue: &mut impl Queue, (l, p): Place) -> Result<View<bf16>, Error> {
+        let [n, k] = self.sizes.of(p);
+        match &self.weights.layers[l].projections[p as usize] {
+            DeviceMatrix::Bf16(w) => Ok(w.view()),
+            DeviceMatrix::Nf4 { packed, absmax } => {
+                let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
+                let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
+                queue.launch(&self.kernels.dequantize, args)?;
+                Ok(w)
+            }
+        }
+    }
+}

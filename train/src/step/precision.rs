@@ -1,0 +1,82 @@
+//! Which pass a step takes.
+
+use warpwright_driver::{Context, Error as DriverError, Queue, View};
+
+use super::adapters::Arrangement;
+use super::buffers::{Buffers, Layers};
+use super::common::Common;
+use super::half;
+use super::kernels::Kernels;
+use super::pass::Step;
+use super::sizes::Sizes;
+use super::trainer::{Settings, Work};
+use super::weights::{Matrix, upload};
+use crate::reference::Adapters;
+use crate::{Error, Weights};
+
+/// What tensors are in memory between the kernels of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Precision {
+    /// `f32`, by simple kernels, for models of every size on every device.
+    #[default]
+    F32,
+    /// `bf16`, on the tensor cores of sm_90a. Adapters, moments, gradients and all sums are `f32`.
+    Bf16,
+}
+
+/// A pass in one precision.
+pub(super) enum Pass {
+    F32(Step),
+    Bf16(half::Step),
+}
+
+impl Pass {
+    pub(super) fn new(
+        context: &Context,
+        settings: &Settings,
+        sizes: Sizes,
+        weights: &Weights<Vec<f32>, Matrix>,
+        adapters: &Adapters,
+        layers: &Layers<'_>,
+    ) -> Result<Pass, Error> {
+        if settings.precision == Precision::Bf16 {
+            if let Some(needed) = half::unsupported(context, &sizes) {
+                return Err(Error::Precision { needed });
+            }
+            return Ok(Pass::Bf16(half::Step::new(context, settings, sizes, weights, adapters, layers)?));
+        }
+        let common = Common::new(context, settings, sizes, Arrangement::Plain, adapters)?;
+        let zeroed = |label: &str, len| Ok(warpwright_driver::Buffer::zeroed(context, len)?.labelled(label));
+        Ok(Pass::F32(Step {
+            kernels: Kernels::load(context, sizes.head_dim, settings.pairing)?,
+            weights: upload(context, &settings.config, weights)?,
+            buffers: Buffers::new(&sizes, layers, common.head_chunk, &zeroed)?,
+            common,
+        }))
+    }
+
+    pub(super) fn common(&self) -> &Common {
+        match self {
+            Pass::F32(step) => &step.common,
+            Pass::Bf16(step) => &step.common,
+        }
+    }
+
+    /// `[tokens]`: the losses of the last micro-batch.
+    pub(super) fn losses(&self) -> &View<f32> {
+        match self {
+            Pass::F32(step) => &step.buffers.head.losses,
+            Pass::Bf16(step) => &step.buffers.head.losses,
+        }
+    }
+
+    pub(super) fn run(&self, queue: &mut impl Queue, work: Work) -> Result<(), DriverError> {
+        match (work, self) {
+            (Work::Evaluation, Pass::F32(step)) => return step.evaluate(queue),
+            (Work::Evaluation, Pass::Bf16(step)) => return step.evaluate(queue),
+            (_, Pass::F32(step)) => step.micro_batch(queue)?,
+            (_, Pass::Bf16(step)) => step.micro_batch(queue)?,
+        }
+        if work == Work::Last { self.common().update(queue) } else { Ok(()) }
+    }
+}
