@@ -24,6 +24,24 @@ pub enum Precision {
     Bf16,
 }
 
+impl Precision {
+    /// Refuses a precision that such a training does not have on this device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Precision`] says what it takes; sizes that are 0 or above 2^24.
+    pub fn check(self, context: &Context, settings: &Settings) -> Result<(), Error> {
+        let sizes = Sizes::new(&settings.config, settings.lora.rank, settings.tokens)?;
+        match self {
+            Precision::F32 => Ok(()),
+            Precision::Bf16 => match half::unsupported(context, &sizes) {
+                Some(needed) => Err(Error::Precision { needed }),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
 /// A pass in one precision.
 pub(super) enum Pass {
     F32(Step),
@@ -39,10 +57,8 @@ impl Pass {
         adapters: &Adapters,
         layers: &Layers<'_>,
     ) -> Result<Pass, Error> {
+        settings.precision.check(context, settings)?;
         if settings.precision == Precision::Bf16 {
-            if let Some(needed) = half::unsupported(context, &sizes) {
-                return Err(Error::Precision { needed });
-            }
             return Ok(Pass::Bf16(half::Step::new(context, settings, sizes, weights, adapters, layers)?));
         }
         let common = Common::new(context, settings, sizes, Arrangement::Plain, adapters)?;

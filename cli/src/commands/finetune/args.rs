@@ -110,6 +110,20 @@ pub(crate) struct Args {
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     pub(crate) launch: Launch,
+    /// What tensors are in memory
+    #[arg(long, value_enum, default_value_t = PrecisionChoice::Auto)]
+    pub(crate) precision: PrecisionChoice,
+}
+
+/// The value of --precision.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub(crate) enum PrecisionChoice {
+    /// bf16 on a GPU and for a model that it supports, else f32
+    Auto,
+    /// On the tensor cores of compute capability 9.0; adapters and sums stay f32
+    Bf16,
+    /// By simple kernels, many times slower
+    F32,
 }
 
 /// One of the values of --targets.

@@ -30,8 +30,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         say("warning: the file names no token that ends a text, so samples end without one");
     }
     let samples = Samples::read(args, &tokenizer)?;
-    let plan = Plan::new(args, &model, config, &samples)?;
+    let mut plan = Plan::new(args, &model, config, &samples)?;
     let context = if args.dry_run { device::quiet(args.device)? } else { device::open(args.device)? };
+    plan.settle(args, &model, &context)?;
     plan.show(&context, &samples)?;
     if args.dry_run {
         return Ok(());

@@ -13,10 +13,10 @@ use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
 use warpwright_train::data::Data;
-use warpwright_train::step::{Needs, Settings};
+use warpwright_train::step::{Needs, Precision, Settings};
 use warpwright_train::{Config, Lora, Training};
 
-use super::args::{Args, EvaluateOn};
+use super::args::{Args, EvaluateOn, PrecisionChoice};
 use super::samples::Samples;
 use crate::failure::Failure;
 use crate::{device, emulation};
@@ -61,15 +61,32 @@ impl Plan {
             tokens: batches.tokens(),
             head_chunk: HEAD_CHUNK,
             launch: args.launch.into(),
+            precision: match args.precision {
+                PrecisionChoice::Bf16 => Precision::Bf16,
+                PrecisionChoice::Auto | PrecisionChoice::F32 => Precision::F32,
+            },
             config,
         };
         settings.lora.check()?;
         settings.training.check()?;
-        let head_norms = model.outline.config.architecture.head_norms;
-        let needs = Needs::of(&settings, head_norms, base::bytes(model, args.base.into()))?;
+        let needs = needs(args, model, &settings)?;
         let weights = warpwright_engine::info::layer_weights(&model.outline)
             + warpwright_engine::info::head_weights(&model.outline);
         Ok(Plan { settings, needs, weights })
+    }
+
+    /// Settles the precision for this device.
+    pub(super) fn settle(&mut self, args: &Args, model: &Model, context: &Context) -> Result<(), Failure> {
+        let supported = Precision::Bf16.check(context, &self.settings);
+        match args.precision {
+            PrecisionChoice::F32 => {}
+            PrecisionChoice::Bf16 => supported?,
+            // The emulator takes as long for a tile that is full as for one that is not.
+            PrecisionChoice::Auto if device::is_emulator(context) || supported.is_err() => {}
+            PrecisionChoice::Auto => self.settings.precision = Precision::Bf16,
+        }
+        self.needs = needs(args, model, &self.settings)?;
+        Ok(())
     }
 
     /// Prints samples, steps and memory.
@@ -86,6 +103,7 @@ impl Plan {
             ("fill", format!("{:.1} % of the rows", 100.0 * batches.fill())),
             ("steps", batches.steps().to_string()),
             ("tokens a micro-batch", batches.tokens().to_string()),
+            ("precision", precision(self.settings.precision).to_string()),
             ("trainable", format!("{} numbers, rank {}", lora.trainable(config), lora.rank)),
             ("frozen weights", mebibytes(self.needs.weights)),
             ("adapters, moments, gradients", mebibytes(self.needs.adapters)),
@@ -146,6 +164,7 @@ impl Plan {
             ("lr-min", args.lr_min.to_string()),
             ("clip", args.clip.to_string()),
             ("weight-decay", args.weight_decay.to_string()),
+            ("precision", precision(self.settings.precision).to_string()),
         ];
         let share = match args.eval {
             Some(EvaluateOn::Share(share)) => Some(("eval share", share.to_string())),
@@ -220,5 +239,19 @@ fn hash(path: &Path) -> Result<String, Failure> {
         let read = bytes.len();
         length += read;
         file.consume(read);
+    }
+}
+
+fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<Needs, Failure> {
+    let head_norms = model.outline.config.architecture.head_norms;
+    let weights = base::bytes(model, args.base.into(), settings.precision);
+    Ok(Needs::of(settings, head_norms, weights)?)
+}
+
+/// As users know it.
+fn precision(of: Precision) -> &'static str {
+    match of {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
     }
 }
