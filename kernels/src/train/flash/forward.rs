@@ -3,7 +3,7 @@
 use super::block::{Block, Head, Sizes, WARPS};
 use super::fragments::{self, Tile};
 use super::softmax::Softmax;
-use super::steps::{Keys, Step};
+use super::steps::{self, Keys, Step};
 use super::{check, check_lengths, heads, log2_scale, wide};
 use crate::contract::Contract;
 use crate::train::attention::{causal, forward};
@@ -34,8 +34,9 @@ args! {
     }
 }
 
-/// The kernel; the function is [`forward`]. A block takes 64 or 128 queries of a head, and 64 keys a step. Blocks come in
-/// the order of their tokens from the last on, because the later ones of a document see more.
+/// The kernel; the function is [`forward`]. A block takes 64 or 128 queries of a head and 64 keys a step, or 32 if 64 do not
+/// fit in registers. Blocks come in the order of their tokens from the last on, because the later ones of a document see
+/// more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashForward {
     /// Dimensions of a head: a multiple of 16, at most 128.
@@ -56,7 +57,9 @@ impl FlashForward {
     }
 
     const fn sizes(&self) -> Sizes {
-        Sizes { head_dim: self.head_dim, tensors: 1, owned: self.queries, step: 64 }
+        // Registers hold o and the scores of a step.
+        let step = if self.queries * self.head_dim > 64 * 128 { 32 } else { 64 };
+        Sizes { head_dim: self.head_dim, tensors: 1, owned: self.queries, step }
     }
 }
 
@@ -82,7 +85,7 @@ impl KernelDef for FlashForward {
         check_lengths(self, sizes, &[("q", a.q), ("o", a.o)], &[("k", a.k), ("v", a.v)], &[("lse", a.lse)])?;
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
         let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
-        Ok(Grid { shared: self.sizes().shared(), ..plane })
+        Ok(Grid { shared: self.sizes().shared() + steps::bytes(self.sizes()), ..plane })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashForwardArgs<Dev<'k>>) {
