@@ -280,7 +280,7 @@ impl List {
     /// Short heads first: the snapshots have each part as the first kernel has it.
     fn flash(&mut self) {
         let of = FlashForward::new;
-        self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
+        self.add([of(16), of(48), of(64), of(128), of(64).with_queries(128)]);
         let of = FlashQueries::new;
         self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
         let of = |head_dim, parts| FlashKeys { head_dim, parts };

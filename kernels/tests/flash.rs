@@ -82,11 +82,12 @@ fn refusal(kernel: &dyn Variant, change: Option<(&str, ShapeArg)>) -> String {
 fn contracts_say_what_is_wrong() {
     use ShapeArg::{Len, Scalar};
     let (of, groups) = (FlashForward::new, FlashKeys { parts: Parts::Groups, ..KEYS });
-    let refused: [(&dyn Variant, Option<(&str, ShapeArg)>, &str); 12] = [
+    let refused: [(&dyn Variant, Option<(&str, ShapeArg)>, &str); 13] = [
         (&of(144), None, "the kernel's head_dim is 144, must be 16 to 128"),
         (&of(72), None, "the kernel's head_dim is 72, must be a positive multiple of 16"),
         (&FORWARD.with_queries(96), None, "the kernel's queries is 96, must be 64 or 128"),
         (&QUERIES.with_queries(0), None, "the kernel's queries is 0, must be 64 or 128"),
+        (&of(80).with_queries(128), None, "the kernel's queries is 128, must be 64 for a head_dim of 80"),
         (&FORWARD, Some(("tokens", Scalar(0))), "tokens is 0, must be 1 to 2097152"),
         (&FORWARD, Some(("kv_heads", Scalar(0))), "kv_heads is 0, must be 1 to 65536"),
         (&FORWARD, Some(("kv_heads", Scalar(2))), "heads is 7, must be a positive multiple of 2"),

@@ -2,7 +2,7 @@
 
 use super::block::{Block, Head, Sizes, WARPS};
 use super::fragments::{self, Tile};
-use super::softmax::Softmax;
+use super::softmax::{self, Softmax};
 use super::steps::{self, Keys, Step};
 use super::{check, check_lengths, heads, log2_scale, wide};
 use crate::contract::Contract;
@@ -34,14 +34,14 @@ args! {
     }
 }
 
-/// The kernel; the function is [`forward`]. A block takes 64 or 128 queries of a head and 64 keys a step, or 32 if 64 do not
-/// fit in registers. Blocks come in the order of their tokens from the last on, because the later ones of a document see
-/// more.
+/// The kernel; the function is [`forward`]. A block takes 64 or 128 queries of a head, and 64 keys a step. Blocks come in
+/// the order of their tokens from the last on, because the later ones of a document see more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashForward {
     /// Dimensions of a head: a multiple of 16, at most 128.
     pub head_dim: u32,
-    /// Queries of a block: 64 or 128. More queries share what is read, fewer make more blocks.
+    /// Queries of a block: 64; or 128, which share what is read and make fewer blocks, if heads have at most 64 dimensions.
+    /// Of longer heads, registers do not hold the sums of 128.
     pub queries: u32,
 }
 
@@ -57,9 +57,7 @@ impl FlashForward {
     }
 
     const fn sizes(&self) -> Sizes {
-        // Registers hold o and the scores of a step.
-        let step = if self.queries * self.head_dim > 64 * 128 { 32 } else { 64 };
-        Sizes { head_dim: self.head_dim, tensors: 1, owned: self.queries, step }
+        Sizes { head_dim: self.head_dim, tensors: 1, owned: self.queries, step: 64 }
     }
 }
 
@@ -81,6 +79,9 @@ impl KernelDef for FlashForward {
     fn grid(&self, a: &FlashForwardArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
+        self.require(self.queries == 64 || self.head_dim <= 64, || {
+            format!("the kernel's queries is 128, must be 64 for a head_dim of {}", self.head_dim)
+        })?;
         let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
         check_lengths(self, sizes, &[("q", a.q), ("o", a.o)], &[("k", a.k), ("v", a.v)], &[("lse", a.lse)])?;
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
@@ -135,12 +136,7 @@ impl FlashForward {
         let mut scores = fragments::zeros(k, sums.len(), self.sizes().step);
         fragments::add_transposed(&mut scores, &block.left(0), &block.columns(step.odd)[0], self.head_dim);
         keys.mask(&mut scores, step);
-        k.note("flash: the new maxima");
-        let tiles = softmax.iter_mut().zip(&scores).zip(sums.iter_mut());
-        let weigh = |((softmax, scores), sums): ((&mut Softmax<'k>, &Tile<'k>), &mut Tile<'k>)| {
-            softmax.weigh(scores, log2_scale(self.head_dim), sums)
-        };
-        let weights: Vec<_> = tiles.map(weigh).collect();
+        let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
         k.note("flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
     }
