@@ -78,11 +78,14 @@ fn refusal(kernel: &dyn Variant, change: Option<(&str, ShapeArg)>) -> String {
     kernel.geometry(&args).expect_err("the change is wrong").what
 }
 
+/// A kernel, the argument that is changed, and the message.
+type Refused<'a> = (&'a dyn Variant, Option<(&'a str, ShapeArg)>, &'a str);
+
 #[test]
 fn contracts_say_what_is_wrong() {
     use ShapeArg::{Len, Scalar};
     let (of, groups) = (FlashForward::new, FlashKeys { parts: Parts::Groups, ..KEYS });
-    let refused: [(&dyn Variant, Option<(&str, ShapeArg)>, &str); 13] = [
+    let refused: [Refused<'_>; 13] = [
         (&of(144), None, "the kernel's head_dim is 144, must be 16 to 128"),
         (&of(72), None, "the kernel's head_dim is 72, must be a positive multiple of 16"),
         (&FORWARD.with_queries(96), None, "the kernel's queries is 96, must be 64 or 128"),
