@@ -18,7 +18,7 @@ use crate::train::clip::SquareSums;
 use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
-use crate::train::flash::{FlashForward, FlashKeys, FlashQueries};
+use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
 use crate::train::half::linear::{Logits, LoraLinear};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
@@ -316,10 +316,12 @@ impl List {
     /// Short heads first: the snapshots have each part as the first kernel has it.
     fn flash(&mut self) {
         let of = FlashForward::new;
-        self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
+        self.add([of(16), of(48), of(64), of(128), of(64).with_queries(128)]);
         let of = FlashQueries::new;
         self.add([of(16), of(48), of(64), of(128), of(128).with_queries(128)]);
-        self.add([16, 48, 64, 128].map(|head_dim| FlashKeys { head_dim }));
+        let of = |head_dim, parts| FlashKeys { head_dim, parts };
+        self.add([16, 48, 64, 128].map(|head_dim| of(head_dim, Parts::Heads)));
+        self.add([16, 128].map(|head_dim| of(head_dim, Parts::Groups)));
     }
 
     fn prompt(&mut self, order: impl Fn(u32) -> ColumnOrder) {

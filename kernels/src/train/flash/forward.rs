@@ -2,8 +2,8 @@
 
 use super::block::{Block, Head, Sizes, WARPS};
 use super::fragments::{self, Tile};
-use super::softmax::Softmax;
-use super::steps::{Keys, Step};
+use super::softmax::{self, Softmax};
+use super::steps::{self, Keys, Step};
 use super::{check, check_lengths, heads, log2_scale, wide};
 use crate::contract::Contract;
 use crate::train::attention::{causal, forward};
@@ -40,7 +40,8 @@ args! {
 pub struct FlashForward {
     /// Dimensions of a head: a multiple of 16, at most 128.
     pub head_dim: u32,
-    /// Queries of a block: 64 or 128. More queries share what is read, fewer make more blocks.
+    /// Queries of a block: 64; or 128, which share what is read and make fewer blocks, if heads have at most 64 dimensions.
+    /// Of longer heads, registers do not hold the sums of 128.
     pub queries: u32,
 }
 
@@ -78,11 +79,14 @@ impl KernelDef for FlashForward {
     fn grid(&self, a: &FlashForwardArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
         check_queries(self, self.queries)?;
+        self.require(self.queries == 64 || self.head_dim <= 64, || {
+            format!("the kernel's queries is 128, must be 64 for a head_dim of {}", self.head_dim)
+        })?;
         let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
         check_lengths(self, sizes, &[("q", a.q), ("o", a.o)], &[("k", a.k), ("v", a.v)], &[("lse", a.lse)])?;
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
         let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
-        Ok(Grid { shared: self.sizes().shared(), ..plane })
+        Ok(Grid { shared: self.sizes().shared() + steps::bytes(self.sizes()), ..plane })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashForwardArgs<Dev<'k>>) {
@@ -132,12 +136,7 @@ impl FlashForward {
         let mut scores = fragments::zeros(k, sums.len(), self.sizes().step);
         fragments::add_transposed(&mut scores, &block.left(0), &block.columns(step.odd)[0], self.head_dim);
         keys.mask(&mut scores, step);
-        k.note("flash: the new maxima");
-        let tiles = softmax.iter_mut().zip(&scores).zip(sums.iter_mut());
-        let weigh = |((softmax, scores), sums): ((&mut Softmax<'k>, &Tile<'k>), &mut Tile<'k>)| {
-            softmax.weigh(scores, log2_scale(self.head_dim), sums)
-        };
-        let weights: Vec<_> = tiles.map(weigh).collect();
+        let weights = softmax::weigh(k, softmax, &scores, log2_scale(self.head_dim), sums);
         k.note("flash: add the weighted values");
         fragments::add(sums, &weights, &block.right(step.odd, 1));
     }

@@ -3,9 +3,9 @@
 use super::block::{Block, Head, Sizes, WARPS};
 use super::columns::{Field, QUERIES, Queries, QueryStep, STEP_BYTES};
 use super::fragments::{self, Tile};
-use super::{check, check_lengths, heads, log2_scale, scale, wide};
+use super::{check, check_lengths, log2_scale, scale, wide};
 use crate::contract::Contract;
-use crate::train::attention::{Saved, backward, causal};
+use crate::train::attention::{Saved, backward, causal, sum_groups};
 use crate::train::{narrow, wide as wide_f32};
 use ptx_gen::*;
 
@@ -26,9 +26,10 @@ args! {
         grad: In<bf16>,
         /// `[tokens, heads]`: `D`, what [`FlashQueries`](super::FlashQueries) gave
         delta: In<f32>,
-        /// `[tokens, heads, head_dim]`: of the rotated keys, for each query head
+        /// `[tokens, heads, head_dim]`: of the rotated keys, for each query head; or `[tokens, kv_heads, head_dim]`: see
+        /// [`Parts`]
         dk: Out<f32>,
-        /// `[tokens, heads, head_dim]`: of the values, for each query head
+        /// As `dk`: of the values
         dv: Out<f32>,
         /// Tokens of all documents.
         tokens: u32,
@@ -39,12 +40,24 @@ args! {
     }
 }
 
-/// The kernel; the function is [`backward`]. A block takes 64 keys for a query head, and 32 queries a step. Scores are
-/// transposed: a warp's rows are keys. [`SumGroups`](crate::train::attention::SumGroups) sums what this gives.
+/// The kernel; the function is [`backward`]. A block takes 64 keys of a head, and 32 queries a step. Scores are transposed:
+/// a warp's rows are keys. Blocks come in the order of their tokens, because more queries see the first keys of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashKeys {
     /// Dimensions of a head: a multiple of 16, at most 128.
     pub head_dim: u32,
+    /// What a block sums.
+    pub parts: Parts,
+}
+
+/// What a block of [`FlashKeys`] sums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parts {
+    /// The gradients of one query head: [`SumGroups`](crate::train::attention::SumGroups) sums those of a group. For few
+    /// heads of keys: it makes more blocks.
+    Heads,
+    /// Those of all query heads of a group, in the order of the heads. Nothing is left to sum.
+    Groups,
 }
 
 /// Keys of a block.
@@ -60,7 +73,11 @@ impl KernelDef for FlashKeys {
     type Args<S: Side> = FlashKeysArgs<S>;
 
     fn name(&self) -> String {
-        format!("train_flash_dkv_{}", self.head_dim)
+        let parts = match self.parts {
+            Parts::Heads => "",
+            Parts::Groups => "_groups",
+        };
+        format!("train_flash_dkv{parts}_{}", self.head_dim)
     }
 
     fn block(&self) -> u32 {
@@ -73,31 +90,60 @@ impl KernelDef for FlashKeys {
 
     fn grid(&self, a: &FlashKeysArgs<Shape>) -> Result<Grid, ShapeError> {
         check(self, self.head_dim, [a.tokens, a.heads, a.kv_heads])?;
-        let of_heads = [("q", a.q), ("grad", a.grad), ("dk", a.dk), ("dv", a.dv)];
+        let (inputs, keys) = ([("q", a.q), ("grad", a.grad)], [("k", a.k), ("v", a.v)]);
+        let outputs = [("dk", a.dk), ("dv", a.dv)];
+        let (of_heads, of_kv_heads) = match self.parts {
+            Parts::Heads => ([&inputs[..], &outputs].concat(), keys.to_vec()),
+            Parts::Groups => (inputs.to_vec(), [&keys[..], &outputs].concat()),
+        };
         let sizes = [a.tokens, a.heads, a.kv_heads, self.head_dim];
         let of_queries = [("lse", a.lse), ("delta", a.delta)];
-        check_lengths(self, sizes, &of_heads, &[("k", a.k), ("v", a.v)], &of_queries)?;
+        check_lengths(self, sizes, &of_heads, &of_kv_heads, &of_queries)?;
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
         let shared = self.sizes().shared() + 2 * STEP_BYTES;
-        Ok(Grid { shared, ..Grid::plane(a.heads, a.tokens.div_ceil(KEYS)) })
+        let heads = match self.parts {
+            Parts::Heads => a.heads,
+            Parts::Groups => a.kv_heads,
+        };
+        Ok(Grid { shared, ..Grid::plane(heads, a.tokens.div_ceil(KEYS)) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashKeysArgs<Dev<'k>>) {
         k.note("flash: keys and values");
-        let (head, sizes) = (k.ctaid(), self.sizes());
+        let sizes = self.sizes();
         let block = Block::new(k, sizes, k.ctaid_y() * KEYS, a.tokens);
-        let kv_head = head / (a.heads / a.kv_heads);
+        let (head, group) = (k.ctaid(), a.heads / a.kv_heads);
+        let kv_head = match self.parts {
+            Parts::Heads => head / group,
+            Parts::Groups => head,
+        };
         for (i, tensor) in (0..).zip([a.k, a.v]) {
             block.copy_owned(i, Head { tensor, heads: a.kv_heads, head: kv_head });
         }
         let mut sums = [(); 2].map(|()| fragments::zeros(k, sizes.tiles(), self.head_dim));
-        let queries = Queries::new(&block, &a, head);
-        queries.each_step(|step| self.step(&queries, step, &mut sums));
+        let mut walk = |head| {
+            let queries = Queries::new(&block, &a, head);
+            queries.each_step(|step| self.step(&queries, step, &mut sums));
+        };
+        let heads = match self.parts {
+            Parts::Heads => {
+                walk(head);
+                a.heads
+            }
+            Parts::Groups => {
+                k.for_each(head * group, head * group + group, 1, |head| {
+                    // No warp reads the steps of the head before any more.
+                    k.barrier();
+                    walk(head);
+                });
+                a.kv_heads
+            }
+        };
         k.note("flash: store dk and dv");
         for (sums, to) in sums.iter().zip([a.dk, a.dv]) {
             for (sums, tokens) in sums.iter().zip(block.lane_tokens()) {
                 for (r, token) in tokens.into_iter().enumerate() {
-                    let to = to.row(token * a.heads + head, 4 * self.head_dim).at((k.lane() & 3) * 2);
+                    let to = to.row(token * heads + head, 4 * self.head_dim).at((k.lane() & 3) * 2);
                     k.when(token.le(block.last), || fragments::store(sums, r, to));
                 }
             }
@@ -106,12 +152,16 @@ impl KernelDef for FlashKeys {
 
     fn reference(&self, a: FlashKeysArgs<Cpu<'_>>) {
         let visible = causal(a.starts);
-        let at = heads(self.head_dim, a.heads, a.kv_heads, &visible);
+        let at = super::heads(self.head_dim, a.heads, a.kv_heads, &visible);
         let [q, k, v, grad] = [a.q, a.k, a.v, a.grad].map(wide);
         let [lse, delta] = [a.lse, a.delta].map(wide_f32);
         let [_, dk, dv] = backward(&at, &Saved { q: &q, k: &k, v: &v, lse: &lse }, &grad, &delta);
-        narrow(&dk, a.dk);
-        narrow(&dv, a.dv);
+        let sum = |parts: Vec<f64>| match self.parts {
+            Parts::Heads => parts,
+            Parts::Groups => sum_groups(&at, &parts),
+        };
+        narrow(&sum(dk), a.dk);
+        narrow(&sum(dv), a.dv);
     }
 }
 

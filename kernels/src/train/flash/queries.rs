@@ -4,7 +4,7 @@ use super::block::{Block, Head, Sizes, WARPS};
 use super::forward::{check_queries, first_query};
 use super::fragments::{self, Tile};
 use super::softmax::QUAD;
-use super::steps::{Keys, Step};
+use super::steps::{self, Keys, Step};
 use super::{check, check_lengths, heads, log2_scale, scale, wide};
 use crate::contract::Contract;
 use crate::reduce::lanes_sum;
@@ -94,7 +94,7 @@ impl KernelDef for FlashQueries {
         check_lengths(self, sizes, &of_heads, &[("k", a.k), ("v", a.v)], &of_queries)?;
         self.length("starts", a.starts, "tokens", &[a.tokens])?;
         let plane = Grid::plane(a.heads, a.tokens.div_ceil(self.queries));
-        Ok(Grid { shared: self.sizes().shared(), ..plane })
+        Ok(Grid { shared: self.shared(), ..plane })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashQueriesArgs<Dev<'k>>) {
@@ -107,10 +107,11 @@ impl KernelDef for FlashQueries {
         }
         let kv = [a.k, a.v].map(|tensor| Head { tensor, heads: a.kv_heads, head: kv_head });
         let keys = Keys::new(&block, kv, a.starts);
-        let rows: Vec<_> =
-            block.lane_tokens().into_iter().map(|two| two.map(|token| self.row(&block, &a, token))).collect();
+        for token in block.lane_tokens().into_iter().flatten() {
+            self.row(&block, &a, token);
+        }
         let mut dq = fragments::zeros(k, self.sizes().tiles(), self.head_dim);
-        keys.each_step(|step| self.step(&block, &keys, step, &rows, &mut dq));
+        keys.each_step(|step| self.step(&block, &keys, step, &mut dq));
         k.note("flash: store dq");
         for (dq, tokens) in dq.iter().zip(block.lane_tokens()) {
             for (r, token) in tokens.into_iter().enumerate() {
@@ -131,15 +132,21 @@ impl KernelDef for FlashQueries {
     }
 }
 
-/// What the backward knows of a query: `-lse` in log2 units, and `-D / sqrt(d)`.
-struct Row<'k> {
-    lse: F32<'k>,
-    delta: F32<'k>,
-}
-
 impl FlashQueries {
+    /// Bytes of shared memory. After rows and [first keys](steps::bytes), it has `-lse` in log2 units and `-D / sqrt(d)` of
+    /// each query.
+    const fn shared(&self) -> u32 {
+        self.sizes().shared() + steps::bytes(self.sizes()) + 8 * self.queries
+    }
+
+    /// Where they are for a query.
+    fn numbers<'k>(&self, block: &Block<'k>, token: U32<'k>) -> [Ptr<'k, f32, Shared>; 2] {
+        let lse = block.after_rows().at(steps::bytes(self.sizes())).cast::<f32>().at(token - block.first);
+        [lse, lse.at(self.queries)]
+    }
+
     /// Computes and stores `D` of a lane's query; four lanes share it, and each takes four of 16 dimensions.
-    fn row<'k>(&self, block: &Block<'k>, a: &FlashQueriesArgs<Dev<'k>>, token: U32<'k>) -> Row<'k> {
+    fn row<'k>(&self, block: &Block<'k>, a: &FlashQueriesArgs<Dev<'k>>, token: U32<'k>) {
         let k = block.k;
         k.note("flash: D of a query");
         let (row, quarter) = (token.min(block.last) * a.heads + k.ctaid(), k.lane() & 3);
@@ -153,18 +160,14 @@ impl FlashQueries {
             }
         }
         let delta = lanes_sum(QUAD, sum.get());
-        k.when(quarter.eq(0) & token.le(block.last), || a.delta.at(row).st(delta));
-        Row { lse: a.lse.at(row).ld() * -LOG2_E, delta: delta * -(scale(self.head_dim) as f32) }
+        k.when(quarter.eq(0), || {
+            k.when(token.le(block.last), || a.delta.at(row).st(delta));
+            let numbers = [a.lse.at(row).ld() * -LOG2_E, delta * -(scale(self.head_dim) as f32)];
+            self.numbers(block, token).into_iter().zip(numbers).for_each(|(to, x)| to.st(x));
+        });
     }
 
-    fn step<'k>(
-        &self,
-        block: &Block<'k>,
-        keys: &Keys<'_, 'k>,
-        step: Step<'k>,
-        rows: &[[Row<'k>; 2]],
-        dq: &mut [Tile<'k>],
-    ) {
+    fn step<'k>(&self, block: &Block<'k>, keys: &Keys<'_, 'k>, step: Step<'k>, dq: &mut [Tile<'k>]) {
         let (k, Sizes { head_dim, step: columns, .. }) = (block.k, self.sizes());
         let [key_columns, value_columns] = block.columns(step.odd);
         k.note("flash: scores, queries times keys");
@@ -174,11 +177,14 @@ impl FlashQueries {
         k.note("flash: gradients of the weights, those of queries times values");
         let mut grads = fragments::zeros(k, dq.len(), columns);
         fragments::add_transposed(&mut grads, &block.left(1), &value_columns, head_dim);
-        let tiles = scores.iter().zip(&grads).zip(rows);
-        let ds = tiles.map(|((scores, grads), rows)| {
+        let tiles = scores.iter().zip(&grads).zip(block.lane_tokens());
+        let ds = tiles.map(|((scores, grads), tokens)| {
             k.note("flash: gradients of the scores of 16 queries");
-            let p = fragments::map(scores, |s, i, _| s.fma(log2_scale(head_dim), rows[i / 2].lse).ex2());
-            let grads = fragments::map(grads, |dp, i, _| dp.fma(scale(head_dim) as f32, rows[i / 2].delta));
+            let [[lse0, delta0], [lse1, delta1]] =
+                tokens.map(|token| self.numbers(block, token).map(Ptr::ld));
+            let (lse, delta) = ([lse0, lse1], [delta0, delta1]);
+            let p = fragments::map(scores, |s, i, _| s.fma(log2_scale(head_dim), lse[i / 2]).ex2());
+            let grads = fragments::map(grads, |dp, i, _| dp.fma(scale(head_dim) as f32, delta[i / 2]));
             fragments::rounded(&fragments::times(&p, &grads))
         });
         let ds: Vec<_> = ds.collect();

@@ -10,7 +10,6 @@ pub(super) const QUAD: u32 = 3;
 
 /// The running maximum and sum.
 pub(super) struct Softmax<'k> {
-    k: Builder<'k>,
     /// The maximum of the scores, in log2 units. `f32::MIN` stands for none: infinity minus infinity would be NaN.
     max: [Var<'k, f32>; 2],
     /// The lane's share of the sum of the weights.
@@ -19,25 +18,14 @@ pub(super) struct Softmax<'k> {
 
 impl<'k> Softmax<'k> {
     pub(super) fn new(k: Builder<'k>) -> Self {
-        Softmax { k, max: [0, 1].map(|_| k.var(f32::MIN)), sum: [0, 1].map(|_| k.var(0.0)) }
+        Softmax { max: [0, 1].map(|_| k.var(f32::MIN)), sum: [0, 1].map(|_| k.var(0.0)) }
     }
 
-    /// The weights of a step, relative to the maximum so far, as left matrices. Where it has risen, the sums so far are
-    /// rescaled. Scores times `factor` are in log2 units.
-    pub(super) fn weigh(&mut self, scores: &Tile<'k>, factor: f32, values: &mut Tile<'k>) -> Vec<A<'k>> {
-        let max = [0, 1].map(|r| self.next_max(scores, r, factor));
-        let risen = (max[0].gt(&self.max[0]) | max[1].gt(&self.max[1])).any();
-        self.k.when(risen, || {
-            self.k.note("flash: a maximum has risen, rescale the sums");
-            self.rescale(max, values);
-        });
-        self.k.note("flash: weights of 16 queries");
+    /// The weights of a step as left matrices, and the lane's sums of them before they are rounded.
+    fn weigh(scores: &Tile<'k>, max: [F32<'k>; 2], factor: f32) -> (Vec<A<'k>>, [F32<'k>; 2]) {
         let weights = fragments::map(scores, |score, i, _| score.fma(factor, -max[i / 2]).ex2());
-        for (r, sum) in self.sum.iter_mut().enumerate() {
-            let all = weights.iter().flat_map(|w| [w[2 * r], w[2 * r + 1]]).collect();
-            *sum += tree(all, |a, b| a + b);
-        }
-        fragments::rounded(&weights)
+        let all = |r: usize| weights.iter().flat_map(|w| [w[2 * r], w[2 * r + 1]]).collect();
+        (fragments::rounded(&weights), [0, 1].map(|r| tree(all(r), |a, b| a + b)))
     }
 
     fn next_max(&self, scores: &Tile<'k>, r: usize, factor: f32) -> F32<'k> {
@@ -50,10 +38,12 @@ impl<'k> Softmax<'k> {
         for sums in values {
             sums.0.iter_mut().enumerate().for_each(|(i, value)| *value *= factors[i / 2]);
         }
-        for r in 0..2 {
-            self.sum[r] *= factors[r];
-            self.max[r].set(max[r]);
-        }
+        self.sum.iter_mut().zip(factors).for_each(|(sum, factor)| *sum *= factor);
+    }
+
+    fn advance(&mut self, max: [F32<'k>; 2], sums: [F32<'k>; 2]) {
+        self.max.iter_mut().zip(max).for_each(|(old, max)| old.set(max));
+        self.sum.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
     }
 
     /// What the weighted values of query `g + 8 r` are to be multiplied by, and the natural logarithm of the sum of the
@@ -62,6 +52,38 @@ impl<'k> Softmax<'k> {
         let sum = lanes_sum(QUAD, self.sum[r].get());
         (sum.rcp(), (self.max[r].get() + sum.lg2()) * LN_2)
     }
+}
+
+/// The weights of a step of each 16 queries, relative to the maxima so far, as left matrices. Where one has risen, the sums
+/// so far are rescaled. Scores times `factor` are in log2 units.
+pub(super) fn weigh<'k>(
+    k: Builder<'k>,
+    softmax: &mut [Softmax<'k>],
+    scores: &[Tile<'k>],
+    factor: f32,
+    values: &mut [Tile<'k>],
+) -> Vec<Vec<A<'k>>> {
+    k.note("flash: the new maxima");
+    let next =
+        |(softmax, scores): (&Softmax<'k>, &Tile<'k>)| [0, 1].map(|r| softmax.next_max(scores, r, factor));
+    let maxima: Vec<[F32; 2]> = softmax.iter().zip(scores).map(next).collect();
+    let rises = softmax.iter().zip(&maxima).flat_map(|(old, max)| [0, 1].map(|r| max[r].gt(&old.max[r])));
+    let risen = rises.reduce(|a, b| a | b).expect("there are queries").any();
+    let weigh = |(scores, &max): (&Tile<'k>, &[F32<'k>; 2])| {
+        k.note("flash: weights of 16 queries");
+        Softmax::weigh(scores, max, factor)
+    };
+    let (weights, sums): (Vec<_>, Vec<_>) = scores.iter().zip(&maxima).map(weigh).unzip();
+    k.when(risen, || {
+        k.note("flash: a maximum has risen, rescale the sums");
+        let tiles = softmax.iter_mut().zip(&maxima).zip(values);
+        tiles.for_each(|((softmax, &max), values)| softmax.rescale(max, values));
+    });
+    softmax
+        .iter_mut()
+        .zip(maxima.into_iter().zip(sums))
+        .for_each(|(softmax, (max, sums))| softmax.advance(max, sums));
+    weights
 }
 
 /// Adds neighbours, then their sums, and so on.

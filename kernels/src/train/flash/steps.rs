@@ -1,8 +1,13 @@
 //! How a block of queries goes through the keys that they see.
 
-use super::block::{Block, Head};
+use super::block::{Block, Head, Sizes};
 use super::fragments::Tile;
 use ptx_gen::*;
+
+/// What follows the rows in shared memory: a word for each of the block's queries.
+pub(super) const fn bytes(sizes: Sizes) -> u32 {
+    4 * sizes.owned
+}
 
 /// The keys that a block of queries sees, and those of its warps and lanes.
 pub(super) struct Keys<'a, 'k> {
@@ -12,8 +17,8 @@ pub(super) struct Keys<'a, 'k> {
     first: U32<'k>,
     end: U32<'k>,
     warp: WarpQueries<'k>,
-    /// For each of the lane's queries: the first key that it sees, and how many follow.
-    lane: Vec<[(U32<'k>, U32<'k>); 2]>,
+    /// The first key that each of the block's queries sees.
+    starts: Ptr<'k, u32, Shared>,
 }
 
 /// The queries of a warp.
@@ -42,21 +47,20 @@ impl<'a, 'k> Keys<'a, 'k> {
         let start = |token: U32<'k>| starts.at(token.min(last)).ld();
         let warp_first = block.warp_first();
         let warp_last = (warp_first + (sizes.warp_rows() - 1)).min(last);
-        let seen = |token: U32<'k>| {
-            let (token, start) = (token.min(last), start(token));
-            (start, token - start)
-        };
+        let (k, shared) = (block.k, block.after_rows().cast::<u32>());
+        k.when(k.tid().lt(sizes.owned), || shared.at(k.tid()).st(start(first + k.tid())));
         Keys {
             block,
             kv,
-            first: start(first),
+            // So that there is a step, whatever memory has.
+            first: start(first).min(first),
             end: (first + sizes.owned).min(last + 1),
             warp: WarpQueries {
                 first: warp_first,
                 last: warp_last,
                 starts: [start(warp_first), start(warp_last)],
             },
-            lane: block.lane_tokens().into_iter().map(|two| two.map(seen)).collect(),
+            starts: shared,
         }
     }
 
@@ -85,11 +89,13 @@ impl<'a, 'k> Keys<'a, 'k> {
         k.when(late | step.first.lt(self.warp.starts[1]), || {
             k.note("flash: leave out keys that a query does not see");
             let key = step.first + (k.lane() & 3) * 2;
-            for (tile, queries) in scores.iter_mut().zip(&self.lane) {
-                let distances = queries.map(|(start, _)| key - start);
+            for (tile, tokens) in scores.iter_mut().zip(self.block.lane_tokens()) {
+                let starts = tokens.map(|token| self.starts.at(token - self.block.first).ld());
+                let distances = starts.map(|start| key - start);
+                let spans = [0, 1].map(|r| tokens[r] - starts[r]);
                 for (sums, eight) in tile.iter_mut().zip(0..) {
                     for (i, score) in sums.0.iter_mut().enumerate() {
-                        let seen = (distances[i / 2] + (8 * eight + i as u32 % 2)).le(queries[i / 2].1);
+                        let seen = (distances[i / 2] + (8 * eight + i as u32 % 2)).le(spans[i / 2]);
                         score.set(seen.select(score.get(), f32::NEG_INFINITY));
                     }
                 }

@@ -2,7 +2,7 @@
 
 use ptx_gen::bf16;
 use warpwright_driver::{Buffer, Error, Host, Queue, View};
-use warpwright_kernels::train::flash::{FlashKeysArgs, FlashQueriesArgs};
+use warpwright_kernels::train::flash::{FlashKeysArgs, FlashQueriesArgs, Parts};
 use warpwright_kernels::train::half::norm::RmsNormBackwardArgs;
 use warpwright_kernels::train::half::rotate::HeadsBackwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluBackwardArgs;
@@ -50,18 +50,36 @@ impl Step {
         let (work, starts, weights) = (&self.buffers.work, &self.slots.batch.starts, &self.weights.layers[l]);
         let Sizes { tokens, heads, kv_heads, .. } = self.sizes;
         let (q, k, v, lse) = (&layer.q.rotated, &layer.k.rotated, &layer.v, &layer.lse);
-        let (grad, delta, [dk, dv]) = (&work.grad, &work.delta, &work.parts);
+        // The query heads of a group that are still to be summed.
+        let group = match self.kernels.key_gradients.def().parts {
+            Parts::Heads => heads / kv_heads,
+            Parts::Groups => 1,
+        };
+        let parts = self.sizes.rows(kv_heads * group * self.sizes.head_dim);
+        let (grad, delta, [dk, dv]) =
+            (&work.grad, &work.delta, work.parts.each_ref().map(|all| all.view_range(0..parts)));
         let (o, dq) = (&layer.o, &work.dq_rotated);
         let args =
             FlashQueriesArgs::<Host> { q, k, v, starts, o, lse, grad, delta, dq, tokens, heads, kv_heads };
         queue.launch(&self.kernels.query_gradients, args)?;
-        let args =
-            FlashKeysArgs::<Host> { q, k, v, starts, lse, grad, delta, dk, dv, tokens, heads, kv_heads };
+        let args = FlashKeysArgs::<Host> {
+            q,
+            k,
+            v,
+            starts,
+            lse,
+            grad,
+            delta,
+            dk: &dk,
+            dv: &dv,
+            tokens,
+            heads,
+            kv_heads,
+        };
         queue.launch(&self.kernels.key_gradients, args)?;
-        let group = heads / kv_heads;
         self.rotated_back(queue, dq, 1, Some((&layer.q, weights.q_norm.as_ref())), &work.dq)?;
-        self.rotated_back(queue, dk, group, Some((&layer.k, weights.k_norm.as_ref())), &work.dk)?;
-        self.rotated_back(queue, dv, group, None, &work.dv)
+        self.rotated_back(queue, &dk, group, Some((&layer.k, weights.k_norm.as_ref())), &work.dk)?;
+        self.rotated_back(queue, &dv, group, None, &work.dv)
     }
 
     /// The gradient of a product, of that of what attention took: sums of groups, rotated back and through the head norm,
@@ -74,7 +92,7 @@ impl Step {
         rotated: Option<(&Rotated, Option<&Buffer<f32>>)>,
         dx: &View<bf16>,
     ) -> Result<(), Error> {
-        let (freq, Sizes { tokens, heads, .. }) = (&self.constants.freq, self.sizes);
+        let (freq, Sizes { tokens, head_dim, .. }) = (&self.constants.freq, self.sizes);
         let (no_x, nothing) = (dx.view_range(0..0), freq.view_range(0..0));
         let normed = rotated.and_then(|(saved, gains)| Some((saved.normed.as_ref()?, gains?)));
         let (x, inv, g) = match normed {
@@ -90,7 +108,7 @@ impl Step {
             inv,
             dx,
             tokens,
-            heads: heads / group,
+            heads: dx.len() as u32 / (tokens * head_dim),
             group,
         };
         let kernels = &self.kernels;

@@ -2,7 +2,7 @@
 
 use warpwright_driver::{Context, Kernel};
 use warpwright_kernels::train::cross_entropy::TokenLosses;
-use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries};
+use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
@@ -47,6 +47,8 @@ pub(super) struct Kernels {
 
 /// Columns of a tile of a product.
 const TILES: [u32; 2] = [256, 128];
+/// Keys of a block of [`FlashKeys`].
+const KEYS: u32 = 64;
 /// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its tokens.
 const FIXED: u32 = 36;
 
@@ -58,10 +60,10 @@ impl Kernels {
         head_norms: bool,
     ) -> Result<Kernels, Error> {
         let (threads, pairing, head_dim) = (256, settings.pairing, sizes.head_dim);
-        let rank = padded(sizes.rank);
+        let (rank, blocks) = (padded(sizes.rank), context.device().properties().multiprocessors);
         let back = |pairing, norm| load(context, HeadsBackward { head_dim, pairing, norm });
         Ok(Kernels {
-            blocks: context.device().properties().multiprocessors,
+            blocks,
             round: load(context, Round)?,
             embed: load(context, EmbedTokens { threads })?,
             norm: load(context, RmsNormForward { threads })?,
@@ -77,7 +79,7 @@ impl Kernels {
             values_backward: back(None, false)?,
             attention: load(context, FlashForward::new(head_dim))?,
             query_gradients: load(context, FlashQueries::new(head_dim))?,
-            key_gradients: load(context, FlashKeys { head_dim })?,
+            key_gradients: load(context, FlashKeys { head_dim, parts: parts(sizes, blocks) })?,
             swiglu: load(context, SwiGluForward { threads })?,
             swiglu_backward: load(context, SwiGluBackward { threads })?,
             logits: load(context, Logits)?,
@@ -103,6 +105,12 @@ impl Kernels {
         };
         self.linear.iter().filter(fits).min_by_key(cost).expect("each form is loaded")
     }
+}
+
+/// What a block of gradients of keys sums: whole groups, if that makes a block for each multiprocessor.
+fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
+    let blocks = sizes.tokens.div_ceil(KEYS) * sizes.kv_heads;
+    if blocks >= multiprocessors { Parts::Groups } else { Parts::Heads }
 }
 
 /// All products that a step takes, with every tile.
