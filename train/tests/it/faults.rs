@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 use warpwright_train::reference::{Adapters, Ops, References, Storage, Trainer};
 
-use crate::fixtures::{distance, named};
+use crate::compare::worst;
 use crate::planted::Fault;
 use crate::setup::{Setup, read};
 
@@ -68,8 +68,8 @@ impl Figures {
     fn new(run: &Run, reference: &Run) -> Figures {
         let losses = run.losses.iter().zip(&reference.losses);
         Figures {
-            gradients: farthest(&run.gradients, &reference.gradients),
-            adapters: farthest(&run.adapters, &reference.adapters),
+            gradients: worst(&run.gradients, &reference.gradients).0,
+            adapters: worst(&run.adapters, &reference.adapters).0,
             loss: losses.map(|(loss, wanted)| (loss - wanted).abs()).fold(0.0, f64::max),
         }
     }
@@ -79,12 +79,6 @@ impl Figures {
         let gates = [("gradients", self.gradients, GRADIENTS), ("adapters", self.adapters, ADAPTERS)];
         gates.into_iter().find(|(_, figure, limit)| figure > limit)
     }
-}
-
-/// The largest distance of a tensor.
-pub(crate) fn farthest(found: &Adapters, wanted: &Adapters) -> f64 {
-    let tensors = named(found).into_iter().zip(named(wanted));
-    tensors.map(|((_, found), (_, wanted))| distance(found, wanted)).fold(0.0, f64::max)
 }
 
 /// The runs without a fault, for each set of changes that the table has.
