@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use warpwright_driver::{Context, Driver};
+use warpwright_train::step::Launch;
 
 #[path = "../tests/it/compare.rs"]
 mod compare;
@@ -139,7 +140,7 @@ fn fixtures(context: &Context, options: &Options) -> bool {
 }
 
 fn faults(context: Context) -> bool {
-    let mut bench = Bench::new(context);
+    let mut bench = Bench::new(context, Launch::Graph);
     let all: Vec<Caught> = Fault::ALL.iter().map(|fault| bench.run(*fault)).collect();
     print!("{}", page::faults(&all));
     let missed = all.iter().filter(|caught| !caught.caught());

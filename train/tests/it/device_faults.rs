@@ -73,14 +73,15 @@ fn case(fault: Fault) -> Case {
 /// A device whose driver is [hooked](crate::hooked), and what was computed for it.
 pub(crate) struct Bench {
     context: Context,
+    launch: Launch,
     /// What the reference says, and how far the device is without a fault.
     right: HashMap<Case, (Adapters, f64)>,
 }
 
 impl Bench {
     /// Of a context of a hooked driver.
-    pub(crate) fn new(context: Context) -> Bench {
-        Bench { context, right: HashMap::new() }
+    pub(crate) fn new(context: Context, launch: Launch) -> Bench {
+        Bench { context, launch, right: HashMap::new() }
     }
 
     /// Plants the fault, and runs its gate.
@@ -113,8 +114,7 @@ impl Bench {
     ) -> (Adapters, bool) {
         hooked::plant(&self.context, changes);
         let adapters = if case.steps == 0 { setup.moved() } else { setup.adapters() };
-        let mut trainer = gates::trainer_with(&self.context, setup, weights, &adapters, Launch::Graph);
-        let seen = hooked::seen();
+        let mut trainer = gates::trainer_with(&self.context, setup, weights, &adapters, self.launch);
         let found = if case.steps == 0 {
             setup.micros(1).iter().for_each(|micro| trainer.accumulate(micro).unwrap());
             trainer.gradients()
@@ -122,7 +122,7 @@ impl Bench {
             (1..=case.steps).for_each(|step| assert!(!trainer.step(&setup.micros(step)).unwrap().skipped));
             trainer.adapters()
         };
-        (found.unwrap(), seen.planted)
+        (found.unwrap(), hooked::seen().planted)
     }
 }
 

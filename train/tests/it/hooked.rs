@@ -1,8 +1,8 @@
 //! A driver between the library and the real one: it hands other kernels to the real one than it was given, changes
-//! arguments of launches, and keeps the names of what graphs launch.
+//! arguments of launches, and keeps the names of what is launched.
 //!
 //! The library reaches every driver through a table of functions, so this needs nothing of it: neither the step nor the
-//! crate that loads its kernels has a switch for tests. Three functions of the table are replaced, of which each calls the
+//! crate that loads its kernels has a switch for tests. Four functions of the table are replaced, of which each calls the
 //! one that it stands for. It works over the emulator and over a GPU.
 //!
 //! What is changed is of one thread: that which has [`planted`](plant) it.
@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use ptx_gen::{AnyKernel, Target, print_with_lines};
 use warpwright_driver::sys::{
     Api, CUDA_KERNEL_NODE_PARAMS_v2, CUfunction, CUgraph, CUgraphNode, CUjit_option, CUmodule, CUresult,
-    Library,
+    CUstream, Library,
 };
 use warpwright_driver::{Context, Driver};
 
@@ -77,19 +77,16 @@ pub(crate) fn driver(real: &Driver) -> Driver {
         let mut api = Api::clone(known);
         api.cuModuleLoadDataEx = load;
         api.cuModuleGetFunction = function;
-        api.cuGraphAddKernelNode_v2 = Some(add_kernel);
-        // SAFETY: each of the three functions does what the one does that it calls, with arguments that are as good.
+        api.cuGraphAddKernelNode_v2 = api.cuGraphAddKernelNode_v2.map(|_| add_kernel as _);
+        api.cuLaunchKernel = launch;
+        // SAFETY: each of the four functions does what the one does that it calls, with arguments that are as good.
         unsafe { Library::of(api, "hooked") }
     });
-    assert!(std::ptr::eq(real_of(hooked), real.api()), "a process has one hooked driver");
+    assert!(std::ptr::eq(self::real(), real.api()), "a process has one hooked driver");
     Driver::of(hooked).expect("the real driver has started")
 }
 
-fn real_of(_: &Library) -> &'static Api {
-    real()
-}
-
-/// Lets this thread's modules have these kernels, and its graphs these arguments, in place of what it had before.
+/// Lets this thread's modules have these kernels, and its launches these arguments, in place of what it had before.
 ///
 /// The kernels have the arguments and the launch contracts of those that they replace, stay within their buffers and have
 /// no races: the real driver is not told.
@@ -109,7 +106,7 @@ pub(crate) fn plant(context: &Context, changes: &Changes) {
 pub(crate) struct Seen {
     /// The kernels that were loaded.
     pub(crate) loaded: Vec<String>,
-    /// The kernels of the graphs that were made, in the order of their nodes.
+    /// The kernels that were launched, or became nodes of graphs, in their order.
     pub(crate) launched: Vec<String>,
     /// Whether every kernel that was planted was loaded, and its argument changed somewhere.
     pub(crate) planted: bool,
@@ -166,25 +163,57 @@ unsafe extern "C" fn add_kernel(
     count: usize,
     params: *const CUDA_KERNEL_NODE_PARAMS_v2,
 ) -> CUresult {
-    let add =
-        real().cuGraphAddKernelNode_v2.expect("the table that was hooked has it, or it is an older driver");
+    let add = real().cuGraphAddKernelNode_v2.expect("it was hooked where there is one");
     // SAFETY: the caller's arguments.
     let mut copy = unsafe { *params };
-    let Some(Argument { index, add: more, .. }) = STATE.with_borrow_mut(|state| state.launch(copy.func))
-    else {
-        // SAFETY: the caller's arguments.
-        return unsafe { add(node, graph, after, count, params) };
-    };
-    // SAFETY: the kernel has more arguments than this, and this one has 32 bits.
-    let mut words: Vec<*mut c_void> = (0..=index).map(|i| unsafe { *copy.kernelParams.add(i) }).collect();
-    // SAFETY: as above.
-    let mut changed = unsafe { *words[index].cast::<u32>() }.wrapping_add(more);
-    words[index] = (&raw mut changed).cast();
-    // SAFETY: `AddMasked`, the one kernel whose argument is changed, has this many.
-    words.extend((index + 1..MOST).map(|i| unsafe { *copy.kernelParams.add(i) }));
-    copy.kernelParams = words.as_mut_ptr();
-    // SAFETY: the caller's arguments, one of them in another place, which lives until the call returns.
+    let changed = Changed::of(copy.func, copy.kernelParams);
+    copy.kernelParams = changed.params(copy.kernelParams);
+    // SAFETY: the caller's arguments, of which one may be in another place, which lives until the call returns.
     unsafe { add(node, graph, after, count, &copy) }
+}
+
+unsafe extern "C" fn launch(
+    function: CUfunction,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared: c_uint,
+    stream: CUstream,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> CUresult {
+    let changed = Changed::of(function, params);
+    let (params, launch) = (changed.params(params), real().cuLaunchKernel);
+    // SAFETY: as for a node of a graph.
+    unsafe {
+        launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra)
+    }
+}
+
+/// The arguments of a launch, if one is changed, and that one.
+struct Changed(Option<(Vec<*mut c_void>, Vec<u32>)>);
+
+impl Changed {
+    /// Keeps the name of the launch. `params` are the arguments of the function.
+    fn of(function: CUfunction, params: *mut *mut c_void) -> Changed {
+        let argument = STATE.with_borrow_mut(|state| state.launch(function));
+        Changed(argument.map(|Argument { index, add, .. }| {
+            // SAFETY: the one kernel whose argument is changed has this many.
+            let mut list = unsafe { std::slice::from_raw_parts(params, MOST) }.to_vec();
+            // SAFETY: the argument has 32 bits.
+            let mut word = vec![unsafe { *list[index].cast::<u32>() }.wrapping_add(add)];
+            list[index] = word.as_mut_ptr().cast();
+            (list, word)
+        }))
+    }
+
+    /// Them, or those that are given.
+    fn params(&self, given: *mut *mut c_void) -> *mut *mut c_void {
+        self.0.as_ref().map_or(given, |(list, _)| list.as_ptr().cast_mut())
+    }
 }
 
 /// Arguments of the kernel whose argument is changed.

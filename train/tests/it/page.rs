@@ -37,7 +37,8 @@ at the end of a name is its threads or the length of heads; `wide` is for sizes 
 
 /// The whole page, from a device of a [hooked](crate::hooked) driver.
 pub(crate) fn text(context: &Context, each: &mut dyn FnMut(&Caught)) -> (String, bool) {
-    let mut bench = Bench::new(context.clone());
+    // Kernel by kernel gives the bits of the graph, of which the emulator would trace the first launch.
+    let mut bench = Bench::new(context.clone(), Launch::Eager);
     let run = |fault: &(&'static str, Fault)| {
         let caught = bench.run(*fault);
         each(&caught);
