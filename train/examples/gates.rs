@@ -3,6 +3,7 @@
 //! It holds the fixtures, so it runs on a machine without the repository. Exit code 1 says that a gate was missed, 2 that
 //! it could not run.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -14,10 +15,13 @@ use warpwright_train::step::Launch;
 mod compare;
 #[path = "../tests/it/device_faults.rs"]
 mod device_faults;
+#[path = "../tests/it/faults.rs"]
+#[allow(dead_code)] // The tests use the rest, here and below.
+mod faults;
 #[path = "../tests/it/faulty/mod.rs"]
 mod faulty;
 #[path = "../tests/it/fixtures.rs"]
-#[allow(dead_code)] // The tests use the rest, here and below.
+#[allow(dead_code)]
 mod fixtures;
 #[path = "../tests/it/gates.rs"]
 mod gates;
@@ -49,14 +53,20 @@ struct Options {
     /// Of the tensors of the step
     #[arg(long, default_value = "f32", value_parser = ["f32"])]
     precision: String,
+    /// How a step reaches the device; of a graph the emulator traces the first launch, which takes long
+    #[arg(long, default_value = "graph", value_parser = launch)]
+    launch: Launch,
+    /// Steps of each fixture, in place of its own number; 0 leaves gradients alone
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=100))]
+    steps: Option<u16>,
     /// Plant each fault in what the device runs, in place of the gates of the fixtures
-    #[arg(long, conflicts_with_all = ["fixtures", "reference"])]
+    #[arg(long, conflicts_with_all = ["fixtures", "reference", "steps"])]
     faults: bool,
-    /// Compare the reference with the numbers of NumPy as well; it needs no device
+    /// Compare the reference with the numbers of NumPy as well
     #[arg(long)]
     reference: bool,
     /// Write train/GATES.md of what the emulator finds
-    #[arg(long, conflicts_with_all = ["faults", "reference", "fixtures"])]
+    #[arg(long, conflicts_with_all = ["faults", "reference", "fixtures", "steps", "launch"])]
     update: bool,
     /// Fixtures; all, if none is named
     #[arg(value_name = "FIXTURE", value_parser = FIXTURES.map(|(name, _)| name))]
@@ -77,6 +87,14 @@ fn device(text: &str) -> Result<Place, String> {
     }
 }
 
+fn launch(text: &str) -> Result<Launch, String> {
+    match text {
+        "graph" => Ok(Launch::Graph),
+        "eager" => Ok(Launch::Eager),
+        _ => Err("use graph or eager".into()),
+    }
+}
+
 fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -94,11 +112,12 @@ fn run(options: &Options) -> Result<bool, Failure> {
         return Err("train/GATES.md is of the emulator; leave --device out, or --update".into());
     }
     let context = open(options.device)?;
-    println!("{}", context.device());
+    let out = &mut std::io::stdout();
+    writeln!(out, "{}", context.device())?;
     match options {
-        Options { update: true, .. } => update(&context),
-        Options { faults: true, .. } => Ok(faults(context)),
-        _ => Ok(fixtures(&context, options)),
+        Options { update: true, .. } => update(&context, out),
+        Options { faults: true, .. } => plant(context, options.launch, out),
+        _ => hold(&context, options, out),
     }
 }
 
@@ -111,53 +130,52 @@ fn open(place: Place) -> Result<Context, Failure> {
     Ok(Context::new(&hooked::driver(&driver).device(ordinal)?)?)
 }
 
-fn fixtures(context: &Context, options: &Options) -> bool {
-    println!("| fixture | gate | value | limit | farthest | pass |\n|---|---|---|---|---|---|");
+fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<bool, Failure> {
+    writeln!(out, "| fixture | gate | value | limit | farthest | pass |\n|---|---|---|---|---|---|")?;
     let wanted = |name: &str| options.fixtures.is_empty() || options.fixtures.iter().any(|one| one == name);
     let mut passed = true;
     for (name, steps) in FIXTURES.into_iter().filter(|(name, _)| wanted(name)) {
         let start = Instant::now();
-        let mut row = |figure: &Figure| {
-            let Figure { gate, value, limit, place } = figure;
-            let pass = figure.passes();
-            println!(
-                "| {name} | {gate} | {value:.1e} | {limit:.0e} | {place} | {} |",
-                if pass { "yes" } else { "NO" }
-            );
-            passed &= pass;
-        };
+        let steps = options.steps.map_or(steps, usize::from);
+        let mut figures = gates::figures(context, &gates::setup(name), options.launch, steps)?;
         if options.reference {
-            let worst = fixtures::off(name, steps);
-            let (gate, limit) = ("reference, of NumPy's", fixtures::LIMIT);
-            row(&Figure { gate, value: worst.error, limit, place: worst.place });
+            let (gate, limit, worst) = ("reference, of NumPy's", fixtures::LIMIT, fixtures::off(name, steps));
+            figures.push(Figure { gate, limit, value: worst.error, place: worst.place });
         }
-        for figure in gates::figures(context, &gates::setup(name), steps) {
-            row(&figure);
+        for figure in figures {
+            let Figure { gate, value, limit, place } = &figure;
+            let pass = if figure.passes() { "yes" } else { "NO" };
+            writeln!(out, "| {name} | {gate} | {value:.1e} | {limit:.0e} | {place} | {pass} |")?;
+            passed &= figure.passes();
         }
         eprintln!("{name}: {steps} steps, {:.1} s", start.elapsed().as_secs_f64());
     }
-    passed
+    Ok(passed)
 }
 
-fn faults(context: Context) -> bool {
-    let mut bench = Bench::new(context, Launch::Graph);
-    let all: Vec<Caught> = Fault::ALL.iter().map(|fault| bench.run(*fault)).collect();
-    print!("{}", page::faults(&all));
-    let missed = all.iter().filter(|caught| !caught.caught());
-    let missed: Vec<_> = missed.inspect(|caught| println!("MISSED: {}", caught.fault)).collect();
-    println!("{} of {} faults caught", all.len() - missed.len(), all.len());
-    missed.is_empty()
+fn plant(context: Context, launch: Launch, out: &mut dyn Write) -> Result<bool, Failure> {
+    let mut bench = Bench::new(context, launch);
+    let all = Fault::ALL.iter().map(|fault| bench.run(*fault)).collect::<Result<Vec<Caught>, _>>()?;
+    write!(out, "{}", page::faults(&all))?;
+    verdict(&all, out)
 }
 
-fn update(context: &Context) -> Result<bool, Failure> {
-    let (text, right) = page::text(context, &mut |caught| {
-        if !caught.caught() {
-            println!("MISSED: {}, {:e}, {:e} without it", caught.fault, caught.value, caught.without);
-        }
-    });
+fn verdict(all: &[Caught], out: &mut dyn Write) -> Result<bool, Failure> {
+    let caught = all.iter().filter(|caught| caught.caught()).count();
+    for missed in all.iter().filter(|caught| !caught.caught()) {
+        writeln!(out, "MISSED: {}", missed.fault)?;
+    }
+    writeln!(out, "{caught} of {} faults caught", all.len())?;
+    Ok(caught == all.len())
+}
+
+/// Writes the page, if all is as it must be.
+fn update(context: &Context, out: &mut dyn Write) -> Result<bool, Failure> {
+    let (text, all) = page::text(context)?;
+    let right = verdict(&all, out)?;
     if right {
         std::fs::write(page::path(), text)?;
-        println!("wrote {}", page::path().display());
+        writeln!(out, "wrote {}", page::path().display())?;
     }
     Ok(right)
 }

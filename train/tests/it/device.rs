@@ -41,12 +41,12 @@ gates! {
 const LARGE: &[&str] = &["tiny-100", "hd128-100", "qwen3-hd128", "gqa6-hd128", "gqa7-hd64"];
 
 pub(crate) fn trainer(setup: &Setup, adapters: &Adapters, launch: Launch) -> Trainer {
-    gates::trainer(&context(), setup, adapters, launch)
+    gates::trainer(&context(), setup, adapters, launch).unwrap()
 }
 
 fn gate(name: &str) {
     let steps = FIXTURES.iter().find(|(fixture, _)| *fixture == name).expect("it is in the list").1;
-    let figures = figures(&context(), &gates::setup(name), steps);
+    let figures = figures(&context(), &gates::setup(name), Launch::Graph, steps).unwrap();
     for Figure { gate, value, limit, place } in &figures {
         println!("{name}: {gate} {value:.1e} of {limit:.0e}, at {place}");
     }

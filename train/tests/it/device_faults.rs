@@ -2,17 +2,20 @@
 //!
 //! A gate is one of those that the step passes ([`gates`]): gradients where B is not zero, or adapters after some steps. Each
 //! fault runs on a small fixture that its gate has, for as few steps as the gate needs. The same harness runs without a
-//! fault, and passes.
+//! fault, and passes. With the fault the device must also be where the reference is that has the same one
+//! ([`planted`](crate::planted)): then the gate has seen this fault, and nothing else that came with it.
 
 use std::collections::HashMap;
 
 use warpwright_driver::Context;
 use warpwright_kernels::train::nested;
 use warpwright_kernels::train::nf4::Nf4;
-use warpwright_train::reference::{Adapters, References, Storage, Trainer as Reference, Weights};
+use warpwright_train::Error;
+use warpwright_train::reference::{Adapters, Storage, Weights};
 use warpwright_train::step::{Launch, Matrix};
 
 use crate::compare::worst;
+use crate::faults;
 use crate::gates::{self, ADAPTER, GRADIENT};
 use crate::hooked::{self, Changes};
 use crate::planted::Fault;
@@ -23,9 +26,12 @@ pub(crate) struct Caught {
     pub(crate) fault: &'static str,
     pub(crate) place: &'static str,
     pub(crate) case: Case,
+    /// How far the device with the fault is from the reference.
     pub(crate) value: f64,
-    /// Of the same gate without the fault.
+    /// How far it is without the fault.
     pub(crate) without: f64,
+    /// How far it is, with the fault, from the reference that has the same fault.
+    pub(crate) meant: f64,
 }
 
 /// A gate, and what it runs on.
@@ -47,10 +53,10 @@ impl Case {
 }
 
 impl Caught {
-    /// Whether the gate tells a step with the fault from one without.
+    /// Whether the gate tells a step with the fault from one without, and the fault is the one that is meant.
     pub(crate) fn caught(&self) -> bool {
-        // NaN is caught, by a step without the fault it is not passed.
-        !(self.value <= self.case.limit()) && self.without < self.case.limit()
+        let limit = self.case.limit();
+        self.value > limit && self.without < limit && self.meant < limit
     }
 }
 
@@ -85,12 +91,16 @@ impl Bench {
     }
 
     /// Plants the fault, and runs its gate.
-    pub(crate) fn run(&mut self, (name, fault): (&'static str, Fault)) -> Caught {
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub(crate) fn run(&mut self, (name, fault): (&'static str, Fault)) -> Result<Caught, Error> {
         let case = case(fault);
         let setup = gates::setup(case.fixture);
         if !self.right.contains_key(&case) {
-            let wanted = reference(&setup, case);
-            let (found, _) = self.device(&setup, case, &Changes::default(), &gates::weights(&setup));
+            let wanted = reference(&setup, case, None);
+            let found = self.device(&setup, case, &Changes::default(), &gates::weights(&setup))?;
             let without = worst(&found, &wanted).0;
             self.right.insert(case, (wanted, without));
         }
@@ -98,44 +108,41 @@ impl Bench {
         let weights = if site.is_none() { in_the_weights(fault, &setup) } else { gates::weights(&setup) };
         let place = site.as_ref().map_or("weights, as the host unpacks them", |site| site.place);
         let none = Changes::default();
-        let (found, planted) = self.device(&setup, case, site.as_deref().unwrap_or(&none), &weights);
-        assert!(planted, "{name}: the step has no such kernel, or no such launch: it was planted nowhere");
+        let found = self.device(&setup, case, site.as_deref().unwrap_or(&none), &weights)?;
         let (wanted, without) = &self.right[&case];
-        Caught { fault: name, place, case, value: worst(&found, wanted).0, without: *without }
+        let meant = worst(&found, &reference(&setup, case, Some(fault))).0;
+        Ok(Caught { fault: name, place, case, value: worst(&found, wanted).0, without: *without, meant })
     }
 
-    /// What the gate compares, and whether all changes were met.
+    /// What the gate compares. All changes must be met.
     fn device(
         &self,
         setup: &Setup,
         case: Case,
         changes: &Changes,
         weights: &Weights<Vec<f32>, Matrix>,
-    ) -> (Adapters, bool) {
+    ) -> Result<Adapters, Error> {
         hooked::plant(&self.context, changes);
         let adapters = if case.steps == 0 { setup.moved() } else { setup.adapters() };
-        let mut trainer = gates::trainer_with(&self.context, setup, weights, &adapters, self.launch);
+        let mut trainer = gates::trainer_with(&self.context, setup, weights, &adapters, self.launch)?;
         let found = if case.steps == 0 {
-            setup.micros(1).iter().for_each(|micro| trainer.accumulate(micro).unwrap());
+            setup.micros(1).iter().try_for_each(|micro| trainer.accumulate(micro))?;
             trainer.gradients()
         } else {
-            (1..=case.steps).for_each(|step| assert!(!trainer.step(&setup.micros(step)).unwrap().skipped));
+            (1..=case.steps).try_for_each(|step| trainer.step(&setup.micros(step)).map(drop))?;
             trainer.adapters()
         };
-        (found.unwrap(), hooked::seen().planted)
+        assert!(hooked::seen().planted, "the step has no such kernel, or no such launch");
+        found
     }
 }
 
 /// The same of the reference.
-fn reference(setup: &Setup, case: Case) -> Adapters {
-    let model = setup.model(setup.weights(&|nf4| setup.unpack(nf4)), Storage::F64, &References);
-    let adapters = if case.steps == 0 { setup.moved() } else { setup.adapters() };
-    let mut trainer = Reference::new(&model, setup.training.clone(), adapters).unwrap();
-    if case.steps == 0 {
-        return trainer.gradients(&setup.micros(1)).unwrap().1;
+fn reference(setup: &Setup, case: Case, fault: Option<Fault>) -> Adapters {
+    match case.steps {
+        0 => faults::gradients(setup, fault, Storage::F64),
+        steps => faults::trained(setup, fault, Storage::F64, steps).0,
     }
-    (1..=case.steps).for_each(|step| assert!(!trainer.step(&setup.micros(step)).unwrap().skipped));
-    trainer.adapters
 }
 
 /// The weights with the one fault that is in the host's part: `absmax` is whole when it reaches the device.

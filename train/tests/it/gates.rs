@@ -11,7 +11,7 @@ use warpwright_train::reference::{
     Adapters, Model, Record, References, Storage, Trainer as Reference, Weights,
 };
 use warpwright_train::step::{Launch, Matrix, Settings, Trainer};
-use warpwright_train::{LayerWeights, Projection};
+use warpwright_train::{Error, LayerWeights, Projection};
 
 use crate::compare::worst;
 use crate::setup::{Setup, read};
@@ -74,31 +74,44 @@ pub(crate) fn setup(fixture: &str) -> Setup {
     Setup::new(&read(fixture)["config"])
 }
 
-/// Every gate, over this many steps.
-pub(crate) fn figures(context: &Context, setup: &Setup, steps: usize) -> Vec<Figure> {
+/// Every gate, over this many steps; gradients alone without any.
+///
+/// # Errors
+///
+/// Those of the device.
+pub(crate) fn figures(
+    context: &Context,
+    setup: &Setup,
+    launch: Launch,
+    steps: usize,
+) -> Result<Vec<Figure>, Error> {
     let model = setup.model(setup.weights(&|nf4| setup.unpack(nf4)), Storage::F64, &References);
-    let mut figures = vec![gradients(context, setup, &model)];
-    let mut reference = Reference::new(&model, setup.training.clone(), setup.adapters()).unwrap();
-    let mut device = trainer(context, setup, &setup.adapters(), Launch::Graph);
+    let mut figures = vec![gradients(context, setup, launch, &model)?];
+    if steps == 0 {
+        return Ok(figures);
+    }
+    let mut reference = Reference::new(&model, setup.training.clone(), setup.adapters())?;
+    let mut device = trainer(context, setup, &setup.adapters(), launch)?;
     let mut records = vec![];
     for step in 1..=steps {
         let micros = setup.micros(step);
-        records.push([device.step(&micros).unwrap(), reference.step(&micros).unwrap()]);
+        records.push([device.step(&micros)?, reference.step(&micros)?]);
     }
     figures.extend(of_records(&records));
-    let adapters = worst(&device.adapters().unwrap(), &reference.adapters);
+    let adapters = worst(&device.adapters()?, &reference.adapters);
     figures.push(Figure::new("adapters", ADAPTER, adapters));
-    figures
+    Ok(figures)
 }
 
 /// The gradients of one micro-batch where B is not zero.
-fn gradients(context: &Context, setup: &Setup, model: &Model<'_>) -> Figure {
+fn gradients(context: &Context, setup: &Setup, launch: Launch, model: &Model<'_>) -> Result<Figure, Error> {
     let mut micro = setup.micros(1).swap_remove(0);
     micro.n = micro.labelled();
-    let wanted = model.gradients(&setup.moved(), &micro).unwrap();
-    let mut device = trainer(context, setup, &setup.moved(), Launch::Graph);
-    device.accumulate(&micro).unwrap();
-    Figure::new("gradients", GRADIENT, worst(&device.gradients().unwrap(), &wanted.adapters))
+    let wanted = model.gradients(&setup.moved(), &micro)?;
+    let mut device = trainer(context, setup, &setup.moved(), launch)?;
+    device.accumulate(&micro)?;
+    let apart = worst(&device.gradients()?, &wanted.adapters);
+    Ok(Figure::new("gradients", GRADIENT, apart))
 }
 
 /// What the device recorded of its steps, beside what the reference did.
@@ -155,7 +168,12 @@ fn unnested(nf4: Nf4) -> Nf4 {
     Nf4 { absmax, ..nf4 }
 }
 
-pub(crate) fn trainer(context: &Context, setup: &Setup, adapters: &Adapters, launch: Launch) -> Trainer {
+pub(crate) fn trainer(
+    context: &Context,
+    setup: &Setup,
+    adapters: &Adapters,
+    launch: Launch,
+) -> Result<Trainer, Error> {
     trainer_with(context, setup, &weights(setup), adapters, launch)
 }
 
@@ -165,7 +183,7 @@ pub(crate) fn trainer_with(
     weights: &Weights<Vec<f32>, Matrix>,
     adapters: &Adapters,
     launch: Launch,
-) -> Trainer {
+) -> Result<Trainer, Error> {
     let tokens = setup.rows * setup.len;
     let settings = Settings {
         config: setup.config.clone(),
@@ -177,5 +195,5 @@ pub(crate) fn trainer_with(
         head_chunk: if tokens < 256 { 20 } else { 300 },
         launch,
     };
-    Trainer::new(context, settings, weights, adapters).unwrap()
+    Trainer::new(context, settings, weights, adapters)
 }

@@ -59,10 +59,9 @@ impl<'k> Lanes<'k> {
 }
 
 /// The token after the last that a token of so many sees, if it sees one more than it should.
-fn end<'k>(k: Builder<'k>, starts: Ptr<'k, u32, Read>, token: U32<'k>, tokens: U32<'k>) -> U32<'k> {
+fn end<'k>(starts: Ptr<'k, u32, Read>, token: U32<'k>, tokens: U32<'k>) -> U32<'k> {
     let next = (token + 1).min(tokens - 1);
     let sees = next.gt(token) & starts.at(next).ld().le(token);
-    let _ = k;
     token + 1 + sees.select(1u32, 0u32)
 }
 
@@ -77,7 +76,7 @@ impl Program<DocumentAttention> for Forward {
         let kv_head = head / (a.heads / a.kv_heads);
         let q = lanes.load(a.q, query);
         let (mut max, mut sum, mut o) = (k.var(f32::NEG_INFINITY), k.var(0.0), k.var(0.0));
-        let end = end(k, a.starts, token, k.nctaid() / a.heads);
+        let end = end(a.starts, token, k.nctaid() / a.heads);
         k.for_each(a.starts.at(token).ld(), end, 1, |j| {
             let key = j * a.kv_heads + kv_head;
             let score = lanes.score(q, lanes.load(a.k, key));
@@ -102,7 +101,7 @@ impl Program<QueryGradients> for Backward {
         let delta = if *self == Backward::NoDelta { k.val(0.0) } else { delta };
         k.when(k.lane().eq(0), || a.delta.at(query).st(delta));
         let end = match self {
-            Backward::SeesNext => end(k, a.starts, token, k.nctaid() / a.heads),
+            Backward::SeesNext => end(a.starts, token, k.nctaid() / a.heads),
             _ => token + 1,
         };
         let mut dq = k.var(0.0);

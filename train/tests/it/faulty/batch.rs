@@ -37,7 +37,7 @@ impl Program<FetchMicroBatch> for Fetch {
             let word = slot.at(i).ld();
             let word = match self {
                 Fetch::First => word,
-                Fetch::All(list) => list.word(k, i, word, tokens),
+                Fetch::All(list) => list.word(i, word, tokens),
                 Fetch::OwnMean { accum } => {
                     let mut labels = k.var(0u32);
                     k.for_each(tokens + HEADER, tokens * 2 + HEADER, 1, |j| {
@@ -56,7 +56,7 @@ const NONE: u32 = 1 << 31;
 
 impl List {
     /// Word `i`.
-    fn word<'k>(&self, k: Builder<'k>, i: U32<'k>, word: U32<'k>, tokens: U32<'k>) -> U32<'k> {
+    fn word<'k>(&self, i: U32<'k>, word: U32<'k>, tokens: U32<'k>) -> U32<'k> {
         match self {
             List::Labels => {
                 let label = i.ge(tokens + HEADER) & i.lt(tokens * 2 + HEADER);
@@ -67,7 +67,6 @@ impl List {
                 let first = tokens * 3 + HEADER;
                 let token = i - i.min(first);
                 let start = token - token % *row;
-                let _ = k;
                 i.ge(first).select(start, word)
             }
         }

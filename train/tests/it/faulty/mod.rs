@@ -16,6 +16,7 @@ use warpwright_kernels::Pairing;
 use warpwright_kernels::train::adamw::AdamWUpdate;
 use warpwright_kernels::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
 use warpwright_kernels::train::clip::SquareSums;
+use warpwright_kernels::train::dropout::AddMasked;
 use warpwright_kernels::train::linear::BroadcastRow;
 use warpwright_kernels::train::micro_batch::FetchMicroBatch;
 use warpwright_kernels::train::nf4::Nf4Dequantize;
@@ -109,18 +110,20 @@ impl Fault {
         let fetch = |program: Fetch| faulty(FetchMicroBatch { threads: THREADS, slots: SLOTS }, program);
         let (row, accum) = (setup.len as u32, setup.accum as u32);
         Some(match self {
-            Fault::FrozenStep => site("kernel: schedule and corrections", vec![end(End::FirstStep)]),
+            Fault::FrozenStep => site("kernel: end of the step", vec![end(End::FirstStep)]),
             Fault::SkipCaptureStep => site("kernel: end of the step", vec![end(End::FirstSkipped)]),
             Fault::FrozenBatch => site("kernel: fetch of the batch", vec![fetch(Fetch::First)]),
             Fault::PerLayerClip => site(
-                "kernels: sums of squares, clip, AdamW",
+                "kernels: sums of squares, end of the step, AdamW",
                 vec![
                     faulty(SquareSums { threads: THREADS }, optimizer::ByLayer),
                     end(End::ClipByLayer),
                     update(Update::ClipByLayer),
                 ],
             ),
-            Fault::NoClip => site("argument of the clip's kernel", vec![end(End::NoClip)]),
+            Fault::NoClip => {
+                site("kernel: end of the step, of an infinite `max_norm`", vec![end(End::NoClip)])
+            }
             Fault::Bf16Master => site("kernel: AdamW", vec![update(Update::Bf16)]),
             Fault::NoBiasCorrection => site("kernel: end of the step", vec![end(End::NoCorrections)]),
             Fault::EpsInside => site("kernel: AdamW", vec![update(Update::EpsInside)]),
@@ -131,8 +134,11 @@ impl Fault {
             }
             Fault::MeanOfMicro => site("kernel: fetch of the batch", vec![fetch(Fetch::OwnMean { accum })]),
             Fault::DropoutMaskBackward => Site {
-                place: "argument of the mask's launches in the backward",
-                changes: Changes { kernels: vec![], argument: Some(MASK_OF_THE_BACKWARD) },
+                place: "kernel: mask, and an argument of its launches in the backward",
+                changes: Changes {
+                    kernels: vec![faulty(AddMasked { threads: THREADS }, parts::OtherMask)],
+                    argument: Some(MASK_OF_THE_BACKWARD),
+                },
             },
             _ => return None,
         })
@@ -169,7 +175,7 @@ impl Fault {
             Fault::GroupFirst => site("kernel: sum of a group", vec![faulty(SumGroups, Groups::First)]),
             Fault::GroupMean => site("kernel: sum of a group", vec![faulty(SumGroups, Groups::Mean)]),
             Fault::NoRopeBackward => site(
-                "argument of RoPE's backward",
+                "kernel: RoPE backward, of no token",
                 vec![faulty(rotate(Direction::Backward), Rotated::Nothing)],
             ),
             Fault::RopeBackwardSign => {
@@ -202,12 +208,11 @@ impl Fault {
     }
 }
 
-/// Of [`AddMasked`](warpwright_kernels::train::dropout::AddMasked) the argument `stream`, from the last kernel of the head
-/// on to the end of the micro-batch: the masks of other inputs.
+/// The number of an input, from the last kernel of the head on to the end of the micro-batch.
 const MASK_OF_THE_BACKWARD: Argument = Argument {
     kernel: "train_add_masked",
     index: 5,
-    add: 1000,
+    add: parts::OTHER,
     between: ["train_logit_gradients", "train_end_micro_batch"],
 };
 

@@ -4,11 +4,14 @@ use std::f32::consts::LOG2_E;
 
 use ptx_gen::{Builder, Dev, KernelDef};
 use warpwright_kernels::train::attention::{SumGroups, SumGroupsArgs};
+use warpwright_kernels::train::dropout::{AddMasked, AddMaskedArgs};
 use warpwright_kernels::train::linear::{BroadcastRow, BroadcastRowArgs};
 use warpwright_kernels::train::nf4::{BLOCK, Nf4Dequantize, Nf4DequantizeArgs, VALUES};
+use warpwright_kernels::train::philox::on_device;
 use warpwright_kernels::train::products::{Product, ProductArgs};
 use warpwright_kernels::train::rms_norm::{RmsNormBackward, RmsNormBackwardArgs};
 use warpwright_kernels::train::rope::{RotateHeads, RotateHeadsArgs};
+use warpwright_kernels::train::state::MICRO;
 use warpwright_kernels::train::swiglu::{SwiGluBackward, SwiGluBackwardArgs};
 
 use super::Program;
@@ -144,6 +147,27 @@ impl Program<Nf4Dequantize> for SwappedNibbles {
             let word = a.packed.cast::<u32>().at(first / 8).ld();
             let absmax = a.absmax.at(first / BLOCK as u32).ld();
             (0..8).for_each(|j| a.w.at(first + j).st(values.at(word.bfe(4 * j, 4)).ld() * absmax));
+        });
+    }
+}
+
+/// What is added to the number of an input, where a mask is that of another micro-batch.
+pub(super) const OTHER: u32 = 1000;
+
+/// Masks of inputs from [`OTHER`] on are those of a later micro-batch, of the inputs that many before.
+pub(super) struct OtherMask;
+
+impl Program<AddMasked> for OtherMask {
+    fn program<'k>(&self, of: &AddMasked, k: Builder<'k>, a: AddMaskedArgs<Dev<'k>>) {
+        let group = k.ctaid() * of.threads + k.tid();
+        k.when((group * 4).lt(a.n), || {
+            let more = a.stream.ge(OTHER).select(OTHER, 0u32);
+            let counter = [group, k.val(0u32), a.stream - more, a.counters.at(MICRO).ld() + more];
+            let words = on_device(counter, [0, 1].map(|word| a.seed.at(word).ld()));
+            for (j, word) in (0..).zip(words) {
+                let (x, sum) = (a.x.at(group * 4 + j).ld(), a.sum.at(group * 4 + j));
+                sum.st(sum.ld() + (word >> 8).ge(a.threshold).select(x, 0.0));
+            }
         });
     }
 }
