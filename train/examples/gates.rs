@@ -156,7 +156,15 @@ fn hold(context: &Context, options: &Options, out: &mut dyn Write) -> Result<boo
 fn plant(context: Context, launch: Launch, out: &mut dyn Write) -> Result<bool, Failure> {
     let mut bench = Bench::new(context, launch);
     let all = Fault::ALL.iter().map(|fault| bench.run(*fault)).collect::<Result<Vec<Caught>, _>>()?;
-    write!(out, "{}", page::faults(&all))?;
+    writeln!(out, "| fault | gate | fixture | value | limit | without the fault | from f64 with it |")?;
+    writeln!(out, "|---|---|---|---|---|---|---|")?;
+    for Caught { fault, case, value, without, meant, .. } in &all {
+        let (gate, limit) = (case.gate(), case.limit());
+        writeln!(
+            out,
+            "| {fault} | {gate} | {case} | {value:.1e} | {limit:.0e} | {without:.1e} | {meant:.1e} |"
+        )?;
+    }
     verdict(&all, out)
 }
 

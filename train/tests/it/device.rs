@@ -6,10 +6,17 @@ use warpwright_train::reference::Adapters;
 use warpwright_train::step::{Launch, Trainer};
 
 use crate::gates::{self, FIXTURES, Figure, figures};
+use crate::hooked;
 use crate::setup::{Setup, read};
 
 pub(crate) fn context() -> Context {
     Context::new(&Driver::of(warpwright_cuda_emu::library()).unwrap().device(0).unwrap()).unwrap()
+}
+
+/// The same, through a driver that sees what is loaded and launched.
+pub(crate) fn hooked_context() -> Context {
+    let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+    Context::new(&hooked::driver(&driver).device(0).unwrap()).unwrap()
 }
 
 macro_rules! gates {

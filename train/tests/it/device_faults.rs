@@ -6,6 +6,7 @@
 //! ([`planted`](crate::planted)): then the gate has seen this fault, and nothing else that came with it.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use warpwright_driver::Context;
 use warpwright_kernels::train::nested;
@@ -52,11 +53,19 @@ impl Case {
     }
 }
 
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.fixture)?;
+        if self.steps > 0 { write!(f, ", {} steps", self.steps) } else { Ok(()) }
+    }
+}
+
 impl Caught {
-    /// Whether the gate tells a step with the fault from one without, and the fault is the one that is meant.
+    /// Whether the gate tells a step with the fault from one without, and the fault is the one that is meant. Roundings
+    /// must stay far below the limit.
     pub(crate) fn caught(&self) -> bool {
         let limit = self.case.limit();
-        self.value > limit && self.without < limit && self.meant < limit
+        self.value > limit && self.without < limit / 5.0 && self.meant < limit / 5.0
     }
 }
 

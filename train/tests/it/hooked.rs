@@ -35,7 +35,9 @@ pub(crate) struct Changes {
 pub(crate) struct Argument {
     /// How the kernel's name begins.
     pub(crate) kernel: &'static str,
-    /// Which argument.
+    /// How many arguments it has.
+    pub(crate) count: usize,
+    /// Which of them.
     pub(crate) index: usize,
     /// The number.
     pub(crate) add: u32,
@@ -89,7 +91,7 @@ pub(crate) fn driver(real: &Driver) -> Driver {
 /// Lets this thread's modules have these kernels, and its launches these arguments, in place of what it had before.
 ///
 /// The kernels have the arguments and the launch contracts of those that they replace, stay within their buffers and have
-/// no races: the real driver is not told.
+/// no races, and the kernel of an argument has as many as it says: nothing checks it.
 pub(crate) fn plant(context: &Context, changes: &Changes) {
     let (major, minor) = context.device().compute_capability();
     let target = Target::for_device(major, minor).expect("the library runs on the device");
@@ -200,9 +202,9 @@ impl Changed {
     /// Keeps the name of the launch. `params` are the arguments of the function.
     fn of(function: CUfunction, params: *mut *mut c_void) -> Changed {
         let argument = STATE.with_borrow_mut(|state| state.launch(function));
-        Changed(argument.map(|Argument { index, add, .. }| {
-            // SAFETY: the one kernel whose argument is changed has this many.
-            let mut list = unsafe { std::slice::from_raw_parts(params, MOST) }.to_vec();
+        Changed(argument.map(|Argument { count, index, add, .. }| {
+            // SAFETY: the kernel has this many, as who planted the change says.
+            let mut list = unsafe { std::slice::from_raw_parts(params, count) }.to_vec();
             // SAFETY: the argument has 32 bits.
             let mut word = vec![unsafe { *list[index].cast::<u32>() }.wrapping_add(add)];
             list[index] = word.as_mut_ptr().cast();
@@ -215,9 +217,6 @@ impl Changed {
         self.0.as_ref().map_or(given, |(list, _)| list.as_ptr().cast_mut())
     }
 }
-
-/// Arguments of the kernel whose argument is changed.
-const MOST: usize = 7;
 
 impl State {
     /// Keeps the name of a launch, and gives the change of its argument if it has one.

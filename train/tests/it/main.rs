@@ -2,6 +2,7 @@
 //! a device, held to the reference.
 
 mod base;
+mod caught;
 mod compare;
 mod constants;
 mod device;

@@ -24,8 +24,8 @@ this page; a test compares it.
 Each fault is planted in what the device runs: a kernel of the step is replaced by a faulty one on its way to the driver, \
 or an argument of its launches is changed (`train/tests/it/faulty/`). A gate is the largest relative L2 distance of a \
 tensor from a step in `f64`: of gradients at a point where B is not zero, or of adapters after some steps. \
-`without` is the same run without the fault. `meant` is the distance, with the fault, from a step in `f64` that has the \
-same one: so nothing else is wrong with what was planted. Both must stay below the limit.
+Without the fault the same run stays below a fifth of the limit. So does, with the fault, the distance from a step in \
+`f64` that has the same fault: nothing else is wrong with what was planted. `gates --faults` prints both.
 
 ";
 
@@ -54,19 +54,14 @@ pub(crate) fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("GATES.md")
 }
 
-/// The table of faults.
-pub(crate) fn faults(all: &[Caught]) -> String {
+/// The table of faults, with the digits that every machine gives.
+fn faults(all: &[Caught]) -> String {
     let mut text =
-        String::from("| fault | planted in | gate | fixture | value | limit | without | meant |\n");
-    text += "|---|---|---|---|---|---|---|---|\n";
-    for Caught { fault, place, case, value, without, meant } in all {
-        let (gate, fixture, limit) = (case.gate(), case.fixture, case.limit());
-        let steps = if case.steps == 0 { String::new() } else { format!(", {} steps", case.steps) };
-        writeln!(
-            text,
-            "| `{fault}` | {place} | {gate} | {fixture}{steps} | {value:.1e} | {limit:.0e} | {without:.0e} | {meant:.0e} |"
-        )
-        .expect("a string takes all");
+        String::from("| fault | planted in | gate | fixture | value | limit |\n|---|---|---|---|---|---|\n");
+    for Caught { fault, place, case, value, .. } in all {
+        let (gate, limit) = (case.gate(), case.limit());
+        writeln!(text, "| `{fault}` | {place} | {gate} | {case} | {value:.1e} | {limit:.0e} |")
+            .expect("a string takes all");
     }
     text
 }
@@ -103,24 +98,4 @@ pub(crate) fn kernels(context: &Context) -> Result<String, Error> {
         writeln!(text, "| `{kernel}` | {fixtures} |").expect("a string takes all");
     }
     Ok(text)
-}
-
-#[test]
-fn every_fault_in_what_the_device_runs_is_caught_and_the_page_says_so() {
-    let driver = warpwright_driver::Driver::of(warpwright_cuda_emu::library()).unwrap();
-    let context = Context::new(&hooked::driver(&driver).device(0).unwrap()).unwrap();
-    let (text, all) = text(&context).unwrap();
-    for Caught { fault, value, without, meant, .. } in all.iter().filter(|caught| !caught.caught()) {
-        println!("{fault}: {value:e}, without it {without:e}, from the reference with it {meant:e}");
-    }
-    assert!(
-        all.iter().all(Caught::caught),
-        "the gate does not tell, or something else was planted; see above"
-    );
-    let page = std::fs::read_to_string(path()).unwrap_or_default();
-    let command = "cargo run --release -p warpwright-train --example gates -- --update";
-    assert!(
-        page == text,
-        "train/GATES.md is not what is found now; `{command}` writes it, then read the diff"
-    );
 }

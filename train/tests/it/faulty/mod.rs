@@ -211,6 +211,7 @@ impl Fault {
 /// The number of an input, from the last kernel of the head on to the end of the micro-batch.
 const MASK_OF_THE_BACKWARD: Argument = Argument {
     kernel: "train_add_masked",
+    count: 7,
     index: 5,
     add: parts::OTHER,
     between: ["train_logit_gradients", "train_end_micro_batch"],
