@@ -22,7 +22,7 @@ fn round(c: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 }
 
 /// [`philox4x32`] in a thread.
-pub(super) fn on_device<'k>(mut counter: [U32<'k>; 4], key: [U32<'k>; 2]) -> [U32<'k>; 4] {
+pub fn on_device<'k>(mut counter: [U32<'k>; 4], key: [U32<'k>; 2]) -> [U32<'k>; 4] {
     for i in 0..ROUNDS {
         let [c0, c1, c2, c3] = counter;
         let key = [0, 1].map(|j| key[j] + i.wrapping_mul(INCREMENTS[j]));

@@ -14,7 +14,8 @@ use warpwright_train::reference::{
 use warpwright_train::step::{Launch, Matrix, Precision, Settings, Trainer};
 use warpwright_train::{LayerWeights, Lora, Projection, Training};
 
-use crate::device::{context, worst};
+use crate::compare::worst;
+use crate::device::context;
 use crate::setup::wide;
 
 const LEN: usize = 16;

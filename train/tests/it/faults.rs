@@ -3,13 +3,13 @@
 //! The gates are those that kernels in `f32` will have to pass: gradients at a point where B is not zero, and adapters
 //! after twelve steps. The last column is for comparison: what a gate on the loss would see of the fault.
 
-use std::fmt::Write;
 use std::sync::LazyLock;
 
 use serde_json::Value;
-use warpwright_train::reference::{Adapters, Ops, References, Storage, Trainer};
+use warpwright_train::Training;
+use warpwright_train::reference::{Adapters, Model, Ops, References, Storage, Trainer};
 
-use crate::fixtures::{distance, named};
+use crate::compare::worst;
 use crate::planted::Fault;
 use crate::setup::{Setup, read};
 
@@ -46,30 +46,57 @@ fn setup(changes: &Value) -> Setup {
 
 /// A run with a fault, or one without whose tensors have some type.
 fn run(setup: &Setup, fault: Option<Fault>, storage: Storage) -> Run {
+    let (adapters, losses) = trained(setup, fault, storage, STEPS);
+    Run { gradients: gradients(setup, fault, storage), adapters, losses }
+}
+
+/// The gradients of the first step where B is not zero.
+pub(crate) fn gradients(setup: &Setup, fault: Option<Fault>, storage: Storage) -> Adapters {
+    let micros = fault.map_or_else(|| setup.micros(1), |fault| fault.micros(setup, 1));
+    with_model(setup, fault, storage, |model, training| {
+        Trainer::new(model, training, setup.moved()).unwrap().gradients(&micros).unwrap().1
+    })
+}
+
+/// The adapters after some steps, and the losses.
+pub(crate) fn trained(
+    setup: &Setup,
+    fault: Option<Fault>,
+    storage: Storage,
+    steps: usize,
+) -> (Adapters, Vec<f64>) {
+    with_model(setup, fault, storage, |model, training| {
+        let mut trainer = Trainer::new(model, training, setup.adapters()).unwrap();
+        let mut step = |step| match fault {
+            Some(fault) => fault.step(setup, &mut trainer, step).unwrap().loss,
+            None => trainer.step(&setup.micros(step)).unwrap().loss,
+        };
+        let losses = (1..=steps).map(&mut step).collect();
+        (trainer.adapters, losses)
+    })
+}
+
+/// Hands on a model and its training, with what of the fault is in them.
+fn with_model<R>(
+    setup: &Setup,
+    fault: Option<Fault>,
+    storage: Storage,
+    then: impl FnOnce(&Model<'_>, Training) -> R,
+) -> R {
     // A fault that no match names changes nothing: the oracle's table tells whether one was forgotten.
     let ops: &dyn Ops = fault.as_ref().map_or(&References, |fault| fault);
     let weights = fault.map_or_else(|| setup.weights(&|nf4| setup.unpack(nf4)), |fault| fault.weights(setup));
     let mut model = setup.model(weights, storage, ops);
     model.pairing = fault.map_or(model.pairing, |fault| fault.pairing());
-    let training = || fault.map_or_else(|| setup.training.clone(), |fault| fault.training(setup));
-    let micros = fault.map_or_else(|| setup.micros(1), |fault| fault.micros(setup, 1));
-    let moved = Trainer::new(&model, training(), setup.moved()).unwrap();
-    let gradients = moved.gradients(&micros).unwrap().1;
-    let mut trainer = Trainer::new(&model, training(), setup.adapters()).unwrap();
-    let mut step = |step| match fault {
-        Some(fault) => fault.step(setup, &mut trainer, step).unwrap().loss,
-        None => trainer.step(&setup.micros(step)).unwrap().loss,
-    };
-    let losses = (1..=STEPS).map(&mut step).collect();
-    Run { gradients, adapters: trainer.adapters, losses }
+    then(&model, fault.map_or_else(|| setup.training.clone(), |fault| fault.training(setup)))
 }
 
 impl Figures {
     fn new(run: &Run, reference: &Run) -> Figures {
         let losses = run.losses.iter().zip(&reference.losses);
         Figures {
-            gradients: farthest(&run.gradients, &reference.gradients),
-            adapters: farthest(&run.adapters, &reference.adapters),
+            gradients: worst(&run.gradients, &reference.gradients).0,
+            adapters: worst(&run.adapters, &reference.adapters).0,
             loss: losses.map(|(loss, wanted)| (loss - wanted).abs()).fold(0.0, f64::max),
         }
     }
@@ -79,12 +106,6 @@ impl Figures {
         let gates = [("gradients", self.gradients, GRADIENTS), ("adapters", self.adapters, ADAPTERS)];
         gates.into_iter().find(|(_, figure, limit)| figure > limit)
     }
-}
-
-/// The largest distance of a tensor.
-pub(crate) fn farthest(found: &Adapters, wanted: &Adapters) -> f64 {
-    let tensors = named(found).into_iter().zip(named(wanted));
-    tensors.map(|((_, found), (_, wanted))| distance(found, wanted)).fold(0.0, f64::max)
 }
 
 /// The runs without a fault, for each set of changes that the table has.
@@ -107,6 +128,8 @@ fn figures(changes: &Value, fault: Option<Fault>, storage: Storage) -> Figures {
 /// To accept a table that is meant to change: `INSTA_UPDATE=always cargo test -p warpwright-train faults`.
 #[test]
 fn each_planted_fault_fails_its_gate() {
+    use std::fmt::Write;
+
     let table = read("faults");
     let rows = &table["rows"].as_array().unwrap()[2..];
     let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();

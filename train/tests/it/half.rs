@@ -2,17 +2,12 @@
 //! those of the reference that rounds where fused kernels do, losses within 0.01, and equal bits of all that must not
 //! matter.
 
-use warpwright_train::reference::{Adapters, References, Storage, Trainer as Reference};
+use warpwright_train::reference::Adapters;
 use warpwright_train::step::{Launch, Precision, Snapshot, Trainer};
 
-use crate::device::in_precision;
-use crate::fixtures::{distance, named};
+use crate::device::context;
+use crate::gates::{self, Figure, figures};
 use crate::setup::{Setup, read};
-
-/// Times the distance of the reference that rounds.
-const GRADIENT: f64 = 2.0;
-/// Of a loss.
-const LOSS: f64 = 0.01;
 
 macro_rules! gates {
     ($($test:ident: $name:literal, $steps:literal steps;)*) => {$(
@@ -23,58 +18,29 @@ macro_rules! gates {
     )*};
 }
 
+// The example `gates` runs all fixtures, over more steps, on the emulator or on a GPU.
 gates! {
-    llama: "llama-r4", 12 steps;
-    llama_dropout: "llama-r4-dropout", 2 steps;
-    llama_packed: "llama-r4-packed", 2 steps;
-    llama_qv: "llama-r4-qv", 2 steps;
-    qwen2: "qwen2-r8", 2 steps;
-    qwen2_accumulated: "qwen2-r8-accum", 2 steps;
-    qwen2_nested: "qwen2-r8-nested", 2 steps;
-    qwen3: "qwen3-r4", 2 steps;
-    tiny: "tiny-100", 2 steps;
-    head_of_128: "hd128-100", 2 steps;
+    llama: "llama-r4", 2 steps;
+    llama_dropout: "llama-r4-dropout", 0 steps;
+    llama_packed: "llama-r4-packed", 0 steps;
+    llama_qv: "llama-r4-qv", 0 steps;
+    qwen2_accumulated: "qwen2-r8-accum", 1 steps;
+    qwen3: "qwen3-r4", 0 steps;
+    head_of_128: "hd128-100", 0 steps;
 }
 
 fn trainer(setup: &Setup, adapters: &Adapters, launch: Launch) -> Trainer {
-    in_precision(setup, adapters, launch, Precision::Bf16)
+    gates::trainer_in(&context(), setup, adapters, launch, Precision::Bf16).unwrap()
 }
 
 fn gate(name: &str, steps: usize) {
-    let setup = Setup::new(&read(name)["config"]);
-    let model = |storage| setup.model(setup.weights(&|nf4| setup.unpack(nf4)), storage, &References);
-    let exact = model(Storage::F64);
-    let mut micro = setup.micros(1).swap_remove(0);
-    micro.n = micro.labelled();
-    let wanted = exact.gradients(&setup.moved(), &micro).unwrap().adapters;
-    let rounded = model(Storage::Bf16).gradients(&setup.moved(), &micro).unwrap().adapters;
-    let mut device = trainer(&setup, &setup.moved(), Launch::Graph);
-    device.accumulate(&micro).unwrap();
-    let found = device.gradients().unwrap();
-    let mut worst = (0.0, String::new());
-    for (((tensor, found), (_, rounded)), (_, wanted)) in
-        named(&found).into_iter().zip(named(&rounded)).zip(named(&wanted))
-    {
-        let times = distance(found, wanted) / distance(rounded, wanted);
-        if times > worst.0 {
-            worst = (times, format!("{tensor}, {:.1e}", distance(found, wanted)));
-        }
+    // Of a graph the emulator traces the first launch, which takes long.
+    let found = figures(&context(), &gates::setup(name), Launch::Eager, Precision::Bf16, steps).unwrap();
+    for Figure { gate, value, limit, place } in &found {
+        println!("{name}: {gate} {value:.1e} of {limit:.0e}, at {place}");
     }
-    println!("{name}: gradients at most {:.2} times as far off, at {}", worst.0, worst.1);
-    assert!(worst.0 < GRADIENT, "{name}: the gradient of {} is {:.2} times as far off", worst.1, worst.0);
-
-    let mut reference = Reference::new(&exact, setup.training.clone(), setup.adapters()).unwrap();
-    let mut device = trainer(&setup, &setup.adapters(), Launch::Graph);
-    let mut farthest: f64 = 0.0;
-    for step in 1..=steps {
-        let micros = setup.micros(step);
-        let (wanted, found) = (reference.step(&micros).unwrap(), device.step(&micros).unwrap());
-        assert!(!found.skipped);
-        farthest = farthest.max((found.loss - wanted.loss).abs());
-        assert!(farthest < LOSS, "{name}, step {step}: {found:?}, not {wanted:?}");
-        assert!((found.lr / wanted.lr - 1.0).abs() < 1e-6, "{name}, step {step}: {found:?}, not {wanted:?}");
-    }
-    println!("{name}: losses of {steps} steps at most {farthest:.1e} off");
+    let missed = found.iter().find(|figure| !figure.passes());
+    assert!(missed.is_none(), "{name}: {}", missed.map(Figure::to_string).unwrap_or_default());
 }
 
 /// Some steps, and all that they leave.
@@ -93,20 +59,51 @@ fn leaves(setup: &Setup, launch: Launch, steps: usize, evaluate: bool) -> (Vec<[
 #[test]
 fn every_launch_gives_the_same_bits() {
     let setup = Setup::new(&read("llama-r4-dropout")["config"]);
-    let graph = leaves(&setup, Launch::Graph, 2, false);
-    assert_eq!(graph, leaves(&setup, Launch::Graph, 2, true), "with evaluations in between");
-    assert_eq!(graph, leaves(&setup, Launch::Capture, 2, false), "captured");
-    assert_eq!(graph, leaves(&setup, Launch::Eager, 2, false), "kernel by kernel");
+    let graph = leaves(&setup, Launch::Graph, 1, false);
+    assert_eq!(graph, leaves(&setup, Launch::Capture, 1, false), "captured");
+    assert_eq!(graph, leaves(&setup, Launch::Eager, 1, true), "kernel by kernel, after an evaluation");
 }
 
 #[test]
 fn a_restored_trainer_goes_on_to_the_same_bits() {
-    let setup = Setup::new(&read("qwen2-r8-accum")["config"]);
-    let whole = leaves(&setup, Launch::Graph, 2, false);
-    let (first, snapshot) = leaves(&setup, Launch::Graph, 1, false);
-    let mut resumed = trainer(&setup, &setup.moved(), Launch::Graph);
+    let setup = Setup::new(&read("llama-r4-dropout")["config"]);
+    let whole = leaves(&setup, Launch::Eager, 2, false);
+    let (first, snapshot) = leaves(&setup, Launch::Eager, 1, false);
+    let mut resumed = trainer(&setup, &setup.moved(), Launch::Eager);
     resumed.restore(&snapshot).unwrap();
     let record = resumed.step(&setup.micros(2)).unwrap();
     let second = [record.loss, record.norm, record.clip, record.lr].map(f64::to_bits);
     assert_eq!(whole, (vec![first[0], second], resumed.snapshot().unwrap()));
+}
+
+/// Each refusal says what it takes.
+#[test]
+fn refuses_what_has_no_step_in_bf16() {
+    let refused = |change: &dyn Fn(&mut Setup)| {
+        let mut setup = Setup::new(&read("llama-r4-qv")["config"]);
+        change(&mut setup);
+        let adapters = setup.adapters();
+        let trainer = gates::trainer_in(&context(), &setup, &adapters, Launch::Eager, Precision::Bf16);
+        trainer.err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(&|_| {}), None);
+    let rank = refused(&|setup| setup.lora.rank = 129);
+    assert_eq!(rank.as_deref(), Some("training in bf16 takes a rank up to 128, not 129; choose f32"));
+    let vocab = refused(&|setup| setup.config.vocab = 190);
+    let wanted = "training in bf16 takes sizes that are multiples of 8, and vocab is 190; choose f32";
+    assert_eq!(vocab.as_deref(), Some(wanted));
+}
+
+/// Documents out of order would be read wrongly.
+#[test]
+fn refuses_documents_out_of_order() {
+    let setup = Setup::new(&read("llama-r4-qv")["config"]);
+    let mut trainer = trainer(&setup, &setup.adapters(), Launch::Eager);
+    let mut micro = setup.micros(1).swap_remove(0);
+    micro.starts[3] = 2;
+    let refused = trainer.step(&[micro]).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "the document of token 4 begins before that of the token before it; documents must be in order"
+    );
 }

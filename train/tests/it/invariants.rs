@@ -6,8 +6,7 @@ use warpwright_train::reference::{
     Adapters, LayerWeights, MicroBatch, Model, References, Storage, Trainer, Weights,
 };
 
-use crate::faults::farthest;
-use crate::fixtures::distance;
+use crate::compare::{distance, worst};
 use crate::generators::gauss;
 use crate::setup::{Setup, read, wide};
 
@@ -78,7 +77,7 @@ fn packed_documents_do_not_see_each_other() {
         gradients.for_each(|(sum, g)| *sum += g);
     }
     assert!((loss / together.loss - 1.0).abs() < 1e-14);
-    assert!(farthest(&sum, &together.adapters) < 1e-13);
+    assert!(worst(&sum, &together.adapters).0 < 1e-13);
 }
 
 /// Each document alone; `n` stays that of all.
@@ -128,7 +127,7 @@ fn interleaved_rows_give_the_same_gradients() {
     model.pairing = Pairing::Interleaved;
     let interleaved = model.gradients(&at, &micro).unwrap();
     assert!((interleaved.loss / half_split.loss - 1.0).abs() < 1e-14);
-    assert!(farthest(&interleaved.adapters, &wanted) < 1e-13);
+    assert!(worst(&interleaved.adapters, &wanted).0 < 1e-13);
 }
 
 /// A loss that is not finite changes nothing, and the next step is as if there had been none.

@@ -2,15 +2,22 @@
 //! a device, held to the reference.
 
 mod base;
+mod caught;
+mod compare;
 mod constants;
 mod device;
+mod device_faults;
 mod evaluation;
 mod faults;
+mod faulty;
 mod files;
 mod fixtures;
+mod gates;
 mod generators;
 mod half;
+mod hooked;
 mod invariants;
+mod page;
 mod planted;
 mod refusals;
 mod rounding;

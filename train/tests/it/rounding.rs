@@ -4,7 +4,7 @@
 
 use warpwright_train::reference::{References, Storage, Trainer};
 
-use crate::fixtures::{distance, named};
+use crate::compare::{distance, named};
 use crate::setup::{Setup, read};
 
 /// The fixtures' distances have three digits.

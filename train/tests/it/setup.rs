@@ -1,7 +1,5 @@
 //! What a fixture's configuration stands for: a model, its adapters and its data.
 
-use std::path::Path;
-
 use serde_json::Value;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::nested;
@@ -18,10 +16,25 @@ use crate::generators::{gauss, unit};
 /// Projections, as fixtures name them.
 pub(crate) const NAMES: [&str; 7] = ["q", "k", "v", "o", "gate", "up", "down"];
 
+macro_rules! files {
+    ($($name:literal)*) => {
+        /// The files of fixtures, which are in the program: a machine with a GPU needs no checkout.
+        const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!("../fixtures/", $name, ".json")))),*];
+    };
+}
+
+files! {
+    "constants" "faults"
+    "llama-r4" "llama-r4-dropout" "llama-r4-packed" "llama-r4-qv"
+    "qwen2-r8" "qwen2-r8-accum" "qwen2-r8-nested" "qwen3-r4"
+    "llama-r6" "tiny-100" "hd128-100" "qwen3-hd128" "gqa6-hd128" "gqa7-hd64"
+}
+
 /// Reads a fixture.
 pub(crate) fn read(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).with_extension("json");
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    let file = FILES.iter().find(|(file, _)| *file == name);
+    let (_, text) = file.unwrap_or_else(|| panic!("there is no fixture {name}"));
+    serde_json::from_str(text).unwrap()
 }
 
 pub(crate) struct Setup {

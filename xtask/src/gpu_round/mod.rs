@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// target/release/examples/rows, which compares every instruction with the emulator
     #[arg(long, value_name = "FILE")]
     rows: Option<PathBuf>,
+    /// target/release/examples/gates, which holds training steps to their reference
+    #[arg(long, value_name = "FILE")]
+    gates: Option<PathBuf>,
     /// The GPU, as warpwright names it
     #[arg(long, default_value = "cuda:0", value_name = "DEVICE")]
     device: String,
@@ -62,6 +65,7 @@ impl Round {
         Ok(Round {
             program: file(&args.warpwright)?,
             rows: args.rows.as_deref().map(file).transpose()?,
+            gates: args.gates.as_deref().map(file).transpose()?,
             sanitizer: sanitizer(),
             device: args.device.clone(),
             logs: args.logs.clone(),

@@ -26,13 +26,15 @@ pub(super) enum Work {
     RacecheckInParts(&'static str),
     /// Every instruction on the GPU and on the emulator.
     Rows,
+    /// Training steps against their reference, with these arguments.
+    Gates(&'static str),
     /// The same tokens as a graph, without overlap, launch by launch, and on the emulator.
     SameTokens,
     /// The same bits of logits as a graph, without overlap and launch by launch, close to those of the emulator.
     SameLogits,
 }
 
-use Work::{Program, RacecheckInParts, Rows, SameLogits, SameTokens, Sanitized};
+use Work::{Gates, Program, RacecheckInParts, Rows, SameLogits, SameTokens, Sanitized};
 
 /// A prompt for which the small models give many tokens.
 pub(super) const PROMPT: &str = "The borrow checker";
@@ -54,10 +56,12 @@ const fn each(name: &'static str, work: Work) -> Step {
 /// In the order in which they run. Of longer graphs two tools lose track: racecheck is killed, and synccheck cannot
 /// allocate and says so.
 #[rustfmt::skip] // one step a line
-pub(super) const STEPS: [Step; 19] = [
+pub(super) const STEPS: [Step; 21] = [
     once("devices",                                Program("devices")),
     once("check",                                  Program(CHECK)),
     once("rows against the emulator",              Rows),
+    once("gates of training",                      Gates("--device {device}")),
+    once("faults of training",                     Gates("--device {device} --faults")),
     each("run graph",                              Program("run {model} --device {device} --launch graph --prompt {prompt} -n 48")),
     each("run eager",                              Program("run {model} --device {device} --launch eager --prompt {prompt} -n 48")),
     each("tokens equal",                           SameTokens),

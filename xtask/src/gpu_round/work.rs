@@ -13,6 +13,7 @@ use super::steps::{IDS, PROMPT, Work};
 pub(super) struct Round {
     pub(super) program: PathBuf,
     pub(super) rows: Option<PathBuf>,
+    pub(super) gates: Option<PathBuf>,
     pub(super) sanitizer: Option<PathBuf>,
     pub(super) device: String,
     pub(super) logs: PathBuf,
@@ -72,6 +73,10 @@ impl Job<'_> {
                 Some(rows) => self.log.run(&mut Command::new(rows)),
                 None => Err(Problem::Absent("--rows names no target/release/examples/rows")),
             },
+            Work::Gates(arguments) => match &self.round.gates {
+                Some(gates) => self.log.run(&mut self.command(gates, arguments)),
+                None => Err(Problem::Absent("--gates names no target/release/examples/gates")),
+            },
             Work::SameTokens => self.same_tokens(),
             Work::SameLogits => self.same_logits(),
         }
@@ -79,7 +84,11 @@ impl Job<'_> {
 
     /// The program with these arguments.
     fn program(&self, arguments: &str) -> Command {
-        let mut command = Command::new(&self.round.program);
+        self.command(&self.round.program, arguments)
+    }
+
+    fn command(&self, program: &Path, arguments: &str) -> Command {
+        let mut command = Command::new(program);
         self.fill(&mut command, arguments);
         command
     }
