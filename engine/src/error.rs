@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::chunked::LEAST;
 use crate::decode::needs::Needs;
 use crate::model::problem::Problem;
-use crate::model::{fault, vocabulary_fault};
+use crate::model::{fault, folder, vocabulary_fault};
 use crate::pipeline::path::Path;
 use crate::pipeline::unsupported::Unsupported;
 
@@ -29,6 +29,8 @@ pub enum Error {
     NoFile { path: PathBuf, what: &'static str },
     #[error("{}: {fault}", path.display())]
     Gguf { path: PathBuf, fault: Box<fault::Fault> },
+    #[error("{}: {fault}", path.display())]
+    Folder { path: PathBuf, fault: Box<folder::fault::Fault> },
     #[error("{}: {problem}", path.display())]
     Model { path: PathBuf, problem: Box<Problem> },
     #[error("{shape} has no {quantization}: {problem}; it has {others}")]
@@ -169,4 +171,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Error, Unsupported, Problem, fault::Fault, vocabulary_fault::Fault);
+debug_is_display!(Error, Unsupported, Problem, fault::Fault, folder::fault::Fault, vocabulary_fault::Fault);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use warpwright_engine::{Decoder, Model, Options, Tokenizer};
+use warpwright_engine::{Decoder, Model, Options};
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::cross_entropy;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
@@ -35,7 +35,7 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("data.jsonl");
         std::fs::write(&file, "{\"text\": \"An iterator over the elements of a slice.\"}\n").unwrap();
-        let data = Data::read(&file, &Tokenizer::from_gguf(&model.gguf).unwrap(), LEN, false).unwrap();
+        let data = Data::read(&file, &model.tokenizer().unwrap(), LEN, false).unwrap();
         let ids = data.samples[0].ids.clone();
         let shape =
             Shape { len: LEN, rows: 1, accumulate: 1, packing: true, seed: 0, length: Length::Steps(1) };

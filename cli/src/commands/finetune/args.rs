@@ -16,7 +16,7 @@ use crate::failure::Failure;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Model file (GGUF) of the family llama, qwen2 or qwen3
+    /// Model of the family llama, qwen2 or qwen3: a GGUF file, or a Hugging Face folder
     pub(crate) model: PathBuf,
     /// Samples, an object a line: {"text"}, {"prompt", "completion"} or Alpaca's {"instruction", "input", "output"}
     #[arg(long, value_name = "FILE.jsonl")]

@@ -9,7 +9,7 @@ mod session;
 
 pub(crate) use args::Args;
 
-use warpwright_engine::{Model, Tokenizer};
+use warpwright_engine::Model;
 use warpwright_train::base::{self, Base};
 use warpwright_train::peft::Shapes;
 
@@ -24,10 +24,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check_out()?;
     let model = Model::open(&args.model)?;
     let config = base::config(&model)?;
-    let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
+    let tokenizer = model.tokenizer()?;
     tokenizer.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
     if tokenizer.eos().is_none() {
-        say("warning: the file names no token that ends a text, so samples end without one");
+        say("warning: the model names no token that ends a text, so samples end without one");
     }
     let samples = Samples::read(args, &tokenizer)?;
     let plan = Plan::new(args, &model, config, &samples)?;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     plan.check(&context, args.insist, &samples)?;
     let base = Base::of(&model, args.base.into())?;
-    let fingerprint = plan.fingerprint(args, &samples)?;
+    let fingerprint = plan.fingerprint(args, &model, &samples)?;
     let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };
     let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&samples)?;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::hash::Hasher;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use comfy_table::{Table, presets};
 use warpwright_driver::Context;
@@ -122,11 +122,16 @@ impl Plan {
     }
 
     /// What decides what training computes. A file to evaluate on does not; a share, which is not learned, does.
-    pub(super) fn fingerprint(&self, args: &Args, samples: &Samples) -> Result<Fingerprint, Failure> {
+    pub(super) fn fingerprint(
+        &self,
+        args: &Args,
+        model: &Model,
+        samples: &Samples,
+    ) -> Result<Fingerprint, Failure> {
         let Settings { training, lora, .. } = &self.settings;
         let targets: Vec<&str> = lora.targets.iter().map(|p| p.name()).collect();
         let pairs = [
-            ("model", hash(&args.model)?),
+            ("model", hashes(model)?),
             ("data", hash(&args.data)?),
             ("seq", args.seq.to_string()),
             ("batch", args.batch.to_string()),
@@ -204,6 +209,20 @@ fn free(context: &Context) -> Result<u64, Failure> {
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// That of each file of a model: with its name, if there are several.
+fn hashes(model: &Model) -> Result<String, Failure> {
+    match &model.files.paths()[..] {
+        [file] => hash(file),
+        files => {
+            let named = |path: &PathBuf| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                Ok(format!("{name}: {}", hash(path)?))
+            };
+            Ok(files.iter().map(named).collect::<Result<Vec<_>, Failure>>()?.join("; "))
+        }
+    }
 }
 
 /// The length and a hash of a file: enough to notice that it is another one.
