@@ -37,6 +37,10 @@ pub enum Error {
     Shape { shape: &'static str, quantization: &'static str, problem: Box<Problem>, others: String },
     #[error("{}: {fault}", path.display())]
     Tokenizer { path: PathBuf, fault: Box<vocabulary_fault::Fault> },
+    #[error("{}: the chat template {problem}", path.display())]
+    ChatTemplate { path: PathBuf, problem: String },
+    #[error("the chat template {0}")]
+    Chat(String),
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
     #[error(transparent)]

@@ -24,6 +24,7 @@
 
 mod batch;
 mod buffers;
+pub mod chat;
 mod chunked;
 mod decode;
 mod distinct;

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::model::folder::contents::Folder;
 use crate::model::folder::fault::Fault;
 use crate::model::folder::names::Named;
-use crate::model::folder::special::{GENERATION, TOKENIZER, TOKENIZER_CONFIG};
+use crate::model::folder::special::{GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG};
 use crate::model::folder::{config, read, special, vocabulary};
 use crate::model::gguf::Gguf;
 use crate::model::outline::{self, Outline};
@@ -94,7 +94,7 @@ impl Files {
         match self {
             Files::Gguf(gguf) => vec![gguf.path.clone()],
             Files::Folder(folder) => {
-                let others = [CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG];
+                let others = [CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE_JINJA, TEMPLATE_JSON];
                 let names = others.into_iter().chain(folder.shards());
                 names.map(|name| folder.path.join(name)).filter(|path| path.exists()).collect()
             }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod changes;
+mod chat;
 mod config;
 mod decode;
 mod families;

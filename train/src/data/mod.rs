@@ -1,9 +1,10 @@
 //! Training data: a file of samples, and the batches that are made of them.
 
 mod batches;
+mod chat;
 mod order;
 mod row;
 mod sample;
 
 pub use batches::{Batches, Length, Shape};
-pub use sample::{Data, Sample};
+pub use sample::{Data, Preprocess, Sample};

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use comfy_table::{Table, presets};
 use warpwright_driver::Context;
 use warpwright_engine::Model;
+use warpwright_engine::chat::ChatTemplate;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
@@ -126,6 +127,7 @@ impl Plan {
         &self,
         args: &Args,
         model: &Model,
+        template: Option<&ChatTemplate>,
         samples: &Samples,
     ) -> Result<Fingerprint, Failure> {
         let Settings { training, lora, .. } = &self.settings;
@@ -156,7 +158,10 @@ impl Plan {
             Some(EvaluateOn::Share(share)) => Some(("eval share", share.to_string())),
             _ => None,
         };
-        Ok(pairs.into_iter().chain(share).map(|(name, value)| (name.to_string(), value)).collect())
+        let chats = samples.training.data().conversations > 0;
+        let date = template.filter(|template| chats && template.asks_date()).and_then(ChatTemplate::date);
+        let date = date.map(|date| ("date", date.to_string()));
+        Ok(pairs.into_iter().chain(share).chain(date).map(|(name, value)| (name.to_string(), value)).collect())
     }
 }
 

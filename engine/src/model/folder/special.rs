@@ -18,6 +18,8 @@ use crate::model::stop;
 /// The files.
 pub(crate) const TOKENIZER: &str = "tokenizer.json";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+pub(crate) const TEMPLATE_JINJA: &str = "chat_template.jinja";
+pub(crate) const TEMPLATE_JSON: &str = "chat_template.json";
 pub(crate) const GENERATION: &str = "generation_config.json";
 
 /// A token of `added_tokens`.
