@@ -45,20 +45,24 @@ fn wrong(problem: String) -> Error {
 
 /// A number of spaces, or the text itself.
 fn indent(value: Option<Value>) -> Result<Option<String>, Error> {
-    let Some(value) = value.filter(|value| !value.is_none() && !value.is_undefined()) else { return Ok(None) };
+    let Some(value) = value.filter(|value| !value.is_none() && !value.is_undefined()) else {
+        return Ok(None);
+    };
     if let Some(text) = value.as_str() {
         return Ok(Some(text.to_owned()));
     }
     let spaces = i64::try_from(value.clone()).ok().or(bool::try_from(value).ok().map(i64::from));
     let spaces = spaces.filter(|spaces| *spaces <= 1000);
-    spaces.map(|n| Some(" ".repeat(n.max(0) as usize))).ok_or_else(|| {
-        wrong("indent of tojson must be a whole number up to 1000, or a string".to_owned())
-    })
+    spaces
+        .map(|n| Some(" ".repeat(n.max(0) as usize)))
+        .ok_or_else(|| wrong("indent of tojson must be a whole number up to 1000, or a string".to_owned()))
 }
 
 fn separators(value: Option<Value>, indented: bool) -> Result<[String; 2], Error> {
     let default = [if indented { "," } else { ", " }, ": "].map(str::to_owned);
-    let Some(value) = value.filter(|value| !value.is_none() && !value.is_undefined()) else { return Ok(default) };
+    let Some(value) = value.filter(|value| !value.is_none() && !value.is_undefined()) else {
+        return Ok(default);
+    };
     let texts: Vec<String> = value.try_iter()?.filter_map(|text| text.as_str().map(str::to_owned)).collect();
     <[String; 2]>::try_from(texts).map_err(|_| wrong("separators of tojson must be two strings".to_owned()))
 }

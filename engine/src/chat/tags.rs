@@ -97,7 +97,11 @@ mod tests {
             ),
             ("{# {% generation %} #}", "{# {% generation %} #}".to_owned(), false),
             ("{{ '{% generation %}' }}", "{{ '{% generation %}' }}".to_owned(), false),
-            ("{% set a = \"%} {% generation %}\" %}", "{% set a = \"%} {% generation %}\" %}".to_owned(), false),
+            (
+                "{% set a = \"%} {% generation %}\" %}",
+                "{% set a = \"%} {% generation %}\" %}".to_owned(),
+                false,
+            ),
             (
                 "{% raw %}{% generation %}{% endraw %}{% generation %}",
                 "{% raw %}{% generation %}{% endraw %}{% call __generation__() %}".to_owned(),

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::fmt::strtime;
+use jiff::tz::TimeZone;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Kwargs;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value, context};
@@ -105,9 +107,8 @@ impl ChatTemplate {
         self.date = Some(date);
         let date = date.at(0, 0, 0, 0);
         let now = move |format: &str| {
-            let wrong = |error| {
-                Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}"))
-            };
+            let wrong =
+                |error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}"));
             strtime::format(format, date).map_err(wrong)
         };
         self.environment.add_function("strftime_now", now);
@@ -127,17 +128,19 @@ impl ChatTemplate {
             documents => (),
             add_generation_prompt => then == Then::Reply,
         };
-        let special = self.special.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str())));
+        let special =
+            self.special.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str())));
         let more = Value::from_pairs(more.iter().cloned().chain(special));
         let template = self.environment.get_template(NAME).map_err(|error| fault(sentence(&error)))?;
-        let text = template.render(context! { ..more, ..variables }).map_err(|error| fault(sentence(&error)))?;
+        let text =
+            template.render(context! { ..more, ..variables }).map_err(|error| fault(sentence(&error)))?;
         unmarked(&text).map_err(fault)
     }
 }
 
-/// The date of this day, where the machine is.
+/// The date of this day in UTC: that of a time zone would depend on the environment.
 pub fn today() -> Date {
-    jiff::Zoned::now().date()
+    TimeZone::UTC.to_datetime(Timestamp::now()).date()
 }
 
 /// A text without marks, and what was between them.

@@ -356,7 +356,8 @@ pub(crate) fn merges<'a>(
 }
 
 static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(alphabet);
-static BYTE_OF: LazyLock<HashMap<char, u8>> = LazyLock::new(|| ALPHABET.iter().copied().zip(0..=255).collect());
+static BYTE_OF: LazyLock<HashMap<char, u8>> =
+    LazyLock::new(|| ALPHABET.iter().copied().zip(0..=255).collect());
 
 /// GPT-2's alphabet (`bytes_to_unicode` in its `encoder.py`): printable Latin-1 stands for itself, the other
 /// 68 bytes for the characters from U+0100 on.

@@ -28,11 +28,15 @@ pub enum Fault {
     NoFile,
     #[error("the vocabulary is of the kind {0:?}; supported: BPE (byte-level)")]
     Vocabulary(String),
-    #[error("the vocabulary has byte fallback (model.byte_fallback), as SentencePiece's have; supported: byte-level BPE")]
+    #[error(
+        "the vocabulary has byte fallback (model.byte_fallback), as SentencePiece's have; supported: byte-level BPE"
+    )]
     ByteFallback,
     #[error("merges are left out at random (model.dropout), which is not supported")]
     Dropout,
-    #[error("pre_tokenizer and decoder are not those of byte-level BPE (\"ByteLevel\"), which alone is supported")]
+    #[error(
+        "pre_tokenizer and decoder are not those of byte-level BPE (\"ByteLevel\"), which alone is supported"
+    )]
     NotByteLevel,
     #[error("token {text:?} has no number below vocab_size of config.json ({vocab})")]
     Outside { text: String, vocab: u32 },
@@ -47,6 +51,8 @@ pub enum Fault {
          config.json names"
     )]
     NoBos,
-    #[error("the post-processor makes {all:?} of the tokens {text:?}; supported: one token in front of a text, or none")]
+    #[error(
+        "the post-processor makes {all:?} of the tokens {text:?}; supported: one token in front of a text, or none"
+    )]
     PostProcessor { all: Vec<u32>, text: Vec<u32> },
 }

@@ -47,7 +47,8 @@ fn renders_what_transformers_renders() {
         match (template.render(&conversation, then), case["error"].as_str()) {
             (Ok(rendered), None) => {
                 assert_eq!(rendered.text, case["text"].as_str().unwrap(), "{name}");
-                let replies: Vec<&str> = rendered.replies.iter().map(|at| &rendered.text[at.clone()]).collect();
+                let replies: Vec<&str> =
+                    rendered.replies.iter().map(|at| &rendered.text[at.clone()]).collect();
                 let wanted: Vec<&str> =
                     case["replies"].as_array().unwrap().iter().filter_map(Json::as_str).collect();
                 assert_eq!(replies, wanted, "{name}");
@@ -79,7 +80,8 @@ fn refuses_with_a_line() {
     let of = |text: &str| match ChatTemplate::new(text, vec![]) {
         Err(error) => error.to_string(),
         Ok(template) => {
-            let conversation = Conversation { messages: messages("[{\"role\": \"user\"}]"), ..Default::default() };
+            let conversation =
+                Conversation { messages: messages("[{\"role\": \"user\"}]"), ..Default::default() };
             template.render(&conversation, Then::End).unwrap_err().to_string()
         }
     };
@@ -91,8 +93,14 @@ fn refuses_with_a_line() {
         ("{{ raise_exception('no tools') }}", "the chat template refuses the conversation: no tools"),
         ("\n\n{{ strftime_now('%Y') }}", "the chat template fails in line 3: unknown function: strftime_now"),
         ("{{ 1 | tojson(indent=-1, x=2) }}", "the chat template fails in line 1: too many arguments"),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}", "the chat template fails in line 1: engine ran out of fuel"),
-        ("{% generation %}{% generation %}{% endgeneration %}{% endgeneration %}", "the chat template nests {% generation %}"),
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}",
+            "the chat template fails in line 1: engine ran out of fuel",
+        ),
+        (
+            "{% generation %}{% generation %}{% endgeneration %}{% endgeneration %}",
+            "the chat template nests {% generation %}",
+        ),
     ];
     for (text, wanted) in cases {
         let error = of(text);

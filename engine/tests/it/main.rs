@@ -6,6 +6,7 @@ mod chat;
 mod config;
 mod decode;
 mod families;
+mod folder;
 mod gguf;
 mod info;
 mod keys;

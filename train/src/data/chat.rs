@@ -37,8 +37,10 @@ const SPEAKERS: [(&str, &str); 11] = [
 /// The conversation of a line; the problem, if it is none, completes "it".
 pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Conversation, String> {
     // Templates see the keys in the order of the line, which `object` does not have.
-    let ordered: chat::Value = serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
-    let get = |key: &str| ordered.get_attr(key).ok().filter(|value| !value.is_none() && !value.is_undefined());
+    let ordered: chat::Value =
+        serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
+    let get =
+        |key: &str| ordered.get_attr(key).ok().filter(|value| !value.is_none() && !value.is_undefined());
     let messages = match object.get("messages") {
         Some(messages) => {
             check(messages)?;
@@ -137,9 +139,8 @@ fn replies(
     template: &ChatTemplate,
 ) -> Result<(String, Vec<Range<usize>>), String> {
     let messages = &conversation.messages;
-    let is_reply = |message: &chat::Value| {
-        message.get_attr("role").is_ok_and(|role| role.as_str() == Some("assistant"))
-    };
+    let is_reply =
+        |message: &chat::Value| message.get_attr("role").is_ok_and(|role| role.as_str() == Some("assistant"));
     let said: Vec<usize> = (0..messages.len()).filter(|&i| is_reply(&messages[i])).collect();
     if said.is_empty() {
         return Err("has no message of the assistant, so that there is nothing to learn; --train-on-prompt learns all"
@@ -149,7 +150,10 @@ fn replies(
         let rendered = template.render(conversation, Then::End).map_err(unrendered)?;
         return match rendered.replies.iter().all(Range::is_empty) {
             false => Ok((rendered.text, rendered.replies)),
-            true => Err("has no text in {% generation %} of the chat template, so that there is nothing to learn".into()),
+            true => {
+                Err("has no text in {% generation %} of the chat template, so that there is nothing to learn"
+                    .into())
+            }
         };
     }
     let whole = render(conversation, template, messages.len(), Then::End)?;
@@ -234,8 +238,12 @@ mod tests {
         // A template that strips what was thought before, as Qwen 3's does.
         let forgets = "{% for m in messages %}{{ m.role }}:{% if loop.last %}<think>{% endif %}{{ m.content }};{% endfor %}";
         let problem = learned(forgets, talk).unwrap_err();
-        assert!(problem.starts_with("has a message 2 of the assistant that the chat template renders"), "{problem}");
-        let last = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+        assert!(
+            problem.starts_with("has a message 2 of the assistant that the chat template renders"),
+            "{problem}"
+        );
+        let last =
+            r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
         let begins = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}\
                       {% if add_generation_prompt %}assistant:{% endif %}";
         assert_eq!(learned(begins, last).unwrap(), ["b;"]);
@@ -251,7 +259,10 @@ mod tests {
                 r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text"}]}]}"#,
                 "has a message 2 without a \"content\" that is a string",
             ),
-            (r#"{"messages": [{"role": "user", "content": "a"}], "tools": "x"}"#, "has \"tools\" that are no list"),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}], "tools": "x"}"#,
+                "has \"tools\" that are no list",
+            ),
             (
                 r#"{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 1}"#,
                 "has \"chat_template_kwargs\" that are no object",
@@ -272,7 +283,10 @@ mod tests {
         }
         let nobody = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
         assert!(learned(CHATML, nobody).unwrap_err().starts_with("has no message of the assistant"));
-        let raises = learned("{{ raise_exception('no') }}", r#"{"messages": [{"role": "assistant", "content": "a"}]}"#);
+        let raises = learned(
+            "{{ raise_exception('no') }}",
+            r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
+        );
         let wanted = "cannot be rendered: the chat template refuses the conversation: no";
         assert_eq!(raises.unwrap_err(), wanted);
     }
@@ -281,7 +295,7 @@ mod tests {
     fn tokens_that_overlap_a_part_are_learned() {
         let places = [(0, 0..2), (0, 2..3), (0, 3..3), (0, 3..6), (0, 6..9), (0, 9..10)];
         let of = |parts: &[Range<usize>]| overlapping(&places, parts);
-        assert_eq!(of(&[]), []);
+        assert!(of(&[]).is_empty());
         assert_eq!(of(&[0..10]), [0..2, 3..6]);
         assert_eq!(of(&[1..2, 5..7]), [0..1, 3..5]);
         assert_eq!(of(&[2..3, 9..10]), [1..2, 5..6]);

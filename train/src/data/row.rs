@@ -39,10 +39,9 @@ impl Row {
             ["instruction", "output"] => {
                 completion(alpaca_prompt(&string("instruction")?, ""), string("output")?)
             }
-            ["instruction", "input", "output"] => completion(
-                alpaca_prompt(&string("instruction")?, &string("input")?),
-                string("output")?,
-            ),
+            ["instruction", "input", "output"] => {
+                completion(alpaca_prompt(&string("instruction")?, &string("input")?), string("output")?)
+            }
             ["messages"] | ["conversations"] => Ok(Row::Chat(Box::new(chat::parse(line, &object)?))),
             _ => Err(format!(
                 "has the keys [{}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \

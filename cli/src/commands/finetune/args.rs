@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// Learn prompts too, and of conversations all that is said
     #[arg(long, help_heading = "Batches")]
     pub(crate) train_on_prompt: bool,
-    /// Date of the day for chat templates that ask for it, YYYY-MM-DD [default: today]
+    /// Date of the day for chat templates that ask for it, YYYY-MM-DD [default: today, in UTC]
     #[arg(long, value_name = "DATE", value_parser = date, help_heading = "Batches")]
     pub(crate) date: Option<Date>,
     /// Times that every sample is learned [default: 1]

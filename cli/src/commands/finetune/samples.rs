@@ -25,8 +25,7 @@ impl Samples {
         tokenizer: &Tokenizer,
         template: Option<&ChatTemplate>,
     ) -> Result<Samples, Error> {
-        let how =
-            Preprocess { tokenizer, template, len: args.seq, train_on_prompt: args.train_on_prompt };
+        let how = Preprocess { tokenizer, template, len: args.seq, train_on_prompt: args.train_on_prompt };
         let read = |path| Data::read(path, &how);
         let mut data = read(&args.data)?;
         let apart = match &args.eval {

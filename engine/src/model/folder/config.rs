@@ -75,12 +75,7 @@ fn family(keys: Object<'_>) -> Result<&'static Architecture, Problem> {
 }
 
 /// A head's length. Where no key says it, the head norms' family has 128, and the others divide the hidden length.
-fn head_dim(
-    keys: Object<'_>,
-    architecture: &Architecture,
-    hidden: u32,
-    heads: u32,
-) -> Result<u32, Problem> {
+fn head_dim(keys: Object<'_>, architecture: &Architecture, hidden: u32, heads: u32) -> Result<u32, Problem> {
     let head_dim = match keys.size("head_dim")? {
         Some(head_dim) => head_dim,
         None if architecture.head_norms => 128,
@@ -92,9 +87,8 @@ fn head_dim(
     }
     match heads <= MAX_SIZE / head_dim {
         true => Ok(head_dim),
-        false => {
-            keys.wrong("num_attention_heads", format!("at most {MAX_SIZE} elements in all heads of {head_dim}"))
-        }
+        false => keys
+            .wrong("num_attention_heads", format!("at most {MAX_SIZE} elements in all heads of {head_dim}")),
     }
 }
 

@@ -63,7 +63,9 @@ impl Folder {
         }
         let mut folder =
             Folder { path: path.to_owned(), shards, tensors: BTreeMap::new(), converted: BTreeMap::new() };
-        folder.collect(start).map_err(|fault| Error::Folder { path: path.to_owned(), fault: Box::new(fault) })?;
+        folder
+            .collect(start)
+            .map_err(|fault| Error::Folder { path: path.to_owned(), fault: Box::new(fault) })?;
         Ok(folder)
     }
 
@@ -184,6 +186,7 @@ fn files(folder: &Path) -> Result<Vec<Shard>, Error> {
 /// A row of the index: a tensor, and its file in the same folder.
 fn place<'a>(tensor: &'a str, file: &'a Value) -> Result<(&'a str, &'a str), Fault> {
     let name = file.as_str().filter(|name| Path::new(name).file_name().is_some_and(|last| last == *name));
-    let wrong = || Fault::ShardName { tensor: tensor.to_owned(), file: file.as_str().unwrap_or("").to_owned() };
+    let wrong =
+        || Fault::ShardName { tensor: tensor.to_owned(), file: file.as_str().unwrap_or("").to_owned() };
     name.map(|name| (tensor, name)).ok_or_else(wrong)
 }

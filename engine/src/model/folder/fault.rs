@@ -21,7 +21,9 @@ pub enum Fault {
     NoWeightMap,
     #[error("{tensor:?} is in {file:?}; a file of the same folder is expected")]
     ShardName { tensor: String, file: String },
-    #[error("the file {file:?} is missing, which model.safetensors.index.json names: download the rest of the folder")]
+    #[error(
+        "the file {file:?} is missing, which model.safetensors.index.json names: download the rest of the folder"
+    )]
     NoShard { file: String },
     #[error("tensor {tensor:?} is not in {file:?}, where model.safetensors.index.json has it")]
     NotInShard { tensor: String, file: String },

@@ -108,9 +108,13 @@ impl Source for Named<'_> {
     fn vector(&self, name: &str, n: u32) -> Result<Weight, Problem> {
         let (name, tensor) = self.find(name, vec![n.into()])?;
         match &tensor.in_f32 {
-            Some(range) => {
-                Ok(Weight { name, dims: vec![n.into()], format: Format::F32, range: range.clone(), fused: None })
-            }
+            Some(range) => Ok(Weight {
+                name,
+                dims: vec![n.into()],
+                format: Format::F32,
+                range: range.clone(),
+                fused: None,
+            }),
             None => Err(Self::refuse(name, tensor.dtype)),
         }
     }

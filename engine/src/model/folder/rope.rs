@@ -37,7 +37,8 @@ pub(crate) fn read(
         let supported = KINDS.map(|(kind, _)| kind).join(", ");
         return Err(Problem::RopeType { key: keys.key("rope_type"), found: kind.to_owned(), supported });
     };
-    if let Some(stray) = keys.values.keys().find(|key| !COMMON.contains(&key.as_str()) && !known.contains(&key.as_str()))
+    if let Some(stray) =
+        keys.values.keys().find(|key| !COMMON.contains(&key.as_str()) && !known.contains(&key.as_str()))
     {
         let why = "it is not known for this kind of scaling, so the model could run wrongly";
         let found = keys.get(stray).map_or("null".to_owned(), super::json::shown);

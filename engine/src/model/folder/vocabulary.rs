@@ -79,10 +79,11 @@ pub(crate) fn read(folder: &Path, vocab: u32, config: &Map<String, Value>) -> Re
     encoder.with_post_processor(None::<PostProcessorWrapper>);
     let pieces = tokens.iter().map(|(text, kind)| tokenizer::piece(text, *kind)).collect();
     let eos = match spelling(&settings, "eos_token") {
-        Some(text) => Some(encoder.token_to_id(text).ok_or_else(|| fault(Fault::NoSpelling {
-            key: "eos_token",
-            text: text.to_owned(),
-        }))?),
+        Some(text) => Some(
+            encoder
+                .token_to_id(text)
+                .ok_or_else(|| fault(Fault::NoSpelling { key: "eos_token", text: text.to_owned() }))?,
+        ),
         None => special::ids(config, "eos_token_id", vocab).unwrap_or_default().first().copied(),
     };
     Ok(Tokenizer::new(encoder, pieces, bos, eos, warning.into_iter().collect()))
@@ -166,7 +167,8 @@ impl<'a> Beginning<'a> {
         config: &'a Map<String, Value>,
         vocab: u32,
     ) -> Beginning<'a> {
-        let text = |values: &'a Map<String, Value>, key| values.get(key).and_then(Value::as_str).unwrap_or("");
+        let text =
+            |values: &'a Map<String, Value>, key| values.get(key).and_then(Value::as_str).unwrap_or("");
         let spelled = settings.and_then(|settings| encoder.token_to_id(spelling(settings, "bos_token")?));
         let numbered = || special::ids(config, "bos_token_id", vocab).unwrap_or_default().first().copied();
         Beginning {
