@@ -30,7 +30,7 @@ pub enum Error {
     #[error("{}: {fault}", path.display())]
     Gguf { path: PathBuf, fault: Box<fault::Fault> },
     #[error("{}: {fault}", path.display())]
-    Folder { path: PathBuf, fault: Box<folder::fault::Fault> },
+    Folder { path: PathBuf, fault: Box<folder::folder_fault::Fault> },
     #[error("{}: {problem}", path.display())]
     Model { path: PathBuf, problem: Box<Problem> },
     #[error("{shape} has no {quantization}: {problem}; it has {others}")]
@@ -175,4 +175,11 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Error, Unsupported, Problem, fault::Fault, folder::fault::Fault, vocabulary_fault::Fault);
+debug_is_display!(
+    Error,
+    Unsupported,
+    Problem,
+    fault::Fault,
+    folder::folder_fault::Fault,
+    vocabulary_fault::Fault
+);

@@ -53,7 +53,7 @@ pub use model::config::Config;
 pub use model::shape::{Quantization, Shape};
 pub use model::tokenizer::Tokenizer;
 pub use model::{Model, Outline};
-pub use model::{config, gguf, rope, shape, tokenizer};
+pub use model::{config, folder, gguf, rope, shape, tokenizer};
 pub use pipeline::path::Path;
 pub use pipeline::tuning::Tuning;
 pub use pipeline::{Product, Unsupported};

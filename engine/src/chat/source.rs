@@ -71,10 +71,9 @@ fn of_folder(folder: &Folder) -> Result<Option<Found>, Error> {
     if let Some(text) = read::text(folder, TEMPLATE_JINJA)? {
         return found(TEMPLATE_JINJA, text);
     }
-    if let Some(object) = read::object(folder, TEMPLATE_JSON)? {
-        if let Some(text) = in_object(folder, TEMPLATE_JSON, &object)? {
-            return found(TEMPLATE_JSON, text);
-        }
+    let object = read::object(folder, TEMPLATE_JSON)?.unwrap_or_default();
+    if let Some(text) = in_object(folder, TEMPLATE_JSON, &object)? {
+        return found(TEMPLATE_JSON, text);
     }
     match in_object(folder, TOKENIZER_CONFIG, &settings)? {
         Some(text) => found(TOKENIZER_CONFIG, text),

@@ -5,7 +5,7 @@ pub mod config;
 pub(crate) mod config_keys;
 pub(crate) mod fault;
 pub(crate) mod file;
-pub(crate) mod folder;
+pub mod folder;
 pub mod gguf;
 pub(crate) mod keys;
 pub(crate) mod kind;

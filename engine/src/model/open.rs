@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::model::folder::contents::Folder;
-use crate::model::folder::fault::Fault;
+use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::names::Named;
 use crate::model::folder::special::{GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG};
 use crate::model::folder::{config, read, special, vocabulary};

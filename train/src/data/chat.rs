@@ -127,7 +127,7 @@ pub(super) fn tokens(
     };
     let places = tokenizer.encode_places(&text).map_err(|error| format!("cannot be tokenized: {error}"))?;
     let learned = match replies {
-        None => vec![0..places.len()],
+        None => one_range(0..places.len()),
         Some(replies) => overlapping(&places, &replies),
     };
     Ok(Tokens { ids: places.into_iter().map(|(id, _)| id).collect(), learned })
@@ -188,6 +188,11 @@ fn render(
 
 fn unrendered(error: warpwright_engine::Error) -> String {
     format!("cannot be rendered: {error}")
+}
+
+/// A list of one range.
+pub(super) fn one_range(range: Range<usize>) -> Vec<Range<usize>> {
+    std::iter::once(range).collect()
 }
 
 /// The tokens that share a byte with one of the parts of a text, which are in order and apart.
@@ -294,10 +299,13 @@ mod tests {
     #[test]
     fn tokens_that_overlap_a_part_are_learned() {
         let places = [(0, 0..2), (0, 2..3), (0, 3..3), (0, 3..6), (0, 6..9), (0, 9..10)];
-        let of = |parts: &[Range<usize>]| overlapping(&places, parts);
-        assert!(of(&[]).is_empty());
-        assert_eq!(of(&[0..10]), [0..2, 3..6]);
-        assert_eq!(of(&[1..2, 5..7]), [0..1, 3..5]);
-        assert_eq!(of(&[2..3, 9..10]), [1..2, 5..6]);
+        let of = |parts: &[(usize, usize)]| {
+            let parts: Vec<_> = parts.iter().map(|(start, end)| *start..*end).collect();
+            overlapping(&places, &parts).into_iter().flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[]), [0; 0]);
+        assert_eq!(of(&[(0, 10)]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(of(&[(1, 2), (5, 7)]), [0, 3, 4]);
+        assert_eq!(of(&[(2, 3), (9, 10)]), [1, 5]);
     }
 }

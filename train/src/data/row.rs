@@ -68,7 +68,7 @@ impl Row {
         let first = if how.train_on_prompt { 0 } else { prompt.len() };
         let ids: Vec<u32> =
             prompt.into_iter().chain(rest.map_err(untokenized)?).chain(tokenizer.eos()).collect();
-        let learned = vec![first..ids.len()];
+        let learned = chat::one_range(first..ids.len());
         Ok(Tokens { ids, learned })
     }
 }

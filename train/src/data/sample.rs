@@ -143,9 +143,11 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::chat::one_range;
 
     fn data(samples: usize) -> Data {
-        let sample = |line| Sample { line, ids: vec![1; line], learned: vec![0..line], cut: line % 2 == 0 };
+        let sample =
+            |line| Sample { line, ids: vec![1; line], learned: one_range(0..line), cut: line % 2 == 0 };
         Data { samples: (1..=samples).map(sample).collect(), dropped: 2, conversations: 0 }
     }
 

@@ -13,7 +13,7 @@ use safetensors::Dtype;
 use serde_json::Value;
 
 use crate::Error;
-use crate::model::folder::fault::Fault;
+use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::read;
 use crate::model::folder::shard::Shard;
 

@@ -6,7 +6,7 @@
 
 pub(crate) mod config;
 pub(crate) mod contents;
-pub(crate) mod fault;
+pub(crate) mod folder_fault;
 pub(crate) mod json;
 pub(crate) mod known;
 pub(crate) mod names;
@@ -15,3 +15,6 @@ pub(crate) mod rope;
 pub(crate) mod shard;
 pub(crate) mod special;
 pub(crate) mod vocabulary;
+
+pub use contents::Folder;
+pub use folder_fault::Fault;

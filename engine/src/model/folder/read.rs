@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::model::file::StableFile;
-use crate::model::folder::fault::Fault;
+use crate::model::folder::folder_fault::Fault;
 
 /// The longest file that is read whole. The largest known tokenizer.json has 33 MB.
 const MOST: u64 = 1 << 28;

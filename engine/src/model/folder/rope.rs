@@ -59,8 +59,11 @@ pub(crate) fn read(
     }
 }
 
-/// The object with the parameters, and its name. Files in which both names say something must say the same.
-fn scaling<'a>(config: Object<'a>) -> Result<(&'static str, Option<&'a Map<String, Value>>), Problem> {
+/// An object's name, and the object, if it is there.
+type Parameters<'a> = (&'static str, Option<&'a Map<String, Value>>);
+
+/// The object with the parameters. Files in which both names say something must say the same.
+fn scaling<'a>(config: Object<'a>) -> Result<Parameters<'a>, Problem> {
     let [new, old] = ["rope_parameters", "rope_scaling"];
     let object = |name: &str| match config.get(name) {
         None => Ok(None),

@@ -7,7 +7,7 @@ use safetensors::tensor::Metadata;
 
 use crate::Error;
 use crate::model::file::StableFile;
-use crate::model::folder::fault::Fault;
+use crate::model::folder::folder_fault::Fault;
 use crate::model::kind;
 
 /// An open file and its tensors.

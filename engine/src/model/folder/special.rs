@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::model::folder::fault::Fault;
+use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::json::shown;
 use crate::model::folder::read;
 use crate::model::problem::Problem;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tokenizers::processors::PostProcessorWrapper;
 
 use crate::Error;
-use crate::model::folder::fault::Fault as FolderFault;
+use crate::model::folder::folder_fault::Fault as FolderFault;
 use crate::model::folder::read;
 use crate::model::folder::special::{self, Added, TOKENIZER, TOKENIZER_CONFIG, spelling};
 use crate::model::stop;
