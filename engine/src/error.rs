@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use crate::chunked::LEAST;
 use crate::decode::needs::Needs;
+use crate::model::folder::folder_fault;
 use crate::model::problem::Problem;
-use crate::model::{fault, folder, vocabulary_fault};
+use crate::model::{fault, vocabulary_fault};
 use crate::pipeline::path::Path;
 use crate::pipeline::unsupported::Unsupported;
 
@@ -30,7 +31,7 @@ pub enum Error {
     #[error("{}: {fault}", path.display())]
     Gguf { path: PathBuf, fault: Box<fault::Fault> },
     #[error("{}: {fault}", path.display())]
-    Folder { path: PathBuf, fault: Box<folder::folder_fault::Fault> },
+    Folder { path: PathBuf, fault: Box<folder_fault::Fault> },
     #[error("{}: {problem}", path.display())]
     Model { path: PathBuf, problem: Box<Problem> },
     #[error("{shape} has no {quantization}: {problem}; it has {others}")]
@@ -175,11 +176,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(
-    Error,
-    Unsupported,
-    Problem,
-    fault::Fault,
-    folder::folder_fault::Fault,
-    vocabulary_fault::Fault
-);
+debug_is_display!(Error, Unsupported, Problem, fault::Fault, folder_fault::Fault, vocabulary_fault::Fault);

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use jiff::civil::date;
 use serde_json::Value as Json;
+use warpwright_engine::Model;
 use warpwright_engine::chat::{ChatTemplate, Conversation, Then, Value};
+
+use crate::config::model;
+use crate::write::{File, Val};
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/chat"))
@@ -110,4 +114,25 @@ fn refuses_with_a_line() {
     let conversation = Conversation { messages: marked, ..Default::default() };
     let error = template("{{ messages[0].content }}").render(&conversation, Then::End).unwrap_err();
     assert!(error.to_string().contains("U+FDD0"), "{error}");
+}
+
+#[test]
+fn a_gguf_file_has_its_template_and_names_its_tokens() {
+    let tokens = ["a", "<bos>", "<eos>", "b", "c"].map(String::from).to_vec();
+    let file = model("llama")
+        .pair("tokenizer.ggml.tokens", Val::Strs(tokens))
+        .pair("tokenizer.ggml.bos_token_id", Val::U32(1))
+        .pair("tokenizer.ggml.eos_token_id", Val::U32(2));
+    let opened = |file: &File| Model::open(&file.save("chat-template.gguf")).unwrap();
+    assert!(opened(&file).chat_template().unwrap().is_none());
+    let text = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token is defined }}";
+    let file = file.pair("tokenizer.chat_template", Val::Str(text.into()));
+    let template = opened(&file).chat_template().unwrap().unwrap();
+    let conversation = Conversation { messages: messages("[{\"content\": \"x\"}]"), ..Default::default() };
+    assert_eq!(template.render(&conversation, Then::End).unwrap().text, "<bos>x<eos>False");
+    let error = opened(&file.pair("tokenizer.chat_template", Val::U32(1))).chat_template().unwrap_err();
+    assert!(
+        error.to_string().ends_with("the chat template is no string (tokenizer.chat_template)"),
+        "{error}"
+    );
 }

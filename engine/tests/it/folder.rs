@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use warpwright_engine::chat::{Conversation, Then};
 use warpwright_engine::rope::RopeFactors;
 use warpwright_engine::{Model, Tokenizer};
 
@@ -415,6 +416,71 @@ fn refuses_damaged_files() {
     fs::remove_file(tiny.save().path("model.safetensors")).unwrap();
     fs::write(tiny.path("pytorch_model.bin"), b"").unwrap();
     assert!(tiny.open().unwrap_err().contains("convert them to safetensors"));
+}
+
+/// `chat_template.jinja` comes first, then `chat_template.json`, then `tokenizer_config.json`.
+#[test]
+fn a_folder_has_its_template_in_one_of_three_files() {
+    let tiny = Tiny::new("llama");
+    let model = tiny.save().open().unwrap();
+    let text = || {
+        let folder = tiny.folder.path().display().to_string();
+        let template = model.chat_template().map_err(|error| error.to_string().replace(&folder, "M"))?;
+        let text = template.unwrap().render(&Conversation::default(), Then::End).unwrap().text;
+        Ok::<_, String>(text)
+    };
+    let settings = |template: Value| {
+        let eos = json!({"content": "<eos>", "lstrip": false});
+        let settings = json!({"bos_token": "<bos>", "eos_token": eos, "chat_template": template});
+        fs::write(tiny.path("tokenizer_config.json"), settings.to_string()).unwrap();
+    };
+    settings(json!("{{ bos_token }}a{{ eos_token }}"));
+    assert_eq!(text().unwrap(), "<bos>a<eos>");
+    settings(json!([{"name": "tool_use", "template": "x"}, {"name": "default", "template": "b"}]));
+    assert_eq!(text().unwrap(), "b");
+    settings(json!([{"name": "tool_use", "template": "x"}]));
+    let wanted = "M/tokenizer_config.json: the chat template is several (chat_template), and none of them is named \"default\"";
+    assert_eq!(text().unwrap_err(), wanted);
+    fs::write(tiny.path("chat_template.json"), "{\"chat_template\": \"c{{ bos_token }}\"}").unwrap();
+    assert_eq!(text().unwrap(), "c<bos>");
+    fs::write(tiny.path("chat_template.jinja"), "d{{ unk_token is defined }}\n").unwrap();
+    assert_eq!(text().unwrap(), "dFalse");
+}
+
+/// Which token begins a text: by the post-processor, and for Llama's own classes by `add_bos_token`.
+#[test]
+fn texts_begin_as_tokenizer_config_says() {
+    let folder = small();
+    let begins = |settings: Value| {
+        fs::write(folder.path().join("tokenizer_config.json"), settings.to_string()).unwrap();
+        let tokenizer = Model::open(folder.path()).unwrap().tokenizer().unwrap();
+        (tokenizer.bos(), tokenizer.warnings().len())
+    };
+    let bos = "<|endoftext|>";
+    assert_eq!(begins(json!({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos})), (None, 0));
+    assert_eq!(begins(json!({"tokenizer_class": "LlamaTokenizerFast", "bos_token": bos})), (Some(0), 0));
+    let off = json!({"tokenizer_class": "LlamaTokenizerFast", "bos_token": bos, "add_bos_token": false});
+    assert_eq!(begins(off), (None, 0));
+    let differ = json!({"tokenizer_class": "GPT2Tokenizer", "bos_token": bos, "add_bos_token": true});
+    assert_eq!(begins(differ), (None, 1));
+    let path = folder.path().join("tokenizer.json");
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    file["post_processor"] = json!({
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": bos, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {bos: {"id": bos, "ids": [0], "tokens": [bos]}},
+    });
+    fs::write(&path, file.to_string()).unwrap();
+    assert_eq!(begins(json!({"tokenizer_class": "PreTrainedTokenizerFast"})), (Some(0), 0));
+    assert_eq!(begins(json!({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false})), (None, 1));
+    let unknown = json!({"eos_token": "<|nothing|>"});
+    fs::write(folder.path().join("tokenizer_config.json"), unknown.to_string()).unwrap();
+    let error = Model::open(folder.path()).unwrap().tokenizer().unwrap_err().to_string();
+    assert!(
+        error.ends_with("eos_token of tokenizer_config.json is \"<|nothing|>\", which is no token"),
+        "{error}"
+    );
 }
 
 /// The divisors of each kind of wave, from the formula in `_compute_llama3_parameters` of transformers, in Python.

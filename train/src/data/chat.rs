@@ -133,11 +133,11 @@ pub(super) fn tokens(
     Ok(Tokens { ids: places.into_iter().map(|(id, _)| id).collect(), learned })
 }
 
-/// The text, and where the assistant speaks in it.
-fn replies(
-    conversation: &Conversation,
-    template: &ChatTemplate,
-) -> Result<(String, Vec<Range<usize>>), String> {
+/// A text, and the bytes of it in which the assistant speaks.
+type Spoken = (String, Vec<Range<usize>>);
+
+/// What the template makes of a conversation.
+fn replies(conversation: &Conversation, template: &ChatTemplate) -> Result<Spoken, String> {
     let messages = &conversation.messages;
     let is_reply =
         |message: &chat::Value| message.get_attr("role").is_ok_and(|role| role.as_str() == Some("assistant"));
@@ -171,7 +171,17 @@ fn replies(
         }
         replies.push(before.len()..after.len());
     }
-    Ok((whole, replies))
+    spoken(whole, replies)
+}
+
+/// A text and its replies, unless all of them are empty.
+fn spoken(text: String, replies: Vec<Range<usize>>) -> Result<Spoken, String> {
+    match replies.iter().all(Range::is_empty) {
+        false => Ok((text, replies)),
+        true => Err("has nothing to learn: what the chat template makes of it has no text where the assistant speaks \
+                     ({% generation %}, or the end of the text with a message of the assistant)"
+            .into()),
+    }
 }
 
 /// The text of the first messages.
@@ -288,6 +298,8 @@ mod tests {
         }
         let nobody = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
         assert!(learned(CHATML, nobody).unwrap_err().starts_with("has no message of the assistant"));
+        let empty = learned("x", r#"{"messages": [{"role": "assistant", "content": "a"}]}"#);
+        assert!(empty.unwrap_err().starts_with("has nothing to learn"));
         let raises = learned(
             "{{ raise_exception('no') }}",
             r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
