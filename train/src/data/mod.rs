@@ -3,8 +3,10 @@
 mod batches;
 mod chat;
 mod order;
+mod preprocess;
 mod row;
 mod sample;
 
 pub use batches::{Batches, Length, Shape};
-pub use sample::{Data, Preprocess, Sample};
+pub use preprocess::Preprocess;
+pub use sample::{Data, Sample};

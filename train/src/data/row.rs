@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use warpwright_engine::chat::Conversation;
 
 use super::chat::{self, Tokens};
-use super::sample::Preprocess;
+use super::preprocess::Preprocess;
 
 pub(super) enum Row {
     Text(String),

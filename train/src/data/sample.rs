@@ -3,11 +3,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use warpwright_engine::Tokenizer;
-use warpwright_engine::chat::ChatTemplate;
-
 use super::chat::Tokens;
 use super::order::held_out;
+use super::preprocess::Preprocess;
 use super::row::Row;
 use crate::Error;
 
@@ -20,19 +18,6 @@ pub struct Data {
     pub dropped: usize,
     /// Samples that are conversations.
     pub conversations: usize,
-}
-
-/// What makes tokens of a line.
-#[derive(Clone, Copy, Debug)]
-pub struct Preprocess<'a> {
-    /// The model's.
-    pub tokenizer: &'a Tokenizer,
-    /// The model's, if it has one: for conversations.
-    pub template: Option<&'a ChatTemplate>,
-    /// No sample becomes longer than so many tokens.
-    pub len: usize,
-    /// Whether prompts are learned too.
-    pub train_on_prompt: bool,
 }
 
 /// A document.

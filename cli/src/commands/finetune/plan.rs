@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::hash::Hasher;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use comfy_table::{Table, presets};
 use warpwright_driver::Context;
@@ -133,7 +133,6 @@ impl Plan {
         let Settings { training, lora, .. } = &self.settings;
         let targets: Vec<&str> = lora.targets.iter().map(|p| p.name()).collect();
         let pairs = [
-            ("model", hashes(model)?),
             ("data", hash(&args.data)?),
             ("seq", args.seq.to_string()),
             ("batch", args.batch.to_string()),
@@ -221,18 +220,14 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// That of each file of a model: with its name, if there are several.
-fn hashes(model: &Model) -> Result<String, Failure> {
-    match &model.files.paths()[..] {
-        [file] => hash(file),
-        files => {
-            let named = |path: &PathBuf| {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
-                Ok(format!("{name}: {}", hash(path)?))
-            };
-            Ok(files.iter().map(named).collect::<Result<Vec<_>, Failure>>()?.join("; "))
-        }
-    }
+/// The hash of each file of a model: of several, each under its name.
+fn hashes(model: &Model) -> Result<Vec<(String, String)>, Failure> {
+    let files = model.files.paths();
+    let name = |path: &Path| match files.len() {
+        1 => "model".to_owned(),
+        _ => format!("model {}", path.file_name().unwrap_or_default().to_string_lossy()),
+    };
+    files.iter().map(|path| Ok((name(path), hash(path)?))).collect()
 }
 
 /// The length and a hash of a file: enough to notice that it is another one.
