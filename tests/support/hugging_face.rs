@@ -21,7 +21,7 @@ struct Tensor {
 }
 
 /// Fills a folder that is there.
-pub fn write(folder: &Path) {
+pub(crate) fn write(folder: &Path) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     for name in ["config.json", "generation_config.json", "tokenizer.json"] {
         fs::write(folder.join(name), fs::read(data.join("rustdoc-7m").join(name)).unwrap()).unwrap();

@@ -60,8 +60,8 @@ impl Bench {
 fn a_folder_is_trained_as_its_gguf_file() {
     let bench = Bench::new();
     bench.write("data.jsonl", "{\"text\": \"The borrow checker makes sure of it.\"}\n");
-    let few =
-        ["--seq", "16", "--rank", "4", "--steps", "2", "--warmup", "0", "--lr", "1e-2", "--launch", "eager"];
+    let mut few = vec!["--seq", "16", "--rank", "4", "--steps", "2", "--warmup", "0", "--lr", "1e-2"];
+    few.extend(["--launch", "eager", "--save-every", "1"]);
     let models = [("gguf", PathBuf::from(GGUF)), ("folder", bench.path("model"))];
     for (out, model) in &models {
         let end = bench.finetune(model, out, &few);
@@ -83,6 +83,13 @@ fn a_folder_is_trained_as_its_gguf_file() {
     let norm = |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x * x)).sum::<f64>().sqrt();
     let far = norm(&mut gguf.iter().zip(&folder).map(|(a, b)| a - b)) / norm(&mut gguf.iter().copied());
     assert!(far < 0.05, "{far}");
+    // A checkpoint is of all files of the folder.
+    bench.write("model/generation_config.json", "{}");
+    let checkpoint = bench.path("folder/checkpoint-1");
+    few.extend(["--resume", checkpoint.to_str().expect("UTF-8")]);
+    let end = bench.finetune(&bench.path("model"), "again", &few);
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(end.err.contains("the training had model generation_config.json = 195 bytes"), "{}", end.err);
 }
 
 const TALK: &str =

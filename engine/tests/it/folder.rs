@@ -509,4 +509,4 @@ fn scaling_of_llama_3_is_read() {
     assert!((turns[0] * std::f64::consts::TAU - 0.25).abs() < 1e-12);
 }
 
-const LLAMA_3: [f32; 4] = [1.0, 1.0, 2.69452969, 8.0];
+const LLAMA_3: [f32; 4] = [1.0, 1.0, 2.694_529_7, 8.0];

@@ -160,12 +160,8 @@ impl Plan {
         let chats = samples.training.data().conversations > 0;
         let date = template.filter(|template| chats && template.asks_date()).and_then(ChatTemplate::date);
         let date = date.map(|date| ("date", date.to_string()));
-        Ok(pairs
-            .into_iter()
-            .chain(share)
-            .chain(date)
-            .map(|(name, value)| (name.to_string(), value))
-            .collect())
+        let named = pairs.into_iter().chain(share).chain(date).map(|(name, value)| (name.to_string(), value));
+        Ok(named.chain(hashes(model)?).collect())
     }
 }
 
