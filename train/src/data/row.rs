@@ -2,7 +2,7 @@
 //!
 //! `{"text"}` is learned as a whole, `{"prompt", "completion"}` only where the completion is. An Alpaca row,
 //! `{"instruction", "input", "output"}` or without `"input"`, has a prompt by its template, and `"output"` as completion.
-//! All end with the token that ends a text. Conversations are in [`chat`](super::chat). A line has the keys of one form, but that rows of the published Alpaca set
+//! All end with the token that ends a text. Conversations are in [`chat`]. A line has the keys of one form, but that rows of the published Alpaca set
 //! have the whole as `"text"`, too, and those of UltraChat the first message as `"prompt"`, which are left alone; so are
 //! keys of no form.
 
