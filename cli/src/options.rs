@@ -15,7 +15,7 @@ use crate::progress::Bar;
 /// A model and where it runs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Place {
-    /// Model file (GGUF)
+    /// Model: a GGUF file, or a Hugging Face folder
     pub(crate) model: PathBuf,
     /// auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]

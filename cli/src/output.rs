@@ -18,7 +18,7 @@ pub(crate) struct Output<'a> {
     pub(crate) option: &'static str,
     /// A file, or `-` for standard output.
     pub(crate) path: &'a Path,
-    /// The file that is read meanwhile.
+    /// The file or the folder that is read meanwhile.
     pub(crate) input: Option<&'a Path>,
     pub(crate) content: Content,
 }
@@ -60,7 +60,7 @@ impl Output<'_> {
                 "would write bytes to a terminal; name a file or a pipe"
             }
             Content::Aside if standard => "would mix with the table on standard output; name a file",
-            _ if self.input.is_some_and(|input| same_file(input, self.path)) => {
+            _ if self.input.is_some_and(|input| is_of(input, self.path)) => {
                 "is the model that is read; name another file"
             }
             _ => return Ok(()),
@@ -209,6 +209,12 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     }
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
     Ok(fs::canonicalize(folder(&path))?.join(name))
+}
+
+/// Whether a path leads to a model's file, or to one in its folder.
+fn is_of(model: &Path, path: &Path) -> bool {
+    let inside = fs::read_dir(model).into_iter().flatten().flatten();
+    same_file(model, path) || inside.into_iter().any(|file| same_file(&file.path(), path))
 }
 
 #[cfg(unix)]

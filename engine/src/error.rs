@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::chunked::LEAST;
 use crate::decode::needs::Needs;
+use crate::model::folder::folder_fault;
 use crate::model::problem::Problem;
 use crate::model::{fault, vocabulary_fault};
 use crate::pipeline::path::Path;
@@ -29,12 +30,18 @@ pub enum Error {
     NoFile { path: PathBuf, what: &'static str },
     #[error("{}: {fault}", path.display())]
     Gguf { path: PathBuf, fault: Box<fault::Fault> },
+    #[error("{}: {fault}", path.display())]
+    Folder { path: PathBuf, fault: Box<folder_fault::Fault> },
     #[error("{}: {problem}", path.display())]
     Model { path: PathBuf, problem: Box<Problem> },
     #[error("{shape} has no {quantization}: {problem}; it has {others}")]
     Shape { shape: &'static str, quantization: &'static str, problem: Box<Problem>, others: String },
     #[error("{}: {fault}", path.display())]
     Tokenizer { path: PathBuf, fault: Box<vocabulary_fault::Fault> },
+    #[error("{}: the chat template {problem}", path.display())]
+    ChatTemplate { path: PathBuf, problem: String },
+    #[error("the chat template {0}")]
+    Chat(String),
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
     #[error(transparent)]
@@ -169,4 +176,4 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Error, Unsupported, Problem, fault::Fault, vocabulary_fault::Fault);
+debug_is_display!(Error, Unsupported, Problem, fault::Fault, folder_fault::Fault, vocabulary_fault::Fault);

@@ -1,16 +1,16 @@
 //! Model files, the forward pass and the decode graph.
 //!
-//! A [`Model`] is a GGUF file that has been checked whole: its [`Config`] and the shape of each tensor.
-//! A [`Tokenizer`] comes from the same file. A [`Decoder`] holds the weights and the state on a device and makes
+//! A [`Model`] is a GGUF file or a Hugging Face folder that has been checked whole: its [`Config`] and the shape of each
+//! tensor. A [`Tokenizer`] comes from the same files. A [`Decoder`] holds the weights and the state on a device and makes
 //! one token a step.
 //!
 //! ```no_run
 //! use warpwright_driver::{Context, Driver};
-//! use warpwright_engine::{Decoder, Launch, Model, Options, Tokenizer};
+//! use warpwright_engine::{Decoder, Launch, Model, Options};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let model = Model::open("model.gguf".as_ref())?;
-//! let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
+//! let tokenizer = model.tokenizer()?;
 //! let context = Context::new(&Driver::load()?.devices()?[0])?;
 //! let options = Options::new(1024, Launch::Graph);
 //! let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
@@ -24,6 +24,7 @@
 
 mod batch;
 mod buffers;
+pub mod chat;
 mod chunked;
 mod decode;
 mod distinct;
@@ -52,7 +53,7 @@ pub use model::config::Config;
 pub use model::shape::{Quantization, Shape};
 pub use model::tokenizer::Tokenizer;
 pub use model::{Model, Outline};
-pub use model::{config, gguf, rope, shape, tokenizer};
+pub use model::{config, folder, gguf, rope, shape, tokenizer};
 pub use pipeline::path::Path;
 pub use pipeline::tuning::Tuning;
 pub use pipeline::{Product, Unsupported};

@@ -12,7 +12,7 @@ use ptx_emu::{Memory, Module};
 use ptx_gen::{ErrorKind, Target};
 use warpwright_driver::sys::{self, CUgraphExecUpdateResult, CUgraphInstantiateResult, CUresult};
 use warpwright_driver::{DriverError, LaunchProblem, LoadError, ModuleError, ModuleReason, Stale};
-use warpwright_engine::{Unsupported, config, gguf, tokenizer};
+use warpwright_engine::{Unsupported, config, folder, gguf, tokenizer};
 
 /// The crates that return errors to a program.
 const LIBRARIES: &[&str] =
@@ -164,6 +164,7 @@ fn engine_samples() -> Vec<(&'static str, Box<dyn Error>)> {
         ("engine::unsupported::Unsupported", Unsupported::Capability { found: (7, 5), needed: 8 }.into()),
         ("engine::problem::Problem", config::Problem::MissingKey("general.architecture".into()).into()),
         ("engine::fault::Fault", gguf::Fault::BigEndian.into()),
+        ("engine::folder_fault::Fault", folder::Fault::NoConfig.into()),
         ("engine::vocabulary_fault::Fault", tokenizer::Fault::NoMerges.into()),
     ]
 }

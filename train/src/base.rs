@@ -1,4 +1,4 @@
-//! The frozen model, from a GGUF file.
+//! The frozen model, from a GGUF file or a Hugging Face folder.
 
 use std::f64::consts::TAU;
 
@@ -37,7 +37,7 @@ pub struct Base {
 const FAMILIES: [&str; 3] = ["llama", "qwen2", "qwen3"];
 
 impl Base {
-    /// Reads all weights of a file.
+    /// Reads all weights of a model.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Base {
             norm: reader.numbers(&w.norm)?,
             layers: w.blocks.iter().map(|block| reader.layer(block)).collect::<Result<_, _>>()?,
         };
-        model.gguf.check()?;
+        model.files.check()?;
         Ok(Base { config, pairing, weights })
     }
 }
@@ -66,7 +66,7 @@ pub fn config(model: &Model) -> Result<Config, Error> {
     let outline = &model.outline;
     let c = &outline.config;
     let family = c.architecture.name;
-    let refuse = |what: &str| Err(Error::Family { path: model.gguf.path.clone(), what: what.into() });
+    let refuse = |what: &str| Err(Error::Family { path: model.files.path().to_owned(), what: what.into() });
     if !FAMILIES.contains(&family) {
         return refuse(&format!("models of the family {family}; it knows {}", FAMILIES.join(", ")));
     }
@@ -162,12 +162,12 @@ impl Reader<'_> {
     }
 
     fn numbers(&self, weight: &Weight) -> Result<Vec<f32>, Error> {
-        let gguf = &self.model.gguf;
-        let numbers = weight.format.dequantize(&gguf.data(&weight.range)?);
+        let files = &self.model.files;
+        let numbers = weight.format.dequantize(&files.data(&weight.range)?);
         match numbers.iter().position(|w| !w.is_finite()) {
             None => Ok(numbers),
             Some(index) => Err(warpwright_engine::Error::Weight {
-                path: gguf.path.clone(),
+                path: files.path().to_owned(),
                 tensor: weight.name.clone(),
                 index,
                 value: numbers[index],

@@ -14,7 +14,7 @@ use crate::terminal::printable;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Model file (GGUF)
+    /// Model: a GGUF file, or a Hugging Face folder
     model: PathBuf,
     /// Which device the kernels would run on: auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
@@ -35,7 +35,7 @@ fn facts(model: &Model, device: &Device) -> Table {
     let c = &model.outline.config;
     let mut table = Table::new();
     table.load_style(presets::NOTHING).add_rows([
-        ["file", &model.gguf.path.display().to_string()],
+        ["file", &model.files.path().display().to_string()],
         ["architecture", c.architecture.name],
         ["layers", &c.layers.to_string()],
         ["hidden", &c.hidden.to_string()],

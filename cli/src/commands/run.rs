@@ -115,7 +115,7 @@ fn open(
 /// The tokenizer, unless the user wants to see numbers only.
 fn words(args: &Args, source: &Source, model: &Model) -> Result<Option<Tokenizer>, Failure> {
     let needed = matches!(source, Source::Text(_)) || args.print == Print::Text;
-    let words = needed.then(|| Tokenizer::from_gguf(&model.gguf)).transpose().map_err(without_words)?;
+    let words = needed.then(|| model.tokenizer()).transpose().map_err(without_words)?;
     words.iter().flat_map(Tokenizer::warnings).for_each(|warning| say(format!("warning: {warning}")));
     Ok(words)
 }

@@ -280,7 +280,7 @@ fn refuses_samples_by_their_line() {
             "{\"text\": \"x\"}\n{\"text\": \"x\", \"output\": \"y\"}\n",
             "line 2: it has the keys [output, text], must have those of one form",
         ),
-        ("{\"messages\": []}\n", "line 1: it is a conversation"),
+        ("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n", "line 1: it is a conversation"),
         ("\n", "data.jsonl: there are no samples in it"),
         (
             PROMPT,

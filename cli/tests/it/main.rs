@@ -4,6 +4,7 @@ mod bench;
 mod bench_batch;
 mod emulator;
 mod finetune;
+mod folder;
 mod input;
 mod outputs;
 mod program;

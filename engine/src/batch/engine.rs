@@ -27,11 +27,11 @@ use crate::weights::upload;
 ///
 /// ```no_run
 /// use warpwright_driver::{Context, Driver};
-/// use warpwright_engine::{Batch, BatchOptions, Model, Tokenizer};
+/// use warpwright_engine::{Batch, BatchOptions, Model};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let model = Model::open("model.gguf".as_ref())?;
-/// let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
+/// let tokenizer = model.tokenizer()?;
 /// let context = Context::new(&Driver::load()?.devices()?[0])?;
 /// let mut batch = Batch::new(&context, &model, BatchOptions::new(8, 1024), |_bytes| ())?;
 /// let prompts = ["The borrow checker", "A kernel"];

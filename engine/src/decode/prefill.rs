@@ -25,11 +25,11 @@ impl Decoder {
     ///
     /// ```no_run
     /// use warpwright_driver::{Context, Driver};
-    /// use warpwright_engine::{Decoder, Launch, Model, Options, Tokenizer};
+    /// use warpwright_engine::{Decoder, Launch, Model, Options};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let model = Model::open("model.gguf".as_ref())?;
-    /// # let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
+    /// # let tokenizer = model.tokenizer()?;
     /// # let context = Context::new(&Driver::load()?.devices()?[0])?;
     /// let mut decoder = Decoder::new(&context, &model, Options::new(1024, Launch::Graph), |_bytes| ())?;
     /// for turn in ["The borrow checker", " A kernel"] {

@@ -65,6 +65,11 @@ impl Architecture {
         fused: &[],
     };
 
+    /// Llama with the rows of Q and K as its makers have them: a rotary pair is an element of a head's first half and one
+    /// of its second.
+    pub const LLAMA_IN_HALVES: &Architecture =
+        &Architecture { pairing: Pairing::HalfSplit, ..*Architecture::LLAMA };
+
     /// Qwen 2 and 2.5.
     pub const QWEN2: &Architecture =
         &Architecture { name: "qwen2", pairing: Pairing::HalfSplit, biases: true, ..*Architecture::LLAMA };
@@ -106,7 +111,7 @@ impl Architecture {
         ..*Architecture::LLAMA
     };
 
-    /// All of them.
+    /// All that GGUF files have.
     pub const ALL: [&Architecture; 5] = [
         Architecture::LLAMA,
         Architecture::QWEN2,

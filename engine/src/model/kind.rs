@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 /// How other files begin that are taken for models: offset, bytes, what they are and what to do.
 #[rustfmt::skip] // one kind a line
 const KINDS: [(usize, &[u8], &str); 10] = [
-    (8, b"{", "it is a safetensors file; convert its folder with llama.cpp's convert_hf_to_gguf.py"),
+    (8, b"{", "it is a safetensors file; name the folder that it is in"),
     (0, b"PK\x03\x04", "it is a zip archive, as PyTorch writes; convert the model with llama.cpp's convert_hf_to_gguf.py"),
     (0, b"\x80\x02", "it is a Python pickle; convert the model with llama.cpp's convert_hf_to_gguf.py"),
     (0, b"tjgg", "it is a GGML file, older than GGUF; convert it with llama.cpp's convert_llama_ggml_to_gguf.py"),
@@ -20,18 +20,23 @@ const KINDS: [(usize, &[u8], &str); 10] = [
 
 /// What a file is that does not begin as GGUF does.
 pub(crate) fn named(file: &[u8]) -> String {
+    known(file).map_or_else(
+        || format!("it starts with {:02x?}, not with \"GGUF\"", &file[..file.len().min(4)]),
+        str::to_owned,
+    )
+}
+
+/// What a file is, of those that are taken for models.
+pub(crate) fn known(file: &[u8]) -> Option<&'static str> {
     let begins = |at: usize, with: &[u8]| file.get(at..).is_some_and(|rest| rest.starts_with(with));
-    match KINDS.iter().find(|(at, with, _)| begins(*at, with)) {
-        Some((_, _, what)) => (*what).to_owned(),
-        None => format!("it starts with {:02x?}, not with \"GGUF\"", &file[..file.len().min(4)]),
-    }
+    KINDS.iter().find(|(at, with, _)| begins(*at, with)).map(|(_, _, what)| *what)
 }
 
 /// What a path leads to, if it is no file.
 pub(crate) fn of(metadata: &Metadata) -> Option<&'static str> {
     let kind = metadata.file_type();
     [
-        (kind.is_dir(), "a folder; name the .gguf file in it"),
+        (kind.is_dir(), "a folder where a file is expected"),
         (kind.is_fifo(), "a pipe; a model is mapped into memory, so write it to a file first"),
         (kind.is_socket(), "a socket; a model is mapped into memory, so write it to a file first"),
         (kind.is_char_device() || kind.is_block_device(), "a device; name a .gguf file"),

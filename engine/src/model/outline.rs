@@ -1,9 +1,7 @@
-//! A model: its outline, which is its hyperparameters and the name, shape and format of each weight, and a file
-//! that holds the weights.
+//! The outline of a model: its hyperparameters, and the name, shape and format of each weight; as a GGUF file has it.
 
 use std::convert::Infallible;
 use std::ops::Range;
-use std::path::Path;
 
 use warpwright_kernels::Format;
 
@@ -15,15 +13,6 @@ use crate::model::problem::Problem;
 use crate::model::roles::{Block, Shape};
 use crate::model::rope::RopeFactors;
 use crate::model::stop;
-
-/// A checked model file. Nothing is loaded yet.
-#[derive(Debug)]
-pub struct Model {
-    /// The file.
-    pub gguf: Gguf,
-    /// What it holds.
-    pub outline: Outline,
-}
 
 /// All that a decoder has to know of a model before there are weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,13 +30,13 @@ pub struct Outline {
 /// A tensor that the forward pass reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weight {
-    /// Its name in GGUF files.
+    /// Its name in the file; without a file, that in GGUF files.
     pub name: String,
     /// Lengths, the contiguous dimension first: a `[rows, n]` matrix is `[n, rows]`.
     pub dims: Vec<u64>,
     /// The number format: one that kernels read.
     pub format: Format,
-    /// Its bytes in the file; without a file, they start at 0.
+    /// Its bytes in the model's files; without a file, they start at 0.
     pub range: Range<usize>,
     /// The lengths of the tensor that it is rows of, if other weights are rows of it too.
     pub fused: Option<Vec<u64>>,
@@ -123,28 +112,25 @@ impl<T> Weights<T> {
     }
 }
 
-impl Model {
-    /// Opens a GGUF file and checks all of it but the numbers inside the tensors.
-    pub fn open(path: &Path) -> Result<Model, Error> {
-        let gguf = Gguf::open(path)?;
-        let problem = |problem| Error::Model { path: path.to_owned(), problem: Box::new(problem) };
-        let mut outline = outline(&gguf).map_err(problem)?;
-        let w = &outline.weights;
-        let read = |weight: &Weight| {
-            let numbers = floats(&gguf.data(&weight.range)?);
-            gguf.check()?;
-            factors(weight, numbers).map_err(problem)
-        };
-        outline.rope_factors = match (&w.rope_factors, &w.rope_factors_short, &w.rope_factors_long) {
-            (Some(all), _, _) => Some(RopeFactors::Fixed(read(all)?)),
-            (None, Some(short), Some(long)) => {
-                let original = original_context(&gguf, &outline.config).map_err(problem)?;
-                Some(RopeFactors::ByContext { original, short: read(short)?, long: read(long)? })
-            }
-            _ => None,
-        };
-        Ok(Model { gguf, outline })
-    }
+/// Reads and checks what a GGUF file says.
+pub(crate) fn of_gguf(gguf: &Gguf) -> Result<Outline, Error> {
+    let problem = |problem| Error::Model { path: gguf.path.clone(), problem: Box::new(problem) };
+    let mut outline = outline(gguf).map_err(problem)?;
+    let w = &outline.weights;
+    let read = |weight: &Weight| {
+        let numbers = floats(&gguf.data(&weight.range)?);
+        gguf.check()?;
+        factors(weight, numbers).map_err(problem)
+    };
+    outline.rope_factors = match (&w.rope_factors, &w.rope_factors_short, &w.rope_factors_long) {
+        (Some(all), _, _) => Some(RopeFactors::Fixed(read(all)?)),
+        (None, Some(short), Some(long)) => {
+            let original = original_context(gguf, &outline.config).map_err(problem)?;
+            Some(RopeFactors::ByContext { original, short: read(short)?, long: read(long)? })
+        }
+        _ => None,
+    };
+    Ok(outline)
 }
 
 /// All but the RoPE factors, which are numbers of a tensor.

@@ -20,6 +20,17 @@ pub enum Problem {
         "rope scaling {0:?} is not supported; supported: none, linear, yarn, and per-pair factors in rope_freqs.weight"
     )]
     RopeScaling(String),
+    #[error("key {key:?} is {found:?}; supported: {supported}")]
+    RopeType { key: String, found: String, supported: String },
+    #[error("key \"model_type\" is {found:?}; supported as a folder: {supported}")]
+    ModelType { found: String, supported: String },
+    #[error("tensor {name:?} is {found}; supported: F32, F16, BF16")]
+    Dtype { name: String, found: String },
+    #[error(
+        "tensor \"lm_head.weight\" is there, and tie_word_embeddings of config.json says that the embedding serves as \
+         head; remove the tensor, or set tie_word_embeddings to false to use it"
+    )]
+    TiedHead,
     #[error("{what} is {found}; supported: {supported}")]
     Size { what: &'static str, found: u32, supported: &'static str },
     #[error("tensor {name:?} of shape {expected:?} is missing")]

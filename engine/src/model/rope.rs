@@ -120,7 +120,7 @@ impl Rope {
 
 impl Scaling {
     /// What YaRN multiplies cosine and sine by, so that attention stays as sharp over more positions.
-    fn magnitude(&self) -> f64 {
+    pub(crate) fn magnitude(&self) -> f64 {
         match self {
             Scaling::Yarn(Yarn { factor, .. }) if *factor > 1.0 => 1.0 + 0.1 * factor.ln(),
             _ => 1.0,

@@ -59,7 +59,7 @@ pub(crate) fn is_marker(token: &str) -> bool {
 /// The tokens that end a text, in order.
 pub(crate) fn tokens(directory: &Directory, vocab: u32) -> Result<Vec<u32>, Problem> {
     let mut stop = named(directory, vocab)?;
-    stop.extend(spelled(directory));
+    stop.extend(spelled_in(directory));
     stop.sort_unstable();
     stop.dedup();
     Ok(stop)
@@ -79,15 +79,20 @@ fn named(directory: &Directory, vocab: u32) -> Result<Vec<u32>, Problem> {
     KEYS.iter().filter_map(|name| token(name)).collect()
 }
 
-fn spelled(directory: &Directory) -> Vec<u32> {
+fn spelled_in(directory: &Directory) -> Vec<u32> {
     let Some(Value::Array(tokens)) = directory.metadata.get("tokenizer.ggml.tokens") else { return vec![] };
     let types = types(directory, tokens.len()).ok().flatten();
     let special = |id: usize| types.as_ref().is_none_or(|t| matches!(t[id], CONTROL | USER_DEFINED));
-    let ends = |id: usize, token: &str| is_marker(token) || SPECIAL.contains(&token) && special(id);
-    let found: Vec<(u32, &str)> = (0..)
-        .zip(tokens.strings().into_iter().flatten())
-        .filter(|(id, token)| ends(*id as usize, token))
-        .collect();
+    let tokens = (0..).zip(tokens.strings().into_iter().flatten());
+    spelled(&tokens.map(|(id, token)| (id, token, special(id as usize))).collect::<Vec<_>>())
+}
+
+/// Those of some tokens that end a text by their spelling. The last of each three says whether the vocabulary tells the
+/// token from text.
+pub(crate) fn spelled(tokens: &[(u32, &str, bool)]) -> Vec<u32> {
+    let ends = |token: &str, special: bool| is_marker(token) || SPECIAL.contains(&token) && special;
+    let found = tokens.iter().filter(|(_, token, special)| ends(token, *special));
+    let found: Vec<(u32, &str)> = found.map(|(id, token, _)| (*id, *token)).collect();
     let has = |token: &str| found.iter().any(|(_, found)| *found == token);
     let end_is_a_channel = (has("<|call|>") || has("<|calls|>")) && (has("<|return|>") || has("<|flush|>"));
     // gpt-oss and solar-open end parts of a reply with `<|end|>`; in gemma4 `</s>` is a tag like others.

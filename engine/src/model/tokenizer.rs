@@ -4,6 +4,8 @@
 //! that every text has tokens and every token has bytes; one token may hold a part of a character.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::LazyLock;
 
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::unicode::NFC;
@@ -103,13 +105,22 @@ impl Tokenizer {
         let (pre, warning) = tables.pre_tokenizer()?;
         let tokens = tables.tokens()?;
         let types = tables.types(&tokens)?;
-        let alphabet = alphabet();
-        let encoder = encoder(pre, &tokens, &types, tables, &alphabet)?;
-        let spelled = byte_of(&alphabet);
-        let pieces = std::iter::zip(&tokens, &types).map(|(t, kind)| piece(t, *kind, &spelled)).collect();
+        let encoder = encoder(pre, &tokens, &types, tables)?;
+        let pieces = std::iter::zip(&tokens, &types).map(|(t, kind)| piece(t, *kind)).collect();
         let bos = tables.bos(pre.add_bos, tokens.len())?;
         let eos = tables.id("tokenizer.ggml.eos_token_id", tokens.len());
-        Ok(Tokenizer { encoder, pieces, bos, eos, warnings: warning.into_iter().collect() })
+        Ok(Tokenizer::new(encoder, pieces, bos, eos, warning.into_iter().collect()))
+    }
+
+    /// The encoder has no post-processor; of each token, the bytes are known.
+    pub(crate) fn new(
+        encoder: tokenizers::Tokenizer,
+        pieces: Vec<Vec<u8>>,
+        bos: Option<u32>,
+        eos: Option<u32>,
+        warnings: Vec<String>,
+    ) -> Tokenizer {
+        Tokenizer { encoder, pieces, bos, eos, warnings }
     }
 
     /// What makes it doubtful that texts get the tokens that the model was trained on, a sentence each.
@@ -129,6 +140,19 @@ impl Tokenizer {
     pub fn encode_rest(&self, text: &str) -> Result<Vec<u32>, Error> {
         let encoding = self.encoder.encode_fast(text, false).map_err(|e| Error::Encode(e.to_string()))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// As [`encode_rest`](Self::encode_rest), each token with the bytes of the text that it is of. Tokens that share a
+    /// character have all of it.
+    pub fn encode_places(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, Error> {
+        let encoding = self.encoder.encode(text, false).map_err(|e| Error::Encode(e.to_string()))?;
+        let places = encoding.get_offsets().iter().map(|(start, end)| *start..*end);
+        Ok(std::iter::zip(encoding.get_ids().iter().copied(), places).collect())
+    }
+
+    /// The token that begins a text, if the model wants one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
     }
 
     /// The token that ends a text, if the file names one.
@@ -279,14 +303,10 @@ fn encoder(
     tokens: &[&str],
     types: &[i64],
     tables: &Tables<'_>,
-    alphabet: &[char; 256],
 ) -> Result<tokenizers::Tokenizer, Fault> {
     let ids = ids(tokens)?;
-    let missing = (0..=255u8).find(|b| !ids.contains_key(alphabet[usize::from(*b)].to_string().as_str()));
-    if let Some(byte) = missing {
-        return Err(Fault::NoByte(byte));
-    }
-    let merges = merges(&tables.merges()?, &ids)?;
+    check_bytes(&ids)?;
+    let merges = merges(tables.merges()?.iter().map(|line| line.split_once(' ').ok_or(*line)), &ids)?;
     let library = |e: tokenizers::Error| Fault::Library(e.to_string());
     let vocab: Vocab = ids.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect();
     let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(pre.ignore_merges);
@@ -313,18 +333,31 @@ fn ids<'a>(tokens: &[&'a str]) -> Result<HashMap<&'a str, u32>, Fault> {
     Ok(ids)
 }
 
-/// The merges as pairs. The library panics on a pair that makes no token, so none reaches it.
-fn merges(lines: &[&str], ids: &HashMap<&str, u32>) -> Result<Vec<(String, String)>, Fault> {
-    let pair = |(index, line): (usize, &&str)| {
-        let known = |(a, b): &(&str, &str)| {
-            [*a, *b].iter().all(|part| ids.contains_key(part)) && ids.contains_key(format!("{a}{b}").as_str())
-        };
-        let pair = line.split_once(' ').filter(known);
-        pair.map(|(a, b)| (a.to_owned(), b.to_owned()))
-            .ok_or_else(|| Fault::Merge { index, text: (*line).to_owned() })
-    };
-    lines.iter().enumerate().map(pair).collect()
+/// Refuses a vocabulary without a token for each byte.
+pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<(), Fault> {
+    let has = |byte: &u8| ids.contains_key(ALPHABET[usize::from(*byte)].to_string().as_str());
+    (0..=255u8).find(|byte| !has(byte)).map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
 }
+
+/// The merges as pairs; an error is a line that is none. The library panics on a pair that makes no token, so none reaches it.
+pub(crate) fn merges<'a>(
+    pairs: impl Iterator<Item = Result<(&'a str, &'a str), &'a str>>,
+    ids: &HashMap<&str, u32>,
+) -> Result<Vec<(String, String)>, Fault> {
+    let known = |(a, b): (&str, &str)| {
+        [a, b].iter().all(|part| ids.contains_key(part)) && ids.contains_key(format!("{a}{b}").as_str())
+    };
+    let pair = |(index, pair): (usize, Result<(&str, &str), &str>)| match pair {
+        Ok((a, b)) if known((a, b)) => Ok((a.to_owned(), b.to_owned())),
+        Ok((a, b)) => Err(Fault::Merge { index, text: format!("{a} {b}") }),
+        Err(line) => Err(Fault::Merge { index, text: line.to_owned() }),
+    };
+    pairs.enumerate().map(pair).collect()
+}
+
+static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(alphabet);
+static BYTE_OF: LazyLock<HashMap<char, u8>> =
+    LazyLock::new(|| ALPHABET.iter().copied().zip(0..=255).collect());
 
 /// GPT-2's alphabet (`bytes_to_unicode` in its `encoder.py`): printable Latin-1 stands for itself, the other
 /// 68 bytes for the characters from U+0100 on.
@@ -336,16 +369,12 @@ fn alphabet() -> [char; 256] {
     })
 }
 
-fn byte_of(alphabet: &[char; 256]) -> HashMap<char, u8> {
-    alphabet.iter().copied().zip(0..=255).collect()
-}
-
 /// The bytes that a token stands for.
-fn piece(token: &str, kind: i64, spelled: &HashMap<char, u8>) -> Vec<u8> {
+pub(crate) fn piece(token: &str, kind: i64) -> Vec<u8> {
     match kind {
         CONTROL => vec![],
         USER_DEFINED => token.as_bytes().to_vec(),
-        _ => match token.chars().map(|c| spelled.get(&c).copied()).collect() {
+        _ => match token.chars().map(|c| BYTE_OF.get(&c).copied()).collect() {
             Some(bytes) => bytes,
             None => token.as_bytes().to_vec(),
         },

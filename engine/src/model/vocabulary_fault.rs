@@ -24,4 +24,35 @@ pub enum Fault {
     Merge { index: usize, text: String },
     #[error("the tokenizer library refuses the vocabulary: {0}")]
     Library(String),
+    #[error("the folder has no tokenizer.json, without which a text has no tokens")]
+    NoFile,
+    #[error("the vocabulary is of the kind {0:?}; supported: BPE (byte-level)")]
+    Vocabulary(String),
+    #[error(
+        "the vocabulary has byte fallback (model.byte_fallback), as SentencePiece's have; supported: byte-level BPE"
+    )]
+    ByteFallback,
+    #[error("merges are left out at random (model.dropout), which is not supported")]
+    Dropout,
+    #[error(
+        "pre_tokenizer and decoder are not those of byte-level BPE (\"ByteLevel\"), which alone is supported"
+    )]
+    NotByteLevel,
+    #[error("token {text:?} has no number below vocab_size of config.json ({vocab})")]
+    Outside { text: String, vocab: u32 },
+    #[error("tokens {first:?} and {second:?} both have the number {id}")]
+    SameId { id: u64, first: String, second: String },
+    #[error("added token {text:?} does not get its number, {id}, from the tokenizer library")]
+    AddedId { id: u32, text: String },
+    #[error("{key} of tokenizer_config.json is {text:?}, which is no token")]
+    NoSpelling { key: &'static str, text: String },
+    #[error(
+        "a text begins with a token of its own, which neither bos_token of tokenizer_config.json nor bos_token_id of \
+         config.json names"
+    )]
+    NoBos,
+    #[error(
+        "the post-processor makes {all:?} of the tokens {text:?}; supported: one token in front of a text, or none"
+    )]
+    PostProcessor { all: Vec<u32>, text: Vec<u32> },
 }

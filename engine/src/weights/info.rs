@@ -37,9 +37,10 @@ pub fn classes(model: &Outline) -> Vec<Class> {
     classes
 }
 
-/// `attn_q.weight` of `blk.3.attn_q.weight`.
+/// `attn_q.weight` of `blk.3.attn_q.weight`, and `mlp.up_proj.weight` of `model.layers.3.mlp.up_proj.weight`.
 fn role(name: &str) -> &str {
-    name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map_or(name, |(_, role)| role)
+    let in_layer = ["blk.", "model.layers."].iter().find_map(|layers| name.strip_prefix(layers));
+    in_layer.and_then(|rest| rest.split_once('.')).map_or(name, |(_, role)| role)
 }
 
 fn bytes(tensor: &Weight) -> u64 {

@@ -19,7 +19,8 @@ use warpwright_kernels::pipeline::PackArgs;
 use warpwright_kernels::{Format, Pack, RowOrder};
 
 use crate::Error;
-use crate::model::outline::{Model, Weight, floats};
+use crate::model::open::Model;
+use crate::model::outline::{Weight, floats};
 use crate::signed;
 use crate::weights::info::weight_bytes;
 use crate::weights::stored::{Job, Part};
@@ -72,7 +73,7 @@ fn in_chunks<'a, T>(
         let made = make(Jobs { chunks, chunk_bytes });
         let done = join(done);
         let (made, done) = (made?, done?);
-        model.gguf.check()?;
+        model.files.check()?;
         Ok((made, done))
     })
 }
@@ -180,7 +181,7 @@ fn check_vector(model: &Model, weight: &Weight, start: usize, bytes: &[u8]) -> R
     }
     let numbers = floats(bytes);
     let Some(index) = numbers.iter().position(|x| !x.is_finite()) else { return Ok(()) };
-    let (path, tensor, value) = (model.gguf.path.clone(), weight.name.clone(), numbers[index]);
+    let (path, tensor, value) = (model.files.path().to_owned(), weight.name.clone(), numbers[index]);
     Err(Error::Weight { path, tensor, index: start / 4 + index, value })
 }
 
@@ -215,7 +216,7 @@ impl Worker {
             self.staging.write_with(&self.stream, &to, |range, bytes| {
                 let start = chunk.range.start + range.start;
                 if read.is_ok() {
-                    read = model.gguf.read(weight.range.start + start, bytes);
+                    read = model.files.read(weight.range.start + start, bytes);
                 }
                 if read.is_ok() {
                     read = check_vector(model, weight, start, bytes);
@@ -293,7 +294,7 @@ mod tests {
 
         let (c, w) = (&model.outline.config, &model.outline.weights.blocks[3]);
         let tiles = |rows, lo: &Weight, hi: &Weight| {
-            let [a, b] = [lo, hi].map(|weight| model.gguf.data(&weight.range).unwrap());
+            let [a, b] = [lo, hi].map(|weight| model.files.data(&weight.range).unwrap());
             tile::pack(lo.format, rows, &a, &b, lo.dims[0] as usize)
         };
         let pairs = RowOrder::interleaved(c.head_dim);

@@ -5,7 +5,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use warpwright_engine::{Decoder, Error, Launch, Model, Options, Tokenizer};
+use warpwright_engine::{Decoder, Error, Launch, Model, Options};
 
 use crate::decode::{emulator, generate};
 
@@ -67,7 +67,7 @@ fn a_file_that_is_replaced_stays_what_it_was() {
     fs::rename(&other, &path).unwrap();
     let tokens = generate(&mut load(&model, |_| ()).unwrap(), &[0, 389, 1166, 882, 261], 2);
     assert_eq!(tokens, [1680, 260]);
-    assert!(Tokenizer::from_gguf(&model.gguf).is_ok());
+    assert!(model.tokenizer().is_ok());
 }
 
 /// A directory that is longer than what is read of a file at first.

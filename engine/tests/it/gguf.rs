@@ -227,10 +227,7 @@ fn names_are_shown_harmless() {
 fn says_what_another_file_is() {
     let safetensors = [&200u64.to_le_bytes()[..], b"{\"model.embed_tokens.weight\":{}}"].concat();
     for (bytes, begins) in [
-        (
-            &safetensors[..],
-            "it is a safetensors file; convert its folder with llama.cpp's convert_hf_to_gguf.py",
-        ),
+        (&safetensors[..], "it is a safetensors file; name the folder that it is in"),
         (b"PK\x03\x04\0\0\0\0", "it is a zip archive"),
         (b"\x80\x02}q\0\0\0\0", "it is a Python pickle"),
         (b"tjgg\x03\0\0\0", "it is a GGML file, older than GGUF"),
@@ -247,7 +244,7 @@ fn says_what_another_file_is() {
 fn says_what_a_path_is() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let refusal = |path: &std::path::Path| Gguf::open(path).unwrap_err().to_string();
-    let wanted = format!("{} is a folder; name the .gguf file in it", folder.display());
+    let wanted = format!("{} is a folder where a file is expected", folder.display());
     assert_eq!(refusal(folder), wanted);
     let pipe = folder.join("pipe.gguf");
     if !pipe.exists() {

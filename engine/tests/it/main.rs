@@ -2,9 +2,11 @@
 
 mod batch;
 mod changes;
+mod chat;
 mod config;
 mod decode;
 mod families;
+mod folder;
 mod gguf;
 mod info;
 mod keys;

@@ -39,7 +39,7 @@ pub(crate) fn watched(
     keep: Keep,
     mut watch: impl FnMut(Place, &[f64]),
 ) -> Vec<Vec<f64>> {
-    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), &model.gguf.data(&w.range).unwrap()));
+    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), &model.files.data(&w.range).unwrap()));
     let weights = model.outline.weights.try_map(numbers).unwrap();
     let c = &model.outline.config;
     let hidden = c.hidden as usize;
@@ -193,7 +193,7 @@ fn rotate(model: &Model, layer: &Layer, x: &mut [f64], position: usize) {
 /// A number under the family's prefix.
 fn number(model: &Model, name: &str) -> Option<f64> {
     let key = format!("{}.{name}", model.outline.config.architecture.name);
-    match model.gguf.directory.metadata.get(&key)? {
+    match model.files.gguf().unwrap().directory.metadata.get(&key)? {
         Value::Float(x) => Some(*x),
         Value::Unsigned(n) => Some(*n as f64),
         _ => None,
@@ -206,7 +206,7 @@ fn rope(model: &Model, len: usize) -> (Vec<f64>, f64) {
     let c = &model.outline.config;
     let get = |name: &str| {
         let key = format!("{}.rope.{name}", c.architecture.name);
-        model.gguf.directory.metadata.get(&key)
+        model.files.gguf().unwrap().directory.metadata.get(&key)
     };
     let number = |name: &str| number(model, &format!("rope.{name}"));
     let kind = match get("scaling.type") {
@@ -237,7 +237,7 @@ fn rope(model: &Model, len: usize) -> (Vec<f64>, f64) {
     let long = number("scaling.original_context_length").is_some_and(|original| len as f64 > original);
     let by_length = if long { &w.rope_factors_long } else { &w.rope_factors_short };
     let factors = w.rope_factors.as_ref().or(by_length.as_ref());
-    let factors = factors.map(|t| model.gguf.data(&t.range).unwrap());
+    let factors = factors.map(|t| model.files.data(&t.range).unwrap());
     let frequency = |i: usize| {
         let own =
             factors.as_ref().map_or(1.0, |b| f32::from_le_bytes(b[4 * i..][..4].try_into().unwrap()).into());

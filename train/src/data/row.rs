@@ -2,19 +2,25 @@
 //!
 //! `{"text"}` is learned as a whole, `{"prompt", "completion"}` only where the completion is. An Alpaca row,
 //! `{"instruction", "input", "output"}` or without `"input"`, has a prompt by its template, and `"output"` as completion.
-//! All end with the token that ends a text. A line has the keys of one form, but that rows of the published Alpaca set
-//! have the whole as `"text"`, too, which is left alone; so are keys of no form.
+//! All end with the token that ends a text. Conversations are in [`chat`]. A line has the keys of one form, but that rows of the published Alpaca set
+//! have the whole as `"text"`, too, and those of UltraChat the first message as `"prompt"`, which are left alone; so are
+//! keys of no form.
 
 use serde_json::{Map, Value};
-use warpwright_engine::Tokenizer;
+use warpwright_engine::chat::Conversation;
+
+use super::chat::{self, Tokens};
+use super::preprocess::Preprocess;
 
 pub(super) enum Row {
     Text(String),
     Completion { prompt: String, completion: String },
+    Chat(Box<Conversation>),
 }
 
 /// All keys of all forms.
-const KEYS: [&str; 6] = ["text", "prompt", "completion", "instruction", "input", "output"];
+const KEYS: [&str; 8] =
+    ["text", "prompt", "completion", "instruction", "input", "output", "messages", "conversations"];
 
 impl Row {
     /// The problem, if it is no row, completes "it".
@@ -24,46 +30,52 @@ impl Row {
         let has = |key: &str| object.contains_key(key);
         let string = |key: &str| string(&object, key);
         let completion = |prompt, completion| Ok(Row::Completion { prompt, completion });
-        let alpaca = has("instruction") && has("output");
-        let known: Vec<&str> =
-            KEYS.into_iter().filter(|&key| has(key) && !(alpaca && key == "text")).collect();
+        let (alpaca, chat) = (has("instruction") && has("output"), has("messages"));
+        let spare = |key: &str| alpaca && key == "text" || chat && key == "prompt";
+        let known: Vec<&str> = KEYS.into_iter().filter(|&key| has(key) && !spare(key)).collect();
         match known[..] {
             ["text"] => Ok(Row::Text(string("text")?)),
             ["prompt", "completion"] => completion(string("prompt")?, string("completion")?),
             ["instruction", "output"] => {
                 completion(alpaca_prompt(&string("instruction")?, ""), string("output")?)
             }
-            ["instruction", "input", "output"] => completion(
-                alpaca_prompt(&string("instruction")?, &string("input")?),
-                string("output")?,
-            ),
-            [] if has("messages") || has("conversations") => Err("is a conversation, which needs the \
-                 model's chat template: that is not read yet. Write {\"prompt\", \"completion\"} with the template applied"
-                .into()),
+            ["instruction", "input", "output"] => {
+                completion(alpaca_prompt(&string("instruction")?, &string("input")?), string("output")?)
+            }
+            ["messages"] | ["conversations"] => Ok(Row::Chat(Box::new(chat::parse(line, &object)?))),
             _ => Err(format!(
-                "has the keys [{}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; or \
-                 \"instruction\" and \"output\", with or without \"input\"",
+                "has the keys [{}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
+                 \"instruction\" and \"output\", with or without \"input\"; \"messages\"; or \"conversations\"",
                 object.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
             )),
         }
     }
 
-    /// Its tokens, and which of them is the first to be learned.
-    pub(super) fn tokens(
-        &self,
-        tokenizer: &Tokenizer,
-    ) -> Result<(Vec<u32>, usize), warpwright_engine::Error> {
-        let (mut ids, rest) = match self {
-            Row::Text(text) => (tokenizer.encode(text)?, vec![]),
+    /// Its tokens; the problem, if there are none, completes "it".
+    pub(super) fn tokens(&self, how: &Preprocess<'_>) -> Result<Tokens, String> {
+        let tokenizer = how.tokenizer;
+        let untokenized = |error| format!("cannot be tokenized: {error}");
+        let (prompt, rest) = match self {
+            Row::Chat(conversation) => {
+                let template = how.template.ok_or(NO_TEMPLATE)?;
+                return chat::tokens(conversation, tokenizer, template, how.train_on_prompt);
+            }
+            Row::Text(text) => (vec![], tokenizer.encode(text)),
             Row::Completion { prompt, completion } => {
-                (tokenizer.encode(prompt)?, tokenizer.encode_rest(completion)?)
+                (tokenizer.encode(prompt).map_err(untokenized)?, tokenizer.encode_rest(completion))
             }
         };
-        let first = if matches!(self, Row::Text(_)) { 0 } else { ids.len() };
-        ids.extend(rest.into_iter().chain(tokenizer.eos()));
-        Ok((ids, first))
+        let first = if how.train_on_prompt { 0 } else { prompt.len() };
+        let ids: Vec<u32> =
+            prompt.into_iter().chain(rest.map_err(untokenized)?).chain(tokenizer.eos()).collect();
+        let learned = chat::one_range(first..ids.len());
+        Ok(Tokens { ids, learned })
     }
 }
+
+const NO_TEMPLATE: &str = "is a conversation, and the model has no chat template (tokenizer.chat_template of a GGUF file; \
+                           chat_template.jinja, or chat_template in tokenizer_config.json, of a folder); write \
+                           {\"prompt\", \"completion\"} with a template applied";
 
 /// The template that Stanford Alpaca was trained with, `PROMPT_DICT` in
 /// <https://github.com/tatsu-lab/stanford_alpaca/blob/main/train.py>. There too an empty input counts as none.
@@ -114,8 +126,8 @@ mod tests {
     fn a_line_has_the_keys_of_one_form() {
         let of = |keys: &str| {
             format!(
-                "has the keys [{keys}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; or \
-                 \"instruction\" and \"output\", with or without \"input\""
+                "has the keys [{keys}], must have those of one form: \"text\"; \"prompt\" and \"completion\"; \
+                 \"instruction\" and \"output\", with or without \"input\"; \"messages\"; or \"conversations\""
             )
         };
         let cases = [
@@ -130,6 +142,8 @@ mod tests {
                 r#"{"instruction": "a", "input": null, "output": "b"}"#,
                 "has a \"input\" that is no string".into(),
             ),
+            (r#"{"messages": [], "text": "a"}"#, of("messages, text")),
+            (r#"{"messages": [], "prompt": "a"}"#, "has no messages in \"messages\"".into()),
             (r#"{"instruction": 3, "output": "b"}"#, "has a \"instruction\" that is no string".into()),
         ];
         for (line, wanted) in cases {

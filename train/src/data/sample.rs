@@ -1,10 +1,11 @@
 //! A file of samples: JSON Lines, an object a line.
 
+use std::ops::Range;
 use std::path::Path;
 
-use warpwright_engine::Tokenizer;
-
+use super::chat::Tokens;
 use super::order::held_out;
+use super::preprocess::Preprocess;
 use super::row::Row;
 use crate::Error;
 
@@ -15,6 +16,8 @@ pub struct Data {
     pub samples: Vec<Sample>,
     /// Samples of which nothing was left to be learned when they had lost their end. They are not among `samples`.
     pub dropped: usize,
+    /// Samples that are conversations.
+    pub conversations: usize,
 }
 
 /// A document.
@@ -24,8 +27,8 @@ pub struct Sample {
     pub line: usize,
     /// Its tokens.
     pub ids: Vec<u32>,
-    /// Which of them is the first to be learned.
-    pub first: usize,
+    /// Which of them are learned, in order; none goes beyond the tokens.
+    pub learned: Vec<Range<usize>>,
     /// Whether it was longer than a row, and lost its end.
     pub cut: bool,
 }
@@ -34,35 +37,37 @@ impl Sample {
     /// The token after that at `index`, if it is to be learned.
     pub fn label(&self, index: usize) -> Option<u32> {
         let next = index + 1;
-        self.ids.get(next).filter(|_| next >= self.first).copied()
+        let range = self.learned.partition_point(|range| range.end <= next);
+        let learned = self.learned.get(range).is_some_and(|range| range.contains(&next));
+        self.ids.get(next).filter(|_| learned).copied()
     }
 
     /// Tokens that are learned.
     pub fn labelled(&self) -> usize {
-        self.ids.len().saturating_sub(self.first.max(1))
+        // The first token follows none that it could be learned from.
+        self.learned.iter().map(|range| range.end.saturating_sub(range.start.max(1))).sum()
     }
 }
 
 impl Data {
-    /// Reads a file of samples of which none becomes longer than `len` tokens. With `prompts`, prompts are learned too.
+    /// Reads a file of samples.
     ///
     /// # Errors
     ///
     /// A file that cannot be read, with its line what is no sample, and a file in which nothing is to be learned.
-    pub fn read(path: &Path, tokenizer: &Tokenizer, len: usize, prompts: bool) -> Result<Data, Error> {
+    pub fn read(path: &Path, how: &Preprocess<'_>) -> Result<Data, Error> {
+        let len = how.len;
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let refuse = |line: usize, problem: String| Error::Data { path: path.to_owned(), line, problem };
-        let mut data = Data { samples: vec![], dropped: 0 };
+        let mut data = Data { samples: vec![], dropped: 0, conversations: 0 };
         for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
             if text.trim_ascii().is_empty() {
                 continue;
             }
             let row = Row::parse(text).map_err(|problem| refuse(line, problem))?;
-            let (ids, first) = row
-                .tokens(tokenizer)
-                .map_err(|error| refuse(line, format!("cannot be tokenized: {error}")))?;
-            let first = if prompts { 0 } else { first };
-            data.add(Sample { line, ids, first, cut: false }, len);
+            let Tokens { ids, learned } = row.tokens(how).map_err(|problem| refuse(line, problem))?;
+            data.conversations += usize::from(matches!(row, Row::Chat(_)));
+            data.add(Sample { line, ids, learned, cut: false }, len);
         }
         match (data.samples.len(), data.dropped) {
             (0, 0) => Err(Error::NoSamples { path: path.to_owned() }),
@@ -74,6 +79,8 @@ impl Data {
     fn add(&mut self, mut sample: Sample, len: usize) {
         if sample.ids.len() > len {
             sample.ids.truncate(len);
+            sample.learned.retain(|range| range.start < len);
+            sample.learned.iter_mut().for_each(|range| range.end = range.end.min(len));
             sample.cut = true;
         }
         match sample.labelled() {
@@ -99,7 +106,7 @@ impl Data {
         let (held, kept): (Vec<_>, Vec<_>) = samples.partition(|(i, _)| chosen.binary_search(i).is_ok());
         let of = |some: Vec<(usize, Sample)>| some.into_iter().map(|(_, sample)| sample).collect();
         self.samples = of(kept);
-        Ok(Data { samples: of(held), dropped: 0 })
+        Ok(Data { samples: of(held), dropped: 0, conversations: self.conversations })
     }
 
     /// Samples that were longer than a row.
@@ -121,14 +128,31 @@ impl Data {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::chat::one_range;
 
     fn data(samples: usize) -> Data {
-        let sample = |line| Sample { line, ids: vec![1; line], first: 0, cut: line % 2 == 0 };
-        Data { samples: (1..=samples).map(sample).collect(), dropped: 2 }
+        let sample =
+            |line| Sample { line, ids: vec![1; line], learned: one_range(0..line), cut: line % 2 == 0 };
+        Data { samples: (1..=samples).map(sample).collect(), dropped: 2, conversations: 0 }
     }
 
     fn lines(data: &Data) -> Vec<usize> {
         data.samples.iter().map(|sample| sample.line).collect()
+    }
+
+    #[test]
+    fn labels_are_the_next_tokens_that_are_learned() {
+        let mut data = Data { samples: vec![], dropped: 0, conversations: 0 };
+        let sample = Sample { line: 1, ids: (10..18).collect(), learned: vec![0..2, 4..5, 6..8], cut: false };
+        data.add(sample.clone(), 8);
+        data.add(sample.clone(), 7);
+        data.add(sample, 1);
+        let labels = |sample: &Sample| (0..8).map(|i| sample.label(i)).collect::<Vec<_>>();
+        let wanted = [Some(11), None, None, Some(14), None, Some(16), Some(17), None];
+        assert_eq!((labels(&data.samples[0]), data.samples[0].labelled()), (wanted.to_vec(), 4));
+        let wanted = [Some(11), None, None, Some(14), None, Some(16), None, None];
+        assert_eq!((labels(&data.samples[1]), data.samples[1].labelled()), (wanted.to_vec(), 3));
+        assert_eq!(data.dropped, 1);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use warpwright_engine::{Decoder, Model, Options, Tokenizer};
+use warpwright_engine::{Decoder, Model, Options};
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::cross_entropy;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
-use warpwright_train::data::{Batches, Data, Length, Shape};
+use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
 };
@@ -36,7 +36,9 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("data.jsonl");
         std::fs::write(&file, "{\"text\": \"An iterator over the elements of a slice.\"}\n").unwrap();
-        let data = Data::read(&file, &Tokenizer::from_gguf(&model.gguf).unwrap(), LEN, false).unwrap();
+        let tokenizer = &model.tokenizer().unwrap();
+        let how = Preprocess { tokenizer, template: None, len: LEN, train_on_prompt: false };
+        let data = Data::read(&file, &how).unwrap();
         let ids = data.samples[0].ids.clone();
         let shape =
             Shape { len: LEN, rows: 1, accumulate: 1, packing: true, seed: 0, length: Length::Steps(1) };

@@ -43,7 +43,7 @@ use report::{Header, Measured, Report};
 #[derive(clap::Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["model", "shape"])))]
 pub(crate) struct Args {
-    /// Model file (GGUF)
+    /// Model: a GGUF file, or a Hugging Face folder
     model: Option<PathBuf>,
     /// A known model's shape with random weights, without a file
     #[arg(long, value_name = "NAME", value_parser = shapes(), requires = "quant")]

@@ -110,7 +110,7 @@ impl Header {
 
     fn of(setup: &Setup, path: String, loading: Option<Loading>) -> Header {
         let (model, random_weights) = match &setup.subject {
-            Subject::File(model) => (model.gguf.path.display().to_string(), false),
+            Subject::File(model) => (model.files.path().display().to_string(), false),
             Subject::Random { name, .. } => (name.clone(), true),
         };
         Header {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use warpwright_engine::chat::Date;
 use warpwright_kernels::train::schedule;
 use warpwright_train::Projection;
 use warpwright_train::base::BaseFormat;
@@ -16,9 +17,10 @@ use crate::failure::Failure;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Model file (GGUF) of the family llama, qwen2 or qwen3
+    /// Model of the family llama, qwen2 or qwen3: a GGUF file, or a Hugging Face folder
     pub(crate) model: PathBuf,
-    /// Samples, an object a line: {"text"}, {"prompt", "completion"} or Alpaca's {"instruction", "input", "output"}
+    /// Samples, an object a line: {"text"}, {"prompt", "completion"}, Alpaca's {"instruction", "input", "output"}, or
+    /// conversations, {"messages": [{"role", "content"}]} or ShareGPT's {"conversations": [{"from", "value"}]}
     #[arg(long, value_name = "FILE.jsonl")]
     pub(crate) data: PathBuf,
     /// Folder for the adapter, as PEFT reads it
@@ -49,9 +51,12 @@ pub(crate) struct Args {
     /// Put one sample in a row instead of as many as have room
     #[arg(long, help_heading = "Batches")]
     pub(crate) no_packing: bool,
-    /// Learn prompts too
+    /// Learn prompts too, and of conversations all that is said
     #[arg(long, help_heading = "Batches")]
     pub(crate) train_on_prompt: bool,
+    /// Date of the day for chat templates that ask for it, YYYY-MM-DD [default: today, in UTC]
+    #[arg(long, value_name = "DATE", value_parser = date, help_heading = "Batches")]
+    pub(crate) date: Option<Date>,
     /// Times that every sample is learned [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "steps", help_heading = "Batches")]
     pub(crate) epochs: Option<u32>,
@@ -124,6 +129,10 @@ pub(crate) enum PrecisionChoice {
     Bf16,
     /// By simple kernels, many times slower
     F32,
+}
+
+fn date(text: &str) -> Result<Date, String> {
+    text.parse().map_err(|_| "no date; 2026-11-23 is one".to_owned())
 }
 
 /// One of the values of --targets.

@@ -9,7 +9,8 @@ mod session;
 
 pub(crate) use args::Args;
 
-use warpwright_engine::{Model, Tokenizer};
+use warpwright_engine::Model;
+use warpwright_engine::chat::{self, ChatTemplate};
 use warpwright_train::base::{self, Base};
 use warpwright_train::peft::Shapes;
 
@@ -24,12 +25,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.check_out()?;
     let model = Model::open(&args.model)?;
     let config = base::config(&model)?;
-    let tokenizer = Tokenizer::from_gguf(&model.gguf)?;
+    let tokenizer = model.tokenizer()?;
     tokenizer.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
     if tokenizer.eos().is_none() {
-        say("warning: the file names no token that ends a text, so samples end without one");
+        say("warning: the model names no token that ends a text, so samples end without one");
     }
-    let samples = Samples::read(args, &tokenizer)?;
+    let template = template(args, &model)?;
+    let samples = Samples::read(args, &tokenizer, template.as_ref())?;
     let mut plan = Plan::new(args, &model, config, &samples)?;
     let context = if args.dry_run { device::quiet(args.device)? } else { device::open(args.device)? };
     plan.settle(args, &model, &context)?;
@@ -39,9 +41,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     plan.check(&context, args.insist, &samples)?;
     let base = Base::of(&model, args.base.into())?;
-    let fingerprint = plan.fingerprint(args, &samples)?;
+    let fingerprint = plan.fingerprint(args, &model, template.as_ref(), &samples)?;
     let shapes = Shapes { config: &plan.settings.config, lora: &plan.settings.lora, pairing: base.pairing };
     let session = Session::new(args, &context, &plan, &base, &shapes, &fingerprint)?;
     session.train(&samples)?;
     interrupt::check()
+}
+
+/// The model's chat template, with the date of the day that it may ask for.
+fn template(args: &Args, model: &Model) -> Result<Option<ChatTemplate>, Failure> {
+    let mut template = model.chat_template()?;
+    if let Some(template) = &mut template {
+        template.set_date(args.date.unwrap_or_else(chat::today));
+    }
+    Ok(template)
 }

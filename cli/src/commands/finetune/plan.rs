@@ -8,6 +8,7 @@ use std::path::Path;
 use comfy_table::{Table, presets};
 use warpwright_driver::Context;
 use warpwright_engine::Model;
+use warpwright_engine::chat::ChatTemplate;
 use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::Schedule;
 use warpwright_train::base;
@@ -140,11 +141,16 @@ impl Plan {
     }
 
     /// What decides what training computes. A file to evaluate on does not; a share, which is not learned, does.
-    pub(super) fn fingerprint(&self, args: &Args, samples: &Samples) -> Result<Fingerprint, Failure> {
+    pub(super) fn fingerprint(
+        &self,
+        args: &Args,
+        model: &Model,
+        template: Option<&ChatTemplate>,
+        samples: &Samples,
+    ) -> Result<Fingerprint, Failure> {
         let Settings { training, lora, .. } = &self.settings;
         let targets: Vec<&str> = lora.targets.iter().map(|p| p.name()).collect();
         let pairs = [
-            ("model", hash(&args.model)?),
             ("data", hash(&args.data)?),
             ("seq", args.seq.to_string()),
             ("batch", args.batch.to_string()),
@@ -170,7 +176,11 @@ impl Plan {
             Some(EvaluateOn::Share(share)) => Some(("eval share", share.to_string())),
             _ => None,
         };
-        Ok(pairs.into_iter().chain(share).map(|(name, value)| (name.to_string(), value)).collect())
+        let chats = samples.training.data().conversations > 0;
+        let date = template.filter(|template| chats && template.asks_date()).and_then(ChatTemplate::date);
+        let date = date.map(|date| ("date", date.to_string()));
+        let named = pairs.into_iter().chain(share).chain(date).map(|(name, value)| (name.to_string(), value));
+        Ok(named.chain(hashes(model)?).collect())
     }
 }
 
@@ -223,6 +233,16 @@ fn free(context: &Context) -> Result<u64, Failure> {
 
 fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+/// The hash of each file of a model: of several, each under its name.
+fn hashes(model: &Model) -> Result<Vec<(String, String)>, Failure> {
+    let files = model.files.paths();
+    let name = |path: &Path| match files.len() {
+        1 => "model".to_owned(),
+        _ => format!("model {}", path.file_name().unwrap_or_default().to_string_lossy()),
+    };
+    files.iter().map(|path| Ok((name(path), hash(path)?))).collect()
 }
 
 /// The length and a hash of a file: enough to notice that it is another one.

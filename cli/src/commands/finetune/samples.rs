@@ -1,8 +1,9 @@
 //! What is trained on, and what is evaluated on.
 
 use warpwright_engine::Tokenizer;
+use warpwright_engine::chat::ChatTemplate;
 use warpwright_train::Error;
-use warpwright_train::data::{Batches, Data, Length, Shape};
+use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
 
 use super::args::{Args, EvaluateOn};
 
@@ -19,8 +20,13 @@ pub(super) struct Evaluation {
 }
 
 impl Samples {
-    pub(super) fn read(args: &Args, tokenizer: &Tokenizer) -> Result<Samples, Error> {
-        let read = |path| Data::read(path, tokenizer, args.seq, args.train_on_prompt);
+    pub(super) fn read(
+        args: &Args,
+        tokenizer: &Tokenizer,
+        template: Option<&ChatTemplate>,
+    ) -> Result<Samples, Error> {
+        let how = Preprocess { tokenizer, template, len: args.seq, train_on_prompt: args.train_on_prompt };
+        let read = |path| Data::read(path, &how);
         let mut data = read(&args.data)?;
         let apart = match &args.eval {
             None => None,

@@ -1,0 +1,99 @@
+//! Where a model's files have their chat template, and the spellings of tokens that it may use.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::Error;
+use crate::model::Files;
+use crate::model::folder::contents::Folder;
+use crate::model::folder::read;
+use crate::model::folder::special::{TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER_CONFIG, spelling};
+use crate::model::gguf::{self, Gguf};
+
+/// A template, and what comes with it.
+pub(super) struct Found {
+    /// The file that it is in.
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+    /// Variables that hold the spelling of a token.
+    pub(super) special: Vec<(&'static str, String)>,
+}
+
+/// The names of such variables, and the keys in GGUF files.
+const SPECIAL: [(&str, &str); 7] = [
+    ("bos_token", "tokenizer.ggml.bos_token_id"),
+    ("eos_token", "tokenizer.ggml.eos_token_id"),
+    ("unk_token", "tokenizer.ggml.unknown_token_id"),
+    ("sep_token", "tokenizer.ggml.seperator_token_id"),
+    ("pad_token", "tokenizer.ggml.padding_token_id"),
+    ("cls_token", "tokenizer.ggml.cls_token_id"),
+    ("mask_token", "tokenizer.ggml.mask_token_id"),
+];
+
+pub(super) fn of(files: &Files) -> Result<Option<Found>, Error> {
+    match files {
+        Files::Gguf(gguf) => of_gguf(gguf),
+        Files::Folder(folder) => of_folder(folder),
+    }
+}
+
+fn of_gguf(gguf: &Gguf) -> Result<Option<Found>, Error> {
+    let metadata = &gguf.directory.metadata;
+    let path = gguf.path.clone();
+    let text = match metadata.get("tokenizer.chat_template") {
+        None => return Ok(None),
+        Some(gguf::Value::String(text)) => text.clone(),
+        Some(_) => {
+            let problem = "is no string (tokenizer.chat_template)".to_owned();
+            return Err(Error::ChatTemplate { path, problem });
+        }
+    };
+    let tokens: Vec<&str> = match metadata.get("tokenizer.ggml.tokens") {
+        Some(gguf::Value::Array(tokens)) => tokens.strings().into_iter().flatten().collect(),
+        _ => vec![],
+    };
+    let spelled = |key: &str| {
+        let id = usize::try_from(metadata.get(key)?.integer()?).ok()?;
+        tokens.get(id).map(|text| String::from(*text))
+    };
+    let special = SPECIAL.iter().filter_map(|(name, key)| Some((*name, spelled(key)?)));
+    Ok(Some(Found { path, text, special: special.collect() }))
+}
+
+/// `chat_template.jinja` comes before `chat_template.json`, and that before `tokenizer_config.json`.
+fn of_folder(folder: &Folder) -> Result<Option<Found>, Error> {
+    let folder = &folder.path;
+    let settings = read::object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
+    let special = SPECIAL.iter().filter_map(|(name, _)| Some((*name, spelling(&settings, name)?.to_owned())));
+    let special = special.collect();
+    let found = |name: &str, text| Ok(Some(Found { path: folder.join(name), text, special }));
+    if let Some(text) = read::text(folder, TEMPLATE_JINJA)? {
+        return found(TEMPLATE_JINJA, text);
+    }
+    let object = read::object(folder, TEMPLATE_JSON)?.unwrap_or_default();
+    if let Some(text) = in_object(folder, TEMPLATE_JSON, &object)? {
+        return found(TEMPLATE_JSON, text);
+    }
+    match in_object(folder, TOKENIZER_CONFIG, &settings)? {
+        Some(text) => found(TOKENIZER_CONFIG, text),
+        None => Ok(None),
+    }
+}
+
+/// The template under `chat_template`: a string, or of several with names the one named `default`.
+fn in_object(folder: &Path, file: &str, object: &Map<String, Value>) -> Result<Option<String>, Error> {
+    let problem = match object.get("chat_template") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => return Ok(Some(text.clone())),
+        Some(Value::Array(named)) => {
+            let default = named.iter().find(|template| template["name"] == "default");
+            if let Some(text) = default.and_then(|template| template["template"].as_str()) {
+                return Ok(Some(text.to_owned()));
+            }
+            "is several (chat_template), and none of them is named \"default\""
+        }
+        Some(_) => "is neither a string nor a list of named ones (chat_template)",
+    };
+    Err(Error::ChatTemplate { path: folder.join(file), problem: problem.to_owned() })
+}

@@ -1,0 +1,195 @@
+//! A template, ready to render.
+
+use std::ops::Range;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::fmt::strtime;
+use jiff::tz::TimeZone;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Kwargs;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value, context};
+
+use super::{json, tags};
+
+/// A model's chat template.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    special: Vec<(&'static str, String)>,
+    marks_replies: bool,
+    asks_date: bool,
+    date: Option<Date>,
+}
+
+/// What is said, and by which means.
+#[derive(Debug, Clone, Default)]
+pub struct Conversation {
+    /// Objects with `role` and `content`, and what else the template knows.
+    pub messages: Vec<Value>,
+    /// Descriptions of functions that the assistant may call.
+    pub tools: Option<Value>,
+    /// More variables of the template, by name: `enable_thinking`.
+    pub more: Vec<(String, Value)>,
+}
+
+/// What follows the last message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing.
+    End,
+    /// The beginning of a reply: the assistant is to speak.
+    Reply,
+}
+
+/// A conversation as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    /// The text, with the names of tokens that mean something by themselves.
+    pub text: String,
+    /// The bytes of it that are in `{% generation %}`, in order.
+    pub replies: Vec<Range<usize>>,
+}
+
+/// The name of the template in its environment.
+const NAME: &str = "chat template";
+
+/// Around what the assistant says, while it is rendered: noncharacters of Unicode, which no text has.
+const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
+
+/// What a template may cost at most: instructions, and memory of 64 bytes each. A message takes some hundreds.
+const FUEL: u64 = 10_000_000;
+
+impl ChatTemplate {
+    /// A template from its text; `special` are variables that hold the spelling of a token: `bos_token`.
+    ///
+    /// # Errors
+    ///
+    /// What is no Jinja, with its line.
+    pub fn new(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, crate::Error> {
+        ChatTemplate::compiled(text, special).map_err(crate::Error::Chat)
+    }
+
+    pub(super) fn compiled(text: &str, special: Vec<(&'static str, String)>) -> Result<ChatTemplate, String> {
+        let (text, marks_replies) = tags::replaced(text);
+        let asks_date = text.contains("strftime_now");
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|error| sentence(&error))?);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_fuel(Some(FUEL));
+        environment.add_filter("tojson", json::tojson);
+        environment.add_function("raise_exception", raise);
+        environment.add_function(tags::FUNCTION, generation);
+        environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
+        Ok(ChatTemplate { environment, special, marks_replies, asks_date, date: None })
+    }
+
+    /// Whether the template says what the assistant's replies are, with `{% generation %}`.
+    pub fn marks_replies(&self) -> bool {
+        self.marks_replies
+    }
+
+    /// Whether the template asks for the date of the day.
+    pub fn asks_date(&self) -> bool {
+        self.asks_date
+    }
+
+    /// The date that was set.
+    pub fn date(&self) -> Option<Date> {
+        self.date
+    }
+
+    /// Sets the date of the day. Without it, a template that asks has an error. It is midnight for a template that asks
+    /// for the time, too: what is rendered must not depend on when.
+    pub fn set_date(&mut self, date: Date) {
+        self.date = Some(date);
+        let date = date.at(0, 0, 0, 0);
+        let now = move |format: &str| {
+            let wrong =
+                |error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}"));
+            strtime::format(format, date).map_err(wrong)
+        };
+        self.environment.add_function("strftime_now", now);
+    }
+
+    /// The text of a conversation.
+    ///
+    /// # Errors
+    ///
+    /// What the template refuses, in its words, and what it cannot do.
+    pub fn render(&self, conversation: &Conversation, then: Then) -> Result<Rendered, crate::Error> {
+        let fault = |problem: String| crate::Error::Chat(problem);
+        let Conversation { messages, tools, more } = conversation;
+        let variables = context! {
+            messages => messages,
+            tools => tools,
+            documents => (),
+            add_generation_prompt => then == Then::Reply,
+        };
+        let special =
+            self.special.iter().map(|(name, text)| ((*name).to_owned(), Value::from(text.as_str())));
+        let more = Value::from_pairs(more.iter().cloned().chain(special));
+        let template = self.environment.get_template(NAME).map_err(|error| fault(sentence(&error)))?;
+        let text =
+            template.render(context! { ..more, ..variables }).map_err(|error| fault(sentence(&error)))?;
+        unmarked(&text).map_err(fault)
+    }
+}
+
+/// The date of this day in UTC: that of a time zone would depend on the environment.
+pub fn today() -> Date {
+    TimeZone::UTC.to_datetime(Timestamp::now()).date()
+}
+
+/// A text without marks, and what was between them.
+fn unmarked(marked: &str) -> Result<Rendered, String> {
+    let mut rendered = Rendered { text: String::with_capacity(marked.len()), replies: vec![] };
+    let mut open = None;
+    for c in marked.chars() {
+        match (open, c) {
+            (None, c) if c == MARKS[0] => open = Some(rendered.text.len()),
+            (Some(start), c) if c == MARKS[1] => {
+                rendered.replies.push(start..rendered.text.len());
+                open = None;
+            }
+            (_, c) if MARKS.contains(&c) => {
+                return Err("nests {% generation %}, or a message of the conversation has the characters U+FDD0 or U+FDD1".to_owned());
+            }
+            (_, c) => rendered.text.push(c),
+        }
+    }
+    Ok(rendered)
+}
+
+/// Why a template said that it cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+fn raise(message: String) -> Result<Value, Error> {
+    let raised = Raised(message.clone());
+    Err(Error::new(ErrorKind::InvalidOperation, message).with_source(raised))
+}
+
+/// What `{% generation %}` gives: its body between marks.
+fn generation(state: &mut State<'_, '_>, arguments: Kwargs) -> Result<Value, Error> {
+    let caller: Value = arguments.get("caller")?;
+    let body = caller.call(state, &[])?;
+    Ok(Value::from_safe_string(format!("{}{body}{}", MARKS[0], MARKS[1])))
+}
+
+/// What went wrong, and in which line of the template.
+fn sentence(error: &Error) -> String {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(Raised(message)) = cause.downcast_ref() {
+            return format!("refuses the conversation: {message}");
+        }
+        source = cause.source();
+    }
+    let line = error.line().map_or(String::new(), |line| format!(" in line {line}"));
+    let detail = error.detail().map_or(String::new(), |detail| format!(": {detail}"));
+    format!("fails{line}: {}{detail}", error.kind())
+}

@@ -1,0 +1,192 @@
+//! The weights of a folder: its safetensors files, read as one.
+//!
+//! The files stand one after the other in one range of bytes, so that a weight is a range of it, whichever file it is in.
+//! Kernels want norms and biases in F32, which most folders have in 16 bits: these follow the files, converted when they
+//! are read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use half::{bf16, f16};
+use safetensors::Dtype;
+use serde_json::Value;
+
+use crate::Error;
+use crate::model::folder::folder_fault::Fault;
+use crate::model::folder::read;
+use crate::model::folder::shard::Shard;
+
+const ONE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The open files of a folder, and its tensors.
+#[derive(Debug)]
+pub struct Folder {
+    /// Where the folder was opened.
+    pub path: PathBuf,
+    /// Of weights and of everything else, in order.
+    shards: Vec<(usize, Shard)>,
+    tensors: BTreeMap<String, Tensor>,
+    /// Vectors in F32, by where they begin.
+    converted: BTreeMap<usize, Converted>,
+}
+
+/// A tensor of the folder.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Tensor {
+    pub(crate) dtype: Dtype,
+    /// The contiguous dimension last.
+    pub(crate) shape: Vec<usize>,
+    /// Its bytes in the files.
+    pub(crate) range: Range<usize>,
+    /// The same numbers in F32, of a vector.
+    pub(crate) in_f32: Option<Range<usize>>,
+}
+
+/// A vector that is read in F32.
+#[derive(Debug, Clone, PartialEq)]
+struct Converted {
+    from: Range<usize>,
+    dtype: Dtype,
+}
+
+impl Folder {
+    /// Opens all files of weights.
+    pub(crate) fn open(path: &Path) -> Result<Folder, Error> {
+        let mut start = 0;
+        let mut shards = vec![];
+        for shard in files(path)? {
+            let len = shard.file.len() as usize;
+            shards.push((start, shard));
+            start += len;
+        }
+        let mut folder =
+            Folder { path: path.to_owned(), shards, tensors: BTreeMap::new(), converted: BTreeMap::new() };
+        folder
+            .collect(start)
+            .map_err(|fault| Error::Folder { path: path.to_owned(), fault: Box::new(fault) })?;
+        Ok(folder)
+    }
+
+    /// Lists the tensors of all files; vectors in F32 begin at `end`.
+    fn collect(&mut self, mut end: usize) -> Result<(), Fault> {
+        let mut places: BTreeMap<&str, &str> = BTreeMap::new();
+        for (start, shard) in &self.shards {
+            for tensor in &shard.tensors {
+                if let Some(first) = places.insert(&tensor.name, &shard.name) {
+                    let (tensor, second) = (tensor.name.clone(), shard.name.clone());
+                    return Err(Fault::Twice { tensor, first: first.to_owned(), second });
+                }
+                let first = start + tensor.start as usize;
+                let range = first..first + tensor.bytes as usize;
+                let in_f32 = match (tensor.shape.len(), tensor.dtype) {
+                    (1, Dtype::F32) => Some(range.clone()),
+                    (1, dtype @ (Dtype::F16 | Dtype::BF16)) => {
+                        self.converted.insert(end, Converted { from: range.clone(), dtype });
+                        let start = end;
+                        end += 2 * range.len();
+                        Some(start..end)
+                    }
+                    _ => None,
+                };
+                let (dtype, shape) = (tensor.dtype, tensor.shape.clone());
+                self.tensors.insert(tensor.name.clone(), Tensor { dtype, shape, range, in_f32 });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(name)
+    }
+
+    /// All names, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Fills `bytes` with those of a tensor from `start` on.
+    pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        match self.converted.range(..=start).next_back() {
+            Some((first, vector)) => self.convert(vector, start - first, bytes),
+            None => self.read_file(start, bytes),
+        }
+    }
+
+    fn read_file(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let last = self.shards.partition_point(|(first, _)| *first <= start) - 1;
+        let (first, shard) = &self.shards[last];
+        shard.file.read((start - first) as u64, bytes)
+    }
+
+    /// Reads a part of a vector in F32.
+    fn convert(&self, vector: &Converted, at: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let numbers = at / 4..(at + bytes.len()).div_ceil(4);
+        let mut narrow = vec![0; 2 * numbers.len()];
+        self.read_file(vector.from.start + 2 * numbers.start, &mut narrow)?;
+        let wide = narrow.chunks_exact(2).flat_map(|b| {
+            let bits = [b[0], b[1]];
+            match vector.dtype {
+                Dtype::F16 => f16::from_le_bytes(bits).to_f32(),
+                _ => bf16::from_le_bytes(bits).to_f32(),
+            }
+            .to_le_bytes()
+        });
+        let wide: Vec<u8> = wide.skip(at % 4).take(bytes.len()).collect();
+        bytes.copy_from_slice(&wide);
+        Ok(())
+    }
+
+    /// Whether all files are still those that were opened.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.shards.iter().try_for_each(|(_, shard)| shard.file.check())
+    }
+
+    /// The names of the files of weights.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = &str> {
+        self.shards.iter().map(|(_, shard)| shard.name.as_str())
+    }
+}
+
+/// The files of weights: one, or those that an index names. As in transformers, one file comes before an index.
+fn files(folder: &Path) -> Result<Vec<Shard>, Error> {
+    if folder.join(ONE).exists() {
+        return Ok(vec![Shard::open(folder, ONE)?]);
+    }
+    let Some(index) = read::object(folder, INDEX)? else {
+        let pickle = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+        let pickle = pickle.iter().any(|name| folder.join(name).exists());
+        return Err(Error::Folder { path: folder.to_owned(), fault: Box::new(Fault::NoWeights { pickle }) });
+    };
+    let fault = |fault| Error::Folder { path: folder.join(INDEX), fault: Box::new(fault) };
+    let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(|| fault(Fault::NoWeightMap))?;
+    let places = map.iter().map(|(tensor, file)| place(tensor, file)).collect::<Result<Vec<_>, _>>();
+    let places = places.map_err(fault)?;
+    let names: BTreeSet<&str> = places.iter().map(|(_, file)| *file).collect();
+    if let Some(file) = names.iter().find(|file| !folder.join(file).exists()) {
+        return Err(Error::Folder {
+            path: folder.to_owned(),
+            fault: Box::new(Fault::NoShard { file: (*file).to_owned() }),
+        });
+    }
+    let shards = names.iter().map(|name| Shard::open(folder, name)).collect::<Result<Vec<_>, _>>()?;
+    let has = |(tensor, file): &(&str, &str)| {
+        let shard = shards.iter().find(|shard| shard.name == *file);
+        shard.is_some_and(|s| s.tensors.binary_search_by(|t| t.name.as_str().cmp(tensor)).is_ok())
+    };
+    match places.iter().find(|place| !has(place)) {
+        Some((tensor, file)) => {
+            Err(fault(Fault::NotInShard { tensor: (*tensor).to_owned(), file: (*file).to_owned() }))
+        }
+        None => Ok(shards),
+    }
+}
+
+/// A row of the index: a tensor, and its file in the same folder.
+fn place<'a>(tensor: &'a str, file: &'a Value) -> Result<(&'a str, &'a str), Fault> {
+    let name = file.as_str().filter(|name| Path::new(name).file_name().is_some_and(|last| last == *name));
+    let wrong =
+        || Fault::ShardName { tensor: tensor.to_owned(), file: file.as_str().unwrap_or("").to_owned() };
+    name.map(|name| (tensor, name)).ok_or_else(wrong)
+}

@@ -1,0 +1,142 @@
+//! Opens a model: a GGUF file, or a Hugging Face folder.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::model::folder::contents::Folder;
+use crate::model::folder::folder_fault::Fault;
+use crate::model::folder::names::Named;
+use crate::model::folder::special::{GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG};
+use crate::model::folder::{config, read, special, vocabulary};
+use crate::model::gguf::Gguf;
+use crate::model::outline::{self, Outline};
+use crate::model::tokenizer::Tokenizer;
+
+/// A checked model. Nothing is loaded yet.
+#[derive(Debug)]
+pub struct Model {
+    /// Where its weights are.
+    pub files: Files,
+    /// What they are.
+    pub outline: Outline,
+}
+
+/// The open files of a model.
+#[derive(Debug)]
+pub enum Files {
+    /// One GGUF file.
+    Gguf(Gguf),
+    /// A Hugging Face folder.
+    Folder(Folder),
+}
+
+const CONFIG: &str = "config.json";
+
+impl Model {
+    /// Opens a GGUF file or a Hugging Face folder, and checks all of it but the numbers inside the tensors.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or is damaged; a key, a tensor or a family that is not supported, by name.
+    pub fn open(path: &Path) -> Result<Model, Error> {
+        if path.is_dir() {
+            return open_folder(path);
+        }
+        let gguf = Gguf::open(path)?;
+        let outline = outline::of_gguf(&gguf)?;
+        Ok(Model { files: Files::Gguf(gguf), outline })
+    }
+
+    /// The tokenizer of the same files.
+    ///
+    /// # Errors
+    ///
+    /// A vocabulary that is missing, damaged, or of another kind than byte-level BPE.
+    pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
+        match &self.files {
+            Files::Gguf(gguf) => Tokenizer::from_gguf(gguf),
+            Files::Folder(folder) => {
+                let config = read::object(&folder.path, CONFIG)?.unwrap_or_default();
+                vocabulary::read(&folder.path, self.outline.config.vocab, &config)
+            }
+        }
+    }
+}
+
+fn open_folder(path: &Path) -> Result<Model, Error> {
+    let Some(values) = read::object(path, CONFIG)? else {
+        return Err(Error::Folder { path: path.to_owned(), fault: Box::new(Fault::NoConfig) });
+    };
+    let of_config = |problem| Error::Model { path: path.join(CONFIG), problem: Box::new(problem) };
+    let config::Read { config, rope_factors, tied } = config::read(&values).map_err(of_config)?;
+    let folder = Folder::open(path)?;
+    let of_tensors = |problem| Error::Model { path: path.to_owned(), problem: Box::new(problem) };
+    let named = Named { folder: &folder, tied };
+    let weights = outline::layout(&named, &config).map_err(of_tensors)?;
+    named.check_strays(&weights, config.architecture.name).map_err(of_tensors)?;
+    let stop = special::stop(path, &values, config.vocab)?;
+    let outline = Outline { config, weights, stop, rope_factors };
+    Ok(Model { files: Files::Folder(folder), outline })
+}
+
+impl Files {
+    /// Where they were opened: the file or the folder.
+    pub fn path(&self) -> &Path {
+        match self {
+            Files::Gguf(gguf) => &gguf.path,
+            Files::Folder(folder) => &folder.path,
+        }
+    }
+
+    /// All files that the model was read of, in order.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        match self {
+            Files::Gguf(gguf) => vec![gguf.path.clone()],
+            Files::Folder(folder) => {
+                let others = [CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE_JINJA, TEMPLATE_JSON];
+                let names = others.into_iter().chain(folder.shards());
+                names.map(|name| folder.path.join(name)).filter(|path| path.exists()).collect()
+            }
+        }
+    }
+
+    /// The GGUF file, if it is one.
+    pub fn gguf(&self) -> Option<&Gguf> {
+        match self {
+            Files::Gguf(gguf) => Some(gguf),
+            Files::Folder(_) => None,
+        }
+    }
+
+    /// The bytes of a weight, by its range.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or has become shorter.
+    pub fn data(&self, range: &Range<usize>) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; range.len()];
+        self.read(range.start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fills `bytes` with those of a weight from `start` on.
+    pub(crate) fn read(&self, start: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        match self {
+            Files::Gguf(gguf) => gguf.read(start, bytes),
+            Files::Folder(folder) => folder.read(start, bytes),
+        }
+    }
+
+    /// Whether all that was read is of the files as they were opened.
+    ///
+    /// # Errors
+    ///
+    /// A file that was written in the meantime.
+    pub fn check(&self) -> Result<(), Error> {
+        match self {
+            Files::Gguf(gguf) => gguf.check(),
+            Files::Folder(folder) => folder.check(),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Chat templates: what transformers renders of the same templates and messages (`tests/data/chat/chat.py`).
+
+use std::path::PathBuf;
+
+use jiff::civil::date;
+use serde_json::Value as Json;
+use warpwright_engine::Model;
+use warpwright_engine::chat::{ChatTemplate, Conversation, Then, Value};
+
+use crate::config::model;
+use crate::write::{File, Val};
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/chat"))
+}
+
+fn template(text: &str) -> ChatTemplate {
+    let special = vec![("bos_token", "<s>".to_owned()), ("eos_token", "</s>".to_owned())];
+    let mut template = ChatTemplate::new(text, special).unwrap();
+    template.set_date(date(2026, 2, 3));
+    template
+}
+
+fn messages(json: &str) -> Vec<Value> {
+    serde_json::from_str(json).unwrap()
+}
+
+/// Variables of a case that are not its messages.
+fn more(case: &Value) -> Vec<(String, Value)> {
+    let given = |name: &str| Some((name.to_owned(), case.get_attr(name).ok().filter(|v| !v.is_undefined())?));
+    ["date_string", "enable_thinking"].into_iter().filter_map(given).collect()
+}
+
+#[test]
+fn renders_what_transformers_renders() {
+    let path = folder().join("rendered.json");
+    let text = std::fs::read_to_string(path).unwrap();
+    // Once with the order of keys in the file, and once for everything else.
+    let ordered: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let cases: Vec<Json> = serde_json::from_str(&text).unwrap();
+    assert!(cases.len() > 20);
+    for (ordered, case) in ordered.iter().zip(&cases) {
+        let name = case["template"].as_str().unwrap();
+        let template = template(&std::fs::read_to_string(folder().join(format!("{name}.jinja"))).unwrap());
+        let conversation = Conversation {
+            messages: ordered.get_attr("messages").unwrap().try_iter().unwrap().collect(),
+            tools: Some(ordered.get_attr("tools").unwrap()).filter(|tools| !tools.is_undefined()),
+            more: more(ordered),
+        };
+        let then = if case["then"] == true { Then::Reply } else { Then::End };
+        match (template.render(&conversation, then), case["error"].as_str()) {
+            (Ok(rendered), None) => {
+                assert_eq!(rendered.text, case["text"].as_str().unwrap(), "{name}");
+                let replies: Vec<&str> =
+                    rendered.replies.iter().map(|at| &rendered.text[at.clone()]).collect();
+                let wanted: Vec<&str> =
+                    case["replies"].as_array().unwrap().iter().filter_map(Json::as_str).collect();
+                assert_eq!(replies, wanted, "{name}");
+            }
+            (Err(error), Some(wanted)) => {
+                let (error, raised) =
+                    (error.to_string(), format!("the chat template refuses the conversation: {wanted}"));
+                let undefined = wanted.contains("Undefined") && error.contains("tojson of undefined");
+                assert!(error == raised || undefined, "{name}: {error}, not {wanted}");
+            }
+            (found, wanted) => panic!("{name}: {found:?}, not {wanted:?}"),
+        }
+    }
+}
+
+#[test]
+fn says_what_a_template_does() {
+    let of = |text: &str| {
+        let template = ChatTemplate::new(text, vec![]).unwrap();
+        (template.marks_replies(), template.asks_date())
+    };
+    assert_eq!(of("{{ messages }}"), (false, false));
+    assert_eq!(of("{% generation %}a{% endgeneration %}"), (true, false));
+    assert_eq!(of("{{ strftime_now('%Y') }}"), (false, true));
+}
+
+#[test]
+fn refuses_with_a_line() {
+    let of = |text: &str| match ChatTemplate::new(text, vec![]) {
+        Err(error) => error.to_string(),
+        Ok(template) => {
+            let conversation =
+                Conversation { messages: messages("[{\"role\": \"user\"}]"), ..Default::default() };
+            template.render(&conversation, Then::End).unwrap_err().to_string()
+        }
+    };
+    let cases = [
+        ("\n{% for a %}", "the chat template fails in line 2: syntax error: "),
+        ("{% generation %}", "the chat template fails in line 1: syntax error: "),
+        ("{{ a.b.c }}", "the chat template fails in line 1: undefined value"),
+        ("{{ messages[0].nothing() }}", "the chat template fails in line 1: "),
+        ("{{ raise_exception('no tools') }}", "the chat template refuses the conversation: no tools"),
+        ("\n\n{{ strftime_now('%Y') }}", "the chat template fails in line 3: unknown function: strftime_now"),
+        ("{{ 1 | tojson(indent=-1, x=2) }}", "the chat template fails in line 1: too many arguments"),
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}",
+            "the chat template fails in line 1: engine ran out of fuel",
+        ),
+        (
+            "{% generation %}{% generation %}{% endgeneration %}{% endgeneration %}",
+            "the chat template nests {% generation %}",
+        ),
+    ];
+    for (text, wanted) in cases {
+        let error = of(text);
+        assert!(error.starts_with(wanted), "{text}: {error}");
+    }
+    let marked = messages("[{\"role\": \"user\", \"content\": \"\u{fdd1}\"}]");
+    let conversation = Conversation { messages: marked, ..Default::default() };
+    let error = template("{{ messages[0].content }}").render(&conversation, Then::End).unwrap_err();
+    assert!(error.to_string().contains("U+FDD0"), "{error}");
+}
+
+#[test]
+fn a_gguf_file_has_its_template_and_names_its_tokens() {
+    let tokens = ["a", "<bos>", "<eos>", "b", "c"].map(String::from).to_vec();
+    let file = model("llama")
+        .pair("tokenizer.ggml.tokens", Val::Strs(tokens))
+        .pair("tokenizer.ggml.bos_token_id", Val::U32(1))
+        .pair("tokenizer.ggml.eos_token_id", Val::U32(2));
+    let opened = |file: &File| Model::open(&file.save("chat-template.gguf")).unwrap();
+    assert!(opened(&file).chat_template().unwrap().is_none());
+    let text = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token is defined }}";
+    let file = file.pair("tokenizer.chat_template", Val::Str(text.into()));
+    let template = opened(&file).chat_template().unwrap().unwrap();
+    let conversation = Conversation { messages: messages("[{\"content\": \"x\"}]"), ..Default::default() };
+    assert_eq!(template.render(&conversation, Then::End).unwrap().text, "<bos>x<eos>False");
+    let error = opened(&file.pair("tokenizer.chat_template", Val::U32(1))).chat_template().unwrap_err();
+    assert!(
+        error.to_string().ends_with("the chat template is no string (tokenizer.chat_template)"),
+        "{error}"
+    );
+}

@@ -1,0 +1,323 @@
+//! Conversations: `{"messages": [{"role", "content"}]}`, or ShareGPT's `{"conversations": [{"from", "value"}]}`.
+//!
+//! The model's template makes the text, which begins and ends as the template has it. Learned is what the assistant says:
+//! the parts in `{% generation %}`, if the template marks them. Otherwise a reply goes from the end of the text of all
+//! that was said before it, with the beginning of a reply, to the end of the text that ends with it; both must be how the
+//! whole begins, or it is unknown where the reply is.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+use warpwright_engine::Tokenizer;
+use warpwright_engine::chat::{self, ChatTemplate, Conversation, Then};
+
+/// A text as tokens.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Tokens {
+    pub(super) ids: Vec<u32>,
+    /// Which of them are learned, in order.
+    pub(super) learned: Vec<Range<usize>>,
+}
+
+/// Who speaks in ShareGPT's rows, and the role that templates know.
+const SPEAKERS: [(&str, &str); 11] = [
+    ("human", "user"),
+    ("user", "user"),
+    ("gpt", "assistant"),
+    ("chatgpt", "assistant"),
+    ("bard", "assistant"),
+    ("model", "assistant"),
+    ("assistant", "assistant"),
+    ("system", "system"),
+    ("tool", "tool"),
+    ("function_response", "tool"),
+    ("observation", "tool"),
+];
+
+/// The conversation of a line; the problem, if it is none, completes "it".
+pub(super) fn parse(line: &[u8], object: &Map<String, Value>) -> Result<Conversation, String> {
+    // Templates see the keys in the order of the line, which `object` does not have.
+    let ordered: chat::Value =
+        serde_json::from_slice(line).map_err(|error| format!("is no JSON: {error}"))?;
+    let get =
+        |key: &str| ordered.get_attr(key).ok().filter(|value| !value.is_none() && !value.is_undefined());
+    let messages = match object.get("messages") {
+        Some(messages) => {
+            check(messages)?;
+            get("messages").and_then(|messages| Some(messages.try_iter().ok()?.collect())).unwrap_or_default()
+        }
+        None => sharegpt(object)?,
+    };
+    let tools = match object.get("tools") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(_)) => get("tools"),
+        Some(_) => return Err("has \"tools\" that are no list".into()),
+    };
+    let more = match object.get("chat_template_kwargs") {
+        None | Some(Value::Null) => vec![],
+        Some(Value::Object(names)) => {
+            let of = get("chat_template_kwargs").unwrap_or_default();
+            names.keys().filter_map(|name| Some((name.clone(), of.get_attr(name).ok()?))).collect()
+        }
+        Some(_) => return Err("has \"chat_template_kwargs\" that are no object".into()),
+    };
+    Ok(Conversation { messages, tools, more })
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> Result<&'a Vec<Value>, String> {
+    match value.as_array() {
+        Some(list) if list.is_empty() => Err(format!("has no messages in {key:?}")),
+        Some(list) => Ok(list),
+        None => Err(format!("has {key:?} that are no list")),
+    }
+}
+
+/// Refuses messages that a template would render as something else than a text.
+fn check(messages: &Value) -> Result<(), String> {
+    for (number, message) in (1..).zip(list(messages, "messages")?) {
+        if !message["role"].is_string() {
+            return Err(format!("has a message {number} without a \"role\" that is a string"));
+        }
+        let calls = message.get("tool_calls").is_some_and(|calls| !calls.is_null());
+        let right = match message.get("content") {
+            Some(Value::String(_)) => true,
+            None | Some(Value::Null) => calls,
+            Some(_) => false,
+        };
+        if !right {
+            return Err(format!("has a message {number} without a \"content\" that is a string"));
+        }
+    }
+    Ok(())
+}
+
+/// ShareGPT's messages under the names of templates. Some sets have the system's message beside the list.
+fn sharegpt(object: &Map<String, Value>) -> Result<Vec<chat::Value>, String> {
+    let message = |role: &str, text: &str| chat::Value::from_pairs([("role", role), ("content", text)]);
+    let mut messages = match object.get("system") {
+        None | Some(Value::Null) => vec![],
+        Some(Value::String(text)) if text.is_empty() => vec![],
+        Some(Value::String(text)) => vec![message("system", text)],
+        Some(_) => return Err("has a \"system\" that is no string".into()),
+    };
+    let conversations = object.get("conversations").unwrap_or(&Value::Null);
+    for (number, turn) in (1..).zip(list(conversations, "conversations")?) {
+        let [Some(from), Some(value)] = ["from", "value"].map(|key| turn[key].as_str()) else {
+            return Err(format!("has a message {number} without \"from\" and \"value\" that are strings"));
+        };
+        let Some((_, role)) = SPEAKERS.iter().find(|(known, _)| *known == from) else {
+            let known = SPEAKERS.map(|(known, _)| known).join(", ");
+            return Err(format!("has a message {number} from {from:?}, must be of {known}"));
+        };
+        messages.push(message(role, value));
+    }
+    Ok(messages)
+}
+
+/// The tokens of a conversation; the problem, if it has none, completes "it".
+pub(super) fn tokens(
+    conversation: &Conversation,
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    train_on_prompt: bool,
+) -> Result<Tokens, String> {
+    let (text, replies) = match train_on_prompt {
+        true => (render(conversation, template, conversation.messages.len(), Then::End)?, None),
+        false => replies(conversation, template).map(|(text, replies)| (text, Some(replies)))?,
+    };
+    let places = tokenizer.encode_places(&text).map_err(|error| format!("cannot be tokenized: {error}"))?;
+    let learned = match replies {
+        None => one_range(0..places.len()),
+        Some(replies) => overlapping(&places, &replies),
+    };
+    Ok(Tokens { ids: places.into_iter().map(|(id, _)| id).collect(), learned })
+}
+
+/// A text, and the bytes of it in which the assistant speaks.
+type Spoken = (String, Vec<Range<usize>>);
+
+/// What the template makes of a conversation.
+fn replies(conversation: &Conversation, template: &ChatTemplate) -> Result<Spoken, String> {
+    let messages = &conversation.messages;
+    let is_reply =
+        |message: &chat::Value| message.get_attr("role").is_ok_and(|role| role.as_str() == Some("assistant"));
+    let said: Vec<usize> = (0..messages.len()).filter(|&i| is_reply(&messages[i])).collect();
+    if said.is_empty() {
+        return Err("has no message of the assistant, so that there is nothing to learn; --train-on-prompt learns all"
+            .into());
+    }
+    if template.marks_replies() {
+        let rendered = template.render(conversation, Then::End).map_err(unrendered)?;
+        return match rendered.replies.iter().all(Range::is_empty) {
+            false => Ok((rendered.text, rendered.replies)),
+            true => {
+                Err("has no text in {% generation %} of the chat template, so that there is nothing to learn"
+                    .into())
+            }
+        };
+    }
+    let whole = render(conversation, template, messages.len(), Then::End)?;
+    let mut replies = vec![];
+    for index in said {
+        let before = render(conversation, template, index, Then::Reply)?;
+        let after = render(conversation, template, index + 1, Then::End)?;
+        if !whole.starts_with(&before) || !whole.starts_with(&after) || after.len() < before.len() {
+            return Err(format!(
+                "has a message {} of the assistant that the chat template renders differently when others follow, or than \
+                 it begins a reply; so where it is in the text is unknown. Use a template that marks replies by \
+                 {{% generation %}}, end the conversation with this message, or learn all of it by --train-on-prompt",
+                index + 1
+            ));
+        }
+        replies.push(before.len()..after.len());
+    }
+    spoken(whole, replies)
+}
+
+/// A text and its replies, unless all of them are empty.
+fn spoken(text: String, replies: Vec<Range<usize>>) -> Result<Spoken, String> {
+    match replies.iter().all(Range::is_empty) {
+        false => Ok((text, replies)),
+        true => Err("has nothing to learn: what the chat template makes of it has no text where the assistant speaks \
+                     ({% generation %}, or the end of the text with a message of the assistant)"
+            .into()),
+    }
+}
+
+/// The text of the first messages.
+fn render(
+    conversation: &Conversation,
+    template: &ChatTemplate,
+    count: usize,
+    then: Then,
+) -> Result<String, String> {
+    let messages = conversation.messages[..count].to_vec();
+    let rendered = template.render(&Conversation { messages, ..conversation.clone() }, then);
+    rendered.map(|rendered| rendered.text).map_err(unrendered)
+}
+
+fn unrendered(error: warpwright_engine::Error) -> String {
+    format!("cannot be rendered: {error}")
+}
+
+/// A list of one range.
+pub(super) fn one_range(range: Range<usize>) -> Vec<Range<usize>> {
+    std::iter::once(range).collect()
+}
+
+/// The tokens that share a byte with one of the parts of a text, which are in order and apart.
+fn overlapping(places: &[(u32, Range<usize>)], parts: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut learned: Vec<Range<usize>> = vec![];
+    for (index, (_, place)) in places.iter().enumerate() {
+        let next = parts.partition_point(|part| part.end <= place.start);
+        if parts.get(next).is_none_or(|part| part.start >= place.end) {
+            continue;
+        }
+        match learned.last_mut() {
+            Some(last) if last.end == index => last.end += 1,
+            _ => learned.push(index..index + 1),
+        }
+    }
+    learned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Conversation, String> {
+        let Ok(Value::Object(object)) = serde_json::from_str(line) else { panic!("{line}") };
+        parse(line.as_bytes(), &object)
+    }
+
+    const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+                          {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+    /// The parts of the text that are learned.
+    fn learned(template: &str, line: &str) -> Result<Vec<String>, String> {
+        let template = ChatTemplate::new(template, vec![]).unwrap();
+        let (text, replies) = replies(&read(line)?, &template)?;
+        Ok(replies.into_iter().map(|at| text[at].to_owned()).collect())
+    }
+
+    #[test]
+    fn replies_are_learned() {
+        let talk = r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+                      {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]}"#;
+        let share = r#"{"system": "s", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}"#;
+        assert_eq!(learned(CHATML, talk).unwrap(), ["b<|im_end|>\n", "d<|im_end|>\n"]);
+        assert_eq!(learned(CHATML, share).unwrap(), ["b<|im_end|>\n"]);
+        let marked = "{% for m in messages %}{{ m.role }}: {% if m.role == 'assistant' %}{% generation %}\
+                      {{ m.content }}.{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}";
+        assert_eq!(learned(marked, talk).unwrap(), ["b.", "d."]);
+        // A template that strips what was thought before, as Qwen 3's does.
+        let forgets = "{% for m in messages %}{{ m.role }}:{% if loop.last %}<think>{% endif %}{{ m.content }};{% endfor %}";
+        let problem = learned(forgets, talk).unwrap_err();
+        assert!(
+            problem.starts_with("has a message 2 of the assistant that the chat template renders"),
+            "{problem}"
+        );
+        let last =
+            r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+        let begins = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}\
+                      {% if add_generation_prompt %}assistant:{% endif %}";
+        assert_eq!(learned(begins, last).unwrap(), ["b;"]);
+    }
+
+    #[test]
+    fn refuses_what_is_no_conversation() {
+        let cases = [
+            (r#"{"messages": []}"#, "has no messages in \"messages\""),
+            (r#"{"messages": "a"}"#, "has \"messages\" that are no list"),
+            (r#"{"messages": [{"content": "a"}]}"#, "has a message 1 without a \"role\" that is a string"),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "text"}]}]}"#,
+                "has a message 2 without a \"content\" that is a string",
+            ),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}], "tools": "x"}"#,
+                "has \"tools\" that are no list",
+            ),
+            (
+                r#"{"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 1}"#,
+                "has \"chat_template_kwargs\" that are no object",
+            ),
+            (r#"{"conversations": []}"#, "has no messages in \"conversations\""),
+            (
+                r#"{"conversations": [{"from": "human", "text": "a"}]}"#,
+                "has a message 1 without \"from\" and \"value\" that are strings",
+            ),
+            (
+                r#"{"conversations": [{"from": "me", "value": "a"}]}"#,
+                "has a message 1 from \"me\", must be of human, user, gpt, chatgpt, bard, model, assistant, system, tool, \
+                 function_response, observation",
+            ),
+        ];
+        for (line, wanted) in cases {
+            assert_eq!(read(line).err().as_deref(), Some(wanted), "{line}");
+        }
+        let nobody = r#"{"messages": [{"role": "user", "content": "a"}]}"#;
+        assert!(learned(CHATML, nobody).unwrap_err().starts_with("has no message of the assistant"));
+        let empty = learned("x", r#"{"messages": [{"role": "assistant", "content": "a"}]}"#);
+        assert!(empty.unwrap_err().starts_with("has nothing to learn"));
+        let raises = learned(
+            "{{ raise_exception('no') }}",
+            r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
+        );
+        let wanted = "cannot be rendered: the chat template refuses the conversation: no";
+        assert_eq!(raises.unwrap_err(), wanted);
+    }
+
+    #[test]
+    fn tokens_that_overlap_a_part_are_learned() {
+        let places = [(0, 0..2), (0, 2..3), (0, 3..3), (0, 3..6), (0, 6..9), (0, 9..10)];
+        let of = |parts: &[(usize, usize)]| {
+            let parts: Vec<_> = parts.iter().map(|(start, end)| *start..*end).collect();
+            overlapping(&places, &parts).into_iter().flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[]), [0; 0]);
+        assert_eq!(of(&[(0, 10)]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(of(&[(1, 2), (5, 7)]), [0, 3, 4]);
+        assert_eq!(of(&[(2, 3), (9, 10)]), [1, 5]);
+    }
+}
