@@ -62,10 +62,10 @@ impl fmt::Display for Case {
 
 impl Caught {
     /// Whether the gate tells a step with the fault from one without, and the fault is the one that is meant. Roundings
-    /// must stay far below the limit.
+    /// must stay below half of the limit.
     pub(crate) fn caught(&self) -> bool {
         let limit = self.case.limit();
-        self.value > limit && self.without < limit / 5.0 && self.meant < limit / 5.0
+        self.value > limit && self.without < limit / 2.0 && self.meant < limit / 2.0
     }
 }
 
@@ -117,7 +117,7 @@ impl Bench {
         let weights = if site.is_none() { in_the_weights(fault, &setup) } else { gates::weights(&setup) };
         let place = site.as_ref().map_or("weights, as the host unpacks them", |site| site.place);
         let none = Changes::default();
-        let found = self.device(&setup, case, site.as_deref().unwrap_or(&none), &weights)?;
+        let found = self.device(&setup, case, site.as_ref().map_or(&none, |site| &site.changes), &weights)?;
         let (wanted, without) = &self.right[&case];
         let meant = worst(&found, &reference(&setup, case, Some(fault))).0;
         Ok(Caught { fault: name, place, case, value: worst(&found, wanted).0, without: *without, meant })
@@ -138,7 +138,7 @@ impl Bench {
             setup.micros(1).iter().try_for_each(|micro| trainer.accumulate(micro))?;
             trainer.gradients()
         } else {
-            (1..=case.steps).try_for_each(|step| trainer.step(&setup.micros(step)).map(drop))?;
+            (1..=case.steps).try_for_each(|step| trainer.step(&setup.micros(step)).map(|_| ()))?;
             trainer.adapters()
         };
         assert!(hooked::seen().planted, "the step has no such kernel, or no such launch");

@@ -95,12 +95,12 @@ pub(crate) fn driver(real: &Driver) -> Driver {
 pub(crate) fn plant(context: &Context, changes: &Changes) {
     let (major, minor) = context.device().compute_capability();
     let target = Target::for_device(major, minor).expect("the library runs on the device");
-    let text = |kernel: &Box<dyn AnyKernel>| {
+    let text = |kernel: &dyn AnyKernel| {
         let program = kernel.build().unwrap_or_else(|e| panic!("{}: {e}", kernel.name()));
         let text = print_with_lines(&program, target).expect("it is printed as the real one is");
         (kernel.name(), CString::new(text).expect("PTX has no NUL"))
     };
-    let texts = changes.kernels.iter().map(text).collect();
+    let texts = changes.kernels.iter().map(|kernel| text(&**kernel)).collect();
     STATE.set(State { texts, argument: changes.argument, ..State::default() });
 }
 

@@ -24,7 +24,7 @@ this page; a test compares it.
 Each fault is planted in what the device runs: a kernel of the step is replaced by a faulty one on its way to the driver, \
 or an argument of its launches is changed (`train/tests/it/faulty/`). A gate is the largest relative L2 distance of a \
 tensor from a step in `f64`: of gradients at a point where B is not zero, or of adapters after some steps. \
-Without the fault the same run stays below a fifth of the limit. So does, with the fault, the distance from a step in \
+Without the fault the same run stays below half of the limit. So does, with the fault, the distance from a step in \
 `f64` that has the same fault: nothing else is wrong with what was planted. `gates --faults` prints both.
 
 ";

@@ -175,6 +175,7 @@ mod tests {
         Round {
             program: script(folder, "warpwright", program),
             rows: Some(script(folder, "rows", "")),
+            gates: Some(script(folder, "gates", "")),
             sanitizer: Some(script(folder, "sanitizer", "*racecheck*) echo RACECHECK SUMMARY: 0 hazards;;")),
             device: "cuda:0".into(),
             logs: folder.to_owned(),
@@ -200,6 +201,11 @@ mod tests {
         assert_eq!(outcome(&silent), "failed: racecheck run eager, 16 tokens in parts");
         let bare = Round { rows: None, ..with(GOOD) };
         assert_eq!(outcome(&bare), "could not run: rows against the emulator");
+        let missed =
+            Round { gates: Some(script(folder.path(), "missed", "*faults) exit 1;;")), ..with(GOOD) };
+        assert_eq!(outcome(&missed), "failed: faults of training");
+        let bare = Round { gates: None, ..with(GOOD) };
+        assert_eq!(outcome(&bare), "could not run: gates of training, faults of training");
         let absent = Round { sanitizer: None, ..with("devices) exit 3;;") };
         let found = outcome(&absent);
         assert!(

@@ -9,8 +9,6 @@ mod batch;
 mod optimizer;
 mod parts;
 
-use std::ops::Deref;
-
 use ptx_gen::{AnyKernel, Builder, Cpu, Dev, Grid, KernelDef, Shape, ShapeError, Side};
 use warpwright_kernels::Pairing;
 use warpwright_kernels::train::adamw::AdamWUpdate;
@@ -85,14 +83,6 @@ pub(crate) struct Site {
     pub(crate) changes: Changes,
 }
 
-impl Deref for Site {
-    type Target = Changes;
-
-    fn deref(&self) -> &Changes {
-        &self.changes
-    }
-}
-
 fn site(place: &'static str, kernels: Vec<Box<dyn AnyKernel>>) -> Site {
     Site { place, changes: Changes { kernels, argument: None } }
 }
@@ -100,7 +90,7 @@ fn site(place: &'static str, kernels: Vec<Box<dyn AnyKernel>>) -> Site {
 impl Fault {
     /// Where it is in what a device runs of this setup; none if it is in the host's part.
     pub(crate) fn site(self, setup: &Setup) -> Option<Site> {
-        self.in_the_step(setup).or_else(|| self.in_a_layer(setup))
+        self.in_the_step(setup).or_else(|| self.in_attention(setup)).or_else(|| self.in_a_layer(setup))
     }
 
     /// In what is around the layers: batch, loop and optimizer.
@@ -144,53 +134,23 @@ impl Fault {
         })
     }
 
-    /// In an operation of the layers.
-    fn in_a_layer(self, setup: &Setup) -> Option<Site> {
+    /// In attention, RoPE among it.
+    fn in_attention(self, setup: &Setup) -> Option<Site> {
         let head_dim = setup.config.head_dim as u32;
-        let rotate = |direction| RotateHeads { pairing: Pairing::HalfSplit, direction };
-        let norm = |program: NormBackward| faulty(RmsNormBackward { threads: THREADS }, program);
         let queries = |program: Backward| faulty(QueryGradients { head_dim }, program);
         let keys = |program: Backward| faulty(KeyGradients { head_dim }, program);
+        let rotate = |direction| RotateHeads { pairing: Pairing::HalfSplit, direction };
+        let back = |program: Rotated| faulty(rotate(Direction::Backward), program);
+        let interleaved = |direction| {
+            let other = RotateHeads { pairing: Pairing::Interleaved, direction };
+            faulty(rotate(direction), Rotated::As(other))
+        };
+        let (group, of_both) = ("kernel: sum of a group", "kernels: gradients of queries, of keys");
         Some(match self {
-            Fault::DropAttentionSkip => {
-                let replaced = NormBackward::Replaces(attention_gains(setup));
-                site("kernel: RMSNorm backward", vec![norm(replaced)])
-            }
-            Fault::NormBackwardWithoutMean => {
-                site("kernel: RMSNorm backward", vec![norm(NormBackward::WithoutMean)])
-            }
-            Fault::SiluBackward => {
-                let kernel = SwiGluBackward { threads: THREADS };
-                site("kernel: SwiGLU backward", vec![faulty(kernel, parts::SlopeOfSigmoid)])
-            }
-            Fault::LoraScaleBackward => {
-                let program = parts::Unscaled { rank: setup.lora.rank as u32 };
-                site("kernel: product NN", vec![faulty(Product { form: Form::Nn, width: 4 }, program)])
-            }
             Fault::NoDelta => site("kernel: gradients of queries", vec![queries(Backward::NoDelta)]),
-            Fault::NoScoreScaleBackward => site(
-                "kernels: gradients of queries, of keys",
-                vec![queries(Backward::Unscaled), keys(Backward::Unscaled)],
-            ),
-            Fault::GroupFirst => site("kernel: sum of a group", vec![faulty(SumGroups, Groups::First)]),
-            Fault::GroupMean => site("kernel: sum of a group", vec![faulty(SumGroups, Groups::Mean)]),
-            Fault::NoRopeBackward => site(
-                "kernel: RoPE backward, of no token",
-                vec![faulty(rotate(Direction::Backward), Rotated::Nothing)],
-            ),
-            Fault::RopeBackwardSign => {
-                let forward = Rotated::As(rotate(Direction::Forward));
-                site("kernel: RoPE backward", vec![faulty(rotate(Direction::Backward), forward)])
+            Fault::NoScoreScaleBackward => {
+                site(of_both, vec![queries(Backward::Unscaled), keys(Backward::Unscaled)])
             }
-            Fault::InterleavedRope => {
-                let other = |direction| {
-                    let pairs = RotateHeads { pairing: Pairing::Interleaved, direction };
-                    faulty(rotate(direction), Rotated::As(pairs))
-                };
-                let both = [Direction::Forward, Direction::Backward].map(other);
-                site("kernels: RoPE, both ways", both.into())
-            }
-            Fault::NoBias => site("kernel: rows of the bias", vec![faulty(BroadcastRow, parts::Zeros)]),
             Fault::MaskOffByOne => site(
                 "kernels: attention, gradients of queries, of keys",
                 vec![
@@ -199,6 +159,38 @@ impl Fault {
                     keys(Backward::SeesNext),
                 ],
             ),
+            Fault::GroupFirst => site(group, vec![faulty(SumGroups, Groups::First)]),
+            Fault::GroupMean => site(group, vec![faulty(SumGroups, Groups::Mean)]),
+            Fault::NoRopeBackward => site("kernel: RoPE backward, of no token", vec![back(Rotated::Nothing)]),
+            Fault::RopeBackwardSign => {
+                site("kernel: RoPE backward", vec![back(Rotated::As(rotate(Direction::Forward)))])
+            }
+            Fault::InterleavedRope => {
+                let both = [Direction::Forward, Direction::Backward].map(interleaved);
+                site("kernels: RoPE, both ways", both.into())
+            }
+            _ => return None,
+        })
+    }
+
+    /// In another operation of the layers.
+    fn in_a_layer(self, setup: &Setup) -> Option<Site> {
+        let norm = |program: NormBackward| {
+            let kernel = RmsNormBackward { threads: THREADS };
+            site("kernel: RMSNorm backward", vec![faulty(kernel, program)])
+        };
+        Some(match self {
+            Fault::DropAttentionSkip => norm(NormBackward::Replaces(attention_gains(setup))),
+            Fault::NormBackwardWithoutMean => norm(NormBackward::WithoutMean),
+            Fault::SiluBackward => {
+                let kernel = SwiGluBackward { threads: THREADS };
+                site("kernel: SwiGLU backward", vec![faulty(kernel, parts::SlopeOfSigmoid)])
+            }
+            Fault::LoraScaleBackward => {
+                let program = parts::Unscaled { rank: setup.lora.rank as u32 };
+                site("kernel: product NN", vec![faulty(Product { form: Form::Nn, width: 4 }, program)])
+            }
+            Fault::NoBias => site("kernel: rows of the bias", vec![faulty(BroadcastRow, parts::Zeros)]),
             Fault::NibbleSwap => {
                 let kernel = Nf4Dequantize { threads: THREADS };
                 site("kernel: NF4 to f32", vec![faulty(kernel, parts::SwappedNibbles)])
