@@ -211,6 +211,12 @@ impl HostValue {
     }
 }
 
+impl From<&MapArg> for HostArg {
+    fn from(map: &MapArg) -> Self {
+        Self::Value(map.0.clone())
+    }
+}
+
 impl<T> From<&View<T>> for HostArg {
     fn from(view: &View<T>) -> Self {
         Self::Buffer(view.region().clone())

@@ -58,6 +58,6 @@ pub use pipeline::path::Path;
 pub use pipeline::tuning::Tuning;
 pub use pipeline::{Product, Unsupported};
 pub use pipeline::{path, tuning};
-pub use signed::{load_listed, load_read};
+pub use signed::{listed_map, load_listed, load_read};
 pub use step::StepKind;
 pub use weights::info;

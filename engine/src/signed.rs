@@ -8,9 +8,11 @@
 
 #![allow(unsafe_code)]
 
-use ptx_gen::KernelDef;
-use warpwright_driver::{AnyFunction, Context, Error, Kernel, load_any};
-use warpwright_kernels::{ALL, Read};
+use ptx_gen::{CpuArg, KernelDef};
+use warpwright_driver::{
+    AnyFunction, Context, Element, Error, Kernel, MapArg, TensorMapBuilder, View, load_any,
+};
+use warpwright_kernels::{ALL, Read, Variant};
 
 /// Loads a kernel of `warpwright_kernels`. It is not for any other.
 pub(crate) fn load<K: KernelDef>(context: &Context, kernel: K) -> Result<Kernel<K>, Error> {
@@ -26,6 +28,24 @@ pub fn load_listed(context: &Context, name: &str) -> Result<Option<AnyFunction<'
     let listed = ALL.iter().find(|kernel| kernel.name() == name);
     // SAFETY: it is a kernel of the list; see above.
     listed.map(|kernel| unsafe { load_any(context, *kernel) }).transpose()
+}
+
+/// The tensor map of the matrix that a case gives a kernel of the list for this parameter, for the tile that the kernel
+/// copies; none if the kernel has no such tensor.
+///
+/// # Errors
+/// A view that is shorter than the matrix; what the driver refuses.
+pub fn listed_map<T: Element>(
+    kernel: &dyn Variant,
+    param: &str,
+    args: &[CpuArg],
+    matrix: &View<T>,
+) -> Result<Option<MapArg>, Error> {
+    let copied = kernel.build().ok().and_then(|program| program.map_box(param));
+    let Some((copied, [rows, columns])) = copied.zip(kernel.map_dims(param, args)) else { return Ok(None) };
+    let [rows, columns] = [rows, columns].map(|n| n as usize);
+    // SAFETY: the box is the one that the kernel's program copies.
+    unsafe { TensorMapBuilder::matrix(matrix, rows, columns).tile(copied).arg() }.map(Some)
 }
 
 /// Loads the kernel that measures the speed of reading.

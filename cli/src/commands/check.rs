@@ -4,9 +4,9 @@ use std::fmt;
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
-use ptx_gen::{CpuArg, Elem, Param};
+use ptx_gen::{CpuArg, Elem, Param, ParamKind};
 use warpwright_driver::{AnyFunction, Buffer, Context, Element, Error, HostArg, Queue, Stream};
-use warpwright_engine::load_listed;
+use warpwright_engine::{listed_map, load_listed};
 use warpwright_kernels::{ALL, Case, Comparison, Variant, compare};
 
 use crate::device::{self, Choice};
@@ -74,7 +74,7 @@ fn check(context: &Context, kernel: &dyn Variant, results: &mut Vec<CaseResult>)
     let function = function.expect("the list has it, because this walks the list");
     for Case { label, args, bound } in kernel.cases(SEED) {
         let found =
-            on_device(context, &function, &params, &args).map_err(|error| fault(&name, &label, &error))?;
+            on_device(context, kernel, &function, &args).map_err(|error| fault(&name, &label, &error))?;
         let mut wanted = args;
         kernel.reference_on(&mut wanted).map_err(|error| fault(&name, &label, &error))?;
         results.push(CaseResult {
@@ -94,12 +94,21 @@ fn fault(kernel: &str, doing: &str, error: &dyn std::error::Error) -> Failure {
 /// The arguments after the kernel ran on them.
 fn on_device(
     context: &Context,
+    kernel: &dyn Variant,
     function: &AnyFunction,
-    params: &[Param],
     args: &[CpuArg],
 ) -> Result<Vec<CpuArg>, Error> {
     let stream = Stream::new(context)?;
-    let uploaded = params.iter().zip(args).map(|(param, arg)| upload(context, param, arg));
+    let params = kernel.params();
+    let uploaded = params.iter().zip(args).map(|(param, arg)| match (param.kind, arg) {
+        (ParamKind::TensorMap(..), CpuArg::Bf16(values)) => {
+            tensor(context, kernel, (param, args), values, CpuArg::Bf16)
+        }
+        (ParamKind::TensorMap(..), CpuArg::F16(values)) => {
+            tensor(context, kernel, (param, args), values, CpuArg::F16)
+        }
+        _ => upload(context, param, arg),
+    });
     let (host, fetch): (Vec<_>, Vec<_>) = uploaded.collect::<Result<Vec<_>, Error>>()?.into_iter().unzip();
     (&stream).launch_any(function, &host)?;
     stream.synchronize()?;
@@ -133,6 +142,21 @@ fn buffer<T: Elem + Element>(
     let buffer = Buffer::from_slice(context, values)?.labelled(param.name);
     let view = buffer.view();
     Ok((HostArg::from(&view), Box::new(move || Ok(wrap(view.to_vec()?)))))
+}
+
+/// A matrix behind a tensor map.
+fn tensor<T: Elem + Element>(
+    context: &Context,
+    kernel: &dyn Variant,
+    (param, args): (&Param, &[CpuArg]),
+    values: &[T],
+    wrap: fn(Vec<T>) -> CpuArg,
+) -> Result<(HostArg, Fetch), Error> {
+    let matrix = Buffer::from_slice(context, values)?.labelled(param.name).view();
+    let map = listed_map(kernel, param.name, args, &matrix)?;
+    // Without a map the launch says which argument is of the wrong type.
+    let arg = map.map_or_else(|| HostArg::from(&matrix), |map| HostArg::from(&map));
+    Ok((arg, Box::new(move || Ok(wrap(matrix.to_vec()?)))))
 }
 
 fn scalar(param: &Param, bits: u64) -> Result<(HostArg, Fetch), Error> {
