@@ -21,8 +21,18 @@ impl Model {
     /// # Errors
     /// A file that is missing or cannot be read; settings that are not supported, tensors that the model has no place
     /// for, and numbers that are not finite, by name.
-    pub fn with_adapter(mut self, folder: &Path) -> Result<Model, Error> {
-        self.outline.adapter = Some(Arc::new(open(folder, &self.outline)?));
+    pub fn with_adapter(self, folder: &Path) -> Result<Model, Error> {
+        Ok(Model { outline: self.outline.with_adapter(folder)?, ..self })
+    }
+}
+
+impl Outline {
+    /// The same of a model without a file: see [`Model::with_adapter`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_adapter(mut self, folder: &Path) -> Result<Outline, Error> {
+        self.adapter = Some(Arc::new(open(folder, &self)?));
         Ok(self)
     }
 }
