@@ -21,7 +21,7 @@ fn logits(folder: &Path, more: &[&str]) -> (End, Vec<f32>) {
 fn finetune(folder: &Path) -> String {
     let [data, out] = ["data.jsonl", "adapter"].map(|name| folder.join(name).display().to_string());
     fs::write(&data, "{\"text\": \"Iterators are lazy.\"}\n").expect("a file for a test");
-    let settings = ["--seq", "16", "--batch", "1", "--rank", "4", "--targets", "q_proj,v_proj"];
+    let settings = ["--seq", "6", "--batch", "1", "--rank", "4", "--targets", "q_proj,v_proj"];
     let steps = ["--steps", "3", "--lr", "2e-2"];
     let end =
         run(&[&["finetune", MODEL, "--data", &data, "--out", &out], &EMULATOR[..], &settings, &steps]
