@@ -1,5 +1,6 @@
 //! The program people run: decodes and fine-tunes language models with PTX kernels written in Rust.
 
+mod adapter;
 mod commands;
 mod device;
 mod emulation;

@@ -17,6 +17,11 @@ impl<'c, K: KernelDef + PartialEq> Distinct<'c, K> {
         Distinct { context, loaded: vec![] }
     }
 
+    /// Where kernels are loaded.
+    pub(crate) fn context(&self) -> &'c Context {
+        self.context
+    }
+
     /// The kernel of this definition.
     pub(crate) fn load(&mut self, def: K) -> Result<Arc<Kernel<K>>, Error> {
         if let Some(known) = self.loaded.iter().find(|known| *known.def() == def) {

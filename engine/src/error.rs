@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::adapter::fault as adapter_fault;
 use crate::chunked::LEAST;
 use crate::decode::needs::Needs;
 use crate::model::folder::folder_fault;
@@ -42,6 +43,8 @@ pub enum Error {
     ChatTemplate { path: PathBuf, problem: String },
     #[error("the chat template {0}")]
     Chat(String),
+    #[error("{}: {fault}", path.display())]
+    Adapter { path: PathBuf, fault: Box<adapter_fault::Fault> },
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
     #[error(transparent)]
@@ -63,9 +66,10 @@ pub enum Error {
     #[error("token {index} of the prompt is {id}; the vocabulary ends before {vocab}")]
     PromptToken { index: usize, id: u32, vocab: u32 },
     #[error(
-        "the model needs {} of device memory (weights {}, cache of {ctx} positions {}, work {}); \
+        "the model needs {} of device memory (weights {}{}, cache of {ctx} positions {}, work {}); \
          {} of {} are free, {}",
-        Size(needs.total()), Size(needs.weights), Size(needs.cache), Size(needs.work), Size(*free), Size(*total),
+        Size(needs.total()), Size(needs.weights), AdapterSize(needs.adapter), Size(needs.cache), Size(needs.work),
+        Size(*free), Size(*total),
         Instead(*room)
     )]
     Memory { needs: Needs, ctx: u32, room: u32, free: u64, total: u64 },
@@ -152,6 +156,18 @@ impl std::fmt::Display for Instead {
     }
 }
 
+/// Bytes of an adapter, if there is one.
+struct AdapterSize(u64);
+
+impl std::fmt::Display for AdapterSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            bytes => write!(f, ", adapter {}", Size(bytes)),
+        }
+    }
+}
+
 /// Bytes, for people.
 struct Size(u64);
 
@@ -176,4 +192,12 @@ macro_rules! debug_is_display {
     )*};
 }
 
-debug_is_display!(Error, Unsupported, Problem, fault::Fault, folder_fault::Fault, vocabulary_fault::Fault);
+debug_is_display!(
+    Error,
+    Unsupported,
+    Problem,
+    adapter_fault::Fault,
+    fault::Fault,
+    folder_fault::Fault,
+    vocabulary_fault::Fault
+);

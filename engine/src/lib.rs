@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+pub mod adapter;
 mod batch;
 mod buffers;
 pub mod chat;
@@ -37,6 +38,7 @@ mod simple;
 mod step;
 mod weights;
 
+pub use adapter::Adapter;
 pub use batch::{Batch, BatchOptions, SequenceId};
 pub use chunked::list::{PassNode, TimedNode};
 pub use decode::decoder::Decoder;

@@ -1,6 +1,7 @@
 //! Devices of every compute capability on the emulator: which kernels they get, and that these compute the same, token by
 //! token and in chunks.
 
+use safetensors::tensor::{Dtype, TensorView};
 use warpwright_cuda_emu::{EmulatorConfig, configure};
 use warpwright_driver::{Context, Driver};
 use warpwright_engine::config::{Config, Local};
@@ -64,6 +65,27 @@ fn prompt(context: &Context, outline: &Outline, chunk: u32) -> Vec<f64> {
     rows.flatten().map(f64::from).collect()
 }
 
+/// The same model with an adapter of the queries of layer 0.
+fn adapted(base: &Outline) -> Outline {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("adapter-devices");
+    std::fs::create_dir_all(&folder).unwrap();
+    let settings = r#"{"r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}"#;
+    std::fs::write(folder.join("adapter_config.json"), settings).unwrap();
+    let q = &base.weights.blocks[0].q;
+    let factors = [("A", [2, q.row_len() as usize]), ("B", [q.rows() as usize, 2])];
+    let numbers = |len: usize| (0..len).flat_map(|i| ((i % 7) as f32 / 32.0 - 0.1).to_le_bytes());
+    let factors = factors.map(|(name, shape)| {
+        let name = format!("base_model.model.model.layers.0.self_attn.q_proj.lora_{name}.weight");
+        (name, shape, numbers(shape[0] * shape[1]).collect::<Vec<u8>>())
+    });
+    let views = factors
+        .iter()
+        .map(|(name, shape, bytes)| (name, TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap()));
+    let bytes = safetensors::serialize(views, None).unwrap();
+    std::fs::write(folder.join("adapter_model.safetensors"), bytes).unwrap();
+    base.clone().with_adapter(&folder).unwrap()
+}
+
 /// In the norm of all elements, relative to `wanted`.
 fn distance(found: &[f64], wanted: &[f64]) -> f64 {
     let squares = found.iter().zip(wanted).map(|(f, w)| (f - w).powi(2)).sum::<f64>();
@@ -73,11 +95,13 @@ fn distance(found: &[f64], wanted: &[f64]) -> f64 {
 /// One test, as the emulated device is one for the process.
 #[test]
 fn every_device_decodes() {
-    let models = [small("llama", "q4_k_m"), small("qwen2.5", "bf16"), small("gemma3", "q8_0")];
+    let base = [small("llama", "q4_k_m"), small("qwen2.5", "bf16"), small("gemma3", "q8_0")];
+    let models = [&base[..], &[adapted(&base[0])]].concat();
     let context = device((9, 0));
     let wanted: Vec<_> = models.iter().map(|model| decode(&context, model)).collect();
+    assert_ne!(wanted[0].1, wanted[3].1, "the adapter does nothing");
     let prompts: Vec<_> =
-        models.iter().map(|model| [0, 2048].map(|chunk| prompt(&context, model, chunk))).collect();
+        base.iter().map(|model| [0, 2048].map(|chunk| prompt(&context, model, chunk))).collect();
     for (capability, path) in
         [((8, 0), sequential((8, 0))), ((8, 6), sequential((8, 6))), ((12, 0), Path::Overlapped)]
     {
@@ -88,7 +112,7 @@ fn every_device_decodes() {
             assert_eq!(decode(&context, model), wanted, "{capability:?}");
         }
         // Products of 9.0 may split their columns; attention goes through positions in shorter steps.
-        for (model, [slow, chunk]) in models.iter().zip(&prompts) {
+        for (model, [slow, chunk]) in base.iter().zip(&prompts) {
             let found = prompt(&context, model, 2048);
             assert!(distance(&found, chunk) < 5e-4, "{capability:?}: {:e}", distance(&found, chunk));
             assert!(distance(&found, slow) < 5e-3, "{capability:?}: {:e}", distance(&found, slow));

@@ -7,8 +7,8 @@ use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::RowOrder;
 use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
 use crate::pipeline::{
-    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, Pack, PipelinedAttention, Plan, Project,
-    ProjectOutput, Qkv, QkvOutput, SplitPrompt,
+    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, LoraA, LoraANormed, Pack, PipelinedAttention,
+    Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt, WithLora,
 };
 use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTokens};
 use crate::simple::attention::{Attention, AttentionCombine};
@@ -52,6 +52,7 @@ pub static ALL: LazyLock<Vec<&'static dyn Variant>> = LazyLock::new(|| {
     list.project();
     list.gate_up();
     list.head();
+    list.lora();
     list.rest();
     list.train();
     list.0
@@ -222,6 +223,41 @@ impl List {
             (BF16, Plan::HALF.with_batch(4)),
         ];
         self.add(exceptions.map(|(format, plan)| LmHead { format, plan }));
+    }
+
+    /// Each epilogue with an adapter, each way to copy, one token and several.
+    fn lora(&mut self) {
+        let sets = [(true, 1), (false, 1), (true, 8)];
+        self.add(sets.map(|(overlap, batch)| LoraA { overlap, batch }));
+        self.add(sets.map(|(overlap, batch)| LoraANormed { overlap, batch }));
+        let mixed = Qkv::with_default_plan([Q4_K, Q4_K, Q6_K], Pairing::HalfSplit, true);
+        let raw = Qkv { bias: false, output: QkvOutput::Raw, ..mixed };
+        let qkv = [
+            mixed,
+            Qkv { plan: Plan::DEFAULT_ASYNC, ..mixed },
+            Qkv { plan: Plan::DEFAULT.with_batch(8), ..mixed },
+            Qkv::with_default_plan([Q4_K; 3], Pairing::Interleaved, false),
+            Qkv { plan: Plan::HALF, ..Qkv::with_default_plan([BF16; 3], Pairing::Interleaved, false) },
+            raw,
+        ];
+        self.add(qkv.map(WithLora));
+        let project = |format, output, plan| Project { format, output, plan };
+        let project = [
+            project(Q4_K, ProjectOutput::Residual, Plan::THROTTLED),
+            project(Q6_K, ProjectOutput::Residual, Plan::TWELVE_WARPS_THROTTLED),
+            project(Q6_K, ProjectOutput::Residual, Plan::DEFAULT.with_batch(8)),
+            project(BF16, ProjectOutput::Residual, Plan::HALF),
+            project(Q4_K, ProjectOutput::Residual, Plan::DEFAULT_ASYNC),
+            project(Q8_0, ProjectOutput::Raw, Plan::DEFAULT),
+        ];
+        self.add(project.map(WithLora));
+        let gate_up = |format, activation, plan| GateUp { format, activation, plan };
+        let gate_up = [
+            gate_up(Q4_K, Activation::Silu, Plan::THROTTLED),
+            gate_up(Q4_K, Activation::Silu, Plan::DEFAULT.with_batch(8)),
+            gate_up(BF16, Activation::GeluTanh, Plan::HALF),
+        ];
+        self.add(gate_up.map(WithLora));
     }
 
     fn rest(&mut self) {

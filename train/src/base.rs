@@ -3,6 +3,7 @@
 use std::f64::consts::TAU;
 
 use warpwright_engine::Model;
+use warpwright_engine::adapter::Formats;
 use warpwright_engine::model::{Block, Weight};
 use warpwright_kernels::train::nf4;
 use warpwright_kernels::{Format, Pairing};
@@ -29,6 +30,8 @@ pub struct Base {
     pub config: Config,
     /// Which dimensions of a head RoPE rotates together.
     pub pairing: Pairing,
+    /// How many projections are in which number format.
+    pub formats: Formats,
     /// Its weights.
     pub weights: Weights<Vec<f32>, Matrix>,
 }
@@ -53,7 +56,7 @@ impl Base {
             layers: w.blocks.iter().map(|block| reader.layer(block)).collect::<Result<_, _>>()?,
         };
         model.files.check()?;
-        Ok(Base { config, pairing, weights })
+        Ok(Base { config, pairing, formats: format.of(&w.blocks), weights })
     }
 }
 
@@ -69,6 +72,9 @@ pub fn config(model: &Model) -> Result<Config, Error> {
     let refuse = |what: &str| Err(Error::Family { path: model.files.path().to_owned(), what: what.into() });
     if !FAMILIES.contains(&family) {
         return refuse(&format!("models of the family {family}; it knows {}", FAMILIES.join(", ")));
+    }
+    if outline.adapter.is_some() {
+        return refuse("models with an adapter; merge the two first");
     }
     if c.rope.dim != c.head_dim {
         return refuse("models that rotate a part of each head");
@@ -118,6 +124,16 @@ pub fn bytes(model: &Model, format: BaseFormat, precision: Precision) -> u64 {
 }
 
 impl BaseFormat {
+    /// The formats of all projections.
+    fn of(self, blocks: &[Block<Weight>]) -> Formats {
+        let mut formats = Formats::new();
+        for weight in blocks.iter().flat_map(Block::projections) {
+            let name = if self.is_nf4(weight) { "NF4" } else { weight.format.name() };
+            *formats.entry(name.to_owned()).or_default() += 1;
+        }
+        formats
+    }
+
     fn is_nf4(self, weight: &Weight) -> bool {
         let wide = [Format::F32, Format::F16, Format::BF16].contains(&weight.format);
         self == BaseFormat::Nf4 || self == BaseFormat::Auto && wide

@@ -10,14 +10,12 @@ use std::path::Path;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
+use warpwright_engine::adapter::Formats;
+use warpwright_engine::adapter::names::{self, BASE_FORMATS, CONFIG, NOTES, TENSORS};
 use warpwright_kernels::Pairing;
 
 use crate::reference::Adapters;
 use crate::{Config, Error, Lora, Projection, files};
-
-/// The names of the two files.
-const CONFIG: &str = "adapter_config.json";
-const TENSORS: &str = "adapter_model.safetensors";
 
 /// What names and shapes of files follow from.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +52,16 @@ pub fn write(folder: &Path, shapes: &Shapes<'_>, adapters: &Adapters, base: &str
     });
     files::write(&folder.join(CONFIG), format!("{config:#}\n").as_bytes())?;
     write_tensors(&folder.join(TENSORS), shapes, &[("", adapters)])
+}
+
+/// Writes what an adapter was trained on into its folder: a file of its own, as PEFT refuses keys that it does not know.
+///
+/// # Errors
+///
+/// A file that cannot be written.
+pub fn write_base_formats(folder: &Path, formats: &Formats) -> Result<(), Error> {
+    let notes = json!({ BASE_FORMATS: formats });
+    files::write(&folder.join(NOTES), format!("{notes:#}\n").as_bytes())
 }
 
 /// A number, without a fraction where it has none: PEFT declares alpha as an integer.
@@ -140,8 +148,7 @@ fn numbers(tensors: &SafeTensors<'_>, name: &str, shape: [usize; 2]) -> Result<V
 
 /// The name of a factor's tensor.
 fn name(l: usize, p: Projection, factor: &str) -> String {
-    let block = if p >= Projection::Gate { "mlp" } else { "self_attn" };
-    format!("base_model.model.model.layers.{l}.{block}.{}.lora_{factor}.weight", p.name())
+    names::tensor(l, p as usize, factor)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,12 +164,11 @@ impl Shapes<'_> {
 
     /// B, whose rows within a head go from pairs of neighbours to halves, or back.
     fn reorder(&self, p: Projection, b: &[f64], direction: Direction) -> Vec<f64> {
-        let permuted = self.pairing == Pairing::Interleaved && matches!(p, Projection::Q | Projection::K);
+        let permuted = names::is_permuted(self.pairing, p as usize);
         let (rank, dim) = (self.lora.rank, self.config.head_dim);
         let mut to = b.to_vec();
         for row in (0..b.len() / rank).filter(|_| permuted) {
-            let (head, i) = (row / dim * dim, row % dim);
-            let original = head + i % 2 * (dim / 2) + i / 2;
+            let original = names::original_row(row, dim);
             let (from, into) = match direction {
                 Direction::ToFile => (row, original),
                 Direction::FromFile => (original, row),

@@ -1,5 +1,7 @@
 //! The seven projections of a layer.
 
+use warpwright_engine::adapter::names::PROJECTIONS;
+
 use crate::Config;
 
 /// A projection; each may have an adapter.
@@ -24,7 +26,7 @@ impl Projection {
 
     /// The name in `target_modules` and in tensors: `q_proj`.
     pub fn name(self) -> &'static str {
-        ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"][self as usize]
+        PROJECTIONS[self as usize]
     }
 
     /// Outputs and inputs.

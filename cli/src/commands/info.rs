@@ -8,6 +8,7 @@ use warpwright_driver::Device;
 use warpwright_engine::info::{Class, classes, kv_bytes, token_bytes};
 use warpwright_engine::{Config, Model, Path, Tuning};
 
+use crate::adapter::{self, AdapterArgs};
 use crate::device::{self, Choice};
 use crate::failure::Failure;
 use crate::terminal::printable;
@@ -16,13 +17,15 @@ use crate::terminal::printable;
 pub(crate) struct Args {
     /// Model: a GGUF file, or a Hugging Face folder
     model: PathBuf,
+    #[command(flatten)]
+    adapter: AdapterArgs,
     /// Which device the kernels would run on: auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
     device: Choice,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let model = Model::open(&args.model)?;
+    let model = args.adapter.open(&args.model)?;
     let device = device::find(args.device, |_| ())?;
     let mut out = io::stdout().lock();
     let text = format!("{}\n\n{}", facts(&model, &device).trim_fmt(), tensors(&model).trim_fmt());
@@ -53,6 +56,7 @@ fn facts(model: &Model, device: &Device) -> Table {
         ["", &format!("on {}", device.name())],
     ]);
     table.add_rows(window(c).map(|window| ["window".to_owned(), window]));
+    table.add_rows(adapter::rows(&model.outline));
     table
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use warpwright_engine::{Model, Options};
+use warpwright_engine::Options;
 
+use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
 use crate::output::{Content, Output};
@@ -14,6 +15,8 @@ use crate::{device, prompt};
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    adapter: AdapterArgs,
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
@@ -29,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let out =
         Output { option: "--out", path: &args.out, input: Some(&args.place.model), content: Content::Bytes };
     out.check()?;
-    let model = Model::open(&args.place.model)?;
+    let model = args.adapter.open(&args.place.model)?;
     let context = device::open(args.place.device)?;
     let ctx = args.place.context_length(&model, args.ids.len());
     let options = Options::new(ctx, args.launch.into());

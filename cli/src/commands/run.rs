@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use warpwright_driver::Context;
 use warpwright_engine::{Decoder, End, Generation, Model, Options, Tokenizer, tokenizer};
 
+use crate::adapter::{self, AdapterArgs};
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
 use crate::progress::PromptBar;
@@ -20,6 +21,8 @@ use crate::{device, interrupt};
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
+    #[command(flatten)]
+    adapter: AdapterArgs,
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
@@ -62,7 +65,7 @@ fn greedy(text: &str) -> Result<f32, String> {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = args.prompt.read()?;
     let start = Instant::now();
-    let model = Model::open(&args.place.model)?;
+    let model = args.adapter.open(&args.place.model)?;
     let file = start.elapsed();
     let (words, context) = open(args, &source, &model);
     let (words, context) = (words?, context?);
@@ -82,6 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let printer = Printer::new(args, &source, words.as_ref())?;
     let end = printer.print(decoder.decode(args.n)?, |made| times.token(start.elapsed(), made))?;
     if !args.quiet {
+        adapter::line(&model.outline).into_iter().for_each(say);
         let [file, device] = [file, device - file].map(|time| time.as_secs_f64());
         say(format!("{}, {end}, {}", times.summary(), context.device().name()));
         say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}"));

@@ -1,5 +1,6 @@
 //! The program, run as a user runs it.
 
+mod adapter;
 mod bench;
 mod bench_batch;
 mod emulator;

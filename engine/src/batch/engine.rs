@@ -95,6 +95,10 @@ impl Batch {
         options: BatchOptions,
     ) -> Result<(Cores, ResolvedEmbed), Error> {
         options.check(outline.config.context)?;
+        if outline.adapter.is_some() {
+            let why = "its kernels add no adapter; a Decoder does".to_owned();
+            return Err(Error::NoBatch { why });
+        }
         let resolved = Resolved::of(outline, context.device(), Tuning::default(), 1);
         let resolved = resolved.map_err(|why| Error::NoBatch { why: why.to_string() })?;
         let cores =

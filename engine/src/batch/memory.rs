@@ -18,6 +18,7 @@ pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions
     let sms = context.device().properties().multiprocessors;
     Needs {
         weights: info::weight_bytes(outline),
+        adapter: 0,
         cache: buffers::cache_bytes(c, options.pages() * PAGE),
         work: chunked::workspace::bytes(c) + head::bytes(c, options) + device::bytes(c, options, sms),
     }

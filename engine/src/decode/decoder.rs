@@ -29,6 +29,7 @@ use crate::decode::sequence::Sequence;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::pipeline::Unsupported;
+use crate::pipeline::adapter::LoadedAdapter;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::path::Path;
 use crate::pipeline::resolved::{Resolved, ResolvedStep};
@@ -72,6 +73,8 @@ enum Pass {
     },
     Pipeline {
         weights: Packed<View<u8>>,
+        /// Of a model that has one.
+        adapter: Option<LoadedAdapter>,
         /// For steps of one token.
         single: Box<LoadedStep>,
         /// For steps of several tokens.
@@ -167,10 +170,12 @@ impl Decoder {
         let pass = match resolved {
             Ok(resolved) => {
                 let weights = packed(outline).load(context, request)?;
+                let adapter = LoadedAdapter::load(context, outline)?;
                 let single = LoadedStep::new(context, resolved.single, None, options.ctx)?;
                 let batched = resolved.batched.map(|step| LoadedStep::new(context, step, None, options.ctx));
                 Pass::Pipeline {
                     weights,
+                    adapter,
                     single: single.into(),
                     batched: batched.transpose()?.map(Box::new),
                     chunked: None,
@@ -248,7 +253,7 @@ impl Decoder {
     pub(crate) fn pipeline_step(&self) -> Result<PipelineStep<'_>, Error> {
         let Machine { pass, buffers, .. } = &self.machine;
         match pass {
-            Pass::Pipeline { single, weights, .. } => Ok(single.step(weights, buffers)),
+            Pass::Pipeline { single, weights, adapter, .. } => Ok(single.step(weights, buffers, adapter)),
             Pass::Simple { .. } => Err(Error::NoPipeline { path: self.path.clone() }),
         }
     }
@@ -330,7 +335,7 @@ impl Decoder {
 impl Pass {
     /// The same weights under other options.
     fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
-        let Pass::Pipeline { weights, single, batched, chunked } = self else {
+        let Pass::Pipeline { weights, adapter, single, batched, chunked } = self else {
             return Ok(self);
         };
         let resolved = Resolved::of(outline, context.device(), options.tuning, options.batch());
@@ -347,6 +352,7 @@ impl Pass {
         let batched = resolved.batched.map(|step| LoadedStep::new(context, step, batched, options.ctx));
         Ok(Pass::Pipeline {
             weights,
+            adapter,
             single: single.into(),
             batched: batched.transpose()?.map(Box::new),
             chunked: chunked.map(Box::new),
@@ -370,8 +376,13 @@ impl LoadedStep {
         Ok(LoadedStep { pipeline, workspace })
     }
 
-    fn step<'a>(&'a self, weights: &'a Packed<View<u8>>, buffers: &'a Buffers) -> PipelineStep<'a> {
-        PipelineStep::new(&self.pipeline, weights, buffers, &self.workspace)
+    fn step<'a>(
+        &'a self,
+        weights: &'a Packed<View<u8>>,
+        buffers: &'a Buffers,
+        adapter: &'a Option<LoadedAdapter>,
+    ) -> PipelineStep<'a> {
+        PipelineStep::new(&self.pipeline, weights, buffers, &self.workspace, adapter.as_ref())
     }
 }
 
@@ -383,8 +394,10 @@ impl Machine {
             Pass::Simple { kernels, products } => {
                 forward::SimpleStep { config, kernels, products, buffers }.run(queue, kind)
             }
-            Pass::Pipeline { single, weights, .. } => match kind {
-                StepKind::Decode | StepKind::Prefill => single.step(weights, buffers).run(queue, kind),
+            Pass::Pipeline { single, weights, adapter, .. } => match kind {
+                StepKind::Decode | StepKind::Prefill => {
+                    single.step(weights, buffers, adapter).run(queue, kind)
+                }
                 StepKind::LogitsBatch | StepKind::PrefillBatch => {
                     self.batched().expect("only a batched pipeline has such steps").run(queue, kind)
                 }
@@ -413,8 +426,8 @@ impl Machine {
 
     /// Makes the token after the last one of a chunk of `tokens`, with its logits.
     pub(crate) fn end_chunk(&self, queue: &mut impl Queue, tokens: u32) -> Result<(), Error> {
-        if let Pass::Pipeline { weights, single, chunked: Some(chunked), .. } = &self.pass {
-            single.step(weights, &self.buffers).end(queue, &chunked.rows(tokens - 1, 1))?;
+        if let Pass::Pipeline { weights, adapter, single, chunked: Some(chunked), .. } = &self.pass {
+            single.step(weights, &self.buffers, adapter).end(queue, &chunked.rows(tokens - 1, 1))?;
         }
         Ok(())
     }
@@ -435,10 +448,10 @@ impl Machine {
 
     /// A step of the batched pipeline, if there is one.
     pub(crate) fn batched(&self) -> Option<PipelineStep<'_>> {
-        let Pass::Pipeline { weights, batched: Some(batched), .. } = &self.pass else {
+        let Pass::Pipeline { weights, adapter, batched: Some(batched), .. } = &self.pass else {
             return None;
         };
-        Some(batched.step(weights, &self.buffers))
+        Some(batched.step(weights, &self.buffers, adapter))
     }
 
     /// The kinds of steps that the pass supports.
@@ -517,10 +530,11 @@ impl Queue for Counted<'_> {
     }
 }
 
-/// What multiplies the chunks of prompts, and their size, if prompts are prefilled in chunks.
+/// What multiplies the chunks of prompts, and their size, if prompts are prefilled in chunks. The products of chunks add
+/// no adapter, so prompts of a model with one go in by steps.
 fn chunks(context: &Context, outline: &Outline, options: Options) -> Option<(Cores, Size)> {
     let device = context.device();
-    let size = size(options).filter(|_| options.prefer == Prefer::Fast)?;
+    let size = size(options).filter(|_| options.prefer == Prefer::Fast && outline.adapter.is_none())?;
     let cores = kernels::check(device, &outline.config).ok()?;
     let pipeline = Resolved::of(outline, device, options.tuning, options.batch()).is_ok();
     pipeline.then_some((cores, size))

@@ -3,6 +3,7 @@
 use warpwright_driver::Context;
 
 use crate::Error;
+use crate::adapter::tiles;
 use crate::buffers;
 use crate::chunked;
 use crate::decode::needs::Needs;
@@ -14,6 +15,7 @@ impl Needs {
     pub fn of(outline: &Outline, ctx: u32, chunks: bool) -> Needs {
         Needs {
             weights: info::weight_bytes(outline),
+            adapter: tiles::bytes(outline),
             cache: buffers::cache_bytes(&outline.config, ctx),
             work: buffers::work_bytes(&outline.config, ctx)
                 + if chunks { chunked::workspace::bytes(&outline.config) } else { 0 },

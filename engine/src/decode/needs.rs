@@ -5,6 +5,8 @@
 pub struct Needs {
     /// Of the weights.
     pub weights: u64,
+    /// Of an adapter: 0 without one.
+    pub adapter: u64,
     /// Of the keys and values of all positions.
     pub cache: u64,
     /// Bytes of everything else except a few kilobytes: state and activations.
@@ -14,6 +16,6 @@ pub struct Needs {
 impl Needs {
     /// The total.
     pub fn total(self) -> u64 {
-        self.weights + self.cache + self.work
+        self.weights + self.adapter + self.cache + self.work
     }
 }

@@ -76,7 +76,7 @@ fn open_folder(path: &Path) -> Result<Model, Error> {
     let weights = outline::layout(&named, &config).map_err(of_tensors)?;
     named.check_strays(&weights, config.architecture.name).map_err(of_tensors)?;
     let stop = special::stop(path, &values, config.vocab)?;
-    let outline = Outline { config, weights, stop, rope_factors };
+    let outline = Outline { config, weights, stop, rope_factors, adapter: None };
     Ok(Model { files: Files::Folder(folder), outline })
 }
 

@@ -2,10 +2,12 @@
 
 use std::convert::Infallible;
 use std::ops::Range;
+use std::sync::Arc;
 
 use warpwright_kernels::Format;
 
 use crate::Error;
+use crate::adapter::data::Adapter;
 use crate::model::config::Config;
 use crate::model::gguf::Gguf;
 use crate::model::keys::Keys;
@@ -25,6 +27,8 @@ pub struct Outline {
     pub stop: Vec<u32>,
     /// What each rotary frequency is divided by, where a file says.
     pub rope_factors: Option<RopeFactors>,
+    /// What is added to the projections: see [`Model::with_adapter`].
+    pub adapter: Option<Arc<Adapter>>,
 }
 
 /// A tensor that the forward pass reads.
@@ -138,7 +142,8 @@ fn outline(gguf: &Gguf) -> Result<Outline, Problem> {
     let config = Config::read(&gguf.directory)?;
     let weights = layout(gguf, &config)?;
     check_strays(gguf, &config, &weights)?;
-    Ok(Outline { stop: stop::tokens(&gguf.directory, config.vocab)?, config, weights, rope_factors: None })
+    let stop = stop::tokens(&gguf.directory, config.vocab)?;
+    Ok(Outline { stop, config, weights, rope_factors: None, adapter: None })
 }
 
 /// The longest context for which the short factors of the rotary frequencies are. The factor of cosine and sine belongs

@@ -111,6 +111,13 @@ macro_rules! roles {
     };
 }
 
+impl<T> Block<T> {
+    /// The seven projections, in the order of the forward pass.
+    pub fn projections(&self) -> [&T; 7] {
+        [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
+    }
+}
+
 use Shape::{Matrix, Vector};
 
 roles! {

@@ -135,7 +135,8 @@ impl Outline {
             let (shape, quantization) = (shape.name, quantization.name);
             Error::Shape { shape, quantization, problem: Box::new(problem), others }
         })?;
-        Ok(Outline { config: shape.config.clone(), weights, stop: vec![], rope_factors: None })
+        let config = shape.config.clone();
+        Ok(Outline { config, weights, stop: vec![], rope_factors: None, adapter: None })
     }
 }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::pipeline::{
-    EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Project, Qkv, SplitPrompt,
+    EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention, Project, Qkv,
+    SplitPrompt,
 };
 use warpwright_kernels::{AddNormed, Advance};
 
+use super::adapter::{LoraKernels, ProductKernel, ProductKernels};
 use super::resolved::{ResolvedEmbed, ResolvedProduct, ResolvedStep};
 use crate::distinct::Distinct;
 use crate::signed;
@@ -24,7 +26,9 @@ pub(crate) struct Pipeline {
     pub(super) layers: Vec<LayerKernels>,
     /// For models with norms after attention and the feed-forward.
     pub(super) add_normed: Option<Kernel<AddNormed>>,
-    pub(super) head: LoadedProduct<LmHead>,
+    /// For models with an adapter.
+    pub(super) lora: Option<LoraKernels>,
+    pub(super) head: LoadedProduct<Arc<Kernel<LmHead>>>,
     pub(super) advance: Kernel<Advance>,
 }
 
@@ -45,27 +49,27 @@ impl EmbedKernel {
 
 /// The kernels of a layer. Layers of the same formats and windows share them.
 pub(super) struct LayerKernels {
-    pub(super) qkv: LoadedProduct<Qkv>,
+    pub(super) qkv: LoadedProduct<ProductKernel<Qkv>>,
     /// For models with head norms.
     pub(super) head_norm: Option<Arc<Kernel<HeadNorm>>>,
     pub(super) attention: Arc<Kernel<PipelinedAttention>>,
-    pub(super) o: LoadedProduct<Project>,
-    pub(super) gate_up: LoadedProduct<GateUp>,
-    pub(super) down: LoadedProduct<Project>,
+    pub(super) o: LoadedProduct<ProductKernel<Project>>,
+    pub(super) gate_up: LoadedProduct<ProductKernel<GateUp>>,
+    pub(super) down: LoadedProduct<ProductKernel<Project>>,
 }
 
 /// A [`ResolvedProduct`] whose kernel is loaded.
 pub(super) struct LoadedProduct<K> {
-    pub(super) kernel: Arc<Kernel<K>>,
+    pub(super) kernel: K,
     pub(super) layout: Layout,
 }
 
 impl Pipeline {
     /// Compiles the kernels.
     pub(crate) fn load(context: &Context, step: ResolvedStep) -> Result<Pipeline, Error> {
-        let mut qkv = Distinct::new(context);
-        let mut project = Distinct::new(context);
-        let mut gate_up = Distinct::new(context);
+        let mut qkv = ProductKernels::new(context);
+        let mut project = ProductKernels::new(context);
+        let mut gate_up = ProductKernels::new(context);
         let mut head_norm = Distinct::new(context);
         let mut attention = Distinct::new(context);
         let layers = step.layers.iter().map(|layer| {
@@ -81,12 +85,17 @@ impl Pipeline {
         let layers = layers.collect::<Result<_, Error>>()?;
         let split_prompt = step.split_prompt.map(|kernel| signed::load(context, kernel));
         let add_normed = step.add_normed.map(|kernel| signed::load(context, kernel));
+        let lora = step.lora.map(|kernels| LoraKernels::load(context, kernels));
         Ok(Pipeline {
             split_prompt: split_prompt.transpose()?,
             embed: EmbedKernel::load(context, step.embed)?,
             layers,
             add_normed: add_normed.transpose()?,
-            head: LoadedProduct::load(&mut Distinct::new(context), &step.head)?,
+            lora: lora.transpose()?,
+            head: LoadedProduct {
+                kernel: Arc::new(signed::load(context, step.head.kernel)?),
+                layout: step.head.layout,
+            },
             advance: signed::load(context, Advance)?,
             resolved: step,
         })
@@ -102,8 +111,8 @@ impl EmbedKernel {
     }
 }
 
-impl<K: KernelDef + Copy + PartialEq> LoadedProduct<K> {
-    fn load(kernels: &mut Distinct<'_, K>, product: &ResolvedProduct<K>) -> Result<LoadedProduct<K>, Error> {
-        Ok(LoadedProduct { kernel: kernels.load(product.kernel)?, layout: product.layout })
+impl<K: LoraProduct + PartialEq> LoadedProduct<ProductKernel<K>> {
+    fn load(kernels: &mut ProductKernels<'_, K>, product: &ResolvedProduct<K>) -> Result<Self, Error> {
+        Ok(LoadedProduct { kernel: kernels.load(product.kernel, product.lora)?, layout: product.layout })
     }
 }

@@ -1,5 +1,6 @@
 //! The forward pass as a pipeline of overlapped kernels over packed weights: what it decides, loads and launches.
 
+pub(crate) mod adapter;
 pub(crate) mod kernels;
 pub mod path;
 mod product;

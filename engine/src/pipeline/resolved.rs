@@ -7,13 +7,15 @@ use ptx_gen::KernelDef;
 use warpwright_driver::{Device, Properties};
 use warpwright_kernels::format::activations::Encoding;
 use warpwright_kernels::pipeline::{
-    AngleSet, Copies, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, PipelinedAttention, Plan,
-    Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt,
+    AngleSet, Copies, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
+    PipelinedAttention, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
 
+use super::adapter::ResolvedLora;
 use super::product::Product;
 use super::unsupported::Unsupported;
+use crate::adapter::tiles;
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
 use crate::model::roles::Block;
@@ -52,6 +54,8 @@ pub(crate) struct ResolvedStep {
     pub(crate) attention: PipelinedAttention,
     /// For models that norm what attention and the feed-forward give.
     pub(crate) add_normed: Option<AddNormed>,
+    /// For models with an adapter.
+    pub(crate) lora: Option<ResolvedLora>,
     pub(crate) head: ResolvedProduct<LmHead>,
 }
 
@@ -82,6 +86,15 @@ pub(crate) struct ResolvedLayer {
 pub(crate) struct ResolvedProduct<K> {
     pub(crate) kernel: K,
     pub(crate) layout: Layout,
+    /// Whether the product has an adapter, and the kernel is [`WithLora`] of this one.
+    pub(crate) lora: bool,
+}
+
+impl<K: LoraProduct> ResolvedProduct<K> {
+    /// The name of the kernel that is launched.
+    fn name(&self) -> String {
+        if self.lora { WithLora(self.kernel).name() } else { self.kernel.name() }
+    }
 }
 
 /// Query heads per block of attention, at most.
@@ -148,10 +161,10 @@ impl ResolvedStep {
     fn described(&self, product: Product, layer: usize) -> (String, Vec<Format>) {
         let layer = &self.layers[layer];
         match product {
-            Product::Qkv => (layer.qkv.kernel.name(), layer.qkv.kernel.formats.to_vec()),
-            Product::O => (layer.o.kernel.name(), vec![layer.o.kernel.format]),
-            Product::GateUp => (layer.gate_up.kernel.name(), vec![layer.gate_up.kernel.format]),
-            Product::Down => (layer.down.kernel.name(), vec![layer.down.kernel.format]),
+            Product::Qkv => (layer.qkv.name(), layer.qkv.kernel.formats.to_vec()),
+            Product::O => (layer.o.name(), vec![layer.o.kernel.format]),
+            Product::GateUp => (layer.gate_up.name(), vec![layer.gate_up.kernel.format]),
+            Product::Down => (layer.down.name(), vec![layer.down.kernel.format]),
             Product::Head => (self.head.kernel.name(), vec![self.head.kernel.format]),
         }
     }
@@ -299,6 +312,7 @@ impl Resolver<'_> {
             layers,
             attention: self.attention(None),
             add_normed,
+            lora: ResolvedLora::of(self.outline, overlap, batch),
             head,
         })
     }
@@ -332,13 +346,18 @@ impl Resolver<'_> {
         let (overlap, batch) = (self.target.overlaps(), self.batch);
         let angles = AngleSet { index: c.rope_of(index), count: c.ropes().len() as u32 };
         Ok(ResolvedLayer {
-            qkv: self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?,
+            qkv: self.adapted(Product::Qkv, index, self.qkv([&b.q, &b.k, &b.v].map(|w| w.format))?),
             head_norm: c.architecture.head_norms.then_some(HeadNorm { overlap, batch, angles }),
             attention: self.attention(c.window_of(index)),
-            o: self.o(b.o.format)?,
-            gate_up: self.gate_up(b.gate.format)?,
-            down: self.down(b.gate.format, b.down.format)?,
+            o: self.adapted(Product::O, index, self.o(b.o.format)?),
+            gate_up: self.adapted(Product::GateUp, index, self.gate_up(b.gate.format)?),
+            down: self.adapted(Product::Down, index, self.down(b.gate.format, b.down.format)?),
         })
+    }
+
+    /// The product of a layer, with its adapter if it has one.
+    fn adapted<K>(&self, product: Product, layer: u32, of: ResolvedProduct<K>) -> ResolvedProduct<K> {
+        ResolvedProduct { lora: tiles::shape(self.outline, product, layer as usize).is_some(), ..of }
     }
 
     fn qkv(&self, formats: [Format; 3]) -> Result<ResolvedProduct<Qkv>, Unsupported> {
@@ -354,7 +373,7 @@ impl Resolver<'_> {
         };
         let segments = kernel.segments(c.heads, c.kv_heads, c.head_dim);
         let (plan, layout) = self.fit(Product::Qkv, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct { kernel: Qkv { plan, ..kernel }, layout })
+        Ok(ResolvedProduct { kernel: Qkv { plan, ..kernel }, layout, lora: false })
     }
 
     /// The output projection. The queries before it usually have its format.
@@ -386,7 +405,7 @@ impl Resolver<'_> {
         let kernel = Project { format, output, plan: self.plan(plan) };
         let segments = kernel.segments(self.outline.config.hidden);
         let (plan, layout) = self.fit(product, &segments, kernel.plan, n)?;
-        Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout })
+        Ok(ResolvedProduct { kernel: Project { plan, ..kernel }, layout, lora: false })
     }
 
     /// Gate and up. The output projection before them usually has their format.
@@ -400,7 +419,7 @@ impl Resolver<'_> {
         };
         let segments = kernel.segments(c.feed_forward);
         let (plan, layout) = self.fit(Product::GateUp, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct { kernel: GateUp { plan, ..kernel }, layout })
+        Ok(ResolvedProduct { kernel: GateUp { plan, ..kernel }, layout, lora: false })
     }
 
     fn head(&self, format: Format) -> Result<ResolvedProduct<LmHead>, Unsupported> {
@@ -409,7 +428,7 @@ impl Resolver<'_> {
         let kernel = LmHead { format, plan: self.plan(self.tuning.head.unwrap_or_else(default)) };
         let segments = kernel.segments(c.vocab);
         let (plan, layout) = self.fit(Product::Head, &segments, kernel.plan, c.hidden)?;
-        Ok(ResolvedProduct { kernel: LmHead { plan, ..kernel }, layout })
+        Ok(ResolvedProduct { kernel: LmHead { plan, ..kernel }, layout, lora: false })
     }
 
     /// The plan as the device and the batch allow it.

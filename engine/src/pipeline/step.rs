@@ -18,11 +18,12 @@ use std::ops::Range;
 use warpwright_driver::{Elem, Error, Host, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::pipeline::{
-    EmbedTokenArgs, GateUpArgs, HeadNormArgs, Layout, LmHeadArgs, PipelinedAttentionArgs, Project,
-    ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
+    EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs, LoraANormedArgs,
+    PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
 
+use super::adapter::{DeviceLora, LoadedAdapter, LoraKernels, LoraViews, ProductKernel};
 use super::kernels::{EmbedKernel, LoadedProduct, Pipeline};
 use super::product::Product;
 use super::workspace::{BatchVectors, BlockFloatBuffer, NODES, Workspace};
@@ -37,6 +38,8 @@ pub(crate) struct PipelineStep<'a> {
     pub(crate) weights: &'a Packed<View<u8>>,
     pub(crate) buffers: &'a Buffers,
     pub(crate) workspace: &'a Workspace,
+    /// Of a model that has one.
+    pub(crate) adapter: Option<&'a LoadedAdapter>,
     /// The sequence number of the next product.
     pub(crate) sequence: Cell<u32>,
 }
@@ -47,8 +50,9 @@ impl<'a> PipelineStep<'a> {
         weights: &'a Packed<View<u8>>,
         buffers: &'a Buffers,
         workspace: &'a Workspace,
+        adapter: Option<&'a LoadedAdapter>,
     ) -> Self {
-        PipelineStep { pipeline, weights, buffers, workspace, sequence: Cell::new(0) }
+        PipelineStep { pipeline, weights, buffers, workspace, adapter, sequence: Cell::new(0) }
     }
 
     /// Launches one step for every token of the batch.
@@ -187,8 +191,10 @@ impl<'a> PipelineStep<'a> {
         let q = if w.qk_norm.is_some() { &*self.workspace.raw } else { &v.q };
         // Those of the first rope; where there are several, head norms rotate, and this kernel reads none.
         let angles = self.workspace.angles.view_range(0..(step.batch * c.head_dim) as usize);
+        let lora = self.lora_normed(queue, Product::Qkv, index, &w.attn_norm)?;
         let views = self.stream_views(layout, NODES * index);
-        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
+        self.sub_batches(kernel.plan().batch).try_for_each(|tokens| {
+            let lora = lora.as_ref().map(|lora| lora.of(&tokens));
             let args = QkvArgs::<Host> {
                 w: tiles,
                 x: &tokens.of(&v.x),
@@ -208,7 +214,7 @@ impl<'a> PipelineStep<'a> {
                 epsilon: c.epsilon,
                 stream: self.stream_args(layout, &views),
             };
-            queue.launch(kernel, args)
+            kernel.launch(queue, args, lora.as_ref())
         })
     }
 
@@ -265,17 +271,15 @@ impl<'a> PipelineStep<'a> {
     }
 
     fn o(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        self.project(queue, NODES * index + 2, &self.pipeline.layers[index].o, tiles, &self.workspace.heads)
+        let lora = self.lora(queue, Product::O, index, &self.workspace.heads)?;
+        let (product, x) = (&self.pipeline.layers[index].o, &self.workspace.heads);
+        self.project(queue, NODES * index + 2, product, (tiles, x), lora)
     }
 
     fn down(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
-        self.project(
-            queue,
-            NODES * index + 4,
-            &self.pipeline.layers[index].down,
-            tiles,
-            &self.workspace.inner,
-        )
+        let lora = self.lora(queue, Product::Down, index, &self.workspace.inner)?;
+        let (product, x) = (&self.pipeline.layers[index].down, &self.workspace.inner);
+        self.project(queue, NODES * index + 4, product, (tiles, x), lora)
     }
 
     /// Norms what the product before gives, and adds it to the residual stream: for models with norms after.
@@ -303,14 +307,15 @@ impl<'a> PipelineStep<'a> {
         &self,
         queue: &mut impl Queue,
         node: usize,
-        LoadedProduct { kernel, layout }: &LoadedProduct<Project>,
-        tiles: &View<u8>,
-        x: &BlockFloatBuffer,
+        LoadedProduct { kernel, layout }: &LoadedProduct<ProductKernel<Project>>,
+        (tiles, x): (&View<u8>, &BlockFloatBuffer),
+        lora: Option<LoraTokens>,
     ) -> Result<(), Error> {
         let (v, batch) = (self.vectors(), self.pipeline.resolved.batch);
         let y = self.workspace.projected.as_deref().unwrap_or(&v.x);
         let views = self.stream_views(layout, node);
-        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
+        self.sub_batches(kernel.plan().batch).try_for_each(|tokens| {
+            let lora = lora.as_ref().map(|lora| lora.of(&tokens));
             let args = ProjectArgs::<Host> {
                 w: tiles,
                 x: &tokens.of(&x.values),
@@ -320,19 +325,22 @@ impl<'a> PipelineStep<'a> {
                 y: &tokens.of(y),
                 stream: self.stream_args(layout, &views),
             };
-            queue.launch(kernel, args)
+            kernel.launch(queue, args, lora.as_ref())
         })
     }
 
     fn gate_up(&self, queue: &mut impl Queue, index: usize, tiles: &View<u8>) -> Result<(), Error> {
         let (v, step) = (self.vectors(), &self.pipeline.resolved);
         let LoadedProduct { kernel, layout } = &self.pipeline.layers[index].gate_up;
+        let gamma = &self.weights.blocks[index].ffn_norm;
+        let lora = self.lora_normed(queue, Product::GateUp, index, gamma)?;
         let views = self.stream_views(layout, NODES * index + 3);
-        self.sub_batches(kernel.def().plan.batch).try_for_each(|tokens| {
+        self.sub_batches(kernel.plan().batch).try_for_each(|tokens| {
+            let lora = lora.as_ref().map(|lora| lora.of(&tokens));
             let args = GateUpArgs::<Host> {
                 w: tiles,
                 x: &tokens.of(&v.x),
-                gamma: &self.weights.blocks[index].ffn_norm.cast()?,
+                gamma: &gamma.cast()?,
                 y: &tokens.of(&self.workspace.inner.values),
                 y_scale: &tokens.of(&self.workspace.inner.scales),
                 rows: step.config.feed_forward,
@@ -340,8 +348,66 @@ impl<'a> PipelineStep<'a> {
                 epsilon: step.config.epsilon,
                 stream: self.stream_args(layout, &views),
             };
-            queue.launch(kernel, args)
+            kernel.launch(queue, args, lora.as_ref())
         })
+    }
+
+    /// What the adapter of a product makes of block floating point, if the product has one.
+    fn lora(
+        &self,
+        queue: &mut impl Queue,
+        product: Product,
+        layer: usize,
+        x: &BlockFloatBuffer,
+    ) -> Result<Option<LoraTokens>, Error> {
+        let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else { return Ok(None) };
+        let args = LoraAArgs::<Host> {
+            a: &lora.a,
+            x: &x.values,
+            x_scale: &x.scales,
+            u: &tokens.u,
+            ranks: lora.shape.ranks(),
+            n: lora.shape.n,
+            shared: self.pipeline.resolved.attention.memory - LORA_A_SHARED,
+        };
+        queue.launch(&kernels.plain, args)?;
+        Ok(Some(tokens))
+    }
+
+    /// The same of the residual stream, by a norm of these weights.
+    fn lora_normed(
+        &self,
+        queue: &mut impl Queue,
+        product: Product,
+        layer: usize,
+        gamma: &View<u8>,
+    ) -> Result<Option<LoraTokens>, Error> {
+        let Some((kernels, lora, tokens)) = self.lora_of(product, layer) else { return Ok(None) };
+        let args = LoraANormedArgs::<Host> {
+            a: &lora.a,
+            x: &self.vectors().x,
+            gamma: &gamma.cast()?,
+            u: &tokens.u,
+            ranks: lora.shape.ranks(),
+            n: lora.shape.n,
+            epsilon: self.pipeline.resolved.config.epsilon,
+            shared: self.pipeline.resolved.attention.memory - LORA_A_SHARED,
+        };
+        queue.launch(&kernels.normed, args)?;
+        Ok(Some(tokens))
+    }
+
+    /// The adapter of a product, and where its `u` goes.
+    fn lora_of(
+        &self,
+        product: Product,
+        layer: usize,
+    ) -> Option<(&'a LoraKernels, &'a DeviceLora, LoraTokens)> {
+        let (kernels, buffer) = (self.pipeline.lora.as_ref()?, self.workspace.lora_u.as_ref()?);
+        let lora = self.adapter?.of(product, layer)?;
+        let len = self.pipeline.resolved.batch * lora.shape.ranks();
+        let u = buffer.view_range(0..len as usize);
+        Some((kernels, lora, LoraTokens { b: lora.b.clone(), u, rank: lora.shape.rank }))
     }
 
     /// The logits and the argmax token after a row of the residual stream, and the next position: the end of a step
@@ -400,6 +466,20 @@ impl<'a> PipelineStep<'a> {
 struct StreamViews {
     progress: View<u32>,
     timestamps: View<u64>,
+}
+
+/// A product's adapter with `u` of all tokens of a step.
+struct LoraTokens {
+    b: View<f32>,
+    u: View<f32>,
+    rank: u32,
+}
+
+impl LoraTokens {
+    /// The same of a sub-batch.
+    fn of(&self, tokens: &SubBatch) -> LoraViews {
+        LoraViews { b: self.b.clone(), u: tokens.of(&self.u), rank: self.rank }
+    }
 }
 
 /// A sub-batch.

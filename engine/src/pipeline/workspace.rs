@@ -35,6 +35,8 @@ pub(crate) struct Workspace {
     pub(super) progress: Buffer<u32>,
     /// Splits of attention.
     pub(super) splits: u32,
+    /// `[max_ranks]`, per token: what a product's adapter has made of the product's input
+    pub(super) lora_u: Option<Buffer<f32>>,
     /// For batches larger than 1; otherwise the buffers that both paths share.
     batch: Option<BatchVectors>,
     /// `[nodes, node_timestamps]` if the kernels profile, otherwise unused: see `warpwright_kernels::pipeline::plan`.
@@ -98,6 +100,7 @@ impl Workspace {
         let (blocks, c, attention) = (step.max_blocks() as usize, &step.config, &step.attention);
         let floats = |len: u32| Buffer::uninit(context, step.batch as usize * len as usize);
         let projected = step.add_normed.map(|_| floats(c.hidden));
+        let lora_u = step.lora.map(|lora| floats(lora.max_ranks)).transpose()?;
         let (splits, nodes) = (step.splits(ctx), NODES * step.layers.len() + 1);
         let tickets = (step.batch * attention.tickets(c.kv_heads)) as usize;
         let node_timestamps =
@@ -116,6 +119,7 @@ impl Workspace {
             attention_ticket: Buffer::zeroed(context, tickets)?.labelled("attention.ticket"),
             progress: Buffer::zeroed(context, blocks)?.labelled("progress"),
             splits,
+            lora_u: lora_u.map(|buffer| buffer.labelled("lora.u")),
             batch: (step.batch > 1).then(|| BatchVectors::new(context, step)).transpose()?,
             timestamps: Buffer::zeroed(context, (nodes * node_timestamps).max(1))?.labelled("timestamps"),
             node_timestamps,

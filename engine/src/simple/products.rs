@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Context, Error, Kernel, View};
+use warpwright_driver::{Buffer, Context, Error, Kernel, View};
 use warpwright_kernels::{AddNormed, Format, Gemv, GemvAdd, GemvBias, Team};
 
+use crate::adapter::names;
+use crate::adapter::tiles::{self, LoraShape};
 use crate::distinct::Distinct;
 use crate::model::outline::{Outline, Weight, Weights};
 use crate::model::roles::Block;
@@ -18,6 +20,8 @@ pub(crate) struct Products {
     pub(crate) layers: Vec<Layer>,
     pub(crate) norm: View<f32>,
     pub(crate) head: Matrix<Gemv>,
+    /// `[max_rank]`: `A x` of a projection's adapter, for models with one.
+    pub(crate) lora_u: Option<View<f32>>,
 }
 
 /// The weights of a transformer block.
@@ -30,6 +34,16 @@ pub(crate) struct Layer {
     pub(crate) gate: Matrix<Gemv>,
     pub(crate) up: Matrix<Gemv>,
     pub(crate) down: Output,
+    /// The adapters of the projections, in the order of the forward pass.
+    pub(crate) lora: [Option<Lora>; 7],
+}
+
+/// The adapter of a projection: `y += B (A x)`, by the kernels of any matrix in F32.
+pub(crate) struct Lora {
+    /// `[rank, n]`
+    pub(crate) a: Matrix<Gemv>,
+    /// `[rows, rank]`
+    pub(crate) b: Matrix<GemvAdd>,
 }
 
 /// What attention or the feed-forward adds to the residual stream.
@@ -73,10 +87,20 @@ impl Products {
             normed: Distinct::new(context),
         };
         let w = &outline.weights;
-        let layers = w.blocks.iter().zip(&buffers.blocks).map(|(w, b)| kernels.layer(w, b));
+        let layer = |(index, (w, b)): (usize, (&Block<Weight>, &Block<View<u8>>))| {
+            let lora = |projection| kernels.lora(outline, index, projection);
+            let [q, k, v, o, gate, up, down] = [0, 1, 2, 3, 4, 5, 6].map(lora);
+            let lora = [q?, k?, v?, o?, gate?, up?, down?];
+            Ok(Layer { lora, ..kernels.layer(w, b)? })
+        };
+        let layers: Vec<Layer> =
+            w.blocks.iter().zip(&buffers.blocks).enumerate().map(layer).collect::<Result<_, Error>>()?;
+        let ranks = layers.iter().flat_map(|layer| &layer.lora).flatten().map(|lora| lora.a.rows);
+        let lora_u = ranks.max().map(|rank| Buffer::uninit(context, rank as usize)).transpose()?;
         Ok(Products {
             embed: buffers.embed.clone(),
-            layers: layers.collect::<Result<_, _>>()?,
+            layers,
+            lora_u: lora_u.map(|buffer| buffer.labelled("lora.u").view()),
             norm: buffers.norm.cast()?,
             head: kernels.plain(w.head(), buffers.head())?,
         })
@@ -105,7 +129,26 @@ impl Kernels<'_> {
             gate: self.plain(&w.gate, &b.gate)?,
             up: self.plain(&w.up, &b.up)?,
             down: self.output(&w.down, &b.down, &b.ffn_post_norm)?,
+            lora: [const { None }; 7],
         })
+    }
+
+    /// The adapter of a projection, if it has one; it is copied.
+    fn lora(&mut self, outline: &Outline, layer: usize, projection: usize) -> Result<Option<Lora>, Error> {
+        let Some(matrices) = tiles::projection(outline, layer, projection) else { return Ok(None) };
+        let LoraShape { rank, rows, n, .. } = matrices.shape;
+        let copy = |numbers: &[f32], factor: &str| -> Result<View<u8>, Error> {
+            let name = format!("blk.{layer}.{}.lora_{factor}", names::PROJECTIONS[projection]);
+            Buffer::from_slice(self.plain.context(), numbers)?.labelled(&name).cast()
+        };
+        let (a, b) = (copy(&matrices.a, "a")?, copy(&matrices.b, "b")?);
+        let format = Format::F32;
+        let down = self.plain.load(Gemv { format, team: Team::of(format, rank, n) })?;
+        let up = self.added.load(GemvAdd { format, team: Team::of(format, rows, rank) })?;
+        Ok(Some(Lora {
+            a: Matrix { kernel: down, w: a, rows: rank, n },
+            b: Matrix { kernel: up, w: b, rows, n: rank },
+        }))
     }
 
     /// No architecture has both a bias and a norm.

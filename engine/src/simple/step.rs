@@ -4,6 +4,7 @@
 //! norm(x)), rope(Wk norm(x)), Wv norm(x))` and `x += Wdown (silu(Wgate norm(x)) * Wup norm(x))`; the head is `W
 //! norm(x)`. Models with head norms apply an RMSNorm to each head of `Wq norm(x)` and `Wk norm(x)` before `rope`. What
 //! else a family has of its own is in its row: [`Architecture`](crate::model::config::Architecture).
+//! A projection `W` with an adapter gives `W x + B (A x)`, by two more products.
 //! Token and position are read from device memory, so every step makes the same launches.
 
 use warpwright_driver::{Error, Host, Queue, View};
@@ -20,7 +21,7 @@ use warpwright_kernels::{AddNormedArgs, Gemv};
 use crate::buffers::Buffers;
 use crate::model::config::Config;
 use crate::simple::kernels::Kernels;
-use crate::simple::products::{Layer, Matrix, Output, Products, Projection};
+use crate::simple::products::{Layer, Lora, Matrix, Output, Products, Projection};
 use crate::step::StepKind;
 
 /// Everything a step needs.
@@ -66,22 +67,25 @@ impl SimpleStep<'_> {
     fn attention(&self, queue: &mut impl Queue, index: usize, layer: &Layer) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &layer.attn_norm)?;
-        for (projection, y) in layer.qkv.iter().zip([&b.q, &b.k, &b.v]) {
-            self.project(queue, projection, y)?;
+        for ((projection, lora), y) in layer.qkv.iter().zip(&layer.lora).zip([&b.q, &b.k, &b.v]) {
+            self.project(queue, projection, lora, y)?;
         }
         self.rope(queue, index)?;
         self.attend(queue, index)?;
-        self.output(queue, &layer.o, &b.heads)
+        self.output(queue, &layer.o, &layer.lora[3], &b.heads)
     }
 
     fn feed_forward(&self, queue: &mut impl Queue, layer: &Layer) -> Result<(), Error> {
         let b = &self.buffers;
         self.norm(queue, &layer.ffn_norm)?;
-        self.gemv(queue, &layer.gate, &b.gate)?;
-        self.gemv(queue, &layer.up, &b.up)?;
+        for (matrix, lora, y) in [(&layer.gate, &layer.lora[4], &b.gate), (&layer.up, &layer.lora[5], &b.up)]
+        {
+            self.gemv(queue, matrix, y)?;
+            self.lora(queue, lora, &b.normed, y)?;
+        }
         let (gate, up, y) = (&b.gate, &b.up, &b.inner);
         queue.launch(&self.kernels.swiglu, SwiGluArgs { gate, up, y, n: self.config.feed_forward })?;
-        self.output(queue, &layer.down, &b.inner)
+        self.output(queue, &layer.down, &layer.lora[6], &b.inner)
     }
 
     fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
@@ -96,17 +100,28 @@ impl SimpleStep<'_> {
     }
 
     /// Queries, keys or values of the normed residual stream.
-    fn project(&self, queue: &mut impl Queue, projection: &Projection, y: &View<f32>) -> Result<(), Error> {
+    fn project(
+        &self,
+        queue: &mut impl Queue,
+        projection: &Projection,
+        lora: &Option<Lora>,
+        y: &View<f32>,
+    ) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
         match projection {
-            Projection::Plain(matrix) => self.gemv(queue, matrix, y),
+            Projection::Plain(matrix) => {
+                self.gemv(queue, matrix, y)?;
+                self.lora(queue, lora, &b.normed, y)
+            }
             Projection::Biased(Matrix { kernel, w, rows, n }, bias) => {
-                queue.launch(kernel, GemvBiasArgs { w, x: &b.normed, bias, y, rows: *rows, n: *n })
+                queue.launch(kernel, GemvBiasArgs { w, x: &b.normed, bias, y, rows: *rows, n: *n })?;
+                self.lora(queue, lora, &b.normed, y)
             }
             Projection::Normed(matrix, norm) => {
                 // Attention's output buffer holds the intermediate.
                 let x = b.heads.view_range(0..y.len());
                 self.gemv(queue, matrix, &x)?;
+                self.lora(queue, lora, &b.normed, &x)?;
                 let args = RmsNormArgs::<Host> { x: &x, w: norm, y, n: c.head_dim, eps: c.epsilon };
                 queue.launch(&self.kernels.head_norm, args)
             }
@@ -119,17 +134,39 @@ impl SimpleStep<'_> {
         queue.launch(kernel, GemvArgs { w, x: &self.buffers.normed, y, rows: *rows, n: *n })
     }
 
+    /// `y += B (A x)`, if the projection has an adapter.
+    fn lora(
+        &self,
+        queue: &mut impl Queue,
+        lora: &Option<Lora>,
+        x: &View<f32>,
+        y: &View<f32>,
+    ) -> Result<(), Error> {
+        let (Some(Lora { a, b }), Some(u)) = (lora, &self.products.lora_u) else { return Ok(()) };
+        let u = u.view_range(0..a.rows as usize);
+        queue.launch(&a.kernel, GemvArgs { w: &a.w, x, y: &u, rows: a.rows, n: a.n })?;
+        queue.launch(&b.kernel, GemvAddArgs { w: &b.w, x: &u, y, rows: b.rows, n: b.n })
+    }
+
     /// Adds what attention or the feed-forward gives to the residual stream.
-    fn output(&self, queue: &mut impl Queue, output: &Output, x: &View<f32>) -> Result<(), Error> {
+    fn output(
+        &self,
+        queue: &mut impl Queue,
+        output: &Output,
+        lora: &Option<Lora>,
+        x: &View<f32>,
+    ) -> Result<(), Error> {
         let (b, c) = (&self.buffers, &self.config);
         match output {
             Output::Plain(Matrix { kernel, w, rows, n }) => {
-                queue.launch(kernel, GemvAddArgs { w, x, y: &b.x, rows: *rows, n: *n })
+                queue.launch(kernel, GemvAddArgs { w, x, y: &b.x, rows: *rows, n: *n })?;
+                self.lora(queue, lora, x, &b.x)
             }
             Output::Normed(Matrix { kernel, w, rows, n }, add_normed, gamma) => {
                 // The normed stream has been read, and its buffer is free.
                 let y = &*b.normed;
                 queue.launch(kernel, GemvArgs { w, x, y, rows: *rows, n: *n })?;
+                self.lora(queue, lora, x, y)?;
                 let (x, y, n, epsilon) = (y, &b.x, c.hidden, c.epsilon);
                 queue.launch(add_normed, AddNormedArgs { x, gamma, y, n, epsilon, blocks: 1, shared: 0 })
             }

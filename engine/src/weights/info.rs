@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::adapter::data::Formats;
+use crate::adapter::tiles;
 use crate::model::config::Config;
 use crate::model::outline::{Outline, Weight};
+use crate::model::roles::Block;
 use crate::weights::packed::packed;
 
 /// Tensors of one role and shape, over all blocks.
@@ -53,6 +56,21 @@ pub fn weight_bytes(model: &Outline) -> u64 {
     packed(model).iter().map(|stored| stored.bytes() as u64).sum()
 }
 
+/// Bytes of an adapter on a device: its matrices, filled up with zeros, and what they make of a few tokens; 0 without
+/// one.
+pub fn adapter_bytes(model: &Outline) -> u64 {
+    tiles::bytes(model)
+}
+
+/// How many matrices of the layers are in which number format.
+pub fn layer_formats(model: &Outline) -> Formats {
+    let mut formats = Formats::new();
+    for matrix in matrices(model) {
+        *formats.entry(matrix.format.name().to_owned()).or_default() += 1;
+    }
+    formats
+}
+
 /// Weights that a token of a prompt is multiplied with: those of all matrices of the layers.
 pub fn layer_weights(model: &Outline) -> u64 {
     matrices(model).map(numbers).sum()
@@ -70,7 +88,7 @@ pub fn head_weights(model: &Outline) -> u64 {
 
 /// The matrices of all layers.
 fn matrices(model: &Outline) -> impl Iterator<Item = &Weight> {
-    model.weights.blocks.iter().flat_map(|b| [&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down])
+    model.weights.blocks.iter().flat_map(Block::projections)
 }
 
 fn numbers(weight: &Weight) -> u64 {

@@ -1,5 +1,7 @@
 //! Tests of the engine: files, numbers and tokens; the forward pass on the emulator.
 
+mod adapter;
+mod adapter_files;
 mod batch;
 mod changes;
 mod chat;

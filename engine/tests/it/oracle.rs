@@ -7,7 +7,7 @@ use ptx_gen::f16;
 use warpwright_engine::Model;
 use warpwright_engine::config::Windows;
 use warpwright_engine::gguf::Value;
-use warpwright_engine::model::{Block, Weight};
+use warpwright_engine::model::{Block, Weight, Weights};
 use warpwright_kernels::{Activation, EmbeddingScale, Format};
 
 /// How keys and values are kept.
@@ -37,10 +37,25 @@ pub(crate) fn watched(
     model: &Model,
     ids: &[u32],
     keep: Keep,
+    watch: impl FnMut(Place, &[f64]),
+) -> Vec<Vec<f64>> {
+    logits_of(model, &weights(model), ids, keep, watch)
+}
+
+/// The model's numbers.
+pub(crate) fn weights(model: &Model) -> Weights<Vec<f64>> {
+    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), &model.files.data(&w.range).unwrap()));
+    model.outline.weights.try_map(numbers).unwrap()
+}
+
+/// The logits of the model with these numbers.
+pub(crate) fn logits_of(
+    model: &Model,
+    weights: &Weights<Vec<f64>>,
+    ids: &[u32],
+    keep: Keep,
     mut watch: impl FnMut(Place, &[f64]),
 ) -> Vec<Vec<f64>> {
-    let numbers = |w: &Weight| Ok::<_, ()>(dequantize(w.format.name(), &model.files.data(&w.range).unwrap()));
-    let weights = model.outline.weights.try_map(numbers).unwrap();
     let c = &model.outline.config;
     let hidden = c.hidden as usize;
     let epsilon = f64::from(c.epsilon);

@@ -5,6 +5,7 @@
 use super::epilogue::{Epilogue, Factor, Results};
 use super::layout::*;
 use super::load_activations::{Gamma, Loaders};
+use super::lora::Tail;
 use super::plan::{Plan, Timestamp};
 use super::ring::{Ring, RingCursor};
 use super::stream::{BARRIERS_READY, BlockShare, CONSUMERS, Input, READY, WeightStream};
@@ -82,11 +83,22 @@ impl<'k> Consumer<'_, 'k> {
             plan: stream.plan,
             partials: self.partials,
             factor: Factor::None,
+            tail: self.tail(loaders),
             scratch: self.ring.base.at(SCRATCH),
         };
         k.note("consumer warps: addresses of the results, and the warp's tiles");
         let addresses = epilogue.addresses(&results);
         BeforeWait { input, results, addresses, work: self.warp_work() }
+    }
+
+    /// What an adapter adds; its rows are requested.
+    fn tail(&self, Loaders { thread, threads }: Loaders<'k>) -> Option<(Tail<'k>, Vec<U32<'k>>)> {
+        let (tail, segments) = (self.stream.tail?, &self.stream.segments);
+        for (i, share) in self.shares.iter().enumerate() {
+            let first = segments[..i].iter().fold(share.first, |first, &(_, count)| first + count);
+            tail.request(first, share.count, (thread, threads));
+        }
+        Some((tail, segments.iter().map(|&(_, count)| count).collect()))
     }
 
     /// Waits for the earlier kernels: after it, their results may be read.

@@ -2,6 +2,7 @@
 
 use super::batch::BatchItem;
 use super::layout::{partials_bytes, token_bytes};
+use super::lora::Tail;
 use super::plan::Plan;
 use super::stream::CONSUMERS;
 use crate::format::tile::ROWS;
@@ -58,6 +59,8 @@ pub(crate) struct Results<'k> {
     pub(super) plan: Plan,
     pub(super) partials: Ptr<'k, u8, Shared>,
     pub(super) factor: Factor<'k>,
+    /// What an adapter adds, and the row blocks of the segments.
+    pub(super) tail: Option<(Tail<'k>, Vec<U32<'k>>)>,
     /// The epilogue's scratch space in shared memory.
     pub(crate) scratch: Ptr<'k, u8, Shared>,
 }
@@ -75,16 +78,23 @@ pub(super) enum Factor<'k> {
 
 impl<'k> Results<'k> {
     /// The sum of row `r` of row block `i` of this block's share of a segment, for one token.
-    pub(crate) fn row(&self, run: usize, i: U32<'k>, r: impl Src<'k, u32>, item: BatchItem<'k>) -> F32<'k> {
+    pub(crate) fn row(&self, run: usize, i: U32<'k>, r: U32<'k>, item: BatchItem<'k>) -> F32<'k> {
         let warps = self.plan.warps();
         let block = self.partials.row(i + self.before[run], partials_bytes(self.plan));
         let row = item.of(block, token_bytes(warps)).row(r, 4).cast::<f32>();
         let parts: Vec<F32> = (0..warps).map(|w| row.at(ROWS * w).ld()).collect();
         let sum = parts[1..].iter().fold(parts[0], |sum, &p| sum + p);
-        match self.factor {
+        let sum = match self.factor {
             Factor::None => sum,
             Factor::One(factor) => sum * factor,
             Factor::Each(factors) => sum * item.of(factors, 1).ld(),
+        };
+        match &self.tail {
+            None => sum,
+            Some((tail, counts)) => {
+                let first = counts[..run].iter().fold(self.shares[run].0, |first, &count| first + count);
+                tail.add(sum, first + i, r, item)
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::block_float::{self, BlockFloat};
 use super::epilogue::{Results, Store};
+use super::lora::{self, LoraArgs, LoraProduct, Parts, Tail, WithLora};
 use super::stream::{Input, StreamArgs, WeightStream};
 use super::{Packed, case};
 use super::{Plan, Segments};
@@ -82,6 +83,26 @@ impl KernelDef for GateUp {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>) {
+        self.program_with(k, a, None);
+    }
+
+    fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
+        self.reference_with(a, None);
+    }
+}
+
+impl LoraProduct for GateUp {
+    const PARTS: u32 = 2;
+
+    fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn rows(a: &GateUpArgs<Shape>) -> u32 {
+        2 * a.rows
+    }
+
+    fn program_with<'k>(&self, k: Builder<'k>, a: GateUpArgs<Dev<'k>>, lora: Option<LoraArgs<Dev<'k>>>) {
         let stream = WeightStream {
             k,
             plan: self.plan,
@@ -89,6 +110,7 @@ impl KernelDef for GateUp {
             tiles: a.w,
             n: a.n,
             args: a.stream,
+            tail: lora.map(|lora| Tail::new(k, lora, Parts::Halves)),
         };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         let store = |r: &Results<'k>| {
@@ -108,12 +130,15 @@ impl KernelDef for GateUp {
         stream.run(input, Store(store));
     }
 
-    fn reference(&self, a: GateUpArgs<Cpu<'_>>) {
+    fn reference_with(&self, a: GateUpArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let scales = a.y_scale.chunks_mut((a.rows / block_float::BFP_BLOCK) as usize);
-        for ((y, y_scale), x) in a.y.chunks_mut(a.rows as usize).zip(scales).zip(a.x.chunks(a.n as usize)) {
+        let tokens = a.y.chunks_mut(a.rows as usize).zip(scales).zip(a.x.chunks(a.n as usize));
+        for (token, ((y, y_scale), x)) in tokens.enumerate() {
             let x = super::normed(x, a.gamma, a.epsilon);
-            let sums: Vec<f64> = super::exact64(self.format, a.w, &x).collect();
+            let adapter = |row: usize| lora::exact(lora.as_ref(), 2, token, row as u32 / HALF % 2, row);
+            let sums = super::exact64(self.format, a.w, &x).enumerate();
+            let sums: Vec<f64> = sums.map(|(row, sum)| sum + adapter(row)).collect();
             let gated = |i: usize| {
                 let (block, r) = (i / HALF as usize, i % HALF as usize);
                 let [gate, up] = [0, HALF as usize].map(|half| sums[block * ROWS as usize + half + r]);
@@ -147,5 +172,11 @@ impl Variant for GateUp {
                 case::case(shape, args.chain([CpuArg::scalar(1e-5f32)]).collect(), &[], layout)
             })
             .collect()
+    }
+}
+
+impl Variant for WithLora<GateUp> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        lora::cases(&self.0, seed, |args| 2 * lora::size(&args[5]))
     }
 }

@@ -120,6 +120,7 @@ impl KernelDef for LmHead {
             tiles: a.w,
             n: a.n,
             args: a.stream,
+            tail: None,
         };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         stream.run(input, Store(|r: &Results<'k>| finish(r, &a)));

@@ -4,6 +4,7 @@
 use super::batch::BatchItem;
 use super::block_float::{self, BlockFloat};
 use super::epilogue::{Epilogue, Results, Store};
+use super::lora::{self, LoraArgs, LoraProduct, Parts, Tail, WithLora};
 use super::stream::{Input, StreamArgs, WeightStream};
 use super::{Packed, case};
 use super::{Plan, Segments};
@@ -84,6 +85,26 @@ impl KernelDef for Project {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>) {
+        self.program_with(k, a, None);
+    }
+
+    fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
+        self.reference_with(a, None);
+    }
+}
+
+impl LoraProduct for Project {
+    const PARTS: u32 = 1;
+
+    fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn rows(a: &ProjectArgs<Shape>) -> u32 {
+        a.rows
+    }
+
+    fn program_with<'k>(&self, k: Builder<'k>, a: ProjectArgs<Dev<'k>>, lora: Option<LoraArgs<Dev<'k>>>) {
         let stream = WeightStream {
             k,
             plan: self.plan,
@@ -91,6 +112,7 @@ impl KernelDef for Project {
             tiles: a.w,
             n: a.n,
             args: a.stream,
+            tail: lora.map(|lora| Tail::new(k, lora, Parts::One)),
         };
         let input = Input::BlockFloat(BlockFloat { k, values: a.x.fresh(), scales: a.x_scale.fresh() });
         let residual = Residual { y: a.y, rows: a.rows };
@@ -101,11 +123,12 @@ impl KernelDef for Project {
         }
     }
 
-    fn reference(&self, a: ProjectArgs<Cpu<'_>>) {
+    fn reference_with(&self, a: ProjectArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
         let x = block_float::decode(a.x, a.x_scale);
-        for (y, x) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)) {
-            for (y, sum) in y.iter_mut().zip(super::exact(self.format, a.w, x)) {
+        for (token, (y, x)) in a.y.chunks_mut(a.rows as usize).zip(x.chunks(a.n as usize)).enumerate() {
+            for (row, (y, sum)) in y.iter_mut().zip(super::exact(self.format, a.w, x)).enumerate() {
+                let sum = sum + lora::exact(lora.as_ref(), 1, token, 0, row);
                 let old = if self.output == ProjectOutput::Raw { 0.0 } else { f64::from(*y) };
                 *y = (sum + old) as f32;
             }
@@ -188,5 +211,11 @@ impl Variant for Project {
                 case::case(shape, args, &[shape.rows, shape.n], layout)
             })
             .collect()
+    }
+}
+
+impl Variant for WithLora<Project> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        lora::cases(&self.0, seed, |args| lora::size(&args[4]))
     }
 }

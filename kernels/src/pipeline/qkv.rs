@@ -9,6 +9,7 @@
 use super::batch::BatchItem;
 use super::case;
 use super::epilogue::{Epilogue, Results, Store};
+use super::lora::{self, LoraArgs, LoraProduct, Parts, Tail, WithLora};
 use super::stream::{Input, StreamArgs, WeightStream};
 use super::{Plan, Segments};
 use crate::cache::{self, OwnRows, key, keys};
@@ -151,6 +152,26 @@ impl KernelDef for Qkv {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>) {
+        self.program_with(k, a, None);
+    }
+
+    fn reference(&self, a: QkvArgs<Cpu<'_>>) {
+        self.reference_with(a, None);
+    }
+}
+
+impl LoraProduct for Qkv {
+    const PARTS: u32 = 3;
+
+    fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn rows(a: &QkvArgs<Shape>) -> u32 {
+        (a.heads + 2 * a.kv_heads) * a.head_dim
+    }
+
+    fn program_with<'k>(&self, k: Builder<'k>, a: QkvArgs<Dev<'k>>, lora: Option<LoraArgs<Dev<'k>>>) {
         let per = a.head_dim / ROWS;
         let [q, kv] = [a.heads, a.kv_heads].map(|heads| heads * per);
         let counts = [q, kv, kv];
@@ -168,7 +189,8 @@ impl KernelDef for Qkv {
                 }
             }
         }
-        let stream = WeightStream { k, plan: self.plan, segments, tiles: a.w, n: a.n, args: a.stream };
+        let tail = lora.map(|lora| Tail::new(k, lora, Parts::Three([q, q + kv])));
+        let stream = WeightStream { k, plan: self.plan, segments, tiles: a.w, n: a.n, args: a.stream, tail };
         let epilogue = QkvEpilogue { qkv: self, per, counts, starts, a: &a };
         let input = Input::Normed { x: a.x.fresh(), gamma: a.gamma, epsilon: a.epsilon };
         match self.output {
@@ -180,9 +202,10 @@ impl KernelDef for Qkv {
         }
     }
 
-    fn reference(&self, mut a: QkvArgs<Cpu<'_>>) {
+    fn reference_with(&self, mut a: QkvArgs<Cpu<'_>>, lora: Option<LoraArgs<Cpu<'_>>>) {
         self.plan.publish(a.stream.sequence, a.stream.progress);
-        (0..self.plan.batch as usize).for_each(|token| self.reference_token(&mut a, token));
+        let tokens = 0..self.plan.batch as usize;
+        tokens.for_each(|token| self.reference_token(&mut a, lora.as_ref(), token));
     }
 }
 
@@ -200,14 +223,16 @@ struct RowPair {
 }
 
 impl Qkv {
-    fn reference_token(&self, a: &mut QkvArgs<Cpu<'_>>, token: usize) {
+    fn reference_token(&self, a: &mut QkvArgs<Cpu<'_>>, lora: Option<&LoraArgs<Cpu<'_>>>, token: usize) {
         let (n, dim) = (a.n as usize, a.head_dim as usize);
         let x = super::normed(&a.x[token * n..][..n], a.gamma, a.epsilon);
         let (mut from, mut first) = (0, 0);
         for (matrix, count) in [a.heads, a.kv_heads, a.kv_heads].into_iter().enumerate() {
             let (format, rows) = (self.formats[matrix], count as usize * dim);
             let bytes = rows * format.row_bytes(n);
-            let sums: Vec<f64> = super::exact64(format, &a.w[from..from + bytes], &x).collect();
+            let adapter = |row| lora::exact(lora, 3, token, matrix as u32, first + row);
+            let sums = super::exact64(format, &a.w[from..from + bytes], &x).enumerate();
+            let sums: Vec<f64> = sums.map(|(row, sum)| sum + adapter(row)).collect();
             for (b, sums) in sums.chunks(ROWS as usize).enumerate() {
                 for r in 0..PAIRS as usize {
                     let pair = self.row_pair(matrix, first, dim, b, r);
@@ -542,5 +567,14 @@ impl Qkv {
         args.extend([heads, kv, dim, ctx, n].map(CpuArg::scalar));
         args.push(CpuArg::scalar(1e-5f32));
         case::case(shape, args, &[], case::layout(&segments, self.plan, shape))
+    }
+}
+
+impl Variant for WithLora<Qkv> {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        lora::cases(&self.0, seed, |args| {
+            let [heads, kv_heads, head_dim] = [9, 10, 11].map(|i| lora::size(&args[i]));
+            (heads + 2 * kv_heads) * head_dim
+        })
     }
 }

@@ -24,6 +24,7 @@ use super::consumer::Consumer;
 use super::epilogue::Epilogue;
 use super::layout::*;
 use super::load_activations::Gamma;
+use super::lora::Tail;
 use super::plan::{Copies, Plan, Timestamp};
 use super::ring::Ring;
 use crate::format::Format;
@@ -69,6 +70,8 @@ pub(crate) struct WeightStream<'k> {
     pub(crate) tiles: Ptr<'k, u8, Read>,
     pub(crate) n: U32<'k>,
     pub(crate) args: StreamArgs<Dev<'k>>,
+    /// What an adapter adds to the sums.
+    pub(crate) tail: Option<Tail<'k>>,
 }
 
 /// A block's share of a segment.

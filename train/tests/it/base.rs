@@ -8,6 +8,7 @@ use warpwright_kernels::train::cross_entropy;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{Base, BaseFormat};
 use warpwright_train::data::{Batches, Data, Length, Preprocess, Shape};
+use warpwright_train::peft::{self, Shapes};
 use warpwright_train::reference::{
     Adapters, MicroBatch, Model as ReferenceModel, References, Storage, Weights,
 };
@@ -125,4 +126,52 @@ fn gradients_of_a_file_are_those_of_the_reference() {
     trainer.accumulate(&bench.micro).unwrap();
     let (error, place) = worst(&trainer.gradients().unwrap(), &wanted.adapters);
     assert!(error < 1e-4, "{place} is {error:e} off");
+}
+
+/// An adapter of three steps, through its folder, decodes to the logits of the reference of training, whose arithmetic
+/// and whose order of rows are another implementation's.
+#[test]
+fn a_trained_adapter_decodes_to_the_logits_of_the_reference() {
+    let mut bench = Bench::new();
+    bench.settings.training.schedule.lr = 0.02;
+    let mut trainer = bench.trainer(&bench.adapters());
+    for number in 0..3 {
+        trainer.step(&[MicroBatch { number, ..bench.micro.clone() }]).unwrap();
+    }
+    let (adapters, folder) = (trainer.adapters().unwrap(), tempfile::tempdir().unwrap());
+    let (config, lora) = (&bench.base.config, &bench.settings.lora);
+    let shapes = Shapes { config, lora, pairing: bench.base.pairing };
+    peft::write(folder.path(), &shapes, &adapters, "some/model").unwrap();
+    peft::write_base_formats(folder.path(), &bench.base.formats).unwrap();
+
+    let weights = unpacked(&bench.base.weights);
+    let head = weights.head().clone();
+    let mut reference =
+        ReferenceModel::new(config.clone(), lora.clone(), weights, Storage::F64, &References).unwrap();
+    reference.pairing = bench.base.pairing;
+    let logits = |adapters: &Adapters| -> Vec<f64> {
+        let x = reference.gradients(adapters, &bench.micro).unwrap().head.x;
+        let rows = x.chunks(config.hidden).take(bench.ids.len());
+        let dot = |x: &[f64], row: &[f64]| x.iter().zip(row).map(|(x, w)| x * w).sum::<f64>();
+        rows.flat_map(|x| head.chunks(config.hidden).map(move |row| dot(x, row))).collect()
+    };
+    let apart = |a: &[f64], b: &[f64]| {
+        let square = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>().sqrt();
+        square(&mut a.iter().zip(b).map(|(a, b)| a - b)) / square(&mut b.iter().copied())
+    };
+    let wanted = logits(&adapters);
+    let effect = apart(&logits(&bench.adapters()), &wanted);
+    assert!(effect > 0.02, "training changed the logits by {effect:e} only");
+
+    let options = Options::new(LEN as u32, warpwright_engine::Launch::Graph);
+    let model = bench.model.with_adapter(folder.path()).unwrap();
+    assert_eq!(model.outline.adapter.as_ref().unwrap().trained_on.as_ref(), Some(&bench.base.formats));
+    let mut decoder = Decoder::new(&context(), &model, options, |_| ()).unwrap();
+    let rows = decoder.logits(&bench.ids).unwrap();
+    let found: Vec<f64> = rows.flat_map(|row| wide(&row.unwrap())).collect();
+    let error = apart(&found, &wanted);
+    assert!(error < 1e-3, "the relative error is {error:e}");
+    let error = Base::of(&model, BaseFormat::Auto).unwrap_err().to_string();
+    let said = "fine-tuning does not know models with an adapter; merge the two first";
+    assert!(error.ends_with(said), "{error}");
 }

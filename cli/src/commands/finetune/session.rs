@@ -25,6 +25,7 @@ pub(super) struct Session<'a> {
     args: &'a Args,
     shapes: &'a Shapes<'a>,
     fingerprint: &'a Fingerprint,
+    base: &'a Base,
     trainer: Trainer,
     metrics: Metrics,
     /// Steps that were launched in an earlier run, the skipped ones among them.
@@ -40,7 +41,7 @@ impl<'a> Session<'a> {
         args: &'a Args,
         context: &Context,
         plan: &Plan,
-        base: &Base,
+        base: &'a Base,
         shapes: &'a Shapes<'a>,
         fingerprint: &'a Fingerprint,
     ) -> Result<Session<'a>, Failure> {
@@ -61,7 +62,7 @@ impl<'a> Session<'a> {
         let fault = |error| Failure::Runtime(format!("cannot make {}: {error}", args.out.display()));
         std::fs::create_dir_all(&args.out).map_err(fault)?;
         let metrics = Metrics::open(&args.out, done)?;
-        Ok(Session { args, shapes, fingerprint, trainer, metrics, from: done, done, skipped: 0 })
+        Ok(Session { args, shapes, fingerprint, base, trainer, metrics, from: done, done, skipped: 0 })
     }
 
     pub(super) fn train(mut self, samples: &Samples) -> Result<(), Failure> {
@@ -78,6 +79,7 @@ impl<'a> Session<'a> {
         progress.end();
         let base = self.args.model.display().to_string();
         peft::write(&self.args.out, self.shapes, &self.trainer.adapters()?, &base)?;
+        peft::write_base_formats(&self.args.out, &self.base.formats)?;
         self.draw()?;
         drop(pending);
         println!("the adapter is in {}", self.args.out.display());
@@ -147,6 +149,7 @@ impl<'a> Session<'a> {
         let folder = self.args.out.join(format!("checkpoint-{}", self.done));
         let base = self.args.model.display().to_string();
         checkpoint::write(&folder, self.shapes, &self.trainer.snapshot()?, self.fingerprint, &base)?;
+        peft::write_base_formats(&folder, &self.base.formats)?;
         self.draw()?;
         Ok(folder)
     }
