@@ -224,7 +224,7 @@ fn logits_are_those_of_the_base_and_the_adapter() {
     for (name, case, plan) in cases {
         let base = open(name, case);
         let made = make(&base, name, &plan);
-        let model = adapted(&base.files.path(), &made);
+        let model = adapted(base.files.path(), &made);
         let options = Options { tuning: "2x4_first".parse().unwrap(), ..Options::new(16, Launch::Graph) };
         let mut pipeline = decoder(&model, options);
         let together = logits(&mut pipeline, &ids);
@@ -240,7 +240,7 @@ fn logits_are_those_of_the_base_and_the_adapter() {
 fn every_launch_gives_the_same_bits_with_an_adapter() {
     let base = open("launches", LLAMA);
     let made = make(&base, "launches", &Plan { ranks: [4, 0, 4, 8, 0, 0, 4], ..ALL });
-    let model = adapted(&base.files.path(), &made);
+    let model = adapted(base.files.path(), &made);
     let ids = [3, 300, 0, 17, 17, 255, 40, 8, 1, 2];
     let run = |launch| {
         let decoder = &mut decoder(&model, Options::new(24, launch));
@@ -273,7 +273,7 @@ fn prompts_go_in_by_eight_and_not_by_chunks() {
     let made = make(&base, "prompts", &Plan { ranks: [0, 0, 0, 0, 0, 0, 2], ..ALL });
     let options = Options::new(64, Launch::Graph);
     assert_eq!(decoder(&base, options).at_once(60), 60);
-    assert_eq!(decoder(&adapted(&base.files.path(), &made), options).at_once(60), 8);
+    assert_eq!(decoder(&adapted(base.files.path(), &made), options).at_once(60), 8);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn a_batch_of_sequences_refuses_an_adapter() {
     let base = open("batch", LLAMA);
     let made = make(&base, "batch", &ALL);
     let options = warpwright_engine::BatchOptions::new(4, 64);
-    let model = adapted(&base.files.path(), &made);
+    let model = adapted(base.files.path(), &made);
     let error = warpwright_engine::Batch::new(&emulator(), &model, options, |_| ()).err().unwrap();
     assert!(matches!(error, Error::NoBatch { .. }), "{error}");
     let said =

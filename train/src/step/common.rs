@@ -12,9 +12,9 @@ use warpwright_kernels::train::state::{CARRIED, COUNTERS, RECORD};
 use warpwright_kernels::train::state::{EndMicroBatch, EndMicroBatchArgs, EndStep, EndStepArgs};
 
 use super::adapters::{Arrangement, Flat, Layout};
+use super::settings::Settings;
 use super::sizes::Sizes;
 use super::slots::{SLOTS, Slots};
-use super::trainer::Settings;
 use crate::reference::Adapters;
 use crate::signed::load;
 use crate::{Config, Error, Lora, Projection, Training};
@@ -26,7 +26,7 @@ pub(super) const RECORDS: u32 = 64;
 pub(super) type Place = (usize, Projection);
 
 /// What a step has in every precision.
-pub(super) struct Common {
+pub(crate) struct Common {
     ends: Ends,
     pub(super) sizes: Sizes,
     pub(super) eps: f32,

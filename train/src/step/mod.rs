@@ -13,7 +13,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `trainer.rs` | graphs, launches and records |
-//! | `precision.rs` | which pass a step takes |
+//! | `settings.rs` | what shapes a trainer |
+//! | `precision.rs` | the pass in either precision, and what is launched of it |
 //! | `common.rs` | what both have: batches, counters, clip and AdamW |
 //! | `sizes.rs` | the sizes of a step |
 //! | `adapters.rs` | adapters, moments and gradients, four flat buffers |
@@ -34,12 +35,13 @@ mod kernels;
 mod needs;
 mod pass;
 mod precision;
+mod settings;
 mod sizes;
 mod slots;
 mod trainer;
 mod weights;
 
 pub use needs::Needs;
-pub use precision::Precision;
-pub use trainer::{Evaluation, Launch, Settings, Snapshot, Trainer};
+pub use settings::{Launch, Precision, Settings};
+pub use trainer::{Evaluation, Snapshot, Trainer};
 pub use weights::Matrix;

@@ -5,9 +5,8 @@ use std::cell::Cell;
 use super::adapters::{Arrangement, Layout};
 use super::buffers::{Buffers, Layers};
 use super::half;
-use super::precision::Precision;
+use super::settings::{Precision, Settings};
 use super::sizes::Sizes;
-use super::trainer::Settings;
 use crate::{Config, Error};
 
 /// Bytes of device memory, by part. What a driver adds to each buffer is not counted.

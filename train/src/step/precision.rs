@@ -1,4 +1,4 @@
-//! Which pass a step takes.
+//! The pass of a step in either precision, and what is launched of it.
 
 use warpwright_driver::{Context, Error as DriverError, Queue, View};
 
@@ -8,20 +8,21 @@ use super::common::Common;
 use super::half;
 use super::kernels::Kernels;
 use super::pass::Step;
+use super::settings::{Precision, Settings};
 use super::sizes::Sizes;
-use super::trainer::{Settings, Work};
 use super::weights::{Matrix, upload};
 use crate::reference::Adapters;
 use crate::{Error, Weights};
 
-/// What tensors are in memory between the kernels of a step.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Precision {
-    /// `f32`, by simple kernels, for models of every size on every device.
-    #[default]
-    F32,
-    /// `bf16`, on the tensor cores of sm_90a. Adapters, moments, gradients and all sums are `f32`.
-    Bf16,
+/// What is launched at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A micro-batch.
+    Micro,
+    /// The last micro-batch of a step, and the update.
+    Last,
+    /// A micro-batch's losses.
+    Evaluation,
 }
 
 impl Precision {

@@ -1,56 +1,16 @@
 //! The graphs of a step, their launches, and what comes back.
 
 use warpwright_driver::{CaptureMode, Context, GraphExec, Recorder, Stream, capture};
-use warpwright_kernels::Pairing;
 use warpwright_kernels::train::state::{CARRIED, CORRECTIONS, COUNTERS, MICRO, RECORD, SKIPPED, STEP};
 
 use super::buffers::Layers;
 use super::common::RECORDS;
-use super::precision::{Pass, Precision};
+use super::precision::{Pass, Work};
+use super::settings::{Launch, Precision, Settings};
 use super::sizes::Sizes;
 use super::weights::Matrix;
 use crate::reference::{Adapters, MicroBatch, Moments, Record};
-use crate::{Config, Error, LayerWeights, Lora, Projection, Training, Weights};
-
-/// How a step reaches the device.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Launch {
-    /// As one hand-built graph for each micro-batch.
-    #[default]
-    Graph,
-    /// The same, captured from a stream by the driver.
-    Capture,
-    /// Kernel by kernel.
-    Eager,
-}
-
-/// What shapes a trainer.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Sizes of the model.
-    pub config: Config,
-    /// Settings of the adapters.
-    pub lora: Lora,
-    /// Settings of the optimizer.
-    pub training: Training,
-    /// Which dimensions of a head RoPE rotates together.
-    pub pairing: Pairing,
-    /// Tokens of a micro-batch, padding among them.
-    pub tokens: usize,
-    /// Tokens whose logits are in memory at once.
-    pub head_chunk: usize,
-    /// How a step reaches the device.
-    pub launch: Launch,
-    /// What tensors are in memory.
-    pub precision: Precision,
-}
-
-impl Settings {
-    /// Tokens that have logits at once.
-    pub(super) fn chunk(&self) -> u32 {
-        self.head_chunk.min(self.tokens) as u32
-    }
-}
+use crate::{Error, LayerWeights, Projection, Weights};
 
 /// A model in training on a device.
 pub struct Trainer {
@@ -106,17 +66,6 @@ struct Graphs {
     last: GraphExec,
     /// Made when it is first used.
     evaluation: Option<GraphExec>,
-}
-
-/// What is launched at once.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
-    /// A micro-batch.
-    Micro,
-    /// The last micro-batch of a step, and the update.
-    Last,
-    /// A micro-batch's losses.
-    Evaluation,
 }
 
 impl Trainer {

@@ -285,6 +285,9 @@ impl LoraLinear {
         let row = row + ((k.tid() & 127) / 32 * 16 + (lane >> 2));
         let column = column + (lane & 3) * 2;
         for eight in 0..self.tile / 8 {
+            if eight % 8 == 0 {
+                k.note("factor, bias and residual of 64 columns");
+            }
             let column = column + 8 * eight;
             let inside = column.lt(a.columns);
             let mut bias = [k.var(0.0), k.var(0.0)];
@@ -363,7 +366,6 @@ impl KernelDef for LoraLinear {
             let together =
                 || k.when(group.eq(0), || k.barrier_part(1, 128)).otherwise(|| k.barrier_part(2, 128));
             tiled.multiply(&pairs, group, |sums, row, column| {
-                k.note("factor, bias, residual");
                 self.finish(k, &a, sums, [row, column]);
                 k.note("round, and store 64 columns at a time");
                 for from in (0..self.tile).step_by(64) {
@@ -444,11 +446,13 @@ impl KernelDef for Logits {
         let pairs = [Pair { left, right, by_rows: false, depth: a.depth }];
         let multiply = |group: U32<'k>| {
             tiled.multiply(&pairs, group, |sums, row, column| {
-                k.note("store");
                 let lane = k.lane();
                 let row = row + ((k.tid() & 127) / 32 * 16 + (lane >> 2));
                 let column = column + (lane & 3) * 2;
                 for eight in 0..LOGITS / 8 {
+                    if eight % 8 == 0 {
+                        k.note("store 64 columns");
+                    }
                     for half in 0..2 {
                         let (row, column) = (row + 8 * half, column + 8 * eight);
                         let at = (4 * eight + 2 * half) as usize;

@@ -7,8 +7,8 @@ use warpwright_kernels::train::half::norm::RmsNormBackwardArgs;
 use warpwright_kernels::train::half::rotate::HeadsBackwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluBackwardArgs;
 
-use super::Step;
 use super::buffers::{Layer, Rotated};
+use super::pass::Step;
 use crate::Projection;
 use crate::step::sizes::Sizes;
 

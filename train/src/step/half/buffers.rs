@@ -3,18 +3,18 @@
 
 use warpwright_driver::{Buffer, Context, bf16};
 
-use super::padded;
+use super::limits::padded;
 use crate::step::buffers::Layers;
 use crate::step::common::Common;
 use crate::step::sizes::Sizes;
 use crate::{Error, Projection};
 
 /// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
-pub(in crate::step) struct Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
+pub(crate) struct Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) layers: Vec<Layer<H, F>>,
     /// `hidden`: the residual stream after the last layer.
     pub(super) h: H,
-    pub(in crate::step) head: Head<H, F>,
+    pub(crate) head: Head<H, F>,
     pub(super) work: Workspace<H, F>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Rotated<H = Buffer<bf16>, F = Buffer<f32>> {
 }
 
 /// What the head gives.
-pub(in crate::step) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
+pub(crate) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
     /// `hidden`: what the last norm gave.
     pub(super) x: H,
     pub(super) inv: F,
@@ -55,7 +55,7 @@ pub(in crate::step) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
     /// `[chunk, vocab]`: their gradients, times the labelled tokens
     pub(super) dl: H,
     pub(super) lse: F,
-    pub(in crate::step) losses: F,
+    pub(crate) losses: F,
     /// `hidden`: the gradient of `x`.
     pub(super) dx: H,
 }
@@ -109,7 +109,7 @@ impl Buffers {
 
 impl<H, F> Buffers<H, F> {
     /// For weights like these; so many tokens have logits at once, and so many numbers are in the adapters.
-    pub(in crate::step) fn new(
+    pub(crate) fn new(
         sizes: &Sizes,
         shape: &Layers<'_>,
         [chunk, adapters]: [usize; 2],

@@ -13,9 +13,9 @@ use warpwright_kernels::train::half::rotate::RotateForwardArgs;
 use warpwright_kernels::train::half::swiglu::SwiGluForwardArgs;
 use warpwright_kernels::train::products::Form;
 
-use super::Step;
 use super::buffers::{Layer, Rotated};
 use super::linear::Linear;
+use super::pass::Step;
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
 use crate::step::sizes::Sizes;

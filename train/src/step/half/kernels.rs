@@ -13,11 +13,11 @@ use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
 use warpwright_kernels::train::half::swiglu::{SwiGluBackward, SwiGluForward};
 use warpwright_kernels::train::products::Form;
 
-use super::padded;
+use super::limits::padded;
 use crate::Error;
 use crate::signed::load;
+use crate::step::settings::Settings;
 use crate::step::sizes::Sizes;
-use crate::step::trainer::Settings;
 
 pub(super) struct Kernels {
     /// Multiprocessors of the device: blocks of a product.

@@ -7,7 +7,8 @@ use warpwright_kernels::train::half::linear::LoraLinearArgs;
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
 
-use super::Step;
+use super::limits::padded;
+use super::pass::Step;
 use super::weights::DeviceMatrix;
 use crate::Projection;
 use crate::step::common::{Place, Purpose};
@@ -235,7 +236,7 @@ impl Step {
     }
 
     fn padded_rank(&self) -> u32 {
-        super::padded(self.sizes.rank)
+        padded(self.sizes.rank)
     }
 
     /// A frozen matrix, unpacked if it is packed.

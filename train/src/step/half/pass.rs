@@ -1,0 +1,72 @@
+//! All that a step in `bf16` has on the device.
+
+use std::ops::Deref;
+
+use warpwright_driver::{Context, Error as DriverError, Queue};
+
+use super::buffers::Buffers;
+use super::kernels::Kernels;
+use super::limits::padded;
+use super::maps::Maps;
+use super::weights::{DeviceWeights, upload};
+use crate::reference::Adapters;
+use crate::step::adapters::Arrangement;
+use crate::step::buffers::Layers;
+use crate::step::common::{Common, Purpose};
+use crate::step::settings::Settings;
+use crate::step::sizes::Sizes;
+use crate::step::weights::Matrix;
+use crate::{Error, Weights};
+
+/// A step in `bf16`.
+pub(crate) struct Step {
+    pub(crate) common: Common,
+    pub(super) kernels: Kernels,
+    pub(super) weights: DeviceWeights,
+    pub(crate) buffers: Buffers,
+    pub(super) maps: Maps,
+}
+
+impl Deref for Step {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Step {
+    pub(crate) fn new(
+        context: &Context,
+        settings: &Settings,
+        sizes: Sizes,
+        weights: &Weights<Vec<f32>, Matrix>,
+        adapters: &Adapters,
+        layers: &Layers<'_>,
+    ) -> Result<Step, Error> {
+        let arrangement = Arrangement::Padded { rank: padded(sizes.rank) };
+        let common = Common::new(context, settings, sizes, arrangement, adapters)?;
+        let buffers = Buffers::allocate(context, &sizes, layers, &common)?;
+        Ok(Step {
+            kernels: Kernels::load(context, settings, &sizes, layers.head_norms)?,
+            weights: upload(context, &settings.config, weights)?,
+            buffers,
+            maps: Maps::default(),
+            common,
+        })
+    }
+
+    /// Forward and backward of the next micro-batch.
+    pub(crate) fn micro_batch(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
+        self.forward(queue, Purpose::Training)?;
+        self.head(queue)?;
+        self.backward(queue)?;
+        self.common.end_micro_batch(queue, &self.buffers.head.losses)
+    }
+
+    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
+    pub(crate) fn evaluate(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
+        self.forward(queue, Purpose::Evaluation)?;
+        self.losses(queue)
+    }
+}

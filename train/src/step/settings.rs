@@ -1,0 +1,55 @@
+//! What shapes a trainer.
+
+use warpwright_kernels::Pairing;
+
+use crate::{Config, Lora, Training};
+
+/// What tensors are in memory between the kernels of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Precision {
+    /// `f32`, by simple kernels, for models of every size on every device.
+    #[default]
+    F32,
+    /// `bf16`, on the tensor cores of sm_90a. Adapters, moments, gradients and all sums are `f32`.
+    Bf16,
+}
+
+/// How a step reaches the device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Launch {
+    /// As one hand-built graph for each micro-batch.
+    #[default]
+    Graph,
+    /// The same, captured from a stream by the driver.
+    Capture,
+    /// Kernel by kernel.
+    Eager,
+}
+
+/// What shapes a trainer.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Sizes of the model.
+    pub config: Config,
+    /// Settings of the adapters.
+    pub lora: Lora,
+    /// Settings of the optimizer.
+    pub training: Training,
+    /// Which dimensions of a head RoPE rotates together.
+    pub pairing: Pairing,
+    /// Tokens of a micro-batch, padding among them.
+    pub tokens: usize,
+    /// Tokens whose logits are in memory at once.
+    pub head_chunk: usize,
+    /// How a step reaches the device.
+    pub launch: Launch,
+    /// What tensors are in memory.
+    pub precision: Precision,
+}
+
+impl Settings {
+    /// Tokens that have logits at once.
+    pub(super) fn chunk(&self) -> u32 {
+        self.head_chunk.min(self.tokens) as u32
+    }
+}
