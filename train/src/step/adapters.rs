@@ -61,16 +61,15 @@ impl Layout {
             len = (start + stored).next_multiple_of(ALIGN);
             Place { range: start..start + stored, shape: [rows, columns], transposed }
         };
+        let (rank, transposed) = (lora.rank, arrangement != Arrangement::Plain);
+        let rows = match arrangement {
+            Arrangement::Plain => rank,
+            Arrangement::Padded { rank } => rank as usize,
+        };
         let mut of = |p: Projection| {
             let [n, k] = p.shape(config);
-            let rank = lora.rank;
-            lora.targets.contains(&p).then(|| match arrangement {
-                Arrangement::Plain => [place([rank, k], false, rank * k), place([n, rank], false, n * rank)],
-                Arrangement::Padded { rank: rows } => {
-                    let rows = rows as usize;
-                    [place([rank, k], false, rows * k), place([n, rank], true, rows * n)]
-                }
-            })
+            let both = || [place([rank, k], false, rows * k), place([n, rank], transposed, rows * n)];
+            lora.targets.contains(&p).then(both)
         };
         let places = (0..config.layers).map(|_| Projection::ALL.map(&mut of)).collect();
         Layout { places, len }

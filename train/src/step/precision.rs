@@ -1,6 +1,6 @@
 //! The pass of a step in either precision, and what is launched of it.
 
-use warpwright_driver::{Context, Error as DriverError, Queue, View};
+use warpwright_driver::{Buffer, Context, Error as DriverError, Queue, View};
 
 use super::adapters::Arrangement;
 use super::buffers::{Buffers, Layers};
@@ -59,17 +59,12 @@ impl Pass {
         layers: &Layers<'_>,
     ) -> Result<Pass, Error> {
         settings.precision.check(context, settings)?;
-        if settings.precision == Precision::Bf16 {
-            return Ok(Pass::Bf16(half::Step::new(context, settings, sizes, weights, adapters, layers)?));
-        }
-        let common = Common::new(context, settings, sizes, Arrangement::Plain, adapters)?;
-        let zeroed = |label: &str, len| Ok(warpwright_driver::Buffer::zeroed(context, len)?.labelled(label));
-        Ok(Pass::F32(Step {
-            kernels: Kernels::load(context, sizes.head_dim, settings.pairing)?,
-            weights: upload(context, &settings.config, weights)?,
-            buffers: Buffers::new(&sizes, layers, common.head_chunk, &zeroed)?,
-            common,
-        }))
+        Ok(match settings.precision {
+            Precision::F32 => Pass::F32(simple(context, settings, sizes, weights, adapters, layers)?),
+            Precision::Bf16 => {
+                Pass::Bf16(half::Step::new(context, settings, sizes, weights, adapters, layers)?)
+            }
+        })
     }
 
     pub(super) fn common(&self) -> &Common {
@@ -96,4 +91,22 @@ impl Pass {
         }
         if work == Work::Last { self.common().update(queue) } else { Ok(()) }
     }
+}
+
+fn simple(
+    context: &Context,
+    settings: &Settings,
+    sizes: Sizes,
+    weights: &Weights<Vec<f32>, Matrix>,
+    adapters: &Adapters,
+    layers: &Layers<'_>,
+) -> Result<Step, Error> {
+    let common = Common::new(context, settings, sizes, Arrangement::Plain, adapters)?;
+    let zeroed = |label: &str, len| Ok(Buffer::zeroed(context, len)?.labelled(label));
+    Ok(Step {
+        kernels: Kernels::load(context, sizes.head_dim, settings.pairing)?,
+        weights: upload(context, &settings.config, weights)?,
+        buffers: Buffers::new(&sizes, layers, common.head_chunk, &zeroed)?,
+        common,
+    })
 }

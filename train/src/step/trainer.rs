@@ -80,15 +80,9 @@ impl Trainer {
         weights: &Weights<Vec<f32>, Matrix>,
         adapters: &Adapters,
     ) -> Result<Trainer, Error> {
-        let Settings { config, lora, training, tokens, .. } = &settings;
-        config.check()?;
-        lora.check()?;
-        training.check()?;
-        adapters.check(config, lora)?;
-        let none = adapters.tensors().next().is_none();
-        Error::unless(!none, "the number of adapters", 0, "at least 1: give a target")?;
+        check(&settings, adapters)?;
+        let Settings { config, lora, tokens, .. } = &settings;
         let sizes = Sizes::new(config, lora.rank, *tokens)?;
-        Error::unless(settings.head_chunk > 0, "head_chunk", settings.head_chunk, "at least 1")?;
         let layers = Layers { config, lora, head_norms: head_norms(weights)? };
         let step = Pass::new(context, &settings, sizes, weights, adapters, &layers)?;
         let stream = Stream::new(context)?;
@@ -256,6 +250,18 @@ impl Trainer {
         let [loss, norm, clip, lr] = [0, 1, 2, 3].map(number);
         Record { loss, norm, clip, lr, skipped: state.outcomes.read(slot) == 0 }
     }
+}
+
+/// Refuses settings and adapters with which there is nothing to train.
+fn check(settings: &Settings, adapters: &Adapters) -> Result<(), Error> {
+    let Settings { config, lora, training, head_chunk, .. } = settings;
+    config.check()?;
+    lora.check()?;
+    training.check()?;
+    adapters.check(config, lora)?;
+    let any = adapters.tensors().next().is_some();
+    Error::unless(any, "the number of adapters", 0, "at least 1: give a target")?;
+    Error::unless(*head_chunk > 0, "head_chunk", head_chunk, "at least 1")
 }
 
 /// Whether the layers have head norms. All must, or none; and only what is added to nothing may have a bias.

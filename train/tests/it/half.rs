@@ -26,7 +26,6 @@ gates! {
     llama_qv: "llama-r4-qv", 0 steps;
     qwen2_accumulated: "qwen2-r8-accum", 1 steps;
     qwen3: "qwen3-r4", 0 steps;
-    head_of_128: "hd128-100", 0 steps;
 }
 
 fn trainer(setup: &Setup, adapters: &Adapters, launch: Launch) -> Trainer {

@@ -128,10 +128,26 @@ impl KernelDef for LoraDown {
                 }
             }
         });
+        self.store(k, &a, &sums);
+    }
+
+    fn reference(&self, a: LoraDownArgs<Cpu<'_>>) {
+        let mut u = vec![0.0; a.u.len()];
+        nt(&wide(a.x), &wide(a.a), a.depth as usize, &mut u);
+        u.iter_mut().for_each(|u| *u *= f64::from(a.factor[0]));
+        narrow(&u, a.u);
+    }
+}
+
+impl LoraDown {
+    /// Adds the sums of all warps, in their order, and stores them.
+    fn store<'k>(&self, k: Builder<'k>, a: &LoraDownArgs<Dev<'k>>, sums: &[Sums<'k, f32>]) {
+        let (lane, warp, row) = (k.lane(), k.warp(), k.ctaid() * TOKENS);
+        let (g, t) = (lane >> 2, lane & 3);
         k.note("the sums of all warps, in their order");
         let parts = k.dynamic_shared::<f32>("parts");
         let own = parts.at((warp * TOKENS + g) * self.rank + t * 2);
-        for (n, sums) in (0u32..).zip(&sums) {
+        for (n, sums) in (0u32..).zip(sums) {
             for half in 0..2u32 {
                 let pair = [0, 1].map(|i| sums.0[2 * half as usize + i].get());
                 own.at(half * 8 * self.rank + n * EIGHT).st2(pair);
@@ -148,13 +164,6 @@ impl KernelDef for LoraDown {
                 a.u.at(row * self.rank + i).cast::<u32>().st(word);
             });
         });
-    }
-
-    fn reference(&self, a: LoraDownArgs<Cpu<'_>>) {
-        let mut u = vec![0.0; a.u.len()];
-        nt(&wide(a.x), &wide(a.a), a.depth as usize, &mut u);
-        u.iter_mut().for_each(|u| *u *= f64::from(a.factor[0]));
-        narrow(&u, a.u);
     }
 }
 

@@ -373,12 +373,10 @@ impl Variant for RotateForward {
     fn cases(&self, seed: u64) -> Vec<Case> {
         let case = |(tokens, heads): (usize, usize)| {
             let mut random = Random(seed);
-            let [positions, freq] = places(&mut random, tokens, self.head_dim);
+            let mut args = Vec::from(places(&mut random, tokens, self.head_dim));
             let (dim, rows) = (self.head_dim as usize, tokens * heads);
             let [dims, normed] = if self.norm { [dim, rows] } else { [0; 2] };
-            let args = vec![
-                positions,
-                freq,
+            args.extend([
                 CpuArg::Bf16(super::units(&mut random, rows * dim)),
                 CpuArg::F32(random.units(dims)),
                 CpuArg::Bf16(vec![bf16(0); rows * dim]),
@@ -386,7 +384,7 @@ impl Variant for RotateForward {
                 CpuArg::scalar(tokens as u32),
                 CpuArg::scalar(heads as u32),
                 CpuArg::scalar(1e-6f32),
-            ];
+            ]);
             Case { label: format!("tokens={tokens} heads={heads}"), args, bound: BOUND }
         };
         [(1, 1), (5, 3)].map(case).into()
