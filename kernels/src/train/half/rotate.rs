@@ -5,7 +5,7 @@
 //! backward:  dx = norm'(rotate^-1(sum of parts))   parts: of each query head of a group, in the order of the heads
 //! ```
 //!
-//! The formulas are those of [`rms_norm`](crate::train::rms_norm) and [`rope`](crate::train::rope). Nothing is rounded in
+//! The formulas are those of [`rms_norm`] and [`rope`]. Nothing is rounded in
 //! between. A warp takes a head of a token: a lane has two pairs of it, or more.
 
 use super::rows::unpack;
