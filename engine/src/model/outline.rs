@@ -27,7 +27,7 @@ pub struct Outline {
     pub stop: Vec<u32>,
     /// What each rotary frequency is divided by, where a file says.
     pub rope_factors: Option<RopeFactors>,
-    /// What is added to the projections: see [`Model::with_adapter`].
+    /// What is added to the projections: see [`Model::with_adapter`](crate::Model::with_adapter).
     pub adapter: Option<Arc<Adapter>>,
 }
 
