@@ -123,7 +123,8 @@ impl<'a> Args<'a> {
         }
         for (index, arg) in args.iter().enumerate() {
             if let HostArg::Value(value) = arg {
-                self.lend_tensor(value, None, index);
+                // What the kernel does to it nobody has said.
+                self.lend_tensor(value, Access::ReadWrite, index);
             }
         }
         if args.iter().any(|arg| matches!(arg, HostArg::Value(_))) {
@@ -132,10 +133,9 @@ impl<'a> Args<'a> {
     }
 
     /// Adds the tensor of a map, if it is known.
-    fn lend_tensor(&mut self, value: &'a HostValue, access: Option<Access>, index: usize) {
-        if let Some((region, known)) = value.tensor() {
+    fn lend_tensor(&mut self, value: &'a HostValue, access: Access, index: usize) {
+        if let Some(region) = value.tensor() {
             let len = region.bytes() / region.elem().size().max(1);
-            let access = access.unwrap_or(known);
             self.buffers.push(Lent { region, access, index: index as u32, len });
         }
     }
@@ -163,9 +163,9 @@ impl<'a> Args<'a> {
             let map = maps.next_if(|(at, ..)| *at == index);
             let buffer = buffers.next_if(|lent| lent.index as usize == index);
             match (map, buffer) {
-                (Some((_, map, access)), _) => {
+                (Some((_, map, _)), _) => {
                     map.value().words().for_each(|word| self.words.push(word));
-                    args.push(HostArg::Value(map.value().accessed(*access)));
+                    args.push(HostArg::Value(map.value().clone()));
                 }
                 (_, Some(lent)) => {
                     self.words.push(*word);
@@ -179,7 +179,7 @@ impl<'a> Args<'a> {
         }
         self.values = Some(Values { args, starts });
         for (index, map, access) in all {
-            self.lend_tensor(map.value(), Some(access), index);
+            self.lend_tensor(map.value(), access, index);
         }
     }
 

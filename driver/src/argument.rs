@@ -1,6 +1,6 @@
 //! An argument of a launch, untyped.
 
-use ptx_gen::{Access, Kind, Scalar, ShapeArg, Ty};
+use ptx_gen::{Kind, Scalar, ShapeArg, Ty};
 
 use crate::element::{Element, ElementType, as_bytes};
 use crate::parameter::ParameterType;
@@ -82,14 +82,7 @@ pub struct HostValue {
     /// Of a tensor map, the elements of its tensor.
     elements: Option<usize>,
     /// Of a tensor map, where its tensor is, if that is known.
-    tensor: Option<Tensor>,
-}
-
-/// The memory of a tensor map's tensor, and what a kernel does to it.
-#[derive(Clone, Debug)]
-struct Tensor {
-    region: Region,
-    access: Access,
+    tensor: Option<Region>,
 }
 
 /// A tensor map as an argument of a kernel of `ptx-gen`, and its tensor.
@@ -145,8 +138,7 @@ impl<T: Element> TensorMapBuilder<T> {
         // SAFETY: launches keep the view alive, and are ordered with other work on it.
         let map = unsafe { self.encode() }?;
         let MapArg(value) = MapArg::new(map, self.elements());
-        let region = self.region().clone();
-        Ok(MapArg(HostValue { tensor: Some(Tensor { region, access: Access::ReadWrite }), ..value }))
+        Ok(MapArg(HostValue { tensor: Some(self.region().clone()), ..value }))
     }
 }
 
@@ -190,15 +182,9 @@ impl HostArg {
 }
 
 impl HostValue {
-    /// The memory of a tensor map's tensor, if it is known, and what is done to it: anything, where nobody said.
-    pub(crate) fn tensor(&self) -> Option<(&Region, Access)> {
-        self.tensor.as_ref().map(|tensor| (&tensor.region, tensor.access))
-    }
-
-    /// The same for a kernel that does this to its tensor.
-    pub(crate) fn accessed(&self, access: Access) -> Self {
-        let tensor = self.tensor.clone().map(|tensor| Tensor { access, ..tensor });
-        Self { tensor, ..self.clone() }
+    /// The memory of a tensor map's tensor, if it is known.
+    pub(crate) fn tensor(&self) -> Option<&Region> {
+        self.tensor.as_ref()
     }
 
     /// Its bytes, in words of 64 bits.

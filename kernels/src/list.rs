@@ -324,9 +324,11 @@ impl List {
         self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
         self.add([nn, LoraLinear { residual: true, ..nn }]);
         self.add([nt, nn].map(|linear| LoraLinear { tile: 256, ..linear }));
+        self.add([nt, nn].map(|linear| LoraLinear { tile: 256, residual: true, ..linear }));
+        self.add([LoraLinear { tile: 256, bias: true, ..nt }]);
         self.add([Logits]);
-        self.add([16, 48].map(|rank| LoraDown { rank }));
-        self.add([16, 48].map(|rank| LoraGradients { rank }));
+        self.add([16, 48, 128].map(|rank| LoraDown { rank }));
+        self.add([16, 48, 64, 128].map(|rank| LoraGradients { rank }));
         let threads = 256;
         self.add([tokens::EmbedTokens { threads }]);
         self.add([norm::RmsNormForward { threads }]);

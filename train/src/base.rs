@@ -14,12 +14,12 @@ use crate::{Config, Error, LayerWeights, Weights};
 /// What becomes of the projections' weights.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum BaseFormat {
-    /// NF4 for weights of 16 and 32 bits; quantized ones keep their values.
+    /// NF4 for weights of 16 and 32 bits; quantized ones keep their values, which a step in `bf16` rounds.
     #[default]
     Auto,
     /// NF4 for all.
     Nf4,
-    /// The values of the file.
+    /// The values of the file, which a step in `bf16` rounds.
     Keep,
 }
 
@@ -97,6 +97,11 @@ pub fn config(model: &Model) -> Result<Config, Error> {
         eps: c.epsilon.into(),
         frequencies: c.rope.revolutions(factors).into_iter().map(|turns| turns * TAU).collect(),
     })
+}
+
+/// How many projections are in which number format.
+pub fn formats(model: &Model, format: BaseFormat) -> Formats {
+    format.of(&model.outline.weights.blocks)
 }
 
 /// Bytes of device memory that the weights take in a step of this precision.

@@ -169,6 +169,7 @@ impl<'a> Printer<'a> {
         // Not before the first token, which waits for the whole prompt.
         let mut printing = None;
         while let Some(token) = tokens.next() {
+            printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
             match token {
                 Ok(token) => self.token(token)?,
                 Err(error) => {
@@ -176,7 +177,6 @@ impl<'a> Printer<'a> {
                     return Err(error.into());
                 }
             }
-            printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
             printed(tokens.made());
             if interrupt::check().is_err() {
                 self.end()?;

@@ -15,11 +15,12 @@ use warpwright_train::base;
 use warpwright_train::checkpoint::Fingerprint;
 use warpwright_train::data::Data;
 use warpwright_train::step::{Needs, Precision, Settings};
-use warpwright_train::{Config, Lora, Training};
+use warpwright_train::{Config, Error, Lora, Training};
 
 use super::args::{Args, EvaluateOn, PrecisionChoice};
 use super::samples::Samples;
 use crate::failure::Failure;
+use crate::terminal::say;
 use crate::{device, emulation};
 
 /// Tokens whose logits are in memory at once.
@@ -31,6 +32,9 @@ pub(super) struct Plan {
     /// Weights that a token is multiplied by.
     weights: u64,
 }
+
+/// Formats whose values a step in `bf16` has as they are, or by its own rounding of them, as bitsandbytes has it.
+const EXACT: [&str; 2] = ["BF16", "NF4"];
 
 impl Plan {
     pub(super) fn new(
@@ -83,10 +87,25 @@ impl Plan {
             PrecisionChoice::F32 => {}
             PrecisionChoice::Bf16 => supported?,
             // The emulator takes as long for a tile that is full as for one that is not.
-            PrecisionChoice::Auto if device::is_emulator(context) || supported.is_err() => {}
-            PrecisionChoice::Auto => self.settings.precision = Precision::Bf16,
+            PrecisionChoice::Auto if device::is_emulator(context) => {}
+            PrecisionChoice::Auto => match supported {
+                Ok(()) => self.settings.precision = Precision::Bf16,
+                Err(Error::Precision { needed }) => say(format!(
+                    "warning: training is in f32, many times slower than in bf16, which takes {needed}"
+                )),
+                Err(error) => return Err(error.into()),
+            },
         }
         self.needs = needs(args, model, &self.settings)?;
+        let formats = base::formats(model, args.base.into());
+        let rounded: Vec<&str> =
+            formats.keys().map(String::as_str).filter(|name| !EXACT.contains(name)).collect();
+        if self.settings.precision == Precision::Bf16 && !rounded.is_empty() {
+            let formats = rounded.join(", ");
+            say(format!(
+                "note: frozen weights in {formats} are rounded to bf16 while the adapter is trained"
+            ));
+        }
         Ok(())
     }
 

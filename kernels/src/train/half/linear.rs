@@ -505,7 +505,15 @@ impl Variant for LoraLinear {
             let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
             Case { label, args, bound: BOUND }
         };
-        [[1, 8, 8, 0, 1], [130, 136, 136, 8, 2], [64, 72, 200, 72, 1]].map(case).into()
+        let mut cases = vec![[1, 8, 8, 0, 1], [64, 72, 200, 72, 1]];
+        if self.tile == 128 {
+            cases.push([130, 136, 136, 8, 2]);
+        }
+        if !self.bias && !self.residual {
+            // Two bands of rows, of which the last is short; a block has several tiles.
+            cases.push([1100, self.tile + 8, 8, 0, 3]);
+        }
+        cases.into_iter().map(case).collect()
     }
 
     fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {

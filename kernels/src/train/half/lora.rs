@@ -70,8 +70,7 @@ const EIGHT: u32 = 8;
 const DOWN_WARPS: u32 = 8;
 const AT_ONCE: u32 = 4;
 const CHUNK: u32 = 32;
-/// Warps of a block that makes gradients, and columns of it.
-const UP_WARPS: u32 = 16;
+/// Columns of a block that makes gradients.
 const COLUMNS: u32 = 32;
 
 impl KernelDef for LoraDown {
@@ -175,7 +174,7 @@ impl KernelDef for LoraGradients {
     }
 
     fn block(&self) -> u32 {
-        32 * UP_WARPS
+        32 * self.warps()
     }
 
     fn grid(&self, a: &LoraGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -197,7 +196,7 @@ impl KernelDef for LoraGradients {
             (0..tiles).map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect()).collect();
         let own = column + t * EIGHT;
         k.note("16 tokens at a time: 8 by 8 matrices whose rows are tokens, transposed");
-        k.for_each(warp * TOKENS, a.rows, UP_WARPS * TOKENS, |row| {
+        k.for_each(warp * TOKENS, a.rows, self.warps() * TOKENS, |row| {
             let x: [[U32; 4]; 2] = from_fn(|half| {
                 let token = row + g + 8 * half as u32;
                 let mut words = [0; 4].map(|_| k.var(0u32));
@@ -219,18 +218,19 @@ impl KernelDef for LoraGradients {
                 }
             }
         });
-        let parts = k.shared::<f32>("parts", UP_WARPS * TOKENS * COLUMNS);
+        let parts = k.shared::<f32>("parts", self.warps() * TOKENS * COLUMNS);
         for (tile, sums) in (0u32..).zip(&sums) {
             k.note("the sums of all warps for 16 of the rank, in their order");
             self.put(k, parts, sums);
             k.barrier();
-            let i = k.tid();
-            let of_warp = |warp: u32| parts.at(i + warp * (TOKENS * COLUMNS)).ld();
-            let sum = (1..UP_WARPS).map(of_warp).fold(of_warp(0), |a, b| a + b);
-            let column = column + (i & (COLUMNS - 1));
-            k.when(column.lt(a.columns), || {
-                let to = a.sum.at((i / COLUMNS + tile * TOKENS) * a.columns + column);
-                to.st(to.ld() + sum);
+            k.for_each(k.tid(), TOKENS * COLUMNS, 32 * self.warps(), |i| {
+                let of_warp = |warp: u32| parts.at(i + warp * (TOKENS * COLUMNS)).ld();
+                let sum = (1..self.warps()).map(of_warp).fold(of_warp(0), |a, b| a + b);
+                let column = column + (i & (COLUMNS - 1));
+                k.when(column.lt(a.columns), || {
+                    let to = a.sum.at((i / COLUMNS + tile * TOKENS) * a.columns + column);
+                    to.st(to.ld() + sum);
+                });
             });
             k.barrier();
         }
@@ -246,6 +246,11 @@ impl KernelDef for LoraGradients {
 }
 
 impl LoraGradients {
+    /// Warps of a block: a thread has a sum for each of the rank, and of twice as many threads half the registers.
+    fn warps(&self) -> u32 {
+        if self.rank > 64 { 8 } else { 16 }
+    }
+
     /// Puts a warp's sums at the places of their columns. Column `c` of matrix `i` of 8 columns is two of the four that
     /// lane `c / 2` of a row has loaded at once: `8 (c / 2) + 2 i + c mod 2`.
     fn put<'k>(&self, k: Builder<'k>, parts: Ptr<'k, f32, Shared>, sums: &[Sums<'k, f32>]) {

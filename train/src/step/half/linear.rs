@@ -37,7 +37,7 @@ impl Step {
         let tiles = kernel.def().map_tiles();
         let w = if of.form == Form::Nt { [columns, depth] } else { [depth, columns] };
         // Without an adapter the second pair is not read; its maps are of what is there.
-        let [u, b] = of.adapter.unwrap_or([&self.buffers.work.du, of.w]);
+        let [u, b] = of.adapter.unwrap_or([of.x, of.w]);
         let shapes = match of.adapter {
             Some(_) => [[rows, rank], [rank, columns]],
             None => [[1, 8], [1, 8]],

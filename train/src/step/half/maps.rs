@@ -8,8 +8,8 @@ use warpwright_driver::{Error, MapArg, View};
 
 use crate::signed::map;
 
-/// Where a matrix is, its rows and columns, and what a copy of it brings.
-type Key = (u64, [u32; 2], MapBox);
+/// Where a matrix is and its numbers, its rows and columns, and what a copy of it brings.
+type Key = (u64, usize, [u32; 2], MapBox);
 
 #[derive(Default)]
 pub(super) struct Maps(Mutex<HashMap<Key, Arc<MapArg>>>);
@@ -22,7 +22,7 @@ impl Maps {
         shape: [u32; 2],
         tile: TileOf<bf16>,
     ) -> Result<Arc<MapArg>, Error> {
-        let key = (matrix.address(), shape, MapBox::from(tile));
+        let key = (matrix.address(), matrix.len(), shape, MapBox::from(tile));
         let mut maps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = maps.get(&key) {
             return Ok(known.clone());
