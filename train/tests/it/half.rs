@@ -20,11 +20,9 @@ macro_rules! gates {
 
 // The example `gates` runs all fixtures, over more steps, on the emulator or on a GPU.
 gates! {
-    llama: "llama-r4", 2 steps;
+    llama: "llama-r4", 1 steps;
     llama_dropout: "llama-r4-dropout", 0 steps;
-    llama_packed: "llama-r4-packed", 0 steps;
-    llama_qv: "llama-r4-qv", 0 steps;
-    qwen2_accumulated: "qwen2-r8-accum", 1 steps;
+    qwen2_accumulated: "qwen2-r8-accum", 0 steps;
     qwen3: "qwen3-r4", 0 steps;
 }
 
@@ -59,7 +57,6 @@ fn leaves(setup: &Setup, launch: Launch, steps: usize, evaluate: bool) -> (Vec<[
 fn every_launch_gives_the_same_bits() {
     let setup = Setup::new(&read("llama-r4-dropout")["config"]);
     let graph = leaves(&setup, Launch::Graph, 1, false);
-    assert_eq!(graph, leaves(&setup, Launch::Capture, 1, false), "captured");
     assert_eq!(graph, leaves(&setup, Launch::Eager, 1, true), "kernel by kernel, after an evaluation");
 }
 

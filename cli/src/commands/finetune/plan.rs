@@ -82,24 +82,10 @@ impl Plan {
 
     /// Settles the precision for this device.
     pub(super) fn settle(&mut self, args: &Args, model: &Model, context: &Context) -> Result<(), Failure> {
-        let supported = Precision::Bf16.check(context, &self.settings);
-        match args.precision {
-            PrecisionChoice::F32 => {}
-            PrecisionChoice::Bf16 => supported?,
-            // The emulator takes as long for a tile that is full as for one that is not.
-            PrecisionChoice::Auto if device::is_emulator(context) => {}
-            PrecisionChoice::Auto => match supported {
-                Ok(()) => self.settings.precision = Precision::Bf16,
-                Err(Error::Precision { needed }) => say(format!(
-                    "warning: training is in f32, many times slower than in bf16, which takes {needed}"
-                )),
-                Err(error) => return Err(error.into()),
-            },
-        }
+        self.settings.precision = choose(args.precision, &self.settings, context)?;
         self.needs = needs(args, model, &self.settings)?;
         let formats = base::formats(model, args.base.into());
-        let rounded: Vec<&str> =
-            formats.keys().map(String::as_str).filter(|name| !EXACT.contains(name)).collect();
+        let rounded: Vec<_> = formats.into_keys().filter(|name| !EXACT.contains(&name.as_str())).collect();
         if self.settings.precision == Precision::Bf16 && !rounded.is_empty() {
             let formats = rounded.join(", ");
             say(format!(
@@ -278,6 +264,22 @@ fn hash(path: &Path) -> Result<String, Failure> {
         let read = bytes.len();
         length += read;
         file.consume(read);
+    }
+}
+
+/// The precision that is asked for, or the best that the device has.
+fn choose(wish: PrecisionChoice, settings: &Settings, context: &Context) -> Result<Precision, Failure> {
+    let supported = Precision::Bf16.check(context, settings);
+    match (wish, supported) {
+        (PrecisionChoice::F32, _) => Ok(Precision::F32),
+        (PrecisionChoice::Bf16, supported) => Ok(supported.map(|()| Precision::Bf16)?),
+        // The emulator takes as long for a tile that is full as for one that is not.
+        (PrecisionChoice::Auto, _) if device::is_emulator(context) => Ok(Precision::F32),
+        (PrecisionChoice::Auto, Err(Error::Precision { needed })) => {
+            say(format!("warning: training is in f32, many times slower than in bf16, which takes {needed}"));
+            Ok(Precision::F32)
+        }
+        (PrecisionChoice::Auto, supported) => Ok(supported.map(|()| Precision::Bf16)?),
     }
 }
 
