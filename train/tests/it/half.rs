@@ -22,7 +22,6 @@ macro_rules! gates {
 gates! {
     llama: "llama-r4", 1 steps;
     llama_dropout: "llama-r4-dropout", 0 steps;
-    qwen2_accumulated: "qwen2-r8-accum", 0 steps;
     qwen3: "qwen3-r4", 0 steps;
 }
 
