@@ -2,7 +2,7 @@
 //!
 //! [`mod@reference`] computes a step in `f64` on the CPU, forward, backward, clip and AdamW, for models of the `llama`,
 //! `qwen2` and `qwen3` families. Its arithmetic is that of [`warpwright_kernels::train`]. [`step`] is the same step on a
-//! device, as graphs of kernels in `f32`, which tests compare with the reference as a whole.
+//! device, as graphs of kernels in `f32` or in `bf16`, which tests compare with the reference as a whole.
 
 pub mod base;
 pub mod checkpoint;

@@ -397,7 +397,9 @@ impl GraphExec {
 
 /// Whether a launch is of another kernel, or touches bytes that the old one does not.
 fn touches_more(old: &Launch, new: &Launch) -> bool {
-    let same = |(a, b): ((_, &Region, Access), (_, &Region, Access))| a.2 == b.2 && a.1.covers(b.1);
+    let same = |(a, b): ((&str, &Region, Access), (&str, &Region, Access))| {
+        a.0 == b.0 && a.2 == b.2 && a.1.covers(b.1)
+    };
     !old.function().same(new.function())
         || old.buffers().count() != new.buffers().count()
         || !old.buffers().zip(new.buffers()).all(same)

@@ -8,7 +8,8 @@
 //! Slices must have the lengths that the documentation gives; the functions index them without other checks.
 //!
 //! Some files also hold kernels in `f32`, whose references these functions are: simple ones, to begin with, that compute
-//! each formula as it stands. [`flash`] has kernels of attention in `bf16` on tensor cores.
+//! each formula as it stands. [`flash`] has kernels of attention in `bf16` on tensor cores,
+//! [`half`] those of all other operations.
 
 pub mod adamw;
 pub mod attention;

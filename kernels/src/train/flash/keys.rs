@@ -60,12 +60,12 @@ pub enum Parts {
     Groups,
 }
 
-/// Keys of a block.
-const KEYS: u32 = 64;
-
 impl FlashKeys {
+    /// Keys of a block.
+    pub const KEYS: u32 = 64;
+
     const fn sizes(&self) -> Sizes {
-        Sizes { head_dim: self.head_dim, tensors: 2, owned: KEYS, step: QUERIES }
+        Sizes { head_dim: self.head_dim, tensors: 2, owned: FlashKeys::KEYS, step: QUERIES }
     }
 }
 
@@ -105,13 +105,13 @@ impl KernelDef for FlashKeys {
             Parts::Heads => a.heads,
             Parts::Groups => a.kv_heads,
         };
-        Ok(Grid { shared, ..Grid::plane(heads, a.tokens.div_ceil(KEYS)) })
+        Ok(Grid { shared, ..Grid::plane(heads, a.tokens.div_ceil(FlashKeys::KEYS)) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: FlashKeysArgs<Dev<'k>>) {
         k.note("flash: keys and values");
         let sizes = self.sizes();
-        let block = Block::new(k, sizes, k.ctaid_y() * KEYS, a.tokens);
+        let block = Block::new(k, sizes, k.ctaid_y() * FlashKeys::KEYS, a.tokens);
         let (head, group) = (k.ctaid(), a.heads / a.kv_heads);
         let kv_head = match self.parts {
             Parts::Heads => head / group,

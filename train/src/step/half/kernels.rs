@@ -47,8 +47,6 @@ pub(super) struct Kernels {
 
 /// Columns of a tile of a product.
 const TILES: [u32; 2] = [256, 128];
-/// Keys of a block of [`FlashKeys`].
-const KEYS: u32 = 64;
 /// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its tokens.
 const FIXED: u32 = 36;
 
@@ -109,7 +107,7 @@ impl Kernels {
 
 /// What a block of gradients of keys sums: whole groups, if that makes a block for each multiprocessor.
 fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
-    let blocks = sizes.tokens.div_ceil(KEYS) * sizes.kv_heads;
+    let blocks = sizes.tokens.div_ceil(FlashKeys::KEYS) * sizes.kv_heads;
     if blocks >= multiprocessors { Parts::Groups } else { Parts::Heads }
 }
 
