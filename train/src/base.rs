@@ -1,10 +1,13 @@
 //! The frozen model, from a GGUF file or a Hugging Face folder.
 
-use std::f64::consts::TAU;
+mod random;
 
-use warpwright_engine::Model;
+use std::f64::consts::TAU;
+use std::path::Path;
+
 use warpwright_engine::adapter::Formats;
 use warpwright_engine::model::{Block, Weight};
+use warpwright_engine::{Model, Outline};
 use warpwright_kernels::train::nf4;
 use warpwright_kernels::{Format, Pairing};
 
@@ -66,10 +69,14 @@ impl Base {
 ///
 /// A family or a scaling of RoPE that has none.
 pub fn config(model: &Model) -> Result<Config, Error> {
-    let outline = &model.outline;
+    config_of(&model.outline, model.files.path())
+}
+
+/// [`config`] of what this file, or a model of this name, is like.
+fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     let c = &outline.config;
     let family = c.architecture.name;
-    let refuse = |what: &str| Err(Error::Family { path: model.files.path().to_owned(), what: what.into() });
+    let refuse = |what: &str| Err(Error::Family { path: path.to_owned(), what: what.into() });
     if !FAMILIES.contains(&family) {
         return refuse(&format!("models of the family {family}; it knows {}", FAMILIES.join(", ")));
     }
@@ -100,15 +107,15 @@ pub fn config(model: &Model) -> Result<Config, Error> {
 }
 
 /// How many projections are in which number format.
-pub fn formats(model: &Model, format: BaseFormat) -> Formats {
-    format.of(&model.outline.weights.blocks)
+pub fn formats(outline: &Outline, format: BaseFormat) -> Formats {
+    format.of(&outline.weights.blocks)
 }
 
 /// Bytes of device memory that the weights take in a step of this precision.
-pub fn bytes(model: &Model, format: BaseFormat, precision: Precision) -> u64 {
+pub fn bytes(outline: &Outline, format: BaseFormat, precision: Precision) -> u64 {
     // Of a number of a matrix that is not in NF4.
     let number = if precision == Precision::Bf16 { 2 } else { 4 };
-    let weights = &model.outline.weights;
+    let weights = &outline.weights;
     let of = |weight: &Weight| u64::from(weight.rows()) * u64::from(weight.row_len());
     let matrix = |weight: &Weight| match format.is_nf4(weight) {
         true => of(weight).div_ceil(2) + 4 * of(weight).div_ceil(nf4::BLOCK as u64),

@@ -36,7 +36,7 @@ fn what_is_counted_is_what_is_taken() {
             precision,
         };
         let adapters = Adapters::random(&settings.config, &settings.lora, 0);
-        let needs = Needs::of(&settings, false, base::bytes(&model, format, precision)).unwrap();
+        let needs = Needs::of(&settings, false, base::bytes(&model.outline, format, precision)).unwrap();
         let (before, _) = context.memory().unwrap();
         let trainer = Trainer::new(&context, settings, &base.weights, &adapters).unwrap();
         let (after, _) = context.memory().unwrap();

@@ -13,6 +13,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `trainer.rs` | graphs, launches and records |
+//! | `profile.rs` | the time of each kernel |
 //! | `settings.rs` | what shapes a trainer |
 //! | `precision.rs` | the pass in either precision, and what is launched of it |
 //! | `common.rs` | what both have: batches, counters, clip and AdamW |
@@ -35,6 +36,7 @@ mod kernels;
 mod needs;
 mod pass;
 mod precision;
+mod profile;
 mod settings;
 mod sizes;
 mod slots;
@@ -42,6 +44,8 @@ mod trainer;
 mod weights;
 
 pub use needs::Needs;
+pub use precision::Part;
+pub use profile::TimedKernel;
 pub use settings::{Launch, Precision, Settings};
 pub use trainer::{Evaluation, Snapshot, Trainer};
 pub use weights::Matrix;

@@ -34,20 +34,6 @@ impl Deref for Step {
 }
 
 impl Step {
-    /// Forward and backward of the next micro-batch.
-    pub(super) fn micro_batch(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        self.forward(queue, Purpose::Training)?;
-        self.head(queue)?;
-        self.backward(queue)?;
-        self.common.end_micro_batch(queue, &self.buffers.head.losses)
-    }
-
-    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
-    pub(super) fn evaluate(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        self.forward(queue, Purpose::Evaluation)?;
-        self.losses(queue)
-    }
-
     /// `sum += factor a b`, in the form of the kernels.
     pub(super) fn product(
         &self,

@@ -4,7 +4,7 @@ use warpwright_driver::{Buffer, Context, Error as DriverError, Queue, View};
 
 use super::adapters::Arrangement;
 use super::buffers::{Buffers, Layers};
-use super::common::Common;
+use super::common::{Common, Purpose};
 use super::half;
 use super::kernels::Kernels;
 use super::pass::Step;
@@ -41,6 +41,24 @@ impl Precision {
             },
         }
     }
+}
+
+/// A part of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// From the batch to the residual stream after the last layer.
+    Forward,
+    /// Logits, losses, and their gradients back to the residual stream.
+    Head,
+    /// Back through the layers.
+    Backward,
+    /// What a micro-batch and a step end with: counters, the norm of all gradients, AdamW.
+    Update,
+}
+
+impl Part {
+    /// All, in the order in which they run.
+    pub const ALL: [Part; 4] = [Part::Forward, Part::Head, Part::Backward, Part::Update];
 }
 
 /// A pass in one precision.
@@ -83,13 +101,44 @@ impl Pass {
     }
 
     pub(super) fn run(&self, queue: &mut impl Queue, work: Work) -> Result<(), DriverError> {
-        match (work, self) {
-            (Work::Evaluation, Pass::F32(step)) => return step.evaluate(queue),
-            (Work::Evaluation, Pass::Bf16(step)) => return step.evaluate(queue),
-            (_, Pass::F32(step)) => step.micro_batch(queue)?,
-            (_, Pass::Bf16(step)) => step.micro_batch(queue)?,
+        match work {
+            Work::Evaluation => self.evaluate(queue),
+            Work::Micro => {
+                Part::ALL[..3].iter().try_for_each(|part| self.part(queue, *part))?;
+                self.common().end_micro_batch(queue, self.losses())
+            }
+            Work::Last => Part::ALL.iter().try_for_each(|part| self.part(queue, *part)),
         }
-        if work == Work::Last { self.common().update(queue) } else { Ok(()) }
+    }
+
+    /// A part of the last micro-batch of a step.
+    pub(super) fn part(&self, queue: &mut impl Queue, part: Part) -> Result<(), DriverError> {
+        match (part, self) {
+            (Part::Forward, Pass::F32(step)) => step.forward(queue, Purpose::Training),
+            (Part::Forward, Pass::Bf16(step)) => step.forward(queue, Purpose::Training),
+            (Part::Head, Pass::F32(step)) => step.head(queue),
+            (Part::Head, Pass::Bf16(step)) => step.head(queue),
+            (Part::Backward, Pass::F32(step)) => step.backward(queue),
+            (Part::Backward, Pass::Bf16(step)) => step.backward(queue),
+            (Part::Update, _) => {
+                self.common().end_micro_batch(queue, self.losses())?;
+                self.common().update(queue)
+            }
+        }
+    }
+
+    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
+    fn evaluate(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
+        match self {
+            Pass::F32(step) => {
+                step.forward(queue, Purpose::Evaluation)?;
+                step.losses(queue)
+            }
+            Pass::Bf16(step) => {
+                step.forward(queue, Purpose::Evaluation)?;
+                step.losses(queue)
+            }
+        }
     }
 }
 

@@ -112,6 +112,32 @@ impl Trainer {
         Ok(record)
     }
 
+    /// A step of one micro-batch, whose work is put into the stream by `run`.
+    pub(super) fn last_micro_batch(
+        &mut self,
+        micro: &MicroBatch,
+        run: impl FnOnce(&Pass, &Stream) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.check(micro, self.micros)?;
+        self.fill_slot(micro)?;
+        run(&self.step, &self.stream)?;
+        self.step.common().slots.release(self.micros, &self.stream)?;
+        self.micros = self.micros.wrapping_add(1);
+        self.stream.synchronize()?;
+        self.steps = self.steps.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The same, with other launches from now on.
+    ///
+    /// # Errors
+    ///
+    /// Faults of the device.
+    pub fn with_launch(self, launch: Launch) -> Result<Trainer, Error> {
+        let graphs = Graphs::new(&self.step, &self.stream, launch)?;
+        Ok(Trainer { graphs, settings: Settings { launch, ..self.settings }, ..self })
+    }
+
     /// Adds the gradients of a micro-batch to those of the step, without an update: [`gradients`](Self::gradients) reads
     /// them.
     ///
@@ -234,13 +260,18 @@ impl Trainer {
 
     /// The batch goes through the slot of the micro-batch that is next in training, by the device's counter.
     fn launch(&mut self, micro: &MicroBatch, work: Work) -> Result<(), Error> {
+        self.fill_slot(micro)?;
         let (step, stream) = (&self.step, &self.stream);
-        step.common().slots.write(self.micros, micro, step.common().sizes.tokens)?;
         match &mut self.graphs {
             Some(graphs) => graphs.of(step, stream, self.settings.launch, work)?.launch(stream)?,
             None => step.run(&mut &*stream, work)?,
         }
         step.common().slots.release(self.micros, stream)
+    }
+
+    fn fill_slot(&self, micro: &MicroBatch) -> Result<(), Error> {
+        let common = self.step.common();
+        common.slots.write(self.micros, micro, common.sizes.tokens)
     }
 
     /// What step `i`, of those that were launched, did.

@@ -9,6 +9,7 @@
 mod batch;
 mod ceiling;
 mod chunk;
+mod finetune;
 mod kernels;
 mod nodes;
 mod plot;
@@ -46,10 +47,16 @@ pub(crate) struct Args {
     /// Model: a GGUF file, or a Hugging Face folder
     model: Option<PathBuf>,
     /// A known model's shape with random weights, without a file
-    #[arg(long, value_name = "NAME", value_parser = shapes(), requires = "quant")]
+    #[arg(long, value_name = "NAME", value_parser = shapes())]
     shape: Option<&'static Shape>,
     /// The number formats of the shape's weights
-    #[arg(long, value_name = "NAME", value_parser = quantizations(), conflicts_with = "model")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = quantizations(),
+        conflicts_with_all = ["model", "finetune"],
+        required_unless_present_any = ["model", "finetune"]
+    )]
     quant: Option<Quantization>,
     /// auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
@@ -136,6 +143,23 @@ pub(crate) struct Args {
         default_value = kernels::PLANS
     )]
     plans: Vec<Plan>,
+    /// Train an adapter instead of rounds, with --batch rows of --seq tokens a step, in NF4 where weights have 16 or 32
+    /// bits; a round has ten steps
+    #[arg(long, requires = "batch", conflicts_with_all = ["kernels", "prompt", "ctx", "join", "tokens"])]
+    finetune: bool,
+    /// With --finetune: tokens of a row
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        requires = "finetune",
+        value_delimiter = ',',
+        default_value = "512",
+        value_parser = value_parser!(u32).range(1..)
+    )]
+    seq: Vec<u32>,
+    /// With --finetune: rank of the adapters of all projections
+    #[arg(long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
+    rank: usize,
     /// File to draw to, as SVG: tokens a second, or with --profile the kernels of a token over time
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kernels", "prompt", "batch"])]
     plot: Option<PathBuf>,
@@ -160,7 +184,9 @@ fn quantizations() -> impl TypedValueParser<Value = Quantization> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     expect_used(args)?;
-    if args.profile && !args.prompt.is_empty() {
+    if args.finetune {
+        deliver(args, finetune::measure, |_| unreachable!("clap lets nobody plot training"))
+    } else if args.profile && !args.prompt.is_empty() {
         deliver(args, chunk::measure, |_| unreachable!("clap lets nobody plot prompts"))
     } else if args.profile && args.batch.is_empty() {
         deliver(args, profile::measure, profile::Report::draw)
@@ -373,6 +399,12 @@ enum Subject {
 
 impl Subject {
     fn open(args: &Args) -> Result<Subject, Failure> {
+        if let Some(shape) = args.shape.filter(|_| args.finetune) {
+            let [name, wide] = ["nf4", "bf16"];
+            let wide = QUANTIZATIONS.into_iter().find(|q| q.name == wide).expect("one of the table");
+            let name = format!("{} {name}", shape.name);
+            return Ok(Subject::Random { name, outline: Outline::of(shape, wide)? });
+        }
         if let (Some(shape), Some(quantization)) = (args.shape, args.quant) {
             let name = format!("{} {}", shape.name, quantization.name);
             return Ok(Subject::Random { name, outline: Outline::of(shape, quantization)? });

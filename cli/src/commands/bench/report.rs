@@ -27,7 +27,10 @@ pub(super) struct Header {
     device: Device,
     model: String,
     random_weights: bool,
-    /// Which kernels decode.
+    /// What the kernels do.
+    #[serde(skip)]
+    verb: &'static str,
+    /// Which kernels do it.
     path: String,
     /// What `--plan` asked for.
     plan: Option<String>,
@@ -108,6 +111,10 @@ impl Header {
         Header::of(setup, "products on tensor cores, attention over pages".into(), None)
     }
 
+    pub(super) fn of_training(setup: &Setup, path: String) -> Header {
+        Header { verb: "trained", ..Header::of(setup, path, None) }
+    }
+
     fn of(setup: &Setup, path: String, loading: Option<Loading>) -> Header {
         let (model, random_weights) = match &setup.subject {
             Subject::File(model) => (model.files.path().display().to_string(), false),
@@ -119,6 +126,7 @@ impl Header {
             device: Device::of(&setup.context),
             model,
             random_weights,
+            verb: "decoded",
             path,
             plan: setup.args.plan.map(|plan| plan.to_string()),
             loading: loading.filter(|_| !random_weights).map(Loaded::from),
@@ -137,7 +145,7 @@ impl Header {
         let weights = if self.random_weights { ", random weights" } else { "" };
         writeln!(out, "{}{weights}, {work}", self.model)?;
         let plan = self.plan.as_ref().map(|plan| format!(", plan {plan}")).unwrap_or_default();
-        writeln!(out, "decoded by {}{plan}", self.path)?;
+        writeln!(out, "{} by {}{plan}", self.verb, self.path)?;
         if let Some(Loaded { loading, .. }) = &self.loading {
             writeln!(out, "{loading}")?;
         }
@@ -299,9 +307,17 @@ impl Spread {
     }
 }
 
+impl Spread {
+    /// In another unit.
+    pub(super) fn scaled(self, factor: f64) -> Spread {
+        Spread { median: factor * self.median, min: factor * self.min, max: factor * self.max }
+    }
+}
+
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.1} ({:.1} - {:.1})", self.median, self.min, self.max)
+        let digits = if self.median < 10.0 { 2 } else { 1 };
+        write!(f, "{:.digits$} ({:.digits$} - {:.digits$})", self.median, self.min, self.max)
     }
 }
 
@@ -323,9 +339,9 @@ mod tests {
     fn a_spread_is_of_the_time_of_a_token() {
         let spread =
             |micros: &[u64]| Spread::of(10, micros.iter().map(|&us| Duration::from_micros(us))).to_string();
-        assert_eq!(spread(&[40]), "4.0 (4.0 - 4.0)");
-        assert_eq!(spread(&[90, 10, 30]), "3.0 (1.0 - 9.0)");
-        assert_eq!(spread(&[90, 10, 30, 20]), "2.5 (1.0 - 9.0)");
+        assert_eq!(spread(&[40]), "4.00 (4.00 - 4.00)");
+        assert_eq!(spread(&[90, 10, 30]), "3.00 (1.00 - 9.00)");
+        assert_eq!(spread(&[90, 10, 30, 20]), "2.50 (1.00 - 9.00)");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod args;
 mod metrics;
-mod plan;
+pub(crate) mod plan;
 mod progress;
 mod samples;
 mod session;

@@ -26,7 +26,7 @@ use crate::{device, emulation};
 /// Tokens whose logits are in memory at once.
 const HEAD_CHUNK: usize = 512;
 
-pub(super) struct Plan {
+pub(crate) struct Plan {
     pub(super) settings: Settings,
     needs: Needs,
     /// Weights that a token is multiplied by.
@@ -84,7 +84,7 @@ impl Plan {
     pub(super) fn settle(&mut self, args: &Args, model: &Model, context: &Context) -> Result<(), Failure> {
         self.settings.precision = choose(args.precision, &self.settings, context)?;
         self.needs = needs(args, model, &self.settings)?;
-        let formats = base::formats(model, args.base.into());
+        let formats = base::formats(&model.outline, args.base.into());
         let rounded: Vec<_> = formats.into_keys().filter(|name| !EXACT.contains(&name.as_str())).collect();
         if self.settings.precision == Precision::Bf16 && !rounded.is_empty() {
             let formats = rounded.join(", ");
@@ -236,7 +236,7 @@ fn free(context: &Context) -> Result<u64, Failure> {
     Ok(context.memory()?.0 as u64)
 }
 
-fn mebibytes(bytes: u64) -> String {
+pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
@@ -285,12 +285,12 @@ fn choose(wish: PrecisionChoice, settings: &Settings, context: &Context) -> Resu
 
 fn needs(args: &Args, model: &Model, settings: &Settings) -> Result<Needs, Failure> {
     let head_norms = model.outline.config.architecture.head_norms;
-    let weights = base::bytes(model, args.base.into(), settings.precision);
+    let weights = base::bytes(&model.outline, args.base.into(), settings.precision);
     Ok(Needs::of(settings, head_norms, weights)?)
 }
 
 /// As users know it.
-fn precision(of: Precision) -> &'static str {
+pub(crate) fn precision(of: Precision) -> &'static str {
     match of {
         Precision::F32 => "f32",
         Precision::Bf16 => "bf16",

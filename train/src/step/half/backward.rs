@@ -14,7 +14,7 @@ use crate::step::sizes::Sizes;
 
 impl Step {
     /// Takes the gradient of the residual stream from after the last layer to before the first.
-    pub(super) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
+    pub(crate) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
         for (l, layer) in self.buffers.layers.iter().enumerate().rev() {
             self.feed_forward_backward(queue, l, layer)?;
             self.attention_backward(queue, l, layer)?;

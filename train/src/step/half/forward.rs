@@ -21,7 +21,7 @@ use crate::step::common::{Place, Purpose};
 use crate::step::sizes::Sizes;
 
 impl Step {
-    pub(super) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
+    pub(crate) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
         self.begin(queue)?;
         let (layers, last) = (&self.buffers.layers, &self.buffers.h);
@@ -121,7 +121,7 @@ impl Step {
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.
-    pub(super) fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
+    pub(crate) fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let (b, head, norm) = (&self.buffers, &self.buffers.head, &self.weights.norm);
         self.norm(queue, &b.h, norm, &head.x, &head.inv)?;
         for chunk in self.chunks() {
@@ -133,7 +133,7 @@ impl Step {
     }
 
     /// The losses alone.
-    pub(super) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
+    pub(crate) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let head = &self.buffers.head;
         self.norm(queue, &self.buffers.h, &self.weights.norm, &head.x, &head.inv)?;
         self.chunks().try_for_each(|chunk| self.chunk_losses(queue, &chunk))

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use warpwright_driver::{Context, Error as DriverError, Queue};
+use warpwright_driver::Context;
 
 use super::buffers::Buffers;
 use super::kernels::Kernels;
@@ -12,7 +12,7 @@ use super::weights::{DeviceWeights, upload};
 use crate::reference::Adapters;
 use crate::step::adapters::Arrangement;
 use crate::step::buffers::Layers;
-use crate::step::common::{Common, Purpose};
+use crate::step::common::Common;
 use crate::step::settings::Settings;
 use crate::step::sizes::Sizes;
 use crate::step::weights::Matrix;
@@ -54,19 +54,5 @@ impl Step {
             maps: Maps::default(),
             common,
         })
-    }
-
-    /// Forward and backward of the next micro-batch.
-    pub(crate) fn micro_batch(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
-        self.forward(queue, Purpose::Training)?;
-        self.head(queue)?;
-        self.backward(queue)?;
-        self.common.end_micro_batch(queue, &self.buffers.head.losses)
-    }
-
-    /// The losses of the next micro-batch, without dropout. It counts nothing and adds to nothing.
-    pub(crate) fn evaluate(&self, queue: &mut impl Queue) -> Result<(), DriverError> {
-        self.forward(queue, Purpose::Evaluation)?;
-        self.losses(queue)
     }
 }

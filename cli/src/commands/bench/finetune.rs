@@ -1,0 +1,405 @@
+//! `bench --finetune`: how fast an adapter is trained: steps as one graph and kernel by kernel, and what each kernel takes.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use comfy_table::{CellAlignment, Table, presets};
+use warpwright_engine::info::{head_weights, layer_weights};
+use warpwright_kernels::Random;
+use warpwright_kernels::train::adamw::AdamW;
+use warpwright_kernels::train::schedule::{Decay, Schedule};
+use warpwright_train::base::{self, Base, BaseFormat};
+use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
+use warpwright_train::step::{self, Needs, Part, Precision, Settings, Snapshot, TimedKernel, Trainer};
+use warpwright_train::{Lora, Projection, Training};
+
+use super::nodes::percent;
+use super::report::Spread;
+use super::*;
+use crate::commands::finetune::plan::{mebibytes, precision};
+
+/// Steps of a round.
+const STEPS: u32 = 10;
+/// Tokens whose logits are in memory at once, as `finetune` has it.
+const HEAD_CHUNK: usize = 512;
+
+/// Steps of micro-batches of one shape each.
+#[derive(Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    header: Header,
+    precision: &'static str,
+    rank: usize,
+    steps: u32,
+    shapes: Vec<Figures>,
+}
+
+/// One micro-batch a step. Wall time, each step waited for.
+#[derive(Serialize)]
+struct Figures {
+    batch: u32,
+    seq: u32,
+    ms_per_step: Spread,
+    /// Kernel by kernel.
+    eager_ms_per_step: Spread,
+    graph_over_eager: f64,
+    tokens_per_s: f64,
+    nodes: usize,
+    /// Of all products.
+    tflops: f64,
+    share_of_tensor_ceiling: Option<f64>,
+    memory: Memory,
+    /// Whether a graph and kernels one by one gave the same losses and norms.
+    same: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kernels: Vec<Row>,
+}
+
+/// Bytes.
+#[derive(Serialize)]
+struct Memory {
+    weights: u64,
+    adapters: u64,
+    activations: u64,
+    head: u64,
+    workspace: u64,
+    /// What the device has less since before.
+    taken: u64,
+}
+
+/// All launches of a kernel with as many bytes in a part of the step.
+#[derive(Serialize)]
+struct Row {
+    part: &'static str,
+    kernel: String,
+    launches: u32,
+    us: f64,
+    /// Of the tensors of one launch.
+    bytes: u64,
+    gb_per_s: f64,
+}
+
+pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
+    let subject = Subject::open(args)?;
+    let context = device::open(args.device)?;
+    let base = match &subject {
+        Subject::File(model) => Base::of(model, BaseFormat::Auto)?,
+        Subject::Random { name, outline } => Base::random(outline, name)?,
+    };
+    let shapes: Vec<[u32; 2]> =
+        args.batch.iter().flat_map(|&batch| args.seq.iter().map(move |&seq| [batch, seq])).collect();
+    let settings = shapes.iter().map(|&shape| settings(args, &context, subject.outline(), &base, shape));
+    let settings = settings.collect::<Result<Vec<_>, _>>()?;
+    for (settings, &shape) in settings.iter().zip(&shapes) {
+        check(args, &context, subject.outline(), settings, shape)?;
+    }
+    let ceiling = ceiling::measure(&context)?;
+    let tensor_ceiling = ceiling::measure_products(&context)?;
+    let setup = Setup { args, subject, contexts: vec![], context, ceiling, tensor_ceiling };
+    let precision = precision(settings[0].precision);
+    let all = shapes.iter().zip(settings);
+    let shapes = all.map(|(&shape, settings)| figures(&setup, &base, settings, shape));
+    let shapes = shapes.collect::<Result<_, _>>()?;
+    let header =
+        Header::of_training(&setup, format!("kernels in {precision}, rank {} on all projections", args.rank));
+    Ok(Report { header, precision, rank: args.rank, steps: STEPS * args.rounds, shapes })
+}
+
+/// As `finetune` has them, in `bf16` where that is possible.
+fn settings(
+    args: &Args,
+    context: &Context,
+    outline: &Outline,
+    base: &Base,
+    [batch, seq]: [u32; 2],
+) -> Result<Settings, Failure> {
+    if seq > outline.config.context {
+        return Err(Failure::Input(format!(
+            "--seq {seq}: this model has {} positions",
+            outline.config.context
+        )));
+    }
+    let total = STEPS * args.rounds;
+    let schedule =
+        Schedule { decay: Decay::Cosine, lr: 2e-4, lr_min: 0.0, warmup: total.div_ceil(10), total };
+    let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
+    let targets = Projection::ALL.to_vec();
+    let settings = Settings {
+        config: base.config.clone(),
+        lora: Lora { rank: args.rank, alpha: 2.0 * args.rank as f64, dropout: 0.0, seed: 0, targets },
+        training: Training { schedule, adamw, max_norm: 1.0 },
+        pairing: base.pairing,
+        tokens: (batch * seq) as usize,
+        head_chunk: HEAD_CHUNK,
+        launch: step::Launch::Graph,
+        precision: Precision::F32,
+    };
+    settings.lora.check()?;
+    let tensor_cores = !device::is_emulator(context) && Precision::Bf16.check(context, &settings).is_ok();
+    Ok(Settings { precision: if tensor_cores { Precision::Bf16 } else { Precision::F32 }, ..settings })
+}
+
+/// Refuses what does not fit, or what the emulator cannot end soon.
+fn check(
+    args: &Args,
+    context: &Context,
+    outline: &Outline,
+    settings: &Settings,
+    [batch, seq]: [u32; 2],
+) -> Result<(), Failure> {
+    let (needed, free) = (needs(outline, settings)?.total(), context.memory()?.0 as u64);
+    if needed > free {
+        return Err(Failure::Input(format!(
+            "training {batch} rows of {seq} tokens needs {} of device memory, and {} are free",
+            mebibytes(needed),
+            mebibytes(free)
+        )));
+    }
+    if args.insist || !device::is_emulator(context) {
+        return Ok(());
+    }
+    let first = settings.tokens as u64;
+    // As a graph and kernel by kernel.
+    let steps = 2 * u64::from(STEPS * (args.rounds + 1));
+    emulation::training(layer_weights(outline) + head_weights(outline), [steps * first, 0], first)
+}
+
+fn needs(outline: &Outline, settings: &Settings) -> Result<Needs, Failure> {
+    let weights = base::bytes(outline, BaseFormat::Auto, settings.precision);
+    Ok(Needs::of(settings, outline.config.architecture.head_norms, weights)?)
+}
+
+fn figures(
+    setup: &Setup,
+    base: &Base,
+    settings: Settings,
+    [batch, seq]: [u32; 2],
+) -> Result<Figures, Failure> {
+    let needs = needs(setup.outline(), &settings)?;
+    let (config, lora) = (settings.config.clone(), settings.lora.clone());
+    let before = setup.context.memory()?.0;
+    let adapters = Adapters::random(&config, &lora, 0);
+    let mut trainer = Trainer::new(&setup.context, settings, &base.weights, &adapters)?;
+    let nodes = trainer.nodes().unwrap_or(0);
+    let taken = before.saturating_sub(setup.context.memory()?.0) as u64;
+    let micro = micro_batch(config.vocab, [batch, seq]);
+    let (times, records) = rounds(&mut trainer, setup.args, &micro)?;
+    let mut trainer = afresh(trainer, &adapters, step::Launch::Eager)?;
+    let (eager_times, eager_records) = rounds(&mut trainer, setup.args, &micro)?;
+    let kernels = if setup.args.profile { rows(&mut trainer, setup.args, micro)? } else { vec![] };
+    let [ms_per_step, eager_ms_per_step] =
+        [times, eager_times].map(|times| Spread::of(1, times.into_iter()).scaled(1e-3));
+    let tokens = f64::from(batch * seq);
+    let tflops = operations(setup.outline(), &lora, &config, [batch, seq]) * 1e-9 / ms_per_step.median;
+    Ok(Figures {
+        batch,
+        seq,
+        graph_over_eager: eager_ms_per_step.median / ms_per_step.median,
+        tokens_per_s: tokens * 1e3 / ms_per_step.median,
+        ms_per_step,
+        eager_ms_per_step,
+        nodes,
+        tflops,
+        share_of_tensor_ceiling: setup.ceilings().share_of_tensor(Some(tflops)),
+        memory: Memory::of(&needs, taken),
+        same: records == eager_records,
+        kernels,
+    })
+}
+
+/// The trainer before its first step, with other launches.
+fn afresh(trainer: Trainer, adapters: &Adapters, launch: step::Launch) -> Result<Trainer, Failure> {
+    let mut trainer = trainer.with_launch(launch)?;
+    let mut zeros = adapters.clone();
+    zeros.tensors_mut().for_each(|tensor| tensor.fill(0.0));
+    trainer.restore(&Snapshot {
+        adapters: adapters.clone(),
+        moments: Moments { first: zeros.clone(), second: zeros },
+        step: 0,
+        skipped: 0,
+        micro: 0,
+        corrections: [0.0; 2],
+    })?;
+    Ok(trainer)
+}
+
+/// Rows of random tokens, all of them learned but the last of each row.
+fn micro_batch(vocab: usize, [batch, seq]: [u32; 2]) -> MicroBatch {
+    let mut random = Random(2);
+    let ids: Vec<u32> = (0..batch * seq).map(|_| random.below(vocab as u32)).collect();
+    let label = |i: usize| (!(i + 1).is_multiple_of(seq as usize)).then(|| ids[i + 1]);
+    let labels: Vec<_> = (0..ids.len()).map(label).collect();
+    MicroBatch {
+        number: 0,
+        positions: (0..batch * seq).map(|i| i % seq).collect(),
+        starts: (0..batch * seq).map(|i| i / seq * seq).collect(),
+        n: labels.iter().flatten().count().max(1),
+        labels,
+        ids,
+    }
+}
+
+/// A round to warm up, and the times of the steps of the others; what each step did.
+fn rounds(
+    trainer: &mut Trainer,
+    args: &Args,
+    micro: &MicroBatch,
+) -> Result<(Vec<Duration>, Vec<Record>), Failure> {
+    let (mut times, mut records) = (vec![], vec![]);
+    for number in 0..STEPS * (args.rounds + 1) {
+        let micros = [MicroBatch { number, ..micro.clone() }];
+        let start = Instant::now();
+        records.push(trainer.step(&micros)?);
+        times.push(start.elapsed());
+    }
+    Ok((times.split_off(STEPS as usize), records))
+}
+
+/// The kernels of the fastest of some steps.
+fn rows(trainer: &mut Trainer, args: &Args, micro: MicroBatch) -> Result<Vec<Row>, Failure> {
+    let first = STEPS * (args.rounds + 1);
+    let mut steps = vec![];
+    for number in first..first + args.rounds {
+        steps.push(trainer.profile(&MicroBatch { number, ..micro.clone() })?);
+    }
+    let time = |step: &Vec<TimedKernel>| step.iter().map(|kernel| kernel.time).sum::<Duration>();
+    let fastest = steps.into_iter().min_by_key(time).expect("clap gives rounds");
+    let mut rows: Vec<Row> = vec![];
+    for TimedKernel { part, kernel, time, bytes } in fastest {
+        let part = name(part);
+        let same = |row: &Row| row.part == part && row.kernel == kernel && row.bytes == bytes;
+        let at = rows.iter().position(same).unwrap_or_else(|| {
+            rows.push(Row { part, kernel: kernel.clone(), launches: 0, us: 0.0, bytes, gb_per_s: 0.0 });
+            rows.len() - 1
+        });
+        rows[at].launches += 1;
+        rows[at].us += time.as_secs_f64() * 1e6;
+    }
+    rows.iter_mut().for_each(|row| row.gb_per_s = row.bytes as f64 * f64::from(row.launches) / row.us * 1e-3);
+    rows.sort_by(|a, b| b.us.total_cmp(&a.us));
+    Ok(rows)
+}
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::Forward => "forward",
+        Part::Head => "head",
+        Part::Backward => "backward",
+        Part::Update => "update",
+    }
+}
+
+/// Multiplications and additions of a step's products: frozen weights forward and for gradients of their inputs, adapters
+/// and their gradients, attention (two products of each pair of tokens forward, five backward).
+fn operations(
+    outline: &Outline,
+    lora: &Lora,
+    config: &warpwright_train::Config,
+    [batch, seq]: [u32; 2],
+) -> f64 {
+    let tokens = f64::from(batch) * f64::from(seq);
+    let frozen = (layer_weights(outline) + head_weights(outline)) as f64;
+    let adapters = lora.trainable(config) as f64;
+    let pairs = f64::from(batch) * f64::from(seq) * (f64::from(seq) + 1.0) / 2.0;
+    let attention = 7.0 * 2.0 * f64::from(outline.config.layers) * f64::from(outline.config.q_len()) * pairs;
+    4.0 * frozen * tokens + 6.0 * adapters * tokens + attention
+}
+
+impl Memory {
+    fn of(needs: &Needs, taken: u64) -> Memory {
+        let Needs { weights, adapters, activations, head, workspace } = *needs;
+        Memory { weights, adapters, activations, head, workspace, taken }
+    }
+}
+
+impl Figures {
+    fn row(&self) -> Vec<String> {
+        vec![
+            format!("{} x {}", self.batch, self.seq),
+            self.ms_per_step.to_string(),
+            self.eager_ms_per_step.to_string(),
+            format!("{:.3}", self.graph_over_eager),
+            format!("{:.0}", self.tokens_per_s),
+            self.nodes.to_string(),
+            format!("{:.1}", self.tflops),
+            percent(self.share_of_tensor_ceiling),
+            if self.same { "the same" } else { "OTHERS" }.into(),
+        ]
+    }
+
+    fn memory_row(&self) -> Vec<String> {
+        let Memory { weights, adapters, activations, head, workspace, taken } = self.memory;
+        let all = weights + adapters + activations + head + workspace;
+        let sizes = [weights, adapters, activations, head, workspace, all, taken].map(mebibytes);
+        std::iter::once(format!("{} x {}", self.batch, self.seq)).chain(sizes).collect()
+    }
+
+    fn kernels(&self) -> Table {
+        let all: f64 = self.kernels.iter().map(|row| row.us).sum();
+        let mut table = table(&["part", "kernel", "launches", "us each", "us", "time", "MB each", "GB/s"]);
+        table.add_rows(self.kernels.iter().map(|row| {
+            vec![
+                row.part.to_owned(),
+                row.kernel.clone(),
+                row.launches.to_string(),
+                format!("{:.1}", row.us / f64::from(row.launches)),
+                format!("{:.0}", row.us),
+                percent(Some(row.us / all)),
+                format!("{:.2}", row.bytes as f64 * 1e-6),
+                format!("{:.0}", row.gb_per_s),
+            ]
+        }));
+        table.column_iter_mut().skip(2).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+        table
+    }
+}
+
+impl Shown for Report {
+    fn print(&self) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        self.header.print(&mut out, &format!("{} steps of each kind", self.steps))?;
+        let mut steps = table(&[
+            "rows x tokens",
+            "ms a step, wall: median (min - max)",
+            "kernel by kernel",
+            "graph over that",
+            "tokens/s",
+            "nodes",
+            "TFLOPS",
+            "of the tensor ceiling",
+            "losses",
+        ]);
+        steps.add_rows(self.shapes.iter().map(Figures::row));
+        let mut memory = table(&[
+            "rows x tokens",
+            "frozen weights",
+            "adapters",
+            "activations",
+            "logits",
+            "workspace",
+            "all",
+            "taken of the device",
+        ]);
+        memory.add_rows(self.shapes.iter().map(Figures::memory_row));
+        for mut table in [steps, memory] {
+            table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+            writeln!(out, "{}\n", table.trim_fmt())?;
+        }
+        for figures in self.shapes.iter().filter(|figures| !figures.kernels.is_empty()) {
+            let us: f64 = figures.kernels.iter().map(|row| row.us).sum();
+            writeln!(out, "{} x {}, kernel by kernel: {us:.0} us", figures.batch, figures.seq)?;
+            writeln!(out, "{}\n", figures.kernels().trim_fmt())?;
+        }
+        Ok(())
+    }
+
+    fn right(&self) -> bool {
+        self.shapes.iter().all(|figures| figures.same)
+    }
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header);
+    table
+}
