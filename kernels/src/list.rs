@@ -319,13 +319,12 @@ impl List {
     }
 
     fn train_in_bf16(&mut self) {
-        let linear = |form| LoraLinear { form, tile: 128, bias: false, residual: false };
-        let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
-        self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
-        self.add([nn, LoraLinear { residual: true, ..nn }]);
-        self.add([nt, nn].map(|linear| LoraLinear { tile: 256, ..linear }));
-        self.add([nt, nn].map(|linear| LoraLinear { tile: 256, residual: true, ..linear }));
-        self.add([LoraLinear { tile: 256, bias: true, ..nt }]);
+        for tile in LoraLinear::TILES {
+            let linear = |form| LoraLinear { form, tile, bias: false, residual: false };
+            let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
+            self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
+            self.add([nn, LoraLinear { residual: true, ..nn }]);
+        }
         self.add([Logits]);
         self.add([16, 48, 128].map(|rank| LoraDown { rank }));
         self.add([16, 48, 64, 128].map(|rank| LoraGradients { rank }));

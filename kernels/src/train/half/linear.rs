@@ -245,6 +245,9 @@ impl Logits {
 }
 
 impl LoraLinear {
+    /// Columns of a tile. Which is best depends on the shape of `y` and on the device's multiprocessors.
+    pub const TILES: [u32; 4] = [256, 192, 128, 64];
+
     /// What the tensor maps copy.
     pub fn map_tiles(&self) -> MapTiles {
         MapTiles { x: X, w: right(self.tile, self.form == Form::Nn), b: right(self.tile, true), y: Y }

@@ -66,10 +66,11 @@ pub struct LoraGradients {
 /// Rows and columns of the sums of a matrix instruction, and what it sums.
 const TOKENS: u32 = 16;
 const EIGHT: u32 = 8;
-/// Warps of a block that makes `u`, and elements of `depth` that a warp takes at a time, and in one load of its lanes.
-const DOWN_WARPS: u32 = 8;
+/// Loads of a lane at a time, and elements of `depth` that the lanes of a row have of one.
 const AT_ONCE: u32 = 4;
 const CHUNK: u32 = 32;
+/// The largest rank of which a lane has registers for several loads ahead, so that none waits for another.
+const SMALL: u32 = 32;
 /// Columns of a block that makes gradients.
 const COLUMNS: u32 = 32;
 
@@ -81,7 +82,7 @@ impl KernelDef for LoraDown {
     }
 
     fn block(&self) -> u32 {
-        32 * DOWN_WARPS
+        32 * self.warps()
     }
 
     fn grid(&self, a: &LoraDownArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -93,33 +94,25 @@ impl KernelDef for LoraDown {
         self.length("a", a.a, "rank * depth", &[self.rank, a.depth])?;
         self.exactly("factor", a.factor, 1)?;
         self.length("u", a.u, "rows * rank", &[a.rows, self.rank])?;
-        Ok(Grid { shared: DOWN_WARPS * TOKENS * self.rank * 4, ..Grid::line(a.rows.div_ceil(TOKENS)) })
+        Ok(Grid { shared: self.warps() * TOKENS * self.rank * 4, ..Grid::line(a.rows.div_ceil(TOKENS)) })
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraDownArgs<Dev<'k>>) {
         let (lane, warp, row) = (k.lane(), k.warp(), k.ctaid() * TOKENS);
-        let (g, t) = (lane >> 2, lane & 3);
         let mut sums: Vec<Sums<f32>> = (0..self.rank / EIGHT).map(|_| Sums::zero(k)).collect();
         let span = AT_ONCE * CHUNK;
         k.note("a lane has the same 8 elements of its row of both matrices: two products, in which they are out of order");
-        k.for_each(warp * span, a.depth, DOWN_WARPS * span, |first| {
-            let chunks: Vec<U32> = (0..AT_ONCE).map(|i| first + (i * CHUNK) + t * EIGHT).collect();
-            let zeros = || [0; 4].map(|_| k.var(0u32));
-            let load = |from: Ptr<'k, bf16, Read>, cond: Pred<'k>| {
-                let mut words = zeros();
-                from.cast::<u32>().ld4_if(cond, &mut words);
-                words.map(|word| word.get())
-            };
-            let rows = |&at: &U32<'k>| {
-                [0, 8].map(|further| {
-                    let token = row + g + further;
-                    load(a.x.at(token * a.depth + at), token.lt(a.rows) & at.lt(a.depth))
-                })
-            };
-            let x: Vec<[[U32; 4]; 2]> = chunks.iter().map(rows).collect();
-            for (&at, [low, high]) in chunks.iter().zip(x) {
+        k.for_each(warp * span, a.depth, self.warps() * span, |first| {
+            let chunks: Vec<U32> = (0..AT_ONCE).map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT).collect();
+            let x: Vec<_> = chunks.iter().map(|&at| self.load_x(k, &a, row, at)).collect();
+            let all = |at: U32<'k>| (0..self.rank / EIGHT).map(|n| self.load_a(k, &a, n, at)).collect();
+            let ahead: Vec<Vec<_>> =
+                if self.rank <= SMALL { chunks.iter().map(|&at| all(at)).collect() } else { vec![] };
+            k.note("from the last load on: what loads its inputs later keeps the others ahead of it");
+            for (i, [low, high]) in x.into_iter().enumerate().rev() {
                 for (n, sums) in (0u32..).zip(&mut sums) {
-                    let right = load(a.a.at((g + n * EIGHT) * a.depth + at), at.lt(a.depth));
+                    let right =
+                        ahead.get(i).map_or_else(|| self.load_a(k, &a, n, chunks[i]), |all| all[n as usize]);
                     for i in [0, 2] {
                         let left = A([low[i], high[i], low[i + 1], high[i + 1]]);
                         sums.add_bf16(left, B([right[i], right[i + 1]]));
@@ -139,6 +132,31 @@ impl KernelDef for LoraDown {
 }
 
 impl LoraDown {
+    /// Warps of a block: the more, the more loads are under way.
+    fn warps(&self) -> u32 {
+        if self.rank <= SMALL { 16 } else { 8 }
+    }
+
+    /// 8 elements, from `at` on, of two of 16 tokens. These loads and those of [`load_a`](Self::load_a) are relaxed, of
+    /// which ptxas keeps the order: else it moves each to where its result is used, and few are under way at a time.
+    fn load_x<'k>(
+        &self,
+        k: Builder<'k>,
+        a: &LoraDownArgs<Dev<'k>>,
+        row: U32<'k>,
+        at: U32<'k>,
+    ) -> [[U32<'k>; 4]; 2] {
+        [0, 8].map(|further| {
+            let token = row + (k.lane() >> 2) + further;
+            load(k, a.x.at(token * a.depth + at), token.lt(a.rows) & at.lt(a.depth))
+        })
+    }
+
+    /// The same of a row of the `n`-th 8 of `a`.
+    fn load_a<'k>(&self, k: Builder<'k>, a: &LoraDownArgs<Dev<'k>>, n: u32, at: U32<'k>) -> [U32<'k>; 4] {
+        load(k, a.a.at(((k.lane() >> 2) + n * EIGHT) * a.depth + at), at.lt(a.depth))
+    }
+
     /// Adds the sums of all warps, in their order, and stores them.
     fn store<'k>(&self, k: Builder<'k>, a: &LoraDownArgs<Dev<'k>>, sums: &[Sums<'k, f32>]) {
         let (lane, warp, row) = (k.lane(), k.warp(), k.ctaid() * TOKENS);
@@ -154,9 +172,9 @@ impl LoraDown {
         }
         k.barrier();
         let factor = a.factor.ld();
-        k.for_each(k.tid() * 2, TOKENS * self.rank, 64 * DOWN_WARPS, |i| {
+        k.for_each(k.tid() * 2, TOKENS * self.rank, 64 * self.warps(), |i| {
             let of_warp = |warp: u32| parts.at(i + warp * (TOKENS * self.rank)).ld2();
-            let sums = (1..DOWN_WARPS).map(of_warp).fold(of_warp(0), |a, b| from_fn(|j| a[j] + b[j]));
+            let sums = (1..self.warps()).map(of_warp).fold(of_warp(0), |a, b| from_fn(|j| a[j] + b[j]));
             let token = row + i / self.rank;
             k.when(token.lt(a.rows), || {
                 let word = (sums[0] * factor).pack_bf16(sums[1] * factor);
@@ -190,31 +208,27 @@ impl KernelDef for LoraGradients {
 
     fn program<'k>(&self, k: Builder<'k>, a: LoraGradientsArgs<Dev<'k>>) {
         let (lane, warp, column) = (k.lane(), k.warp(), k.ctaid() * COLUMNS);
-        let (g, t) = (lane >> 2, lane & 3);
         let tiles = self.rank / TOKENS;
         let mut sums: Vec<Vec<Sums<f32>>> =
             (0..tiles).map(|_| (0..COLUMNS / EIGHT).map(|_| Sums::zero(k)).collect()).collect();
-        let own = column + t * EIGHT;
+        let own = column + (lane & 3) * EIGHT;
         k.note("16 tokens at a time: 8 by 8 matrices whose rows are tokens, transposed");
-        k.for_each(warp * TOKENS, a.rows, self.warps() * TOKENS, |row| {
-            let x: [[U32; 4]; 2] = from_fn(|half| {
-                let token = row + g + 8 * half as u32;
-                let mut words = [0; 4].map(|_| k.var(0u32));
-                let from = a.x.at(token * a.columns + own).cast::<u32>();
-                from.ld4_if(token.lt(a.rows) & own.lt(a.columns), &mut words);
-                words.map(|word| word.get().movmatrix())
-            });
-            for (tile, sums) in (0u32..).zip(&mut sums) {
-                let eight = |half: u32, further: u32| {
-                    let token = row + g + 8 * half;
-                    let mut word = k.var(0u32);
-                    let from = a.u.at(token * self.rank + (tile * TOKENS + further) + t * 2).cast::<u32>();
-                    from.ld_if(token.lt(a.rows), &mut word);
-                    word.get().movmatrix()
-                };
-                let left = A([eight(0, 0), eight(0, 8), eight(1, 0), eight(1, 8)]);
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    sums.add_bf16(left, B([x[0][i], x[1][i]]));
+        let span = self.at_once() * TOKENS;
+        k.for_each(warp * span, a.rows, self.warps() * span, |first| {
+            let rows: Vec<U32> = (0..self.at_once()).map(|i| first + i * TOKENS).collect();
+            let x: Vec<_> = rows.iter().map(|&row| self.load_x(k, &a, row, own)).collect();
+            let u = |row: U32<'k>| (0..tiles).map(|tile| self.load_u(k, &a, row, tile)).collect::<Vec<_>>();
+            let ahead: Vec<_> =
+                if self.rank <= SMALL { rows.iter().map(|&row| u(row)).collect() } else { vec![] };
+            for (i, (&row, x)) in rows.iter().zip(x).enumerate().rev() {
+                let x = x.map(|half| half.map(|word| word.movmatrix()));
+                for (tile, sums) in (0u32..).zip(&mut sums) {
+                    let u =
+                        ahead.get(i).map_or_else(|| self.load_u(k, &a, row, tile), |all| all[tile as usize]);
+                    let left = A(u.map(|word| word.movmatrix()));
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        sums.add_bf16(left, B([x[0][i], x[1][i]]));
+                    }
                 }
             }
         });
@@ -251,6 +265,42 @@ impl LoraGradients {
         if self.rank > 64 { 8 } else { 16 }
     }
 
+    /// Times 16 tokens that a warp takes at a time.
+    fn at_once(&self) -> u32 {
+        if self.rank <= SMALL { 4 } else { 1 }
+    }
+
+    /// 8 columns, from `own` on, of two of 16 tokens.
+    fn load_x<'k>(
+        &self,
+        k: Builder<'k>,
+        a: &LoraGradientsArgs<Dev<'k>>,
+        row: U32<'k>,
+        own: U32<'k>,
+    ) -> [[U32<'k>; 4]; 2] {
+        [0, 8].map(|half| {
+            let token = row + (k.lane() >> 2) + half;
+            load(k, a.x.at(token * a.columns + own), token.lt(a.rows) & own.lt(a.columns))
+        })
+    }
+
+    /// A lane's part of 16 tokens and 16 of the rank: 8 by 8 matrices.
+    fn load_u<'k>(
+        &self,
+        k: Builder<'k>,
+        a: &LoraGradientsArgs<Dev<'k>>,
+        row: U32<'k>,
+        tile: u32,
+    ) -> [U32<'k>; 4] {
+        [[0, 0], [0, 8], [8, 0], [8, 8]].map(|[down, further]| {
+            let token = row + (k.lane() >> 2) + down;
+            let mut word = k.var(0u32);
+            let column = (k.lane() & 3) * 2 + (tile * TOKENS + further);
+            a.u.at(token * self.rank + column).fresh().cast::<u32>().ld_if(token.lt(a.rows), &mut word);
+            word.get()
+        })
+    }
+
     /// Puts a warp's sums at the places of their columns. Column `c` of matrix `i` of 8 columns is two of the four that
     /// lane `c / 2` of a row has loaded at once: `8 (c / 2) + 2 i + c mod 2`.
     fn put<'k>(&self, k: Builder<'k>, parts: Ptr<'k, f32, Shared>, sums: &[Sums<'k, f32>]) {
@@ -264,6 +314,13 @@ impl LoraGradients {
             }
         }
     }
+}
+
+/// 8 elements, or zeros; a load of which ptxas keeps the order among others.
+fn load<'k>(k: Builder<'k>, from: Ptr<'k, bf16, Read>, cond: Pred<'k>) -> [U32<'k>; 4] {
+    let mut words = [0; 4].map(|_| k.var(0u32));
+    from.fresh().cast::<u32>().ld4_if(cond, &mut words);
+    words.map(|word| word.get())
 }
 
 fn matrix(random: &mut Random, rows: u32, columns: u32) -> CpuArg {

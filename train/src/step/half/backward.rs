@@ -29,8 +29,8 @@ impl Step {
         self.project_backward(queue, (l, Projection::Down), [dh, &layer.a], None, da)?;
         let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
         queue.launch(&self.kernels.swiglu_backward, args)?;
-        self.project_backward(queue, (l, Projection::Gate), [dg, x2], None, part)?;
-        self.project_backward(queue, (l, Projection::Up), [dup, x2], Some(part), dx)?;
+        self.project_backward(queue, (l, Projection::Up), [dup, x2], None, part)?;
+        self.project_backward(queue, (l, Projection::Gate), [dg, x2], Some(part), dx)?;
         self.norm_backward(queue, [dx, h1], &self.weights.layers[l].feed_forward_norm, inv2)
     }
 

@@ -1,6 +1,8 @@
 //! What the forward keeps for the backward, and workspace. `H` is a buffer of `bf16` and `F` one of `f32`, or their sizes
 //! where memory is only counted.
 
+use std::ops::Range;
+
 use warpwright_driver::{Buffer, Context, bf16};
 
 use super::limits::padded;
@@ -62,16 +64,16 @@ pub(crate) struct Head<H = Buffer<bf16>, F = Buffer<f32>> {
 
 /// What no kernel needs for long.
 pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
-    /// A matrix, unpacked.
-    pub(super) w: H,
+    /// Unpacked matrices: see [`unpacked`].
+    pub(super) w: [H; 2],
     /// The adapters, rounded.
     pub(super) adapters: H,
-    /// Queries, or keys, before they are rotated.
-    pub(super) raw: H,
+    /// Queries and keys before they are rotated.
+    pub(super) raw: [H; 2],
     /// With dropout: the longest input of a projection, or a gradient of it; the same once more. Else a row.
     pub(super) masked: [H; 2],
-    /// `rank`, padded.
-    pub(super) du: H,
+    /// `rank`, padded, of each projection: gradients of adapters are made while the next ones are.
+    pub(super) du: [H; 7],
     /// `hidden`: the gradient of the residual stream.
     pub(super) dh: H,
     /// `hidden`: the gradient of what a norm gave, and a sum that goes into it.
@@ -92,6 +94,23 @@ pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) dq: H,
     pub(super) dk: H,
     pub(super) dv: H,
+}
+
+/// Which buffer a matrix is unpacked into, and where. The matrices of attention share one, and those that follow each other
+/// otherwise, forward and backward, are in different ones, so that one is unpacked while a product reads the other.
+pub(super) fn unpacked(sizes: &Sizes, p: Projection) -> (usize, Range<usize>) {
+    use Projection::*;
+    let len = |p| sizes.of(p).map(|n| n as usize).iter().product::<usize>();
+    let (buffer, before) = match p {
+        Q => (0, &[][..]),
+        K => (0, &[Q][..]),
+        V => (0, &[Q, K][..]),
+        O => (0, &[Q, K, V][..]),
+        Up => (0, &[][..]),
+        Gate | Down => (1, &[][..]),
+    };
+    let start = before.iter().map(|&p| len(p)).sum();
+    (buffer, start..start + len(p))
 }
 
 impl Buffers {
@@ -195,15 +214,19 @@ impl<H, F> Allocator<'_, H, F> {
     fn workspace(&self, adapters: usize, dropout: bool) -> Result<Workspace<H, F>, Error> {
         let Sizes { hidden, feed_forward, heads, rank, .. } = *self.sizes;
         let (queries, keys) = (self.sizes.queries(), self.sizes.keys());
-        let shapes = Projection::ALL.map(|p| self.sizes.of(p).map(|n| n as usize));
-        let matrix = shapes.map(|[n, k]| n * k).into_iter().max().unwrap_or(0);
+        let unpacked = Projection::ALL.map(|p| unpacked(self.sizes, p));
+        let matrices =
+            |i: usize| unpacked.iter().filter(|(at, _)| *at == i).map(|(_, range)| range.end).max();
+        let matrices = |i| (self.halves)("unpacked matrices", matrices(i).unwrap_or(0));
+        let du = |p: Projection| self.half(&format!("du of {}", p.name()), padded(rank));
+        let [q, k, v, o, gate, up, down] = Projection::ALL.map(du);
         let input = if dropout { hidden.max(feed_forward).max(queries) } else { 8 };
         Ok(Workspace {
-            w: (self.halves)("the unpacked matrix", matrix)?,
+            w: [matrices(0)?, matrices(1)?],
             adapters: (self.halves)("the adapters, rounded", adapters)?,
-            raw: self.half("queries or keys, raw", queries.max(keys))?,
+            raw: [self.half("queries, raw", queries)?, self.half("keys, raw", keys)?],
             masked: [self.half("masked", input)?, self.half("masked, summed", input)?],
-            du: self.half("du", padded(rank))?,
+            du: [q?, k?, v?, o?, gate?, up?, down?],
             dh: self.half("dh", hidden)?,
             dx: [self.half("dx", hidden)?, self.half("dx, in part", hidden)?],
             da: self.half("da", feed_forward)?,

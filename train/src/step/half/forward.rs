@@ -84,7 +84,7 @@ impl Step {
         let n = self.sizes.of(place.1)[0];
         let raw = match &to.normed {
             Some((raw, _)) => raw.view(),
-            None => self.buffers.work.raw.view_range(0..self.sizes.rows(n)),
+            None => self.buffers.work.raw[place.1 as usize].view(),
         };
         self.project(queue, purpose, place, &self.buffers.layers[place.0].x1, None, &raw)?;
         let (freq, positions) = (&self.constants.freq, &self.slots.batch.positions);

@@ -45,8 +45,6 @@ pub(super) struct Kernels {
     pub(super) logit_gradients: Kernel<LogitGradients>,
 }
 
-/// Columns of a tile of a product.
-const TILES: [u32; 2] = [256, 128];
 /// What a tile costs besides its columns, in columns: what the kernel of prompts costs besides its tokens.
 const FIXED: u32 = 36;
 
@@ -114,7 +112,8 @@ fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
 /// All products that a step takes, with every tile.
 fn linear(context: &Context) -> Result<Vec<Kernel<LoraLinear>>, Error> {
     let of = |form, bias, residual| {
-        TILES.map(|tile| load(context, LoraLinear { form, tile, bias, residual }).map_err(Error::from))
+        LoraLinear::TILES
+            .map(|tile| load(context, LoraLinear { form, tile, bias, residual }).map_err(Error::from))
     };
     let all = [
         of(Form::Nt, false, false),

@@ -7,6 +7,7 @@ use warpwright_kernels::train::half::linear::LoraLinearArgs;
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
 
+use super::buffers::unpacked;
 use super::limits::padded;
 use super::pass::Step;
 use super::weights::DeviceMatrix;
@@ -125,7 +126,7 @@ impl Step {
         if let Some([_, b]) = &adapter {
             self.adapter_gradients(queue, (l, p), [dy, x], b)?;
         }
-        let du = &self.buffers.work.du;
+        let du = &self.buffers.work.du[p as usize];
         let pair = adapter.as_ref().map(|[a, _]| [&**du, a]);
         let masked = match (&adapter, self.dropout) {
             (Some([a, _]), Some(_)) => Some(self.masked_dx(queue, (l, p), a, residual)?),
@@ -155,7 +156,7 @@ impl Step {
         b: &View<bf16>,
     ) -> Result<(), Error> {
         let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
-        let (du, factor) = (&self.buffers.work.du, &self.constants.scale);
+        let (du, factor) = (&self.buffers.work.du[p as usize], &self.constants.scale);
         queue.launch(
             &self.kernels.down,
             LoraDownArgs::<Host> { x: dy, a: b, factor, u: du, rows, depth: n },
@@ -182,7 +183,7 @@ impl Step {
         let [product, sum] = work.masked.each_ref().map(|all| all.view_range(0..self.sizes.rows(k)));
         let linear = Linear {
             form: Form::Nn,
-            x: &work.du,
+            x: &work.du[p as usize],
             w: a,
             adapter: None,
             bias: None,
@@ -245,7 +246,8 @@ impl Step {
         match &self.weights.layers[l].projections[p as usize] {
             DeviceMatrix::Bf16(w) => Ok(w.view()),
             DeviceMatrix::Nf4 { packed, absmax } => {
-                let w = self.buffers.work.w.view_range(0..n as usize * k as usize);
+                let (buffer, range) = unpacked(&self.sizes, p);
+                let w = self.buffers.work.w[buffer].view_range(range);
                 let args = Nf4DequantizeArgs::<Host> { packed, absmax, w: &w, n: n * k };
                 queue.launch(&self.kernels.dequantize, args)?;
                 Ok(w)
