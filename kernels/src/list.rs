@@ -19,7 +19,7 @@ use crate::train::cross_entropy::{LogitGradients, TokenLosses};
 use crate::train::dropout::AddMasked;
 use crate::train::embed::EmbedTokens;
 use crate::train::flash::{FlashForward, FlashKeys, FlashQueries, Parts};
-use crate::train::half::linear::{Logits, LoraLinear};
+use crate::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu};
 use crate::train::half::lora::{LoraDown, LoraGradients};
 use crate::train::half::rotate::{HeadsBackward, RotateForward};
 use crate::train::half::{convert, cross_entropy as logits, embed as tokens, norm, swiglu};
@@ -324,6 +324,8 @@ impl List {
             let [nt, nn] = [products::Form::Nt, products::Form::Nn].map(linear);
             self.add([nt, LoraLinear { bias: true, ..nt }, LoraLinear { residual: true, ..nt }]);
             self.add([nn, LoraLinear { residual: true, ..nn }]);
+            self.add([LoraSum { tile }]);
+            self.add([LoraSwiGlu { tile }]);
         }
         self.add([Logits]);
         self.add([16, 48, 128].map(|rank| LoraDown { rank }));

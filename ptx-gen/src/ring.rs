@@ -90,11 +90,26 @@ impl<'k> Ring<'k> {
     /// In a cluster the stage has been released in all of its blocks, so that copies may go to each of them.
     #[track_caller]
     pub fn fill(&self, at: &mut RingAt<'k>, copies: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>)) {
+        self.fill_part(at, self.shape.bytes, copies)
+    }
+
+    /// The same with copies that bring so many bytes, at most those of the stage.
+    #[track_caller]
+    pub fn fill_part(
+        &self,
+        at: &mut RingAt<'k>,
+        bytes: u32,
+        copies: impl FnOnce(Ptr<'k, u8, Shared>, Mbarrier<'k>),
+    ) {
+        if bytes > self.shape.bytes {
+            let what = format!("{bytes} bytes in a stage of {}", self.shape.bytes);
+            return self.k.error(ErrorKind::Limit(what));
+        }
         let (stage, parity) = (at.stage.get(), at.parity.get());
         // Of a new barrier the phase before the first has ended.
         self.empty.at(stage).mbarrier().wait(parity ^ 1);
         let full = self.full.at(stage).mbarrier();
-        full.arrive_expect(self.shape.bytes);
+        full.arrive_expect(bytes);
         copies(self.memory.row(stage, self.shape.bytes), full);
         self.advance(at);
     }

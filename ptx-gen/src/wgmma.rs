@@ -8,10 +8,10 @@ use crate::build::{Builder, F32, Pred, U32, Var, lit};
 use crate::check::ErrorKind;
 use crate::ir::Operand;
 use crate::isa::{self, Op};
-use crate::mem::Stores;
+use crate::mem::{Ptr, Shared, Stores};
 use crate::mma::A;
 use crate::tensor::{Descriptor, Staged, TileElem, e4m3, e5m2, tf32};
-use crate::tile::Swizzle;
+use crate::tile::{Swizzle, Tile};
 use crate::ty::{Kind, Num, Ty, bf16, f16};
 
 /// The sums of 64 rows and `n` columns, `n` a multiple of 8 up to 256: each lane has `n / 2`.
@@ -177,20 +177,63 @@ impl<'k, E: Packed, A: Stores + Copy> Staged<'k, E, A> {
             );
             return k.error(ErrorKind::Limit(what));
         }
-        // Lanes 0 to 15 give the addresses of the rows of the warp for 8 columns, the others for the next 8.
+        let row = self.lane_row();
+        for column in (0..tile.columns).step_by(16) {
+            let first = ((from + column) / 2) as usize;
+            let pair = |i: usize| E::pack(sums.0[first + 2 * i].get(), sums.0[first + 2 * i + 1].get());
+            row.at(column).stmatrix(&[0, 1, 2, 3].map(pair));
+        }
+    }
+}
+
+impl<'k, E: TileElem, A: Copy> Staged<'k, E, A> {
+    /// The tile of 64 rows, 16 columns at a time, by `ldmatrix`: pairs as [`put`](Staged::put) packs them, the sums of two
+    /// rows, then those of the same rows 8 columns further on. 16-bit elements; the whole warpgroup.
+    #[track_caller]
+    pub fn get(self) -> Vec<[U32<'k>; 4]> {
+        let tile = self.tile();
+        if tile.rows != 64 || !tile.columns.is_multiple_of(16) || tile.elem.bytes() != 2 {
+            let (rows, columns) = (tile.rows, tile.columns);
+            let what = format!(
+                "a tile of {rows} rows and {columns} columns; 64 rows and multiples of 16 columns of 16-bit elements"
+            );
+            self.k().error(ErrorKind::Limit(what));
+        }
+        let row = self.lane_row();
+        (0..tile.columns).step_by(16).map(|column| row.at(column).ldmatrix4()).collect()
+    }
+
+    /// This lane's row: lanes 0 to 15 have the rows of the warp for 8 columns, the others for the next 8.
+    #[track_caller]
+    fn lane_row(self) -> LaneRow<'k> {
+        let (tile, k) = (self.tile(), self.k());
         let (lane, span) = (k.lane(), tile.swizzle.bytes());
         let row = (k.tid() & 96) / 2 + (lane & 15);
         let exchanged = ((row * span) >> 3) & (span - 16);
         let next = if tile.swizzle == Swizzle::None { tile.panel_bytes() } else { 16 };
         let half = (lane >> 4) * next;
-        let start = self.ptr().row(row, span);
-        for column in (0..tile.columns).step_by(16) {
-            let (panel, within) = (2 * column / span, 2 * column % span);
-            let at = start.at(panel * tile.panel_bytes()).at((half + within) ^ exchanged);
-            let first = ((from + column) / 2) as usize;
-            let pair = |i: usize| E::pack(sums.0[first + 2 * i].get(), sums.0[first + 2 * i + 1].get());
-            at.cast::<u16>().stmatrix(&[0, 1, 2, 3].map(pair));
-        }
+        LaneRow { tile, start: self.ptr().row(row, span), half, exchanged }
+    }
+}
+
+/// A row of a tile in shared memory, whose address a lane gives to `stmatrix` and `ldmatrix`.
+struct LaneRow<'k> {
+    tile: Tile,
+    start: Ptr<'k, u8, Shared>,
+    /// Where the lane's 8 of 16 columns are.
+    half: U32<'k>,
+    /// What the swizzle exchanges in this row.
+    exchanged: U32<'k>,
+}
+
+impl<'k> LaneRow<'k> {
+    /// The lane's 8 columns of the 16 from `column` on.
+    #[track_caller]
+    fn at(&self, column: u32) -> Ptr<'k, u16, Shared> {
+        let span = self.tile.swizzle.bytes();
+        let (panel, within) = (2 * column / span, 2 * column % span);
+        let panel = self.start.at(panel * self.tile.panel_bytes());
+        panel.at((self.half + within) ^ self.exchanged).cast()
     }
 }
 

@@ -102,15 +102,22 @@ impl KernelDef for TokenLosses {
         let (first, step, token) = (k.tid() * 4, self.threads * 4, k.ctaid());
         let logits = a.logits.at(token * a.vocab);
 
-        k.note("lse = max + log(sum of e^(l - max))");
-        let mut max = k.var(f32::NEG_INFINITY);
-        k.for_each(first, a.vocab, step, |i| logits.at(i).ld4().into_iter().for_each(|l| max.max_with(l)));
-        let max = block_max(k, self.threads / 32, max.get());
-        let mut sum = k.var(0.0);
+        k.note(
+            "of each thread's logits the largest that is finite, and the sum of e^(l - largest), in one pass",
+        );
+        let (mut max, mut sum) = (k.var(f32::MIN), k.var(0.0));
         k.for_each(first, a.vocab, step, |i| {
-            logits.at(i).ld4().into_iter().for_each(|l| sum.set(sum.get() + ((l - max) * LOG2_E).ex2()));
+            let four = logits.at(i).ld4();
+            let largest = four.into_iter().fold(max.get(), |a, b| a.max(b));
+            let e = |l: F32<'k>| ((l - largest) * LOG2_E).ex2();
+            let parts = four.map(e).into_iter().reduce(|a, b| a + b).expect("four");
+            sum.set(sum.get().fma(e(max.get()), parts));
+            max.set(largest);
         });
-        let lse = block_sum(k, self.threads / 32, sum.get()).lg2().fma(LN_2, max);
+        k.note("lse = max + log(sum of e^(l - max)); a thread without logits adds 0");
+        let largest = block_max(k, self.threads / 32, max.get());
+        let sum = sum.get() * ((max.get() - largest) * LOG2_E).ex2();
+        let lse = block_sum(k, self.threads / 32, sum).lg2().fma(LN_2, largest);
 
         k.note("loss = lse - l[label]");
         k.when(k.tid().eq(0), || {

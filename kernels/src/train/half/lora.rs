@@ -71,8 +71,9 @@ const AT_ONCE: u32 = 4;
 const CHUNK: u32 = 32;
 /// The largest rank of which a lane has registers for several loads ahead, so that none waits for another.
 const SMALL: u32 = 32;
-/// Columns of a block that makes gradients.
+/// Columns of a block that makes gradients, and its warps: with more, fewer blocks are on a multiprocessor at a time.
 const COLUMNS: u32 = 32;
+const GRADIENT_WARPS: u32 = 8;
 
 impl KernelDef for LoraDown {
     type Args<S: Side> = LoraDownArgs<S>;
@@ -192,7 +193,7 @@ impl KernelDef for LoraGradients {
     }
 
     fn block(&self) -> u32 {
-        32 * self.warps()
+        32 * GRADIENT_WARPS
     }
 
     fn grid(&self, a: &LoraGradientsArgs<Shape>) -> Result<Grid, ShapeError> {
@@ -214,7 +215,7 @@ impl KernelDef for LoraGradients {
         let own = column + (lane & 3) * EIGHT;
         k.note("16 tokens at a time: 8 by 8 matrices whose rows are tokens, transposed");
         let span = self.at_once() * TOKENS;
-        k.for_each(warp * span, a.rows, self.warps() * span, |first| {
+        k.for_each(warp * span, a.rows, GRADIENT_WARPS * span, |first| {
             let rows: Vec<U32> = (0..self.at_once()).map(|i| first + i * TOKENS).collect();
             let x: Vec<_> = rows.iter().map(|&row| self.load_x(k, &a, row, own)).collect();
             let u = |row: U32<'k>| (0..tiles).map(|tile| self.load_u(k, &a, row, tile)).collect::<Vec<_>>();
@@ -232,14 +233,14 @@ impl KernelDef for LoraGradients {
                 }
             }
         });
-        let parts = k.shared::<f32>("parts", self.warps() * TOKENS * COLUMNS);
+        let parts = k.shared::<f32>("parts", GRADIENT_WARPS * TOKENS * COLUMNS);
         for (tile, sums) in (0u32..).zip(&sums) {
             k.note("the sums of all warps for 16 of the rank, in their order");
             self.put(k, parts, sums);
             k.barrier();
-            k.for_each(k.tid(), TOKENS * COLUMNS, 32 * self.warps(), |i| {
+            k.for_each(k.tid(), TOKENS * COLUMNS, 32 * GRADIENT_WARPS, |i| {
                 let of_warp = |warp: u32| parts.at(i + warp * (TOKENS * COLUMNS)).ld();
-                let sum = (1..self.warps()).map(of_warp).fold(of_warp(0), |a, b| a + b);
+                let sum = (1..GRADIENT_WARPS).map(of_warp).fold(of_warp(0), |a, b| a + b);
                 let column = column + (i & (COLUMNS - 1));
                 k.when(column.lt(a.columns), || {
                     let to = a.sum.at((i / COLUMNS + tile * TOKENS) * a.columns + column);
@@ -260,11 +261,6 @@ impl KernelDef for LoraGradients {
 }
 
 impl LoraGradients {
-    /// Warps of a block: a thread has a sum for each of the rank, and of twice as many threads half the registers.
-    fn warps(&self) -> u32 {
-        if self.rank > 64 { 8 } else { 16 }
-    }
-
     /// Times 16 tokens that a warp takes at a time.
     fn at_once(&self) -> u32 {
         if self.rank <= SMALL { 4 } else { 1 }

@@ -23,25 +23,43 @@ impl Step {
     }
 
     fn feed_forward_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
-        let work = &self.buffers.work;
-        let Layer { g, up, x2, h1, inv2, .. } = layer;
-        let (da, dg, dup, [dx, part], dh) = (&work.da, &work.dg, &work.dup, &work.dx, &work.dh);
-        self.project_backward(queue, (l, Projection::Down), [dh, &layer.a], None, da)?;
-        let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
-        queue.launch(&self.kernels.swiglu_backward, args)?;
-        self.project_backward(queue, (l, Projection::Up), [dup, x2], None, part)?;
-        self.project_backward(queue, (l, Projection::Gate), [dg, x2], Some(part), dx)?;
+        let (work, Layer { x2, h1, inv2, .. }) = (&self.buffers.work, layer);
+        let (dg, dup, [dx, part]) = (&work.dg, &work.dup, &work.dx);
+        use Projection::{Gate, Up};
+        if self.dropout.is_none() {
+            self.swiglu_linear_backward(queue, l, &work.dh, layer, [dg, dup])?;
+            self.sum_backward(queue, l, &[(Gate, dg), (Up, dup)], x2, dx)?;
+        } else {
+            self.swiglu_backward(queue, l, layer)?;
+            self.project_backward(queue, (l, Up), [dup, x2], None, part)?;
+            self.project_backward(queue, (l, Gate), [dg, x2], Some(part), dx)?;
+        }
         self.norm_backward(queue, [dx, h1], &self.weights.layers[l].feed_forward_norm, inv2)
+    }
+
+    /// The gradients of `g` and `up`, with that of `a` in memory.
+    fn swiglu_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
+        let (work, Layer { g, up, a, .. }) = (&self.buffers.work, layer);
+        let (da, dg, dup) = (&work.da, &work.dg, &work.dup);
+        self.project_backward(queue, (l, Projection::Down), [&work.dh, a], None, da)?;
+        let args = SwiGluBackwardArgs::<Host> { da, g, up, dg, dup, n: da.len() as u32 };
+        queue.launch(&self.kernels.swiglu_backward, args)
     }
 
     fn attention_backward(&self, queue: &mut impl Queue, l: usize, layer: &Layer) -> Result<(), Error> {
         let (work, x1) = (&self.buffers.work, &layer.x1);
-        self.project_backward(queue, (l, Projection::O), [&work.dh, &layer.o], None, &work.grad)?;
+        use Projection::{K, O, Q, V};
+        self.project_backward(queue, (l, O), [&work.dh, &layer.o], None, &work.grad)?;
         self.heads_backward(queue, l, layer)?;
         let [dx, part] = &work.dx;
-        self.project_backward(queue, (l, Projection::Q), [&work.dq, x1], None, dx)?;
-        self.project_backward(queue, (l, Projection::K), [&work.dk, x1], Some(dx), part)?;
-        self.project_backward(queue, (l, Projection::V), [&work.dv, x1], Some(part), dx)?;
+        if self.dropout.is_none() {
+            let all = [(Q, &*work.dq), (K, &*work.dk), (V, &*work.dv)];
+            self.sum_backward(queue, l, &all, x1, dx)?;
+        } else {
+            self.project_backward(queue, (l, Q), [&work.dq, x1], None, dx)?;
+            self.project_backward(queue, (l, K), [&work.dk, x1], Some(dx), part)?;
+            self.project_backward(queue, (l, V), [&work.dv, x1], Some(part), dx)?;
+        }
         self.norm_backward(queue, [dx, &layer.h], &self.weights.layers[l].attention_norm, &layer.inv1)
     }
 

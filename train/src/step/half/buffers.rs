@@ -76,10 +76,11 @@ pub(super) struct Workspace<H = Buffer<bf16>, F = Buffer<f32>> {
     pub(super) du: [H; 7],
     /// `hidden`: the gradient of the residual stream.
     pub(super) dh: H,
-    /// `hidden`: the gradient of what a norm gave, and a sum that goes into it.
+    /// `hidden`: the gradient of what a norm gave; with dropout a sum that goes into it, else a row.
     pub(super) dx: [H; 2],
-    /// `feed_forward`
+    /// With dropout: `feed_forward`. Else a row.
     pub(super) da: H,
+    /// `feed_forward`
     pub(super) dg: H,
     pub(super) dup: H,
     /// Queries: the gradient of attention's output.
@@ -220,7 +221,8 @@ impl<H, F> Allocator<'_, H, F> {
         let matrices = |i| (self.halves)("unpacked matrices", matrices(i).unwrap_or(0));
         let du = |p: Projection| self.half(&format!("du of {}", p.name()), padded(rank));
         let [q, k, v, o, gate, up, down] = Projection::ALL.map(du);
-        let input = if dropout { hidden.max(feed_forward).max(queries) } else { 8 };
+        let with_dropout = |len: u32| if dropout { len } else { 8 };
+        let input = with_dropout(hidden.max(feed_forward).max(queries));
         Ok(Workspace {
             w: [matrices(0)?, matrices(1)?],
             adapters: (self.halves)("the adapters, rounded", adapters)?,
@@ -228,8 +230,8 @@ impl<H, F> Allocator<'_, H, F> {
             masked: [self.half("masked", input)?, self.half("masked, summed", input)?],
             du: [q?, k?, v?, o?, gate?, up?, down?],
             dh: self.half("dh", hidden)?,
-            dx: [self.half("dx", hidden)?, self.half("dx, in part", hidden)?],
-            da: self.half("da", feed_forward)?,
+            dx: [self.half("dx", hidden)?, self.half("dx, in part", with_dropout(hidden))?],
+            da: self.half("da", with_dropout(feed_forward))?,
             dg: self.half("dg", feed_forward)?,
             dup: self.half("dup", feed_forward)?,
             grad: self.half("do", queries)?,

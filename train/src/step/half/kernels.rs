@@ -6,7 +6,7 @@ use warpwright_kernels::train::flash::{FlashForward, FlashKeys, FlashQueries, Pa
 use warpwright_kernels::train::half::convert::{ApplyMask, Nf4Dequantize, Round};
 use warpwright_kernels::train::half::cross_entropy::LogitGradients;
 use warpwright_kernels::train::half::embed::EmbedTokens;
-use warpwright_kernels::train::half::linear::{Logits, LoraLinear};
+use warpwright_kernels::train::half::linear::{Logits, LoraLinear, LoraSum, LoraSwiGlu};
 use warpwright_kernels::train::half::lora::{LoraDown, LoraGradients};
 use warpwright_kernels::train::half::norm::{RmsNormBackward, RmsNormForward};
 use warpwright_kernels::train::half::rotate::{HeadsBackward, RotateForward};
@@ -32,6 +32,8 @@ pub(super) struct Kernels {
     pub(super) down: Kernel<LoraDown>,
     pub(super) gradients: Kernel<LoraGradients>,
     linear: Vec<Kernel<LoraLinear>>,
+    sums: Vec<Kernel<LoraSum>>,
+    swiglu_linear: Vec<Kernel<LoraSwiGlu>>,
     pub(super) rotate: Kernel<RotateForward>,
     pub(super) rotated_backward: Kernel<HeadsBackward>,
     pub(super) values_backward: Kernel<HeadsBackward>,
@@ -70,6 +72,8 @@ impl Kernels {
             down: load(context, LoraDown { rank })?,
             gradients: load(context, LoraGradients { rank })?,
             linear: linear(context)?,
+            sums: each_tile(|tile| Ok(load(context, LoraSum { tile })?))?,
+            swiglu_linear: each_tile(|tile| Ok(load(context, LoraSwiGlu { tile })?))?,
             rotate: load(context, RotateForward { head_dim, pairing, norm: head_norms })?,
             rotated_backward: back(Some(pairing), head_norms)?,
             values_backward: back(None, false)?,
@@ -95,11 +99,31 @@ impl Kernels {
             let def = kernel.def();
             (def.form, def.bias, def.residual) == (form, bias, residual)
         };
-        let cost = |kernel: &&Kernel<LoraLinear>| {
-            let def = kernel.def();
-            def.tiles(rows, columns).div_ceil(self.blocks) * (def.tile + FIXED)
+        let of = self.linear.iter().filter(fits);
+        self.best(of, |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+    }
+
+    /// Likewise of the gradient of an input of several projections.
+    pub(super) fn sum(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSum> {
+        self.best(self.sums.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+    }
+
+    /// Likewise of a gradient through SwiGLU.
+    pub(super) fn swiglu_linear(&self, [rows, columns]: [u32; 2]) -> &Kernel<LoraSwiGlu> {
+        self.best(self.swiglu_linear.iter(), |kernel| [kernel.def().tile, kernel.def().tiles(rows, columns)])
+    }
+
+    /// The kernel that takes least, given the columns of its tile and its tiles.
+    fn best<'a, K>(
+        &self,
+        of: impl Iterator<Item = &'a Kernel<K>>,
+        tiles: impl Fn(&Kernel<K>) -> [u32; 2],
+    ) -> &'a Kernel<K> {
+        let cost = |kernel: &&Kernel<K>| {
+            let [tile, tiles] = tiles(kernel);
+            tiles.div_ceil(self.blocks) * (tile + FIXED)
         };
-        self.linear.iter().filter(fits).min_by_key(cost).expect("each form is loaded")
+        of.min_by_key(cost).expect("each form is loaded")
     }
 }
 
@@ -109,18 +133,17 @@ fn parts(sizes: &Sizes, multiprocessors: u32) -> Parts {
     if blocks >= multiprocessors { Parts::Groups } else { Parts::Heads }
 }
 
-/// All products that a step takes, with every tile.
+/// All products of one projection that a step takes, with every tile.
 fn linear(context: &Context) -> Result<Vec<Kernel<LoraLinear>>, Error> {
-    let of = |form, bias, residual| {
-        LoraLinear::TILES
-            .map(|tile| load(context, LoraLinear { form, tile, bias, residual }).map_err(Error::from))
+    use Form::*;
+    let forms =
+        [(Nt, false, false), (Nt, true, false), (Nt, false, true), (Nn, false, false), (Nn, false, true)];
+    let of = |(form, bias, residual)| {
+        each_tile(|tile| Ok(load(context, LoraLinear { form, tile, bias, residual })?))
     };
-    let all = [
-        of(Form::Nt, false, false),
-        of(Form::Nt, true, false),
-        of(Form::Nt, false, true),
-        of(Form::Nn, false, false),
-        of(Form::Nn, false, true),
-    ];
-    all.into_iter().flatten().collect()
+    Ok(forms.into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+fn each_tile<K>(load: impl Fn(u32) -> Result<Kernel<K>, Error>) -> Result<Vec<Kernel<K>>, Error> {
+    LoraLinear::TILES.into_iter().map(load).collect()
 }

@@ -1,13 +1,15 @@
 //! Projections with their adapters, forward and backward.
 
+use std::sync::Arc;
+
 use ptx_gen::bf16;
-use warpwright_driver::{Error, Host, Queue, View};
+use warpwright_driver::{Error, Host, MapArg, Queue, View};
 use warpwright_kernels::train::half::convert::{ApplyMaskArgs, Nf4DequantizeArgs};
-use warpwright_kernels::train::half::linear::LoraLinearArgs;
+use warpwright_kernels::train::half::linear::{LoraLinearArgs, LoraSumArgs, LoraSwiGluArgs, MapTiles};
 use warpwright_kernels::train::half::lora::{LoraDownArgs, LoraGradientsArgs};
 use warpwright_kernels::train::products::Form;
 
-use super::buffers::unpacked;
+use super::buffers::{Layer, unpacked};
 use super::limits::padded;
 use super::pass::Step;
 use super::weights::DeviceMatrix;
@@ -29,6 +31,17 @@ pub(super) struct Linear<'a> {
     pub(super) shape: [u32; 3],
 }
 
+/// What one projection adds to the gradient of its input.
+#[derive(Clone)]
+struct Term {
+    x: Arc<MapArg>,
+    w: Arc<MapArg>,
+    u: Arc<MapArg>,
+    a: Arc<MapArg>,
+    depth: u32,
+    rank: u32,
+}
+
 impl Step {
     pub(super) fn linear(&self, queue: &mut impl Queue, of: &Linear<'_>) -> Result<(), Error> {
         let [rows, columns, depth] = of.shape;
@@ -43,6 +56,10 @@ impl Step {
             Some(_) => [[rows, rank], [rank, columns]],
             None => [[1, 8], [1, 8]],
         };
+        let residual = match of.residual {
+            Some(residual) => self.maps.of(residual, [rows, columns], tiles.y)?,
+            None => self.maps.of(of.x, [1, 8], tiles.y)?,
+        };
         let maps = [
             self.maps.of(of.x, [rows, depth], tiles.x)?,
             self.maps.of(of.w, w, tiles.w)?,
@@ -51,14 +68,14 @@ impl Step {
             self.maps.of(of.y, [rows, columns], tiles.y)?,
         ];
         let [x, w, u, b, y] = maps.each_ref().map(|map| &**map);
-        let (no_bias, no_residual) = (of.factor.view_range(0..0), of.w.view_range(0..0));
+        let no_bias = of.factor.view_range(0..0);
         let args = LoraLinearArgs::<Host> {
             x,
             w,
             u,
             b,
             bias: of.bias.unwrap_or(&no_bias),
-            residual: of.residual.unwrap_or(&no_residual),
+            residual: &residual,
             factor: of.factor,
             y,
             rows,
@@ -145,6 +162,126 @@ impl Step {
             shape: [rows, k, n],
         };
         self.linear(queue, &linear)
+    }
+
+    /// `dx`, the gradient of the input `x` of two or three projections, of theirs; and the gradients of their adapters, which
+    /// are added up. Without dropout.
+    pub(super) fn sum_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        of: &[(Projection, &View<bf16>)],
+        x: &View<bf16>,
+        dx: &View<bf16>,
+    ) -> Result<(), Error> {
+        let (rows, columns) = (self.sizes.tokens, dx.len() as u32 / self.sizes.tokens);
+        let kernel = self.kernels.sum([rows, columns]);
+        let tiles = kernel.def().map_tiles();
+        let mut terms = vec![];
+        for &(p, dy) in of {
+            let du = self.adapter_du(queue, (l, p), [dy, x])?;
+            let w = self.matrix(queue, (l, p))?;
+            let n = self.sizes.of(p)[0];
+            terms.push(self.term([dy, &w], [rows, columns, n], du, tiles)?);
+        }
+        // Without a third, the first stands in its place, with lengths of 0.
+        let none = Term { depth: 0, rank: 0, ..terms[0].clone() };
+        let [a, b, c] = [&terms[0], &terms[1], terms.get(2).unwrap_or(&none)];
+        let y = self.maps.of(dx, [rows, columns], tiles.y)?;
+        let args = LoraSumArgs::<Host> {
+            x0: &a.x,
+            x1: &b.x,
+            x2: &c.x,
+            w0: &a.w,
+            w1: &b.w,
+            w2: &c.w,
+            u0: &a.u,
+            u1: &b.u,
+            u2: &c.u,
+            a0: &a.a,
+            a1: &b.a,
+            a2: &c.a,
+            y: &y,
+            rows,
+            columns,
+            depth0: a.depth,
+            depth1: b.depth,
+            depth2: c.depth,
+            rank0: a.rank,
+            rank1: b.rank,
+            rank2: c.rank,
+            blocks: self.kernels.blocks,
+        };
+        queue.launch(kernel, args)
+    }
+
+    /// The gradients of `g` and `up`, of that of the feed-forward block's output; and the gradients of the last projection's
+    /// adapter, which are added up. Without dropout.
+    pub(super) fn swiglu_linear_backward(
+        &self,
+        queue: &mut impl Queue,
+        l: usize,
+        dy: &View<bf16>,
+        layer: &Layer,
+        [dg, dup]: [&View<bf16>; 2],
+    ) -> Result<(), Error> {
+        let place = (l, Projection::Down);
+        let ([depth, columns], rows) = (self.sizes.of(place.1), self.sizes.tokens);
+        let kernel = self.kernels.swiglu_linear([rows, columns]);
+        let tiles = kernel.def().map_tiles();
+        let du = self.adapter_du(queue, place, [dy, &layer.a])?;
+        let w = self.matrix(queue, place)?;
+        let Term { x, w, u, a, depth, rank } = self.term([dy, &w], [rows, columns, depth], du, tiles)?;
+        let map = |view: &View<bf16>| self.maps.of(view, [rows, columns], tiles.y);
+        let (g, up, dg, dup) = (map(&layer.g)?, map(&layer.up)?, map(dg)?, map(dup)?);
+        let args = LoraSwiGluArgs::<Host> {
+            x: &x,
+            w: &w,
+            u: &u,
+            a: &a,
+            g: &g,
+            up: &up,
+            dg: &dg,
+            dup: &dup,
+            rows,
+            columns,
+            depth,
+            rank,
+            blocks: self.kernels.blocks,
+        };
+        queue.launch(kernel, args)
+    }
+
+    /// The maps of `dy`, `W`, `du` and A.
+    fn term(
+        &self,
+        [dy, w]: [&View<bf16>; 2],
+        [rows, columns, depth]: [u32; 3],
+        adapter: Option<[View<bf16>; 2]>,
+        tiles: MapTiles,
+    ) -> Result<Term, Error> {
+        let rank = if adapter.is_some() { self.padded_rank() } else { 0 };
+        let [u, a] = match &adapter {
+            Some([du, a]) => {
+                [self.maps.of(du, [rows, rank], tiles.x)?, self.maps.of(a, [rank, columns], tiles.b)?]
+            }
+            // Not read; maps of what is there.
+            None => [self.maps.of(dy, [1, 8], tiles.x)?, self.maps.of(w, [1, 8], tiles.b)?],
+        };
+        let (x, w) = (self.maps.of(dy, [rows, depth], tiles.x)?, self.maps.of(w, [depth, columns], tiles.w)?);
+        Ok(Term { x, w, u, a, depth, rank })
+    }
+
+    /// `du` and A of a projection that has an adapter, whose gradients are added up.
+    fn adapter_du(
+        &self,
+        queue: &mut impl Queue,
+        (l, p): Place,
+        [dy, x]: [&View<bf16>; 2],
+    ) -> Result<Option<[View<bf16>; 2]>, Error> {
+        let Some([a, b]) = self.adapter((l, p)) else { return Ok(None) };
+        self.adapter_gradients(queue, (l, p), [dy, x], &b)?;
+        Ok(Some([self.buffers.work.du[p as usize].view(), a]))
     }
 
     /// `du = s dy B`, `dB^T += u^T dy`, `dA += du^T (m * x)`

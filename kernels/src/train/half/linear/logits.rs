@@ -1,0 +1,127 @@
+//! Logits: `y = x W^T` in `f32`.
+
+use super::tiled::*;
+use super::{BOUND, matrix, scalar};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::train::half::wide;
+use crate::train::products::nt;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`Logits`].
+    pub struct LogitsArgs {
+        /// `[rows, depth]`
+        x: InMap<bf16>,
+        /// `[columns, depth]`
+        w: InMap<bf16>,
+        /// `[rows, columns]`
+        y: Out<f32>,
+        /// Tokens.
+        rows: u32,
+        /// Rows of the vocabulary, a multiple of 2.
+        columns: u32,
+        /// Length of a row of `x`, a multiple of 8.
+        depth: u32,
+        /// Blocks, as many as the device has multiprocessors.
+        blocks: u32,
+    }
+}
+
+/// `y = x W^T` in `f32`, in the same way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Logits;
+
+/// Columns of a tile of logits.
+const LOGITS: u32 = 256;
+
+impl Logits {
+    /// What the tensor map of `x` copies.
+    pub const X: TileOf<bf16> = X;
+    /// What the tensor map of `w` copies.
+    pub const W: TileOf<bf16> = right(LOGITS, false);
+}
+
+impl KernelDef for Logits {
+    type Args<S: Side> = LogitsArgs<S>;
+
+    fn name(&self) -> String {
+        "train_logits".into()
+    }
+
+    fn block(&self) -> u32 {
+        128 * (1 + GROUPS)
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn grid(&self, a: &LogitsArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("rows", a.rows, 1, 1 << 24)?;
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
+        self.multiple("columns", a.columns, 2)?;
+        self.multiple("depth", a.depth, 8)?;
+        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
+        self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
+        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
+        let tiles = tiles(LOGITS, a.rows, a.columns);
+        Ok(Grid { shared: ring(LOGITS, 0).memory(), ..Grid::line(tiles.min(a.blocks)) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: LogitsArgs<Dev<'k>>) {
+        let memory = k.tile_memory("tiles");
+        let shape = Product { rows: a.rows, columns: a.columns };
+        let (left, right) = (a.x.of(X), a.w.of(right(LOGITS, false)));
+        let pairs = vec![Pair { left, right, by_rows: false, depth: a.depth }];
+        let tiled = Tiled::new((memory, k), [LOGITS, 0], shape, pairs, vec![]);
+        tiled.run(|_, summed| {
+            let lane = k.lane();
+            let row = summed.row + ((k.tid() & 127) / 32 * 16 + (lane >> 2));
+            let column = summed.column + (lane & 3) * 2;
+            for eight in 0..LOGITS / 8 {
+                if eight % 8 == 0 {
+                    k.note("store 64 columns");
+                }
+                for half in 0..2 {
+                    let (row, column) = (row + 8 * half, column + 8 * eight);
+                    let at = (4 * eight + 2 * half) as usize;
+                    k.when(row.lt(a.rows) & column.lt(a.columns), || {
+                        a.y.at(row * a.columns + column).st2([0, 1].map(|i| summed.sums.0[at + i].get()));
+                    });
+                }
+            }
+        });
+    }
+
+    fn reference(&self, a: LogitsArgs<Cpu<'_>>) {
+        let mut y = vec![0.0; a.y.len()];
+        nt(&wide(a.x), &wide(a.w), a.depth as usize, &mut y);
+        a.y.iter_mut().zip(&y).for_each(|(to, &y)| *to = y as f32);
+    }
+}
+
+impl Variant for Logits {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |[rows, columns, depth, blocks]: [u32; 4]| {
+            let mut random = Random(seed);
+            let args = vec![
+                matrix(&mut random, rows, depth),
+                matrix(&mut random, columns, depth),
+                CpuArg::F32(vec![0.0; (rows * columns) as usize]),
+                CpuArg::scalar(rows),
+                CpuArg::scalar(columns),
+                CpuArg::scalar(depth),
+                CpuArg::scalar(blocks),
+            ];
+            let label = format!("rows={rows} columns={columns} depth={depth} blocks={blocks}");
+            Case { label, args, bound: BOUND }
+        };
+        [[1, 2, 8, 1], [130, 266, 136, 2]].map(case).into()
+    }
+
+    fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
+        let [rows, columns, depth] = [3, 4, 5].map(|i| scalar(&args[i]));
+        Some(if param == "x" { [rows, depth] } else { [columns, depth] })
+    }
+}

@@ -1,0 +1,257 @@
+//! A projection with its adapter, and gradients of its input.
+
+use super::tiled::*;
+use super::{BOUND, matrix, scalar};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::train::half::rows::unpack;
+use crate::train::half::{narrow, wide};
+use crate::train::products::{Form, add_scaled, nn, nt};
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`LoraLinear`].
+    pub struct LoraLinearArgs {
+        /// `[rows, depth]`
+        x: InMap<bf16>,
+        /// NT: `[columns, depth]`; NN: `[depth, columns]`
+        w: InMap<bf16>,
+        /// `[rows, rank]`; anything if `rank` is 0
+        u: InMap<bf16>,
+        /// `[rank, columns]`; anything if `rank` is 0
+        b: InMap<bf16>,
+        /// `[columns]` if the kernel adds a bias, else empty
+        bias: In<f32>,
+        /// `[rows, columns]` if the kernel adds one, else anything
+        residual: InMap<bf16>,
+        /// `[1]`: what the products are multiplied by. It is in memory, so that a graph freezes no factor of a batch.
+        factor: In<f32>,
+        /// `[rows, columns]`
+        y: OutMap<bf16>,
+        /// Tokens.
+        rows: u32,
+        /// Length of a row of `y`, a multiple of 8.
+        columns: u32,
+        /// Length of a row of `x`, a multiple of 8.
+        depth: u32,
+        /// Rank of the adapter, a multiple of 8; 0 without one.
+        rank: u32,
+        /// Blocks, as many as the device has multiprocessors.
+        blocks: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoraLinear {
+    /// NT or NN.
+    pub form: Form,
+    /// Columns of a tile: a multiple of 64 up to 256.
+    pub tile: u32,
+    /// Whether a bias is added.
+    pub bias: bool,
+    /// Whether a residual is added.
+    pub residual: bool,
+}
+
+/// What the tensor maps of a [`LoraLinear`] copy.
+#[derive(Clone, Copy)]
+pub struct MapTiles {
+    /// Of `x` and `u`.
+    pub x: TileOf<bf16>,
+    /// Of `w`.
+    pub w: TileOf<bf16>,
+    /// Of `b`.
+    pub b: TileOf<bf16>,
+    /// Of `y` and the residual.
+    pub y: TileOf<bf16>,
+}
+
+impl LoraLinear {
+    /// Columns of a tile. Which is best depends on the shape of `y` and on the device's multiprocessors.
+    pub const TILES: [u32; 4] = [256, 192, 128, 64];
+
+    /// What the tensor maps copy.
+    pub fn map_tiles(&self) -> MapTiles {
+        MapTiles { x: X, w: right(self.tile, self.form == Form::Nn), b: right(self.tile, true), y: Y }
+    }
+
+    /// Tiles of a product of so many rows and columns.
+    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
+        tiles(self.tile, rows, columns)
+    }
+
+    fn ring(&self) -> RingShape {
+        ring(self.tile, GROUPS * Y.bytes())
+    }
+
+    fn pairs<'k>(&self, a: &LoraLinearArgs<Dev<'k>>) -> Vec<Pair<'k>> {
+        let by_rows = self.form == Form::Nn;
+        let of = |left: TensorMap<'k, bf16, Read>, right: Tiles<'k, bf16, Read>, by_rows, depth| Pair {
+            left: left.of(X),
+            right,
+            by_rows,
+            depth,
+        };
+        vec![
+            of(a.x, a.w.of(right(self.tile, by_rows)), by_rows, a.depth),
+            of(a.u, a.b.of(right(self.tile, true)), true, a.rank),
+        ]
+    }
+
+    /// What is done with 64 columns of sums, from `from` on, before they are rounded. A lane has pairs of columns of two rows.
+    fn finish<'k>(
+        &self,
+        k: Builder<'k>,
+        a: &LoraLinearArgs<Dev<'k>>,
+        summed: &mut Summed<'_, 'k>,
+        from: u32,
+    ) {
+        let residual = self.residual.then(|| summed.extra());
+        let (factor, column) = (a.factor.ld(), summed.column + (k.lane() & 3) * 2);
+        for eight in 0..8 {
+            let column = column + (from + 8 * eight);
+            let mut bias = [k.var(0.0), k.var(0.0)];
+            if self.bias {
+                a.bias.at(column).ld2_if(column.lt(a.columns), &mut bias);
+            }
+            for half in 0..2 {
+                let word =
+                    residual.as_ref().map(|all| all[(eight / 2) as usize][(eight % 2 * 2 + half) as usize]);
+                let added = word.map(unpack);
+                for (i, bias) in bias.iter().enumerate() {
+                    let sum = &mut summed.sums.0[(from / 2 + 4 * eight + 2 * half) as usize + i];
+                    let added = added.map_or_else(|| bias.get(), |added| bias.get() + added[i]);
+                    sum.set(sum.get().fma(factor, added));
+                }
+            }
+        }
+    }
+}
+
+impl KernelDef for LoraLinear {
+    type Args<S: Side> = LoraLinearArgs<S>;
+
+    fn name(&self) -> String {
+        let form = if self.form == Form::Nn { "nn" } else { "nt" };
+        let bias = if self.bias { "_bias" } else { "" };
+        let residual = if self.residual { "_residual" } else { "" };
+        format!("train_linear_{form}_{}{bias}{residual}", self.tile)
+    }
+
+    fn block(&self) -> u32 {
+        128 * (1 + GROUPS)
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn grid(&self, a: &LoraLinearArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.require(self.form != Form::Tn, || "there is no form TN of it".into())?;
+        self.range("rows", a.rows, 1, 1 << 24)?;
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
+        self.multiple("columns", a.columns, 8)?;
+        self.multiple("depth", a.depth, 8)?;
+        self.require(a.rank.is_multiple_of(8), || format!("rank is {}, must be a multiple of 8", a.rank))?;
+        self.length("x", a.x, "rows * depth", &[a.rows, a.depth])?;
+        self.length("w", a.w, "columns * depth", &[a.columns, a.depth])?;
+        if a.rank > 0 {
+            self.length("u", a.u, "rows * rank", &[a.rows, a.rank])?;
+            self.length("b", a.b, "rank * columns", &[a.rank, a.columns])?;
+        }
+        self.length("bias", a.bias, "columns", &[if self.bias { a.columns } else { 0 }])?;
+        if self.residual {
+            self.length("residual", a.residual, "rows * columns", &[a.rows, a.columns])?;
+        }
+        self.exactly("factor", a.factor, 1)?;
+        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
+        let tiles = self.tiles(a.rows, a.columns);
+        let shared = self.ring().memory() + GROUPS * Y.bytes();
+        Ok(Grid { shared, ..Grid::line(tiles.min(a.blocks)) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: LoraLinearArgs<Dev<'k>>) {
+        let memory = k.tile_memory("tiles");
+        let shape = Product { rows: a.rows, columns: a.columns };
+        let residual = vec![a.residual.of(X)];
+        let residual = if self.residual { residual } else { vec![] };
+        let tiled = Tiled::new((memory, k), [self.tile, GROUPS * Y.bytes()], shape, self.pairs(&a), residual);
+        let out = memory.at(self.ring().memory());
+        tiled.run(|leaving, mut summed| {
+            let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
+            for from in (0..self.tile).step_by(64) {
+                k.note("factor, bias and residual of 64 columns; round and store them");
+                self.finish(k, &a, &mut summed, from);
+                leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
+            }
+        });
+    }
+
+    fn reference(&self, a: LoraLinearArgs<Cpu<'_>>) {
+        let (columns, depth, rank) = (a.columns as usize, a.depth as usize, a.rank as usize);
+        let mut y = vec![0.0; a.rows as usize * columns];
+        let (x, w) = (wide(a.x), wide(a.w));
+        match self.form {
+            Form::Nt => nt(&x, &w, depth, &mut y),
+            _ => nn(&x, &w, columns, &mut y),
+        }
+        if rank > 0 {
+            nn(&wide(a.u), &wide(a.b), columns, &mut y);
+        }
+        y.iter_mut().for_each(|y| *y *= f64::from(a.factor[0]));
+        // Empty, if the kernel adds none.
+        let bias: Vec<f64> = a.bias.iter().copied().map(f64::from).collect();
+        y.chunks_exact_mut(columns).for_each(|y| add_scaled(1.0, &bias, y));
+        if self.residual {
+            add_scaled(1.0, &wide(a.residual), &mut y);
+        }
+        narrow(&y, a.y);
+    }
+}
+
+impl Variant for LoraLinear {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |[rows, columns, depth, rank, blocks]: [u32; 5]| {
+            let mut random = Random(seed);
+            let args = vec![
+                matrix(&mut random, rows, depth),
+                matrix(&mut random, columns, depth),
+                matrix(&mut random, rows, rank.max(8)),
+                matrix(&mut random, rank.max(8), columns),
+                CpuArg::F32(random.units(if self.bias { columns as usize } else { 0 })),
+                matrix(&mut random, rows, columns),
+                CpuArg::F32(vec![0.5]),
+                matrix(&mut random, rows, columns),
+                CpuArg::scalar(rows),
+                CpuArg::scalar(columns),
+                CpuArg::scalar(depth),
+                CpuArg::scalar(rank),
+                CpuArg::scalar(blocks),
+            ];
+            let label = format!("rows={rows} columns={columns} depth={depth} rank={rank} blocks={blocks}");
+            Case { label, args, bound: BOUND }
+        };
+        let mut cases = vec![[1, 8, 8, 0, 1], [64, 72, 200, 72, 1]];
+        if self.tile == 128 {
+            cases.push([130, 136, 136, 8, 2]);
+        }
+        if !self.bias && !self.residual {
+            // Two bands of rows, of which the last is short; a block has several tiles.
+            cases.push([1100, self.tile + 8, 8, 0, 3]);
+        }
+        cases.into_iter().map(case).collect()
+    }
+
+    fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
+        let [rows, columns, depth, rank] = [8, 9, 10, 11].map(|i| scalar(&args[i]));
+        Some(match param {
+            "x" => [rows, depth],
+            "w" if self.form == Form::Nt => [columns, depth],
+            "w" => [depth, columns],
+            "u" => [rows, rank.max(8)],
+            "b" => [rank.max(8), columns],
+            _ => [rows, columns],
+        })
+    }
+}

@@ -1,0 +1,218 @@
+//! The gradient of an input of two or three projections, as one product:
+//!
+//! ```text
+//! dx = sum over the projections of dy W + du A
+//! ```
+//!
+//! It is what one projection whose `depth` is that of all would give: one sum, rounded once.
+
+use super::tiled::*;
+use super::{BOUND, LoraLinear, MapTiles, matrix, scalar};
+use crate::case::{Case, Random, Variant};
+use crate::contract::Contract;
+use crate::train::half::{narrow, wide};
+use crate::train::products::{Form, nn};
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`LoraSum`], of three projections; without a third, its matrices are anything and its lengths 0.
+    pub struct LoraSumArgs {
+        /// `[rows, depth0]`: `dy`
+        x0: InMap<bf16>,
+        /// `[rows, depth1]`
+        x1: InMap<bf16>,
+        /// `[rows, depth2]`
+        x2: InMap<bf16>,
+        /// `[depth0, columns]`
+        w0: InMap<bf16>,
+        /// `[depth1, columns]`
+        w1: InMap<bf16>,
+        /// `[depth2, columns]`
+        w2: InMap<bf16>,
+        /// `[rows, rank0]`: `du`; anything if `rank0` is 0, here and below
+        u0: InMap<bf16>,
+        /// `[rows, rank1]`
+        u1: InMap<bf16>,
+        /// `[rows, rank2]`
+        u2: InMap<bf16>,
+        /// `[rank0, columns]`
+        a0: InMap<bf16>,
+        /// `[rank1, columns]`
+        a1: InMap<bf16>,
+        /// `[rank2, columns]`
+        a2: InMap<bf16>,
+        /// `[rows, columns]`
+        y: OutMap<bf16>,
+        /// Tokens.
+        rows: u32,
+        /// Length of a row of `y`, a multiple of 8.
+        columns: u32,
+        /// Outputs of the first projection, a multiple of 8 above 0.
+        depth0: u32,
+        /// Outputs of the second, a multiple of 8.
+        depth1: u32,
+        /// Outputs of the third, a multiple of 8.
+        depth2: u32,
+        /// Rank of the adapter, a multiple of 8; 0 without one.
+        rank0: u32,
+        /// Of the second.
+        rank1: u32,
+        /// Of the third.
+        rank2: u32,
+        /// Blocks, as many as the device has multiprocessors.
+        blocks: u32,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LoraSum {
+    /// Columns of a tile: a multiple of 64 up to 256.
+    pub tile: u32,
+}
+
+const BESIDE: u32 = GROUPS * Y.bytes();
+
+impl LoraSum {
+    /// What the tensor maps copy: `b` of the second operands of adapters.
+    pub fn map_tiles(&self) -> MapTiles {
+        LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
+    }
+
+    /// Tiles of a product of so many rows and columns.
+    pub fn tiles(&self, rows: u32, columns: u32) -> u32 {
+        tiles(self.tile, rows, columns)
+    }
+
+    /// The contract of a pair of operands, whose inner dimension may be 0.
+    fn operands(
+        &self,
+        names: &str,
+        a: &LoraSumArgs<Shape>,
+        [left, right]: [usize; 2],
+        inner: u32,
+    ) -> Result<(), ShapeError> {
+        let fit = |len: usize, other: u32| inner == 0 || len as u64 == u64::from(inner) * u64::from(other);
+        self.require(inner.is_multiple_of(8) && fit(left, a.rows) && fit(right, a.columns), || {
+            format!(
+                "{names} are of {left}, {right} and {inner}; the last must be a multiple of 8, and the matrices as long \
+                 as that times rows ({}) and columns ({})",
+                a.rows, a.columns
+            )
+        })
+    }
+}
+
+impl KernelDef for LoraSum {
+    type Args<S: Side> = LoraSumArgs<S>;
+
+    fn name(&self) -> String {
+        format!("train_linear_sum_{}", self.tile)
+    }
+
+    fn block(&self) -> u32 {
+        128 * (1 + GROUPS)
+    }
+
+    fn blocks_per_sm(&self) -> Option<u32> {
+        Some(1)
+    }
+
+    fn grid(&self, a: &LoraSumArgs<Shape>) -> Result<Grid, ShapeError> {
+        self.range("rows", a.rows, 1, 1 << 24)?;
+        self.range("blocks", a.blocks, 1, 1 << 16)?;
+        self.multiple("columns", a.columns, 8)?;
+        self.range("depth0", a.depth0, 8, 1 << 24)?;
+        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
+        let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
+        for (i, [(x, w, depth), (u, b, rank)]) in
+            frozen.into_iter().zip(adapters).map(<[_; 2]>::from).enumerate()
+        {
+            self.operands(&format!("x{i}, w{i}, depth{i}"), a, [x, w], depth)?;
+            self.operands(&format!("u{i}, a{i}, rank{i}"), a, [u, b], rank)?;
+        }
+        self.length("y", a.y, "rows * columns", &[a.rows, a.columns])?;
+        let tiles = self.tiles(a.rows, a.columns);
+        Ok(Grid { shared: ring(self.tile, BESIDE).memory() + BESIDE, ..Grid::line(tiles.min(a.blocks)) })
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: LoraSumArgs<Dev<'k>>) {
+        let memory = k.tile_memory("tiles");
+        let shape = Product { rows: a.rows, columns: a.columns };
+        let pair =
+            |(left, right, depth): (TensorMap<'k, bf16, Read>, TensorMap<'k, bf16, Read>, U32<'k>)| Pair {
+                left: left.of(X),
+                right: right.of(super::tiled::right(self.tile, true)),
+                by_rows: true,
+                depth,
+            };
+        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
+        let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
+        let pairs = frozen.into_iter().chain(adapters).map(pair).collect();
+        let tiled = Tiled::new((memory, k), [self.tile, BESIDE], shape, pairs, vec![]);
+        let out = memory.at(ring(self.tile, BESIDE).memory());
+        tiled.run(|leaving, summed| {
+            let y = a.y.of(Y).at(out.row(leaving.group, Y.bytes()));
+            for from in (0..self.tile).step_by(64) {
+                k.note("round and store 64 columns");
+                leaving.store(&[(y, &*summed.sums, from)], [summed.column + from, summed.row]);
+            }
+        });
+    }
+
+    fn reference(&self, a: LoraSumArgs<Cpu<'_>>) {
+        let mut y = vec![0.0; a.y.len()];
+        let frozen = [(a.x0, a.w0, a.depth0), (a.x1, a.w1, a.depth1), (a.x2, a.w2, a.depth2)];
+        let adapters = [(a.u0, a.a0, a.rank0), (a.u1, a.a1, a.rank1), (a.u2, a.a2, a.rank2)];
+        for (x, w, _) in frozen.into_iter().chain(adapters).filter(|(.., depth)| *depth > 0) {
+            nn(&wide(x), &wide(w), a.columns as usize, &mut y);
+        }
+        narrow(&y, a.y);
+    }
+}
+
+impl Variant for LoraSum {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        let case = |([rows, columns, blocks], depths, ranks): ([u32; 3], [u32; 3], [u32; 3])| {
+            let mut random = Random(seed);
+            let by_rows = |len: [u32; 3]| len.map(|len| [rows, len.max(8)]);
+            let by_columns = |len: [u32; 3]| len.map(|len| [len.max(8), columns]);
+            let shapes = [
+                by_rows(depths),
+                by_columns(depths),
+                by_rows(ranks),
+                by_columns(ranks),
+                [[rows, columns]; 3],
+            ];
+            let shapes = shapes.into_iter().flatten().take(13);
+            let mut args: Vec<CpuArg> = shapes.map(|[n, m]| matrix(&mut random, n, m)).collect();
+            let lengths = [rows, columns].into_iter().chain(depths).chain(ranks).chain([blocks]);
+            args.extend(lengths.map(CpuArg::scalar));
+            let label =
+                format!("rows={rows} columns={columns} depths={depths:?} ranks={ranks:?} blocks={blocks}");
+            Case { label, args, bound: BOUND }
+        };
+        let cases = [
+            ([1, 8, 1], [8, 0, 0], [0, 0, 0]),
+            ([64, 72, 1], [72, 200, 0], [16, 72, 0]),
+            ([130, self.tile + 8, 2], [136, 8, 72], [8, 0, 16]),
+        ];
+        cases.map(case).into()
+    }
+
+    fn map_dims(&self, param: &str, args: &[CpuArg]) -> Option<[u32; 2]> {
+        let [rows, columns] = [13, 14].map(|i| scalar(&args[i]));
+        // The lengths of a matrix, by the last letter of its name.
+        let length = |first: usize| {
+            let index = param[1..].parse::<usize>().expect("each matrix but y is numbered");
+            scalar(&args[first + index]).max(8)
+        };
+        Some(match &param[..1] {
+            "x" => [rows, length(15)],
+            "w" => [length(15), columns],
+            "u" => [rows, length(18)],
+            "a" => [length(18), columns],
+            _ => [rows, columns],
+        })
+    }
+}
