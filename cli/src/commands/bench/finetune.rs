@@ -49,8 +49,9 @@ struct Figures {
     tflops: f64,
     share_of_tensor_ceiling: Option<f64>,
     memory: Memory,
-    /// Whether a graph and kernels one by one gave the same losses and norms.
-    same: bool,
+    /// The first step, from 1, of which a graph and kernels one by one gave other losses or norms, with both; none if all
+    /// bits were the same.
+    differs: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     kernels: Vec<Row>,
 }
@@ -202,7 +203,7 @@ fn figures(
         tflops,
         share_of_tensor_ceiling: setup.ceilings().share_of_tensor(Some(tflops)),
         memory: Memory::of(&needs, taken),
-        same: records == eager_records,
+        differs: difference(&records, &eager_records),
         kernels,
     })
 }
@@ -280,6 +281,14 @@ fn rows(trainer: &mut Trainer, args: &Args, micro: MicroBatch) -> Result<Vec<Row
     Ok(rows)
 }
 
+/// The first of two lists of records that differ in a bit.
+fn difference(a: &[Record], b: &[Record]) -> Option<String> {
+    let bits = |record: &Record| [record.loss, record.norm].map(f64::to_bits);
+    let text = |record: &Record| format!("loss {}, norm {}", record.loss, record.norm);
+    let i = a.iter().zip(b).position(|(a, b)| bits(a) != bits(b))?;
+    Some(format!("step {} DIFFERS: {}; kernel by kernel {}", i + 1, text(&a[i]), text(&b[i])))
+}
+
 fn name(part: Part) -> &'static str {
     match part {
         Part::Forward => "forward",
@@ -323,7 +332,7 @@ impl Figures {
             self.nodes.to_string(),
             format!("{:.1}", self.tflops),
             percent(self.share_of_tensor_ceiling),
-            if self.same { "the same" } else { "OTHERS" }.into(),
+            self.differs.clone().unwrap_or_else(|| "the same".into()),
         ]
     }
 
@@ -367,7 +376,7 @@ impl Shown for Report {
             "nodes",
             "TFLOPS",
             "of the tensor ceiling",
-            "losses",
+            "losses and norms",
         ]);
         steps.add_rows(self.shapes.iter().map(Figures::row));
         let mut memory = table(&[
@@ -394,7 +403,7 @@ impl Shown for Report {
     }
 
     fn right(&self) -> bool {
-        self.shapes.iter().all(|figures| figures.same)
+        self.shapes.iter().all(|figures| figures.differs.is_none())
     }
 }
 

@@ -83,6 +83,8 @@ impl<'k> Summed<'_, 'k> {
         let stage = ring.wait(self.at);
         // All have the same shape.
         let words = self.tiled.extras[0].at(stage.row(self.group, X.bytes())).get();
+        // The next copy into the stage is of the async proxy: without a fence it overtakes these loads, though seldom.
+        self.tiled.k.fence_async();
         self.tiled.k.warp_barrier();
         ring.advance(self.at);
         ring.release_before(self.at);
