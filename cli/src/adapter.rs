@@ -20,14 +20,25 @@ pub(crate) struct AdapterArgs {
 impl AdapterArgs {
     /// Opens the model, with the adapter if there is one; warns if that was trained on other weights.
     pub(crate) fn open(&self, model: &Path) -> Result<Model, Failure> {
-        let model = Model::open(model)?;
-        let Some(folder) = &self.adapter else { return Ok(model) };
-        let model = model.with_adapter(folder)?;
-        if let Some(warning) = warning(&model.outline) {
-            say(format!("warning: {warning}"));
+        match &self.adapter {
+            Some(folder) => open(model, folder),
+            None => Ok(Model::open(model)?),
         }
-        Ok(model)
     }
+
+    /// What is read, for an output.
+    pub(crate) fn input(&self) -> Option<(&'static str, &Path)> {
+        self.adapter.as_deref().map(|folder| ("adapter", folder))
+    }
+}
+
+/// Opens a model with an adapter; warns if that was trained on other weights.
+pub(crate) fn open(model: &Path, adapter: &Path) -> Result<Model, Failure> {
+    let model = Model::open(model)?.with_adapter(adapter)?;
+    if let Some(warning) = warning(&model.outline) {
+        say(format!("warning: {warning}"));
+    }
+    Ok(model)
 }
 
 /// An adapter that was trained on other number formats may have learned to make up for their rounding.
@@ -49,7 +60,7 @@ fn listed(formats: &Formats) -> String {
 }
 
 /// `rank 8, alpha 16`, with what is unusual.
-fn scale(adapter: &Adapter) -> String {
+pub(crate) fn scale(adapter: &Adapter) -> String {
     let ranks = adapter.ranks();
     let rank = if ranks.start() == ranks.end() {
         format!("rank {}", ranks.end())
