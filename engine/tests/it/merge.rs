@@ -29,8 +29,11 @@ pub(crate) const LLAMA: Synth = Synth {
     vocab: 64,
 };
 
-/// The bytes of each merged file, and what was done.
-fn merge(model: &Model) -> Result<(Vec<(PathBuf, Vec<u8>)>, Change), Error> {
+/// Files, and their bytes.
+type Written = Vec<(PathBuf, Vec<u8>)>;
+
+/// The merged files, and what was done.
+fn merge(model: &Model) -> Result<(Written, Change), Error> {
     let merge = Merge::new(model)?;
     let mut change = Change::default();
     let mut files = vec![];
