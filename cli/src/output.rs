@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-pub(crate) use folder::{OutputFolder, is_used};
+pub(crate) use folder::{FilesOf, OutputFolder, is_used};
 pub(crate) use temporary::forget_all;
 use temporary::{Taken, Temporary};
 

@@ -11,7 +11,7 @@ use warpwright_engine::merge::{Change, Merge, Others, WeightFile, write_lora};
 
 use crate::adapter;
 use crate::failure::Failure;
-use crate::output::{Content, Output, OutputFolder, Sink};
+use crate::output::{Content, FilesOf, Output, OutputFolder, Sink};
 use crate::progress::Bar;
 use crate::terminal::say;
 
@@ -39,86 +39,103 @@ enum Kind {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     check(args)?;
-    let file = Output {
-        option: "--out",
-        path: &args.out,
-        inputs: vec![("model", &args.model), ("adapter", &args.adapter)],
-        content: Content::Bytes,
-    };
-    let folder = OutputFolder { option: "--out", path: &args.out };
-    let merges_folder = args.kind == Kind::Model && args.model.is_dir();
-    if merges_folder {
-        folder.check()?
-    } else {
-        file.check()?
+    match (args.kind, args.model.is_dir()) {
+        (Kind::LoraGguf, _) => write_adapter(args),
+        (Kind::Model, false) => merge_file(args),
+        (Kind::Model, true) => merge_folder(args),
     }
-    let model = adapter::open(&args.model, &args.adapter)?;
-    match (args.kind, merges_folder) {
+}
+
+/// Refuses another kind of output than follows from the input, by its name.
+fn check(args: &Args) -> Result<(), Failure> {
+    let gguf = args.out.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
+    let (right, wanted) = match (args.kind, args.model.is_dir()) {
         (Kind::LoraGguf, _) => {
-            file.write(|sink| write_lora(&model.outline, |bytes| sink.write(bytes)))?;
-            say(format!("the adapter is in {}", args.out.display()));
+            (gguf, "a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf")
         }
-        (Kind::Model, false) => tell(args, &model, merge_file(&model, &file)?),
-        (Kind::Model, true) => tell(args, &model, merge_folder(&model, &folder)?),
+        (Kind::Model, false) => (gguf, "a GGUF file, as the model is one; name one that ends in .gguf"),
+        (Kind::Model, true) => (
+            !gguf,
+            "a folder, as the model is one; name one that does not end in .gguf, and convert it with llama.cpp's \
+             convert_hf_to_gguf.py",
+        ),
+    };
+    // Opening a model that is not there says so.
+    match right || !args.model.exists() {
+        true => Ok(()),
+        false => Err(Failure::Input(format!("--out {} is to be {wanted}", args.out.display()))),
     }
+}
+
+impl Args {
+    /// The output, if it is a file that may be written.
+    fn file(&self) -> Result<Output<'_>, Failure> {
+        let inputs = vec![("model", self.model.as_path()), ("adapter", &self.adapter)];
+        let out = Output { option: "--out", path: &self.out, inputs, content: Content::Bytes };
+        out.check().map(|()| out)
+    }
+
+    fn open(&self) -> Result<Model, Failure> {
+        adapter::open(&self.model, &self.adapter)
+    }
+}
+
+fn write_adapter(args: &Args) -> Result<(), Failure> {
+    let out = args.file()?;
+    let model = args.open()?;
+    out.write(|sink| write_lora(&model.outline, |bytes| sink.write(bytes)))?;
+    say(format!("the adapter is in {}", args.out.display()));
     Ok(())
 }
 
-/// Refuses another kind of output than that of the input, by their names.
-fn check(args: &Args) -> Result<(), Failure> {
-    // Opening it says so.
-    if !args.model.exists() {
-        return Ok(());
-    }
-    let gguf = args.out.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf"));
-    let [model, out] = [&args.model, &args.out].map(|path| path.display());
-    Err(Failure::Input(match (args.kind, args.model.is_dir(), gguf) {
-        (Kind::LoraGguf, _, false) => {
-            format!(
-                "--out {out} is to be a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf"
-            )
-        }
-        (Kind::Model, false, false) => {
-            format!("--out {out} is to be a GGUF file, as {model} is one; name one that ends in .gguf")
-        }
-        (Kind::Model, true, true) => format!(
-            "--out {out} is to be a folder, as {model} is one; name one that does not end in .gguf, and convert it \
-             with llama.cpp's convert_hf_to_gguf.py"
-        ),
-        _ => return Ok(()),
-    }))
-}
-
-fn merge_file(model: &Model, out: &Output<'_>) -> Result<Change, Failure> {
-    let merging = Merging::new(model)?;
-    out.write(|sink| {
+fn merge_file(args: &Args) -> Result<(), Failure> {
+    let out = args.file()?;
+    let model = args.open()?;
+    let merging = Merging::new(&model)?;
+    let change = out.write(|sink| {
         let mut change = Change::default();
         for file in merging.merge.files() {
             change += merging.write(&file, sink)?;
         }
         model.files.check()?;
         Ok(change)
-    })
+    })?;
+    drop(merging);
+    tell(args, &model, change);
+    Ok(())
 }
 
-fn merge_folder(model: &Model, out: &OutputFolder<'_>) -> Result<Change, Failure> {
-    let merging = Merging::new(model)?;
+fn merge_folder(args: &Args) -> Result<(), Failure> {
+    let out = OutputFolder { option: "--out", path: &args.out };
+    out.check()?;
+    let model = args.open()?;
+    let merging = Merging::new(&model)?;
     let others = Others::of(&model.files)?;
-    let change = out.write(|folder| {
-        let mut change = Change::default();
-        for file in merging.merge.files() {
-            let name = file.path.file_name().unwrap_or_default().to_string_lossy();
-            change += folder.write(&name, |sink| merging.write(&file, sink))?;
-        }
-        for name in &others.copied {
-            folder.write(name, |sink| copy(&model.files.path().join(name), sink))?;
-        }
-        model.files.check()?;
-        Ok(change)
-    })?;
+    let change = out.write(|folder| fill(folder, &model, &merging, &others))?;
+    drop(merging);
     if !others.left.is_empty() {
         say(format!("note: not copied, as no part of the merged model: {}", others.left.join(", ")));
     }
+    tell(args, &model, change);
+    Ok(())
+}
+
+/// Writes all files of a merged folder.
+fn fill(
+    folder: &FilesOf<'_>,
+    model: &Model,
+    merging: &Merging<'_>,
+    others: &Others,
+) -> Result<Change, Failure> {
+    let mut change = Change::default();
+    for file in merging.merge.files() {
+        let name = file.path.file_name().unwrap_or_default().to_string_lossy();
+        change += folder.write(&name, |sink| merging.write(&file, sink))?;
+    }
+    for name in &others.copied {
+        folder.write(name, |sink| copy(&model.files.path().join(name), sink))?;
+    }
+    model.files.check()?;
     Ok(change)
 }
 

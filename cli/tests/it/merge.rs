@@ -180,6 +180,27 @@ fn llama_cpp_gets_an_adapter_of_its_own() {
     assert!(end.err.starts_with(&warning("56 x F16")), "{end:?}");
 }
 
+/// Model, output, what more, exit code and sentence.
+type Refusal = (&'static str, &'static str, &'static [&'static str], i32, &'static str);
+
+const LORA: &[&str] = &["--as", "lora-gguf"];
+
+#[rustfmt::skip] // one case a line
+const REFUSALS: [Refusal; 12] = [
+    (GGUF, "out", &[], 2, "--out /out is to be a GGUF file, as the model is one; name one that ends in .gguf"),
+    ("/model", "out.gguf", &[], 2, "--out /out.gguf is to be a folder, as the model is one; name one that does not end in .gguf, and convert it with llama.cpp's convert_hf_to_gguf.py"),
+    ("/model", "out", LORA, 2, "--out /out is to be a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf"),
+    (MODEL, "out.gguf", &[], 2, "assets/rustdoc-7m-Q4_K_M.gguf: tensor \"blk.0.attn_q.weight\" is Q4_K: rounded to Q4_K again, it could lose what the adapter adds; decode with `run --adapter`, or merge onto the model in F32, F16 or BF16"),
+    ("/model", "used", &[], 2, "--out /used is in use; name an empty or a new folder"),
+    ("/model", "model", &[], 2, "--out /model is in use; name an empty or a new folder"),
+    ("/model", "file", &[], 2, "--out /file cannot be used: Not a directory (os error 20)"),
+    ("/model", "no/out", &[], 1, "cannot write /no/out: No such file or directory (os error 2)"),
+    (GGUF, "no/out.gguf", &[], 1, "cannot write /no/out.gguf: No such file or directory (os error 2)"),
+    (GGUF, "full.gguf", &[], 1, "cannot write /full.gguf: No space left on device (os error 28)"),
+    (GGUF, "link.gguf", LORA, 2, "--out /link.gguf is the adapter that is read; name another file"),
+    ("/none", "out", &[], 2, "cannot open /none: No such file or directory (os error 2)"),
+];
+
 #[test]
 fn refuses_in_one_sentence_and_leaves_nothing() {
     let bench = Bench::new();
@@ -188,51 +209,14 @@ fn refuses_in_one_sentence_and_leaves_nothing() {
     bench.write("file", "");
     symlink("/dev/full", bench.path("full.gguf")).expect("a link");
     fs::hard_link(bench.path("adapter/adapter_model.safetensors"), bench.path("link.gguf")).expect("a link");
-    let lora: &[&str] = &["--as", "lora-gguf"];
-    let quantized = format!(
-        "{MODEL}: tensor \"blk.0.attn_q.weight\" is Q4_K: rounded to Q4_K again, it could lose what the adapter adds; \
-         decode with `run --adapter`, or merge onto the model in F32, F16 or BF16"
-    );
-    let cases: [(&str, &str, &[&str], i32, &str); 12] = [
-        (
-            GGUF,
-            "out",
-            &[],
-            2,
-            "--out /out is to be a GGUF file, as tests/data/rustdoc-7m-F16.gguf is one; name one that ends in .gguf",
-        ),
-        (
-            "/model",
-            "out.gguf",
-            &[],
-            2,
-            "--out /out.gguf is to be a folder, as /model is one; name one that does not end in .gguf, and convert it with llama.cpp's convert_hf_to_gguf.py",
-        ),
-        (
-            "/model",
-            "out",
-            lora,
-            2,
-            "--out /out is to be a GGUF file, as llama.cpp reads adapters; name one that ends in .gguf",
-        ),
-        (MODEL, "out.gguf", &[], 2, &quantized),
-        ("/model", "used", &[], 2, "--out /used is in use; name an empty or a new folder"),
-        ("/model", "model", &[], 2, "--out /model is in use; name an empty or a new folder"),
-        ("/model", "file", &[], 2, "--out /file cannot be used: Not a directory (os error 20)"),
-        ("/model", "no/out", &[], 1, "cannot write /no/out: No such file or directory (os error 2)"),
-        (GGUF, "no/out.gguf", &[], 1, "cannot write /no/out.gguf: No such file or directory (os error 2)"),
-        (GGUF, "full.gguf", &[], 1, "cannot write /full.gguf: No space left on device (os error 28)"),
-        (GGUF, "link.gguf", lora, 2, "--out /link.gguf is the adapter that is read; name another file"),
-        ("/none", "out", &[], 2, "cannot open /none: No such file or directory (os error 2)"),
-    ];
     let before = bench.names("");
-    for (model, out, more, code, sentence) in cases {
+    for (model, out, more, code, sentence) in REFUSALS {
         let wanted = End { code: Some(code), out: String::new(), err: format!("error: {sentence}\n") };
         assert_eq!(bench.merge(model, out, more), wanted);
         assert_eq!(bench.names(""), before, "{out}");
     }
-    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GGUF), bench.path("m.gguf"))
-        .expect("a copy");
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GGUF);
+    fs::copy(model, bench.path("m.gguf")).expect("a copy");
     let sentence = "error: --out /m.gguf is the model that is read; name another file\n";
     assert_eq!(bench.merge("/m.gguf", "m.gguf", &[]).err, sentence);
     bench.write("adapter/adapter_config.json", "{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 1}");

@@ -41,9 +41,7 @@ pub fn write_lora<E: From<Error>>(
     let fault = |fault: Fault| Error::Merge { path: adapter.path.clone(), fault: Box::new(fault) };
     let alpha = alpha(adapter).map_err(fault)?;
     let places = places(outline, adapter);
-    for place in &places {
-        place.check(alpha).map_err(fault)?;
-    }
+    places.iter().try_for_each(|place| place.check(alpha)).map_err(fault)?;
     sink(&head(outline, alpha, &places).bytes())?;
     for place in &places {
         give(place.factors.a_times(place.ratio(alpha)), &mut sink)?;

@@ -1,7 +1,8 @@
 //! What stands in a Hugging Face folder beside the weights: what goes along with merged ones, and what does not.
 
-use std::fs;
+use std::ffi::OsString;
 use std::path::Path;
+use std::{fs, io};
 
 use crate::Error;
 use crate::model::Files;
@@ -29,27 +30,29 @@ impl Others {
         let mut others = Others::default();
         let Files::Folder(folder) = files else { return Ok(others) };
         let shards: Vec<&str> = folder.shards().map(|(name, _)| name).collect();
-        let fault = |source| Error::Read { path: folder.path.clone(), source };
-        for entry in fs::read_dir(&folder.path).map_err(fault)? {
-            let name = match entry.map_err(fault)?.file_name().into_string() {
-                Ok(name) => name,
-                Err(name) => {
-                    others.left.push(name.to_string_lossy().into_owned());
-                    continue;
-                }
-            };
-            if name.starts_with('.') || shards.contains(&name.as_str()) {
+        for name in names(&folder.path)? {
+            let shown = name.to_string_lossy().into_owned();
+            if shown.starts_with('.') || shards.contains(&shown.as_str()) {
                 continue;
             }
-            match goes_along(&name, &shards) && is_file(&folder.path.join(&name))? {
-                true => others.copied.push(name),
-                false => others.left.push(name),
+            let along = name.to_str().is_some_and(|name| goes_along(name, &shards));
+            match along && is_file(&folder.path.join(&name))? {
+                true => others.copied.push(shown),
+                false => others.left.push(shown),
             }
         }
-        others.copied.sort_unstable();
-        others.left.sort_unstable();
         Ok(others)
     }
+}
+
+/// What is in a folder, in order.
+fn names(folder: &Path) -> Result<Vec<OsString>, Error> {
+    let names = fs::read_dir(folder).and_then(|entries| {
+        entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
+    });
+    let mut names = names.map_err(|source| Error::Read { path: folder.to_owned(), source })?;
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Whether a file of this name is right beside merged weights. An index is if the weights were found by it. An adapter

@@ -44,7 +44,7 @@ pub(crate) struct Sum<'a> {
     wide: Wide,
 }
 
-/// Why a row cannot be written: the index of a weight in it, and what it is or would be.
+/// A number that cannot be written: the index of its weight in the row, and what it is or would be.
 enum Bad {
     Weight(usize, f64),
     Sum(usize, f64),
@@ -92,24 +92,27 @@ impl<'a> Sum<'a> {
     fn add_row(&self, row: usize, bytes: &mut [u8], added: &mut [f64]) -> Result<Change, Bad> {
         self.product(row, added);
         let mut change = Change::default();
-        for (i, (bytes, &added)) in bytes.chunks_exact_mut(self.wide.bytes()).zip(&*added).enumerate() {
-            let weight = self.wide.read(bytes);
-            if !weight.is_finite() {
-                return Err(Bad::Weight(i, weight));
-            }
-            // Nothing is added to a weight of -0 either.
-            if added == 0.0 {
-                continue;
-            }
-            let sum = weight + added;
-            let written = self.wide.write(sum, bytes);
-            if !written.is_finite() {
-                return Err(Bad::Sum(i, sum));
-            }
-            change.added += added * added;
-            change.rounded += (written - sum).powi(2);
+        for (i, (bytes, added)) in bytes.chunks_exact_mut(self.wide.bytes()).zip(added).enumerate() {
+            change += self.add_one(i, bytes, *added)?;
         }
         Ok(change)
+    }
+
+    fn add_one(&self, i: usize, bytes: &mut [u8], added: f64) -> Result<Change, Bad> {
+        let weight = self.wide.read(bytes);
+        if !weight.is_finite() {
+            return Err(Bad::Weight(i, weight));
+        }
+        // A weight of -0 stays one.
+        if added == 0.0 {
+            return Ok(Change::default());
+        }
+        let sum = weight + added;
+        let written = self.wide.write(sum, bytes);
+        match written.is_finite() {
+            true => Ok(Change { projections: 0, added: added * added, rounded: (written - sum).powi(2) }),
+            false => Err(Bad::Sum(i, sum)),
+        }
     }
 
     /// A row of `s B A`.

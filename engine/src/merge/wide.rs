@@ -65,28 +65,41 @@ fn to_odd(x: f64) -> f32 {
 mod tests {
     use super::*;
 
+    fn rounded(format: Wide, x: f64) -> f64 {
+        format.write(x, &mut vec![0; format.bytes()])
+    }
+
+    const TINY: f64 = 1e-12;
+
     /// Each case is just beside the middle of two neighbours, so that a first rounding would put it there.
     #[test]
-    fn rounds_once() {
-        let tiny = 2f64.powi(-40);
-        let cases = [
-            (Wide::F16, 1.0 + 2f64.powi(-11) + tiny, 1.0 + 2f64.powi(-10)),
-            (Wide::F16, 1.0 + 2f64.powi(-11), 1.0),
-            (Wide::F16, 1.0 + 3.0 * 2f64.powi(-11) - tiny, 1.0 + 2f64.powi(-10)),
-            (Wide::F16, -1.0 - 2f64.powi(-11) - tiny, -1.0 - 2f64.powi(-10)),
-            (Wide::F16, 1.5 * 2f64.powi(-24) + 2f64.powi(-70), 2f64.powi(-23)),
-            (Wide::F16, 65519.999, 65504.0),
-            (Wide::F16, 65520.0, f64::INFINITY),
-            (Wide::Bf16, 1.0 + 2f64.powi(-8) + tiny, 1.0 + 2f64.powi(-7)),
-            (Wide::Bf16, 1.0 + 2f64.powi(-8), 1.0),
-            (Wide::Bf16, -1.0 - 3.0 * 2f64.powi(-8) + tiny, -1.0 - 2f64.powi(-7)),
+    fn f16_is_rounded_once() {
+        let step = 2f64.powi(-10);
+        for (x, wanted) in [
+            (1.0 + step / 2.0 + TINY, 1.0 + step),
+            (1.0 + step / 2.0, 1.0),
+            (1.0 + step * 1.5 - TINY, 1.0 + step),
+            (-1.0 - step / 2.0 - TINY, -1.0 - step),
+            (1.5 * 2f64.powi(-24) + 2f64.powi(-70), 2f64.powi(-23)),
+            (65519.999, 65504.0),
+            (65520.0, f64::INFINITY),
+        ] {
+            assert_eq!(rounded(Wide::F16, x), wanted, "{x:e}");
+        }
+    }
+
+    #[test]
+    fn bf16_and_f32_are_rounded_once() {
+        let (step, small) = (2f64.powi(-7), 2f64.powi(-23));
+        for (format, x, wanted) in [
+            (Wide::Bf16, 1.0 + step / 2.0 + TINY, 1.0 + step),
+            (Wide::Bf16, 1.0 + step / 2.0, 1.0),
+            (Wide::Bf16, -1.0 - step * 1.5 + TINY, -1.0 - step),
             (Wide::Bf16, 1e39, f64::INFINITY),
-            (Wide::F32, 1.0 + 2f64.powi(-24) + tiny, 1.0 + 2f64.powi(-23)),
-            (Wide::F32, 1.0 + 2f64.powi(-24), 1.0),
-        ];
-        for (format, x, wanted) in cases {
-            let mut bytes = vec![0; format.bytes()];
-            assert_eq!(format.write(x, &mut bytes), wanted, "{format:?} {x:e}");
+            (Wide::F32, 1.0 + small / 2.0 + TINY, 1.0 + small),
+            (Wide::F32, 1.0 + small / 2.0, 1.0),
+        ] {
+            assert_eq!(rounded(format, x), wanted, "{format:?} {x:e}");
         }
     }
 
