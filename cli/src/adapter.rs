@@ -20,10 +20,11 @@ pub(crate) struct AdapterArgs {
 impl AdapterArgs {
     /// Opens the model, with the adapter if there is one; warns if that was trained on other weights.
     pub(crate) fn open(&self, model: &Path) -> Result<Model, Failure> {
-        match &self.adapter {
-            Some(folder) => open(model, folder),
-            None => Ok(Model::open(model)?),
-        }
+        let model = Model::open(model)?;
+        let Some(folder) = &self.adapter else { return Ok(model) };
+        let model = model.with_adapter(folder)?;
+        warn(&model);
+        Ok(model)
     }
 
     /// What is read, for an output.
@@ -32,13 +33,11 @@ impl AdapterArgs {
     }
 }
 
-/// Opens a model with an adapter; warns if that was trained on other weights.
-pub(crate) fn open(model: &Path, adapter: &Path) -> Result<Model, Failure> {
-    let model = Model::open(model)?.with_adapter(adapter)?;
+/// Warns if a model's adapter was trained on other weights.
+pub(crate) fn warn(model: &Model) {
     if let Some(warning) = warning(&model.outline) {
         say(format!("warning: {warning}"));
     }
-    Ok(model)
 }
 
 /// An adapter that was trained on other number formats may have learned to make up for their rounding.

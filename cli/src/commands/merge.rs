@@ -76,13 +76,14 @@ impl Args {
     }
 
     fn open(&self) -> Result<Model, Failure> {
-        adapter::open(&self.model, &self.adapter)
+        Ok(Model::open(&self.model)?.with_adapter(&self.adapter)?)
     }
 }
 
 fn write_adapter(args: &Args) -> Result<(), Failure> {
     let out = args.file()?;
     let model = args.open()?;
+    adapter::warn(&model);
     out.write(|sink| write_lora(&model.outline, |bytes| sink.write(bytes)))?;
     say(format!("the adapter is in {}", args.out.display()));
     Ok(())
@@ -92,6 +93,7 @@ fn merge_file(args: &Args) -> Result<(), Failure> {
     let out = args.file()?;
     let model = args.open()?;
     let merging = Merging::new(&model)?;
+    adapter::warn(&model);
     let change = out.write(|sink| {
         let mut change = Change::default();
         for file in merging.merge.files() {
@@ -111,6 +113,7 @@ fn merge_folder(args: &Args) -> Result<(), Failure> {
     let model = args.open()?;
     let merging = Merging::new(&model)?;
     let others = Others::of(&model.files)?;
+    adapter::warn(&model);
     let change = out.write(|folder| fill(folder, &model, &merging, &others))?;
     drop(merging);
     if !others.left.is_empty() {

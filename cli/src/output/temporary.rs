@@ -57,7 +57,8 @@ impl Temporary {
         if list.iter().any(|(known, _)| known == target) {
             return Ok(Taken::UnderWay);
         }
-        let (file, path) = builder(target, 0o666)?.tempfile_in(parent(target))?.into_parts();
+        let made = builder(target, 0o666)?.tempfile_in(parent(target)).map_err(nameless)?;
+        let (file, path) = made.into_parts();
         keep_permissions(target, &path)?;
         list.push((target.to_owned(), Entry::File(path)));
         Ok(Taken::Free(file, Temporary(target.to_owned())))
@@ -66,7 +67,7 @@ impl Temporary {
     /// A folder beside the target, with permissions as those of a file.
     pub(super) fn folder(target: &Path) -> io::Result<Temporary> {
         let mut list = list();
-        let folder = builder(target, 0o777)?.tempdir_in(parent(target))?;
+        let folder = builder(target, 0o777)?.tempdir_in(parent(target)).map_err(nameless)?;
         keep_permissions(target, folder.path())?;
         list.push((target.to_owned(), Entry::Folder(folder)));
         Ok(Temporary(target.to_owned()))
@@ -107,9 +108,13 @@ impl Drop for Temporary {
     }
 }
 
-/// What makes temporary files and folders beside a target.
+/// The error without the temporary name, which nobody gave.
+fn nameless(error: io::Error) -> io::Error {
+    error.kind().into()
+}
+
+/// What makes temporary files and folders beside a target, in a folder that is there.
 fn builder(target: &Path, mode: u32) -> io::Result<Builder<'static, 'static>> {
-    // Asked for first, because the error of the temporary file names a path that nobody gave.
     fs::metadata(parent(target))?;
     let mut builder = Builder::new();
     builder.prefix(".warpwright-");
