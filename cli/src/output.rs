@@ -43,11 +43,11 @@ impl Output<'_> {
     ) -> Result<R, Failure> {
         self.check()?;
         if self.path == Path::new("-") {
-            return self.through(io::stdout().lock(), fill);
+            return through(self.path, io::stdout().lock(), fill);
         }
         if is_stream(self.path) {
             let file = File::create(self.path).map_err(|error| self.fault(error))?;
-            return self.through(file, fill);
+            return through(self.path, file, fill);
         }
         self.to_file(fill)
     }
@@ -67,15 +67,6 @@ impl Output<'_> {
         Err(Failure::Input(format!("{} {} {refused}", self.option, self.path.display())))
     }
 
-    /// Writes to what cannot be replaced by a rename.
-    fn through<R>(
-        &self,
-        to: impl Write,
-        fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
-        through(self.path, to, fill)
-    }
-
     fn to_file<R>(&self, fill: impl FnOnce(&mut Sink<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         let target = target(self.path).map_err(|error| self.fault(error))?;
         let (file, temporary) = match Temporary::file(&target).map_err(|error| self.fault(error))? {
@@ -88,7 +79,7 @@ impl Output<'_> {
                 )));
             }
         };
-        let filled = self.through(file, fill)?;
+        let filled = through(self.path, file, fill)?;
         temporary.persist().map_err(|error| self.fault(error))?;
         Ok(filled)
     }
