@@ -23,10 +23,20 @@ impl AdapterArgs {
         let model = Model::open(model)?;
         let Some(folder) = &self.adapter else { return Ok(model) };
         let model = model.with_adapter(folder)?;
-        if let Some(warning) = warning(&model.outline) {
-            say(format!("warning: {warning}"));
-        }
+        warn(&model);
         Ok(model)
+    }
+
+    /// What is read, for an output.
+    pub(crate) fn input(&self) -> Option<(&'static str, &Path)> {
+        self.adapter.as_deref().map(|folder| ("adapter", folder))
+    }
+}
+
+/// Warns if a model's adapter was trained on other weights.
+pub(crate) fn warn(model: &Model) {
+    if let Some(warning) = warning(&model.outline) {
+        say(format!("warning: {warning}"));
     }
 }
 
@@ -49,7 +59,7 @@ fn listed(formats: &Formats) -> String {
 }
 
 /// `rank 8, alpha 16`, with what is unusual.
-fn scale(adapter: &Adapter) -> String {
+pub(crate) fn scale(adapter: &Adapter) -> String {
     let ranks = adapter.ranks();
     let rank = if ranks.start() == ranks.end() {
         format!("rank {}", ranks.end())

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{bench, check, devices, finetune, graph, info, logits, run};
+use commands::{bench, check, devices, finetune, graph, info, logits, merge, run};
 use failure::Failure;
 
 #[derive(Parser)]
@@ -35,6 +35,8 @@ enum Command {
     Logits(logits::Args),
     /// Train a LoRA adapter on a frozen model
     Finetune(Box<finetune::Args>),
+    /// Add a LoRA adapter to the weights of its model
+    Merge(merge::Args),
     /// Show what a model file holds, without loading it
     Info(info::Args),
     /// Run every kernel against its CPU reference
@@ -64,6 +66,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => run::run(&args),
         Command::Logits(args) => logits::run(&args),
         Command::Finetune(args) => finetune::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Bench(args) => bench::run(&args),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::adapter::fault as adapter_fault;
 use crate::chunked::LEAST;
 use crate::decode::needs::Needs;
+use crate::merge::fault as merge_fault;
 use crate::model::folder::folder_fault;
 use crate::model::problem::Problem;
 use crate::model::{fault, vocabulary_fault};
@@ -45,6 +46,8 @@ pub enum Error {
     Chat(String),
     #[error("{}: {fault}", path.display())]
     Adapter { path: PathBuf, fault: Box<adapter_fault::Fault> },
+    #[error("{}: {fault}", path.display())]
+    Merge { path: PathBuf, fault: Box<merge_fault::Fault> },
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
     #[error(transparent)]
@@ -199,5 +202,6 @@ debug_is_display!(
     adapter_fault::Fault,
     fault::Fault,
     folder_fault::Fault,
+    merge_fault::Fault,
     vocabulary_fault::Fault
 );

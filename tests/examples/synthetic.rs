@@ -4,8 +4,7 @@
 //! cargo run --release -p warpwright-tests --example synthetic -- OUT.gguf llama3.1-8b q4_k_m
 //! ```
 //!
-//! The layout is that of the GGUF specification, version 3 (ggml, docs/gguf.md). The file has no tokenizer: `bench` and
-//! `logits` take it.
+//! The file has no tokenizer: `bench` and `logits` take it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,15 +12,14 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use warpwright_engine::gguf::TENSOR_TYPES;
+use warpwright_engine::gguf_writer::{Head, Scalar, padding};
 use warpwright_engine::model::Weight;
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{Model, Outline};
 use warpwright_kernels::{Format, Random};
 
 type Failure = Box<dyn std::error::Error>;
-
-/// GGUF's alignment of tensors, unless a key says otherwise.
-const ALIGNMENT: usize = 32;
 
 /// Bytes of random blocks that are written again and again.
 const POOL: usize = 1 << 20;
@@ -73,18 +71,15 @@ fn check(path: &Path, outline: &Outline) -> Result<(), Failure> {
 
 fn write(path: &Path, outline: &Outline) -> Result<(), Failure> {
     let mut out = BufWriter::new(File::create(path)?);
-    let head = head(outline);
-    out.write_all(&head)?;
-    let mut at = head.len();
+    out.write_all(&head(outline)?.bytes())?;
     let mut pools = BTreeMap::new();
     for weight in outline.weights.iter() {
-        out.write_all(&vec![0; at.next_multiple_of(ALIGNMENT) - at])?;
         let pool = pools.entry(weight.format.name()).or_insert_with(|| pool(weight.format, outline));
         let bytes = bytes(weight);
         for start in (0..bytes).step_by(pool.len()) {
             out.write_all(&pool[..pool.len().min(bytes - start)])?;
         }
-        at = at.next_multiple_of(ALIGNMENT) + bytes;
+        out.write_all(padding(bytes as u64))?;
     }
     Ok(out.flush()?)
 }
@@ -99,60 +94,35 @@ fn bytes(weight: &Weight) -> usize {
     weight.format.row_bytes(weight.row_len() as usize) * weight.rows() as usize
 }
 
-/// Header, metadata and the directory of tensors, padded to the first tensor.
-fn head(outline: &Outline) -> Vec<u8> {
-    let pairs = pairs(outline);
-    let mut out = b"GGUF\x03\0\0\0".to_vec();
-    out.extend((outline.weights.iter().count() as u64).to_le_bytes());
-    out.extend((pairs.len() as u64).to_le_bytes());
-    out.extend(pairs.concat());
-    let mut offset = 0;
+/// Metadata and the directory of tensors.
+fn head(outline: &Outline) -> Result<Head, Failure> {
+    let mut head = metadata(outline);
     for weight in outline.weights.iter() {
-        text(&mut out, &weight.name);
-        out.extend((weight.dims.len() as u32).to_le_bytes());
-        weight.dims.iter().for_each(|n| out.extend(n.to_le_bytes()));
-        out.extend(weight.format.ggml_type().to_le_bytes());
-        out.extend((offset as u64).to_le_bytes());
-        offset = (offset + bytes(weight)).next_multiple_of(ALIGNMENT);
+        let id = weight.format.ggml_type();
+        let kind = TENSOR_TYPES.iter().find(|kind| kind.id == id).ok_or("a format that ggml lacks")?;
+        head = head.tensor(&weight.name, &weight.dims, kind);
     }
-    out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
-    out
+    Ok(head)
 }
 
 /// The metadata, each key with its value.
-fn pairs(outline: &Outline) -> Vec<Vec<u8>> {
+fn metadata(outline: &Outline) -> Head {
     let config = &outline.config;
     let architecture = config.architecture.name;
-    let pair = |key: &str, kind: u32, value: &[u8]| {
-        let mut out = vec![];
-        text(&mut out, key);
-        out.extend(kind.to_le_bytes());
-        out.extend(value);
-        out
-    };
-    let number = |key: &str, n: u32| pair(&format!("{architecture}.{key}"), 4, &n.to_le_bytes());
-    let real = |key: &str, x: f32| pair(&format!("{architecture}.{key}"), 6, &x.to_le_bytes());
-    let mut name = vec![];
-    text(&mut name, architecture);
-    vec![
-        pair("general.architecture", 8, &name),
-        number("block_count", config.layers),
-        number("context_length", config.context),
-        number("embedding_length", config.hidden),
-        number("feed_forward_length", config.feed_forward),
-        number("attention.head_count", config.heads),
-        number("attention.head_count_kv", config.kv_heads),
-        number("attention.key_length", config.head_dim),
-        number("attention.value_length", config.head_dim),
-        number("rope.dimension_count", config.head_dim),
-        real("rope.freq_base", config.rope.base as f32),
-        real("attention.layer_norm_rms_epsilon", config.epsilon),
-        number("vocab_size", config.vocab),
-    ]
-}
-
-/// A string of GGUF: its length and its bytes.
-fn text(out: &mut Vec<u8>, text: &str) {
-    out.extend((text.len() as u64).to_le_bytes());
-    out.extend(text.as_bytes());
+    let numbers = [
+        ("block_count", Scalar::U32(config.layers)),
+        ("context_length", Scalar::U32(config.context)),
+        ("embedding_length", Scalar::U32(config.hidden)),
+        ("feed_forward_length", Scalar::U32(config.feed_forward)),
+        ("attention.head_count", Scalar::U32(config.heads)),
+        ("attention.head_count_kv", Scalar::U32(config.kv_heads)),
+        ("attention.key_length", Scalar::U32(config.head_dim)),
+        ("attention.value_length", Scalar::U32(config.head_dim)),
+        ("rope.dimension_count", Scalar::U32(config.head_dim)),
+        ("rope.freq_base", Scalar::F32(config.rope.base as f32)),
+        ("attention.layer_norm_rms_epsilon", Scalar::F32(config.epsilon)),
+        ("vocab_size", Scalar::U32(config.vocab)),
+    ];
+    let head = Head::default().pair("general.architecture", Scalar::Text(architecture));
+    numbers.into_iter().fold(head, |head, (key, value)| head.pair(&format!("{architecture}.{key}"), value))
 }

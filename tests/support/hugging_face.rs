@@ -23,10 +23,16 @@ struct Tensor {
 /// Fills a folder that is there.
 pub(crate) fn write(folder: &Path) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    write_of(folder, &data.join("rustdoc-7m-F16.gguf"));
+}
+
+/// The same of other weights of the model, in this GGUF file.
+pub(crate) fn write_of(folder: &Path, gguf: &Path) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     for name in ["config.json", "generation_config.json", "tokenizer.json"] {
         fs::write(folder.join(name), fs::read(data.join("rustdoc-7m").join(name)).unwrap()).unwrap();
     }
-    let model = Model::open(&data.join("rustdoc-7m-F16.gguf")).unwrap();
+    let model = Model::open(gguf).unwrap();
     let tensors = tensors(&model);
     let views = tensors
         .iter()

@@ -19,8 +19,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let out =
-        Output { option: "--dot", path: &args.dot, input: Some(&args.place.model), content: Content::Text };
+    let out = Output {
+        option: "--dot",
+        path: &args.dot,
+        inputs: vec![("model", &args.place.model)],
+        content: Content::Text,
+    };
     out.check()?;
     let model = Model::open(&args.place.model)?;
     let context = device::open(args.place.device)?;

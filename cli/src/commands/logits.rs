@@ -29,8 +29,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let out =
-        Output { option: "--out", path: &args.out, input: Some(&args.place.model), content: Content::Bytes };
+    let inputs = [("model", args.place.model.as_path())].into_iter().chain(args.adapter.input()).collect();
+    let out = Output { option: "--out", path: &args.out, inputs, content: Content::Bytes };
     out.check()?;
     let model = args.adapter.open(&args.place.model)?;
     let context = device::open(args.place.device)?;

@@ -7,4 +7,5 @@ pub(crate) mod finetune;
 pub(crate) mod graph;
 pub(crate) mod info;
 pub(crate) mod logits;
+pub(crate) mod merge;
 pub(crate) mod run;

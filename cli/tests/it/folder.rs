@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::program::{End, run};
 
 #[path = "../../../tests/support/hugging_face.rs"]
-mod hugging_face;
+pub(crate) mod hugging_face;
 
 const GGUF: &str = "tests/data/rustdoc-7m-F16.gguf";
 

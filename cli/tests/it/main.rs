@@ -7,6 +7,7 @@ mod emulator;
 mod finetune;
 mod folder;
 mod input;
+mod merge;
 mod outputs;
 mod program;
 mod prompts;

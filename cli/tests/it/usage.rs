@@ -4,7 +4,7 @@ use crate::program::{MODEL, run};
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["run", "logits", "info", "check", "bench", "devices", "graph"] {
+    for command in ["run", "logits", "finetune", "merge", "info", "check", "bench", "devices", "graph"] {
         let end = run(&[command, "--help"]);
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{command}");
         assert!(end.out.contains(&format!("Usage: warpwright {command}")), "{}", end.out);

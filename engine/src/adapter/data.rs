@@ -33,7 +33,9 @@ pub struct Adapter {
 pub(crate) struct Factors {
     /// Columns of B, rows of A.
     pub(crate) rank: u32,
-    /// `[rank, n]`: A times the scale.
+    /// What multiplies `B A x`; A times it is finite in F32.
+    pub(crate) scale: f64,
+    /// `[rank, n]`: A.
     pub(crate) a: Vec<f32>,
     /// `[rows, rank]`: B, its rows in the order of the model file.
     pub(crate) b: Vec<f32>,
@@ -44,6 +46,18 @@ impl fmt::Debug for Factors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rank = self.rank as usize;
         write!(f, "A {rank} x {}, B {} x {rank}", self.a.len() / rank, self.b.len() / rank)
+    }
+}
+
+impl Factors {
+    /// A times a scale, rounded once.
+    pub(crate) fn a_times(&self, scale: f64) -> impl Iterator<Item = f32> {
+        self.a.iter().map(move |&x| (f64::from(x) * scale) as f32)
+    }
+
+    /// A times the scale, as kernels want it.
+    pub(crate) fn scaled_a(&self) -> impl Iterator<Item = f32> {
+        self.a_times(self.scale)
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`Model::with_adapter`](crate::Model::with_adapter) reads one and makes it a part of the model's outline, by which a
 //! decoder knows what to load. A projection then gives `W x + s B A x`, where A is `[rank, in]`, B is `[out, rank]` and
 //! `s` is `alpha / rank`. The frozen weights are not changed: added to quantized ones, the product could be rounded away.
+//! [`merge`](crate::merge) writes files in which it is added to wider ones.
 
 pub(crate) mod config;
 pub(crate) mod data;

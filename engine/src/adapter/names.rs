@@ -38,3 +38,9 @@ pub fn original_row(row: usize, head_dim: usize) -> usize {
     let (head, i) = (row / head_dim * head_dim, row % head_dim);
     head + i % 2 * (head_dim / 2) + i / 2
 }
+
+/// Such a projection's rows of `n` numbers, from the original model's order to that of the file.
+pub(crate) fn in_pairs(rows: &[f32], n: usize, head_dim: usize) -> Vec<f32> {
+    let row = |row| &rows[original_row(row, head_dim) * n..][..n];
+    (0..rows.len() / n).flat_map(row).copied().collect()
+}

@@ -8,7 +8,7 @@ use warpwright_kernels::Pairing;
 use crate::adapter::config::LoraConfig;
 use crate::adapter::data::Factors;
 use crate::adapter::fault::Fault;
-use crate::adapter::names::{PROJECTIONS, is_permuted, module, original_row, tensor};
+use crate::adapter::names::{PROJECTIONS, in_pairs, is_permuted, module, tensor};
 
 /// Sizes that the tensors must fit.
 pub(crate) struct Sizes {
@@ -96,10 +96,10 @@ impl Source<'_> {
         let [rows, n] = self.sizes.layers[self.layer][self.projection];
         let a = self.numbers(&a, [rank as usize, n], scale)?;
         let b = self.numbers(&b, [rows, rank as usize], 1.0)?;
-        Ok(Some(Factors { rank, a, b: self.in_file_order(b, rank as usize) }))
+        Ok(Some(Factors { rank, scale, a, b: self.in_file_order(b, rank as usize) }))
     }
 
-    /// The numbers of a tensor of this shape, times a scale.
+    /// The numbers of a tensor of this shape, which are finite times a scale.
     fn numbers(&self, name: &str, shape: [usize; 2], scale: f64) -> Result<Vec<f32>, Fault> {
         let view = self.tensors.tensor(name).map_err(|error| Fault::Safetensors(error.to_string()))?;
         if view.shape() != shape {
@@ -115,19 +115,17 @@ impl Source<'_> {
             Dtype::BF16 => pairs().map(|bits| bf16(bits).to_f32()).collect(),
             other => return Err(Fault::Type { name: name.into(), found: format!("{other:?}") }),
         };
-        let scaled: Vec<f32> = numbers.iter().map(|&x| (f64::from(x) * scale) as f32).collect();
-        match scaled.iter().position(|x| !x.is_finite()) {
+        match numbers.iter().position(|&x| !((f64::from(x) * scale) as f32).is_finite()) {
             Some(index) => Err(Fault::NotFinite { name: name.into(), index, value: numbers[index], scale }),
-            None => Ok(scaled),
+            None => Ok(numbers),
         }
     }
 
     /// B's rows in the order of the model file.
     fn in_file_order(&self, b: Vec<f32>, rank: usize) -> Vec<f32> {
-        if !is_permuted(self.sizes.pairing, self.projection) {
-            return b;
+        match is_permuted(self.sizes.pairing, self.projection) {
+            true => in_pairs(&b, rank, self.sizes.head_dim),
+            false => b,
         }
-        let row = |row| &b[original_row(row, self.sizes.head_dim) * rank..][..rank];
-        (0..b.len() / rank).flat_map(row).copied().collect()
     }
 }

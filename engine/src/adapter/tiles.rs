@@ -84,7 +84,7 @@ pub(crate) fn matrices(outline: &Outline, product: Product, layer: usize) -> Opt
     let mut a = vec![0.0; shape.ranks() as usize * n];
     for (part, a) in parts.iter().zip(a.chunks_mut(rank * n)) {
         if let Some(factors) = part.factors {
-            a[..factors.a.len()].copy_from_slice(&factors.a);
+            a.iter_mut().zip(factors.scaled_a()).for_each(|(a, scaled)| *a = scaled);
         }
     }
     let mut b = vec![0.0; shape.rows as usize * rank];
@@ -124,7 +124,7 @@ pub(crate) fn projection(outline: &Outline, layer: usize, projection: usize) -> 
     let factors = outline.adapter.as_ref()?.layers[layer][projection].as_ref()?;
     let weight = outline.weights.blocks[layer].projections()[projection];
     let (own, rank) = (factors.rank as usize, factors.rank.next_multiple_of(RANK_STEP));
-    let mut a = factors.a.clone();
+    let mut a: Vec<f32> = factors.scaled_a().collect();
     a.resize((rank * weight.row_len()) as usize, 0.0);
     let wide = |row: &[f32]| [row, &vec![0.0; rank as usize - own]].concat();
     let b = factors.b.chunks(own).flat_map(wide).collect();

@@ -86,6 +86,9 @@ const fn row(id: u32, name: &'static str, block_len: u64, block_bytes: u64) -> T
     TensorType { id, name, block_len, block_bytes }
 }
 
+/// What tensors' places are multiples of, unless `general.alignment` says otherwise.
+pub const ALIGNMENT: u64 = 32;
+
 /// The most metadata pairs, and tensors. Each takes more memory than bytes in the file; the largest known files have
 /// about a hundred pairs and two thousand tensors.
 const MAX_COUNT: u64 = 1 << 16;
@@ -121,6 +124,11 @@ impl Gguf {
         let mut bytes = vec![0; range.len()];
         self.read(range.start, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn len(&self) -> usize {
+        self.file.len() as usize
     }
 
     /// Fills `bytes` with those of the file from `start` on.
@@ -214,7 +222,7 @@ fn pairs(r: &mut Reader<'_>, count: u64) -> Result<BTreeMap<String, Value>, Faul
 
 fn alignment(metadata: &BTreeMap<String, Value>) -> Result<u64, Fault> {
     match metadata.get("general.alignment") {
-        None => Ok(32),
+        None => Ok(ALIGNMENT),
         Some(&Value::Unsigned(n)) if n.is_power_of_two() && n <= 1 << 30 => Ok(n),
         Some(other) => Err(Fault::Alignment(other.to_string())),
     }

@@ -7,6 +7,7 @@ pub(crate) mod fault;
 pub(crate) mod file;
 pub mod folder;
 pub mod gguf;
+pub mod gguf_writer;
 pub(crate) mod keys;
 pub(crate) mod kind;
 pub(crate) mod known;

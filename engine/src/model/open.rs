@@ -95,8 +95,18 @@ impl Files {
             Files::Gguf(gguf) => vec![gguf.path.clone()],
             Files::Folder(folder) => {
                 let others = [CONFIG, GENERATION, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE_JINJA, TEMPLATE_JSON];
-                let names = others.into_iter().chain(folder.shards());
+                let names = others.into_iter().chain(folder.shards().map(|(name, _)| name));
                 names.map(|name| folder.path.join(name)).filter(|path| path.exists()).collect()
+            }
+        }
+    }
+
+    /// The files that weights are in, each with its bytes in the range by which weights are read.
+    pub(crate) fn of_weights(&self) -> Vec<(PathBuf, Range<usize>)> {
+        match self {
+            Files::Gguf(gguf) => vec![(gguf.path.clone(), 0..gguf.len())],
+            Files::Folder(folder) => {
+                folder.shards().map(|(name, range)| (folder.path.join(name), range)).collect()
             }
         }
     }

@@ -17,14 +17,14 @@ use crate::synth::{BF16, Q4_K, Q6_K, Q8_0, Synth, synth};
 pub(crate) struct Made {
     pub(crate) folder: PathBuf,
     /// For each layer and projection: the scale, A and B, as the original model has their rows.
-    layers: Vec<[Option<Factors>; 7]>,
+    pub(crate) layers: Vec<[Option<Factors>; 7]>,
 }
 
-struct Factors {
-    scale: f64,
-    rank: usize,
-    a: Vec<f64>,
-    b: Vec<f64>,
+pub(crate) struct Factors {
+    pub(crate) scale: f64,
+    pub(crate) rank: usize,
+    pub(crate) a: Vec<f64>,
+    pub(crate) b: Vec<f64>,
 }
 
 pub(crate) const NAMES: [&str; 7] = [
@@ -134,7 +134,7 @@ pub(crate) fn write(folder: &Path, settings: &Value, tensors: &Tensors) {
 
 impl Made {
     /// `W + s B A`. The files of llama models have row `2 i + j` of a head where the original has `j dim / 2 + i`.
-    fn fold(&self, model: &Model) -> Weights<Vec<f64>> {
+    pub(crate) fn fold(&self, model: &Model) -> Weights<Vec<f64>> {
         let mut weights = oracle::weights(model);
         let dim = model.outline.config.head_dim as usize;
         for (block, layer) in weights.blocks.iter_mut().zip(&self.layers) {

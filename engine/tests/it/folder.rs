@@ -10,8 +10,7 @@ use warpwright_engine::chat::{Conversation, Then};
 use warpwright_engine::rope::RopeFactors;
 use warpwright_engine::{Model, Tokenizer};
 
-#[path = "../../../tests/support/hugging_face.rs"]
-mod hugging_face;
+use crate::hugging_face;
 
 fn small() -> TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! What the reader reads, and how it refuses what lies.
 
 use warpwright_engine::gguf::{Directory, Gguf, TENSOR_TYPES, Value};
+use warpwright_engine::gguf_writer::{Head, Scalar, padding};
 
 use crate::write::{File, Val};
 
@@ -268,4 +269,31 @@ fn names_the_file() {
         ),
         "{error}"
     );
+}
+
+/// What the writer of the library begins a file with, the tests' own writer begins it with too.
+#[test]
+fn the_writer_writes_what_is_read() {
+    let kind = |name: &str| TENSOR_TYPES.iter().find(|kind| kind.name == name).unwrap();
+    let head = Head::default()
+        .pair("general.architecture", Scalar::Text("llama"))
+        .pair("llama.block_count", Scalar::U32(7))
+        .pair("llama.rope.freq_base", Scalar::F32(1e4))
+        .tensor("odd", &[3], kind("F32"))
+        .tensor("blocks", &[32, 5], kind("Q8_0"))
+        .tensor("last", &[4, 2, 2], kind("F16"));
+    let data = [vec![1; 12], vec![2; 170], vec![3; 32]];
+    let with_padding = data.iter().map(|data| [data, padding(data.len() as u64)].concat());
+    let found = [head.bytes(), with_padding.collect::<Vec<_>>().concat()].concat();
+    let [odd, blocks, last] = data;
+    let wanted = File::default()
+        .pair("general.architecture", Val::Str("llama".into()))
+        .pair("llama.block_count", Val::U32(7))
+        .pair("llama.rope.freq_base", Val::F32(1e4))
+        .tensor("odd", &[3], 0, odd)
+        .tensor("blocks", &[32, 5], 8, blocks)
+        .tensor("last", &[4, 2, 2], 1, last);
+    assert_eq!(found, wanted.bytes());
+    let read = Directory::read(&found).unwrap();
+    assert_eq!((read.version, read.metadata.len(), read.tensors.len()), (3, 3, 3));
 }

@@ -12,6 +12,8 @@ mod folder;
 mod gguf;
 mod info;
 mod keys;
+mod lora_gguf;
+mod merge;
 mod not_finite;
 mod operations;
 mod oracle;
@@ -29,6 +31,9 @@ mod transformers;
 mod write;
 
 use std::path::{Path, PathBuf};
+
+#[path = "../../../tests/support/hugging_face.rs"]
+mod hugging_face;
 
 /// A file of the repository.
 fn repository(path: &str) -> PathBuf {

@@ -233,8 +233,8 @@ fn deliver<R: Shown>(
     draw: impl FnOnce(&R) -> Document,
 ) -> Result<(), Failure> {
     let [json, plot] = [("--json", &args.json), ("--plot", &args.plot)].map(|(option, path)| {
-        let (input, content) = (args.model.as_deref(), Content::Aside);
-        path.as_deref().map(|path| Output { option, path, input, content })
+        let inputs = args.model.iter().map(|model| ("model", model.as_path())).collect();
+        path.as_deref().map(|path| Output { option, path, inputs, content: Content::Aside })
     });
     let report = write_if(json, |json| {
         write_if(plot, |plot| {

@@ -14,6 +14,7 @@ use warpwright_train::step;
 
 use crate::device::Choice;
 use crate::failure::Failure;
+use crate::output::is_used;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -236,14 +237,7 @@ impl Args {
     /// Refuses a folder in use: an adapter is never written over by accident.
     pub(super) fn check_out(&self) -> Result<(), Failure> {
         let out = &self.out;
-        let used = match std::fs::read_dir(out) {
-            Ok(mut entries) => entries.next().is_some(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
-            Err(error) => {
-                return Err(Failure::Input(format!("--out {} cannot be used: {error}", out.display())));
-            }
-        };
-        if used && self.resume.is_none() && !self.dry_run {
+        if is_used("--out", out)? && self.resume.is_none() && !self.dry_run {
             return Err(Failure::Input(format!(
                 "--out {} is in use; name an empty folder, or go on from one of its checkpoints: --resume {}",
                 out.display(),

@@ -157,7 +157,7 @@ impl<'a> Session<'a> {
     /// Writes `loss.svg`.
     fn draw(&self) -> Result<(), Failure> {
         let path = self.args.out.join("loss.svg");
-        let output = Output { option: "--out", path: &path, input: None, content: Content::Text };
+        let output = Output { option: "--out", path: &path, inputs: vec![], content: Content::Text };
         output.write(|file| file.write(self.metrics.draw()?.as_bytes()))
     }
 }

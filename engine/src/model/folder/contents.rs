@@ -17,8 +17,8 @@ use crate::model::folder::folder_fault::Fault;
 use crate::model::folder::read;
 use crate::model::folder::shard::Shard;
 
-const ONE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const ONE: &str = "model.safetensors";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// The open files of a folder, and its tensors.
 #[derive(Debug)]
@@ -143,9 +143,10 @@ impl Folder {
         self.shards.iter().try_for_each(|(_, shard)| shard.file.check())
     }
 
-    /// The names of the files of weights.
-    pub(crate) fn shards(&self) -> impl Iterator<Item = &str> {
-        self.shards.iter().map(|(_, shard)| shard.name.as_str())
+    /// The files of weights: their names, and their bytes in the range that all files make.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
+        let range = |start: usize, shard: &Shard| start..start + shard.file.len() as usize;
+        self.shards.iter().map(move |(start, shard)| (shard.name.as_str(), range(*start, shard)))
     }
 }
 

@@ -1,0 +1,84 @@
+//! What stands before the tensors' data in a GGUF file that is to be written, version 3: see `docs/gguf.md` in the ggml
+//! repository.
+
+use crate::model::gguf::{ALIGNMENT, TensorType};
+
+/// A metadata value.
+#[derive(Debug, Clone, Copy)]
+pub enum Scalar<'a> {
+    /// GGUF's type 4.
+    U32(u32),
+    /// GGUF's type 6.
+    F32(f32),
+    /// GGUF's type 8.
+    Text(&'a str),
+}
+
+/// The beginning of a file: metadata, and descriptions of the tensors, whose data follow in the same order.
+#[derive(Debug, Default)]
+pub struct Head {
+    pairs: Vec<u8>,
+    pair_count: u64,
+    tensors: Vec<u8>,
+    tensor_count: u64,
+    /// Where the next tensor's data begins, behind this head.
+    offset: u64,
+}
+
+impl Head {
+    /// Adds a key, which must be new.
+    #[must_use]
+    pub fn pair(mut self, key: &str, value: Scalar<'_>) -> Head {
+        text(&mut self.pairs, key);
+        let id: u32 = match value {
+            Scalar::U32(_) => 4,
+            Scalar::F32(_) => 6,
+            Scalar::Text(_) => 8,
+        };
+        self.pairs.extend(id.to_le_bytes());
+        match value {
+            Scalar::U32(n) => self.pairs.extend(n.to_le_bytes()),
+            Scalar::F32(x) => self.pairs.extend(x.to_le_bytes()),
+            Scalar::Text(value) => text(&mut self.pairs, value),
+        }
+        self.pair_count += 1;
+        self
+    }
+
+    /// Adds a tensor, whose name must be new: its lengths, the contiguous dimension first, and its number format. Its
+    /// first length is a multiple of the format's block.
+    #[must_use]
+    pub fn tensor(mut self, name: &str, dims: &[u64], kind: &TensorType) -> Head {
+        text(&mut self.tensors, name);
+        self.tensors.extend((dims.len() as u32).to_le_bytes());
+        dims.iter().for_each(|n| self.tensors.extend(n.to_le_bytes()));
+        self.tensors.extend(kind.id.to_le_bytes());
+        self.tensors.extend(self.offset.to_le_bytes());
+        let bytes = dims.iter().product::<u64>() / kind.block_len * kind.block_bytes;
+        self.offset = (self.offset + bytes).next_multiple_of(ALIGNMENT);
+        self.tensor_count += 1;
+        self
+    }
+
+    /// The bytes, to the first tensor's data. Behind each tensor's data comes its [`padding`].
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let counts = [self.tensor_count, self.pair_count].map(u64::to_le_bytes).concat();
+        let mut out = [b"GGUF\x03\0\0\0", &counts[..], &self.pairs, &self.tensors].concat();
+        out.extend(padding(out.len() as u64));
+        out
+    }
+}
+
+/// The zeros that follow so many bytes of a tensor, to the next tensor's place.
+#[must_use]
+pub fn padding(bytes: u64) -> &'static [u8] {
+    const ZEROS: [u8; ALIGNMENT as usize] = [0; ALIGNMENT as usize];
+    &ZEROS[..(bytes.next_multiple_of(ALIGNMENT) - bytes) as usize]
+}
+
+/// A string: its length and its bytes.
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
