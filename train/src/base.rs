@@ -72,8 +72,12 @@ pub fn config(model: &Model) -> Result<Config, Error> {
     config_of(&model.outline, model.files.path())
 }
 
-/// [`config`] of what this file, or a model of this name, is like.
-fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
+/// The sizes of what this file, or a model of this name, is like: see [`config`].
+///
+/// # Errors
+///
+/// As [`config`].
+pub fn config_of(outline: &Outline, path: &Path) -> Result<Config, Error> {
     let c = &outline.config;
     let family = c.architecture.name;
     let refuse = |what: &str| Err(Error::Family { path: path.to_owned(), what: what.into() });

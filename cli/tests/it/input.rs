@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::program::{End, MODEL, run};
 
-fn refused(code: i32, sentence: &str) -> End {
+pub(crate) fn refused(code: i32, sentence: &str) -> End {
     End { code: Some(code), out: String::new(), err: format!("error: {sentence}\n") }
 }
 
@@ -77,7 +77,11 @@ fn a_folder_that_is_not_there_is_named() {
 
 #[test]
 fn a_bench_without_room_is_refused_before_it_starts() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
+        (
+            &["--shape", "llama3.1-8b"],
+            "--shape needs the number formats of its weights, such as --quant q4_k_m",
+        ),
         (
             &[MODEL, "--ctx", "1,4096"],
             "256 tokens from context 4096 on need 4351 positions; this model has 2048",

@@ -3,6 +3,7 @@
 mod adapter;
 mod bench;
 mod bench_batch;
+mod bench_finetune;
 mod emulator;
 mod finetune;
 mod folder;

@@ -379,6 +379,8 @@ impl<'k> Block<'_, 'k> {
                         .map(|i| dequantizer.fragment(&codes[i as usize], &scales, 8 * set + i))
                         .collect();
                     if set + 1 == dequantizer.sets() && half == 1 {
+                        // Else the next copy may overtake loads of the stage whose results are used later.
+                        k.fence_async();
                         self.weights.empty(weights).arrive();
                     }
                     let panel = (2 * set + half) % self.depth;

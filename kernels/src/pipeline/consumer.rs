@@ -245,6 +245,10 @@ impl<'k> Consumer<'_, 'k> {
                 let at = ring.stages.row(&cursor.at.slot, ring.size).row(cursor.member, bytes);
                 work.product.add(at, tile.kt.get(), sums);
                 k.note("free the stage, and go to the next tile");
+                if self.stream.plan.overlaps() {
+                    // Else the next bulk copy may overtake loads of the stage whose results are used later.
+                    k.fence_async();
+                }
                 ring.empty(&cursor.at.slot).arrive();
                 cursor.at.step(k, groups, ring.count);
                 tile.kt += width * groups;

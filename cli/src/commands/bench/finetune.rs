@@ -1,6 +1,7 @@
 //! `bench --finetune`: how fast an adapter is trained: steps as one graph and kernel by kernel, and what each kernel takes.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -11,7 +12,7 @@ use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
 use warpwright_train::step::{self, Needs, Part, Precision, Settings, Snapshot, TimedKernel, Trainer};
-use warpwright_train::{Lora, Projection, Training};
+use warpwright_train::{Config, Lora, Projection, Training};
 
 use super::nodes::percent;
 use super::report::Spread;
@@ -83,17 +84,21 @@ struct Row {
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let subject = Subject::open(args)?;
     let context = device::open(args.device)?;
-    let base = match &subject {
-        Subject::File(model) => Base::of(model, BaseFormat::Auto)?,
-        Subject::Random { name, outline } => Base::random(outline, name)?,
+    let config = match &subject {
+        Subject::File(model) => base::config(model)?,
+        Subject::Random { name, outline } => base::config_of(outline, Path::new(name))?,
     };
     let shapes: Vec<[u32; 2]> =
         args.batch.iter().flat_map(|&batch| args.seq.iter().map(move |&seq| [batch, seq])).collect();
-    let settings = shapes.iter().map(|&shape| settings(args, &context, subject.outline(), &base, shape));
+    let settings = shapes.iter().map(|&shape| settings(args, &context, subject.outline(), &config, shape));
     let settings = settings.collect::<Result<Vec<_>, _>>()?;
     for (settings, &shape) in settings.iter().zip(&shapes) {
         check(args, &context, subject.outline(), settings, shape)?;
     }
+    let base = match &subject {
+        Subject::File(model) => Base::of(model, BaseFormat::Auto)?,
+        Subject::Random { name, outline } => Base::random(outline, name)?,
+    };
     let ceiling = ceiling::measure(&context)?;
     let tensor_ceiling = ceiling::measure_products(&context)?;
     let setup = Setup { args, subject, contexts: vec![], context, ceiling, tensor_ceiling };
@@ -111,7 +116,7 @@ fn settings(
     args: &Args,
     context: &Context,
     outline: &Outline,
-    base: &Base,
+    config: &Config,
     [batch, seq]: [u32; 2],
 ) -> Result<Settings, Failure> {
     if seq > outline.config.context {
@@ -126,10 +131,10 @@ fn settings(
     let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
     let targets = Projection::ALL.to_vec();
     let settings = Settings {
-        config: base.config.clone(),
+        config: config.clone(),
         lora: Lora { rank: args.rank, alpha: 2.0 * args.rank as f64, dropout: 0.0, seed: 0, targets },
         training: Training { schedule, adamw, max_norm: 1.0 },
-        pairing: base.pairing,
+        pairing: outline.config.architecture.pairing,
         tokens: (batch * seq) as usize,
         head_chunk: HEAD_CHUNK,
         launch: step::Launch::Graph,
@@ -300,12 +305,7 @@ fn name(part: Part) -> &'static str {
 
 /// Multiplications and additions of a step's products: frozen weights forward and for gradients of their inputs, adapters
 /// and their gradients, attention (two products of each pair of tokens forward, five backward).
-fn operations(
-    outline: &Outline,
-    lora: &Lora,
-    config: &warpwright_train::Config,
-    [batch, seq]: [u32; 2],
-) -> f64 {
+fn operations(outline: &Outline, lora: &Lora, config: &Config, [batch, seq]: [u32; 2]) -> f64 {
     let tokens = f64::from(batch) * f64::from(seq);
     let frozen = (layer_weights(outline) + head_weights(outline)) as f64;
     let adapters = lora.trainable(config) as f64;

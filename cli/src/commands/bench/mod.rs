@@ -54,8 +54,7 @@ pub(crate) struct Args {
         long,
         value_name = "NAME",
         value_parser = quantizations(),
-        conflicts_with_all = ["model", "finetune"],
-        required_unless_present_any = ["model", "finetune"]
+        conflicts_with_all = ["model", "finetune"]
     )]
     quant: Option<Quantization>,
     /// auto, cuda:N or emu (the emulator)
@@ -205,6 +204,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn expect_used(args: &Args) -> Result<(), Failure> {
     let refuse = |sentence: &str| Err(Failure::Input(sentence.into()));
     match args {
+        Args { shape: Some(_), quant: None, finetune: false, .. } => {
+            refuse("--shape needs the number formats of its weights, such as --quant q4_k_m")
+        }
         Args { batch, .. } if !batch.is_empty() => Ok(()),
         Args { ctx, profile: true, .. } | Args { ctx, kernels: true, .. } if ctx.len() > 1 => {
             refuse("--ctx: kernels are measured in one context")

@@ -236,7 +236,7 @@ impl Variant for LoraLinear {
         if self.tile == 128 {
             cases.push([130, 136, 136, 8, 2]);
         }
-        if !self.bias && !self.residual {
+        if self.tile == 256 && !self.bias && !self.residual {
             // Two bands of rows, of which the last is short; a block has several tiles.
             cases.push([1100, self.tile + 8, 8, 0, 3]);
         }
