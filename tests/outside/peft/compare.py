@@ -23,7 +23,7 @@ TEXT = "A slice borrows from the vector that owns the memory."
 PROJECTIONS = [f"{name}_proj" for name in ["q", "k", "v", "o", "gate", "up", "down"]]
 ADAPTERS = [("all-linear", 16), ("all-linear", 6), ("q_proj,v_proj", 16), ("q_proj,v_proj", 6)]
 CASES = [(base, targets, rank) for base in ["keep", "nf4"] for targets, rank in ADAPTERS]
-BOUNDS = {"logits": 1e-3, "base": 1e-3, "kv16": 1e-4, "loss": 1e-5, "merged": 1e-6, "changed": 0}
+BOUNDS = {"logits": 1e-3, "base": 1e-3, "kv16": 3e-4, "loss": 1e-5, "merged": 1e-6, "changed": 0}
 
 # The values of bitsandbytes' NF4 and the midpoints between them.
 NF4 = np.array([-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.091050036, 0.0, 0.0795803,
@@ -79,7 +79,7 @@ class Ours:
         self.program, self.device = program, ["--device", device]
 
     def finetune(self, model, out, base, targets, rank):
-        """Trains an adapter, and gives the losses of TEXT before and after."""
+        """Trains an adapter, and gives TEXT's learned tokens and its losses before and after."""
         text = out.parent / "text.jsonl"
         text.write_text(json.dumps({"text": TEXT}) + "\n")
         shutil.rmtree(out, ignore_errors=True)
@@ -87,7 +87,8 @@ class Ours:
             "--batch", 1, "--lr", "5e-3", "--precision", "f32", "--base", base, "--targets", targets, "--rank", rank,
             *self.device)
         rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        return [row["eval_loss"] for row in rows if "eval_loss" in row]
+        first, last = [row for row in rows if "eval_loss" in row]
+        return first["eval_tokens"], [first["eval_loss"], last["eval_loss"]]
 
     def logits(self, model, ids, adapter=None):
         out = model.parent / "logits"
@@ -109,9 +110,12 @@ def logits(model, ids, attention="eager"):
     return rows
 
 
-def loss(model, folder):
-    """The loss of TEXT with the end of a text behind it."""
+def loss(model, folder, learned):
+    """The mean loss of TEXT's tokens with the end of a text behind them; so many are learned."""
     ids = Tokenizer.from_file(str(folder / "tokenizer.json")).encode(TEXT).ids + [model.config.eos_token_id]
+    # The first token of all is not learned. The program puts BOS in front of texts for llama, tokenizers does not.
+    if learned == len(ids):
+        ids = [model.config.bos_token_id] + ids
     return torch.nn.functional.cross_entropy(torch.tensor(logits(model, ids)[:-1]), torch.tensor(ids[1:])).item()
 
 
@@ -163,14 +167,14 @@ def compare(program, model, work, base, targets, rank):
     """A row of the table, and what PEFT said."""
     folder = base_folder(model, base, work)
     adapter = work / f"adapter-{base}-{targets}-{rank}"
-    losses = program.finetune(model, adapter, base, targets, rank)
-    vocab = load(folder).config.vocab_size
-    prompts = np.random.default_rng(5).integers(0, vocab, (2, 24)).tolist()
+    learned, losses = program.finetune(model, adapter, base, targets, rank)
     plain = load(folder)
-    before, plain_loss = [logits(plain, ids) for ids in prompts], loss(plain, folder)
+    prompts = np.random.default_rng(5).integers(0, plain.config.vocab_size, (2, 24)).tolist()
+    before, plain_loss = [logits(plain, ids) for ids in prompts], loss(plain, folder, learned)
     with_adapter, told = load_adapter(plain, adapter)
     after = [logits(with_adapter, ids) for ids in prompts]
     after_16 = [logits(with_adapter, ids, "kv16") for ids in prompts]
+    with_loss = loss(with_adapter, folder, learned)
     ours = [program.logits(folder, ids, adapter) for ids in prompts]
     ours_before = [program.logits(folder, ids) for ids in prompts]
     row = {
@@ -178,7 +182,7 @@ def compare(program, model, work, base, targets, rank):
         "base": max(map(apart, ours_before, before)),
         "logits": max(map(apart, ours, after)),
         "kv16": max(map(apart, ours, after_16)),
-        "loss": max(abs(a / b - 1) for a, b in zip(losses, [plain_loss, loss(with_adapter, folder)], strict=True)),
+        "loss": max(abs(a / b - 1) for a, b in zip(losses, [plain_loss, with_loss], strict=True)),
     }
     merged = program.merge(folder, adapter, work / "merged")
     row["merged"], row["changed"] = merged_apart(merged, with_adapter.merge_and_unload())
@@ -195,7 +199,8 @@ def main(program, model, work, device="emu"):
     print("|---|---|---|---|---|---|---|---|---|---|")
     for case in CASES:
         row, told = compare(program, model, work, *case)
-        print("|", " | ".join(map(str, case)), "|", " | ".join(f"{number:.1e}" for number in row.values()), "|", flush=True)
+        cells = [*map(str, case), *(f"{number:.1e}" for number in row.values())]
+        print(f"| {' | '.join(cells)} |", flush=True)
         missed = [f"{name} is above {bound}" for name, bound in BOUNDS.items() if not row[name] <= bound]
         for problem in missed + [f"PEFT said: {what}" for what in told]:
             print(problem)
