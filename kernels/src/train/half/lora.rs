@@ -107,6 +107,7 @@ impl KernelDef for LoraDown {
             let chunks: Vec<U32> = (0..AT_ONCE).map(|i| first + (i * CHUNK) + (lane & 3) * EIGHT).collect();
             let x: Vec<_> = chunks.iter().map(|&at| self.load_x(k, &a, row, at)).collect();
             let all = |at: U32<'k>| (0..self.rank / EIGHT).map(|n| self.load_a(k, &a, n, at)).collect();
+            k.note("rows of A");
             let ahead: Vec<Vec<_>> =
                 if self.rank <= SMALL { chunks.iter().map(|&at| all(at)).collect() } else { vec![] };
             k.note("from the last load on: what loads its inputs later keeps the others ahead of it");
@@ -218,9 +219,11 @@ impl KernelDef for LoraGradients {
         k.for_each(warp * span, a.rows, GRADIENT_WARPS * span, |first| {
             let rows: Vec<U32> = (0..self.at_once()).map(|i| first + i * TOKENS).collect();
             let x: Vec<_> = rows.iter().map(|&row| self.load_x(k, &a, row, own)).collect();
+            k.note("the same tokens of u");
             let u = |row: U32<'k>| (0..tiles).map(|tile| self.load_u(k, &a, row, tile)).collect::<Vec<_>>();
             let ahead: Vec<_> =
                 if self.rank <= SMALL { rows.iter().map(|&row| u(row)).collect() } else { vec![] };
+            k.note("multiply, from the last load on");
             for (i, (&row, x)) in rows.iter().zip(x).enumerate().rev() {
                 let x = x.map(|half| half.map(|word| word.movmatrix()));
                 for (tile, sums) in (0u32..).zip(&mut sums) {

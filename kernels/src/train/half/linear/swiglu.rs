@@ -73,9 +73,12 @@ impl LoraSwiGlu {
     }
 
     /// `dg` and `dup` of 64 columns, from `from` on: `dg` in place of the sums, `dup` in sums of its own.
-    fn finish<'k>(summed: &mut Summed<'_, 'k>, dup: &mut Accumulators<'k, f32>, from: u32) {
+    fn finish<'k>(k: Builder<'k>, summed: &mut Summed<'_, 'k>, dup: &mut Accumulators<'k, f32>, from: u32) {
         let (g, up) = (summed.extra(), summed.extra());
         for (i, (g, up)) in (0..).zip(g.into_iter().flatten().zip(up.into_iter().flatten())) {
+            if i % 4 == 0 {
+                k.note("dg and dup of 16 columns");
+            }
             for (j, (g, up)) in (0..).zip(unpack(g).into_iter().zip(unpack(up))) {
                 let at = 2 * i + j;
                 let sum = &mut summed.sums.0[from as usize / 2 + at];
@@ -138,8 +141,9 @@ impl KernelDef for LoraSwiGlu {
             let (dg, dup) = (a.dg.of(Y).at(out), a.dup.of(Y).at(out.at(Y.bytes())));
             let mut of_up = Accumulators::zero(k, 64);
             for from in (0..self.tile).step_by(64) {
-                k.note("dg and dup of 64 columns; round and store them");
-                Self::finish(&mut summed, &mut of_up, from);
+                k.note("g and up of 64 columns");
+                Self::finish(k, &mut summed, &mut of_up, from);
+                k.note("round and store 64 columns of dg and dup");
                 let place = [summed.column + from, summed.row];
                 leaving.store(&[(dg, &*summed.sums, from), (dup, &of_up, 0)], place);
             }
