@@ -249,9 +249,16 @@ fn emulator() -> PathBuf {
 fn readme() -> Result<()> {
     let page = std::fs::read_to_string(paths::root().join("README.md"))?;
     ensure!(page.contains(README), "README.md does not hold the command: {README}");
+    // As the tests have built it: cargo would build it again, with the features of this package alone.
+    let program = paths::target().join("debug").join("warpwright");
+    if !program.is_file() {
+        cargo(&["build", "--locked"])?;
+    }
+    let (_, arguments) = README.split_once(" -- ").context("the README's command has no arguments")?;
     let output = Command::new("sh")
         .current_dir(paths::root())
-        .args(["-c", &README.replace("--release ", "")])
+        .args(["-c", &format!("\"$0\" {arguments}")])
+        .arg(&program)
         .stderr(Stdio::inherit())
         .output()
         .context("sh")?;

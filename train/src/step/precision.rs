@@ -63,8 +63,8 @@ impl Part {
 
 /// A pass in one precision.
 pub(super) enum Pass {
-    F32(Step),
-    Bf16(half::Step),
+    F32(Box<Step>),
+    Bf16(Box<half::Step>),
 }
 
 impl Pass {
@@ -78,9 +78,12 @@ impl Pass {
     ) -> Result<Pass, Error> {
         settings.precision.check(context, settings)?;
         Ok(match settings.precision {
-            Precision::F32 => Pass::F32(simple(context, settings, sizes, weights, adapters, layers)?),
+            Precision::F32 => {
+                Pass::F32(Box::new(simple(context, settings, sizes, weights, adapters, layers)?))
+            }
             Precision::Bf16 => {
-                Pass::Bf16(half::Step::new(context, settings, sizes, weights, adapters, layers)?)
+                let step = half::Step::new(context, settings, sizes, weights, adapters, layers)?;
+                Pass::Bf16(Box::new(step))
             }
         })
     }

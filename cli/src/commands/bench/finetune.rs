@@ -43,7 +43,7 @@ struct Figures {
     ms_per_step: Spread,
     /// Kernel by kernel.
     eager_ms_per_step: Spread,
-    graph_over_eager: f64,
+    graph_speedup: f64,
     tokens_per_s: f64,
     nodes: usize,
     /// Of all products.
@@ -200,7 +200,7 @@ fn figures(
     Ok(Figures {
         batch,
         seq,
-        graph_over_eager: eager_ms_per_step.median / ms_per_step.median,
+        graph_speedup: eager_ms_per_step.median / ms_per_step.median,
         tokens_per_s: tokens * 1e3 / ms_per_step.median,
         ms_per_step,
         eager_ms_per_step,
@@ -327,7 +327,7 @@ impl Figures {
             format!("{} x {}", self.batch, self.seq),
             self.ms_per_step.to_string(),
             self.eager_ms_per_step.to_string(),
-            format!("{:.3}", self.graph_over_eager),
+            format!("{:.3}", self.graph_speedup),
             format!("{:.0}", self.tokens_per_s),
             self.nodes.to_string(),
             format!("{:.1}", self.tflops),
@@ -371,7 +371,7 @@ impl Shown for Report {
             "rows x tokens",
             "ms a step, wall: median (min - max)",
             "kernel by kernel",
-            "graph over that",
+            "the graph is faster by",
             "tokens/s",
             "nodes",
             "TFLOPS",
