@@ -254,6 +254,7 @@ fn readme() -> Result<()> {
     if !program.is_file() {
         cargo(&["build", "--locked"])?;
     }
+    println!("the program is {}, as it was last built", program.display());
     let (_, arguments) = README.split_once(" -- ").context("the README's command has no arguments")?;
     let output = Command::new("sh")
         .current_dir(paths::root())

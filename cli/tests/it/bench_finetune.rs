@@ -52,12 +52,13 @@ fn steps_are_timed_as_a_graph_and_kernel_by_kernel() {
 
 #[test]
 fn what_cannot_be_trained_is_refused_before_weights_are_made() {
-    let cases: [(&[&str], &str); 3] = [
+    let cases: [(&[&str], &str); 4] = [
         (
             &["--shape", "gemma3-1b"],
             "gemma3-1b nf4: fine-tuning does not know models of the family gemma3; it knows llama, qwen2, qwen3",
         ),
         (&["--shape", "tinyllama-1.1b", "--seq", "4096"], "--seq 4096: this model has 2048 positions"),
+        (&[MODEL, "--rounds", "4294967295"], "--rounds 4294967295: at most 1000000 of 10 steps each"),
         (&[MODEL, "--rank", "0"], "rank is 0, must be at least 1"),
     ];
     for (arguments, sentence) in cases {

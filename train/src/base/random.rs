@@ -10,7 +10,7 @@ use super::{Base, BaseFormat, config_of};
 use crate::step::Matrix;
 use crate::{Config, Error, LayerWeights, Projection, Weights};
 
-/// The largest value of random matrices, about what trained ones have.
+/// The largest value of a random matrix.
 const LARGEST: f32 = 0.05;
 
 impl Base {

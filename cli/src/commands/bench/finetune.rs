@@ -17,12 +17,12 @@ use warpwright_train::{Config, Lora, Projection, Training};
 use super::nodes::percent;
 use super::report::Spread;
 use super::*;
-use crate::commands::finetune::plan::{mebibytes, precision};
+use crate::commands::finetune::plan::{HEAD_CHUNK, mebibytes, precision};
 
 /// Steps of a round.
 const STEPS: u32 = 10;
-/// Tokens whose logits are in memory at once, as `finetune` has it.
-const HEAD_CHUNK: usize = 512;
+/// Rounds at most.
+const MOST: u32 = 1_000_000;
 
 /// Steps of micro-batches of one shape each.
 #[derive(Serialize)]
@@ -82,6 +82,12 @@ struct Row {
 }
 
 pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
+    if args.rounds > MOST {
+        return Err(Failure::Input(format!(
+            "--rounds {}: at most {MOST} of {STEPS} steps each",
+            args.rounds
+        )));
+    }
     let subject = Subject::open(args)?;
     let context = device::open(args.device)?;
     let config = match &subject {

@@ -153,7 +153,7 @@ pub(crate) struct Args {
         requires = "finetune",
         value_delimiter = ',',
         default_value = "512",
-        value_parser = value_parser!(u32).range(1..)
+        value_parser = value_parser!(u32).range(2..)
     )]
     seq: Vec<u32>,
     /// With --finetune: rank of the adapters of all projections

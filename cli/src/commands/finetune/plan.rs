@@ -24,7 +24,7 @@ use crate::terminal::say;
 use crate::{device, emulation};
 
 /// Tokens whose logits are in memory at once.
-const HEAD_CHUNK: usize = 512;
+pub(crate) const HEAD_CHUNK: usize = 512;
 
 pub(crate) struct Plan {
     pub(super) settings: Settings,

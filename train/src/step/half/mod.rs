@@ -3,7 +3,7 @@
 //! Tensors in memory are `bf16`, sums `f32`; adapters, moments and gradients are `f32`, and each pass begins with a rounded
 //! copy of the adapters. A projection is one product with its adapter and whatever is added to it, and so is the gradient of
 //! an input of several projections: see [`linear`](warpwright_kernels::train::half::linear). NF4 is unpacked by a kernel of
-//! its own, into two buffers in turn, so that it runs beside the product before; gradients of adapters wait for nobody else.
+//! its own, into two buffers in turn, so that it runs beside the product before. Only the update waits for gradients of adapters.
 //!
 //! | file | holds |
 //! |---|---|

@@ -74,7 +74,7 @@ pub struct LoraSum {
 const BESIDE: u32 = GROUPS * Y.bytes();
 
 impl LoraSum {
-    /// What the tensor maps copy: `b` of the second operands of adapters.
+    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A.
     pub fn map_tiles(&self) -> MapTiles {
         LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
     }

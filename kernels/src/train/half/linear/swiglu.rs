@@ -62,7 +62,7 @@ pub struct LoraSwiGlu {
 const BESIDE: u32 = 2 * GROUPS * Y.bytes();
 
 impl LoraSwiGlu {
-    /// What the tensor maps copy: `b` of the second operands of adapters.
+    /// What the tensor maps copy: `x` of every left operand, `w` of weights, `b` of A, `y` of all that has rows and columns.
     pub fn map_tiles(&self) -> MapTiles {
         LoraLinear { form: Form::Nn, tile: self.tile, bias: false, residual: false }.map_tiles()
     }
