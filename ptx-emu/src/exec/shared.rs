@@ -6,6 +6,11 @@
 //! phase is ordered after the write. For bytes that a copy wrote, the last read of each warp is remembered, because the
 //! next copy must come after all of them.
 //!
+//! Bulk copies and products access memory through another proxy than the threads. What a bulk copy overwrites must be
+//! ordered before it, and if a thread wrote or read it, must be known to [that proxy](Clocks::proxied) too: an arrival
+//! at an mbarrier alone lets the copy overtake loads. What copies and products read is remembered apart from what
+//! threads read, since it needs no fence.
+//!
 //! Bytes of an mbarrier or under a pending copy count as outside every variable.
 
 use super::clocks::Clocks;
@@ -51,8 +56,18 @@ struct Cell {
     reads: [LastAccess; 2],
 }
 
+/// Who accesses memory (manual, "Proxies").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Proxy {
+    /// Threads, and `cp.async`.
+    #[default]
+    Generic,
+    /// Bulk copies and products of warpgroups.
+    Async,
+}
+
 /// What an access does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) pc: u32,
     pub(crate) thread: u32,
@@ -60,6 +75,7 @@ pub(crate) struct Access {
     pub(crate) writes: bool,
     /// Atomic, volatile or otherwise ordered at its own address.
     pub(crate) strong: bool,
+    pub(crate) proxy: Proxy,
 }
 
 /// The writer of the bytes of a copy.
@@ -93,9 +109,11 @@ pub(crate) struct Shared {
     /// Whether `valid` has changed since the block began.
     covered: bool,
     pub(crate) clocks: Clocks,
-    /// For each word and warp, count and instruction of the last read, where a copy wrote the word; empty before
-    /// the first copy.
+    /// For each word and warp, count and instruction of the last read by a thread since a copy wrote the word; empty
+    /// before the first copy.
     readers: Vec<(u32, u32)>,
+    /// For each word and warp, the last read that a copy or a product made; empty before the first.
+    async_readers: Vec<LastAccess>,
     cells: Vec<Cell>,
 }
 
@@ -128,6 +146,7 @@ impl Shared {
             covered: false,
             clocks: Clocks::new(warps as usize),
             readers: Vec::new(),
+            async_readers: Vec::new(),
             cells: vec![Cell::default(); words],
         }
     }
@@ -139,6 +158,7 @@ impl Shared {
         if self.clocks.start() {
             self.cells.fill(Cell::default());
             self.readers.fill((0, 0));
+            self.async_readers.fill(LastAccess::default());
         }
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
@@ -268,9 +288,14 @@ impl Shared {
         if unordered(&cell.write) && !(access.writes && same_store(&cell.write, &new)) {
             return Err(AccessError::Race { other: cell.write, wrote: true });
         }
-        let read = cell.reads.iter().find(|t| access.writes && unordered(t));
-        if let Some(other) = read {
+        if access.writes
+            && let Some(other) = cell.reads.iter().chain(self.async_reads(word)).find(|t| unordered(t))
+        {
             return Err(AccessError::Race { other: *other, wrote: false });
+        }
+        if access.proxy == Proxy::Async && !access.writes {
+            self.remember_async(word, new);
+            return Ok(());
         }
         if self.by_agent(&cell.write) {
             self.touch_copied(word, mask, access)?;
@@ -327,44 +352,99 @@ impl Shared {
             return false;
         }
         let new = self.stamp(access, 15);
-        let warp = access.thread as usize / 32;
-        let (seen, past, warps) = (self.clocks.seen(warp), self.clocks.past(), self.clocks.warps());
-        let late = |t: &LastAccess| {
-            t.clock > past && t.thread != new.thread && t.clock > seen[usize::from(t.thread) / 32]
-        };
         for word in first as usize..(first + count) as usize {
-            let cell = &mut self.cells[word];
-            if self.valid[word] != 15 || late(&cell.write) || cell.reads.iter().any(late) {
+            if self.valid[word] != 15 || !self.is_over(word, &new, access.proxy) {
                 return false;
             }
-            if usize::from(cell.write.thread) / 32 >= warps {
-                let readers = &self.readers[word * warps..][..warps];
-                let over = |(reader, seen): (&(u32, u32), &u32)| reader.0 <= (*seen).max(past);
-                let other = |(v, pair): (usize, _)| v == warp || over(pair);
-                if !readers.iter().zip(seen).enumerate().all(other) {
-                    return false;
-                }
-            }
-            cell.write = new;
+            self.cells[word].write = new;
             self.init[word] = 15;
         }
         true
     }
 
+    /// Whether all that was done with a word comes before a write that a copy makes, and is known to the copy's proxy.
+    #[inline]
+    fn is_over(&self, word: usize, new: &LastAccess, proxy: Proxy) -> bool {
+        let (cell, warp) = (&self.cells[word], new.thread / 32);
+        let (seen, past) = (self.clocks.seen(warp.into()), self.clocks.past());
+        let ordered = |t: &LastAccess| {
+            t.clock <= past || t.thread == new.thread || t.clock <= seen[usize::from(t.thread) / 32]
+        };
+        let known =
+            |t: &LastAccess| proxy == Proxy::Generic || self.clocks.proxied(warp.into(), t.thread, t.clock);
+        let over = |t: &LastAccess| ordered(t) && known(t);
+        over(&cell.write)
+            && cell.reads.iter().all(over)
+            && self.async_reads(word).iter().all(ordered)
+            && self.copied_reads(word, 15).all(|t| (t.thread / 32 == warp || ordered(&t)) && known(&t))
+    }
+
+    /// An access of a thread to a word that a bulk copy of a warp may overtake, and whether it wrote.
+    pub(crate) fn unfenced(&self, address: u64, warp: u32) -> Option<(LastAccess, bool)> {
+        let word = (address.wrapping_sub(SHARED_BASE.into()) / 4) as usize;
+        let cell = self.cells.get(word)?;
+        let reads = cell.reads.into_iter().chain(self.copied_reads(word, 15)).map(|read| (read, false));
+        let mut all = std::iter::once((cell.write, true)).chain(reads);
+        all.find(|(t, _)| !self.clocks.proxied(warp, t.thread, t.clock))
+    }
+
+    /// A copy is to overwrite words: who comes after the copy comes after their reads.
+    pub(crate) fn forget_reads(&mut self, address: u32, bytes: u32) {
+        let (first, warps) = (((address - SHARED_BASE) / 4) as usize, self.clocks.warps());
+        let all = first * warps..(first + bytes as usize / 4) * warps;
+        if let Some(reads) = self.readers.get_mut(all.clone()) {
+            reads.fill((0, 0));
+        }
+        if let Some(reads) = self.async_readers.get_mut(all) {
+            reads.fill(LastAccess::default());
+        }
+    }
+
+    /// What copies and products have read of a word.
+    fn async_reads(&self, word: usize) -> &[LastAccess] {
+        let warps = self.clocks.warps();
+        self.async_readers.get(word * warps..(word + 1) * warps).unwrap_or_default()
+    }
+
+    /// The last read of each warp since a copy wrote a word, as one of its first thread.
+    fn copied_reads(&self, word: usize, bytes: u8) -> impl Iterator<Item = LastAccess> {
+        let warps = self.clocks.warps();
+        let copied = self.by_agent(&self.cells[word].write);
+        let reads = if copied { &self.readers[word * warps..][..warps] } else { &[] };
+        let read = move |(v, (clock, pc)): (u16, &(u32, u32))| LastAccess {
+            clock: *clock,
+            pc: *pc,
+            thread: v * 32,
+            bytes,
+            strong: false,
+        };
+        (0..).zip(reads).map(read)
+    }
+
+    fn remember_async(&mut self, word: usize, new: LastAccess) {
+        let warps = self.clocks.warps();
+        if self.async_readers.is_empty() {
+            self.async_readers = vec![LastAccess::default(); self.words.len() * warps];
+        }
+        self.async_readers[word * warps + usize::from(new.thread) / 32] = new;
+    }
+
     /// An access to a word that a copy wrote: a read is remembered, a write must come after all warps' reads.
     fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         let (warp, warps) = (access.thread as usize / 32, self.clocks.warps());
-        let readers = &mut self.readers[word * warps..][..warps];
         if !access.writes {
-            readers[warp] = (self.clocks.count(warp), access.pc);
+            self.readers[word * warps + warp] = (self.clocks.count(warp), access.pc);
             return Ok(());
         }
         let (seen, past) = (self.clocks.seen(warp), self.clocks.past());
-        let racing = |v: &usize| *v != warp && readers[*v].0 > seen[*v].max(past);
-        let Some(v) = (0..warps).find(racing) else { return Ok(()) };
-        let (clock, pc) = readers[v];
-        let other = LastAccess { clock, pc, thread: v as u16 * 32, bytes: mask, strong: false };
-        Err(AccessError::Race { other, wrote: false })
+        let racing = |t: &LastAccess| {
+            let v = usize::from(t.thread) / 32;
+            v != warp && t.clock > seen[v].max(past)
+        };
+        match self.copied_reads(word, mask).find(racing) {
+            Some(other) => Err(AccessError::Race { other, wrote: false }),
+            None => Ok(()),
+        }
     }
 
     /// An access that happens now.
