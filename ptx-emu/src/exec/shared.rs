@@ -351,32 +351,26 @@ impl Shared {
         if first.saturating_add(count) > self.words.len() as u64 {
             return false;
         }
-        let new = self.stamp(access, 15);
+        let warps = self.clocks.warps();
+        let claim = Claim::new(&self.clocks, self.stamp(access, 15), access.proxy);
         for word in first as usize..(first + count) as usize {
-            if self.valid[word] != 15 || !self.is_over(word, &new, access.proxy) {
+            let cell = &mut self.cells[word];
+            let over = claim.is_over(&cell.write) && cell.reads.iter().all(|read| claim.is_over(read));
+            if self.valid[word] != 15 || !over {
                 return false;
             }
-            self.cells[word].write = new;
+            let row = word * warps..(word + 1) * warps;
+            let copied = usize::from(cell.write.thread) / 32 >= warps;
+            if copied && !claim.follows(&self.readers[row.clone()]) {
+                return false;
+            }
+            if self.async_readers.get(row).is_some_and(|row| !row.iter().all(|read| claim.is_ordered(read))) {
+                return false;
+            }
+            cell.write = claim.new;
             self.init[word] = 15;
         }
         true
-    }
-
-    /// Whether all that was done with a word comes before a write that a copy makes, and is known to the copy's proxy.
-    #[inline]
-    fn is_over(&self, word: usize, new: &LastAccess, proxy: Proxy) -> bool {
-        let (cell, warp) = (&self.cells[word], new.thread / 32);
-        let (seen, past) = (self.clocks.seen(warp.into()), self.clocks.past());
-        let ordered = |t: &LastAccess| {
-            t.clock <= past || t.thread == new.thread || t.clock <= seen[usize::from(t.thread) / 32]
-        };
-        let known =
-            |t: &LastAccess| proxy == Proxy::Generic || self.clocks.proxied(warp.into(), t.thread, t.clock);
-        let over = |t: &LastAccess| ordered(t) && known(t);
-        over(&cell.write)
-            && cell.reads.iter().all(over)
-            && self.async_reads(word).iter().all(ordered)
-            && self.copied_reads(word, 15).all(|t| (t.thread / 32 == warp || ordered(&t)) && known(&t))
     }
 
     /// An access of a thread to a word that a bulk copy of a warp may overtake, and whether it wrote.
@@ -493,6 +487,54 @@ impl Shared {
                 *word = *word & !mask | (value as u32) << shift & mask;
             }
         }
+    }
+}
+
+/// A copy's write to words, and what comes before it.
+struct Claim<'a> {
+    new: LastAccess,
+    past: u32,
+    warps: usize,
+    /// For each warp and agent, the count up to which what it did is ordered before the copy.
+    seen: &'a [u32],
+    /// For each warp, the count up to which what its threads did is also known to the copy's proxy.
+    known: &'a [u32],
+    /// The warp that asks, where its own reads need no fence.
+    own: Option<usize>,
+}
+
+impl<'a> Claim<'a> {
+    fn new(clocks: &'a Clocks, new: LastAccess, proxy: Proxy) -> Claim<'a> {
+        let (warp, warps) = (usize::from(new.thread) / 32, clocks.warps());
+        let seen = &clocks.seen(warp)[..];
+        let (known, own) = match proxy {
+            Proxy::Generic => (seen, Some(warp)),
+            Proxy::Async => (&seen[warps..], None),
+        };
+        Claim { new, past: clocks.past(), warps, seen, known, own }
+    }
+
+    /// Whether an access comes before the copy.
+    #[inline]
+    fn is_ordered(&self, t: &LastAccess) -> bool {
+        t.clock <= self.past
+            || t.thread == self.new.thread
+            || t.clock <= self.seen[usize::from(t.thread) / 32]
+    }
+
+    /// Whether an access does, and a thread's is known to the copy's proxy.
+    #[inline]
+    fn is_over(&self, t: &LastAccess) -> bool {
+        let v = usize::from(t.thread) / 32;
+        let free = v >= self.warps || self.own.is_some();
+        t.clock <= self.past || self.is_ordered(t) && (free || t.clock <= self.known[v])
+    }
+
+    /// Whether the last reads of all warps do.
+    #[inline]
+    fn follows(&self, readers: &[(u32, u32)]) -> bool {
+        let mut all = readers.iter().zip(self.known).enumerate();
+        all.all(|(v, (read, known))| read.0 <= *known || Some(v) == self.own)
     }
 }
 
