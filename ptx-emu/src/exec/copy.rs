@@ -281,12 +281,12 @@ impl<'g> Worker<'g, '_> {
     fn claim(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32, proxy: Proxy) -> Checked<()> {
         let thread = w.index * 32 + lane as u32;
         let access = Access { pc: w.now.pc, thread, writes: true, proxy, ..Access::default() };
-        if !self.shared.claim_words(to, bytes, access) {
+        if !self.shared.may_claim(to, bytes, access) {
             let places = (0..bytes.into()).step_by(4).map(|at| to.wrapping_add(at));
             places.into_iter().try_for_each(|place| self.claim_word(w, lane, place, access))?;
         }
         if bytes > 0 {
-            self.shared.forget_reads(to as u32, bytes);
+            self.shared.claim(to as u32, bytes, access);
         }
         Ok(())
     }

@@ -344,8 +344,9 @@ impl Shared {
         Some(offset as usize)
     }
 
-    /// As [`Shared::read_words`] for a write that a copy makes; whether all is well.
-    pub(crate) fn claim_words(&mut self, address: u64, bytes: u32, access: Access) -> bool {
+    /// Whether a copy may write whole words; where not, [`Shared::unfenced`] and [`Shared::touch`] name what is wrong, if
+    /// anything.
+    pub(crate) fn may_claim(&self, address: u64, bytes: u32, access: Access) -> bool {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let (first, count) = (offset / 4, u64::from(bytes / 4));
         if first.saturating_add(count) > self.words.len() as u64 {
@@ -353,24 +354,31 @@ impl Shared {
         }
         let warps = self.clocks.warps();
         let claim = Claim::new(&self.clocks, self.stamp(access, 15), access.proxy);
-        for word in first as usize..(first + count) as usize {
-            let cell = &mut self.cells[word];
-            let over = claim.is_over(&cell.write) && cell.reads.iter().all(|read| claim.is_over(read));
-            if self.valid[word] != 15 || !over {
-                return false;
-            }
-            let row = word * warps..(word + 1) * warps;
+        (first as usize..(first + count) as usize).all(|word| {
+            let (cell, row) = (&self.cells[word], word * warps..(word + 1) * warps);
             let copied = usize::from(cell.write.thread) / 32 >= warps;
-            if copied && !claim.follows(&self.readers[row.clone()]) {
-                return false;
-            }
-            if self.async_readers.get(row).is_some_and(|row| !row.iter().all(|read| claim.is_ordered(read))) {
-                return false;
-            }
-            cell.write = claim.new;
-            self.init[word] = 15;
+            let read_beside = self.async_readers.get(row.clone()).unwrap_or_default();
+            self.valid[word] == 15
+                && claim.is_over(&cell.write)
+                && cell.reads.iter().all(|read| claim.is_over(read))
+                && (!copied || claim.follows(&self.readers[row]))
+                && read_beside.iter().all(|read| claim.is_ordered(read))
+        })
+    }
+
+    /// A copy is to write whole words, as it may: who comes after the copy comes after what was read of them before.
+    pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: Access) {
+        let write = self.stamp(access, 15);
+        let (first, count) = (((address - SHARED_BASE) / 4) as usize, bytes as usize / 4);
+        self.cells[first..first + count].iter_mut().for_each(|cell| cell.write = write);
+        self.init[first..first + count].fill(15);
+        let rows = first * self.clocks.warps()..(first + count) * self.clocks.warps();
+        if let Some(reads) = self.readers.get_mut(rows.clone()) {
+            reads.fill((0, 0));
         }
-        true
+        if let Some(reads) = self.async_readers.get_mut(rows) {
+            reads.fill(LastAccess::default());
+        }
     }
 
     /// An access of a thread to a word that a bulk copy of a warp may overtake, and whether it wrote.
@@ -380,18 +388,6 @@ impl Shared {
         let reads = cell.reads.into_iter().chain(self.copied_reads(word, 15)).map(|read| (read, false));
         let mut all = std::iter::once((cell.write, true)).chain(reads);
         all.find(|(t, _)| !self.clocks.proxied(warp, t.thread, t.clock))
-    }
-
-    /// A copy is to overwrite words: who comes after the copy comes after their reads.
-    pub(crate) fn forget_reads(&mut self, address: u32, bytes: u32) {
-        let (first, warps) = (((address - SHARED_BASE) / 4) as usize, self.clocks.warps());
-        let all = first * warps..(first + bytes as usize / 4) * warps;
-        if let Some(reads) = self.readers.get_mut(all.clone()) {
-            reads.fill((0, 0));
-        }
-        if let Some(reads) = self.async_readers.get_mut(all) {
-            reads.fill(LastAccess::default());
-        }
     }
 
     /// What copies and products have read of a word.

@@ -167,7 +167,7 @@ impl Worker<'_, '_> {
         Ok(())
     }
 
-    /// The fault of a bulk copy that overwrites what a thread has used, whereupon nothing holds the copy back.
+    /// The fault of a bulk copy that may overtake an earlier access of a thread, a store or a load.
     #[cold]
     pub(crate) fn overtakes(
         &self,

@@ -378,6 +378,38 @@ fn a_copy_that_has_come_is_behind_what_it_overwrote() {
     }
 }
 
+/// Lane 1 stores into the middle of what lane 0 copies to, and `bar.warp.sync` orders these two lanes alone.
+#[test]
+fn lanes_order_themselves_before_a_copy() {
+    let body = "
+        .shared .align 128 .b8 stage[128];
+        .shared .align 8 .b64 bar;
+        .reg .pred %first, %second, %p;
+        setp.eq.u32 %first, %t, 0; setp.eq.u32 %second, %t, 1; setp.gt.u32 %p, %t, 1;
+        @%p bra END;
+        @%first mbarrier.init.shared::cta.b64 [bar], 1;
+        @%first fence.mbarrier_init.release.cluster;
+        @%second st.shared.u32 [stage+64], 7;
+        @%second fence.proxy.async;
+        bar.warp.sync 3;
+        @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
+        @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [stage], [%in], 128, [bar];
+    WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [bar], 0; @!%p bra WAIT;
+    END:";
+    let rows = [
+        ("@%p bra END;", "@%p bra END;", None),
+        ("@%second fence.proxy.async;", "", Some(Class::ProxyFence)),
+        ("bar.warp.sync 3;", "", Some(Class::SharedRace)),
+    ];
+    for (from, to, wanted) in rows {
+        let text = kernel(&body.replace(from, to));
+        for (order, seed) in SCHEDULES {
+            let found = launch(&text, &input(), 4, Setup { order, seed, ..SETUP }).map(|_| ()).err();
+            assert_eq!(found.as_ref().map(|fault| fault.class), wanted, "{from}: {found:?}");
+        }
+    }
+}
+
 /// Two warps take the fills of a ring in turn. With four stages each stage is one warp's; with three, a warp cannot
 /// tell a phase from the one two before it.
 #[test]

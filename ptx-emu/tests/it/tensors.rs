@@ -254,6 +254,9 @@ fn a_wrong_swizzle_is_named() {
     }
 }
 
+/// Parts of a program, and the fault: its class, and a part of what is said.
+type Row<'a> = (&'a [&'a str], Option<(Class, &'a str)>);
+
 const READ: &str = "ld.shared.v4.b32 {%r4,%r5,%r6,%r7}, [%r0];\n";
 
 /// What was read of a tile, and the next copy to its place: loads must be fenced, what copies and products read need not.
@@ -265,7 +268,7 @@ fn copies_overtake_loads_alone() {
     let fence_by_one = ["bar.sync 0; @%first ", FENCE].concat();
     let unfenced = Some((Class::ProxyFence, "that an ordinary load reads"));
     let one_warp = "setp.ge.u32 %p, %t, 32; @%p bra END;";
-    let rows: &[(&[&str], Option<(Class, &str)>)] = &[
+    let rows: &[Row<'_>] = &[
         (&[&first, READ, &again], unfenced),
         (&[&first, READ, FENCE, &again], None),
         (&[&first, READ, &fence_by_one, &again], None),
