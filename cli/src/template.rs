@@ -112,7 +112,8 @@ impl Template {
         messages: impl IntoIterator<Item = &'m Message>,
         words: &Tokenizer,
     ) -> Result<Vec<u32>, Failure> {
-        let messages = messages.into_iter().map(Value::from_serialize).collect();
+        let message = |Message { role, content }: &Message| Value::from_pairs([("role", role), ("content", content)]);
+        let messages = messages.into_iter().map(message).collect();
         let conversation = Conversation { messages, tools: None, more: self.variables.clone() };
         let rendered = self.template.render(&conversation, Then::Reply);
         let path = self.path.display();

@@ -27,9 +27,9 @@ use Found::{Absent, Fine, Wrong};
 
 pub(crate) fn run() -> Result<(), Failure> {
     let mut lines = vec![("program".to_owned(), Fine(format!("warpwright {VERSION}")))];
-    let driver = Driver::load();
-    lines.push(("driver".to_owned(), self::driver(&driver)));
-    let devices = driver.as_ref().ok().map_or(Ok(vec![]), Driver::devices);
+    let driver = Driver::load().map_err(|error| sentence(&error));
+    lines.push(("driver".to_owned(), self::driver(driver.as_ref())));
+    let devices = driver.as_ref().map_or(Ok(vec![]), Driver::devices);
     match devices {
         Ok(devices) => lines.extend(devices.iter().map(|gpu| (format!("cuda:{}", gpu.ordinal()), card(gpu)))),
         Err(error) => lines.push(("cards".to_owned(), Wrong(format!("{}; {AGAIN}", sentence(&error))))),
@@ -58,14 +58,13 @@ const AGAIN: &str = "does nvidia-smi list the card? If not, install the driver a
 /// What the kernels' PTX needs.
 const OLDEST: (u32, u32) = (7, 5);
 
-fn driver(driver: &Result<Driver, warpwright_driver::Error>) -> Found {
+fn driver(driver: Result<&Driver, &String>) -> Found {
     match driver {
         Ok(driver) => {
             let (cuda, point) = driver.version();
             Fine(format!("{}, CUDA {cuda}.{point}", driver.origin()))
         }
-        Err(error) => {
-            let reason = sentence(error);
+        Err(reason) => {
             let reason = reason.lines().next().unwrap_or_default();
             Absent(format!("{reason}; with an NVIDIA card, install its driver, for CUDA 12.0 or newer"))
         }

@@ -10,10 +10,10 @@ use warpwright_engine::chat::{ChatTemplate, Conversation, Then, Value};
 
 /// What `render.py` prints.
 #[derive(Deserialize)]
-pub struct Rendered {
+pub(crate) struct Rendered {
     conversations: BTreeMap<String, Said>,
     /// By template and conversation.
-    pub templates: BTreeMap<String, BTreeMap<String, Outcome>>,
+    pub(crate) templates: BTreeMap<String, BTreeMap<String, Outcome>>,
 }
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ struct Said {
 /// What comes of a template and a conversation.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(untagged)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The first 16 digits of the text's SHA-256, or the text itself.
     Text(String),
     /// By `raise_exception`, in the template's words.
@@ -36,10 +36,10 @@ pub enum Outcome {
 }
 
 /// Where the two differ: the template, the conversation, and what comes of them here and there.
-pub type Difference = (String, String, Outcome, Outcome);
+pub(crate) type Difference = (String, String, Outcome, Outcome);
 
 /// Renders all templates of a folder that `rendered` has.
-pub fn differences(folder: &Path, rendered: &str) -> Vec<Difference> {
+pub(crate) fn differences(folder: &Path, rendered: &str) -> Vec<Difference> {
     let rendered: Rendered = serde_json::from_str(rendered).unwrap();
     let mut found = vec![];
     for (name, outcomes) in &rendered.templates {

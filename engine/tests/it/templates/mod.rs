@@ -1,3 +1,3 @@
 //! Chat templates of published models render as transformers renders them (`tests/data/templates/README.md`).
 
-pub mod compare;
+pub(crate) mod compare;
