@@ -18,7 +18,8 @@ fn main() {
 
 /// The first line that git prints, if it ends well.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.lines().next().map(str::to_owned)
 }

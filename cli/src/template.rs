@@ -35,11 +35,17 @@ pub(crate) fn date(text: &str) -> Result<Date, String> {
 }
 
 fn variables(text: &str) -> Result<Variables, String> {
-    let wrong = |error: serde_json::Error| format!("no JSON object, such as {{\"enable_thinking\": false}}: {error}");
+    let wrong =
+        |error: serde_json::Error| format!("no JSON object, such as {{\"enable_thinking\": false}}: {error}");
     let names: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).map_err(wrong)?;
     // Templates see the keys of an object in the order of the text.
     let ordered: Value = serde_json::from_str(text).map_err(wrong)?;
-    Ok(Variables(names.into_iter().filter_map(|(name, _)| Some((name.clone(), ordered.get_attr(&name).ok()?))).collect()))
+    Ok(Variables(
+        names
+            .into_iter()
+            .filter_map(|(name, _)| Some((name.clone(), ordered.get_attr(&name).ok()?)))
+            .collect(),
+    ))
 }
 
 impl TemplateArgs {
@@ -112,7 +118,8 @@ impl Template {
         messages: impl IntoIterator<Item = &'m Message>,
         words: &Tokenizer,
     ) -> Result<Vec<u32>, Failure> {
-        let message = |Message { role, content }: &Message| Value::from_pairs([("role", role), ("content", content)]);
+        let message =
+            |Message { role, content }: &Message| Value::from_pairs([("role", role), ("content", content)]);
         let messages = messages.into_iter().map(message).collect();
         let conversation = Conversation { messages, tools: None, more: self.variables.clone() };
         let rendered = self.template.render(&conversation, Then::Reply);

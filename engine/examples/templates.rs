@@ -10,8 +10,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [folder, rendered] = &arguments[..] else { panic!("templates FOLDER RENDERED") };
     let found = compare::differences(Path::new(folder), &std::fs::read_to_string(rendered).unwrap());
-    for (template, conversation, here, there) in &found {
+    for (template, conversation, here, there) in &found.differences {
         println!("== {template}, {conversation}\n-- here\n{here:?}\n-- there\n{there:?}");
     }
-    println!("{} differences", found.len());
+    let (all, templates) = (found.compared, found.templates);
+    println!("{} of {all} texts of {templates} templates differ", found.differences.len());
 }

@@ -224,7 +224,8 @@ mod tests {
 
     #[test]
     fn each_end_token_ends_a_text_and_is_not_printed() {
-        let ending = |end: &[u32], strings: &[&str]| read(&[b"a", b"b\xf0", b"</s>", b"c"], end, &stops(strings));
+        let ending =
+            |end: &[u32], strings: &[&str]| read(&[b"a", b"b\xf0", b"</s>", b"c"], end, &stops(strings));
         assert_eq!(ending(&[2, 9], &[]).0, ["a", "b", "\u{fffd}", "", ""]);
         assert_eq!(ending(&[2, 9], &[]).1, Some(Ending::EndToken(2)));
         // A stop string before it comes first.

@@ -101,11 +101,15 @@ fn cache(driver: bool) -> Found {
         return Absent("without a driver, nothing is compiled".to_owned());
     }
     if env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value != "0") {
-        return Wrong("CUDA_CACHE_DISABLE is set, so each start compiles the kernels anew: unset it".to_owned());
+        return Wrong(
+            "CUDA_CACHE_DISABLE is set, so each start compiles the kernels anew: unset it".to_owned(),
+        );
     }
     let usual = || Some(env::home_dir()?.join(".nv/ComputeCache"));
     let Some(folder) = env::var_os("CUDA_CACHE_PATH").map(PathBuf::from).or_else(usual) else {
-        return Wrong("there is no home folder for compiled kernels: set CUDA_CACHE_PATH to a folder".to_owned());
+        return Wrong(
+            "there is no home folder for compiled kernels: set CUDA_CACHE_PATH to a folder".to_owned(),
+        );
     };
     // The driver makes the folder when it needs it.
     let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));

@@ -77,7 +77,9 @@ impl Args {
             return Err(Failure::Input(format!("{option} is for conversations: add --chat")));
         }
         if self.form() == Form::Ids && !self.generate.stops()?.is_empty() {
-            return Err(Failure::Input("--stop looks at the text, which --print ids does not make".to_owned()));
+            return Err(Failure::Input(
+                "--stop looks at the text, which --print ids does not make".to_owned(),
+            ));
         }
         Ok(())
     }

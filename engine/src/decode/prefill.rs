@@ -98,7 +98,9 @@ impl Decoder {
         match len {
             _ if len > had => return Err(Error::SequenceShort { len, tokens: had }),
             0 => self.reset(),
-            _ if last >= vocab => return Err(Error::PromptToken { index: len as usize - 1, id: last, vocab }),
+            _ if last >= vocab => {
+                return Err(Error::PromptToken { index: len as usize - 1, id: last, vocab });
+            }
             _ if len < had => self.sequence = Sequence { len, last: Last::Taken(last), placed: false },
             _ => {}
         }

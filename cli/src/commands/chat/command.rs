@@ -41,7 +41,9 @@ pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let rest = rest.trim();
     let Some((_, wanted, _)) = COMMANDS.iter().find(|(known, ..)| *known == name) else {
-        return Err(format!("there is no command {name}; /help lists them. A message may begin with a space"));
+        return Err(format!(
+            "there is no command {name}; /help lists them. A message may begin with a space"
+        ));
     };
     match (*wanted, rest) {
         ("", rest) if !rest.is_empty() => return Err(format!("{name} takes nothing, not {rest:?}")),
@@ -62,7 +64,9 @@ impl Command {
     pub(super) fn run(self, session: &mut Session<'_>) -> Result<(), Failure> {
         match self {
             Command::System(Some(text)) => session.set_system(&text),
-            Command::System(None) => say(session.system().unwrap_or("the system says nothing; /system TEXT changes that")),
+            Command::System(None) => {
+                say(session.system().unwrap_or("the system says nothing; /system TEXT changes that"))
+            }
             Command::Reset => session.reset(),
             Command::Save(file) => save(session.messages(), &file)?,
             Command::Load(file) => {

@@ -175,7 +175,9 @@ impl<'a> Session<'a> {
         let dropped = self.dropped - before;
         if dropped > 0 {
             let line = if said.is_empty() { "" } else { "\n" };
-            say(format!("{line}(the context of {ctx} positions is full: the oldest {dropped} messages are dropped)"));
+            say(format!(
+                "{line}(the context of {ctx} positions is full: the oldest {dropped} messages are dropped)"
+            ));
         }
         Ok(Some(prompt).filter(|prompt| prompt.len() <= ctx))
     }
@@ -201,9 +203,13 @@ impl<'a> Session<'a> {
         let ctx = self.limits.ctx;
         let instead = match self.limits.when_full {
             WhenFull::Drop => "say less, or start with a larger --ctx",
-            WhenFull::Refuse => "/reset forgets what was said; or start with a larger --ctx, or --when-full drop",
+            WhenFull::Refuse => {
+                "/reset forgets what was said; or start with a larger --ctx, or --when-full drop"
+            }
         };
-        Failure::Input(format!("the conversation does not fit into the context of {ctx} positions; {instead}"))
+        Failure::Input(format!(
+            "the conversation does not fit into the context of {ctx} positions; {instead}"
+        ))
     }
 }
 

@@ -59,7 +59,8 @@ type Rows = Vec<(&'static str, String)>;
 fn about(facts: &Facts) -> Rows {
     let named = [("name", &facts.name), ("license", &facts.license)];
     let named = named.into_iter().filter_map(|(row, text)| Some((row, text.clone()?)));
-    let share = |bytes: u64| 100.0 * bytes as f64 / facts.formats.values().map(|mix| mix.bytes).sum::<u64>() as f64;
+    let share =
+        |bytes: u64| 100.0 * bytes as f64 / facts.formats.values().map(|mix| mix.bytes).sum::<u64>() as f64;
     let mix = facts.formats.iter().map(|(format, mix)| format!("{format} {:.1} %", share(mix.bytes)));
     let mix = mix.collect::<Vec<_>>().join(", ");
     let rest = [
@@ -98,7 +99,8 @@ fn sizes(facts: &Facts) -> Rows {
 
 fn rope_text(rope: &RopeFacts, head_dim: u32) -> String {
     let RopeFacts { dim, base, scaling, factor, original_context, own_factors } = rope;
-    let part = if *dim == head_dim { String::new() } else { format!(", {dim} of {head_dim} elements of a head") };
+    let part =
+        if *dim == head_dim { String::new() } else { format!(", {dim} of {head_dim} elements of a head") };
     let scaled = if *scaling == "none" { String::new() } else { format!(", {scaling} scaling by {factor}") };
     let context = original_context.map_or(String::new(), |context| format!(" of a context of {context}"));
     let own = if *own_factors { ", divided by factors of the file" } else { "" };
@@ -115,7 +117,10 @@ fn words(tokenizer: &Known<TokenizerFacts>) -> Rows {
     let ends = words.ends_with.iter().map(token).collect::<Vec<_>>().join(", ");
     let ends = if ends.is_empty() { "no token".to_owned() } else { ends };
     let warnings = words.warnings.iter().map(|warning| ("", format!("warning: {warning}")));
-    [("tokenizer", format!("texts begin with {begins} and end with {ends}"))].into_iter().chain(warnings).collect()
+    [("tokenizer", format!("texts begin with {begins} and end with {ends}"))]
+        .into_iter()
+        .chain(warnings)
+        .collect()
 }
 
 fn token(token: &Token) -> String {

@@ -10,10 +10,10 @@ use warpwright_engine::chat::{ChatTemplate, Conversation, Then, Value};
 
 /// What `render.py` prints.
 #[derive(Deserialize)]
-pub(crate) struct Rendered {
+struct Rendered {
     conversations: BTreeMap<String, Said>,
     /// By template and conversation.
-    pub(crate) templates: BTreeMap<String, BTreeMap<String, Outcome>>,
+    templates: BTreeMap<String, BTreeMap<String, Outcome>>,
 }
 
 #[derive(Deserialize)]
@@ -38,16 +38,25 @@ pub(crate) enum Outcome {
 /// Where the two differ: the template, the conversation, and what comes of them here and there.
 pub(crate) type Difference = (String, String, Outcome, Outcome);
 
+/// What was compared.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) templates: usize,
+    pub(crate) compared: usize,
+    pub(crate) differences: Vec<Difference>,
+}
+
 /// Renders all templates of a folder that `rendered` has.
-pub(crate) fn differences(folder: &Path, rendered: &str) -> Vec<Difference> {
+pub(crate) fn differences(folder: &Path, rendered: &str) -> Found {
     let rendered: Rendered = serde_json::from_str(rendered).unwrap();
-    let mut found = vec![];
+    let mut found = Found { templates: rendered.templates.len(), ..Found::default() };
     for (name, outcomes) in &rendered.templates {
         let text = std::fs::read_to_string(folder.join(format!("{name}.jinja"))).unwrap();
         for (conversation, there) in outcomes {
             let here = outcome(&text, &rendered.conversations[conversation], there);
+            found.compared += 1;
             if !agree(&here, there) {
-                found.push((name.clone(), conversation.clone(), here, there.clone()));
+                found.differences.push((name.clone(), conversation.clone(), here, there.clone()));
             }
         }
     }
