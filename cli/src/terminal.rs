@@ -48,7 +48,7 @@ pub(crate) fn restore() {
     if let Some(termios) = state().take() {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &termios);
         // An editor of lines also asks for marks around what is pasted. Another thread may hold the lock of stdout.
-        let _ = rustix::io::write(io::stdout(), b"\x1b[?2004l\r\n");
+        let _ = rustix::io::write(io::stdout(), b"\x1b[?2004l\n");
     }
 }
 

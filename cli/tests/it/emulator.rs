@@ -100,7 +100,7 @@ fn info_is_told_as_json() {
     let bytes: u64 =
         facts["formats"].as_object().expect("formats").values().filter_map(|mix| mix["bytes"].as_u64()).sum();
     let tensors = facts["tensors"].as_array().expect("tensors");
-    assert_eq!(bytes, tensors.iter().filter_map(|class| class["bytes"].as_u64()).sum());
+    assert_eq!(bytes, tensors.iter().filter_map(|class| class["bytes"].as_u64()).sum::<u64>());
     assert_eq!(facts["tokenizer"]["ends_with"][0]["spelling"], "<|endoftext|>");
 }
 
