@@ -1,8 +1,11 @@
 //! One file a command.
 
 pub(crate) mod bench;
+pub(crate) mod chat;
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod devices;
+pub(crate) mod doctor;
 pub(crate) mod finetune;
 pub(crate) mod graph;
 pub(crate) mod info;

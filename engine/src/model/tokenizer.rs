@@ -165,6 +165,11 @@ impl Tokenizer {
         self.pieces.get(id as usize).map_or(&[], Vec::as_slice)
     }
 
+    /// How the vocabulary spells a token: `<|im_end|>`.
+    pub fn spelling(&self, id: u32) -> Option<String> {
+        self.encoder.id_to_token(id)
+    }
+
     /// The text of some tokens; bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let bytes: Vec<u8> = ids.iter().flat_map(|id| self.piece(*id)).copied().collect();

@@ -26,6 +26,7 @@ mod rope;
 mod sizes;
 mod stop;
 mod synth;
+mod templates;
 mod tokenizer;
 mod transformers;
 mod write;

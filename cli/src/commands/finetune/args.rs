@@ -15,6 +15,7 @@ use warpwright_train::step::{self, Recomputation};
 use crate::device::Choice;
 use crate::failure::Failure;
 use crate::output::is_used;
+use crate::template;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Batches")]
     pub(crate) train_on_prompt: bool,
     /// Date of the day for chat templates that ask for it, YYYY-MM-DD [default: today, in UTC]
-    #[arg(long, value_name = "DATE", value_parser = date, help_heading = "Batches")]
+    #[arg(long, value_name = "DATE", value_parser = template::date, help_heading = "Batches")]
     pub(crate) date: Option<Date>,
     /// Times that every sample is learned [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "steps", help_heading = "Batches")]
@@ -134,10 +135,6 @@ pub(crate) enum PrecisionChoice {
     Bf16,
     /// By simple kernels, many times slower
     F32,
-}
-
-fn date(text: &str) -> Result<Date, String> {
-    text.parse().map_err(|_| "no date; 2026-11-23 is one".to_owned())
 }
 
 /// One of the values of --targets.
