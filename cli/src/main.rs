@@ -11,6 +11,7 @@ mod output;
 mod plot;
 mod progress;
 mod prompt;
+mod sampling;
 mod terminal;
 
 use std::process::ExitCode;

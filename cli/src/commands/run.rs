@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, End, Generation, Model, Options, Tokenizer, tokenizer};
+use warpwright_engine::{Choice, Decoder, End, Generation, Model, Options, Sampling, Tokenizer, tokenizer};
 
 use crate::adapter::{self, AdapterArgs};
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
 use crate::progress::PromptBar;
 use crate::prompt::{Prompt, Source};
+use crate::sampling::{self, SamplingArgs};
 use crate::terminal::{printable, say};
 use crate::{device, interrupt};
 
@@ -31,15 +32,14 @@ pub(crate) struct Args {
     /// Tokens to make at most
     #[arg(short, value_name = "TOKENS", default_value_t = 64)]
     n: u32,
-    /// Temperature: 0, the most likely token each time
-    #[arg(long, value_name = "T", default_value = "0", value_parser = greedy)]
-    temp: f32,
     /// What to print of each token
     #[arg(long, value_enum, default_value_t = Print::Text)]
     print: Print,
     /// Print only what the model makes: no prompt, no statistics
     #[arg(long)]
     quiet: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
 }
 
 /// Tokens of a prompt from which on it is prefilled several at a time: the kernels for that are compiled too, which
@@ -54,30 +54,28 @@ enum Print {
     Ids,
 }
 
-fn greedy(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(0.0) => Ok(0.0),
-        Ok(_) => Err("only 0 (greedy): sampling comes later".into()),
-        Err(_) => Err("not a number".into()),
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let source = args.prompt.read()?;
     let start = Instant::now();
     let model = args.adapter.open(&args.place.model)?;
+    let sampling = args.sampling.greedy_or(model.generation_config()?.over(Sampling::default()))?;
+    sampling.check(model.outline.config.vocab)?;
     let file = start.elapsed();
     let (words, context) = open(args, &source, &model);
     let (words, context) = (words?, context?);
     let device = start.elapsed();
     let prompt = source.tokens(words.as_ref())?;
     let ctx = args.place.context_length(&model, prompt.len().saturating_add(args.n as usize));
-    let options = Options::new(ctx, args.launch.into());
+    let choice = sampling::choice(&sampling);
+    let options = Options { choice, ..Options::new(ctx, args.launch.into()) };
     let (prefill_batch, chunk) =
         if prompt.len() < LONG_PROMPT { (1, 0) } else { (options.prefill_batch, options.chunk) };
     let tokens = prompt.len() as u64 + u64::from(args.n).min(u64::from(ctx));
     let mut decoder =
         decoder(&args.place, &context, &model, Options { prefill_batch, chunk, ..options }, tokens)?;
+    if choice != Choice::Greedy {
+        decoder.set_sampling(&sampling)?;
+    }
     let loading = *decoder.loading();
     let mut times = Times::from(start.elapsed());
     // Before anything is printed, as the bar would be drawn over it.
@@ -171,7 +169,11 @@ impl<'a> Printer<'a> {
         while let Some(token) = tokens.next() {
             printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
             match token {
-                Ok(token) => self.token(token)?,
+                Ok(token) => {
+                    self.token(token)?;
+                    let found = tokens.log_probabilities();
+                    found.iter().for_each(|found| say(sampling::line(token, found)));
+                }
                 Err(error) => {
                     self.end()?;
                     return Err(error.into());
@@ -285,7 +287,7 @@ impl Times {
 mod tests {
     use std::time::Duration;
 
-    use super::{Times, greedy};
+    use super::Times;
 
     /// What is said of tokens at these milliseconds, each with what the launches have made by then; the prompt was
     /// given at 400.
@@ -315,12 +317,5 @@ mod tests {
         let rest = [&all[..], &[(950, 9), (1000, 10)]].concat();
         let said = "12.0 tokens/s after the first 4, first token 0.50 s after the start";
         say(&rest, &format!("10 tokens, {said}"));
-    }
-
-    #[test]
-    fn only_greedy() {
-        assert_eq!(greedy("0"), Ok(0.0));
-        assert_eq!(greedy("0.7"), Err("only 0 (greedy): sampling comes later".into()));
-        assert_eq!(greedy("hot"), Err("not a number".into()));
     }
 }

@@ -131,8 +131,8 @@ impl Sampling {
         !neutral && self.penalty_window > 0
     }
 
-    /// As the device has them.
-    pub(crate) fn params(&self) -> SampleParams {
+    /// As the device has them; [`check`](Sampling::check)ed before.
+    pub fn params(&self) -> SampleParams {
         let greedy = self.temperature == 0.0;
         SampleParams {
             seed: self.seed,

@@ -9,6 +9,7 @@
 //! A block counts the latest tokens that are in its chunk, so that each logit is read once and in order. A logit that is
 //! not finite makes the largest of its chunk infinite; then no token is chosen.
 
+use super::reference::adjusted;
 use super::rows::{self, Row, RowsArgs};
 use super::{BINS, CHUNK, MAX_BIASES, MAX_WINDOW, SampleParams, THREADS, blocks};
 use crate::case::{Case, Variant};
@@ -91,24 +92,6 @@ impl KernelDef for SampleAdjust {
             }
         }
     }
-}
-
-/// Biased and penalized logits, given the latest tokens.
-pub(crate) fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32; 2]]) -> Vec<f32> {
-    let adjust = |(id, &logit): (usize, &f32)| {
-        let bias =
-            biases.iter().find(|[token, _]| *token as usize == id).map_or(0.0, |b| f32::from_bits(b[1]));
-        let times = latest.iter().filter(|token| **token as usize == id).count();
-        let z = logit + bias;
-        match times {
-            0 => z,
-            times => {
-                (if z > 0.0 { z / p.repeat } else { z * p.repeat })
-                    - (times as f32 * p.frequency + p.presence)
-            }
-        }
-    };
-    logits.iter().enumerate().map(adjust).collect()
 }
 
 /// Exponent and five bits of the fraction, of the least magnitude that has bins of its own: 2^-4. From 2^12 on there is

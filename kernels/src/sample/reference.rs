@@ -19,6 +19,24 @@ pub struct Support {
     pub masses: Vec<u64>,
 }
 
+/// Biased and penalized logits, given the latest tokens, and biased tokens with the bits of their biases.
+pub fn adjusted(logits: &[f32], p: &SampleParams, latest: &[u32], biases: &[[u32; 2]]) -> Vec<f32> {
+    let adjust = |(id, &logit): (usize, &f32)| {
+        let bias =
+            biases.iter().find(|[token, _]| *token as usize == id).map_or(0.0, |b| f32::from_bits(b[1]));
+        let times = latest.iter().filter(|token| **token as usize == id).count();
+        let z = logit + bias;
+        match times {
+            0 => z,
+            times => {
+                (if z > 0.0 { z / p.repeat } else { z * p.repeat })
+                    - (times as f32 * p.frequency + p.presence)
+            }
+        }
+    };
+    logits.iter().enumerate().map(adjust).collect()
+}
+
 /// The next token, of biased and penalized logits; none if one of them is not finite.
 pub fn choose(z: &[f32], params: &SampleParams, position: u32) -> Option<u32> {
     let support = support(z, params)?;
