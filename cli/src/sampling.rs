@@ -1,6 +1,6 @@
 //! What the command line says of sampling.
 
-use warpwright_engine::{Choice, LogProbabilities, Sampling};
+use warpwright_engine::{LogProbabilities, Sampling, TokenChoice};
 
 use crate::failure::Failure;
 
@@ -97,7 +97,7 @@ impl SamplingArgs {
 }
 
 /// The kernels that this takes: greedy ones, if they give the same tokens.
-pub(crate) fn choice(sampling: &Sampling) -> Choice {
+pub(crate) fn choice(sampling: &Sampling) -> TokenChoice {
     let plain = Sampling {
         temperature: sampling.temperature,
         repeat_penalty: sampling.repeat_penalty,
@@ -108,8 +108,8 @@ pub(crate) fn choice(sampling: &Sampling) -> Choice {
         ..Sampling::greedy()
     };
     match plain == Sampling::greedy() {
-        true => Choice::Greedy,
-        false => Choice::Sampled { logprobs: sampling.logprobs },
+        true => TokenChoice::Greedy,
+        false => TokenChoice::Sampled { logprobs: sampling.logprobs },
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn line(token: u32, probabilities: &LogProbabilities) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use warpwright_engine::{Choice, Sampling};
+    use warpwright_engine::{Sampling, TokenChoice};
 
     use super::{SamplingArgs, choice};
     use crate::failure::Failure;
@@ -151,15 +151,15 @@ mod tests {
             ..Sampling::default()
         };
         assert_eq!(drawn, wanted);
-        assert_eq!(choice(&drawn), Choice::Sampled { logprobs: 0 });
+        assert_eq!(choice(&drawn), TokenChoice::Sampled { logprobs: 0 });
     }
 
     #[test]
     fn without_a_temperature_tokens_are_the_most_likely() {
-        assert_eq!(choice(&sampling("").unwrap()), Choice::Greedy);
-        assert_eq!(choice(&sampling("--temp 0").unwrap()), Choice::Greedy);
-        assert_eq!(choice(&sampling("--logprobs 3").unwrap()), Choice::Sampled { logprobs: 3 });
-        assert_eq!(choice(&sampling("--repeat-penalty 1.1").unwrap()), Choice::Sampled { logprobs: 0 });
+        assert_eq!(choice(&sampling("").unwrap()), TokenChoice::Greedy);
+        assert_eq!(choice(&sampling("--temp 0").unwrap()), TokenChoice::Greedy);
+        assert_eq!(choice(&sampling("--logprobs 3").unwrap()), TokenChoice::Sampled { logprobs: 3 });
+        assert_eq!(choice(&sampling("--repeat-penalty 1.1").unwrap()), TokenChoice::Sampled { logprobs: 0 });
         let Err(Failure::Input(sentence)) = sampling("--top-p 0.9") else { panic!("it has no effect") };
         assert_eq!(
             sentence,

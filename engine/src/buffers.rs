@@ -8,7 +8,7 @@ use crate::Error;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::sampling::device::{Room, Rows, Sampler};
-use crate::sampling::options::Choice;
+use crate::sampling::options::TokenChoice;
 
 /// State and activations that both paths use.
 pub(crate) struct Buffers {
@@ -79,7 +79,7 @@ impl Buffers {
         context: &Context,
         outline: &Outline,
         ctx: u32,
-        choice: Choice,
+        choice: TokenChoice,
         overlap: bool,
     ) -> Result<Buffers, Error> {
         let c = &outline.config;
@@ -139,10 +139,10 @@ fn sampler(
     context: &Context,
     vocab: u32,
     ctx: u32,
-    choice: Choice,
+    choice: TokenChoice,
     overlap: bool,
 ) -> Result<Option<Sampler>, Error> {
-    let Choice::Sampled { logprobs } = choice else { return Ok(None) };
+    let TokenChoice::Sampled { logprobs } = choice else { return Ok(None) };
     Ok(Some(Sampler::new(context, Room { vocab, capacity: 1, sequences: 1, ctx, logprobs, overlap })?))
 }
 

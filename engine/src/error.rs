@@ -133,7 +133,7 @@ pub enum Error {
     BiasToken { token: u32, vocab: u32 },
     #[error("token {token} has two logit biases; give one")]
     BiasTwice { token: u32 },
-    #[error("tokens are chosen greedily here; to sample them, make it with Choice::Sampled")]
+    #[error("tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled")]
     NotSampled,
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,

@@ -63,7 +63,7 @@ pub use pipeline::tuning::Tuning;
 pub use pipeline::{Product, Unsupported};
 pub use pipeline::{path, tuning};
 pub use sampling::defaults::GenerationConfig;
-pub use sampling::options::{Choice, Sampling};
+pub use sampling::options::{Sampling, TokenChoice};
 pub use sampling::probabilities::LogProbabilities;
 pub use signed::{listed_map, load_listed, load_read};
 pub use step::StepKind;

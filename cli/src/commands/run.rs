@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
-use warpwright_engine::{Choice, Decoder, End, Generation, Model, Options, Sampling, Tokenizer, tokenizer};
+use warpwright_engine::{
+    Decoder, End, Generation, Model, Options, Sampling, TokenChoice, Tokenizer, tokenizer,
+};
 
 use crate::adapter::{self, AdapterArgs};
 use crate::failure::Failure;
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let tokens = prompt.len() as u64 + u64::from(args.n).min(u64::from(ctx));
     let mut decoder =
         decoder(&args.place, &context, &model, Options { prefill_batch, chunk, ..options }, tokens)?;
-    if choice != Choice::Greedy {
+    if choice != TokenChoice::Greedy {
         decoder.set_sampling(&sampling)?;
     }
     let loading = *decoder.loading();

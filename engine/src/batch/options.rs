@@ -4,7 +4,7 @@ use warpwright_kernels::cache::PAGE;
 
 use crate::Error;
 use crate::chunked::CHUNK;
-use crate::sampling::options::Choice;
+use crate::sampling::options::TokenChoice;
 
 /// Sequences of a batch, at most.
 pub(crate) const MAX_SEQUENCES: u32 = 256;
@@ -28,7 +28,7 @@ pub struct BatchOptions {
     /// all steps without it, have the smallest bucket that they fit.
     pub bucket: Option<u32>,
     /// How tokens are chosen.
-    pub choice: Choice,
+    pub choice: TokenChoice,
 }
 
 impl BatchOptions {
@@ -42,7 +42,7 @@ impl BatchOptions {
             tokens: CHUNK,
             steps_per_launch: 8,
             bucket: None,
-            choice: Choice::Greedy,
+            choice: TokenChoice::Greedy,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::engine::Batch;
 use super::sequences::SequenceId;
 use crate::Error;
-use crate::sampling::options::{Choice, Sampling};
+use crate::sampling::options::{Sampling, TokenChoice};
 use crate::sampling::probabilities::LogProbabilities;
 
 impl Batch {
@@ -14,7 +14,7 @@ impl Batch {
     /// A sequence that is not in the batch; an option outside its range; a batch that was made to be greedy; driver errors.
     pub fn set_sampling(&mut self, sequence: SequenceId, sampling: &Sampling) -> Result<(), Error> {
         self.sequences.get(sequence)?;
-        if self.options.choice == Choice::Greedy {
+        if self.options.choice == TokenChoice::Greedy {
             return Err(Error::NotSampled);
         }
         sampling.check(self.device.config.vocab)?;

@@ -197,7 +197,7 @@ impl<'a> LogitRows<'a> {
 
 impl Decoder {
     /// Lets the next tokens be drawn in this way. Until it is called, a decoder made with
-    /// [`Choice::Sampled`](crate::Choice) takes the most likely token each time. Nothing is compiled or recorded anew.
+    /// [`TokenChoice::Sampled`](crate::TokenChoice) takes the most likely token each time. Nothing is compiled or recorded anew.
     ///
     /// # Errors
     /// An option outside its range; a decoder that was made to be greedy; driver errors.

@@ -2,7 +2,7 @@
 
 use crate::chunked::{CHUNK, LEAST};
 use crate::pipeline::tuning::Tuning;
-use crate::sampling::options::Choice;
+use crate::sampling::options::TokenChoice;
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,7 +48,7 @@ pub struct Options {
     /// How the pipeline's kernels divide their blocks.
     pub tuning: Tuning,
     /// How tokens are chosen.
-    pub choice: Choice,
+    pub choice: TokenChoice,
 }
 
 impl Options {
@@ -62,7 +62,7 @@ impl Options {
             chunk: CHUNK,
             prefer: Prefer::Fast,
             tuning: Tuning::default(),
-            choice: Choice::Greedy,
+            choice: TokenChoice::Greedy,
         }
     }
 

@@ -7,7 +7,7 @@ use crate::Error;
 
 /// How tokens are chosen; fixed while a decoder or a batch has its graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
+pub enum TokenChoice {
     /// The token of the largest logit, in the kernels of the LM head.
     #[default]
     Greedy,
@@ -18,12 +18,12 @@ pub enum Choice {
     },
 }
 
-impl Choice {
+impl TokenChoice {
     /// Refuses more log-probabilities than there can be.
     pub(crate) fn check(self) -> Result<(), Error> {
         match self {
-            Choice::Sampled { logprobs } => within("logprobs", logprobs.into(), 0.0, MAX_BEST.into()),
-            Choice::Greedy => Ok(()),
+            TokenChoice::Sampled { logprobs } => within("logprobs", logprobs.into(), 0.0, MAX_BEST.into()),
+            TokenChoice::Greedy => Ok(()),
         }
     }
 }
@@ -54,7 +54,7 @@ pub struct Sampling {
     pub logit_bias: Vec<(u32, f32)>,
     /// The same logits, seed and position give the same token.
     pub seed: u64,
-    /// The number of best log-probabilities, at temperature 1 and before tokens are dropped: up to [`Choice::Sampled`]'s.
+    /// The number of best log-probabilities, at temperature 1 and before tokens are dropped: up to [`TokenChoice::Sampled`]'s.
     pub logprobs: u32,
 }
 
@@ -118,8 +118,8 @@ impl Sampling {
         if let Some(&token) = tokens.last().filter(|token| **token >= vocab) {
             return Err(Error::BiasToken { token, vocab });
         }
-        match tokens.array_windows().find(|[one, next]| one == next) {
-            Some([token, _]) => Err(Error::BiasTwice { token: *token }),
+        match tokens.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Error::BiasTwice { token: pair[0] }),
             None => Ok(()),
         }
     }

@@ -1,8 +1,8 @@
 //! Sampling on the emulator: what is drawn is what the reference draws from the same logits, in every way to get there.
 
 use warpwright_engine::{
-    Batch, BatchOptions, Choice, Decoder, Launch, LogProbabilities, Model, Options, Prefer, Sampling,
-    SequenceId,
+    Batch, BatchOptions, Decoder, Launch, LogProbabilities, Model, Options, Prefer, Sampling, SequenceId,
+    TokenChoice,
 };
 use warpwright_kernels::sample::reference;
 
@@ -27,7 +27,7 @@ fn all() -> Sampling {
     }
 }
 
-const SAMPLED: Choice = Choice::Sampled { logprobs: 4 };
+const SAMPLED: TokenChoice = TokenChoice::Sampled { logprobs: 4 };
 
 fn sampled(model: &Model, options: Options, sampling: &Sampling) -> Decoder {
     let options = Options { choice: SAMPLED, ..options };
@@ -240,6 +240,6 @@ fn what_is_out_of_range_is_refused() {
     let mut greedy = Decoder::new(&emulator(), &model, Options::new(8, Launch::Eager), |_| ()).unwrap();
     assert_eq!(
         greedy.set_sampling(&all()).unwrap_err().to_string(),
-        "tokens are chosen greedily here; to sample them, make it with Choice::Sampled"
+        "tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled"
     );
 }

@@ -29,7 +29,7 @@ enum Logits {
 
 /// What the state of a row is.
 #[derive(Clone, Copy, PartialEq)]
-enum State {
+enum Kind {
     Plain,
     Done,
     InPrompt,
@@ -38,7 +38,7 @@ enum State {
     NoPlace,
 }
 
-type RowCase = (Logits, State, SampleParams);
+type RowCase = (Logits, Kind, SampleParams);
 
 /// Positions of a sequence, and stop tokens, of which the last does not count.
 const MAX_TOKENS: u32 = 9;
@@ -58,33 +58,33 @@ const TOP_P: SampleParams = SampleParams { top_p: 0x8000_0000, ..OFF };
 fn small() -> Vec<RowCase> {
     use Logits::*;
     vec![
-        (Peaked, State::Plain, SampleParams { best: 3, ..PENALIZED }),
-        (Peaked, State::InPrompt, SampleParams::GREEDY),
-        (Peaked, State::Plain, SampleParams { best: 2, ..TYPICAL }),
-        (NotANumber, State::Plain, USUAL),
-        (Even, State::Done, USUAL),
-        (Even, State::NoState, USUAL),
-        (Even, State::NoPlace, USUAL),
-        (Even, State::Full, SampleParams { min_gap: -0.5, biases: 3, ..OFF }),
-        (Flat, State::Plain, SampleParams { top_k: 7, ..TOP_P }),
+        (Peaked, Kind::Plain, SampleParams { best: 3, ..PENALIZED }),
+        (Peaked, Kind::InPrompt, SampleParams::GREEDY),
+        (Peaked, Kind::Plain, SampleParams { best: 2, ..TYPICAL }),
+        (NotANumber, Kind::Plain, USUAL),
+        (Even, Kind::Done, USUAL),
+        (Even, Kind::NoState, USUAL),
+        (Even, Kind::NoPlace, USUAL),
+        (Even, Kind::Full, SampleParams { min_gap: -0.5, biases: 3, ..OFF }),
+        (Flat, Kind::Plain, SampleParams { top_k: 7, ..TOP_P }),
     ]
 }
 
 fn large() -> Vec<RowCase> {
     use Logits::*;
     vec![
-        (Peaked, State::Plain, USUAL),
-        (Peaked, State::Plain, SampleParams { best: 1, ..TOP_P }),
-        (Flat, State::Plain, SampleParams { typical_p: 0x4000_0000, ..USUAL }),
-        (Flat, State::Plain, TOP_P),
-        (Even, State::Plain, SampleParams { top_k: 2000, ..TYPICAL }),
-        (Even, State::Plain, SampleParams { best: 2, scale: scale(0.5), ..OFF }),
+        (Peaked, Kind::Plain, USUAL),
+        (Peaked, Kind::Plain, SampleParams { best: 1, ..TOP_P }),
+        (Flat, Kind::Plain, SampleParams { typical_p: 0x4000_0000, ..USUAL }),
+        (Flat, Kind::Plain, TOP_P),
+        (Even, Kind::Plain, SampleParams { top_k: 2000, ..TYPICAL }),
+        (Even, Kind::Plain, SampleParams { best: 2, scale: scale(0.5), ..OFF }),
     ]
 }
 
 pub(super) fn stages(seed: u64) -> Vec<Stage> {
     // One token; a part of a chunk; three chunks, the last of one token.
-    let one = vec![(Logits::Even, State::Plain, USUAL), (Logits::Even, State::Plain, OFF)];
+    let one = vec![(Logits::Even, Kind::Plain, USUAL), (Logits::Even, Kind::Plain, OFF)];
     vec![stage(seed, 1, &one), stage(seed, 300, &small()), stage(seed, 4097, &large())]
 }
 
@@ -96,7 +96,7 @@ fn stage(seed: u64, vocab: u32, rows: &[RowCase]) -> Stage {
     let params = (0..sequences as usize).map(|i| rows.get(i).map_or(OFF, |row| row.2));
     let params = CpuArg::U32(params.flat_map(|params| params.words()).collect());
     let mut given: Vec<u32> = (0..count).map(|i| states - 1 - i).collect();
-    let no_state = |i: &usize| rows[*i].1 == State::NoState;
+    let no_state = |i: &usize| rows[*i].1 == Kind::NoState;
     (0..rows.len()).filter(no_state).for_each(|i| given[i] = states);
     given.push(u32::MAX);
     let state = CpuArg::U32(states_of(&mut random, rows, states, sequences));
@@ -154,11 +154,11 @@ fn states_of(random: &mut Random, rows: &[RowCase], states: u32, sequences: u32)
         let all = [(DONE, 0), (SEQUENCE, i), (LIMIT, 0), (POSITION, 5), (PROMPT_LEN, 2)];
         all.into_iter().for_each(|(word, to)| write(word, to));
         match kind {
-            State::Done => write(DONE, 1),
-            State::InPrompt => write(PROMPT_LEN, 8),
-            State::Full => write(LIMIT, 6),
-            State::NoPlace => write(SEQUENCE, sequences),
-            State::Plain | State::NoState => {}
+            Kind::Done => write(DONE, 1),
+            Kind::InPrompt => write(PROMPT_LEN, 8),
+            Kind::Full => write(LIMIT, 6),
+            Kind::NoPlace => write(SEQUENCE, sequences),
+            Kind::Plain | Kind::NoState => {}
         }
     }
     words

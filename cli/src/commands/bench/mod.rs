@@ -28,8 +28,8 @@ use warpwright_driver::Context;
 use warpwright_engine::info::{kv_bytes_read, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
-    Batch, BatchOptions, Choice, Decoder, Error, Model, Options, Outline, Path, Quantization, Round,
-    Sampling, Shape, StepKind, Tuning,
+    Batch, BatchOptions, Decoder, Error, Model, Options, Outline, Path, Quantization, Round, Sampling, Shape,
+    StepKind, TokenChoice, Tuning,
 };
 use warpwright_kernels::pipeline::Plan;
 
@@ -374,8 +374,8 @@ fn sampled(mut decoder: Decoder) -> Result<Decoder, Failure> {
 }
 
 /// The kernels that choose tokens.
-fn choice(args: &Args) -> Choice {
-    if args.sample { Choice::Sampled { logprobs: 0 } } else { Choice::Greedy }
+fn choice(args: &Args) -> TokenChoice {
+    if args.sample { TokenChoice::Sampled { logprobs: 0 } } else { TokenChoice::Greedy }
 }
 
 /// Tokens of all that is measured, at least.
