@@ -10,7 +10,7 @@ use warpwright_kernels::train::schedule;
 use warpwright_train::Projection;
 use warpwright_train::base::BaseFormat;
 use warpwright_train::data::{Length, Shape};
-use warpwright_train::step;
+use warpwright_train::step::{self, Recomputation};
 
 use crate::device::Choice;
 use crate::failure::Failure;
@@ -113,6 +113,10 @@ pub(crate) struct Args {
     /// Write a checkpoint after each so many steps
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) save_every: Option<u32>,
+    /// Keep only what goes into each layer, and compute the rest again for the backward: much less memory, a slower step,
+    /// the same adapter
+    #[arg(long)]
+    pub(crate) recompute: bool,
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     pub(crate) launch: Launch,
@@ -245,6 +249,10 @@ impl Args {
             )));
         }
         Ok(())
+    }
+
+    pub(super) fn recomputation(&self) -> Recomputation {
+        if self.recompute { Recomputation::Layers } else { Recomputation::None }
     }
 
     pub(super) fn shape(&self) -> Shape {
