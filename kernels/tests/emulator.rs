@@ -1,6 +1,7 @@
 //! Every case of every kernel on the emulator: right under every schedule, and the same bits under all of them.
 
 mod machine;
+mod sampling;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
