@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod detokenize;
 pub(crate) mod devices;
 pub(crate) mod finetune;
 pub(crate) mod graph;
@@ -9,3 +10,4 @@ pub(crate) mod info;
 pub(crate) mod logits;
 pub(crate) mod merge;
 pub(crate) mod run;
+pub(crate) mod tokenize;
