@@ -18,10 +18,15 @@ pub(crate) fn ids<'a>(tokens: &[&'a str]) -> Result<HashMap<&'a str, u32>, Fault
     Ok(ids)
 }
 
-/// Refuses a vocabulary without a token for each byte.
+/// Refuses a vocabulary without a token for each byte of UTF-8.
 pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<(), Fault> {
     let has = |byte: &u8| ids.contains_key(ALPHABET[usize::from(*byte)].to_string().as_str());
-    (0..=255u8).find(|byte| !has(byte)).map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
+    utf8().find(|byte| !has(byte)).map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
+}
+
+/// The bytes that UTF-8 has. Vocabularies that were learned of texts may lack the others.
+pub(crate) fn utf8() -> impl Iterator<Item = u8> {
+    (0..=0xbf).chain(0xc2..=0xf4)
 }
 
 /// The merges as pairs; an error is a line that is none. The library panics on a pair that makes no token, so none reaches it.

@@ -2,7 +2,7 @@
 
 use crate::model::gguf::{Directory, Value};
 use crate::model::stop;
-use crate::model::token_type::{CONTROL, types};
+use crate::model::token_type::{CONTROL, USER_DEFINED, types};
 use crate::model::vocabulary_fault::Fault;
 
 /// The file's tables.
@@ -48,11 +48,18 @@ impl<'a> Tables<'a> {
         self.strings("tokenizer.ggml.tokens")
     }
 
-    /// The type of each token, if the file says. What ends a text by its spelling is a control token whatever it says.
+    /// The type of each token, if the file says. What ends a text by its spelling is a control token whatever it says,
+    /// so that no text that is taken literally ends itself.
     pub(crate) fn types(&self, tokens: &[&str]) -> Result<Option<Vec<i64>>, Fault> {
-        let kind = |(kind, token): (i64, &&str)| if stop::is_marker(token) { CONTROL } else { kind };
-        let types = types(self.directory, tokens.len())?;
-        Ok(types.map(|types| types.into_iter().zip(tokens).map(kind).collect()))
+        let Some(mut types) = types(self.directory, tokens.len())? else { return Ok(None) };
+        let special = |kind: i64| matches!(kind, CONTROL | USER_DEFINED);
+        let all = (0..).zip(tokens).zip(&types).map(|((id, token), kind)| (id, *token, special(*kind)));
+        let ends = stop::spelled(&all.collect::<Vec<_>>());
+        let markers = (0..).zip(tokens).filter(|(_, token)| stop::is_marker(token)).map(|(id, _)| id);
+        for id in markers.chain(ends) {
+            types[id as usize] = CONTROL;
+        }
+        Ok(Some(types))
     }
 
     /// The score of each of so many tokens.

@@ -117,7 +117,7 @@ fn merges_by_score_from_the_left() {
     let cases: &[(&str, &[u32])] = &[
         ("", &[]),
         ("aaa", &[258, 261]),
-        ("aaaaa", &[258, 261, 260]),
+        ("aaaaa", &[258, 260, 261]),
         ("ab", &[258, 259, 264]),
         ("abb", &[258, 263]),
         (" a", &[258, 258, 259]),
@@ -137,10 +137,10 @@ fn merges_by_score_from_the_left() {
 /// What a user types is no control token and no byte where a text is taken literally.
 #[test]
 fn typed_tokens_are_text() {
-    let more = [("<s", -1.0, 1), ("<0x0A", -1.0, 1), ("<tag>", 0.0, 4)];
+    let more = [("<s", -1.0, 1), ("<0x0A", -1.0, 1), ("<tag>", 0.0, 4), (SPACE, -9.0, 1)];
     let tokenizer = open(&vocabulary(&more), "spm-typed.gguf").unwrap();
     assert_eq!(tokenizer.encode_rest("<s>").unwrap(), [257]);
-    assert_eq!(tokenizer.encode_rest("<tag><0x0A>").unwrap()[..2], [260, 0xe2], "a space follows a token by name");
+    assert_eq!(tokenizer.encode_rest("<tag><0x0A>").unwrap()[..2], [260, 261], "a space follows a token by name");
     let tokenizer = tokenizer.literal();
     assert_eq!(tokenizer.decode(&tokenizer.encode("<s><unk><0x0A>").unwrap()), "<s><unk><0x0A>");
     assert!(!tokenizer.encode("<s><unk><0x0A>").unwrap().iter().any(|id| [10, 256, 257].contains(id)));
@@ -264,5 +264,5 @@ fn refuses_wrong_folders() {
     assert_eq!(error(with(&bpe, "/model/type", json!("WordLevel")).to_string()), refused);
     let surrogate = bpe.to_string().replacen("\"<unk>\"", "\"\\ud800\"", 1);
     let error = error(surrogate);
-    assert!(error.contains("surrogate"), "{error}");
+    assert!(error.contains("hex escape"), "{error}");
 }

@@ -154,12 +154,13 @@ impl SentencePiece {
             Kind::Unigram => unigram::segments(self, &normalized.text),
         };
         let begin = out.len();
-        segments.into_iter().for_each(|segment| self.segment(segment, &normalized, out));
+        segments.into_iter().for_each(|segment| self.segment(segment, &normalized, begin, out));
         out[begin..].iter_mut().for_each(|(_, at)| *at = at.start + range.start..at.end + range.start);
     }
 
-    /// A segment's token, or those of its bytes, or the unknown one, of which one stands for neighbours too.
-    fn segment(&self, segment: Range<usize>, normalized: &Normalized, out: &mut Vec<Place>) {
+    /// A segment's token, or those of its bytes, or the unknown one, of which one stands for neighbours too. The tokens
+    /// of this part of the text begin at `begin`.
+    fn segment(&self, segment: Range<usize>, normalized: &Normalized, begin: usize, out: &mut Vec<Place>) {
         let text = &normalized.text[segment.clone()];
         let at = normalized.origin(segment);
         if let Some(piece) = self.pieces.get(text) {
@@ -167,8 +168,8 @@ impl SentencePiece {
         } else if let Some(bytes) = &self.bytes {
             out.extend(text.bytes().map(|byte| (bytes[usize::from(byte)], at.clone())));
         } else if let Some(unknown) = self.unknown {
-            match out.last_mut() {
-                Some((id, before)) if *id == unknown && before.end == at.start => before.end = at.end,
+            match out[begin..].last_mut() {
+                Some((id, before)) if *id == unknown => before.end = at.end,
                 _ => out.push((unknown, at)),
             }
         }

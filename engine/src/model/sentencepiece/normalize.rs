@@ -47,15 +47,15 @@ pub(super) fn normalize(text: &str, spaces: Spaces, charsmap: Option<&Charsmap>)
     if spaces.prefix {
         out.push(SPACE, 0..0);
     }
-    let mut at = 0;
+    // A U+2581 in the text counts as no space here.
+    let (mut at, mut after_space) = (0, true);
     while at < text.len() {
         let (replacement, len) = next(&text[at..], charsmap);
         for c in replacement.chars() {
-            let c = if c == ' ' { SPACE } else { c };
-            let first = out.text.is_empty() || spaces.prefix && out.text.len() == SPACE.len_utf8();
-            if !(spaces.merged && c == SPACE && (first || out.text.ends_with(SPACE))) {
-                out.push(c, at..at + len);
+            if !(spaces.merged && after_space && c == ' ') {
+                out.push(if c == ' ' { SPACE } else { c }, at..at + len);
             }
+            after_space = c == ' ';
         }
         at += len;
     }

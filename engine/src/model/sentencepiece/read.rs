@@ -6,6 +6,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use super::charsmap::Charsmap;
 use super::{Kind, Matcher, Named, NamedToken, Piece, SPACE, SentencePiece, Spaces};
+use crate::model::byte_level::utf8;
 use crate::model::gguf::Value;
 use crate::model::token_type::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
 use crate::model::vocabulary_fault::Fault;
@@ -101,10 +102,10 @@ pub(crate) fn check_lengths<'a>(tokens: impl Iterator<Item = &'a str>) -> Result
     }
 }
 
-/// Refuses a vocabulary without a token for each byte.
+/// Refuses a vocabulary without a token for each byte of UTF-8.
 pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<(), Fault> {
     let has = |byte: &u8| ids.contains_key(format!("<0x{byte:02X}>").as_str());
-    (0..=255u8).find(|byte| !has(byte)).map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
+    utf8().find(|byte| !has(byte)).map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
 }
 
 fn named(tables: &Tables<'_>, tokens: &[&str], types: &[i64]) -> Result<Named, Fault> {
