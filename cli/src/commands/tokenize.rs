@@ -34,8 +34,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct Source {
-    /// Text; - reads it from standard input
-    #[arg(allow_hyphen_values = true)]
+    /// Text; - reads it from standard input, and one that begins with a dash stands behind --
     text: Option<String>,
     /// File with the text, UTF-8; its last line break is left out
     #[arg(long, value_name = "FILE")]

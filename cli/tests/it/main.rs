@@ -14,4 +14,5 @@ mod program;
 mod prompts;
 #[cfg(unix)]
 mod signals;
+mod tokens;
 mod usage;

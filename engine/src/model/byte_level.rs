@@ -18,10 +18,20 @@ pub(crate) fn ids<'a>(tokens: &[&'a str]) -> Result<HashMap<&'a str, u32>, Fault
     Ok(ids)
 }
 
-/// Refuses a vocabulary without a token for each byte of UTF-8.
-pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<(), Fault> {
+/// Refuses a vocabulary without a token for each printable byte, and warns of one that lacks others which UTF-8 has.
+pub(crate) fn check_bytes(ids: &HashMap<&str, u32>) -> Result<Option<String>, Fault> {
     let has = |byte: &u8| ids.contains_key(ALPHABET[usize::from(*byte)].to_string().as_str());
-    utf8().find(|byte| !has(byte)).map_or(Ok(()), |byte| Err(Fault::NoByte(byte)))
+    if let Some(byte) = (b' '..=b'~').find(|byte| !has(byte)) {
+        return Err(Fault::NoByte(byte));
+    }
+    let missing: Vec<u8> = utf8().filter(|byte| !has(byte)).collect();
+    Ok(missing.first().map(|first| {
+        let count = missing.len();
+        format!(
+            "the vocabulary has no token for {count} of the bytes of UTF-8, the first of which is {first:#04x}; texts lose \
+             them, as they do in transformers"
+        )
+    }))
 }
 
 /// The bytes that UTF-8 has. Vocabularies that were learned of texts may lack the others.

@@ -1,5 +1,7 @@
 //! The vocabulary of a GGUF file, of one of the kinds that `tokenizer.ggml.model` names.
 
+use std::collections::HashMap;
+
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::replace::{Replace, ReplacePattern};
 use tokenizers::normalizers::unicode::NFC;
@@ -78,7 +80,12 @@ fn merges(tables: &Tables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> 
     let pre = PreTokenizer::named(name.unwrap_or("default"))?;
     let tokens = tables.tokens()?;
     let types = tables.types(&tokens)?.unwrap_or_else(|| vec![NORMAL; tokens.len()]);
-    let encoder = encoder(pre, &tokens, &types, tables)?;
+    let ids = byte_level::ids(&tokens)?;
+    let lossy = match pre.spelling {
+        Spelling::Bytes => byte_level::check_bytes(&ids)?,
+        Spelling::Spaces => sentencepiece::read::check_bytes(&ids).map(|()| None)?,
+    };
+    let encoder = encoder(pre, &tokens, &types, tables, &ids)?;
     let piece = match pre.spelling {
         Spelling::Bytes => byte_level::piece,
         Spelling::Spaces => sentencepiece::read::piece,
@@ -90,7 +97,7 @@ fn merges(tables: &Tables<'_>, name: Option<&str>) -> Result<Vocabulary, Fault> 
         space_prefix: false,
         bos: tables.bos(pre.add_bos, None, tokens.len())?,
         eos: tables.id("tokenizer.ggml.eos_token_id", None, tokens.len()),
-        warnings: name.is_none().then(|| NO_PRE_TOKENIZER.to_owned()).into_iter().collect(),
+        warnings: name.is_none().then(|| NO_PRE_TOKENIZER.to_owned()).into_iter().chain(lossy).collect(),
     })
 }
 
@@ -99,14 +106,10 @@ fn encoder(
     tokens: &[&str],
     types: &[i64],
     tables: &Tables<'_>,
+    ids: &HashMap<&str, u32>,
 ) -> Result<tokenizers::Tokenizer, Fault> {
-    let ids = byte_level::ids(tokens)?;
-    match pre.spelling {
-        Spelling::Bytes => byte_level::check_bytes(&ids)?,
-        Spelling::Spaces => sentencepiece::read::check_bytes(&ids)?,
-    }
     let lines = tables.merges()?;
-    let merges = byte_level::merges(lines.iter().map(|line| line.split_once(' ').ok_or(*line)), &ids)?;
+    let merges = byte_level::merges(lines.iter().map(|line| line.split_once(' ').ok_or(*line)), ids)?;
     let library = |e: tokenizers::Error| Fault::Library(e.to_string());
     let vocab: Vocab = ids.iter().map(|(text, id)| ((*text).to_owned(), *id)).collect();
     let bpe = BPE::builder().vocab_and_merges(vocab, merges).ignore_merges(pre.ignore_merges);

@@ -130,6 +130,25 @@ fn warns_where_a_file_does_not_say_how_to_cut() {
     }
 }
 
+/// Vocabularies that were learned of texts may lack bytes, such as StarCoder's.
+#[test]
+fn warns_of_bytes_without_a_token() {
+    let mut file = vocabulary("gpt-2", &["ab"], &["a b"]);
+    for (_, value) in &mut file.pairs {
+        if let Val::Strs(tokens) = value
+            && tokens.len() > 2
+        {
+            tokens[3] = "no byte".into();
+            tokens[0xc0] = "nor this".into();
+        }
+    }
+    let tokenizer = open(&file, "bytes.gguf").unwrap();
+    let warning = "the vocabulary has no token for 1 of the bytes of UTF-8, the first of which is 0x03; texts lose them, as \
+                   they do in transformers";
+    assert_eq!(tokenizer.warnings(), [warning]);
+    assert_eq!(tokenizer.encode("a\u{3}ab").unwrap(), [97, 256]);
+}
+
 /// A token that ends a text by its spelling has no text, and stands in a prompt by name, whatever its type is.
 #[test]
 fn ends_of_texts_are_control_tokens() {
@@ -192,7 +211,7 @@ fn refuses_wrong_vocabularies() {
         ),
         (
             good().pair("tokenizer.ggml.tokens", texts(&["a"])).without("tokenizer.ggml.token_type"),
-            "the vocabulary has no token for the byte 0x00",
+            "the vocabulary has no token for the byte 0x20",
         ),
         (
             good().pair("tokenizer.ggml.pre", Val::U32(1)),

@@ -11,15 +11,17 @@ GGUF vocabularies are judged by llama.cpp, SentencePiece's models by `sentencepi
 """
 
 import argparse
+import base64
 import hashlib
 import json
 import pathlib
 import subprocess
 import sys
+import unicodedata
 
 import gguf
+import mistral_common
 import sentencepiece
-import tiktoken
 import tokenizers
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
@@ -48,9 +50,12 @@ def write_gguf(path, pairs):
 
 
 def of_sentencepiece(path, model):
+    """The file as GGUF, as its converter writes it."""
     tables = small.tables(model)
-    tables.pop("charsmap")
-    write_gguf(path, {**{k: v for k, v in tables.items() if k != "unknown"}, "unknown_token_id": tables["unknown"], "bos_token_id": 1} | {"token_type": tables["types"]})
+    renamed = {"types": "token_type", "unknown": "unknown_token_id", "charsmap": "precompiled_charsmap"}
+    tables["charsmap"] = list(base64.b64decode(tables["charsmap"]))
+    pairs = {renamed.get(key, key): value for key, value in tables.items() if value != []}
+    write_gguf(path, {**pairs, "bos_token_id": 1})
 
 
 def merges_of(ranks):
@@ -81,7 +86,6 @@ def of_tekken(path, source):
     data = json.loads(source.read_text("utf-8"))
     specials = data["config"]["default_num_special_tokens"]
     size = data["config"]["default_vocab_size"] - specials
-    import base64
     ranks = {base64.b64decode(t["token_bytes"]): t["rank"] for t in data["vocab"][:size]}
     letters = alphabet()
     spell = lambda raw: "".join(letters[b] for b in raw)
@@ -92,7 +96,7 @@ def of_tekken(path, source):
     return lambda text: judge.encode(text, bos=False, eos=False)
 
 
-def llama_cpp(node, model, texts, mode, work):
+def llama_cpp(node, model, texts, mode):
     out = subprocess.run(["node", "judge.mjs", model, texts, mode], cwd=node, capture_output=True, check=True)
     return json.loads(out.stdout)
 
@@ -102,39 +106,70 @@ def ours(program, model, texts, mode):
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
 
-def vocabularies(args, texts, texts_path):
-    """Each vocabulary: its name, its judge, the mode, the file that ours reads, what the judge gives."""
+def without_eos(path, work):
+    """A copy of a file that does not put EOS behind a text, which ours refuses to do. Its tokens are the same."""
+    data = bytearray(path.read_bytes())
+    key = b"tokenizer.ggml.add_eos_token"
+    if key not in data:
+        return path
+    value = data.index(key) + len(key) + 4  # after the type
+    data[value] = 0
+    copy = work / path.name
+    copy.write_bytes(data)
+    return copy
+
+
+def of_llama_cpp(args, path, texts):
+    """By llama.cpp with control tokens by name, without, and, where a model wants NFC, which llama.cpp leaves out, on
+    strings in NFC; by transformers on the strings that llama.cpp keeps beside its vocabularies."""
+    name = path.stem.removeprefix("ggml-vocab-")
+    file = without_eos(path, args.work)
+    for kind in ["special", "literal"] + ["nfc"] * (name in ("qwen2", "qwen35", "command-r")):
+        given = [unicodedata.normalize("NFC", text) for text in texts] if kind == "nfc" else texts
+        mode = "literal" if kind == "nfc" else kind
+        kept = args.work / f"{path.stem}.{kind}.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(llama_cpp(args.node, path, save(args.work, given), mode)))
+        yield f"{name} {kind}", "llama.cpp", mode, file, given, json.loads(kept.read_text())
+    recorded = path.with_suffix(".gguf.inp")
+    if recorded.exists():
+        given = recorded.read_text("utf-8").split("\n__ggml_vocab_test__\n")
+        lines = path.with_suffix(".gguf.out").read_text().split("\n")
+        yield f"{name} recorded", "transformers", "special", file, given, [list(map(int, line.split())) for line in lines][: len(given)]
+
+
+def vocabularies(args, texts):
+    """Each vocabulary: its name, its judge, the mode, the file that ours reads, the strings, what the judge gives."""
     (args.node / "judge.mjs").write_text((HERE / "judge.mjs").read_text())
     for path in sorted(args.ggufs.glob("ggml-vocab-*.gguf")):
-        if "bert-bge" in path.name:
-            continue  # WordPiece, of an embedding model
-        for mode in ("special", "literal"):
-            kept = args.work / f"{path.stem}.{mode}.json"
-            if not kept.exists():
-                kept.write_text(json.dumps(llama_cpp(args.node, path, texts_path, mode, args.work)))
-            yield f"{path.stem} {mode}", "llama.cpp", mode, path, json.loads(kept.read_text())
-    import mistral_common
+        if "bert-bge" not in path.name:  # WordPiece, of an embedding model
+            yield from of_llama_cpp(args, path, texts)
     data = pathlib.Path(mistral_common.__file__).parent / "data"
     models = sorted(p for p in data.iterdir() if ".model" in p.name)
     trained = {f"own {name}": small.train(options) for name, options in small.MODELS.items()}
     for name, model in [(p.name, p.read_bytes()) for p in models] + list(trained.items()):
         path = args.work / f"{name}.gguf"
-        if small.tables(model)["charsmap"] and "own" in name:
-            continue  # small.py
         of_sentencepiece(path, model)
         judge = sentencepiece.SentencePieceProcessor(model_proto=model)
-        yield name, "sentencepiece", "literal", path, [judge.encode(text) for text in texts]
+        yield name, "sentencepiece", "literal", path, texts, [judge.encode(text) for text in texts]
     for source in sorted(data.glob("tekken_*.json")):
         path = args.work / f"{source.name}.gguf"
         judge = of_tekken(path, source)
-        yield source.name, "mistral_common", "literal", path, [judge(text) for text in texts]
+        yield source.name, "mistral_common", "literal", path, texts, [judge(text) for text in texts]
     for name, model in trained.items():
         folder = args.work / f"{name} folder"
         folder.mkdir(exist_ok=True)
         text = json.dumps(small.tokenizer_json(small.tables(model)))
         (folder / "tokenizer.json").write_text(text)
         judge = tokenizers.Tokenizer.from_str(text)
-        yield f"{name} tokenizer.json", "tokenizers", "special", folder, [judge.encode(t, add_special_tokens=False).ids for t in texts]
+        ids = [judge.encode(text, add_special_tokens=False).ids for text in texts]
+        yield f"{name} tokenizer.json", "tokenizers", "special", folder, texts, ids
+
+
+def save(work, texts):
+    path = work / "strings.json"
+    path.write_text(json.dumps(texts), "utf-8")
+    return path
 
 
 def blocks(ids):
@@ -144,6 +179,7 @@ def blocks(ids):
 
 
 def main():
+    """Compares all, and writes or checks expected.json."""
     parser = argparse.ArgumentParser()
     for option in ("--tokens", "--ggufs", "--node", "--work"):
         parser.add_argument(option, type=lambda p: pathlib.Path(p).resolve(), required=True)
@@ -151,18 +187,15 @@ def main():
     parser.add_argument("--show", type=int, default=3)
     args = parser.parse_args()
     args.work.mkdir(exist_ok=True)
-    texts = strings()
-    texts_path = args.work / "strings.json"
-    texts_path.write_text(json.dumps(texts), "utf-8")
     found = {}
-    for name, judge, mode, path, expected in vocabularies(args, texts, texts_path):
-        got = ours(args.tokens, path, texts_path, mode)
+    for name, judge, mode, path, texts, expected in vocabularies(args, strings()):
+        got = ours(args.tokens, path, save(args.work, texts), mode)
         if isinstance(got, str):
             found[name] = dict(judge=judge, refused=got.split(": ", 2)[-1])
             print(f"{name}: refused: {got}")
             continue
-        wrong = [i for i, (a, b) in enumerate(zip(got, expected)) if a != b]
-        found[name] = dict(judge=judge, different=len(wrong), strings=wrong[:40], blocks=blocks(expected))
+        wrong = [i for i, (a, b) in enumerate(zip(got, expected, strict=True)) if a != b]
+        found[name] = dict(judge=judge, strings=len(texts), different=len(wrong), first=wrong[:20], blocks=blocks(expected))
         print(f"{name} by {judge}: {len(texts) - len(wrong)} of {len(texts)}")
         for i in wrong[: args.show]:
             print(f"   {i} {texts[i]!r}\n     judge {expected[i]}\n     ours  {got[i]}")

@@ -136,23 +136,24 @@ impl File {
         Ok(tokens)
     }
 
-    /// Refuses what is not supported, and what the library would panic on; says how the tokens are spelled.
-    pub(crate) fn check(&self, tokens: &[(&str, i64)]) -> Result<Spelled, Fault> {
+    /// Refuses what is not supported, and what the library would panic on; says how the tokens are spelled, and warns of
+    /// texts that lose bytes.
+    pub(crate) fn check(&self, tokens: &[(&str, i64)]) -> Result<(Spelled, Option<String>), Fault> {
         if self.model.dropout.is_some_and(|share| share != 0.0) {
             return Err(Fault::Dropout);
         }
         check_charsmaps(&self.normalizer)?;
         let spelled = self.spelled()?;
         if self.kind() == "Unigram" {
-            return read::check_lengths(tokens.iter().map(|(text, _)| *text)).map(|()| spelled);
+            return read::check_lengths(tokens.iter().map(|(text, _)| *text)).map(|()| (spelled, None));
         }
         let ids: HashMap<&str, u32> = (0..).zip(tokens).map(|(id, (text, _))| (*text, id)).collect();
-        match (spelled, &self.model.unk_token) {
+        let lossy = match (spelled, &self.model.unk_token) {
             (Spelled::Bytes, _) => byte_level::check_bytes(&ids)?,
-            (_, Some(_)) => {}
-            (_, None) if self.model.byte_fallback => read::check_bytes(&ids)?,
+            (_, Some(_)) => None,
+            (_, None) if self.model.byte_fallback => read::check_bytes(&ids).map(|()| None)?,
             (_, None) => return Err(Fault::NoUnknown),
-        }
+        };
         if self.model.merges.is_empty() {
             return Err(Fault::NoMerges);
         }
@@ -160,7 +161,7 @@ impl File {
             Merge::Pair(a, b) => Ok((a.as_str(), b.as_str())),
             Merge::Line(line) => line.split_once(' ').ok_or(line.as_str()),
         });
-        byte_level::merges(pairs, &ids).map(|_| spelled)
+        byte_level::merges(pairs, &ids).map(|_| (spelled, lossy))
     }
 
     /// How the tokens are spelled, as the decoder has it.

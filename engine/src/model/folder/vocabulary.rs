@@ -30,7 +30,7 @@ pub(crate) fn read(
     })?;
     let vocab = vocab.map_or_else(|| file.size(), Ok).map_err(fault)?;
     let tokens = file.tokens(vocab).map_err(fault)?;
-    let spelled = file.check(&tokens).map_err(fault)?;
+    let (spelled, lossy) = file.check(&tokens).map_err(fault)?;
     let encoder = encoder(&bytes, &file).map_err(fault)?;
     let settings = read::object(folder, TOKENIZER_CONFIG)?;
     let beginning = Beginning::read(&encoder, settings.as_ref(), config, vocab);
@@ -46,7 +46,7 @@ pub(crate) fn read(
         space_prefix: spelled.space_prefix(),
         bos,
         eos,
-        warnings: warning.into_iter().collect(),
+        warnings: warning.into_iter().chain(lossy).collect(),
     })
 }
 
