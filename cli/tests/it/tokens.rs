@@ -58,7 +58,10 @@ fn what_cannot_be_used_is_refused() {
             &["detokenize", MODEL, "1,x"],
             "\"x\" is no token: tokens are whole numbers from 0 on, such as 1,5,9",
         ),
-        (&["tokenize", "LICENSE-MIT", "a"], "LICENSE-MIT: not a GGUF file: it starts with [4d, 49, 54, 20], not with \"GGUF\""),
+        (
+            &["tokenize", "LICENSE-MIT", "a"],
+            "LICENSE-MIT: not a GGUF file: it starts with [4d, 49, 54, 20], not with \"GGUF\"",
+        ),
         (
             &["tokenize", MODEL, "--file", "no-such-file"],
             "cannot read the prompt from no-such-file: No such file or directory (os error 2)",

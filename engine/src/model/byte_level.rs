@@ -80,4 +80,3 @@ pub(crate) fn piece(token: &str, kind: i64) -> Vec<u8> {
         },
     }
 }
-

@@ -60,7 +60,14 @@ impl PreTokenizer {
 }
 
 const fn cut(names: &'static [&'static str], patterns: &'static [&'static str]) -> PreTokenizer {
-    PreTokenizer { names, patterns, ignore_merges: false, add_bos: false, nfc: false, spelling: Spelling::Bytes }
+    PreTokenizer {
+        names,
+        patterns,
+        ignore_merges: false,
+        add_bos: false,
+        nfc: false,
+        spelling: Spelling::Bytes,
+    }
 }
 
 impl PreTokenizer {

@@ -8,7 +8,9 @@ use crate::model::problem::Problem;
 pub enum Fault {
     #[error(transparent)]
     Metadata(#[from] Problem),
-    #[error("tokenizer.ggml.model is {0:?}; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (unigram), gemma4")]
+    #[error(
+        "tokenizer.ggml.model is {0:?}; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (unigram), gemma4"
+    )]
     Model(String),
     #[error("tokenizer.ggml.pre is {found:?}; supported: {supported}")]
     PreTokenizer { found: String, supported: String },
@@ -28,7 +30,9 @@ pub enum Fault {
     NoUnknown,
     #[error("a token has {len} bytes; a unigram vocabulary may have tokens of up to {most}")]
     LongToken { len: usize, most: usize },
-    #[error("the normalization (precompiled_charsmap) is damaged: it is no trie with a replacement at each leaf")]
+    #[error(
+        "the normalization (precompiled_charsmap) is damaged: it is no trie with a replacement at each leaf"
+    )]
     Charsmap,
     #[error("the tokenizer library refuses the vocabulary: {0}")]
     Library(String),

@@ -46,7 +46,10 @@ fn file(tables: &Json) -> File {
     let charsmap = base64::decode(tables["charsmap"].as_str().unwrap()).unwrap();
     File::default()
         .pair("tokenizer.ggml.model", Val::Str(tables["model"].as_str().unwrap().into()))
-        .pair("tokenizer.ggml.tokens", Val::Strs(texts(&tables["tokens"]).into_iter().map(String::from).collect()))
+        .pair(
+            "tokenizer.ggml.tokens",
+            Val::Strs(texts(&tables["tokens"]).into_iter().map(String::from).collect()),
+        )
         .pair("tokenizer.ggml.scores", scores(&all))
         .pair("tokenizer.ggml.token_type", Val::I32s(types.collect()))
         .pair("tokenizer.ggml.unknown_token_id", Val::U32(tables["unknown"].as_u64().unwrap() as u32))
@@ -112,7 +115,15 @@ const SPACE: &str = "\u{2581}";
 /// Numbers from 258 on, in the order that they are given in.
 #[test]
 fn merges_by_score_from_the_left() {
-    let more = [(SPACE, -9.0, 1), ("a", -9.0, 1), ("aa", -1.0, 1), ("aaa", -2.0, 1), ("ab", -3.0, 5), ("abb", -4.0, 1), ("b", -9.0, 1)];
+    let more = [
+        (SPACE, -9.0, 1),
+        ("a", -9.0, 1),
+        ("aa", -1.0, 1),
+        ("aaa", -2.0, 1),
+        ("ab", -3.0, 5),
+        ("abb", -4.0, 1),
+        ("b", -9.0, 1),
+    ];
     let tokenizer = open(&vocabulary(&more), "spm-merges.gguf").unwrap();
     let cases: &[(&str, &[u32])] = &[
         ("", &[]),
@@ -140,7 +151,11 @@ fn typed_tokens_are_text() {
     let more = [("<s", -1.0, 1), ("<0x0A", -1.0, 1), ("<tag>", 0.0, 4), (SPACE, -9.0, 1)];
     let tokenizer = open(&vocabulary(&more), "spm-typed.gguf").unwrap();
     assert_eq!(tokenizer.encode_rest("<s>").unwrap(), [257]);
-    assert_eq!(tokenizer.encode_rest("<tag><0x0A>").unwrap()[..2], [260, 261], "a space follows a token by name");
+    assert_eq!(
+        tokenizer.encode_rest("<tag><0x0A>").unwrap()[..2],
+        [260, 261],
+        "a space follows a token by name"
+    );
     let tokenizer = tokenizer.literal();
     assert_eq!(tokenizer.decode(&tokenizer.encode("<s><unk><0x0A>").unwrap()), "<s><unk><0x0A>");
     assert!(!tokenizer.encode("<s><unk><0x0A>").unwrap().iter().any(|id| [10, 256, 257].contains(id)));
@@ -155,7 +170,8 @@ fn texts_come_back_and_stream() {
         assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text, "{text:?}");
     }
     let mut stream = tokenizer.stream();
-    let pieces: Vec<String> = [259, 0xf0, 0x9f, 0xa6, 0x80, 257, 0xe2].iter().map(|id| stream.push(*id)).collect();
+    let pieces: Vec<String> =
+        [259, 0xf0, 0x9f, 0xa6, 0x80, 257, 0xe2].iter().map(|id| stream.push(*id)).collect();
     assert_eq!(pieces, [" a", "", "", "", "\u{1f980}", "", ""], "a space goes on from a text");
     assert_eq!(stream.finish(), "\u{fffd}");
 }
@@ -181,37 +197,57 @@ fn long_texts_are_quick() {
 fn refuses_wrong_vocabularies() {
     let good = || vocabulary(&[("a", -1.0, 1)]);
     let t5 = |file: File| file.pair("tokenizer.ggml.model", Val::Str("t5".into()));
-    let scored = |score: f32| good().pair("tokenizer.ggml.scores", scores(&[&[0.0; 258][..], &[score]].concat()));
-    let no_byte = |file: File| file.pair("tokenizer.ggml.token_type", Val::I32s([&[1; 256][..], &[2, 3, 1]].concat()));
+    let scored =
+        |score: f32| good().pair("tokenizer.ggml.scores", scores(&[&[0.0; 258][..], &[score]].concat()));
+    let no_byte =
+        |file: File| file.pair("tokenizer.ggml.token_type", Val::I32s([&[1; 256][..], &[2, 3, 1]].concat()));
     let long = "x".repeat(2000);
     let map = |bytes_: &[u8]| good().pair("tokenizer.ggml.precompiled_charsmap", bytes(bytes_));
-    let damaged = "the normalization (precompiled_charsmap) is damaged: it is no trie with a replacement at each leaf";
+    let damaged =
+        "the normalization (precompiled_charsmap) is damaged: it is no trie with a replacement at each leaf";
     let unscored = "expected an array of 259 finite numbers, one for each token";
     let cases: &[(File, &str)] = &[
-        (good().without("tokenizer.ggml.scores"), &format!("key \"tokenizer.ggml.scores\" is missing; {unscored}")),
+        (
+            good().without("tokenizer.ggml.scores"),
+            &format!("key \"tokenizer.ggml.scores\" is missing; {unscored}"),
+        ),
         (scored(f32::NAN), &format!("key \"tokenizer.ggml.scores\" is an array of 259; {unscored}")),
-        (good().pair("tokenizer.ggml.scores", scores(&[0.0])), &format!("key \"tokenizer.ggml.scores\" is an array of 1; {unscored}")),
+        (
+            good().pair("tokenizer.ggml.scores", scores(&[0.0])),
+            &format!("key \"tokenizer.ggml.scores\" is an array of 1; {unscored}"),
+        ),
         (
             good().without("tokenizer.ggml.token_type"),
             "key \"tokenizer.ggml.token_type\" is missing; expected an array that says which tokens are bytes and which \
              are control tokens",
         ),
         (vocabulary(&[("a", 0.0, 1), ("a", 0.0, 1)]), "tokens 258 and 259 are both \"a\""),
-        (vocabulary(&[("x", 0.0, 6)]), "token 258 is of the type of bytes and spelled \"x\"; expected such as \"<0x0A>\""),
+        (
+            vocabulary(&[("x", 0.0, 6)]),
+            "token 258 is of the type of bytes and spelled \"x\"; expected such as \"<0x0A>\"",
+        ),
         (
             no_byte(good()).pair("tokenizer.ggml.unknown_token_id", Val::U32(9999)),
             "the vocabulary has no token for the byte 0x00",
         ),
         (
-            good().pair("tokenizer.ggml.add_bos_token", Val::Bool(true)).pair("tokenizer.ggml.bos_token_id", Val::U32(259)),
+            good()
+                .pair("tokenizer.ggml.add_bos_token", Val::Bool(true))
+                .pair("tokenizer.ggml.bos_token_id", Val::U32(259)),
             "key \"tokenizer.ggml.bos_token_id\" is an unsigned integer, 259; expected a token below 259",
         ),
-        (t5(vocabulary(&[(&long, 0.0, 1)])), "a token has 2000 bytes; a unigram vocabulary may have tokens of up to 1024"),
+        (
+            t5(vocabulary(&[(&long, 0.0, 1)])),
+            "a token has 2000 bytes; a unigram vocabulary may have tokens of up to 1024",
+        ),
         (map(&[1]), damaged),
         (map(&[0, 0, 0, 0]), damaged),
         // A trie of one unit leads out of itself.
         (map(&[4, 0, 0, 0, 0, 0, 0, 0, b'a', 0]), damaged),
-        (good().pair("tokenizer.ggml.add_space_prefix", Val::U32(1)), "key \"tokenizer.ggml.add_space_prefix\" is an unsigned integer, 1; expected a bool"),
+        (
+            good().pair("tokenizer.ggml.add_space_prefix", Val::U32(1)),
+            "key \"tokenizer.ggml.add_space_prefix\" is an unsigned integer, 1; expected a bool",
+        ),
     ];
     for (file, message) in cases {
         assert_eq!(open(file, "spm-wrong.gguf").unwrap_err(), *message);
@@ -224,7 +260,8 @@ fn unknown_characters_are_one_token() {
     let file = vocabulary(&[("a", -1.0, 1), (SPACE, -1.0, 1)])
         .pair("tokenizer.ggml.token_type", Val::I32s([&[1; 256][..], &[2, 3, 1, 1]].concat()));
     for kind in ["llama", "t5"] {
-        let tokenizer = open(&file.clone().pair("tokenizer.ggml.model", Val::Str(kind.into())), "spm-unknown.gguf");
+        let tokenizer =
+            open(&file.clone().pair("tokenizer.ggml.model", Val::Str(kind.into())), "spm-unknown.gguf");
         let ids = tokenizer.unwrap().encode("\u{4e00}\u{4e01}a\u{4e00}").unwrap();
         assert_eq!(ids, [259, 256, 258, 256], "{kind}");
     }
@@ -246,14 +283,19 @@ fn refuses_wrong_folders() {
         let error = Tokenizer::open(folder.path()).map(drop).unwrap_err().to_string();
         error.split_once("tokenizer.json: ").expect("the file's name").1.to_owned()
     };
-    let damaged = "the normalization (precompiled_charsmap) is damaged: it is no trie with a replacement at each leaf";
+    let damaged =
+        "the normalization (precompiled_charsmap) is damaged: it is no trie with a replacement at each leaf";
     let map = json!({"type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAABhAA=="});
     assert_eq!(error(with(&good, "/normalizer", map).to_string()), damaged);
     let long = json!([["x".repeat(2000), 0.0]]);
     let refused = "a token has 2000 bytes; a unigram vocabulary may have tokens of up to 1024";
-    assert_eq!(error(with(&with(&good, "/added_tokens", json!([])), "/model/vocab", long).to_string()), refused);
+    assert_eq!(
+        error(with(&with(&good, "/added_tokens", json!([])), "/model/vocab", long).to_string()),
+        refused
+    );
     let lossy = with(&with(&bpe, "/model/unk_token", Json::Null), "/model/byte_fallback", json!(false));
-    let refused = "the vocabulary has neither byte fallback nor an unknown token, so a text could lose characters";
+    let refused =
+        "the vocabulary has neither byte fallback nor an unknown token, so a text could lose characters";
     assert_eq!(error(lossy.to_string()), refused);
     let refused = "the decoder has a step of the type \"WordPiece\"; supported: ByteLevel, if the pre_tokenizer has it \
                    too, and Metaspace, or Replace of U+2581 with ByteFallback, Fuse and Strip, as SentencePiece's \

@@ -40,7 +40,9 @@ pub(super) fn segments(model: &SentencePiece, text: &str) -> Vec<Range<usize>> {
 /// Where a piece that begins at `at` may end: the next characters' ends, the first one's always.
 fn ends(text: &str, at: usize, longest: usize) -> impl Iterator<Item = usize> {
     let ends = text[at..].char_indices().map(move |(offset, c)| offset + c.len_utf8());
-    ends.enumerate().take_while(move |(index, len)| *index == 0 || *len <= longest).map(move |(_, len)| at + len)
+    ends.enumerate()
+        .take_while(move |(index, len)| *index == 0 || *len <= longest)
+        .map(move |(_, len)| at + len)
 }
 
 /// The best path, read from its end.
