@@ -128,11 +128,13 @@ impl Sampler {
         count: u32,
     ) -> Option<LogProbabilities> {
         let Room { vocab, ctx, logprobs, .. } = self.room;
-        let count = count.min(logprobs);
+        let count = count.min(logprobs).min(vocab);
+        if count == 0 {
+            return None;
+        }
         let first = (sequence as usize * ctx as usize + position as usize) * self.room.record() as usize;
-        let words = 0..(RECORD_HEAD + 2 * count.min(vocab)) as usize;
-        let words: Vec<u32> = words.map(|word| self.records.read(first + word)).collect();
-        (count > 0).then(|| LogProbabilities::of_record(&words))
+        let words = (0..(RECORD_HEAD + 2 * count) as usize).map(|word| self.records.read(first + word));
+        Some(LogProbabilities::of_record(&words.collect::<Vec<_>>()))
     }
 
     /// Chooses the tokens of these rows.

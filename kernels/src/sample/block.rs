@@ -11,6 +11,11 @@ const WARPS: u32 = THREADS / 32;
 /// The sum over the block, known to be the same in every thread. Whole block, and not in a loop: each call has shared
 /// memory of its own.
 pub(super) fn sum<'k>(k: Builder<'k>, v: U64<'k>) -> U64<'k> {
+    sum_at(k, v).ld()
+}
+
+/// The same, in shared memory.
+pub(super) fn sum_at<'k>(k: Builder<'k>, v: U64<'k>) -> Ptr<'k, u64, Shared> {
     let (totals, all) = (totals(k), k.shared::<u64>("sum", 1));
     let v = warp_sum(v);
     k.when(k.lane().eq(0), || totals.at(k.warp()).st(v));
@@ -20,7 +25,7 @@ pub(super) fn sum<'k>(k: Builder<'k>, v: U64<'k>) -> U64<'k> {
         k.when(k.lane().eq(0), || all.st(v));
     });
     k.barrier();
-    all.ld()
+    all
 }
 
 /// The largest of the block, known to be the same in every thread. Whole block, and not in a loop.

@@ -151,29 +151,30 @@ impl<'k> Chooser<'_, 'k> {
         let mut chosen = k.var(NO_TOKEN);
         k.when(most.lt(f32::INFINITY), || {
             let mut draw = Draw::new(k, a, self.row, most, blocks);
-            let total = draw.total();
-            let token = draw.token(total);
+            let token = draw.token();
             chosen.set(token);
-            k.when(a.record.gt(0) & self.row.params.best.gt(0), || self.record(&mut draw, total, token));
+            let row = rows::again(k, &a.of, a.state);
+            k.when(a.record.gt(0) & row.params.best.gt(0), || self.record(&mut draw, &row, token));
         });
-        k.note("the next token");
+        k.note("the next token; no thread reads the state any more");
+        k.barrier();
         k.when(k.tid().eq(0), || self.step(chosen.get()));
     }
 
     /// Stores what log-probabilities follow from.
-    fn record(&self, draw: &mut Draw<'_, 'k>, total: U64<'k>, token: U32<'k>) {
+    fn record(&self, draw: &mut Draw<'_, 'k>, row: &Row<'k>, token: U32<'k>) {
         let (k, a) = (self.k, self.a);
         k.note("the record");
-        let record = a.records.row(self.row.sequence.mad(a.of.max_tokens, self.row.position), a.record * 4);
+        let record = a.records.row(row.sequence.mad(a.of.max_tokens, row.position), a.record * 4);
         k.when(k.tid().eq(0), || {
-            let [low, high] = halves(total);
+            let [low, high] = halves(draw.total.ld());
             let z = draw.z(token);
             [draw.most.bits(), low, high, z.bits()]
                 .into_iter()
                 .zip(0..)
                 .for_each(|(word, i)| record.at(i).st(word));
         });
-        let best = self.row.params.best.min((a.record - RECORD_HEAD) / 2);
+        let best = row.params.best.min((a.record - RECORD_HEAD) / 2);
         draw.look_at_enough(best);
         let (tops, top) = (block::totals(k), k.shared::<u64>("top", 1));
         let mut before = k.var(u64::MAX);
@@ -202,7 +203,8 @@ impl<'k> Chooser<'_, 'k> {
 
     /// Steps the state. One thread.
     fn step(&self, chosen: U32<'k>) {
-        let (k, a, row) = (self.k, self.a, self.row);
+        let (k, a) = (self.k, self.a);
+        let row = rows::again(k, &a.of, a.state);
         let state = a.state.row(row.state, 4 * LEN as u32);
         let next = row.position + 1;
         let tokens = a.tokens.row(row.sequence, a.of.max_tokens * 4);

@@ -150,8 +150,10 @@ pub(super) struct Draw<'a, 'k> {
     pub(super) items: Items<'k>,
     blocks: U32<'k>,
     selection: Selection<'k>,
-    /// A random word.
-    word: U32<'k>,
+    /// The mass of all tokens at temperature 1.
+    pub(super) total: Ptr<'k, u64, Shared>,
+    /// A random word. In shared memory, as registers are short.
+    word: Ptr<'k, u32, Shared>,
 }
 
 impl<'a, 'k> Draw<'a, 'k> {
@@ -163,25 +165,15 @@ impl<'a, 'k> Draw<'a, 'k> {
         blocks: U32<'k>,
     ) -> Self {
         let z = a.z.row(row.index, a.of.vocab * 4);
-        let zero = k.val(0);
-        let [word, ..] = philox::on_device([row.position, zero, zero, zero], row.params.seed);
+        let (zero, word) = (k.val(0), k.shared("word", 1));
+        k.when(k.tid().eq(0), || {
+            let [random, ..] = philox::on_device([row.position, zero, zero, zero], row.params.seed);
+            word.st(random);
+        });
+        // Its barriers are those of the word, too.
+        let total = block::sum_at(k, mass_of_chunk(k, a, row, blocks, 0));
         let (items, selection) = (Items::all(k, z, a.of.vocab), Selection::new(k));
-        Draw { k, a, row, most, items, blocks, selection, word }
-    }
-
-    /// The mass of a chunk of each of the first threads.
-    fn mass_of_chunk(&self, which: u32) -> U64<'k> {
-        let k = self.k;
-        let masses = self.a.mass.row(self.row.index, self.blocks * 16);
-        let mut mass = k.var(0u64);
-        let at = masses.at(k.tid() + self.blocks * which).fresh();
-        at.ld_if(k.tid().lt(self.blocks), &mut mass);
-        mass.get()
-    }
-
-    /// The mass of all tokens at temperature 1. Whole block.
-    pub(super) fn total(&self) -> U64<'k> {
-        block::sum(self.k, self.mass_of_chunk(0))
+        Draw { k, a, row, most, items, blocks, selection, total, word }
     }
 
     /// A token's logit.
@@ -201,22 +193,22 @@ impl<'a, 'k> Draw<'a, 'k> {
     }
 
     /// The token. Whole block.
-    pub(super) fn token(&mut self, total: U64<'k>) -> U32<'k> {
+    pub(super) fn token(&mut self) -> U32<'k> {
         let k = self.k;
         let zero = k.val(0u64);
         let all = Kept { order: zero, typical: zero, mean: k.val(0.0), most: self.most };
         let (mut order, mut typical) = (k.var(0u64), k.var(0u64));
         let (mut mean, mut most, mut number) = (k.var(0.0), k.var(self.most), k.var(0u64));
         k.when(self.row.params.is_unordered(), || number.set(self.find_chunk())).otherwise(|| {
-            self.take_list(total);
-            let kept = self.filter(all, total);
+            self.take_list();
+            let kept = self.filter(all);
             order.set(kept.order);
             typical.set(kept.typical);
             mean.set(kept.mean);
             most.set(self.most_of(kept));
             let mass =
                 self.items.sum(|item, sum| self.when_drawn(kept, most.get(), item, |mass| *sum += mass));
-            number.set(weight::times(mass, self.word));
+            number.set(weight::times(mass, self.word.ld()));
         });
         let kept = Kept { order: order.get(), typical: typical.get(), mean: mean.get(), ..all };
         let most = most.get();
@@ -246,11 +238,11 @@ impl<'a, 'k> Draw<'a, 'k> {
         let k = self.k;
         k.note("only min-p: the chunk at the random share of the mass");
         let (found, rest) = (k.shared::<u32>("chunk", 1), k.shared::<u64>("rest", 2));
-        let mass = self.mass_of_chunk(1);
+        let mass = mass_of_chunk(k, self.a, self.row, self.blocks, 1);
         let end = block::scan(k, block::totals(k), mass);
         k.when(k.tid().eq(THREADS - 1), || rest.at(1).st(end));
         k.barrier();
-        let number = weight::times(rest.at(1).ld(), self.word);
+        let number = weight::times(rest.at(1).ld(), self.word.ld());
         let start = end - mass;
         k.when(start.le(number) & end.gt(number), || {
             found.st(k.tid());
@@ -264,7 +256,7 @@ impl<'a, 'k> Draw<'a, 'k> {
     }
 
     /// Looks at the listed tokens alone, if they decide.
-    fn take_list(&mut self, total: U64<'k>) {
+    fn take_list(&mut self) {
         let (k, a, row) = (self.k, self.a, self.row);
         let listed = block::of_first(k, a.listed.at(row.index).fresh());
         k.when(listed.gt(0), || {
@@ -274,7 +266,7 @@ impl<'a, 'k> Draw<'a, 'k> {
             let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
             k.when(row.params.top_k.eq(0), || {
                 let mass = self.items.sum(|item, sum| *sum += weight::on_device(item.z, self.most, one));
-                let enough = mass.gt(weight::border(total, row.params.top_p));
+                let enough = mass.gt(weight::border(self.total.ld(), row.params.top_p));
                 k.when(!enough, || {
                     self.items.listed.set(0);
                     self.items.to.set(a.of.vocab);
@@ -284,7 +276,7 @@ impl<'a, 'k> Draw<'a, 'k> {
     }
 
     /// Top-k, typical-p and top-p.
-    fn filter(&self, all: Kept<'k>, total: U64<'k>) -> Kept<'k> {
+    fn filter(&self, all: Kept<'k>) -> Kept<'k> {
         let (k, params) = (self.k, &self.row.params);
         let mut order = k.var(0u64);
         k.when(params.top_k.gt(0) & params.top_k.lt(self.items.to.get()), || {
@@ -297,7 +289,7 @@ impl<'a, 'k> Draw<'a, 'k> {
         let kept = self.typical(kept);
         k.when(params.top_p.gt(0), || {
             k.note("top-p");
-            let mut mass = k.var(total);
+            let mut mass = k.var(self.total.ld());
             k.when((params.top_k | params.typical_p).gt(0), || {
                 mass.set(self.items.sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass)));
             });
@@ -343,6 +335,20 @@ impl<'a, 'k> Draw<'a, 'k> {
         });
         most.get()
     }
+}
+
+/// A mass of a chunk of each of the first threads.
+fn mass_of_chunk<'k>(
+    k: Builder<'k>,
+    a: &SampleTokenArgs<Dev<'k>>,
+    row: &Row<'k>,
+    blocks: U32<'k>,
+    which: u32,
+) -> U64<'k> {
+    let masses = a.mass.row(row.index, blocks * 16);
+    let mut mass = k.var(0u64);
+    masses.at(k.tid() + blocks * which).fresh().ld_if(k.tid().lt(blocks), &mut mass);
+    mass.get()
 }
 
 /// Fraction bits of a gap in [`moment`].

@@ -83,6 +83,14 @@ pub(super) fn with_row<'k>(
     });
 }
 
+/// The row of this block once more, for which there is something to do: what is loaded again is not kept meanwhile.
+pub(super) fn again<'k>(k: Builder<'k>, a: &RowsArgs<Dev<'k>>, state: Ptr<'k, u32, ReadWrite>) -> Row<'k> {
+    let index = k.ctaid_y();
+    let of = a.rows.at(index).ld();
+    let [position, sequence] = [POSITION, SEQUENCE].map(|word| state.row(of, 4 * LEN as u32).at(word).ld());
+    Row { index, state: of, position, sequence, params: DeviceParams::load(a.params, sequence) }
+}
+
 /// A row on the CPU: its number, and its state's.
 pub(super) struct CpuRow {
     pub(super) index: usize,
