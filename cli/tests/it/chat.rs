@@ -132,7 +132,10 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
             "the chat template fails in line 2: syntax error: unexpected end of block, expected in",
         ),
         ("{{ raise_exception('no') }}", "the chat template refuses the conversation: no"),
-        ("\n\n{{ messages[7].a.b }}", "the chat template fails in line 3: undefined value: `messages[7]` is undefined"),
+        (
+            "\n\n{{ messages[7].a.b }}",
+            "the chat template fails in line 3: undefined value: `messages[7]` is undefined",
+        ),
         (
             "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
             "the chat template fails in line 1: engine ran out of fuel",
