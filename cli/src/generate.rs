@@ -1,11 +1,14 @@
 //! What `run` and `chat` have in common: how a model is loaded to write texts, and what ends them.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Model, Options, StopStrings};
+use warpwright_engine::{Decoder, Model, Options, Sampling, StopStrings, TokenChoice};
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
+use crate::sampling::{self, SamplingArgs};
 
 #[derive(clap::Args)]
 pub(crate) struct GenerateArgs {
@@ -16,12 +19,20 @@ pub(crate) struct GenerateArgs {
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     launch: Launch,
-    /// Temperature: 0, the most likely token each time
-    #[arg(long, value_name = "T", default_value = "0", value_parser = greedy)]
-    temp: f32,
     /// Text that ends the answer and is not part of it; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+/// How tokens are chosen where the command line says nothing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsaid {
+    /// The most likely token each time.
+    Greedy,
+    /// As the model's generation_config.json says, or else as llama.cpp does it, with a seed of the clock.
+    Sampled,
 }
 
 /// Tokens of a prompt from which on it is prefilled several at a time: the kernels for that are compiled too, which
@@ -38,14 +49,6 @@ pub(crate) struct Room {
     pub(crate) tokens: u64,
 }
 
-fn greedy(text: &str) -> Result<f32, String> {
-    match text.parse() {
-        Ok(0.0) => Ok(0.0),
-        Ok(_) => Err("only 0 (greedy): sampling comes later".into()),
-        Err(_) => Err("not a number".into()),
-    }
-}
-
 impl GenerateArgs {
     /// The model, with its adapter.
     pub(crate) fn open(&self) -> Result<Model, Failure> {
@@ -57,24 +60,37 @@ impl GenerateArgs {
         Ok(StopStrings::new(self.stop.clone())?)
     }
 
+    /// How tokens are chosen.
+    pub(crate) fn sampling(&self, model: &Model, unsaid: Unsaid) -> Result<Sampling, Failure> {
+        let said = |base| model.generation_config().map(|config| config.over(base));
+        let sampling = match unsaid {
+            Unsaid::Greedy => self.sampling.greedy_or(said(Sampling::default())?)?,
+            Unsaid::Sampled => {
+                let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
+                self.sampling.over(said(Sampling { seed, ..Sampling::default() })?)?
+            }
+        };
+        sampling.check(model.outline.config.vocab)?;
+        Ok(sampling)
+    }
+
     /// Loads the model. Everything that decides which token comes next is in here.
-    pub(crate) fn decoder(&self, context: &Context, model: &Model, room: &Room) -> Result<Decoder, Failure> {
-        let options = Options::new(room.ctx, self.launch.into());
+    pub(crate) fn decoder(
+        &self,
+        context: &Context,
+        model: &Model,
+        sampling: &Sampling,
+        room: &Room,
+    ) -> Result<Decoder, Failure> {
+        let choice = sampling::choice(sampling);
+        let options = Options { choice, ..Options::new(room.ctx, self.launch.into()) };
         let (prefill_batch, chunk) =
             if room.prompt < LONG_PROMPT { (1, 0) } else { (options.prefill_batch, options.chunk) };
         let options = Options { prefill_batch, chunk, ..options };
-        decoder(&self.place, context, model, options, room.tokens)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::greedy;
-
-    #[test]
-    fn only_greedy() {
-        assert_eq!(greedy("0"), Ok(0.0));
-        assert_eq!(greedy("0.7"), Err("only 0 (greedy): sampling comes later".into()));
-        assert_eq!(greedy("hot"), Err("not a number".into()));
+        let mut decoder = decoder(&self.place, context, model, options, room.tokens)?;
+        if choice != TokenChoice::Greedy {
+            decoder.set_sampling(sampling)?;
+        }
+        Ok(decoder)
     }
 }

@@ -14,6 +14,7 @@ mod plot;
 mod progress;
 mod prompt;
 mod reply;
+mod sampling;
 mod template;
 mod terminal;
 mod times;

@@ -4,11 +4,11 @@ use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 
 use serde_json::{Value, json};
-use warpwright_engine::{Ending, Generation, Piece, TextStream, Tokenizer};
+use warpwright_engine::{Ending, Generation, LogProbabilities, Piece, TextStream, Tokenizer};
 
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::terminal::printable;
+use crate::terminal::{printable, say};
+use crate::{interrupt, sampling};
 
 /// What to print of each token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,14 +44,21 @@ impl Printer {
     }
 
     fn piece(&mut self, piece: &Piece<'_>) -> Result<(), Failure> {
-        let Piece { token, text, .. } = *piece;
+        let Piece { token, text, probabilities, .. } = *piece;
         match self.form {
             Form::Text => self.text(text),
             Form::Ids => {
                 let separator = if std::mem::replace(&mut self.begun, true) { " " } else { "" };
                 self.text(&format!("{separator}{token}"))
             }
-            Form::JsonLines => self.text(&format!("{}\n", json!({ "token": token, "text": text }))),
+            Form::JsonLines => {
+                let mut line = json!({ "token": token, "text": text });
+                if let Some(LogProbabilities { chosen, best }) = probabilities {
+                    line["logprob"] = json!(chosen);
+                    line["top_logprobs"] = json!(best);
+                }
+                self.text(&format!("{line}\n"))
+            }
             Form::Nothing => Ok(()),
         }
     }
@@ -89,6 +96,9 @@ impl Reply {
             self.tokens.push(piece.token);
             self.text.push_str(piece.text);
             printer.piece(&piece)?;
+            if let (Some(found), false) = (piece.probabilities, printer.form == Form::JsonLines) {
+                say(sampling::line(piece.token, found));
+            }
             Ok(if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })
     }

@@ -1,12 +1,14 @@
 //! A decoder's memory on the device besides the weights.
 
-use warpwright_driver::{Buffer, Context, Pinned, f16};
+use warpwright_driver::{Buffer, Context, Pinned, Queue, f16};
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::{cache, state};
 
 use crate::Error;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
+use crate::sampling::device::{Room, Rows, Sampler};
+use crate::sampling::options::TokenChoice;
 
 /// State and activations that both paths use.
 pub(crate) struct Buffers {
@@ -58,6 +60,10 @@ pub(crate) struct Buffers {
     pub(crate) index: Buffer<u32>,
     /// `[1]`
     pub(crate) token: Buffer<u32>,
+    /// Where tokens are sampled. Then the prompt has the chosen tokens, too, each at its position.
+    pub(crate) sampler: Option<Sampler>,
+    /// `[1]`: the row of the state
+    rows: Buffer<u32>,
 }
 
 /// Positions per split of attention.
@@ -68,7 +74,14 @@ const MAX_SPLITS: u32 = 64;
 const ARGMAX_SHARE: u32 = 2048;
 
 impl Buffers {
-    pub(crate) fn new(context: &Context, outline: &Outline, ctx: u32) -> Result<Buffers, Error> {
+    /// `overlap`: whether the kernels of sampling may start before those before them have ended.
+    pub(crate) fn new(
+        context: &Context,
+        outline: &Outline,
+        ctx: u32,
+        choice: TokenChoice,
+        overlap: bool,
+    ) -> Result<Buffers, Error> {
         let c = &outline.config;
         let splits = splits(ctx);
         let floats = |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
@@ -108,8 +121,29 @@ impl Buffers {
             value: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.value"),
             index: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.index"),
             token: Buffer::zeroed(context, 1)?.labelled("token"),
+            sampler: sampler(context, c.vocab, ctx, choice, overlap)?,
+            rows: Buffer::zeroed(context, 1)?.labelled("rows"),
         })
     }
+
+    /// Samples a token by its logits, where tokens are sampled, and steps the state. Gives whether it did.
+    pub(crate) fn sample(&self, queue: &mut impl Queue) -> Result<bool, warpwright_driver::Error> {
+        let Some(sampler) = &self.sampler else { return Ok(false) };
+        let Buffers { logits, rows, state, prompt, stop, out, .. } = self;
+        sampler.run(queue, Rows { logits, rows, count: 1, state, tokens: prompt, stop, out })?;
+        Ok(true)
+    }
+}
+
+fn sampler(
+    context: &Context,
+    vocab: u32,
+    ctx: u32,
+    choice: TokenChoice,
+    overlap: bool,
+) -> Result<Option<Sampler>, Error> {
+    let TokenChoice::Sampled { logprobs } = choice else { return Ok(None) };
+    Ok(Some(Sampler::new(context, Room { vocab, capacity: 1, sequences: 1, ctx, logprobs, overlap })?))
 }
 
 fn splits(ctx: u32) -> u32 {

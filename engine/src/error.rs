@@ -129,6 +129,14 @@ pub enum Error {
         Size(needs.total()), Size(needs.weights), Size(needs.cache), Size(needs.work), Size(*free), Size(*total)
     )]
     BatchMemory { needs: Needs, positions: u32, room: u64, free: u64, total: u64 },
+    #[error("the sampling option {name} is {value}; it can be {least} to {most}")]
+    Sampling { name: &'static str, value: f64, least: f64, most: f64 },
+    #[error("the logit bias of token {token}: the vocabulary ends before {vocab}")]
+    BiasToken { token: u32, vocab: u32 },
+    #[error("token {token} has two logit biases; give one")]
+    BiasTwice { token: u32 },
+    #[error("tokens are chosen greedily here; to sample them, make it with TokenChoice::Sampled")]
+    NotSampled,
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error(

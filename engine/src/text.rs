@@ -6,7 +6,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use crate::Error;
+use crate::{Error, LogProbabilities};
 use crate::decode::generation::{End, Generation};
 use crate::model::tokenizer::{Stream, Tokenizer};
 
@@ -68,6 +68,8 @@ pub struct Piece<'a> {
     pub text: &'a str,
     /// Tokens of the launches that are over: see [`Generation::made`].
     pub made: u32,
+    /// How likely it was, and others: see [`Generation::log_probabilities`].
+    pub probabilities: Option<&'a LogProbabilities>,
 }
 
 /// Turns tokens into text, until one ends it.
@@ -126,8 +128,9 @@ impl<'a> TextStream<'a> {
     ) -> Result<Ending, E> {
         while let Some(token) = tokens.next() {
             let token = token?;
-            let (text, made) = (self.push(token), tokens.made());
-            let broken = each(Piece { token, text: &text, made })?.is_break();
+            let (text, made, probabilities) = (self.push(token), tokens.made(), tokens.log_probabilities());
+            let probabilities = probabilities.as_ref();
+            let broken = each(Piece { token, text: &text, made, probabilities })?.is_break();
             if let Some(ending) = &self.ended {
                 return Ok(ending.clone());
             }

@@ -26,6 +26,7 @@ pub mod pipeline;
 pub mod prompt;
 pub mod read;
 pub mod reduce;
+pub mod sample;
 mod shared_rows;
 pub mod simple;
 pub mod state;

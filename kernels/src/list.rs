@@ -11,6 +11,7 @@ use crate::pipeline::{
     Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt, WithLora,
 };
 use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTokens};
+use crate::sample::{SampleAdjust, SampleGather, SampleToken};
 use crate::simple::attention::{Attention, AttentionCombine};
 use crate::train::adamw::AdamWUpdate;
 use crate::train::attention::{DocumentAttention, KeyGradients, QueryGradients, SumGroups};
@@ -225,6 +226,12 @@ impl List {
         self.add(exceptions.map(|(format, plan)| LmHead { format, plan }));
     }
 
+    fn sample(&mut self) {
+        self.add([true, false].map(|overlap| SampleAdjust { overlap }));
+        self.add([true, false].map(|overlap| SampleGather { overlap }));
+        self.add([true, false].map(|overlap| SampleToken { overlap }));
+    }
+
     /// Each epilogue with an adapter, each way to copy, one token and several.
     fn lora(&mut self) {
         let sets = [(true, 1), (false, 1), (true, 8)];
@@ -267,6 +274,7 @@ impl List {
         self.add([ArgmaxBlocks { threads: 256 }]);
         self.add([ArgmaxFinal]);
         self.add([Advance]);
+        self.sample();
         self.add(tiled().map(|format| Pack { format }));
         self.add(tiled().map(|format| DequantizeTiles { format }));
         self.add(tiled().map(|format| RowBounds { format }));

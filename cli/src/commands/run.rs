@@ -10,7 +10,7 @@ use warpwright_driver::Context;
 use warpwright_engine::{Decoder, Ending, Model, TextStream, Tokenizer};
 
 use crate::failure::Failure;
-use crate::generate::{GenerateArgs, Room};
+use crate::generate::{GenerateArgs, Room, Unsaid};
 use crate::progress::PromptBar;
 use crate::prompt::{Prompt, Source};
 use crate::reply::{Form, Printer, Reply, end, why};
@@ -97,12 +97,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (stops, source) = (args.generate.stops()?, args.prompt.read()?);
     let start = Instant::now();
     let model = args.generate.open()?;
+    let sampling = args.generate.sampling(&model, Unsaid::Greedy)?;
     let file = start.elapsed();
     let (words, context) = open(args, &source, &model);
     let (words, context) = (words?, context?);
     let device = start.elapsed() - file;
     let asked = Asked::new(args, &model, source, words)?;
-    let mut decoder = args.generate.decoder(&context, &model, &asked.room(args, &model))?;
+    let mut decoder = args.generate.decoder(&context, &model, &sampling, &asked.room(args, &model))?;
     let mut times = Times::from(start.elapsed());
     // Before anything is printed, as the bar would be drawn over it.
     prefill(&mut decoder, &asked.tokens)?;

@@ -42,6 +42,35 @@ fn ids_go_in_and_out() {
     }
 }
 
+/// The same seed gives the same text in every launch mode; another one gives another.
+#[test]
+fn sampled_text_follows_from_the_seed() {
+    let of = |launch: &str, seed: &str| {
+        let few =
+            ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389,1166", "-n", "5", "--print", "ids"];
+        let sampled = ["--quiet", "--temp", "1.5", "--top-k", "200", "--launch", launch, "--seed", seed];
+        let end = run(&[&few[..], &sampled].concat());
+        assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+        end.out
+    };
+    let text = of("graph", "1");
+    assert_eq!(text, of("eager", "1"));
+    assert_ne!(text, of("graph", "2"));
+}
+
+#[test]
+fn log_probabilities_are_said_of_each_token() {
+    let few =
+        ["run", MODEL, "--device", "emu", "--prompt-ids", "0,389,1166,882,261", "-n", "2", "--print", "ids"];
+    let end = run(&[&few[..], &["--quiet", "--logprobs", "2"]].concat());
+    assert_eq!((end.code, end.out.as_str()), (Some(0), "1680 260\n"));
+    let said: Vec<&str> = end.err.lines().collect();
+    assert!(said.len() == 2 && said[0].starts_with("token 1680 -"), "{said:?}");
+    let [of_token, best] = said[0].split("; ").collect::<Vec<_>>()[..] else { panic!("{said:?}") };
+    // Greedy: the token is the best one.
+    assert!(best.starts_with(of_token.strip_prefix("token ").unwrap()), "{said:?}");
+}
+
 #[test]
 fn logits_are_the_same_bytes_as_a_graph_and_kernel_by_kernel() {
     let folder = tempfile::tempdir().expect("a temporary folder");

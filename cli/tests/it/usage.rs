@@ -45,8 +45,12 @@ fn wrong_arguments_are_named() {
             "error: invalid value 'later' for '--launch <LAUNCH>'",
         ),
         (
-            &["run", MODEL, "--prompt", "x", "--temp", "0.7"],
-            "error: invalid value '0.7' for '--temp <T>': only 0 (greedy): sampling comes later",
+            &["run", MODEL, "--prompt", "x", "--temp", "hot"],
+            "error: invalid value 'hot' for '--temperature <T>': invalid float literal",
+        ),
+        (
+            &["run", MODEL, "--prompt", "x", "--logit-bias", "7"],
+            "error: invalid value '7' for '--logit-bias <ID=LOGIT>': not a token and a number, such as 13=-2.5",
         ),
         (
             &["run", MODEL, "--prompt", "x", "-n", "many"],

@@ -19,6 +19,7 @@ use crate::decode::in_flight::InFlight;
 use crate::model::outline::Outline;
 use crate::pipeline::resolved::{Resolved, ResolvedEmbed};
 use crate::pipeline::tuning::Tuning;
+use crate::sampling::options::Sampling;
 use crate::weights::packed::{Packed, packed};
 use crate::weights::random::Pools;
 use crate::weights::upload;
@@ -50,10 +51,12 @@ pub struct Batch {
     pub(super) device: Device,
     pub(super) sequences: Sequences,
     cores: Cores,
-    options: BatchOptions,
+    pub(super) options: BatchOptions,
     /// Tokens that end a text.
     stop: Vec<u32>,
     in_flight: InFlight,
+    /// How the sequence of each row is sampled.
+    pub(super) sampled: Vec<Sampling>,
     /// The sequences whose latest logits are there, and their rows of the head.
     pub(super) latest: Vec<(SequenceId, u32)>,
 }
@@ -121,24 +124,30 @@ impl Batch {
             options,
             stop: outline.stop.clone(),
             in_flight: InFlight::new(context)?,
+            sampled: vec![Sampling::greedy(); options.sequences as usize],
             latest: vec![],
         })
     }
 
-    /// Adds a sequence without tokens.
+    /// Adds a sequence without tokens. It is greedy, until [`set_sampling`](Batch::set_sampling) says otherwise.
     ///
     /// # Errors
-    /// As many sequences as the options allow.
+    /// As many sequences as the options allow; driver errors.
     pub fn join(&mut self) -> Result<SequenceId, Error> {
-        self.sequences.join()
+        let joined = self.sequences.join()?;
+        self.sample(joined, Sampling::greedy())?;
+        Ok(joined)
     }
 
-    /// Adds a sequence that begins with the first `len` tokens of another one, whose keys and values it shares.
+    /// Adds a sequence that begins with the first `len` tokens of another one, whose keys and values it shares, and is
+    /// sampled as that one is.
     ///
     /// # Errors
-    /// A sequence that is not in the batch or has fewer tokens, and as many sequences as the options allow.
+    /// A sequence that is not in the batch or has fewer tokens, as many sequences as the options allow; driver errors.
     pub fn fork(&mut self, of: SequenceId, len: u32) -> Result<SequenceId, Error> {
-        self.sequences.fork(of, len)
+        let forked = self.sequences.fork(of, len)?;
+        self.sample(forked, self.sampled[of.row as usize].clone())?;
+        Ok(forked)
     }
 
     /// Removes a sequence.
@@ -177,7 +186,7 @@ impl Batch {
         (self.sequences.pages().free(), self.sequences.pages().count())
     }
 
-    /// Takes in more tokens of some sequences, one or many of each, and gives the argmax token after each. What another
+    /// Takes in more tokens of some sequences, one or many of each, and gives the next token after each. What another
     /// sequence is given changes no result, but for the bucket: see [`BatchOptions::bucket`].
     ///
     /// # Errors
@@ -189,6 +198,7 @@ impl Batch {
         let counts: Vec<_> = work.iter().map(|(id, tokens)| (*id, tokens.len() as u32)).collect();
         self.reserve(&counts)?;
         let (input, order) = self.input(work);
+        self.write_latest(work.iter().copied())?;
         self.latest.clear();
         self.device.step(&input)?;
         self.device.stream.synchronize()?;
@@ -203,7 +213,7 @@ impl Batch {
         Ok(next)
     }
 
-    /// Decodes up to `steps` tokens of each of these sequences greedily, given the token that each goes on with: what
+    /// Decodes up to `steps` tokens of each of these sequences, given the token that each goes on with: what
     /// [`step`](Batch::step) gave. A sequence ends after a token that ends a text. Steps are launched as graphs, several
     /// at a time, and the host sends nothing between them.
     ///
@@ -223,6 +233,7 @@ impl Batch {
             .zip(&firsts)
             .map(|((id, token), &first)| row_state(*id, *token, first, first + steps));
         let bucket = self.device.write_rows(states.collect())?;
+        self.write_latest(work.iter().map(|(id, token)| (*id, std::slice::from_ref(token))))?;
         self.latest.clear();
         let mut decoding = Decoding { firsts, made: vec![vec![]; work.len()], lost: None };
         let launched = self.launch_steps(work, bucket, steps, &mut decoding)?;

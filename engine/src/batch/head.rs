@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, View};
+use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream, View};
 use warpwright_kernels::RowOrder;
 use warpwright_kernels::batch::{ChooseTokens, ChooseTokensArgs, GatherRows, GatherRowsArgs};
 use warpwright_kernels::matmul::{Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
@@ -17,6 +17,8 @@ use crate::chunked::weights::{Rows, rows_of};
 use crate::chunked::workspace::{CAPACITY, Nothing, Panels, Scratch};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
+use crate::sampling::device::{Room, Rows as SampledRows, Sampler};
+use crate::sampling::options::TokenChoice;
 use crate::signed;
 
 /// Blocks that choose a token, all rows together, for each multiprocessor.
@@ -52,6 +54,11 @@ pub(super) struct Head {
     stop: Buffer<u32>,
     /// `[sequences, ctx]`: the token after each position, for the host to read
     pub(super) out: Pinned<u32>,
+    /// Where tokens are sampled.
+    pub(super) sampler: Option<Sampler>,
+    /// `[sequences, ctx]`: the token at each position, of those that penalties look back to; see
+    /// [`write_latest`](Head::write_latest)
+    tokens: Buffer<u32>,
     nothing: Nothing,
 }
 
@@ -105,6 +112,8 @@ impl Head {
             ticket: words("head.ticket", 1)?,
             stop: Buffer::from_slice(context, stop)?.labelled("stop"),
             out: Pinned::zeroed(context, options.sequences as usize * options.ctx as usize)?.labelled("out"),
+            sampler: room(c, options).map(|room| Sampler::new(context, room)).transpose()?,
+            tokens: words_of(context, options)?,
             nothing: Nothing::new(context)?,
             rows,
         })
@@ -130,14 +139,28 @@ impl Head {
     }
 
     /// The kernels of so many rows, in the order in which [`run`](Head::run) launches them.
-    pub(super) fn list(&self, bucket: u32, count: u32) -> [PassNode; 4] {
+    pub(super) fn list(&self, bucket: u32, count: u32) -> Vec<PassNode> {
         let product = &self.products[&self.product(bucket)];
-        [
+        let before = [
             PassNode::plain("gather", &self.gather),
             PassNode::plain("norm", &self.norm),
             PassNode::product("head", product, &self.rows, count),
-            PassNode::plain("choose", &self.choose),
-        ]
+        ];
+        let choose = || vec![PassNode::plain("choose", &self.choose)];
+        let last = self.sampler.as_ref().map_or_else(choose, |sampler| sampler.list().into());
+        before.into_iter().chain(last).collect()
+    }
+
+    /// Writes the latest tokens of a sequence, which end before `end`.
+    pub(super) fn write_latest(
+        &self,
+        stream: &Stream,
+        options: &BatchOptions,
+        (row, end): (u32, u32),
+        latest: &[u32],
+    ) -> Result<(), Error> {
+        let end = row as usize * options.ctx as usize + end as usize;
+        stream.write(&self.tokens.view_range(end - latest.len()..end), latest)
     }
 
     /// Launches the head of the selected rows.
@@ -215,6 +238,10 @@ impl Head {
         state: &View<u32>,
         count: u32,
     ) -> Result<(), Error> {
+        if let Some(sampler) = &self.sampler {
+            let Head { logits, selected: rows, tokens, stop, out, .. } = self;
+            return sampler.run(queue, SampledRows { logits, rows, count, state, tokens, stop, out });
+        }
         let args = ChooseTokensArgs::<Host> {
             logits: &self.logits,
             rows: &self.selected,
@@ -242,9 +269,27 @@ fn capacity(options: &BatchOptions) -> u32 {
     bucket(options.sequences).max(options.bucket.unwrap_or(0).next_power_of_two()).max(64)
 }
 
+/// What sampling is made for, if tokens are sampled.
+fn room(c: &Config, options: &BatchOptions) -> Option<Room> {
+    let TokenChoice::Sampled { logprobs } = options.choice else { return None };
+    let BatchOptions { sequences, ctx, .. } = *options;
+    Some(Room { vocab: c.vocab, capacity: capacity(options), sequences, ctx, logprobs, overlap: false })
+}
+
+/// The tokens of sequences; nothing where tokens are not sampled.
+fn words_of(context: &Context, options: &BatchOptions) -> Result<Buffer<u32>, Error> {
+    let len = match options.choice {
+        TokenChoice::Greedy => 1,
+        TokenChoice::Sampled { .. } => options.sequences as usize * options.ctx as usize,
+    };
+    Ok(Buffer::zeroed(context, len)?.labelled("tokens"))
+}
+
 /// Bytes of the head's buffers on the device.
 pub(super) fn bytes(c: &Config, options: &BatchOptions) -> u64 {
     let row =
         4 * (u64::from(c.hidden) + u64::from(c.vocab) + 2 * u64::from(MAX_BLOCKS)) + 2 * u64::from(c.hidden);
-    u64::from(capacity(options)) * (row + 16)
+    let tokens = 4 * u64::from(options.sequences) * u64::from(options.ctx);
+    let sampled = room(c, options).map_or(0, |room| room.bytes() + tokens);
+    u64::from(capacity(options)) * (row + 16) + sampled
 }

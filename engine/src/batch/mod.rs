@@ -19,6 +19,7 @@ mod memory;
 mod options;
 mod pages;
 mod profile;
+mod sampled;
 mod sequences;
 
 pub use engine::Batch;

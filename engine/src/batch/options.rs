@@ -4,6 +4,7 @@ use warpwright_kernels::cache::PAGE;
 
 use crate::Error;
 use crate::chunked::CHUNK;
+use crate::sampling::options::TokenChoice;
 
 /// Sequences of a batch, at most.
 pub(crate) const MAX_SEQUENCES: u32 = 256;
@@ -26,13 +27,23 @@ pub struct BatchOptions {
     /// steps, the bits of a sequence's logits do not depend on how many others are stepped with it. Larger steps, and
     /// all steps without it, have the smallest bucket that they fit.
     pub bucket: Option<u32>,
+    /// How tokens are chosen.
+    pub choice: TokenChoice,
 }
 
 impl BatchOptions {
     /// So many sequences with room for `ctx` positions each, and the best values for the other options.
     pub fn new(sequences: u32, ctx: u32) -> BatchOptions {
         let positions = sequences.saturating_mul(ctx.next_multiple_of(PAGE));
-        BatchOptions { sequences, ctx, positions, tokens: CHUNK, steps_per_launch: 8, bucket: None }
+        BatchOptions {
+            sequences,
+            ctx,
+            positions,
+            tokens: CHUNK,
+            steps_per_launch: 8,
+            bucket: None,
+            choice: TokenChoice::Greedy,
+        }
     }
 
     /// Pages of the cache.
@@ -49,6 +60,7 @@ impl BatchOptions {
             ("steps_per_launch", self.steps_per_launch, 1, 256),
             ("bucket", self.bucket.unwrap_or(8), 8, MAX_SEQUENCES),
         ];
+        self.choice.check()?;
         if let Some(bucket) = self.bucket.filter(|bucket| !bucket.is_power_of_two()) {
             return Err(Error::BatchBucket { bucket });
         }

@@ -56,6 +56,8 @@ pub struct Decoder {
     steps: Steps,
     path: Path,
     loading: Loading,
+    /// Best log-probabilities of each token.
+    pub(crate) logprobs: u32,
 }
 
 /// Everything a step needs.
@@ -200,6 +202,7 @@ impl Decoder {
     /// As [`new`](Decoder::new).
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
+        options.choice.check()?;
         let Decoder { machine: Machine { pass, buffers, .. }, stream, steps, path, loading, .. } = self;
         let context = stream.context().clone();
         // The device may not have enough memory for both, and the stream keeps its last work alive.
@@ -216,6 +219,7 @@ impl Decoder {
     /// What is needed and what there is.
     pub fn check(context: &Context, outline: &Outline, options: Options) -> Result<(), Error> {
         check_context(outline, options.ctx)?;
+        options.choice.check()?;
         memory::check(context, outline, options.ctx, chunks(context, outline, options).is_some())
     }
 
@@ -227,7 +231,8 @@ impl Decoder {
         loading: Loading,
         options: Options,
     ) -> Result<Decoder, Error> {
-        let buffers = Buffers::new(context, outline, options.ctx)?;
+        let overlap = path == Path::Overlapped;
+        let buffers = Buffers::new(context, outline, options.ctx, options.choice, overlap)?;
         let machine = Machine { config: outline.config.clone(), buffers, pass };
         let steps = match options.launch {
             Launch::Eager => Steps::Eager(HashMap::new()),
@@ -236,7 +241,8 @@ impl Decoder {
             })?,
         };
         let (stream, in_flight) = (Stream::new(context)?, InFlight::new(context)?);
-        Ok(Decoder { machine, stream, in_flight, sequence: Sequence::default(), steps, path, loading })
+        let sequence = Sequence::default();
+        Ok(Decoder { machine, stream, in_flight, sequence, steps, path, loading, logprobs: 0 })
     }
 
     /// Which kernels decode.

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use crate::Error;
 use crate::decode::decoder::{Decoder, Machine};
 use crate::decode::sequence::{Last, Sequence};
+use crate::sampling::options::Sampling;
+use crate::sampling::probabilities::LogProbabilities;
 use crate::step::StepKind;
 
 /// Tokens as they are generated.
@@ -72,6 +74,14 @@ impl<'a> Generation<'a> {
     /// Why there are no more tokens, once they have ended without an error.
     pub fn end(&self) -> End {
         self.end
+    }
+
+    /// The log-probabilities after the token that was yielded last, if the decoder [samples](crate::Sampling) and was asked for
+    /// some.
+    pub fn log_probabilities(&self) -> Option<LogProbabilities> {
+        let position = self.first + self.read.checked_sub(1)?;
+        let sampler = self.decoder.machine.buffers.sampler.as_ref()?;
+        sampler.log_probabilities(0, position, self.decoder.logprobs)
     }
 
     /// Tokens of the completed launches: those already yielded, those available without waiting, and steps past the
@@ -186,8 +196,22 @@ impl<'a> LogitRows<'a> {
 }
 
 impl Decoder {
-    /// Starts anew and continues `prompt` greedily: the argmax token each time, at most `limit` tokens, up to and including an
-    /// end-of-text token, or until the context is full.
+    /// Lets the next tokens be drawn in this way. Until it is called, a decoder made with
+    /// [`TokenChoice::Sampled`](crate::TokenChoice) takes the most likely token each time. Nothing is compiled or recorded anew.
+    ///
+    /// # Errors
+    /// An option outside its range; a decoder that was made to be greedy; driver errors.
+    pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<(), Error> {
+        let Machine { buffers, config, .. } = &self.machine;
+        let sampler = buffers.sampler.as_ref().ok_or(Error::NotSampled)?;
+        sampling.check(config.vocab)?;
+        sampler.set(&self.stream, 0, sampling)?;
+        self.logprobs = sampling.logprobs;
+        Ok(())
+    }
+
+    /// Starts anew and continues `prompt` greedily, the argmax token each time, or as [sampling](Decoder::set_sampling) says:
+    /// at most `limit` tokens, up to and including an end-of-text token, or until the context is full.
     ///
     /// # Errors
     /// A prompt that is empty, longer than the context, or contains an id outside the vocabulary.

@@ -2,6 +2,7 @@
 
 use crate::chunked::{CHUNK, LEAST};
 use crate::pipeline::tuning::Tuning;
+use crate::sampling::options::TokenChoice;
 
 /// How a step reaches the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +47,8 @@ pub struct Options {
     pub prefer: Prefer,
     /// How the pipeline's kernels divide their blocks.
     pub tuning: Tuning,
+    /// How tokens are chosen.
+    pub choice: TokenChoice,
 }
 
 impl Options {
@@ -59,6 +62,7 @@ impl Options {
             chunk: CHUNK,
             prefer: Prefer::Fast,
             tuning: Tuning::default(),
+            choice: TokenChoice::Greedy,
         }
     }
 

@@ -12,6 +12,7 @@ use crate::model::folder::{config, read, special, vocabulary};
 use crate::model::gguf::Gguf;
 use crate::model::outline::{self, Outline};
 use crate::model::tokenizer::Tokenizer;
+use crate::sampling::defaults::{self, GenerationConfig};
 
 /// A checked model. Nothing is loaded yet.
 #[derive(Debug)]
@@ -60,6 +61,20 @@ impl Model {
                 let config = read::object(&folder.path, CONFIG)?.unwrap_or_default();
                 vocabulary::read(&folder.path, self.outline.config.vocab, &config)
             }
+        }
+    }
+}
+
+impl Model {
+    /// What the model says of sampling: `generation_config.json` of a folder. A GGUF file says nothing.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read; a value of another kind, or outside its range.
+    pub fn generation_config(&self) -> Result<GenerationConfig, Error> {
+        match &self.files {
+            Files::Gguf(_) => Ok(GenerationConfig::default()),
+            Files::Folder(folder) => defaults::of_folder(&folder.path, self.outline.config.vocab),
         }
     }
 }

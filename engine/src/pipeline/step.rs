@@ -417,9 +417,27 @@ impl<'a> PipelineStep<'a> {
         self.head(queue, &self.weights.head, x)
     }
 
-    /// The logits and the argmax token; for a batch of one also the next position.
+    /// The logits and the next token; for a batch of one also the next position.
     fn head(&self, queue: &mut impl Queue, tiles: &View<u8>, x: &View<f32>) -> Result<(), Error> {
-        let (b, v, step) = (self.buffers, self.vectors(), &self.pipeline.resolved);
+        let mut v = self.vectors();
+        let sampler = self.buffers.sampler.as_ref().filter(|_| self.pipeline.resolved.batch == 1);
+        if let Some(sampler) = sampler {
+            // The head chooses nothing.
+            v.state = sampler.idle.view();
+        }
+        self.lm_head(queue, tiles, x, &v)?;
+        sampler.map_or(Ok(()), |_| self.buffers.sample(queue).map(drop))
+    }
+
+    /// The logits and the argmax token; for a batch of one also the next position, unless the state is done.
+    fn lm_head(
+        &self,
+        queue: &mut impl Queue,
+        tiles: &View<u8>,
+        x: &View<f32>,
+        v: &BatchVectors,
+    ) -> Result<(), Error> {
+        let (b, step) = (self.buffers, &self.pipeline.resolved);
         let LoadedProduct { kernel, layout } = &self.pipeline.head;
         let blocks = (kernel.def().plan.batch * layout.blocks) as usize;
         let views = self.stream_views(layout, NODES * self.weights.blocks.len());

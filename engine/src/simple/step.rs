@@ -38,6 +38,9 @@ impl SimpleStep<'_> {
         self.blocks(queue)?;
         if kind == StepKind::Decode {
             self.head(queue)?;
+            if self.buffers.sample(queue)? {
+                return Ok(());
+            }
             self.argmax(queue)?;
         }
         self.advance(queue)

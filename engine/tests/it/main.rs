@@ -23,6 +23,7 @@ mod prefill;
 mod quantize;
 mod random;
 mod rope;
+mod sampling;
 mod sizes;
 mod stop;
 mod synth;

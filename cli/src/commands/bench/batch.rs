@@ -167,6 +167,9 @@ fn fill(
     let mut all = vec![];
     for sequence in 0..sequences {
         let (id, ids) = (batch.join()?, ids(setup.outline(), sequence, ctx));
+        if setup.args.sample {
+            batch.set_sampling(id, &usual())?;
+        }
         for chunk in ids[..ids.len() - 1].chunks(2048) {
             batch.step(&[(id, chunk)])?;
         }

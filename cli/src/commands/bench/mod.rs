@@ -28,7 +28,8 @@ use warpwright_driver::Context;
 use warpwright_engine::info::{kv_bytes_read, token_bytes};
 use warpwright_engine::shape::{QUANTIZATIONS, SHAPES};
 use warpwright_engine::{
-    Batch, BatchOptions, Decoder, Model, Options, Outline, Path, Quantization, Round, Shape, StepKind, Tuning,
+    Batch, BatchOptions, Decoder, Error, Model, Options, Outline, Path, Quantization, Round, Sampling, Shape,
+    StepKind, TokenChoice, Tuning,
 };
 use warpwright_kernels::pipeline::Plan;
 
@@ -81,6 +82,9 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(1..)
     )]
     tokens: u32,
+    /// Sample tokens, with the usual filters and a penalty, instead of taking the most likely ones
+    #[arg(long, conflicts_with_all = ["prompt", "kernels", "finetune"])]
+    sample: bool,
     /// Timed rounds for each context or prompt
     #[arg(
         long,
@@ -301,7 +305,7 @@ impl Setup<'_> {
     }
 
     fn decoder(&self, options: Options) -> Result<Decoder, Failure> {
-        let decoder = self.subject.decoder(&self.context, options)?;
+        let decoder = sampled(self.subject.decoder(&self.context, options)?)?;
         match (self.args.plan, decoder.path()) {
             (Some(_), Path::Simple { reason }) => {
                 Err(Failure::Input(format!("--plan is of overlapping kernels, which do not run: {reason}")))
@@ -313,6 +317,7 @@ impl Setup<'_> {
 
 impl Setup<'_> {
     fn batch(&self, options: BatchOptions) -> Result<Batch, Failure> {
+        let options = BatchOptions { choice: choice(self.args), ..options };
         Ok(match &self.subject {
             Subject::File(model) => Batch::new(&self.context, model, options, |_| ())?,
             Subject::Random { outline, .. } => Batch::random(&self.context, outline, options)?,
@@ -347,14 +352,33 @@ fn measure_context(
     };
     let mut others = vec![];
     for launch in args.launch.others() {
-        decoder = decoder.with_options(outline, setup.options(ctx, launch))?;
+        decoder = sampled(decoder.with_options(outline, setup.options(ctx, launch))?)?;
         others.push((launch, round(&mut decoder, args.tokens)?));
     }
-    decoder = decoder.with_options(outline, setup.options(ctx, args.launch))?;
+    decoder = sampled(decoder.with_options(outline, setup.options(ctx, args.launch))?)?;
     round(&mut decoder, args.tokens.min(WARM_UP))?;
     let rounds = (0..args.rounds).map(|_| round(&mut decoder, args.tokens)).collect::<Result<_, _>>()?;
     let nodes = decoder.launches(StepKind::Decode);
     Ok((decoder, Measured { ctx, others, rounds, nodes }))
+}
+
+/// What tokens are sampled by with `--sample`: all that is usual.
+fn usual() -> Sampling {
+    Sampling { repeat_penalty: 1.1, ..Sampling::default() }
+}
+
+/// The decoder, which samples, if it was made to.
+fn sampled(mut decoder: Decoder) -> Result<Decoder, Failure> {
+    match decoder.set_sampling(&usual()) {
+        Err(Error::NotSampled) => {}
+        result => result?,
+    }
+    Ok(decoder)
+}
+
+/// The kernels that choose tokens.
+fn choice(args: &Args) -> TokenChoice {
+    if args.sample { TokenChoice::Sampled { logprobs: 0 } } else { TokenChoice::Greedy }
 }
 
 /// Tokens of all that is measured, at least.
@@ -386,6 +410,7 @@ fn options(args: &Args, ctx: u32, launch: Launch) -> Options {
         prefill_batch: 1,
         chunk: 0,
         tokens_per_launch: args.tokens_per_launch.unwrap_or(options.tokens_per_launch),
+        choice: choice(args),
         ..options
     }
 }

@@ -47,6 +47,9 @@ pub(super) struct Report {
     #[serde(flatten)]
     header: Header,
     launch: String,
+    /// Whether tokens were sampled.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    sampled: bool,
     tokens: u32,
     rounds: u32,
     pub(super) contexts: Vec<Figures>,
@@ -166,7 +169,8 @@ impl Header {
 impl Shown for Report {
     fn print(&self) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        let work = format!("{}, {} rounds of {} tokens", self.launch, self.rounds, self.tokens);
+        let sampled = if self.sampled { "sampled, " } else { "" };
+        let work = format!("{sampled}{}, {} rounds of {} tokens", self.launch, self.rounds, self.tokens);
         self.header.print(&mut out, &work)?;
         writeln!(out, "{}", self.table().trim_fmt())?;
         Ok(())
@@ -183,6 +187,7 @@ impl Report {
         let figures = |m| Figures::new(m, args, outline, &header.read_ceiling);
         Report {
             launch: name(args.launch),
+            sampled: args.sample,
             tokens: args.tokens,
             rounds: args.rounds,
             contexts: measured.iter().map(figures).collect(),

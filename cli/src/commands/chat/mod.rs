@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use crate::failure::Failure;
-use crate::generate::{GenerateArgs, Room};
+use crate::generate::{GenerateArgs, Room, Unsaid};
 use crate::interrupt::{self, Pending};
 use crate::template::{Template, TemplateArgs};
 use crate::terminal::say;
@@ -59,19 +59,24 @@ const EXPECTED: u64 = 64;
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let stops = args.generate.stops()?;
     let model = args.generate.open()?;
+    let sampling = args.generate.sampling(&model, Unsaid::Sampled)?;
     let template = Template::open(&args.template, &model)?;
     let words = model.tokenizer()?;
     words.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
     let context = device::open(args.generate.place.device)?;
     let ctx = args.generate.place.context_length(&model, CTX as usize);
     let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED };
-    let decoder = args.generate.decoder(&context, &model, &room)?;
+    let decoder = args.generate.decoder(&context, &model, &sampling, &room)?;
     adapter::line(&model.outline).into_iter().for_each(say);
     let limits = Limits { ctx, tokens: args.n.unwrap_or(u32::MAX), when_full: args.when_full };
     let voice = Voice { words: &words, template, end_tokens: &model.outline.stop, stops: &stops };
     let mut session = Session::new(decoder, voice, limits);
     args.template.system().into_iter().for_each(|text| session.set_system(text));
-    talk(&mut session, Input::open(args)?)
+    let input = Input::open(args)?;
+    if input.is_terminal() && sampling.temperature > 0.0 {
+        say(format!("temperature {}, --seed {}", sampling.temperature, sampling.seed));
+    }
+    talk(&mut session, input)
 }
 
 /// Reads lines until there are no more.

@@ -1,0 +1,169 @@
+//! What the command line says of sampling.
+
+use warpwright_engine::{LogProbabilities, Sampling, TokenChoice};
+
+use crate::failure::Failure;
+
+/// How the next token is chosen. What is not said here is as the model's generation_config.json says, or else as
+/// llama.cpp does it, without penalties.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingArgs {
+    /// Temperature: 0, the most likely token each time, or 0.01 to 100
+    #[arg(long, visible_alias = "temp", value_name = "T")]
+    temperature: Option<f64>,
+    /// Keep the K most likely tokens; 0 keeps all
+    #[arg(long, value_name = "K")]
+    top_k: Option<u32>,
+    /// Keep the fewest most likely tokens that have this share of the probability
+    #[arg(long, value_name = "P")]
+    top_p: Option<f64>,
+    /// Keep tokens at least this probable, relative to the most likely one
+    #[arg(long, value_name = "P")]
+    min_p: Option<f64>,
+    /// Keep the tokens nearest to the mean surprise that have this share of the probability
+    #[arg(long, value_name = "P")]
+    typical_p: Option<f64>,
+    /// Divide the logits of the latest tokens by this
+    #[arg(long, value_name = "FACTOR")]
+    repeat_penalty: Option<f64>,
+    /// Subtract this from the logits of the latest tokens
+    #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
+    presence_penalty: Option<f64>,
+    /// Subtract this from the logits of the latest tokens, for each time
+    #[arg(long, value_name = "LOGIT", allow_negative_numbers = true)]
+    frequency_penalty: Option<f64>,
+    /// Latest tokens that are penalized, those of the prompt among them [default: 64]
+    #[arg(long, value_name = "TOKENS")]
+    penalty_window: Option<u32>,
+    /// Add this to the logit of a token; may be given several times
+    #[arg(long, value_name = "ID=LOGIT", value_parser = bias)]
+    logit_bias: Vec<(u32, f32)>,
+    /// The same seed gives the same text
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Say on stderr how probable each token was, and which N tokens were the most probable: up to 32
+    #[arg(long, value_name = "N")]
+    logprobs: Option<u32>,
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let parsed = text.split_once('=').and_then(|(id, bias)| Some((id.parse().ok()?, bias.parse().ok()?)));
+    parsed.ok_or_else(|| "not a token and a number, such as 13=-2.5".into())
+}
+
+impl SamplingArgs {
+    /// `base` with what the command line says instead.
+    pub(crate) fn over(&self, base: Sampling) -> Result<Sampling, Failure> {
+        let sampling = Sampling {
+            temperature: self.temperature.unwrap_or(base.temperature),
+            top_k: self.top_k.unwrap_or(base.top_k),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            min_p: self.min_p.unwrap_or(base.min_p),
+            typical_p: self.typical_p.unwrap_or(base.typical_p),
+            repeat_penalty: self.repeat_penalty.unwrap_or(base.repeat_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
+            penalty_window: self.penalty_window.unwrap_or(base.penalty_window),
+            logit_bias: [base.logit_bias, self.logit_bias.clone()].concat(),
+            seed: self.seed.unwrap_or(base.seed),
+            logprobs: self.logprobs.unwrap_or(base.logprobs),
+        };
+        match self.drawn().filter(|_| sampling.temperature == 0.0) {
+            Some(option) => Err(Failure::Input(format!(
+                "{option} has no effect at temperature 0, which takes the most likely token; give --temp"
+            ))),
+            None => Ok(sampling),
+        }
+    }
+
+    /// What is sampled by where nothing is drawn unless the command line gives a temperature: then `base`.
+    pub(crate) fn greedy_or(&self, base: Sampling) -> Result<Sampling, Failure> {
+        let greedy = || Sampling { temperature: 0.0, repeat_penalty: 1.0, ..base.clone() };
+        self.over(if self.temperature.is_some() { base } else { greedy() })
+    }
+
+    /// An option that says how to draw.
+    fn drawn(&self) -> Option<&'static str> {
+        let given = [
+            ("--top-k", self.top_k.is_some()),
+            ("--top-p", self.top_p.is_some()),
+            ("--min-p", self.min_p.is_some()),
+            ("--typical-p", self.typical_p.is_some()),
+            ("--seed", self.seed.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(option, _)| option)
+    }
+}
+
+/// The kernels that this takes: greedy ones, if they give the same tokens.
+pub(crate) fn choice(sampling: &Sampling) -> TokenChoice {
+    let plain = Sampling {
+        temperature: sampling.temperature,
+        repeat_penalty: sampling.repeat_penalty,
+        presence_penalty: sampling.presence_penalty,
+        frequency_penalty: sampling.frequency_penalty,
+        logit_bias: sampling.logit_bias.clone(),
+        logprobs: sampling.logprobs,
+        ..Sampling::greedy()
+    };
+    match plain == Sampling::greedy() {
+        true => TokenChoice::Greedy,
+        false => TokenChoice::Sampled { logprobs: sampling.logprobs },
+    }
+}
+
+/// A line about a token.
+pub(crate) fn line(token: u32, probabilities: &LogProbabilities) -> String {
+    let best = probabilities.best.iter().map(|(token, p)| format!("{token} {p:.4}"));
+    format!("token {token} {:.4}; {}", probabilities.chosen, best.collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use warpwright_engine::{Sampling, TokenChoice};
+
+    use super::{SamplingArgs, choice};
+    use crate::failure::Failure;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sampling: SamplingArgs,
+    }
+
+    fn sampling(options: &str) -> Result<Sampling, Failure> {
+        let words = ["x"].into_iter().chain(options.split_whitespace());
+        Line::try_parse_from(words).expect("the options exist").sampling.greedy_or(Sampling::default())
+    }
+
+    #[test]
+    fn options_are_over_the_defaults() {
+        let drawn =
+            sampling("--temp 0.5 --top-k 7 --logit-bias 3=-1.5 --presence-penalty -0.5 --seed 4").unwrap();
+        let wanted = Sampling {
+            temperature: 0.5,
+            top_k: 7,
+            logit_bias: vec![(3, -1.5)],
+            presence_penalty: -0.5,
+            seed: 4,
+            ..Sampling::default()
+        };
+        assert_eq!(drawn, wanted);
+        assert_eq!(choice(&drawn), TokenChoice::Sampled { logprobs: 0 });
+    }
+
+    #[test]
+    fn without_a_temperature_tokens_are_the_most_likely() {
+        assert_eq!(choice(&sampling("").unwrap()), TokenChoice::Greedy);
+        assert_eq!(choice(&sampling("--temp 0").unwrap()), TokenChoice::Greedy);
+        assert_eq!(choice(&sampling("--logprobs 3").unwrap()), TokenChoice::Sampled { logprobs: 3 });
+        assert_eq!(choice(&sampling("--repeat-penalty 1.1").unwrap()), TokenChoice::Sampled { logprobs: 0 });
+        let Err(Failure::Input(sentence)) = sampling("--top-p 0.9") else { panic!("it has no effect") };
+        assert_eq!(
+            sentence,
+            "--top-p has no effect at temperature 0, which takes the most likely token; give --temp"
+        );
+    }
+}

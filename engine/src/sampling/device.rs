@@ -1,0 +1,219 @@
+//! The kernels and buffers of sampling.
+
+use warpwright_driver::{Buffer, Context, Error, Host, Kernel, Pinned, Queue, Stream, View};
+use warpwright_kernels::sample::{
+    BINS, MAX_BIASES, RECORD_HEAD, RowsArgs, SampleAdjust, SampleAdjustArgs, SampleGather, SampleGatherArgs,
+    SampleParams, SampleToken, SampleTokenArgs, blocks,
+};
+use warpwright_kernels::state;
+
+use super::options::Sampling;
+use super::probabilities::LogProbabilities;
+use crate::chunked::list::PassNode;
+use crate::signed;
+
+/// What sampling is made for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Logits of a row.
+    pub(crate) vocab: u32,
+    /// Rows of logits.
+    pub(crate) capacity: u32,
+    pub(crate) sequences: u32,
+    /// Positions of a sequence.
+    pub(crate) ctx: u32,
+    /// Best log-probabilities of a token.
+    pub(crate) logprobs: u32,
+    /// Whether the kernels wait for those before them, so that they may start early.
+    pub(crate) overlap: bool,
+}
+
+/// Kernels and buffers.
+pub(crate) struct Sampler {
+    room: Room,
+    adjust: Kernel<SampleAdjust>,
+    gather: Kernel<SampleGather>,
+    token: Kernel<SampleToken>,
+    /// `[sequences, 16]`, `[sequences, 256, 2]`: see `SampleAdjustArgs`
+    params: Buffer<u32>,
+    bias: Buffer<u32>,
+    /// `[capacity, vocab]`
+    z: Buffer<f32>,
+    /// `[capacity, blocks]`
+    largest: Buffer<f32>,
+    /// `[capacity, 1024]`
+    histogram: Buffer<u32>,
+    /// `[capacity, words]`
+    mask: Buffer<u32>,
+    /// `[capacity]`
+    listed: Buffer<u32>,
+    /// `[capacity, 2, blocks]`
+    mass: Buffer<u64>,
+    /// `[sequences, ctx, record]`, for the host to read
+    records: Pinned<u32>,
+    /// The state of a step that chooses nothing: it is done.
+    pub(crate) idle: Buffer<u32>,
+}
+
+/// The rows of a step, and where their tokens go.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    /// `[capacity, vocab]`
+    pub(crate) logits: &'a View<f32>,
+    /// `[count]`: rows of the state
+    pub(crate) rows: &'a View<u32>,
+    pub(crate) count: u32,
+    /// `[states, 8]`
+    pub(crate) state: &'a View<u32>,
+    /// `[sequences, ctx]`: the token at each position
+    pub(crate) tokens: &'a View<u32>,
+    /// `[stops]`
+    pub(crate) stop: &'a View<u32>,
+    /// `[sequences, ctx]`: the token after each position
+    pub(crate) out: &'a Pinned<u32>,
+}
+
+impl Sampler {
+    /// All sequences are greedy.
+    pub(crate) fn new(context: &Context, room: Room) -> Result<Sampler, Error> {
+        let Room { vocab, capacity, sequences, ctx, overlap, .. } = room;
+        let (capacity, blocks) = (capacity as usize, blocks(vocab) as usize);
+        let words = |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, len)?.labelled(name));
+        let greedy = Sampling::greedy().params().words();
+        let mut idle = [0; state::LEN];
+        idle[state::DONE as usize] = 1;
+        Ok(Sampler {
+            room,
+            adjust: signed::load(context, SampleAdjust { overlap })?,
+            gather: signed::load(context, SampleGather { overlap })?,
+            token: signed::load(context, SampleToken { overlap })?,
+            params: Buffer::from_slice(context, &greedy.repeat(sequences as usize))?
+                .labelled("sample.params"),
+            bias: words("sample.bias", (sequences * 2 * MAX_BIASES) as usize)?,
+            z: Buffer::zeroed(context, capacity * vocab as usize)?.labelled("sample.z"),
+            largest: Buffer::zeroed(context, capacity * blocks)?.labelled("sample.largest"),
+            histogram: words("sample.histogram", capacity * BINS as usize)?,
+            mask: words("sample.mask", capacity * vocab.div_ceil(32) as usize)?,
+            listed: words("sample.listed", capacity)?,
+            mass: Buffer::zeroed(context, 2 * capacity * blocks)?.labelled("sample.mass"),
+            records: Pinned::zeroed(
+                context,
+                (sequences as usize * ctx as usize * room.record() as usize).max(1),
+            )?
+            .labelled("sample.records"),
+            idle: Buffer::from_slice(context, &idle)?.labelled("sample.idle"),
+        })
+    }
+
+    /// Lets a sequence be sampled in this way from the next launch on. The options have been checked.
+    pub(crate) fn set(&self, stream: &Stream, sequence: u32, sampling: &Sampling) -> Result<(), Error> {
+        let words =
+            SampleParams { best: sampling.logprobs.min(self.room.logprobs), ..sampling.params() }.words();
+        let first = sequence as usize * words.len();
+        stream.write(&self.params.view_range(first..first + words.len()), &words)?;
+        let biases: Vec<u32> =
+            sampling.logit_bias.iter().flat_map(|(id, bias)| [*id, bias.to_bits()]).collect();
+        let first = (sequence * 2 * MAX_BIASES) as usize;
+        match biases.is_empty() {
+            true => Ok(()),
+            false => stream.write(&self.bias.view_range(first..first + biases.len()), &biases),
+        }
+    }
+
+    /// The log-probabilities of the token after a position, if so many were asked for then, and its step has completed.
+    pub(crate) fn log_probabilities(
+        &self,
+        sequence: u32,
+        position: u32,
+        count: u32,
+    ) -> Option<LogProbabilities> {
+        let Room { vocab, ctx, logprobs, .. } = self.room;
+        let count = count.min(logprobs);
+        let first = (sequence as usize * ctx as usize + position as usize) * self.room.record() as usize;
+        let words = 0..(RECORD_HEAD + 2 * count.min(vocab)) as usize;
+        let words: Vec<u32> = words.map(|word| self.records.read(first + word)).collect();
+        (count > 0).then(|| LogProbabilities::of_record(&words))
+    }
+
+    /// Chooses the tokens of these rows.
+    pub(crate) fn run(&self, queue: &mut impl Queue, rows: Rows<'_>) -> Result<(), Error> {
+        let Rows { logits, state, tokens, stop, out, .. } = rows;
+        let args = SampleAdjustArgs::<Host> {
+            logits,
+            state,
+            tokens,
+            bias: &self.bias,
+            z: &self.z,
+            largest: &self.largest,
+            histogram: &self.histogram,
+            of: self.rows(rows),
+        };
+        queue.launch(&self.adjust, args)?;
+        let args = SampleGatherArgs::<Host> {
+            z: &self.z,
+            state,
+            largest: &self.largest,
+            histogram: &self.histogram,
+            mask: &self.mask,
+            listed: &self.listed,
+            mass: &self.mass,
+            of: self.rows(rows),
+        };
+        queue.launch(&self.gather, args)?;
+        let args = SampleTokenArgs::<Host> {
+            z: &self.z,
+            largest: &self.largest,
+            mask: &self.mask,
+            listed: &self.listed,
+            mass: &self.mass,
+            histogram: &self.histogram,
+            state,
+            tokens,
+            stop,
+            out,
+            records: &self.records,
+            stops: stop.len() as u32,
+            record: self.room.record(),
+            of: self.rows(rows),
+        };
+        queue.launch(&self.token, args)
+    }
+
+    fn rows<'a>(&'a self, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
+        let Room { vocab, capacity, sequences, ctx, .. } = self.room;
+        RowsArgs {
+            rows: rows.rows,
+            params: &self.params,
+            vocab,
+            count: rows.count,
+            capacity,
+            states: (rows.state.len() / state::LEN) as u32,
+            sequences,
+            max_tokens: ctx,
+        }
+    }
+
+    /// The kernels, in the order in which [`run`](Sampler::run) launches them.
+    pub(crate) fn list(&self) -> [PassNode; 3] {
+        [
+            PassNode::plain("adjust", &self.adjust),
+            PassNode::plain("gather tokens", &self.gather),
+            PassNode::plain("sample", &self.token),
+        ]
+    }
+}
+
+impl Room {
+    /// Words of a record.
+    fn record(&self) -> u32 {
+        if self.logprobs == 0 { 0 } else { RECORD_HEAD + 2 * self.logprobs }
+    }
+
+    /// Bytes of the buffers on the device.
+    pub(crate) fn bytes(&self) -> u64 {
+        let [vocab, chunks, bins] = [self.vocab, blocks(self.vocab), BINS].map(u64::from);
+        let row = 4 * vocab + vocab.div_ceil(8) + 20 * chunks + 4 * bins + 4;
+        let sequence = 4 * (SampleParams::WORDS as u64 + 2 * u64::from(MAX_BIASES));
+        u64::from(self.capacity) * row + u64::from(self.sequences) * sequence
+    }
+}

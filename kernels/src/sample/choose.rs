@@ -1,0 +1,232 @@
+//! The choice of the next token, the record of log-probabilities, and the step of the state.
+//!
+//! One block for a row. It also clears the row's histogram for the next step. Within a prompt, the next token is the
+//! prompt's. A sequence is done at a stop token, where it has no room for another, or if no token was chosen: a logit
+//! was not finite.
+//!
+//! A record has what log-probabilities follow from, at temperature 1 and before any filter: `ln p = z - largest - ln(mass
+//! / 2^44)`. The host computes the logarithms.
+
+use super::block::{self, warp_max};
+use super::draw::{Draw, Item};
+use super::gather::{largest, words};
+use super::rows::{self, CpuRow, Row, RowsArgs};
+use super::weight::halves;
+use super::{BINS, MAX_BEST, RECORD_HEAD, SampleParams, THREADS, blocks, reference};
+use crate::case::{Case, Variant};
+use crate::contract::Contract;
+use crate::state::{DONE, LEN, LIMIT, NO_TOKEN, POSITION, PROMPT_LEN, TOKEN};
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`SampleToken`].
+    pub struct SampleTokenArgs {
+        /// `[capacity, vocab]`: what [`SampleAdjust`](super::SampleAdjust) gives
+        z: In<f32>,
+        /// `[count, blocks]`: the largest of each chunk. May be longer
+        largest: In<f32>,
+        /// `[count, words]`, `[count]`, `[count, 2, blocks]`: what [`SampleGather`](super::SampleGather) gives. May be
+        /// longer
+        mask: In<u32>,
+        /// See `mask`
+        listed: In<u32>,
+        /// See `mask`
+        mass: In<u64>,
+        /// `[count, 1024]`: zero afterwards. May be longer
+        histogram: InOut<u32>,
+        /// `[states, 8]`: see [`state`](crate::state). Where its `LIMIT` is 0, the limit is `max_tokens`.
+        state: InOut<u32>,
+        /// `[sequences, max_tokens]`: the token at each position; the chosen one is stored at the next
+        tokens: InOut<u32>,
+        /// `[stops]`: tokens that end a sequence. May be longer
+        stop: In<u32>,
+        /// `[sequences, max_tokens]`: the token after each position; the host reads it
+        out: Out<u32>,
+        /// `[sequences, max_tokens, record]`: the bits of the largest logit, the two words of the mass of all tokens, the
+        /// bits of the chosen token's logit, and tokens with the bits of their logits, the best first. May be longer
+        records: Out<u32>,
+        /// Number of stop tokens.
+        stops: u32,
+        /// Words of a record; 0 records nothing.
+        record: u32,
+        /// Rows and sequences.
+        of: RowsArgs,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SampleToken {
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+}
+
+impl KernelDef for SampleToken {
+    type Args<S: Side> = SampleTokenArgs<S>;
+
+    fn name(&self) -> String {
+        format!("sample_token{}", if self.overlap { "" } else { "_plain" })
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &SampleTokenArgs<Shape>) -> Result<Grid, ShapeError> {
+        let RowsArgs { vocab, count, capacity, sequences, max_tokens, .. } = a.of;
+        rows::check(self, &a.of, a.state)?;
+        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
+        self.at_least("largest", a.largest, "count * blocks", &[count, blocks(vocab)])?;
+        self.at_least("mask", a.mask, "count * words", &[count, words(vocab)])?;
+        self.at_least("listed", a.listed, "count", &[count])?;
+        self.at_least("mass", a.mass, "count * 2 * blocks", &[count, 2, blocks(vocab)])?;
+        self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
+        self.length("tokens", a.tokens, "sequences * max_tokens", &[sequences, max_tokens])?;
+        self.at_least("stop", a.stop, "stops", &[a.stops])?;
+        self.length("out", a.out, "sequences * max_tokens", &[sequences, max_tokens])?;
+        self.range("record", a.record, 0, RECORD_HEAD + 2 * MAX_BEST)?;
+        let formula = "sequences * max_tokens * record";
+        self.at_least("records", a.records, formula, &[sequences, max_tokens, a.record])?;
+        Ok(Grid::plane(1, count))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SampleTokenArgs<Dev<'k>>) {
+        rows::with_row(k, self.overlap, &a.of, a.state, |row| Chooser { k, a: &a, row: &row }.run());
+    }
+
+    fn reference(&self, mut a: SampleTokenArgs<Cpu<'_>>) {
+        for row in rows::on_cpu(&a.of, a.state) {
+            let vocab = a.of.vocab as usize;
+            let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
+            let z = &a.z[row.index * vocab..][..vocab];
+            let chosen = reference::choose(z, &params, row.position as u32).unwrap_or(NO_TOKEN);
+            a.histogram[row.index * BINS as usize..][..BINS as usize].fill(0);
+            let at = row.sequence * a.of.max_tokens as usize + row.position;
+            let record = a.record as usize;
+            if record > 0 && chosen != NO_TOKEN {
+                let words = reference::record(z, chosen, params.best.min((a.record - RECORD_HEAD) / 2));
+                a.records[at * record..][..words.len()].copy_from_slice(&words);
+            }
+            step_on_cpu(&mut a, &row, chosen);
+        }
+    }
+}
+
+fn step_on_cpu(a: &mut SampleTokenArgs<Cpu<'_>>, row: &CpuRow, chosen: u32) {
+    let state = &mut a.state[row.state * LEN..][..LEN];
+    let (max, next) = (a.of.max_tokens, row.position + 1);
+    let limit = match state[LIMIT as usize] {
+        0 => max,
+        limit => limit.min(max),
+    };
+    let first = row.sequence * max as usize;
+    let prompted = (next as u32) < state[PROMPT_LEN as usize].min(max);
+    let token = if prompted { a.tokens[first + next] } else { chosen };
+    a.out[first + row.position] = token;
+    let ends = !prompted && a.stop[..a.stops as usize].contains(&token);
+    let goes_on = (next as u32) < limit && token != NO_TOKEN;
+    if goes_on {
+        a.tokens[first + next] = token;
+        (state[TOKEN as usize], state[POSITION as usize]) = (token, next as u32);
+    }
+    if ends || !goes_on {
+        state[DONE as usize] = 1;
+    }
+}
+
+/// The block of a row.
+struct Chooser<'a, 'k> {
+    k: Builder<'k>,
+    a: &'a SampleTokenArgs<Dev<'k>>,
+    row: &'a Row<'k>,
+}
+
+impl<'k> Chooser<'_, 'k> {
+    fn run(&self) {
+        let (k, a) = (self.k, self.a);
+        let blocks = (a.of.vocab + (super::CHUNK - 1)) / super::CHUNK;
+        k.note("the largest of all");
+        let most = largest(k, a.largest.row(self.row.index, blocks * 4), blocks);
+        a.histogram.row(self.row.index, 4 * BINS).at(k.tid()).st(0);
+        let mut chosen = k.var(NO_TOKEN);
+        k.when(most.lt(f32::INFINITY), || {
+            let mut draw = Draw::new(k, a, self.row, most, blocks);
+            let total = draw.total();
+            let token = draw.token(total);
+            chosen.set(token);
+            k.when(a.record.gt(0) & self.row.params.best.gt(0), || self.record(&mut draw, total, token));
+        });
+        k.note("the next token");
+        k.when(k.tid().eq(0), || self.step(chosen.get()));
+    }
+
+    /// Stores what log-probabilities follow from.
+    fn record(&self, draw: &mut Draw<'_, 'k>, total: U64<'k>, token: U32<'k>) {
+        let (k, a) = (self.k, self.a);
+        k.note("the record");
+        let record = a.records.row(self.row.sequence.mad(a.of.max_tokens, self.row.position), a.record * 4);
+        k.when(k.tid().eq(0), || {
+            let [low, high] = halves(total);
+            let z = draw.z(token);
+            [draw.most.bits(), low, high, z.bits()]
+                .into_iter()
+                .zip(0..)
+                .for_each(|(word, i)| record.at(i).st(word));
+        });
+        let best = self.row.params.best.min((a.record - RECORD_HEAD) / 2);
+        draw.look_at_enough(best);
+        let (tops, top) = (block::totals(k), k.shared::<u64>("top", 1));
+        let mut before = k.var(u64::MAX);
+        k.for_each(0, best.min(a.of.vocab), 1, |i| {
+            let mut own = k.var(0u64);
+            draw.items.each(|item: Item<'k>| {
+                let key = item.order();
+                k.when(key.lt(before.get()), || own.max_with(key));
+            });
+            let own = warp_max(own.get());
+            k.when(k.lane().eq(0), || tops.at(k.warp()).st(own));
+            k.barrier();
+            k.when(k.warp().eq(0), || {
+                let best = warp_max(tops.at(k.lane()).ld());
+                k.when(k.lane().eq(0), || top.st(best));
+            });
+            k.barrier();
+            before.set(top.ld());
+            k.when(k.tid().eq(0), || {
+                let token = Item::token_of(before.get());
+                record.at(i * 2 + RECORD_HEAD).st(token);
+                record.at(i * 2 + (RECORD_HEAD + 1)).st(draw.z(token).bits::<u32>());
+            });
+        });
+    }
+
+    /// Steps the state. One thread.
+    fn step(&self, chosen: U32<'k>) {
+        let (k, a, row) = (self.k, self.a, self.row);
+        let state = a.state.row(row.state, 4 * LEN as u32);
+        let next = row.position + 1;
+        let tokens = a.tokens.row(row.sequence, a.of.max_tokens * 4);
+        let [prompt, limit] =
+            [PROMPT_LEN, LIMIT].map(|word| state.at(word).fresh().ld().min(a.of.max_tokens));
+        let limit = limit.eq(0).select(a.of.max_tokens, limit);
+        let mut token = k.var(chosen);
+        k.when(next.lt(prompt), || token.set(tokens.at(next).fresh().ld())).otherwise(|| {
+            k.for_each(0, a.stops, 1, |i| {
+                k.when(a.stop.at(i).ld().eq(&token), || state.at(DONE).st(1));
+            });
+        });
+        a.out.row(row.sequence, a.of.max_tokens * 4).at(row.position).st(&token);
+        k.when(next.lt(limit) & token.get().ne(NO_TOKEN), || {
+            tokens.at(next).st(&token);
+            state.at(TOKEN).st(&token);
+            state.at(POSITION).st(next);
+        })
+        .otherwise(|| state.at(DONE).st(1));
+    }
+}
+
+impl Variant for SampleToken {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        super::case::stages(seed).into_iter().map(|stage| stage.choose).collect()
+    }
+}

@@ -1,0 +1,362 @@
+//! The draw: what the filters keep of a row, and the token at a random share of its mass. One block.
+
+use super::block;
+use super::choose::SampleTokenArgs;
+use super::rows::Row;
+use super::select::{End, Selection};
+use super::weight;
+use super::{CHUNK, ID_BITS, LISTED, SampleParams, THREADS};
+use crate::train::philox;
+use ptx_gen::*;
+
+/// Bits of the key of an order: a number's, and a token's.
+const KEY_BITS: u32 = 32 + ID_BITS;
+
+/// The tokens that a row's choice looks at.
+pub(super) struct Items<'k> {
+    k: Builder<'k>,
+    /// `[vocab]`
+    z: Ptr<'k, f32, Read>,
+    /// Whether they are those of the list, or all of a range.
+    listed: Var<'k, u32>,
+    from: Var<'k, u32>,
+    to: Var<'k, u32>,
+    /// The list.
+    ids: Ptr<'k, u32, Shared>,
+    values: Ptr<'k, f32, Shared>,
+}
+
+/// A token and its logit.
+#[derive(Clone, Copy)]
+pub(super) struct Item<'k> {
+    pub(super) token: U32<'k>,
+    pub(super) z: F32<'k>,
+}
+
+impl<'k> Item<'k> {
+    /// Larger logits first; of equals, the lowest token.
+    pub(super) fn order(self) -> U64<'k> {
+        let bits = self.z.bits::<u32>();
+        let flip = (self.z.bits::<i32>() >> 31).bits::<u32>() | (1 << 31);
+        self.key(bits ^ flip)
+    }
+
+    /// Lower numbers first; of equals, the lowest token. The number is not negative.
+    fn rising(self, number: F32<'k>) -> U64<'k> {
+        self.key(!number.bits::<u32>())
+    }
+
+    /// Lower tokens first.
+    fn reversed(self) -> U32<'k> {
+        self.token ^ ((1 << ID_BITS) - 1)
+    }
+
+    /// The token of an item's place in an order.
+    pub(super) fn token_of(key: U64<'k>) -> U32<'k> {
+        let [low, _] = weight::halves(key);
+        (low & ((1 << ID_BITS) - 1)) ^ ((1 << ID_BITS) - 1)
+    }
+
+    fn key(self, number: U32<'k>) -> U64<'k> {
+        (number.cvt::<u64>() << ID_BITS) + self.reversed().cvt::<u64>()
+    }
+}
+
+impl<'k> Items<'k> {
+    /// All tokens.
+    fn all(k: Builder<'k>, z: Ptr<'k, f32, Read>, vocab: U32<'k>) -> Self {
+        let [listed, from] = [0, 0].map(|v| k.var(v));
+        let (ids, values) = (k.shared("ids", LISTED), k.shared("values", LISTED));
+        Items { k, z, listed, from, to: k.var(vocab), ids, values }
+    }
+
+    /// `body` for each item of this thread.
+    pub(super) fn each(&self, body: impl FnOnce(Item<'k>)) {
+        let (k, listed) = (self.k, self.listed.get().eq(1));
+        k.for_each(self.from.get() + k.tid(), self.to.get(), THREADS, |i| {
+            let (mut token, mut z) = (k.var(i), k.var(0.0));
+            k.when(listed, || {
+                token.set(self.ids.at(i).ld());
+                z.set(self.values.at(i).ld());
+            })
+            .otherwise(|| z.set(self.z.at(i).fresh().ld()));
+            body(Item { token: token.get(), z: z.get() });
+        });
+    }
+
+    /// The sum of a mass of each. Whole block.
+    fn sum(&self, mass: impl FnOnce(Item<'k>, &mut Var<'k, u64>)) -> U64<'k> {
+        let mut sum = self.k.var(0u64);
+        self.each(|item| mass(item, &mut sum));
+        block::sum(self.k, sum.get())
+    }
+
+    /// Makes the list of a mask's tokens, in any order. Whole block.
+    fn list(&mut self, mask: Ptr<'k, u32, Read>, words: U32<'k>, listed: U32<'k>) {
+        let k = self.k;
+        let count = k.shared::<u32>("length", 1);
+        k.when(k.tid().eq(0), || count.st(0));
+        k.barrier();
+        k.for_each(k.tid(), words, THREADS, |i| {
+            let mut bits = k.var(mask.at(i).fresh().ld());
+            k.repeat_with(
+                &mut bits,
+                |bits| bits.get().eq(0),
+                |bits| {
+                    let left = bits.get();
+                    let token = i * 32 + left.brev().clz();
+                    let at = count.atom_add(1);
+                    self.ids.at(at).st(token);
+                    self.values.at(at).st(self.z.at(token).fresh().ld());
+                    bits.set(left & (left - 1));
+                },
+            );
+        });
+        k.barrier();
+        self.listed.set(1);
+        self.to.set(listed);
+    }
+}
+
+/// What is kept: items not behind either border, and not too far below the largest.
+#[derive(Clone, Copy)]
+struct Kept<'k> {
+    /// The border in the order of the logits.
+    order: U64<'k>,
+    /// The border of typical-p, and the mean that distances are from.
+    typical: U64<'k>,
+    mean: F32<'k>,
+    most: F32<'k>,
+}
+
+impl<'k> Kept<'k> {
+    fn has(self, item: Item<'k>) -> Pred<'k> {
+        item.order().ge(self.order) & self.distance(item).ge(self.typical)
+    }
+
+    /// Typical tokens first: those whose surprise is near the mean of all.
+    fn distance(self, item: Item<'k>) -> U64<'k> {
+        item.rising(((self.most - item.z) - self.mean).abs())
+    }
+}
+
+/// A row's draw.
+pub(super) struct Draw<'a, 'k> {
+    pub(super) k: Builder<'k>,
+    pub(super) a: &'a SampleTokenArgs<Dev<'k>>,
+    pub(super) row: &'a Row<'k>,
+    /// The largest logit.
+    pub(super) most: F32<'k>,
+    pub(super) items: Items<'k>,
+    blocks: U32<'k>,
+    selection: Selection<'k>,
+    /// A random word.
+    word: U32<'k>,
+}
+
+impl<'a, 'k> Draw<'a, 'k> {
+    pub(super) fn new(
+        k: Builder<'k>,
+        a: &'a SampleTokenArgs<Dev<'k>>,
+        row: &'a Row<'k>,
+        most: F32<'k>,
+        blocks: U32<'k>,
+    ) -> Self {
+        let z = a.z.row(row.index, a.of.vocab * 4);
+        let zero = k.val(0);
+        let [word, ..] = philox::on_device([row.position, zero, zero, zero], row.params.seed);
+        let (items, selection) = (Items::all(k, z, a.of.vocab), Selection::new(k));
+        Draw { k, a, row, most, items, blocks, selection, word }
+    }
+
+    /// The mass of a chunk of each of the first threads.
+    fn mass_of_chunk(&self, which: u32) -> U64<'k> {
+        let k = self.k;
+        let masses = self.a.mass.row(self.row.index, self.blocks * 16);
+        let mut mass = k.var(0u64);
+        let at = masses.at(k.tid() + self.blocks * which).fresh();
+        at.ld_if(k.tid().lt(self.blocks), &mut mass);
+        mass.get()
+    }
+
+    /// The mass of all tokens at temperature 1. Whole block.
+    pub(super) fn total(&self) -> U64<'k> {
+        block::sum(self.k, self.mass_of_chunk(0))
+    }
+
+    /// A token's logit.
+    pub(super) fn z(&self, token: U32<'k>) -> F32<'k> {
+        self.items.z.at(token).fresh().ld()
+    }
+
+    /// Looks at all tokens, unless a list has the first `count`.
+    pub(super) fn look_at_enough(&mut self, count: U32<'k>) {
+        let k = self.k;
+        let few = self.items.listed.get().eq(0) | self.items.to.get().lt(count);
+        k.when(few, || {
+            self.items.listed.set(0);
+            self.items.from.set(0);
+            self.items.to.set(self.a.of.vocab);
+        });
+    }
+
+    /// The token. Whole block.
+    pub(super) fn token(&mut self, total: U64<'k>) -> U32<'k> {
+        let k = self.k;
+        let zero = k.val(0u64);
+        let all = Kept { order: zero, typical: zero, mean: k.val(0.0), most: self.most };
+        let (mut order, mut typical) = (k.var(0u64), k.var(0u64));
+        let (mut mean, mut most, mut number) = (k.var(0.0), k.var(self.most), k.var(0u64));
+        k.when(self.row.params.is_unordered(), || number.set(self.find_chunk())).otherwise(|| {
+            self.take_list(total);
+            let kept = self.filter(all, total);
+            order.set(kept.order);
+            typical.set(kept.typical);
+            mean.set(kept.mean);
+            most.set(self.most_of(kept));
+            let mass =
+                self.items.sum(|item, sum| self.when_drawn(kept, most.get(), item, |mass| *sum += mass));
+            number.set(weight::times(mass, self.word));
+        });
+        let kept = Kept { order: order.get(), typical: typical.get(), mean: mean.get(), ..all };
+        let most = most.get();
+        k.note("the token at the random share of the mass, in the order of tokens");
+        let key = self.selection.border(ID_BITS, End::Whole, number.get(), |add| {
+            self.items.each(|item| {
+                self.when_drawn(kept, most, item, |mass| add(item.reversed().cvt(), mass));
+            });
+        });
+        key.cvt::<u32>() ^ ((1 << ID_BITS) - 1)
+    }
+
+    /// Calls `body` with the mass at the sequence's temperature, if the item is kept.
+    fn when_drawn(&self, kept: Kept<'k>, most: F32<'k>, item: Item<'k>, body: impl FnOnce(U64<'k>)) {
+        let near = (item.z - most).ge(self.row.params.min_gap);
+        self.k.when(kept.has(item) & near, || body(weight::on_device(item.z, most, self.row.params.scale)));
+    }
+
+    /// Calls `body` with the mass at temperature 1, if the item is kept.
+    fn when_kept(&self, kept: Kept<'k>, item: Item<'k>, body: impl FnOnce(U64<'k>)) {
+        let one = SampleParams::OFF.scale.map(|scale| self.k.val(scale));
+        self.k.when(kept.has(item), || body(weight::on_device(item.z, self.most, one)));
+    }
+
+    /// Looks at the chunk alone that has the random share of the mass; gives what is left of the share there.
+    fn find_chunk(&mut self) -> U64<'k> {
+        let k = self.k;
+        k.note("only min-p: the chunk at the random share of the mass");
+        let (found, rest) = (k.shared::<u32>("chunk", 1), k.shared::<u64>("rest", 2));
+        let mass = self.mass_of_chunk(1);
+        let end = block::scan(k, block::totals(k), mass);
+        k.when(k.tid().eq(THREADS - 1), || rest.at(1).st(end));
+        k.barrier();
+        let number = weight::times(rest.at(1).ld(), self.word);
+        let start = end - mass;
+        k.when(start.le(number) & end.gt(number), || {
+            found.st(k.tid());
+            rest.st(number - start);
+        });
+        k.barrier();
+        let first = found.ld() * CHUNK;
+        self.items.from.set(first);
+        self.items.to.set((first + CHUNK).min(self.a.of.vocab));
+        rest.ld()
+    }
+
+    /// Looks at the listed tokens alone, if they decide.
+    fn take_list(&mut self, total: U64<'k>) {
+        let (k, a, row) = (self.k, self.a, self.row);
+        let listed = block::of_first(k, a.listed.at(row.index).fresh());
+        k.when(listed.gt(0), || {
+            k.note("the listed tokens");
+            let count = (a.of.vocab + 31) / 32;
+            self.items.list(a.mask.row(row.index, count * 4), count, listed);
+            let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
+            k.when(row.params.top_k.eq(0), || {
+                let mass = self.items.sum(|item, sum| *sum += weight::on_device(item.z, self.most, one));
+                let enough = mass.gt(weight::border(total, row.params.top_p));
+                k.when(!enough, || {
+                    self.items.listed.set(0);
+                    self.items.to.set(a.of.vocab);
+                });
+            });
+        });
+    }
+
+    /// Top-k, typical-p and top-p.
+    fn filter(&self, all: Kept<'k>, total: U64<'k>) -> Kept<'k> {
+        let (k, params) = (self.k, &self.row.params);
+        let mut order = k.var(0u64);
+        k.when(params.top_k.gt(0) & params.top_k.lt(self.items.to.get()), || {
+            k.note("top-k");
+            order.set(self.selection.border(KEY_BITS, End::Apart, (params.top_k - 1).cvt(), |add| {
+                self.items.each(|item| add(item.order(), k.val(1u64)));
+            }));
+        });
+        let kept = Kept { order: order.get(), ..all };
+        let kept = self.typical(kept);
+        k.when(params.top_p.gt(0), || {
+            k.note("top-p");
+            let mut mass = k.var(total);
+            k.when((params.top_k | params.typical_p).gt(0), || {
+                mass.set(self.items.sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass)));
+            });
+            let number = weight::border(mass.get(), params.top_p);
+            let border = self.selection.border(KEY_BITS, End::Apart, number, |add| {
+                self.items.each(|item| self.when_kept(kept, item, |mass| add(item.order(), mass)));
+            });
+            order.set(kept.order.max(border));
+        });
+        Kept { order: order.get(), ..kept }
+    }
+
+    /// Typical-p: the border in the order of how far a token's surprise is from the mean.
+    fn typical(&self, kept: Kept<'k>) -> Kept<'k> {
+        let (k, params) = (self.k, &self.row.params);
+        let (mut border, mut mean) = (k.var(0u64), k.var(0.0));
+        k.when(params.typical_p.gt(0), || {
+            k.note("typical-p");
+            let mass = self.items.sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass));
+            let surprise = self.items.sum(|item, sum| {
+                self.when_kept(kept, item, |mass| *sum += moment(mass, self.most - item.z));
+            });
+            mean.set(surprise.cvt::<f32>() / mass.cvt::<f32>());
+            let kept = Kept { mean: mean.get(), ..kept };
+            let number = weight::border(mass, params.typical_p);
+            border.set(self.selection.border(KEY_BITS, End::Apart, number, |add| {
+                self.items.each(|item| self.when_kept(kept, item, |mass| add(kept.distance(item), mass)));
+            }));
+        });
+        Kept { typical: border.get(), mean: mean.get(), ..kept }
+    }
+
+    /// The largest logit that is kept: typical-p may drop the first.
+    fn most_of(&self, kept: Kept<'k>) -> F32<'k> {
+        let k = self.k;
+        let mut most = k.var(self.most);
+        k.when(self.row.params.typical_p.gt(0), || {
+            let mut own = k.var(f32::NEG_INFINITY);
+            self.items.each(|item| {
+                k.when(kept.has(item), || own.max_with(item.z));
+            });
+            most.set(block::max(k, own.get()));
+        });
+        most.get()
+    }
+}
+
+/// Fraction bits of a gap in [`moment`].
+const GAP_BITS: u32 = 20;
+
+/// A mass times how far its logit is below the largest. `exp(-x) x` is below 1, so it fits.
+fn moment<'k>(mass: U64<'k>, gap: F32<'k>) -> U64<'k> {
+    let gap = (gap * (1 << GAP_BITS) as f32).cvt::<u32>().min(63 << GAP_BITS);
+    let [low, high] = weight::halves(mass);
+    (high.mul_wide(gap) << (32 - GAP_BITS)) + (low.mul_wide(gap) >> GAP_BITS)
+}
+
+/// [`moment`] on the CPU.
+pub(super) fn moment_on_cpu(mass: u64, gap: f32) -> u64 {
+    let gap = ((gap * (1 << GAP_BITS) as f32) as u32).min(63 << GAP_BITS);
+    ((u128::from(mass) * u128::from(gap)) >> GAP_BITS) as u64
+}

@@ -1,0 +1,203 @@
+//! What the choice needs of all tokens: the masses of each chunk, and a mask of the first tokens.
+//!
+//! The mask has the tokens of the upper bins of the histogram: as few bins as have the tokens that top-k keeps, or, where
+//! only top-p orders tokens, as many as [`LISTED`] tokens fill. The last kernel needs to look at no other, if they are
+//! at most [`LISTED`], and in the second case if their mass is enough.
+
+use super::adjust::{bin, bin_on_cpu};
+use super::block;
+use super::params::DeviceParams;
+use super::rows::{self, Row, RowsArgs};
+use super::weight::{self, weight};
+use super::{BINS, CHUNK, LISTED, SampleParams, THREADS, blocks};
+use crate::case::{Case, Variant};
+use crate::contract::Contract;
+use ptx_gen::*;
+
+args! {
+    /// Arguments of [`SampleGather`].
+    pub struct SampleGatherArgs {
+        /// `[capacity, vocab]`: what [`SampleAdjust`](super::SampleAdjust) gives
+        z: In<f32>,
+        /// `[states, 8]`: see [`state`](crate::state)
+        state: In<u32>,
+        /// `[count, blocks]`: the largest of each chunk. May be longer
+        largest: In<f32>,
+        /// `[count, 1024]`: how many tokens each bin has. May be longer
+        histogram: In<u32>,
+        /// `[count, words]`: a bit for each of the first tokens, 32 tokens a word. May be longer
+        mask: Out<u32>,
+        /// `[count]`: tokens of the mask; 0 if it is of no use. May be longer
+        listed: Out<u32>,
+        /// `[count, 2, blocks]`: the masses of the chunks, at temperature 1, and of what min-p keeps at the sequence's
+        /// temperature. May be longer
+        mass: Out<u64>,
+        /// Rows and sequences.
+        of: RowsArgs,
+    }
+}
+
+/// The kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SampleGather {
+    /// Whether it overlaps with the previous kernel and waits for its end (programmatic dependent launch): sm_90.
+    pub overlap: bool,
+}
+
+/// Words of a row of the mask.
+pub(super) fn words(vocab: u32) -> u32 {
+    vocab.div_ceil(32)
+}
+
+impl KernelDef for SampleGather {
+    type Args<S: Side> = SampleGatherArgs<S>;
+
+    fn name(&self) -> String {
+        format!("sample_gather{}", if self.overlap { "" } else { "_plain" })
+    }
+
+    fn block(&self) -> u32 {
+        THREADS
+    }
+
+    fn grid(&self, a: &SampleGatherArgs<Shape>) -> Result<Grid, ShapeError> {
+        let RowsArgs { vocab, count, capacity, .. } = a.of;
+        rows::check(self, &a.of, a.state)?;
+        self.length("z", a.z, "capacity * vocab", &[capacity, vocab])?;
+        self.at_least("largest", a.largest, "count * blocks", &[count, blocks(vocab)])?;
+        self.at_least("histogram", a.histogram, "count * 1024", &[count, BINS])?;
+        self.at_least("mask", a.mask, "count * words", &[count, words(vocab)])?;
+        self.at_least("listed", a.listed, "count", &[count])?;
+        self.at_least("mass", a.mass, "count * 2 * blocks", &[count, 2, blocks(vocab)])?;
+        Ok(Grid::plane(blocks(vocab), count))
+    }
+
+    fn program<'k>(&self, k: Builder<'k>, a: SampleGatherArgs<Dev<'k>>) {
+        rows::with_row(k, self.overlap, &a.of, a.state, |row| gather(k, &a, &row));
+    }
+
+    fn reference(&self, a: SampleGatherArgs<Cpu<'_>>) {
+        let (vocab, blocks) = (a.of.vocab as usize, blocks(a.of.vocab) as usize);
+        for row in rows::on_cpu(&a.of, a.state) {
+            let params = SampleParams::of_words(&a.of.params[row.sequence * SampleParams::WORDS..]);
+            let z = &a.z[row.index * vocab..][..vocab];
+            let most =
+                a.largest[row.index * blocks..][..blocks].iter().fold(f32::NEG_INFINITY, |m, &z| m.max(z));
+            if most == f32::INFINITY {
+                continue;
+            }
+            let (first, listed) = upper(&a.histogram[row.index * BINS as usize..][..BINS as usize], &params);
+            a.listed[row.index] = listed;
+            let words = words(a.of.vocab) as usize;
+            for (word, z) in a.mask[row.index * words..].iter_mut().zip(z.chunks(32)) {
+                let bits =
+                    z.iter().enumerate().map(|(i, &z)| u32::from(listed > 0 && bin_on_cpu(z) >= first) << i);
+                *word = bits.sum();
+            }
+            let masses = &mut a.mass[2 * row.index * blocks..][..2 * blocks];
+            for (i, z) in z.chunks(CHUNK as usize).enumerate() {
+                let kept = z.iter().filter(|&&z| z - most >= params.min_gap);
+                masses[i] = z.iter().map(|&z| weight(z, most, SampleParams::OFF.scale)).sum();
+                masses[blocks + i] = kept.map(|&z| weight(z, most, params.scale)).sum();
+            }
+        }
+    }
+}
+
+/// The first bin of the mask, and its tokens; none if they are of no use.
+fn upper(histogram: &[u32], params: &SampleParams) -> (u32, u32) {
+    let (goal, fits) = match params.top_k {
+        1..=LISTED => (params.top_k.max(params.best), 0),
+        0 if params.typical_p == 0 && params.top_p > 0 => (LISTED + 1, 1),
+        _ => return (0, 0),
+    };
+    let mut sums: Vec<u32> = histogram.to_vec();
+    (0..sums.len() - 1).rev().for_each(|bin| sums[bin] += sums[bin + 1]);
+    let first = sums.iter().rposition(|&sum| sum >= goal).map_or(0, |bin| bin + fits);
+    let listed = sums.get(first).copied().unwrap_or(0);
+    (first as u32, if listed > LISTED { 0 } else { listed })
+}
+
+fn gather<'k>(k: Builder<'k>, a: &SampleGatherArgs<Dev<'k>>, row: &Row<'k>) {
+    k.note("the largest of all");
+    let most = largest(k, a.largest.row(row.index, k.nctaid() * 4), k.nctaid());
+    k.when(most.lt(f32::INFINITY), || {
+        let [first, listed] = upper_on_device(k, a, row);
+        k.note("the masses and the mask of the chunk");
+        let mut masses = [k.var(0u64), k.var(0u64)];
+        let z = a.z.row(row.index, a.of.vocab * 4);
+        let mask = a.mask.row(row.index, (a.of.vocab + 31) / 32 * 4);
+        for i in [0, THREADS] {
+            let token = k.ctaid() * CHUNK + k.tid() + i;
+            let inside = token.lt(a.of.vocab);
+            let mut z_of = k.var(f32::NEG_INFINITY);
+            z.at(token).fresh().ld_if(inside, &mut z_of);
+            let z = z_of.get();
+            let word = (inside & listed.gt(0) & bin(z).ge(first)).ballot();
+            k.when(k.lane().eq(0) & inside, || mask.at(token / 32).st(word));
+            k.when(inside, || add(k, &mut masses, z, most, &row.params));
+        }
+        let masses = masses.map(|mass| block::sum(k, mass.get()));
+        k.when(k.tid().eq(0), || {
+            let own = a.mass.row(row.index, k.nctaid() * 16);
+            own.at(k.ctaid()).st(masses[0]);
+            own.at(k.ctaid() + k.nctaid()).st(masses[1]);
+            k.when(k.ctaid().eq(0), || a.listed.at(row.index).st(listed));
+        });
+    });
+}
+
+/// The largest of chunks, the same in the whole block.
+pub(super) fn largest<'k>(k: Builder<'k>, chunks: Ptr<'k, f32, Read>, blocks: U32<'k>) -> F32<'k> {
+    let mut most = k.var(f32::NEG_INFINITY);
+    chunks.at(k.tid()).fresh().ld_if(k.tid().lt(blocks), &mut most);
+    block::max(k, most.get())
+}
+
+/// Adds the masses of a token.
+fn add<'k>(
+    k: Builder<'k>,
+    masses: &mut [Var<'k, u64>; 2],
+    z: F32<'k>,
+    most: F32<'k>,
+    params: &DeviceParams<'k>,
+) {
+    let [plain, drawn] = masses;
+    let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
+    *plain += weight::on_device(z, most, one);
+    let kept = (z - most).ge(params.min_gap);
+    k.when(kept, || *drawn += weight::on_device(z, most, params.scale));
+}
+
+/// [`upper`] in every thread of a block.
+fn upper_on_device<'k>(k: Builder<'k>, a: &SampleGatherArgs<Dev<'k>>, row: &Row<'k>) -> [U32<'k>; 2] {
+    let DeviceParams { top_k, top_p, typical_p, best, .. } = row.params;
+    k.note("the first bin of the mask: the last one up to which there are as many tokens as are asked for");
+    let counted = (top_k - 1).lt(LISTED);
+    let fitted = top_k.eq(0) & typical_p.eq(0) & top_p.gt(0);
+    let goal = counted.select(top_k.max(best), LISTED + 1);
+    let bin = k.val(BINS - 1) - k.tid();
+    let own = a.histogram.row(row.index, 4 * BINS).at(bin).fresh().ld();
+    let sum = block::scan(k, block::totals(k), own.cvt()).cvt::<u32>();
+    let found = k.shared::<u32>("upper", 2);
+    let publish = |first: U32<'k>, listed: U32<'k>| {
+        found.st(first);
+        found.at(1).st(listed);
+    };
+    let before = sum - own;
+    let here = sum.ge(goal) & before.lt(goal);
+    k.when(here & fitted, || publish(bin + 1, before)).otherwise(|| {
+        k.when(here, || publish(bin, sum));
+    });
+    k.when(bin.eq(0) & sum.lt(goal), || publish(bin, sum));
+    k.barrier();
+    let [first, listed] = [0, 1].map(|i| found.at(i).ld());
+    let useful = (counted | fitted) & listed.le(LISTED);
+    [first, useful.select(listed, 0)]
+}
+
+impl Variant for SampleGather {
+    fn cases(&self, seed: u64) -> Vec<Case> {
+        super::case::stages(seed).into_iter().map(|stage| stage.gather).collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! What a sequence is sampled by, as words in device memory.
+
+use super::weight::scale;
+use ptx_gen::*;
+
+/// Parameters of a sequence. The filters are off in [`SampleParams::OFF`], and [`SampleParams::GREEDY`] takes the first
+/// token.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SampleParams {
+    /// The key of the random words.
+    pub seed: u64,
+    /// The number of tokens that top-k keeps; 0 keeps all.
+    pub top_k: u32,
+    /// Top-p in units of 2^-32; 0 keeps all. See [`SampleParams::share`].
+    pub top_p: u32,
+    /// Typical-p in units of 2^-32; 0 keeps all.
+    pub typical_p: u32,
+    /// The logarithm of min-p: what a logit may be below the largest. Negative infinity keeps all.
+    pub min_gap: f32,
+    /// `log2(e) / temperature`, as the sum of two: see [`scale`].
+    pub scale: [f32; 2],
+    /// What the logit of a token of the window is divided by if it is positive, and multiplied by if not.
+    pub repeat: f32,
+    /// What is subtracted from the logit of a token of the window.
+    pub presence: f32,
+    /// What is subtracted for each time that a token is in the window.
+    pub frequency: f32,
+    /// The number of latest tokens that are penalized.
+    pub window: u32,
+    /// Entries of the sequence's biases.
+    pub biases: u32,
+    /// Best tokens whose log-probabilities are recorded.
+    pub best: u32,
+}
+
+/// The words of [`SampleParams`].
+pub(crate) const WORDS: usize = 16;
+
+impl SampleParams {
+    /// Words of a sequence.
+    pub const WORDS: usize = WORDS;
+
+    /// Nothing is filtered or penalized, at temperature 1.
+    pub const OFF: SampleParams = SampleParams {
+        seed: 0,
+        top_k: 0,
+        top_p: 0,
+        typical_p: 0,
+        min_gap: f32::NEG_INFINITY,
+        scale: scale(1.0),
+        repeat: 1.0,
+        presence: 0.0,
+        frequency: 0.0,
+        window: 0,
+        biases: 0,
+        best: 0,
+    };
+
+    /// The token of the largest logit; of equals, the lowest.
+    pub const GREEDY: SampleParams = SampleParams { top_k: 1, ..SampleParams::OFF };
+
+    /// A probability below 1 in units of 2^-32, at least one; 1 and more keep all.
+    pub fn share(p: f64) -> u32 {
+        let units = (p * 2f64.powi(32)).round();
+        if p >= 1.0 { 0 } else { units.clamp(1.0, f64::from(u32::MAX)) as u32 }
+    }
+
+    /// As words, in the order of the fields.
+    pub fn words(&self) -> [u32; WORDS] {
+        let [repeat, presence, frequency] = [self.repeat, self.presence, self.frequency].map(f32::to_bits);
+        let [hi, lo] = self.scale.map(f32::to_bits);
+        let SampleParams { seed, top_k, top_p, typical_p, window, biases, best, .. } = *self;
+        let (low, high, gap) = (seed as u32, (seed >> 32) as u32, self.min_gap.to_bits());
+        [
+            low, high, top_k, top_p, typical_p, gap, hi, lo, repeat, presence, frequency, window, biases,
+            best, 0, 0,
+        ]
+    }
+
+    /// The parameters that these are the words of.
+    pub fn of_words(words: &[u32]) -> SampleParams {
+        let float = |i: usize| f32::from_bits(words[i]);
+        SampleParams {
+            seed: u64::from(words[0]) | u64::from(words[1]) << 32,
+            top_k: words[2],
+            top_p: words[3],
+            typical_p: words[4],
+            min_gap: float(5),
+            scale: [float(6), float(7)],
+            repeat: float(8),
+            presence: float(9),
+            frequency: float(10),
+            window: words[11],
+            biases: words[12],
+            best: words[13],
+        }
+    }
+}
+
+/// The same in a thread.
+pub(crate) struct DeviceParams<'k> {
+    pub(crate) seed: [U32<'k>; 2],
+    pub(crate) top_k: U32<'k>,
+    pub(crate) top_p: U32<'k>,
+    pub(crate) typical_p: U32<'k>,
+    pub(crate) min_gap: F32<'k>,
+    pub(crate) scale: [F32<'k>; 2],
+    pub(crate) penalties: [F32<'k>; 3],
+    pub(crate) window: U32<'k>,
+    pub(crate) biases: U32<'k>,
+    pub(crate) best: U32<'k>,
+}
+
+impl<'k> DeviceParams<'k> {
+    /// Those of a sequence.
+    pub(crate) fn load(params: Ptr<'k, u32, Read>, sequence: U32<'k>) -> Self {
+        let words = params.row(sequence, 4 * WORDS as u32);
+        let four = |i: u32| words.at(i).ld4();
+        let [low, high, top_k, top_p] = four(0);
+        let [typical_p, gap, hi, lo] = four(4);
+        let [repeat, presence, frequency, window] = four(8);
+        let [biases, best, ..] = four(12);
+        DeviceParams {
+            seed: [low, high],
+            top_k,
+            top_p,
+            typical_p,
+            min_gap: gap.bits(),
+            scale: [hi.bits(), lo.bits()],
+            penalties: [repeat.bits(), presence.bits(), frequency.bits()],
+            window,
+            biases,
+            best,
+        }
+    }
+
+    /// Whether tokens are filtered by nothing but min-p.
+    pub(crate) fn is_unordered(&self) -> Pred<'k> {
+        (self.top_k | self.top_p | self.typical_p).eq(0)
+    }
+}
