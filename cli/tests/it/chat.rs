@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use crate::input::refused;
 use crate::program::{End, MODEL, command, run};
 
-/// With a template that adds few tokens.
-const CHAT: [&str; 6] = ["chat", MODEL, "--device", "emu", "--chat-template", "cli/tests/it/brief.jinja"];
+/// With a template that adds few tokens, and without chance.
+const CHAT: [&str; 8] =
+    ["chat", MODEL, "--device", "emu", "--temp", "0", "--chat-template", "cli/tests/it/brief.jinja"];
 
 /// Says these lines through a pipe.
 fn piped(arguments: &[&str], lines: &[&str]) -> End {
