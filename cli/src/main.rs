@@ -24,7 +24,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{bench, chat, check, completions, devices, doctor, finetune, graph, info, logits, merge, run};
+use commands::{
+    bench, chat, check, completions, detokenize, devices, doctor, finetune, graph, info, logits, merge, run, tokenize,
+};
 use failure::Failure;
 
 #[derive(Parser)]
@@ -46,6 +48,10 @@ enum Command {
     Finetune(Box<finetune::Args>),
     /// Add a LoRA adapter to the weights of its model
     Merge(merge::Args),
+    /// Show the tokens of a text
+    Tokenize(tokenize::Args),
+    /// Show the text of tokens
+    Detokenize(detokenize::Args),
     /// Show what a model file holds, without loading it
     Info(info::Args),
     /// Run every kernel against its CPU reference
@@ -81,6 +87,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Logits(args) => logits::run(&args),
         Command::Finetune(args) => finetune::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Tokenize(args) => tokenize::run(&args),
+        Command::Detokenize(args) => detokenize::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Bench(args) => bench::run(&args),

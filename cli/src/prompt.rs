@@ -58,7 +58,7 @@ impl Source {
 }
 
 /// The text of what was read, without its last line break.
-fn whole(name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
+pub(crate) fn whole(name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
     let bytes =
         bytes.map_err(|error| Failure::Input(format!("cannot read the prompt from {name}: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|error| {

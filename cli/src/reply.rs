@@ -120,7 +120,7 @@ impl Reply {
 /// Why a text ended, in a few words.
 pub(crate) fn why(ending: &Ending, words: Option<&Tokenizer>) -> String {
     match ending {
-        Ending::EndToken(id) => match words.and_then(|words| words.spelling(*id)) {
+        Ending::EndToken(id) => match words.and_then(|words| words.control(*id)) {
             Some(spelling) => format!("end of text ({spelling})"),
             None => format!("end of text (token {id})"),
         },
@@ -135,7 +135,7 @@ pub(crate) fn why(ending: &Ending, words: Option<&Tokenizer>) -> String {
 pub(crate) fn end(ending: &Ending, words: Option<&Tokenizer>) -> Value {
     match ending {
         Ending::EndToken(id) => {
-            let spelling = words.and_then(|words| words.spelling(*id));
+            let spelling = words.and_then(|words| words.control(*id));
             json!({ "reason": "end_token", "token": id, "spelling": spelling })
         }
         Ending::StopString(stop) => json!({ "reason": "stop_string", "string": stop }),

@@ -165,15 +165,26 @@ impl<'a> TextStream<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use proptest::prelude::*;
     use tokenizers::models::bpe::BPE;
 
     use super::*;
+    use crate::model::vocabulary::{Encoder, Vocabulary};
 
     /// A tokenizer whose tokens are these bytes.
     fn tokenizer(pieces: &[&[u8]]) -> Tokenizer {
         let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
-        Tokenizer::new(tokenizers::Tokenizer::new(BPE::default()), pieces, None, None, vec![])
+        Tokenizer::new(Vocabulary {
+            encoder: Encoder::Library(Box::new(tokenizers::Tokenizer::new(BPE::default()))),
+            pieces,
+            control: HashMap::new(),
+            space_prefix: false,
+            bos: None,
+            eos: None,
+            warnings: vec![],
+        })
     }
 
     fn stops(stops: &[&str]) -> StopStrings {

@@ -124,8 +124,8 @@ fn a_model_without_its_tokenizer_decodes_ids() {
     let file = path.to_str().expect("UTF-8");
     let place = ["--device", "emu", "-n", "2", "--quiet"];
     let sentence = format!(
-        "{file}: tokenizer.ggml.model is \"bert\"; supported: gpt2 (byte-level BPE); \
-         token ids need no tokenizer: --prompt-ids 1,2 --print ids"
+        "{file}: tokenizer.ggml.model is \"bert\"; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), \
+         t5 (unigram), gemma4; token ids need no tokenizer: --prompt-ids 1,2 --print ids"
     );
     for prompt in [["--prompt", "x"], ["--prompt-ids", "5,9"]] {
         assert_eq!(run(&[&["run", file], &prompt[..], &place].concat()), refused(2, &sentence));

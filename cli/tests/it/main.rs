@@ -15,4 +15,5 @@ mod program;
 mod prompts;
 #[cfg(unix)]
 mod signals;
+mod tokens;
 mod usage;

@@ -122,11 +122,6 @@ const TOKENIZER: &[Row] = &[
         Neutral::Bool(false),
         "stripping of accents is not supported",
     ),
-    only(
-        "tokenizer.ggml.precompiled_charsmap",
-        Neutral::Empty,
-        "SentencePiece's normalization is not supported",
-    ),
     harmless("*"),
 ];
 

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::Error;
 use crate::model::folder::contents::Folder;
 use crate::model::folder::folder_fault::Fault;
@@ -10,6 +12,7 @@ use crate::model::folder::names::Named;
 use crate::model::folder::special::{GENERATION, TEMPLATE_JINJA, TEMPLATE_JSON, TOKENIZER, TOKENIZER_CONFIG};
 use crate::model::folder::{config, read, special, vocabulary};
 use crate::model::gguf::Gguf;
+use crate::model::keys::MAX_SIZE;
 use crate::model::outline::{self, Outline};
 use crate::model::tokenizer::Tokenizer;
 use crate::sampling::defaults::{self, GenerationConfig};
@@ -53,13 +56,14 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// A vocabulary that is missing, damaged, or of another kind than byte-level BPE.
+    /// A vocabulary that is missing, damaged, or of a kind that is not supported.
     pub fn tokenizer(&self) -> Result<Tokenizer, Error> {
         match &self.files {
             Files::Gguf(gguf) => Tokenizer::from_gguf(gguf),
             Files::Folder(folder) => {
                 let config = read::object(&folder.path, CONFIG)?.unwrap_or_default();
-                vocabulary::read(&folder.path, self.outline.config.vocab, &config)
+                let vocab = Some(self.outline.config.vocab);
+                vocabulary::read(&folder.path, vocab, &config).map(Tokenizer::new)
             }
         }
     }
@@ -76,6 +80,23 @@ impl Model {
             Files::Gguf(_) => Ok(GenerationConfig::default()),
             Files::Folder(folder) => defaults::of_folder(&folder.path, self.outline.config.vocab),
         }
+    }
+}
+
+impl Tokenizer {
+    /// The tokenizer of a GGUF file or a Hugging Face folder, whatever else is in it: a model is not needed.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or is damaged; a vocabulary that is missing, damaged, or not supported.
+    pub fn open(path: &Path) -> Result<Tokenizer, Error> {
+        if !path.is_dir() {
+            return Tokenizer::from_gguf(&Gguf::open(path)?);
+        }
+        let config = read::object(path, CONFIG)?.unwrap_or_default();
+        let vocab = config.get("vocab_size").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+        let vocab = vocab.filter(|vocab| *vocab <= MAX_SIZE);
+        vocabulary::read(path, vocab, &config).map(Tokenizer::new)
     }
 }
 

@@ -5,10 +5,16 @@ use crate::model::vocabulary_fault::Fault;
 
 /// `enum llama_token_type` of `llama.h`: a piece of text.
 pub(crate) const NORMAL: i64 = 1;
+/// What stands for what has no token.
+pub(crate) const UNKNOWN: i64 = 2;
 /// A token that steers the model and has no text.
 pub(crate) const CONTROL: i64 = 3;
 /// A token that is found in a text as it stands, before any merging.
 pub(crate) const USER_DEFINED: i64 = 4;
+/// A token that no text has; longer ones may be made of it.
+pub(crate) const UNUSED: i64 = 5;
+/// A byte: `<0x0A>`.
+pub(crate) const BYTE: i64 = 6;
 
 /// The type of each of so many tokens, where a file says.
 pub(crate) fn types(directory: &Directory, tokens: usize) -> Result<Option<Vec<i64>>, Fault> {

@@ -8,7 +8,9 @@ use crate::model::problem::Problem;
 pub enum Fault {
     #[error(transparent)]
     Metadata(#[from] Problem),
-    #[error("tokenizer.ggml.model is {0:?}; supported: gpt2 (byte-level BPE)")]
+    #[error(
+        "tokenizer.ggml.model is {0:?}; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), t5 (unigram), gemma4"
+    )]
     Model(String),
     #[error("tokenizer.ggml.pre is {found:?}; supported: {supported}")]
     PreTokenizer { found: String, supported: String },
@@ -22,22 +24,31 @@ pub enum Fault {
     NoByte(u8),
     #[error("merge {index} is {text:?}; expected two tokens whose concatenation is a token")]
     Merge { index: usize, text: String },
+    #[error("token {id} is of the type of bytes and spelled {text:?}; expected such as \"<0x0A>\"")]
+    ByteToken { id: u32, text: String },
+    #[error("the vocabulary has neither byte fallback nor an unknown token, so a text could lose characters")]
+    NoUnknown,
+    #[error("a token has {len} bytes; a unigram vocabulary may have tokens of up to {most}")]
+    LongToken { len: usize, most: usize },
+    #[error(
+        "the normalization (precompiled_charsmap) is damaged: it is no trie with a replacement at each leaf"
+    )]
+    Charsmap,
     #[error("the tokenizer library refuses the vocabulary: {0}")]
     Library(String),
     #[error("the folder has no tokenizer.json, without which a text has no tokens")]
     NoFile,
-    #[error("the vocabulary is of the kind {0:?}; supported: BPE (byte-level)")]
+    #[error("the vocabulary is of the kind {0:?}; supported: BPE, Unigram")]
     Vocabulary(String),
-    #[error(
-        "the vocabulary has byte fallback (model.byte_fallback), as SentencePiece's have; supported: byte-level BPE"
-    )]
-    ByteFallback,
     #[error("merges are left out at random (model.dropout), which is not supported")]
     Dropout,
     #[error(
-        "pre_tokenizer and decoder are not those of byte-level BPE (\"ByteLevel\"), which alone is supported"
+        "the decoder has a step of the type {0:?}; supported: ByteLevel, if the pre_tokenizer has it too, and \
+         Metaspace, or Replace of U+2581 with ByteFallback, Fuse and Strip, as SentencePiece's vocabularies have"
     )]
-    NotByteLevel,
+    Decoder(String),
+    #[error("the vocabulary has the numbers 0 to {size}, excluded; at most {most} are supported")]
+    Size { size: u32, most: u32 },
     #[error("token {text:?} has no number below vocab_size of config.json ({vocab})")]
     Outside { text: String, vocab: u32 },
     #[error("tokens {first:?} and {second:?} both have the number {id}")]

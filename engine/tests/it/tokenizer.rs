@@ -130,6 +130,25 @@ fn warns_where_a_file_does_not_say_how_to_cut() {
     }
 }
 
+/// Vocabularies that were learned of texts may lack bytes, such as StarCoder's.
+#[test]
+fn warns_of_bytes_without_a_token() {
+    let mut file = vocabulary("gpt-2", &["ab"], &["a b"]);
+    for (_, value) in &mut file.pairs {
+        if let Val::Strs(tokens) = value
+            && tokens.len() > 2
+        {
+            tokens[3] = "no byte".into();
+            tokens[0xc0] = "nor this".into();
+        }
+    }
+    let tokenizer = open(&file, "bytes.gguf").unwrap();
+    let warning = "the vocabulary has no token for 1 of the bytes of UTF-8, the first of which is 0x03; texts lose them, as \
+                   they do in transformers";
+    assert_eq!(tokenizer.warnings(), [warning]);
+    assert_eq!(tokenizer.encode("a\u{3}ab").unwrap(), [97, 256]);
+}
+
 /// A token that ends a text by its spelling has no text, and stands in a prompt by name, whatever its type is.
 #[test]
 fn ends_of_texts_are_control_tokens() {
@@ -152,13 +171,21 @@ fn refuses_wrong_vocabularies() {
     let texts = |all: &[&str]| Val::Strs(all.iter().map(|s| s.to_string()).collect());
     let cases: &[(File, &str)] = &[
         (
-            good().pair("tokenizer.ggml.model", text("llama")),
-            "tokenizer.ggml.model is \"llama\"; supported: gpt2 (byte-level BPE)",
+            good().pair("tokenizer.ggml.model", text("rwkv")),
+            "tokenizer.ggml.model is \"rwkv\"; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), \
+             t5 (unigram), gemma4",
         ),
         (
-            good().pair("tokenizer.ggml.pre", text("tekken")),
-            "tokenizer.ggml.pre is \"tekken\"; supported: default, gpt-2, llama-bpe, llama3, llama-v3, \
-             qwen2, deepseek-r1-qwen",
+            good().pair("tokenizer.ggml.pre", text("whitespace")),
+            "tokenizer.ggml.pre is \"whitespace\"; supported: default, gpt-2, phi-2, jina-es, jina-de, jina-v2-es, \
+             jina-v2-de, gigachat, a.x-4.0, mellum, modern-bert, mpt, jais, trillion, granite-docling, exaone4, olmo, \
+             llama-bpe, llama3, llama-v3, falcon3, falcon-h1, pixtral, midm-2.0, lfm2, jina-v5-nano, dbrx, smaug-bpe, \
+             glm4, chatglm-bpe, qwen2, deepseek-r1-qwen, kormo, f2llmv2, megrez, stablelm2, hunyuan, solar-open, \
+             grok-2, qwen35, starcoder, refact, smollm, codeshell, exaone, minerva-7b, mellum2, command-r, falcon, \
+             deepseek-llm, deepseek-coder, deepseek-v3, hunyuan-dense, joyai-llm, hy_v4, spark2_5, youtu, jais-2, \
+             poro-chat, bloom, gpt3-finnish, viking, tekken, chameleon, gpt-4o, llama4, kanana2, talkie, minimax-m2, \
+             granite-embed-multi-97m, tiny_aya, cohere2moe, kimi-k2, superbpe, bailingmoe, bailingmoe2, llada-moe, \
+             seed-coder, ufakzeka, afmoe, laguna, exaone-moe, minicpm5, gemma4, granite-embed-multi-311m, sarvam-moe",
         ),
         (
             good().without("tokenizer.ggml.merges"),
@@ -184,7 +211,7 @@ fn refuses_wrong_vocabularies() {
         ),
         (
             good().pair("tokenizer.ggml.tokens", texts(&["a"])).without("tokenizer.ggml.token_type"),
-            "the vocabulary has no token for the byte 0x00",
+            "the vocabulary has no token for the byte 0x20",
         ),
         (
             good().pair("tokenizer.ggml.pre", Val::U32(1)),

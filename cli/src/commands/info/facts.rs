@@ -160,7 +160,7 @@ fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
         Ok(words) => words,
         Err(error) => return Known::Error(sentence(&error)),
     };
-    let token = |id: u32| Token { id, spelling: words.spelling(id) };
+    let token = |id: u32| Token { id, spelling: words.control(id).map(str::to_owned) };
     Known::Some(TokenizerFacts {
         begins_with: words.bos().map(token),
         ends_with: model.outline.stop.iter().map(|id| token(*id)).collect(),

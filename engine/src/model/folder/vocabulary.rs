@@ -1,58 +1,24 @@
-//! The tokenizer of a folder: `tokenizer.json`, as the library `tokenizers` reads it, if it is byte-level BPE.
+//! The tokenizer of a folder: `tokenizer.json`, as the library `tokenizers` reads it, if it is BPE or Unigram.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokenizers::processors::PostProcessorWrapper;
 
 use crate::Error;
 use crate::model::folder::folder_fault::Fault as FolderFault;
 use crate::model::folder::read;
-use crate::model::folder::special::{self, Added, TOKENIZER, TOKENIZER_CONFIG, spelling};
-use crate::model::stop;
-use crate::model::token_type::{CONTROL, NORMAL, USER_DEFINED};
-use crate::model::tokenizer::{self, Tokenizer};
+use crate::model::folder::special::{self, TOKENIZER, TOKENIZER_CONFIG, spelling};
+use crate::model::folder::tokenizer_json::File;
+use crate::model::vocabulary::{Encoder, Vocabulary, control};
 use crate::model::vocabulary_fault::Fault;
 
-/// What is read of `tokenizer.json` besides what the library reads.
-#[derive(Deserialize)]
-struct File {
-    #[serde(default)]
-    added_tokens: Vec<Added>,
-    #[serde(default)]
-    decoder: Value,
-    #[serde(default)]
-    pre_tokenizer: Value,
-    model: Model,
-}
-
-#[derive(Deserialize)]
-struct Model {
-    #[serde(rename = "type", default)]
-    kind: Option<String>,
-    #[serde(default)]
-    byte_fallback: bool,
-    #[serde(default)]
-    dropout: Option<f64>,
-    /// By name, so that a vocabulary of another kind is refused by that.
-    #[serde(default)]
-    vocab: Value,
-    #[serde(default)]
-    merges: Vec<Merge>,
-}
-
-/// A merge is a pair, or in older files a string with a space.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Merge {
-    Pair(String, String),
-    Line(String),
-}
-
-/// Builds the tokenizer of a folder whose model has so many tokens.
-pub(crate) fn read(folder: &Path, vocab: u32, config: &Map<String, Value>) -> Result<Tokenizer, Error> {
+/// Reads the vocabulary of a folder whose model has so many tokens; without a number, as many as it lists.
+pub(crate) fn read(
+    folder: &Path,
+    vocab: Option<u32>,
+    config: &Map<String, Value>,
+) -> Result<Vocabulary, Error> {
     let path = folder.join(TOKENIZER);
     let fault = |fault| Error::Tokenizer { path: path.clone(), fault: Box::new(fault) };
     let Some(bytes) = read::bytes(folder, TOKENIZER)? else {
@@ -62,92 +28,52 @@ pub(crate) fn read(folder: &Path, vocab: u32, config: &Map<String, Value>) -> Re
         path: path.clone(),
         fault: Box::new(FolderFault::Json(error.to_string())),
     })?;
+    let vocab = vocab.map_or_else(|| file.size(), Ok).map_err(fault)?;
     let tokens = file.tokens(vocab).map_err(fault)?;
-    file.check(&tokens).map_err(fault)?;
-    let library = |error: tokenizers::Error| fault(Fault::Library(error.to_string()));
-    let mut encoder = tokenizers::Tokenizer::from_bytes(&bytes).map_err(library)?;
-    encoder.with_padding(None);
-    encoder.with_truncation(None).map_err(library)?;
-    if let Some(added) = file.added_tokens.iter().find(|t| encoder.token_to_id(&t.content) != Some(t.id)) {
-        return Err(fault(Fault::AddedId { id: added.id, text: added.content.clone() }));
-    }
+    let (spelled, lossy) = file.check(&tokens).map_err(fault)?;
+    let encoder = encoder(&bytes, &file).map_err(fault)?;
     let settings = read::object(folder, TOKENIZER_CONFIG)?;
     let beginning = Beginning::read(&encoder, settings.as_ref(), config, vocab);
     let (bos, warning) = bos(&encoder, &beginning).map_err(fault)?;
-    let settings = settings.unwrap_or_default();
+    let eos = eos(&encoder, settings.unwrap_or_default(), config, vocab).map_err(fault)?;
+    let mut encoder = encoder;
     // What it adds is known now; it would also take white space out of the tokens' offsets.
     encoder.with_post_processor(None::<PostProcessorWrapper>);
-    let pieces = tokens.iter().map(|(text, kind)| tokenizer::piece(text, *kind)).collect();
-    let eos = match spelling(&settings, "eos_token") {
-        Some(text) => Some(
-            encoder
-                .token_to_id(text)
-                .ok_or_else(|| fault(Fault::NoSpelling { key: "eos_token", text: text.to_owned() }))?,
-        ),
-        None => special::ids(config, "eos_token_id", vocab).unwrap_or_default().first().copied(),
+    Ok(Vocabulary {
+        encoder: Encoder::Library(Box::new(encoder)),
+        pieces: tokens.iter().map(|(text, kind)| spelled.piece(text, *kind)).collect(),
+        control: control(tokens.iter().copied()),
+        space_prefix: spelled.space_prefix(),
+        bos,
+        eos,
+        warnings: warning.into_iter().chain(lossy).collect(),
+    })
+}
+
+/// The library's tokenizer, of a file that has been checked.
+fn encoder(bytes: &[u8], file: &File) -> Result<tokenizers::Tokenizer, Fault> {
+    let library = |error: tokenizers::Error| Fault::Library(error.to_string());
+    let mut encoder = tokenizers::Tokenizer::from_bytes(bytes).map_err(library)?;
+    encoder.with_padding(None);
+    encoder.with_truncation(None).map_err(library)?;
+    match file.added_tokens.iter().find(|t| encoder.token_to_id(&t.content) != Some(t.id)) {
+        Some(added) => Err(Fault::AddedId { id: added.id, text: added.content.clone() }),
+        None => Ok(encoder),
+    }
+}
+
+/// The token that ends a text: by its spelling, or by its number in `config.json`.
+fn eos(
+    encoder: &tokenizers::Tokenizer,
+    settings: Map<String, Value>,
+    config: &Map<String, Value>,
+    vocab: u32,
+) -> Result<Option<u32>, Fault> {
+    let Some(text) = spelling(&settings, "eos_token") else {
+        return Ok(special::ids(config, "eos_token_id", vocab).unwrap_or_default().first().copied());
     };
-    Ok(Tokenizer::new(encoder, pieces, bos, eos, warning.into_iter().collect()))
-}
-
-impl File {
-    /// The spelling and the type of each token; numbers without a token have an empty spelling.
-    fn tokens(&self, vocab: u32) -> Result<Vec<(&str, i64)>, Fault> {
-        let Some(table) = self.model.vocab.as_object() else {
-            return Err(Fault::Vocabulary(self.model.kind.clone().unwrap_or_default()));
-        };
-        let mut tokens: Vec<(&str, i64)> = vec![("", NORMAL); vocab as usize];
-        let mut set = |id: Option<u64>, text, kind| {
-            let slot = id.and_then(|id| tokens.get_mut(usize::try_from(id).ok()?));
-            let slot = slot.ok_or_else(|| Fault::Outside { text: String::from(text), vocab })?;
-            if !slot.0.is_empty() && slot.0 != text {
-                let (first, second) = (slot.0.to_owned(), String::from(text));
-                return Err(Fault::SameId { id: id.unwrap_or_default(), first, second });
-            }
-            *slot = (text, kind);
-            Ok(())
-        };
-        for (text, id) in table {
-            set(id.as_u64(), text.as_str(), NORMAL)?;
-        }
-        for Added { id, content, special } in &self.added_tokens {
-            let control = *special || stop::is_marker(content);
-            set(Some(u64::from(*id)), content, if control { CONTROL } else { USER_DEFINED })?;
-        }
-        Ok(tokens)
-    }
-
-    /// Refuses what is no byte-level BPE, and what the library would panic on.
-    fn check(&self, tokens: &[(&str, i64)]) -> Result<(), Fault> {
-        let kind = self.model.kind.as_deref().unwrap_or("BPE");
-        if kind != "BPE" {
-            return Err(Fault::Vocabulary(kind.to_owned()));
-        }
-        if self.model.byte_fallback {
-            return Err(Fault::ByteFallback);
-        }
-        if self.model.dropout.is_some_and(|share| share != 0.0) {
-            return Err(Fault::Dropout);
-        }
-        if !is_byte_level(&self.decoder) || !is_byte_level(&self.pre_tokenizer) {
-            return Err(Fault::NotByteLevel);
-        }
-        let ids: HashMap<&str, u32> = (0..).zip(tokens).map(|(id, (text, _))| (*text, id)).collect();
-        tokenizer::check_bytes(&ids)?;
-        if self.model.merges.is_empty() {
-            return Err(Fault::NoMerges);
-        }
-        let pairs = self.model.merges.iter().map(|merge| match merge {
-            Merge::Pair(a, b) => Ok((a.as_str(), b.as_str())),
-            Merge::Line(line) => line.split_once(' ').ok_or(line.as_str()),
-        });
-        tokenizer::merges(pairs, &ids).map(|_| ())
-    }
-}
-
-/// Whether a step is that of bytes as printable characters, or one of several.
-fn is_byte_level(step: &Value) -> bool {
-    let several = ["pretokenizers", "decoders"].iter().filter_map(|key| step.get(key)?.as_array());
-    step["type"] == "ByteLevel" || several.flatten().any(is_byte_level)
+    let id = encoder.token_to_id(text);
+    id.map(Some).ok_or_else(|| Fault::NoSpelling { key: "eos_token", text: text.to_owned() })
 }
 
 /// What puts a token in front of a text.

@@ -1,0 +1,41 @@
+//! `warpwright detokenize`: the text of tokens.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use crate::commands::tokenize::{open, standard_input};
+use crate::failure::Failure;
+use crate::prompt;
+use crate::terminal::printable;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Model: a GGUF file, or a Hugging Face folder; of either only the tokenizer is read
+    model: PathBuf,
+    /// Tokens: 1,5,9 or 1 5 9; - reads them from standard input
+    #[arg(value_name = "IDS", required = true)]
+    ids: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let ids = match &args.ids[..] {
+        [only] if only == "-" => prompt::whole("standard input", standard_input())?,
+        ids => ids.join(","),
+    };
+    let ids: Vec<u32> = numbers(&ids).map_err(Failure::Input)?;
+    let tokenizer = open(&args.model)?;
+    let size = tokenizer.size();
+    if let Some((index, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= size) {
+        return Err(Failure::Input(format!("token {index} is {id}; the vocabulary ends before {size}")));
+    }
+    let mut out = io::stdout().lock();
+    let text = tokenizer.decode(&ids);
+    let shown = if out.is_terminal() { printable(&text) } else { text.into() };
+    Ok(writeln!(out, "{shown}")?)
+}
+
+/// Numbers with commas or white space between them.
+fn numbers(text: &str) -> Result<Vec<u32>, String> {
+    let numbers = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|number| !number.is_empty());
+    numbers.map(prompt::id).collect()
+}
