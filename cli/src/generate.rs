@@ -66,7 +66,8 @@ impl GenerateArgs {
         let sampling = match unsaid {
             Unsaid::Greedy => self.sampling.greedy_or(said(Sampling::default())?)?,
             Unsaid::Sampled => {
-                let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
+                let seed =
+                    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
                 self.sampling.over(said(Sampling { seed, ..Sampling::default() })?)?
             }
         };

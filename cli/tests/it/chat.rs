@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use crate::input::refused;
 use crate::program::{End, MODEL, command, run};
 
-/// With a template that adds few tokens.
-const CHAT: [&str; 6] = ["chat", MODEL, "--device", "emu", "--chat-template", "cli/tests/it/brief.jinja"];
+/// With a template that adds few tokens, and without chance.
+const CHAT: [&str; 8] =
+    ["chat", MODEL, "--device", "emu", "--temp", "0", "--chat-template", "cli/tests/it/brief.jinja"];
 
 /// Says these lines through a pipe.
 fn piped(arguments: &[&str], lines: &[&str]) -> End {
@@ -132,7 +133,10 @@ fn a_template_that_fails_says_where_and_how_to_go_on() {
             "the chat template fails in line 2: syntax error: unexpected end of block, expected in",
         ),
         ("{{ raise_exception('no') }}", "the chat template refuses the conversation: no"),
-        ("\n\n{{ messages[7].a.b }}", "the chat template fails in line 3: undefined value: `messages[7]` is undefined"),
+        (
+            "\n\n{{ messages[7].a.b }}",
+            "the chat template fails in line 3: undefined value: `messages[7]` is undefined",
+        ),
         (
             "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
             "the chat template fails in line 1: engine ran out of fuel",

@@ -8,12 +8,14 @@ mod history;
 mod input;
 mod session;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
 
 use crate::failure::Failure;
 use crate::generate::{GenerateArgs, Room, Unsaid};
+use crate::interrupt::{self, Pending};
 use crate::template::{Template, TemplateArgs};
 use crate::terminal::say;
 use crate::{adapter, device};
@@ -83,24 +85,39 @@ fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
         say(format!("/help lists the commands, Ctrl-D leaves ({} positions)", session.limits.ctx));
     }
     loop {
-        let done = match input.line()? {
-            Line::End => return Ok(()),
+        let line = match input.line()? {
+            Line::Text(line) if line.trim().is_empty() => continue,
+            Line::Text(line) => line,
             Line::Interrupted => {
                 say("Ctrl-D or /exit leaves");
                 continue;
             }
-            Line::Text(line) => match command::parse(&line) {
-                Ok(None) if line.trim().is_empty() => continue,
-                Ok(None) => session.say(&line),
-                Ok(Some(Command::Exit)) => return Ok(()),
-                Ok(Some(command)) => command.run(session),
-                Err(problem) => Err(Failure::Input(problem)),
-            },
+            Line::End => return Ok(()),
         };
+        let pending = Pending::short();
+        let done = heed(session, &line);
+        drop(pending);
+        if input.is_terminal() {
+            interrupt::go_on()?
+        } else {
+            interrupt::check()?
+        }
         match done {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(())) => return Ok(()),
             // Who sits at a terminal reads the sentence and goes on.
             Err(Failure::Input(sentence)) if input.is_terminal() => say(format!("error: {sentence}")),
-            done => done?,
+            Err(failure) => return Err(failure),
         }
     }
+}
+
+/// Does what a line asks for; breaks if it is to leave.
+fn heed(session: &mut Session<'_>, line: &str) -> Result<ControlFlow<()>, Failure> {
+    match command::parse(line).map_err(Failure::Input)? {
+        None => session.say(line)?,
+        Some(Command::Exit) => return Ok(ControlFlow::Break(())),
+        Some(command) => command.run(session)?,
+    }
+    Ok(ControlFlow::Continue(()))
 }

@@ -9,7 +9,7 @@ use warpwright_engine::{Cached, Decoder, Ending, StopStrings, TextStream, Tokeni
 
 use super::WhenFull;
 use crate::failure::Failure;
-use crate::interrupt::{self, Pending};
+use crate::interrupt;
 use crate::progress::PromptBar;
 use crate::reply::{Form, Printer, Reply, why};
 use crate::template::{Message, Template};
@@ -105,11 +105,7 @@ impl<'a> Session<'a> {
 
     /// Prints the answer to the last message, and keeps it.
     fn answer(&mut self) -> Result<(), Failure> {
-        let _pending = Pending::short();
-        let ended = self.speak();
-        // A signal that is not Ctrl-C ends more than the answer.
-        interrupt::go_on()?;
-        let Some((reply, ending)) = ended? else { return Ok(()) };
+        let Some((reply, ending)) = self.speak()? else { return Ok(()) };
         self.messages.push(Message::new(ASSISTANT, &reply.text));
         if matches!(ending, Ending::Limit | Ending::ContextFull | Ending::Interrupted) {
             say(format!("({})", why(&ending, Some(self.voice.words))));
