@@ -33,19 +33,25 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// What is wrong, if there is something to say.
+    pub(crate) fn sentence(&self) -> Option<&str> {
+        match self {
+            Failure::Runtime(sentence) | Failure::Input(sentence) => Some(sentence),
+            Failure::Shown | Failure::Interrupted(_) | Failure::Closed => None,
+        }
+    }
+
     /// Writes the sentence and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        let (code, sentence) = match self {
-            Failure::Runtime(sentence) => (1, Some(sentence)),
-            Failure::Input(sentence) => (2, Some(sentence)),
-            Failure::Shown => (1, None),
-            Failure::Interrupted(signal) => (128 + signal as u8, None),
-            Failure::Closed => (0, None),
-        };
-        if let Some(sentence) = sentence {
+        if let Some(sentence) = self.sentence() {
             say(format!("error: {sentence}"));
         }
-        ExitCode::from(code)
+        ExitCode::from(match self {
+            Failure::Runtime(_) | Failure::Shown => 1,
+            Failure::Input(_) => 2,
+            Failure::Interrupted(signal) => 128 + signal as u8,
+            Failure::Closed => 0,
+        })
     }
 }
 

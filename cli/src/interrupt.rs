@@ -8,12 +8,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
 use crate::terminal::say;
-use crate::{output, progress};
+use crate::{output, progress, terminal};
 
 /// The signal that was heeded, or 0.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-/// What the first signal waits for; empty if it waits for nothing.
-static PENDING: Mutex<&str> = Mutex::new("");
+/// What the first signal waits for.
+static PENDING: Mutex<Work> = Mutex::new(Work::None);
+
+#[derive(Clone, Copy)]
+enum Work {
+    /// Nothing.
+    None,
+    /// This, which completes "stopping after".
+    Named(&'static str),
+    /// What ends too soon to speak of it.
+    Short,
+}
 
 /// From here on, signals that end programs are heeded.
 pub(crate) fn install() -> Result<(), Failure> {
@@ -26,18 +36,24 @@ pub(crate) struct Pending;
 impl Pending {
     /// `what` completes "stopping after".
     pub(crate) fn begin(what: &'static str) -> Pending {
-        *pending() = what;
+        *pending() = Work::Named(what);
+        Pending
+    }
+
+    /// The same without a word.
+    pub(crate) fn short() -> Pending {
+        *pending() = Work::Short;
         Pending
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        *pending() = "";
+        *pending() = Work::None;
     }
 }
 
-fn pending() -> MutexGuard<'static, &'static str> {
+fn pending() -> MutexGuard<'static, Work> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -49,22 +65,36 @@ pub(crate) fn check() -> Result<(), Failure> {
     }
 }
 
+/// Goes on after Ctrl-C, which has ended what was under way; other signals end the program.
+pub(crate) fn go_on() -> Result<(), Failure> {
+    match SIGNAL.swap(0, Ordering::SeqCst) {
+        0 | SIGINT => Ok(()),
+        signal => Err(Failure::Interrupted(signal)),
+    }
+}
+
 /// What a signal does.
 fn heed(signal: i32) {
     let first = SIGNAL.swap(signal, Ordering::SeqCst) == 0;
-    let what = *pending();
-    if !first || what.is_empty() {
-        output::forget_all();
-        progress::wipe();
-        end(signal);
+    match *pending() {
+        Work::Named(what) if first => {
+            say(format!("stopping after {what}; a second signal (Ctrl-C) ends at once"));
+        }
+        Work::Short if first => {}
+        _ => {
+            output::forget_all();
+            progress::wipe();
+            terminal::restore();
+            end(signal);
+        }
     }
-    say(format!("stopping after {what}; a second signal (Ctrl-C) ends at once"));
 }
 
 #[cfg(unix)]
 mod platform {
     use super::*;
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    pub(super) use signal_hook::consts::SIGINT;
+    use signal_hook::consts::{SIGHUP, SIGTERM};
     use signal_hook::iterator::Signals;
 
     pub(super) fn listen() -> io::Result<()> {
@@ -94,7 +124,7 @@ mod platform {
 mod platform {
     use super::*;
 
-    const SIGINT: i32 = 2;
+    pub(super) const SIGINT: i32 = 2;
 
     pub(super) fn listen() -> io::Result<()> {
         ctrlc::set_handler(|| heed(SIGINT)).map_err(io::Error::other)
@@ -105,4 +135,4 @@ mod platform {
     }
 }
 
-use platform::{end, listen};
+use platform::{SIGINT, end, listen};

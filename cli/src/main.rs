@@ -5,23 +5,32 @@ mod commands;
 mod device;
 mod emulation;
 mod failure;
+mod generate;
 mod interrupt;
+mod limited;
 mod options;
 mod output;
 mod plot;
 mod progress;
 mod prompt;
+mod reply;
+mod template;
 mod terminal;
+mod times;
+mod version;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{bench, check, detokenize, devices, finetune, graph, info, logits, merge, run, tokenize};
+use commands::{
+    bench, chat, check, completions, detokenize, devices, doctor, finetune, graph, info, logits, merge, run,
+    tokenize,
+};
 use failure::Failure;
 
 #[derive(Parser)]
-#[command(name = "warpwright", version, about, after_help = failure::EXIT_CODES)]
+#[command(name = "warpwright", version = version::VERSION, about, after_help = failure::EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -29,8 +38,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Continue a prompt
-    Run(run::Args),
+    /// Continue a prompt, or answer it
+    Run(Box<run::Args>),
+    /// Talk with a model
+    Chat(Box<chat::Args>),
     /// Feed tokens one by one and write the logits of each step
     Logits(logits::Args),
     /// Train a LoRA adapter on a frozen model
@@ -49,6 +60,10 @@ enum Command {
     Bench(Box<bench::Args>),
     /// List the devices
     Devices,
+    /// Say whether driver, card and cache are fine, and what to do where they are not
+    Doctor,
+    /// Print a script that lets a shell complete commands and options
+    Completions(completions::Args),
     /// Write a model's decode graph as Graphviz
     Graph(graph::Args),
 }
@@ -68,6 +83,7 @@ fn run(command: Command) -> Result<(), Failure> {
     interrupt::install()?;
     match command {
         Command::Run(args) => run::run(&args),
+        Command::Chat(args) => chat::run(&args),
         Command::Logits(args) => logits::run(&args),
         Command::Finetune(args) => finetune::run(&args),
         Command::Merge(args) => merge::run(&args),
@@ -77,6 +93,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Check(args) => check::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Devices => devices::run(),
+        Command::Doctor => doctor::run(),
+        Command::Completions(args) => completions::run::<Cli>(&args),
         Command::Graph(args) => graph::run(&args),
     }
 }

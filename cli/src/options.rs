@@ -1,6 +1,7 @@
 //! Options that several commands share, and what follows from them.
 
-use std::path::PathBuf;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use warpwright_driver::Context;
@@ -12,11 +13,31 @@ use crate::emulation::{self, Work};
 use crate::failure::Failure;
 use crate::progress::Bar;
 
+/// A model's path, with or without the name of the option.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ModelPath {
+    /// Model: a GGUF file, or a Hugging Face folder
+    #[arg(value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// The same
+    #[arg(short = 'm', long = "model", value_name = "MODEL")]
+    named: Option<PathBuf>,
+}
+
+impl Deref for ModelPath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        self.model.as_deref().or(self.named.as_deref()).expect("clap asks for one of them")
+    }
+}
+
 /// A model and where it runs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Place {
-    /// Model: a GGUF file, or a Hugging Face folder
-    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) model: ModelPath,
     /// auto, cuda:N or emu (the emulator)
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
     pub(crate) device: Choice,

@@ -12,10 +12,10 @@ use crate::failure::Failure;
 #[group(required = true, multiple = false)]
 pub(crate) struct Prompt {
     /// Text to continue; - reads it from standard input
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     prompt: Option<String>,
     /// File with the text to continue, UTF-8; its last line break is left out
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'f', long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Tokens to continue, as they are: 1,5,9
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', value_parser = id)]

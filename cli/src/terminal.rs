@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+#[cfg(unix)]
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Writes a line to stderr. If nobody can read it, there is nobody to tell.
 pub(crate) fn say(text: impl AsRef<str>) {
@@ -26,6 +28,35 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
         })
         .into()
 }
+
+/// Remembers how the terminal is, before lines are edited on it.
+#[cfg(unix)]
+pub(crate) fn remember() {
+    *state() = rustix::termios::tcgetattr(io::stdin()).ok();
+}
+
+#[cfg(unix)]
+fn state() -> MutexGuard<'static, Option<rustix::termios::Termios>> {
+    static STATE: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None);
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the terminal what it was when it was remembered, for a program that ends now.
+#[cfg(unix)]
+pub(crate) fn restore() {
+    use rustix::termios::{OptionalActions, tcsetattr};
+    if let Some(termios) = state().take() {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &termios);
+        // An editor of lines also asks for marks around what is pasted. Another thread may hold the lock of stdout.
+        let _ = rustix::io::write(io::stdout(), b"\x1b[?2004l\n");
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn remember() {}
+
+#[cfg(not(unix))]
+pub(crate) fn restore() {}
 
 #[cfg(test)]
 mod tests {

@@ -50,6 +50,8 @@ pub enum Error {
     Merge { path: PathBuf, fault: Box<merge_fault::Fault> },
     #[error("the prompt cannot be tokenized: {0}")]
     Encode(String),
+    #[error("a stop string is empty, and would end each text before its first character")]
+    EmptyStop,
     #[error(transparent)]
     Driver(#[from] warpwright_driver::Error),
     #[error("a context of {ctx} positions; this model has 1 to {limit}")]

@@ -51,6 +51,34 @@ pub fn block_max<'k>(k: Builder<'k>, warps: u32, v: F32<'k>) -> F32<'k> {
     across_warps(k, warps, warp_max(v), f32::NEG_INFINITY, warp_max)
 }
 
+/// The sums of two numbers and the largest of a third over a block of `warps` warps, in every thread, with one barrier. The
+/// bits are those of [`block_sum`] and [`block_max`]. Whole block, and not in a loop: see [`block_sum`].
+#[track_caller]
+pub fn block_sums_and_max<'k>(
+    k: Builder<'k>,
+    warps: u32,
+    sums: [F32<'k>; 2],
+    largest: F32<'k>,
+) -> [F32<'k>; 3] {
+    let partial = k.shared::<f32>("partials", 3 * warps);
+    let (lane, warp) = (k.lane(), k.warp());
+    let of_warp = [warp_sum(sums[0]), warp_sum(sums[1]), warp_max(largest)];
+    k.when(lane.eq(0), || {
+        for (i, v) in (0..).zip(of_warp) {
+            partial.at(warp).at(i * warps).st(v);
+        }
+    });
+    k.barrier();
+    let mut all = [0.0, 0.0, f32::NEG_INFINITY].map(|neutral| k.var(neutral));
+    k.when(lane.lt(warps), || {
+        for (i, all) in (0..).zip(&mut all) {
+            all.set(partial.at(lane).at(i * warps).ld());
+        }
+    });
+    let [a, b, c] = all.map(|v| v.get());
+    [warp_sum(a), warp_sum(b), warp_max(c)]
+}
+
 #[track_caller]
 fn butterfly<'k>(bits: u32, v: F32<'k>, combine: impl Fn(F32<'k>, F32<'k>) -> F32<'k>) -> F32<'k> {
     steps(bits).fold(v, |v, step| combine(v, v.shfl_bfly(step)))

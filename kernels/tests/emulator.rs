@@ -42,6 +42,35 @@ fn failures(kernel: &dyn Variant) -> Vec<String> {
     texts.into_iter().flat_map(on).collect()
 }
 
+/// A kernel for each place at which stages that were read by loads are given back to bulk copies: decoding's consumers,
+/// products of many tokens, and epilogues of training.
+#[test]
+fn stages_given_back_without_a_fence_are_found() {
+    for name in ["project_q8_0_2x4_first", "matmul_add_q8_0_64", "train_linear_nt_128_residual"] {
+        let kernel = *ALL.iter().find(|kernel| kernel.name() == name).unwrap_or_else(|| panic!("no {name}"));
+        let program = kernel.build().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let text = print(&program, Target::named("sm_90a").expect("in the table")).expect("runs on sm_90a");
+        let module = Module::parse(&without_fences_of_loads(&text)).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let code = module.kernel(name).expect("the module holds the kernel");
+        let found = kernel.cases(SEED).iter().find_map(|case| check(kernel, code, case, 1).err());
+        let found = found.unwrap_or_else(|| panic!("{name}: nothing is found"));
+        let wanted = "ProxyFence: a copy overwrites shared memory that an ordinary load reads";
+        assert!(found.starts_with(wanted), "{name}: {found}");
+    }
+}
+
+/// The text without the fences that follow loads; those of what was stored to be copied follow `stmatrix`.
+fn without_fences_of_loads(text: &str) -> String {
+    let follows_loads = |before: &str, line: &str| {
+        line.trim() == "fence.proxy.async.shared::cta;" && !before.trim().starts_with("stmatrix")
+    };
+    let lines = std::iter::once("").chain(text.lines()).zip(text.lines());
+    let kept: Vec<&str> =
+        lines.filter(|(before, line)| !follows_loads(before, line)).map(|(_, l)| l).collect();
+    assert!(kept.len() < text.lines().count(), "there is a fence");
+    kept.join("\n")
+}
+
 /// `work` on each item, on as many threads as there are cores; results in the items' order.
 fn each_in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);

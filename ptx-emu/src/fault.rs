@@ -48,7 +48,8 @@ pub enum Class {
     /// A product of a warpgroup in whose way another instruction is: one that uses its sums or changes what it reads
     /// before the wait, one that no `wgmma.fence` orders before it; or warps of a group that do not multiply alike.
     Wgmma,
-    /// Shared memory that ordinary stores wrote, and that a product or a copy reads without `fence.proxy.async` between.
+    /// Shared memory that ordinary stores wrote and that a product or a bulk copy reads, or that ordinary loads and
+    /// stores used and that a bulk copy overwrites, without `fence.proxy.async` between.
     ProxyFence,
     /// A tensor map, or the descriptor of a matrix, that does not describe what it is used for.
     Descriptor,

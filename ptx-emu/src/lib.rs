@@ -65,7 +65,8 @@
 //! - accesses to the destination of an asynchronous copy before the thread has waited for the copy;
 //! - uses of the sums of a `wgmma`, or changes of what it reads, before the warp has waited for it; products without
 //!   `wgmma.fence`; descriptors with another swizzle than the tensor map that brought the tile;
-//! - ordinary stores to shared memory that `wgmma` or a bulk copy reads without `fence.proxy.async` between;
+//! - ordinary stores to shared memory that `wgmma` or a bulk copy reads, and ordinary loads and stores of what a bulk
+//!   copy overwrites, without `fence.proxy.async` between;
 //! - mbarriers whose arrivals or bytes do not match, and waits that another timing would let pass one phase too early
 //!   or too late.
 //!
@@ -131,7 +132,10 @@
 //!   that spins on another of its warp, runs out of fuel.
 //! - An arrival at an mbarrier counts for its whole warp, so a missing `bar.warp.sync` before one lane arrives for all
 //!   does not show. A thread may suspend in `try_wait` for ever where a device would give up and return false.
-//! - Proxies: ordinary stores to shared memory that a bulk copy overwrites without `fence.proxy.async`.
+//! - Proxies: bulk copies and ordinary accesses of the same global memory. Of threads that nothing orders and that load
+//!   what a thread stored, two are remembered, so a bulk copy that may overtake the load of a third is missed.
+//! - `fence.proxy.async` counts wherever the manual lets it: by who loads, before the arrival, or by who copies, after
+//!   the wait. Only the former was tried on a device.
 //! - `barrier.cluster.arrive.relaxed` orders nothing, not even reads before it and writes after the wait.
 //! - Races on global memory in launches that are not traced.
 //! - Each thread runs its blocks to the end one after another, except for blocks that sleep. A grid whose blocks wait

@@ -133,7 +133,8 @@ impl<'k> Ring<'k> {
     }
 
     /// Releases the stage before this place: the warp has done with it, and copies may overwrite it. By each warp that
-    /// reads, once a stage. In a cluster the warp tells each block, because each fills the stage.
+    /// reads, once a stage. In a cluster the warp tells each block, because each fills the stage. A lane that read it by
+    /// loads, and not by `wgmma`, executes [`fence_async`](Builder::fence_async) first, or copies may overtake the loads.
     #[track_caller]
     pub fn release_before(&self, at: &RingAt<'k>) {
         let stage = at.stage.get();

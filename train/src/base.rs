@@ -61,6 +61,21 @@ impl Base {
         model.files.check()?;
         Ok(Base { config, pairing, formats: format.of(&w.blocks), weights })
     }
+
+    /// The weights as the reference of a step reads them: unpacked, and exact.
+    ///
+    /// # Errors
+    ///
+    /// Weights of another number of layers than the sizes say.
+    pub fn exact(&self) -> Result<Weights, Error> {
+        let exact = |numbers: &[f32]| numbers.iter().map(|&w| f64::from(w)).collect();
+        self.weights.try_map(&self.config, &mut |_, vector| Ok(exact(vector)), &mut |_, matrix| {
+            Ok(match matrix {
+                Matrix::F32(numbers) => exact(numbers),
+                Matrix::Nf4(w) => exact(&nf4::dequantize(&w.packed, &w.absmax)),
+            })
+        })
+    }
 }
 
 /// The sizes of a model, if there is a backward for its family.

@@ -8,7 +8,7 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::Adapters;
-use warpwright_train::step::{Launch, Needs, Precision, Settings, Trainer};
+use warpwright_train::step::{Launch, Needs, Precision, Recomputation, Settings, Trainer};
 use warpwright_train::{Lora, Projection, Training};
 
 /// What is counted before anything is allocated is what is allocated, but for small buffers and the ends of pages.
@@ -19,9 +19,10 @@ fn what_is_counted_is_what_is_taken() {
     let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
     let context = Context::new(&driver.device(0).unwrap()).unwrap();
     let forms = [BaseFormat::Keep, BaseFormat::Nf4];
-    for (format, precision) in
-        forms.into_iter().flat_map(|of| [Precision::F32, Precision::Bf16].map(|p| (of, p)))
-    {
+    let precisions = [Precision::F32, Precision::Bf16];
+    let all = forms.into_iter().flat_map(|of| precisions.map(|precision| (of, precision)));
+    let all = all.zip([Recomputation::None, Recomputation::Layers].into_iter().cycle());
+    for ((format, precision), recomputation) in all {
         let base = Base::of(&model, format).unwrap();
         let schedule = Schedule { decay: Decay::Constant, lr: 1e-3, lr_min: 0.0, warmup: 0, total: 1 };
         let adamw = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay: 0.0 };
@@ -32,6 +33,7 @@ fn what_is_counted_is_what_is_taken() {
             pairing: base.pairing,
             tokens: 500,
             head_chunk: 128,
+            recomputation,
             launch: Launch::Eager,
             precision,
         };

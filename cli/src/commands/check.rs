@@ -40,6 +40,21 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if failures.is_empty() { Ok(()) } else { Err(Failure::Shown) }
 }
 
+/// Whether a device runs a kernel right: one that every device can run.
+pub(crate) fn smallest(context: &Context) -> Result<(), String> {
+    let kernel = ALL.iter().find(|kernel| kernel.name() == SMALLEST).expect("the list has it");
+    let mut results = vec![];
+    let end = check(context, *kernel, &mut results);
+    end.map_err(|failure| failure.sentence().unwrap_or_default().to_owned())?;
+    match results.iter().find(|result| !result.passed()) {
+        Some(wrong) => Err(wrong.to_string()),
+        None => Ok(()),
+    }
+}
+
+/// The name of a kernel that every device can run.
+const SMALLEST: &str = "swiglu_256";
+
 /// What came of a case.
 struct CaseResult {
     kernel: String,

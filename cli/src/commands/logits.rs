@@ -29,7 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let inputs = [("model", args.place.model.as_path())].into_iter().chain(args.adapter.input()).collect();
+    let inputs = [("model", &*args.place.model)].into_iter().chain(args.adapter.input()).collect();
     let out = Output { option: "--out", path: &args.out, inputs, content: Content::Bytes };
     out.check()?;
     let model = args.adapter.open(&args.place.model)?;

@@ -1,9 +1,12 @@
 //! One file a command.
 
 pub(crate) mod bench;
+pub(crate) mod chat;
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod detokenize;
 pub(crate) mod devices;
+pub(crate) mod doctor;
 pub(crate) mod finetune;
 pub(crate) mod graph;
 pub(crate) mod info;

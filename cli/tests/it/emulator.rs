@@ -84,6 +84,38 @@ fn info_shows_the_model_without_loading_it() {
 }
 
 #[test]
+fn info_is_told_as_json() {
+    let end = run(&["info", "-m", MODEL, "--device", "emu", "--json"]);
+    assert_eq!((end.code, end.err.as_str()), (Some(0), ""));
+    let facts: serde_json::Value = serde_json::from_str(&end.out).expect("JSON");
+    assert_eq!(
+        [&facts["architecture"], &facts["chat_template"]],
+        [&"llama".into(), &serde_json::Value::Null]
+    );
+    // 4096 x 256 of the embedding, 8 layers of 786,944, and the last norm.
+    assert_eq!(
+        facts["parameters"],
+        4096 * 256 + 8 * (2 * 256 * 256 + 2 * 128 * 256 + 3 * 768 * 256 + 2 * 256) + 256
+    );
+    let bytes: u64 =
+        facts["formats"].as_object().expect("formats").values().filter_map(|mix| mix["bytes"].as_u64()).sum();
+    let tensors = facts["tensors"].as_array().expect("tensors");
+    assert_eq!(bytes, tensors.iter().filter_map(|class| class["bytes"].as_u64()).sum::<u64>());
+    assert_eq!(facts["tokenizer"]["ends_with"][0]["spelling"], "<|endoftext|>");
+}
+
+#[test]
+fn doctor_has_a_line_for_everything() {
+    let end = run(&["doctor"]);
+    let lines: Vec<Vec<&str>> = end.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let state = |what: &str| lines.iter().find(|line| line[0] == what).map(|line| line[1]);
+    assert_eq!((state("program"), state("emulator")), (Some("fine"), Some("fine")), "{end:?}");
+    assert!(state("driver").is_some() && state("cache").is_some(), "{end:?}");
+    let to_do = lines.iter().any(|line| line[1] == "TO");
+    assert_eq!(end.code, Some(i32::from(to_do)), "{end:?}");
+}
+
+#[test]
 fn devices_lists_the_emulator() {
     let end = run(&["devices"]);
     assert_eq!(end.code, Some(0));

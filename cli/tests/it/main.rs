@@ -4,6 +4,7 @@ mod adapter;
 mod bench;
 mod bench_batch;
 mod bench_finetune;
+mod chat;
 mod emulator;
 mod finetune;
 mod folder;

@@ -4,7 +4,21 @@ use crate::program::{MODEL, run};
 
 #[test]
 fn every_command_explains_itself() {
-    for command in ["run", "logits", "finetune", "merge", "info", "check", "bench", "devices", "graph"] {
+    let commands = [
+        "run",
+        "chat",
+        "logits",
+        "finetune",
+        "merge",
+        "info",
+        "check",
+        "bench",
+        "devices",
+        "doctor",
+        "completions",
+        "graph",
+    ];
+    for command in commands {
         let end = run(&[command, "--help"]);
         assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{command}");
         assert!(end.out.contains(&format!("Usage: warpwright {command}")), "{}", end.out);
@@ -136,5 +150,25 @@ fn wrong_arguments_are_named() {
         assert_eq!(end.code, Some(2), "{arguments:?}");
         assert!(end.err.starts_with(message), "{arguments:?}: {}", end.err);
         assert_eq!(end.out, "");
+    }
+}
+
+#[test]
+fn the_version_has_the_commit() {
+    let end = run(&["--version"]);
+    let version =
+        end.out.strip_prefix(concat!("warpwright ", env!("CARGO_PKG_VERSION"))).expect("the version");
+    let commit = version.trim_end().strip_prefix(" (").and_then(|rest| rest.strip_suffix(')'));
+    // Without git there is none.
+    let is_one = |commit: &str| commit.len() >= 10 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(version == "\n" || commit.is_some_and(is_one), "{version:?}");
+}
+
+#[test]
+fn shells_complete_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let end = run(&["completions", shell]);
+        assert_eq!((end.code, end.err.as_str()), (Some(0), ""), "{shell}");
+        assert!(end.out.contains("doctor") && end.out.contains("when-full"), "{shell}: {}", end.out);
     }
 }

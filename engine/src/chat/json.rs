@@ -160,7 +160,7 @@ impl Style {
 }
 
 /// A number as Python's `repr` has it: a float always with a point or an exponent, which has two digits at least.
-fn number(value: &Value) -> String {
+pub(super) fn number(value: &Value) -> String {
     if value.is_integer() {
         return value.to_string();
     }

@@ -14,6 +14,8 @@ pub use jiff::civil::Date;
 pub use minijinja::Value;
 pub use template::{ChatTemplate, Conversation, Rendered, Then, today};
 
+use std::path::Path;
+
 use crate::Error;
 use crate::model::Model;
 
@@ -28,5 +30,16 @@ impl Model {
         ChatTemplate::compiled(&found.text, found.special)
             .map(Some)
             .map_err(|problem| Error::ChatTemplate { path: found.path, problem })
+    }
+
+    /// A template that is not of the model's files, with the spellings of the model's tokens. `path` is for errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`chat_template`](Model::chat_template).
+    pub fn chat_template_from(&self, path: &Path, text: &str) -> Result<ChatTemplate, Error> {
+        let special = source::special(&self.files)?;
+        ChatTemplate::compiled(text, special)
+            .map_err(|problem| Error::ChatTemplate { path: path.to_owned(), problem })
     }
 }

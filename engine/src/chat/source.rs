@@ -38,6 +38,34 @@ pub(super) fn of(files: &Files) -> Result<Option<Found>, Error> {
     }
 }
 
+/// Variables that hold the spelling of a token.
+pub(super) fn special(files: &Files) -> Result<Vec<(&'static str, String)>, Error> {
+    match files {
+        Files::Gguf(gguf) => Ok(special_of_gguf(gguf)),
+        Files::Folder(folder) => {
+            let settings = read::object(&folder.path, TOKENIZER_CONFIG)?.unwrap_or_default();
+            Ok(special_of_settings(&settings))
+        }
+    }
+}
+
+fn special_of_settings(settings: &Map<String, Value>) -> Vec<(&'static str, String)> {
+    SPECIAL.iter().filter_map(|(name, _)| Some((*name, spelling(settings, name)?.to_owned()))).collect()
+}
+
+fn special_of_gguf(gguf: &Gguf) -> Vec<(&'static str, String)> {
+    let metadata = &gguf.directory.metadata;
+    let tokens: Vec<&str> = match metadata.get("tokenizer.ggml.tokens") {
+        Some(gguf::Value::Array(tokens)) => tokens.strings().into_iter().flatten().collect(),
+        _ => vec![],
+    };
+    let spelled = |key: &str| {
+        let id = usize::try_from(metadata.get(key)?.integer()?).ok()?;
+        tokens.get(id).map(|text| String::from(*text))
+    };
+    SPECIAL.iter().filter_map(|(name, key)| Some((*name, spelled(key)?))).collect()
+}
+
 fn of_gguf(gguf: &Gguf) -> Result<Option<Found>, Error> {
     let metadata = &gguf.directory.metadata;
     let path = gguf.path.clone();
@@ -49,24 +77,14 @@ fn of_gguf(gguf: &Gguf) -> Result<Option<Found>, Error> {
             return Err(Error::ChatTemplate { path, problem });
         }
     };
-    let tokens: Vec<&str> = match metadata.get("tokenizer.ggml.tokens") {
-        Some(gguf::Value::Array(tokens)) => tokens.strings().into_iter().flatten().collect(),
-        _ => vec![],
-    };
-    let spelled = |key: &str| {
-        let id = usize::try_from(metadata.get(key)?.integer()?).ok()?;
-        tokens.get(id).map(|text| String::from(*text))
-    };
-    let special = SPECIAL.iter().filter_map(|(name, key)| Some((*name, spelled(key)?)));
-    Ok(Some(Found { path, text, special: special.collect() }))
+    Ok(Some(Found { path, text, special: special_of_gguf(gguf) }))
 }
 
 /// `chat_template.jinja` comes before `chat_template.json`, and that before `tokenizer_config.json`.
 fn of_folder(folder: &Folder) -> Result<Option<Found>, Error> {
     let folder = &folder.path;
     let settings = read::object(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
-    let special = SPECIAL.iter().filter_map(|(name, _)| Some((*name, spelling(&settings, name)?.to_owned())));
-    let special = special.collect();
+    let special = special_of_settings(&settings);
     let found = |name: &str, text| Ok(Some(Found { path: folder.join(name), text, special }));
     if let Some(text) = read::text(folder, TEMPLATE_JINJA)? {
         return found(TEMPLATE_JINJA, text);

@@ -7,8 +7,10 @@ use jiff::civil::Date;
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Kwargs;
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value, context};
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, Output, State, Value, context, escape_formatter, filters,
+};
 
 use super::{json, tags};
 
@@ -80,6 +82,9 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.set_fuel(Some(FUEL));
         environment.add_filter("tojson", json::tojson);
+        environment.add_filter("string", string);
+        environment.add_test("iterable", is_iterable);
+        environment.set_formatter(format_value);
         environment.add_function("raise_exception", raise);
         environment.add_function(tags::FUNCTION, generation);
         environment.add_template_owned(NAME, text).map_err(|error| sentence(&error))?;
@@ -161,6 +166,29 @@ fn unmarked(marked: &str) -> Result<Rendered, String> {
         }
     }
     Ok(rendered)
+}
+
+/// A float as Python writes it.
+fn float(value: &Value) -> Option<String> {
+    (value.kind() == ValueKind::Number && !value.is_integer()).then(|| json::number(value))
+}
+
+/// Writes what `{{ .. }}` gives.
+fn format_value(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    match float(value) {
+        Some(text) => Ok(out.write_str(&text)?),
+        None => escape_formatter(out, state, value),
+    }
+}
+
+/// The filter `string`.
+fn string(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    float(value).map_or_else(|| filters::string(state, value), |text| Ok(text.into()))
+}
+
+/// To Jinja, `none` is not iterable; an undefined value is. Some templates ask for `tools is iterable`.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
 }
 
 /// Why a template said that it cannot go on.

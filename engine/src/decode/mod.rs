@@ -1,5 +1,6 @@
 //! Decoding: the decoder with its graphs and buffers, what it is made for, and the tokens that it gives.
 
+pub(crate) mod cached;
 pub(crate) mod decoder;
 pub(crate) mod generation;
 pub(crate) mod in_flight;

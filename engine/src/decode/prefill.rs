@@ -87,6 +87,26 @@ impl Decoder {
         self.sequence = Sequence::default();
     }
 
+    /// Forgets all tokens but the first `len`, the last of which is `last`: [`decode`](Decoder::decode) and
+    /// [`prefill`](Decoder::prefill) go on from there. What is in the cache of the others is overwritten before it is
+    /// read.
+    ///
+    /// # Errors
+    /// More tokens than the decoder has, and a last one that is not of the vocabulary: then nothing has happened.
+    pub fn rewind(&mut self, len: u32, last: u32) -> Result<(), Error> {
+        let (had, vocab) = (self.sequence.len, self.machine.config.vocab);
+        match len {
+            _ if len > had => return Err(Error::SequenceShort { len, tokens: had }),
+            0 => self.reset(),
+            _ if last >= vocab => {
+                return Err(Error::PromptToken { index: len as usize - 1, id: last, vocab });
+            }
+            _ if len < had => self.sequence = Sequence { len, last: Last::Taken(last), placed: false },
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Writes the prompt and the state where it begins. A token that waits goes before it.
     pub(crate) fn give(&mut self, tokens: &[u32]) -> Result<(), Error> {
         let (b, vocab, sequence) = (&self.machine.buffers, self.machine.config.vocab, &self.sequence);

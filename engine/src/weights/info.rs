@@ -40,6 +40,29 @@ pub fn classes(model: &Outline) -> Vec<Class> {
     classes
 }
 
+/// Tensors of one number format.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mix {
+    /// How many.
+    pub tensors: usize,
+    /// Their weights.
+    pub numbers: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The tensors by number format, each once. The sum of the numbers is what a model's size is named by.
+pub fn mix(model: &Outline) -> BTreeMap<&'static str, Mix> {
+    let (mut mixes, mut counted) = (BTreeMap::<_, Mix>::new(), BTreeSet::new());
+    for tensor in model.weights.iter() {
+        let mix = mixes.entry(tensor.format.name()).or_default();
+        mix.tensors += usize::from(counted.insert(&tensor.name));
+        mix.numbers += numbers(tensor);
+        mix.bytes += bytes(tensor);
+    }
+    mixes
+}
+
 /// `attn_q.weight` of `blk.3.attn_q.weight`, and `mlp.up_proj.weight` of `model.layers.3.mlp.up_proj.weight`.
 fn role(name: &str) -> &str {
     let in_layer = ["blk.", "model.layers."].iter().find_map(|layers| name.strip_prefix(layers));

@@ -68,6 +68,24 @@ fn renders_what_transformers_renders() {
     }
 }
 
+/// What Python's Jinja makes of these.
+#[test]
+fn numbers_and_none_are_those_of_python() {
+    let cases = [
+        ("{{ 1.5e-7 }} {{ 1e16 }} {{ 2.0 }} {{ 3 }}", "1.5e-07 1e+16 2.0 3"),
+        ("{{ 1.5e-7 | string }} {{ 7 | string }} {{ none | string }}", "1.5e-07 7 None"),
+        (
+            "{{ none is iterable }} {{ [] is iterable }} {{ 'a' is iterable }} {{ 1 is iterable }}",
+            "False True True False",
+        ),
+        ("{{ tools is iterable }} {{ nothing is iterable }}", "False True"),
+    ];
+    for (text, wanted) in cases {
+        let rendered = template(text).render(&Conversation::default(), Then::End).unwrap();
+        assert_eq!(rendered.text, wanted, "{text}");
+    }
+}
+
 #[test]
 fn says_what_a_template_does() {
     let of = |text: &str| {

@@ -115,11 +115,11 @@ fn logits_are_the_oracles_in_every_mode() {
         let ids = [ids(&run["prompt_ids"]), ids(&run["greedy_ids"])].concat();
         let modes = [Launch::Graph, Launch::Plain, Launch::Capture, Launch::Eager];
         let [mut graph, mut plain, mut captured, mut eager] = modes.map(|mode| decoder(&model, 64, mode));
-        let rows = logits(&mut graph, &ids[..7]);
-        check_logits(&model, graph.path(), &rows, &ids[..7]);
-        assert_eq!(bits(&rows), bits(&logits(&mut eager, &ids[..7])), "{quantization}: graph and eager");
-        assert_eq!(bits(&rows[..3]), bits(&logits(&mut plain, &ids[..3])), "{quantization}: plain");
-        assert_eq!(bits(&rows[..3]), bits(&logits(&mut captured, &ids[..3])), "{quantization}: captured");
+        let rows = logits(&mut graph, &ids[..4]);
+        check_logits(&model, graph.path(), &rows, &ids[..4]);
+        assert_eq!(bits(&rows), bits(&logits(&mut eager, &ids[..4])), "{quantization}: graph and eager");
+        assert_eq!(bits(&rows[..2]), bits(&logits(&mut plain, &ids[..2])), "{quantization}: plain");
+        assert_eq!(bits(&rows[..2]), bits(&logits(&mut captured, &ids[..2])), "{quantization}: captured");
         for kind in [StepKind::Decode, StepKind::Prefill] {
             generate(&mut eager, &ids[..2], 1);
             assert_eq!(graph.launches(kind), eager.launches(kind), "{quantization}: {kind:?}");

@@ -27,6 +27,7 @@ mod sentencepiece;
 mod sizes;
 mod stop;
 mod synth;
+mod templates;
 mod tokenizer;
 mod transformers;
 mod write;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use warpwright_engine::{Decoder, Error, Launch, Model, Options, Prefer};
+use warpwright_engine::{Cached, Decoder, Error, Launch, Model, Options, Prefer};
 
 use crate::batch::{VOCAB, small};
 use crate::decode::{bits, distance, emulator, generate};
@@ -55,15 +55,64 @@ fn several_calls_are_one() {
         let mut decoder = decoder(&model, options);
         let wanted = after(&mut decoder, &ids, &[43]);
         assert_eq!(generate(&mut decoder, &ids, 4), wanted.1, "{options:?}");
-        for calls in [&[16, 27][..], &[16, 16, 1, 4, 6]] {
-            assert_eq!(after(&mut decoder, &ids, calls), wanted, "{options:?} {calls:?}");
-        }
-        if i > 0 {
-            for calls in [&[5, 38][..], &[42, 1]] {
-                assert_eq!(after(&mut decoder, &ids, calls), wanted, "{options:?} {calls:?}");
+        // A chunk begins with a call, so chunks of 16 want calls of multiples of it.
+        let calls = if i == 0 { &[16, 16, 1, 4, 6][..] } else { &[5, 33, 4, 1] };
+        assert_eq!(after(&mut decoder, &ids, calls), wanted, "{options:?} {calls:?}");
+    }
+}
+
+/// A decoder that goes back, and one that has a conversation in common with a new one, are as if they had been given
+/// just these tokens.
+#[test]
+fn what_stays_is_as_if_it_were_given_anew() {
+    let (model, ids) = (model("cached"), tokens(43));
+    // Chunks end elsewhere, so that their bits are others.
+    for options in &ways(64)[1..] {
+        let mut decoder = decoder(&model, *options);
+        let wanted = [20, 43].map(|len| after(&mut decoder, &ids[..len], &[len]));
+        let mut cached = Cached::default();
+        // What the decoder had before, how much of it stays, and which tokens there are then.
+        let other = [&ids[..30], &[1, 2, 3, 4]].concat();
+        decoder.reset();
+        for (tokens, kept) in
+            [(&other[..], 0), (&ids[..], 30), (&ids[..20], 20), (&ids[..20], 20), (&ids[..], 20)]
+        {
+            assert_eq!(cached.prefill(&mut decoder, tokens, |_| Continue(())).unwrap(), kept, "{options:?}");
+            assert_eq!((cached.tokens(), decoder.position() as usize), (tokens, tokens.len()));
+            let logits = bits(&[decoder.last_logits().unwrap()]);
+            let mut next = vec![];
+            for token in decoder.decode(4).unwrap() {
+                next.push(token.unwrap());
+                cached.push(next[next.len() - 1]);
             }
+            let index = if tokens.len() == 20 { 0 } else { 1 };
+            assert!(tokens == other || (logits, next) == wanted[index], "{options:?} {tokens:?}");
         }
     }
+}
+
+#[test]
+fn a_decoder_goes_back_to_tokens_that_it_has() {
+    let (model, ids) = (model("rewind"), tokens(9));
+    let mut decoder = decoder(&model, Options::new(16, Launch::Graph));
+    let sentence = |done: Result<(), Error>| done.unwrap_err().to_string();
+    assert_eq!(sentence(decoder.rewind(1, 0)), "the first 1 tokens of a sequence that has 0");
+    decoder.prefill(&ids).unwrap();
+    let wanted = format!("token 3 of the prompt is {VOCAB}; the vocabulary ends before {VOCAB}");
+    assert_eq!(sentence(decoder.rewind(4, VOCAB)), wanted);
+    assert_eq!(decoder.position(), 9);
+    decoder.rewind(0, 0).unwrap();
+    assert_eq!(decoder.position(), 0);
+    // Tokens that do not fit change nothing but what had to go.
+    let mut cached = Cached::default();
+    cached.prefill(&mut decoder, &ids, |_| Continue(())).unwrap();
+    let long = [&ids[..5], &[1; 12]].concat();
+    let error = cached.prefill(&mut decoder, &long, |_| Continue(())).unwrap_err();
+    assert_eq!(error.to_string(), "the prompt has 12 tokens after 5; the context has room for 16");
+    assert_eq!((cached.tokens(), decoder.position()), (&ids[..5], 5));
+    // A break leaves what was taken in.
+    assert_eq!(cached.prefill(&mut decoder, &ids, |_| Break(())).unwrap(), 5);
+    assert_eq!(cached.tokens().len() as u32, decoder.position());
 }
 
 /// Chunks begin at a call's first token, also where the call before left its last token to the next step.

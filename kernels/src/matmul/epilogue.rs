@@ -15,7 +15,7 @@ use ptx_gen::*;
 pub enum Epilogue {
     /// `y = W x`
     Store,
-    /// `y += W x`
+    /// `y += W x`, by reductions in the second-level cache: nothing waits for the previous `y`.
     Add,
     /// `gated = f(gate) up`, where each tile has eight rows of the gate projection and the same of the up projection:
     /// activations of the next product, whose columns have this order.
@@ -34,20 +34,11 @@ pub(super) struct Sums<'a, 'k> {
     /// The first token.
     pub(super) token: U32<'k>,
     pub(super) sums: &'a Accumulators<'k, f32>,
-    /// Operands that have been loaded before.
-    pub(super) loaded: &'a Loaded<'k>,
+    /// Of each group of eight tokens, the scales of both of the lane's tokens, loaded while the sums were computed; empty
+    /// where registers are short.
+    pub(super) loaded: &'a [[F32<'k>; 2]],
     /// Whether what other kernels write may be written while this one starts.
     pub(super) overlap: bool,
-}
-
-/// Operands of an epilogue that are loaded while the sums are computed, so that it does not wait for memory; empty where
-/// registers are short.
-#[derive(Default)]
-pub(super) struct Loaded<'k> {
-    /// Of each group of eight tokens: the scales of both of the lane's tokens.
-    pub(super) scales: Vec<[F32<'k>; 2]>,
-    /// The previous results, to which the sums are added, in the order of the sums.
-    pub(super) old: Vec<F32<'k>>,
 }
 
 impl Epilogue {
@@ -81,6 +72,10 @@ impl Epilogue {
         kernel.length("squares", a.squares, "capacity", &[capacity])?;
         kernel.require(gated == 0 || a.y_rows.is_multiple_of(2 * PANEL), || {
             format!("y_rows is {}, must be a multiple of 128 for activations", a.y_rows)
+        })?;
+        // A lane stores two features as one number.
+        kernel.require(gated == 0 || a.y_first.is_multiple_of(2), || {
+            format!("y_first is {}, must be a multiple of 2 for activations", a.y_first)
         })?;
         match self {
             Epilogue::Append(append) => append.contract(kernel, order, a)?,
@@ -134,23 +129,10 @@ impl<'k> Sums<'_, 'k> {
         (0..self.sums.columns() / 8).map(|group| self.scales(a, group)).collect()
     }
 
-    /// Loads the previous results; nothing for row blocks past the end, which other warps may repeat. Tokens that
-    /// are not given have their place in the buffers.
-    pub(super) fn load_old(&self, order: RowOrder, a: &MatmulArgs<Dev<'k>>) -> Vec<F32<'k>> {
-        let groups = 0..self.sums.columns() / 8;
-        let (exists, y) = (self.row_block.lt(a.rows / ROWS), self.first_row(order, a));
-        let old = groups.flat_map(|group| self.places(order.delta, a, y, group)).map(|place| {
-            let mut old = self.k.var(0.0);
-            place.fresh().ld_if(exists, &mut old);
-            old.get()
-        });
-        old.collect()
-    }
-
     /// The scales of the lane's tokens of a group of eight.
     pub(super) fn scales(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [F32<'k>; 2] {
         let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
-        self.loaded.scales.get(group as usize).copied().unwrap_or_else(|| self.of_two(a.x_scale, token))
+        self.loaded.get(group as usize).copied().unwrap_or_else(|| self.of_two(a.x_scale, token))
     }
 
     /// Each group of eight tokens: the lane's first token of it, the scales of both, the sums of both rows.
@@ -194,16 +176,15 @@ impl<'k> Sums<'_, 'k> {
     fn plain(&self, add: bool, order: RowOrder, a: &MatmulArgs<Dev<'k>>, reciprocals: [F32<'k>; 2]) {
         let k = self.k;
         let y = self.first_row(order, a);
+        let put = |place: Ptr<'k, f32, ReadWrite>, sum| if add { place.red_add(sum) } else { place.st(sum) };
         let whole = (self.token + self.sums.columns()).le(a.tokens_given);
-        k.when(whole, || self.all_tokens(add, order.delta, a, reciprocals, y)).otherwise(|| {
+        k.when(whole, || self.all_tokens(order.delta, a, reciprocals, y, put)).otherwise(|| {
             self.each(a, reciprocals, |group, token, sums| {
                 let places = self.places(order.delta, a, y, group);
                 for i in 0..2 {
                     k.when((token + i).lt(a.tokens_given), || {
                         for (r, sums) in sums.into_iter().enumerate() {
-                            let (at, sum) = (2 * r + i as usize, sums[i as usize]);
-                            let old = || self.old(4 * group as usize + at, places[at]);
-                            places[at].st(if add { old() + sum } else { sum });
+                            put(places[2 * r + i as usize], sums[i as usize]);
                         }
                     });
                 }
@@ -211,35 +192,28 @@ impl<'k> Sums<'_, 'k> {
         });
     }
 
-    /// The previous result of sum number `i`.
-    fn old(&self, i: usize, place: Ptr<'k, f32, ReadWrite>) -> F32<'k> {
-        self.loaded.old.get(i).copied().unwrap_or_else(|| place.fresh().ld())
-    }
-
-    /// The same where every token of the block exists: many loads at once, and then as many stores.
+    /// The same where every token of the block exists: no condition, and many scales loaded at once.
     fn all_tokens(
         &self,
-        add: bool,
         delta: u32,
         a: &MatmulArgs<Dev<'k>>,
         reciprocals: [F32<'k>; 2],
         y: Ptr<'k, f32, ReadWrite>,
+        put: impl Fn(Ptr<'k, f32, ReadWrite>, F32<'k>),
     ) {
         for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
             self.k.note("sums of many tokens");
             let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
             let places: Vec<_> = groups.clone().flat_map(|group| self.places(delta, a, y, group)).collect();
-            let scales: Vec<_> = groups.clone().map(|group| self.scales(a, group)).collect();
-            let first = 4 * groups.start as usize;
-            let old = places.iter().enumerate().filter(|_| add).map(|(i, &place)| self.old(first + i, place));
-            let old: Vec<_> = old.collect();
+            let scales: Vec<_> = groups.map(|group| self.scales(a, group)).collect();
             for (i, (place, sum)) in places.iter().zip(sums).enumerate() {
-                let sum = sum.get() * scales[i / 4][i % 2] * reciprocals[i % 4 / 2];
-                place.st(old.get(i).map_or(sum, |&old| old + sum));
+                put(*place, sum.get() * scales[i / 4][i % 2] * reciprocals[i % 4 / 2]);
             }
         }
     }
 
+    /// Many tokens at once: their scales are under way together, and a warp transposes what its lanes have of eight tokens,
+    /// so that a lane stores two features of one token.
     fn gated(
         &self,
         a: &MatmulArgs<Dev<'k>>,
@@ -247,25 +221,43 @@ impl<'k> Sums<'_, 'k> {
         activation: Activation,
         order: ColumnOrder,
     ) {
-        let k = self.k;
-        let g = k.lane() >> 2;
-        let feature = self.row_block * 8 + g + a.y_first;
-        let four = order.slot_of_four(feature & !3u32);
-        let slot = four + (feature & 1) + ((feature & 2) << 2);
-        self.each(a, reciprocals, |_, token, [gate, up]| {
-            let squares = self.of_two(a.squares, token);
-            for i in 0..2 {
-                let [unit, scale] = activations::unit(squares[i] * a.bound);
-                let (gate, up) = (gate[i], up[i]);
-                let gated = gate * activation.sigmoid(gate) * up;
-                let token = token + i as u32;
-                k.when(token.lt(a.tokens_given), || {
-                    let even = activations::place(a.gated, a.capacity, token, slot & !1u32);
-                    even.at(slot & 1).st((gated * unit).cvt::<f16>());
-                    k.when(feature.eq(0), || a.gated_scale.at(token).st(scale));
+        let (k, lane) = (self.k, self.k.lane());
+        let feature = self.row_block * 8 + a.y_first;
+        let two = feature + (lane & 3) * 2;
+        let slot = order.slot_of_four(two & !3u32) + ((two & 2) << 2);
+        let writes_scales = feature.eq(0) & (lane >> 2).eq(0);
+        for (j, sums) in (0..).zip(self.sums.0.chunks(4 * AT_ONCE as usize)) {
+            k.note("gated sums of many tokens");
+            let groups = AT_ONCE * j..AT_ONCE * j + sums.len() as u32 / 4;
+            let scales: Vec<_> = groups.clone().map(|group| self.scales(a, group)).collect();
+            let units: Vec<_> = groups.clone().map(|group| self.units(a, group)).collect();
+            let gated = sums.chunks(4).zip(&scales).zip(&units).map(|((sums, scales), units)| {
+                let [low, high] = [0, 1].map(|i| {
+                    let [gate, up] = [0, 1].map(|r| sums[2 * r + i].get() * scales[i] * reciprocals[r]);
+                    (gate * activation.sigmoid(gate) * up * units[i][0]).cvt::<f16>()
                 });
+                low.pack(high).bits::<u32>()
+            });
+            let gated: Vec<_> = gated.collect();
+            for ((group, gated), units) in groups.zip(gated).zip(units) {
+                let first = self.token + 8 * group;
+                let token = first + (lane >> 2);
+                let place = activations::place(a.gated, a.capacity, token, slot).cast::<u32>();
+                let gated = gated.movmatrix();
+                k.when(token.lt(a.tokens_given), || place.st(gated));
+                for (i, [_, scale]) in (0..).zip(units) {
+                    let token = first + (lane & 3) * 2 + i;
+                    let writes = writes_scales & token.lt(a.tokens_given);
+                    k.when(writes, || a.gated_scale.at(token).st(scale));
+                }
             }
-        });
+        }
+    }
+
+    /// The powers of two of the lane's gated activations of a group of eight tokens, and their reciprocals.
+    fn units(&self, a: &MatmulArgs<Dev<'k>>, group: u32) -> [[F32<'k>; 2]; 2] {
+        let token = self.token + (self.k.lane() & 3) * 2 + 8 * group;
+        self.of_two(a.squares, token).map(|squares| activations::unit(squares * a.bound))
     }
 }
 

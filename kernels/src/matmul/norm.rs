@@ -4,7 +4,7 @@ use super::activations::{self, PANEL, TOKENS};
 use crate::case::{Case, Random, Variant};
 use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
-use crate::reduce::{block_max, block_sum};
+use crate::reduce::block_sums_and_max;
 use ptx_gen::*;
 
 args! {
@@ -82,28 +82,31 @@ impl KernelDef for NormTokens {
         }
         let token = k.ctaid();
         let x = a.x.fresh().at(token * a.n);
-        let warps = THREADS / 32;
+        k.note("the first elements, which stay in registers");
+        let kept = load(k, &a, x, k.tid() * 4);
         k.note("sum of x^2; sum and maximum of (x gamma)^2 and |x gamma|");
         let [mut squares, mut largest, mut scaled] = [0.0; 3].map(|zero| k.var(zero));
-        each_four(k, &a, x, |four| {
+        let mut add = |four: &Four<'k>| {
             for (v, gamma) in four.x.into_iter().zip(four.gamma) {
                 squares.fma(v, v);
                 let y = v * gamma;
                 scaled.fma(y, y);
                 largest.set(largest.get().max(y.abs()));
             }
-        });
-        let mean = block_sum(k, warps, squares.get()) * a.n.cvt::<f32>().rcp();
-        let rms = (mean + a.epsilon).rsqrt();
-        let scaled = block_sum(k, warps, scaled.get()) * (rms * rms);
-        let [unit, scale] = activations::unit(block_max(k, warps, largest.get()) * rms);
+        };
+        kept.iter().for_each(&mut add);
+        each_other(k, &a, x, |four| add(&four));
+        let [squares, scaled, largest] =
+            block_sums_and_max(k, THREADS / 32, [squares.get(), scaled.get()], largest.get());
+        let rms = (squares * a.n.cvt::<f32>().rcp() + a.epsilon).rsqrt();
+        let [unit, scale] = activations::unit(largest * rms);
         k.when(k.tid().eq(0), || {
             a.y_scale.at(token).st(scale);
-            a.squares.at(token).st(scaled);
+            a.squares.at(token).st(scaled * (rms * rms));
         });
         k.note("y = x gamma / sqrt(mean + epsilon), times a power of two");
         let to = [Some((a.y, self.order)), self.second.map(|order| (a.y2, order))];
-        each_four(k, &a, x, |Four { i, there, x, gamma }| {
+        let store = |&Four { i, there, x, gamma }: &Four<'k>| {
             let y: [F32; 4] = std::array::from_fn(|j| x[j] * gamma[j] * rms * unit);
             let pairs =
                 [[y[0], y[1]], [y[2], y[3]]].map(|[low, high]| low.cvt::<f16>().pack(high.cvt::<f16>()));
@@ -117,7 +120,9 @@ impl KernelDef for NormTokens {
                     }
                 }
             });
-        });
+        };
+        kept.iter().for_each(store);
+        each_other(k, &a, x, |four| store(&four));
     }
 
     fn reference(&self, a: NormTokensArgs<Cpu<'_>>) {
@@ -150,25 +155,34 @@ struct Four<'k> {
     gamma: [F32<'k>; 4],
 }
 
-/// Calls `body` with all elements of a thread. Several loads are under way at once.
-fn each_four<'k>(
+/// Several loads of a thread, the first at an element; zeros past the end.
+fn load<'k>(
+    k: Builder<'k>,
+    a: &NormTokensArgs<Dev<'k>>,
+    x: Ptr<'k, f32, impl Loads>,
+    first: U32<'k>,
+) -> Vec<Four<'k>> {
+    let four = |j: u32| {
+        let i = first + STEP * j;
+        let there = i.lt(a.n);
+        let [mut of_x, mut of_gamma] = [(); 2].map(|()| [0.0; 4].map(|zero| k.var(zero)));
+        x.at(i).ld4_if(there, &mut of_x);
+        a.gamma.at(i).ld4_if(there, &mut of_gamma);
+        Four { i, there, x: of_x.map(|v| v.get()), gamma: of_gamma.map(|v| v.get()) }
+    };
+    (0..AT_ONCE).map(four).collect()
+}
+
+/// Calls `body` with all elements of a thread behind the first [`load`].
+fn each_other<'k>(
     k: Builder<'k>,
     a: &NormTokensArgs<Dev<'k>>,
     x: Ptr<'k, f32, impl Loads>,
     mut body: impl FnMut(Four<'k>),
 ) {
-    k.for_each(k.tid() * 4, a.n, STEP * AT_ONCE, |first| {
+    k.for_each(k.tid() * 4 + STEP * AT_ONCE, a.n, STEP * AT_ONCE, |first| {
         k.note("several loads of x and gamma, zeros past the end");
-        let loaded: Vec<_> = (0..AT_ONCE)
-            .map(|j| {
-                let i = first + STEP * j;
-                let there = i.lt(a.n);
-                let [mut of_x, mut of_gamma] = [(); 2].map(|()| [0.0; 4].map(|zero| k.var(zero)));
-                x.at(i).ld4_if(there, &mut of_x);
-                a.gamma.at(i).ld4_if(there, &mut of_gamma);
-                Four { i, there, x: of_x.map(|v| v.get()), gamma: of_gamma.map(|v| v.get()) }
-            })
-            .collect();
+        let loaded = load(k, a, x, first);
         k.note("of each");
         loaded.into_iter().for_each(&mut body);
     });
@@ -197,6 +211,8 @@ impl Variant for NormTokens {
                 bound: 2e-6,
             }
         };
-        [(3, 8, 128, 1.0), (8, 8, 256, 1e15), (9, 16, 1280, 1e-3), (1, 8, 128, 0.0)].map(case).into()
+        [(3, 8, 128, 1.0), (8, 8, 256, 1e15), (9, 16, 1280, 1e-3), (2, 8, 8320, 1.0), (1, 8, 128, 0.0)]
+            .map(case)
+            .into()
     }
 }

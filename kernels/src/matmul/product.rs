@@ -11,7 +11,7 @@
 
 use super::activations::{PANEL, TOKENS};
 use super::append::AppendArgs;
-use super::epilogue::{Epilogue, Loaded, Sums};
+use super::epilogue::{Epilogue, Sums};
 use super::form::{BARRIERS, Form, Stages};
 use super::ring::{Cursor, Ring};
 use super::split::{Jobs, Part};
@@ -297,48 +297,31 @@ impl<'k> Block<'_, 'k> {
         self.jobs.each(|part| {
             let row_block = part.rows * self.matmul.row_blocks() + k.warp();
             let scales = self.load_scales(&part, row_block, &sums);
-            let load_old = |sums: &Accumulators<'k, f32>| self.load_old(&part, row_block, sums);
-            // Where columns are split, only the warp that adds all parts needs them.
-            let old = if self.matmul.split == 1 { load_old(&sums) } else { vec![] };
             self.job(&part, row_block, &mut sums, [&mut weights, &mut panels]);
-            let store = |sums: &Accumulators<'k, f32>, old| {
+            let store = |sums: &Accumulators<'k, f32>| {
                 k.note("epilogue");
-                let loaded = Loaded { scales, old };
-                let at = self.sums(&part, row_block, sums, &loaded);
+                let at = self.sums(&part, row_block, sums, &scales);
                 self.matmul.epilogue.store(self.matmul.rows, self.a, at);
             };
             match self.matmul.split {
-                1 => store(&sums, old),
-                _ => self.jobs.complete(&part, row_block, &mut sums, load_old, store),
+                1 => store(&sums),
+                _ => self.jobs.complete(&part, row_block, &mut sums, store),
             }
         });
     }
 
-    /// Whether registers have room for what the epilogue needs.
-    fn loads_ahead(&self) -> bool {
-        self.matmul.form == Form::Whole && self.matmul.tokens <= MOST_LOADED
-    }
-
-    /// The scales of a job's tokens, if they are loaded ahead.
+    /// The scales of a job's tokens, where registers have room for them while the sums are computed.
     fn load_scales(
         &self,
         part: &Part<'k>,
         row_block: U32<'k>,
         sums: &Accumulators<'k, f32>,
     ) -> Vec<[F32<'k>; 2]> {
-        if !self.loads_ahead() {
+        if self.matmul.form != Form::Whole || self.matmul.tokens > MOST_LOADED {
             return vec![];
         }
         self.k.note("what the epilogue needs");
-        self.sums(part, row_block, sums, &Loaded::default()).load_scales(self.a)
-    }
-
-    /// The previous results that the sums of a job are added to, if they are, and if these are loaded ahead.
-    fn load_old(&self, part: &Part<'k>, row_block: U32<'k>, sums: &Accumulators<'k, f32>) -> Vec<F32<'k>> {
-        match self.loads_ahead() && self.matmul.epilogue == Epilogue::Add {
-            true => self.sums(part, row_block, sums, &Loaded::default()).load_old(self.matmul.rows, self.a),
-            false => vec![],
-        }
+        self.sums(part, row_block, sums, &[]).load_scales(self.a)
     }
 
     /// What the epilogue is given.
@@ -347,7 +330,7 @@ impl<'k> Block<'_, 'k> {
         part: &Part<'k>,
         row_block: U32<'k>,
         sums: &'s Accumulators<'k, f32>,
-        loaded: &'s Loaded<'k>,
+        loaded: &'s [[F32<'k>; 2]],
     ) -> Sums<'s, 'k> {
         let Matmul { tokens, overlap, .. } = *self.matmul;
         Sums { k: self.k, row_block, token: part.tokens * tokens, sums, loaded, overlap }

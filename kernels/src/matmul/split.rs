@@ -81,14 +81,13 @@ impl<'a, 'k> Jobs<'a, 'k> {
     }
 
     /// A warp that multiplies, with the sums of a part of a job: the last one of the job adds them, and runs
-    /// `store`, with what `load` has loaded meanwhile.
+    /// `store`.
     pub(super) fn complete(
         &self,
         part: &Part<'k>,
         row_block: U32<'k>,
         sums: &mut Accumulators<'k, f32>,
-        load: impl FnOnce(&Accumulators<'k, f32>) -> Vec<F32<'k>>,
-        store: impl FnOnce(&Accumulators<'k, f32>, Vec<F32<'k>>),
+        store: impl FnOnce(&Accumulators<'k, f32>),
     ) {
         let (k, last) = (self.k, self.matmul.split - 1);
         k.when(row_block.lt(self.a.rows / ROWS), || {
@@ -105,9 +104,8 @@ impl<'a, 'k> Jobs<'a, 'k> {
             let drawn = drawn.get().broadcast();
             k.warp_barrier();
             k.when(drawn.eq(last), || {
-                let loaded = load(sums);
                 self.add(part, sums);
-                store(sums, loaded);
+                store(sums);
             });
         });
     }

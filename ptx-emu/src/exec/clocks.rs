@@ -10,7 +10,7 @@
 //! - a strong read takes note of what is published at its address. The note is in force from the warp's next acquiring
 //!   fence on, or at once when the read itself acquires.
 //!
-//! A clock has a second entry for each warp: the count up to which what that warp wrote is known to copies and products
+//! A clock has a second entry for each warp: the count up to which what that warp did is known to copies and products
 //! that run beside the threads. `fence.proxy.async` raises these to all that the warp knows; they spread with the rest.
 //!
 //! Lanes of one warp are ordered by block barriers and by `bar.warp.sync`, which orders the lanes of its mask alone. For
@@ -156,7 +156,7 @@ impl Clocks {
         lanes.is_some_and(|lanes| count <= lanes[usize::from(later)][usize::from(earlier)])
     }
 
-    /// `fence.proxy.async`: what a warp has written and knows is known to the asynchronous proxy.
+    /// `fence.proxy.async`: what a warp has done and knows is known to the asynchronous proxy.
     pub(crate) fn proxy_fence(&mut self, warp: u32) {
         let w = warp as usize;
         for v in 0..self.warps {
@@ -167,10 +167,10 @@ impl Clocks {
         self.bump(w);
     }
 
-    /// Whether what a thread wrote at a count is known to what a warp asks of the asynchronous proxy; what an agent
+    /// Whether what a thread did at a count is known to what a warp asks of the asynchronous proxy; what an agent
     /// wrote is.
-    pub(crate) fn proxied(&self, warp: u32, writer: u16, count: u32) -> bool {
-        let v = usize::from(writer) / 32;
+    pub(crate) fn proxied(&self, warp: u32, thread: u16, count: u32) -> bool {
+        let v = usize::from(thread) / 32;
         v >= self.warps || count <= self.past || count <= self.seen[warp as usize][self.warps + v]
     }
 

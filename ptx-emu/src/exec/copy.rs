@@ -12,7 +12,7 @@ use super::block::{Checked, Worker};
 use super::clocks::Clock;
 use super::grid::mix;
 use super::lanes;
-use super::shared::{Access, Writer};
+use super::shared::{Access, Proxy, Writer};
 use super::tensor::TensorBox;
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
@@ -139,7 +139,7 @@ impl<'g> Worker<'g, '_> {
     ) -> Checked<()> {
         self.check_size(w, lane, bytes)?;
         self.check_target(w, lane, barrier)?;
-        self.claim(w, lane, to, bytes)?;
+        self.claim(w, lane, to, bytes, Proxy::Async)?;
         let a = self.source(w, lane, from, bytes)?;
         self.record_source(w, lane, a, from, bytes)?;
         let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
@@ -175,7 +175,7 @@ impl<'g> Worker<'g, '_> {
     ) -> Checked<()> {
         let bytes = boxed.map.box_bytes();
         self.check_target(w, lane, barrier)?;
-        self.claim(w, lane, to, bytes)?;
+        self.claim(w, lane, to, bytes, Proxy::Async)?;
         let due = self.copies.later(self.grid.schedule.seed ^ u64::from(self.blocks[0][0]));
         let (pc, thread, to, barrier) = (w.now.pc, w.index * 32 + lane as u32, to as u32, barrier as u32);
         let mut phases = Clock::new();
@@ -211,7 +211,7 @@ impl<'g> Worker<'g, '_> {
                 let what = format!("cp.async reads {source_bytes} bytes where it copies {}", c.bytes);
                 return Err(self.fault(w, 1 << l, Class::OutOfBounds, what));
             }
-            self.claim(w, l, to[l], c.bytes)?;
+            self.claim(w, l, to[l], c.bytes, Proxy::Generic)?;
             if source_bytes > 0 {
                 let a = self.source(w, l, from[l], source_bytes)?;
                 self.record_source(w, l, a, from[l], source_bytes)?;
@@ -278,14 +278,27 @@ impl<'g> Worker<'g, '_> {
     }
 
     /// Checks that a copy issued by a thread may write its destination.
-    fn claim(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32) -> Checked<()> {
+    fn claim(&mut self, w: &Warp, lane: usize, to: u64, bytes: u32, proxy: Proxy) -> Checked<()> {
         let thread = w.index * 32 + lane as u32;
-        let access = Access { pc: w.now.pc, thread, reads: false, writes: true, strong: false };
-        if self.shared.claim_words(to, bytes, access) {
-            return Ok(());
+        let access = Access { pc: w.now.pc, thread, writes: true, proxy, ..Access::default() };
+        if !self.shared.may_claim(to, bytes, access) {
+            let places = (0..bytes.into()).step_by(4).map(|at| to.wrapping_add(at));
+            places.into_iter().try_for_each(|place| self.claim_word(w, lane, place, access))?;
         }
-        let mut at = (0..bytes.into()).step_by(4);
-        at.try_for_each(|at| self.touch(w, lane, to.wrapping_add(at), 4, access).map(|_| ()))
+        if bytes > 0 {
+            self.shared.claim(to as u32, bytes, access);
+        }
+        Ok(())
+    }
+
+    /// As [`claim`](Worker::claim) for one word, with a fault that says what is wrong.
+    fn claim_word(&mut self, w: &Warp, lane: usize, place: u64, access: Access) -> Checked<()> {
+        let unfenced = match access.proxy {
+            Proxy::Async => self.shared.unfenced(place, w.index),
+            Proxy::Generic => None,
+        };
+        self.touch(w, lane, place, 4, access)?;
+        unfenced.map_or(Ok(()), |earlier| Err(self.overtakes(w, lane, place, earlier)))
     }
 
     pub(crate) fn check_size(&self, w: &Warp, lane: usize, bytes: u32) -> Checked<()> {

@@ -306,6 +306,7 @@ impl<'g> Worker<'g, '_> {
                 reads: true,
                 writes: operation.writes(),
                 strong: operation.is_strong(),
+                ..Access::default()
             };
             let racing = racing.or(recorder.within_block(&self.shared, access, address, bytes));
             race = race.or(racing.map(|racing| (lane, address, racing)));

@@ -48,7 +48,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
         self.check_alignment(w, named, &addresses, 16)?;
-        let access = Access { pc: w.now.pc, thread: 0, reads: true, writes: false, strong: false };
+        let access = Access { pc: w.now.pc, reads: true, ..Access::default() };
         for (j, slot) in m.d.iter().enumerate() {
             let mut rows = [[0u16; 8]; 8];
             for (r, row) in rows.iter_mut().enumerate() {
@@ -75,7 +75,7 @@ impl Worker<'_, '_> {
         let mut addresses = [0; 32];
         self.shared_addresses(w, named, &m.address, m.space, &mut addresses)?;
         self.check_alignment(w, named, &addresses, 16)?;
-        let access = Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: false };
+        let access = Access { pc: w.now.pc, writes: true, ..Access::default() };
         for (j, slot) in m.d.iter().enumerate() {
             let rows = spread(&self.words(w, mask, *slot)?, m.transposed);
             for (r, row) in rows.iter().enumerate() {

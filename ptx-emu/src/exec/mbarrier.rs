@@ -186,7 +186,7 @@ impl Worker<'_, '_> {
             fault.other = Some(self.earlier(first.pc, first.thread.into(), "initialised it"));
             return Err(fault);
         }
-        let access = Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: false };
+        let access = Access { pc: w.now.pc, writes: true, ..Access::default() };
         self.touch(w, lane, address, 8, access)?;
         let address = address as u32;
         let known = self.mbarriers.agents.iter().find(|(a, _)| *a == address);
@@ -253,7 +253,8 @@ impl Worker<'_, '_> {
         };
         let init = self.mbarriers.objects[i].init;
         let thread = w.index * 32 + lane as u32;
-        let access = Access { pc: w.now.pc, thread, reads: true, writes: true, strong: true };
+        let access =
+            Access { pc: w.now.pc, thread, reads: true, writes: true, strong: true, ..Access::default() };
         if !self.shared.races(&init, &self.shared.stamp(access, 15)) {
             return Ok(i);
         }
@@ -502,7 +503,7 @@ impl Worker<'_, '_> {
     }
 
     /// `fence.proxy.async` and `fence.mbarrier_init`: copies know the mbarriers that the warp has initialised, and by the
-    /// former all that it has written.
+    /// former all that it has done.
     pub(crate) fn proxy_fence(&mut self, w: &Warp, mbarriers: bool) {
         if !mbarriers {
             self.shared.clocks.proxy_fence(w.index);

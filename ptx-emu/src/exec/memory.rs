@@ -275,8 +275,7 @@ impl Worker<'_, '_> {
 
     fn load_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
         let bytes = t.width.bytes;
-        let access =
-            Access { pc: w.now.pc, thread: 0, reads: true, writes: false, strong: t.order.is_strong() };
+        let access = Access { pc: w.now.pc, reads: true, strong: t.order.is_strong(), ..Access::default() };
         let whole = bytes * t.regs.len() as u32;
         self.check_alignment(w, mask, addresses, whole)?;
         let mut offsets = [0; 32];
@@ -307,8 +306,7 @@ impl Worker<'_, '_> {
 
     fn store_shared(&mut self, w: &mut Warp, mask: u32, t: &Transfer, addresses: &Addresses) -> Checked<()> {
         let bytes = t.width.bytes;
-        let access =
-            Access { pc: w.now.pc, thread: 0, reads: false, writes: true, strong: t.order.is_strong() };
+        let access = Access { pc: w.now.pc, writes: true, strong: t.order.is_strong(), ..Access::default() };
         self.check_alignment(w, mask, addresses, bytes * t.regs.len() as u32)?;
         for (i, from) in t.regs.iter().flatten().enumerate() {
             let values = self.take(w, *from, mask)?;
@@ -323,7 +321,7 @@ impl Worker<'_, '_> {
     }
 
     fn atomic_shared(&mut self, w: &mut Warp, mask: u32, a: &Atomic, addresses: &Addresses) -> Checked<()> {
-        let access = Access { pc: w.now.pc, thread: 0, reads: true, writes: true, strong: true };
+        let access = Access { pc: w.now.pc, reads: true, writes: true, strong: true, ..Access::default() };
         self.check_alignment(w, mask, addresses, a.bytes)?;
         let b = self.take(w, a.b, mask)?;
         let c = match a.c {

@@ -6,6 +6,11 @@
 //! phase is ordered after the write. For bytes that a copy wrote, the last read of each warp is remembered, because the
 //! next copy must come after all of them.
 //!
+//! Bulk copies and products access memory through another proxy than the threads. What a bulk copy overwrites must be
+//! ordered before it, and if a thread wrote or read it, must be known to [that proxy](Clocks::proxied) too: an arrival
+//! at an mbarrier alone lets the copy overtake loads. What copies and products read is remembered apart from what
+//! threads read, since it needs no fence.
+//!
 //! Bytes of an mbarrier or under a pending copy count as outside every variable.
 
 use super::clocks::Clocks;
@@ -51,8 +56,18 @@ struct Cell {
     reads: [LastAccess; 2],
 }
 
+/// Who accesses memory (manual, "Proxies").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Proxy {
+    /// Threads, and `cp.async`.
+    #[default]
+    Generic,
+    /// Bulk copies and products of warpgroups.
+    Async,
+}
+
 /// What an access does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) pc: u32,
     pub(crate) thread: u32,
@@ -60,6 +75,7 @@ pub(crate) struct Access {
     pub(crate) writes: bool,
     /// Atomic, volatile or otherwise ordered at its own address.
     pub(crate) strong: bool,
+    pub(crate) proxy: Proxy,
 }
 
 /// The writer of the bytes of a copy.
@@ -93,9 +109,11 @@ pub(crate) struct Shared {
     /// Whether `valid` has changed since the block began.
     covered: bool,
     pub(crate) clocks: Clocks,
-    /// For each word and warp, count and instruction of the last read, where a copy wrote the word; empty before
-    /// the first copy.
+    /// For each word and warp, count and instruction of the last read by a thread since a copy wrote the word; empty
+    /// before the first copy.
     readers: Vec<(u32, u32)>,
+    /// For each word and warp, the last read that a copy or a product made; empty before the first.
+    async_readers: Vec<LastAccess>,
     cells: Vec<Cell>,
 }
 
@@ -128,6 +146,7 @@ impl Shared {
             covered: false,
             clocks: Clocks::new(warps as usize),
             readers: Vec::new(),
+            async_readers: Vec::new(),
             cells: vec![Cell::default(); words],
         }
     }
@@ -139,6 +158,7 @@ impl Shared {
         if self.clocks.start() {
             self.cells.fill(Cell::default());
             self.readers.fill((0, 0));
+            self.async_readers.fill(LastAccess::default());
         }
         if std::mem::take(&mut self.covered) {
             self.valid.clone_from(&self.layout);
@@ -268,9 +288,14 @@ impl Shared {
         if unordered(&cell.write) && !(access.writes && same_store(&cell.write, &new)) {
             return Err(AccessError::Race { other: cell.write, wrote: true });
         }
-        let read = cell.reads.iter().find(|t| access.writes && unordered(t));
-        if let Some(other) = read {
+        if access.writes
+            && let Some(other) = cell.reads.iter().chain(self.async_reads(word)).find(|t| unordered(t))
+        {
             return Err(AccessError::Race { other: *other, wrote: false });
+        }
+        if access.proxy == Proxy::Async && !access.writes {
+            self.remember_async(word, new);
+            return Ok(());
         }
         if self.by_agent(&cell.write) {
             self.touch_copied(word, mask, access)?;
@@ -319,52 +344,97 @@ impl Shared {
         Some(offset as usize)
     }
 
-    /// As [`Shared::read_words`] for a write that a copy makes; whether all is well.
-    pub(crate) fn claim_words(&mut self, address: u64, bytes: u32, access: Access) -> bool {
+    /// Whether a copy may write whole words; where not, [`Shared::unfenced`] and [`Shared::touch`] name what is wrong, if
+    /// anything.
+    pub(crate) fn may_claim(&self, address: u64, bytes: u32, access: Access) -> bool {
         let offset = address.wrapping_sub(SHARED_BASE.into());
         let (first, count) = (offset / 4, u64::from(bytes / 4));
         if first.saturating_add(count) > self.words.len() as u64 {
             return false;
         }
-        let new = self.stamp(access, 15);
-        let warp = access.thread as usize / 32;
-        let (seen, past, warps) = (self.clocks.seen(warp), self.clocks.past(), self.clocks.warps());
-        let late = |t: &LastAccess| {
-            t.clock > past && t.thread != new.thread && t.clock > seen[usize::from(t.thread) / 32]
-        };
-        for word in first as usize..(first + count) as usize {
-            let cell = &mut self.cells[word];
-            if self.valid[word] != 15 || late(&cell.write) || cell.reads.iter().any(late) {
-                return false;
-            }
-            if usize::from(cell.write.thread) / 32 >= warps {
-                let readers = &self.readers[word * warps..][..warps];
-                let over = |(reader, seen): (&(u32, u32), &u32)| reader.0 <= (*seen).max(past);
-                let other = |(v, pair): (usize, _)| v == warp || over(pair);
-                if !readers.iter().zip(seen).enumerate().all(other) {
-                    return false;
-                }
-            }
-            cell.write = new;
-            self.init[word] = 15;
+        let warps = self.clocks.warps();
+        let claim = Claim::new(&self.clocks, self.stamp(access, 15), access.proxy);
+        (first as usize..(first + count) as usize).all(|word| {
+            let (cell, row) = (&self.cells[word], word * warps..(word + 1) * warps);
+            let copied = usize::from(cell.write.thread) / 32 >= warps;
+            let read_beside = self.async_readers.get(row.clone()).unwrap_or_default();
+            self.valid[word] == 15
+                && claim.is_over(&cell.write)
+                && cell.reads.iter().all(|read| claim.is_over(read))
+                && (!copied || claim.follows(&self.readers[row]))
+                && read_beside.iter().all(|read| claim.is_ordered(read))
+        })
+    }
+
+    /// A copy is to write whole words, as it may: who comes after the copy comes after what was read of them before.
+    pub(crate) fn claim(&mut self, address: u32, bytes: u32, access: Access) {
+        let write = self.stamp(access, 15);
+        let (first, count) = (((address - SHARED_BASE) / 4) as usize, bytes as usize / 4);
+        self.cells[first..first + count].iter_mut().for_each(|cell| cell.write = write);
+        self.init[first..first + count].fill(15);
+        let rows = first * self.clocks.warps()..(first + count) * self.clocks.warps();
+        if let Some(reads) = self.readers.get_mut(rows.clone()) {
+            reads.fill((0, 0));
         }
-        true
+        if let Some(reads) = self.async_readers.get_mut(rows) {
+            reads.fill(LastAccess::default());
+        }
+    }
+
+    /// An access of a thread to a word that a bulk copy of a warp may overtake, and whether it wrote.
+    pub(crate) fn unfenced(&self, address: u64, warp: u32) -> Option<(LastAccess, bool)> {
+        let word = (address.wrapping_sub(SHARED_BASE.into()) / 4) as usize;
+        let cell = self.cells.get(word)?;
+        let reads = cell.reads.into_iter().chain(self.copied_reads(word, 15)).map(|read| (read, false));
+        let mut all = std::iter::once((cell.write, true)).chain(reads);
+        all.find(|(t, _)| !self.clocks.proxied(warp, t.thread, t.clock))
+    }
+
+    /// What copies and products have read of a word.
+    fn async_reads(&self, word: usize) -> &[LastAccess] {
+        let warps = self.clocks.warps();
+        self.async_readers.get(word * warps..(word + 1) * warps).unwrap_or_default()
+    }
+
+    /// The last read of each warp since a copy wrote a word, as one of its first thread.
+    fn copied_reads(&self, word: usize, bytes: u8) -> impl Iterator<Item = LastAccess> {
+        let warps = self.clocks.warps();
+        let copied = self.by_agent(&self.cells[word].write);
+        let reads = if copied { &self.readers[word * warps..][..warps] } else { &[] };
+        let read = move |(v, (clock, pc)): (u16, &(u32, u32))| LastAccess {
+            clock: *clock,
+            pc: *pc,
+            thread: v * 32,
+            bytes,
+            strong: false,
+        };
+        (0..).zip(reads).map(read)
+    }
+
+    fn remember_async(&mut self, word: usize, new: LastAccess) {
+        let warps = self.clocks.warps();
+        if self.async_readers.is_empty() {
+            self.async_readers = vec![LastAccess::default(); self.words.len() * warps];
+        }
+        self.async_readers[word * warps + usize::from(new.thread) / 32] = new;
     }
 
     /// An access to a word that a copy wrote: a read is remembered, a write must come after all warps' reads.
     fn touch_copied(&mut self, word: usize, mask: u8, access: Access) -> Result<(), AccessError> {
         let (warp, warps) = (access.thread as usize / 32, self.clocks.warps());
-        let readers = &mut self.readers[word * warps..][..warps];
         if !access.writes {
-            readers[warp] = (self.clocks.count(warp), access.pc);
+            self.readers[word * warps + warp] = (self.clocks.count(warp), access.pc);
             return Ok(());
         }
         let (seen, past) = (self.clocks.seen(warp), self.clocks.past());
-        let racing = |v: &usize| *v != warp && readers[*v].0 > seen[*v].max(past);
-        let Some(v) = (0..warps).find(racing) else { return Ok(()) };
-        let (clock, pc) = readers[v];
-        let other = LastAccess { clock, pc, thread: v as u16 * 32, bytes: mask, strong: false };
-        Err(AccessError::Race { other, wrote: false })
+        let racing = |t: &LastAccess| {
+            let v = usize::from(t.thread) / 32;
+            v != warp && t.clock > seen[v].max(past)
+        };
+        match self.copied_reads(word, mask).find(racing) {
+            Some(other) => Err(AccessError::Race { other, wrote: false }),
+            None => Ok(()),
+        }
     }
 
     /// An access that happens now.
@@ -413,6 +483,54 @@ impl Shared {
                 *word = *word & !mask | (value as u32) << shift & mask;
             }
         }
+    }
+}
+
+/// A copy's write to words, and what comes before it.
+struct Claim<'a> {
+    new: LastAccess,
+    past: u32,
+    warps: usize,
+    /// For each warp and agent, the count up to which what it did is ordered before the copy.
+    seen: &'a [u32],
+    /// For each warp, the count up to which what its threads did is also known to the copy's proxy.
+    known: &'a [u32],
+    /// The warp that asks, where its own reads need no fence.
+    own: Option<usize>,
+}
+
+impl<'a> Claim<'a> {
+    fn new(clocks: &'a Clocks, new: LastAccess, proxy: Proxy) -> Claim<'a> {
+        let (warp, warps) = (usize::from(new.thread) / 32, clocks.warps());
+        let seen = &clocks.seen(warp)[..];
+        let (known, own) = match proxy {
+            Proxy::Generic => (seen, Some(warp)),
+            Proxy::Async => (&seen[warps..], None),
+        };
+        Claim { new, past: clocks.past(), warps, seen, known, own }
+    }
+
+    /// Whether an access comes before the copy.
+    #[inline]
+    fn is_ordered(&self, t: &LastAccess) -> bool {
+        t.clock <= self.past
+            || t.thread == self.new.thread
+            || t.clock <= self.seen[usize::from(t.thread) / 32]
+    }
+
+    /// Whether an access does, and a thread's is known to the copy's proxy.
+    #[inline]
+    fn is_over(&self, t: &LastAccess) -> bool {
+        let v = usize::from(t.thread) / 32;
+        let free = v >= self.warps || self.own.is_some();
+        t.clock <= self.past || self.is_ordered(t) && (free || t.clock <= self.known[v])
+    }
+
+    /// Whether the last reads of all warps do.
+    #[inline]
+    fn follows(&self, readers: &[(u32, u32)]) -> bool {
+        let mut all = readers.iter().zip(self.known).enumerate();
+        all.all(|(v, (read, known))| read.0 <= *known || Some(v) == self.own)
     }
 }
 

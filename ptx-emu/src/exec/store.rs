@@ -6,7 +6,7 @@
 
 use super::block::{Checked, Worker};
 use super::lanes;
-use super::shared::Access;
+use super::shared::{Access, LastAccess, Proxy};
 use super::tensor::{TensorBox, swizzled};
 use super::warp::Warp;
 use crate::accesses::MemoryOperation;
@@ -152,7 +152,7 @@ impl Worker<'_, '_> {
         place: u64,
         bytes: u32,
     ) -> Checked<()> {
-        let access = Access { pc, thread: 0, reads: true, writes: false, strong: false };
+        let access = Access { pc, reads: true, proxy: Proxy::Async, ..Access::default() };
         for at in (0..u64::from(bytes)).step_by(8) {
             let offset = self.touch(w, lane, place + at, 8, access)?;
             if let Some(write) = self.shared.unproxied(offset, 8, w.index) {
@@ -165,6 +165,27 @@ impl Worker<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// The fault of a bulk copy that may overtake an earlier access of a thread, a store or a load.
+    #[cold]
+    pub(crate) fn overtakes(
+        &self,
+        w: &Warp,
+        lane: usize,
+        place: u64,
+        (earlier, wrote): (LastAccess, bool),
+    ) -> Box<Fault> {
+        let (used, did) = if wrote { ("store wrote", "wrote it") } else { ("load reads", "read it") };
+        let what = format!(
+            "a copy overwrites shared memory that an ordinary {used}, and no fence orders the two proxies: the copy may overtake it"
+        );
+        let mut fault = self.fault(w, 1 << lane, Class::ProxyFence, what);
+        fault.instead =
+            "execute fence.proxy.async after it, and before the arrival or barrier that lets the copy begin";
+        fault.other = Some(self.earlier(earlier.pc, earlier.thread.into(), did));
+        self.locate_shared(&mut fault, place);
+        fault
     }
 
     fn issue_store(&mut self, w: &Warp, lane: usize, from: u64, bytes: u32, target: Target) -> Checked<()> {

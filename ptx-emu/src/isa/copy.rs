@@ -137,8 +137,13 @@ fn wait(d: &mut Decode<'_, '_>, suspends: bool) -> Parsed<Op> {
 pub(super) fn proxy_fence(d: &mut Decode<'_, '_>) -> Parsed<Op> {
     let name = d.name();
     match name.as_str() {
+        // It orders accesses to global memory alone.
+        "fence.proxy.async.global" => {
+            d.skip();
+            d.operands(0, 0)?;
+            Ok(Op::Nothing)
+        }
         "fence.proxy.async"
-        | "fence.proxy.async.global"
         | "fence.proxy.async.shared::cta"
         | "fence.proxy.async.shared::cluster"
         | "fence.mbarrier_init.release.cluster" => {

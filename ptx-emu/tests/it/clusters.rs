@@ -187,6 +187,27 @@ fn mistakes_with_clusters() {
     assert_eq!(fault.what, "a grid of [4, 1, 1] blocks, which are no whole clusters of [3, 1, 1]");
 }
 
+/// A block's copy to all overtakes loads in another block, unless that fences them.
+#[test]
+fn copies_to_all_blocks_overtake_loads() {
+    const FENCE: &str = "fence.proxy.async.shared::cta;\n";
+    let first = multicast(3, 1024);
+    let again = first.replace("LOOP", "AGAIN").replace("[%bar], 0;", "[%bar], 1;");
+    let here = ["setp.ne.u32 %p, %rank, 0; @%p bra SKIP;\n", FENCE, "SKIP:\n"].concat();
+    for schedule in SCHEDULES {
+        let run =
+            |fence: &str| launch(2, 1, &[&first[..], fence, SYNC, &again, STORE, SYNC].concat(), schedule);
+        run(FENCE).unwrap_or_else(|fault| panic!("{fault}"));
+        for (fence, block) in [("", 0), (&here[..], 1)] {
+            let fault = run(fence).expect_err("no fence");
+            assert_eq!(fault.class, Class::ProxyFence, "{fault}");
+            let other = fault.other.expect("the load");
+            let wanted = format!("of block {block} of the cluster");
+            assert!(other.did == "read it" && other.who.contains(&wanted), "{}", other.who);
+        }
+    }
+}
+
 /// The message names block and warp.
 #[test]
 fn the_peer_is_named() {

@@ -63,6 +63,7 @@ FILLED:
     and.b32 %r6, %t, 31;
     mad.lo.u32 %r4, %r6, 4, %r4;
     ld.shared.u32 %r7, [%r4];
+    fence.proxy.async;
     bar.warp.sync -1;
     setp.eq.u32 %leader, %r6, 0;
     @%leader mbarrier.arrive.shared::cta.b64 _, [%r3];
@@ -74,6 +75,12 @@ FILLED:
     setp.lt.u32 %more, %r0, 8;
     @%more bra CONSUME;
 END:";
+
+const LOAD: &str = "ld.shared.u32 %r7, [%r4];";
+
+/// Gives each lane what [`LOAD`] gives it.
+const LOAD_MATRIX: &str =
+    "mad.lo.u32 %r4, %r6, 12, %r4;\n    ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r7}, [%r4];";
 
 const SCHEDULES: [(Order, u64); 6] = [
     (Order::InOrder, 0),
@@ -139,6 +146,15 @@ fn a_ring_turns_under_every_schedule() {
             ("arrive.shared::cta", "arrive"),
             ("    bar.warp.sync", "    cvt.u64.u32 %g, %r3; cvta.shared.u64 %g, %g;\n    bar.warp.sync"),
         ],
+        // The fence of the loads: by the lane that arrives, by the thread that copies.
+        &[
+            ("    fence.proxy.async;\n", ""),
+            ("bar.warp.sync -1;", "bar.warp.sync -1;\n    fence.proxy.async;"),
+        ],
+        &[("    fence.proxy.async;\n", ""), ("bra ROOM;\n", "bra ROOM;\n    fence.proxy.async;\n")],
+        // The last fills are not overwritten.
+        &[("    fence.proxy.async;", "    setp.lt.u32 %more, %r0, 6;\n    @%more fence.proxy.async;")],
+        &[(LOAD, LOAD_MATRIX)],
     ];
     for changes in rows {
         for (order, seed) in SCHEDULES {
@@ -170,9 +186,37 @@ type Mistake<'a> = (&'a [(&'a str, &'a str)], &'a [Class], &'a str);
 #[test]
 fn every_mistake_has_a_name_under_every_schedule() {
     use Class::{
-        AsyncCopy, AsyncUnfinished, Deadlock, Mbarrier, Misaligned, OutOfBounds, PhaseAliased, SharedRace,
+        AsyncCopy, AsyncUnfinished, Deadlock, Mbarrier, Misaligned, OutOfBounds, PhaseAliased, ProxyFence,
+        SharedRace,
     };
+    let fence = "    fence.proxy.async;\n";
     let rows: &[Mistake<'_>] = &[
+        // The next copy may overtake loads: nothing fences them, or too early, too late, or those of one warp alone.
+        (&[(fence, "")], &[ProxyFence], "that an ordinary load reads"),
+        (&[(fence, ""), (LOAD, LOAD_MATRIX)], &[ProxyFence], "that an ordinary load reads"),
+        (&[(fence, ""), ("ld.shared", "ld.volatile.shared")], &[ProxyFence], "that an ordinary load reads"),
+        (&[(fence, ""), (LOAD, &["fence.proxy.async;\n", LOAD].concat())], &[ProxyFence], "an ordinary load"),
+        (
+            &[(fence, ""), ("_, [%r3];\n", &["_, [%r3];\n", fence].concat())],
+            &[ProxyFence],
+            "an ordinary load",
+        ),
+        (&[(fence, ""), ("PRODUCE:\n", &["PRODUCE:\n", fence].concat())], &[ProxyFence], "an ordinary load"),
+        (
+            &[(
+                "    fence.proxy.async;",
+                "    setp.ge.u32 %leader, %t, 64;\n    @%leader fence.proxy.async;",
+            )],
+            &[ProxyFence],
+            "that an ordinary load reads",
+        ),
+        (&[("fence.proxy.async;", "fence.proxy.async.global;")], &[ProxyFence], "an ordinary load reads"),
+        // Or a store, though by the same thread.
+        (
+            &[("mov.u32 %ring, ring;", "mov.u32 %ring, ring;\n    @%first st.shared.u32 [ring+4], 7;")],
+            &[ProxyFence],
+            "that an ordinary store wrote",
+        ),
         // The consumer does not wait, or does not look at the answer.
         (
             &[("    @!%done bra FILLED;\n", "")],
@@ -282,6 +326,90 @@ fn every_mistake_has_a_name_under_every_schedule() {
     }
 }
 
+/// The whole message.
+#[test]
+fn a_copy_that_may_overtake_a_load_is_told_with_the_load() {
+    let fault = ring(&with(&[("    fence.proxy.async;\n", "")]), SETUP).expect_err("no fence");
+    let wanted = "ProxyFence: a copy overwrites shared memory that an ordinary load reads, and no fence orders the two proxies: the copy may overtake it
+  in k, block (0,0,0), thread (0,0,0)
+  at line 50: `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%r4], [%d0], 128, [%r2], %policy`
+  warp 1 lane 0 read it at line 67: `ld.shared.u32 %r7, [%r4]`
+  address 0x400 is offset 0 of `ring` (0x400, 256 bytes)
+  execute fence.proxy.async after it, and before the arrival or barrier that lets the copy begin";
+    assert_eq!(fault.to_string(), wanted);
+}
+
+/// Warp 1 reads, warp 0 fences and copies, and warp 2 copies once that copy has come: it need not know of the fence.
+#[test]
+fn a_copy_that_has_come_is_behind_what_it_overwrote() {
+    let body = "
+        .shared .align 128 .b8 stage[128];
+        .shared .align 8 .b64 bars[2];
+        .reg .b32 %at, %v; .reg .b64 %to; .reg .pred %first, %second, %reads, %p;
+        setp.eq.u32 %first, %t, 0; setp.eq.u32 %second, %t, 64;
+        and.b32 %at, %t, 31; mad.wide.u32 %to, %t, 4, %out;
+        @%first mbarrier.init.shared::cta.b64 [bars], 1;
+        @%first mbarrier.init.shared::cta.b64 [bars+8], 1;
+        @%first fence.mbarrier_init.release.cluster;
+        bar.sync 0;
+        @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bars], 128;
+        @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [stage], [%in], 128, [bars];
+    ONE: mbarrier.try_wait.parity.shared::cta.b64 %p, [bars], 0; @!%p bra ONE;
+        mov.u32 %v, stage; mad.lo.u32 %at, %at, 4, %v;
+        xor.b32 %v, %t, 32; setp.lt.u32 %reads, %v, 32;
+        @%reads ld.shared.u32 %v, [%at];
+        bar.sync 0;
+        @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bars], 128;
+        @%first fence.proxy.async;
+        @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [stage], [%in+128], 128, [bars];
+    TWO: mbarrier.try_wait.parity.shared::cta.b64 %p, [bars], 1; @!%p bra TWO;
+        @%second mbarrier.arrive.expect_tx.shared::cta.b64 _, [bars+8], 128;
+        @%second cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [stage], [%in+256], 128, [bars+8];
+    THREE: mbarrier.try_wait.parity.shared::cta.b64 %p, [bars+8], 0; @!%p bra THREE;
+        ld.shared.u32 %v, [%at];
+        st.global.u32 [%to], %v;";
+    let setups = SCHEDULES.map(|(order, seed)| Setup { order, seed, block: 96, ..SETUP });
+    for setup in setups {
+        let (out, _) = launch(&kernel(body), &input(), 384, setup).unwrap_or_else(|fault| panic!("{fault}"));
+        assert_eq!(out, input()[256..384].repeat(3));
+        let unfenced = body.replace("@%first fence.proxy.async;", "");
+        let fault = launch(&kernel(&unfenced), &input(), 384, setup).expect_err("no fence");
+        assert_eq!(fault.class, Class::ProxyFence, "{fault}");
+    }
+}
+
+/// Lane 1 stores into the middle of what lane 0 copies to, and `bar.warp.sync` orders these two lanes alone.
+#[test]
+fn lanes_order_themselves_before_a_copy() {
+    let body = "
+        .shared .align 128 .b8 stage[128];
+        .shared .align 8 .b64 bar;
+        .reg .pred %first, %second, %p;
+        setp.eq.u32 %first, %t, 0; setp.eq.u32 %second, %t, 1; setp.gt.u32 %p, %t, 1;
+        @%p bra END;
+        @%first mbarrier.init.shared::cta.b64 [bar], 1;
+        @%first fence.mbarrier_init.release.cluster;
+        @%second st.shared.u32 [stage+64], 7;
+        @%second fence.proxy.async;
+        bar.warp.sync 3;
+        @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
+        @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [stage], [%in], 128, [bar];
+    WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [bar], 0; @!%p bra WAIT;
+    END:";
+    let rows = [
+        ("@%p bra END;", "@%p bra END;", None),
+        ("@%second fence.proxy.async;", "", Some(Class::ProxyFence)),
+        ("bar.warp.sync 3;", "", Some(Class::SharedRace)),
+    ];
+    for (from, to, wanted) in rows {
+        let text = kernel(&body.replace(from, to));
+        for (order, seed) in SCHEDULES {
+            let found = launch(&text, &input(), 4, Setup { order, seed, ..SETUP }).map(|_| ()).err();
+            assert_eq!(found.as_ref().map(|fault| fault.class), wanted, "{from}: {found:?}");
+        }
+    }
+}
+
 /// Two warps take the fills of a ring in turn. With four stages each stage is one warp's; with three, a warp cannot
 /// tell a phase from the one two before it.
 #[test]
@@ -334,6 +462,7 @@ fn parities_alias_where_groups_share_a_stage() {
             and.b32 %r6, %t, 31;
             mad.lo.u32 %r4, %r6, 4, %r4;
             ld.shared.u32 %r7, [%r4];
+            fence.proxy.async;
             bar.warp.sync -1;
             setp.eq.u32 %leader, %r6, 0;
             @%leader mbarrier.arrive.shared::cta.b64 _, [%r3];

@@ -228,19 +228,21 @@ fn mistakes_with_tensors() {
     }
 }
 
-/// A tile that a map brought with one swizzle is read with another.
-#[test]
-fn a_wrong_swizzle_is_named() {
-    let product = |code: u64| {
-        format!(
-            "shr.u32 %r1, %s, 4; cvt.u64.u32 %d0, %r1; or.b64 %d0, %d0, {};
+/// A product of the tile at `%s` with itself, by descriptors with a swizzle.
+fn product(code: u64) -> String {
+    format!(
+        "shr.u32 %r1, %s, 4; cvt.u64.u32 %d0, %r1; or.b64 %d0, %d0, {};
              .reg .f32 %f<4>; mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
              wgmma.fence.sync.aligned; setp.ge.u32 %p, %t, 0;
              wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0,%f1,%f2,%f3}}, %d0, %d0, %p, 1, 1, 0, 0;
              wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;",
-            code << 62 | 64 << 32 | 1 << 16
-        )
-    };
+        code << 62 | 64 << 32 | 1 << 16
+    )
+}
+
+/// A tile that a map brought with one swizzle is read with another.
+#[test]
+fn a_wrong_swizzle_is_named() {
     for schedule in SCHEDULES {
         launch(&(load(0, 0, 8192) + &product(1)), &[64, 64], 128, schedule)
             .unwrap_or_else(|fault| panic!("{fault}"));
@@ -249,6 +251,54 @@ fn a_wrong_swizzle_is_named() {
         assert_eq!(fault.class, Class::Descriptor, "{fault}");
         let wanted = "a tile is read with a swizzle of 64 bytes, and a tensor map brought it here with one of 128 bytes";
         assert_eq!(fault.what, wanted);
+    }
+}
+
+/// Parts of a program, and the fault: its class, and a part of what is said.
+type Row<'a> = (&'a [&'a str], Option<(Class, &'a str)>);
+
+const READ: &str = "ld.shared.v4.b32 {%r4,%r5,%r6,%r7}, [%r0];\n";
+
+/// What was read of a tile, and the next copy to its place: loads must be fenced, what copies and products read need not.
+#[test]
+fn copies_overtake_loads_alone() {
+    let again = load(0, 0, 8192).replace("WAIT", "AGAIN").replace("[%bar], 0;", "[%bar], 1;");
+    let again = ["bar.sync 0;\n", &again].concat();
+    let (first, product) = (load(0, 0, 8192), product(1));
+    let fence_by_one = ["bar.sync 0; @%first ", FENCE].concat();
+    let unfenced = Some((Class::ProxyFence, "that an ordinary load reads"));
+    let one_warp = "setp.ge.u32 %p, %t, 32; @%p bra END;";
+    let rows: &[Row<'_>] = &[
+        (&[&first, READ, &again], unfenced),
+        (&[&first, READ, FENCE, &again], None),
+        (&[&first, READ, &fence_by_one, &again], None),
+        (&[&first, &product, &again], None),
+        (&[&first, STORE, WAIT, &again], None),
+        // A later product or copy does not hide the load.
+        (&[&first, READ, &product, &again], unfenced),
+        (&[&first, READ, STORE, WAIT, &again], unfenced),
+        (&[&first, READ, FENCE, &product, STORE, WAIT, &again], None),
+        // What one thread wrote, and others read.
+        (&[WRITE, "bar.sync 0;", &first], Some((Class::ProxyFence, "that an ordinary store wrote"))),
+        (&[WRITE, FENCE, "bar.sync 0;", &first], None),
+        (&[WRITE, FENCE, "bar.sync 0;", READ, "bar.sync 0;", &first], unfenced),
+        (&[WRITE, FENCE, "bar.sync 0;", READ, FENCE, "bar.sync 0;", &first], None),
+        // Lanes beside the one that has waited for its copy.
+        (
+            &[&first, one_warp, STORE, WAIT, WRITE, "END:"],
+            Some((Class::SharedRace, "nothing orders the two")),
+        ),
+        (&[&first, one_warp, STORE, WAIT, "bar.warp.sync -1;", WRITE, "END:"], None),
+    ];
+    for (body, wanted) in rows {
+        for schedule in SCHEDULES {
+            let found = launch(&body.concat(), &[64, 64], 128, schedule).err();
+            match (wanted, &found) {
+                (None, None) => {}
+                (Some((class, part)), Some(fault)) if fault.class == *class && fault.what.contains(part) => {}
+                _ => panic!("{body:?}: {found:?} where {wanted:?} was to be found"),
+            }
+        }
     }
 }
 

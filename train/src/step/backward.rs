@@ -13,7 +13,12 @@ use crate::Projection;
 impl Step {
     /// Takes the gradient of the residual stream from after the last layer to before the first.
     pub(super) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        for (l, layer) in self.buffers.layers.iter().enumerate().rev() {
+        let kept = &self.buffers.kept;
+        for l in (0..kept.layers()).rev() {
+            if kept.is_overwritten(l) {
+                self.recompute(queue, l)?;
+            }
+            let layer = kept.layer(l);
             self.feed_forward_backward(queue, l, layer)?;
             self.attention_backward(queue, l, layer)?;
         }
@@ -46,7 +51,10 @@ impl Step {
         for (p, dy) in [(Projection::Q, dq), (Projection::K, dk), (Projection::V, &work.dv)] {
             self.project_backward(queue, (l, p), dy, &layer.x1, &work.dx)?;
         }
-        self.norm_backward(queue, [&work.dx, &layer.h, &weights.attention_norm, &layer.inv1, &work.dh])
+        self.norm_backward(
+            queue,
+            [&work.dx, &self.buffers.kept.streams[l], &weights.attention_norm, &layer.inv1, &work.dh],
+        )
     }
 
     /// Gradients of rotated queries and keys, and of values.

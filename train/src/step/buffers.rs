@@ -2,22 +2,66 @@
 
 use warpwright_driver::Buffer;
 
+use super::settings::Recomputation;
 use super::sizes::Sizes;
 use crate::{Config, Error, Lora, Projection};
 
 /// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
 pub(super) struct Buffers<T = Buffer<f32>> {
-    pub(super) layers: Vec<Layer<T>>,
-    /// `hidden`: the residual stream after the last layer.
-    pub(super) h: T,
+    pub(super) kept: Kept<T, Layer<T>>,
     pub(super) head: Head<T>,
     pub(super) work: Workspace<T>,
+}
+
+/// What the forward keeps for the backward: `H` is a tensor like the residual stream, `L` the others of a layer.
+pub(super) struct Kept<H, L> {
+    /// `hidden`: the residual stream before each layer, and after the last.
+    pub(super) streams: Vec<H>,
+    /// One for each layer, or one for all of them.
+    layers: Vec<L>,
+}
+
+impl<H, L> Kept<H, L> {
+    /// Made by functions that are given a layer, the last of them for the end.
+    pub(super) fn new(
+        shape: &Layers<'_>,
+        stream: impl Fn(usize) -> Result<H, Error>,
+        layer: impl Fn(usize) -> Result<L, Error>,
+    ) -> Result<Kept<H, L>, Error> {
+        let count = shape.config.layers;
+        let own = match shape.recomputation {
+            Recomputation::None => count,
+            Recomputation::Layers => count.min(1),
+        };
+        Ok(Kept {
+            streams: (0..=count).map(stream).collect::<Result<_, _>>()?,
+            layers: (0..own).map(layer).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The number of the model's layers.
+    pub(super) fn layers(&self) -> usize {
+        self.streams.len() - 1
+    }
+
+    pub(super) fn layer(&self, l: usize) -> &L {
+        &self.layers[l.min(self.layers.len() - 1)]
+    }
+
+    /// Whether what the forward left of a layer is gone when the backward comes to it.
+    pub(super) fn is_overwritten(&self, l: usize) -> bool {
+        self.layers.len() < self.layers() && l + 1 < self.layers()
+    }
+
+    /// The residual stream after the last layer.
+    pub(super) fn last(&self) -> &H {
+        &self.streams[self.layers()]
+    }
 }
 
 /// What the forward keeps of a layer; the names are those of
 /// [`LayerActivations`](crate::reference::LayerActivations).
 pub(super) struct Layer<T = Buffer<f32>> {
-    pub(super) h: T,
     pub(super) inv1: T,
     pub(super) x1: T,
     pub(super) q: Rotated<T>,
@@ -94,10 +138,9 @@ impl<T> Buffers<T> {
         new: &dyn Fn(&str, usize) -> Result<T, Error>,
     ) -> Result<Buffers<T>, Error> {
         let all = Allocator { sizes, new };
-        let layers = (0..shape.config.layers).map(|l| all.layer(l, shape));
+        let stream = |l| all.rows(&format!("h before layer {l}"), sizes.hidden);
         Ok(Buffers {
-            layers: layers.collect::<Result<_, _>>()?,
-            h: all.rows("h", sizes.hidden)?,
+            kept: Kept::new(shape, stream, |l| all.layer(l, shape))?,
             head: all.head(chunk)?,
             work: all.workspace()?,
         })
@@ -109,6 +152,7 @@ pub(super) struct Layers<'a> {
     pub(super) config: &'a Config,
     pub(super) lora: &'a Lora,
     pub(super) head_norms: bool,
+    pub(super) recomputation: Recomputation,
 }
 
 struct Allocator<'a, T> {
@@ -141,7 +185,6 @@ impl<T> Allocator<'_, T> {
             u[*p as usize] = Some(rows(&format!("u of {}", p.name()), rank)?);
         }
         Ok(Layer {
-            h: rows("h", hidden)?,
             inv1: rows("inv1", 1)?,
             x1: rows("x1", hidden)?,
             q: rotated("q", queries, heads)?,

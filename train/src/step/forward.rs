@@ -16,33 +16,34 @@ impl Step {
     pub(super) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
         self.embed(queue)?;
-        let (layers, work) = (&self.buffers.layers, &self.buffers);
-        for (l, layer) in layers.iter().enumerate() {
-            self.attention(queue, purpose, l, layer)?;
-            let to = layers.get(l + 1).map_or(&work.h, |next| &next.h);
-            self.feed_forward(queue, purpose, l, layer, to)?;
+        for l in 0..self.buffers.kept.layers() {
+            self.attention(queue, purpose, l)?;
+            self.feed_forward(queue, purpose, l)?;
         }
         Ok(())
     }
 
+    /// Computes again what the backward reads of a layer.
+    pub(super) fn recompute(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
+        self.attention(queue, Purpose::Training, l)?;
+        self.gated(queue, Purpose::Training, l)?;
+        let a = &self.buffers.kept.layer(l).a;
+        self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a).map(drop)
+    }
+
     fn embed(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let batch = &self.slots.batch;
-        let h = self.buffers.layers.first().map_or(&self.buffers.h, |layer| &layer.h);
+        let h = &self.buffers.kept.streams[0];
         let Sizes { vocab, hidden, .. } = self.sizes;
         let args = EmbedTokensArgs::<Host> { ids: &batch.ids, table: &self.weights.embed, h, vocab, hidden };
         queue.launch(&self.kernels.embed, args)
     }
 
-    fn attention(
-        &self,
-        queue: &mut impl Queue,
-        purpose: Purpose,
-        l: usize,
-        layer: &Layer,
-    ) -> Result<(), Error> {
-        let weights = &self.weights.layers[l];
+    fn attention(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+        let (weights, layer, h) =
+            (&self.weights.layers[l], self.buffers.kept.layer(l), &self.buffers.kept.streams[l]);
         let Sizes { heads, kv_heads, .. } = self.sizes;
-        self.norm(queue, [&layer.h, &weights.attention_norm, &layer.x1, &layer.inv1])?;
+        self.norm(queue, [h, &weights.attention_norm, &layer.x1, &layer.inv1])?;
         let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
         self.queries_or_keys(queue, purpose, (l, Projection::Q), norms[0], &layer.q)?;
         self.queries_or_keys(queue, purpose, (l, Projection::K), norms[1], &layer.k)?;
@@ -58,7 +59,7 @@ impl Step {
             kv_heads,
         };
         queue.launch(&self.kernels.attention, args)?;
-        queue.copy(&layer.h, &layer.h1)?;
+        queue.copy(h, &layer.h1)?;
         self.project(queue, purpose, (l, Projection::O), &layer.o, &layer.h1)
     }
 
@@ -72,7 +73,7 @@ impl Step {
         to: &Rotated,
     ) -> Result<(), Error> {
         let heads = self.sizes.of(place.1)[0] / self.sizes.head_dim;
-        let x = &self.buffers.layers[place.0].x1;
+        let x = &self.buffers.kept.layer(place.0).x1;
         if let (Some([raw, inv]), Some(gains)) = (&to.normed, gains) {
             self.project_afresh(queue, purpose, place, x, raw)?;
             self.norm(queue, [raw, gains, &to.rotated, inv])?;
@@ -82,41 +83,39 @@ impl Step {
         self.rotate(queue, &self.kernels.rotate, &to.rotated, heads)
     }
 
-    /// `to` is the residual stream after the layer.
-    fn feed_forward(
-        &self,
-        queue: &mut impl Queue,
-        purpose: Purpose,
-        l: usize,
-        layer: &Layer,
-        to: &View<f32>,
-    ) -> Result<(), Error> {
-        let Layer { h1, inv2, x2, g, up, a, .. } = layer;
+    fn feed_forward(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+        self.gated(queue, purpose, l)?;
+        let (Layer { h1, a, .. }, to) = (self.buffers.kept.layer(l), &self.buffers.kept.streams[l + 1]);
+        queue.copy(h1, to)?;
+        self.project(queue, purpose, (l, Projection::Down), a, to)
+    }
+
+    /// The feed-forward block up to its last projection.
+    fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+        let Layer { h1, inv2, x2, g, up, a, .. } = self.buffers.kept.layer(l);
         self.norm(queue, [h1, &self.weights.layers[l].feed_forward_norm, x2, inv2])?;
         self.project_afresh(queue, purpose, (l, Projection::Gate), x2, g)?;
         self.project_afresh(queue, purpose, (l, Projection::Up), x2, up)?;
-        queue.launch(&self.kernels.swiglu, SwiGluArgs::<Host> { gate: g, up, y: a, n: a.len() as u32 })?;
-        queue.copy(h1, to)?;
-        self.project(queue, purpose, (l, Projection::Down), a, to)
+        queue.launch(&self.kernels.swiglu, SwiGluArgs::<Host> { gate: g, up, y: a, n: a.len() as u32 })
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.
     pub(super) fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let (b, head, norm) = (&self.buffers, &self.buffers.head, &self.weights.norm);
-        self.norm(queue, [&b.h, norm, &head.x, &head.inv])?;
+        self.norm(queue, [b.kept.last(), norm, &head.x, &head.inv])?;
         queue.fill(&head.dx, 0.0)?;
         for chunk in self.chunks() {
             self.chunk_losses(queue, &chunk)?;
             self.chunk_gradients(queue, &chunk)?;
         }
         queue.fill(&b.work.dh, 0.0)?;
-        self.norm_backward(queue, [&head.dx, &b.h, norm, &head.inv, &b.work.dh])
+        self.norm_backward(queue, [&head.dx, b.kept.last(), norm, &head.inv, &b.work.dh])
     }
 
     /// The losses alone.
     pub(super) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let head = &self.buffers.head;
-        self.norm(queue, [&self.buffers.h, &self.weights.norm, &head.x, &head.inv])?;
+        self.norm(queue, [self.buffers.kept.last(), &self.weights.norm, &head.x, &head.inv])?;
         self.chunks().try_for_each(|chunk| self.chunk_losses(queue, &chunk))
     }
 

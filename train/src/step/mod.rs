@@ -7,6 +7,9 @@
 //! [`Launch`]. Nothing that changes from step to step is frozen in them; it is in device
 //! memory, as [`warpwright_kernels::train::state`] says.
 //!
+//! With [`Recomputation::Layers`] all layers share the buffers of one, in which the forward leaves what the backward reads;
+//! the backward of each layer but the last begins by computing them again from the residual stream before the layer.
+//!
 //! There are two passes ([`Precision`]). In `f32` the kernels are simple ones: a thread sums an element of a product. This is
 //! the precision that gates compare with the [reference](mod@crate::reference). In `bf16` the products are on tensor cores.
 //!
@@ -46,6 +49,6 @@ mod weights;
 pub use needs::Needs;
 pub use precision::Part;
 pub use profile::TimedKernel;
-pub use settings::{Launch, Precision, Settings};
+pub use settings::{Launch, Precision, Recomputation, Settings};
 pub use trainer::{Evaluation, Snapshot, Trainer};
 pub use weights::Matrix;

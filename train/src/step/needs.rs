@@ -31,9 +31,9 @@ impl Needs {
     ///
     /// Sizes that are 0 or above 2^24.
     pub fn of(settings: &Settings, head_norms: bool, weights: u64) -> Result<Needs, Error> {
-        let Settings { config, lora, tokens, .. } = settings;
+        let Settings { config, lora, tokens, recomputation, .. } = settings;
         let sizes = Sizes::new(config, lora.rank, *tokens)?;
-        let shape = Layers { config, lora, head_norms };
+        let shape = Layers { config, lora, head_norms, recomputation: *recomputation };
         let rest = buffers(settings, &sizes, &Layers { config: &without_layers(config), ..shape })?;
         let activations = buffers(settings, &sizes, &shape)? - rest;
         let (chunk, hidden, vocab) =

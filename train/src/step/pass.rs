@@ -60,17 +60,30 @@ impl Step {
         let ([n, k], m, one) = (self.sizes.of(p), self.sizes.tokens, &self.constants.one);
         let w = self.matrix(queue, (l, p))?;
         self.product(queue, &self.kernels.nt, [x, &w, y], one, [m, n, k])?;
-        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), &self.buffers.layers[l].u[p as usize]) else {
-            return Ok(());
-        };
+        match self.adapter_u(queue, purpose, (l, p), x)? {
+            Some([u, b]) => self.product(queue, &self.kernels.nt, [&u, &b, y], one, [m, n, self.sizes.rank]),
+            None => Ok(()),
+        }
+    }
+
+    /// Computes `u = scale x A^T` of the adapter of a projection, if it has one; gives `u` and B.
+    pub(super) fn adapter_u(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        (l, p): Place,
+        x: &View<f32>,
+    ) -> Result<Option<[View<f32>; 2]>, Error> {
+        let u = &self.buffers.kept.layer(l).u[p as usize];
+        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), u) else { return Ok(None) };
         let (x, scale) = match purpose {
             Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
             Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
         };
-        let rank = self.sizes.rank;
+        let (m, k, rank) = (self.sizes.tokens, self.sizes.of(p)[1], self.sizes.rank);
         queue.fill(u, 0.0)?;
         self.product(queue, &self.kernels.nt, [&x, &a, u], scale, [m, rank, k])?;
-        self.product(queue, &self.kernels.nt, [u, &b, y], one, [m, n, rank])
+        Ok(Some([u.view(), b]))
     }
 
     /// [`project`](Self::project) to a `y` that begins as the bias, or as zeros.
@@ -104,7 +117,7 @@ impl Step {
         let ([n, k], m, rank) = (self.sizes.of(p), self.sizes.tokens, self.sizes.rank);
         let (Kernels { nn, tn, .. }, one) = (&self.kernels, &self.constants.one);
         let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
-        let u = &self.buffers.layers[l].u[p as usize];
+        let u = &self.buffers.kept.layer(l).u[p as usize];
         if let (Some([a, b]), Some([da, db]), Some(u)) = (self.adapter((l, p)), gradients, u) {
             let du = &self.buffers.work.du;
             queue.fill(du, 0.0)?;

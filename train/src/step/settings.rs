@@ -14,6 +14,17 @@ pub enum Precision {
     Bf16,
 }
 
+/// What the backward computes again instead of having it kept (gradient checkpointing: Chen et al., arXiv:1604.06174). The
+/// results have the same bits.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Recomputation {
+    /// Nothing.
+    #[default]
+    None,
+    /// All of a layer but the residual stream before it.
+    Layers,
+}
+
 /// How a step reaches the device.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Launch {
@@ -41,6 +52,8 @@ pub struct Settings {
     pub tokens: usize,
     /// Tokens whose logits are in memory at once.
     pub head_chunk: usize,
+    /// What the backward computes again.
+    pub recomputation: Recomputation,
     /// How a step reaches the device.
     pub launch: Launch,
     /// What tensors are in memory.

@@ -81,9 +81,9 @@ impl Trainer {
         adapters: &Adapters,
     ) -> Result<Trainer, Error> {
         check(&settings, adapters)?;
-        let Settings { config, lora, tokens, .. } = &settings;
+        let Settings { config, lora, tokens, recomputation, .. } = &settings;
         let sizes = Sizes::new(config, lora.rank, *tokens)?;
-        let layers = Layers { config, lora, head_norms: head_norms(weights)? };
+        let layers = Layers { config, lora, head_norms: head_norms(weights)?, recomputation: *recomputation };
         let step = Pass::new(context, &settings, sizes, weights, adapters, &layers)?;
         let stream = Stream::new(context)?;
         let graphs = Graphs::new(&step, &stream, settings.launch)?;

@@ -3,7 +3,7 @@
 
 use warpwright_driver::{Context, Driver};
 use warpwright_train::reference::Adapters;
-use warpwright_train::step::{Launch, Precision, Trainer};
+use warpwright_train::step::{Launch, Precision, Recomputation, Settings, Trainer};
 
 use crate::gates::{self, FIXTURES, Figure, figures};
 use crate::hooked;
@@ -85,6 +85,28 @@ fn every_launch_gives_the_same_bits() {
         assert_eq!(graph, leaves(&setup, Launch::Graph, 3), "{name}, twice");
         assert_eq!(graph, leaves(&setup, Launch::Capture, 3), "{name}, captured");
         assert_eq!(graph, leaves(&setup, Launch::Eager, 3), "{name}, kernel by kernel");
+    }
+}
+
+/// In both precisions: what the backward computes again are the bits that the forward had.
+#[test]
+fn recomputing_gives_the_same_bits() {
+    for (name, precision, launch) in [
+        ("llama-r4-dropout", Precision::F32, Launch::Graph),
+        ("qwen3-r4", Precision::F32, Launch::Eager),
+        ("llama-r4-dropout", Precision::Bf16, Launch::Graph),
+        ("qwen3-r4", Precision::Bf16, Launch::Eager),
+    ] {
+        let setup = Setup::new(&read(name)["config"]);
+        let leaves = |recomputation| {
+            let settings = Settings { precision, recomputation, ..gates::settings(&setup, launch) };
+            let weights = gates::weights(&setup);
+            let mut trainer = Trainer::new(&context(), settings, &weights, &setup.moved()).unwrap();
+            let record = bits(trainer.step(&setup.micros(1)).unwrap());
+            (record, trainer.snapshot().unwrap())
+        };
+        let kept = leaves(Recomputation::None);
+        assert!(kept == leaves(Recomputation::Layers), "{name}, {precision:?}");
     }
 }
 

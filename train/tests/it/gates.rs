@@ -10,7 +10,7 @@ use warpwright_kernels::train::nf4::Nf4;
 use warpwright_train::reference::{
     Adapters, Model, Record, References, Storage, Trainer as Reference, Weights,
 };
-use warpwright_train::step::{Launch, Matrix, Precision, Settings, Trainer};
+use warpwright_train::step::{Launch, Matrix, Precision, Recomputation, Settings, Trainer};
 use warpwright_train::{Error, LayerWeights, Projection};
 
 use crate::compare::{distance, named, worst};
@@ -244,7 +244,7 @@ pub(crate) fn trainer_with(
     Trainer::new(context, settings(setup, launch), weights, adapters)
 }
 
-fn settings(setup: &Setup, launch: Launch) -> Settings {
+pub(crate) fn settings(setup: &Setup, launch: Launch) -> Settings {
     let tokens = setup.rows * setup.len;
     Settings {
         config: setup.config.clone(),
@@ -254,6 +254,7 @@ fn settings(setup: &Setup, launch: Launch) -> Settings {
         tokens,
         // Several chunks, and the last one is short.
         head_chunk: if tokens < 256 { 20 } else { 300 },
+        recomputation: Recomputation::None,
         launch,
         precision: Precision::F32,
     }

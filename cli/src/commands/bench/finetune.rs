@@ -11,7 +11,9 @@ use warpwright_kernels::train::adamw::AdamW;
 use warpwright_kernels::train::schedule::{Decay, Schedule};
 use warpwright_train::base::{self, Base, BaseFormat};
 use warpwright_train::reference::{Adapters, MicroBatch, Moments, Record};
-use warpwright_train::step::{self, Needs, Part, Precision, Settings, Snapshot, TimedKernel, Trainer};
+use warpwright_train::step::{
+    self, Needs, Part, Precision, Recomputation, Settings, Snapshot, TimedKernel, Trainer,
+};
 use warpwright_train::{Config, Lora, Projection, Training};
 
 use super::nodes::percent;
@@ -112,8 +114,9 @@ pub(super) fn measure(args: &Args) -> Result<Report, Failure> {
     let all = shapes.iter().zip(settings);
     let shapes = all.map(|(&shape, settings)| figures(&setup, &base, settings, shape));
     let shapes = shapes.collect::<Result<_, _>>()?;
-    let header =
-        Header::of_training(&setup, format!("kernels in {precision}, rank {} on all projections", args.rank));
+    let recomputed = if args.recompute { ", activations recomputed" } else { "" };
+    let kernels = format!("kernels in {precision}, rank {} on all projections{recomputed}", args.rank);
+    let header = Header::of_training(&setup, kernels);
     Ok(Report { header, precision, rank: args.rank, steps: STEPS * args.rounds, shapes })
 }
 
@@ -143,6 +146,7 @@ fn settings(
         pairing: outline.config.architecture.pairing,
         tokens: (batch * seq) as usize,
         head_chunk: HEAD_CHUNK,
+        recomputation: if args.recompute { Recomputation::Layers } else { Recomputation::None },
         launch: step::Launch::Graph,
         precision: Precision::F32,
     };

@@ -156,6 +156,9 @@ pub(crate) struct Args {
         value_parser = value_parser!(u32).range(2..)
     )]
     seq: Vec<u32>,
+    /// With --finetune: keep only what goes into each layer, and compute the rest again for the backward
+    #[arg(long, requires = "finetune")]
+    recompute: bool,
     /// With --finetune: rank of the adapters of all projections
     #[arg(long, value_name = "RANK", requires = "finetune", default_value_t = 16)]
     rank: usize,

@@ -10,11 +10,12 @@ use warpwright_kernels::train::schedule;
 use warpwright_train::Projection;
 use warpwright_train::base::BaseFormat;
 use warpwright_train::data::{Length, Shape};
-use warpwright_train::step;
+use warpwright_train::step::{self, Recomputation};
 
 use crate::device::Choice;
 use crate::failure::Failure;
 use crate::output::is_used;
+use crate::template;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -56,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, help_heading = "Batches")]
     pub(crate) train_on_prompt: bool,
     /// Date of the day for chat templates that ask for it, YYYY-MM-DD [default: today, in UTC]
-    #[arg(long, value_name = "DATE", value_parser = date, help_heading = "Batches")]
+    #[arg(long, value_name = "DATE", value_parser = template::date, help_heading = "Batches")]
     pub(crate) date: Option<Date>,
     /// Times that every sample is learned [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "steps", help_heading = "Batches")]
@@ -113,6 +114,10 @@ pub(crate) struct Args {
     /// Write a checkpoint after each so many steps
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) save_every: Option<u32>,
+    /// Keep only what goes into each layer, and compute the rest again for the backward: much less memory, a slower step,
+    /// the same adapter
+    #[arg(long)]
+    pub(crate) recompute: bool,
     /// How a step reaches the device
     #[arg(long, value_enum, default_value_t = Launch::Graph)]
     pub(crate) launch: Launch,
@@ -130,10 +135,6 @@ pub(crate) enum PrecisionChoice {
     Bf16,
     /// By simple kernels, many times slower
     F32,
-}
-
-fn date(text: &str) -> Result<Date, String> {
-    text.parse().map_err(|_| "no date; 2026-11-23 is one".to_owned())
 }
 
 /// One of the values of --targets.
@@ -245,6 +246,10 @@ impl Args {
             )));
         }
         Ok(())
+    }
+
+    pub(super) fn recomputation(&self) -> Recomputation {
+        if self.recompute { Recomputation::Layers } else { Recomputation::None }
     }
 
     pub(super) fn shape(&self) -> Shape {

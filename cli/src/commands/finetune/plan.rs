@@ -65,6 +65,7 @@ impl Plan {
             pairing: model.outline.config.architecture.pairing,
             tokens: batches.tokens(),
             head_chunk: HEAD_CHUNK,
+            recomputation: args.recomputation(),
             launch: args.launch.into(),
             precision: match args.precision {
                 PrecisionChoice::Bf16 => Precision::Bf16,

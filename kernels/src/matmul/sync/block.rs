@@ -4,7 +4,7 @@ use super::{MatmulSync, PAIR, WARPS, WEIGHT_STAGES};
 use crate::format::dequantize::{Codes, Dequantizer, TileScales};
 use crate::format::tile::{self, ROWS};
 use crate::matmul::activations::PANEL;
-use crate::matmul::epilogue::{Loaded, Sums};
+use crate::matmul::epilogue::Sums;
 use crate::matmul::product::MatmulArgs;
 use ptx_gen::*;
 
@@ -70,7 +70,7 @@ impl<'a, 'k> Block<'a, 'k> {
                     row_block: job.row_block + b,
                     token: job.token,
                     sums: &sums,
-                    loaded: &Loaded::default(),
+                    loaded: &[],
                     overlap: false,
                 };
                 def.epilogue.store(def.rows, a, at);

@@ -15,7 +15,12 @@ use crate::step::sizes::Sizes;
 impl Step {
     /// Takes the gradient of the residual stream from after the last layer to before the first.
     pub(crate) fn backward(&self, queue: &mut impl Queue) -> Result<(), Error> {
-        for (l, layer) in self.buffers.layers.iter().enumerate().rev() {
+        let kept = &self.buffers.kept;
+        for l in (0..kept.layers()).rev() {
+            if kept.is_overwritten(l) {
+                self.recompute(queue, l)?;
+            }
+            let layer = kept.layer(l);
             self.feed_forward_backward(queue, l, layer)?;
             self.attention_backward(queue, l, layer)?;
         }
@@ -60,7 +65,12 @@ impl Step {
             self.project_backward(queue, (l, K), [&work.dk, x1], Some(dx), part)?;
             self.project_backward(queue, (l, V), [&work.dv, x1], Some(part), dx)?;
         }
-        self.norm_backward(queue, [dx, &layer.h], &self.weights.layers[l].attention_norm, &layer.inv1)
+        self.norm_backward(
+            queue,
+            [dx, &self.buffers.kept.streams[l]],
+            &self.weights.layers[l].attention_norm,
+            &layer.inv1,
+        )
     }
 
     /// Gradients of the products of queries, keys and values.

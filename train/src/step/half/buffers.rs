@@ -6,23 +6,20 @@ use std::ops::Range;
 use warpwright_driver::{Buffer, Context, bf16};
 
 use super::limits::padded;
-use crate::step::buffers::Layers;
+use crate::step::buffers::{Kept, Layers};
 use crate::step::common::Common;
 use crate::step::sizes::Sizes;
 use crate::{Error, Projection};
 
 /// Shapes are in rows of tokens: `hidden` means `[tokens, hidden]`.
 pub(crate) struct Buffers<H = Buffer<bf16>, F = Buffer<f32>> {
-    pub(super) layers: Vec<Layer<H, F>>,
-    /// `hidden`: the residual stream after the last layer.
-    pub(super) h: H,
+    pub(super) kept: Kept<H, Layer<H, F>>,
     pub(crate) head: Head<H, F>,
     pub(super) work: Workspace<H, F>,
 }
 
 /// What the forward keeps of a layer.
 pub(super) struct Layer<H = Buffer<bf16>, F = Buffer<f32>> {
-    pub(super) h: H,
     pub(super) inv1: F,
     pub(super) x1: H,
     pub(super) q: Rotated<H, F>,
@@ -137,10 +134,9 @@ impl<H, F> Buffers<H, F> {
         singles: &dyn Fn(&str, usize) -> Result<F, Error>,
     ) -> Result<Buffers<H, F>, Error> {
         let all = Allocator { sizes, halves, singles };
-        let layers = (0..shape.config.layers).map(|l| all.layer(l, shape));
+        let stream = |l| all.half(&format!("h before layer {l}"), sizes.hidden);
         Ok(Buffers {
-            layers: layers.collect::<Result<_, _>>()?,
-            h: all.half("h", sizes.hidden)?,
+            kept: Kept::new(shape, stream, |l| all.layer(l, shape))?,
             head: all.head(chunk)?,
             work: all.workspace(adapters, shape.lora.dropout > 0.0)?,
         })
@@ -181,7 +177,6 @@ impl<H, F> Allocator<'_, H, F> {
             u[*p as usize] = Some(half(&format!("u of {}", p.name()), padded(rank))?);
         }
         Ok(Layer {
-            h: half("h", hidden)?,
             inv1: single("inv1", 1)?,
             x1: half("x1", hidden)?,
             q: rotated("q", queries, heads)?,

@@ -24,35 +24,36 @@ impl Step {
     pub(crate) fn forward(&self, queue: &mut impl Queue, purpose: Purpose) -> Result<(), Error> {
         self.common.fetch(queue)?;
         self.begin(queue)?;
-        let (layers, last) = (&self.buffers.layers, &self.buffers.h);
-        for (l, layer) in layers.iter().enumerate() {
-            self.attention(queue, purpose, l, layer)?;
-            let to = layers.get(l + 1).map_or(last, |next| &next.h);
-            self.feed_forward(queue, purpose, l, layer, to)?;
+        for l in 0..self.buffers.kept.layers() {
+            self.attention(queue, purpose, l)?;
+            self.feed_forward(queue, purpose, l)?;
         }
         Ok(())
+    }
+
+    /// Computes again what the backward reads of a layer.
+    pub(super) fn recompute(&self, queue: &mut impl Queue, l: usize) -> Result<(), Error> {
+        self.attention(queue, Purpose::Training, l)?;
+        self.gated(queue, Purpose::Training, l)?;
+        let a = &self.buffers.kept.layer(l).a;
+        self.adapter_u(queue, Purpose::Training, (l, Projection::Down), a).map(drop)
     }
 
     /// Rounds the adapters, and embeds the tokens.
     fn begin(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let (x, y) = (&self.flat.parameters, &self.buffers.work.adapters);
         queue.launch(&self.kernels.round, RoundArgs::<Host> { x, y, n: x.len() as u32 })?;
-        let h = self.buffers.layers.first().map_or(&self.buffers.h, |layer| &layer.h);
+        let h = &self.buffers.kept.streams[0];
         let (Sizes { vocab, hidden, .. }, ids) = (self.sizes, &self.slots.batch.ids);
         let args = EmbedTokensArgs::<Host> { ids, table: &self.weights.embed, h, vocab, hidden };
         queue.launch(&self.kernels.embed, args)
     }
 
-    fn attention(
-        &self,
-        queue: &mut impl Queue,
-        purpose: Purpose,
-        l: usize,
-        layer: &Layer,
-    ) -> Result<(), Error> {
-        let weights = &self.weights.layers[l];
+    fn attention(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+        let (weights, layer, h) =
+            (&self.weights.layers[l], self.buffers.kept.layer(l), &self.buffers.kept.streams[l]);
         let Sizes { tokens, heads, kv_heads, .. } = self.sizes;
-        self.norm(queue, &layer.h, &weights.attention_norm, &layer.x1, &layer.inv1)?;
+        self.norm(queue, h, &weights.attention_norm, &layer.x1, &layer.inv1)?;
         let norms = [weights.q_norm.as_ref(), weights.k_norm.as_ref()];
         self.queries_or_keys(queue, purpose, (l, Projection::Q), norms[0], &layer.q)?;
         self.queries_or_keys(queue, purpose, (l, Projection::K), norms[1], &layer.k)?;
@@ -69,7 +70,7 @@ impl Step {
             kv_heads,
         };
         queue.launch(&self.kernels.attention, args)?;
-        self.project(queue, purpose, (l, Projection::O), &layer.o, Some(&layer.h), &layer.h1)
+        self.project(queue, purpose, (l, Projection::O), &layer.o, Some(h), &layer.h1)
     }
 
     /// A projection, then the head norm if there is one, then RoPE.
@@ -86,7 +87,7 @@ impl Step {
             Some((raw, _)) => raw.view(),
             None => self.buffers.work.raw[place.1 as usize].view(),
         };
-        self.project(queue, purpose, place, &self.buffers.layers[place.0].x1, None, &raw)?;
+        self.project(queue, purpose, place, &self.buffers.kept.layer(place.0).x1, None, &raw)?;
         let (freq, positions) = (&self.constants.freq, &self.slots.batch.positions);
         let nothing = freq.view_range(0..0);
         let args = RotateForwardArgs::<Host> {
@@ -103,39 +104,37 @@ impl Step {
         queue.launch(&self.kernels.rotate, args)
     }
 
-    /// `to` is the residual stream after the layer.
-    fn feed_forward(
-        &self,
-        queue: &mut impl Queue,
-        purpose: Purpose,
-        l: usize,
-        layer: &Layer,
-        to: &View<bf16>,
-    ) -> Result<(), Error> {
-        let Layer { h1, inv2, x2, g, up, a, .. } = layer;
+    fn feed_forward(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+        self.gated(queue, purpose, l)?;
+        let (Layer { h1, a, .. }, to) = (self.buffers.kept.layer(l), &self.buffers.kept.streams[l + 1]);
+        self.project(queue, purpose, (l, Projection::Down), a, Some(h1), to)
+    }
+
+    /// The feed-forward block up to its last projection.
+    fn gated(&self, queue: &mut impl Queue, purpose: Purpose, l: usize) -> Result<(), Error> {
+        let Layer { h1, inv2, x2, g, up, a, .. } = self.buffers.kept.layer(l);
         self.norm(queue, h1, &self.weights.layers[l].feed_forward_norm, x2, inv2)?;
         self.project(queue, purpose, (l, Projection::Gate), x2, None, g)?;
         self.project(queue, purpose, (l, Projection::Up), x2, None, up)?;
-        queue.launch(&self.kernels.swiglu, SwiGluForwardArgs::<Host> { g, up, a, n: a.len() as u32 })?;
-        self.project(queue, purpose, (l, Projection::Down), a, Some(h1), to)
+        queue.launch(&self.kernels.swiglu, SwiGluForwardArgs::<Host> { g, up, a, n: a.len() as u32 })
     }
 
     /// The losses, and the gradient of the residual stream after the last layer.
     pub(crate) fn head(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let (b, head, norm) = (&self.buffers, &self.buffers.head, &self.weights.norm);
-        self.norm(queue, &b.h, norm, &head.x, &head.inv)?;
+        self.norm(queue, b.kept.last(), norm, &head.x, &head.inv)?;
         for chunk in self.chunks() {
             self.chunk_losses(queue, &chunk)?;
             self.chunk_gradients(queue, &chunk)?;
         }
         queue.fill(&b.work.dh, bf16(0))?;
-        self.norm_backward(queue, [&head.dx, &b.h], norm, &head.inv)
+        self.norm_backward(queue, [&head.dx, b.kept.last()], norm, &head.inv)
     }
 
     /// The losses alone.
     pub(crate) fn losses(&self, queue: &mut impl Queue) -> Result<(), Error> {
         let head = &self.buffers.head;
-        self.norm(queue, &self.buffers.h, &self.weights.norm, &head.x, &head.inv)?;
+        self.norm(queue, self.buffers.kept.last(), &self.weights.norm, &head.x, &head.inv)?;
         self.chunks().try_for_each(|chunk| self.chunk_losses(queue, &chunk))
     }
 

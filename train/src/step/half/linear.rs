@@ -98,27 +98,14 @@ impl Step {
         y: &View<bf16>,
     ) -> Result<(), Error> {
         let ([n, k], rows) = (self.sizes.of(p), self.sizes.tokens);
-        let adapter = self.adapter((l, p));
-        let u = &self.buffers.layers[l].u[p as usize];
-        if let (Some([a, _]), Some(u)) = (&adapter, u) {
-            let (x, factor) = match purpose {
-                Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
-                Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
-            };
-            let args = LoraDownArgs::<Host> { x: &x, a, factor, u, rows, depth: k };
-            queue.launch(&self.kernels.down, args)?;
-        }
+        let pair = self.adapter_u(queue, purpose, (l, p), x)?;
         let w = self.matrix(queue, (l, p))?;
-        let pair = match (&adapter, u) {
-            (Some([_, b]), Some(u)) => Some([&**u, b]),
-            _ => None,
-        };
         let bias = self.weights.layers[l].biases[p as usize].as_ref();
         let linear = Linear {
             form: Form::Nt,
             x,
             w: &w,
-            adapter: pair,
+            adapter: pair.as_ref().map(|[u, b]| [u, b]),
             bias: bias.map(|bias| &**bias),
             residual,
             factor: &self.constants.one,
@@ -126,6 +113,26 @@ impl Step {
             shape: [rows, n, k],
         };
         self.linear(queue, &linear)
+    }
+
+    /// Computes `u = scale x A^T` of the adapter of a projection, if it has one; gives `u` and B.
+    pub(super) fn adapter_u(
+        &self,
+        queue: &mut impl Queue,
+        purpose: Purpose,
+        (l, p): Place,
+        x: &View<bf16>,
+    ) -> Result<Option<[View<bf16>; 2]>, Error> {
+        let u = &self.buffers.kept.layer(l).u[p as usize];
+        let (Some([a, b]), Some(u)) = (self.adapter((l, p)), u) else { return Ok(None) };
+        let (x, factor) = match purpose {
+            Purpose::Training => (self.input(queue, (l, p), x)?, &self.constants.scale),
+            Purpose::Evaluation => (x.clone(), &self.constants.evaluation_scale),
+        };
+        let (rows, depth) = (self.sizes.tokens, self.sizes.of(p)[1]);
+        let args = LoraDownArgs::<Host> { x: &x, a: &a, factor, u, rows, depth };
+        queue.launch(&self.kernels.down, args)?;
+        Ok(Some([u.view(), b]))
     }
 
     /// `dx`, the gradient of a projection's input `x`, with a residual, or without; and the gradients of its adapter, which
@@ -299,7 +306,7 @@ impl Step {
             LoraDownArgs::<Host> { x: dy, a: b, factor, u: du, rows, depth: n },
         )?;
         let gradients = self.flat.layout.of_projection(&self.flat.gradients, l, p);
-        if let (Some([da, db]), Some(u)) = (gradients, &self.buffers.layers[l].u[p as usize]) {
+        if let (Some([da, db]), Some(u)) = (gradients, &self.buffers.kept.layer(l).u[p as usize]) {
             let up = &self.kernels.gradients;
             queue.launch(up, LoraGradientsArgs::<Host> { u, x: dy, sum: &db, rows, columns: n })?;
             let input = self.input(queue, (l, p), x)?;

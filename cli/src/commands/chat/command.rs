@@ -1,0 +1,163 @@
+//! What a line with a slash asks for.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::session::Session;
+use crate::failure::Failure;
+use crate::limited;
+use crate::output::{Content, Output};
+use crate::template::Message;
+use crate::terminal::say;
+
+/// What a line may ask for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    /// With what the system says from now on.
+    System(Option<String>),
+    Reset,
+    Save(PathBuf),
+    Load(PathBuf),
+    Help,
+    Exit,
+}
+
+/// The commands: the name, what follows it, and what it does.
+const COMMANDS: [(&str, &str, &str); 6] = [
+    ("/system", "[TEXT]", "what the system says before all others; without a text, shows it"),
+    ("/reset", "", "forgets all messages but that of the system"),
+    ("/save", "FILE", "writes the conversation as JSON: a list of messages with role and content"),
+    ("/load", "FILE", "goes on with the conversation of a file"),
+    ("/help", "", "shows this"),
+    ("/exit", "", "leaves, as Ctrl-D does"),
+];
+
+/// The command of a line; none if it is a message. A message that begins with a slash has a space before it.
+pub(super) fn parse(line: &str) -> Result<Option<Command>, String> {
+    if !line.starts_with('/') {
+        return Ok(None);
+    }
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    let Some((_, wanted, _)) = COMMANDS.iter().find(|(known, ..)| *known == name) else {
+        return Err(format!(
+            "there is no command {name}; /help lists them. A message may begin with a space"
+        ));
+    };
+    match (*wanted, rest) {
+        ("", rest) if !rest.is_empty() => return Err(format!("{name} takes nothing, not {rest:?}")),
+        ("FILE", "") => return Err(format!("{name} takes the name of a file")),
+        _ => {}
+    }
+    Ok(Some(match name {
+        "/system" => Command::System(Some(rest.to_owned()).filter(|rest| !rest.is_empty())),
+        "/reset" => Command::Reset,
+        "/save" => Command::Save(rest.into()),
+        "/load" => Command::Load(rest.into()),
+        "/help" => Command::Help,
+        _ => Command::Exit,
+    }))
+}
+
+impl Command {
+    pub(super) fn run(self, session: &mut Session<'_>) -> Result<(), Failure> {
+        match self {
+            Command::System(Some(text)) => session.set_system(&text),
+            Command::System(None) => {
+                say(session.system().unwrap_or("the system says nothing; /system TEXT changes that"))
+            }
+            Command::Reset => session.reset(),
+            Command::Save(file) => save(session.messages(), &file)?,
+            Command::Load(file) => {
+                let messages = load(&file)?;
+                say(format!("{} messages", messages.len()));
+                session.load(messages)?;
+            }
+            Command::Help => COMMANDS.iter().for_each(|(name, wanted, does)| {
+                say(format!("{:14} {does}", format!("{name} {wanted}")));
+            }),
+            Command::Exit => {}
+        }
+        Ok(())
+    }
+}
+
+fn save(messages: &[Message], file: &Path) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(messages).expect("strings are JSON") + "\n";
+    let out = Output { option: "/save", path: file, inputs: vec![], content: Content::Text };
+    match out.write(|sink| sink.write(text.as_bytes())) {
+        // The disk is at fault, but the conversation goes on.
+        Err(Failure::Runtime(sentence)) => return Err(Failure::Input(sentence)),
+        written => written?,
+    }
+    say(format!("{} messages", messages.len()));
+    Ok(())
+}
+
+fn load(file: &Path) -> Result<Vec<Message>, Failure> {
+    let text = limited::read("conversation", file)?;
+    let wrong = |problem: String| Failure::Input(format!("{} {problem}", file.display()));
+    let value: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
+    messages(&value).map_err(wrong)
+}
+
+/// The messages of a list, or of an object with a list under `messages`.
+fn messages(value: &Value) -> Result<Vec<Message>, String> {
+    let list = value.get("messages").unwrap_or(value).as_array();
+    let list = list.ok_or("is neither a list of messages nor an object with one under \"messages\"")?;
+    let message = |(number, value): (usize, &Value)| {
+        let read = serde_json::from_value::<Message>(value.clone());
+        read.map_err(|error| format!("has a message {number} that is none: {error}"))
+    };
+    (1..).zip(list).map(message).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_with_a_slash_are_commands() {
+        let cases: [(&str, Result<Option<Command>, &str>); 11] = [
+            ("a /save", Ok(None)),
+            (" /save", Ok(None)),
+            ("/system  Be brief. ", Ok(Some(Command::System(Some("Be brief.".into()))))),
+            ("/system", Ok(Some(Command::System(None)))),
+            ("/reset", Ok(Some(Command::Reset))),
+            ("/save a b", Ok(Some(Command::Save("a b".into())))),
+            ("/load x", Ok(Some(Command::Load("x".into())))),
+            ("/exit", Ok(Some(Command::Exit))),
+            ("/save ", Err("/save takes the name of a file")),
+            ("/reset all", Err("/reset takes nothing, not \"all\"")),
+            ("/sing", Err("there is no command /sing; /help lists them. A message may begin with a space")),
+        ];
+        for (line, wanted) in cases {
+            assert_eq!(parse(line), wanted.map_err(str::to_owned), "{line}");
+        }
+    }
+
+    #[test]
+    fn only_messages_are_loaded() {
+        let read = |text: &str| messages(&serde_json::from_str(text).unwrap());
+        let one = vec![Message::new("user", "a")];
+        assert_eq!(read(r#"[{"role": "user", "content": "a"}]"#), Ok(one.clone()));
+        assert_eq!(read(r#"{"model": "m", "messages": [{"content": "a", "role": "user"}]}"#), Ok(one));
+        let none = "is neither a list of messages nor an object with one under \"messages\"";
+        let cases = [
+            ("1", none),
+            (r#"{"messages": "a"}"#, none),
+            (
+                r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]"#,
+                "has a message 2 that is none: invalid type: null, expected a string",
+            ),
+            (
+                r#"[{"role": "user", "content": "a", "name": "b"}]"#,
+                "has a message 1 that is none: unknown field `name`, expected `role` or `content`",
+            ),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(read(text), Err(wanted.to_owned()), "{text}");
+        }
+    }
+}

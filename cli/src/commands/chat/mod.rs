@@ -1,0 +1,101 @@
+//! `warpwright chat`: a conversation with a model, at a terminal or through pipes.
+//!
+//! At a terminal, lines are edited and Ctrl-C ends an answer. Through pipes, each line is a message, and what cannot be
+//! done ends the program.
+
+mod command;
+mod history;
+mod input;
+mod session;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::failure::Failure;
+use crate::generate::{GenerateArgs, Room};
+use crate::template::{Template, TemplateArgs};
+use crate::terminal::say;
+use crate::{adapter, device};
+use command::Command;
+use input::{Input, Line};
+use session::{Limits, Session, Voice};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    generate: GenerateArgs,
+    /// Tokens of an answer at most [default: as many as the context has room for]
+    #[arg(short, value_name = "TOKENS")]
+    n: Option<u32>,
+    /// What to do when the context is full
+    #[arg(long, value_enum, default_value_t = WhenFull::Drop)]
+    when_full: WhenFull,
+    #[command(flatten)]
+    template: TemplateArgs,
+    /// File that remembers the lines of this and earlier conversations [default: in the user's folder for state]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_history")]
+    history: Option<PathBuf>,
+    /// Remember no lines
+    #[arg(long)]
+    no_history: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum WhenFull {
+    /// Leave out the oldest turns
+    Drop,
+    /// Refuse what does not fit
+    Refuse,
+}
+
+/// Positions that a conversation has room for, where nobody says otherwise and the model has as many.
+const CTX: u32 = 8192;
+/// Tokens that a conversation is thought to have, where the emulator asks whether it can end soon.
+const EXPECTED: u64 = 64;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let stops = args.generate.stops()?;
+    let model = args.generate.open()?;
+    let template = Template::open(&args.template, &model)?;
+    let words = model.tokenizer()?;
+    words.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    let context = device::open(args.generate.place.device)?;
+    let ctx = args.generate.place.context_length(&model, CTX as usize);
+    let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED };
+    let decoder = args.generate.decoder(&context, &model, &room)?;
+    adapter::line(&model.outline).into_iter().for_each(say);
+    let limits = Limits { ctx, tokens: args.n.unwrap_or(u32::MAX), when_full: args.when_full };
+    let voice = Voice { words: &words, template, end_tokens: &model.outline.stop, stops: &stops };
+    let mut session = Session::new(decoder, voice, limits);
+    args.template.system().into_iter().for_each(|text| session.set_system(text));
+    talk(&mut session, Input::open(args)?)
+}
+
+/// Reads lines until there are no more.
+fn talk(session: &mut Session<'_>, mut input: Input) -> Result<(), Failure> {
+    if input.is_terminal() {
+        say(format!("/help lists the commands, Ctrl-D leaves ({} positions)", session.limits.ctx));
+    }
+    loop {
+        let done = match input.line()? {
+            Line::End => return Ok(()),
+            Line::Interrupted => {
+                say("Ctrl-D or /exit leaves");
+                continue;
+            }
+            Line::Text(line) => match command::parse(&line) {
+                Ok(None) if line.trim().is_empty() => continue,
+                Ok(None) => session.say(&line),
+                Ok(Some(Command::Exit)) => return Ok(()),
+                Ok(Some(command)) => command.run(session),
+                Err(problem) => Err(Failure::Input(problem)),
+            },
+        };
+        match done {
+            // Who sits at a terminal reads the sentence and goes on.
+            Err(Failure::Input(sentence)) if input.is_terminal() => say(format!("error: {sentence}")),
+            done => done?,
+        }
+    }
+}

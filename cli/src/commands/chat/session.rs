@@ -1,0 +1,218 @@
+//! A conversation: its messages, and the tokens of them that the decoder has.
+//!
+//! Each answer renders the whole conversation anew. The tokens that the decoder has from before stay, as far as the new
+//! ones begin like them.
+
+use std::ops::ControlFlow;
+
+use warpwright_engine::{Cached, Decoder, Ending, StopStrings, TextStream, Tokenizer};
+
+use super::WhenFull;
+use crate::failure::Failure;
+use crate::interrupt::{self, Pending};
+use crate::progress::PromptBar;
+use crate::reply::{Form, Printer, Reply, why};
+use crate::template::{Message, Template};
+use crate::terminal::say;
+
+/// What bounds an answer.
+pub(super) struct Limits {
+    /// Positions.
+    pub(super) ctx: u32,
+    /// Tokens of an answer.
+    pub(super) tokens: u32,
+    pub(super) when_full: WhenFull,
+}
+
+/// What a model needs to speak.
+pub(super) struct Voice<'a> {
+    pub(super) words: &'a Tokenizer,
+    pub(super) template: Template,
+    /// Tokens that end a text.
+    pub(super) end_tokens: &'a [u32],
+    pub(super) stops: &'a StopStrings,
+}
+
+/// A conversation.
+pub(super) struct Session<'a> {
+    decoder: Decoder,
+    cached: Cached,
+    voice: Voice<'a>,
+    pub(super) limits: Limits,
+    messages: Vec<Message>,
+    /// Messages after that of the system which the context has no room for.
+    dropped: usize,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(decoder: Decoder, voice: Voice<'a>, limits: Limits) -> Session<'a> {
+        Session { decoder, cached: Cached::default(), voice, limits, messages: vec![], dropped: 0 }
+    }
+
+    /// All messages, also those that were dropped from the context.
+    pub(super) fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// What the system says.
+    pub(super) fn system(&self) -> Option<&str> {
+        let first = self.messages.first().filter(|message| message.role == SYSTEM);
+        first.map(|message| message.content.as_str())
+    }
+
+    pub(super) fn set_system(&mut self, text: &str) {
+        if self.system().is_some() {
+            self.messages.remove(0);
+        }
+        self.messages.insert(0, Message::new(SYSTEM, text));
+    }
+
+    /// Forgets all that was said, but not what the system says.
+    pub(super) fn reset(&mut self) {
+        self.messages.retain(|message| message.role == SYSTEM);
+        self.dropped = 0;
+    }
+
+    /// Goes on with another conversation. If it ends with a user's message, that is answered.
+    pub(super) fn load(&mut self, messages: Vec<Message>) -> Result<(), Failure> {
+        let before = std::mem::replace(&mut self.messages, messages);
+        let dropped = std::mem::take(&mut self.dropped);
+        if self.messages.last().is_none_or(|last| last.role != USER) {
+            return Ok(());
+        }
+        let answered = self.answer();
+        if answered.is_err() {
+            (self.messages, self.dropped) = (before, dropped);
+        }
+        answered
+    }
+
+    /// Says something and prints the answer. If there is none, nothing was said.
+    pub(super) fn say(&mut self, text: &str) -> Result<(), Failure> {
+        let (len, dropped) = (self.messages.len(), self.dropped);
+        self.messages.push(Message::new(USER, text));
+        let answered = self.answer();
+        let silent = self.messages.len() == len + 1;
+        if answered.is_err() || silent {
+            self.messages.truncate(len);
+            self.dropped = dropped;
+        }
+        if answered.is_ok() && silent {
+            say("interrupted before the first token; what was said is taken back");
+        }
+        answered
+    }
+
+    /// Prints the answer to the last message, and keeps it.
+    fn answer(&mut self) -> Result<(), Failure> {
+        let _pending = Pending::short();
+        let ended = self.speak();
+        // A signal that is not Ctrl-C ends more than the answer.
+        interrupt::go_on()?;
+        let Some((reply, ending)) = ended? else { return Ok(()) };
+        self.messages.push(Message::new(ASSISTANT, &reply.text));
+        if matches!(ending, Ending::Limit | Ending::ContextFull | Ending::Interrupted) {
+            say(format!("({})", why(&ending, Some(self.voice.words))));
+        }
+        Ok(())
+    }
+
+    /// Prints an answer. While it grows, turns may be dropped. Nothing if it was interrupted before its first token.
+    fn speak(&mut self) -> Result<Option<(Reply, Ending)>, Failure> {
+        let Voice { words, end_tokens, stops, .. } = self.voice;
+        let (mut reply, mut stream) = (Reply::default(), TextStream::new(Some(words), end_tokens, stops));
+        let mut prompt = self.fit(&[])?.ok_or_else(|| self.no_room())?;
+        let mut printer = Printer::new(Form::Text);
+        loop {
+            let ending = match self.take_in(&prompt)? {
+                ControlFlow::Break(()) if reply.tokens.is_empty() => return Ok(None),
+                ControlFlow::Break(()) => Ending::Interrupted,
+                ControlFlow::Continue(()) => self.print(&mut reply, &mut stream, &mut printer)?,
+            };
+            let more = if ending == Ending::ContextFull { self.fit(&reply.tokens)? } else { None };
+            let Some(more) = more else {
+                let ending = reply.finish(stream, &mut printer, ending)?;
+                return Ok(Some((reply, ending)));
+            };
+            prompt = more;
+        }
+    }
+
+    /// Prints tokens until something ends them.
+    fn print(
+        &mut self,
+        reply: &mut Reply,
+        stream: &mut TextStream<'_>,
+        printer: &mut Printer,
+    ) -> Result<Ending, Failure> {
+        let limit = self.limits.tokens - reply.tokens.len() as u32;
+        let cached = &mut self.cached;
+        reply.print(self.decoder.decode(limit)?, stream, printer, |piece| cached.push(piece.token))
+    }
+
+    /// Makes these the tokens of the decoder; breaks if the user does.
+    fn take_in(&mut self, prompt: &[u32]) -> Result<ControlFlow<()>, Failure> {
+        let mut bar = PromptBar::new(prompt.len());
+        self.cached.prefill(&mut self.decoder, prompt, |taken| {
+            bar.set(taken as usize);
+            if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        let whole = self.cached.tokens().len() == prompt.len() && interrupt::check().is_ok();
+        Ok(if whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    }
+
+    /// The tokens of the conversation, and of an answer so far. Where they do not fit, and that was not refused, the
+    /// oldest turns are dropped until a quarter of the context is free. Nothing if that is not enough for these.
+    fn fit(&mut self, said: &[u32]) -> Result<Option<Vec<u32>>, Failure> {
+        let ctx = self.limits.ctx as usize;
+        let (mut prompt, before) = (self.tokens(said)?, self.dropped);
+        if prompt.len() <= ctx {
+            return Ok(Some(prompt));
+        }
+        while self.limits.when_full == WhenFull::Drop && prompt.len() > ctx - ctx / 4 && self.drop_turn() {
+            prompt = self.tokens(said)?;
+        }
+        let dropped = self.dropped - before;
+        if dropped > 0 {
+            let line = if said.is_empty() { "" } else { "\n" };
+            say(format!(
+                "{line}(the context of {ctx} positions is full: the oldest {dropped} messages are dropped)"
+            ));
+        }
+        Ok(Some(prompt).filter(|prompt| prompt.len() <= ctx))
+    }
+
+    /// The tokens of what is not dropped.
+    fn tokens(&self, said: &[u32]) -> Result<Vec<u32>, Failure> {
+        let system = usize::from(self.system().is_some());
+        let shown = self.messages[..system].iter().chain(&self.messages[system + self.dropped..]);
+        let mut tokens = self.voice.template.tokens(shown, self.voice.words)?;
+        tokens.extend(said);
+        Ok(tokens)
+    }
+
+    /// Drops the oldest turn: all up to the user's next message. Not the latest one.
+    fn drop_turn(&mut self) -> bool {
+        let shown = &self.messages[usize::from(self.system().is_some()) + self.dropped..];
+        let next = shown.iter().skip(1).position(|message| message.role == USER);
+        self.dropped += next.map_or(0, |next| next + 1);
+        next.is_some()
+    }
+
+    fn no_room(&self) -> Failure {
+        let ctx = self.limits.ctx;
+        let instead = match self.limits.when_full {
+            WhenFull::Drop => "say less, or start with a larger --ctx",
+            WhenFull::Refuse => {
+                "/reset forgets what was said; or start with a larger --ctx, or --when-full drop"
+            }
+        };
+        Failure::Input(format!(
+            "the conversation does not fit into the context of {ctx} positions; {instead}"
+        ))
+    }
+}
+
+const SYSTEM: &str = "system";
+const USER: &str = "user";
+const ASSISTANT: &str = "assistant";

@@ -1,0 +1,21 @@
+//! `warpwright completions`: a script for a shell, which completes commands and options.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::failure::Failure;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script for a program of these commands.
+pub(crate) fn run<C: CommandFactory>(args: &Args) -> Result<(), Failure> {
+    let mut script = vec![];
+    clap_complete::generate(args.shell, &mut C::command(), "warpwright", &mut script);
+    Ok(io::stdout().lock().write_all(&script)?)
+}

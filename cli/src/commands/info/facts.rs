@@ -1,0 +1,203 @@
+//! What there is to know of a model, as values.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use warpwright_driver::Device;
+use warpwright_engine::info::{self, Class, kv_bytes, token_bytes};
+use warpwright_engine::rope::{Rope, Scaling};
+use warpwright_engine::{Config, Model, Path, Tuning, gguf};
+
+use crate::failure::sentence;
+
+/// Of a model. Lengths are elements, sizes bytes.
+#[derive(Serialize)]
+pub(super) struct Facts {
+    pub(super) file: String,
+    pub(super) name: Option<String>,
+    pub(super) license: Option<String>,
+    pub(super) architecture: &'static str,
+    pub(super) parameters: u64,
+    pub(super) formats: BTreeMap<&'static str, Mix>,
+    pub(super) layers: u32,
+    pub(super) hidden: u32,
+    pub(super) feed_forward: u32,
+    pub(super) heads: u32,
+    pub(super) kv_heads: u32,
+    pub(super) head_dim: u32,
+    pub(super) vocabulary: u32,
+    pub(super) context: u32,
+    pub(super) window: Option<Window>,
+    /// Of the layers; where those with a window have another one, that is the second.
+    pub(super) rope: Vec<RopeFacts>,
+    /// Whether the LM head is a matrix of its own.
+    pub(super) own_head: bool,
+    pub(super) tokenizer: Known<TokenizerFacts>,
+    pub(super) chat_template: Known<TemplateFacts>,
+    pub(super) weight_bytes_per_token: u64,
+    pub(super) kv_bytes_per_position: u64,
+    pub(super) path: String,
+    pub(super) device: String,
+    pub(super) tensors: Vec<Tensors>,
+}
+
+/// What can be read of a file, or why not; nothing where it has none.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Known<T> {
+    Error(String),
+    #[serde(untagged)]
+    None,
+    #[serde(untagged)]
+    Some(T),
+}
+
+#[derive(Serialize)]
+pub(super) struct Mix {
+    pub(super) tensors: usize,
+    pub(super) numbers: u64,
+    pub(super) bytes: u64,
+}
+
+/// Positions that some layers attend to.
+#[derive(Serialize)]
+pub(super) struct Window {
+    pub(super) positions: u32,
+    pub(super) layers: usize,
+}
+
+#[derive(Serialize)]
+pub(super) struct RopeFacts {
+    pub(super) dim: u32,
+    pub(super) base: f64,
+    pub(super) scaling: &'static str,
+    pub(super) factor: f64,
+    /// Positions that the model was trained on first, where YaRN says.
+    pub(super) original_context: Option<u32>,
+    /// Whether frequencies are divided by factors of the file, too.
+    pub(super) own_factors: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct TokenizerFacts {
+    pub(super) begins_with: Option<Token>,
+    /// Those that end a text.
+    pub(super) ends_with: Vec<Token>,
+    pub(super) warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Token {
+    pub(super) id: u32,
+    pub(super) spelling: Option<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct TemplateFacts {
+    pub(super) asks_date: bool,
+    pub(super) marks_replies: bool,
+}
+
+/// Tensors of one role.
+#[derive(Serialize)]
+pub(super) struct Tensors {
+    pub(super) name: String,
+    /// Rows first, as mathematics has it; the file has the contiguous dimension first.
+    pub(super) shape: Vec<u64>,
+    pub(super) formats: BTreeMap<&'static str, usize>,
+    pub(super) bytes: u64,
+}
+
+impl Facts {
+    pub(super) fn of(model: &Model, device: &Device) -> Facts {
+        let (outline, c) = (&model.outline, &model.outline.config);
+        let formats = info::mix(outline);
+        Facts {
+            file: model.files.path().display().to_string(),
+            name: general(model, "general.name"),
+            license: general(model, "general.license"),
+            architecture: c.architecture.name,
+            parameters: formats.values().map(|mix| mix.numbers).sum(),
+            formats: formats.into_iter().map(|(name, mix)| (name, mix.into())).collect(),
+            layers: c.layers,
+            hidden: c.hidden,
+            feed_forward: c.feed_forward,
+            heads: c.heads,
+            kv_heads: c.kv_heads,
+            head_dim: c.head_dim,
+            vocabulary: c.vocab,
+            context: c.context,
+            window: window(c),
+            rope: c.ropes().iter().map(|rope| RopeFacts::of(rope, outline.rope_factors.is_some())).collect(),
+            own_head: outline.weights.head.is_some(),
+            tokenizer: tokenizer(model),
+            chat_template: template(model),
+            weight_bytes_per_token: token_bytes(outline),
+            kv_bytes_per_position: kv_bytes(outline),
+            path: Path::of(outline, device, Tuning::default()).to_string(),
+            device: device.name().to_owned(),
+            tensors: info::classes(outline).into_iter().map(Tensors::from).collect(),
+        }
+    }
+}
+
+/// A string of a GGUF file that describes it.
+fn general(model: &Model, key: &str) -> Option<String> {
+    match model.files.gguf()?.directory.metadata.get(key)? {
+        gguf::Value::String(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// How many positions a layer attends to, if not to all.
+fn window(c: &Config) -> Option<Window> {
+    let windows: Vec<u32> = (0..c.layers).filter_map(|layer| c.window_of(layer)).collect();
+    Some(Window { positions: *windows.first()?, layers: windows.len() })
+}
+
+fn tokenizer(model: &Model) -> Known<TokenizerFacts> {
+    let words = match model.tokenizer() {
+        Ok(words) => words,
+        Err(error) => return Known::Error(sentence(&error)),
+    };
+    let token = |id: u32| Token { id, spelling: words.spelling(id) };
+    Known::Some(TokenizerFacts {
+        begins_with: words.bos().map(token),
+        ends_with: model.outline.stop.iter().map(|id| token(*id)).collect(),
+        warnings: words.warnings().to_vec(),
+    })
+}
+
+fn template(model: &Model) -> Known<TemplateFacts> {
+    match model.chat_template() {
+        Ok(None) => Known::None,
+        Ok(Some(template)) => Known::Some(TemplateFacts {
+            asks_date: template.asks_date(),
+            marks_replies: template.marks_replies(),
+        }),
+        Err(error) => Known::Error(sentence(&error)),
+    }
+}
+
+impl RopeFacts {
+    fn of(rope: &Rope, own_factors: bool) -> RopeFacts {
+        let (scaling, factor, original_context) = match rope.scaling {
+            Scaling::Linear(1.0) => ("none", 1.0, None),
+            Scaling::Linear(factor) => ("linear", factor, None),
+            Scaling::Yarn(yarn) => ("yarn", yarn.factor, Some(yarn.original_context)),
+        };
+        RopeFacts { dim: rope.dim, base: rope.base, scaling, factor, original_context, own_factors }
+    }
+}
+
+impl From<info::Mix> for Mix {
+    fn from(info::Mix { tensors, numbers, bytes }: info::Mix) -> Mix {
+        Mix { tensors, numbers, bytes }
+    }
+}
+
+impl From<Class> for Tensors {
+    fn from(Class { name, dims, formats, bytes }: Class) -> Tensors {
+        Tensors { name, shape: dims.into_iter().rev().collect(), formats, bytes }
+    }
+}

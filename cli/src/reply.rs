@@ -1,0 +1,136 @@
+//! What a model writes, on its way to standard output.
+
+use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::ops::ControlFlow;
+
+use serde_json::{Value, json};
+use warpwright_engine::{Ending, Generation, Piece, TextStream, Tokenizer};
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::terminal::printable;
+
+/// What to print of each token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// Its text.
+    Text,
+    /// Its number, in a line with those of the others.
+    Ids,
+    /// Both, as a line of JSON.
+    JsonLines,
+    /// Nothing.
+    Nothing,
+}
+
+/// Standard output.
+pub(crate) struct Printer {
+    out: StdoutLock<'static>,
+    form: Form,
+    /// Whether a number was printed.
+    begun: bool,
+}
+
+/// What was read of a generation.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) text: String,
+}
+
+impl Printer {
+    pub(crate) fn new(form: Form) -> Printer {
+        Printer { out: io::stdout().lock(), form, begun: false }
+    }
+
+    fn piece(&mut self, piece: &Piece<'_>) -> Result<(), Failure> {
+        let Piece { token, text, .. } = *piece;
+        match self.form {
+            Form::Text => self.text(text),
+            Form::Ids => {
+                let separator = if std::mem::replace(&mut self.begun, true) { " " } else { "" };
+                self.text(&format!("{separator}{token}"))
+            }
+            Form::JsonLines => self.text(&format!("{}\n", json!({ "token": token, "text": text }))),
+            Form::Nothing => Ok(()),
+        }
+    }
+
+    /// Writes a text at once; a terminal gets no control characters.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
+        let shown = if self.out.is_terminal() { printable(text) } else { text.into() };
+        self.out.write_all(shown.as_bytes())?;
+        Ok(self.out.flush()?)
+    }
+
+    /// What was held back, and a line break.
+    pub(crate) fn end(&mut self, rest: &str) -> Result<(), Failure> {
+        match self.form {
+            Form::Text => self.text(&format!("{rest}\n")),
+            Form::Ids => self.text("\n"),
+            Form::JsonLines if !rest.is_empty() => self.text(&format!("{}\n", json!({ "text": rest }))),
+            Form::JsonLines | Form::Nothing => Ok(()),
+        }
+    }
+}
+
+impl Reply {
+    /// Prints tokens as they come, until there are no more or the user interrupts, and gives why they ended. `each`
+    /// hears of them first.
+    pub(crate) fn print(
+        &mut self,
+        tokens: Generation<'_>,
+        stream: &mut TextStream<'_>,
+        printer: &mut Printer,
+        mut each: impl FnMut(&Piece<'_>),
+    ) -> Result<Ending, Failure> {
+        stream.read(tokens, |piece| {
+            each(&piece);
+            self.tokens.push(piece.token);
+            self.text.push_str(piece.text);
+            printer.piece(&piece)?;
+            Ok(if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        })
+    }
+
+    /// Prints what was held back. Gives why the text ended: `why`, unless it had ended before.
+    pub(crate) fn finish(
+        &mut self,
+        stream: TextStream<'_>,
+        printer: &mut Printer,
+        why: Ending,
+    ) -> Result<Ending, Failure> {
+        let (rest, ending) = stream.finish(why);
+        self.text.push_str(&rest);
+        printer.end(&rest)?;
+        Ok(ending)
+    }
+}
+
+/// Why a text ended, in a few words.
+pub(crate) fn why(ending: &Ending, words: Option<&Tokenizer>) -> String {
+    match ending {
+        Ending::EndToken(id) => match words.and_then(|words| words.spelling(*id)) {
+            Some(spelling) => format!("end of text ({spelling})"),
+            None => format!("end of text (token {id})"),
+        },
+        Ending::StopString(stop) => format!("stop string {stop:?}"),
+        Ending::Limit => "limit of -n".to_owned(),
+        Ending::ContextFull => "context full".to_owned(),
+        Ending::Interrupted => "interrupted".to_owned(),
+    }
+}
+
+/// The same for programs.
+pub(crate) fn end(ending: &Ending, words: Option<&Tokenizer>) -> Value {
+    match ending {
+        Ending::EndToken(id) => {
+            let spelling = words.and_then(|words| words.spelling(*id));
+            json!({ "reason": "end_token", "token": id, "spelling": spelling })
+        }
+        Ending::StopString(stop) => json!({ "reason": "stop_string", "string": stop }),
+        Ending::Limit => json!({ "reason": "limit" }),
+        Ending::ContextFull => json!({ "reason": "context_full" }),
+        Ending::Interrupted => json!({ "reason": "interrupted" }),
+    }
+}

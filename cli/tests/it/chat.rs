@@ -1,0 +1,266 @@
+//! Conversations: through pipes, and at a terminal as a person has them.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::input::refused;
+use crate::program::{End, MODEL, command, run};
+
+/// With a template that adds few tokens.
+const CHAT: [&str; 6] = ["chat", MODEL, "--device", "emu", "--chat-template", "cli/tests/it/brief.jinja"];
+
+/// Says these lines through a pipe.
+fn piped(arguments: &[&str], lines: &[&str]) -> End {
+    let mut child =
+        command(&[&CHAT, arguments].concat()).stdin(Stdio::piped()).spawn().expect("the program starts");
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    // A program that ends before has closed the pipe.
+    let _ = child.stdin.take().expect("piped").write_all(text.as_bytes());
+    child.wait_with_output().expect("it ends").into()
+}
+
+fn messages(file: &Path) -> Vec<(String, String)> {
+    let read: Vec<Value> = serde_json::from_slice(&fs::read(file).expect("a conversation")).expect("JSON");
+    let text = |message: &Value, key: &str| message[key].as_str().expect("a string").to_owned();
+    read.iter().map(|message| (text(message, "role"), text(message, "content"))).collect()
+}
+
+#[test]
+fn a_conversation_is_saved_and_goes_on_as_it_was() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [one, two] = ["one.json", "two.json"].map(|name| folder.path().join(name));
+    let [save, again, load] = [("/save", &one), ("/save", &two), ("/load", &one)]
+        .map(|(what, file)| format!("{what} {}", file.display()));
+    let lines = [
+        "Traits",
+        "/system Be brief.",
+        " /not a command",
+        &save,
+        "/reset",
+        &load,
+        "Boxes",
+        &again,
+        "/exit",
+        "x",
+    ];
+    let end = piped(&["-n", "2", "--system", "You are kind.", "--ctx", "64"], &lines);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let (said, then) = (messages(&one), messages(&two));
+    let roles: Vec<&str> = said.iter().map(|(role, _)| role.as_str()).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
+    assert_eq!([&said[0].1, &said[1].1, &said[3].1], ["Be brief.", "Traits", " /not a command"]);
+    assert_eq!((&then[..5], then[5].1.as_str(), then.len()), (&said[..], "Boxes", 7));
+    assert_eq!(end.out, [2, 4, 6].map(|index| format!("{}\n", then[index].1)).concat());
+    let heard: Vec<&str> = end.err.lines().filter(|line| *line != "(limit of -n)").collect();
+    let counts = ["5 messages", "5 messages", "7 messages"];
+    assert!(heard.ends_with(&counts), "{end:?}");
+    // The same words to a decoder that has nothing of them: a conversation that ends with a user's is answered.
+    let question = folder.path().join("question.json");
+    let all: Vec<Value> =
+        then[..6].iter().map(|(role, content)| json!({ "role": role, "content": content })).collect();
+    fs::write(&question, json!({ "messages": all }).to_string()).expect("a file");
+    let end = piped(&["-n", "2"], &[&format!("/load {}", question.display())]);
+    assert_eq!((end.code, end.out), (Some(0), format!("{}\n", then[6].1)));
+}
+
+#[test]
+fn a_full_context_drops_the_oldest_turns_or_refuses() {
+    let long = "one two three four five six seven";
+    let arguments = ["-n", "4", "--ctx", "24"];
+    let end = piped(&arguments, &[long, long]);
+    assert_eq!(end.code, Some(0), "{end:?}");
+    let dropped = "(the context of 24 positions is full: the oldest 2 messages are dropped)";
+    assert!(end.err.contains(dropped), "{end:?}");
+    let end = piped(&[&arguments[..], &["--when-full", "refuse"]].concat(), &[long, long]);
+    let sentence = "error: the conversation does not fit into the context of 24 positions; /reset forgets what was said; \
+                    or start with a larger --ctx, or --when-full drop\n";
+    assert_eq!((end.code, end.err.ends_with(sentence)), (Some(2), true), "{end:?}");
+    let end = piped(&["--ctx", "32"], &[&"word ".repeat(5000)]);
+    let sentence = "error: the conversation does not fit into the context of 32 positions; say less, or start with a \
+                    larger --ctx\n";
+    assert_eq!((end.code, end.out.as_str(), end.err.ends_with(sentence)), (Some(2), "", true), "{end:?}");
+}
+
+#[test]
+fn what_is_no_conversation_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("a file");
+        path.display().to_string()
+    };
+    let cases = [
+        (file("garbage", b"\xff\xfe{"), "cannot read the conversation {}: it is no UTF-8"),
+        (file("half", b"[{"), "{} is no JSON: EOF while parsing an object at line 1 column 2"),
+        (
+            file("deep", "[".repeat(1000).as_bytes()),
+            "{} is no JSON: recursion limit exceeded at line 1 column 128",
+        ),
+        (
+            file("other", b"[{\"role\": \"user\", \"content\": [1]}]"),
+            "{} has a message 1 that is none: invalid type: sequence, expected a string",
+        ),
+        (
+            "/no-such-file".to_owned(),
+            "cannot read the conversation {}: No such file or directory (os error 2)",
+        ),
+        (
+            folder.path().display().to_string(),
+            "cannot read the conversation {}: Is a directory (os error 21)",
+        ),
+    ];
+    for (path, sentence) in cases {
+        let sentence = sentence.replace("{}", &path);
+        assert_eq!(piped(&["--ctx", "32"], &[&format!("/load {path}")]), refused(2, &sentence));
+    }
+    let unknown = "there is no command /sing; /help lists them. A message may begin with a space";
+    assert_eq!(piped(&["--ctx", "32"], &["/sing"]), refused(2, unknown));
+}
+
+#[test]
+fn a_template_that_fails_says_where_and_how_to_go_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let instead = "give another with --chat-template FILE, or --chat-template chatml, or continue texts without one: \
+                   run without --chat";
+    let cases = [
+        (
+            "\n{% for %}",
+            "the chat template fails in line 2: syntax error: unexpected end of block, expected in",
+        ),
+        ("{{ raise_exception('no') }}", "the chat template refuses the conversation: no"),
+        (
+            "\n\n{{ messages[7].a.b }}",
+            "the chat template fails in line 3: undefined value: `messages[7]` is undefined",
+        ),
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "the chat template fails in line 1: engine ran out of fuel",
+        ),
+    ];
+    for (text, problem) in cases {
+        let path = folder.path().join("template.jinja");
+        fs::write(&path, text).expect("a file");
+        let path = path.to_str().expect("UTF-8");
+        let end = run(&["run", MODEL, "--device", "emu", "--chat", "-p", "x", "--chat-template", path]);
+        assert_eq!(end, refused(2, &format!("{path}: {problem}; {instead}")));
+    }
+    let none = format!("{MODEL} has no chat template; {instead}");
+    assert_eq!(run(&["chat", MODEL, "--device", "emu"]), refused(2, &none));
+    let end = run(&["run", MODEL, "--device", "emu", "-p", "x", "--system", "y"]);
+    assert_eq!(end, refused(2, "--system is for conversations: add --chat"));
+}
+
+#[test]
+fn a_reply_ends_before_a_stop_string_and_is_told_as_json() {
+    let arguments = ["run", "-m", MODEL, "--device", "emu", "-p", "The borrow checker", "-n", "8"];
+    let end = run(&[&arguments[..], &["--stop", "-level w", "--stop", "never", "--json=lines"]].concat());
+    assert_eq!((end.code, end.err.lines().count()), (Some(0), 0), "{end:?}");
+    let lines: Vec<Value> = end.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let (last, tokens) = lines.split_last().expect("lines");
+    assert_eq!(last["text"], " uses a low");
+    assert_eq!(last["end"], json!({ "reason": "stop_string", "string": "-level w" }));
+    assert_eq!(last["prompt_tokens"], json!([0, 389, 1166, 882, 261]));
+    let texts: String = tokens.iter().filter_map(|line| line["text"].as_str()).collect();
+    let ids: Vec<&Value> = tokens.iter().map(|line| &line["token"]).collect();
+    assert_eq!((texts.as_str(), json!(ids)), (" uses a low", last["tokens"].clone()));
+    assert!(last["times"]["first_token_s"].as_f64() > last["times"]["prompt_given_s"].as_f64(), "{last}");
+    let end = run(&[&arguments[..], &["--stop", ""]].concat());
+    assert_eq!(end, refused(2, "a stop string is empty, and would end each text before its first character"));
+    let end = run(&[&arguments[..], &["--stop", "x", "--print", "ids"]].concat());
+    assert_eq!(end, refused(2, "--stop looks at the text, which --print ids does not make"));
+}
+
+/// Talks with a program at a terminal. Each step waits for a text that the terminal shows after what was shown before,
+/// and types another, resizes the terminal or sends a signal. Prints as JSON the exit code, all that was shown, and
+/// whether the terminal is as it was.
+#[cfg(unix)]
+const AT_A_TERMINAL: &str = r#"
+import fcntl, json, os, pty, select, signal, struct, subprocess, sys, termios, time
+
+leader, follower = pty.openpty()
+size = lambda columns: fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+size(80)
+before = termios.tcgetattr(follower)
+start = lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+child = subprocess.Popen(sys.argv[2:], stdin=follower, stdout=follower, stderr=follower, preexec_fn=start)
+shown, end = b"", time.monotonic() + 90
+
+def read():
+    global shown
+    if select.select([leader], [], [], 0.1)[0]:
+        shown += os.read(leader, 4096)
+
+at = 0
+for wanted, does in json.loads(sys.argv[1]):
+    while (found := shown.find(wanted.encode(), at)) < 0 and time.monotonic() < end:
+        read()
+    at = found + len(wanted.encode())
+    if does.startswith("SIG"):
+        child.send_signal(getattr(signal, does))
+    elif does.startswith("SIZE"):
+        size(int(does[4:]))
+        child.send_signal(signal.SIGWINCH)
+    else:
+        os.write(leader, does.encode())
+while child.poll() is None and time.monotonic() < end:
+    read()
+child.kill()
+read()
+print(json.dumps([child.wait(), shown.decode(errors="replace"), termios.tcgetattr(follower) == before]))
+"#;
+
+/// How it ended, what was shown, and whether the terminal is as it was.
+#[cfg(unix)]
+fn at_a_terminal(arguments: &[&str], steps: &[(&str, &str)]) -> (i32, String, bool) {
+    let mut python = Command::new("python3");
+    python.args(["-c", AT_A_TERMINAL, &json!(steps).to_string(), env!("CARGO_BIN_EXE_warpwright")]);
+    python.args([&CHAT, arguments].concat()).env("TERM", "xterm").env_remove("NO_COLOR");
+    python.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    let found = python.output().expect("Python runs");
+    serde_json::from_slice(&found.stdout).unwrap_or_else(|error| panic!("{error}: {found:?}"))
+}
+
+#[test]
+#[cfg(unix)]
+fn a_person_talks_at_a_terminal() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [saved, history] = ["saved.json", "lines"].map(|name| folder.path().join(name));
+    let save = format!("/save {}\r", saved.display());
+    let steps = [
+        // A typing error is mended; the answer is interrupted, and the line comes back with the up arrow.
+        ("> ", "The borrow checkee\u{7f}r\r"),
+        ("- type", "\u{3}"),
+        ("(interrupted)", "SIZE40"),
+        ("> ", "\u{1b}[A again\r"),
+        ("(limit of -n)", "/nothing\r"),
+        ("there is no command /nothing", "half a line\u{3}"),
+        ("Ctrl-D or /exit leaves", &save),
+        ("4 messages", "\u{4}"),
+    ];
+    let arguments = ["--history", history.to_str().expect("UTF-8"), "-n", "16", "--ctx", "64"];
+    let (code, shown, restored) = at_a_terminal(&arguments, &steps);
+    assert_eq!((code, restored), (0, true), "{shown}");
+    let said = messages(&saved);
+    assert_eq!([&said[0].1, &said[2].1], ["The borrow checker", "The borrow checker again"], "{shown}");
+    assert!(said[1].1.starts_with("\n- type") && said[1].1.len() < said[3].1.len(), "{said:?}");
+    let lines = fs::read_to_string(&history).expect("the lines");
+    let lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines[..3], ["The borrow checker", "The borrow checker again", "/nothing"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_signal_while_a_line_is_edited_restores_the_terminal() {
+    let steps = [
+        ("> ", "/help\r"),
+        ("warning: lines are not remembered in /proc/none/lines: ", ""),
+        ("> ", "SIGTERM"),
+    ];
+    let (code, shown, restored) = at_a_terminal(&["--history", "/proc/none/lines", "--ctx", "32"], &steps);
+    assert_eq!((code, restored), (143, true), "{shown}");
+    assert!(shown.contains("/load FILE") && shown.ends_with("\u{1b}[?2004l\r\n"), "{shown:?}");
+}

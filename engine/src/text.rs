@@ -1,0 +1,272 @@
+//! The text of tokens as they come: what may be printed of it already, and why it ended.
+//!
+//! Two things are held back: bytes of a character that is not whole yet, and characters that may begin a stop string.
+//! The text is the same however it is cut into tokens: of the stop strings in it, the one that is whole first ends it,
+//! and of several that are whole with the same character, the longest.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::Error;
+use crate::decode::generation::{End, Generation};
+use crate::model::tokenizer::{Stream, Tokenizer};
+
+/// Strings that end a text, of which none is empty.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StopStrings(Vec<String>);
+
+impl StopStrings {
+    /// Checks them.
+    ///
+    /// # Errors
+    /// An empty one: each text has it before its first character.
+    pub fn new(strings: Vec<String>) -> Result<StopStrings, Error> {
+        if strings.iter().any(String::is_empty) { Err(Error::EmptyStop) } else { Ok(StopStrings(strings)) }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one that is whole first in a text, and where it is.
+    fn find(&self, text: &str) -> Option<(&str, Range<usize>)> {
+        let found = self.0.iter().filter_map(|stop| Some((stop, text.find(stop.as_str())?)));
+        let found = found.map(|(stop, start)| (stop.as_str(), start..start + stop.len()));
+        found.min_by_key(|(_, at)| (at.end, at.start))
+    }
+
+    /// Bytes at the end of a text that may begin a stop string.
+    fn begun(&self, text: &str) -> usize {
+        let begins = |stop: &str, tail: &str| tail.len() < stop.len() && stop.starts_with(tail);
+        let tails = text.char_indices().map(|(at, _)| &text[at..]);
+        let mut held = tails.filter(|tail| self.0.iter().any(|stop| begins(stop, tail)));
+        held.next().map_or(0, str::len)
+    }
+}
+
+/// Why a text ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// By a token that ends texts.
+    EndToken(u32),
+    /// By a stop string, which is not part of the text.
+    StopString(String),
+    /// There were as many tokens as were asked for.
+    Limit,
+    /// There is no room for another position.
+    ContextFull,
+    /// Whoever read it wanted no more.
+    Interrupted,
+}
+
+/// What a token adds to a text.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece<'a> {
+    /// The token.
+    pub token: u32,
+    /// What may be printed now.
+    pub text: &'a str,
+    /// Tokens of the launches that are over: see [`Generation::made`].
+    pub made: u32,
+}
+
+/// Turns tokens into text, until one ends it.
+#[derive(Debug)]
+pub struct TextStream<'a> {
+    stream: Option<Stream<'a>>,
+    end_tokens: &'a [u32],
+    stops: &'a StopStrings,
+    /// What may begin a stop string.
+    held: String,
+    ended: Option<Ending>,
+}
+
+impl<'a> TextStream<'a> {
+    /// For a model whose texts end with one of `end_tokens`: [`Outline::stop`](field@crate::Outline::stop). Without a
+    /// tokenizer, there is no text, and only tokens end it.
+    pub fn new(tokenizer: Option<&'a Tokenizer>, end_tokens: &'a [u32], stops: &'a StopStrings) -> Self {
+        let stream = tokenizer.map(Tokenizer::stream);
+        TextStream { stream, end_tokens, stops, held: String::new(), ended: None }
+    }
+
+    /// What may be printed with this token. After the end, nothing.
+    pub fn push(&mut self, token: u32) -> String {
+        if self.ended.is_some() {
+            return String::new();
+        }
+        if self.end_tokens.contains(&token) {
+            self.ended = Some(Ending::EndToken(token));
+            return self.rest();
+        }
+        let text = self.stream.as_mut().map_or(String::new(), |stream| stream.push(token));
+        self.take(&text)
+    }
+
+    /// Why the text has ended, if it has.
+    pub fn ended(&self) -> Option<&Ending> {
+        self.ended.as_ref()
+    }
+
+    /// What was held back, with U+FFFD for a character that never became whole, and why the text ended: `why`, unless
+    /// it had ended before or this ends it.
+    pub fn finish(mut self, why: Ending) -> (String, Ending) {
+        let text = if self.ended.is_none() { self.rest() } else { String::new() };
+        (text, self.ended.unwrap_or(why))
+    }
+
+    /// Reads tokens until the text ends, there are no more, or `each` breaks, and gives why. `each` gets what may be
+    /// printed. What is held back is left for other tokens, or for [`finish`](TextStream::finish).
+    ///
+    /// # Errors
+    /// Those of the generation, and of `each`.
+    pub fn read<E: From<Error>>(
+        &mut self,
+        mut tokens: Generation<'_>,
+        mut each: impl FnMut(Piece<'_>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<Ending, E> {
+        while let Some(token) = tokens.next() {
+            let token = token?;
+            let (text, made) = (self.push(token), tokens.made());
+            let broken = each(Piece { token, text: &text, made })?.is_break();
+            if let Some(ending) = &self.ended {
+                return Ok(ending.clone());
+            }
+            if broken {
+                return Ok(Ending::Interrupted);
+            }
+        }
+        Ok(if tokens.end() == End::ContextFull { Ending::ContextFull } else { Ending::Limit })
+    }
+
+    /// What is left of the tokens, all of which have come.
+    fn rest(&mut self) -> String {
+        let text = self.stream.take().map_or(String::new(), Stream::finish);
+        self.take(&text) + &std::mem::take(&mut self.held)
+    }
+
+    /// What may be printed when this comes. A stop string ends the text, also where a token has ended it already: it
+    /// stands before that.
+    fn take(&mut self, text: &str) -> String {
+        self.held.push_str(text);
+        let found = self.stops.find(&self.held).map(|(stop, at)| (stop.to_owned(), at));
+        if let Some((stop, at)) = found {
+            let text = self.held[..at.start].to_owned();
+            self.held.clear();
+            self.ended = Some(Ending::StopString(stop));
+            return text;
+        }
+        let rest = self.held.split_off(self.held.len() - self.stops.begun(&self.held));
+        std::mem::replace(&mut self.held, rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokenizers::models::bpe::BPE;
+
+    use super::*;
+
+    /// A tokenizer whose tokens are these bytes.
+    fn tokenizer(pieces: &[&[u8]]) -> Tokenizer {
+        let pieces = pieces.iter().map(|piece| piece.to_vec()).collect();
+        Tokenizer::new(tokenizers::Tokenizer::new(BPE::default()), pieces, None, None, vec![])
+    }
+
+    fn stops(stops: &[&str]) -> StopStrings {
+        StopStrings::new(stops.iter().map(|stop| (*stop).to_owned()).collect()).unwrap()
+    }
+
+    /// What is printed with each token, at last, and why the text ended, if not by its length.
+    fn read(pieces: &[&[u8]], end: &[u32], strings: &StopStrings) -> (Vec<String>, Option<Ending>) {
+        let tokenizer = tokenizer(pieces);
+        let mut stream = TextStream::new(Some(&tokenizer), end, strings);
+        let mut printed: Vec<String> = (0..pieces.len() as u32).map(|token| stream.push(token)).collect();
+        let (rest, ending) = stream.finish(Ending::Limit);
+        printed.push(rest);
+        (printed, Some(ending).filter(|ending| *ending != Ending::Limit))
+    }
+
+    #[test]
+    fn text_is_held_back_while_it_may_become_a_stop_string() {
+        let cases: &[(&[&str], &[&str], &[&str], Option<&str>)] = &[
+            (&["a b", " c"], &[], &["a b", " c", ""], None),
+            (&["a\n", "b"], &["\n\n"], &["a", "\nb", ""], None),
+            (&["a\n", "\nb", "c"], &["\n\n"], &["a", "", "", ""], Some("\n\n")),
+            (&["a\n"], &["\n\n"], &["a", "\n"], None),
+            // One that begins another one is whole before it.
+            (&["xa", "b", "c"], &["abc", "ab"], &["x", "", "", ""], Some("ab")),
+            (&["xab", "d"], &["abc"], &["x", "abd", ""], None),
+            (&["abc"], &["abc", "b"], &["a", ""], Some("b")),
+            (&["abc"], &["c", "bc"], &["a", ""], Some("bc")),
+            // What is held is as much as may begin one, not more.
+            (&["aab", "ab", "x"], &["abab!"], &["a", "", "ababx", ""], None),
+            (&["aba", "bab!"], &["abab!"], &["", "ab", ""], Some("abab!")),
+            (&["f", "ü", "r"], &["ür"], &["f", "", "", ""], Some("ür")),
+        ];
+        for (tokens, strings, wanted, stop) in cases {
+            let pieces: Vec<&[u8]> = tokens.iter().map(|token| token.as_bytes()).collect();
+            let ending = stop.map(|stop| Ending::StopString(stop.to_owned()));
+            let wanted: Vec<String> = wanted.iter().map(|text| (*text).to_owned()).collect();
+            assert_eq!(read(&pieces, &[], &stops(strings)), (wanted, ending), "{tokens:?} {strings:?}");
+        }
+    }
+
+    #[test]
+    fn characters_are_held_back_until_they_are_whole() {
+        let crab = "🦀".as_bytes();
+        let split: [&[u8]; 4] = [&crab[..1], &crab[1..2], &crab[2..3], &crab[3..]];
+        assert_eq!(read(&split, &[], &stops(&[])).0, ["", "", "", "🦀", ""]);
+        assert_eq!(read(&split, &[], &stops(&["🦀"])).1, Some(Ending::StopString("🦀".into())));
+        assert_eq!(read(&split[..3], &[], &stops(&["🦀"])).0, ["", "", "", "\u{fffd}"]);
+        assert_eq!(read(&[crab, &crab[..2], b"x"], &[], &stops(&["x"])).0, ["🦀", "", "\u{fffd}", ""]);
+    }
+
+    #[test]
+    fn each_end_token_ends_a_text_and_is_not_printed() {
+        let ending =
+            |end: &[u32], strings: &[&str]| read(&[b"a", b"b\xf0", b"</s>", b"c"], end, &stops(strings));
+        assert_eq!(ending(&[2, 9], &[]).0, ["a", "b", "\u{fffd}", "", ""]);
+        assert_eq!(ending(&[2, 9], &[]).1, Some(Ending::EndToken(2)));
+        // A stop string before it comes first.
+        assert_eq!(ending(&[2], &["\u{fffd}"]).1, Some(Ending::StopString("\u{fffd}".into())));
+        assert_eq!(ending(&[2], &["b\u{fffd}<"]).0, ["a", "", "b\u{fffd}", "", ""]);
+        let no_stops = stops(&[]);
+        let mut ids = TextStream::new(None, &[7], &no_stops);
+        assert_eq!((ids.push(5), ids.ended()), (String::new(), None));
+        assert_eq!((ids.push(7), ids.ended()), (String::new(), Some(&Ending::EndToken(7))));
+        let empty = StopStrings::new(vec!["a".into(), String::new()]).unwrap_err();
+        let sentence = "a stop string is empty, and would end each text before its first character";
+        assert_eq!(empty.to_string(), sentence);
+    }
+
+    /// The text up to the stop string that is whole first, the obvious way.
+    fn cut<'a>(text: &'a str, strings: &[String]) -> &'a str {
+        for (at, c) in text.char_indices() {
+            let so_far = &text[..at + c.len_utf8()];
+            let ends = strings.iter().filter(|stop| so_far.ends_with(stop.as_str()));
+            if let Some(longest) = ends.map(String::len).max() {
+                return &so_far[..so_far.len() - longest];
+            }
+        }
+        text
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_text_does_not_depend_on_where_tokens_end(
+            pieces in prop::collection::vec(prop::collection::vec(
+                prop::sample::select(vec![b'a', b'b', 0xc3, 0xbc, 0xf0]), 0..4), 0..12),
+            strings in prop::collection::vec("[abü\u{fffd}]{1,4}", 0..4),
+        ) {
+            let whole = String::from_utf8_lossy(&pieces.concat()).into_owned();
+            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let (printed, ending) = read(&pieces, &[], &StopStrings::new(strings.clone()).unwrap());
+            let wanted = cut(&whole, &strings);
+            prop_assert_eq!(printed.concat(), wanted);
+            prop_assert_eq!(ending.is_some(), wanted.len() < whole.len());
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Chat templates of published models render as transformers renders them (`tests/data/templates/README.md`).
+
+use std::path::Path;
+
+mod compare;
+
+use compare::Outcome;
+
+/// What is known to differ: the template, the conversations, and what comes of them with transformers.
+const KNOWN: [(&str, &[&str], &str); 2] = [
+    // Iterates over `none`, which Python refuses. Here that is no iteration.
+    (
+        "llama-cpp-deepseek-r1",
+        &["tool called", "tool called with text", "tool called, answered", "tools"],
+        "TypeError",
+    ),
+    // Prints a whole dictionary with 1.5e-7 in it, where Python writes 1.5e-07.
+    ("vllm-tool_chat_template_phi4_mini", &["tool called", "tool called, answered"], ""),
+];
+
+#[test]
+fn templates_of_published_models_render_as_with_transformers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/templates");
+    let rendered = std::fs::read_to_string(folder.join("rendered.json")).unwrap();
+    let found = compare::differences(&folder, &rendered);
+    assert!(found.templates >= 40 && found.compared == 16 * found.templates, "{}", found.compared);
+    let mut known: Vec<(&str, &str, &str)> = vec![];
+    for (template, conversations, failed) in KNOWN {
+        known.extend(conversations.iter().map(|conversation| (template, *conversation, failed)));
+    }
+    let differences = found.differences.iter().map(|(template, conversation, _, there)| {
+        let failed = if let Outcome::Failed { failed } = there { failed.as_str() } else { "" };
+        (template.as_str(), conversation.as_str(), failed)
+    });
+    assert_eq!(differences.collect::<Vec<_>>(), known, "{:#?}", found.differences);
+}
