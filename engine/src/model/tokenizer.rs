@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::Error;
 use crate::model::gguf::Gguf;
 use crate::model::gguf_vocabulary;
-use crate::model::sentencepiece::Text;
+use crate::model::sentencepiece::encode::Text;
 use crate::model::vocabulary::Vocabulary;
 pub use crate::model::vocabulary_fault::Fault;
 
