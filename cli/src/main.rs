@@ -25,7 +25,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    bench, chat, check, completions, detokenize, devices, doctor, finetune, graph, info, logits, merge, run, tokenize,
+    bench, chat, check, completions, detokenize, devices, doctor, finetune, graph, info, logits, merge, run,
+    tokenize,
 };
 use failure::Failure;
 

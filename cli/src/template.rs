@@ -126,7 +126,7 @@ impl Template {
         let path = self.path.display();
         let rendered = rendered.map_err(|error| Failure::Input(format!("{path}: {error}; {INSTEAD}")))?;
         // The template has put BOS where it belongs.
-        Ok(words.encode_rest(&rendered.text)?)
+        Ok(words.encode_rendered(&rendered.text)?)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::Error;
 use crate::model::gguf::Gguf;
 use crate::model::gguf_vocabulary;
-use crate::model::sentencepiece::Text;
+use crate::model::sentencepiece::encode::Text;
 use crate::model::vocabulary::Vocabulary;
 pub use crate::model::vocabulary_fault::Fault;
 
@@ -45,6 +45,11 @@ impl Tokenizer {
         Ok(bos.into_iter().chain(ids).collect())
     }
 
+    /// The tokens of a whole text that names BOS itself where it wants it, such as a rendered conversation.
+    pub fn encode_rendered(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.vocabulary.encoder.encode(text, Text::Whole)
+    }
+
     /// The tokens of a text that goes on from another one: as [`encode`](Self::encode), without BOS, and, for a
     /// SentencePiece vocabulary of a GGUF file, without a space in front.
     pub fn encode_rest(&self, text: &str) -> Result<Vec<u32>, Error> {
@@ -80,6 +85,12 @@ impl Tokenizer {
     /// The spelling of a token that steers the model and has no text.
     pub fn control(&self, id: u32) -> Option<&str> {
         self.vocabulary.control.get(&id).map(|text| &**text)
+    }
+
+    /// What a token is for people: the name of one that has no text, such as `<|im_end|>`, or its text.
+    pub fn spelling(&self, id: u32) -> Option<String> {
+        let text = || String::from_utf8_lossy(self.piece(id)).into_owned();
+        ((id as usize) < self.size()).then(|| self.control(id).map_or_else(text, str::to_owned))
     }
 
     /// The text of some tokens, without the space that was put in front before they were made; bytes that are not UTF-8

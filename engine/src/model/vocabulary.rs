@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::Error;
-use crate::model::sentencepiece::{Names, Place, SentencePiece, Text};
+use crate::model::sentencepiece::encode::{Names, Place, Text};
+use crate::model::sentencepiece::model::SentencePiece;
 use crate::model::token_type::{CONTROL, UNKNOWN};
 
 /// What a tokenizer is made of.

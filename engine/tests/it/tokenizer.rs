@@ -167,26 +167,8 @@ fn control_tokens_stand_in_text_by_name() {
 #[test]
 fn refuses_wrong_vocabularies() {
     let good = || vocabulary("gpt-2", &["ab"], &["a b"]);
-    let text = |s: &str| Val::Str(s.into());
     let texts = |all: &[&str]| Val::Strs(all.iter().map(|s| s.to_string()).collect());
     let cases: &[(File, &str)] = &[
-        (
-            good().pair("tokenizer.ggml.model", text("rwkv")),
-            "tokenizer.ggml.model is \"rwkv\"; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), \
-             t5 (unigram), gemma4",
-        ),
-        (
-            good().pair("tokenizer.ggml.pre", text("whitespace")),
-            "tokenizer.ggml.pre is \"whitespace\"; supported: default, gpt-2, phi-2, jina-es, jina-de, jina-v2-es, \
-             jina-v2-de, gigachat, a.x-4.0, mellum, modern-bert, mpt, jais, trillion, granite-docling, exaone4, olmo, \
-             llama-bpe, llama3, llama-v3, falcon3, falcon-h1, pixtral, midm-2.0, lfm2, jina-v5-nano, dbrx, smaug-bpe, \
-             glm4, chatglm-bpe, qwen2, deepseek-r1-qwen, kormo, f2llmv2, megrez, stablelm2, hunyuan, solar-open, \
-             grok-2, qwen35, starcoder, refact, smollm, codeshell, exaone, minerva-7b, mellum2, command-r, falcon, \
-             deepseek-llm, deepseek-coder, deepseek-v3, hunyuan-dense, joyai-llm, hy_v4, spark2_5, youtu, jais-2, \
-             poro-chat, bloom, gpt3-finnish, viking, tekken, chameleon, gpt-4o, llama4, kanana2, talkie, minimax-m2, \
-             granite-embed-multi-97m, tiny_aya, cohere2moe, kimi-k2, superbpe, bailingmoe, bailingmoe2, llada-moe, \
-             seed-coder, ufakzeka, afmoe, laguna, exaone-moe, minicpm5, gemma4, granite-embed-multi-311m, sarvam-moe",
-        ),
         (
             good().without("tokenizer.ggml.merges"),
             "the vocabulary has no merges (tokenizer.ggml.merges), without which a text has no tokens",
@@ -214,10 +196,6 @@ fn refuses_wrong_vocabularies() {
             "the vocabulary has no token for the byte 0x20",
         ),
         (
-            good().pair("tokenizer.ggml.pre", Val::U32(1)),
-            "key \"tokenizer.ggml.pre\" is an unsigned integer, 1; expected a string",
-        ),
-        (
             good().pair("tokenizer.ggml.add_eos_token", Val::Bool(true)),
             "key \"tokenizer.ggml.add_eos_token\" is true: an end-of-text token after the prompt is not supported",
         ),
@@ -233,4 +211,25 @@ fn refuses_wrong_vocabularies() {
     for (file, message) in cases {
         assert_eq!(open(file, "wrong.gguf").unwrap_err(), *message);
     }
+}
+
+#[test]
+fn a_cut_that_is_not_known_is_refused_with_those_that_are() {
+    let file = vocabulary("whitespace", &["ab"], &["a b"]);
+    let message = "tokenizer.ggml.pre is \"whitespace\"; supported: default, gpt-2, phi-2, jina-es, jina-de, jina-v2-es, \
+             jina-v2-de, gigachat, a.x-4.0, mellum, modern-bert, mpt, jais, trillion, granite-docling, exaone4, olmo, \
+             llama-bpe, llama3, llama-v3, falcon3, falcon-h1, pixtral, midm-2.0, lfm2, jina-v5-nano, dbrx, smaug-bpe, \
+             glm4, chatglm-bpe, qwen2, deepseek-r1-qwen, kormo, f2llmv2, megrez, stablelm2, hunyuan, solar-open, \
+             grok-2, qwen35, starcoder, refact, smollm, codeshell, exaone, minerva-7b, mellum2, command-r, falcon, \
+             deepseek-llm, deepseek-coder, deepseek-v3, hunyuan-dense, joyai-llm, hy_v4, spark2_5, youtu, jais-2, \
+             poro-chat, bloom, gpt3-finnish, viking, tekken, chameleon, gpt-4o, llama4, kanana2, talkie, minimax-m2, \
+             granite-embed-multi-97m, tiny_aya, cohere2moe, kimi-k2, superbpe, bailingmoe, bailingmoe2, llada-moe, \
+             seed-coder, ufakzeka, afmoe, laguna, exaone-moe, minicpm5, gemma4, granite-embed-multi-311m, sarvam-moe";
+    assert_eq!(open(&file, "cut.gguf").unwrap_err(), message);
+    let number = "key \"tokenizer.ggml.pre\" is an unsigned integer, 1; expected a string";
+    assert_eq!(open(&file.clone().pair("tokenizer.ggml.pre", Val::U32(1)), "cut.gguf").unwrap_err(), number);
+    let model = "tokenizer.ggml.model is \"rwkv\"; supported: gpt2 (byte-level BPE), llama (SentencePiece BPE), \
+                 t5 (unigram), gemma4";
+    let other = file.pair("tokenizer.ggml.model", Val::Str("rwkv".into()));
+    assert_eq!(open(&other, "cut.gguf").unwrap_err(), model);
 }

@@ -7,7 +7,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
 
-use super::SentencePiece;
+use crate::model::sentencepiece::model::SentencePiece;
 
 const NONE: usize = usize::MAX;
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::charsmap::Charsmap;
-use super::{SPACE, Spaces};
+use crate::model::sentencepiece::charsmap::Charsmap;
+use crate::model::sentencepiece::model::{SPACE, Spaces};
 
 /// A normalized text.
 pub(super) struct Normalized {

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::charsmap::Charsmap;
-use super::{Kind, Matcher, Named, NamedToken, Piece, SPACE, SentencePiece, Spaces};
 use crate::model::byte_level::utf8;
 use crate::model::gguf::Value;
+use crate::model::sentencepiece::charsmap::Charsmap;
+use crate::model::sentencepiece::model::{
+    Kind, Matcher, Named, NamedToken, Piece, SPACE, SentencePiece, Spaces,
+};
 use crate::model::token_type::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED};
 use crate::model::vocabulary_fault::Fault;
 use crate::model::vocabulary_tables::Tables;

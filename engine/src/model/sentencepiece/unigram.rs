@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::SentencePiece;
+use crate::model::sentencepiece::model::SentencePiece;
 
 /// The best way to a place: its sum, and where its last piece begins.
 #[derive(Clone, Copy)]

@@ -1,0 +1,91 @@
+//! From a text to tokens: cut at tokens by name, normalized, segmented.
+
+use std::ops::Range;
+
+use crate::model::sentencepiece::model::{Kind, SentencePiece, Spaces};
+use crate::model::sentencepiece::normalize::{Normalized, normalize};
+use crate::model::sentencepiece::{bpe, unigram};
+
+/// A token with the bytes of the text that it is of.
+pub(crate) type Place = (u32, Range<usize>);
+
+/// What a text is to its encoder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Text {
+    /// All of it: it gets a space in front, if the model wants one.
+    Whole,
+    /// What goes on from another text.
+    Rest,
+}
+
+/// Which tokens may stand in a text by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// All.
+    Special,
+    /// Those of text, and no control tokens.
+    Literal,
+}
+
+impl SentencePiece {
+    /// The tokens of a text, each with its bytes.
+    pub(crate) fn encode(&self, text: &str, kind: Text, names: Names) -> Vec<Place> {
+        let matcher = match names {
+            Names::Special => &self.named.all,
+            Names::Literal => &self.named.user_defined,
+        };
+        let mut out = vec![];
+        let mut end = 0;
+        for found in matcher.search.find_iter(text) {
+            // White space that the token before has taken may be a token too.
+            if found.start() < end {
+                continue;
+            }
+            self.between(text, end..found.start(), kind, &mut out);
+            let token = matcher.tokens[found.pattern().as_usize()];
+            end = found.end() + if token.takes_space { leading_space(&text[found.end()..]) } else { 0 };
+            out.push((token.id, found.start()..end));
+        }
+        self.between(text, end..text.len(), kind, &mut out);
+        out
+    }
+
+    /// The tokens of what stands between tokens by name.
+    fn between(&self, text: &str, range: Range<usize>, kind: Text, out: &mut Vec<Place>) {
+        if range.is_empty() {
+            return;
+        }
+        let continues = kind == Text::Rest && range.start == 0;
+        let spaces = Spaces { prefix: self.spaces.prefix && !continues, ..self.spaces };
+        let normalized = normalize(&text[range.clone()], spaces, self.charsmap.as_ref());
+        let segments = match self.kind {
+            Kind::Bpe => bpe::segments(self, &normalized.text),
+            Kind::Unigram => unigram::segments(self, &normalized.text),
+        };
+        let begin = out.len();
+        segments.into_iter().for_each(|segment| self.segment(segment, &normalized, begin, out));
+        out[begin..].iter_mut().for_each(|(_, at)| *at = at.start + range.start..at.end + range.start);
+    }
+
+    /// A segment's token, or those of its bytes, or the unknown one, of which one stands for neighbours too. The tokens
+    /// of this part of the text begin at `begin`.
+    fn segment(&self, segment: Range<usize>, normalized: &Normalized, begin: usize, out: &mut Vec<Place>) {
+        let text = &normalized.text[segment.clone()];
+        let at = normalized.origin(segment);
+        if let Some(piece) = self.pieces.get(text) {
+            out.push((piece.id, at));
+        } else if let Some(bytes) = &self.bytes {
+            out.extend(text.bytes().map(|byte| (bytes[usize::from(byte)], at.clone())));
+        } else if let Some(unknown) = self.unknown {
+            match out[begin..].last_mut() {
+                Some((id, before)) if *id == unknown => before.end = at.end,
+                _ => out.push((unknown, at)),
+            }
+        }
+    }
+}
+
+/// The bytes of ASCII's white space at the beginning.
+fn leading_space(text: &str) -> usize {
+    text.bytes().take_while(|byte| matches!(byte, b' ' | 9..=13)).count()
+}
