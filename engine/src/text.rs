@@ -6,9 +6,9 @@
 
 use std::ops::{ControlFlow, Range};
 
-use crate::{Error, LogProbabilities};
 use crate::decode::generation::{End, Generation};
 use crate::model::tokenizer::{Stream, Tokenizer};
+use crate::{Error, LogProbabilities};
 
 /// Strings that end a text, of which none is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
