@@ -203,7 +203,9 @@ mod tests {
 
     #[test]
     fn text_is_held_back_while_it_may_become_a_stop_string() {
-        let cases: &[(&[&str], &[&str], &[&str], Option<&str>)] = &[
+        type Case =
+            (&'static [&'static str], &'static [&'static str], &'static [&'static str], Option<&'static str>);
+        let cases: &[Case] = &[
             (&["a b", " c"], &[], &["a b", " c", ""], None),
             (&["a\n", "b"], &["\n\n"], &["a", "\nb", ""], None),
             (&["a\n", "\nb", "c"], &["\n\n"], &["a", "", "", ""], Some("\n\n")),

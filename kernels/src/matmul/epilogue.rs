@@ -240,6 +240,7 @@ impl<'k> Sums<'_, 'k> {
             });
             let gated: Vec<_> = gated.collect();
             for ((group, gated), units) in groups.zip(gated).zip(units) {
+                k.note("store the gated sums of eight tokens");
                 let first = self.token + 8 * group;
                 let token = first + (lane >> 2);
                 let place = activations::place(a.gated, a.capacity, token, slot).cast::<u32>();

@@ -307,8 +307,9 @@ impl<'a, 'k> Draw<'a, 'k> {
         let (k, params) = (self.k, &self.row.params);
         let (mut border, mut mean) = (k.var(0u64), k.var(0.0));
         k.when(params.typical_p.gt(0), || {
-            k.note("typical-p");
+            k.note("typical-p: the mass of what is kept");
             let mass = self.items.sum(|item, sum| self.when_kept(kept, item, |mass| *sum += mass));
+            k.note("typical-p: the mean surprise");
             let surprise = self.items.sum(|item, sum| {
                 self.when_kept(kept, item, |mass| *sum += moment(mass, self.most - item.z));
             });

@@ -128,6 +128,7 @@ fn gather<'k>(k: Builder<'k>, a: &SampleGatherArgs<Dev<'k>>, row: &Row<'k>) {
         let z = a.z.row(row.index, a.of.vocab * 4);
         let mask = a.mask.row(row.index, (a.of.vocab + 31) / 32 * 4);
         for i in [0, THREADS] {
+            k.note("a token of each thread");
             let token = k.ctaid() * CHUNK + k.tid() + i;
             let inside = token.lt(a.of.vocab);
             let mut z_of = k.var(f32::NEG_INFINITY);
@@ -162,9 +163,11 @@ fn add<'k>(
     most: F32<'k>,
     params: &DeviceParams<'k>,
 ) {
+    k.note("its mass without a temperature");
     let [plain, drawn] = masses;
     let one = SampleParams::OFF.scale.map(|scale| k.val(scale));
     *plain += weight::on_device(z, most, one);
+    k.note("its mass with one");
     let kept = (z - most).ge(params.min_gap);
     k.when(kept, || *drawn += weight::on_device(z, most, params.scale));
 }

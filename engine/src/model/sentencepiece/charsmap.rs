@@ -35,7 +35,7 @@ impl Charsmap {
     pub(crate) fn new(bytes: &[u8]) -> Option<Charsmap> {
         let (length, rest) = bytes.split_first_chunk::<4>()?;
         let length = u32::from_le_bytes(*length) as usize;
-        let (trie, replacements) = rest.split_at_checked(length).filter(|_| length % 4 == 0)?;
+        let (trie, replacements) = rest.split_at_checked(length).filter(|_| length.is_multiple_of(4))?;
         let units = trie.chunks_exact(4).map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]));
         let replacements = String::from_utf8(replacements.to_vec()).ok()?;
         let map = Charsmap { units: units.collect(), replacements };
