@@ -73,7 +73,7 @@ impl Times {
         let rate = self.rate();
         Figures {
             prompt_given_s: self.begin.as_secs_f64(),
-            first_token_s: (self.count > 0).then(|| self.first.at.as_secs_f64()),
+            first_token_s: (self.count > 0).then_some(self.first.at.as_secs_f64()),
             tokens_per_s: rate.map(|(rate, _)| rate),
             rate_is_after: rate.map(|(_, made)| made),
         }

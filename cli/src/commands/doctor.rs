@@ -74,7 +74,7 @@ fn driver(driver: Result<&Driver, &String>) -> Found {
 fn card(gpu: &Device) -> Found {
     let (major, minor) = gpu.compute_capability();
     let name = gpu.name();
-    if (major as u32, minor as u32) < OLDEST {
+    if (major, minor) < OLDEST {
         let (needs, point) = OLDEST;
         return Wrong(format!(
             "{name} has compute capability {major}.{minor}, the kernels need {needs}.{point}: use another card, or \
