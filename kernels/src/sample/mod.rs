@@ -13,7 +13,7 @@
 //! parameters and position give the same token on every device, on the emulator and in the reference on the CPU.
 //!
 //! *Exact borders.* A filter is a border in an order of the tokens: the first token at which a sum of integers exceeds a
-//! number ([`select`]). Equal numbers are in the order of the tokens. The draw is such a border, too: in the order of
+//! number (`select`). Equal numbers are in the order of the tokens. The draw is such a border, too: in the order of
 //! the tokens, at a random share of the mass.
 //!
 //! *Few tokens.* Most filters keep few of the tokens. A histogram with logarithmic bins says how far down the first
@@ -50,7 +50,7 @@ pub const CHUNK: u32 = 2048;
 pub const BINS: u32 = THREADS;
 /// Tokens that the last kernel keeps in shared memory.
 pub const LISTED: u32 = 1024;
-/// The largest vocabulary: a token is [`ID_BITS`] bits.
+/// The largest vocabulary: a token is `ID_BITS` bits.
 pub const MAX_VOCAB: u32 = 1 << ID_BITS;
 /// Bits of a token.
 pub(crate) const ID_BITS: u32 = 18;
