@@ -439,6 +439,7 @@ impl List {
         self.add([
             gate_up(Q4_K, gated(Activation::Silu, 16)),
             gate_up(Q8_0, gated(Activation::Silu, 32)),
+            Matmul { tokens: 256, tail: 128, ..gate_up(Q4_K, gated(Activation::Silu, 16)) },
             gate_up(BF16, gated(Activation::GeluTanh, 8)),
         ]);
         let narrow = |tokens, split, matmul| Matmul { tokens, split, overlap: true, ..matmul };
@@ -451,6 +452,7 @@ impl List {
             narrow(32, 3, of(Q6_K, Epilogue::Add)),
             half(narrow(16, 8, of(BF16, Epilogue::Add))),
             Matmul { overlap: false, ..narrow(128, 2, of(Q4_K, Epilogue::Add)) },
+            Matmul { tail: 64, ..narrow(128, 1, of(Q4_K, Epilogue::Add)) },
             Matmul { form: Form::Tall, ..narrow(64, 1, of(Q8_0, Epilogue::Store)) },
             Matmul { rows: RowOrder::half_split(128), ..half(narrow(32, 1, of(Q6_K, Epilogue::Store))) },
         ]);

@@ -33,12 +33,13 @@ const PARTIALS: usize = 1 << 24;
 const BOUND: f32 = 1e-4;
 
 /// The lists, and what they are if not given.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 10] = [
     ("kernel", "wgmma"),
     ("format", "Q4_K"),
     ("shape", "6144x4096,4096x4096,28672x4096,4096x14336,17920x1536,1536x8960"),
     ("tokens", "512,2048"),
     ("width", "128,256"),
+    ("tail", "0"),
     ("form", "whole"),
     ("split", "1"),
     ("overlap", "no"),
@@ -60,12 +61,13 @@ impl Timed {
         }
     }
 
-    /// The form, the split and the overlap; of a product of warps, its row blocks.
+    /// The form, the split or the tail, and the overlap; of a product of warps, its row blocks.
     fn options(self) -> [String; 3] {
         match self {
-            Timed::Wgmma(Matmul { form, split, overlap, .. }) => {
+            Timed::Wgmma(Matmul { form, split, tail, overlap, .. }) => {
                 let overlap = if overlap { "yes" } else { "no" };
-                [format!("{form:?}").to_lowercase(), split.to_string(), overlap.into()]
+                let parts = if tail > 0 { format!("t{tail}") } else { split.to_string() };
+                [format!("{form:?}").to_lowercase(), parts, overlap.into()]
             }
             Timed::Sync(kernel) => [format!("sync{}", kernel.row_blocks), "1".into(), "no".into()],
         }
@@ -175,10 +177,12 @@ impl<'a> Product<'a> {
         let mut kernels = vec![];
         for width in numbers(&lists["width"])? {
             for form in lists["form"].split(',') {
-                for split in numbers(&lists["split"])? {
-                    for overlap in lists["overlap"].split(',') {
-                        kernels.push(Timed::Wgmma(self.matmul(width, form, split, overlap)?));
-                    }
+                for overlap in lists["overlap"].split(',') {
+                    let matmul = self.matmul(width, form, overlap)?;
+                    let splits = numbers(&lists["split"])?.into_iter().map(|split| Matmul { split, ..matmul });
+                    let tails = numbers(&lists["tail"])?.into_iter().filter(|&tail| tail > 0 && tail < width);
+                    let tails = tails.map(|tail| Matmul { tail, ..matmul });
+                    kernels.extend(splits.chain(tails).map(Timed::Wgmma));
                 }
             }
         }
@@ -201,7 +205,7 @@ impl<'a> Product<'a> {
         Ok(all.filter(MatmulSync::fits).map(Timed::Sync).collect())
     }
 
-    fn matmul(&self, width: u32, form: &str, split: u32, overlap: &str) -> Result<Matmul, Failure> {
+    fn matmul(&self, width: u32, form: &str, overlap: &str) -> Result<Matmul, Failure> {
         let form = match form {
             "whole" => Form::Whole,
             "half" => Form::Half,
@@ -209,7 +213,7 @@ impl<'a> Product<'a> {
             _ => return Err(format!("no form {form}").into()),
         };
         let matmul = Matmul::new(self.format, Epilogue::Store, RowOrder::PLAIN, width);
-        Ok(Matmul { form, split, overlap: overlap == "yes", ..matmul })
+        Ok(Matmul { form, overlap: overlap == "yes", ..matmul })
     }
 
     /// Prints the figures of a kernel, and compares its results with those of the first.

@@ -121,7 +121,7 @@ impl Kernels {
             entry.insert(load(context, AddNormed { overlap: false, batch: rows })?);
         }
         for layer in layers {
-            for norm in norms(layer, overlap) {
+            for norm in norms(self.cores, c, layer, Chosen { bucket: tokens, overlap }) {
                 if let Entry::Vacant(entry) = self.norms.entry(norm) {
                     entry.insert(load(context, norm)?);
                 }
@@ -175,13 +175,25 @@ pub(crate) fn order(rows: &Rows) -> ColumnOrder {
     ColumnOrder::of(rows.format).expect("the pipeline has tiles alone")
 }
 
-/// The norms before attention and before the feed-forward.
-pub(super) fn norms(layer: &LayerRows, overlap: bool) -> [NormTokens; 2] {
+/// Whether the matrices of a layer take its normed input in two orders of columns.
+pub(super) fn has_two_orders(layer: &LayerRows) -> bool {
+    layer.qkv.iter().any(|rows| order(rows) != order(&layer.qkv[0]))
+}
+
+/// The norms before attention and before the feed-forward of a pass.
+///
+/// A norm overlaps with the product before it only where each of its blocks finds a multiprocessor that the product does
+/// not use: blocks that start early share the few that are idle, and the others would be idle when they may begin.
+pub(super) fn norms(cores: Cores, c: &Config, layer: &LayerRows, chosen: Chosen) -> [NormTokens; 2] {
     let first = order(&layer.qkv[0]);
     let second = layer.qkv.iter().map(order).find(|&order| order != first);
+    let overlap = |before: &Rows| {
+        let idle = || cores.idle(before, projection(c), chosen, CAPACITY);
+        chosen.overlap && idle() >= chosen.bucket
+    };
     [
-        NormTokens { order: first, second, overlap },
-        NormTokens { order: order(&layer.gate_up), second: None, overlap },
+        NormTokens { order: first, second, overlap: overlap(&layer.down) },
+        NormTokens { order: order(&layer.gate_up), second: None, overlap: overlap(&layer.o) },
     ]
 }
 

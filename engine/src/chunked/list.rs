@@ -120,7 +120,7 @@ struct List<'a> {
 impl List<'_> {
     fn layer(&self, index: u32, rows: &LayerRows) -> Vec<PassNode> {
         let (kernels, config) = (&self.chunked.kernels, &self.chunked.config);
-        let norms = kernels::norms(rows, self.chosen.overlap);
+        let norms = kernels::norms(kernels.cores, config, rows, self.chosen);
         let [first, second] = norms.map(|norm| PassNode::plain("norm", &kernels.norms[&norm]));
         let qkv = rows.qkv.iter().map(|rows| self.product("qkv", rows, weights::qkv_epilogue(config)));
         let mut nodes = vec![first];

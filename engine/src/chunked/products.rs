@@ -99,7 +99,8 @@ impl Cores {
                 let shape = Shape { format: rows.format, rows: rows.rows, n: rows.n, tokens };
                 let planned = Matmul::planned(&shape, epilogue, rows.order, self.sms);
                 let other = Matmul::new(rows.format, epilogue, rows.order, 64);
-                let kernel = if capacity.is_multiple_of(planned.tokens) { planned } else { other };
+                let has_room = |width: u32| width == 0 || capacity.is_multiple_of(width);
+                let kernel = if [planned.tokens, planned.tail].into_iter().all(has_room) { planned } else { other };
                 // Measured: 28672 x 4096 by 64 tokens takes 34.0 us, and 36.7 if it overlaps.
                 let overlap = overlap && kernel.form != Form::Tall;
                 Product::Warpgroups(Matmul { overlap, ..kernel })
@@ -107,6 +108,17 @@ impl Cores {
             Instructions::Warps { row_blocks } => {
                 Product::Warps(self.of_warps(rows, epilogue, [tokens, capacity], row_blocks))
             }
+        }
+    }
+
+    /// Multiprocessors that this product does not use.
+    pub(crate) fn idle(self, rows: &Rows, epilogue: Epilogue, chosen: Chosen, capacity: u32) -> u32 {
+        match self.product(rows, epilogue, chosen, capacity) {
+            Product::Warpgroups(kernel) => {
+                let items = kernel.jobs(rows.rows, chosen.bucket) * kernel.split;
+                self.sms.saturating_sub(items.div_ceil(kernel.form.resident()))
+            }
+            Product::Warps(_) => 0,
         }
     }
 

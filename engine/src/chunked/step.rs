@@ -2,7 +2,7 @@
 
 use warpwright_driver::{Buffer, Context, Element, Error, Host, Queue, View, f16};
 use warpwright_kernels::batch::{BatchAttention, BatchAttentionArgs};
-use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, NormTokensArgs};
+use warpwright_kernels::matmul::{AppendArgs, Epilogue, MatmulArgs, NormTokens, NormTokensArgs};
 use warpwright_kernels::pipeline::EmbedTokenArgs;
 use warpwright_kernels::prompt::{PromptAttentionArgs, RotateTokensArgs};
 use warpwright_kernels::{AddNormedArgs, state};
@@ -77,8 +77,8 @@ impl Chunked {
         embed: ResolvedEmbed,
     ) -> Result<Chunked, crate::Error> {
         let layers = weights::layers(context, outline, weights)?;
-        let two_orders = layers.iter().any(|layer| kernels::norms(layer, false)[0].second.is_some());
         let config = outline.config.clone();
+        let two_orders = layers.iter().any(kernels::has_two_orders);
         Ok(Chunked {
             kernels: Kernels::new(context, cores, &config, &layers, embed)?,
             workspace: Workspace::new(context, &config, two_orders)?,
@@ -125,11 +125,12 @@ impl Pass<'_> {
     fn run(&self, queue: &mut impl Queue) -> Result<(), Error> {
         self.embed(queue)?;
         for (index, (rows, block)) in self.chunked.layers.iter().zip(&self.weights.blocks).enumerate() {
-            self.norm(queue, &block.attn_norm, kernels::norms(rows, self.given.chosen.overlap)[0])?;
+            let norms = self.norms(rows);
+            self.norm(queue, &block.attn_norm, norms[0])?;
             self.qkv(queue, index, rows, block)?;
             self.attention(queue, index)?;
             self.project(queue, &rows.o, &self.chunked.workspace.heads, block.attn_post_norm.as_ref())?;
-            self.norm(queue, &block.ffn_norm, kernels::norms(rows, self.given.chosen.overlap)[1])?;
+            self.norm(queue, &block.ffn_norm, norms[1])?;
             self.gate_up(queue, rows)?;
             self.project(queue, &rows.down, &self.chunked.workspace.inner, block.ffn_post_norm.as_ref())?;
         }
@@ -169,11 +170,16 @@ impl Pass<'_> {
         }
     }
 
+    fn norms(&self, rows: &LayerRows) -> [NormTokens; 2] {
+        let Chunked { kernels, config, .. } = self.chunked;
+        kernels::norms(kernels.cores, config, rows, self.given.chosen)
+    }
+
     fn norm(
         &self,
         queue: &mut impl Queue,
         gamma: &View<u8>,
-        norm: warpwright_kernels::matmul::NormTokens,
+        norm: NormTokens,
     ) -> Result<(), Error> {
         let (w, c) = (&self.chunked.workspace, &self.chunked.config);
         let second = w.normed2.as_ref().filter(|_| norm.second.is_some()).unwrap_or(&w.nothing.halves);

@@ -27,7 +27,7 @@ use crate::format::dequantize::ColumnOrder;
 use crate::matmul::activations::{self, PANEL, TOKENS};
 use crate::shared_rows::SharedRows;
 use crate::state::{DONE, LEN, POSITION, SEQUENCE};
-use block::Block;
+use block::{Block, WarpCopies};
 use ptx_gen::*;
 use std::ops::Range;
 
@@ -88,7 +88,8 @@ pub struct BatchAttention {
     /// The order of the columns of the result.
     pub order: ColumnOrder,
     /// Whether it overlaps with the previous kernel and waits for its end, and lets the next one start at once
-    /// (programmatic dependent launch): sm_90.
+    /// (programmatic dependent launch): sm_90. Before it waits, it reads the states, the page table, and keys and values of
+    /// tiles before the one that has a row's own position: no kernel that overlaps it may write those.
     pub overlap: bool,
 }
 
@@ -259,14 +260,19 @@ impl KernelDef for BatchAttention {
     fn program<'k>(&self, k: Builder<'k>, a: BatchAttentionArgs<Dev<'k>>) {
         if self.overlap {
             k.grid_trigger();
-            k.grid_wait();
         }
         k.note("the block's row, heads and positions");
         let block = Block::new(k, self, &a);
-        k.when(block.done(), || block.store_zeros()).otherwise(|| {
-            let range = block.range();
-            k.when(block.split.lt(range.used), || block.process(&range));
-        });
+        let range = block.range();
+        let works = !block.done() & block.split.lt(range.used);
+        let mut copies = WarpCopies::new(&block, &range);
+        if self.overlap {
+            k.note("the first tiles but the one with the row's own position");
+            k.when(works, || block.copy_before(&mut copies, &range));
+            k.grid_wait();
+        }
+        k.when(block.done(), || block.store_zeros());
+        k.when(works, || block.process(&mut copies, &range));
     }
 
     fn reference(&self, a: BatchAttentionArgs<Cpu<'_>>) {

@@ -4,6 +4,8 @@
 //! Blocks work in rounds, of which the last may be short. Splitting the columns makes more items of the same jobs, but
 //! the last block of a job loads the sums of all parts, as many at once as it has registers for.
 //!
+//! Of many tokens, the rows that the last, short round would have may be in narrower jobs, of which it has more: a tail.
+//!
 //! Up to 128 tokens are one job, so that weights are read once and a token's sums do not depend on their number within
 //! a width. Where the jobs of few tokens fill the device anyway, two blocks to a multiprocessor are faster, and for 64
 //! tokens one of 256 rows.
@@ -52,7 +54,11 @@ impl Matmul {
         let widths = few.as_ref().map_or(&MANY[..], std::slice::from_ref);
         let plans = widths.iter().flat_map(|&width| {
             let splits = 1..=of(width).most_parts(shape, multiprocessors);
-            splits.map(move |split| Matmul { split, ..of(width) })
+            let parts = splits.map(move |split| Matmul { split, ..of(width) });
+            // Without a whole round before it, there is no last one.
+            let rounds = few.is_none() && of(width).jobs(shape.rows, shape.tokens) > multiprocessors;
+            let tails = MANY.into_iter().filter(move |&tail| rounds && tail < width);
+            parts.chain(tails.map(move |tail| Matmul { tail, ..of(width) }))
         });
         let plan = plans.min_by_key(|plan| plan.cost(shape, multiprocessors)).expect("there are widths");
         let full = few.is_some() && plan.jobs(shape.rows, shape.tokens) > multiprocessors;
@@ -75,13 +81,28 @@ impl Matmul {
 
     /// Of one block to a multiprocessor.
     fn cost(&self, shape: &Shape, multiprocessors: u32) -> u32 {
-        let items = self.jobs(shape.rows, shape.tokens) * self.split;
+        let jobs = self.jobs(shape.rows, shape.tokens);
+        if self.tail > 0 {
+            return self.cost_with_tail(shape, jobs, multiprocessors);
+        }
+        let items = jobs * self.split;
         let tiles = (shape.n / tile::of(self.format).columns).div_ceil(self.split);
         let add = match self.split {
             1 => 0,
             split => LEAVE + split.div_ceil(at_once(self.tokens)) * (LOAD + self.tokens),
         };
         items.div_ceil(multiprocessors) * tiles * (FIXED + self.tokens) + add
+    }
+
+    fn cost_with_tail(&self, shape: &Shape, jobs: u32, multiprocessors: u32) -> u32 {
+        let [wide, narrow] = [self.tokens, self.tail].map(|width| shape.tokens.div_ceil(width));
+        let rows = jobs / multiprocessors * multiprocessors / wide;
+        // Blocks that have no job of full width in its last round have one of the tail there.
+        let (first, rest) = (rows * wide, (jobs / wide - rows) * narrow);
+        let later = rest.saturating_sub(first.next_multiple_of(multiprocessors) - first);
+        let rounds = [first.div_ceil(multiprocessors), later.div_ceil(multiprocessors)];
+        let tiles = shape.n / tile::of(self.format).columns;
+        tiles * (rounds[0] * (FIXED + self.tokens) + rounds[1] * (FIXED + self.tail))
     }
 }
 
@@ -116,6 +137,26 @@ mod tests {
             let found = Matmul::planned(&shape, Epilogue::Store, RowOrder::PLAIN, 132);
             let plan = (found.tokens, found.split, found.form);
             assert_eq!(plan, (width, split, form), "{rows} x {n}, {tokens} tokens");
+        }
+    }
+
+    /// Rows of the last round in narrower jobs, where that makes it shorter.
+    #[test]
+    fn short_rounds_have_a_tail() {
+        for (rows, n, tokens, plan) in [
+            (28672, 4096, 512, (256, 128)),
+            (28672, 4096, 2048, (256, 192)),
+            (17920, 1536, 512, (256, 64)),
+            (17920, 1536, 2048, (256, 128)),
+            (4096, 4096, 512, (128, 0)),
+            (4096, 4096, 2048, (256, 0)),
+            (5120, 4096, 512, (256, 0)),
+            (2048, 1536, 512, (64, 0)),
+            (1536, 8960, 2048, (192, 0)),
+        ] {
+            let shape = Shape { format: Format::Q4_K, rows, n, tokens };
+            let found = Matmul::planned(&shape, Epilogue::Store, RowOrder::PLAIN, 132);
+            assert_eq!((found.tokens, found.tail), plan, "{rows} x {n}, {tokens} tokens");
         }
     }
 

@@ -37,6 +37,9 @@ pub struct Matmul {
     pub rows: RowOrder,
     /// Tokens of a job, a multiple of 8 up to 256.
     pub tokens: u32,
+    /// Tokens of a job of the last rows, those whose jobs of `tokens` would not fill a round of the blocks: fewer than
+    /// `tokens`; or 0, if all jobs are alike.
+    pub tail: u32,
     /// Parts of the columns, for different blocks: 1 to 16.
     pub split: u32,
     /// How blocks divide a multiprocessor.
@@ -77,7 +80,7 @@ args! {
         y_first: u32,
         /// Tokens.
         tokens_given: u32,
-        /// Tokens that buffers have room for, a multiple of the kernel's.
+        /// Tokens that buffers have room for, a multiple of those of each of the kernel's jobs.
         capacity: u32,
         /// Blocks of the grid at most.
         blocks: u32,
@@ -116,12 +119,12 @@ impl MatmulArgs<Shape> {
 }
 
 impl Matmul {
-    /// Without a split or overlap, one block to a multiprocessor.
+    /// With jobs of one width, without a split or overlap, one block to a multiprocessor.
     pub const fn new(format: Format, epilogue: Epilogue, rows: RowOrder, tokens: u32) -> Matmul {
-        Matmul { format, epilogue, rows, tokens, split: 1, form: Form::Whole, overlap: false }
+        Matmul { format, epilogue, rows, tokens, tail: 0, split: 1, form: Form::Whole, overlap: false }
     }
 
-    /// Jobs for a matrix of so many rows and so many tokens.
+    /// Jobs for a matrix of so many rows and so many tokens, if all have [`tokens`](Matmul::tokens).
     pub fn jobs(&self, rows: u32, tokens: u32) -> u32 {
         (rows / ROWS).div_ceil(self.row_blocks()) * tokens.div_ceil(self.tokens)
     }
@@ -144,10 +147,11 @@ impl KernelDef for Matmul {
             _ if matches!(self.epilogue, Epilogue::Append(_)) => "_pairs".into(),
             _ => format!("_rows{per}_{stride}_{step}_{delta}"),
         };
+        let tail = if self.tail == 0 { String::new() } else { format!("_tail{}", self.tail) };
         let split = if self.split == 1 { String::new() } else { format!("_k{}", self.split) };
         let (form, overlap) = (self.form.suffix(), if self.overlap { "_first" } else { "" });
         let (epilogue, format, tokens) = (self.epilogue.name(), self.format.suffix(), self.tokens);
-        format!("matmul_{epilogue}_{format}_{tokens}{order}{split}{form}{overlap}")
+        format!("matmul_{epilogue}_{format}_{tokens}{tail}{order}{split}{form}{overlap}")
     }
 
     fn block(&self) -> u32 {
@@ -162,6 +166,7 @@ impl KernelDef for Matmul {
         self.multiple("the kernel's tokens", self.tokens, TOKENS)?;
         self.range("the kernel's tokens", self.tokens, TOKENS, self.form.most_tokens())?;
         a.check(self, (self.format, self.rows, self.tokens), self.epilogue)?;
+        self.check_tail(a.capacity)?;
         self.range("the kernel's split", self.split, 1, MAX_SPLIT.min(a.n / tile::of(self.format).columns))?;
         let [partials, tickets] = self.scratch(a.rows, a.tokens_given);
         self.room("partials", a.partials, partials)?;
@@ -251,7 +256,7 @@ impl<'k> Block<'_, 'k> {
         let policy = k.evict_first();
         let tile = tile::of(self.matmul.format);
         let (row_tiles, last) = (self.a.n / tile.columns, self.a.rows / ROWS - 1);
-        self.jobs.each(|part| {
+        let mut copy = |part: Part<'k>| {
             // Row blocks past the end are read as the last one, and not stored.
             let block = (part.rows * row_blocks + k.lane()).min(last);
             let source = self.a.w.row(block.mad(row_tiles, part.first), tile.bytes);
@@ -260,12 +265,14 @@ impl<'k> Block<'_, 'k> {
                     source.row(column, tile.bytes).bulk_copy(to, tile.bytes, landed, policy);
                 });
             });
-        });
+        };
+        self.jobs.each(&mut copy);
+        self.jobs.each_of_tail(&mut copy);
     }
 
     /// A warp: copies the panels of each job's tokens, a panel of a stage by each lane.
     fn copy_panels(&self) {
-        let (k, tokens, depth) = (self.k, self.matmul.tokens, self.depth);
+        let (k, depth) = (self.k, self.depth);
         k.note("producer of activations");
         if self.matmul.overlap {
             k.grid_wait();
@@ -273,16 +280,17 @@ impl<'k> Block<'_, 'k> {
         let mut at = Cursor::new(k);
         let policy = k.evict_last();
         let of_tile = tile::of(self.matmul.format).columns / PANEL;
-        let bytes = tokens * 2 * PANEL;
-        self.jobs.each(|part| {
-            let (token, first) = (part.tokens * tokens, part.first.mad(of_tile, k.lane()));
+        let mut copy = |part: Part<'k>| {
+            let (first, bytes) = (part.first.mad(of_tile, k.lane()), part.width * 2 * PANEL);
             k.for_each(0, part.count * of_tile, depth, |panel| {
                 self.panels.fill(k, &mut at, (depth, bytes), |to, landed| {
-                    let source = self.a.x.row((first + panel).mad(self.a.capacity, token), 2 * PANEL);
+                    let source = self.a.x.row((first + panel).mad(self.a.capacity, part.token), 2 * PANEL);
                     source.cast::<u8>().bulk_copy(to, bytes, landed, policy);
                 });
             });
-        });
+        };
+        self.jobs.each(&mut copy);
+        self.jobs.each_of_tail(&mut copy);
     }
 
     /// A consumer warp: all its jobs.
@@ -292,22 +300,29 @@ impl<'k> Block<'_, 'k> {
             k.note("activations, their scales and the results are other kernels' too");
             k.grid_wait();
         }
-        let mut sums = Accumulators::zero(k, self.matmul.tokens);
         let (mut weights, mut panels) = (Cursor::new(k), Cursor::new(k));
-        self.jobs.each(|part| {
-            let row_block = part.rows * self.matmul.row_blocks() + k.warp();
-            let scales = self.load_scales(&part, row_block, &sums);
-            self.job(&part, row_block, &mut sums, [&mut weights, &mut panels]);
-            let store = |sums: &Accumulators<'k, f32>| {
-                k.note("epilogue");
-                let at = self.sums(&part, row_block, sums, &scales);
-                self.matmul.epilogue.store(self.matmul.rows, self.a, at);
-            };
-            match self.matmul.split {
-                1 => store(&sums),
-                _ => self.jobs.complete(&part, row_block, &mut sums, store),
-            }
-        });
+        let mut sums = Accumulators::zero(k, self.matmul.tokens);
+        self.jobs.each(|part| self.compute(&part, &mut sums, [&mut weights, &mut panels]));
+        if self.matmul.tail > 0 {
+            let mut sums = Accumulators::zero(k, self.matmul.tail);
+            self.jobs.each_of_tail(|part| self.compute(&part, &mut sums, [&mut weights, &mut panels]));
+        }
+    }
+
+    /// A job, or a part of one.
+    fn compute(&self, part: &Part<'k>, sums: &mut Accumulators<'k, f32>, at: [&mut Cursor<'k>; 2]) {
+        let row_block = part.rows * self.matmul.row_blocks() + self.k.warp();
+        let scales = self.load_scales(part, row_block, sums);
+        self.job(part, row_block, sums, at);
+        let store = |sums: &Accumulators<'k, f32>| {
+            self.k.note("epilogue");
+            let at = self.sums(part, row_block, sums, &scales);
+            self.matmul.epilogue.store(self.matmul.rows, self.a, at);
+        };
+        match self.matmul.split {
+            1 => store(sums),
+            _ => self.jobs.complete(part, row_block, sums, store),
+        }
     }
 
     /// The scales of a job's tokens, where registers have room for them while the sums are computed.
@@ -317,7 +332,7 @@ impl<'k> Block<'_, 'k> {
         row_block: U32<'k>,
         sums: &Accumulators<'k, f32>,
     ) -> Vec<[F32<'k>; 2]> {
-        if self.matmul.form != Form::Whole || self.matmul.tokens > MOST_LOADED {
+        if self.matmul.form != Form::Whole || part.width > MOST_LOADED {
             return vec![];
         }
         self.k.note("what the epilogue needs");
@@ -332,8 +347,7 @@ impl<'k> Block<'_, 'k> {
         sums: &'s Accumulators<'k, f32>,
         loaded: &'s [[F32<'k>; 2]],
     ) -> Sums<'s, 'k> {
-        let Matmul { tokens, overlap, .. } = *self.matmul;
-        Sums { k: self.k, row_block, token: part.tokens * tokens, sums, loaded, overlap }
+        Sums { k: self.k, row_block, token: part.token, sums, loaded, overlap: self.matmul.overlap }
     }
 
     /// The sums of a part of a job.
@@ -397,7 +411,7 @@ impl<'k> Block<'_, 'k> {
         sums: &mut Accumulators<'k, f32>,
         add: impl Fn(u32) -> Pred<'k>,
     ) {
-        let (k, tokens) = (self.k, self.matmul.tokens);
+        let (k, tokens) = (self.k, sums.columns());
         let at = stage.at(panel * tokens * 2 * PANEL);
         let x = Descriptor::<f16>::by_columns(at, tokens, PANEL, Swizzle::B128);
         k.wgmma_fence();

@@ -1,11 +1,15 @@
-//! Jobs whose columns several blocks share.
+//! Which jobs a block has: whole ones, those of the tail, parts of those whose columns several blocks share.
+//!
+//! Blocks take jobs in turn, so the last round may have fewer jobs than blocks. With a tail, the rows whose jobs would be
+//! in it have narrower ones, and more of them. The width of a job changes no bits.
 //!
 //! A job of [`Matmul::split`] parts has as many items, each of about as many tiles of columns as the others. A warp that
 //! has a part of its rows' columns leaves its sums in memory and draws a ticket. The last one adds all parts in the order
 //! of the columns, its own too: so the sums are the same in every run.
 
-use super::activations;
+use super::activations::{self, TOKENS};
 use super::product::{Matmul, MatmulArgs};
+use crate::contract::Contract;
 use crate::format::dequantize::ColumnOrder;
 use crate::format::tile::{self, ROWS};
 use ptx_gen::*;
@@ -20,9 +24,11 @@ pub(super) fn at_once(tokens: u32) -> u32 {
 
 /// A job, or a part of one.
 pub(super) struct Part<'k> {
-    /// Which rows, which tokens.
+    /// Which rows.
     pub(super) rows: U32<'k>,
-    pub(super) tokens: U32<'k>,
+    /// The first of its tokens, and how many.
+    pub(super) token: U32<'k>,
+    pub(super) width: u32,
     /// The first of its tiles, and how many.
     pub(super) first: U32<'k>,
     pub(super) count: U32<'k>,
@@ -36,10 +42,21 @@ pub(super) struct Jobs<'a, 'k> {
     k: Builder<'k>,
     matmul: &'a Matmul,
     a: &'a MatmulArgs<Dev<'k>>,
+    /// Of the same rows, and of those with full width.
     token_jobs: U32<'k>,
     all: U32<'k>,
     /// Tiles of a job.
     tiles: U32<'k>,
+    tail: Option<Tail<'k>>,
+}
+
+/// The jobs of the last rows.
+struct Tail<'k> {
+    /// The first rows.
+    first: U32<'k>,
+    /// Jobs of the same rows, and all.
+    token_jobs: U32<'k>,
+    all: U32<'k>,
 }
 
 impl Matmul {
@@ -47,6 +64,16 @@ impl Matmul {
     pub fn scratch(&self, rows: u32, tokens: u32) -> [usize; 2] {
         let jobs = if self.split > 1 { self.jobs(rows, tokens) as usize } else { 0 };
         [jobs * self.split as usize * self.part_len() as usize, jobs * self.row_blocks() as usize]
+    }
+
+    pub(super) fn check_tail(&self, capacity: u32) -> Result<(), ShapeError> {
+        if self.tail > 0 {
+            self.multiple("the kernel's tail", self.tail, TOKENS)?;
+            self.range("the kernel's tail", self.tail, TOKENS, self.tokens - 1)?;
+            self.range("the kernel's split, which has a tail,", self.split, 1, 1)?;
+            self.multiple("capacity", capacity, self.tail)?;
+        }
+        Ok(())
     }
 
     /// Sums of a job.
@@ -61,7 +88,14 @@ impl<'a, 'k> Jobs<'a, 'k> {
         let row_jobs = (a.rows / ROWS + (row_blocks - 1)) / row_blocks;
         let token_jobs = (a.tokens_given + (matmul.tokens - 1)) / matmul.tokens;
         let tiles = a.n / tile::of(matmul.format).columns;
-        Jobs { k, matmul, a, token_jobs, all: row_jobs * token_jobs, tiles }
+        let (mut all, mut tail) = (row_jobs * token_jobs, None);
+        if matmul.tail > 0 {
+            let first = all / k.nctaid() * k.nctaid() / token_jobs;
+            let tail_jobs = (a.tokens_given + (matmul.tail - 1)) / matmul.tail;
+            tail = Some(Tail { first, token_jobs: tail_jobs, all: (row_jobs - first) * tail_jobs });
+            all = first * token_jobs;
+        }
+        Jobs { k, matmul, a, token_jobs, all, tiles, tail }
     }
 
     fn part(&self, item: U32<'k>) -> Part<'k> {
@@ -70,14 +104,27 @@ impl<'a, 'k> Jobs<'a, 'k> {
             1 => (item, [self.k.val(0), self.tiles]),
             _ => (item / split, [0, 1].map(|i| (item % split + i) * self.tiles / split)),
         };
-        let (rows, tokens) = (job / self.token_jobs, job % self.token_jobs);
-        Part { rows, tokens, first, count: end - first, item, job }
+        let (rows, width) = (job / self.token_jobs, self.matmul.tokens);
+        Part { rows, token: job % self.token_jobs * width, width, first, count: end - first, item, job }
     }
 
-    /// Each job of this block, or part of one.
+    /// Each job of this block that has full width, or part of one.
     pub(super) fn each(&self, body: impl FnOnce(Part<'k>)) {
         let k = self.k;
         k.for_each(k.ctaid(), self.all * self.matmul.split, k.nctaid(), |item| body(self.part(item)));
+    }
+
+    /// Each job of this block that is of the tail. It takes them where its jobs of full width end.
+    pub(super) fn each_of_tail(&self, body: impl FnOnce(Part<'k>)) {
+        let (k, Some(tail)) = (self.k, &self.tail) else { return };
+        k.note("jobs of the last rows");
+        let rounds = (self.all.max(k.ctaid()) - k.ctaid() + (k.nctaid() - 1)) / k.nctaid();
+        let first = rounds.mad(k.nctaid(), k.ctaid()) - self.all;
+        k.for_each(first, tail.all, k.nctaid(), |item| {
+            let (rows, width) = (item / tail.token_jobs + tail.first, self.matmul.tail);
+            let (token, first) = (item % tail.token_jobs * width, k.val(0));
+            body(Part { rows, token, width, first, count: self.tiles, item, job: item });
+        });
     }
 
     /// A warp that multiplies, with the sums of a part of a job: the last one of the job adds them, and runs

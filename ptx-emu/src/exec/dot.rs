@@ -12,37 +12,41 @@
 use crate::isa::number::power_of_two;
 
 /// The exponent of zero: below that of any product, also where the other factor is large.
-const ZERO: i32 = -1 << 16;
+const ZERO: i16 = -1 << 13;
+/// Factors of a step, at most.
+const MOST: usize = 32;
+/// Factors that are multiplied side by side.
+const LANES: usize = 8;
 
-/// A factor: `m * 2^(e - 23)`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Factor {
-    m: i32,
-    e: i32,
-    /// Its value, where it is infinite or no number.
+/// The factors of a step that are multiplied with those of another one: a row of the left matrix, or a column of the right
+/// one. Past the end there are zeros.
+#[derive(Clone, Debug)]
+pub(crate) struct Factors {
+    len: usize,
+    values: [f64; MOST],
+    exponents: [i16; MOST],
+    /// Whether one of them is infinite or no number.
     special: bool,
-    value: f32,
 }
 
-impl Factor {
-    /// A value of a type whose least exponent is this: below it, `m` has fewer bits.
-    pub(crate) fn new(value: f32, least: i32) -> Factor {
-        let bits = value.to_bits();
-        let (exponent, fraction) = ((bits >> 23 & 0xff) as i32, (bits & 0x7f_ffff) as i32);
-        let (m, e) = match exponent {
-            0 => (fraction, -126),
-            _ if exponent - 127 < least => ((fraction | 1 << 23) >> (least - exponent + 127).min(31), least),
-            _ => (fraction | 1 << 23, exponent - 127),
-        };
-        let e = if m == 0 { ZERO } else { e };
-        Factor { m: if value.is_sign_negative() { -m } else { m }, e, special: exponent == 0xff, value }
+impl Factors {
+    /// Values of a type whose least exponent is this: smaller ones have it, too. At most 32.
+    pub(crate) fn new(values: impl Iterator<Item = f32>, least: i32) -> Factors {
+        let mut all = Factors { len: 0, values: [0.0; MOST], exponents: [ZERO; MOST], special: false };
+        for value in values {
+            all.values[all.len] = f64::from(value);
+            all.exponents[all.len] = exponent(value, least);
+            all.special |= !value.is_finite();
+            all.len += 1;
+        }
+        all
     }
 }
 
-impl From<f32> for Factor {
-    fn from(value: f32) -> Factor {
-        Factor::new(value, -126)
-    }
+/// The exponent of a value, or `least`, if that is larger.
+fn exponent(value: f32, least: i32) -> i16 {
+    let exponent = (value.to_bits() >> 23 & 0xff) as i32 - 127;
+    if value == 0.0 { ZERO } else { exponent.max(least).max(-126) as i16 }
 }
 
 /// What is kept: of an addend, bits below the largest exponent; of the result, bits in all.
@@ -58,27 +62,35 @@ pub(crate) const WIDE: Kept = Kept { fraction: 25, result: 24 };
 pub(crate) const NARROW: Kept = Kept { fraction: 13, result: 14 };
 
 /// One step: the sum and the products of these factors.
-pub(crate) fn add_products(sum: f32, a: &[Factor], b: &[Factor], kept: Kept) -> f32 {
+///
+/// A product of singles is exact in `f64`, and so is its product with a power of two. What is left of it as an integer is
+/// what the cut leaves, below `2^(fraction + 2)`.
+pub(crate) fn add_products(sum: f32, a: &Factors, b: &Factors, kept: Kept) -> f32 {
     let Kept { fraction, result } = kept;
-    let c = Factor::from(sum);
-    if c.special || a.iter().zip(b).any(|(a, b)| a.special || b.special) {
+    if a.special || b.special || !sum.is_finite() {
         return add_special(sum, a, b);
     }
-    let largest = a.iter().zip(b).map(|(a, b)| a.e + b.e).fold(c.e, i32::max);
-    if largest <= ZERO / 2 {
+    let rows = |factors: &Factors| factors.len.div_ceil(LANES);
+    let rows = rows(a).max(rows(b));
+    let mut largest = [exponent(sum, -126); LANES];
+    for (a, b) in a.exponents.as_chunks::<LANES>().0.iter().zip(b.exponents.as_chunks::<LANES>().0).take(rows) {
+        for ((largest, a), b) in largest.iter_mut().zip(a).zip(b) {
+            *largest = (*largest).max(a + b);
+        }
+    }
+    let largest = i32::from(largest.into_iter().fold(ZERO, i16::max));
+    if largest <= i32::from(ZERO / 2) {
         return 0.0;
     }
-    let mut total = cut(i64::from(c.m), largest - c.e + 23 - fraction);
-    for (a, b) in a.iter().zip(b) {
-        total += cut(i64::from(a.m) * i64::from(b.m), largest - a.e - b.e + 46 - fraction);
+    let scale = power_of_two(fraction - largest);
+    let mut total = [0.0; LANES];
+    for (a, b) in a.values.as_chunks::<LANES>().0.iter().zip(b.values.as_chunks::<LANES>().0).take(rows) {
+        for ((total, a), b) in total.iter_mut().zip(a).zip(b) {
+            *total += f64::from((a * b * scale) as i32);
+        }
     }
-    single(total, largest - fraction, result)
-}
-
-/// A number without its last bits, toward zero; or with more of them, of which `fraction` never asks for more than 2.
-fn cut(n: i64, bits: i32) -> i64 {
-    let magnitude = (n.unsigned_abs() << 2) >> (bits + 2).clamp(0, 63);
-    if n < 0 { -(magnitude as i64) } else { magnitude as i64 }
+    let total = total.into_iter().sum::<f64>() + f64::from((f64::from(sum) * scale) as i32);
+    single(total as i64, largest - fraction, result)
 }
 
 /// `n * 2^e` as a single of so many bits, toward zero.
@@ -94,8 +106,8 @@ fn single(n: i64, e: i32, bits: i32) -> f32 {
 }
 
 /// The same where something is infinite or no number.
-fn add_special(sum: f32, a: &[Factor], b: &[Factor]) -> f32 {
-    let products = a.iter().zip(b).map(|(a, b)| f64::from(a.value) * f64::from(b.value));
+fn add_special(sum: f32, a: &Factors, b: &Factors) -> f32 {
+    let products = a.values.iter().zip(&b.values).take(a.len).map(|(a, b)| a * b);
     let total = products.fold(f64::from(sum), |total, product| total + product);
     if total.is_nan() { f32::from_bits(0x7fff_ffff) } else { total as f32 }
 }
@@ -105,9 +117,7 @@ mod tests {
     use super::*;
 
     fn sum(start: f32, products: &[(f32, f32)]) -> f32 {
-        let factors = |which: fn(&(f32, f32)) -> f32| -> Vec<Factor> {
-            products.iter().map(|p| Factor::from(which(p))).collect()
-        };
+        let factors = |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
         add_products(start, &factors(|p| p.0), &factors(|p| p.1), WIDE)
     }
 
@@ -194,9 +204,7 @@ mod tests {
             let spread = [0, 4, 30, 60, 120][round % 5];
             let products: Vec<_> = (0..round % 17).map(|_| (random(spread), random(spread))).collect();
             let (start, kept) = (random(spread), if round % 3 == 0 { NARROW } else { WIDE });
-            let factors = |which: fn(&(f32, f32)) -> f32| -> Vec<Factor> {
-                products.iter().map(|p| Factor::from(which(p))).collect()
-            };
+            let factors = |which: fn(&(f32, f32)) -> f32| Factors::new(products.iter().map(which), -126);
             let found = add_products(start, &factors(|p| p.0), &factors(|p| p.1), kept);
             let wanted = defined(start, &products, kept);
             assert_eq!(found.to_bits(), wanted.to_bits(), "{start} {products:?}: {found}, not {wanted}");

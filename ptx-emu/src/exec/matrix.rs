@@ -12,7 +12,7 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{Factor, WIDE, add_products};
+use super::dot::{Factors, WIDE, add_products};
 use super::shared::Access;
 use super::warp::Warp;
 use crate::code::{Element, LoadMatrix, Mma};
@@ -173,13 +173,13 @@ fn halves(m: &Mma, a: &Registers, b: &Registers, c: &Registers, wide: impl Fn(u1
     let element = |register: u32, i: usize| wide((register >> (16 * i)) as u16);
     let (a, b) = (left::<2>(&a[..m.a.len()], element), right::<2>(&b[..m.b.len()], element));
     let least = m.left.least_exponent();
-    let columns: [Vec<Factor>; COLUMNS] =
-        std::array::from_fn(|n| b[..m.depth].iter().map(|row| Factor::new(row[n], least)).collect());
+    let columns: [Factors; COLUMNS] =
+        std::array::from_fn(|n| Factors::new(b[..m.depth].iter().map(|row| row[n]), least));
     let mut d = sums(c, f32::from_bits);
     for (d, a) in d.iter_mut().zip(&a) {
-        let a = a.map(|v| Factor::new(v, least));
+        let a = Factors::new(a[..m.depth].iter().copied(), least);
         for (d, b) in d.iter_mut().zip(&columns) {
-            *d = add_products(*d, &a[..m.depth], b, WIDE);
+            *d = add_products(*d, &a, b, WIDE);
         }
     }
     scatter(&d, f32::to_bits)

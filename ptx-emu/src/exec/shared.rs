@@ -128,8 +128,14 @@ impl Shared {
         let stride = if blocks > 1 { (4 * words as u32 + 1).next_multiple_of(PATTERN) } else { u32::MAX };
         let mut valid = vec![0; words];
         for r in regions {
-            let start = r.address - SHARED_BASE;
-            (start..start + size(r)).for_each(|byte| valid[byte as usize / 4] |= 1 << (byte % 4));
+            let start = (r.address - SHARED_BASE) as usize;
+            let end = start + size(r) as usize;
+            // Whole words at once: a launch has up to 58,000.
+            let first = start.next_multiple_of(4).min(end);
+            let last = (end & !3).max(first);
+            valid[first / 4..last / 4].fill(15);
+            let parts = (start..first).chain(last..end);
+            parts.for_each(|byte| valid[byte / 4] |= 1 << (byte % 4));
         }
         if blocks > 1 {
             valid.resize(stride as usize / 4, 0);

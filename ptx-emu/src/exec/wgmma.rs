@@ -11,7 +11,7 @@
 use half::{bf16, f16};
 
 use super::block::{Checked, Worker};
-use super::dot::{Factor, NARROW, WIDE, add_products};
+use super::dot::{Factors, NARROW, WIDE, add_products};
 use super::grid::mix;
 use super::step::pred;
 use super::tensor::swizzled;
@@ -430,9 +430,9 @@ impl<'g> Worker<'g, '_> {
         let scale = sign(p.negated[0]) * sign(p.negated[1]);
         let integers = matches!(p.left, Element::S8 | Element::U8);
         let kept = if p.left.bytes() == 1 { NARROW } else { WIDE };
-        let factors = |rows: &[Vec<f32>], element: Element, by: f32| -> Vec<Vec<Factor>> {
+        let factors = |rows: &[Vec<f32>], element: Element, by: f32| -> Vec<Factors> {
             let least = element.least_exponent();
-            rows.iter().map(|row| row.iter().map(|v| Factor::new(v * by, least)).collect()).collect()
+            rows.iter().map(|row| Factors::new(row.iter().map(|v| v * by), least)).collect()
         };
         let (a, b) = (factors(&left, p.left, scale), factors(&right, p.right, 1.0));
         for (r, sums) in d.iter_mut().enumerate() {

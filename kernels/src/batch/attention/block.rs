@@ -41,9 +41,18 @@ struct PageLanes<'k> {
 }
 
 /// How a warp copies tiles: its lanes' parts, and the first row of the KV head in a page.
-struct WarpCopies<'k> {
+pub(super) struct WarpCopies<'k> {
     copier: Copier<'k>,
     pages: PageLanes<'k>,
+}
+
+impl<'k> WarpCopies<'k> {
+    pub(super) fn new(block: &Block<'_, 'k>, range: &TileRange<'k>) -> Self {
+        WarpCopies {
+            copier: Copier::new(block.k, block.def.tile_rows()),
+            pages: PageLanes::new(block, range),
+        }
+    }
 }
 
 impl<'a, 'k> Block<'a, 'k> {
@@ -101,10 +110,10 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// Attends to the range; stores the result, if it is all of the row, or else a partial result.
-    pub(super) fn process(&self, range: &TileRange<'k>) {
+    pub(super) fn process(&self, copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
         let (k, def) = (self.k, self.def);
         let mut sets: Vec<_> = (0..def.sets()).map(|_| OnlineSoftmax::new(k, def)).collect();
-        self.attend(&mut sets, range);
+        self.attend(&mut sets, copies, range);
         k.note("the warp's sums into shared memory, in place of its tiles");
         k.wait_copies(0);
         k.warp_barrier();
@@ -145,17 +154,22 @@ impl<'a, 'k> Block<'a, 'k> {
     }
 
     /// Processes the warp's tiles of the range.
-    fn attend(&self, sets: &mut [OnlineSoftmax<'k>], range: &TileRange<'k>) {
+    fn attend(
+        &self,
+        sets: &mut [OnlineSoftmax<'k>],
+        copies: &mut WarpCopies<'k>,
+        range: &TileRange<'k>,
+    ) {
         let (k, def) = (self.k, self.def);
         let (rows, warps) = (def.tile_rows(), def.warps());
-        let mut copies = WarpCopies { copier: Copier::new(k, rows), pages: PageLanes::new(self, range) };
-        k.note("copy the first tiles");
         let first = range.first + k.warp();
-        for ahead in 0..DEPTH - 1 {
-            let tile = first + ahead * warps;
-            k.when(tile.lt(range.end), || self.copy(&mut copies, self.slot(ahead), tile));
+        k.note("copy the first tiles");
+        self.first_tiles(range, |ahead, tile, counts| {
+            let counts = if def.overlap { counts & tile.eq(self.own_tile()) } else { counts };
+            k.when(counts, || self.copy(copies, self.slot(ahead), tile));
+            // With those of before the wait, which are in the first group.
             k.commit_copies();
-        }
+        });
         k.note("the queries, as left matrices");
         let queries = self.load_queries();
         let place = Matrices::place(k, rows);
@@ -166,7 +180,7 @@ impl<'a, 'k> Block<'a, 'k> {
             k.warp_barrier();
             let next = tile + (DEPTH - 1) * warps;
             let free = slot.get().eq(0).select(DEPTH - 1, slot.get() - 1);
-            k.when(next.lt(range.end), || self.copy(&mut copies, self.slot(free), next));
+            k.when(next.lt(range.end), || self.copy(copies, self.slot(free), next));
             k.commit_copies();
             let keys = self.slot(slot.get());
             let values = Matrices::new(rows, keys.at(TILE * rows.bytes), place);
@@ -180,6 +194,26 @@ impl<'a, 'k> Block<'a, 'k> {
             let following = slot.get() + 1;
             slot.set(following.lt(DEPTH).select(following, 0));
         });
+    }
+
+    /// Asks for the first tiles of a warp, as far as other kernels wrote them long ago.
+    pub(super) fn copy_before(&self, copies: &mut WarpCopies<'k>, range: &TileRange<'k>) {
+        self.first_tiles(range, |ahead, tile, counts| {
+            self.k.when(counts & tile.ne(self.own_tile()), || self.copy(copies, self.slot(ahead), tile));
+        });
+    }
+
+    /// The tile that has the row's own position, whose key and value the kernel before may write.
+    fn own_tile(&self) -> U32<'k> {
+        self.position / TILE
+    }
+
+    /// Calls `body` with the slot and the number of each of the warp's first tiles, and whether there is such a tile.
+    fn first_tiles(&self, range: &TileRange<'k>, mut body: impl FnMut(u32, U32<'k>, Pred<'k>)) {
+        for ahead in 0..DEPTH - 1 {
+            let tile = range.first + self.k.warp() + ahead * self.def.warps();
+            body(ahead, tile, tile.lt(range.end));
+        }
     }
 
     /// Copies keys and values of a tile. Rows that do not count repeat one that does.
