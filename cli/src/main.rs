@@ -25,8 +25,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    bench, chat, check, completions, detokenize, devices, doctor, finetune, graph, info, logits, merge, run,
-    tokenize,
+    bench, chat, check, completions, detokenize, devices, doctor, embed, finetune, graph, info, logits,
+    merge, perplexity, run, tokenize,
 };
 use failure::Failure;
 
@@ -45,6 +45,10 @@ enum Command {
     Chat(Box<chat::Args>),
     /// Feed tokens one by one and write the logits of each step
     Logits(logits::Args),
+    /// Say how likely a model finds a text
+    Perplexity(Box<perplexity::Args>),
+    /// Print a vector for each text
+    Embed(Box<embed::Args>),
     /// Train a LoRA adapter on a frozen model
     Finetune(Box<finetune::Args>),
     /// Add a LoRA adapter to the weights of its model
@@ -86,6 +90,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Run(args) => run::run(&args),
         Command::Chat(args) => chat::run(&args),
         Command::Logits(args) => logits::run(&args),
+        Command::Perplexity(args) => perplexity::run(&args),
+        Command::Embed(args) => embed::run(&args),
         Command::Finetune(args) => finetune::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Tokenize(args) => tokenize::run(&args),

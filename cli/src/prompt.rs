@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use warpwright_engine::Tokenizer;
+use warpwright_engine::{Model, Tokenizer};
 
 use crate::failure::Failure;
+use crate::terminal::say;
 
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
@@ -33,15 +34,9 @@ impl Prompt {
     pub(crate) fn read(&self) -> Result<Source, Failure> {
         let text = match self {
             Prompt { prompt_ids: Some(ids), .. } => return Ok(Source::Ids(ids.clone())),
-            Prompt { prompt_file: Some(file), .. } if file != Path::new("-") => {
-                whole(&file.display().to_string(), fs::read(file))?
-            }
+            Prompt { prompt_file: Some(path), .. } if path != Path::new("-") => file(path)?,
             Prompt { prompt: Some(text), .. } if text != "-" => text.clone(),
-            _ => {
-                let mut bytes = vec![];
-                let read = io::stdin().lock().read_to_end(&mut bytes);
-                whole("standard input", read.map(|_| bytes))?
-            }
+            _ => standard_input()?,
         };
         Ok(Source::Text(text))
     }
@@ -57,8 +52,33 @@ impl Source {
     }
 }
 
+/// The tokenizer of a model, with its warnings said.
+pub(crate) fn tokenizer(model: &Model) -> Result<Tokenizer, Failure> {
+    let words = model.tokenizer()?;
+    words.warnings().iter().for_each(|warning| say(format!("warning: {warning}")));
+    Ok(words)
+}
+
+/// The text of a file.
+pub(crate) fn file(path: &Path) -> Result<String, Failure> {
+    whole(&path.display().to_string(), fs::read(path))
+}
+
+/// The text of standard input.
+pub(crate) fn standard_input() -> Result<String, Failure> {
+    let mut bytes = vec![];
+    let read = io::stdin().lock().read_to_end(&mut bytes);
+    whole("standard input", read.map(|_| bytes))
+}
+
+/// Tokens' numbers with commas or white space between them.
+pub(crate) fn numbers(text: &str) -> Result<Vec<u32>, String> {
+    let numbers = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|number| !number.is_empty());
+    numbers.map(id).collect()
+}
+
 /// The text of what was read, without its last line break.
-pub(crate) fn whole(name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
+fn whole(name: &str, bytes: io::Result<Vec<u8>>) -> Result<String, Failure> {
     let bytes =
         bytes.map_err(|error| Failure::Input(format!("cannot read the prompt from {name}: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|error| {

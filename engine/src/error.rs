@@ -83,6 +83,19 @@ pub enum Error {
          numbers beyond f32, or beyond f16 in its keys and values; download the file again or try another one"
     )]
     Logit { position: u32, token: usize, value: f32 },
+    #[error(
+        "number {index} of the hidden state at position {position} is {value}: the file is damaged, or the model needs \
+         numbers beyond f32, or beyond f16 in its keys and values; download the file again or try another one"
+    )]
+    HiddenState { position: u32, index: usize, value: f32 },
+    #[error(
+        "log-likelihoods of {tokens} tokens from token {first} on: there must be a token before the first, and one to score"
+    )]
+    Scored { first: usize, tokens: usize },
+    #[error(
+        "there is no log-likelihood after position {position}, of finite logits: the device or a kernel is at fault"
+    )]
+    NoLikelihood { position: u32 },
     #[error("the tuning \"{text}\" is not understood: {problem}")]
     Tuning { text: String, problem: String },
     #[error("only the pipeline's kernels can be measured separately; this model decodes with {path}")]

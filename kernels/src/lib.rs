@@ -45,6 +45,7 @@ pub use simple::argmax::{ArgmaxBlocks, ArgmaxFinal};
 pub use simple::attention::{Attention, AttentionCombine};
 pub use simple::embed::{Embed, EmbeddingScale};
 pub use simple::gemv::{Gemv, GemvAdd, GemvBias, Team};
+pub use simple::log_likelihood::LogLikelihood;
 pub use simple::rms_norm::RmsNorm;
 pub use simple::rope::{Pairing, Rope};
 pub use simple::swiglu::{Activation, SwiGlu};

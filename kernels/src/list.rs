@@ -35,7 +35,7 @@ use crate::train::state::{EndMicroBatch, EndStep};
 use crate::train::swiglu::SwiGluBackward;
 use crate::{
     Activation, AddNormed, Advance, ArgmaxBlocks, ArgmaxFinal, Embed, EmbeddingScale, Format, Gemv, GemvAdd,
-    GemvBias, Multiply, Pairing, Read, RmsNorm, Rope, SwiGlu, Team, Variant,
+    GemvBias, LogLikelihood, Multiply, Pairing, Read, RmsNorm, Rope, SwiGlu, Team, Variant,
 };
 use Format::*;
 
@@ -103,6 +103,7 @@ impl List {
         let windows = [(96, 1, 2047), (128, 2, 1024), (256, 2, 1024), (256, 4, 512)];
         self.add(windows.map(|(head_dim, queries, window)| attention((head_dim, queries), Some(window))));
         self.add(HEADS.map(|(head_dim, _)| AttentionCombine { head_dim }));
+        self.add([LogLikelihood { threads: 256 }, LogLikelihood { threads: 1024 }]);
     }
 
     fn qkv(&mut self) {

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use crate::commands::tokenize::{open, standard_input};
+use crate::commands::tokenize::open;
 use crate::failure::Failure;
 use crate::prompt;
 use crate::terminal::printable;
@@ -19,10 +19,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ids = match &args.ids[..] {
-        [only] if only == "-" => prompt::whole("standard input", standard_input())?,
+        [only] if only == "-" => prompt::standard_input()?,
         ids => ids.join(","),
     };
-    let ids: Vec<u32> = numbers(&ids).map_err(Failure::Input)?;
+    let ids: Vec<u32> = prompt::numbers(&ids).map_err(Failure::Input)?;
     let tokenizer = open(&args.model)?;
     let size = tokenizer.size();
     if let Some((index, id)) = ids.iter().enumerate().find(|(_, id)| **id as usize >= size) {
@@ -32,10 +32,4 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let text = tokenizer.decode(&ids);
     let shown = if out.is_terminal() { printable(&text) } else { text.into() };
     Ok(writeln!(out, "{shown}")?)
-}
-
-/// Numbers with commas or white space between them.
-fn numbers(text: &str) -> Result<Vec<u32>, String> {
-    let numbers = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|number| !number.is_empty());
-    numbers.map(prompt::id).collect()
 }

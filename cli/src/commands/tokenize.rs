@@ -1,14 +1,14 @@
 //! `warpwright tokenize`: the tokens of a text, as a model would read it.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
-use std::{fs, iter};
 
 use warpwright_engine::Tokenizer;
 
 use crate::failure::Failure;
-use crate::prompt::whole;
+use crate::prompt;
 use crate::terminal::{printable, say};
 
 #[derive(clap::Args)]
@@ -44,19 +44,11 @@ struct Source {
 impl Source {
     fn read(&self) -> Result<String, Failure> {
         match self {
-            Source { file: Some(file), .. } if file != Path::new("-") => {
-                whole(&file.display().to_string(), fs::read(file))
-            }
+            Source { file: Some(file), .. } if file != Path::new("-") => prompt::file(file),
             Source { text: Some(text), .. } if text != "-" => Ok(text.clone()),
-            _ => whole("standard input", standard_input()),
+            _ => prompt::standard_input(),
         }
     }
-}
-
-/// All that comes on standard input.
-pub(crate) fn standard_input() -> io::Result<Vec<u8>> {
-    let mut bytes = vec![];
-    io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

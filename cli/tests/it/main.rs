@@ -13,6 +13,7 @@ mod merge;
 mod outputs;
 mod program;
 mod prompts;
+mod scores;
 #[cfg(unix)]
 mod signals;
 mod tokens;

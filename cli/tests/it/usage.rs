@@ -8,6 +8,8 @@ fn every_command_explains_itself() {
         "run",
         "chat",
         "logits",
+        "perplexity",
+        "embed",
         "finetune",
         "merge",
         "info",

@@ -25,6 +25,7 @@ use crate::chunked::prompt::{PromptChunks, Size};
 use crate::decode::in_flight::InFlight;
 use crate::decode::memory;
 use crate::decode::options::{Launch, Options, Prefer};
+use crate::decode::row_kernels::RowKernels;
 use crate::decode::sequence::Sequence;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
@@ -58,6 +59,7 @@ pub struct Decoder {
     loading: Loading,
     /// Best log-probabilities of each token.
     pub(crate) logprobs: u32,
+    pub(crate) row_kernels: RowKernels,
 }
 
 /// Everything a step needs.
@@ -242,7 +244,8 @@ impl Decoder {
         };
         let (stream, in_flight) = (Stream::new(context)?, InFlight::new(context)?);
         let sequence = Sequence::default();
-        Ok(Decoder { machine, stream, in_flight, sequence, steps, path, loading, logprobs: 0 })
+        let row_kernels = RowKernels::default();
+        Ok(Decoder { machine, stream, in_flight, sequence, steps, path, loading, logprobs: 0, row_kernels })
     }
 
     /// Which kernels decode.
@@ -450,6 +453,22 @@ impl Machine {
         };
         step.end(queue, &chunked.rows(first, step.pipeline.resolved.batch))?;
         Ok(Some(step.logits()))
+    }
+
+    /// The residual stream of `count` tokens of the latest chunk, from `first` on; none without chunks.
+    pub(crate) fn chunk_stream(&self, first: u32, count: u32) -> Option<View<f32>> {
+        match &self.pass {
+            Pass::Pipeline { chunked: Some(chunked), .. } => Some(chunked.rows(first, count)),
+            _ => None,
+        }
+    }
+
+    /// `[hidden]`: the weights of the last norm.
+    pub(crate) fn norm(&self) -> Result<View<f32>, Error> {
+        match &self.pass {
+            Pass::Simple { products, .. } => Ok(products.norm.clone()),
+            Pass::Pipeline { weights, .. } => Ok(weights.norm.cast()?),
+        }
     }
 
     /// A step of the batched pipeline, if there is one.

@@ -1,6 +1,4 @@
-//! What a decoder yields: tokens as they are generated, and logits, one row per token.
-
-use std::collections::VecDeque;
+//! What a decoder yields: tokens as they are generated.
 
 use crate::Error;
 use crate::decode::decoder::{Decoder, Machine};
@@ -114,87 +112,6 @@ impl<'a> Generation<'a> {
     }
 }
 
-/// Logits, one row per token.
-pub struct LogitRows<'a> {
-    decoder: &'a mut Decoder,
-    position: u32,
-    end: u32,
-    /// The tokens of the latest chunk: the first position, and the position after the last.
-    chunk: [u32; 2],
-    /// Rows of a launch that have not been yielded yet.
-    read: VecDeque<Vec<f32>>,
-}
-
-impl Iterator for LogitRows<'_> {
-    type Item = Result<Vec<f32>, Error>;
-
-    fn next(&mut self) -> Option<Result<Vec<f32>, Error>> {
-        if self.position == self.end {
-            return None;
-        }
-        let row = self.row();
-        self.position = if row.is_ok() { self.position + 1 } else { self.end };
-        Some(row)
-    }
-}
-
-impl<'a> LogitRows<'a> {
-    /// For a decoder at the start of a prompt of this many tokens.
-    pub(crate) fn new(decoder: &'a mut Decoder, tokens: u32) -> LogitRows<'a> {
-        LogitRows { decoder, position: 0, end: tokens, chunk: [0; 2], read: VecDeque::new() }
-    }
-
-    fn row(&mut self) -> Result<Vec<f32>, Error> {
-        let row = match self.read.pop_front() {
-            Some(row) => row,
-            None => self.launch()?,
-        };
-        check_logits(self.position, &row).map(|()| row)
-    }
-
-    /// Launches a chunk, if there are kernels for it, or the LM head for a batch of the tokens of the latest one.
-    fn launch_chunk(&mut self) -> Result<Option<Vec<f32>>, Error> {
-        let (position, batch) = (self.position, self.decoder.prefill_batch());
-        let Decoder { machine, stream, .. } = &mut *self.decoder;
-        if position == self.chunk[1] && batch > 1 {
-            let tokens = machine.chunk(&mut &*stream, self.end - position)?;
-            self.chunk = [position, position + tokens];
-        }
-        let [first, end] = self.chunk;
-        let count = batch.min(end - position.min(end)) as usize;
-        if count == 0 {
-            return Ok(None);
-        }
-        let Some(logits) = machine.chunk_logits(&mut &*stream, position - first)? else {
-            return Ok(None);
-        };
-        let vocab = machine.config.vocab as usize;
-        let rows = stream.read(&logits.view_range(0..count * vocab))?;
-        self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
-        Ok(self.read.pop_front())
-    }
-
-    /// Launches one token or a batch; returns the first row.
-    fn launch(&mut self) -> Result<Vec<f32>, Error> {
-        if let Some(row) = self.launch_chunk()? {
-            return Ok(row);
-        }
-        let left = self.end - self.position;
-        if left.min(self.decoder.prefill_batch()) == 1 {
-            self.decoder.launch(StepKind::Decode)?;
-            return Ok(self.decoder.stream.read(&self.decoder.machine.buffers.logits)?);
-        }
-        self.decoder.launch(StepKind::LogitsBatch)?;
-        let Decoder { machine, stream, .. } = &*self.decoder;
-        let step = machine.batched().expect("the batch is larger than 1");
-        let (vocab, batched) =
-            (machine.config.vocab as usize, step.pipeline.resolved.batch.min(left) as usize);
-        let rows = stream.read(&step.logits().view_range(0..batched * vocab))?;
-        self.read.extend(rows.chunks(vocab).map(<[f32]>::to_vec));
-        Ok(self.read.pop_front().expect("there is a row"))
-    }
-}
-
 impl Decoder {
     /// Lets the next tokens be drawn in this way. Until it is called, a decoder made with
     /// [`TokenChoice::Sampled`](crate::TokenChoice) takes the most likely token each time. Nothing is compiled or recorded anew.
@@ -250,17 +167,6 @@ impl Decoder {
         }
         let logits = self.stream.read(&self.machine.buffers.logits)?;
         check_logits(len - 1, &logits).map(|()| logits)
-    }
-
-    /// Starts anew, processes `ids` and yields the logits after each: rows of `vocab`. Afterwards the decoder has no
-    /// tokens.
-    ///
-    /// # Errors
-    /// As [`generate`](Decoder::generate).
-    pub fn logits(&mut self, ids: &[u32]) -> Result<LogitRows<'_>, Error> {
-        self.reset();
-        self.give(ids)?;
-        Ok(LogitRows::new(self, ids.len() as u32))
     }
 
     /// The token after a position whose step has completed.

@@ -9,4 +9,7 @@ pub(crate) mod memory;
 pub(crate) mod needs;
 pub(crate) mod options;
 pub(crate) mod prefill;
+pub(crate) mod row_kernels;
+pub(crate) mod rows;
+pub(crate) mod scores;
 pub(crate) mod sequence;

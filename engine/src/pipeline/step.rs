@@ -84,6 +84,11 @@ impl<'a> PipelineStep<'a> {
         self.vectors().logits
     }
 
+    /// The residual stream of each token of the batch.
+    pub(crate) fn residual_stream(&self) -> View<f32> {
+        self.vectors().x
+    }
+
     fn vectors(&self) -> BatchVectors {
         self.workspace.vectors(self.buffers)
     }

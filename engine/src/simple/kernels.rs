@@ -45,7 +45,7 @@ impl Kernels {
                 context,
                 Embed { format: w.embed.format, scale: c.architecture.embedding_scale },
             )?,
-            norm: signed::load(context, RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } })?,
+            norm: signed::load(context, norm(c))?,
             head_norm: signed::load(context, RmsNorm { threads: THREADS })?,
             rope: signed::load(
                 context,
@@ -62,6 +62,11 @@ impl Kernels {
             advance: signed::load(context, Advance)?,
         })
     }
+}
+
+/// RMSNorm of the residual stream.
+pub(crate) fn norm(c: &Config) -> RmsNorm {
+    RmsNorm { threads: if c.hidden < LONG { THREADS } else { 1024 } }
 }
 
 /// The most query heads of an attention block: more run out of registers.

@@ -24,6 +24,7 @@ mod quantize;
 mod random;
 mod rope;
 mod sampling;
+mod scores;
 mod sentencepiece;
 mod sizes;
 mod stop;

@@ -76,6 +76,14 @@ fn what_is_not_finite_is_an_error_on_every_path() {
                 error => panic!("{name} {prefer:?}: {error}"),
             };
             assert_eq!(found, token as usize, "{name} {prefer:?}");
+            let scored = decoder.log_likelihoods(&[3, 300, 0, 1], 2).unwrap_err();
+            assert!(matches!(scored, Error::Logit { value, .. } if !value.is_finite()), "{name}: {scored}");
+            let hidden = decoder.hidden_states(&PROMPT).unwrap().find_map(Result::err);
+            match (tensor, hidden) {
+                ("output.weight", None) => {}
+                (_, Some(Error::HiddenState { value, .. })) if !value.is_finite() => {}
+                (_, other) => panic!("{name} {prefer:?}: {other:?}"),
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod argmax;
 pub mod attention;
 pub mod embed;
 pub mod gemv;
+pub mod log_likelihood;
 pub mod rms_norm;
 pub mod rope;
 pub mod swiglu;

@@ -1,0 +1,50 @@
+//! The kernels that make something of rows, compiled when they are first asked for.
+
+use std::sync::Arc;
+
+use ptx_gen::KernelDef;
+use warpwright_driver::{Context, Error, Kernel};
+use warpwright_kernels::{LogLikelihood, RmsNorm};
+
+use crate::model::config::Config;
+use crate::signed;
+use crate::simple::kernels;
+
+/// Those of a decoder.
+#[derive(Default)]
+pub(crate) struct RowKernels {
+    log_likelihood: Option<Arc<Kernel<LogLikelihood>>>,
+    norm: Option<Arc<Kernel<RmsNorm>>>,
+}
+
+/// Vocabularies from here on are worth a block of 1024.
+const LARGE: u32 = 1 << 14;
+
+impl RowKernels {
+    /// How likely tokens were, by rows of logits.
+    pub(crate) fn log_likelihood(
+        &mut self,
+        context: &Context,
+        c: &Config,
+    ) -> Result<Arc<Kernel<LogLikelihood>>, Error> {
+        let threads = if c.vocab < LARGE { 256 } else { 1024 };
+        loaded(&mut self.log_likelihood, context, LogLikelihood { threads })
+    }
+
+    /// The last norm, of rows of the residual stream.
+    pub(crate) fn norm(&mut self, context: &Context, c: &Config) -> Result<Arc<Kernel<RmsNorm>>, Error> {
+        loaded(&mut self.norm, context, kernels::norm(c))
+    }
+}
+
+/// A kernel that was loaded, or is now.
+fn loaded<K: KernelDef>(
+    slot: &mut Option<Arc<Kernel<K>>>,
+    context: &Context,
+    kernel: K,
+) -> Result<Arc<Kernel<K>>, Error> {
+    match slot {
+        Some(kernel) => Ok(kernel.clone()),
+        None => Ok(slot.insert(Arc::new(signed::load(context, kernel)?)).clone()),
+    }
+}
