@@ -15,5 +15,6 @@ mod program;
 mod prompts;
 #[cfg(unix)]
 mod signals;
+mod speculative;
 mod tokens;
 mod usage;

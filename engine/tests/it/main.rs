@@ -26,6 +26,7 @@ mod rope;
 mod sampling;
 mod sentencepiece;
 mod sizes;
+mod speculative;
 mod stop;
 mod synth;
 mod templates;
