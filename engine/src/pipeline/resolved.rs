@@ -6,16 +6,17 @@
 use std::ops::RangeInclusive;
 
 use ptx_gen::KernelDef;
-use warpwright_driver::{Device, Properties};
+use warpwright_driver::Device;
 use warpwright_kernels::format::activations::Encoding;
 use warpwright_kernels::pipeline::{
-    AngleSet, Copies, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
+    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
     PipelinedAttention, PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
 
 use super::adapter::ResolvedLora;
 use super::product::Product;
+use super::target::Target;
 use super::unsupported::Unsupported;
 use crate::adapter::tiles;
 use crate::model::config::Config;
@@ -220,48 +221,6 @@ impl ResolvedStep {
         let useful = ctx.div_ceil(self.attention.min_split_positions());
         (self.sms / self.attention_units(self.sharing)).min(useful).clamp(1, MAX_SPLITS)
     }
-}
-
-/// What the device decides.
-#[derive(Clone, Copy)]
-struct Target {
-    capability: (u32, u32),
-    /// How tiles come to shared memory, and so whether kernels overlap.
-    copies: Copies,
-    sms: u32,
-    /// Shared memory per block, in bytes: half an SM's if kernels overlap, so that blocks of two kernels fit.
-    preferred: u32,
-    /// The same of a block that has its SM for itself.
-    whole: u32,
-}
-
-impl Target {
-    fn of(device: &Device) -> Result<Target, Unsupported> {
-        let (properties, capability) = (device.properties(), device.compute_capability());
-        let [half, whole] = shared(&properties);
-        let (copies, preferred) = match capability.0 {
-            ..8 => return Err(Unsupported::Capability { found: capability, needed: 8 }),
-            8 => (Copies::Async, whole),
-            9.. => (Copies::Bulk, half),
-        };
-        Ok(Target { capability, copies, sms: properties.multiprocessors, preferred, whole })
-    }
-
-    fn overlaps(&self) -> bool {
-        self.copies == Copies::Bulk
-    }
-
-    fn sequential(&self) -> Option<Unsupported> {
-        (!self.overlaps()).then_some(Unsupported::Capability { found: self.capability, needed: 9 })
-    }
-}
-
-/// Shared memory of a block of which two fit an SM, and of one that has it for itself.
-fn shared(properties: &Properties) -> [u32; 2] {
-    let half = properties.shared_per_multiprocessor / 2;
-    let half = half.saturating_sub(properties.shared_reserved_per_block);
-    let whole = properties.shared_per_block;
-    [half.min(whole), whole].map(|bytes| bytes / 128 * 128)
 }
 
 fn check_config(c: &Config) -> Result<(), Unsupported> {
