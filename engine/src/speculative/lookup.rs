@@ -1,7 +1,7 @@
 //! Prompt lookup: the latest tokens have occurred before, and what came after them then may come again.
 //!
 //! The method is that of <https://github.com/apoorvumang/prompt-lookup-decoding>: texts repeat what they are about, and
-//! code repeats itself.
+//! code repeats itself. A text that has begun to repeat its end is thought to go on like that.
 
 use crate::Error;
 use crate::speculative::drafter::Drafter;
@@ -44,8 +44,10 @@ impl PromptLookup {
 
 impl Drafter for PromptLookup {
     fn draft(&mut self, tokens: &[u32], most: u32) -> Result<Vec<u32>, Error> {
-        let found = self.find(tokens).map_or(&[][..], |start| &tokens[start..]);
-        Ok(found.iter().take(most as usize).copied().collect())
+        let Some(start) = self.find(tokens) else { return Ok(vec![]) };
+        // What was found may end with the text; then the guesses are repeated.
+        let found = tokens[start..].iter().cycle();
+        Ok(found.take(most as usize).copied().collect())
     }
 }
 
@@ -70,8 +72,8 @@ mod tests {
 
     #[test]
     fn repetitions_go_on() {
-        assert_eq!(drafts(3, 1, &[5, 5]), [5]);
-        assert_eq!(drafts(3, 1, &[5, 5, 5, 5, 5]), [5]);
+        assert_eq!(drafts(3, 1, &[5, 5]), [5, 5, 5]);
+        assert_eq!(drafts(3, 1, &[1, 2, 1, 2]), [1, 2, 1]);
         assert_eq!(drafts(3, 1, &[1, 2, 3, 1, 2, 3]), [1, 2, 3]);
     }
 
