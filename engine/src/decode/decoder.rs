@@ -23,7 +23,7 @@ use crate::chunked::prompt::PromptChunks;
 use crate::decode::in_flight::InFlight;
 use crate::decode::memory;
 use crate::decode::options::{Launch, Options};
-use crate::decode::planned::{check_context, chunks, planned, preferred, resolve, size};
+use crate::decode::planned::{check_context, check_drafts, chunks, planned, preferred, resolve, size};
 use crate::decode::sequence::Sequence;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
@@ -201,6 +201,7 @@ impl Decoder {
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
         options.choice.check()?;
+        check_drafts(options, || self.path.clone())?;
         let Decoder { machine: Machine { pass, buffers, .. }, stream, steps, path, loading, .. } = self;
         let context = stream.context().clone();
         // The device may not have enough memory for both, and the stream keeps its last work alive.

@@ -21,12 +21,7 @@ pub(super) fn planned<'a>(
 ) -> Result<Planned<'a>, Error> {
     check_context(outline, options.ctx)?;
     options.choice.check()?;
-    if options.drafts() > 0 {
-        let path = Path::from(&preferred(context, outline, options));
-        if let Path::Simple { .. } = path {
-            return Err(Error::NoDrafts { path });
-        }
-    }
+    check_drafts(options, || Path::from(&preferred(context, outline, options)))?;
     Ok(Planned { outline, options, chunks: chunks(context, outline, options).is_some() })
 }
 
@@ -65,6 +60,17 @@ pub(super) fn chunks(context: &Context, outline: &Outline, options: Options) -> 
 /// The size of chunks, if the options ask for them.
 pub(super) fn size(options: Options) -> Option<Size> {
     options.chunk().map(|longest| Size { ctx: options.ctx, longest })
+}
+
+/// Refuses drafts on a path that cannot verify them.
+pub(super) fn check_drafts(options: Options, path: impl FnOnce() -> Path) -> Result<(), Error> {
+    if options.drafts() == 0 {
+        return Ok(());
+    }
+    match path() {
+        path @ Path::Simple { .. } => Err(Error::NoDrafts { path }),
+        Path::Overlapped | Path::Sequential { .. } => Ok(()),
+    }
 }
 
 /// Refuses more positions than the model has.

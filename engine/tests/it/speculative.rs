@@ -316,6 +316,8 @@ fn what_cannot_be_verified_is_refused() {
     let error = Decoder::new(&emulator(), &model, simple, |_| ()).err().unwrap().to_string();
     let start = "drafts are verified by the pipeline's kernels, and this model decodes with ";
     assert!(error.starts_with(start) && error.ends_with("; decode it without speculation"), "{error}");
+    let plain = Decoder::new(&emulator(), &model, Options { drafts: 0, ..simple }, |_| ()).unwrap();
+    assert_eq!(plain.with_options(&model.outline, simple).err().unwrap().to_string(), error);
 }
 
 /// The vocabulary of the small model, with these bytes of its file in place of others.
