@@ -65,14 +65,9 @@ impl SpeculativeArgs {
     }
 
     /// What guesses: by the draft model and its decoder, or by lookup.
-    pub(crate) fn speculation(
-        &self,
-        model: &Model,
-        draft: Option<(&Model, Decoder)>,
-    ) -> Option<Speculation> {
-        let by_model = draft.map(|(draft, decoder)| {
-            self.paced(DraftModel::new(decoder, &draft.outline, &model.outline))
-        });
+    pub(crate) fn speculation(&self, model: &Model, draft: Option<(&Model, Decoder)>) -> Option<Speculation> {
+        let by_model = draft
+            .map(|(draft, decoder)| self.paced(DraftModel::new(decoder, &draft.outline, &model.outline)));
         let by_lookup = self.lookup.map(|longest| self.paced(PromptLookup { longest, shortest: 1 }));
         by_model.or(by_lookup)
     }

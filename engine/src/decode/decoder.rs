@@ -30,7 +30,7 @@ use crate::model::outline::Outline;
 use crate::pipeline::adapter::LoadedAdapter;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::path::Path;
-use crate::pipeline::resolved::{Resolved, ResolvedStep};
+use crate::pipeline::resolved::ResolvedStep;
 use crate::pipeline::step::PipelineStep;
 use crate::pipeline::workspace::Workspace;
 use crate::simple::kernels::Kernels;

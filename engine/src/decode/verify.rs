@@ -49,7 +49,7 @@ impl<'a> Drafted<'a> {
     fn step(&mut self, decoder: &mut Decoder) -> Result<u32, Error> {
         let (position, token) = self.last();
         if !self.placed {
-            decoder.place(token, position)?;
+            decoder.set_state(token, position)?;
         }
         self.placed = true;
         decoder.launch(StepKind::Decode)?;
@@ -78,7 +78,7 @@ impl Decoder {
     }
 
     /// Sets the state on the device to a token and its position.
-    pub(super) fn place(&self, token: u32, position: u32) -> Result<(), Error> {
+    pub(super) fn set_state(&self, token: u32, position: u32) -> Result<(), Error> {
         Ok(self.stream.write(&self.machine.buffers.state, &[token, position, 0, 0, 0, 0, 0, 0])?)
     }
 

@@ -9,8 +9,8 @@ use ptx_gen::KernelDef;
 use warpwright_driver::Device;
 use warpwright_kernels::format::activations::Encoding;
 use warpwright_kernels::pipeline::{
-    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
-    PipelinedAttention, PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
+    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
+    PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
 
@@ -532,22 +532,23 @@ mod tests {
             for step in &one.verifying {
                 assert_eq!([300, 4096].map(|n| step.splits(n)), [300, 4096].map(|n| one.single.splits(n)));
                 for (a, b) in one.single.layers.iter().zip(&step.layers) {
-                    same(&name, c.feed_forward, (a.down.kernel.plan, a.down.layout), (b.down.kernel.plan, b.down.layout));
-                    same(&name, c.hidden, (a.qkv.kernel.plan, a.qkv.layout), (b.qkv.kernel.plan, b.qkv.layout));
+                    let [(a, of_a), (b, of_b)] = [a, b].map(|layer| (layer.down.kernel, layer.down.layout));
+                    same(&name, a.format, c.feed_forward, [(a.plan, of_a), (b.plan, of_b)]);
                 }
-                let (a, b) = (one.single.head, step.head);
-                same(&name, c.hidden, (a.kernel.plan, a.layout), (b.kernel.plan, b.layout));
+                let [(a, of_a), (b, of_b)] =
+                    [one.single.head, step.head].map(|head| (head.kernel, head.layout));
+                same(&name, a.format, c.hidden, [(a.plan, of_a), (b.plan, of_b)]);
             }
             resolved += 1;
         }
         assert!(resolved > 9);
     }
 
-    fn same(name: &str, n: u32, one: (Plan, Layout), many: (Plan, Layout)) {
+    fn same(name: &str, format: Format, n: u32, [one, many]: [(Plan, Layout); 2]) {
         let warps = one.0.warps();
         assert_eq!(warps, many.0.warps(), "{name}");
         assert!(many.0.batch > 1 && many.0.batch * warps <= MAX_SUMS, "{name}: {:?}", many.0);
-        // The tiles of all formats have 128 or 256 columns.
-        assert!(one.1.blocks == many.1.blocks || n.is_multiple_of(256 * warps), "{name}: {one:?} {many:?}");
+        let even = n.is_multiple_of(format.tile().unwrap().columns * warps);
+        assert!(one.1.blocks == many.1.blocks || even, "{name}: {one:?} {many:?}");
     }
 }

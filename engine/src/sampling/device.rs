@@ -66,10 +66,12 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn new(context: &Context, vocab: u32, capacity: u32) -> Result<Scratch, Error> {
         let (rows, blocks) = (capacity as usize, blocks(vocab) as usize);
-        let words =
-            |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view());
-        let floats =
-            |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view());
+        let words = |name: &str, len: usize| {
+            Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view())
+        };
+        let floats = |name: &str, len: usize| {
+            Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view())
+        };
         Ok(Scratch {
             capacity,
             z: floats("sample.z", vocab as usize)?,

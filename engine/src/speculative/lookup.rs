@@ -79,11 +79,11 @@ mod tests {
 
     #[test]
     fn nothing_is_guessed_of_what_is_new() {
-        assert_eq!(drafts(3, 1, &[]), []);
-        assert_eq!(drafts(3, 1, &[1]), []);
-        assert_eq!(drafts(3, 1, &[1, 2, 3]), []);
-        assert_eq!(drafts(3, 2, &[1, 2, 3, 4, 2]), []);
+        assert!(drafts(3, 1, &[]).is_empty());
+        assert!(drafts(3, 1, &[1]).is_empty());
+        assert!(drafts(3, 1, &[1, 2, 3]).is_empty());
+        assert!(drafts(3, 2, &[1, 2, 3, 4, 2]).is_empty());
         assert_eq!(drafts(3, 2, &[1, 2, 3, 1, 2]), [3, 1, 2]);
-        assert_eq!(drafts(0, 0, &[1, 2, 1]), []);
+        assert!(drafts(0, 0, &[1, 2, 1]).is_empty());
     }
 }
