@@ -1,7 +1,8 @@
 //! A decoder's memory on the device besides the weights.
 
-use warpwright_driver::{Buffer, Context, Pinned, Queue, View, f16};
+use warpwright_driver::{Buffer, Context, Kernel, Pinned, Queue, View, f16};
 use warpwright_kernels::pipeline::DRAFTS_HEAD;
+use warpwright_kernels::sample::SampleAdjust;
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::{cache, state};
 
@@ -11,6 +12,7 @@ use crate::model::config::Config;
 use crate::model::outline::Outline;
 use crate::sampling::device::{Room, Rows, Sampler, Scratch};
 use crate::sampling::options::TokenChoice;
+use crate::signed;
 
 /// State and activations that both paths use.
 pub(crate) struct Buffers {
@@ -78,8 +80,9 @@ pub(crate) struct DraftBuffers {
     pub(crate) most: u32,
     /// `[8]`: the rows of the states, each its own
     rows: Buffer<u32>,
-    /// Where tokens are sampled.
-    scratch: Option<Scratch>,
+    /// Where tokens are sampled. The first kernel does not overlap with those before it, one of which writes the states that
+    /// it reads.
+    sampling: Option<(Kernel<SampleAdjust>, Scratch)>,
 }
 
 /// Positions per split of attention.
@@ -160,10 +163,10 @@ impl Buffers {
         let Buffers { sampler: Some(sampler), drafts: Some(drafts), prompt, stop, out, .. } = self else {
             return Ok(());
         };
-        let (Some(scratch), rows) = (&drafts.scratch, &drafts.rows) else { return Ok(()) };
+        let (Some((adjust, scratch)), rows) = (&drafts.sampling, &drafts.rows) else { return Ok(()) };
         let count = (state.len() / state::LEN) as u32;
         let rows = Rows { logits, rows, count, state, tokens: prompt, stop, out };
-        sampler.run_in(queue, &scratch.of_rows(count), rows)
+        sampler.run_in(queue, adjust, &scratch.of_rows(count), rows)
     }
 }
 
@@ -173,16 +176,19 @@ impl DraftBuffers {
         if options.drafts() == 0 {
             return Ok(None);
         }
-        let scratch = match options.choice {
+        let sampling = match options.choice {
             TokenChoice::Greedy => None,
-            TokenChoice::Sampled { .. } => Some(Scratch::new(context, vocab, MAX_BATCH)?),
+            TokenChoice::Sampled { .. } => Some((
+                signed::load(context, SampleAdjust { overlap: false })?,
+                Scratch::new(context, vocab, MAX_BATCH)?,
+            )),
         };
         let rows: Vec<u32> = (0..MAX_BATCH).collect();
         Ok(Some(DraftBuffers {
             given: Buffer::zeroed(context, (DRAFTS_HEAD + MAX_BATCH) as usize)?.labelled("drafts"),
             most: options.drafts(),
             rows: Buffer::from_slice(context, &rows)?.labelled("draft.rows"),
-            scratch,
+            sampling,
         }))
     }
 }

@@ -168,13 +168,14 @@ impl Sampler {
 
     /// Chooses the tokens of these rows.
     pub(crate) fn run(&self, queue: &mut impl Queue, rows: Rows<'_>) -> Result<(), Error> {
-        self.run_in(queue, &self.scratch, rows)
+        self.run_in(queue, &self.adjust, &self.scratch, rows)
     }
 
-    /// The same with other memory, for as many rows as that has room for.
+    /// The same with other memory, for as many rows as that has room for, and another first kernel.
     pub(crate) fn run_in(
         &self,
         queue: &mut impl Queue,
+        adjust: &Kernel<SampleAdjust>,
         scratch: &Scratch,
         rows: Rows<'_>,
     ) -> Result<(), Error> {
@@ -189,7 +190,7 @@ impl Sampler {
             histogram: &scratch.histogram,
             of: self.rows(scratch, rows),
         };
-        queue.launch(&self.adjust, args)?;
+        queue.launch(adjust, args)?;
         let args = SampleGatherArgs::<Host> {
             z: &scratch.z,
             state,

@@ -71,7 +71,7 @@ impl KernelDef for SampleAdjust {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleAdjustArgs<Dev<'k>>) {
-        rows::with_row(k, self.overlap, &a.of, a.state.fresh(), |row| Chunk::new(k, &a, row).process());
+        rows::with_row(k, self.overlap, &a.of, a.state, |row| Chunk::new(k, &a, row).process());
     }
 
     fn reference(&self, a: SampleAdjustArgs<Cpu<'_>>) {

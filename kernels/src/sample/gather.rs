@@ -73,7 +73,7 @@ impl KernelDef for SampleGather {
     }
 
     fn program<'k>(&self, k: Builder<'k>, a: SampleGatherArgs<Dev<'k>>) {
-        rows::with_row(k, self.overlap, &a.of, a.state.fresh(), |row| gather(k, &a, &row));
+        rows::with_row(k, self.overlap, &a.of, a.state, |row| gather(k, &a, &row));
     }
 
     fn reference(&self, a: SampleGatherArgs<Cpu<'_>>) {

@@ -57,8 +57,8 @@ pub(super) struct Row<'k> {
     pub(super) params: DeviceParams<'k>,
 }
 
-/// Runs `body` for the row of this block, if there is something to do for it. Waits for the kernels before, among which may
-/// be one that writes states.
+/// Runs `body` for the row of this block, if there is something to do for it. Waits for the kernels before. Of these none
+/// that writes states still runs when this one starts: they are of earlier steps, or before a full edge.
 pub(super) fn with_row<'k>(
     k: Builder<'k>,
     overlap: bool,
