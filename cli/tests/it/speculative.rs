@@ -9,8 +9,7 @@ use serde_json::Value;
 use crate::input::refused;
 use crate::program::{MODEL, command, run};
 
-const RUN: [&str; 8] =
-    ["run", MODEL, "--device", "emu", "-n", "14", "-p", "let a = 1;\nlet b = 2;\nlet a = 1;\nlet b"];
+const RUN: [&str; 8] = ["run", MODEL, "--device", "emu", "-n", "7", "-p", "let a = 1;\nlet a = 1;\nlet"];
 /// The same weights before they were quantized.
 const DRAFT: &str = "tests/data/rustdoc-7m-F16.gguf";
 
@@ -22,15 +21,15 @@ fn json(options: &[&str]) -> Value {
 
 #[test]
 fn texts_are_the_same_with_guesses() {
-    let plain = json(&["--temp", "0.7", "--seed", "5"]);
+    let plain = json(&[]);
     assert!(plain.get("speculative").is_none());
-    for guesses in [&["--lookup"][..], &["--draft", DRAFT, "--draft-max", "3"]] {
-        let found = json(&[&["--temp", "0.7", "--seed", "5"], guesses].concat());
+    for guesses in [&["--lookup"][..], &["--draft", DRAFT, "--draft-max", "1", "--draft-always"]] {
+        let found = json(guesses);
         assert_eq!([&found["text"], &found["end"]], [&plain["text"], &plain["end"]], "{guesses:?}");
         let figures = &found["speculative"];
         let number = |key: &str| figures[key].as_u64().expect("a number");
         assert!(number("accepted") > 0 && number("drafted") >= number("accepted"), "{figures}");
-        assert!(number("tokens") >= 13, "{figures}");
+        assert!(number("tokens") == 7, "{figures}");
     }
 }
 
@@ -58,7 +57,7 @@ fn guesses_that_cannot_be_made_are_refused() {
     let other = folder.path().join("other.gguf");
     let mut bytes = fs::read(format!("../{MODEL}")).expect("the model");
     let at = bytes.windows(13).position(|window| window == b"<|endoftext|>").expect("a control token");
-    bytes[at + 11] = b'u';
+    bytes[at + 10] = b'u';
     fs::write(&other, bytes).expect("a file");
     let other = other.to_str().expect("UTF-8");
     let vocabulary = format!(

@@ -114,55 +114,62 @@ const MIXED: usize = 3;
 const WRONG: usize = 1;
 
 /// Plain text, and the same with these guesses.
-fn check(name: &str, decoder: &mut Decoder, prompt: &[u32], limit: u32, guesses: &[usize]) {
+fn check(name: &str, decoder: &mut Decoder, prompt: &[u32], limit: u32, wrong: usize) {
     let wanted = plain(decoder, prompt, limit);
-    for &wrong in guesses {
-        let mut by = scripted(prompt, &wanted.0, wrong);
-        assert_eq!(speculative(decoder, prompt, limit, &mut by), wanted, "{name}, {wrong}");
-        let Counts { drafted, accepted, tokens, .. } = by.counts();
-        let (all, none) = (accepted == drafted, accepted == 0);
-        assert_eq!((all, none), (wrong == RIGHT, wrong == WRONG), "{name}, {wrong}: {:?}", by.counts());
-        assert!(drafted > 3 && tokens as usize + 1 >= wanted.0.len(), "{name}, {wrong}: {:?}", by.counts());
-    }
+    let mut by = scripted(prompt, &wanted.0, wrong);
+    assert_eq!(speculative(decoder, prompt, limit, &mut by), wanted, "{name}, {wrong}");
+    let Counts { drafted, accepted, tokens, .. } = by.counts();
+    let (all, none) = (accepted == drafted, accepted == 0);
+    assert_eq!((all, none), (wrong == RIGHT, wrong == WRONG), "{name}, {wrong}: {:?}", by.counts());
+    assert!(drafted > 2 && tokens as usize + 1 >= wanted.0.len(), "{name}, {wrong}: {:?}", by.counts());
 }
 
 #[test]
 fn every_family_verifies_with_the_bits_of_decoding() {
     let qwen3 = Synth { arch: "qwen3", heads: 6, kv_heads: 3, head_dim: 128, ..LLAMA };
     let cases = [
-        ("llama", LLAMA, SAMPLED),
-        ("greedy", Synth { tied: true, ..LLAMA }, TokenChoice::Greedy),
-        ("qwen3", Synth { formats: &[BF16], ..qwen3 }, SAMPLED),
-        ("gemma3", Synth { arch: "gemma3", ..LLAMA }, SAMPLED),
+        ("llama", LLAMA, SAMPLED, RIGHT),
+        ("greedy", Synth { tied: true, ..LLAMA }, TokenChoice::Greedy, WRONG),
+        ("qwen3", Synth { formats: &[BF16], ..qwen3 }, SAMPLED, MIXED),
+        ("gemma3", Synth { arch: "gemma3", ..LLAMA }, SAMPLED, MIXED),
     ];
-    for (name, case, choice) in cases {
+    for (name, case, choice, guesses) in cases {
         let few = Options { prefill_batch: 1, chunk: 0, ..options(32, choice) };
-        check(name, &mut decoder(&open(name, case), few), &prompt(4), 9, &[RIGHT, MIXED]);
+        check(name, &mut decoder(&open(name, case), few), &prompt(4), 7, guesses);
     }
 }
 
-/// From chunks, and where attention splits positions.
+/// Where attention splits positions, and after a chunk.
 #[test]
 fn long_texts_are_verified_too() {
-    let model = small("speculative-long");
-    let mut decoder = decoder(&model, options(512, SAMPLED));
-    check("long", &mut decoder, &prompt(440), 9, &[MIXED]);
-    check("a chunk", &mut decoder, &prompt(16), 5, &[WRONG]);
+    let mut model = open("long", Synth { formats: &[Q8_0], heads: 1, kv_heads: 1, head_dim: 256, ..LLAMA });
+    model.outline.config.context = 320;
+    let mut decoder = decoder(&model, Options { drafts: 3, ..options(320, SAMPLED) });
+    let mut tokens = prompt(300);
+    decoder.prefill(&tokens).unwrap();
+    let first = decoder.decode(1).unwrap().next().unwrap().unwrap();
+    tokens.push(first);
+    let wanted = read(decoder.decode(5).unwrap());
+    decoder.rewind(301, first).unwrap();
+    let mut by = scripted(&tokens, &wanted.0, 2);
+    assert_eq!(read(decoder.decode_speculative(&tokens, 5, &mut by).unwrap()), wanted);
+    assert!(by.counts().accepted > 0 && by.counts().drafted > by.counts().accepted, "{:?}", by.counts());
+    check("a chunk", &mut decoder, &prompt(16), 4, RIGHT);
 }
 
 #[test]
 fn every_launch_verifies() {
     let model = small("speculative-launches");
     let of = |launch| Options { launch, prefill_batch: 1, chunk: 0, ..options(40, SAMPLED) };
-    for launch in [Launch::Graph, Launch::Plain, Launch::Capture, Launch::Eager] {
+    for launch in [Launch::Plain, Launch::Capture, Launch::Eager] {
         let mut decoder = decoder(&model, of(launch));
-        check(&format!("{launch:?}"), &mut decoder, &prompt(5), 7, &[MIXED]);
+        check(&format!("{launch:?}"), &mut decoder, &prompt(5), 5, MIXED);
         assert!(decoder.launches(StepKind::Verify(2)) > 10);
     }
     // A decoder that verifies nothing makes the same text.
-    let wanted = plain(&mut decoder(&model, of(Launch::Eager)), &prompt(5), 5);
-    let without = Options { drafts: 0, ..of(Launch::Graph) };
-    assert_eq!(plain(&mut decoder(&model, without), &prompt(5), 5), wanted);
+    let [wanted, found] = [(Launch::Eager, 1), (Launch::Graph, 0)]
+        .map(|(launch, drafts)| plain(&mut decoder(&model, Options { drafts, ..of(launch) }), &prompt(5), 3));
+    assert_eq!(found, wanted);
 }
 
 /// Limits, the end of the context and tokens that end a text, all of them within what is accepted at once.
@@ -193,9 +200,9 @@ fn a_text_goes_on_however_it_was_made() {
     let model = small("speculative-turns");
     let few = Options { prefill_batch: 1, chunk: 0, ..options(40, SAMPLED) };
     let mut decoder = decoder(&model, few);
-    let (wanted, ..) = plain(&mut decoder, &prompt(5), 20);
+    let (wanted, ..) = plain(&mut decoder, &prompt(5), 14);
     let more = [9, 8, 7];
-    let all = [&prompt(5), &wanted[..13], &more[..]].concat();
+    let all = [&prompt(5), &wanted[..8], &more[..]].concat();
     let (after, ..) = plain(&mut decoder, &all, 3);
     let mut tokens = prompt(5);
     let mut by =
@@ -203,7 +210,7 @@ fn a_text_goes_on_however_it_was_made() {
     decoder.reset();
     decoder.prefill(&tokens).unwrap();
     // Some are read, with guesses and without.
-    for count in [3, 1, 4] {
+    for count in [3, 1] {
         let generation = decoder.decode_speculative(&tokens, 24, &mut by).unwrap();
         tokens.extend(generation.take(count).map(Result::unwrap));
         drop(decoder.decode_speculative(&tokens, 24, &mut by).unwrap());
@@ -211,7 +218,7 @@ fn a_text_goes_on_however_it_was_made() {
     }
     let generation = decoder.decode_speculative(&tokens, 24, &mut by).unwrap();
     tokens.extend(generation.take(2).map(Result::unwrap));
-    assert_eq!(tokens, [&prompt(5), &wanted[..13]].concat());
+    assert_eq!(tokens, [&prompt(5), &wanted[..8]].concat());
     decoder.prefill(&more).unwrap();
     tokens.extend(more);
     assert_eq!(tokens, all);
@@ -222,14 +229,14 @@ fn a_text_goes_on_however_it_was_made() {
 #[test]
 fn repeated_texts_are_looked_up() {
     let model = small("speculative-lookup");
-    let mut decoder = decoder(&model, options(64, TokenChoice::Greedy));
-    let wanted = plain(&mut decoder, &prompt(15), 20);
+    let mut decoder = decoder(&model, options(40, TokenChoice::Greedy));
+    let wanted = plain(&mut decoder, &prompt(15), 14);
     let mut by = Speculation::new(PromptLookup::default());
-    assert_eq!(speculative(&mut decoder, &prompt(15), 20, &mut by), wanted);
+    assert_eq!(speculative(&mut decoder, &prompt(15), 14, &mut by), wanted);
     let counts = by.counts();
     // A model of random numbers hardly repeats itself.
-    assert!(counts.tokens == 20 && counts.drafted > 0, "{counts:?}");
-    assert_eq!(counts.all_steps() + counts.accepted, 20, "{counts:?}");
+    assert!(counts.tokens == 14 && counts.drafted > 0, "{counts:?}");
+    assert_eq!(counts.all_steps() + counts.accepted, 14, "{counts:?}");
 }
 
 /// A model that guesses for itself is right each time, also by chance; another one is not, and changes nothing.
@@ -238,25 +245,25 @@ fn a_model_guesses() {
     let (model, other) = (open("verifies", LLAMA), open("guesses", Synth { tied: true, ..LLAMA }));
     let few = |ctx| Options { prefill_batch: 1, chunk: 0, ..options(ctx, SAMPLED) };
     let mut verifying = decoder(&model, few(24));
-    let wanted = plain(&mut verifying, &prompt(5), 16);
+    let wanted = plain(&mut verifying, &prompt(5), 10);
     let guessing = |draft: &Model, ctx| {
         let options = Options { drafts: 0, tokens_per_launch: 1, ..few(ctx) };
         Speculation::eager(DraftModel::new(decoder(draft, options), &draft.outline, &model.outline))
     };
     let mut itself = guessing(&model, 24);
-    assert_eq!(speculative(&mut verifying, &prompt(5), 16, &mut itself), wanted);
+    assert_eq!(speculative(&mut verifying, &prompt(5), 10, &mut itself), wanted);
     let counts = itself.counts();
-    assert!(counts.accepted == counts.drafted && counts.all_steps() < 4, "{counts:?}");
+    assert!(counts.accepted == counts.drafted && counts.all_steps() < 3, "{counts:?}");
     // The same drafter goes on with another text, and back.
-    let wanted_then = plain(&mut verifying, &prompt(9), 4);
-    assert_eq!(speculative(&mut verifying, &prompt(9), 4, &mut itself), wanted_then);
-    assert_eq!(speculative(&mut verifying, &prompt(5), 9, &mut itself).0, wanted.0[..9]);
-    let mut another = guessing(&other, 10);
-    assert_eq!(speculative(&mut verifying, &prompt(5), 16, &mut another), wanted);
+    let wanted_then = plain(&mut verifying, &prompt(9), 2);
+    assert_eq!(speculative(&mut verifying, &prompt(9), 2, &mut itself), wanted_then);
+    assert_eq!(speculative(&mut verifying, &prompt(5), 4, &mut itself).0, wanted.0[..4]);
+    let mut another = guessing(&other, 8);
+    assert_eq!(speculative(&mut verifying, &prompt(5), 10, &mut another), wanted);
     let counts = another.counts();
     assert!(counts.accepted < counts.drafted, "{counts:?}");
     // Where its context ends, it guesses nothing.
-    assert!(counts.steps[0] >= 6, "{counts:?}");
+    assert!(counts.steps[0] >= 3, "{counts:?}");
 }
 
 /// Guesses whose logits are no numbers harm nobody; a choice that fails is the error that it would be.
