@@ -3,12 +3,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use warpwright_driver::Context;
-use warpwright_engine::{Decoder, Model, Options, Sampling, StopStrings, TokenChoice};
+use warpwright_engine::{Decoder, Model, Options, Sampling, StopStrings, TokenChoice, Tokenizer};
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
 use crate::options::{Launch, Place, decoder};
 use crate::sampling::{self, SamplingArgs};
+use crate::speculative::{SpeculativeArgs, Writer, for_draft};
 
 #[derive(clap::Args)]
 pub(crate) struct GenerateArgs {
@@ -24,6 +25,8 @@ pub(crate) struct GenerateArgs {
     stop: Vec<String>,
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    speculative: SpeculativeArgs,
 }
 
 /// How tokens are chosen where the command line says nothing.
@@ -52,6 +55,7 @@ pub(crate) struct Room {
 impl GenerateArgs {
     /// The model, with its adapter.
     pub(crate) fn open(&self) -> Result<Model, Failure> {
+        self.speculative.check()?;
         self.adapter.open(&self.place.model)
     }
 
@@ -75,23 +79,46 @@ impl GenerateArgs {
         Ok(sampling)
     }
 
-    /// Loads the model. Everything that decides which token comes next is in here.
-    pub(crate) fn decoder(
+    /// Loads the model, and a draft model if there is one. Everything that decides which token comes next is in here.
+    /// `words` is the model's tokenizer, if it was made already.
+    pub(crate) fn writer(
         &self,
         context: &Context,
         model: &Model,
         sampling: &Sampling,
         room: &Room,
-    ) -> Result<Decoder, Failure> {
-        let choice = sampling::choice(sampling);
-        let options = Options { choice, ..Options::new(room.ctx, self.launch.into()) };
+        words: Option<&Tokenizer>,
+    ) -> Result<Writer, Failure> {
+        let draft = self.speculative.open(model, words)?;
+        let options = Options { drafts: self.speculative.most(), ..self.options(sampling, room) };
+        let draft = draft.as_ref().map(|draft| (draft, self.draft_options(sampling, room, draft)));
+        if let Some((draft, of_draft)) = draft {
+            Decoder::check_with_draft(context, [(&model.outline, options), (&draft.outline, of_draft)])?;
+        }
+        let load = |model: &Model, options, sampling: &Sampling| {
+            let mut decoder = decoder(&self.place, context, model, options, room.tokens)?;
+            if options.choice != TokenChoice::Greedy {
+                decoder.set_sampling(sampling)?;
+            }
+            Ok::<_, Failure>(decoder)
+        };
+        let decoder = load(model, options, sampling)?;
+        let draft = draft.map(|(draft, options)| {
+            Ok::<_, Failure>((draft, load(draft, options, &for_draft(sampling, draft))?))
+        });
+        Ok(Writer { decoder, speculation: self.speculative.speculation(model, draft.transpose()?) })
+    }
+
+    fn options(&self, sampling: &Sampling, room: &Room) -> Options {
+        let options = Options::new(room.ctx, self.launch.into());
         let (prefill_batch, chunk) =
             if room.prompt < LONG_PROMPT { (1, 0) } else { (options.prefill_batch, options.chunk) };
-        let options = Options { prefill_batch, chunk, ..options };
-        let mut decoder = decoder(&self.place, context, model, options, room.tokens)?;
-        if choice != TokenChoice::Greedy {
-            decoder.set_sampling(sampling)?;
-        }
-        Ok(decoder)
+        Options { choice: sampling::choice(sampling), prefill_batch, chunk, ..options }
+    }
+
+    /// Those of a draft model: it makes a few tokens at a time.
+    fn draft_options(&self, sampling: &Sampling, room: &Room, draft: &Model) -> Options {
+        let ctx = room.ctx.min(draft.outline.config.context);
+        Options { ctx, tokens_per_launch: 1, ..self.options(&for_draft(sampling, draft), room) }
     }
 }

@@ -15,6 +15,7 @@ mod progress;
 mod prompt;
 mod reply;
 mod sampling;
+mod speculative;
 mod template;
 mod terminal;
 mod times;

@@ -1,14 +1,18 @@
 //! A decoder's memory on the device besides the weights.
 
-use warpwright_driver::{Buffer, Context, Pinned, Queue, f16};
+use warpwright_driver::{Buffer, Context, Kernel, Pinned, Queue, View, f16};
+use warpwright_kernels::pipeline::DRAFTS_HEAD;
+use warpwright_kernels::sample::SampleAdjust;
 use warpwright_kernels::simple::rope::revolutions;
 use warpwright_kernels::{cache, state};
 
 use crate::Error;
+use crate::decode::options::{Options, verified_at_once};
 use crate::model::config::Config;
 use crate::model::outline::Outline;
-use crate::sampling::device::{Room, Rows, Sampler};
+use crate::sampling::device::{Room, Rows, Sampler, Scratch};
 use crate::sampling::options::TokenChoice;
+use crate::signed;
 
 /// State and activations that both paths use.
 pub(crate) struct Buffers {
@@ -64,6 +68,21 @@ pub(crate) struct Buffers {
     pub(crate) sampler: Option<Sampler>,
     /// `[1]`: the row of the state
     rows: Buffer<u32>,
+    /// Where drafts are verified.
+    pub(crate) drafts: Option<DraftBuffers>,
+}
+
+/// What verifying drafts needs.
+pub(crate) struct DraftBuffers {
+    /// `[2 + 8]`: see `warpwright_kernels::pipeline::PlaceDraftsArgs`
+    pub(crate) given: Buffer<u32>,
+    /// Drafts of a step, at most.
+    pub(crate) most: u32,
+    /// `[8]`: the rows of the states, each its own
+    rows: Buffer<u32>,
+    /// Where tokens are sampled. The first kernel does not overlap with those before it, one of which writes the states that
+    /// it reads.
+    sampling: Option<(Kernel<SampleAdjust>, Scratch)>,
 }
 
 /// Positions per split of attention.
@@ -78,11 +97,10 @@ impl Buffers {
     pub(crate) fn new(
         context: &Context,
         outline: &Outline,
-        ctx: u32,
-        choice: TokenChoice,
+        options: Options,
         overlap: bool,
     ) -> Result<Buffers, Error> {
-        let c = &outline.config;
+        let (c, ctx) = (&outline.config, options.ctx);
         let splits = splits(ctx);
         let floats = |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
@@ -121,8 +139,9 @@ impl Buffers {
             value: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.value"),
             index: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.index"),
             token: Buffer::zeroed(context, 1)?.labelled("token"),
-            sampler: sampler(context, c.vocab, ctx, choice, overlap)?,
+            sampler: sampler(context, c.vocab, ctx, options.choice, overlap)?,
             rows: Buffer::zeroed(context, 1)?.labelled("rows"),
+            drafts: DraftBuffers::new(context, c.vocab, options)?,
         })
     }
 
@@ -132,6 +151,45 @@ impl Buffers {
         let Buffers { logits, rows, state, prompt, stop, out, .. } = self;
         sampler.run(queue, Rows { logits, rows, count: 1, state, tokens: prompt, stop, out })?;
         Ok(true)
+    }
+
+    /// Samples the token after each draft by its logits, where tokens are sampled.
+    pub(crate) fn sample_drafts(
+        &self,
+        queue: &mut impl Queue,
+        logits: &View<f32>,
+        state: &View<u32>,
+    ) -> Result<(), warpwright_driver::Error> {
+        let Buffers { sampler: Some(sampler), drafts: Some(drafts), prompt, stop, out, .. } = self else {
+            return Ok(());
+        };
+        let (Some((adjust, scratch)), rows) = (&drafts.sampling, &drafts.rows) else { return Ok(()) };
+        let count = (state.len() / state::LEN) as u32;
+        let rows = Rows { logits, rows, count, state, tokens: prompt, stop, out };
+        sampler.run_in(queue, adjust, &scratch.of_rows(count), rows)
+    }
+}
+
+impl DraftBuffers {
+    /// `None` if the options ask for no drafts.
+    fn new(context: &Context, vocab: u32, options: Options) -> Result<Option<DraftBuffers>, Error> {
+        if options.drafts() == 0 {
+            return Ok(None);
+        }
+        let sampling = match options.choice {
+            TokenChoice::Greedy => None,
+            TokenChoice::Sampled { .. } => Some((
+                signed::load(context, SampleAdjust { overlap: false })?,
+                Scratch::new(context, vocab, MAX_BATCH)?,
+            )),
+        };
+        let rows: Vec<u32> = (0..MAX_BATCH).collect();
+        Ok(Some(DraftBuffers {
+            given: Buffer::zeroed(context, (DRAFTS_HEAD + MAX_BATCH) as usize)?.labelled("drafts"),
+            most: options.drafts(),
+            rows: Buffer::from_slice(context, &rows)?.labelled("draft.rows"),
+            sampling,
+        }))
     }
 }
 
@@ -171,12 +229,28 @@ pub(crate) fn work_bytes(c: &Config, ctx: u32) -> u64 {
 }
 
 /// The largest batch of a pipeline.
-const MAX_BATCH: u64 = 8;
+const MAX_BATCH: u32 = 8;
 
 /// Bytes of a batched pipeline's own buffers.
 fn batch_bytes(c: &Config) -> u64 {
     // What the projections give before it is normed.
     let raw = if c.architecture.norms_after { c.hidden } else { 0 };
     let floats = [c.hidden + raw, 2 * c.q_len(), c.q_len() + 2 * c.kv_len(), c.feed_forward, c.vocab];
-    4 * MAX_BATCH * floats.into_iter().map(u64::from).sum::<u64>()
+    4 * u64::from(MAX_BATCH) * floats.into_iter().map(u64::from).sum::<u64>()
+}
+
+/// Bytes of what verifies up to so many drafts.
+pub(crate) fn draft_bytes(c: &Config, options: Options) -> u64 {
+    let tokens: u32 = verified_at_once(options.drafts()).sum();
+    // Attention of each token has splits of its own.
+    let partials = 6 * u64::from(c.heads * MAX_SPLITS) * u64::from(c.head_dim);
+    let steps = u64::from(tokens) * (batch_bytes(c) / u64::from(MAX_BATCH) + partials);
+    let room = |logprobs| {
+        let Options { ctx, .. } = options;
+        Room { vocab: c.vocab, capacity: MAX_BATCH, sequences: 1, ctx, logprobs, overlap: false }
+    };
+    match options.choice {
+        TokenChoice::Sampled { logprobs } if tokens > 0 => steps + room(logprobs).bytes(),
+        _ => steps,
+    }
 }

@@ -71,10 +71,10 @@ pub enum Error {
     #[error("token {index} of the prompt is {id}; the vocabulary ends before {vocab}")]
     PromptToken { index: usize, id: u32, vocab: u32 },
     #[error(
-        "the model needs {} of device memory (weights {}{}, cache of {ctx} positions {}, work {}); \
+        "the model needs {} of device memory (weights {}{}, cache of {ctx} positions {}, work {}{}); \
          {} of {} are free, {}",
-        Size(needs.total()), Size(needs.weights), AdapterSize(needs.adapter), Size(needs.cache), Size(needs.work),
-        Size(*free), Size(*total),
+        Size(needs.total()), Size(needs.weights), Besides("adapter", needs.adapter), Size(needs.cache), Size(needs.work),
+        Besides("draft model", needs.draft), Size(*free), Size(*total),
         Instead(*room)
     )]
     Memory { needs: Needs, ctx: u32, room: u32, free: u64, total: u64 },
@@ -153,6 +153,22 @@ pub enum Error {
     #[error("the kernels record no timestamps; choose a tuning that profiles")]
     NoTimes,
     #[error(
+        "drafts are verified by the pipeline's kernels, and this model decodes with {path}; decode it without \
+         speculation"
+    )]
+    NoDrafts { path: Path },
+    #[error("the decoder was made to verify no drafts; make it with Options::drafts from 1 to 7")]
+    NotSpeculative,
+    #[error("the drafter was given {given} tokens, and the decoder has {tokens}; give all that it has")]
+    OtherHistory { given: usize, tokens: u32 },
+    #[error("the drafter's token {token} is outside the vocabulary, which ends before {vocab}")]
+    DraftToken { token: u32, vocab: u32 },
+    #[error(
+        "the draft model has another vocabulary: token {id} is {draft}, and {model} in the model that verifies; take a \
+         draft model of the same family"
+    )]
+    DraftVocabulary { id: u32, draft: String, model: String },
+    #[error(
         "no token was chosen after position {position}, of finite logits: the device or a kernel is at fault"
     )]
     NoToken { position: u32 },
@@ -182,14 +198,14 @@ impl std::fmt::Display for Instead {
     }
 }
 
-/// Bytes of an adapter, if there is one.
-struct AdapterSize(u64);
+/// Bytes of something, if there is any.
+struct Besides(&'static str, u64);
 
-impl std::fmt::Display for AdapterSize {
+impl std::fmt::Display for Besides {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            bytes => write!(f, ", adapter {}", Size(bytes)),
+        match self {
+            Besides(_, 0) => Ok(()),
+            Besides(what, bytes) => write!(f, ", {what} {}", Size(*bytes)),
         }
     }
 }

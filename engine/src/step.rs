@@ -12,4 +12,7 @@ pub enum StepKind {
     /// Processes a batch of [`Options::prefill_batch`](crate::Options::prefill_batch) given tokens, with the logits
     /// after each.
     LogitsBatch,
+    /// Chooses the token after each of so many given tokens: 2, 4 or 8, as far as the decoder was made for
+    /// [drafts](field@crate::Options::drafts).
+    Verify(u32),
 }

@@ -8,7 +8,7 @@ use crate::format::tile::RowOrder;
 use crate::matmul::{Append, DequantizeTiles, Epilogue, Form, Matmul, MatmulSync, NormTokens, RowBounds};
 use crate::pipeline::{
     AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, LmHead, LoraA, LoraANormed, Pack, PipelinedAttention,
-    Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt, WithLora,
+    PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, SplitPrompt, WithLora,
 };
 use crate::prompt::{ChunkItems, PromptAttention, PromptAttentionWgmma, RotateTokens};
 use crate::sample::{SampleAdjust, SampleGather, SampleToken};
@@ -182,6 +182,8 @@ impl List {
             (F16, Plan::HALF.with_batch(4)),
             (BF16, Plan::HALF_SHORT_ROWS.with_batch(8)),
             (Q4_K, Plan::DEFAULT_ASYNC.with_batch(4)),
+            (Q6_K, Plan::TWELVE_WARPS.with_batch(4)),
+            (Q4_K, Plan::TWELVE_WARPS.with_batch(2)),
         ];
         self.add(exceptions.map(|(format, plan)| project(format, plan)));
         let raw = [
@@ -270,6 +272,7 @@ impl List {
 
     fn rest(&mut self) {
         self.add([8, 1100].map(|batch| SplitPrompt { batch }));
+        self.add([2, 8].map(|batch| PlaceDrafts { batch }));
         let activations = [Activation::Silu, Activation::GeluTanh];
         self.add(activations.map(|activation| SwiGlu { threads: 256, activation }));
         self.add([ArgmaxBlocks { threads: 256 }]);

@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use serde_json::json;
+use serde_json::{Value, json};
 use warpwright_driver::Context;
 use warpwright_engine::{Decoder, Ending, Model, TextStream, Tokenizer};
 
@@ -14,6 +14,7 @@ use crate::generate::{GenerateArgs, Room, Unsaid};
 use crate::progress::PromptBar;
 use crate::prompt::{Prompt, Source};
 use crate::reply::{Form, Printer, Reply, end, why};
+use crate::speculative::Writer;
 use crate::template::{Message, Template, TemplateArgs};
 use crate::terminal::say;
 use crate::times::Times;
@@ -103,20 +104,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (words, context) = (words?, context?);
     let device = start.elapsed() - file;
     let asked = Asked::new(args, &model, source, words)?;
-    let mut decoder = args.generate.decoder(&context, &model, &sampling, &asked.room(args, &model))?;
+    let (room, words) = (asked.room(args, &model), asked.words.as_ref());
+    let mut writer = args.generate.writer(&context, &model, &sampling, &room, words)?;
     let mut times = Times::from(start.elapsed());
     // Before anything is printed, as the bar would be drawn over it.
-    prefill(&mut decoder, &asked.tokens)?;
-    let stream = TextStream::new(asked.words.as_ref(), &model.outline.stop, &stops);
-    let reply = print(args, &asked, &mut decoder, stream, |made| times.token(start.elapsed(), made))?;
+    prefill(&mut writer.decoder, &asked.tokens)?;
+    let stream = TextStream::new(words, &model.outline.stop, &stops);
+    let reply = print(args, &asked, &mut writer, stream, |made| times.token(start.elapsed(), made))?;
     if let Some(form) = args.json {
-        object(form, &asked, &reply, &times)?;
+        object(form, &asked, &reply, &times, writer.figures())?;
     } else if !args.quiet {
         adapter::line(&model.outline).into_iter().for_each(say);
-        let why = why(&reply.1, asked.words.as_ref());
-        say(format!("{}, {why}, {}", times.summary(), context.device().name()));
+        let why = why(&reply.1, words);
+        let (times, guesses) = (times.summary(), writer.summary());
+        say(format!("{times}{guesses}, {why}, {}", context.device().name()));
         let [file, device] = [file, device].map(|time| time.as_secs_f64());
-        let loading = decoder.loading();
+        let loading = writer.decoder.loading();
         say(format!("opened the file in {file:.3} s and the device in {device:.3} s; {loading}"));
     }
     interrupt::check()
@@ -165,7 +168,7 @@ fn prefill(decoder: &mut Decoder, prompt: &[u32]) -> Result<(), Failure> {
 fn print(
     args: &Args,
     asked: &Asked,
-    decoder: &mut Decoder,
+    writer: &mut Writer,
     mut stream: TextStream<'_>,
     mut printed: impl FnMut(u32),
 ) -> Result<(Reply, Ending), Failure> {
@@ -173,7 +176,7 @@ fn print(
     printer.text(asked.echo(args))?;
     // Not before the first token, which waits for the whole prompt.
     let mut printing = None;
-    let ending = reply.print(decoder.decode(args.n)?, &mut stream, &mut printer, |piece| {
+    let ending = reply.print(writer.tokens(&asked.tokens, args.n)?, &mut stream, &mut printer, |piece| {
         printing.get_or_insert_with(|| interrupt::Pending::begin("this token"));
         printed(piece.made);
     });
@@ -189,15 +192,24 @@ fn print(
 }
 
 /// Prints all that is known of the reply as an object.
-fn object(form: Json, asked: &Asked, reply: &(Reply, Ending), times: &Times) -> Result<(), Failure> {
+fn object(
+    form: Json,
+    asked: &Asked,
+    reply: &(Reply, Ending),
+    times: &Times,
+    speculative: Option<Value>,
+) -> Result<(), Failure> {
     let (Reply { tokens, text }, ending) = reply;
-    let object = json!({
+    let mut object = json!({
         "prompt_tokens": asked.tokens,
         "tokens": tokens,
         "text": text,
         "end": end(ending, asked.words.as_ref()),
         "times": times.figures(),
     });
+    if let Some(figures) = speculative {
+        object["speculative"] = figures;
+    }
     let text = match form {
         Json::Object => format!("{object:#}\n"),
         Json::Lines => format!("{object}\n"),

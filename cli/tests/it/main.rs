@@ -16,5 +16,6 @@ mod prompts;
 mod scores;
 #[cfg(unix)]
 mod signals;
+mod speculative;
 mod tokens;
 mod usage;

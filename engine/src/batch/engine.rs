@@ -14,7 +14,7 @@ use crate::Error;
 use crate::Model;
 use crate::chunked::kernels;
 use crate::chunked::products::Cores;
-use crate::decode::generation::check_logits;
+use crate::decode::finite::check_logits;
 use crate::decode::in_flight::InFlight;
 use crate::model::outline::Outline;
 use crate::pipeline::resolved::{Resolved, ResolvedEmbed};

@@ -21,6 +21,7 @@ pub(super) fn needs(context: &Context, outline: &Outline, options: &BatchOptions
         adapter: 0,
         cache: buffers::cache_bytes(c, options.pages() * PAGE),
         work: chunked::workspace::bytes(c) + head::bytes(c, options) + device::bytes(c, options, sms),
+        draft: 0,
     }
 }
 

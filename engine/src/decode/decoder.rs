@@ -18,22 +18,20 @@ use crate::Error;
 use crate::Loading;
 use crate::Model;
 use crate::buffers::Buffers;
-use crate::chunked::kernels;
 use crate::chunked::list::PassNode;
-use crate::chunked::products::Cores;
-use crate::chunked::prompt::{PromptChunks, Size};
+use crate::chunked::prompt::PromptChunks;
 use crate::decode::in_flight::InFlight;
 use crate::decode::memory;
-use crate::decode::options::{Launch, Options, Prefer};
+use crate::decode::options::{Launch, Options};
+use crate::decode::planned::{check_context, check_drafts, chunks, planned, preferred, resolve, size};
 use crate::decode::row_kernels::RowKernels;
 use crate::decode::sequence::Sequence;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
-use crate::pipeline::Unsupported;
 use crate::pipeline::adapter::LoadedAdapter;
 use crate::pipeline::kernels::Pipeline;
 use crate::pipeline::path::Path;
-use crate::pipeline::resolved::{Resolved, ResolvedStep};
+use crate::pipeline::resolved::ResolvedStep;
 use crate::pipeline::step::PipelineStep;
 use crate::pipeline::workspace::Workspace;
 use crate::simple::kernels::Kernels;
@@ -83,6 +81,8 @@ enum Pass {
         single: Box<LoadedStep>,
         /// For steps of several tokens.
         batched: Option<Box<LoadedStep>>,
+        /// For drafts, the fewest tokens first.
+        verifying: Vec<LoadedStep>,
         /// For chunks of a prompt.
         chunked: Option<Box<PromptChunks>>,
     },
@@ -166,10 +166,7 @@ impl Decoder {
         start: Instant,
         request: impl FnMut(Job<'a>) -> Result<(), Error>,
     ) -> Result<Decoder, Error> {
-        let resolved = match options.prefer {
-            Prefer::Simple => Err(Unsupported::Requested),
-            Prefer::Fast => Resolved::of(outline, context.device(), options.tuning, options.batch()),
-        };
+        let resolved = preferred(context, outline, options);
         let path = Path::from(&resolved);
         let pass = match resolved {
             Ok(resolved) => {
@@ -182,6 +179,7 @@ impl Decoder {
                     adapter,
                     single: single.into(),
                     batched: batched.transpose()?.map(Box::new),
+                    verifying: LoadedStep::each(context, resolved.verifying, options.ctx)?,
                     chunked: None,
                 }
             }
@@ -205,6 +203,7 @@ impl Decoder {
     pub fn with_options(self, outline: &Outline, options: Options) -> Result<Decoder, Error> {
         check_context(outline, options.ctx)?;
         options.choice.check()?;
+        check_drafts(options, || self.path.clone())?;
         let Decoder { machine: Machine { pass, buffers, .. }, stream, steps, path, loading, .. } = self;
         let context = stream.context().clone();
         // The device may not have enough memory for both, and the stream keeps its last work alive.
@@ -220,9 +219,19 @@ impl Decoder {
     /// # Errors
     /// What is needed and what there is.
     pub fn check(context: &Context, outline: &Outline, options: Options) -> Result<(), Error> {
-        check_context(outline, options.ctx)?;
-        options.choice.check()?;
-        memory::check(context, outline, options.ctx, chunks(context, outline, options).is_some())
+        memory::check(context, planned(context, outline, options)?, None)
+    }
+
+    /// The same for a model that verifies what another one, on the same device, drafts: whether there is memory for both.
+    ///
+    /// # Errors
+    /// As [`check`](Decoder::check).
+    pub fn check_with_draft(
+        context: &Context,
+        [(outline, options), (draft, draft_options)]: [(&Outline, Options); 2],
+    ) -> Result<(), Error> {
+        let model = planned(context, outline, options)?;
+        memory::check(context, model, Some(planned(context, draft, draft_options)?))
     }
 
     fn assemble(
@@ -234,11 +243,11 @@ impl Decoder {
         options: Options,
     ) -> Result<Decoder, Error> {
         let overlap = path == Path::Overlapped;
-        let buffers = Buffers::new(context, outline, options.ctx, options.choice, overlap)?;
+        let buffers = Buffers::new(context, outline, options, overlap)?;
         let machine = Machine { config: outline.config.clone(), buffers, pass };
         let steps = match options.launch {
             Launch::Eager => Steps::Eager(HashMap::new()),
-            launch => Steps::graph(machine.kinds(), options.tokens_per_launch, |kind, steps| {
+            launch => Steps::graph(&machine.kinds(), options.tokens_per_launch, |kind, steps| {
                 machine.graph(context, launch, kind, steps)
             })?,
         };
@@ -344,17 +353,17 @@ impl Decoder {
 impl Pass {
     /// The same weights under other options.
     fn with_options(self, context: &Context, outline: &Outline, options: Options) -> Result<Pass, Error> {
-        let Pass::Pipeline { weights, adapter, single, batched, chunked } = self else {
+        let Pass::Pipeline { weights, adapter, single, batched, verifying, chunked } = self else {
             return Ok(self);
         };
-        let resolved = Resolved::of(outline, context.device(), options.tuning, options.batch());
-        let resolved = resolved.map_err(|problem| Error::Tuning {
+        let resolved = resolve(context, outline, options).map_err(|problem| Error::Tuning {
             text: options.tuning.to_string(),
             problem: problem.to_string(),
         })?;
         let chunked = chunked.zip(size(options)).map(|(chunked, size)| chunked.with_size(context, size));
         let chunked = chunked.transpose()?;
         // The workspaces go before there are new ones.
+        drop(verifying);
         let single = single.pipeline;
         let batched = batched.map(|step| step.pipeline);
         let single = LoadedStep::new(context, resolved.single, Some(single), options.ctx)?;
@@ -364,6 +373,7 @@ impl Pass {
             adapter,
             single: single.into(),
             batched: batched.transpose()?.map(Box::new),
+            verifying: LoadedStep::each(context, resolved.verifying, options.ctx)?,
             chunked: chunked.map(Box::new),
         })
     }
@@ -383,6 +393,11 @@ impl LoadedStep {
             _ => Pipeline::load(context, resolved)?,
         };
         Ok(LoadedStep { pipeline, workspace })
+    }
+
+    /// The same for several kinds of steps.
+    fn each(context: &Context, steps: Vec<ResolvedStep>, ctx: u32) -> Result<Vec<LoadedStep>, Error> {
+        steps.into_iter().map(|step| LoadedStep::new(context, step, None, ctx)).collect()
     }
 
     fn step<'a>(
@@ -409,6 +424,9 @@ impl Machine {
                 }
                 StepKind::LogitsBatch | StepKind::PrefillBatch => {
                     self.batched().expect("only a batched pipeline has such steps").run(queue, kind)
+                }
+                StepKind::Verify(tokens) => {
+                    self.verifying(tokens).expect("only what verifies has such steps").run(queue, kind)
                 }
             },
         }
@@ -479,12 +497,19 @@ impl Machine {
         Some(batched.step(weights, &self.buffers, adapter))
     }
 
+    /// The step that verifies so many tokens, if there is one.
+    pub(crate) fn verifying(&self, tokens: u32) -> Option<PipelineStep<'_>> {
+        let Pass::Pipeline { weights, adapter, verifying, .. } = &self.pass else { return None };
+        let step = verifying.iter().find(|step| step.pipeline.resolved.batch == tokens)?;
+        Some(step.step(weights, &self.buffers, adapter))
+    }
+
     /// The kinds of steps that the pass supports.
-    fn kinds(&self) -> &'static [StepKind] {
-        match self.batched() {
-            None => &[StepKind::Decode, StepKind::Prefill],
-            Some(_) => &[StepKind::Decode, StepKind::Prefill, StepKind::PrefillBatch, StepKind::LogitsBatch],
-        }
+    fn kinds(&self) -> Vec<StepKind> {
+        let verify = [2, 4, 8].into_iter().filter(|tokens| self.verifying(*tokens).is_some());
+        let batched = self.batched().map(|_| [StepKind::PrefillBatch, StepKind::LogitsBatch]);
+        let one = [StepKind::Decode, StepKind::Prefill].into_iter();
+        one.chain(batched.into_iter().flatten()).chain(verify.map(StepKind::Verify)).collect()
     }
 
     /// This many steps as a graph.
@@ -553,23 +578,4 @@ impl Queue for Counted<'_> {
         let mut stream = self.stream;
         stream.push(work)
     }
-}
-
-/// What multiplies the chunks of prompts, and their size, if prompts are prefilled in chunks. The products of chunks add
-/// no adapter, so prompts of a model with one go in by steps.
-fn chunks(context: &Context, outline: &Outline, options: Options) -> Option<(Cores, Size)> {
-    let device = context.device();
-    let size = size(options).filter(|_| options.prefer == Prefer::Fast && outline.adapter.is_none())?;
-    let cores = kernels::check(device, &outline.config).ok()?;
-    let pipeline = Resolved::of(outline, device, options.tuning, options.batch()).is_ok();
-    pipeline.then_some((cores, size))
-}
-
-fn size(options: Options) -> Option<Size> {
-    options.chunk().map(|longest| Size { ctx: options.ctx, longest })
-}
-
-fn check_context(outline: &Outline, ctx: u32) -> Result<(), Error> {
-    let limit = outline.config.context;
-    if (1..=limit).contains(&ctx) { Ok(()) } else { Err(Error::Context { ctx, limit }) }
 }

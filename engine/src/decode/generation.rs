@@ -2,9 +2,12 @@
 
 use crate::Error;
 use crate::decode::decoder::{Decoder, Machine};
+use crate::decode::finite::check_logits;
 use crate::decode::sequence::{Last, Sequence};
+use crate::decode::verify::Drafted;
 use crate::sampling::options::Sampling;
 use crate::sampling::probabilities::LogProbabilities;
+use crate::speculative::speculation::Speculation;
 use crate::step::StepKind;
 
 /// Tokens as they are generated.
@@ -19,6 +22,8 @@ pub struct Generation<'a> {
     /// Tokens of the completed launches.
     made: u32,
     read: u32,
+    /// Where tokens are guessed.
+    drafted: Option<Drafted<'a>>,
 }
 
 /// Why tokens end.
@@ -66,7 +71,12 @@ impl<'a> Generation<'a> {
         if made > 0 {
             decoder.in_flight.push(&decoder.stream, made)?;
         }
-        Ok(Generation { decoder, first, limit, end, launched: made, made: 0, read: 0 })
+        Ok(Generation { decoder, first, limit, end, launched: made, made: 0, read: 0, drafted: None })
+    }
+
+    /// The same with guesses after the tokens that the decoder has.
+    fn with_drafts(self, speculation: &'a mut Speculation, tokens: &[u32]) -> Generation<'a> {
+        Generation { drafted: Some(Drafted::new(speculation, tokens)), ..self }
     }
 
     /// Why there are no more tokens, once they have ended without an error.
@@ -88,8 +98,23 @@ impl<'a> Generation<'a> {
         self.made
     }
 
-    /// Keeps two launches in flight, then waits for the earlier one.
+    /// Waits for the next tokens.
     fn wait(&mut self) -> Result<(), Error> {
+        let Some(drafted) = &mut self.drafted else { return self.wait_for_launch() };
+        if self.launched == self.made {
+            self.made += drafted.round(self.decoder, self.limit - self.made)?;
+            self.launched = self.made;
+            return Ok(());
+        }
+        // The token after a chunk.
+        self.decoder.in_flight.wait()?;
+        drafted.push(self.decoder.token(self.first)?);
+        self.made = self.launched;
+        Ok(())
+    }
+
+    /// Keeps two launches in flight, then waits for the earlier one.
+    fn wait_for_launch(&mut self) -> Result<(), Error> {
         while !self.decoder.in_flight.is_full() && self.launched < self.limit {
             self.launched += self.decoder.launch_tokens(self.limit - self.launched)?;
             let Decoder { in_flight, stream, .. } = &mut *self.decoder;
@@ -149,6 +174,49 @@ impl Decoder {
         Generation::new(self, first, limit, made)
     }
 
+    /// The same tokens, faster where guesses are right: they are verified several at a time. `tokens` are all that the
+    /// decoder has.
+    ///
+    /// ```no_run
+    /// use warpwright_driver::{Context, Driver};
+    /// use warpwright_engine::{Decoder, Launch, Model, Options, PromptLookup, Speculation};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let model = Model::open("model.gguf".as_ref())?;
+    /// # let tokenizer = model.tokenizer()?;
+    /// # let context = Context::new(&Driver::load()?.devices()?[0])?;
+    /// let options = Options { drafts: 7, ..Options::new(1024, Launch::Graph) };
+    /// let mut decoder = Decoder::new(&context, &model, options, |_bytes| ())?;
+    /// let mut lookup = Speculation::new(PromptLookup::default());
+    /// let prompt = tokenizer.encode("fn first(a: u32) {}\nfn second(")?;
+    /// decoder.prefill(&prompt)?;
+    /// let mut text = tokenizer.stream();
+    /// for token in decoder.decode_speculative(&prompt, 48, &mut lookup)? {
+    ///     print!("{}", text.push(token?));
+    /// }
+    /// println!("{:?}", lookup.counts());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`decode`](Decoder::decode); a decoder that was made without [drafts](field@crate::Options::drafts); fewer or
+    /// more tokens than it has. Those of the drafter come with the tokens.
+    pub fn decode_speculative<'a>(
+        &'a mut self,
+        tokens: &[u32],
+        limit: u32,
+        speculation: &'a mut Speculation,
+    ) -> Result<Generation<'a>, Error> {
+        if self.drafts() == 0 {
+            return Err(Error::NotSpeculative);
+        }
+        if tokens.len() != self.sequence.len as usize {
+            return Err(Error::OtherHistory { given: tokens.len(), tokens: self.sequence.len });
+        }
+        Ok(self.decode(limit)?.with_drafts(speculation, tokens))
+    }
+
     /// The logits after the last of the tokens that the decoder has: `vocab` of them.
     ///
     /// # Errors
@@ -181,13 +249,5 @@ impl Decoder {
         }
         check_logits(position, &self.stream.read(&buffers.logits)?)?;
         Err(Error::NoToken { position })
-    }
-}
-
-/// Refuses a row with a logit that is not finite.
-pub(crate) fn check_logits(position: u32, row: &[f32]) -> Result<(), Error> {
-    match row.iter().position(|x| !x.is_finite()) {
-        Some(token) => Err(Error::Logit { position, token, value: row[token] }),
-        None => Ok(()),
     }
 }

@@ -11,11 +11,13 @@ pub struct Needs {
     pub cache: u64,
     /// Bytes of everything else except a few kilobytes: state and activations.
     pub work: u64,
+    /// All that a draft model needs: 0 without one.
+    pub draft: u64,
 }
 
 impl Needs {
     /// The total.
     pub fn total(self) -> u64 {
-        self.weights + self.adapter + self.cache + self.work
+        self.weights + self.adapter + self.cache + self.work + self.draft
     }
 }

@@ -49,6 +49,15 @@ pub struct Options {
     pub tuning: Tuning,
     /// How tokens are chosen.
     pub choice: TokenChoice,
+    /// Drafts that [`Decoder::decode_speculative`](crate::Decoder::decode_speculative) verifies at once, at most: up to 7,
+    /// more count as 7. 0 for a decoder that verifies none. The kernels that verify are compiled besides all others.
+    pub drafts: u32,
+}
+
+/// Tokens of the steps that verify up to so many drafts: the drafts, and the token before them.
+pub(crate) fn verified_at_once(drafts: u32) -> impl Iterator<Item = u32> {
+    let most = if drafts == 0 { 0 } else { (drafts + 1).next_power_of_two() };
+    [2, 4, 8].into_iter().filter(move |tokens| *tokens <= most)
 }
 
 impl Options {
@@ -63,7 +72,13 @@ impl Options {
             prefer: Prefer::Fast,
             tuning: Tuning::default(),
             choice: TokenChoice::Greedy,
+            drafts: 0,
         }
+    }
+
+    /// [`drafts`](field@Options::drafts), as many as there can be.
+    pub(crate) fn drafts(&self) -> u32 {
+        self.drafts.min(7)
     }
 
     /// [`prefill_batch`](Options::prefill_batch), rounded down.

@@ -11,7 +11,7 @@ use warpwright_driver::View;
 
 use crate::Error;
 use crate::decode::decoder::Decoder;
-use crate::decode::generation::check_logits;
+use crate::decode::finite::check_logits;
 use crate::step::StepKind;
 
 /// What rows are.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ptx_gen::KernelDef;
 use warpwright_driver::{Context, Error, Kernel};
 use warpwright_kernels::pipeline::{
-    EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention, Project, Qkv,
-    SplitPrompt,
+    EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention, PlaceDrafts,
+    Project, Qkv, SplitPrompt,
 };
 use warpwright_kernels::{AddNormed, Advance};
 
@@ -19,8 +19,10 @@ use crate::signed;
 pub(crate) struct Pipeline {
     /// What they were loaded from.
     pub(crate) resolved: ResolvedStep,
-    /// For batches larger than 1.
+    /// For several tokens of a prompt.
     pub(super) split_prompt: Option<Kernel<SplitPrompt>>,
+    /// For drafts.
+    pub(super) place_drafts: Option<Kernel<PlaceDrafts>>,
     pub(super) embed: EmbedKernel,
     /// In order.
     pub(super) layers: Vec<LayerKernels>,
@@ -84,10 +86,12 @@ impl Pipeline {
         });
         let layers = layers.collect::<Result<_, Error>>()?;
         let split_prompt = step.split_prompt.map(|kernel| signed::load(context, kernel));
+        let place_drafts = step.place_drafts.map(|kernel| signed::load(context, kernel));
         let add_normed = step.add_normed.map(|kernel| signed::load(context, kernel));
         let lora = step.lora.map(|kernels| LoraKernels::load(context, kernels));
         Ok(Pipeline {
             split_prompt: split_prompt.transpose()?,
+            place_drafts: place_drafts.transpose()?,
             embed: EmbedKernel::load(context, step.embed)?,
             layers,
             add_normed: add_normed.transpose()?,

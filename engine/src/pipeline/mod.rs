@@ -6,6 +6,7 @@ pub mod path;
 mod product;
 pub(crate) mod resolved;
 pub(crate) mod step;
+mod target;
 pub mod tuning;
 pub(crate) mod unsupported;
 pub(crate) mod workspace;

@@ -3,17 +3,20 @@
 //! Kernels are compiled from a [`Resolved`], launches take its layouts, and `info`, `bench` and the choice of a path
 //! read it. Nothing else in the engine chooses a plan or computes a layout.
 
+use std::ops::RangeInclusive;
+
 use ptx_gen::KernelDef;
-use warpwright_driver::{Device, Properties};
+use warpwright_driver::Device;
 use warpwright_kernels::format::activations::Encoding;
 use warpwright_kernels::pipeline::{
-    AngleSet, Copies, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct,
-    PipelinedAttention, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
+    AngleSet, EmbedRows, EmbedTiled, GateUp, HeadNorm, Layout, LmHead, LoraProduct, PipelinedAttention,
+    PlaceDrafts, Plan, Project, ProjectOutput, Qkv, QkvOutput, Segments, SplitPrompt, WithLora,
 };
 use warpwright_kernels::{AddNormed, Format};
 
 use super::adapter::ResolvedLora;
 use super::product::Product;
+use super::target::Target;
 use super::unsupported::Unsupported;
 use crate::adapter::tiles;
 use crate::model::config::Config;
@@ -29,6 +32,8 @@ pub(crate) struct Resolved {
     pub(crate) single: ResolvedStep,
     /// A step of several tokens, if the options ask for it.
     pub(crate) batched: Option<ResolvedStep>,
+    /// Steps that verify drafts, the shortest first: see [`with_drafts`](Resolved::with_drafts).
+    pub(crate) verifying: Vec<ResolvedStep>,
     /// Why its kernels do not overlap, if they do not.
     pub(crate) sequential: Option<Unsupported>,
 }
@@ -39,14 +44,18 @@ pub(crate) struct ResolvedStep {
     pub(crate) config: Config,
     /// Tokens of the step.
     pub(crate) batch: u32,
+    /// Tokens that share the device's SMs where attention splits positions: 1 for the splits of a step of one token.
+    sharing: u32,
     /// SMs of the device.
     pub(crate) sms: u32,
     /// Shared memory of a product's block, in bytes.
     pub(crate) shared: u32,
     /// Whether the kernels record timestamps.
     pub(crate) profile: bool,
-    /// For several tokens.
+    /// For several tokens of a prompt.
     pub(crate) split_prompt: Option<SplitPrompt>,
+    /// For drafts.
+    pub(crate) place_drafts: Option<PlaceDrafts>,
     pub(crate) embed: ResolvedEmbed,
     /// In order.
     pub(crate) layers: Vec<ResolvedLayer>,
@@ -105,6 +114,9 @@ const MAX_GROUP: u32 = 2 * ATTENTION_QUERIES;
 const MAX_HEAD_DIM: u32 = 256;
 /// Blocks of a product per SM, at most, which then run one after the other; with timestamps only one.
 const MAX_ROUNDS: u32 = 16;
+/// Tokens times warps of a block, at most, where a batch has the plan of one token: each warp has sums of each token in
+/// registers.
+const MAX_SUMS: u32 = 64;
 /// Ranges of positions into which attention is split, at most.
 const MAX_SPLITS: u32 = 64;
 
@@ -118,7 +130,7 @@ impl Resolved {
     ) -> Result<Resolved, Unsupported> {
         let target = Target::of(device)?;
         check_config(&outline.config)?;
-        let resolver = |shared| Resolver { outline, tuning, target, batch: 1, shared };
+        let resolver = |shared| Resolver { outline, tuning, target, batch: 1, shared, like: None };
         let single = |shared| resolver(tuning.shared.unwrap_or(shared)).step();
         let single = single(target.preferred).or_else(|_| single(target.whole))?;
         // Its plans are those of one token, so that its sums are too. It records no timestamps.
@@ -126,7 +138,26 @@ impl Resolved {
         let tuning = Tuning { profile: false, ..tuning };
         let batched =
             (batch > 1).then(|| Resolver { tuning, batch, ..resolver(shared) }.step()).transpose()?;
-        Ok(Resolved { single, batched, sequential: target.sequential() })
+        Ok(Resolved { single, batched, verifying: vec![], sequential: target.sequential() })
+    }
+
+    /// The same with steps that verify so many tokens. Each token of theirs has the bits of a step of one token: sums
+    /// are divided among as many warps, matrices among as many blocks where that matters, and attention among as many
+    /// splits.
+    pub(crate) fn with_drafts(
+        self,
+        outline: &Outline,
+        device: &Device,
+        tuning: Tuning,
+        tokens: impl Iterator<Item = u32>,
+    ) -> Result<Resolved, Unsupported> {
+        let target = Target::of(device)?;
+        let like = Some(self.single.shared);
+        let shared = target.whole.max(self.single.shared);
+        let tuning = Tuning { profile: false, ..tuning };
+        let step = |batch| Resolver { outline, tuning, target, batch, shared, like }.step();
+        let verifying = tokens.map(step).collect::<Result<_, _>>()?;
+        Ok(Resolved { verifying, ..self })
     }
 }
 
@@ -174,64 +205,22 @@ impl ResolvedStep {
         self.sms * MAX_ROUNDS
     }
 
-    /// KV heads of all tokens, each counted as often as its query heads need blocks.
-    fn attention_units(&self) -> u32 {
+    /// KV heads of so many tokens, each counted as often as its query heads need blocks.
+    fn attention_units(&self, tokens: u32) -> u32 {
         let groups = (self.config.heads / self.config.kv_heads).div_ceil(ATTENTION_QUERIES);
-        self.batch * self.config.kv_heads * groups
+        tokens * self.config.kv_heads * groups
     }
 
     /// Blocks of attention: one per SM, or more if it needs them.
     pub(crate) fn attention_blocks(&self, splits: u32) -> u32 {
-        self.sms.max(self.attention_units() * splits)
+        self.sms.max(self.attention_units(self.batch) * splits)
     }
 
     /// Ranges of positions into which attention is split: as many as there are SMs for.
     pub(crate) fn splits(&self, ctx: u32) -> u32 {
         let useful = ctx.div_ceil(self.attention.min_split_positions());
-        (self.sms / self.attention_units()).min(useful).clamp(1, MAX_SPLITS)
+        (self.sms / self.attention_units(self.sharing)).min(useful).clamp(1, MAX_SPLITS)
     }
-}
-
-/// What the device decides.
-#[derive(Clone, Copy)]
-struct Target {
-    capability: (u32, u32),
-    /// How tiles come to shared memory, and so whether kernels overlap.
-    copies: Copies,
-    sms: u32,
-    /// Shared memory per block, in bytes: half an SM's if kernels overlap, so that blocks of two kernels fit.
-    preferred: u32,
-    /// The same of a block that has its SM for itself.
-    whole: u32,
-}
-
-impl Target {
-    fn of(device: &Device) -> Result<Target, Unsupported> {
-        let (properties, capability) = (device.properties(), device.compute_capability());
-        let [half, whole] = shared(&properties);
-        let (copies, preferred) = match capability.0 {
-            ..8 => return Err(Unsupported::Capability { found: capability, needed: 8 }),
-            8 => (Copies::Async, whole),
-            9.. => (Copies::Bulk, half),
-        };
-        Ok(Target { capability, copies, sms: properties.multiprocessors, preferred, whole })
-    }
-
-    fn overlaps(&self) -> bool {
-        self.copies == Copies::Bulk
-    }
-
-    fn sequential(&self) -> Option<Unsupported> {
-        (!self.overlaps()).then_some(Unsupported::Capability { found: self.capability, needed: 9 })
-    }
-}
-
-/// Shared memory of a block of which two fit an SM, and of one that has it for itself.
-fn shared(properties: &Properties) -> [u32; 2] {
-    let half = properties.shared_per_multiprocessor / 2;
-    let half = half.saturating_sub(properties.shared_reserved_per_block);
-    let whole = properties.shared_per_block;
-    [half.min(whole), whole].map(|bytes| bytes / 128 * 128)
 }
 
 fn check_config(c: &Config) -> Result<(), Unsupported> {
@@ -291,6 +280,8 @@ struct Resolver<'a> {
     batch: u32,
     /// Shared memory of a product's block.
     shared: u32,
+    /// For bits of a step of one token, the shared memory of its blocks.
+    like: Option<u32>,
 }
 
 impl Resolver<'_> {
@@ -304,10 +295,12 @@ impl Resolver<'_> {
         Ok(ResolvedStep {
             config,
             batch,
+            sharing: if self.like.is_some() { 1 } else { batch },
             sms: self.target.sms,
             shared: self.shared,
             profile: self.tuning.profile,
-            split_prompt: (batch > 1).then_some(SplitPrompt { batch }),
+            split_prompt: (batch > 1 && self.like.is_none()).then_some(SplitPrompt { batch }),
+            place_drafts: self.like.map(|_| PlaceDrafts { batch }),
             embed: self.embed(),
             layers,
             attention: self.attention(None),
@@ -434,8 +427,10 @@ impl Resolver<'_> {
     /// The plan as the device and the batch allow it.
     fn plan(&self, plan: Plan) -> Plan {
         let plan = match plan {
-            // Twelve warps have too few registers each for the sums of a batch.
-            Plan::TWELVE_WARPS | Plan::TWELVE_WARPS_THROTTLED if self.batch > 1 => Plan::DEFAULT,
+            // Twelve warps have too few registers each for the sums of a whole batch.
+            Plan::TWELVE_WARPS | Plan::TWELVE_WARPS_THROTTLED if self.batch > 1 && self.like.is_none() => {
+                Plan::DEFAULT
+            }
             plan => plan,
         };
         let prefetch_limit = plan.prefetch_limit.filter(|_| self.target.overlaps());
@@ -451,17 +446,41 @@ impl Resolver<'_> {
         n: u32,
     ) -> Result<(Plan, Layout), Unsupported> {
         // More blocks have fewer rows each, and so fewer sums.
-        let rounds = 1..=if self.tuning.profile { 1 } else { MAX_ROUNDS };
+        let most = if self.tuning.profile { 1 } else { MAX_ROUNDS };
         let mut batches = (0..=self.batch.ilog2()).map(|halvings| self.batch >> halvings);
         let found = batches.find_map(|batch| {
+            let single = plan;
             let plan = if batch == 1 { plan } else { plan.with_batch(batch) };
             let layout = |rounds| segments.layout(plan, n, rounds * self.target.sms, self.shared);
-            let layout = rounds.clone().find_map(layout)?;
+            let mut rounds = match self.like {
+                None => 1..=most,
+                Some(_) if batch * plan.warps() > MAX_SUMS => return None,
+                Some(shared) => self.rounds_like(segments, single, n, shared)?,
+            };
+            let layout = rounds.find_map(layout)?;
             // A block waits for the progress of the same block of the previous product.
             let prefetch_limit = plan.prefetch_limit.filter(|_| layout.blocks == self.target.sms);
             Some((Plan { prefetch_limit, ..plan }, layout))
         });
         found.ok_or(Unsupported::SharedMemory { product, n, shared: self.shared })
+    }
+
+    /// Blocks for each SM with which rows have the sums that they have in a step of one token. A warp's tiles of a row
+    /// depend on the rows that its block has before, unless each warp has as many of each row: then any number does.
+    fn rounds_like(
+        &self,
+        segments: &Segments,
+        single: Plan,
+        n: u32,
+        shared: u32,
+    ) -> Option<RangeInclusive<u32>> {
+        let row_tiles = n / segments.0[0].0.tile()?.columns;
+        if row_tiles.is_multiple_of(single.warps()) {
+            return Some(1..=MAX_ROUNDS);
+        }
+        let layout = |rounds: &u32| segments.layout(single, n, rounds * self.target.sms, shared).is_some();
+        let rounds = (1..=MAX_ROUNDS).find(layout)?;
+        Some(rounds..=rounds)
     }
 }
 
@@ -495,5 +514,41 @@ mod tests {
                 assert_eq!(one.qkv.kernel.formats, many.qkv.kernel.formats, "{name}");
             }
         }
+    }
+
+    /// As many warps, as many blocks unless rows are divided evenly, and as many splits.
+    #[test]
+    fn what_verifies_divides_its_sums_as_one_token_does() {
+        let driver = Driver::of(warpwright_cuda_emu::library()).unwrap();
+        let device = &driver.devices().unwrap()[0];
+        let tuning = Tuning::default();
+        let mut resolved = 0;
+        for (shape, quantization) in SHAPES.iter().flat_map(|s| QUANTIZATIONS.map(|q| (s, q))) {
+            let Ok(outline) = Outline::of(shape, quantization) else { continue };
+            let Ok(one) = Resolved::of(&outline, device, tuning, 1) else { continue };
+            let name = format!("{} {}", shape.name, quantization.name);
+            let one = one.with_drafts(&outline, device, tuning, [2, 8].into_iter()).unwrap();
+            let c = &outline.config;
+            for step in &one.verifying {
+                assert_eq!([300, 4096].map(|n| step.splits(n)), [300, 4096].map(|n| one.single.splits(n)));
+                for (a, b) in one.single.layers.iter().zip(&step.layers) {
+                    let [(a, of_a), (b, of_b)] = [a, b].map(|layer| (layer.down.kernel, layer.down.layout));
+                    same(&name, a.format, c.feed_forward, [(a.plan, of_a), (b.plan, of_b)]);
+                }
+                let [(a, of_a), (b, of_b)] =
+                    [one.single.head, step.head].map(|head| (head.kernel, head.layout));
+                same(&name, a.format, c.hidden, [(a.plan, of_a), (b.plan, of_b)]);
+            }
+            resolved += 1;
+        }
+        assert!(resolved > 9);
+    }
+
+    fn same(name: &str, format: Format, n: u32, [one, many]: [(Plan, Layout); 2]) {
+        let warps = one.0.warps();
+        assert_eq!(warps, many.0.warps(), "{name}");
+        assert!(many.0.batch > 1 && many.0.batch * warps <= MAX_SUMS, "{name}: {:?}", many.0);
+        let even = n.is_multiple_of(format.tile().unwrap().columns * warps);
+        assert!(one.1.blocks == many.1.blocks || even, "{name}: {one:?} {many:?}");
     }
 }

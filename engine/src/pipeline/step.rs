@@ -9,7 +9,8 @@
 //! predecessor's end before it reads anything else.
 //!
 //! The same pipeline prefills several tokens of a prompt as a batch: see `warpwright_kernels::pipeline`. It then starts
-//! with a kernel that assigns the tokens and ends before sampling. If the shared memory does not hold the activations
+//! with a kernel that assigns the tokens and ends before sampling. Drafts are verified by a batch that chooses the token
+//! after each. If the shared memory does not hold the activations
 //! of the whole batch, a product is launched several times with a smaller batch.
 
 use std::cell::Cell;
@@ -19,7 +20,7 @@ use warpwright_driver::{Elem, Error, Host, Queue, View};
 use warpwright_kernels::advance::AdvanceArgs;
 use warpwright_kernels::pipeline::{
     EmbedTokenArgs, GateUpArgs, HeadNormArgs, LORA_A_SHARED, Layout, LmHeadArgs, LoraAArgs, LoraANormedArgs,
-    PipelinedAttentionArgs, Project, ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
+    PipelinedAttentionArgs, PlaceDraftsArgs, Project, ProjectArgs, QkvArgs, SplitPromptArgs, StreamArgs,
 };
 use warpwright_kernels::{AddNormed, AddNormedArgs};
 
@@ -59,6 +60,7 @@ impl<'a> PipelineStep<'a> {
     pub(crate) fn run(&self, queue: &mut impl Queue, kind: StepKind) -> Result<(), Error> {
         self.sequence.set(0);
         self.split_prompt(queue)?;
+        self.place_drafts(queue)?;
         self.embed(queue)?;
         for (index, block) in self.weights.blocks.iter().enumerate() {
             self.qkv(queue, index, &block.qkv)?;
@@ -76,6 +78,10 @@ impl<'a> PipelineStep<'a> {
             }
             StepKind::Prefill => self.advance(queue),
             StepKind::PrefillBatch => Ok(()),
+            StepKind::Verify(_) => {
+                self.head(queue, &self.weights.head, &self.vectors().x)?;
+                self.buffers.sample_drafts(queue, &self.vectors().logits, &self.vectors().state)
+            }
         }
     }
 
@@ -131,6 +137,16 @@ impl<'a> PipelineStep<'a> {
         };
         let batch_state = &self.vectors().state;
         queue.launch(kernel, SplitPromptArgs { prompt: &b.prompt, state: &b.state, batch_state, ctx: b.ctx })
+    }
+
+    /// Assigns drafts.
+    fn place_drafts(&self, queue: &mut impl Queue) -> Result<(), Error> {
+        let b = self.buffers;
+        let (Some(kernel), Some(drafts)) = (&self.pipeline.place_drafts, &b.drafts) else {
+            return Ok(());
+        };
+        let (drafts, batch_state) = (&drafts.given, &self.vectors().state);
+        queue.launch(kernel, PlaceDraftsArgs { drafts, tokens: &b.prompt, batch_state, ctx: b.ctx })
     }
 
     /// Launches a product of a layer over these tiles: the layer's own, or others of the same formats.

@@ -37,22 +37,57 @@ pub(crate) struct Sampler {
     /// `[sequences, 16]`, `[sequences, 256, 2]`: see `SampleAdjustArgs`
     params: Buffer<u32>,
     bias: Buffer<u32>,
-    /// `[capacity, vocab]`
-    z: Buffer<f32>,
-    /// `[capacity, blocks]`
-    largest: Buffer<f32>,
-    /// `[capacity, 1024]`
-    histogram: Buffer<u32>,
-    /// `[capacity, words]`
-    mask: Buffer<u32>,
-    /// `[capacity]`
-    listed: Buffer<u32>,
-    /// `[capacity, 2, blocks]`
-    mass: Buffer<u64>,
+    scratch: Scratch,
     /// `[sequences, ctx, record]`, for the host to read
     records: Pinned<u32>,
     /// The state of a step that chooses nothing: it is done.
     pub(crate) idle: Buffer<u32>,
+}
+
+/// What the kernels of sampling tell each other.
+#[derive(Clone)]
+pub(crate) struct Scratch {
+    /// Rows of logits.
+    capacity: u32,
+    /// `[capacity, vocab]`
+    z: View<f32>,
+    /// `[capacity, blocks]`; this and what follows may be longer
+    largest: View<f32>,
+    /// `[capacity, 1024]`
+    histogram: View<u32>,
+    /// `[capacity, words]`
+    mask: View<u32>,
+    /// `[capacity]`
+    listed: View<u32>,
+    /// `[capacity, 2, blocks]`
+    mass: View<u64>,
+}
+
+impl Scratch {
+    pub(crate) fn new(context: &Context, vocab: u32, capacity: u32) -> Result<Scratch, Error> {
+        let (rows, blocks) = (capacity as usize, blocks(vocab) as usize);
+        let words = |name: &str, len: usize| {
+            Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view())
+        };
+        let floats = |name: &str, len: usize| {
+            Ok::<_, Error>(Buffer::zeroed(context, rows * len)?.labelled(name).view())
+        };
+        Ok(Scratch {
+            capacity,
+            z: floats("sample.z", vocab as usize)?,
+            largest: floats("sample.largest", blocks)?,
+            histogram: words("sample.histogram", BINS as usize)?,
+            mask: words("sample.mask", vocab.div_ceil(32) as usize)?,
+            listed: words("sample.listed", 1)?,
+            mass: Buffer::zeroed(context, 2 * rows * blocks)?.labelled("sample.mass").view(),
+        })
+    }
+
+    /// The same for fewer rows.
+    pub(crate) fn of_rows(&self, capacity: u32) -> Scratch {
+        let len = self.z.len() / self.capacity as usize * capacity as usize;
+        Scratch { capacity, z: self.z.view_range(0..len), ..self.clone() }
+    }
 }
 
 /// The rows of a step, and where their tokens go.
@@ -77,7 +112,6 @@ impl Sampler {
     /// All sequences are greedy.
     pub(crate) fn new(context: &Context, room: Room) -> Result<Sampler, Error> {
         let Room { vocab, capacity, sequences, ctx, overlap, .. } = room;
-        let (capacity, blocks) = (capacity as usize, blocks(vocab) as usize);
         let words = |name: &str, len: usize| Ok::<_, Error>(Buffer::zeroed(context, len)?.labelled(name));
         let greedy = Sampling::greedy().params().words();
         let mut idle = [0; state::LEN];
@@ -90,12 +124,7 @@ impl Sampler {
             params: Buffer::from_slice(context, &greedy.repeat(sequences as usize))?
                 .labelled("sample.params"),
             bias: words("sample.bias", (sequences * 2 * MAX_BIASES) as usize)?,
-            z: Buffer::zeroed(context, capacity * vocab as usize)?.labelled("sample.z"),
-            largest: Buffer::zeroed(context, capacity * blocks)?.labelled("sample.largest"),
-            histogram: words("sample.histogram", capacity * BINS as usize)?,
-            mask: words("sample.mask", capacity * vocab.div_ceil(32) as usize)?,
-            listed: words("sample.listed", capacity)?,
-            mass: Buffer::zeroed(context, 2 * capacity * blocks)?.labelled("sample.mass"),
+            scratch: Scratch::new(context, vocab, capacity)?,
             records: Pinned::zeroed(
                 context,
                 (sequences as usize * ctx as usize * room.record() as usize).max(1),
@@ -139,36 +168,47 @@ impl Sampler {
 
     /// Chooses the tokens of these rows.
     pub(crate) fn run(&self, queue: &mut impl Queue, rows: Rows<'_>) -> Result<(), Error> {
+        self.run_in(queue, &self.adjust, &self.scratch, rows)
+    }
+
+    /// The same with other memory, for as many rows as that has room for, and another first kernel.
+    pub(crate) fn run_in(
+        &self,
+        queue: &mut impl Queue,
+        adjust: &Kernel<SampleAdjust>,
+        scratch: &Scratch,
+        rows: Rows<'_>,
+    ) -> Result<(), Error> {
         let Rows { logits, state, tokens, stop, out, .. } = rows;
         let args = SampleAdjustArgs::<Host> {
             logits,
             state,
             tokens,
             bias: &self.bias,
-            z: &self.z,
-            largest: &self.largest,
-            histogram: &self.histogram,
-            of: self.rows(rows),
+            z: &scratch.z,
+            largest: &scratch.largest,
+            histogram: &scratch.histogram,
+            of: self.rows(scratch, rows),
         };
-        queue.launch(&self.adjust, args)?;
+        queue.launch(adjust, args)?;
         let args = SampleGatherArgs::<Host> {
-            z: &self.z,
+            z: &scratch.z,
             state,
-            largest: &self.largest,
-            histogram: &self.histogram,
-            mask: &self.mask,
-            listed: &self.listed,
-            mass: &self.mass,
-            of: self.rows(rows),
+            largest: &scratch.largest,
+            histogram: &scratch.histogram,
+            mask: &scratch.mask,
+            listed: &scratch.listed,
+            mass: &scratch.mass,
+            of: self.rows(scratch, rows),
         };
         queue.launch(&self.gather, args)?;
         let args = SampleTokenArgs::<Host> {
-            z: &self.z,
-            largest: &self.largest,
-            mask: &self.mask,
-            listed: &self.listed,
-            mass: &self.mass,
-            histogram: &self.histogram,
+            z: &scratch.z,
+            largest: &scratch.largest,
+            mask: &scratch.mask,
+            listed: &scratch.listed,
+            mass: &scratch.mass,
+            histogram: &scratch.histogram,
             state,
             tokens,
             stop,
@@ -176,19 +216,19 @@ impl Sampler {
             records: &self.records,
             stops: stop.len() as u32,
             record: self.room.record(),
-            of: self.rows(rows),
+            of: self.rows(scratch, rows),
         };
         queue.launch(&self.token, args)
     }
 
-    fn rows<'a>(&'a self, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
-        let Room { vocab, capacity, sequences, ctx, .. } = self.room;
+    fn rows<'a>(&'a self, scratch: &Scratch, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
+        let Room { vocab, sequences, ctx, .. } = self.room;
         RowsArgs {
             rows: rows.rows,
             params: &self.params,
             vocab,
             count: rows.count,
-            capacity,
+            capacity: scratch.capacity,
             states: (rows.state.len() / state::LEN) as u32,
             sequences,
             max_tokens: ctx,

@@ -27,6 +27,7 @@ mod sampling;
 mod scores;
 mod sentencepiece;
 mod sizes;
+mod speculative;
 mod stop;
 mod synth;
 mod templates;

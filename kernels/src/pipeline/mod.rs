@@ -22,7 +22,7 @@
 //! - With a batch, a block occupies its SM alone: the shared memory is too small for two.
 //! - Attention has separate blocks for each token; they read the same keys and values.
 //! - [`LmHead`] stores the argmax token of each token of a batch and does not update the state. The caller that
-//!   assigned the tokens ([`SplitPrompt`], for a prompt) knows which of them continue.
+//!   assigned the tokens ([`SplitPrompt`], for a prompt; [`PlaceDrafts`], for guesses) knows which of them continue.
 
 pub mod attention;
 mod batch;
@@ -39,6 +39,7 @@ mod load_activations;
 pub mod lora;
 mod lora_a;
 pub mod pack;
+mod place_drafts;
 pub mod plan;
 mod producer;
 mod project;
@@ -57,6 +58,7 @@ pub use layout::{Layout, Segments};
 pub use lora::{LoraArgs, LoraProduct, WithLora, WithLoraArgs};
 pub use lora_a::{LORA_A_SHARED, LoraA, LoraAArgs, LoraANormed, LoraANormedArgs};
 pub use pack::{Pack, PackArgs};
+pub use place_drafts::{DRAFTS_HEAD, PlaceDrafts, PlaceDraftsArgs};
 pub use plan::{Copies, Plan};
 pub use project::{Project, ProjectArgs, ProjectOutput};
 pub use qkv::{Qkv, QkvArgs, QkvOutput};

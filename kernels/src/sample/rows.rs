@@ -57,8 +57,8 @@ pub(super) struct Row<'k> {
     pub(super) params: DeviceParams<'k>,
 }
 
-/// Runs `body` for the row of this block, if there is something to do for it. Waits for the kernels before. Of these only
-/// those of earlier steps write states, and none of them still runs when this one starts.
+/// Runs `body` for the row of this block, if there is something to do for it. Waits for the kernels before. Of these none
+/// that writes states still runs when this one starts: they are of earlier steps, or before a full edge.
 pub(super) fn with_row<'k>(
     k: Builder<'k>,
     overlap: bool,

@@ -66,11 +66,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let context = device::open(args.generate.place.device)?;
     let ctx = args.generate.place.context_length(&model, CTX as usize);
     let room = Room { ctx, prompt: ctx as usize, tokens: EXPECTED };
-    let decoder = args.generate.decoder(&context, &model, &sampling, &room)?;
+    let writer = args.generate.writer(&context, &model, &sampling, &room, Some(&words))?;
     adapter::line(&model.outline).into_iter().for_each(say);
     let limits = Limits { ctx, tokens: args.n.unwrap_or(u32::MAX), when_full: args.when_full };
     let voice = Voice { words: &words, template, end_tokens: &model.outline.stop, stops: &stops };
-    let mut session = Session::new(decoder, voice, limits);
+    let mut session = Session::new(writer, voice, limits);
     args.template.system().into_iter().for_each(|text| session.set_system(text));
     let input = Input::open(args)?;
     if input.is_terminal() && sampling.temperature > 0.0 {

@@ -5,13 +5,14 @@
 
 use std::ops::ControlFlow;
 
-use warpwright_engine::{Cached, Decoder, Ending, StopStrings, TextStream, Tokenizer};
+use warpwright_engine::{Cached, Ending, StopStrings, TextStream, Tokenizer};
 
 use super::WhenFull;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::progress::PromptBar;
 use crate::reply::{Form, Printer, Reply, why};
+use crate::speculative::Writer;
 use crate::template::{Message, Template};
 use crate::terminal::say;
 
@@ -35,7 +36,7 @@ pub(super) struct Voice<'a> {
 
 /// A conversation.
 pub(super) struct Session<'a> {
-    decoder: Decoder,
+    writer: Writer,
     cached: Cached,
     voice: Voice<'a>,
     pub(super) limits: Limits,
@@ -45,8 +46,8 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(decoder: Decoder, voice: Voice<'a>, limits: Limits) -> Session<'a> {
-        Session { decoder, cached: Cached::default(), voice, limits, messages: vec![], dropped: 0 }
+    pub(super) fn new(writer: Writer, voice: Voice<'a>, limits: Limits) -> Session<'a> {
+        Session { writer, cached: Cached::default(), voice, limits, messages: vec![], dropped: 0 }
     }
 
     /// All messages, also those that were dropped from the context.
@@ -142,14 +143,15 @@ impl<'a> Session<'a> {
         printer: &mut Printer,
     ) -> Result<Ending, Failure> {
         let limit = self.limits.tokens - reply.tokens.len() as u32;
-        let cached = &mut self.cached;
-        reply.print(self.decoder.decode(limit)?, stream, printer, |piece| cached.push(piece.token))
+        let (writer, cached) = (&mut self.writer, &mut self.cached);
+        let tokens = writer.tokens(cached.tokens(), limit)?;
+        reply.print(tokens, stream, printer, |piece| cached.push(piece.token))
     }
 
     /// Makes these the tokens of the decoder; breaks if the user does.
     fn take_in(&mut self, prompt: &[u32]) -> Result<ControlFlow<()>, Failure> {
         let mut bar = PromptBar::new(prompt.len());
-        self.cached.prefill(&mut self.decoder, prompt, |taken| {
+        self.cached.prefill(&mut self.writer.decoder, prompt, |taken| {
             bar.set(taken as usize);
             if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
