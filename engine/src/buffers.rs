@@ -7,6 +7,7 @@ use warpwright_kernels::{cache, state};
 use crate::Error;
 use crate::model::config::Config;
 use crate::model::outline::Outline;
+use crate::sampling::allowed::Allowed;
 use crate::sampling::device::{Room, Rows, Sampler};
 use crate::sampling::options::TokenChoice;
 
@@ -62,6 +63,8 @@ pub(crate) struct Buffers {
     pub(crate) token: Buffer<u32>,
     /// Where tokens are sampled. Then the prompt has the chosen tokens, too, each at its position.
     pub(crate) sampler: Option<Sampler>,
+    /// Where they are sampled within a grammar.
+    pub(crate) allowed: Option<Allowed>,
     /// `[1]`: the row of the state
     rows: Buffer<u32>,
 }
@@ -122,6 +125,9 @@ impl Buffers {
             index: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.index"),
             token: Buffer::zeroed(context, 1)?.labelled("token"),
             sampler: sampler(context, c.vocab, ctx, choice, overlap)?,
+            allowed: matches!(choice, TokenChoice::Within { .. })
+                .then(|| Allowed::new(context, c.vocab, overlap))
+                .transpose()?,
             rows: Buffer::zeroed(context, 1)?.labelled("rows"),
         })
     }
@@ -129,9 +135,21 @@ impl Buffers {
     /// Samples a token by its logits, where tokens are sampled, and steps the state. Gives whether it did.
     pub(crate) fn sample(&self, queue: &mut impl Queue) -> Result<bool, warpwright_driver::Error> {
         let Some(sampler) = &self.sampler else { return Ok(false) };
-        let Buffers { logits, rows, state, prompt, stop, out, .. } = self;
-        sampler.run(queue, Rows { logits, rows, count: 1, state, tokens: prompt, stop, out })?;
+        sampler.run(queue, self.row())?;
         Ok(true)
+    }
+
+    /// Samples a token by its logits, of those that are allowed, and steps the state.
+    pub(crate) fn choose(&self, queue: &mut impl Queue) -> Result<(), warpwright_driver::Error> {
+        if let (Some(allowed), Some(sampler)) = (&self.allowed, &self.sampler) {
+            allowed.run(queue, self.row(), sampler.rows(self.row()))?;
+        }
+        self.sample(queue).map(drop)
+    }
+
+    fn row(&self) -> Rows<'_> {
+        let Buffers { logits, rows, state, prompt, stop, out, .. } = self;
+        Rows { logits, rows, count: 1, state, tokens: prompt, stop, out }
     }
 }
 
@@ -142,7 +160,7 @@ fn sampler(
     choice: TokenChoice,
     overlap: bool,
 ) -> Result<Option<Sampler>, Error> {
-    let TokenChoice::Sampled { logprobs } = choice else { return Ok(None) };
+    let Some(logprobs) = choice.logprobs() else { return Ok(None) };
     Ok(Some(Sampler::new(context, Room { vocab, capacity: 1, sequences: 1, ctx, logprobs, overlap })?))
 }
 

@@ -12,4 +12,8 @@ pub enum StepKind {
     /// Processes a batch of [`Options::prefill_batch`](crate::Options::prefill_batch) given tokens, with the logits
     /// after each.
     LogitsBatch,
+    /// Computes the logits after a token and chooses none: the first half of a step within a grammar.
+    Logits,
+    /// Chooses a token by the logits, of those that are allowed: the second half.
+    Choose,
 }

@@ -35,7 +35,7 @@ pub(crate) struct Sampler {
     gather: Kernel<SampleGather>,
     token: Kernel<SampleToken>,
     /// `[sequences, 16]`, `[sequences, 256, 2]`: see `SampleAdjustArgs`
-    params: Buffer<u32>,
+    pub(crate) params: Buffer<u32>,
     bias: Buffer<u32>,
     /// `[capacity, vocab]`
     z: Buffer<f32>,
@@ -105,19 +105,25 @@ impl Sampler {
         })
     }
 
-    /// Lets a sequence be sampled in this way from the next launch on. The options have been checked.
-    pub(crate) fn set(&self, stream: &Stream, sequence: u32, sampling: &Sampling) -> Result<(), Error> {
-        let words =
-            SampleParams { best: sampling.logprobs.min(self.room.logprobs), ..sampling.params() }.words();
+    /// Lets a sequence be sampled in this way from the next launch on. The options have been checked. Gives what the
+    /// device has.
+    pub(crate) fn set(
+        &self,
+        stream: &Stream,
+        sequence: u32,
+        sampling: &Sampling,
+    ) -> Result<SampleParams, Error> {
+        let params = SampleParams { best: sampling.logprobs.min(self.room.logprobs), ..sampling.params() };
+        let words = params.words();
         let first = sequence as usize * words.len();
         stream.write(&self.params.view_range(first..first + words.len()), &words)?;
         let biases: Vec<u32> =
             sampling.logit_bias.iter().flat_map(|(id, bias)| [*id, bias.to_bits()]).collect();
         let first = (sequence * 2 * MAX_BIASES) as usize;
-        match biases.is_empty() {
-            true => Ok(()),
-            false => stream.write(&self.bias.view_range(first..first + biases.len()), &biases),
+        if !biases.is_empty() {
+            stream.write(&self.bias.view_range(first..first + biases.len()), &biases)?;
         }
+        Ok(params)
     }
 
     /// The log-probabilities of the token after a position, if so many were asked for then, and its step has completed.
@@ -181,7 +187,8 @@ impl Sampler {
         queue.launch(&self.token, args)
     }
 
-    fn rows<'a>(&'a self, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
+    /// What the kernels have in common.
+    pub(crate) fn rows<'a>(&'a self, rows: Rows<'a>) -> RowsArgs<Host<'a>> {
         let Room { vocab, capacity, sequences, ctx, .. } = self.room;
         RowsArgs {
             rows: rows.rows,
