@@ -7,6 +7,7 @@ use warpwright_engine::{Decoder, Model, Options, Sampling, StopStrings, TokenCho
 
 use crate::adapter::AdapterArgs;
 use crate::failure::Failure;
+use crate::grammar::GrammarArgs;
 use crate::options::{Launch, Place, decoder};
 use crate::sampling::{self, SamplingArgs};
 
@@ -24,6 +25,8 @@ pub(crate) struct GenerateArgs {
     stop: Vec<String>,
     #[command(flatten)]
     sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) grammar: GrammarArgs,
 }
 
 /// How tokens are chosen where the command line says nothing.
@@ -75,6 +78,19 @@ impl GenerateArgs {
         Ok(sampling)
     }
 
+    /// A grammar makes one token a launch, and takes several in where it leaves no choice.
+    fn options(&self, sampling: &Sampling, room: &Room) -> Options {
+        let options = Options::new(room.ctx, self.launch.into());
+        let short = room.prompt < LONG_PROMPT;
+        let chunk = if short { 0 } else { options.chunk };
+        if self.grammar.given().is_some() {
+            let choice = TokenChoice::Within { logprobs: sampling.logprobs };
+            return Options { choice, chunk, tokens_per_launch: 1, ..options };
+        }
+        let prefill_batch = if short { 1 } else { options.prefill_batch };
+        Options { choice: sampling::choice(sampling), prefill_batch, chunk, ..options }
+    }
+
     /// Loads the model. Everything that decides which token comes next is in here.
     pub(crate) fn decoder(
         &self,
@@ -83,11 +99,8 @@ impl GenerateArgs {
         sampling: &Sampling,
         room: &Room,
     ) -> Result<Decoder, Failure> {
-        let choice = sampling::choice(sampling);
-        let options = Options { choice, ..Options::new(room.ctx, self.launch.into()) };
-        let (prefill_batch, chunk) =
-            if room.prompt < LONG_PROMPT { (1, 0) } else { (options.prefill_batch, options.chunk) };
-        let options = Options { prefill_batch, chunk, ..options };
+        let options = self.options(sampling, room);
+        let choice = options.choice;
         let mut decoder = decoder(&self.place, context, model, options, room.tokens)?;
         if choice != TokenChoice::Greedy {
             decoder.set_sampling(sampling)?;
