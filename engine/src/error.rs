@@ -142,7 +142,9 @@ pub enum Error {
     Grammar { what: &'static str, fault: Box<grammar_fault::Fault> },
     #[error("the grammar cannot be followed after {tokens} tokens: {problem}")]
     WithinGrammar { tokens: u32, problem: String },
-    #[error("the grammar is for a vocabulary of {grammar} tokens, the model has {model}; compile it with the model's own")]
+    #[error(
+        "the grammar is for a vocabulary of {grammar} tokens, the model has {model}; compile it with the model's own"
+    )]
     OtherVocabulary { grammar: u32, model: u32 },
     #[error("this decoder follows no grammar; to let it follow one, make it with TokenChoice::Within")]
     NotWithin,

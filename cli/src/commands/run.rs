@@ -111,7 +111,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     prefill(&mut decoder, &asked.tokens)?;
     let stream = TextStream::new(asked.words.as_deref(), &model.outline.stop, &stops);
     let matched = matcher.as_mut();
-    let reply = print(args, &asked, &mut decoder, (stream, matched), |made| times.token(start.elapsed(), made))?;
+    let reply =
+        print(args, &asked, &mut decoder, (stream, matched), |made| times.token(start.elapsed(), made))?;
     if let Some(form) = args.json {
         object(form, &asked, &reply, &times, matcher.as_mut())?;
     } else if !args.quiet {
@@ -209,10 +210,8 @@ fn print(
 /// Why a reply ended, and whether it is whole within its grammar.
 fn whole_why(ending: &Ending, asked: &Asked, matcher: Option<&mut Matcher>) -> String {
     let why = why(ending, asked.words.as_deref());
-    match matcher {
-        Some(matcher) if !grammar::is_complete(matcher, ending) => format!("{why}; {}", grammar::INCOMPLETE),
-        _ => why,
-    }
+    let whole = matcher.is_none_or(|matcher| grammar::is_complete(matcher, ending));
+    if whole { why } else { format!("{why}; {}", grammar::INCOMPLETE) }
 }
 
 /// Prints all that is known of the reply as an object.

@@ -430,12 +430,7 @@ impl Machine {
     }
 
     /// Makes the token after the last one of a chunk of `tokens`, with its logits; or these alone, by the kind of step.
-    pub(crate) fn end_chunk(
-        &self,
-        queue: &mut impl Queue,
-        tokens: u32,
-        kind: StepKind,
-    ) -> Result<(), Error> {
+    pub(crate) fn end_chunk(&self, queue: &mut impl Queue, tokens: u32, kind: StepKind) -> Result<(), Error> {
         if let Pass::Pipeline { weights, adapter, single, chunked: Some(chunked), .. } = &self.pass {
             let last = chunked.rows(tokens - 1, 1);
             single.step(weights, &self.buffers, adapter).end(queue, &last, kind)?;

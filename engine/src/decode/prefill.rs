@@ -187,7 +187,7 @@ impl Decoder {
     /// # Errors
     /// No tokens, and driver errors.
     pub(crate) fn resume(&mut self) -> Result<u32, Error> {
-        self.place()?;
+        self.place_state()?;
         let Last::Chunk(tokens) = self.sequence.last else { return Ok(0) };
         self.machine.end_chunk(&mut &self.stream, tokens, StepKind::Decode)?;
         Ok(1)
@@ -198,7 +198,7 @@ impl Decoder {
     /// # Errors
     /// No tokens, and driver errors.
     pub(crate) fn launch_logits(&mut self) -> Result<(), Error> {
-        self.place()?;
+        self.place_state()?;
         match self.sequence.last {
             Last::Chunk(tokens) => self.machine.end_chunk(&mut &self.stream, tokens, StepKind::Logits),
             _ => self.launch(StepKind::Logits),
@@ -206,7 +206,7 @@ impl Decoder {
     }
 
     /// Makes sure that the state on the device is at the last token; the next step moves it on.
-    fn place(&mut self) -> Result<(), Error> {
+    fn place_state(&mut self) -> Result<(), Error> {
         let Sequence { len, last, placed } = self.sequence;
         if !placed {
             let position = len.checked_sub(1).ok_or(Error::NoPrompt)?;

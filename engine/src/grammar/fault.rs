@@ -10,7 +10,9 @@ pub enum Fault {
     #[error("it is empty")]
     Empty,
     /// A keyword of JSON Schema that is not followed, and where it stands first.
-    #[error("the keyword {keyword} at {place} is not supported; leave it out, or say the same with other keywords")]
+    #[error(
+        "the keyword {keyword} at {place} is not supported; leave it out, or say the same with other keywords"
+    )]
     Keyword {
         /// The keyword.
         keyword: String,

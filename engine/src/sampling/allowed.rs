@@ -50,7 +50,7 @@ impl Allowed {
     ///
     /// Few tokens make top-k, and the record of the best, ask for more than there are. What that means does not change
     /// with as many as there are, and the kernels then look at these alone.
-    pub(crate) fn write(&mut self, mut stream: &Stream, sampler: &Sampler, words: &[u32]) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, stream: &Stream, sampler: &Sampler, words: &[u32]) -> Result<(), Error> {
         self.host.write_slice(0, words);
         let count: u32 = words.iter().map(|word| word.count_ones()).sum();
         let params = SampleParams {
@@ -67,11 +67,11 @@ impl Allowed {
     }
 
     /// Takes the bits to the device, and forbids the other tokens.
-    pub(crate) fn run(
-        &self,
+    pub(crate) fn run<'a>(
+        &'a self,
         queue: &mut impl Queue,
-        rows: Rows<'_>,
-        of: RowsArgs<Host<'_>>,
+        rows: Rows<'a>,
+        of: RowsArgs<Host<'a>>,
     ) -> Result<(), Error> {
         queue.copy(&self.host, &self.bits)?;
         let Rows { logits, state, .. } = rows;

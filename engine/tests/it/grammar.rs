@@ -77,14 +77,14 @@ fn wild() -> Sampling {
 #[test]
 fn a_text_is_json_that_its_schema_allows() {
     let words = words();
-    let schema = r#"{"type": "object", "properties": {
+    let schema = r##"{"type": "object", "properties": {
         "name": {"type": "string", "pattern": "^[a-z]{2,6}$"},
         "unsafe": {"type": "boolean"},
         "sizes": {"type": "array", "items": {"enum": [8, 16, "huge"]}, "minItems": 1, "maxItems": 2},
         "next": {"$ref": "#/$defs/next"}},
         "required": ["name", "unsafe", "sizes", "next"], "additionalProperties": false,
         "$defs": {"next": {"anyOf": [{"type": "null"}, {"const": "end"}]}},
-        "x-guidance": {"whitespace_flexible": false}}"#;
+        "x-guidance": {"whitespace_flexible": false}}"##;
     let grammar = words.compiler.compile(&GrammarText::JsonSchema(schema.into())).unwrap();
     let mut decoder = words.decoder(Options { prefill_batch: 8, ..short(Launch::Graph) });
     decoder.set_sampling(&wild()).unwrap();
@@ -149,7 +149,8 @@ fn what_is_chosen_is_what_the_reference_chooses_of_what_is_allowed() {
 #[test]
 fn every_launch_gives_the_same_text() {
     let words = words();
-    let grammar = words.lark("start: \"fn \" NAME \"(x: u32) -> \" (\"u32\" | \"bool\")\nNAME: /[a-z_]{1,8}/\n");
+    let grammar =
+        words.lark("start: \"fn \" NAME \"(x: u32) -> \" (\"u32\" | \"bool\")\nNAME: /[a-z_]{1,8}/\n");
     let prompt = words.encode("A function: ");
     let of = |options: Options| {
         let mut decoder = words.decoder(options);
@@ -215,7 +216,9 @@ fn a_decoder_goes_on_after_a_grammar() {
 fn may_begin(bytes: &[u8]) -> bool {
     let (text, rest) = match std::str::from_utf8(bytes) {
         Ok(text) => (text, &[][..]),
-        Err(error) => (std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap(), &bytes[error.valid_up_to()..]),
+        Err(error) => {
+            (std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap(), &bytes[error.valid_up_to()..])
+        }
     };
     let letters = text.strip_suffix('!').unwrap_or(text);
     let count = letters.chars().count() + usize::from(!rest.is_empty());
@@ -228,7 +231,8 @@ fn may_begin(bytes: &[u8]) -> bool {
 fn a_mask_has_the_tokens_that_a_naive_check_allows() {
     let words = words();
     let grammar = words.regex("[a-zé]{2,4}!");
-    let (ids, size) = (|text: &str| words.tokenizer.encode_rest(text).unwrap(), words.tokenizer.size() as u32);
+    let (ids, size) =
+        (|text: &str| words.tokenizer.encode_rest(text).unwrap(), words.tokenizer.size() as u32);
     let half: Vec<u32> = (0..size).filter(|id| words.tokenizer.piece(*id) == [0xc3]).collect();
     assert!(!half.is_empty(), "characters are never divided");
     for before in [vec![], ids("a"), ids("fn"), half, ids("done")] {
@@ -263,10 +267,7 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
     assert!(schema(r#"{"type": "text"}"#).contains("Invalid type: text"));
     assert!(schema(r#"{"$ref": "http://example.org/a"}"#).contains("only references within it"));
     let regex = |text: &str| words.refusal(GrammarText::Regex(text.into()));
-    assert_eq!(
-        regex("a(b"),
-        "the regular expression cannot be used: line 1, column 2: unclosed group"
-    );
+    assert_eq!(regex("a(b"), "the regular expression cannot be used: line 1, column 2: unclosed group");
     assert_eq!(regex(""), "the regular expression cannot be used: it is empty");
     assert!(regex("a(?=b)").contains("line 1, column 2: look-around"), "{}", regex("a(?=b)"));
     assert!(regex(r"a\bb").contains("is not supported"), "{}", regex(r"a\bb"));
@@ -274,7 +275,11 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
     let lark = |text: &str| words.refusal(GrammarText::Lark(text.into()));
     assert!(lark("root ::= \"a\"").contains("line 1 is GBNF, as llama.cpp has it"));
     assert!(lark("start: A\n").contains("unknown name: \"A\""), "{}", lark("start: A\n"));
-    assert!(lark("start: \"a\" |\n  | )\n").contains("line 2, column 5"), "{}", lark("start: \"a\" |\n  | )\n"));
+    assert!(
+        lark("start: \"a\" |\n  | )\n").contains("line 2, column 5"),
+        "{}",
+        lark("start: \"a\" |\n  | )\n")
+    );
     assert_eq!(lark(" \n"), "the grammar cannot be used: it is empty");
 }
 

@@ -2,9 +2,9 @@
 
 use ptx_gen::{AnyKernel, CpuArg};
 use warpwright_kernels::Random;
-use warpwright_kernels::sample::{AllowTokens, SampleParams};
 use warpwright_kernels::sample::reference::{Support, adjusted, choose, draw, support};
 use warpwright_kernels::sample::weight::scale;
+use warpwright_kernels::sample::{AllowTokens, SampleParams};
 use warpwright_kernels::train::philox::philox4x32;
 
 /// Parameters as a user gives them.
