@@ -5,6 +5,7 @@ use std::sync::Arc;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::TokEnv;
 use llguidance::{ParserFactory, panic_utils};
+use serde_json::{Value, json};
 
 use super::fault::Fault;
 use super::matcher::Matcher;
@@ -140,11 +141,18 @@ impl GrammarText {
     }
 }
 
+/// White space between the parts of JSON, where a schema does not say: one space, or a line break and what is in front of
+/// the next line. Without a bound, a model that does not know how to go on writes spaces for ever.
+const SPACE: &str = r" |\n( {0,20}|\t{0,8})";
+
 /// A grammar as the library takes it.
 fn source(text: &GrammarText) -> Result<TopLevelGrammar, Fault> {
     match text {
         GrammarText::JsonSchema(schema) => {
-            let schema = serde_json::from_str(schema).map_err(|error| Fault::Json(error.to_string()))?;
+            let mut schema = serde_json::from_str(schema).map_err(|error| Fault::Json(error.to_string()))?;
+            if let Value::Object(keywords) = &mut schema {
+                keywords.entry("x-guidance").or_insert_with(|| json!({ "whitespace_pattern": SPACE }));
+            }
             Ok(TopLevelGrammar::from_json_schema(schema))
         }
         GrammarText::Lark(grammar) => lark(grammar),
