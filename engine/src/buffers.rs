@@ -85,8 +85,7 @@ impl Buffers {
         choice: TokenChoice,
         overlap: bool,
     ) -> Result<Buffers, Error> {
-        let c = &outline.config;
-        let splits = splits(ctx);
+        let (c, splits) = (&outline.config, splits(ctx));
         let floats = |name: &str, len: u32| Buffer::uninit(context, len as usize).map(|b| b.labelled(name));
         let caches = |name: &str| -> Result<Vec<Buffer<f16>>, Error> {
             (0..c.layers)
@@ -125,9 +124,7 @@ impl Buffers {
             index: Buffer::uninit(context, argmax_blocks)?.labelled("argmax.index"),
             token: Buffer::zeroed(context, 1)?.labelled("token"),
             sampler: sampler(context, c.vocab, ctx, choice, overlap)?,
-            allowed: matches!(choice, TokenChoice::Within { .. })
-                .then(|| Allowed::new(context, c.vocab, overlap))
-                .transpose()?,
+            allowed: allowed(context, c.vocab, choice, overlap)?,
             rows: Buffer::zeroed(context, 1)?.labelled("rows"),
         })
     }
@@ -162,6 +159,16 @@ fn sampler(
 ) -> Result<Option<Sampler>, Error> {
     let Some(logprobs) = choice.logprobs() else { return Ok(None) };
     Ok(Some(Sampler::new(context, Room { vocab, capacity: 1, sequences: 1, ctx, logprobs, overlap })?))
+}
+
+fn allowed(
+    context: &Context,
+    vocab: u32,
+    choice: TokenChoice,
+    overlap: bool,
+) -> Result<Option<Allowed>, Error> {
+    let TokenChoice::Within { .. } = choice else { return Ok(None) };
+    Ok(Some(Allowed::new(context, vocab, overlap)?))
 }
 
 fn splits(ctx: u32) -> u32 {

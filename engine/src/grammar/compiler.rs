@@ -95,8 +95,7 @@ impl GrammarCompiler {
         let parser = self.factory.create_parser(source);
         let parser = parser.map_err(|error| fault(text.fault(&format!("{error:#}"))))?;
         let mut start = llguidance::Matcher::new(Ok(parser));
-        if let Err(error) = start.deep_clone().compute_mask() {
-            let said = error.to_string();
+        if let Some(said) = problem_of(start.deep_clone()) {
             return Err(fault(match said.starts_with("NoExtensionBias") {
                 true => Fault::Unsatisfiable("no token of the vocabulary can begin one".to_owned()),
                 false => text.fault(&said),
@@ -139,6 +138,15 @@ impl GrammarText {
             GrammarText::Regex(_) => Fault::of_regex(said),
         }
     }
+}
+
+/// What keeps a text from beginning, with what is forced.
+fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
+    start.consume_ff_tokens();
+    if !start.is_stopped() {
+        return start.compute_mask().err().map(|error| error.to_string());
+    }
+    start.get_error()
 }
 
 /// White space between the parts of JSON, where a schema does not say: one space, or a line break and what is in front of

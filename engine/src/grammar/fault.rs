@@ -50,7 +50,7 @@ impl Fault {
     /// Of what the library says about a JSON schema: `place` finds a keyword in it.
     pub(super) fn of_schema(said: &str, place: impl FnOnce(&str) -> Option<String>) -> Fault {
         let said = said.replace("\n  while processing ", ", in ");
-        let said = first_line(&said);
+        let said = sentence(&said);
         if let Some(keyword) = said.strip_prefix("Unimplemented keys: ").and_then(quoted) {
             let place = place(keyword).unwrap_or_else(|| "a place".to_owned());
             return Fault::Keyword { keyword: keyword.to_owned(), place };
@@ -64,34 +64,32 @@ impl Fault {
         }
         match said.contains(UNSATISFIABLE) {
             true => Fault::Unsatisfiable(said.replace(UNSATISFIABLE, "")),
-            false => Fault::Other(said.to_owned()),
+            false => Fault::Other(said),
         }
     }
 
     /// Of what the library says about a grammar: it begins with a line and a column in parentheses.
     pub(super) fn of_lark(said: &str) -> Fault {
-        let said = first_line(said);
-        let placed = said.strip_prefix("at ").unwrap_or(said).split_once("): ");
+        let said = sentence(said);
+        let placed = said.strip_prefix("at ").unwrap_or(&said).split_once("): ");
         let at = placed.and_then(|(place, problem)| {
             let (line, column) = place.split_once('(')?;
             Some((line.parse().ok()?, column.parse().ok()?, problem))
         });
         match at {
             Some((line, column, problem)) => Fault::At { line, column, problem: problem.to_owned() },
-            None => Fault::Other(said.to_owned()),
+            None => Fault::Other(said),
         }
     }
 
     /// Of what the library says about a regular expression that is well formed.
     pub(super) fn of_regex(said: &str) -> Fault {
-        let Fault::At { problem, .. } = Fault::of_lark(said) else {
-            return Fault::Other(first_line(said).to_owned());
-        };
-        let reason = problem.rsplit_once(": ").map_or(&*problem, |(_, reason)| reason);
-        let reason = reason.split_once(" in regex ").map_or(reason, |(reason, _)| reason);
-        match reason.strip_prefix("lookarounds not supported yet; ") {
-            Some(which) => Fault::Other(format!("an assertion ({which}) is not supported")),
-            None => Fault::Other(reason.to_owned()),
+        match said.split_once("lookarounds not supported yet; ") {
+            Some((_, which)) => {
+                let which = which.split(' ').next().unwrap_or_default();
+                Fault::Other(format!("an assertion ({which}) is not supported"))
+            }
+            None => Fault::of_lark(said),
         }
     }
 }
@@ -105,8 +103,14 @@ fn quoted(text: &str) -> Option<&str> {
 }
 
 /// A sentence without the lines that show a place, a state or a trace.
-pub(super) fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default().trim_end()
+pub(super) fn sentence(text: &str) -> String {
+    let first = text.lines().next().unwrap_or_default().trim_end();
+    let first = first.split("; following special tokens").next().unwrap_or_default();
+    // What is wrong with a regular expression stands below a picture of it.
+    match text.lines().find_map(|line| line.strip_prefix("error: ")) {
+        Some(problem) if first.ends_with(':') => format!("{first} {problem}"),
+        _ => first.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -126,5 +130,9 @@ mod tests {
         assert_eq!(lark("3(5): Expected ':'\n  3 | x\n"), "line 3, column 5: Expected ':'");
         assert_eq!(lark("at 1(2): unknown name: \"A\"\n"), "line 1, column 2: unknown name: \"A\"");
         assert_eq!(lark("no start rule found"), "no start rule found");
+        let picture =
+            "1(8): invalid regex \"[a\" (in regex): regex parse error:\n    [a\n    ^\nerror: unclosed class";
+        let said = "line 1, column 8: invalid regex \"[a\" (in regex): regex parse error: unclosed class";
+        assert_eq!(lark(picture), said);
     }
 }

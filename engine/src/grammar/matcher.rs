@@ -6,7 +6,7 @@ use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
 use super::costs::Costs;
-use super::fault::first_line;
+use super::fault::sentence;
 use crate::Error;
 
 /// A text within a grammar, as far as it has come: which tokens may be next, and which must.
@@ -110,9 +110,9 @@ impl Matcher {
     }
 
     fn error(&self, said: &dyn std::fmt::Display) -> Error {
-        let problem = match first_line(&said.to_string()) {
-            "NoExtensionBias" => "no token of the vocabulary goes on".to_owned(),
-            said => said.to_owned(),
+        let problem = match sentence(&said.to_string()) {
+            said if said == "NoExtensionBias" => "no token of the vocabulary goes on".to_owned(),
+            said => said,
         };
         Error::WithinGrammar { tokens: self.tokens, problem }
     }

@@ -273,7 +273,7 @@ fn a_mask_has_the_tokens_that_a_naive_check_allows() {
 fn white_space_of_json_is_bounded() {
     let words = real();
     let compile = |schema: &str| words.compiler.compile(&GrammarText::JsonSchema(schema.into())).unwrap();
-    let mut spaces = |schema: &str, before: &str| {
+    let spaces = |schema: &str, before: &str| {
         let mut matcher = compile(schema).matcher();
         let begun = words.tokenizer.encode_rest(before).unwrap();
         begun.into_iter().for_each(|token| matcher.take(token).unwrap());
@@ -322,6 +322,9 @@ fn what_is_no_grammar_is_named_before_the_first_token() {
         "{}",
         lark("start: \"a\" |\n  | )\n")
     );
+    assert!(lark("start: a\na: \"x\" a\n").contains("Too many items"), "{}", lark("start: a\na: \"x\" a\n"));
+    let said = schema(r#"{"type": "string", "pattern": "a(?=b)"}"#);
+    assert!(said.contains("look-around"), "{said}");
     assert_eq!(lark(" \n"), "the grammar cannot be used: it is empty");
 }
 
