@@ -143,10 +143,8 @@ impl GrammarText {
 /// What keeps a text from beginning, with what is forced.
 fn problem_of(mut start: llguidance::Matcher) -> Option<String> {
     start.consume_ff_tokens();
-    if !start.is_stopped() {
-        return start.compute_mask().err().map(|error| error.to_string());
-    }
-    start.get_error()
+    let mask = if start.is_stopped() { None } else { Some(start.compute_mask()) };
+    mask.map_or_else(|| start.get_error(), |mask| mask.err().map(|error| error.to_string()))
 }
 
 /// White space between the parts of JSON, where a schema does not say: one space, or a line break and what is in front of

@@ -110,10 +110,9 @@ impl Matcher {
     }
 
     fn error(&self, said: &dyn std::fmt::Display) -> Error {
-        let problem = match sentence(&said.to_string()) {
-            said if said == "NoExtensionBias" => "no token of the vocabulary goes on".to_owned(),
-            said => said,
-        };
+        let said = sentence(&said.to_string());
+        let nothing = "no token of the vocabulary goes on".to_owned();
+        let problem = if said == "NoExtensionBias" { nothing } else { said };
         Error::WithinGrammar { tokens: self.tokens, problem }
     }
 }
