@@ -86,11 +86,14 @@ impl Args {
     }
 }
 
+/// The tokenizer, if it is needed.
+type Words = Option<Arc<Tokenizer>>;
+
 /// A prompt, as it is and as tokens.
 struct Asked {
     source: Source,
     tokens: Vec<u32>,
-    words: Option<Arc<Tokenizer>>,
+    words: Words,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -128,12 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Asked {
-    fn new(
-        args: &Args,
-        model: &Model,
-        source: Source,
-        words: Option<Arc<Tokenizer>>,
-    ) -> Result<Asked, Failure> {
+    fn new(args: &Args, model: &Model, source: Source, words: Words) -> Result<Asked, Failure> {
         let tokens = match (&source, &words) {
             (Source::Text(text), Some(words)) if args.chat => {
                 let system = args.template.system().map(|text| Message::new("system", text));
@@ -243,11 +241,7 @@ fn object(
 }
 
 /// Makes the tokenizer of a large vocabulary while the driver starts: both take their time.
-fn open(
-    args: &Args,
-    source: &Source,
-    model: &Model,
-) -> (Result<Option<Arc<Tokenizer>>, Failure>, Result<Context, Failure>) {
+fn open(args: &Args, source: &Source, model: &Model) -> (Result<Words, Failure>, Result<Context, Failure>) {
     std::thread::scope(|scope| {
         let words = scope.spawn(|| words(args, source, model));
         let context = device::open(args.generate.place.device);
@@ -256,7 +250,7 @@ fn open(
 }
 
 /// The tokenizer, unless the user wants to see numbers only.
-fn words(args: &Args, source: &Source, model: &Model) -> Result<Option<Arc<Tokenizer>>, Failure> {
+fn words(args: &Args, source: &Source, model: &Model) -> Result<Words, Failure> {
     let grammar = args.generate.grammar.given();
     let needed = matches!(source, Source::Text(_)) || args.form() != Form::Ids || grammar.is_some();
     let words = needed.then(|| model.tokenizer()).transpose();
